@@ -1,0 +1,163 @@
+//! Counters: declared once, in tables; gRPC, command line, Prometheus and documentation read this table.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// What a counter is attached to, and therefore which labels it carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// One direction of one queue pair of an adapter: labels `adapter`, `queue`.
+    AdapterQueue,
+    /// An adapter, with a drop reason: labels `adapter`, `reason`.
+    AdapterDrop,
+    /// An uplink port: label `port`.
+    Port,
+    /// An uplink port, with a drop reason: labels `port`, `reason`.
+    PortDrop,
+    /// A data core: label `core`.
+    Core,
+}
+
+/// One row of the table.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CounterDef {
+    /// Name for gRPC and the command line; the Prometheus name is `vnic_<scope>_<name>_total`.
+    pub name: &'static str,
+    /// Where it is attached.
+    pub scope: Scope,
+    /// One line for people.
+    pub help: &'static str,
+}
+
+/// One value read from the data path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// The row of the table.
+    pub def: &'static CounterDef,
+    /// The adapter's or port's name or the data core's number.
+    pub owner: alloc::string::String,
+    /// The queue pair, for [`Scope::AdapterQueue`].
+    pub queue: Option<u16>,
+    /// The drop reason, for the scopes that carry one.
+    pub reason: Option<&'static str>,
+    /// The monotonic value since the owner was created.
+    pub value: u64,
+}
+
+/// A block of `N` monotonic counters with one writer (a data thread) and any number of readers. Alone on its
+/// cache lines.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Block<const N: usize>([AtomicU64; N]);
+
+impl<const N: usize> Default for Block<N> {
+    fn default() -> Self {
+        Block([const { AtomicU64::new(0) }; N])
+    }
+}
+
+impl<const N: usize> Block<N> {
+    /// Adds `n`. Only the owning data thread may call this: it is a load and a store, not a locked add.
+    #[inline]
+    pub fn add(&self, i: usize, n: u64) {
+        let c = &self.0[i];
+        c.store(c.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Reads one value.
+    pub fn get(&self, i: usize) -> u64 {
+        self.0[i].load(Ordering::Relaxed)
+    }
+
+    /// Reads all values.
+    pub fn snapshot(&self) -> Vec<u64> {
+        self.0.iter().map(|c| c.load(Ordering::Relaxed)).collect()
+    }
+}
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $name:ident, $table:ident, $scope:expr, { $($variant:ident => ($label:literal, $help:literal),)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum $name { $(#[doc = $help] $variant,)* }
+
+        impl $name {
+            /// How many there are: the `N` of their [`Block`].
+            pub const COUNT: usize = [$($label),*].len();
+        }
+
+        #[doc = concat!("The rows of [`", stringify!($name), "`], in its order.")]
+        pub static $table: [CounterDef; $name::COUNT] =
+            [$(CounterDef { name: $label, scope: $scope, help: $help },)*];
+    };
+}
+
+counters! {
+    /// Counters of a queue pair: `rx` is towards the guest, `tx` from the guest.
+    QueueCounter, QUEUE_COUNTERS, Scope::AdapterQueue, {
+        TxFrames => ("tx_frames", "Frames taken from the guest's transmit ring (a TSO request counts once)."),
+        TxBytes => ("tx_bytes", "Bytes of these frames, without the virtio header and the FCS."),
+        TxForwarded => ("tx_forwarded", "Frames from the guest for which the switch found at least one receiver."),
+        RxFrames => ("rx_frames", "Frames delivered into the guest's receive ring."),
+        RxBytes => ("rx_bytes", "Bytes of these frames, without the virtio header and the FCS."),
+        RxMulticast => ("rx_multicast", "Frames delivered to the guest whose destination is a group address."),
+        TsoPassed => ("rx_tso_passed", "TCP segmentation requests handed to the receiving guest uncut."),
+        TsoCut => ("tx_tso_cut", "TCP segmentation requests cut in software, once for each receiver that needs it."),
+        ChecksumFinished => ("tx_checksum_finished", "Partial checksums finished in software, once for each receiver that needs it."),
+        RxNotifications => ("rx_notifications", "Interrupts sent to the guest for its receive ring."),
+        RxNotificationsSuppressed => ("rx_notifications_suppressed", "Batches delivered without an interrupt because the guest asked for none."),
+        TxNotifications => ("tx_notifications", "Interrupts sent to the guest for its transmit ring."),
+        Kicks => ("kicks", "Wake-ups by the guest's kick while its data core slept."),
+        RingFaults => ("ring_faults", "Times a ring was stopped because the guest wrote something illegal into it."),
+    }
+}
+
+counters! {
+    /// Counters of an uplink port: `rx` is from the wire, `tx` to the wire.
+    PortCounter, PORT_COUNTERS, Scope::Port, {
+        RxFrames => ("rx_frames", "Frames received from the uplink."),
+        RxBytes => ("rx_bytes", "Bytes of these frames, without the FCS."),
+        RxForwarded => ("rx_forwarded", "Frames from the uplink for which the switch found at least one receiver."),
+        TxFrames => ("tx_frames", "Frames sent to the uplink."),
+        TxBytes => ("tx_bytes", "Bytes of these frames, without the FCS."),
+    }
+}
+
+counters! {
+    /// Counters of a data core.
+    CoreCounter, CORE_COUNTERS, Scope::Core, {
+        BusyRounds => ("busy_rounds", "Poll rounds that found work."),
+        IdleRounds => ("idle_rounds", "Poll rounds that found nothing."),
+        Sleeps => ("sleeps", "Times the core went to sleep until a kick."),
+        Commands => ("commands", "Commands of the control plane carried out."),
+        Panics => ("panics", "Bugs caught: an adapter was taken down, the daemon lives."),
+        CaptureLost => ("capture_lost", "Frames that a running capture missed because its reader was too slow."),
+        Learned => ("learned_addresses", "Addresses the switch learned or moved."),
+        LearnRefused => ("learn_refused", "Addresses not learned because the table or the port's share of it was full."),
+    }
+}
+
+/// The row of an adapter's drops.
+pub static ADAPTER_DROP: CounterDef = CounterDef {
+    name: "drops",
+    scope: Scope::AdapterDrop,
+    help: "Frames from or for the adapter that were dropped, by reason; each dropped frame (each copy of a flooded one) counts once.",
+};
+
+/// The row of a port's drops.
+pub static PORT_DROP: CounterDef = CounterDef {
+    name: "drops",
+    scope: Scope::PortDrop,
+    help: "Frames from or for the uplink port that were dropped, by reason; each dropped frame (each copy of a flooded one) counts once.",
+};
+
+/// Every counter the data path keeps.
+pub fn all() -> impl Iterator<Item = &'static CounterDef> {
+    QUEUE_COUNTERS
+        .iter()
+        .chain([&ADAPTER_DROP])
+        .chain(&PORT_COUNTERS)
+        .chain([&PORT_DROP])
+        .chain(&CORE_COUNTERS)
+}

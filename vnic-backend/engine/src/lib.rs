@@ -1,0 +1,11 @@
+//! The engine: what an adapter is. Ethernet function logic, counters, events; later verbs and congestion
+//! control. Sans-I/O: time, randomness and guest memory are arguments.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod counters;
+pub mod virtio_net;

@@ -1,0 +1,123 @@
+//! The virtio network device as the guest sees it (virtio 1.3 section 5.1): feature bits, frame header.
+
+/// Feature bits (virtio 1.3 sections 5.1.3 and 6, and the vhost-user document).
+pub mod feature {
+    /// Device finishes partial checksums.
+    pub const CSUM: u64 = 1 << 0;
+    /// Driver accepts frames with partial checksums.
+    pub const GUEST_CSUM: u64 = 1 << 1;
+    /// Device reports its MTU.
+    pub const MTU: u64 = 1 << 3;
+    /// Device has given its MAC address.
+    pub const MAC: u64 = 1 << 5;
+    /// Driver accepts TSOv4.
+    pub const GUEST_TSO4: u64 = 1 << 7;
+    /// Driver accepts TSOv6.
+    pub const GUEST_TSO6: u64 = 1 << 8;
+    /// Driver accepts TSO with ECN.
+    pub const GUEST_ECN: u64 = 1 << 9;
+    /// Device accepts TSOv4.
+    pub const HOST_TSO4: u64 = 1 << 11;
+    /// Device accepts TSOv6.
+    pub const HOST_TSO6: u64 = 1 << 12;
+    /// Device accepts TSO with ECN.
+    pub const HOST_ECN: u64 = 1 << 13;
+    /// Driver merges receive buffers.
+    pub const MRG_RXBUF: u64 = 1 << 15;
+    /// Link status in the configuration space.
+    pub const STATUS: u64 = 1 << 16;
+    /// Driver can announce itself.
+    pub const GUEST_ANNOUNCE: u64 = 1 << 21;
+    /// Several queue pairs.
+    pub const MQ: u64 = 1 << 22;
+    /// Dirty logging (vhost).
+    pub const LOG_ALL: u64 = 1 << 26;
+    /// Any descriptor layout.
+    pub const ANY_LAYOUT: u64 = 1 << 27;
+    /// Indirect descriptors.
+    pub const RING_INDIRECT_DESC: u64 = 1 << 28;
+    /// used_event and avail_event.
+    pub const RING_EVENT_IDX: u64 = 1 << 29;
+    /// vhost-user protocol features.
+    pub const PROTOCOL_FEATURES: u64 = 1 << 30;
+    /// virtio 1.0 and later.
+    pub const VERSION_1: u64 = 1 << 32;
+    /// Buffers are used in the order in which they were made available.
+    pub const IN_ORDER: u64 = 1 << 35;
+}
+
+/// The frame header (virtio 1.3 section 5.1.6) without `num_buffers`; 10 bytes on the ring, little-endian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NetHdr {
+    /// [`NetHdr::NEEDS_CSUM`], [`NetHdr::DATA_VALID`].
+    pub flags: u8,
+    /// [`NetHdr::GSO_NONE`], …
+    pub gso_type: u8,
+    /// Hint: bytes of all headers.
+    pub hdr_len: u16,
+    /// Bytes of payload per segment.
+    pub gso_size: u16,
+    /// Where the checksum starts.
+    pub csum_start: u16,
+    /// Where, after `csum_start`, it is stored.
+    pub csum_offset: u16,
+}
+
+impl NetHdr {
+    /// The checksum is partial.
+    pub const NEEDS_CSUM: u8 = 1;
+    /// The checksum was verified.
+    pub const DATA_VALID: u8 = 2;
+    /// No segmentation.
+    pub const GSO_NONE: u8 = 0;
+    /// TCP over IPv4.
+    pub const GSO_TCPV4: u8 = 1;
+    /// TCP over IPv6.
+    pub const GSO_TCPV6: u8 = 4;
+    /// Flag beside the type: TCP with ECN.
+    pub const GSO_ECN: u8 = 0x80;
+
+    /// Bytes on the ring without `num_buffers`.
+    pub const LEN_LEGACY: usize = 10;
+    /// Bytes on the ring with `num_buffers` (VERSION_1 or MRG_RXBUF).
+    pub const LEN: usize = 12;
+
+    /// Reads the header from its ring layout.
+    #[inline]
+    pub fn parse(b: &[u8; 10]) -> NetHdr {
+        NetHdr {
+            flags: b[0],
+            gso_type: b[1],
+            hdr_len: u16::from_le_bytes([b[2], b[3]]),
+            gso_size: u16::from_le_bytes([b[4], b[5]]),
+            csum_start: u16::from_le_bytes([b[6], b[7]]),
+            csum_offset: u16::from_le_bytes([b[8], b[9]]),
+        }
+    }
+
+    /// Writes the ring layout, `num_buffers` last.
+    #[inline]
+    pub fn emit(&self, num_buffers: u16) -> [u8; 12] {
+        let (h, g, s, o, n) = (
+            self.hdr_len.to_le_bytes(),
+            self.gso_size.to_le_bytes(),
+            self.csum_start.to_le_bytes(),
+            self.csum_offset.to_le_bytes(),
+            num_buffers.to_le_bytes(),
+        );
+        [
+            self.flags,
+            self.gso_type,
+            h[0],
+            h[1],
+            g[0],
+            g[1],
+            s[0],
+            s[1],
+            o[0],
+            o[1],
+            n[0],
+            n[1],
+        ]
+    }
+}

@@ -1,0 +1,76 @@
+//! Every reason for which a frame can be dropped: declared once, used by counters, captures and events.
+
+/// Why a frame was not delivered. Each frame (each copy, for flooded frames) is delivered or counted under
+/// exactly one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum DropReason {
+    /// Shorter than an Ethernet header.
+    Runt,
+    /// Longer than the sender's MTU allows (after the guest's own segmentation request is taken into account).
+    MtuExceeded,
+    /// The guest's offload request contradicts the frame (virtio 1.3 section 5.1.6.2).
+    MalformedOffload,
+    /// The source address is a group address (IEEE 802.3 clause 3.2.3 forbids it).
+    InvalidSource,
+    /// Anti-spoofing: the source address is not one of the adapter's own.
+    SpoofedSource,
+    /// The frame's VLAN is not allowed on the port it came from.
+    VlanNotAllowed,
+    /// The destination is known to be behind the port the frame came from: no hairpin.
+    Hairpin,
+    /// Nobody to deliver to: no other port is up in the frame's VLAN.
+    NoDestination,
+    /// The receiver has no driver attached or its link is down.
+    ReceiverDown,
+    /// The receiver's guest had no free receive buffer.
+    NoRxBuffer,
+    /// The frame does not fit the receive buffers that the guest posts (without mergeable buffers).
+    RxBufferTooSmall,
+    /// The receiver's ring is broken (the guest wrote something illegal) and is stopped until reset.
+    RxRingBroken,
+    /// The uplink could not take the frame (its transmit queue is full or the device refused it).
+    PortTransmit,
+    /// The exchange ring to the data core that owns the receiver is full.
+    CoreExchangeFull,
+}
+
+impl DropReason {
+    /// All reasons, in the order of their discriminants.
+    pub const ALL: [DropReason; 14] = [
+        DropReason::Runt,
+        DropReason::MtuExceeded,
+        DropReason::MalformedOffload,
+        DropReason::InvalidSource,
+        DropReason::SpoofedSource,
+        DropReason::VlanNotAllowed,
+        DropReason::Hairpin,
+        DropReason::NoDestination,
+        DropReason::ReceiverDown,
+        DropReason::NoRxBuffer,
+        DropReason::RxBufferTooSmall,
+        DropReason::RxRingBroken,
+        DropReason::PortTransmit,
+        DropReason::CoreExchangeFull,
+    ];
+
+    /// The name used as the `reason` label of counters and in captures.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::Runt => "runt",
+            DropReason::MtuExceeded => "mtu_exceeded",
+            DropReason::MalformedOffload => "malformed_offload",
+            DropReason::InvalidSource => "invalid_source",
+            DropReason::SpoofedSource => "spoofed_source",
+            DropReason::VlanNotAllowed => "vlan_not_allowed",
+            DropReason::Hairpin => "hairpin",
+            DropReason::NoDestination => "no_destination",
+            DropReason::ReceiverDown => "receiver_down",
+            DropReason::NoRxBuffer => "no_rx_buffer",
+            DropReason::RxBufferTooSmall => "rx_buffer_too_small",
+            DropReason::RxRingBroken => "rx_ring_broken",
+            DropReason::PortTransmit => "port_transmit",
+            DropReason::CoreExchangeFull => "core_exchange_full",
+        }
+    }
+}
