@@ -13,5 +13,6 @@ pub mod time;
 pub mod vlan;
 
 pub use drop_reason::DropReason;
+pub use switch::Switch;
 pub use time::Instant;
 pub use vlan::{TagEdit, VlanMode};

@@ -1,10 +1,31 @@
-//! The embedded switch: MAC learning with ageing, VLANs, flooding, anti-spoofing.
+//! The embedded switch: MAC learning with ageing, VLANs, flooding, anti-spoofing (IEEE 802.1Q clause 8,
+//! VLAN-aware bridge, independent learning).
+//!
+//! Every data core owns a copy. The copy of the core that owns a port learns what arrives there and tells
+//! the others ([`Switch::poll_update`], [`Switch::apply_update`]); settings are given to every copy.
 
+mod fdb;
+mod learn;
+mod port;
+#[cfg(test)]
+mod tests;
+mod updates;
+
+use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt;
 use core::time::Duration;
 use vnic_wire::MacAddr;
 
 use crate::{DropReason, Instant, TagEdit, VlanMode};
+use fdb::{Fdb, Key, Kind};
+use learn::{Ageing, stamp};
+use port::{FlowId, LastFlow, Port, VLAN_MAX};
+use updates::Updates;
+
+pub use fdb::CAPACITY as FDB_CAPACITY;
+pub use updates::FdbUpdate;
 
 /// A port of the switch: an adapter or an uplink. Small and dense: an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,10 +80,333 @@ pub enum Verdict {
     Flood {
         /// The frame's VLAN.
         vlan: u16,
-        /// The frame came with an 802.1Q tag that names a VLAN (not a mere priority tag), and this is its TCI;
-        /// needed to decide the tag on the way out.
+        /// The TCI of the frame's outer 802.1Q tag if it came with one (VID 0: a mere priority tag); needed
+        /// to decide the tag on the way out.
         tci: Option<u16>,
     },
     /// Nobody.
     Drop(DropReason),
+}
+
+/// What the switch counts about itself; drops are the caller's to count, by verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SwitchStats {
+    /// Addresses this copy learned or moved to another port.
+    pub learned: u64,
+    /// Times an address was not learned because the table or the port's share of it was full. A source that
+    /// keeps sending counts again every few milliseconds, not with every frame.
+    pub refused: u64,
+    /// Updates for the other copies given up because nobody fetched them.
+    pub updates_lost: u64,
+}
+
+/// One data core's copy of the embedded switch.
+pub struct Switch {
+    config: SwitchConfig,
+    ports: Vec<Option<Port>>,
+    /// Ports that are up, in ascending order.
+    up: Vec<PortId>,
+    /// How many of them are members, for each VLAN.
+    up_members: Box<[u16]>,
+    fdb: Fdb,
+    ageing: Ageing,
+    updates: Updates,
+    /// Coarse time of the last call that had a time.
+    now: u32,
+    /// Counts changes that could alter a decision.
+    generation: u64,
+    learned: u64,
+    refused: u64,
+}
+
+impl fmt::Debug for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Switch")
+            .field("config", &self.config)
+            .field("up", &self.up)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the decision needs from a frame.
+struct Header {
+    destination: u64,
+    source: u64,
+    tci: Option<u16>,
+}
+
+impl Header {
+    /// `None`: the frame is too short for its own headers.
+    #[inline]
+    fn parse(head: &[u8], frame_len: usize) -> Option<Header> {
+        let head = head.get(..frame_len).unwrap_or(head);
+        let h = head.first_chunk::<14>()?;
+        let tci = if h[12] == 0x81 && h[13] == 0x00 {
+            let t = head.first_chunk::<18>()?;
+            Some(u16::from_be_bytes([t[14], t[15]]))
+        } else {
+            None
+        };
+        Some(Header {
+            destination: u64::from_be_bytes([0, 0, h[0], h[1], h[2], h[3], h[4], h[5]]),
+            source: u64::from_be_bytes([0, 0, h[6], h[7], h[8], h[9], h[10], h[11]]),
+            tci,
+        })
+    }
+}
+
+/// The I/G bit of an address as a number.
+const GROUP: u64 = 1 << 40;
+
+impl Switch {
+    /// A switch without ports. Its table places addresses in a way that anyone can compute; see
+    /// [`Switch::with_seed`].
+    pub fn new(config: SwitchConfig) -> Switch {
+        Switch::with_seed(config, 0)
+    }
+
+    /// A switch without ports whose table nobody can crowd on purpose: give each copy a random seed, so that
+    /// no guest can pick source addresses that keep another's address from being learned.
+    pub fn with_seed(config: SwitchConfig, seed: u64) -> Switch {
+        Switch {
+            ageing: Ageing::new(config.ageing),
+            config,
+            ports: Vec::new(),
+            up: Vec::new(),
+            up_members: vec![0; usize::from(VLAN_MAX) + 1].into_boxed_slice(),
+            fdb: Fdb::new(seed),
+            updates: Updates::new(),
+            now: 0,
+            generation: 1,
+            learned: 0,
+            refused: 0,
+        }
+    }
+
+    /// Adds a port, link down. A port of that name that exists is removed first.
+    pub fn add_port(&mut self, port: PortId, config: PortConfig) {
+        self.remove_port(port);
+        let index = usize::from(port.0);
+        if self.ports.len() <= index {
+            self.ports.resize_with(index + 1, || None);
+        }
+        self.ports[index] = Some(Port::new(config));
+        self.enter_static(port);
+        self.changed();
+    }
+
+    /// New settings for a port; its link stays as it is. What was learned there stays unless its VLANs
+    /// change. Does nothing if there is no such port.
+    pub fn set_port(&mut self, port: PortId, config: PortConfig) {
+        let Some(old) = self.port(port) else { return };
+        let up = old.up;
+        let same_vlans = old.same_vlans(&config);
+        self.set_link(port, false);
+        self.remove_entries(port, |k| k == Kind::Static, false);
+        if !same_vlans {
+            self.flush_port(port);
+        }
+        if let Some(p) = self.port_mut(port) {
+            let learned = p.learned;
+            *p = Port::new(config);
+            p.learned = learned;
+        }
+        self.enter_all_static(port);
+        self.set_link(port, up);
+    }
+
+    /// Removes a port and all addresses behind it. Give it to every copy.
+    pub fn remove_port(&mut self, port: PortId) {
+        if self.port(port).is_none() {
+            return;
+        }
+        self.set_link(port, false);
+        self.remove_entries(port, |_| true, false);
+        if let Some(p) = self.ports.get_mut(usize::from(port.0)) {
+            *p = None;
+        }
+        self.enter_all_static(port);
+        self.changed();
+    }
+
+    /// Own addresses of `first`, then those of the other ports that had to stand back for an equal address.
+    fn enter_all_static(&mut self, first: PortId) {
+        self.enter_static(first);
+        for i in 0..self.ports.len() {
+            self.enter_static(PortId(i as u16));
+        }
+    }
+
+    /// The port can, or cannot, receive. It is the caller's decision whether it takes frames from a port
+    /// whose link is down: here they are switched like any other. What was learned on the port stays; see
+    /// [`Switch::flush_port`].
+    pub fn set_link(&mut self, port: PortId, up: bool) {
+        let Some(Some(p)) = self.ports.get_mut(usize::from(port.0)) else {
+            return;
+        };
+        if p.up == up {
+            return;
+        }
+        p.up = up;
+        for (vlan, n) in (0..).zip(self.up_members.iter_mut()) {
+            if p.member(vlan) {
+                *n = if up { *n + 1 } else { n.saturating_sub(1) };
+            }
+        }
+        self.up.retain(|q| *q != port);
+        if up {
+            let at = self.up.partition_point(|q| *q < port);
+            self.up.insert(at, port);
+        }
+        self.changed();
+    }
+
+    /// Decides about one frame from `ingress`. `head` holds at least the first `min(frame_len, 18)` bytes.
+    ///
+    /// In this order: length, source address, anti-spoofing, VLAN of the frame, learning, destination. A
+    /// frame of a flow that does not change costs two comparisons (and a look into the table every 17 ms,
+    /// for ageing).
+    #[inline]
+    pub fn forward(&mut self, now: Instant, ingress: PortId, head: &[u8], frame_len: usize) -> Verdict {
+        let stamp = stamp(now);
+        if frame_len >= 18
+            && let Some(h) = head.first_chunk::<18>()
+            && let Some(Some(port)) = self.ports.get(usize::from(ingress.0))
+            && port.flow.id == FlowId::of(h)
+            && port.flow.generation == self.generation
+            && port.flow.stamp == stamp
+        {
+            return port.flow.verdict;
+        }
+        self.forward_new(stamp, ingress, head, frame_len)
+    }
+
+    #[inline(never)]
+    fn forward_new(&mut self, stamp: u32, ingress: PortId, head: &[u8], frame_len: usize) -> Verdict {
+        self.now = stamp;
+        let verdict = self.decide(ingress, head, frame_len);
+        let generation = self.generation;
+        if frame_len >= 18
+            && let Some(h) = head.first_chunk::<18>()
+            && let Some(port) = self.port_mut(ingress)
+        {
+            port.flow = LastFlow {
+                id: FlowId::of(h),
+                generation,
+                stamp,
+                verdict,
+            };
+        }
+        verdict
+    }
+
+    #[inline]
+    fn decide(&mut self, ingress: PortId, head: &[u8], frame_len: usize) -> Verdict {
+        let Some(frame) = Header::parse(head, frame_len) else {
+            return Verdict::Drop(DropReason::Runt);
+        };
+        if frame.source & GROUP != 0 {
+            return Verdict::Drop(DropReason::InvalidSource);
+        }
+        let Some(port) = self.port(ingress) else {
+            return Verdict::Drop(DropReason::NoDestination);
+        };
+        if !port.may_send_as(frame.source) {
+            return Verdict::Drop(DropReason::SpoofedSource);
+        }
+        let Some(vlan) = port.classify(frame.tci) else {
+            return Verdict::Drop(DropReason::VlanNotAllowed);
+        };
+        let ingress_up = port.up;
+        let source = Key::new(vlan, frame.source);
+        if port.learning && !(port.source == source && port.source_stamp == self.now) {
+            self.learn(source, ingress);
+        }
+        if frame.destination & GROUP == 0
+            && let Some(slot) = self.fdb.find(Key::new(vlan, frame.destination))
+        {
+            let to = self.fdb.entry(slot).port;
+            if to == ingress {
+                return Verdict::Drop(DropReason::Hairpin);
+            }
+            if let Some(receiver) = self.port(to)
+                && receiver.member(vlan)
+            {
+                return if receiver.up {
+                    Verdict::Unicast(Egress {
+                        port: to,
+                        tag: receiver.tag_edit(vlan, frame.tci),
+                    })
+                } else {
+                    Verdict::Drop(DropReason::ReceiverDown)
+                };
+            }
+        }
+        let members = self.up_members.get(usize::from(vlan)).copied();
+        if members.unwrap_or(0) > u16::from(ingress_up) {
+            Verdict::Flood { vlan, tci: frame.tci }
+        } else {
+            Verdict::Drop(DropReason::NoDestination)
+        }
+    }
+
+    /// The receivers of a frame with the verdict [`Verdict::Flood`]: every port of the VLAN that is up, except
+    /// the one the frame came from.
+    pub fn flood_targets(
+        &self,
+        ingress: PortId,
+        vlan: u16,
+        tci: Option<u16>,
+    ) -> impl Iterator<Item = Egress> {
+        self.up
+            .iter()
+            .filter(move |id| **id != ingress)
+            .filter_map(move |id| {
+                let port = self.port(*id)?;
+                port.member(vlan).then(|| Egress {
+                    port: *id,
+                    tag: port.tag_edit(vlan, tci),
+                })
+            })
+    }
+
+    /// The table, in no order: VLAN, address, port, whether it is a port's own address, and the time since it
+    /// was last seen (for an address that another core learned: since that core last spoke of it).
+    pub fn entries(&self, now: Instant) -> impl Iterator<Item = (u16, MacAddr, PortId, bool, Duration)> {
+        self.fdb.iter().map(move |(key, e)| {
+            let is_static = e.kind == Kind::Static;
+            let age = if is_static {
+                Duration::ZERO
+            } else {
+                learn::age(now, e.seen)
+            };
+            (key.vlan(), MacAddr::from_u64(key.mac()), e.port, is_static, age)
+        })
+    }
+
+    /// Counters since the switch was made.
+    pub fn stats(&self) -> SwitchStats {
+        SwitchStats {
+            learned: self.learned,
+            refused: self.refused,
+            updates_lost: self.updates.lost,
+        }
+    }
+
+    /// A decision made before may be wrong now.
+    #[inline]
+    fn changed(&mut self) {
+        self.generation += 1;
+    }
+
+    #[inline]
+    fn port(&self, id: PortId) -> Option<&Port> {
+        self.ports.get(usize::from(id.0))?.as_ref()
+    }
+
+    #[inline]
+    fn port_mut(&mut self, id: PortId) -> Option<&mut Port> {
+        self.ports.get_mut(usize::from(id.0))?.as_mut()
+    }
 }

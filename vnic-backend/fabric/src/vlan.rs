@@ -38,4 +38,29 @@ pub enum TagEdit {
     Push(u16),
     /// Remove the outer tag.
     Pop,
+    /// Write this TCI into the outer tag: a priority-tagged frame (VID 0) leaves with its VLAN named.
+    Replace(u16),
+}
+
+/// Bits of a TCI that name the VLAN (IEEE 802.1Q clause 9.6).
+pub const VID_MASK: u16 = 0x0fff;
+
+/// The tag edit for a frame of `vlan` that arrived with the outer tag `tci` (`None`: untagged; VID 0:
+/// priority-tagged) and leaves on a port with these settings (IEEE 802.1Q clause 8.6.1 and table 9-2).
+#[inline]
+pub(crate) const fn tag_edit(vlan: u16, tci: Option<u16>, untagged: u16, access: bool) -> TagEdit {
+    match tci {
+        None if vlan == untagged => TagEdit::Keep,
+        None => TagEdit::Push(vlan),
+        Some(t) if t & VID_MASK != 0 => {
+            if vlan == untagged {
+                TagEdit::Pop
+            } else {
+                TagEdit::Keep
+            }
+        }
+        Some(_) if vlan == untagged && access => TagEdit::Pop,
+        Some(_) if vlan == untagged => TagEdit::Keep,
+        Some(t) => TagEdit::Replace((t & !VID_MASK) | vlan),
+    }
 }

@@ -15,6 +15,20 @@ impl MacAddr {
     pub const fn is_multicast(&self) -> bool {
         self.0[0] & 1 != 0
     }
+
+    /// The address as a number below 2^48, first byte on top.
+    #[inline]
+    pub const fn to_u64(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+    }
+
+    /// The address in the low 48 bits of `v`; the rest is ignored.
+    #[inline]
+    pub const fn from_u64(v: u64) -> MacAddr {
+        let [_, _, a, b, c, d, e, f] = v.to_be_bytes();
+        MacAddr([a, b, c, d, e, f])
+    }
 }
 
 impl fmt::Display for MacAddr {

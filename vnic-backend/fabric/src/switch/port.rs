@@ -1,0 +1,152 @@
+//! A port's settings in the form the fast path wants.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::fdb::Key;
+use super::{PortConfig, Verdict};
+use crate::vlan::{VID_MASK, tag_edit};
+use crate::{DropReason, TagEdit, VlanMode};
+
+/// Largest VLAN identifier in use: 4095 is reserved (IEEE 802.1Q table 9-2).
+pub(crate) const VLAN_MAX: u16 = 4094;
+
+/// The first 16 bytes of a frame as two words, reduced to what the decision depends on: addresses, and the
+/// tag if there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FlowId(u64, u64);
+
+impl FlowId {
+    #[inline]
+    pub(crate) const fn of(h: &[u8; 18]) -> FlowId {
+        let a = u64::from_le_bytes([h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7]]);
+        let b = u64::from_le_bytes([h[8], h[9], h[10], h[11], h[12], h[13], h[14], h[15]]);
+        let tagged = h[12] == 0x81 && h[13] == 0x00;
+        FlowId(a, if tagged { b } else { b & 0xffff_ffff })
+    }
+}
+
+/// The last decision for this port. Holds for the same flow as long as nothing in the switch has changed and
+/// the coarse clock has not moved (then the source must be refreshed).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastFlow {
+    pub(crate) id: FlowId,
+    pub(crate) generation: u64,
+    pub(crate) stamp: u32,
+    pub(crate) verdict: Verdict,
+}
+
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) flow: LastFlow,
+    /// The last source that was learned or refreshed (or refused) here, and when.
+    pub(crate) source: Key,
+    pub(crate) source_stamp: u32,
+    /// Learned entries of the table that name this port.
+    pub(crate) learned: usize,
+    pub(crate) up: bool,
+    pub(crate) learning: bool,
+    anti_spoofing: bool,
+    access: bool,
+    /// VLAN of untagged frames; 0: the setting makes no sense, and there is none.
+    untagged: u16,
+    /// Own addresses, as numbers.
+    macs: Vec<u64>,
+    /// One bit a VLAN; `None`: all.
+    allowed: Option<Box<[u64; 64]>>,
+    mode: VlanMode,
+}
+
+impl Port {
+    pub(crate) fn new(config: PortConfig) -> Port {
+        let (untagged, access, allowed) = match &config.vlan {
+            VlanMode::Access(v) => (*v, true, Some(Box::new([0; 64]))),
+            VlanMode::Trunk { native, allowed } => {
+                let bits = allowed.as_ref().map(|set| {
+                    let mut bits = Box::new([0u64; 64]);
+                    for v in set.iter().filter(|v| (1..=VLAN_MAX).contains(*v)) {
+                        bits[usize::from(v / 64)] |= 1 << (v % 64);
+                    }
+                    bits
+                });
+                (*native, false, bits)
+            }
+        };
+        let untagged = if (1..=VLAN_MAX).contains(&untagged) {
+            untagged
+        } else {
+            0
+        };
+        Port {
+            flow: LastFlow {
+                id: FlowId(0, 0),
+                // Generations count from 1: this one never holds.
+                generation: 0,
+                stamp: 0,
+                verdict: Verdict::Drop(DropReason::NoDestination),
+            },
+            source: Key::NONE,
+            source_stamp: 0,
+            learned: 0,
+            up: false,
+            learning: config.learning,
+            anti_spoofing: config.anti_spoofing,
+            access,
+            untagged,
+            macs: config
+                .macs
+                .iter()
+                .filter(|m| !m.is_multicast())
+                .map(|m| m.to_u64())
+                .collect(),
+            allowed,
+            mode: config.vlan,
+        }
+    }
+
+    /// Whether a frame of `vlan` may leave here.
+    #[inline]
+    pub(crate) fn member(&self, vlan: u16) -> bool {
+        (1..=VLAN_MAX).contains(&vlan)
+            && (vlan == self.untagged
+                || self
+                    .allowed
+                    .as_ref()
+                    .is_none_or(|bits| bits[usize::from(vlan / 64) % 64] >> (vlan % 64) & 1 != 0))
+    }
+
+    /// The VLAN of a frame that arrives with this outer tag; `None`: not allowed here.
+    #[inline]
+    pub(crate) fn classify(&self, tci: Option<u16>) -> Option<u16> {
+        let vlan = tci.map_or(0, |t| t & VID_MASK);
+        if vlan == 0 {
+            (self.untagged != 0).then_some(self.untagged)
+        } else if !self.access && self.member(vlan) {
+            Some(vlan)
+        } else {
+            None
+        }
+    }
+
+    #[inline]
+    pub(crate) fn may_send_as(&self, source: u64) -> bool {
+        !self.anti_spoofing || self.macs.contains(&source)
+    }
+
+    #[inline]
+    pub(crate) fn tag_edit(&self, vlan: u16, tci: Option<u16>) -> TagEdit {
+        tag_edit(vlan, tci, self.untagged, self.access)
+    }
+
+    /// The keys of the port's own addresses.
+    pub(crate) fn own_keys(&self) -> impl Iterator<Item = Key> {
+        self.macs
+            .iter()
+            .filter(|_| self.untagged != 0)
+            .map(|m| Key::new(self.untagged, *m))
+    }
+
+    pub(crate) fn same_vlans(&self, config: &PortConfig) -> bool {
+        self.mode == config.vlan
+    }
+}

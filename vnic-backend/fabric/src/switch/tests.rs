@@ -1,0 +1,519 @@
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+use super::*;
+
+const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
+const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
+const C: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xc]);
+const GROUP_ADDR: MacAddr = MacAddr([1, 0, 0x5e, 0, 0, 1]);
+
+fn frame(to: MacAddr, from: MacAddr, tci: Option<u16>) -> Vec<u8> {
+    let mut f = Vec::new();
+    f.extend(to.0);
+    f.extend(from.0);
+    if let Some(t) = tci {
+        f.extend([0x81, 0x00]);
+        f.extend(t.to_be_bytes());
+    }
+    f.extend([0x08, 0x00]);
+    f.resize(60, 0);
+    f
+}
+
+fn at(seconds: f64) -> Instant {
+    Instant((seconds * 1e9) as u64)
+}
+
+fn trunk(native: u16, allowed: Option<&[u16]>) -> PortConfig {
+    PortConfig {
+        vlan: VlanMode::Trunk {
+            native,
+            allowed: allowed.map(|a| a.iter().copied().collect::<BTreeSet<u16>>()),
+        },
+        learning: true,
+        ..PortConfig::default()
+    }
+}
+
+fn access(vlan: u16) -> PortConfig {
+    PortConfig {
+        vlan: VlanMode::Access(vlan),
+        learning: true,
+        ..PortConfig::default()
+    }
+}
+
+fn owner(mac: MacAddr) -> PortConfig {
+    PortConfig {
+        macs: vec![mac],
+        learning: true,
+        ..PortConfig::default()
+    }
+}
+
+fn switch(ports: Vec<PortConfig>) -> Switch {
+    let mut s = Switch::new(SwitchConfig::default());
+    for (i, p) in ports.into_iter().enumerate() {
+        s.add_port(PortId(i as u16), p);
+        s.set_link(PortId(i as u16), true);
+    }
+    s
+}
+
+fn send(s: &mut Switch, now: f64, port: u16, to: MacAddr, from: MacAddr) -> Verdict {
+    let f = frame(to, from, None);
+    s.forward(at(now), PortId(port), &f, f.len())
+}
+
+fn unicast(port: u16, tag: TagEdit) -> Verdict {
+    Verdict::Unicast(Egress {
+        port: PortId(port),
+        tag,
+    })
+}
+
+const FLOOD: Verdict = Verdict::Flood { vlan: 1, tci: None };
+
+fn targets(s: &Switch, from: u16, vlan: u16, tci: Option<u16>) -> Vec<(u16, TagEdit)> {
+    s.flood_targets(PortId(from), vlan, tci)
+        .map(|e| (e.port.0, e.tag))
+        .collect()
+}
+
+#[test]
+fn own_addresses_are_known_before_anyone_speaks() {
+    let mut s = switch(vec![owner(A), owner(B)]);
+    assert_eq!(send(&mut s, 0.0, 0, B, A), unicast(1, TagEdit::Keep));
+    assert_eq!(send(&mut s, 0.0, 0, A, A), Verdict::Drop(DropReason::Hairpin));
+    s.set_link(PortId(1), false);
+    assert_eq!(
+        send(&mut s, 0.0, 0, B, A),
+        Verdict::Drop(DropReason::ReceiverDown)
+    );
+    s.set_link(PortId(1), true);
+    assert_eq!(send(&mut s, 0.0, 0, B, A), unicast(1, TagEdit::Keep));
+    s.remove_port(PortId(1));
+    assert_eq!(
+        send(&mut s, 0.0, 0, B, A),
+        Verdict::Drop(DropReason::NoDestination)
+    );
+}
+
+#[test]
+fn order_of_checks() {
+    let mut s = switch(vec![
+        PortConfig {
+            anti_spoofing: true,
+            ..owner(A)
+        },
+        access(1),
+    ]);
+    let drop = |s: &mut Switch, f: &[u8], len| match s.forward(at(0.0), PortId(0), f, len) {
+        Verdict::Drop(r) => Some(r),
+        _ => None,
+    };
+    let f = frame(B, A, None);
+    assert_eq!(drop(&mut s, &f, 13), Some(DropReason::Runt));
+    assert_eq!(drop(&mut s, &f[..14], 14), None);
+    let f = frame(B, A, Some(1));
+    assert_eq!(drop(&mut s, &f[..17], 17), Some(DropReason::Runt));
+    assert_eq!(drop(&mut s, &f[..18], 18), None);
+    let f = frame(B, GROUP_ADDR, Some(4095));
+    assert_eq!(drop(&mut s, &f, 60), Some(DropReason::InvalidSource));
+    let f = frame(B, C, Some(4095));
+    assert_eq!(drop(&mut s, &f, 60), Some(DropReason::SpoofedSource));
+    let f = frame(B, A, Some(4095));
+    assert_eq!(drop(&mut s, &f, 60), Some(DropReason::VlanNotAllowed));
+    // A port that does not exist.
+    let f = frame(B, A, None);
+    assert_eq!(
+        s.forward(at(0.0), PortId(900), &f, 60),
+        Verdict::Drop(DropReason::NoDestination)
+    );
+}
+
+#[test]
+fn learns_moves_and_ages() {
+    let mut s = switch(vec![access(1), access(1), access(1)]);
+    assert_eq!(send(&mut s, 0.0, 0, B, A), FLOOD);
+    assert_eq!(targets(&s, 0, 1, None), [(1, TagEdit::Keep), (2, TagEdit::Keep)]);
+    assert_eq!(send(&mut s, 0.0, 1, A, B), unicast(0, TagEdit::Keep));
+    assert_eq!(send(&mut s, 0.0, 0, B, A), unicast(1, TagEdit::Keep));
+    // B moves from port 1 to port 2.
+    assert_eq!(send(&mut s, 1.0, 2, A, B), unicast(0, TagEdit::Keep));
+    assert_eq!(send(&mut s, 1.0, 0, B, A), unicast(2, TagEdit::Keep));
+    assert_eq!(s.stats().learned, 3);
+    // A keeps talking, B does not.
+    for t in 2..=302 {
+        s.tick(at(f64::from(t)));
+        send(&mut s, f64::from(t), 0, GROUP_ADDR, A);
+    }
+    assert_eq!(s.entries(at(302.0)).count(), 1);
+    assert_eq!(send(&mut s, 302.0, 0, B, A), FLOOD);
+    assert_eq!(send(&mut s, 302.0, 1, A, C), unicast(0, TagEdit::Keep));
+    s.flush_port(PortId(0));
+    assert_eq!(send(&mut s, 302.0, 1, A, C), FLOOD);
+}
+
+#[test]
+fn a_steady_flow_survives_ageing_and_notices_every_change() {
+    let mut s = switch(vec![access(1), access(1)]);
+    send(&mut s, 0.0, 1, A, B);
+    for t in 0..1000 {
+        let t = f64::from(t);
+        s.tick(at(t));
+        send(&mut s, t, 1, A, B);
+        assert_eq!(send(&mut s, t, 0, B, A), unicast(1, TagEdit::Keep));
+    }
+    s.set_link(PortId(1), false);
+    assert_eq!(
+        send(&mut s, 999.0, 0, B, A),
+        Verdict::Drop(DropReason::ReceiverDown)
+    );
+    s.set_link(PortId(1), true);
+    s.set_port(PortId(1), access(2));
+    assert_eq!(
+        send(&mut s, 999.0, 0, B, A),
+        Verdict::Drop(DropReason::NoDestination)
+    );
+    s.set_port(PortId(0), access(2));
+    assert_eq!(
+        send(&mut s, 999.0, 0, B, A),
+        Verdict::Flood { vlan: 2, tci: None }
+    );
+    s.set_port(
+        PortId(0),
+        PortConfig {
+            anti_spoofing: true,
+            ..access(2)
+        },
+    );
+    assert_eq!(
+        send(&mut s, 999.0, 0, B, A),
+        Verdict::Drop(DropReason::SpoofedSource)
+    );
+}
+
+#[test]
+fn a_learned_address_never_takes_an_own_one() {
+    let mut s = switch(vec![access(1), owner(B), access(1)]);
+    // Port 2 claims B.
+    send(&mut s, 0.0, 2, A, B);
+    assert_eq!(send(&mut s, 0.0, 0, B, A), unicast(1, TagEdit::Keep));
+    s.apply_update(FdbUpdate::Learn {
+        vlan: 1,
+        mac: B,
+        port: PortId(2),
+    });
+    s.apply_update(FdbUpdate::Forget { vlan: 1, mac: B });
+    assert_eq!(send(&mut s, 0.0, 0, B, A), unicast(1, TagEdit::Keep));
+    // A port that gets an address takes it from whoever had learned it.
+    send(&mut s, 0.0, 2, A, C);
+    assert_eq!(send(&mut s, 0.0, 0, C, A), unicast(2, TagEdit::Keep));
+    s.set_port(
+        PortId(1),
+        PortConfig {
+            macs: vec![C],
+            ..access(1)
+        },
+    );
+    assert_eq!(send(&mut s, 0.0, 0, C, A), unicast(1, TagEdit::Keep));
+    assert_eq!(send(&mut s, 0.0, 0, B, A), FLOOD);
+}
+
+#[test]
+fn equal_own_addresses_first_come_first_served() {
+    let mut s = switch(vec![access(1), owner(B), owner(B)]);
+    assert_eq!(send(&mut s, 0.0, 0, B, A), unicast(1, TagEdit::Keep));
+    s.remove_port(PortId(1));
+    assert_eq!(send(&mut s, 0.0, 0, B, A), unicast(2, TagEdit::Keep));
+}
+
+#[test]
+fn no_destination_when_alone() {
+    let mut s = switch(vec![trunk(1, None)]);
+    let none = Verdict::Drop(DropReason::NoDestination);
+    assert_eq!(send(&mut s, 0.0, 0, B, A), none);
+    assert_eq!(send(&mut s, 0.0, 0, MacAddr::BROADCAST, A), none);
+    s.add_port(PortId(5), access(2));
+    s.set_link(PortId(5), true);
+    assert_eq!(send(&mut s, 0.0, 0, B, A), none);
+    let f = frame(MacAddr::BROADCAST, A, Some(2));
+    assert_eq!(
+        s.forward(at(0.0), PortId(0), &f, 60),
+        Verdict::Flood {
+            vlan: 2,
+            tci: Some(2)
+        }
+    );
+    assert_eq!(targets(&s, 0, 2, Some(2)), [(5, TagEdit::Pop)]);
+    // The sender's own link does not matter.
+    s.set_link(PortId(0), false);
+    assert_eq!(send(&mut s, 0.0, 0, B, A), none);
+}
+
+/// Frame in, VLAN settings of the receiver, edit on the way out. The sender is a trunk with native VLAN 10.
+#[test]
+fn tag_edits() {
+    use TagEdit::*;
+    let native10 = || trunk(10, None);
+    let native20 = || trunk(20, None);
+    let pcp5 = 5 << 13;
+    #[rustfmt::skip]
+    let table = [
+        // TCI of the frame, receiver, edit (None: not a receiver)
+        (None,              native10(),             Some(Keep)),
+        (None,              access(10),             Some(Keep)),
+        (None,              native20(),             Some(Push(10))),
+        (None,              trunk(20, Some(&[10])), Some(Push(10))),
+        (None,              trunk(20, Some(&[11])), None),
+        (None,              access(20),             None),
+        (Some(10),          native10(),             Some(Pop)),
+        (Some(pcp5 | 10),   access(10),             Some(Pop)),
+        (Some(10),          native20(),             Some(Keep)),
+        (Some(pcp5 | 20),   native10(),             Some(Keep)),
+        (Some(pcp5 | 20),   native20(),             Some(Pop)),
+        (Some(pcp5 | 20),   access(20),             Some(Pop)),
+        (Some(20),          trunk(10, Some(&[])),   None),
+        (Some(20),          access(10),             None),
+        (Some(pcp5),        native10(),             Some(Keep)),
+        (Some(pcp5),        access(10),             Some(Pop)),
+        (Some(pcp5),        native20(),             Some(Replace(pcp5 | 10))),
+        (Some(0),           native20(),             Some(Replace(10))),
+        (Some(pcp5),        access(20),             None),
+        (Some(pcp5 | 4094), native10(),             Some(Keep)),
+    ];
+    for (tci, receiver, edit) in table {
+        let row = std::format!("tci {tci:x?} to {:?}", receiver.vlan);
+        let mut s = switch(vec![trunk(10, None), receiver]);
+        let f = frame(GROUP_ADDR, A, tci);
+        match s.forward(at(0.0), PortId(0), &f, f.len()) {
+            Verdict::Flood { vlan, tci: t } => {
+                assert_eq!(t, tci, "{row}");
+                let got: Vec<_> = targets(&s, 0, vlan, t);
+                assert_eq!(got, [(1, edit.expect(&row))], "{row}");
+                // The same edit when the receiver is known.
+                s.apply_update(FdbUpdate::Learn {
+                    vlan,
+                    mac: B,
+                    port: PortId(1),
+                });
+                let f = frame(B, A, tci);
+                let v = s.forward(at(0.0), PortId(0), &f, f.len());
+                assert_eq!(v, unicast(1, edit.expect(&row)), "{row}");
+            }
+            v => {
+                assert_eq!(v, Verdict::Drop(DropReason::NoDestination), "{row}");
+                assert_eq!(edit, None, "{row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn access_ports_take_no_tags_but_priority_tags() {
+    let mut s = switch(vec![access(10), access(10)]);
+    for (tci, ok) in [
+        (Some(10), false),
+        (Some(20), false),
+        (Some(0), true),
+        (Some(0xe000), true),
+    ] {
+        let f = frame(GROUP_ADDR, A, tci);
+        let v = s.forward(at(0.0), PortId(0), &f, 60);
+        assert_eq!(v != Verdict::Drop(DropReason::VlanNotAllowed), ok, "{tci:x?}");
+    }
+}
+
+#[test]
+fn vlans_learn_apart() {
+    let mut s = switch(vec![access(10), access(20), trunk(1, None)]);
+    let mut vlan = |port, to, from, tci| {
+        let f = frame(to, from, tci);
+        s.forward(at(0.0), PortId(port), &f, 60)
+    };
+    // The same address in two VLANs, at two ports.
+    vlan(0, GROUP_ADDR, A, None);
+    vlan(1, GROUP_ADDR, A, None);
+    assert_eq!(vlan(2, A, B, Some(10)), unicast(0, TagEdit::Pop));
+    assert_eq!(vlan(2, A, B, Some(20)), unicast(1, TagEdit::Pop));
+    assert_eq!(vlan(0, B, A, None), unicast(2, TagEdit::Push(10)));
+}
+
+#[test]
+fn learn_limit_and_full_table() {
+    let mut s = Switch::new(SwitchConfig {
+        learn_limit_per_port: 10,
+        ..SwitchConfig::default()
+    });
+    for i in 0..2 {
+        s.add_port(PortId(i), access(1));
+        s.set_link(PortId(i), true);
+    }
+    for i in 0..100 {
+        send(&mut s, 0.0, 0, C, MacAddr::from_u64(0x0200_0000_0000 + i));
+    }
+    assert_eq!((s.stats().learned, s.stats().refused), (10, 90));
+    send(&mut s, 0.0, 1, C, B);
+    assert_eq!(s.stats().learned, 11);
+    // Room is made by ageing.
+    s.tick(at(400.0));
+    send(&mut s, 400.0, 0, C, A);
+    assert_eq!(s.stats().learned, 12);
+
+    let mut s = Switch::new(SwitchConfig {
+        learn_limit_per_port: usize::MAX,
+        ..SwitchConfig::default()
+    });
+    s.add_port(PortId(0), access(1));
+    for i in 0..2 * FDB_CAPACITY as u64 {
+        send(&mut s, 0.0, 0, C, MacAddr::from_u64(0x0200_0000_0000 + i));
+    }
+    let stats = s.stats();
+    assert_eq!(stats.learned + stats.refused, 2 * FDB_CAPACITY as u64);
+    assert_eq!(s.entries(at(0.0)).count() as u64, stats.learned);
+    assert!(stats.learned > FDB_CAPACITY as u64 * 9 / 10);
+    // An own address finds room in a full table.
+    s.add_port(PortId(1), owner(B));
+    s.set_link(PortId(1), true);
+    assert_eq!(send(&mut s, 0.0, 0, B, A), unicast(1, TagEdit::Keep));
+}
+
+/// Two copies: port 0 belongs to the first, port 1 to the second.
+fn copies() -> [Switch; 2] {
+    [0, 1].map(|_| switch(vec![access(1), access(1), access(1)]))
+}
+
+fn exchange([a, b]: &mut [Switch; 2]) -> usize {
+    let mut n = 0;
+    while let Some(u) = a.poll_update() {
+        b.apply_update(u);
+        n += 1;
+    }
+    while let Some(u) = b.poll_update() {
+        a.apply_update(u);
+        n += 1;
+    }
+    n
+}
+
+#[test]
+fn copies_tell_each_other() {
+    let mut s = copies();
+    assert!(!s[0].has_updates());
+    send(&mut s[0], 0.0, 0, B, A);
+    assert!(s[0].has_updates());
+    assert_eq!(exchange(&mut s), 1);
+    assert_eq!(send(&mut s[1], 0.0, 1, A, B), unicast(0, TagEdit::Keep));
+    exchange(&mut s);
+    assert_eq!(send(&mut s[0], 0.0, 0, B, A), unicast(1, TagEdit::Keep));
+    // Both talk for a long time; little news.
+    let mut news = 0;
+    for t in 1..1000 {
+        let t = f64::from(t);
+        for (i, (to, from)) in [(B, A), (A, B)].into_iter().enumerate() {
+            s[i].tick(at(t));
+            assert!(matches!(
+                send(&mut s[i], t, i as u16, to, from),
+                Verdict::Unicast(_)
+            ));
+        }
+        news += exchange(&mut s);
+    }
+    assert!(news < 40, "{news}");
+    // A falls silent: its owner forgets it and says so.
+    for t in 1000..1310 {
+        let t = f64::from(t);
+        s[0].tick(at(t));
+        s[1].tick(at(t));
+        send(&mut s[1], t, 1, GROUP_ADDR, B);
+        exchange(&mut s);
+    }
+    assert_eq!(send(&mut s[1], 1310.0, 1, A, B), FLOOD);
+    // Flushed here, gone there.
+    s[1].flush_port(PortId(1));
+    exchange(&mut s);
+    assert_eq!(s[0].entries(at(1310.0)).count(), 0);
+}
+
+#[test]
+fn crossing_moves_and_lost_news_heal() {
+    let mut s = copies();
+    // Both cores learn A at once.
+    send(&mut s[0], 0.0, 0, B, A);
+    send(&mut s[1], 0.0, 1, B, A);
+    exchange(&mut s);
+    // The one that speaks again is right, everywhere.
+    send(&mut s[1], 1.0, 1, B, A);
+    exchange(&mut s);
+    assert_eq!(send(&mut s[0], 1.0, 0, A, B), unicast(1, TagEdit::Keep));
+    assert_eq!(send(&mut s[1], 1.0, 1, A, A), Verdict::Drop(DropReason::Hairpin));
+    // News that nobody fetches is bounded, counted, and repeated.
+    for i in 0..3000u64 {
+        send(
+            &mut s[1],
+            2.0,
+            1 + (i & 1) as u16,
+            GROUP_ADDR,
+            MacAddr::from_u64(i << 8),
+        );
+    }
+    assert!(s[1].stats().updates_lost > 0);
+    while s[1].poll_update().is_some() {}
+    send(&mut s[1], 80.0, 1, GROUP_ADDR, MacAddr::from_u64(0));
+    assert_eq!(
+        s[1].poll_update(),
+        Some(FdbUpdate::Learn {
+            vlan: 1,
+            mac: MacAddr::from_u64(0),
+            port: PortId(1)
+        })
+    );
+    // A `Forget` that never comes is made up for.
+    assert!(s[0].entries(at(2.0)).any(|e| e.1 == A));
+    s[0].tick(at(500.0));
+    assert!(!s[0].entries(at(500.0)).any(|e| e.1 == A));
+}
+
+#[test]
+fn nonsense_settings_do_no_harm() {
+    for vlan in [
+        VlanMode::Access(0),
+        VlanMode::Access(4095),
+        VlanMode::Trunk {
+            native: 0,
+            allowed: Some([0, 4095, 65535].into()),
+        },
+    ] {
+        let config = PortConfig {
+            vlan,
+            macs: vec![A, MacAddr::default(), GROUP_ADDR],
+            learning: true,
+            anti_spoofing: false,
+        };
+        let mut s = switch(vec![config.clone(), config]);
+        assert_eq!(
+            send(&mut s, 0.0, 0, MacAddr::default(), MacAddr::default()),
+            Verdict::Drop(DropReason::VlanNotAllowed)
+        );
+        assert_eq!(s.entries(at(0.0)).count(), 0);
+    }
+    let mut s = Switch::new(SwitchConfig {
+        ageing: Duration::ZERO,
+        learn_limit_per_port: 0,
+    });
+    s.set_port(PortId(7), access(1));
+    s.remove_port(PortId(7));
+    s.set_link(PortId(7), true);
+    s.flush_port(PortId(7));
+    s.tick(Instant(u64::MAX));
+    s.tick(Instant(0));
+    s.add_port(PortId(0), access(1));
+    assert_eq!(
+        send(&mut s, 0.0, 0, B, A),
+        Verdict::Drop(DropReason::NoDestination)
+    );
+}
