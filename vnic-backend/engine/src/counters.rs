@@ -133,6 +133,7 @@ counters! {
         Commands => ("commands", "Commands of the control plane carried out."),
         Panics => ("panics", "Bugs caught: an adapter was taken down, the daemon lives."),
         CaptureLost => ("capture_lost", "Frames that a running capture missed because its reader was too slow."),
+        Orphans => ("orphans", "Frames whose receiver was removed while they were on their way."),
         Learned => ("learned_addresses", "Addresses the switch learned or moved."),
         LearnRefused => ("learn_refused", "Addresses not learned because the table or the port's share of it was full."),
     }

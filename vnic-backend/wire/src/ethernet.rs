@@ -3,6 +3,107 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::{Error, be16};
+
+/// Bytes of the header: two addresses and the EtherType.
+pub const HEADER_LEN: usize = 14;
+
+/// Shortest frame on the wire without its FCS (IEEE 802.3 clause 4.4.2); shorter ones are padded.
+pub const FRAME_MIN: usize = 60;
+
+/// What a frame carries (IEEE 802 clause 9.2; values assigned by the IEEE Registration Authority). Below
+/// 0x0600 it is a length instead.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct EtherType(pub u16);
+
+impl EtherType {
+    /// IPv4 (RFC 894).
+    pub const IPV4: EtherType = EtherType(0x0800);
+    /// ARP (RFC 826).
+    pub const ARP: EtherType = EtherType(0x0806);
+    /// Reverse ARP (RFC 903).
+    pub const RARP: EtherType = EtherType(0x8035);
+    /// Customer VLAN tag (IEEE 802.1Q table 9-1).
+    pub const VLAN: EtherType = EtherType(0x8100);
+    /// IPv6 (RFC 2464).
+    pub const IPV6: EtherType = EtherType(0x86dd);
+    /// MAC control: PAUSE and PFC (IEEE 802.3 annex 31A).
+    pub const MAC_CONTROL: EtherType = EtherType(0x8808);
+    /// Service VLAN tag (IEEE 802.1Q table 9-1).
+    pub const SERVICE_VLAN: EtherType = EtherType(0x88a8);
+
+    /// Either kind of VLAN tag.
+    #[inline]
+    pub const fn is_vlan(self) -> bool {
+        matches!(self, EtherType::VLAN | EtherType::SERVICE_VLAN)
+    }
+}
+
+impl fmt::Debug for EtherType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#06x}", self.0)
+    }
+}
+
+/// An Ethernet II header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Destination address.
+    pub destination: MacAddr,
+    /// Source address.
+    pub source: MacAddr,
+    /// What follows.
+    pub ethertype: EtherType,
+}
+
+impl Header {
+    /// Reads the header from the front of a frame.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Header, Error> {
+        let b: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(Error::Truncated)?;
+        Ok(Header {
+            destination: MacAddr([b[0], b[1], b[2], b[3], b[4], b[5]]),
+            source: MacAddr([b[6], b[7], b[8], b[9], b[10], b[11]]),
+            ethertype: EtherType(be16(b, 12)),
+        })
+    }
+
+    /// The header's bytes.
+    #[inline]
+    pub fn emit(&self) -> [u8; HEADER_LEN] {
+        let mut b = [0; HEADER_LEN];
+        b[..6].copy_from_slice(&self.destination.0);
+        b[6..12].copy_from_slice(&self.source.0);
+        b[12..].copy_from_slice(&self.ethertype.0.to_be_bytes());
+        b
+    }
+}
+
+/// Where the payload of a frame begins behind its VLAN tags, and what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Payload {
+    /// Offset in the frame.
+    pub offset: usize,
+    /// What is there.
+    pub ethertype: EtherType,
+}
+
+/// Skips the Ethernet header and up to two VLAN tags (IEEE 802.1Q clause 9). A third tag is reported as the payload.
+#[inline]
+pub fn payload(frame: &[u8]) -> Result<Payload, Error> {
+    let mut offset = HEADER_LEN;
+    let mut ethertype = Header::parse(frame)?.ethertype;
+    for _ in 0..2 {
+        if !ethertype.is_vlan() {
+            break;
+        }
+        let tag = crate::vlan::Header::parse(frame.get(offset..).unwrap_or(&[]))?;
+        ethertype = tag.ethertype;
+        offset += crate::vlan::HEADER_LEN;
+    }
+    Ok(Payload { offset, ethertype })
+}
+
 /// A 48-bit MAC address (IEEE 802 clause 8).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct MacAddr(pub [u8; 6]);
