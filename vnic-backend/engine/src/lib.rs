@@ -8,4 +8,5 @@ extern crate alloc;
 extern crate std;
 
 pub mod counters;
+pub mod offload;
 pub mod virtio_net;

@@ -44,10 +44,13 @@ pub struct Upper {
     pub offset: usize,
     /// There was a fragment header.
     pub fragment: bool,
-    /// The destination for the pseudo header (RFC 8200 section 8.1): the last one when a routing header still
-    /// has addresses to visit.
-    pub destination: [u8; 16],
+    /// Where the destination for the pseudo header is (RFC 8200 section 8.1), from the start of the IPv6
+    /// header: in a routing header that still has addresses to visit, otherwise in the IPv6 header.
+    pub destination_offset: usize,
 }
+
+/// Offset of the destination address in the header.
+const DESTINATION: usize = 24;
 
 impl Header {
     /// Reads the header from the front of a packet.
@@ -93,7 +96,7 @@ impl Header {
             protocol: self.next_header,
             offset: HEADER_LEN,
             fragment: false,
-            destination: self.destination,
+            destination_offset: DESTINATION,
         };
         for _ in 0..CHAIN_MAX {
             let rest = packet.get(upper.offset..).unwrap_or(&[]);
@@ -109,10 +112,12 @@ impl Header {
                 next::FRAGMENT => upper.fragment = true,
                 // Segments left. The last destination is the first address in the list of type 4
                 // (RFC 8754 section 2) and the only one of type 2 (RFC 6275 section 6.4.1).
-                next::ROUTING if header[3] != 0 => match (header[2], header.get(8..24)) {
-                    (2 | 4, Some(address)) => upper.destination.copy_from_slice(address),
-                    _ => return Err(Error::Kind),
-                },
+                next::ROUTING if header[3] != 0 => {
+                    if !matches!(header[2], 2 | 4) || len < 24 {
+                        return Err(Error::Kind);
+                    }
+                    upper.destination_offset = upper.offset + 8;
+                }
                 _ => {}
             }
             upper.protocol = header[0];

@@ -123,7 +123,7 @@ proptest! {
         let len = packet.len();
         packet.extend([0; 20]);
         let u = ipv6::Header::parse(&packet).unwrap().upper(&packet).unwrap();
-        prop_assert_eq!((u.protocol, u.offset, u.fragment, u.destination), (next, len, false, expect));
+        prop_assert_eq!((u.protocol, u.offset, u.fragment, &packet[u.destination_offset..][..16]), (next, len, false, &expect[..]));
         let (_, p, rest) = ep::Ipv6Extensions::from_slice(ep::IpNumber(kinds[0]), &packet[40..]).unwrap();
         prop_assert_eq!((p.0, packet.len() - rest.len()), (next, len));
     }

@@ -1,0 +1,311 @@
+//! Finishes in software what a guest left to its device: partial checksums and TCP segmentation
+//! (virtio 1.3 section 5.1.6.2), for receivers that do not take the frame as it is.
+//!
+//! The request stands in the frame's virtio header and speaks about bytes of the frame: both come from the
+//! guest. [`check`] looks at private copies of both and gives a [`Request`] that cannot lead anyone outside
+//! the frame, nor into the headers that the switch has judged.
+
+mod segment;
+
+use vnic_wire::{EtherType, ethernet, ipv4, ipv6, tcp};
+
+use crate::virtio_net::{NetHdr, feature};
+
+pub use segment::{Segment, Segmenter};
+
+/// Bytes of a frame that the caller copies for [`check`]; a request must not need headers beyond them.
+pub const HEAD_MAX: usize = 256;
+
+/// Smallest payload of a segment that is cut: the smallest segment that TCP stacks send is 48 bytes with at
+/// most 40 bytes of options in it. Below, one guest's frame would be thousands of frames for the others.
+pub const SEGMENT_MIN: usize = 8;
+
+/// Largest IPv4 packet, and largest IPv6 payload, in bytes (RFC 791, RFC 8200).
+const IP_MAX: usize = 65_535;
+
+/// What a receiver takes unfinished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Accepts {
+    /// Frames with a partial checksum.
+    pub csum: bool,
+    /// TCP over IPv4, uncut.
+    pub tso4: bool,
+    /// TCP over IPv6, uncut.
+    pub tso6: bool,
+    /// Uncut TCP with CWR set.
+    pub ecn: bool,
+}
+
+impl Accepts {
+    /// Only finished frames: an uplink, or a guest without a driver that says otherwise.
+    pub const NONE: Accepts = Accepts {
+        csum: false,
+        tso4: false,
+        tso6: false,
+        ecn: false,
+    };
+
+    /// From the feature bits that the receiver's driver has accepted (virtio 1.3 section 5.1.3.1: TSO needs
+    /// GUEST_CSUM, ECN needs one of the TSO bits).
+    pub const fn from_features(features: u64) -> Accepts {
+        let csum = features & feature::GUEST_CSUM != 0;
+        let tso4 = csum && features & feature::GUEST_TSO4 != 0;
+        let tso6 = csum && features & feature::GUEST_TSO6 != 0;
+        Accepts {
+            csum,
+            tso4,
+            tso6,
+            ecn: (tso4 || tso6) && features & feature::GUEST_ECN != 0,
+        }
+    }
+}
+
+/// A request that makes no sense: the frame is dropped (virtio 1.3 section 5.1.6.2 says what a driver must do).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Malformed {
+    /// The start or the place of the checksum is outside the frame.
+    #[error("the checksum would be outside the frame")]
+    ChecksumOutside,
+    /// The checksum would be written over the Ethernet header or a VLAN tag.
+    #[error("the checksum would be written over the Ethernet header or a VLAN tag")]
+    ChecksumInLinkHeader,
+    /// The place of the checksum, or the end of the headers, is too far into the frame.
+    #[error("the headers are longer than {HEAD_MAX} bytes")]
+    HeadersTooLong,
+    /// A type of segmentation that was not offered.
+    #[error("segmentation type {0:#04x} is not offered")]
+    UnknownGso(u8),
+    /// UDP fragmentation is not offered.
+    #[error("UDP fragmentation is not offered")]
+    UdpFragmentation,
+    /// Segmentation without a checksum to finish.
+    #[error("segmentation is asked for without a partial checksum")]
+    GsoWithoutChecksum,
+    /// Segments without payload, or hardly any.
+    #[error("segments of {0} bytes are too small")]
+    SegmentTooSmall(u16),
+    /// A segment would not fit an IP packet.
+    #[error("a segment would be longer than an IP packet can be")]
+    SegmentTooLong,
+    /// The frame carries another protocol than the segmentation type says.
+    #[error("the frame does not carry the protocol of its segmentation type")]
+    WrongProtocol,
+    /// IP fragments cannot be segmented.
+    #[error("an IP fragment cannot be segmented")]
+    Fragment,
+    /// A header of the frame cannot be read.
+    #[error("a header of the frame is unreadable: {0}")]
+    Header(#[from] vnic_wire::Error),
+    /// The checksum to finish is not that of the TCP header.
+    #[error("the checksum to finish is not that of the TCP header")]
+    ChecksumNotTcp,
+}
+
+/// What is left to do for one frame. Valid for the frame it was checked with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// Nothing: the frame is finished.
+    None,
+    /// One checksum: sum the frame from `start` to its end, with what the guest left in the field, and write
+    /// [`Segmenter::finish`] of the sum at `field`. `start <= frame_len`, `field + 2 <= head.len()`, and both
+    /// are behind the VLAN tags.
+    Checksum {
+        /// Where the sum begins.
+        start: usize,
+        /// Where the checksum belongs, high byte first.
+        field: usize,
+    },
+    /// Segmentation, checksums included.
+    Tso(Tso),
+}
+
+/// A TCP segmentation request, as checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tso {
+    /// IPv6, not IPv4.
+    pub v6: bool,
+    /// The first segment reports a reduced congestion window: the receiver must know about ECN.
+    pub ecn: bool,
+    /// Bytes of payload per segment.
+    pub gso_size: usize,
+    /// Offset of the IP header.
+    pub network: usize,
+    /// Offset of the TCP header.
+    pub transport: usize,
+    /// Bytes of all headers: the payload begins here.
+    pub head_len: usize,
+    /// Where the pseudo header's destination address is in the frame.
+    destination: usize,
+}
+
+impl Request {
+    /// Whether this receiver takes the frame as it is, with the request in its virtio header.
+    #[inline]
+    pub const fn accepted_by(&self, accepts: &Accepts) -> bool {
+        match self {
+            Request::None => true,
+            Request::Checksum { .. } => accepts.csum,
+            Request::Tso(t) => (if t.v6 { accepts.tso6 } else { accepts.tso4 }) && (accepts.ecn || !t.ecn),
+        }
+    }
+
+    /// The virtio header that hands this request to a receiver which accepts it: only what was checked, nothing
+    /// else of what the sender wrote. `shift` is by how many bytes the headers moved on the way: 4 with a
+    /// pushed tag, -4 with a popped one.
+    #[inline]
+    pub const fn header(&self, shift: i16) -> NetHdr {
+        const fn moved(offset: usize, shift: i16) -> u16 {
+            (offset as u16).wrapping_add_signed(shift)
+        }
+        match self {
+            Request::None => NetHdr {
+                flags: 0,
+                gso_type: NetHdr::GSO_NONE,
+                hdr_len: 0,
+                gso_size: 0,
+                csum_start: 0,
+                csum_offset: 0,
+            },
+            Request::Checksum { start, field } => NetHdr {
+                flags: NetHdr::NEEDS_CSUM,
+                gso_type: NetHdr::GSO_NONE,
+                hdr_len: 0,
+                gso_size: 0,
+                csum_start: moved(*start, shift),
+                csum_offset: (*field - *start) as u16,
+            },
+            Request::Tso(t) => NetHdr {
+                flags: NetHdr::NEEDS_CSUM,
+                gso_type: (if t.v6 {
+                    NetHdr::GSO_TCPV6
+                } else {
+                    NetHdr::GSO_TCPV4
+                }) | (if t.ecn { NetHdr::GSO_ECN } else { 0 }),
+                hdr_len: moved(t.head_len, shift),
+                gso_size: t.gso_size as u16,
+                csum_start: moved(t.transport, shift),
+                csum_offset: tcp::CHECKSUM_OFFSET as u16,
+            },
+        }
+    }
+
+    /// The longest frame that comes of it on a wire, for the check against the MTU.
+    #[inline]
+    pub const fn largest_frame(&self, frame_len: usize) -> usize {
+        match self {
+            Request::Tso(t) if t.head_len + t.gso_size < frame_len => t.head_len + t.gso_size,
+            _ => frame_len,
+        }
+    }
+}
+
+/// Checks a guest's request. `head` is a private copy of the first `min(frame_len, HEAD_MAX)` bytes of the
+/// frame.
+///
+/// `hdr_len` is only a hint and is not looked at, nor are the lengths in the IP headers, which drivers fill
+/// in as they like before segmentation. A checksum request is not tied to a protocol.
+#[inline]
+pub fn check(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<Request, Malformed> {
+    if hdr.gso_type == NetHdr::GSO_NONE {
+        if hdr.flags & NetHdr::NEEDS_CSUM == 0 {
+            return Ok(Request::None);
+        }
+        let (start, field) = checksum(hdr, head, frame_len)?;
+        if start < ethernet::payload(head)?.offset {
+            return Err(Malformed::ChecksumInLinkHeader);
+        }
+        return Ok(Request::Checksum { start, field });
+    }
+    segmentation(hdr, head, frame_len).map(Request::Tso)
+}
+
+/// Start and place of the checksum, both inside the frame, the place inside `head`.
+#[inline]
+fn checksum(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<(usize, usize), Malformed> {
+    let start = usize::from(hdr.csum_start);
+    let field = start + usize::from(hdr.csum_offset);
+    if field + 2 > frame_len {
+        return Err(Malformed::ChecksumOutside);
+    }
+    if field + 2 > head.len().min(HEAD_MAX) {
+        return Err(Malformed::HeadersTooLong);
+    }
+    Ok((start, field))
+}
+
+fn segmentation(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<Tso, Malformed> {
+    /// UDP fragmentation (virtio 1.3 section 5.1.6).
+    const GSO_UDP: u8 = 3;
+    let v6 = match hdr.gso_type & !NetHdr::GSO_ECN {
+        NetHdr::GSO_TCPV4 => false,
+        NetHdr::GSO_TCPV6 => true,
+        GSO_UDP => return Err(Malformed::UdpFragmentation),
+        _ => return Err(Malformed::UnknownGso(hdr.gso_type)),
+    };
+    if hdr.flags & NetHdr::NEEDS_CSUM == 0 {
+        return Err(Malformed::GsoWithoutChecksum);
+    }
+    let gso_size = usize::from(hdr.gso_size);
+    if gso_size < SEGMENT_MIN {
+        return Err(Malformed::SegmentTooSmall(hdr.gso_size));
+    }
+    // Where the frame goes on but the copy ends, a header that does not end is too long rather than cut off.
+    let head = head.get(..frame_len.min(HEAD_MAX)).unwrap_or(head);
+    let cut = |e: vnic_wire::Error| match e {
+        vnic_wire::Error::Truncated if head.len() < frame_len => Malformed::HeadersTooLong,
+        e => Malformed::Header(e),
+    };
+
+    let link = ethernet::payload(head).map_err(cut)?;
+    let network = link.offset;
+    let packet = head.get(network..).unwrap_or(&[]);
+    let (protocol, transport, fragment, destination, counted) = match (v6, link.ethertype) {
+        (false, EtherType::IPV4) => {
+            let ip = ipv4::Header::parse(packet).map_err(cut)?;
+            (
+                ip.protocol,
+                network + ip.header_len,
+                ip.is_fragment(),
+                network + 16,
+                network,
+            )
+        }
+        (true, EtherType::IPV6) => {
+            let ip = ipv6::Header::parse(packet).map_err(cut)?;
+            let upper = ip.upper(packet).map_err(cut)?;
+            (
+                upper.protocol,
+                network + upper.offset,
+                upper.fragment,
+                network + upper.destination_offset,
+                network + ipv6::HEADER_LEN,
+            )
+        }
+        _ => return Err(Malformed::WrongProtocol),
+    };
+    if fragment {
+        return Err(Malformed::Fragment);
+    }
+    if protocol != ipv4::PROTOCOL_TCP {
+        return Err(Malformed::WrongProtocol);
+    }
+    let tcp = tcp::Header::parse(head.get(transport..).unwrap_or(&[])).map_err(cut)?;
+    let (start, field) = checksum(hdr, head, frame_len)?;
+    if start != transport || field != transport + tcp::CHECKSUM_OFFSET {
+        return Err(Malformed::ChecksumNotTcp);
+    }
+    let head_len = transport + tcp.header_len;
+    let payload = gso_size.min(frame_len - head_len);
+    if head_len - counted + payload > IP_MAX {
+        return Err(Malformed::SegmentTooLong);
+    }
+    Ok(Tso {
+        v6,
+        ecn: hdr.gso_type & NetHdr::GSO_ECN != 0,
+        gso_size,
+        network,
+        transport,
+        head_len,
+        destination,
+    })
+}

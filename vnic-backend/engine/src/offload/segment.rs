@@ -1,0 +1,194 @@
+//! Cuts a TCP segmentation request into segments: headers only, the payload stays where it is.
+
+use vnic_wire::{checksum, ipv4, ipv6, tcp};
+
+use super::{HEAD_MAX, Tso};
+
+/// One segment: its headers have been written, its payload is a piece of the frame's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Bytes of headers.
+    pub head_len: usize,
+    /// Where in the frame its payload begins.
+    pub payload_off: usize,
+    /// Bytes of payload.
+    pub payload_len: usize,
+    /// Offset of the TCP checksum (high byte first) in the segment; the bytes there are zero.
+    pub field: usize,
+    /// Ones-complement sum of pseudo header and TCP header. Add the payload's
+    /// ([`checksum::sum`] or pieces with [`checksum::combine`]; the TCP header ends at an even offset) and
+    /// write [`Segmenter::finish`] of it at `field`.
+    pub partial: u32,
+}
+
+/// Goes over the segments of one request, in order.
+#[derive(Debug, Clone)]
+pub struct Segmenter {
+    /// The headers with everything at zero that differs between segments.
+    template: [u8; HEAD_MAX],
+    tso: Tso,
+    /// Offset in the frame of the next segment's payload.
+    next: usize,
+    frame_len: usize,
+    done: bool,
+    sequence: u32,
+    /// The TCP header's word with data offset and flags.
+    flags: u16,
+    id: u16,
+    /// Sum of the IPv4 header without total length and identification.
+    ip_sum: u32,
+    /// Sum of pseudo header and TCP header without length, sequence number and flags.
+    tcp_sum: u32,
+}
+
+/// IPv4: offsets of total length, identification, checksum and addresses.
+const V4_LEN: usize = 2;
+const V4_ID: usize = 4;
+const V4_CHECKSUM: usize = 10;
+const V4_SOURCE: usize = 12;
+/// IPv6: offsets of payload length and source address.
+const V6_LEN: usize = 4;
+const V6_SOURCE: usize = 8;
+/// TCP: offsets of sequence number and flags.
+const TCP_SEQUENCE: usize = 4;
+const TCP_FLAGS: usize = 12;
+
+#[inline]
+fn get16(b: &[u8; HEAD_MAX], at: usize) -> u16 {
+    match b.get(at..).and_then(|b| b.first_chunk()) {
+        Some(v) => u16::from_be_bytes(*v),
+        None => 0,
+    }
+}
+
+#[inline]
+fn put(b: &mut [u8; HEAD_MAX], at: usize, value: &[u8]) {
+    if let Some(b) = b.get_mut(at..at + value.len()) {
+        b.copy_from_slice(value);
+    }
+}
+
+#[inline]
+fn sum(b: &[u8; HEAD_MAX], from: usize, to: usize) -> u32 {
+    b.get(from..to).map_or(0, checksum::sum)
+}
+
+impl Segmenter {
+    /// Begins with the frame that `tso` was checked with: same `head`, same `frame_len`.
+    pub fn new(tso: &Tso, head: &[u8], frame_len: usize) -> Segmenter {
+        let Tso {
+            v6,
+            network,
+            transport,
+            head_len,
+            destination,
+            ..
+        } = *tso;
+        let mut t = [0; HEAD_MAX];
+        for (t, h) in t.iter_mut().zip(head.iter().take(head_len)) {
+            *t = *h;
+        }
+        let id = get16(&t, network + V4_ID);
+        let sequence = u32::from(get16(&t, transport + TCP_SEQUENCE)) << 16
+            | u32::from(get16(&t, transport + TCP_SEQUENCE + 2));
+        let flags = get16(&t, transport + TCP_FLAGS);
+        let addresses = if v6 {
+            put(&mut t, network + V6_LEN, &[0; 2]);
+            sum(&t, network + V6_SOURCE, network + V6_SOURCE + 16) + sum(&t, destination, destination + 16)
+        } else {
+            put(&mut t, network + V4_LEN, &[0; 4]);
+            put(&mut t, network + V4_CHECKSUM, &[0; 2]);
+            sum(&t, network + V4_SOURCE, network + V4_SOURCE + 4) + sum(&t, destination, destination + 4)
+        };
+        put(&mut t, transport + TCP_SEQUENCE, &[0; 4]);
+        put(&mut t, transport + TCP_FLAGS, &[0; 2]);
+        put(&mut t, transport + tcp::CHECKSUM_OFFSET, &[0; 2]);
+        Segmenter {
+            tso: *tso,
+            next: head_len,
+            frame_len,
+            // A frame that is not the one that was checked has no segments.
+            done: frame_len < head_len || head.len() < head_len || head_len > HEAD_MAX,
+            sequence,
+            flags,
+            id,
+            ip_sum: if v6 { 0 } else { sum(&t, network, transport) },
+            tcp_sum: addresses + u32::from(ipv4::PROTOCOL_TCP) + sum(&t, transport, head_len),
+            template: t,
+        }
+    }
+
+    /// Writes the next segment's headers to the front of `out`. The TCP checksum is left to the caller.
+    ///
+    /// Of the frame's flags, FIN and PSH go to the last segment only and CWR to the first only (RFC 3168
+    /// section 6.1.2); IPv4 identifications count up from the frame's.
+    #[inline]
+    pub fn next(&mut self, out: &mut [u8; HEAD_MAX]) -> Option<Segment> {
+        if self.done {
+            return None;
+        }
+        let Tso {
+            v6,
+            gso_size,
+            network,
+            transport,
+            head_len,
+            ..
+        } = self.tso;
+        let first = self.next == head_len;
+        let payload_len = gso_size.min(self.frame_len - self.next);
+        let last = self.next + payload_len == self.frame_len;
+        *out = self.template;
+
+        if v6 {
+            let len = (head_len - network - ipv6::HEADER_LEN + payload_len) as u16;
+            put(out, network + V6_LEN, &len.to_be_bytes());
+        } else {
+            let len = (head_len - network + payload_len) as u16;
+            let sum = self.ip_sum + u32::from(len) + u32::from(self.id);
+            put(out, network + V4_LEN, &len.to_be_bytes());
+            put(out, network + V4_ID, &self.id.to_be_bytes());
+            let sum = !checksum::fold(sum);
+            put(out, network + V4_CHECKSUM, &sum.to_be_bytes());
+        }
+        let mut flags = self.flags;
+        if !first {
+            flags &= !tcp::CWR;
+        }
+        if !last {
+            flags &= !(tcp::FIN | tcp::PSH);
+        }
+        put(out, transport + TCP_SEQUENCE, &self.sequence.to_be_bytes());
+        put(out, transport + TCP_FLAGS, &flags.to_be_bytes());
+        let len = (head_len - transport + payload_len) as u32;
+        let partial = self.tcp_sum
+            + (self.sequence >> 16)
+            + (self.sequence & 0xffff)
+            + u32::from(flags)
+            + (len >> 16)
+            + (len & 0xffff);
+
+        let segment = Segment {
+            head_len,
+            payload_off: self.next,
+            payload_len,
+            field: transport + tcp::CHECKSUM_OFFSET,
+            partial,
+        };
+        self.next += payload_len;
+        self.sequence = self.sequence.wrapping_add(payload_len as u32);
+        self.id = self.id.wrapping_add(1);
+        self.done = last;
+        Some(segment)
+    }
+
+    /// The checksum for this sum, with which TCP and UDP receivers agree: the complement, and 0xffff for 0,
+    /// which in UDP would mean that there is no checksum (RFC 768) and in TCP is the same number.
+    #[inline]
+    pub const fn finish(sum: u32) -> u16 {
+        match !checksum::fold(sum) {
+            0 => 0xffff,
+            c => c,
+        }
+    }
+}
