@@ -1,8 +1,16 @@
 //! The shell around the sans-I/O core: vhost-user devices, polled rings, data cores, uplinks. The only clock
 //! and nearly all `unsafe` of the project live here. [`Nic`] is what the control plane holds.
 
+mod capture;
+mod check;
+mod datapath;
+mod hub;
+mod mem;
 mod nic;
+mod ring;
 pub mod types;
+mod uplink;
+mod vhost;
 
-pub use nic::Nic;
+pub use nic::{Capture, Nic};
 pub use types::*;

@@ -1,101 +1,430 @@
 //! The control plane's handle on the running NIC.
 
-use crossbeam_channel::Receiver;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
+use crossbeam_channel::{Receiver, bounded};
+use vnic_fabric::switch::PortConfig;
+
+use crate::capture::Sink;
+use crate::check;
+use crate::datapath::{self, Command, CoreEvent, PortCounters, Side, WorkerHandle, core_samples};
+use crate::hub::EventHub;
 use crate::types::*;
+use crate::uplink::TapDevice;
+use crate::vhost::{self, Adapter};
 
 /// A running NIC. Cheap to clone; the data cores stop when [`Nic::shutdown`] is called.
 #[derive(Clone)]
-pub struct Nic;
+pub struct Nic {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: NicConfig,
+    workers: Arc<Vec<WorkerHandle>>,
+    hub: EventHub,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    adapters: BTreeMap<String, AdapterEntry>,
+    ports: BTreeMap<String, PortEntry>,
+    names: BTreeMap<PortId, String>,
+    next_capture: u64,
+    ended: bool,
+}
+
+struct AdapterEntry {
+    adapter: Arc<Adapter>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct PortEntry {
+    spec: PortSpec,
+    id: PortId,
+    core: usize,
+    counters: Arc<PortCounters>,
+    up: bool,
+}
 
 /// A running capture; dropping it ends the capture.
 pub struct Capture {
     /// The frames, in order of capture.
     pub frames: Receiver<CapturedFrame>,
+    id: u64,
+    workers: Arc<Vec<WorkerHandle>>,
 }
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        for w in self.workers.iter() {
+            w.send(Command::CaptureStop(self.id));
+        }
+    }
+}
+
+/// Captured frames a reader may be behind.
+const CAPTURE_BACKLOG: usize = 8192;
 
 impl Nic {
     /// Starts one pinned poll loop for each data core.
-    pub fn start(_config: NicConfig) -> Result<Nic, NicError> {
-        Ok(Nic)
+    pub fn start(config: NicConfig) -> Result<Nic, NicError> {
+        check::cores(&config.data_cores)?;
+        // Rare news only; a core that finds it full drops the news, never waits.
+        let (events, news) = bounded(4096);
+        let workers = datapath::start(&config.data_cores, config.idle_spin, &config.switch, &events)?;
+        let inner = Arc::new(Inner {
+            config,
+            workers: Arc::new(workers),
+            hub: EventHub::default(),
+            state: Mutex::default(),
+        });
+        let weak = Arc::downgrade(&inner);
+        std::thread::Builder::new()
+            .name("vnic-news".into())
+            .spawn(move || {
+                for event in news {
+                    let Some(inner) = weak.upgrade() else { return };
+                    inner.pass_on(event);
+                }
+            })
+            .map_err(|source| NicError::Os { what: "starting a thread".into(), source })?;
+        Ok(Nic { inner })
     }
 
     /// Adds an adapter and opens its socket. When this returns, the socket listens.
-    pub fn add_adapter(&self, _spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
-        Err(NicError::ShuttingDown)
+    pub fn add_adapter(&self, mut spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
+        check::adapter(&spec, &self.inner.config)?;
+        let mut state = self.inner.state()?;
+        state.free_name("adapter", &spec.name)?;
+        check::unique_macs(&spec, state.adapters.values().map(|e| &e.adapter.spec))?;
+        if state.adapters.len() >= ADAPTERS_MAX {
+            return Err(NicError::Limit(format!("a NIC has at most {ADAPTERS_MAX} adapters")));
+        }
+        let load = |core: usize| state.adapters.values().filter(|e| e.adapter.core == core).count();
+        let core = self.inner.core_for(spec.data_core, load);
+        spec.data_core = Some(self.inner.config.data_cores[core]);
+        let id = state.free_id();
+        let os = |source| NicError::Os { what: "making an eventfd".into(), source };
+        let adapter =
+            Adapter::new(spec, id, core, self.inner.workers.clone(), self.inner.hub.clone()).map_err(os)?;
+        let adapter = Arc::new(adapter);
+        let config = PortConfig {
+            vlan: adapter.spec.vlan.clone(),
+            macs: adapter.spec.macs.clone(),
+            anti_spoofing: adapter.spec.anti_spoofing,
+            learning: !adapter.spec.anti_spoofing,
+        };
+        self.inner.add_to_cores(id, core, &config, || Side::Adapter(adapter.counters.clone()));
+        let thread = vhost::spawn(adapter.clone()).inspect_err(|_| self.inner.remove_from_cores(id))?;
+        let name = adapter.spec.name.clone();
+        let status = adapter.status();
+        state.names.insert(id, name.clone());
+        state.adapters.insert(name.clone(), AdapterEntry { adapter, thread: Some(thread) });
+        drop(state);
+        self.inner.hub.publish(&name, NicEventKind::AdapterAdded);
+        Ok(status)
     }
 
     /// Detaches the adapter's guest and removes it and its socket.
-    pub fn remove_adapter(&self, _name: &str) -> Result<(), NicError> {
-        Err(NicError::ShuttingDown)
+    pub fn remove_adapter(&self, name: &str) -> Result<(), NicError> {
+        let entry = self.inner.state()?.adapters.remove(name);
+        let mut entry = entry.ok_or_else(|| not_found("adapter", name))?;
+        self.inner.end_adapter(&mut entry);
+        self.inner.lock().names.remove(&entry.adapter.id);
+        self.inner.hub.publish(name, NicEventKind::AdapterRemoved);
+        Ok(())
     }
 
     /// Closes the connection to the adapter's guest, so that its link goes down and comes back when its VMM
     /// reconnects.
-    pub fn restart_adapter(&self, _name: &str) -> Result<AdapterStatus, NicError> {
-        Err(NicError::ShuttingDown)
+    pub fn restart_adapter(&self, name: &str) -> Result<AdapterStatus, NicError> {
+        let adapter = self.inner.adapter(name)?;
+        adapter.restart();
+        Ok(adapter.status())
     }
 
     /// One adapter.
-    pub fn adapter(&self, _name: &str) -> Result<AdapterStatus, NicError> {
-        Err(NicError::ShuttingDown)
+    pub fn adapter(&self, name: &str) -> Result<AdapterStatus, NicError> {
+        Ok(self.inner.adapter(name)?.status())
     }
 
     /// All adapters, by name.
     pub fn adapters(&self) -> Vec<AdapterStatus> {
-        Vec::new()
+        self.inner.lock().adapters.values().map(|e| e.adapter.status()).collect()
     }
 
     /// Adds an uplink port.
-    pub fn add_port(&self, _spec: PortSpec) -> Result<PortStatus, NicError> {
-        Err(NicError::ShuttingDown)
+    pub fn add_port(&self, mut spec: PortSpec) -> Result<PortStatus, NicError> {
+        check::port(&spec, &self.inner.config)?;
+        let mut state = self.inner.state()?;
+        state.free_name("port", &spec.name)?;
+        if state.ports.len() >= PORTS_MAX {
+            return Err(NicError::Limit(format!("a NIC has at most {PORTS_MAX} ports")));
+        }
+        let core = self.inner.core_for(spec.data_core, |core| core);
+        spec.data_core = Some(self.inner.config.data_cores[core]);
+        let device = Arc::new(TapDevice::open(&spec)?);
+        let id = state.free_id();
+        let counters = Arc::new(PortCounters::default());
+        let config =
+            PortConfig { vlan: spec.vlan.clone(), macs: Vec::new(), anti_spoofing: false, learning: true };
+        self.inner.add_to_cores(id, core, &config, || Side::Uplink(device.clone(), counters.clone()));
+        self.inner.set_link(id, true);
+        let name = spec.name.clone();
+        let entry = PortEntry { spec, id, core, counters, up: true };
+        let status = entry.status();
+        state.names.insert(id, name.clone());
+        state.ports.insert(name.clone(), entry);
+        drop(state);
+        self.inner.hub.publish(&name, NicEventKind::PortAdded);
+        Ok(status)
     }
 
     /// Removes an uplink port.
-    pub fn remove_port(&self, _name: &str) -> Result<(), NicError> {
-        Err(NicError::ShuttingDown)
+    pub fn remove_port(&self, name: &str) -> Result<(), NicError> {
+        let entry = self.inner.state()?.ports.remove(name).ok_or_else(|| not_found("port", name))?;
+        self.inner.remove_from_cores(entry.id);
+        self.inner.lock().names.remove(&entry.id);
+        self.inner.hub.publish(name, NicEventKind::PortRemoved);
+        Ok(())
     }
 
     /// One uplink port.
-    pub fn port(&self, _name: &str) -> Result<PortStatus, NicError> {
-        Err(NicError::ShuttingDown)
+    pub fn port(&self, name: &str) -> Result<PortStatus, NicError> {
+        let state = self.inner.state()?;
+        state.ports.get(name).map(PortEntry::status).ok_or_else(|| not_found("port", name))
     }
 
     /// All uplink ports, by name.
     pub fn ports(&self) -> Vec<PortStatus> {
-        Vec::new()
+        self.inner.lock().ports.values().map(PortEntry::status).collect()
     }
 
     /// The switch's address table.
     pub fn fdb(&self) -> Vec<FdbEntry> {
-        Vec::new()
+        let (owners, names) = {
+            let state = self.inner.lock();
+            let adapters = state.adapters.values().map(|e| (e.adapter.id, e.adapter.core));
+            let owners: BTreeMap<_, _> = adapters.chain(state.ports.values().map(|p| (p.id, p.core))).collect();
+            (owners, state.names.clone())
+        };
+        let mut table = Vec::new();
+        for (core, w) in self.inner.workers.iter().enumerate() {
+            let (reply, answer) = bounded(1);
+            w.send(Command::Fdb { reply });
+            // Each core knows best about the ports it serves: only there do entries age.
+            let own = answer.recv().unwrap_or_default();
+            table.extend(own.into_iter().filter(|(port, _)| owners.get(port) == Some(&core)));
+        }
+        let mut table: Vec<FdbEntry> = table
+            .into_iter()
+            .filter_map(|(port, e)| Some(FdbEntry { owner: names.get(&port)?.clone(), ..e }))
+            .collect();
+        table.sort_by_key(|e| (e.vlan, e.mac));
+        table
     }
 
     /// The name behind a switch port, while it exists.
-    pub fn port_name(&self, _port: PortId) -> Option<String> {
-        None
+    pub fn port_name(&self, port: PortId) -> Option<String> {
+        self.inner.lock().names.get(&port).cloned()
     }
 
     /// Every counter of the NIC, read without stopping the data path.
     pub fn counters(&self) -> Vec<Sample> {
-        Vec::new()
+        let mut out = Vec::new();
+        let state = self.inner.lock();
+        for (name, e) in &state.adapters {
+            e.adapter.counters.samples(name, &mut out);
+        }
+        for (name, p) in &state.ports {
+            p.counters.samples(name, &mut out);
+        }
+        drop(state);
+        for w in self.inner.workers.iter() {
+            core_samples(&w.counters, &w.cpu.to_string(), &mut out);
+        }
+        out
     }
 
     /// Events from now on. A subscriber that falls more than 1024 events behind is disconnected.
     pub fn subscribe(&self) -> Receiver<NicEvent> {
-        crossbeam_channel::bounded(1).1
+        self.inner.hub.subscribe()
     }
 
     /// Starts a capture. A reader that falls behind loses frames; the loss is counted.
-    pub fn capture(&self, _spec: CaptureSpec) -> Result<Capture, NicError> {
-        Err(NicError::ShuttingDown)
+    pub fn capture(&self, spec: CaptureSpec) -> Result<Capture, NicError> {
+        let mut state = self.inner.state()?;
+        let id_of = |name: &String| state.id_of(name).ok_or_else(|| not_found("adapter or port", name));
+        let ports = spec.owners.iter().map(id_of).collect::<Result<Vec<_>, _>>()?;
+        state.next_capture += 1;
+        let id = state.next_capture;
+        let (sender, frames) = bounded(CAPTURE_BACKLOG);
+        let snaplen = spec.snaplen as usize;
+        let sink = Arc::new(Sink { ports, snaplen, drops_only: spec.drops_only, frames: sender, id });
+        for w in self.inner.workers.iter() {
+            w.send(Command::CaptureStart(sink.clone()));
+        }
+        Ok(Capture { frames, id, workers: self.inner.workers.clone() })
     }
 
     /// Are all data cores turning? (Each answers within the given time, or not.)
-    pub fn responsive(&self, _within: std::time::Duration) -> bool {
-        true
+    pub fn responsive(&self, within: Duration) -> bool {
+        let deadline = std::time::Instant::now() + within;
+        let asked: Vec<Receiver<()>> = self
+            .inner
+            .workers
+            .iter()
+            .map(|w| {
+                let (reply, answer) = bounded(1);
+                w.send(Command::Ping { reply });
+                answer
+            })
+            .collect();
+        asked.iter().all(|a| a.recv_deadline(deadline).is_ok())
     }
 
     /// Closes all connections, stops the data cores, removes the sockets.
-    pub fn shutdown(&self) {}
+    pub fn shutdown(&self) {
+        let (adapters, ports) = {
+            let mut state = self.inner.lock();
+            state.ended = true;
+            (std::mem::take(&mut state.adapters), std::mem::take(&mut state.ports))
+        };
+        for mut entry in adapters.into_values() {
+            self.inner.end_adapter(&mut entry);
+        }
+        for port in ports.into_values() {
+            self.inner.remove_from_cores(port.id);
+        }
+        for w in self.inner.workers.iter() {
+            w.send(Command::Shutdown);
+        }
+        for w in self.inner.workers.iter() {
+            w.join();
+        }
+        self.inner.hub.close();
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, unless the NIC has ended.
+    fn state(&self) -> Result<MutexGuard<'_, State>, NicError> {
+        let state = self.lock();
+        if state.ended { Err(NicError::ShuttingDown) } else { Ok(state) }
+    }
+
+    fn adapter(&self, name: &str) -> Result<Arc<Adapter>, NicError> {
+        let state = self.state()?;
+        state.adapters.get(name).map(|e| e.adapter.clone()).ok_or_else(|| not_found("adapter", name))
+    }
+
+    /// The index of the wanted CPU's core, or of the one with the least load.
+    fn core_for(&self, wanted: Option<usize>, load: impl Fn(usize) -> usize) -> usize {
+        let cores = &self.config.data_cores;
+        let asked = wanted.and_then(|cpu| cores.iter().position(|c| *c == cpu));
+        asked.or_else(|| (0..cores.len()).min_by_key(|c| load(*c))).unwrap_or(0)
+    }
+
+    fn add_to_cores(&self, id: PortId, owner: usize, config: &PortConfig, side: impl Fn() -> Side) {
+        for (core, w) in self.workers.iter().enumerate() {
+            let side = if core == owner { side() } else { Side::Remote(owner) };
+            w.send(Command::AddPort { id, config: config.clone(), side });
+        }
+    }
+
+    fn remove_from_cores(&self, id: PortId) {
+        for w in self.workers.iter() {
+            let (done, answer) = bounded::<()>(1);
+            w.send(Command::RemovePort { id, done });
+            let _ = answer.recv();
+        }
+    }
+
+    fn set_link(&self, id: PortId, up: bool) {
+        for w in self.workers.iter() {
+            w.send(Command::SetLink { id, up, announce: None });
+        }
+    }
+
+    fn end_adapter(&self, entry: &mut AdapterEntry) {
+        entry.adapter.end();
+        if let Some(t) = entry.thread.take() {
+            let _ = t.join();
+        }
+        self.remove_from_cores(entry.adapter.id);
+    }
+
+    /// Turns news of a data core into an event.
+    fn pass_on(&self, event: CoreEvent) {
+        let mut state = self.lock();
+        let (port, kind) = match event {
+            CoreEvent::RingFault { port, ring, fault } => {
+                (port, NicEventKind::RingFault { ring, what: fault.to_string() })
+            }
+            CoreEvent::Spoof { port, source } => (port, NicEventKind::SpoofedSource { source }),
+            CoreEvent::Panic { port } => {
+                if let Some(e) = state.adapters.values().find(|e| e.adapter.id == port) {
+                    let adapter = e.adapter.clone();
+                    drop(state);
+                    adapter.fail();
+                }
+                return;
+            }
+            CoreEvent::PortLink { port, up } => {
+                if let Some(p) = state.ports.values_mut().find(|p| p.id == port) {
+                    p.up = up;
+                }
+                self.set_link(port, up);
+                (port, NicEventKind::PortLink { up })
+            }
+        };
+        if let Some(name) = state.names.get(&port) {
+            self.hub.publish(name, kind);
+        }
+    }
+}
+
+impl State {
+    fn free_name(&self, kind: &'static str, name: &str) -> Result<(), NicError> {
+        if self.adapters.contains_key(name) || self.ports.contains_key(name) {
+            return Err(NicError::Exists { kind, name: name.into() });
+        }
+        Ok(())
+    }
+
+    fn free_id(&self) -> PortId {
+        // Few hundred at most: the first gap.
+        let gap = self.names.keys().zip(0u16..).find(|(id, i)| id.0 != *i).map(|(_, i)| i);
+        PortId(gap.unwrap_or(self.names.len() as u16))
+    }
+
+    fn id_of(&self, name: &str) -> Option<PortId> {
+        let adapter = self.adapters.get(name).map(|e| e.adapter.id);
+        adapter.or_else(|| self.ports.get(name).map(|p| p.id))
+    }
+}
+
+impl PortEntry {
+    fn status(&self) -> PortStatus {
+        PortStatus { spec: self.spec.clone(), port: self.id, up: self.up }
+    }
+}
+
+fn not_found(kind: &'static str, name: &str) -> NicError {
+    NicError::NotFound { kind, name: name.into() }
+}
+
+/// The longest path a Unix socket can have (`sun_path` holds 108 bytes with the terminating zero).
+pub(crate) fn socket_path_fits(path: &Path) -> bool {
+    path.as_os_str().len() < 108
 }

@@ -1,0 +1,53 @@
+//! Captures: copies of frames for the control plane, never at the expense of the data path.
+
+use std::time::SystemTime;
+
+use crossbeam_channel::{Sender, TrySendError};
+use vnic_engine::counters::CoreCounter;
+use vnic_fabric::DropReason;
+use vnic_fabric::switch::PortId;
+
+use crate::datapath::{CoreCounters, OutFrame};
+use crate::mem;
+use crate::types::{CapturedFrame, Direction};
+
+/// Where a data core puts captured frames.
+pub struct Sink {
+    /// Ports that are wanted; empty means all.
+    pub ports: Vec<PortId>,
+    /// Bytes kept of each frame.
+    pub snaplen: usize,
+    /// Only drops.
+    pub drops_only: bool,
+    /// The reader.
+    pub frames: Sender<CapturedFrame>,
+    /// Identity.
+    pub id: u64,
+}
+
+impl Sink {
+    /// Copies a frame for the reader if it wants it; loses it when the reader is too slow.
+    pub(crate) fn offer(
+        &self,
+        port: PortId,
+        direction: Direction,
+        f: &OutFrame<'_>,
+        drop: Option<DropReason>,
+        counters: &CoreCounters,
+    ) {
+        let wanted = self.ports.is_empty() || self.ports.contains(&port);
+        if !wanted || (self.drops_only && drop.is_none()) {
+            return;
+        }
+        let keep = f.len().min(self.snaplen);
+        let mut data = vec![0u8; keep];
+        let private = keep.min(f.head.len());
+        data[..private].copy_from_slice(&f.head[..private]);
+        mem::gather(f.segs, f.skip, &mut data[private..]);
+        let frame =
+            CapturedFrame { time: SystemTime::now(), port, direction, drop, original_len: f.len() as u32, data };
+        if let Err(TrySendError::Full(_)) = self.frames.try_send(frame) {
+            counters.add(CoreCounter::CaptureLost as usize, 1);
+        }
+    }
+}

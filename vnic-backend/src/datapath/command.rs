@@ -1,0 +1,106 @@
+//! What the control plane asks of a data core.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+use vnic_engine::offload::Accepts;
+use vnic_fabric::switch::{PortConfig, PortId};
+use vnic_wire::MacAddr;
+
+use super::counters::{AdapterCounters, PortCounters};
+use crate::capture::Sink;
+use crate::ring::SplitRing;
+use crate::types::FdbEntry;
+use crate::uplink::TapDevice;
+
+/// Who serves a port.
+pub enum Side {
+    /// This core; an adapter.
+    Adapter(Arc<AdapterCounters>),
+    /// This core; an uplink.
+    Uplink(Arc<TapDevice>, Arc<PortCounters>),
+    /// Another core.
+    Remote(usize),
+}
+
+/// A ring that a guest has enabled.
+pub struct RingStart {
+    /// vhost-user index: 2·pair for receive, 2·pair+1 for transmit.
+    pub index: u16,
+    /// The ring.
+    pub ring: SplitRing,
+    /// The guest's kick; transmit needs one.
+    pub kick: Option<File>,
+    /// The guest's interrupt.
+    pub call: Option<File>,
+    /// Bytes of the virtio header.
+    pub hdr_len: usize,
+    /// The driver merges receive buffers.
+    pub mergeable: bool,
+    /// What the driver accepts unfinished.
+    pub accepts: Accepts,
+    /// The adapter's MTU.
+    pub mtu: u16,
+}
+
+/// Commands are carried out between two bursts.
+pub enum Command {
+    /// A port exists from now on.
+    AddPort {
+        /// Its number.
+        id: PortId,
+        /// For the switch.
+        config: PortConfig,
+        /// Who serves it.
+        side: Side,
+    },
+    /// A port is gone; answered when the core holds nothing of it.
+    RemovePort {
+        /// Its number.
+        id: PortId,
+        /// Answer.
+        done: Sender<()>,
+    },
+    /// A port's link went up or down.
+    SetLink {
+        /// Its number.
+        id: PortId,
+        /// Up?
+        up: bool,
+        /// Announce this address to the local uplinks.
+        announce: Option<MacAddr>,
+    },
+    /// Poll this ring from now on.
+    StartRing {
+        /// The adapter.
+        id: PortId,
+        /// The ring.
+        start: Box<RingStart>,
+    },
+    /// Stop polling a ring; answered, with the place to resume, when nothing of it is under way any more.
+    StopRing {
+        /// The adapter.
+        id: PortId,
+        /// vhost-user index.
+        index: u16,
+        /// Answer; nothing when the ring was not running.
+        done: Sender<Option<u16>>,
+    },
+    /// List this core's address table.
+    Fdb {
+        /// Answer.
+        reply: Sender<Vec<(PortId, FdbEntry)>>,
+    },
+    /// Start a capture.
+    CaptureStart(Arc<Sink>),
+    /// End a capture.
+    CaptureStop(u64),
+    /// Are you there?
+    Ping {
+        /// Answer.
+        reply: Sender<()>,
+    },
+    /// End.
+    Shutdown,
+}

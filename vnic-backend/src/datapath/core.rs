@@ -1,0 +1,492 @@
+//! What a data core delivers to: its switch, the local receivers, the links to other cores.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use crossbeam_channel::Sender;
+use vnic_engine::counters::{Block, CoreCounter, QueueCounter as Q};
+use vnic_engine::offload::{Accepts, HEAD_MAX};
+use vnic_fabric::switch::{Egress, PortId, Switch, Verdict};
+use vnic_fabric::{DropReason, Instant};
+use vnic_wire::MacAddr;
+
+use super::MAX_CORES;
+use super::counters::{AdapterCounters, CoreCounters};
+use super::frame::{Bounce, Finished, OutFrame, RawFrame, SNAP, flow_hash, for_receiver};
+use super::link::{Gate, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef};
+use super::rx::RxQueue;
+use crate::capture::Sink;
+use crate::mem::{self, Seg};
+use crate::ring::Fault;
+use crate::types::Direction;
+use crate::uplink::PortTx;
+
+/// Messages taken from one link before other work gets its turn.
+const LINK_BURST: usize = 64;
+/// Foreign addresses reported for one attach of an adapter.
+const SPOOF_REPORTS: usize = 4;
+
+/// What a data core tells the control plane.
+#[derive(Debug)]
+pub enum CoreEvent {
+    /// A ring was stopped.
+    RingFault {
+        /// Of this adapter.
+        port: PortId,
+        /// vhost-user ring index.
+        ring: u16,
+        /// Why.
+        fault: Fault,
+    },
+    /// A guest used a source address that is not its own.
+    Spoof {
+        /// This adapter's guest.
+        port: PortId,
+        /// The address.
+        source: MacAddr,
+    },
+    /// A bug of ours hit this adapter.
+    Panic {
+        /// The adapter.
+        port: PortId,
+    },
+    /// An uplink's device went away or came back.
+    PortLink {
+        /// The uplink.
+        port: PortId,
+        /// Is it there?
+        up: bool,
+    },
+}
+
+/// A local adapter, towards its guest.
+pub struct AdapterRx {
+    /// Its counters.
+    pub counters: Arc<AdapterCounters>,
+    /// What its driver accepts unfinished.
+    pub accepts: Accepts,
+    /// Receive queues by pair.
+    pub queues: Vec<Option<RxQueue>>,
+    /// Pairs whose receive queue runs.
+    pub active: ArrayVec<u8, 16>,
+    spoofs: ArrayVec<MacAddr, SPOOF_REPORTS>,
+}
+
+impl AdapterRx {
+    /// An adapter whose guest has no queues yet.
+    pub fn new(counters: Arc<AdapterCounters>) -> Self {
+        let queues = counters.queues.iter().map(|_| None).collect();
+        AdapterRx { counters, accepts: Accepts::NONE, queues, active: ArrayVec::new(), spoofs: ArrayVec::new() }
+    }
+
+    /// Recomputes which queues run.
+    pub fn activate(&mut self) {
+        self.active = (0..self.queues.len()).filter(|&i| self.queues[i].is_some()).map(|i| i as u8).collect();
+        if self.active.is_empty() {
+            self.spoofs.clear();
+        }
+    }
+}
+
+/// What is behind a switch port.
+pub enum Slot {
+    /// Nothing.
+    Empty,
+    /// Something that another core owns.
+    Remote(usize),
+    /// An adapter of this core.
+    Adapter(Box<AdapterRx>),
+    /// An uplink of this core.
+    Uplink(Box<PortTx>),
+}
+
+/// Receivers of this core, apart from the switch so that both can be borrowed at once.
+pub struct Outputs {
+    /// By [`PortId`].
+    pub slots: Vec<Slot>,
+    touched: Vec<(PortId, u8)>,
+    bounce: Bounce,
+    /// Running captures.
+    pub captures: Vec<Arc<Sink>>,
+    /// Counters of the core.
+    pub counters: Arc<CoreCounters>,
+}
+
+/// See the module.
+pub struct Core {
+    /// This core's copy of the switch.
+    pub switch: Switch,
+    /// Local receivers.
+    pub out: Outputs,
+    /// Links to the other cores, by number.
+    pub links_out: Vec<Option<LinkOut>>,
+    /// Links from the other cores, by number.
+    pub links_in: Vec<Option<LinkIn>>,
+    events: Sender<CoreEvent>,
+    many: bool,
+}
+
+impl Core {
+    /// A core with nothing on it.
+    pub fn new(
+        switch: Switch,
+        links_out: Vec<Option<LinkOut>>,
+        links_in: Vec<Option<LinkIn>>,
+        counters: Arc<CoreCounters>,
+        events: Sender<CoreEvent>,
+    ) -> Core {
+        let out = Outputs {
+            slots: Vec::new(),
+            touched: Vec::with_capacity(64),
+            bounce: Bounce::default(),
+            captures: Vec::new(),
+            counters,
+        };
+        let many = links_out.iter().any(Option::is_some);
+        Core { switch, out, links_out, links_in, events, many }
+    }
+
+    /// The slot of a port, made when needed.
+    pub fn slot(&mut self, port: PortId) -> &mut Slot {
+        let i = usize::from(port.0);
+        if self.out.slots.len() <= i {
+            self.out.slots.resize_with(i + 1, || Slot::Empty);
+        }
+        &mut self.out.slots[i]
+    }
+
+    /// The local adapter behind a port.
+    pub fn adapter(&mut self, port: PortId) -> Option<&mut AdapterRx> {
+        match self.slot(port) {
+            Slot::Adapter(a) => Some(a),
+            _ => None,
+        }
+    }
+
+    /// Tells the control plane; drops the news when it does not listen.
+    pub fn report(&self, event: CoreEvent) {
+        let _ = self.events.try_send(event);
+    }
+
+    /// Does any receiver sit on another core?
+    #[inline]
+    pub fn crosses(&self, ingress: PortId, verdict: &Verdict) -> bool {
+        if !self.many {
+            return false;
+        }
+        let remote = |p: PortId| matches!(self.out.slots.get(usize::from(p.0)), Some(Slot::Remote(_)));
+        match *verdict {
+            Verdict::Unicast(e) => remote(e.port),
+            Verdict::Flood { vlan, tci } => self.switch.flood_targets(ingress, vlan, tci).any(|e| remote(e.port)),
+            Verdict::Drop(_) => false,
+        }
+    }
+
+    /// Hands a frame to the receivers of this core. They show it to their guests at the next [`Core::flush`].
+    #[inline]
+    pub fn deliver(
+        &mut self,
+        ingress: PortId,
+        verdict: &Verdict,
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+        sender: Option<&Block<{ Q::COUNT }>>,
+    ) {
+        match *verdict {
+            Verdict::Unicast(e) => self.out.give(e, f, gate, sender),
+            Verdict::Flood { vlan, tci } => {
+                for e in self.switch.flood_targets(ingress, vlan, tci) {
+                    self.out.give(e, f, gate, sender);
+                }
+            }
+            Verdict::Drop(_) => {}
+        }
+    }
+
+    /// Sends references to the other cores that have receivers. Nothing when a link is full.
+    pub fn send_remote(
+        &mut self,
+        ingress: PortId,
+        verdict: &Verdict,
+        f: &RawFrame<'_>,
+        slot: Option<SlotRef>,
+    ) -> Option<ArrayVec<(usize, u64), MAX_CORES>> {
+        let mut cores: ArrayVec<usize, MAX_CORES> = ArrayVec::new();
+        let mut add = |p: PortId| {
+            if let Some(Slot::Remote(c)) = self.out.slots.get(usize::from(p.0))
+                && !cores.contains(c)
+            {
+                cores.push(*c);
+            }
+        };
+        let dest = match *verdict {
+            Verdict::Unicast(e) => {
+                add(e.port);
+                RemoteDest::One(e)
+            }
+            Verdict::Flood { vlan, tci } => {
+                self.switch.flood_targets(ingress, vlan, tci).for_each(|e| add(e.port));
+                RemoteDest::Flood { vlan, tci }
+            }
+            Verdict::Drop(_) => return Some(ArrayVec::new()),
+        };
+        let has_room = |c: &usize| matches!(&self.links_out[*c], Some(l) if l.has_room());
+        if !cores.iter().all(has_room) {
+            return None;
+        }
+        let mut sent = ArrayVec::new();
+        for c in cores {
+            let mut snap = [0u8; SNAP];
+            let n = f.head.len().min(SNAP);
+            snap[..n].copy_from_slice(&f.head[..n]);
+            let referable = slot.is_some() && f.segs.len() <= REMOTE_SEGS;
+            let bytes = if referable {
+                RemoteBytes::Segs(f.segs.iter().copied().collect(), f.skip)
+            } else {
+                RemoteBytes::Owned(f.to_owned_bytes())
+            };
+            let frame = RemoteFrame { seq: 0, ingress, dest, hdr: f.hdr, snap, len: f.len, bytes };
+            let seq = self.links_out[c].as_mut()?.send(frame, slot)?;
+            sent.push((c, seq));
+        }
+        Some(sent)
+    }
+
+    /// The sender's buffer of frame `seq` on the link to core `c` has been completed.
+    pub fn commit(&mut self, c: usize, seq: u64) {
+        if let Some(l) = &mut self.links_out[c] {
+            l.commit(seq);
+        }
+    }
+
+    /// Takes what other cores sent. Answers how much.
+    pub fn poll_links(&mut self) -> usize {
+        let mut work = 0;
+        for c in 0..self.links_in.len() {
+            for _ in 0..LINK_BURST {
+                let Some(message) = self.links_in[c].as_mut().and_then(LinkIn::recv) else { break };
+                work += 1;
+                match message {
+                    Remote::Fdb(update) => self.switch.apply_update(update),
+                    Remote::Frame(mut rf) => {
+                        self.receive_remote(c, &mut rf);
+                        if let Some(l) = &mut self.links_in[c] {
+                            l.copied(rf.seq);
+                        }
+                    }
+                }
+            }
+        }
+        if work > 0 {
+            self.flush();
+        }
+        while self.switch.has_updates() && self.links_out.iter().flatten().all(LinkOut::has_room) {
+            let Some(update) = self.switch.poll_update() else { break };
+            for l in self.links_out.iter_mut().flatten() {
+                l.send_update(update);
+            }
+        }
+        work
+    }
+
+    fn receive_remote(&mut self, from: usize, rf: &mut RemoteFrame) {
+        let owned;
+        let (segs, skip): (&[Seg], usize) = match &mut rf.bytes {
+            RemoteBytes::Segs(segs, skip) => (segs, *skip),
+            RemoteBytes::Owned(bytes) => {
+                owned = [Seg { ptr: bytes.as_mut_ptr(), len: bytes.len() as u32 }];
+                (&owned, 0)
+            }
+        };
+        // The first bytes were read once, by the sender's core; they are what counts.
+        let mut wide = [0u8; HEAD_MAX];
+        let snapped = rf.len.min(SNAP);
+        wide[..snapped].copy_from_slice(&rf.snap[..snapped]);
+        let mut head_len = snapped;
+        if rf.hdr.flags | rf.hdr.gso_type != 0 {
+            head_len = rf.len.min(HEAD_MAX);
+            mem::gather(segs, skip + snapped, &mut wide[snapped..head_len]);
+        }
+        let f = RawFrame { head: &wide[..head_len], len: rf.len, hdr: rf.hdr, segs, skip };
+        let gate = Some(Gate { core: from, seq: rf.seq });
+        let verdict = match rf.dest {
+            RemoteDest::One(e) => Verdict::Unicast(e),
+            RemoteDest::Flood { vlan, tci } => Verdict::Flood { vlan, tci },
+        };
+        self.deliver(rf.ingress, &verdict, &f, gate, None);
+    }
+
+    /// Lets guests see what they were given, in so far as its senders' buffers are completed.
+    #[inline]
+    pub fn flush(&mut self) {
+        if self.out.touched.is_empty() {
+            return;
+        }
+        let links = &self.links_in;
+        let open = |g: Gate| links[g.core].as_ref().is_none_or(|l| l.is_committed(g.seq));
+        let Outputs { slots, touched, .. } = &mut self.out;
+        let events = &self.events;
+        touched.retain(|&(port, q)| match slots.get_mut(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => {
+                let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else { return false };
+                let done = rx.flush(open);
+                rx.touched = !done;
+                if let Some(fault) = rx.take_fault() {
+                    a.counters.queues[usize::from(q)].add(Q::RingFaults as usize, 1);
+                    let _ = events.try_send(CoreEvent::RingFault { port, ring: u16::from(q) * 2, fault });
+                }
+                !done
+            }
+            Some(Slot::Uplink(p)) => {
+                let done = p.flush(open);
+                p.touched = !done;
+                !done
+            }
+            _ => false,
+        });
+    }
+
+    /// Nothing waits for another core.
+    pub fn settled(&self) -> bool {
+        self.out.touched.is_empty()
+            && self.links_out.iter().flatten().all(LinkOut::idle)
+            && !self.links_in.iter().flatten().any(LinkIn::pending)
+            && !(self.many && self.switch.has_updates())
+    }
+
+    /// Reports a foreign source address, each once and not many.
+    #[cold]
+    pub fn report_spoof(&mut self, port: PortId, head: &[u8]) {
+        let Some(Ok(source)) = head.get(6..12).map(TryInto::try_into) else { return };
+        let source = MacAddr(source);
+        let Some(a) = self.adapter(port) else { return };
+        if !a.spoofs.contains(&source) && a.spoofs.try_push(source).is_ok() {
+            self.report(CoreEvent::Spoof { port, source });
+        }
+    }
+
+    /// Offers a frame to the running captures.
+    #[inline]
+    pub fn captured(&self, port: PortId, direction: Direction, f: &RawFrame<'_>, drop: Option<DropReason>) {
+        if !self.out.captures.is_empty() {
+            let whole =
+                OutFrame { head: f.head, segs: f.segs, skip: f.skip + f.head.len(), tail: f.len - f.head.len(), hdr: f.hdr };
+            self.out.capture(port, direction, &whole, drop);
+        }
+    }
+
+    /// Announces an adapter that came up to the local uplinks, so that switches behind them learn where it is.
+    pub fn announce(&mut self, port: PortId, mac: MacAddr, now: Instant) {
+        let frame = vnic_wire::arp::rarp_announce(mac);
+        let f = RawFrame {
+            head: &frame,
+            len: frame.len(),
+            hdr: Default::default(),
+            segs: &[],
+            skip: 0,
+        };
+        let verdict = self.switch.forward(now, port, f.head, f.len);
+        let Verdict::Flood { vlan, tci } = verdict else { return };
+        for e in self.switch.flood_targets(port, vlan, tci) {
+            if matches!(self.out.slots.get(usize::from(e.port.0)), Some(Slot::Uplink(_))) {
+                self.out.give(e, &f, None, None);
+            }
+        }
+        self.flush();
+    }
+}
+
+impl Outputs {
+    #[inline]
+    fn give(
+        &mut self,
+        e: Egress,
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+        sender: Option<&Block<{ Q::COUNT }>>,
+    ) {
+        let Outputs { slots, touched, bounce, captures, counters } = self;
+        let finished = match slots.get_mut(usize::from(e.port.0)) {
+            Some(Slot::Adapter(a)) => {
+                let drops = &a.counters.drops;
+                let q = match a.active.len() {
+                    1 => a.active[0],
+                    0 => {
+                        drops.add(DropReason::ReceiverDown as usize, 1);
+                        return;
+                    }
+                    n => a.active[flow_hash(f.head) as usize % n],
+                };
+                let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else { return };
+                let r = for_receiver(f, e.tag, &a.accepts, bounce, |out| {
+                    let dropped = rx.put(out, gate).err();
+                    if let Some(reason) = dropped {
+                        drops.add(reason as usize, 1);
+                    }
+                    if !captures.is_empty() {
+                        offer(captures, counters, e.port, out, dropped);
+                    }
+                });
+                if !rx.touched {
+                    rx.touched = true;
+                    touched.push((e.port, q));
+                }
+                if r == Ok(Finished::Passed) {
+                    a.counters.queues[usize::from(q)].add(Q::TsoPassed as usize, 1);
+                }
+                if let Err(reason) = r {
+                    drops.add(reason as usize, 1);
+                }
+                r
+            }
+            Some(Slot::Uplink(p)) => {
+                let r = for_receiver(f, e.tag, &Accepts::NONE, bounce, |out| {
+                    let dropped = p.put(out, gate).err();
+                    if !captures.is_empty() {
+                        offer(captures, counters, e.port, out, dropped);
+                    }
+                });
+                if !p.touched {
+                    p.touched = true;
+                    touched.push((e.port, 0));
+                }
+                if let Err(reason) = r {
+                    p.count_drop(reason);
+                }
+                r
+            }
+            Some(Slot::Remote(_)) => return,
+            Some(Slot::Empty) | None => {
+                counters.add(CoreCounter::Orphans as usize, 1);
+                return;
+            }
+        };
+        if let (Some(c), Ok(how)) = (sender, finished) {
+            match how {
+                Finished::Checksum => c.add(Q::ChecksumFinished as usize, 1),
+                Finished::Cut => c.add(Q::TsoCut as usize, 1),
+                Finished::AsIs | Finished::Passed => {}
+            }
+        }
+    }
+
+    #[cold]
+    fn capture(&self, port: PortId, direction: Direction, out: &OutFrame<'_>, drop: Option<DropReason>) {
+        for sink in &self.captures {
+            sink.offer(port, direction, out, drop, &self.counters);
+        }
+    }
+}
+
+#[cold]
+fn offer(
+    captures: &[Arc<Sink>],
+    counters: &CoreCounters,
+    port: PortId,
+    out: &OutFrame<'_>,
+    drop: Option<DropReason>,
+) {
+    for sink in captures {
+        sink.offer(port, Direction::Egress, out, drop, counters);
+    }
+}

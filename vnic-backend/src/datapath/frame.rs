@@ -1,0 +1,234 @@
+//! Frames on their way through a data core: headers private, payload by reference.
+
+use vnic_engine::offload::{self, Accepts, HEAD_MAX, Request, Segmenter};
+use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::{DropReason, TagEdit};
+use vnic_wire::checksum;
+
+use crate::mem::{self, Seg};
+
+/// Bytes of each frame that are read once into private memory before anything is decided: enough for all that
+/// the switch looks at. What was checked is what gets delivered.
+pub const SNAP: usize = 64;
+/// The longest frame or segmentation request, virtio header excluded: 64 KiB of IP and an Ethernet header with
+/// two tags.
+pub const FRAME_MAX: usize = 65535 + 22;
+
+/// A frame as the sender gave it.
+#[derive(Debug, Clone, Copy)]
+pub struct RawFrame<'a> {
+    /// The first `min(len, SNAP)` bytes or more, private.
+    pub head: &'a [u8],
+    /// Bytes of the whole frame.
+    pub len: usize,
+    /// What the sender asks to be finished.
+    pub hdr: NetHdr,
+    /// Where the frame is in the sender's memory, after `skip` bytes.
+    pub segs: &'a [Seg],
+    /// Bytes of `segs` before the frame: the virtio header.
+    pub skip: usize,
+}
+
+impl RawFrame<'_> {
+    /// All bytes, in memory of our own.
+    pub fn to_owned_bytes(&self) -> Box<[u8]> {
+        let mut out = vec![0; self.len];
+        out[..self.head.len()].copy_from_slice(self.head);
+        mem::gather(self.segs, self.skip + self.head.len(), &mut out[self.head.len()..]);
+        out.into_boxed_slice()
+    }
+
+    /// May the frame enter the switch: is its offload request sound, and does it respect the MTU?
+    #[inline]
+    pub fn admissible(&self, mtu: usize) -> Result<(), DropReason> {
+        const HEADER: usize = 14;
+        if self.hdr.flags | self.hdr.gso_type == 0 && self.len <= mtu + HEADER {
+            return Ok(());
+        }
+        let request = offload::check(&self.hdr, self.head, self.len).map_err(|_| DropReason::MalformedOffload)?;
+        // A tag does not count against the MTU (IEEE 802.3 clause 3.2.7).
+        let tagged = matches!(self.head.get(12..14), Some([0x81, 0x00]));
+        let limit = mtu + HEADER + if tagged { 4 } else { 0 };
+        if request.largest_frame(self.len) > limit { Err(DropReason::MtuExceeded) } else { Ok(()) }
+    }
+}
+
+/// A frame as a receiver gets it: private bytes, then bytes of the sender.
+#[derive(Debug, Clone, Copy)]
+pub struct OutFrame<'a> {
+    /// The first bytes.
+    pub head: &'a [u8],
+    /// What follows comes from here,
+    pub segs: &'a [Seg],
+    /// after this many bytes,
+    pub skip: usize,
+    /// this many bytes.
+    pub tail: usize,
+    /// What the receiver is told about it.
+    pub hdr: NetHdr,
+}
+
+impl OutFrame<'_> {
+    /// Bytes of the whole frame.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.head.len() + self.tail
+    }
+}
+
+/// What [`with_tag`] and [`finish`] need for working: kept by the data core, so that nothing is allocated.
+pub struct Bounce {
+    edited: [u8; HEAD_MAX + 4],
+    segment: Box<[u8]>,
+}
+
+impl Default for Bounce {
+    fn default() -> Self {
+        Bounce { edited: [0; HEAD_MAX + 4], segment: vec![0; FRAME_MAX + 4].into_boxed_slice() }
+    }
+}
+
+/// How a frame was finished, for the sender's counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finished {
+    /// The receiver got it as it was.
+    AsIs,
+    /// The receiver got an uncut segmentation request.
+    Passed,
+    /// The checksum was computed here.
+    Checksum,
+    /// It was cut here.
+    Cut,
+}
+
+/// Applies a tag edit and hands the result to `give`, once, or once for each segment where the receiver does not
+/// accept what the sender asked for. `give` answers whether it could deliver.
+#[inline]
+pub fn for_receiver(
+    f: &RawFrame<'_>,
+    tag: TagEdit,
+    accepts: &Accepts,
+    bounce: &mut Bounce,
+    mut give: impl FnMut(&OutFrame<'_>),
+) -> Result<Finished, DropReason> {
+    if tag == TagEdit::Keep && f.hdr.flags | f.hdr.gso_type == 0 {
+        let tail = f.len - f.head.len();
+        give(&OutFrame { head: f.head, segs: f.segs, skip: f.skip + f.head.len(), tail, hdr: NetHdr::default() });
+        return Ok(Finished::AsIs);
+    }
+    edited(f, tag, accepts, bounce, give)
+}
+
+#[cold]
+fn edited(
+    f: &RawFrame<'_>,
+    tag: TagEdit,
+    accepts: &Accepts,
+    bounce: &mut Bounce,
+    mut give: impl FnMut(&OutFrame<'_>),
+) -> Result<Finished, DropReason> {
+    let wants = f.hdr.flags | f.hdr.gso_type != 0;
+    let Bounce { edited, segment } = bounce;
+    let taken = f.head.len();
+    let (shift, head_len) = apply_tag(f.head, tag, edited).ok_or(DropReason::Runt)?;
+    let head = &edited[..head_len];
+    let tail = f.len - taken;
+    let skip = f.skip + taken;
+    let len = head_len + tail;
+    if !wants {
+        give(&OutFrame { head, segs: f.segs, skip, tail, hdr: NetHdr::default() });
+        return Ok(Finished::AsIs);
+    }
+    let hdr = shifted(&f.hdr, shift);
+    let request =
+        offload::check(&hdr, &head[..head_len.min(HEAD_MAX)], len).map_err(|_| DropReason::MalformedOffload)?;
+    if request.accepted_by(accepts) {
+        give(&OutFrame { head, segs: f.segs, skip, tail, hdr: request.header(0) });
+        return Ok(if matches!(request, Request::Tso(_)) { Finished::Passed } else { Finished::AsIs });
+    }
+    match request {
+        Request::None => {
+            give(&OutFrame { head, segs: f.segs, skip, tail, hdr: NetHdr::default() });
+            Ok(Finished::AsIs)
+        }
+        Request::Checksum { start, field } => {
+            let out = &mut segment[..len];
+            out[..head_len].copy_from_slice(head);
+            mem::gather(f.segs, skip, &mut out[head_len..]);
+            let sum = Segmenter::finish(checksum::sum(&out[start..]));
+            out[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+            give(&OutFrame { head: out, segs: &[], skip: 0, tail: 0, hdr: NetHdr::default() });
+            Ok(Finished::Checksum)
+        }
+        Request::Tso(tso) => {
+            let mut cutter = Segmenter::new(&tso, &head[..head_len.min(HEAD_MAX)], len);
+            let mut headers = [0u8; HEAD_MAX];
+            while let Some(s) = cutter.next(&mut headers) {
+                let out = &mut segment[..s.head_len + s.payload_len];
+                out[..s.head_len].copy_from_slice(&headers[..s.head_len]);
+                // The payload may begin inside the private head.
+                let private = head_len.saturating_sub(s.payload_off).min(s.payload_len);
+                out[s.head_len..s.head_len + private].copy_from_slice(&head[s.payload_off..s.payload_off + private]);
+                let from = f.skip + taken + (s.payload_off + private - head_len);
+                mem::gather(f.segs, from, &mut out[s.head_len + private..]);
+                let sum = Segmenter::finish(checksum::combine(s.partial, checksum::sum(&out[s.head_len..]), 0));
+                out[s.field..s.field + 2].copy_from_slice(&sum.to_be_bytes());
+                give(&OutFrame { head: out, segs: &[], skip: 0, tail: 0, hdr: NetHdr::default() });
+            }
+            Ok(Finished::Cut)
+        }
+    }
+}
+
+/// Writes `head` with its outer tag edited; answers by how much everything behind the addresses moved, and the
+/// new length. `None` when the head is too short to edit.
+fn apply_tag(head: &[u8], tag: TagEdit, out: &mut [u8; HEAD_MAX + 4]) -> Option<(i16, usize)> {
+    let (insert, drop): (Option<u16>, usize) = match tag {
+        TagEdit::Keep => (None, 0),
+        TagEdit::Push(tci) => (Some(tci), 0),
+        TagEdit::Replace(tci) => (Some(tci), 4),
+        TagEdit::Pop => (None, 4),
+    };
+    let rest = head.get(12 + drop..)?;
+    out[..12].copy_from_slice(&head[..12]);
+    let mut at = 12;
+    if let Some(tci) = insert {
+        out[12..14].copy_from_slice(&0x8100u16.to_be_bytes());
+        out[14..16].copy_from_slice(&tci.to_be_bytes());
+        at = 16;
+    }
+    out[at..at + rest.len()].copy_from_slice(rest);
+    let len = at + rest.len();
+    Some((len as i16 - head.len() as i16, len))
+}
+
+/// The request for a frame whose headers moved by `shift` bytes.
+fn shifted(hdr: &NetHdr, shift: i16) -> NetHdr {
+    NetHdr {
+        csum_start: hdr.csum_start.wrapping_add_signed(shift),
+        hdr_len: if hdr.hdr_len == 0 { 0 } else { hdr.hdr_len.wrapping_add_signed(shift) },
+        ..*hdr
+    }
+}
+
+/// Spreads flows over receive queues: addresses and ports of the flow, the same for each of its frames.
+#[inline]
+pub fn flow_hash(head: &[u8]) -> u32 {
+    let mut words = [0u8; 24];
+    let (from, n) = match head.get(12..14) {
+        // IPv4 addresses and ports (without options), IPv6 addresses' tails and ports.
+        Some([0x08, 0x00]) => (26, 12),
+        Some([0x86, 0xdd]) => (34, 24),
+        _ => (0, 12),
+    };
+    if let Some(bytes) = head.get(from..from + n) {
+        words[..n].copy_from_slice(bytes);
+    }
+    let mut h = 0x9e37_79b9_7f4a_7c15u64;
+    for w in words.chunks_exact(8) {
+        let w = u64::from_le_bytes([w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]]);
+        h = (h ^ w).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        h ^= h >> 32;
+    }
+    (h >> 16) as u32
+}

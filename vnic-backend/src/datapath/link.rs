@@ -1,0 +1,265 @@
+//! Between data cores: frames by reference, over bounded single-producer rings.
+//!
+//! Core A sends core B a reference to a frame in its guest's memory. B copies it into its own guest's buffer and
+//! counts it as *copied*; A then completes the sender's buffer and counts the frame as *committed*; only then does
+//! B show it to its guest. So at any instant of a `kill -9` a frame is either still to be sent, or completed: it
+//! is never seen twice.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use arrayvec::ArrayVec;
+use rtrb::{Consumer, Producer, RingBuffer};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::switch::{Egress, FdbUpdate, PortId};
+
+use super::frame::SNAP;
+use crate::mem::Seg;
+
+/// Frames in flight from one core to another.
+const LINK_DEPTH: usize = 512;
+/// Segments a reference can carry; a frame in more pieces is copied by the sender.
+pub const REMOTE_SEGS: usize = 20;
+
+/// Frame `seq` of the link from core `core`: may be shown to the guest once that core has committed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gate {
+    /// Index of the sending core.
+    pub core: usize,
+    /// Which frame of its link.
+    pub seq: u64,
+}
+
+/// Who gets a frame on the other core.
+#[derive(Debug, Clone, Copy)]
+pub enum RemoteDest {
+    /// One port.
+    One(Egress),
+    /// All ports of that core in the frame's VLAN.
+    Flood {
+        /// The frame's VLAN.
+        vlan: u16,
+        /// Its tag.
+        tci: Option<u16>,
+    },
+}
+
+/// Where the bytes are.
+pub enum RemoteBytes {
+    /// In the sender's guest, after `skip` bytes; valid until the frame is counted as copied.
+    Segs(ArrayVec<Seg, REMOTE_SEGS>, usize),
+    /// Ours.
+    Owned(Box<[u8]>),
+}
+
+/// A frame on its way to another core.
+pub struct RemoteFrame {
+    /// Number on its link, from 1.
+    pub seq: u64,
+    /// Where it entered the switch.
+    pub ingress: PortId,
+    /// Where it goes.
+    pub dest: RemoteDest,
+    /// What the sender asks to be finished.
+    pub hdr: NetHdr,
+    /// The first bytes, private.
+    pub snap: [u8; SNAP],
+    /// Bytes of the whole frame.
+    pub len: usize,
+    /// All bytes.
+    pub bytes: RemoteBytes,
+}
+
+/// What travels between cores.
+pub enum Remote {
+    /// A frame.
+    Frame(RemoteFrame),
+    /// News of the address table.
+    Fdb(FdbUpdate),
+}
+
+/// A counter alone on its cache lines.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+#[derive(Default)]
+struct Shared {
+    copied: Line,
+    committed: Line,
+}
+
+/// Wakes a data core that sleeps.
+pub struct Waker {
+    fd: OwnedFd,
+    asleep: AtomicBool,
+}
+
+impl Waker {
+    /// A new one; the core is taken to be awake.
+    pub fn new() -> std::io::Result<Waker> {
+        Ok(Waker { fd: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?, asleep: AtomicBool::new(false) })
+    }
+
+    /// Call after giving the core something to do.
+    #[inline]
+    pub fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) {
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Says that the core is about to sleep; it must look for work once more afterwards.
+    pub fn set_asleep(&self, asleep: bool) {
+        self.asleep.store(asleep, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// What the core waits on; edge-triggered, so it need not be read.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The sending end.
+pub struct LinkOut {
+    ring: Producer<Remote>,
+    shared: Arc<Shared>,
+    waker: Arc<Waker>,
+    sent: u64,
+    /// Frames not yet copied: which transmit slot waits for them.
+    waiting: VecDeque<Option<SlotRef>>,
+    waiting_from: u64,
+    /// Frames not yet committed: may they be?
+    uncommitted: VecDeque<bool>,
+    committed: u64,
+}
+
+/// A transmit slot: which queue, and its number in that queue.
+#[derive(Debug, Clone, Copy)]
+pub struct SlotRef {
+    /// Index of the transmit queue on its core.
+    pub queue: usize,
+    /// Number of the slot since the queue was started.
+    pub slot: u64,
+}
+
+/// The receiving end.
+pub struct LinkIn {
+    ring: Consumer<Remote>,
+    shared: Arc<Shared>,
+    copied: u64,
+}
+
+/// Makes the link from one core to another.
+pub fn link(receiver: Arc<Waker>) -> (LinkOut, LinkIn) {
+    let (producer, consumer) = RingBuffer::new(LINK_DEPTH);
+    let shared = Arc::new(Shared::default());
+    let out = LinkOut {
+        ring: producer,
+        shared: shared.clone(),
+        waker: receiver,
+        sent: 0,
+        waiting: VecDeque::with_capacity(LINK_DEPTH),
+        waiting_from: 1,
+        uncommitted: VecDeque::with_capacity(LINK_DEPTH),
+        committed: 0,
+    };
+    (out, LinkIn { ring: consumer, shared, copied: 0 })
+}
+
+impl LinkOut {
+    /// Is there room for another frame?
+    pub fn has_room(&self) -> bool {
+        self.ring.slots() > 0
+    }
+
+    /// Sends a frame; `slot` is the transmit slot that waits for it, if any. Answers its number, or nothing when
+    /// the link is full.
+    pub fn send(&mut self, mut frame: RemoteFrame, slot: Option<SlotRef>) -> Option<u64> {
+        let seq = self.sent + 1;
+        frame.seq = seq;
+        self.ring.push(Remote::Frame(frame)).ok()?;
+        self.sent = seq;
+        self.waiting.push_back(slot);
+        self.uncommitted.push_back(slot.is_none());
+        self.advance_commit();
+        self.waker.wake();
+        Some(seq)
+    }
+
+    /// Sends news of the address table; false when the link is full.
+    pub fn send_update(&mut self, update: FdbUpdate) -> bool {
+        let sent = self.ring.push(Remote::Fdb(update)).is_ok();
+        if sent {
+            self.waker.wake();
+        }
+        sent
+    }
+
+    /// The next transmit slot whose frame has been copied.
+    #[inline]
+    pub fn poll_copied(&mut self) -> Option<SlotRef> {
+        loop {
+            if self.waiting.is_empty() || self.shared.copied.0.load(Ordering::Acquire) < self.waiting_from {
+                return None;
+            }
+            self.waiting_from += 1;
+            if let Some(Some(slot)) = self.waiting.pop_front() {
+                return Some(slot);
+            }
+        }
+    }
+
+    /// The sender's buffer of frame `seq` has been completed.
+    pub fn commit(&mut self, seq: u64) {
+        let i = (seq - self.committed - 1) as usize;
+        if let Some(done) = self.uncommitted.get_mut(i) {
+            *done = true;
+        }
+        self.advance_commit();
+    }
+
+    fn advance_commit(&mut self) {
+        while self.uncommitted.front() == Some(&true) {
+            self.uncommitted.pop_front();
+            self.committed += 1;
+        }
+        self.shared.committed.0.store(self.committed, Ordering::Release);
+    }
+
+    /// Nothing is under way.
+    pub fn idle(&self) -> bool {
+        self.waiting.is_empty() && self.uncommitted.is_empty()
+    }
+}
+
+impl LinkIn {
+    /// The next message.
+    #[inline]
+    pub fn recv(&mut self) -> Option<Remote> {
+        self.ring.pop().ok()
+    }
+
+    /// Is there a message?
+    pub fn pending(&self) -> bool {
+        !self.ring.is_empty()
+    }
+
+    /// Frame `seq` has been copied (or dropped): its memory may be reused.
+    #[inline]
+    pub fn copied(&mut self, seq: u64) {
+        self.copied = seq;
+        self.shared.copied.0.store(seq, Ordering::Release);
+    }
+
+    /// Has the sender committed frame `seq`?
+    #[inline]
+    pub fn is_committed(&self, seq: u64) -> bool {
+        self.shared.committed.0.load(Ordering::Acquire) >= seq
+    }
+}

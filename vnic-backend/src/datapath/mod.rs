@@ -1,0 +1,27 @@
+//! The data cores: pinned, shared-nothing poll loops.
+//!
+//! ```text
+//!  guest tx ring ─▶ tx ─▶ switch ─▶ rx ─▶ guest rx ring      (same core)
+//!                            │
+//!                            └─▶ link ─▶ other core ─▶ rx    (by reference, copied there)
+//! ```
+
+mod command;
+mod core;
+mod counters;
+mod frame;
+mod link;
+mod rx;
+mod sleep;
+mod tx;
+mod worker;
+
+pub use command::{Command, RingStart, Side};
+pub use core::CoreEvent;
+pub use counters::{AdapterCounters, CoreCounters, PortCounters, core_samples};
+pub use frame::OutFrame;
+pub use link::Gate;
+pub use worker::{WorkerHandle, start};
+
+/// The most data cores a NIC can have.
+pub const MAX_CORES: usize = 16;

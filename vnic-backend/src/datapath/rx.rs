@@ -1,0 +1,220 @@
+//! Towards the guest: receive queues.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::Arc;
+
+use rustix::fd::AsFd;
+use vnic_engine::counters::QueueCounter as Q;
+use vnic_fabric::DropReason;
+
+use super::counters::AdapterCounters;
+use super::frame::OutFrame;
+use super::link::Gate;
+use crate::mem::{Seg, Writer};
+use crate::ring::{Fault, SplitRing};
+
+/// A receive queue of a running guest.
+pub struct RxQueue {
+    ring: SplitRing,
+    call: Option<File>,
+    pair: usize,
+    hdr_len: usize,
+    mergeable: bool,
+    counters: Arc<AdapterCounters>,
+    /// Set when the guest broke the ring.
+    broken: Option<Fault>,
+    reported: bool,
+    /// Is it in the list of queues to be flushed?
+    pub touched: bool,
+    /// Frames that another core sent and has not committed yet: nothing from there on may be published.
+    gates: VecDeque<(Gate, u16)>,
+    segs: Vec<Seg>,
+    used: Vec<(u16, u64)>,
+    frames: u64,
+    bytes: u64,
+    multicast: u64,
+}
+
+impl RxQueue {
+    /// Takes over a ring that a guest has enabled.
+    pub fn new(
+        ring: SplitRing,
+        call: Option<File>,
+        pair: usize,
+        hdr_len: usize,
+        mergeable: bool,
+        counters: Arc<AdapterCounters>,
+    ) -> Self {
+        ring.suppress_kicks();
+        RxQueue {
+            ring,
+            call,
+            pair,
+            hdr_len,
+            mergeable,
+            counters,
+            broken: None,
+            reported: false,
+            touched: false,
+            gates: VecDeque::new(),
+            segs: Vec::with_capacity(64),
+            used: Vec::with_capacity(64),
+            frames: 0,
+            bytes: 0,
+            multicast: 0,
+        }
+    }
+
+    /// Copies a frame into the next buffers. It becomes visible to the guest with [`RxQueue::flush`].
+    #[inline]
+    pub fn put(&mut self, f: &OutFrame<'_>, gate: Option<Gate>) -> Result<(), DropReason> {
+        if self.broken.is_some() {
+            return Err(DropReason::RxRingBroken);
+        }
+        let before = self.ring.staged();
+        match self.place(f) {
+            Ok(Ok(())) => {
+                if let Some(gate) = gate {
+                    self.gates.push_back((gate, before));
+                }
+                self.frames += 1;
+                self.bytes += f.len() as u64;
+                self.multicast += u64::from(f.head[0] & 1);
+                Ok(())
+            }
+            Ok(Err(reason)) => Err(reason),
+            Err(fault) => {
+                self.broken = Some(fault);
+                Err(DropReason::RxRingBroken)
+            }
+        }
+    }
+
+    #[inline]
+    fn place(&mut self, f: &OutFrame<'_>) -> Result<Result<(), DropReason>, Fault> {
+        if self.ring.ready()? == 0 {
+            return Ok(Err(DropReason::NoRxBuffer));
+        }
+        let head = self.ring.head(0)?;
+        self.segs.clear();
+        let room = self.ring.chain(head, true, &mut self.segs)?;
+        let need = self.hdr_len + f.len();
+        if room < need as u64 {
+            return self.place_merged(f, head, room, need);
+        }
+        let mut w = Writer::new(&self.segs);
+        w.bytes(&f.hdr.emit(1)[..self.hdr_len]);
+        w.bytes(f.head);
+        if f.tail > 0 {
+            w.segs(f.segs, f.skip, f.tail);
+        }
+        if self.ring.logging() {
+            self.ring.log_written(&self.segs);
+        }
+        self.ring.advance(1);
+        self.ring.stage(head, need as u32);
+        Ok(Ok(()))
+    }
+
+    /// A frame over several buffers (virtio 1.3 section 5.1.6.4).
+    #[cold]
+    fn place_merged(
+        &mut self,
+        f: &OutFrame<'_>,
+        first: u16,
+        first_room: u64,
+        need: usize,
+    ) -> Result<Result<(), DropReason>, Fault> {
+        if !self.mergeable {
+            return Ok(Err(DropReason::RxBufferTooSmall));
+        }
+        let ready = self.ring.ready_now()?;
+        self.used.clear();
+        self.used.push((first, first_room));
+        let mut room = first_room;
+        while room < need as u64 {
+            let k = self.used.len() as u16;
+            if k == ready {
+                // A full ring that is still too small will never do.
+                let full = k == self.ring.size();
+                return Ok(Err(if full { DropReason::RxBufferTooSmall } else { DropReason::NoRxBuffer }));
+            }
+            let head = self.ring.head(k)?;
+            let len = self.ring.chain(head, true, &mut self.segs)?;
+            self.used.push((head, len));
+            room += len;
+        }
+        let mut w = Writer::new(&self.segs);
+        w.bytes(&f.hdr.emit(self.used.len() as u16)[..self.hdr_len]);
+        w.bytes(f.head);
+        w.segs(f.segs, f.skip, f.tail);
+        if self.ring.logging() {
+            self.ring.log_written(&self.segs);
+        }
+        self.ring.advance(self.used.len() as u16);
+        let mut left = need as u64;
+        for &(head, len) in &self.used {
+            let part = len.min(left);
+            self.ring.stage(head, part as u32);
+            left -= part;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Lets the guest see what was put, as far as `open` says that the senders' cores have committed it, and
+    /// interrupts it if it asked for that. False while frames are held back.
+    pub fn flush(&mut self, open: impl Fn(Gate) -> bool) -> bool {
+        while let Some((gate, _)) = self.gates.front() {
+            if !open(*gate) {
+                break;
+            }
+            self.gates.pop_front();
+        }
+        let upto = self.gates.front().map_or(self.ring.staged(), |(_, before)| *before);
+        let c = &self.counters.queues[self.pair];
+        if self.frames > 0 {
+            c.add(Q::RxFrames as usize, std::mem::take(&mut self.frames));
+            c.add(Q::RxBytes as usize, std::mem::take(&mut self.bytes));
+            if self.multicast > 0 {
+                c.add(Q::RxMulticast as usize, std::mem::take(&mut self.multicast));
+            }
+        }
+        if upto != self.ring.published() {
+            if self.ring.publish(upto) {
+                notify(self.call.as_ref());
+                c.add(Q::RxNotifications as usize, 1);
+            } else {
+                c.add(Q::RxNotificationsSuppressed as usize, 1);
+            }
+        }
+        self.gates.is_empty()
+    }
+
+    /// What the guest did to the ring, told once.
+    pub fn take_fault(&mut self) -> Option<Fault> {
+        if self.reported {
+            return None;
+        }
+        self.reported = self.broken.is_some();
+        self.broken
+    }
+
+    /// Nothing is held back.
+    pub fn drained(&self) -> bool {
+        self.gates.is_empty() && !self.ring.unpublished()
+    }
+
+    /// Where the frontend may resume.
+    pub fn base(&self) -> u16 {
+        self.ring.base()
+    }
+}
+
+/// Interrupts the guest.
+pub fn notify(call: Option<&File>) {
+    if let Some(fd) = call {
+        // A full eventfd or pipe already says all there is to say; a closed one is the frontend's loss.
+        let _ = rustix::io::write(fd.as_fd(), &1u64.to_ne_bytes());
+    }
+}

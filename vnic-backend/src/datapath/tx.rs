@@ -1,0 +1,362 @@
+//! From the guest: transmit queues.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use rustix::fd::{AsFd, BorrowedFd};
+use vnic_engine::counters::QueueCounter as Q;
+use vnic_engine::offload::HEAD_MAX;
+use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::switch::{PortId, Verdict};
+use vnic_fabric::{DropReason, Instant};
+
+use super::MAX_CORES;
+use super::core::Core;
+use super::counters::AdapterCounters;
+use super::frame::{FRAME_MAX, RawFrame, SNAP};
+use super::link::SlotRef;
+use super::rx::notify;
+use crate::mem::{self, Seg, prefetch};
+use crate::ring::{Fault, SplitRing};
+use crate::types::Direction;
+
+/// Frames taken from one queue before the next queue gets its turn.
+pub const BURST: u16 = 32;
+
+/// A transmit queue of a running guest.
+pub struct TxQueue {
+    /// The adapter it belongs to.
+    pub port: PortId,
+    /// Which queue pair.
+    pub pair: usize,
+    /// Set when the guest broke the ring.
+    broken: Option<Fault>,
+    reported: bool,
+    stopped: bool,
+    ring: SplitRing,
+    kick: File,
+    call: Option<File>,
+    hdr_len: usize,
+    mtu: usize,
+    counters: Arc<AdapterCounters>,
+    /// Taken buffers that other cores have not finished copying, in ring order.
+    slots: VecDeque<Slot>,
+    first_slot: u64,
+}
+
+/// A taken transmit buffer.
+struct Slot {
+    head: u16,
+    /// Cores that still have to copy it.
+    left: u8,
+    /// Frames to commit on the links when the buffer is completed.
+    commits: ArrayVec<(usize, u64), MAX_CORES>,
+    /// For a flooded frame: local receivers get it when the other cores have it.
+    then_local: Option<Box<Held>>,
+}
+
+/// A flooded frame that waits for other cores.
+struct Held {
+    head: ArrayVec<u8, HEAD_MAX>,
+    len: usize,
+    hdr: NetHdr,
+    segs: Vec<Seg>,
+    skip: usize,
+    verdict: Verdict,
+}
+
+impl Held {
+    fn new(f: &RawFrame<'_>, verdict: Verdict) -> Held {
+        let head = f.head.iter().copied().collect();
+        Held { head, len: f.len, hdr: f.hdr, segs: f.segs.to_vec(), skip: f.skip, verdict }
+    }
+}
+
+/// Room for one burst: kept by the data core.
+pub struct Scratch {
+    segs: Vec<Seg>,
+    frames: Vec<Taken>,
+    wide: [u8; HEAD_MAX],
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        let burst = usize::from(BURST);
+        Scratch { segs: Vec::with_capacity(4 * burst), frames: Vec::with_capacity(burst), wide: [0; HEAD_MAX] }
+    }
+}
+
+/// A buffer of the burst: its head, its segments' range, its length with the virtio header.
+struct Taken {
+    head: u16,
+    segs: std::ops::Range<u32>,
+    total: u64,
+}
+
+impl TxQueue {
+    /// Takes over a ring that a guest has enabled.
+    #[allow(clippy::too_many_arguments, reason = "a record of one ring, made in one place")]
+    pub fn new(
+        port: PortId,
+        pair: usize,
+        ring: SplitRing,
+        kick: File,
+        call: Option<File>,
+        hdr_len: usize,
+        mtu: u16,
+        counters: Arc<AdapterCounters>,
+    ) -> Self {
+        ring.suppress_kicks();
+        let (slots, first_slot) = (VecDeque::new(), 0);
+        let mtu = usize::from(mtu);
+        TxQueue { port, pair, broken: None, reported: false, stopped: false, ring, kick, call, hdr_len, mtu, counters, slots, first_slot }
+    }
+
+    /// The guest's kick.
+    pub fn kick_fd(&self) -> BorrowedFd<'_> {
+        self.kick.as_fd()
+    }
+
+    /// No buffer is under way on another core.
+    pub fn drained(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Where the frontend may resume.
+    pub fn base(&self) -> u16 {
+        self.ring.base()
+    }
+
+    /// Tells the guest not to kick.
+    pub fn suppress_kicks(&self) {
+        self.ring.suppress_kicks();
+    }
+
+    /// Asks for kicks; true when there is work after all.
+    pub fn request_kicks(&mut self) -> bool {
+        if self.broken.is_some() || self.stopped {
+            return false;
+        }
+        match self.ring.request_kicks() {
+            Ok(more) => more,
+            Err(fault) => {
+                self.broken = Some(fault);
+                true
+            }
+        }
+    }
+
+    /// Takes no more buffers; those under way are completed.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// What the guest did to the ring, told once.
+    #[inline]
+    pub fn take_fault(&mut self) -> Option<Fault> {
+        if self.broken.is_none() || self.reported {
+            return None;
+        }
+        self.reported = true;
+        self.counters.queues[self.pair].add(Q::RingFaults as usize, 1);
+        self.broken
+    }
+
+    /// Counts a wake-up by this queue's kick.
+    pub fn count_kick(&self) {
+        self.counters.queues[self.pair].add(Q::Kicks as usize, 1);
+    }
+
+    /// Takes up to [`BURST`] frames and sends them on their way. Answers how many.
+    pub fn poll(&mut self, index: usize, core: &mut Core, scratch: &mut Scratch, now: Instant) -> usize {
+        if self.broken.is_some() || self.stopped {
+            return 0;
+        }
+        match self.burst(index, core, scratch, now) {
+            Ok(n) => n,
+            Err(fault) => {
+                self.broken = Some(fault);
+                0
+            }
+        }
+    }
+
+    #[inline]
+    fn burst(&mut self, index: usize, core: &mut Core, scratch: &mut Scratch, now: Instant) -> Result<usize, Fault> {
+        let n = self.ring.ready()?.min(BURST);
+        if n == 0 {
+            return Ok(0);
+        }
+        let Scratch { segs, frames, wide } = scratch;
+        segs.clear();
+        frames.clear();
+        let mut fault = None;
+        for k in 0..n {
+            let start = segs.len() as u32;
+            match self.ring.head(k).and_then(|head| Ok((head, self.ring.chain(head, false, segs)?))) {
+                Ok((head, total)) => {
+                    if let Some(s) = segs.get(start as usize) {
+                        prefetch(s.ptr);
+                    }
+                    frames.push(Taken { head, segs: start..segs.len() as u32, total });
+                }
+                Err(f) => {
+                    fault = Some(f);
+                    break;
+                }
+            }
+        }
+        let mut sums = Sums::default();
+        let mut done = 0u16;
+        for t in frames.iter() {
+            let chain = &segs[t.segs.start as usize..t.segs.end as usize];
+            match self.frame(index, t, chain, wide, core, &mut sums, now) {
+                Step::Done => {
+                    self.ring.stage(t.head, 0);
+                    done += 1;
+                }
+                Step::Pending => done += 1,
+                Step::Wait => break,
+                Step::Fault(f) => {
+                    fault = Some(f);
+                    break;
+                }
+            }
+        }
+        self.ring.advance(done);
+        // Complete the sender's buffers before any receiver can see the frames: whenever we are killed, no frame
+        // is delivered twice.
+        self.publish();
+        core.flush();
+        let c = &self.counters.queues[self.pair];
+        c.add(Q::TxFrames as usize, u64::from(done));
+        c.add(Q::TxBytes as usize, sums.bytes);
+        c.add(Q::TxForwarded as usize, u64::from(done) - sums.dropped);
+        match fault {
+            Some(f) => Err(f),
+            None => Ok(usize::from(done)),
+        }
+    }
+
+    fn publish(&mut self) {
+        if self.ring.unpublished() && self.ring.publish(self.ring.staged()) {
+            notify(self.call.as_ref());
+            self.counters.queues[self.pair].add(Q::TxNotifications as usize, 1);
+        }
+    }
+
+    #[inline]
+    #[allow(clippy::too_many_arguments, reason = "one frame's facts; grouping them costs a copy on the fast path")]
+    fn frame(
+        &mut self,
+        index: usize,
+        taken: &Taken,
+        chain: &[Seg],
+        wide: &mut [u8; HEAD_MAX],
+        core: &mut Core,
+        sums: &mut Sums,
+        now: Instant,
+    ) -> Step {
+        let Some(len) = taken.total.checked_sub(self.hdr_len as u64) else { return Step::Fault(Fault::TooShort) };
+        let mut hdr_bytes = [0u8; NetHdr::LEN];
+        mem::gather(chain, 0, &mut hdr_bytes[..self.hdr_len]);
+        let hdr = NetHdr::parse(hdr_bytes.first_chunk().expect("12 bytes hold 10"));
+        // Headers are read once; what is checked here is what gets delivered.
+        let mut snap = [0u8; SNAP];
+        let bounded = len.min(FRAME_MAX as u64) as usize;
+        let private: &mut [u8] = if hdr.flags | hdr.gso_type == 0 { &mut snap } else { wide };
+        let head_len = bounded.min(private.len());
+        mem::gather(chain, self.hdr_len, &mut private[..head_len]);
+        let f = RawFrame { head: &private[..head_len], len: bounded, hdr, segs: chain, skip: self.hdr_len };
+        let verdict = if len > FRAME_MAX as u64 {
+            Verdict::Drop(DropReason::MtuExceeded)
+        } else if let Err(reason) = f.admissible(self.mtu) {
+            Verdict::Drop(reason)
+        } else {
+            core.switch.forward(now, self.port, f.head, f.len)
+        };
+        let crosses = core.crosses(self.port, &verdict);
+        if !crosses && !self.slots.is_empty() {
+            // Frames that other cores are copying come first; used entries are in order.
+            return Step::Wait;
+        }
+        let step = if let Verdict::Drop(reason) = verdict {
+            self.counters.drops.add(reason as usize, 1);
+            core.captured(self.port, Direction::Ingress, &f, Some(reason));
+            if reason == DropReason::SpoofedSource {
+                core.report_spoof(self.port, f.head);
+            }
+            sums.dropped += 1;
+            Step::Done
+        } else if crosses {
+            let slot = SlotRef { queue: index, slot: self.first_slot + self.slots.len() as u64 };
+            let Some(commits) = core.send_remote(self.port, &verdict, &f, Some(slot)) else { return Step::Wait };
+            core.captured(self.port, Direction::Ingress, &f, None);
+            let then_local = matches!(verdict, Verdict::Flood { .. }).then(|| Box::new(Held::new(&f, verdict)));
+            self.slots.push_back(Slot { head: taken.head, left: commits.len() as u8, commits, then_local });
+            Step::Pending
+        } else {
+            core.captured(self.port, Direction::Ingress, &f, None);
+            core.deliver(self.port, &verdict, &f, None, Some(&self.counters.queues[self.pair]));
+            Step::Done
+        };
+        sums.bytes += len;
+        step
+    }
+
+    /// Another core has copied the frame in `slot`.
+    pub fn copied(&mut self, slot: u64) {
+        let i = (slot - self.first_slot) as usize;
+        if let Some(s) = self.slots.get_mut(i) {
+            s.left = s.left.saturating_sub(1);
+        }
+    }
+
+    /// Completes buffers that other cores have finished with.
+    pub fn retire(&mut self, core: &mut Core) -> usize {
+        let mut commits: ArrayVec<(usize, u64), { MAX_CORES * BURST as usize }> = ArrayVec::new();
+        let mut n = 0;
+        while let Some(s) = self.slots.front()
+            && s.left == 0
+            && n < usize::from(BURST)
+        {
+            let Some(s) = self.slots.pop_front() else { break };
+            self.first_slot += 1;
+            if let Some(h) = &s.then_local {
+                let f = RawFrame { head: &h.head, len: h.len, hdr: h.hdr, segs: &h.segs, skip: h.skip };
+                core.deliver(self.port, &h.verdict, &f, None, Some(&self.counters.queues[self.pair]));
+            }
+            self.ring.stage(s.head, 0);
+            commits.extend(s.commits);
+            n += 1;
+        }
+        if n > 0 {
+            self.publish();
+            for (link, seq) in commits {
+                core.commit(link, seq);
+            }
+            core.flush();
+        }
+        n
+    }
+}
+
+/// What became of a frame.
+enum Step {
+    /// The buffer can be completed.
+    Done,
+    /// Another core has a reference to the buffer.
+    Pending,
+    /// It cannot go now; the buffer stays in the ring.
+    Wait,
+    /// The ring is broken.
+    Fault(Fault),
+}
+
+#[derive(Default)]
+struct Sums {
+    bytes: u64,
+    dropped: u64,
+}

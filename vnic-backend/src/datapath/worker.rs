@@ -1,0 +1,472 @@
+//! One data core's loop.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use vnic_engine::counters::{CoreCounter as C, PortCounter as P};
+use vnic_fabric::Instant;
+use vnic_fabric::switch::{PortId, Switch, SwitchConfig, Verdict};
+
+use super::MAX_CORES;
+use super::command::{Command, RingStart, Side};
+use super::core::{AdapterRx, Core, CoreEvent, Slot};
+use super::counters::{CoreCounters, PortCounters};
+use super::frame::{FRAME_MAX, RawFrame};
+use super::link::{LinkIn, LinkOut, Waker, link};
+use super::rx::RxQueue;
+use super::sleep::{Sleeper, Source};
+use super::tx::{Scratch, TxQueue};
+use crate::types::{Direction, FdbEntry, NicError};
+use crate::uplink::{PortTx, TapDevice};
+
+/// Frames read from an uplink before other work gets its turn.
+const UPLINK_BURST: usize = 32;
+/// While its core is busy with other work, a quiet uplink is looked at this often: a look is a system call.
+const UPLINK_PAUSE: Duration = Duration::from_micros(20);
+/// The longest sleep: ageing needs the time now and then.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// The control plane's end of a data core.
+pub struct WorkerHandle {
+    /// The CPU it is pinned to.
+    pub cpu: usize,
+    /// Its counters.
+    pub counters: Arc<CoreCounters>,
+    commands: Sender<Command>,
+    waker: Arc<Waker>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl WorkerHandle {
+    /// Gives a command; false when the core has ended.
+    pub fn send(&self, command: Command) -> bool {
+        let sent = self.commands.send(command).is_ok();
+        self.waker.wake();
+        sent
+    }
+
+    /// Waits for the core to end.
+    pub fn join(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(t) = thread {
+            let _ = t.join();
+        }
+    }
+}
+
+/// Starts a loop on each CPU.
+pub fn start(
+    cpus: &[usize],
+    idle_spin: Duration,
+    switch: &SwitchConfig,
+    events: &Sender<CoreEvent>,
+) -> Result<Vec<WorkerHandle>, NicError> {
+    let os = |what: &str, source: std::io::Error| NicError::Os { what: what.into(), source };
+    let n = cpus.len();
+    if n == 0 || n > MAX_CORES {
+        let problem = format!("{n} data cores; allowed are 1 to {MAX_CORES}");
+        return Err(NicError::Invalid { field: "data_cores", problem });
+    }
+    let wakers = (0..n).map(|_| Waker::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
+    let wakers = wakers.map_err(|e| os("making an eventfd", e))?;
+    let mut outs: Vec<Vec<Option<LinkOut>>> = (0..n).map(|_| (0..n).map(|_| None).collect()).collect();
+    let mut ins: Vec<Vec<Option<LinkIn>>> = (0..n).map(|_| (0..n).map(|_| None).collect()).collect();
+    for from in 0..n {
+        for to in (0..n).filter(|&to| to != from) {
+            let (out, input) = link(wakers[to].clone());
+            outs[from][to] = Some(out);
+            ins[to][from] = Some(input);
+        }
+    }
+    let epoch = std::time::Instant::now();
+    let mut handles: Vec<WorkerHandle> = Vec::with_capacity(n);
+    for (index, ((&cpu, outs), ins)) in cpus.iter().zip(outs).zip(ins).enumerate() {
+        let (commands, mailbox) = unbounded();
+        let counters = Arc::new(CoreCounters::default());
+        let waker = wakers[index].clone();
+        let sleeper = Sleeper::new().map_err(|e| os("making an epoll set", e))?;
+        sleeper.add(waker.fd(), Source::Waker).map_err(|e| os("watching an eventfd", e))?;
+        let core = Core::new(Switch::new(switch.clone()), outs, ins, counters.clone(), events.clone());
+        let (pinned, was_pinned) = crossbeam_channel::bounded(1);
+        let worker = Worker {
+            core,
+            txs: Vec::new(),
+            uplinks: Vec::new(),
+            stopping: Vec::new(),
+            scratch: Scratch::default(),
+            mailbox,
+            waker: waker.clone(),
+            sleeper,
+            counters: counters.clone(),
+            epoch,
+            idle_spin,
+            frame: vec![0; FRAME_MAX].into_boxed_slice(),
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("vnic-core{index}"))
+            .spawn(move || {
+                let result = pin(cpu);
+                let ok = result.is_ok();
+                let _ = pinned.send(result);
+                if ok {
+                    worker.run();
+                }
+            })
+            .map_err(|e| os("starting a thread", e))?;
+        handles.push(WorkerHandle { cpu, counters, commands, waker, thread: Mutex::new(Some(thread)) });
+        if let Ok(Err(source)) = was_pinned.recv() {
+            for h in &handles {
+                h.send(Command::Shutdown);
+                h.join();
+            }
+            let what = format!("pinning a data core to CPU {cpu}; choose CPUs this process may use");
+            return Err(NicError::Os { what, source });
+        }
+    }
+    Ok(handles)
+}
+
+fn pin(cpu: usize) -> std::io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    if cpu >= rustix::thread::CpuSet::MAX_CPU {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    set.set(cpu);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// An uplink, from the wire.
+struct UplinkRx {
+    port: PortId,
+    device: Arc<TapDevice>,
+    counters: Arc<PortCounters>,
+    mtu: usize,
+    next_look: Instant,
+    alive: bool,
+}
+
+struct Worker {
+    core: Core,
+    txs: Vec<Option<TxQueue>>,
+    uplinks: Vec<Option<UplinkRx>>,
+    stopping: Vec<(PortId, u16, Sender<Option<u16>>)>,
+    scratch: Scratch,
+    mailbox: Receiver<Command>,
+    waker: Arc<Waker>,
+    sleeper: Sleeper,
+    counters: Arc<CoreCounters>,
+    epoch: std::time::Instant,
+    idle_spin: Duration,
+    frame: Box<[u8]>,
+}
+
+impl Worker {
+    fn now(&self) -> Instant {
+        Instant(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn run(mut self) {
+        let mut last_work = self.now();
+        loop {
+            let now = self.now();
+            while let Ok(command) = self.mailbox.try_recv() {
+                self.counters.add(C::Commands as usize, 1);
+                last_work = now;
+                if !self.obey(command, now) {
+                    return;
+                }
+            }
+            let work = self.round(now);
+            self.core.switch.tick(now);
+            if work > 0 {
+                self.counters.add(C::BusyRounds as usize, 1);
+                last_work = now;
+                continue;
+            }
+            self.counters.add(C::IdleRounds as usize, 1);
+            if now.since(last_work) >= self.idle_spin && self.stopping.is_empty() {
+                self.sleep();
+                last_work = self.now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// One look at everything. Answers how much was done.
+    fn round(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        for i in 0..self.txs.len() {
+            work += self.poll_tx(i, now);
+        }
+        for i in 0..self.uplinks.len() {
+            work += self.poll_uplink(i, now);
+        }
+        if self.core.links_in.len() > 1 {
+            work += self.core.poll_links();
+            work += self.collect_copied();
+            self.core.flush();
+        }
+        if !self.stopping.is_empty() {
+            self.finish_stopping();
+        }
+        work
+    }
+
+    #[inline]
+    fn poll_tx(&mut self, i: usize, now: Instant) -> usize {
+        let Some(tx) = &mut self.txs[i] else { return 0 };
+        let (core, scratch) = (&mut self.core, &mut self.scratch);
+        // A bug of ours that one guest's frames trigger takes down that guest's adapter only.
+        let result = catch_unwind(AssertUnwindSafe(|| tx.poll(i, core, scratch, now)));
+        match result {
+            Ok(n) => {
+                if let Some(fault) = tx.take_fault() {
+                    self.core.report(CoreEvent::RingFault { port: tx.port, ring: tx.pair as u16 * 2 + 1, fault });
+                }
+                n
+            }
+            Err(_) => {
+                self.counters.add(C::Panics as usize, 1);
+                if let Some(tx) = self.txs[i].take() {
+                    let port = tx.port;
+                    self.sleeper.remove(tx.kick_fd());
+                    // Another core may still hold references into this guest's memory: keep it mapped.
+                    std::mem::forget(tx);
+                    self.core.report(CoreEvent::Panic { port });
+                }
+                1
+            }
+        }
+    }
+
+    fn collect_copied(&mut self) -> usize {
+        let mut work = 0;
+        for c in 0..self.core.links_out.len() {
+            while let Some(slot) = self.core.links_out[c].as_mut().and_then(LinkOut::poll_copied) {
+                if let Some(Some(tx)) = self.txs.get_mut(slot.queue) {
+                    tx.copied(slot.slot);
+                    work += 1;
+                }
+            }
+        }
+        if work > 0 {
+            for tx in self.txs.iter_mut().flatten() {
+                tx.retire(&mut self.core);
+            }
+        }
+        work
+    }
+
+    fn poll_uplink(&mut self, i: usize, now: Instant) -> usize {
+        let Some(up) = &mut self.uplinks[i] else { return 0 };
+        if now < up.next_look || !up.alive {
+            return 0;
+        }
+        let mut work = 0;
+        while work < UPLINK_BURST {
+            let len = match up.device.recv(&mut self.frame) {
+                Ok(Some(n)) => n,
+                Ok(None) => break,
+                Err(_) => {
+                    up.alive = false;
+                    self.core.switch.set_link(up.port, false);
+                    self.core.report(CoreEvent::PortLink { port: up.port, up: false });
+                    break;
+                }
+            };
+            work += 1;
+            up.counters.io.add(P::RxFrames as usize, 1);
+            up.counters.io.add(P::RxBytes as usize, len as u64);
+            let f = RawFrame { head: &self.frame[..len], len, hdr: Default::default(), segs: &[], skip: 0 };
+            let verdict = match f.admissible(up.mtu) {
+                Ok(()) => self.core.switch.forward(now, up.port, f.head, len),
+                Err(reason) => Verdict::Drop(reason),
+            };
+            if let Verdict::Drop(reason) = verdict {
+                self.core.captured(up.port, Direction::Ingress, &f, Some(reason));
+                up.counters.drops.add(reason as usize, 1);
+                continue;
+            }
+            self.core.captured(up.port, Direction::Ingress, &f, None);
+            up.counters.io.add(P::RxForwarded as usize, 1);
+            if self.core.crosses(up.port, &verdict)
+                && self.core.send_remote(up.port, &verdict, &f, None).is_none()
+            {
+                up.counters.drops.add(vnic_fabric::DropReason::CoreExchangeFull as usize, 1);
+            }
+            self.core.deliver(up.port, &verdict, &f, None, None);
+        }
+        if work > 0 {
+            self.core.flush();
+        } else {
+            up.next_look = now + UPLINK_PAUSE;
+        }
+        work
+    }
+
+    /// Sleeps until a kick, unless there is something to do after all.
+    fn sleep(&mut self) {
+        if !self.core.settled() || self.txs.iter().flatten().any(|tx| !tx.drained()) {
+            return;
+        }
+        self.waker.set_asleep(true);
+        let mut more = !self.mailbox.is_empty() || !self.core.settled();
+        for tx in self.txs.iter_mut().flatten() {
+            more |= tx.request_kicks();
+        }
+        if !more {
+            self.counters.add(C::Sleeps as usize, 1);
+            for source in self.sleeper.wait(LONGEST_SLEEP) {
+                match source {
+                    Source::Kick(i) => {
+                        if let Some(Some(tx)) = self.txs.get(i as usize) {
+                            tx.count_kick();
+                        }
+                    }
+                    Source::Uplink(i) => {
+                        if let Some(Some(up)) = self.uplinks.get_mut(i as usize) {
+                            up.next_look = Instant(0);
+                        }
+                    }
+                    Source::Waker => {}
+                }
+            }
+        }
+        self.waker.set_asleep(false);
+        for tx in self.txs.iter().flatten() {
+            tx.suppress_kicks();
+        }
+    }
+
+    /// Carries out a command; false ends the loop.
+    fn obey(&mut self, command: Command, now: Instant) -> bool {
+        match command {
+            Command::AddPort { id, config, side } => {
+                self.core.switch.add_port(id, config);
+                let slot = match side {
+                    Side::Adapter(counters) => Slot::Adapter(Box::new(AdapterRx::new(counters))),
+                    Side::Remote(core) => Slot::Remote(core),
+                    Side::Uplink(device, counters) => {
+                        self.add_uplink(id, device.clone(), counters.clone());
+                        Slot::Uplink(Box::new(PortTx::new(device, counters)))
+                    }
+                };
+                *self.core.slot(id) = slot;
+            }
+            Command::RemovePort { id, done } => {
+                self.core.switch.remove_port(id);
+                *self.core.slot(id) = Slot::Empty;
+                for up in &mut self.uplinks {
+                    if let Some(u) = up.take_if(|u| u.port == id) {
+                        self.sleeper.remove(u.device.fd());
+                    }
+                }
+                let _ = done.send(());
+            }
+            Command::SetLink { id, up, announce } => {
+                self.core.switch.set_link(id, up);
+                if let (true, Some(mac)) = (up, announce) {
+                    self.core.announce(id, mac, now);
+                }
+            }
+            Command::StartRing { id, start } => self.start_ring(id, *start),
+            Command::StopRing { id, index, done } => {
+                self.stopping.push((id, index, done));
+                self.finish_stopping();
+            }
+            Command::Fdb { reply } => {
+                let entries = self.core.switch.entries(now);
+                let entries = entries.map(|(vlan, mac, port, is_static, age)| {
+                    (port, FdbEntry { vlan, mac, owner: String::new(), is_static, age })
+                });
+                let _ = reply.send(entries.collect());
+            }
+            Command::CaptureStart(sink) => self.core.out.captures.push(sink),
+            Command::CaptureStop(id) => self.core.out.captures.retain(|s| s.id != id),
+            Command::Ping { reply } => {
+                let _ = reply.send(());
+            }
+            Command::Shutdown => return false,
+        }
+        true
+    }
+
+    fn add_uplink(&mut self, port: PortId, device: Arc<TapDevice>, counters: Arc<PortCounters>) {
+        let mtu = device.mtu();
+        let i = free_index(&mut self.uplinks);
+        let _ = self.sleeper.add(device.fd(), Source::Uplink(i as u32));
+        self.uplinks[i] = Some(UplinkRx { port, device, counters, mtu, next_look: Instant(0), alive: true });
+    }
+
+    fn start_ring(&mut self, id: PortId, start: RingStart) {
+        let pair = usize::from(start.index / 2);
+        let Some(adapter) = self.core.adapter(id) else { return };
+        let counters = adapter.counters.clone();
+        if start.index.is_multiple_of(2) {
+            adapter.accepts = start.accepts;
+            let Some(place) = adapter.queues.get_mut(pair) else { return };
+            *place =
+                Some(RxQueue::new(start.ring, start.call, pair, start.hdr_len, start.mergeable, counters));
+            adapter.activate();
+        } else {
+            let Some(kick) = start.kick else { return };
+            let tx = TxQueue::new(id, pair, start.ring, kick, start.call, start.hdr_len, start.mtu, counters);
+            let i = free_index(&mut self.txs);
+            let _ = self.sleeper.add(tx.kick_fd(), Source::Kick(i as u32));
+            self.txs[i] = Some(tx);
+        }
+    }
+
+    fn finish_stopping(&mut self) {
+        let mut waiting = std::mem::take(&mut self.stopping);
+        waiting.retain(|(id, index, done)| match self.try_stop(*id, *index) {
+            Some(base) => {
+                let _ = done.send(base);
+                false
+            }
+            None => true,
+        });
+        self.stopping.append(&mut waiting);
+    }
+
+    /// Takes a ring out; `None` while something of it is under way.
+    fn try_stop(&mut self, id: PortId, index: u16) -> Option<Option<u16>> {
+        let pair = usize::from(index / 2);
+        if index.is_multiple_of(2) {
+            self.core.flush();
+            let Some(adapter) = self.core.adapter(id) else { return Some(None) };
+            let Some(place) = adapter.queues.get_mut(pair) else { return Some(None) };
+            if place.as_ref().is_some_and(|rx| !rx.drained()) {
+                return None;
+            }
+            let base = place.take().map(|rx| rx.base());
+            adapter.activate();
+            return Some(base);
+        }
+        let Some(i) = self.txs.iter().position(|t| matches!(t, Some(t) if t.port == id && t.pair == pair)) else {
+            return Some(None);
+        };
+        let tx = self.txs[i].as_mut()?;
+        tx.stop();
+        if !tx.drained() {
+            return None;
+        }
+        let tx = self.txs[i].take()?;
+        self.sleeper.remove(tx.kick_fd());
+        Some(Some(tx.base()))
+    }
+}
+
+fn free_index<T>(places: &mut Vec<Option<T>>) -> usize {
+    match places.iter().position(Option::is_none) {
+        Some(i) => i,
+        None => {
+            places.push(None);
+            places.len() - 1
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Guest memory: mappings, address translation and the copies between guests.
+//!
+//! Guest memory is shared with a running guest, so no Rust reference into it ever exists: everything here works
+//! on raw pointers and copies bytes. A [`Seg`] is only made by translating a range that lies inside one mapping
+//! of a [`MemMap`], and stays valid for as long as that map is held.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use vm_memory::{FileOffset, MmapRegion};
+
+/// A piece of guest memory (or of our own) that one frame's bytes lie in.
+#[derive(Debug, Clone, Copy)]
+pub struct Seg {
+    /// First byte.
+    pub ptr: *mut u8,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+// SAFETY: a Seg is an address and a length; who dereferences it holds the MemMap it came from.
+unsafe impl Send for Seg {}
+
+/// One region of guest memory, as the frontend describes it (vhost-user, "Memory region description").
+#[derive(Debug, Clone)]
+pub struct Region {
+    /// Guest physical address of the first byte.
+    pub gpa: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Address of the first byte in the frontend's address space; ring addresses are given in these.
+    pub user: u64,
+    host: *mut u8,
+    /// Keeps `host` mapped.
+    _mapping: Arc<MmapRegion>,
+}
+
+// SAFETY: `host` points into `_mapping`, which is shared memory kept alive by the Arc; all access is by raw copies.
+unsafe impl Send for Region {}
+// SAFETY: as above; a Region itself is never mutated.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps `len` bytes of `file` from `offset`.
+    pub fn map(gpa: u64, len: u64, user: u64, file: File, offset: u64) -> std::io::Result<Region> {
+        let meta = file.metadata()?;
+        // hugetlbfs wants offsets and lengths in units of its page size, which it reports as block size.
+        let align = meta.blksize().max(4096);
+        let start = offset - offset % align;
+        let lead = offset - start;
+        let wanted = (lead + len).next_multiple_of(align).min(meta.size().saturating_sub(start)).max(lead + len);
+        let size = usize::try_from(wanted).map_err(std::io::Error::other)?;
+        let mapping = MmapRegion::from_file(FileOffset::new(file, start), size).map_err(std::io::Error::other)?;
+        let lead = usize::try_from(lead).map_err(std::io::Error::other)?;
+        // SAFETY: the mapping is at least `lead + len` bytes long.
+        let host = unsafe { mapping.as_ptr().add(lead) };
+        Ok(Region { gpa, len, user, host, _mapping: Arc::new(mapping) })
+    }
+
+    fn host_at(&self, offset: u64) -> *mut u8 {
+        debug_assert!(offset <= self.len);
+        // SAFETY: callers checked `offset` against `len`, and the mapping is that long.
+        unsafe { self.host.add(offset as usize) }
+    }
+}
+
+/// All memory of one guest.
+#[derive(Debug, Default, Clone)]
+pub struct MemMap {
+    regions: Vec<Region>,
+}
+
+impl MemMap {
+    /// Puts regions together; refuses overlaps in guest physical space.
+    pub fn new(mut regions: Vec<Region>) -> Result<MemMap, &'static str> {
+        regions.sort_by_key(|r| r.gpa);
+        let overlap = regions.windows(2).any(|w| w[0].gpa.saturating_add(w[0].len) > w[1].gpa);
+        if overlap { Err("memory regions overlap") } else { Ok(MemMap { regions }) }
+    }
+
+    /// Bytes mapped.
+    pub fn bytes(&self) -> u64 {
+        self.regions.iter().map(|r| r.len).sum()
+    }
+
+    /// The host address of guest physical `gpa`, and how many bytes follow it in its region.
+    #[inline]
+    pub fn lookup(&self, gpa: u64) -> Option<(*mut u8, u64)> {
+        for r in &self.regions {
+            let offset = gpa.wrapping_sub(r.gpa);
+            if offset < r.len {
+                return Some((r.host_at(offset), r.len - offset));
+            }
+        }
+        None
+    }
+
+    /// Translates a guest physical range into segments; more than one where it crosses adjacent regions.
+    /// False when any byte is outside guest memory. Zero lengths add nothing.
+    #[inline]
+    pub fn translate(&self, mut gpa: u64, mut len: u32, out: &mut Vec<Seg>) -> bool {
+        while len > 0 {
+            let Some((ptr, room)) = self.lookup(gpa) else { return false };
+            let take = room.min(u64::from(len)) as u32;
+            out.push(Seg { ptr, len: take });
+            len -= take;
+            gpa = gpa.wrapping_add(u64::from(take));
+        }
+        true
+    }
+
+    /// The host address of `len` contiguous bytes at a frontend address, aligned to `align`.
+    pub fn user_range(&self, user: u64, len: u64, align: u64) -> Option<*mut u8> {
+        let r = self.regions.iter().find(|r| user.wrapping_sub(r.user) < r.len)?;
+        let offset = user - r.user;
+        (offset.checked_add(len)? <= r.len && (r.host as u64 + offset).is_multiple_of(align))
+            .then(|| r.host_at(offset))
+    }
+
+    /// The guest physical address of a host address that [`MemMap::lookup`] gave.
+    pub fn gpa_of(&self, ptr: *const u8) -> Option<u64> {
+        let at = ptr as u64;
+        let r = self.regions.iter().find(|r| at.wrapping_sub(r.host as u64) < r.len)?;
+        Some(r.gpa + (at - r.host as u64))
+    }
+}
+
+/// The dirty bitmap of a migration (vhost-user, "Migration"): one bit for each 4 KiB page.
+#[derive(Debug, Clone)]
+pub struct DirtyLog {
+    mapping: Arc<MmapRegion>,
+    offset: usize,
+    len: usize,
+}
+
+impl DirtyLog {
+    const PAGE: u64 = 4096;
+
+    /// Maps the log that the frontend gave.
+    pub fn map(file: File, size: u64, offset: u64) -> std::io::Result<DirtyLog> {
+        let start = offset - offset % 4096;
+        let lead = (offset - start) as usize;
+        let len = usize::try_from(size).map_err(std::io::Error::other)?;
+        let mapping = MmapRegion::from_file(FileOffset::new(file, start), lead + len).map_err(std::io::Error::other)?;
+        Ok(DirtyLog { mapping: Arc::new(mapping), offset: lead, len })
+    }
+
+    /// Marks the pages of a guest physical range as written.
+    pub fn mark(&self, gpa: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        for page in gpa / Self::PAGE..=(gpa.saturating_add(len - 1)) / Self::PAGE {
+            let byte = (page / 8) as usize;
+            if byte >= self.len {
+                return;
+            }
+            // SAFETY: `byte < len`, and the mapping is `offset + len` bytes long; the frontend reads it
+            // concurrently with atomic operations, as we write.
+            let cell = unsafe {
+                std::sync::atomic::AtomicU8::from_ptr(self.mapping.as_ptr().add(self.offset + byte))
+            };
+            cell.fetch_or(1 << (page % 8), std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+}
+
+/// Asks the CPU to fetch the line at `ptr`.
+#[inline(always)]
+pub fn prefetch(ptr: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(ptr.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = ptr;
+}
+
+/// Copies the first `out.len()` bytes that follow `skip` bytes of `segs`. Returns how many there were.
+#[inline]
+pub fn gather(segs: &[Seg], mut skip: usize, out: &mut [u8]) -> usize {
+    let mut done = 0;
+    for seg in segs {
+        let len = seg.len as usize;
+        if skip >= len {
+            skip -= len;
+            continue;
+        }
+        let take = (len - skip).min(out.len() - done);
+        // SAFETY: `skip + take <= seg.len` and `done + take <= out.len()`; a Seg covers mapped memory, which
+        // cannot overlap our private `out`. The guest may write at the same time: we get some bytes, all valid.
+        unsafe { std::ptr::copy_nonoverlapping(seg.ptr.add(skip), out.as_mut_ptr().add(done), take) };
+        done += take;
+        skip = 0;
+        if done == out.len() {
+            break;
+        }
+    }
+    done
+}
+
+/// A position in a list of segments, moving forward as bytes are written.
+pub struct Writer<'a> {
+    segs: &'a [Seg],
+    at: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// Starts at the first byte of `segs`, all of which must be writable.
+    #[inline]
+    pub fn new(segs: &'a [Seg]) -> Self {
+        Writer { segs, at: 0 }
+    }
+
+    /// Writes as much of `len` bytes at `src` as there is room for.
+    ///
+    /// # Safety
+    /// `src` must be readable for `len` bytes.
+    #[inline]
+    unsafe fn write_raw(&mut self, mut src: *const u8, mut len: usize) {
+        while len > 0 {
+            let Some(seg) = self.segs.first() else { return };
+            let room = seg.len as usize - self.at;
+            let take = room.min(len);
+            // SAFETY: `at + take <= seg.len`; the caller vouches for `src`. An overlap is harmless to `copy`.
+            unsafe {
+                std::ptr::copy(src, seg.ptr.add(self.at), take);
+                src = src.add(take);
+            }
+            len -= take;
+            self.at += take;
+            if self.at == seg.len as usize {
+                self.segs = &self.segs[1..];
+                self.at = 0;
+            }
+        }
+    }
+
+    /// Writes private bytes.
+    #[inline]
+    pub fn bytes(&mut self, src: &[u8]) {
+        // SAFETY: `src` is ours; guest memory never overlaps it.
+        unsafe { self.write_raw(src.as_ptr(), src.len()) }
+    }
+
+    /// Writes `len` bytes of `src`, starting `skip` bytes into it: the one copy between two guests.
+    #[inline]
+    pub fn segs(&mut self, src: &[Seg], mut skip: usize, mut len: usize) {
+        for seg in src {
+            let have = seg.len as usize;
+            if skip >= have {
+                skip -= have;
+                continue;
+            }
+            let take = (have - skip).min(len);
+            // SAFETY: `skip + take <= seg.len`, so the source is readable.
+            unsafe { self.write_raw(seg.ptr.add(skip), take) };
+            len -= take;
+            skip = 0;
+            if len == 0 {
+                return;
+            }
+        }
+    }
+}

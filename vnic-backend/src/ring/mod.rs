@@ -1,0 +1,5 @@
+//! Virtqueues, device side, polled.
+
+mod split;
+
+pub use split::{Fault, RingAddresses, SplitRing};

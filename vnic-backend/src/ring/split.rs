@@ -1,0 +1,399 @@
+//! The split virtqueue (virtio 1.3 section 2.7), device side.
+//!
+//! The ring lives in memory that a hostile guest writes at any time. So: each index, descriptor and header is
+//! read exactly once, the copy is checked, and what is illegal is a [`Fault`] that stops this ring only.
+//! Completions are in order: nothing is ever left behind `used.idx`, which is what makes a restart after
+//! `kill -9` possible (the frontend resumes from `used.idx`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering, fence};
+
+use crate::mem::{DirtyLog, MemMap, Seg};
+
+/// The longest ring (virtio 1.3 section 2.7).
+pub const MAX_RING: u16 = 32768;
+/// The most descriptors one buffer may consist of. Guests use at most about 20; virtio allows the ring's size.
+pub const MAX_CHAIN: usize = 1024;
+
+const DESC_NEXT: u16 = 1;
+const DESC_WRITE: u16 = 2;
+const DESC_INDIRECT: u16 = 4;
+const AVAIL_NO_INTERRUPT: u16 = 1;
+const USED_NO_NOTIFY: u16 = 1;
+
+/// Something illegal in a ring. The ring is stopped until the guest resets it; nothing else suffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The size is zero, no power of two or above [`MAX_RING`].
+    #[error("ring size {0} is not a power of two in 1..=32768")]
+    Size(u32),
+    /// A ring part is outside guest memory or misaligned.
+    #[error("the {0} is outside guest memory or misaligned")]
+    Address(&'static str),
+    /// `avail.idx` moved further than the ring is long.
+    #[error("avail.idx {idx} is more than {size} ahead of {next}")]
+    AvailIndex {
+        /// What the guest wrote.
+        idx: u16,
+        /// Where we are.
+        next: u16,
+        /// Ring size.
+        size: u16,
+    },
+    /// A descriptor index is not below the table's length.
+    #[error("descriptor index {0} is outside the table")]
+    DescriptorIndex(u16),
+    /// A chain is longer than allowed, or a loop.
+    #[error("descriptor chain is longer than {MAX_CHAIN} or loops")]
+    ChainTooLong,
+    /// A buffer is outside guest memory.
+    #[error("buffer at {addr:#x}, length {len}, is outside guest memory")]
+    BufferAddress {
+        /// Guest physical address.
+        addr: u64,
+        /// Length.
+        len: u32,
+    },
+    /// A device-writable buffer in a transmit chain, or a device-readable one in a receive chain.
+    #[error("a buffer of the wrong direction")]
+    Direction,
+    /// A malformed indirect table (length, nesting, or not negotiated).
+    #[error("malformed indirect descriptor table")]
+    Indirect,
+    /// A transmit chain is shorter than the frame header.
+    #[error("a buffer shorter than the frame header")]
+    TooShort,
+}
+
+/// Where a ring lies, in the frontend's address space (SET_VRING_ADDR).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RingAddresses {
+    /// Descriptor table.
+    pub desc: u64,
+    /// Available ring.
+    pub avail: u64,
+    /// Used ring.
+    pub used: u64,
+    /// Guest physical address of the used ring for dirty logging, when asked for.
+    pub used_log: Option<u64>,
+}
+
+/// A descriptor, as read once from guest memory.
+#[derive(Debug, Clone, Copy)]
+struct Desc {
+    addr: u64,
+    len: u32,
+    flags: u16,
+    next: u16,
+}
+
+/// The device's half of one split virtqueue.
+#[derive(Debug)]
+pub struct SplitRing {
+    desc: *const u8,
+    avail: *mut u8,
+    used: *mut u8,
+    size: u16,
+    mask: u16,
+    /// Next entry of the available ring to take.
+    next_avail: u16,
+    /// `avail.idx` when last read.
+    avail_seen: u16,
+    /// Used entries written (staged), published or not.
+    staged: u16,
+    /// `used.idx` as the guest sees it.
+    published: u16,
+    event_idx: bool,
+    indirect: bool,
+    log: Option<(DirtyLog, u64)>,
+    mem: Arc<MemMap>,
+}
+
+// SAFETY: the pointers lead into shared memory that `mem` keeps mapped; one thread at a time owns the ring.
+unsafe impl Send for SplitRing {}
+
+impl SplitRing {
+    /// Takes over a ring at `base` (SET_VRING_BASE).
+    pub fn new(
+        mem: Arc<MemMap>,
+        size: u32,
+        addresses: RingAddresses,
+        base: u16,
+        event_idx: bool,
+        indirect: bool,
+        log: Option<DirtyLog>,
+    ) -> Result<SplitRing, Fault> {
+        if size == 0 || size > u32::from(MAX_RING) || !size.is_power_of_two() {
+            return Err(Fault::Size(size));
+        }
+        let n = u64::from(size);
+        let find = |user, len, align, name| mem.user_range(user, len, align).ok_or(Fault::Address(name));
+        let desc = find(addresses.desc, 16 * n, 16, "descriptor table")?;
+        let avail = find(addresses.avail, 6 + 2 * n, 2, "available ring")?;
+        let used = find(addresses.used, 6 + 8 * n, 4, "used ring")?;
+        let log = log.and_then(|l| Some((l, addresses.used_log?)));
+        let size = size as u16;
+        let mut ring = SplitRing {
+            desc,
+            avail,
+            used,
+            size,
+            mask: size - 1,
+            next_avail: base,
+            avail_seen: base,
+            staged: base,
+            published: base,
+            event_idx,
+            indirect,
+            log,
+            mem,
+        };
+        // After a crash of ours the guest's memory knows best how far we came: everything before used.idx is
+        // done, everything after it was never completed.
+        let used_idx = ring.used_u16(2).load(Ordering::Acquire);
+        if used_idx != base {
+            (ring.next_avail, ring.avail_seen, ring.staged, ring.published) = (used_idx, used_idx, used_idx, used_idx);
+        }
+        Ok(ring)
+    }
+
+    /// Entries.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// What GET_VRING_BASE answers. All taken buffers must be used by then.
+    pub fn base(&self) -> u16 {
+        self.next_avail
+    }
+
+    #[inline(always)]
+    fn avail_u16(&self, offset: usize) -> &AtomicU16 {
+        debug_assert!(offset + 2 <= 6 + 2 * self.size as usize);
+        // SAFETY: `new` checked that 6 + 2·size bytes are mapped and aligned to 2; the guest writes concurrently,
+        // so the access is atomic.
+        unsafe { AtomicU16::from_ptr(self.avail.add(offset).cast()) }
+    }
+
+    #[inline(always)]
+    fn used_u16(&self, offset: usize) -> &AtomicU16 {
+        debug_assert!(offset + 2 <= 6 + 8 * self.size as usize);
+        // SAFETY: `new` checked that 6 + 8·size bytes are mapped and aligned to 4.
+        unsafe { AtomicU16::from_ptr(self.used.add(offset).cast()) }
+    }
+
+    /// How many buffers the guest has made available and we have not taken.
+    #[inline]
+    pub fn ready(&mut self) -> Result<u16, Fault> {
+        if self.avail_seen == self.next_avail {
+            self.refresh()?;
+        }
+        Ok(self.avail_seen.wrapping_sub(self.next_avail))
+    }
+
+    /// The same, with a fresh look at the guest's index.
+    pub fn ready_now(&mut self) -> Result<u16, Fault> {
+        self.refresh()?;
+        Ok(self.avail_seen.wrapping_sub(self.next_avail))
+    }
+
+    #[inline]
+    fn refresh(&mut self) -> Result<(), Fault> {
+        let idx = self.avail_u16(2).load(Ordering::Acquire);
+        if idx.wrapping_sub(self.next_avail) > self.size {
+            return Err(Fault::AvailIndex { idx, next: self.next_avail, size: self.size });
+        }
+        self.avail_seen = idx;
+        Ok(())
+    }
+
+    /// The head of the `k`-th available buffer; `k` must be below what [`SplitRing::ready`] answered.
+    #[inline]
+    pub fn head(&self, k: u16) -> Result<u16, Fault> {
+        let slot = self.next_avail.wrapping_add(k) & self.mask;
+        let head = self.avail_u16(4 + 2 * slot as usize).load(Ordering::Relaxed);
+        if head < self.size { Ok(head) } else { Err(Fault::DescriptorIndex(head)) }
+    }
+
+    /// Takes `n` buffers.
+    #[inline]
+    pub fn advance(&mut self, n: u16) {
+        self.next_avail = self.next_avail.wrapping_add(n);
+    }
+
+    #[inline(always)]
+    fn desc_at(table: *const u8, i: u16) -> Desc {
+        // SAFETY: the caller checked `i` against the table's length; the table is mapped and readable. The two
+        // words are read once each; whatever the guest writes meanwhile, the copy is what gets checked.
+        let (a, b) = unsafe {
+            let p = table.add(16 * i as usize).cast::<u64>();
+            (p.read_unaligned(), p.add(1).read_unaligned())
+        };
+        Desc { addr: u64::from_le(a), len: b as u32, flags: (b >> 32) as u16, next: (b >> 48) as u16 }
+    }
+
+    /// Appends the buffer's memory to `out`; returns its length. `write`: the buffer must be device-writable
+    /// (receive), else device-readable (transmit).
+    #[inline]
+    pub fn chain(&self, head: u16, write: bool, out: &mut Vec<Seg>) -> Result<u64, Fault> {
+        let d = Self::desc_at(self.desc, head);
+        // Nearly every buffer is one descriptor in one region.
+        if d.flags & (DESC_NEXT | DESC_INDIRECT) == 0
+            && let Some((ptr, room)) = self.mem.lookup(d.addr)
+            && u64::from(d.len) <= room
+        {
+            if (d.flags & DESC_WRITE != 0) != write {
+                return Err(Fault::Direction);
+            }
+            out.push(Seg { ptr, len: d.len });
+            return Ok(u64::from(d.len));
+        }
+        self.chain_slow(d, write, out)
+    }
+
+    #[cold]
+    fn chain_slow(&self, first: Desc, write: bool, out: &mut Vec<Seg>) -> Result<u64, Fault> {
+        if first.flags & DESC_INDIRECT == 0 {
+            return self.walk(self.desc, self.size, first, write, out);
+        }
+        // An indirect table stands alone: no NEXT beside it, a whole number of descriptors (section 2.7.5.3).
+        let count = first.len / 16;
+        if !self.indirect
+            || first.flags & DESC_NEXT != 0
+            || !first.len.is_multiple_of(16)
+            || count == 0
+            || count as usize > MAX_CHAIN
+        {
+            return Err(Fault::Indirect);
+        }
+        let bad = Fault::BufferAddress { addr: first.addr, len: first.len };
+        let (table, room) = self.mem.lookup(first.addr).ok_or(bad)?;
+        if room < u64::from(first.len) {
+            return Err(bad);
+        }
+        self.walk(table, count as u16, Self::desc_at(table, 0), write, out)
+    }
+
+    fn walk(&self, table: *const u8, len: u16, first: Desc, write: bool, out: &mut Vec<Seg>) -> Result<u64, Fault> {
+        let mut total = 0u64;
+        let mut d = first;
+        for _ in 0..MAX_CHAIN.min(len as usize) {
+            if d.flags & DESC_INDIRECT != 0 {
+                return Err(Fault::Indirect);
+            }
+            if (d.flags & DESC_WRITE != 0) != write {
+                return Err(Fault::Direction);
+            }
+            if !self.mem.translate(d.addr, d.len, out) {
+                return Err(Fault::BufferAddress { addr: d.addr, len: d.len });
+            }
+            total += u64::from(d.len);
+            if d.flags & DESC_NEXT == 0 {
+                return Ok(total);
+            }
+            if d.next >= len {
+                return Err(Fault::DescriptorIndex(d.next));
+            }
+            d = Self::desc_at(table, d.next);
+        }
+        Err(Fault::ChainTooLong)
+    }
+
+    /// Writes a used entry; the guest sees it after [`SplitRing::publish`].
+    #[inline]
+    pub fn stage(&mut self, head: u16, len: u32) {
+        let slot = (self.staged & self.mask) as usize;
+        let entry = u64::from(head) | u64::from(len) << 32;
+        // SAFETY: `slot < size`, so the entry lies inside the used ring that `new` checked; it is only 4-aligned.
+        unsafe { self.used.add(4 + 8 * slot).cast::<u64>().write_unaligned(entry.to_le()) };
+        if let Some((log, used_gpa)) = &self.log {
+            log.mark(used_gpa + 4 + 8 * slot as u64, 8);
+        }
+        self.staged = self.staged.wrapping_add(1);
+    }
+
+    /// Used entries written so far, as a ring index.
+    #[inline]
+    pub fn staged(&self) -> u16 {
+        self.staged
+    }
+
+    /// `used.idx` as the guest sees it.
+    #[inline]
+    pub fn published(&self) -> u16 {
+        self.published
+    }
+
+    /// Are there staged entries that the guest does not see yet?
+    #[inline]
+    pub fn unpublished(&self) -> bool {
+        self.staged != self.published
+    }
+
+    /// Lets the guest see all entries before `upto`, and says whether it wants an interrupt for them.
+    #[inline]
+    pub fn publish(&mut self, upto: u16) -> bool {
+        if upto == self.published {
+            return false;
+        }
+        let old = std::mem::replace(&mut self.published, upto);
+        self.used_u16(2).store(upto, Ordering::Release);
+        if let Some((log, used_gpa)) = &self.log {
+            log.mark(*used_gpa, 4);
+        }
+        // The store above must be visible before we read what the guest wants (section 2.7.7.2).
+        fence(Ordering::SeqCst);
+        if self.event_idx {
+            let event = self.avail_u16(4 + 2 * self.size as usize).load(Ordering::Relaxed);
+            upto.wrapping_sub(event).wrapping_sub(1) < upto.wrapping_sub(old)
+        } else {
+            self.avail_u16(0).load(Ordering::Relaxed) & AVAIL_NO_INTERRUPT == 0
+        }
+    }
+
+    /// Tells the guest not to kick: we poll. With event idx one kick in 65536 still comes.
+    pub fn suppress_kicks(&self) {
+        if self.event_idx {
+            self.set_avail_event(self.next_avail.wrapping_sub(1));
+        } else {
+            self.used_u16(0).store(USED_NO_NOTIFY, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the guest to kick, and says whether buffers came in the meantime (then there may be no kick).
+    pub fn request_kicks(&mut self) -> Result<bool, Fault> {
+        if self.event_idx {
+            self.set_avail_event(self.next_avail);
+        } else {
+            self.used_u16(0).store(0, Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+        self.refresh()?;
+        Ok(self.avail_seen != self.next_avail)
+    }
+
+    fn set_avail_event(&self, value: u16) {
+        self.used_u16(4 + 8 * self.size as usize).store(value, Ordering::Relaxed);
+        if let Some((log, used_gpa)) = &self.log {
+            log.mark(used_gpa + 4 + 8 * u64::from(self.size), 2);
+        }
+    }
+
+    /// Marks written guest memory for migration.
+    #[inline]
+    pub fn log_written(&self, segs: &[Seg]) {
+        if let Some((log, _)) = &self.log {
+            for s in segs {
+                if let Some(gpa) = self.mem.gpa_of(s.ptr) {
+                    log.mark(gpa, u64::from(s.len));
+                }
+            }
+        }
+    }
+
+    /// Is dirty logging on?
+    #[inline]
+    pub fn logging(&self) -> bool {
+        self.log.is_some()
+    }
+}

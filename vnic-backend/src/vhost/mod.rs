@@ -1,0 +1,6 @@
+//! vhost-user devices: what a VMM talks to.
+
+mod eth;
+mod server;
+
+pub use server::{Adapter, spawn};

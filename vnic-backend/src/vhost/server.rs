@@ -1,0 +1,328 @@
+//! An adapter's socket: accept or connect, serve one VMM at a time, come back for the next.
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fd::OwnedFd;
+use vhost::vhost_user::{BackendReqHandler, Error as VhostError};
+use vnic_fabric::switch::PortId;
+
+use super::eth::EthDevice;
+use crate::datapath::{AdapterCounters, Command, RingStart, WorkerHandle};
+use crate::hub::EventHub;
+use crate::types::{AdapterSpec, AdapterStatus, AttachState, NicError, NicEventKind, SocketRole};
+
+/// How often a connecting adapter tries.
+const CONNECT_RETRY: Duration = Duration::from_millis(50);
+
+/// An adapter, as the control plane and its socket's thread share it.
+pub struct Adapter {
+    /// What it was made from.
+    pub spec: AdapterSpec,
+    /// Its port of the switch.
+    pub id: PortId,
+    /// Index of its data core.
+    pub core: usize,
+    /// Its counters.
+    pub counters: Arc<AdapterCounters>,
+    workers: Arc<Vec<WorkerHandle>>,
+    hub: EventHub,
+    state: Mutex<State>,
+    /// Written when the adapter is to end or to be restarted.
+    bell: OwnedFd,
+}
+
+struct State {
+    attach: AttachState,
+    since: SystemTime,
+    features: u64,
+    pairs: u16,
+    memory: u64,
+    connection: Option<UnixStream>,
+    ending: bool,
+    failed: bool,
+}
+
+impl Adapter {
+    /// Not yet served.
+    pub fn new(
+        spec: AdapterSpec,
+        id: PortId,
+        core: usize,
+        workers: Arc<Vec<WorkerHandle>>,
+        hub: EventHub,
+    ) -> io::Result<Self> {
+        let state = State {
+            attach: AttachState::Detached,
+            since: SystemTime::now(),
+            features: 0,
+            pairs: 0,
+            memory: 0,
+            connection: None,
+            ending: false,
+            failed: false,
+        };
+        let counters = Arc::new(AdapterCounters::new(usize::from(spec.queue_pairs)));
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Adapter { spec, id, core, counters, workers, hub, state: Mutex::new(state), bell })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As it is now.
+    pub fn status(&self) -> AdapterStatus {
+        let s = self.state();
+        AdapterStatus {
+            spec: self.spec.clone(),
+            port: self.id,
+            state: s.attach,
+            since: s.since,
+            features: s.features,
+            queue_pairs_enabled: s.pairs,
+            memory_bytes: s.memory,
+        }
+    }
+
+    /// Tells subscribers.
+    pub fn event(&self, kind: NicEventKind) {
+        self.hub.publish(&self.spec.name, kind);
+    }
+
+    /// Hands a ring to the data core.
+    pub fn start_ring(&self, start: RingStart) {
+        self.workers[self.core].send(Command::StartRing { id: self.id, start: Box::new(start) });
+    }
+
+    /// Takes a ring back from the data core; answers where to resume.
+    pub fn stop_ring(&self, index: u16) -> Option<u16> {
+        let (done, answer) = crossbeam_channel::bounded(1);
+        self.workers[self.core].send(Command::StopRing { id: self.id, index, done });
+        answer.recv().ok().flatten()
+    }
+
+    /// What the guest's driver has negotiated; the link follows.
+    pub fn set_guest(&self, features: u64, pairs: u16, memory: u64) {
+        {
+            let mut s = self.state();
+            (s.features, s.pairs, s.memory) = (features, pairs, memory);
+        }
+        self.set_attach(if pairs > 0 { AttachState::Up } else { AttachState::Attached });
+    }
+
+    fn set_attach(&self, to: AttachState) {
+        let was = {
+            let mut s = self.state();
+            let to = if s.failed { AttachState::Failed } else { to };
+            if s.attach == to {
+                return;
+            }
+            s.since = SystemTime::now();
+            std::mem::replace(&mut s.attach, to)
+        };
+        let up = to == AttachState::Up;
+        if up || was == AttachState::Up {
+            for w in self.workers.iter() {
+                w.send(Command::SetLink { id: self.id, up, announce: self.spec.macs.first().copied() });
+            }
+        }
+        self.event(NicEventKind::AdapterState(self.status().state));
+    }
+
+    /// Closes the connection; the socket stays. Brings a failed adapter back.
+    pub fn restart(&self) {
+        let connection = {
+            let mut s = self.state();
+            s.failed = false;
+            s.connection.take()
+        };
+        hang_up(connection);
+        self.ring_bell();
+    }
+
+    /// A bug of ours hit it: closes the connection and stays away until restarted.
+    pub fn fail(&self) {
+        let connection = {
+            let mut s = self.state();
+            s.failed = true;
+            s.connection.take()
+        };
+        hang_up(connection);
+        self.set_attach(AttachState::Failed);
+    }
+
+    /// Ends the socket's thread.
+    pub fn end(&self) {
+        let connection = {
+            let mut s = self.state();
+            s.ending = true;
+            s.connection.take()
+        };
+        hang_up(connection);
+        self.ring_bell();
+    }
+
+    fn ring_bell(&self) {
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    fn silence_bell(&self) {
+        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+    }
+
+    /// Serves the socket until [`Adapter::end`].
+    pub fn serve(self: &Arc<Self>, listener: Option<UnixListener>) {
+        loop {
+            if self.state().ending {
+                return;
+            }
+            if let Some(stream) = self.next_connection(listener.as_ref()) {
+                self.converse(stream, listener.as_ref());
+            }
+        }
+    }
+
+    fn next_connection(&self, listener: Option<&UnixListener>) -> Option<UnixStream> {
+        let failed = self.state().failed;
+        match listener {
+            Some(listener) if !failed => {
+                let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
+                let _ = poll(&mut fds, None);
+                self.silence_bell();
+                if self.state().ending { None } else { listener.accept().ok().map(|(s, _)| s) }
+            }
+            _ => {
+                let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: CONNECT_RETRY.subsec_nanos().into() };
+                let mut fds = [PollFd::new(&self.bell, PollFlags::IN)];
+                let _ = poll(&mut fds, if failed { None } else { Some(&wait) });
+                self.silence_bell();
+                if failed || self.state().ending || listener.is_some() {
+                    return None;
+                }
+                UnixStream::connect(&self.spec.eth_socket).ok()
+            }
+        }
+    }
+
+    fn converse(self: &Arc<Self>, stream: UnixStream, listener: Option<&UnixListener>) {
+        if stream.set_nonblocking(false).is_err() {
+            return;
+        }
+        let Ok(for_hang_up) = stream.try_clone() else { return };
+        let Ok(watched) = stream.try_clone() else { return };
+        {
+            let mut s = self.state();
+            if s.ending {
+                return;
+            }
+            s.connection = Some(for_hang_up);
+        }
+        self.set_attach(AttachState::Attached);
+        let device = Arc::new(Mutex::new(EthDevice::new(self.clone())));
+        let mut handler = BackendReqHandler::from_stream(stream, device.clone());
+        let ended = loop {
+            if let Some(listener) = listener
+                && !self.wait_for_message(&watched, listener)
+            {
+                break VhostError::Disconnected;
+            }
+            if let Err(e) = handler.handle_request() {
+                break e;
+            }
+        };
+        let orderly = matches!(
+            ended,
+            VhostError::Disconnected | VhostError::PartialMessage | VhostError::SocketBroken(_)
+        ) || self.state().connection.is_none();
+        if !orderly {
+            let what = format!("{ended}; the connection was closed, the VMM may reconnect");
+            self.event(NicEventKind::ProtocolError { what });
+        }
+        device.lock().unwrap_or_else(PoisonError::into_inner).stop_all();
+        {
+            let mut s = self.state();
+            s.connection = None;
+            (s.features, s.pairs, s.memory) = (0, 0, 0);
+        }
+        self.set_attach(AttachState::Detached);
+    }
+
+    /// Waits until the VMM says something; turns away others that want the same adapter. False when the VMM is
+    /// gone.
+    fn wait_for_message(&self, stream: &UnixStream, listener: &UnixListener) -> bool {
+        loop {
+            let mut fds = [
+                PollFd::new(stream, PollFlags::IN | PollFlags::RDHUP),
+                PollFd::new(listener, PollFlags::IN),
+            ];
+            if poll(&mut fds, None).is_err() {
+                continue;
+            }
+            let (mine, other) = (fds[0].revents(), fds[1].revents());
+            if mine.contains(PollFlags::IN) {
+                return true;
+            }
+            if !mine.is_empty() {
+                return false;
+            }
+            if other.contains(PollFlags::IN)
+                && let Ok((stranger, _)) = listener.accept()
+            {
+                drop(stranger);
+                let what = "a second VMM tried to attach while one is attached; it was turned away: give each VM \
+                            an adapter of its own";
+                self.event(NicEventKind::ProtocolError { what: what.into() });
+            }
+        }
+    }
+}
+
+fn hang_up(connection: Option<UnixStream>) {
+    if let Some(c) = connection {
+        let _ = c.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// Listens at `path`, replacing the socket that a killed daemon left, never one that somebody listens on.
+pub fn socket_listener(path: &Path) -> Result<UnixListener, NicError> {
+    let os = |what: String| move |source| NicError::Os { what, source };
+    if let Ok(meta) = std::fs::symlink_metadata(path) {
+        if !meta.file_type().is_socket() {
+            let problem = format!("{} exists and is no socket", path.display());
+            return Err(NicError::Invalid { field: "eth_socket", problem });
+        }
+        if UnixStream::connect(path).is_ok() {
+            let problem = format!("another process listens on {}", path.display());
+            return Err(NicError::Invalid { field: "eth_socket", problem });
+        }
+        std::fs::remove_file(path).map_err(os(format!("removing the stale socket {}", path.display())))?;
+    }
+    let listener = UnixListener::bind(path).map_err(os(format!("listening on {}", path.display())))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
+        .map_err(os(format!("setting the mode of {}", path.display())))?;
+    Ok(listener)
+}
+
+/// Starts the thread that serves an adapter.
+pub fn spawn(adapter: Arc<Adapter>) -> Result<std::thread::JoinHandle<()>, NicError> {
+    let listener = match adapter.spec.socket_role {
+        SocketRole::Listen => Some(socket_listener(&adapter.spec.eth_socket)?),
+        SocketRole::Connect => None,
+    };
+    let name = format!("vhost-{}", adapter.spec.name);
+    std::thread::Builder::new()
+        .name(name)
+        .spawn(move || {
+            adapter.serve(listener);
+            if adapter.spec.socket_role == SocketRole::Listen {
+                let _ = std::fs::remove_file(&adapter.spec.eth_socket);
+            }
+        })
+        .map_err(|source| NicError::Os { what: "starting a thread".into(), source })
+}
