@@ -44,8 +44,14 @@ impl Sink {
         let private = keep.min(f.head.len());
         data[..private].copy_from_slice(&f.head[..private]);
         mem::gather(f.segs, f.skip, &mut data[private..]);
-        let frame =
-            CapturedFrame { time: SystemTime::now(), port, direction, drop, original_len: f.len() as u32, data };
+        let frame = CapturedFrame {
+            time: SystemTime::now(),
+            port,
+            direction,
+            drop,
+            original_len: f.len() as u32,
+            data,
+        };
         if let Err(TrySendError::Full(_)) = self.frames.try_send(frame) {
             counters.add(CoreCounter::CaptureLost as usize, 1);
         }

@@ -30,7 +30,10 @@ pub fn adapter(spec: &AdapterSpec, nic: &NicConfig) -> Result<(), NicError> {
     core(spec.data_core, nic)?;
     if !QUEUE_PAIRS_RANGE.contains(&spec.queue_pairs) {
         let (lo, hi) = (QUEUE_PAIRS_RANGE.start(), QUEUE_PAIRS_RANGE.end());
-        return invalid("queue_pairs", format!("{}; allowed are {lo} to {hi}", spec.queue_pairs));
+        return invalid(
+            "queue_pairs",
+            format!("{}; allowed are {lo} to {hi}", spec.queue_pairs),
+        );
     }
     if spec.macs.is_empty() {
         return invalid("macs", "an adapter needs at least one address".into());
@@ -44,7 +47,10 @@ pub fn adapter(spec: &AdapterSpec, nic: &NicConfig) -> Result<(), NicError> {
         }
     }
     if !socket_path_fits(&spec.eth_socket) {
-        return invalid("eth_socket", format!("{} is longer than 107 bytes", spec.eth_socket.display()));
+        return invalid(
+            "eth_socket",
+            format!("{} is longer than 107 bytes", spec.eth_socket.display()),
+        );
     }
     Ok(())
 }
@@ -68,8 +74,12 @@ pub fn port(spec: &PortSpec, nic: &NicConfig) -> Result<(), NicError> {
     core(spec.data_core, nic)?;
     let PortKind::Tap { ifname } = &spec.kind;
     let legal = |b: u8| b.is_ascii_graphic() && b != b'/' && b != b':';
-    if ifname.is_empty() || ifname.len() > 15 || !ifname.bytes().all(legal) || ifname == "." || ifname == ".." {
-        return invalid("ifname", format!("{ifname:?} is no interface name (1 to 15 bytes, no blank, '/' or ':')"));
+    if ifname.is_empty() || ifname.len() > 15 || !ifname.bytes().all(legal) || ifname == "." || ifname == ".."
+    {
+        return invalid(
+            "ifname",
+            format!("{ifname:?} is no interface name (1 to 15 bytes, no blank, '/' or ':')"),
+        );
     }
     Ok(())
 }
@@ -90,16 +100,20 @@ fn mtu(mtu: u16) -> Result<(), NicError> {
     if MTU_RANGE.contains(&mtu) {
         return Ok(());
     }
-    invalid("mtu", format!("{mtu}; allowed are {} to {}", MTU_RANGE.start(), MTU_RANGE.end()))
+    invalid(
+        "mtu",
+        format!("{mtu}; allowed are {} to {}", MTU_RANGE.start(), MTU_RANGE.end()),
+    )
 }
 
 fn vlan(mode: &VlanMode) -> Result<(), NicError> {
     let legal = |v: &u16| (1..=4094).contains(v);
     let bad = match mode {
         VlanMode::Access(v) => Some(*v).filter(|v| !legal(v)),
-        VlanMode::Trunk { native, allowed } => {
-            std::iter::once(native).chain(allowed.iter().flatten()).find(|v| !legal(v)).copied()
-        }
+        VlanMode::Trunk { native, allowed } => std::iter::once(native)
+            .chain(allowed.iter().flatten())
+            .find(|v| !legal(v))
+            .copied(),
     };
     match bad {
         Some(v) => invalid("vlan", format!("{v}; allowed are 1 to 4094")),
@@ -109,9 +123,10 @@ fn vlan(mode: &VlanMode) -> Result<(), NicError> {
 
 fn core(wanted: Option<usize>, nic: &NicConfig) -> Result<(), NicError> {
     match wanted {
-        Some(cpu) if !nic.data_cores.contains(&cpu) => {
-            invalid("data_core", format!("CPU {cpu} is none of the data cores {:?}", nic.data_cores))
-        }
+        Some(cpu) if !nic.data_cores.contains(&cpu) => invalid(
+            "data_core",
+            format!("CPU {cpu} is none of the data cores {:?}", nic.data_cores),
+        ),
         _ => Ok(()),
     }
 }

@@ -20,19 +20,29 @@ impl EventHub {
     /// Events from now on.
     pub fn subscribe(&self) -> Receiver<NicEvent> {
         let (tx, rx) = bounded(BACKLOG);
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(tx);
+        self.subscribers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(tx);
         rx
     }
 
     /// Tells everybody.
     pub fn publish(&self, owner: &str, kind: NicEventKind) {
-        let event = NicEvent { time: SystemTime::now(), owner: owner.into(), kind };
+        let event = NicEvent {
+            time: SystemTime::now(),
+            owner: owner.into(),
+            kind,
+        };
         let mut all = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|s| s.try_send(event.clone()).is_ok());
     }
 
     /// Ends all subscriptions.
     pub fn close(&self) {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.subscribers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
     }
 }

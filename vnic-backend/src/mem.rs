@@ -49,13 +49,23 @@ impl Region {
         let align = meta.blksize().max(4096);
         let start = offset - offset % align;
         let lead = offset - start;
-        let wanted = (lead + len).next_multiple_of(align).min(meta.size().saturating_sub(start)).max(lead + len);
+        let wanted = (lead + len)
+            .next_multiple_of(align)
+            .min(meta.size().saturating_sub(start))
+            .max(lead + len);
         let size = usize::try_from(wanted).map_err(std::io::Error::other)?;
-        let mapping = MmapRegion::from_file(FileOffset::new(file, start), size).map_err(std::io::Error::other)?;
+        let mapping =
+            MmapRegion::from_file(FileOffset::new(file, start), size).map_err(std::io::Error::other)?;
         let lead = usize::try_from(lead).map_err(std::io::Error::other)?;
         // SAFETY: the mapping is at least `lead + len` bytes long.
         let host = unsafe { mapping.as_ptr().add(lead) };
-        Ok(Region { gpa, len, user, host, _mapping: Arc::new(mapping) })
+        Ok(Region {
+            gpa,
+            len,
+            user,
+            host,
+            _mapping: Arc::new(mapping),
+        })
     }
 
     fn host_at(&self, offset: u64) -> *mut u8 {
@@ -75,8 +85,14 @@ impl MemMap {
     /// Puts regions together; refuses overlaps in guest physical space.
     pub fn new(mut regions: Vec<Region>) -> Result<MemMap, &'static str> {
         regions.sort_by_key(|r| r.gpa);
-        let overlap = regions.windows(2).any(|w| w[0].gpa.saturating_add(w[0].len) > w[1].gpa);
-        if overlap { Err("memory regions overlap") } else { Ok(MemMap { regions }) }
+        let overlap = regions
+            .windows(2)
+            .any(|w| w[0].gpa.saturating_add(w[0].len) > w[1].gpa);
+        if overlap {
+            Err("memory regions overlap")
+        } else {
+            Ok(MemMap { regions })
+        }
     }
 
     /// Bytes mapped.
@@ -101,7 +117,9 @@ impl MemMap {
     #[inline]
     pub fn translate(&self, mut gpa: u64, mut len: u32, out: &mut Vec<Seg>) -> bool {
         while len > 0 {
-            let Some((ptr, room)) = self.lookup(gpa) else { return false };
+            let Some((ptr, room)) = self.lookup(gpa) else {
+                return false;
+            };
             let take = room.min(u64::from(len)) as u32;
             out.push(Seg { ptr, len: take });
             len -= take;
@@ -121,7 +139,10 @@ impl MemMap {
     /// The guest physical address of a host address that [`MemMap::lookup`] gave.
     pub fn gpa_of(&self, ptr: *const u8) -> Option<u64> {
         let at = ptr as u64;
-        let r = self.regions.iter().find(|r| at.wrapping_sub(r.host as u64) < r.len)?;
+        let r = self
+            .regions
+            .iter()
+            .find(|r| at.wrapping_sub(r.host as u64) < r.len)?;
         Some(r.gpa + (at - r.host as u64))
     }
 }
@@ -142,8 +163,13 @@ impl DirtyLog {
         let start = offset - offset % 4096;
         let lead = (offset - start) as usize;
         let len = usize::try_from(size).map_err(std::io::Error::other)?;
-        let mapping = MmapRegion::from_file(FileOffset::new(file, start), lead + len).map_err(std::io::Error::other)?;
-        Ok(DirtyLog { mapping: Arc::new(mapping), offset: lead, len })
+        let mapping =
+            MmapRegion::from_file(FileOffset::new(file, start), lead + len).map_err(std::io::Error::other)?;
+        Ok(DirtyLog {
+            mapping: Arc::new(mapping),
+            offset: lead,
+            len,
+        })
     }
 
     /// Marks the pages of a guest physical range as written.

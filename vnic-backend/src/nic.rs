@@ -93,7 +93,10 @@ impl Nic {
                     inner.pass_on(event);
                 }
             })
-            .map_err(|source| NicError::Os { what: "starting a thread".into(), source })?;
+            .map_err(|source| NicError::Os {
+                what: "starting a thread".into(),
+                source,
+            })?;
         Ok(Nic { inner })
     }
 
@@ -104,13 +107,18 @@ impl Nic {
         state.free_name("adapter", &spec.name)?;
         check::unique_macs(&spec, state.adapters.values().map(|e| &e.adapter.spec))?;
         if state.adapters.len() >= ADAPTERS_MAX {
-            return Err(NicError::Limit(format!("a NIC has at most {ADAPTERS_MAX} adapters")));
+            return Err(NicError::Limit(format!(
+                "a NIC has at most {ADAPTERS_MAX} adapters"
+            )));
         }
         let load = |core: usize| state.adapters.values().filter(|e| e.adapter.core == core).count();
         let core = self.inner.core_for(spec.data_core, load);
         spec.data_core = Some(self.inner.config.data_cores[core]);
         let id = state.free_id();
-        let os = |source| NicError::Os { what: "making an eventfd".into(), source };
+        let os = |source| NicError::Os {
+            what: "making an eventfd".into(),
+            source,
+        };
         let adapter =
             Adapter::new(spec, id, core, self.inner.workers.clone(), self.inner.hub.clone()).map_err(os)?;
         let adapter = Arc::new(adapter);
@@ -120,12 +128,19 @@ impl Nic {
             anti_spoofing: adapter.spec.anti_spoofing,
             learning: !adapter.spec.anti_spoofing,
         };
-        self.inner.add_to_cores(id, core, &config, || Side::Adapter(adapter.counters.clone()));
+        self.inner
+            .add_to_cores(id, core, &config, || Side::Adapter(adapter.counters.clone()));
         let thread = vhost::spawn(adapter.clone()).inspect_err(|_| self.inner.remove_from_cores(id))?;
         let name = adapter.spec.name.clone();
         let status = adapter.status();
         state.names.insert(id, name.clone());
-        state.adapters.insert(name.clone(), AdapterEntry { adapter, thread: Some(thread) });
+        state.adapters.insert(
+            name.clone(),
+            AdapterEntry {
+                adapter,
+                thread: Some(thread),
+            },
+        );
         drop(state);
         self.inner.hub.publish(&name, NicEventKind::AdapterAdded);
         Ok(status)
@@ -156,7 +171,12 @@ impl Nic {
 
     /// All adapters, by name.
     pub fn adapters(&self) -> Vec<AdapterStatus> {
-        self.inner.lock().adapters.values().map(|e| e.adapter.status()).collect()
+        self.inner
+            .lock()
+            .adapters
+            .values()
+            .map(|e| e.adapter.status())
+            .collect()
     }
 
     /// Adds an uplink port.
@@ -172,12 +192,24 @@ impl Nic {
         let device = Arc::new(TapDevice::open(&spec)?);
         let id = state.free_id();
         let counters = Arc::new(PortCounters::default());
-        let config =
-            PortConfig { vlan: spec.vlan.clone(), macs: Vec::new(), anti_spoofing: false, learning: true };
-        self.inner.add_to_cores(id, core, &config, || Side::Uplink(device.clone(), counters.clone()));
+        let config = PortConfig {
+            vlan: spec.vlan.clone(),
+            macs: Vec::new(),
+            anti_spoofing: false,
+            learning: true,
+        };
+        self.inner.add_to_cores(id, core, &config, || {
+            Side::Uplink(device.clone(), counters.clone())
+        });
         self.inner.set_link(id, true);
         let name = spec.name.clone();
-        let entry = PortEntry { spec, id, core, counters, up: true };
+        let entry = PortEntry {
+            spec,
+            id,
+            core,
+            counters,
+            up: true,
+        };
         let status = entry.status();
         state.names.insert(id, name.clone());
         state.ports.insert(name.clone(), entry);
@@ -188,7 +220,12 @@ impl Nic {
 
     /// Removes an uplink port.
     pub fn remove_port(&self, name: &str) -> Result<(), NicError> {
-        let entry = self.inner.state()?.ports.remove(name).ok_or_else(|| not_found("port", name))?;
+        let entry = self
+            .inner
+            .state()?
+            .ports
+            .remove(name)
+            .ok_or_else(|| not_found("port", name))?;
         self.inner.remove_from_cores(entry.id);
         self.inner.lock().names.remove(&entry.id);
         self.inner.hub.publish(name, NicEventKind::PortRemoved);
@@ -198,7 +235,11 @@ impl Nic {
     /// One uplink port.
     pub fn port(&self, name: &str) -> Result<PortStatus, NicError> {
         let state = self.inner.state()?;
-        state.ports.get(name).map(PortEntry::status).ok_or_else(|| not_found("port", name))
+        state
+            .ports
+            .get(name)
+            .map(PortEntry::status)
+            .ok_or_else(|| not_found("port", name))
     }
 
     /// All uplink ports, by name.
@@ -211,7 +252,9 @@ impl Nic {
         let (owners, names) = {
             let state = self.inner.lock();
             let adapters = state.adapters.values().map(|e| (e.adapter.id, e.adapter.core));
-            let owners: BTreeMap<_, _> = adapters.chain(state.ports.values().map(|p| (p.id, p.core))).collect();
+            let owners: BTreeMap<_, _> = adapters
+                .chain(state.ports.values().map(|p| (p.id, p.core)))
+                .collect();
             (owners, state.names.clone())
         };
         let mut table = Vec::new();
@@ -220,11 +263,19 @@ impl Nic {
             w.send(Command::Fdb { reply });
             // Each core knows best about the ports it serves: only there do entries age.
             let own = answer.recv().unwrap_or_default();
-            table.extend(own.into_iter().filter(|(port, _)| owners.get(port) == Some(&core)));
+            table.extend(
+                own.into_iter()
+                    .filter(|(port, _)| owners.get(port) == Some(&core)),
+            );
         }
         let mut table: Vec<FdbEntry> = table
             .into_iter()
-            .filter_map(|(port, e)| Some(FdbEntry { owner: names.get(&port)?.clone(), ..e }))
+            .filter_map(|(port, e)| {
+                Some(FdbEntry {
+                    owner: names.get(&port)?.clone(),
+                    ..e
+                })
+            })
             .collect();
         table.sort_by_key(|e| (e.vlan, e.mac));
         table
@@ -260,17 +311,31 @@ impl Nic {
     /// Starts a capture. A reader that falls behind loses frames; the loss is counted.
     pub fn capture(&self, spec: CaptureSpec) -> Result<Capture, NicError> {
         let mut state = self.inner.state()?;
-        let id_of = |name: &String| state.id_of(name).ok_or_else(|| not_found("adapter or port", name));
+        let id_of = |name: &String| {
+            state
+                .id_of(name)
+                .ok_or_else(|| not_found("adapter or port", name))
+        };
         let ports = spec.owners.iter().map(id_of).collect::<Result<Vec<_>, _>>()?;
         state.next_capture += 1;
         let id = state.next_capture;
         let (sender, frames) = bounded(CAPTURE_BACKLOG);
         let snaplen = spec.snaplen as usize;
-        let sink = Arc::new(Sink { ports, snaplen, drops_only: spec.drops_only, frames: sender, id });
+        let sink = Arc::new(Sink {
+            ports,
+            snaplen,
+            drops_only: spec.drops_only,
+            frames: sender,
+            id,
+        });
         for w in self.inner.workers.iter() {
             w.send(Command::CaptureStart(sink.clone()));
         }
-        Ok(Capture { frames, id, workers: self.inner.workers.clone() })
+        Ok(Capture {
+            frames,
+            id,
+            workers: self.inner.workers.clone(),
+        })
     }
 
     /// Are all data cores turning? (Each answers within the given time, or not.)
@@ -294,7 +359,10 @@ impl Nic {
         let (adapters, ports) = {
             let mut state = self.inner.lock();
             state.ended = true;
-            (std::mem::take(&mut state.adapters), std::mem::take(&mut state.ports))
+            (
+                std::mem::take(&mut state.adapters),
+                std::mem::take(&mut state.ports),
+            )
         };
         for mut entry in adapters.into_values() {
             self.inner.end_adapter(&mut entry);
@@ -320,25 +388,43 @@ impl Inner {
     /// The state, unless the NIC has ended.
     fn state(&self) -> Result<MutexGuard<'_, State>, NicError> {
         let state = self.lock();
-        if state.ended { Err(NicError::ShuttingDown) } else { Ok(state) }
+        if state.ended {
+            Err(NicError::ShuttingDown)
+        } else {
+            Ok(state)
+        }
     }
 
     fn adapter(&self, name: &str) -> Result<Arc<Adapter>, NicError> {
         let state = self.state()?;
-        state.adapters.get(name).map(|e| e.adapter.clone()).ok_or_else(|| not_found("adapter", name))
+        state
+            .adapters
+            .get(name)
+            .map(|e| e.adapter.clone())
+            .ok_or_else(|| not_found("adapter", name))
     }
 
     /// The index of the wanted CPU's core, or of the one with the least load.
     fn core_for(&self, wanted: Option<usize>, load: impl Fn(usize) -> usize) -> usize {
         let cores = &self.config.data_cores;
         let asked = wanted.and_then(|cpu| cores.iter().position(|c| *c == cpu));
-        asked.or_else(|| (0..cores.len()).min_by_key(|c| load(*c))).unwrap_or(0)
+        asked
+            .or_else(|| (0..cores.len()).min_by_key(|c| load(*c)))
+            .unwrap_or(0)
     }
 
     fn add_to_cores(&self, id: PortId, owner: usize, config: &PortConfig, side: impl Fn() -> Side) {
         for (core, w) in self.workers.iter().enumerate() {
-            let side = if core == owner { side() } else { Side::Remote(owner) };
-            w.send(Command::AddPort { id, config: config.clone(), side });
+            let side = if core == owner {
+                side()
+            } else {
+                Side::Remote(owner)
+            };
+            w.send(Command::AddPort {
+                id,
+                config: config.clone(),
+                side,
+            });
         }
     }
 
@@ -352,7 +438,11 @@ impl Inner {
 
     fn set_link(&self, id: PortId, up: bool) {
         for w in self.workers.iter() {
-            w.send(Command::SetLink { id, up, announce: None });
+            w.send(Command::SetLink {
+                id,
+                up,
+                announce: None,
+            });
         }
     }
 
@@ -368,9 +458,13 @@ impl Inner {
     fn pass_on(&self, event: CoreEvent) {
         let mut state = self.lock();
         let (port, kind) = match event {
-            CoreEvent::RingFault { port, ring, fault } => {
-                (port, NicEventKind::RingFault { ring, what: fault.to_string() })
-            }
+            CoreEvent::RingFault { port, ring, fault } => (
+                port,
+                NicEventKind::RingFault {
+                    ring,
+                    what: fault.to_string(),
+                },
+            ),
             CoreEvent::Spoof { port, source } => (port, NicEventKind::SpoofedSource { source }),
             CoreEvent::Panic { port } => {
                 if let Some(e) = state.adapters.values().find(|e| e.adapter.id == port) {
@@ -397,14 +491,22 @@ impl Inner {
 impl State {
     fn free_name(&self, kind: &'static str, name: &str) -> Result<(), NicError> {
         if self.adapters.contains_key(name) || self.ports.contains_key(name) {
-            return Err(NicError::Exists { kind, name: name.into() });
+            return Err(NicError::Exists {
+                kind,
+                name: name.into(),
+            });
         }
         Ok(())
     }
 
     fn free_id(&self) -> PortId {
         // Few hundred at most: the first gap.
-        let gap = self.names.keys().zip(0u16..).find(|(id, i)| id.0 != *i).map(|(_, i)| i);
+        let gap = self
+            .names
+            .keys()
+            .zip(0u16..)
+            .find(|(id, i)| id.0 != *i)
+            .map(|(_, i)| i);
         PortId(gap.unwrap_or(self.names.len() as u16))
     }
 
@@ -416,12 +518,19 @@ impl State {
 
 impl PortEntry {
     fn status(&self) -> PortStatus {
-        PortStatus { spec: self.spec.clone(), port: self.id, up: self.up }
+        PortStatus {
+            spec: self.spec.clone(),
+            port: self.id,
+            up: self.up,
+        }
     }
 }
 
 fn not_found(kind: &'static str, name: &str) -> NicError {
-    NicError::NotFound { kind, name: name.into() }
+    NicError::NotFound {
+        kind,
+        name: name.into(),
+    }
 }
 
 /// The longest path a Unix socket can have (`sun_path` holds 108 bytes with the terminating zero).

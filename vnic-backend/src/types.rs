@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 pub use vnic_engine::counters::{self, CounterDef, Sample};
+pub use vnic_engine::virtio_net::feature;
 pub use vnic_fabric::switch::{PortId, SwitchConfig};
 pub use vnic_fabric::{DropReason, VlanMode};
 pub use vnic_wire::MacAddr;

@@ -13,7 +13,9 @@ use vnic_wire::MacAddr;
 use super::MAX_CORES;
 use super::counters::{AdapterCounters, CoreCounters};
 use super::frame::{Bounce, Finished, OutFrame, RawFrame, SNAP, flow_hash, for_receiver};
-use super::link::{Gate, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef};
+use super::link::{
+    Gate, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef,
+};
 use super::rx::RxQueue;
 use crate::capture::Sink;
 use crate::mem::{self, Seg};
@@ -76,12 +78,21 @@ impl AdapterRx {
     /// An adapter whose guest has no queues yet.
     pub fn new(counters: Arc<AdapterCounters>) -> Self {
         let queues = counters.queues.iter().map(|_| None).collect();
-        AdapterRx { counters, accepts: Accepts::NONE, queues, active: ArrayVec::new(), spoofs: ArrayVec::new() }
+        AdapterRx {
+            counters,
+            accepts: Accepts::NONE,
+            queues,
+            active: ArrayVec::new(),
+            spoofs: ArrayVec::new(),
+        }
     }
 
     /// Recomputes which queues run.
     pub fn activate(&mut self) {
-        self.active = (0..self.queues.len()).filter(|&i| self.queues[i].is_some()).map(|i| i as u8).collect();
+        self.active = (0..self.queues.len())
+            .filter(|&i| self.queues[i].is_some())
+            .map(|i| i as u8)
+            .collect();
         if self.active.is_empty() {
             self.spoofs.clear();
         }
@@ -143,7 +154,14 @@ impl Core {
             counters,
         };
         let many = links_out.iter().any(Option::is_some);
-        Core { switch, out, links_out, links_in, events, many }
+        Core {
+            switch,
+            out,
+            links_out,
+            links_in,
+            events,
+            many,
+        }
     }
 
     /// The slot of a port, made when needed.
@@ -177,7 +195,10 @@ impl Core {
         let remote = |p: PortId| matches!(self.out.slots.get(usize::from(p.0)), Some(Slot::Remote(_)));
         match *verdict {
             Verdict::Unicast(e) => remote(e.port),
-            Verdict::Flood { vlan, tci } => self.switch.flood_targets(ingress, vlan, tci).any(|e| remote(e.port)),
+            Verdict::Flood { vlan, tci } => self
+                .switch
+                .flood_targets(ingress, vlan, tci)
+                .any(|e| remote(e.port)),
             Verdict::Drop(_) => false,
         }
     }
@@ -225,7 +246,9 @@ impl Core {
                 RemoteDest::One(e)
             }
             Verdict::Flood { vlan, tci } => {
-                self.switch.flood_targets(ingress, vlan, tci).for_each(|e| add(e.port));
+                self.switch
+                    .flood_targets(ingress, vlan, tci)
+                    .for_each(|e| add(e.port));
                 RemoteDest::Flood { vlan, tci }
             }
             Verdict::Drop(_) => return Some(ArrayVec::new()),
@@ -245,7 +268,15 @@ impl Core {
             } else {
                 RemoteBytes::Owned(f.to_owned_bytes())
             };
-            let frame = RemoteFrame { seq: 0, ingress, dest, hdr: f.hdr, snap, len: f.len, bytes };
+            let frame = RemoteFrame {
+                seq: 0,
+                ingress,
+                dest,
+                hdr: f.hdr,
+                snap,
+                len: f.len,
+                bytes,
+            };
             let seq = self.links_out[c].as_mut()?.send(frame, slot)?;
             sent.push((c, seq));
         }
@@ -264,7 +295,9 @@ impl Core {
         let mut work = 0;
         for c in 0..self.links_in.len() {
             for _ in 0..LINK_BURST {
-                let Some(message) = self.links_in[c].as_mut().and_then(LinkIn::recv) else { break };
+                let Some(message) = self.links_in[c].as_mut().and_then(LinkIn::recv) else {
+                    break;
+                };
                 work += 1;
                 match message {
                     Remote::Fdb(update) => self.switch.apply_update(update),
@@ -281,7 +314,9 @@ impl Core {
             self.flush();
         }
         while self.switch.has_updates() && self.links_out.iter().flatten().all(LinkOut::has_room) {
-            let Some(update) = self.switch.poll_update() else { break };
+            let Some(update) = self.switch.poll_update() else {
+                break;
+            };
             for l in self.links_out.iter_mut().flatten() {
                 l.send_update(update);
             }
@@ -294,7 +329,10 @@ impl Core {
         let (segs, skip): (&[Seg], usize) = match &mut rf.bytes {
             RemoteBytes::Segs(segs, skip) => (segs, *skip),
             RemoteBytes::Owned(bytes) => {
-                owned = [Seg { ptr: bytes.as_mut_ptr(), len: bytes.len() as u32 }];
+                owned = [Seg {
+                    ptr: bytes.as_mut_ptr(),
+                    len: bytes.len() as u32,
+                }];
                 (&owned, 0)
             }
         };
@@ -307,8 +345,17 @@ impl Core {
             head_len = rf.len.min(HEAD_MAX);
             mem::gather(segs, skip + snapped, &mut wide[snapped..head_len]);
         }
-        let f = RawFrame { head: &wide[..head_len], len: rf.len, hdr: rf.hdr, segs, skip };
-        let gate = Some(Gate { core: from, seq: rf.seq });
+        let f = RawFrame {
+            head: &wide[..head_len],
+            len: rf.len,
+            hdr: rf.hdr,
+            segs,
+            skip,
+        };
+        let gate = Some(Gate {
+            core: from,
+            seq: rf.seq,
+        });
         let verdict = match rf.dest {
             RemoteDest::One(e) => Verdict::Unicast(e),
             RemoteDest::Flood { vlan, tci } => Verdict::Flood { vlan, tci },
@@ -328,12 +375,18 @@ impl Core {
         let events = &self.events;
         touched.retain(|&(port, q)| match slots.get_mut(usize::from(port.0)) {
             Some(Slot::Adapter(a)) => {
-                let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else { return false };
+                let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else {
+                    return false;
+                };
                 let done = rx.flush(open);
                 rx.touched = !done;
                 if let Some(fault) = rx.take_fault() {
                     a.counters.queues[usize::from(q)].add(Q::RingFaults as usize, 1);
-                    let _ = events.try_send(CoreEvent::RingFault { port, ring: u16::from(q) * 2, fault });
+                    let _ = events.try_send(CoreEvent::RingFault {
+                        port,
+                        ring: u16::from(q) * 2,
+                        fault,
+                    });
                 }
                 !done
             }
@@ -357,7 +410,9 @@ impl Core {
     /// Reports a foreign source address, each once and not many.
     #[cold]
     pub fn report_spoof(&mut self, port: PortId, head: &[u8]) {
-        let Some(Ok(source)) = head.get(6..12).map(TryInto::try_into) else { return };
+        let Some(Ok(source)) = head.get(6..12).map(TryInto::try_into) else {
+            return;
+        };
         let source = MacAddr(source);
         let Some(a) = self.adapter(port) else { return };
         if !a.spoofs.contains(&source) && a.spoofs.try_push(source).is_ok() {
@@ -369,8 +424,13 @@ impl Core {
     #[inline]
     pub fn captured(&self, port: PortId, direction: Direction, f: &RawFrame<'_>, drop: Option<DropReason>) {
         if !self.out.captures.is_empty() {
-            let whole =
-                OutFrame { head: f.head, segs: f.segs, skip: f.skip + f.head.len(), tail: f.len - f.head.len(), hdr: f.hdr };
+            let whole = OutFrame {
+                head: f.head,
+                segs: f.segs,
+                skip: f.skip + f.head.len(),
+                tail: f.len - f.head.len(),
+                hdr: f.hdr,
+            };
             self.out.capture(port, direction, &whole, drop);
         }
     }
@@ -386,7 +446,9 @@ impl Core {
             skip: 0,
         };
         let verdict = self.switch.forward(now, port, f.head, f.len);
-        let Verdict::Flood { vlan, tci } = verdict else { return };
+        let Verdict::Flood { vlan, tci } = verdict else {
+            return;
+        };
         for e in self.switch.flood_targets(port, vlan, tci) {
             if matches!(self.out.slots.get(usize::from(e.port.0)), Some(Slot::Uplink(_))) {
                 self.out.give(e, &f, None, None);
@@ -405,7 +467,13 @@ impl Outputs {
         gate: Option<Gate>,
         sender: Option<&Block<{ Q::COUNT }>>,
     ) {
-        let Outputs { slots, touched, bounce, captures, counters } = self;
+        let Outputs {
+            slots,
+            touched,
+            bounce,
+            captures,
+            counters,
+        } = self;
         let finished = match slots.get_mut(usize::from(e.port.0)) {
             Some(Slot::Adapter(a)) => {
                 let drops = &a.counters.drops;
@@ -417,7 +485,9 @@ impl Outputs {
                     }
                     n => a.active[flow_hash(f.head) as usize % n],
                 };
-                let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else { return };
+                let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else {
+                    return;
+                };
                 let r = for_receiver(f, e.tag, &a.accepts, bounce, |out| {
                     let dropped = rx.put(out, gate).err();
                     if let Some(reason) = dropped {

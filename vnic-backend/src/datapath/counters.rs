@@ -20,7 +20,10 @@ pub struct AdapterCounters {
 impl AdapterCounters {
     /// Zeroes for `pairs` queue pairs.
     pub fn new(pairs: usize) -> Self {
-        AdapterCounters { queues: (0..pairs).map(|_| Block::default()).collect(), drops: Drops::default() }
+        AdapterCounters {
+            queues: (0..pairs).map(|_| Block::default()).collect(),
+            drops: Drops::default(),
+        }
     }
 
     /// All values as samples.
@@ -65,7 +68,13 @@ fn push<const N: usize>(
     out: &mut Vec<Sample>,
 ) {
     let values = defs.iter().enumerate();
-    out.extend(values.map(|(i, def)| Sample { def, owner: owner.into(), queue, reason: None, value: block.get(i) }));
+    out.extend(values.map(|(i, def)| Sample {
+        def,
+        owner: owner.into(),
+        queue,
+        reason: None,
+        value: block.get(i),
+    }));
 }
 
 fn push_drops(def: &'static CounterDef, drops: &Drops, owner: &str, out: &mut Vec<Sample>) {

@@ -31,10 +31,14 @@ pub struct RawFrame<'a> {
 
 impl RawFrame<'_> {
     /// All bytes, in memory of our own.
-    pub fn to_owned_bytes(&self) -> Box<[u8]> {
+    pub fn to_owned_bytes(self) -> Box<[u8]> {
         let mut out = vec![0; self.len];
         out[..self.head.len()].copy_from_slice(self.head);
-        mem::gather(self.segs, self.skip + self.head.len(), &mut out[self.head.len()..]);
+        mem::gather(
+            self.segs,
+            self.skip + self.head.len(),
+            &mut out[self.head.len()..],
+        );
         out.into_boxed_slice()
     }
 
@@ -45,11 +49,16 @@ impl RawFrame<'_> {
         if self.hdr.flags | self.hdr.gso_type == 0 && self.len <= mtu + HEADER {
             return Ok(());
         }
-        let request = offload::check(&self.hdr, self.head, self.len).map_err(|_| DropReason::MalformedOffload)?;
+        let request =
+            offload::check(&self.hdr, self.head, self.len).map_err(|_| DropReason::MalformedOffload)?;
         // A tag does not count against the MTU (IEEE 802.3 clause 3.2.7).
         let tagged = matches!(self.head.get(12..14), Some([0x81, 0x00]));
         let limit = mtu + HEADER + if tagged { 4 } else { 0 };
-        if request.largest_frame(self.len) > limit { Err(DropReason::MtuExceeded) } else { Ok(()) }
+        if request.largest_frame(self.len) > limit {
+            Err(DropReason::MtuExceeded)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -84,7 +93,10 @@ pub struct Bounce {
 
 impl Default for Bounce {
     fn default() -> Self {
-        Bounce { edited: [0; HEAD_MAX + 4], segment: vec![0; FRAME_MAX + 4].into_boxed_slice() }
+        Bounce {
+            edited: [0; HEAD_MAX + 4],
+            segment: vec![0; FRAME_MAX + 4].into_boxed_slice(),
+        }
     }
 }
 
@@ -113,7 +125,13 @@ pub fn for_receiver(
 ) -> Result<Finished, DropReason> {
     if tag == TagEdit::Keep && f.hdr.flags | f.hdr.gso_type == 0 {
         let tail = f.len - f.head.len();
-        give(&OutFrame { head: f.head, segs: f.segs, skip: f.skip + f.head.len(), tail, hdr: NetHdr::default() });
+        give(&OutFrame {
+            head: f.head,
+            segs: f.segs,
+            skip: f.skip + f.head.len(),
+            tail,
+            hdr: NetHdr::default(),
+        });
         return Ok(Finished::AsIs);
     }
     edited(f, tag, accepts, bounce, give)
@@ -136,19 +154,41 @@ fn edited(
     let skip = f.skip + taken;
     let len = head_len + tail;
     if !wants {
-        give(&OutFrame { head, segs: f.segs, skip, tail, hdr: NetHdr::default() });
+        give(&OutFrame {
+            head,
+            segs: f.segs,
+            skip,
+            tail,
+            hdr: NetHdr::default(),
+        });
         return Ok(Finished::AsIs);
     }
     let hdr = shifted(&f.hdr, shift);
-    let request =
-        offload::check(&hdr, &head[..head_len.min(HEAD_MAX)], len).map_err(|_| DropReason::MalformedOffload)?;
+    let request = offload::check(&hdr, &head[..head_len.min(HEAD_MAX)], len)
+        .map_err(|_| DropReason::MalformedOffload)?;
     if request.accepted_by(accepts) {
-        give(&OutFrame { head, segs: f.segs, skip, tail, hdr: request.header(0) });
-        return Ok(if matches!(request, Request::Tso(_)) { Finished::Passed } else { Finished::AsIs });
+        give(&OutFrame {
+            head,
+            segs: f.segs,
+            skip,
+            tail,
+            hdr: request.header(0),
+        });
+        return Ok(if matches!(request, Request::Tso(_)) {
+            Finished::Passed
+        } else {
+            Finished::AsIs
+        });
     }
     match request {
         Request::None => {
-            give(&OutFrame { head, segs: f.segs, skip, tail, hdr: NetHdr::default() });
+            give(&OutFrame {
+                head,
+                segs: f.segs,
+                skip,
+                tail,
+                hdr: NetHdr::default(),
+            });
             Ok(Finished::AsIs)
         }
         Request::Checksum { start, field } => {
@@ -157,7 +197,13 @@ fn edited(
             mem::gather(f.segs, skip, &mut out[head_len..]);
             let sum = Segmenter::finish(checksum::sum(&out[start..]));
             out[field..field + 2].copy_from_slice(&sum.to_be_bytes());
-            give(&OutFrame { head: out, segs: &[], skip: 0, tail: 0, hdr: NetHdr::default() });
+            give(&OutFrame {
+                head: out,
+                segs: &[],
+                skip: 0,
+                tail: 0,
+                hdr: NetHdr::default(),
+            });
             Ok(Finished::Checksum)
         }
         Request::Tso(tso) => {
@@ -168,12 +214,20 @@ fn edited(
                 out[..s.head_len].copy_from_slice(&headers[..s.head_len]);
                 // The payload may begin inside the private head.
                 let private = head_len.saturating_sub(s.payload_off).min(s.payload_len);
-                out[s.head_len..s.head_len + private].copy_from_slice(&head[s.payload_off..s.payload_off + private]);
+                out[s.head_len..s.head_len + private]
+                    .copy_from_slice(&head[s.payload_off..s.payload_off + private]);
                 let from = f.skip + taken + (s.payload_off + private - head_len);
                 mem::gather(f.segs, from, &mut out[s.head_len + private..]);
-                let sum = Segmenter::finish(checksum::combine(s.partial, checksum::sum(&out[s.head_len..]), 0));
+                let sum =
+                    Segmenter::finish(checksum::combine(s.partial, checksum::sum(&out[s.head_len..]), 0));
                 out[s.field..s.field + 2].copy_from_slice(&sum.to_be_bytes());
-                give(&OutFrame { head: out, segs: &[], skip: 0, tail: 0, hdr: NetHdr::default() });
+                give(&OutFrame {
+                    head: out,
+                    segs: &[],
+                    skip: 0,
+                    tail: 0,
+                    hdr: NetHdr::default(),
+                });
             }
             Ok(Finished::Cut)
         }
@@ -206,7 +260,11 @@ fn apply_tag(head: &[u8], tag: TagEdit, out: &mut [u8; HEAD_MAX + 4]) -> Option<
 fn shifted(hdr: &NetHdr, shift: i16) -> NetHdr {
     NetHdr {
         csum_start: hdr.csum_start.wrapping_add_signed(shift),
-        hdr_len: if hdr.hdr_len == 0 { 0 } else { hdr.hdr_len.wrapping_add_signed(shift) },
+        hdr_len: if hdr.hdr_len == 0 {
+            0
+        } else {
+            hdr.hdr_len.wrapping_add_signed(shift)
+        },
         ..*hdr
     }
 }

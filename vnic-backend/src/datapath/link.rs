@@ -48,6 +48,10 @@ pub enum RemoteDest {
 }
 
 /// Where the bytes are.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the large one is the usual one, and boxing it would allocate"
+)]
 pub enum RemoteBytes {
     /// In the sender's guest, after `skip` bytes; valid until the frame is counted as copied.
     Segs(ArrayVec<Seg, REMOTE_SEGS>, usize),
@@ -74,6 +78,10 @@ pub struct RemoteFrame {
 }
 
 /// What travels between cores.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the large one is the usual one, and boxing it would allocate"
+)]
 pub enum Remote {
     /// A frame.
     Frame(RemoteFrame),
@@ -101,7 +109,10 @@ pub struct Waker {
 impl Waker {
     /// A new one; the core is taken to be awake.
     pub fn new() -> std::io::Result<Waker> {
-        Ok(Waker { fd: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?, asleep: AtomicBool::new(false) })
+        Ok(Waker {
+            fd: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+            asleep: AtomicBool::new(false),
+        })
     }
 
     /// Call after giving the core something to do.
@@ -169,7 +180,14 @@ pub fn link(receiver: Arc<Waker>) -> (LinkOut, LinkIn) {
         uncommitted: VecDeque::with_capacity(LINK_DEPTH),
         committed: 0,
     };
-    (out, LinkIn { ring: consumer, shared, copied: 0 })
+    (
+        out,
+        LinkIn {
+            ring: consumer,
+            shared,
+            copied: 0,
+        },
+    )
 }
 
 impl LinkOut {

@@ -138,7 +138,11 @@ impl RxQueue {
             if k == ready {
                 // A full ring that is still too small will never do.
                 let full = k == self.ring.size();
-                return Ok(Err(if full { DropReason::RxBufferTooSmall } else { DropReason::NoRxBuffer }));
+                return Ok(Err(if full {
+                    DropReason::RxBufferTooSmall
+                } else {
+                    DropReason::NoRxBuffer
+                }));
             }
             let head = self.ring.head(k)?;
             let len = self.ring.chain(head, true, &mut self.segs)?;
@@ -171,7 +175,10 @@ impl RxQueue {
             }
             self.gates.pop_front();
         }
-        let upto = self.gates.front().map_or(self.ring.staged(), |(_, before)| *before);
+        let upto = self
+            .gates
+            .front()
+            .map_or(self.ring.staged(), |(_, before)| *before);
         let c = &self.counters.queues[self.pair];
         if self.frames > 0 {
             c.add(Q::RxFrames as usize, std::mem::take(&mut self.frames));

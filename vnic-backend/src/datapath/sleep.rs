@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What woke the core.
@@ -47,12 +47,18 @@ const EVENTS: usize = 64;
 impl Sleeper {
     /// An empty set.
     pub fn new() -> std::io::Result<Sleeper> {
-        Ok(Sleeper { epoll: epoll::create(CreateFlags::CLOEXEC)? })
+        Ok(Sleeper {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+        })
     }
 
     /// Watches a descriptor. Kicks are edge-triggered: they are never read, so that polling costs no system call.
     pub fn add(&self, fd: BorrowedFd<'_>, source: Source) -> std::io::Result<()> {
-        let edge = if matches!(source, Source::Uplink(_)) { EventFlags::empty() } else { EventFlags::ET };
+        let edge = if matches!(source, Source::Uplink(_)) {
+            EventFlags::empty()
+        } else {
+            EventFlags::ET
+        };
         Ok(epoll::add(&self.epoll, fd, source.data(), EventFlags::IN | edge)?)
     }
 
@@ -70,7 +76,11 @@ impl Sleeper {
         };
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
         // An interrupted wait is an empty one.
-        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
+        let _ = epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            Some(&timeout),
+        );
         events.into_iter().map(|e| Source::of(e.data))
     }
 }

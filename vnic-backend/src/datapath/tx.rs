@@ -70,7 +70,14 @@ struct Held {
 impl Held {
     fn new(f: &RawFrame<'_>, verdict: Verdict) -> Held {
         let head = f.head.iter().copied().collect();
-        Held { head, len: f.len, hdr: f.hdr, segs: f.segs.to_vec(), skip: f.skip, verdict }
+        Held {
+            head,
+            len: f.len,
+            hdr: f.hdr,
+            segs: f.segs.to_vec(),
+            skip: f.skip,
+            verdict,
+        }
     }
 }
 
@@ -84,7 +91,11 @@ pub struct Scratch {
 impl Default for Scratch {
     fn default() -> Self {
         let burst = usize::from(BURST);
-        Scratch { segs: Vec::with_capacity(4 * burst), frames: Vec::with_capacity(burst), wide: [0; HEAD_MAX] }
+        Scratch {
+            segs: Vec::with_capacity(4 * burst),
+            frames: Vec::with_capacity(burst),
+            wide: [0; HEAD_MAX],
+        }
     }
 }
 
@@ -97,7 +108,10 @@ struct Taken {
 
 impl TxQueue {
     /// Takes over a ring that a guest has enabled.
-    #[allow(clippy::too_many_arguments, reason = "a record of one ring, made in one place")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a record of one ring, made in one place"
+    )]
     pub fn new(
         port: PortId,
         pair: usize,
@@ -111,7 +125,21 @@ impl TxQueue {
         ring.suppress_kicks();
         let (slots, first_slot) = (VecDeque::new(), 0);
         let mtu = usize::from(mtu);
-        TxQueue { port, pair, broken: None, reported: false, stopped: false, ring, kick, call, hdr_len, mtu, counters, slots, first_slot }
+        TxQueue {
+            port,
+            pair,
+            broken: None,
+            reported: false,
+            stopped: false,
+            ring,
+            kick,
+            call,
+            hdr_len,
+            mtu,
+            counters,
+            slots,
+            first_slot,
+        }
     }
 
     /// The guest's kick.
@@ -184,7 +212,13 @@ impl TxQueue {
     }
 
     #[inline]
-    fn burst(&mut self, index: usize, core: &mut Core, scratch: &mut Scratch, now: Instant) -> Result<usize, Fault> {
+    fn burst(
+        &mut self,
+        index: usize,
+        core: &mut Core,
+        scratch: &mut Scratch,
+        now: Instant,
+    ) -> Result<usize, Fault> {
         let n = self.ring.ready()?.min(BURST);
         if n == 0 {
             return Ok(0);
@@ -195,12 +229,20 @@ impl TxQueue {
         let mut fault = None;
         for k in 0..n {
             let start = segs.len() as u32;
-            match self.ring.head(k).and_then(|head| Ok((head, self.ring.chain(head, false, segs)?))) {
+            match self
+                .ring
+                .head(k)
+                .and_then(|head| Ok((head, self.ring.chain(head, false, segs)?)))
+            {
                 Ok((head, total)) => {
                     if let Some(s) = segs.get(start as usize) {
                         prefetch(s.ptr);
                     }
-                    frames.push(Taken { head, segs: start..segs.len() as u32, total });
+                    frames.push(Taken {
+                        head,
+                        segs: start..segs.len() as u32,
+                        total,
+                    });
                 }
                 Err(f) => {
                     fault = Some(f);
@@ -248,7 +290,10 @@ impl TxQueue {
     }
 
     #[inline]
-    #[allow(clippy::too_many_arguments, reason = "one frame's facts; grouping them costs a copy on the fast path")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one frame's facts; grouping them costs a copy on the fast path"
+    )]
     fn frame(
         &mut self,
         index: usize,
@@ -259,17 +304,29 @@ impl TxQueue {
         sums: &mut Sums,
         now: Instant,
     ) -> Step {
-        let Some(len) = taken.total.checked_sub(self.hdr_len as u64) else { return Step::Fault(Fault::TooShort) };
+        let Some(len) = taken.total.checked_sub(self.hdr_len as u64) else {
+            return Step::Fault(Fault::TooShort);
+        };
         let mut hdr_bytes = [0u8; NetHdr::LEN];
         mem::gather(chain, 0, &mut hdr_bytes[..self.hdr_len]);
         let hdr = NetHdr::parse(hdr_bytes.first_chunk().expect("12 bytes hold 10"));
         // Headers are read once; what is checked here is what gets delivered.
         let mut snap = [0u8; SNAP];
         let bounded = len.min(FRAME_MAX as u64) as usize;
-        let private: &mut [u8] = if hdr.flags | hdr.gso_type == 0 { &mut snap } else { wide };
+        let private: &mut [u8] = if hdr.flags | hdr.gso_type == 0 {
+            &mut snap
+        } else {
+            wide
+        };
         let head_len = bounded.min(private.len());
         mem::gather(chain, self.hdr_len, &mut private[..head_len]);
-        let f = RawFrame { head: &private[..head_len], len: bounded, hdr, segs: chain, skip: self.hdr_len };
+        let f = RawFrame {
+            head: &private[..head_len],
+            len: bounded,
+            hdr,
+            segs: chain,
+            skip: self.hdr_len,
+        };
         let verdict = if len > FRAME_MAX as u64 {
             Verdict::Drop(DropReason::MtuExceeded)
         } else if let Err(reason) = f.admissible(self.mtu) {
@@ -291,15 +348,32 @@ impl TxQueue {
             sums.dropped += 1;
             Step::Done
         } else if crosses {
-            let slot = SlotRef { queue: index, slot: self.first_slot + self.slots.len() as u64 };
-            let Some(commits) = core.send_remote(self.port, &verdict, &f, Some(slot)) else { return Step::Wait };
+            let slot = SlotRef {
+                queue: index,
+                slot: self.first_slot + self.slots.len() as u64,
+            };
+            let Some(commits) = core.send_remote(self.port, &verdict, &f, Some(slot)) else {
+                return Step::Wait;
+            };
             core.captured(self.port, Direction::Ingress, &f, None);
-            let then_local = matches!(verdict, Verdict::Flood { .. }).then(|| Box::new(Held::new(&f, verdict)));
-            self.slots.push_back(Slot { head: taken.head, left: commits.len() as u8, commits, then_local });
+            let then_local =
+                matches!(verdict, Verdict::Flood { .. }).then(|| Box::new(Held::new(&f, verdict)));
+            self.slots.push_back(Slot {
+                head: taken.head,
+                left: commits.len() as u8,
+                commits,
+                then_local,
+            });
             Step::Pending
         } else {
             core.captured(self.port, Direction::Ingress, &f, None);
-            core.deliver(self.port, &verdict, &f, None, Some(&self.counters.queues[self.pair]));
+            core.deliver(
+                self.port,
+                &verdict,
+                &f,
+                None,
+                Some(&self.counters.queues[self.pair]),
+            );
             Step::Done
         };
         sums.bytes += len;
@@ -325,8 +399,20 @@ impl TxQueue {
             let Some(s) = self.slots.pop_front() else { break };
             self.first_slot += 1;
             if let Some(h) = &s.then_local {
-                let f = RawFrame { head: &h.head, len: h.len, hdr: h.hdr, segs: &h.segs, skip: h.skip };
-                core.deliver(self.port, &h.verdict, &f, None, Some(&self.counters.queues[self.pair]));
+                let f = RawFrame {
+                    head: &h.head,
+                    len: h.len,
+                    hdr: h.hdr,
+                    segs: &h.segs,
+                    skip: h.skip,
+                };
+                core.deliver(
+                    self.port,
+                    &h.verdict,
+                    &f,
+                    None,
+                    Some(&self.counters.queues[self.pair]),
+                );
             }
             self.ring.stage(s.head, 0);
             commits.extend(s.commits);

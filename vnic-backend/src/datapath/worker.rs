@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use vnic_engine::counters::{CoreCounter as C, PortCounter as P};
 use vnic_fabric::Instant;
-use vnic_fabric::switch::{PortId, Switch, SwitchConfig, Verdict};
+use vnic_fabric::switch::{PortId, Switch, SwitchConfig, SwitchStats, Verdict};
 
 use super::MAX_CORES;
 use super::command::{Command, RingStart, Side};
@@ -64,13 +64,21 @@ pub fn start(
     switch: &SwitchConfig,
     events: &Sender<CoreEvent>,
 ) -> Result<Vec<WorkerHandle>, NicError> {
-    let os = |what: &str, source: std::io::Error| NicError::Os { what: what.into(), source };
+    let os = |what: &str, source: std::io::Error| NicError::Os {
+        what: what.into(),
+        source,
+    };
     let n = cpus.len();
     if n == 0 || n > MAX_CORES {
         let problem = format!("{n} data cores; allowed are 1 to {MAX_CORES}");
-        return Err(NicError::Invalid { field: "data_cores", problem });
+        return Err(NicError::Invalid {
+            field: "data_cores",
+            problem,
+        });
     }
-    let wakers = (0..n).map(|_| Waker::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
+    let wakers = (0..n)
+        .map(|_| Waker::new().map(Arc::new))
+        .collect::<Result<Vec<_>, _>>();
     let wakers = wakers.map_err(|e| os("making an eventfd", e))?;
     let mut outs: Vec<Vec<Option<LinkOut>>> = (0..n).map(|_| (0..n).map(|_| None).collect()).collect();
     let mut ins: Vec<Vec<Option<LinkIn>>> = (0..n).map(|_| (0..n).map(|_| None).collect()).collect();
@@ -88,8 +96,16 @@ pub fn start(
         let counters = Arc::new(CoreCounters::default());
         let waker = wakers[index].clone();
         let sleeper = Sleeper::new().map_err(|e| os("making an epoll set", e))?;
-        sleeper.add(waker.fd(), Source::Waker).map_err(|e| os("watching an eventfd", e))?;
-        let core = Core::new(Switch::new(switch.clone()), outs, ins, counters.clone(), events.clone());
+        sleeper
+            .add(waker.fd(), Source::Waker)
+            .map_err(|e| os("watching an eventfd", e))?;
+        let core = Core::new(
+            Switch::new(switch.clone()),
+            outs,
+            ins,
+            counters.clone(),
+            events.clone(),
+        );
         let (pinned, was_pinned) = crossbeam_channel::bounded(1);
         let worker = Worker {
             core,
@@ -104,6 +120,7 @@ pub fn start(
             epoch,
             idle_spin,
             frame: vec![0; FRAME_MAX].into_boxed_slice(),
+            switch_stats: SwitchStats::default(),
         };
         let thread = std::thread::Builder::new()
             .name(format!("vnic-core{index}"))
@@ -116,7 +133,13 @@ pub fn start(
                 }
             })
             .map_err(|e| os("starting a thread", e))?;
-        handles.push(WorkerHandle { cpu, counters, commands, waker, thread: Mutex::new(Some(thread)) });
+        handles.push(WorkerHandle {
+            cpu,
+            counters,
+            commands,
+            waker,
+            thread: Mutex::new(Some(thread)),
+        });
         if let Ok(Err(source)) = was_pinned.recv() {
             for h in &handles {
                 h.send(Command::Shutdown);
@@ -161,6 +184,7 @@ struct Worker {
     epoch: std::time::Instant,
     idle_spin: Duration,
     frame: Box<[u8]>,
+    switch_stats: SwitchStats,
 }
 
 impl Worker {
@@ -187,12 +211,27 @@ impl Worker {
                 continue;
             }
             self.counters.add(C::IdleRounds as usize, 1);
+            self.publish_switch_stats();
             if now.since(last_work) >= self.idle_spin && self.stopping.is_empty() {
                 self.sleep();
                 last_work = self.now();
             } else {
                 std::hint::spin_loop();
             }
+        }
+    }
+
+    /// The switch counts for itself; the difference goes to the core's counters.
+    fn publish_switch_stats(&mut self) {
+        let stats = self.core.switch.stats();
+        if stats != self.switch_stats {
+            self.counters
+                .add(C::Learned as usize, stats.learned - self.switch_stats.learned);
+            self.counters.add(
+                C::LearnRefused as usize,
+                stats.refused - self.switch_stats.refused,
+            );
+            self.switch_stats = stats;
         }
     }
 
@@ -225,7 +264,11 @@ impl Worker {
         match result {
             Ok(n) => {
                 if let Some(fault) = tx.take_fault() {
-                    self.core.report(CoreEvent::RingFault { port: tx.port, ring: tx.pair as u16 * 2 + 1, fault });
+                    self.core.report(CoreEvent::RingFault {
+                        port: tx.port,
+                        ring: tx.pair as u16 * 2 + 1,
+                        fault,
+                    });
                 }
                 n
             }
@@ -274,14 +317,23 @@ impl Worker {
                 Err(_) => {
                     up.alive = false;
                     self.core.switch.set_link(up.port, false);
-                    self.core.report(CoreEvent::PortLink { port: up.port, up: false });
+                    self.core.report(CoreEvent::PortLink {
+                        port: up.port,
+                        up: false,
+                    });
                     break;
                 }
             };
             work += 1;
             up.counters.io.add(P::RxFrames as usize, 1);
             up.counters.io.add(P::RxBytes as usize, len as u64);
-            let f = RawFrame { head: &self.frame[..len], len, hdr: Default::default(), segs: &[], skip: 0 };
+            let f = RawFrame {
+                head: &self.frame[..len],
+                len,
+                hdr: Default::default(),
+                segs: &[],
+                skip: 0,
+            };
             let verdict = match f.admissible(up.mtu) {
                 Ok(()) => self.core.switch.forward(now, up.port, f.head, len),
                 Err(reason) => Verdict::Drop(reason),
@@ -296,7 +348,9 @@ impl Worker {
             if self.core.crosses(up.port, &verdict)
                 && self.core.send_remote(up.port, &verdict, &f, None).is_none()
             {
-                up.counters.drops.add(vnic_fabric::DropReason::CoreExchangeFull as usize, 1);
+                up.counters
+                    .drops
+                    .add(vnic_fabric::DropReason::CoreExchangeFull as usize, 1);
             }
             self.core.deliver(up.port, &verdict, &f, None, None);
         }
@@ -381,7 +435,16 @@ impl Worker {
             Command::Fdb { reply } => {
                 let entries = self.core.switch.entries(now);
                 let entries = entries.map(|(vlan, mac, port, is_static, age)| {
-                    (port, FdbEntry { vlan, mac, owner: String::new(), is_static, age })
+                    (
+                        port,
+                        FdbEntry {
+                            vlan,
+                            mac,
+                            owner: String::new(),
+                            is_static,
+                            age,
+                        },
+                    )
                 });
                 let _ = reply.send(entries.collect());
             }
@@ -399,22 +462,48 @@ impl Worker {
         let mtu = device.mtu();
         let i = free_index(&mut self.uplinks);
         let _ = self.sleeper.add(device.fd(), Source::Uplink(i as u32));
-        self.uplinks[i] = Some(UplinkRx { port, device, counters, mtu, next_look: Instant(0), alive: true });
+        self.uplinks[i] = Some(UplinkRx {
+            port,
+            device,
+            counters,
+            mtu,
+            next_look: Instant(0),
+            alive: true,
+        });
     }
 
     fn start_ring(&mut self, id: PortId, start: RingStart) {
         let pair = usize::from(start.index / 2);
-        let Some(adapter) = self.core.adapter(id) else { return };
+        let Some(adapter) = self.core.adapter(id) else {
+            return;
+        };
         let counters = adapter.counters.clone();
         if start.index.is_multiple_of(2) {
             adapter.accepts = start.accepts;
-            let Some(place) = adapter.queues.get_mut(pair) else { return };
-            *place =
-                Some(RxQueue::new(start.ring, start.call, pair, start.hdr_len, start.mergeable, counters));
+            let Some(place) = adapter.queues.get_mut(pair) else {
+                return;
+            };
+            *place = Some(RxQueue::new(
+                start.ring,
+                start.call,
+                pair,
+                start.hdr_len,
+                start.mergeable,
+                counters,
+            ));
             adapter.activate();
         } else {
             let Some(kick) = start.kick else { return };
-            let tx = TxQueue::new(id, pair, start.ring, kick, start.call, start.hdr_len, start.mtu, counters);
+            let tx = TxQueue::new(
+                id,
+                pair,
+                start.ring,
+                kick,
+                start.call,
+                start.hdr_len,
+                start.mtu,
+                counters,
+            );
             let i = free_index(&mut self.txs);
             let _ = self.sleeper.add(tx.kick_fd(), Source::Kick(i as u32));
             self.txs[i] = Some(tx);
@@ -438,8 +527,12 @@ impl Worker {
         let pair = usize::from(index / 2);
         if index.is_multiple_of(2) {
             self.core.flush();
-            let Some(adapter) = self.core.adapter(id) else { return Some(None) };
-            let Some(place) = adapter.queues.get_mut(pair) else { return Some(None) };
+            let Some(adapter) = self.core.adapter(id) else {
+                return Some(None);
+            };
+            let Some(place) = adapter.queues.get_mut(pair) else {
+                return Some(None);
+            };
             if place.as_ref().is_some_and(|rx| !rx.drained()) {
                 return None;
             }
@@ -447,7 +540,11 @@ impl Worker {
             adapter.activate();
             return Some(base);
         }
-        let Some(i) = self.txs.iter().position(|t| matches!(t, Some(t) if t.port == id && t.pair == pair)) else {
+        let Some(i) = self
+            .txs
+            .iter()
+            .position(|t| matches!(t, Some(t) if t.port == id && t.pair == pair))
+        else {
             return Some(None);
         };
         let tx = self.txs[i].as_mut()?;

@@ -152,7 +152,8 @@ impl SplitRing {
         // done, everything after it was never completed.
         let used_idx = ring.used_u16(2).load(Ordering::Acquire);
         if used_idx != base {
-            (ring.next_avail, ring.avail_seen, ring.staged, ring.published) = (used_idx, used_idx, used_idx, used_idx);
+            (ring.next_avail, ring.avail_seen, ring.staged, ring.published) =
+                (used_idx, used_idx, used_idx, used_idx);
         }
         Ok(ring)
     }
@@ -201,7 +202,11 @@ impl SplitRing {
     fn refresh(&mut self) -> Result<(), Fault> {
         let idx = self.avail_u16(2).load(Ordering::Acquire);
         if idx.wrapping_sub(self.next_avail) > self.size {
-            return Err(Fault::AvailIndex { idx, next: self.next_avail, size: self.size });
+            return Err(Fault::AvailIndex {
+                idx,
+                next: self.next_avail,
+                size: self.size,
+            });
         }
         self.avail_seen = idx;
         Ok(())
@@ -212,7 +217,11 @@ impl SplitRing {
     pub fn head(&self, k: u16) -> Result<u16, Fault> {
         let slot = self.next_avail.wrapping_add(k) & self.mask;
         let head = self.avail_u16(4 + 2 * slot as usize).load(Ordering::Relaxed);
-        if head < self.size { Ok(head) } else { Err(Fault::DescriptorIndex(head)) }
+        if head < self.size {
+            Ok(head)
+        } else {
+            Err(Fault::DescriptorIndex(head))
+        }
     }
 
     /// Takes `n` buffers.
@@ -229,7 +238,12 @@ impl SplitRing {
             let p = table.add(16 * i as usize).cast::<u64>();
             (p.read_unaligned(), p.add(1).read_unaligned())
         };
-        Desc { addr: u64::from_le(a), len: b as u32, flags: (b >> 32) as u16, next: (b >> 48) as u16 }
+        Desc {
+            addr: u64::from_le(a),
+            len: b as u32,
+            flags: (b >> 32) as u16,
+            next: (b >> 48) as u16,
+        }
     }
 
     /// Appends the buffer's memory to `out`; returns its length. `write`: the buffer must be device-writable
@@ -266,7 +280,10 @@ impl SplitRing {
         {
             return Err(Fault::Indirect);
         }
-        let bad = Fault::BufferAddress { addr: first.addr, len: first.len };
+        let bad = Fault::BufferAddress {
+            addr: first.addr,
+            len: first.len,
+        };
         let (table, room) = self.mem.lookup(first.addr).ok_or(bad)?;
         if room < u64::from(first.len) {
             return Err(bad);
@@ -274,7 +291,14 @@ impl SplitRing {
         self.walk(table, count as u16, Self::desc_at(table, 0), write, out)
     }
 
-    fn walk(&self, table: *const u8, len: u16, first: Desc, write: bool, out: &mut Vec<Seg>) -> Result<u64, Fault> {
+    fn walk(
+        &self,
+        table: *const u8,
+        len: u16,
+        first: Desc,
+        write: bool,
+        out: &mut Vec<Seg>,
+    ) -> Result<u64, Fault> {
         let mut total = 0u64;
         let mut d = first;
         for _ in 0..MAX_CHAIN.min(len as usize) {
@@ -285,7 +309,10 @@ impl SplitRing {
                 return Err(Fault::Direction);
             }
             if !self.mem.translate(d.addr, d.len, out) {
-                return Err(Fault::BufferAddress { addr: d.addr, len: d.len });
+                return Err(Fault::BufferAddress {
+                    addr: d.addr,
+                    len: d.len,
+                });
             }
             total += u64::from(d.len);
             if d.flags & DESC_NEXT == 0 {
@@ -305,7 +332,12 @@ impl SplitRing {
         let slot = (self.staged & self.mask) as usize;
         let entry = u64::from(head) | u64::from(len) << 32;
         // SAFETY: `slot < size`, so the entry lies inside the used ring that `new` checked; it is only 4-aligned.
-        unsafe { self.used.add(4 + 8 * slot).cast::<u64>().write_unaligned(entry.to_le()) };
+        unsafe {
+            self.used
+                .add(4 + 8 * slot)
+                .cast::<u64>()
+                .write_unaligned(entry.to_le())
+        };
         if let Some((log, used_gpa)) = &self.log {
             log.mark(used_gpa + 4 + 8 * slot as u64, 8);
         }
@@ -373,7 +405,8 @@ impl SplitRing {
     }
 
     fn set_avail_event(&self, value: u16) {
-        self.used_u16(4 + 8 * self.size as usize).store(value, Ordering::Relaxed);
+        self.used_u16(4 + 8 * self.size as usize)
+            .store(value, Ordering::Relaxed);
         if let Some((log, used_gpa)) = &self.log {
             log.mark(used_gpa + 4 + 8 * u64::from(self.size), 2);
         }

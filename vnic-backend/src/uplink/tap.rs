@@ -35,21 +35,33 @@ impl TapDevice {
                     spec.name
                 )
             } else if source.kind() == io::ErrorKind::NotFound {
-                format!("port {}: /dev/net/tun is missing; load the kernel module tun", spec.name)
+                format!(
+                    "port {}: /dev/net/tun is missing; load the kernel module tun",
+                    spec.name
+                )
             } else {
                 format!("port {}: opening TAP device {ifname}", spec.name)
             };
             NicError::Os { what, source }
         };
         let builder = DeviceBuilder::new().name(ifname.as_str()).layer(Layer::L2);
-        let builder = if existed { builder.inherit_enable_state() } else { builder.mtu(spec.mtu).enable(true) };
+        let builder = if existed {
+            builder.inherit_enable_state()
+        } else {
+            builder.mtu(spec.mtu).enable(true)
+        };
         let device = builder.build_sync().map_err(refused)?;
         device.set_nonblocking(true).map_err(refused)?;
         let mtu = device.mtu().map_err(refused)?;
         if mtu != spec.mtu {
-            let problem =
-                format!("TAP device {ifname} has MTU {mtu}, not {}: set one of them to the other's value", spec.mtu);
-            return Err(NicError::Invalid { field: "mtu", problem });
+            let problem = format!(
+                "TAP device {ifname} has MTU {mtu}, not {}: set one of them to the other's value",
+                spec.mtu
+            );
+            return Err(NicError::Invalid {
+                field: "mtu",
+                problem,
+            });
         }
         Ok(TapDevice { device, mtu })
     }
@@ -88,7 +100,13 @@ pub struct PortTx {
 impl PortTx {
     /// For an open device.
     pub fn new(device: Arc<TapDevice>, counters: Arc<PortCounters>) -> Self {
-        PortTx { device, counters, staged: VecDeque::new(), pool: Vec::new(), touched: false }
+        PortTx {
+            device,
+            counters,
+            staged: VecDeque::new(),
+            pool: Vec::new(),
+            touched: false,
+        }
     }
 
     /// Copies a frame for the wire. It leaves with [`PortTx::flush`].

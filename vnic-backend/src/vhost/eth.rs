@@ -7,8 +7,8 @@ use std::fs::File;
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
-use vhost::vhost_user::message::*;
 use vhost::VhostUserMemoryRegionBase;
+use vhost::vhost_user::message::*;
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::{NetHdr, feature as f};
@@ -69,12 +69,25 @@ pub struct EthDevice {
 impl EthDevice {
     /// For a new connection.
     pub fn new(adapter: Arc<Adapter>) -> Self {
-        let rings = (0..2 * adapter.spec.queue_pairs).map(|_| Vring::default()).collect();
-        EthDevice { adapter, features: 0, regions: Vec::new(), mem: Arc::default(), log: None, rings }
+        let rings = (0..2 * adapter.spec.queue_pairs)
+            .map(|_| Vring::default())
+            .collect();
+        EthDevice {
+            adapter,
+            features: 0,
+            regions: Vec::new(),
+            mem: Arc::default(),
+            log: None,
+            rings,
+        }
     }
 
     fn offered(&self) -> u64 {
-        if self.adapter.spec.queue_pairs > 1 { OFFERED | f::MQ } else { OFFERED }
+        if self.adapter.spec.queue_pairs > 1 {
+            OFFERED | f::MQ
+        } else {
+            OFFERED
+        }
     }
 
     fn ring(&mut self, index: u32) -> Result<&mut Vring> {
@@ -86,7 +99,6 @@ impl EthDevice {
         for i in 0..self.rings.len() {
             self.stop(i);
         }
-        self.publish_state();
     }
 
     fn stop(&mut self, i: usize) {
@@ -101,10 +113,14 @@ impl EthDevice {
     fn update(&mut self, i: usize) {
         let implicit = self.features & f::PROTOCOL_FEATURES == 0;
         let r = &self.rings[i];
-        let wanted = r.started && (r.enabled || implicit) && r.addresses.is_some() && !self.regions.is_empty();
+        let wanted =
+            r.started && (r.enabled || implicit) && r.addresses.is_some() && !self.regions.is_empty();
         if wanted && !r.running {
             if let Err(fault) = self.start(i) {
-                self.adapter.event(NicEventKind::RingFault { ring: i as u16, what: fault.to_string() });
+                self.adapter.event(NicEventKind::RingFault {
+                    ring: i as u16,
+                    what: fault.to_string(),
+                });
             }
         } else if !wanted && r.running {
             self.stop(i);
@@ -145,7 +161,11 @@ impl EthDevice {
             ring,
             kick,
             call: dup(&r.call),
-            hdr_len: if has(f::VERSION_1 | f::MRG_RXBUF) { NetHdr::LEN } else { NetHdr::LEN_LEGACY },
+            hdr_len: if has(f::VERSION_1 | f::MRG_RXBUF) {
+                NetHdr::LEN
+            } else {
+                NetHdr::LEN_LEGACY
+            },
             mergeable: has(f::MRG_RXBUF),
             accepts: Accepts::from_features(self.features),
             mtu: self.adapter.spec.mtu,
@@ -157,8 +177,13 @@ impl EthDevice {
 
     /// Tells the rest of the NIC how far the guest is.
     fn publish_state(&self) {
-        let pairs = self.rings.chunks(2).filter(|p| p.iter().all(|r| r.running)).count();
-        self.adapter.set_guest(self.features, pairs as u16, self.mem.bytes());
+        let pairs = self
+            .rings
+            .chunks(2)
+            .filter(|p| p.iter().all(|r| r.running))
+            .count();
+        self.adapter
+            .set_guest(self.features, pairs as u16, self.mem.bytes());
     }
 
     fn remap(&mut self) -> Result<()> {
@@ -167,8 +192,14 @@ impl EthDevice {
     }
 
     fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Region> {
-        Region::map(region.guest_phys_addr, region.memory_size, region.user_addr, file, region.mmap_offset)
-            .map_err(Error::ReqHandlerError)
+        Region::map(
+            region.guest_phys_addr,
+            region.memory_size,
+            region.user_addr,
+            file,
+            region.mmap_offset,
+        )
+        .map_err(Error::ReqHandlerError)
     }
 }
 
@@ -217,7 +248,11 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         if regions.len() != files.len() || regions.len() > MEMORY_SLOTS {
             return Err(Error::InvalidParam);
         }
-        let mapped = regions.iter().zip(files).map(|(r, f)| Self::map(r, f)).collect::<Result<Vec<_>>>()?;
+        let mapped = regions
+            .iter()
+            .zip(files)
+            .map(|(r, f)| Self::map(r, f))
+            .collect::<Result<Vec<_>>>()?;
         self.paused(|d| {
             d.regions = mapped;
             d.remap()
@@ -277,9 +312,16 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         available: u64,
         log: u64,
     ) -> Result<()> {
-        let used_log = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG).then_some(log);
+        let used_log = flags
+            .contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG)
+            .then_some(log);
         self.stop_for_change(index)?;
-        self.ring(index)?.addresses = Some(RingAddresses { desc: descriptor, avail: available, used, used_log });
+        self.ring(index)?.addresses = Some(RingAddresses {
+            desc: descriptor,
+            avail: available,
+            used,
+            used_log,
+        });
         self.update(index as usize);
         Ok(())
     }
@@ -359,11 +401,15 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
     }
 
     fn get_inflight_fd(&mut self, _inflight: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        Err(Error::InvalidOperation("in-flight tracking is not offered: completion is in order"))
+        Err(Error::InvalidOperation(
+            "in-flight tracking is not offered: completion is in order",
+        ))
     }
 
     fn set_inflight_fd(&mut self, _inflight: &VhostUserInflight, _file: File) -> Result<()> {
-        Err(Error::InvalidOperation("in-flight tracking is not offered: completion is in order"))
+        Err(Error::InvalidOperation(
+            "in-flight tracking is not offered: completion is in order",
+        ))
     }
 
     fn set_device_state_fd(

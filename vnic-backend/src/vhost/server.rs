@@ -69,7 +69,16 @@ impl Adapter {
         };
         let counters = Arc::new(AdapterCounters::new(usize::from(spec.queue_pairs)));
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Adapter { spec, id, core, counters, workers, hub, state: Mutex::new(state), bell })
+        Ok(Adapter {
+            spec,
+            id,
+            core,
+            counters,
+            workers,
+            hub,
+            state: Mutex::new(state),
+            bell,
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -97,13 +106,20 @@ impl Adapter {
 
     /// Hands a ring to the data core.
     pub fn start_ring(&self, start: RingStart) {
-        self.workers[self.core].send(Command::StartRing { id: self.id, start: Box::new(start) });
+        self.workers[self.core].send(Command::StartRing {
+            id: self.id,
+            start: Box::new(start),
+        });
     }
 
     /// Takes a ring back from the data core; answers where to resume.
     pub fn stop_ring(&self, index: u16) -> Option<u16> {
         let (done, answer) = crossbeam_channel::bounded(1);
-        self.workers[self.core].send(Command::StopRing { id: self.id, index, done });
+        self.workers[self.core].send(Command::StopRing {
+            id: self.id,
+            index,
+            done,
+        });
         answer.recv().ok().flatten()
     }
 
@@ -113,7 +129,11 @@ impl Adapter {
             let mut s = self.state();
             (s.features, s.pairs, s.memory) = (features, pairs, memory);
         }
-        self.set_attach(if pairs > 0 { AttachState::Up } else { AttachState::Attached });
+        self.set_attach(if pairs > 0 {
+            AttachState::Up
+        } else {
+            AttachState::Attached
+        });
     }
 
     fn set_attach(&self, to: AttachState) {
@@ -129,7 +149,11 @@ impl Adapter {
         let up = to == AttachState::Up;
         if up || was == AttachState::Up {
             for w in self.workers.iter() {
-                w.send(Command::SetLink { id: self.id, up, announce: self.spec.macs.first().copied() });
+                w.send(Command::SetLink {
+                    id: self.id,
+                    up,
+                    announce: self.spec.macs.first().copied(),
+                });
             }
         }
         self.event(NicEventKind::AdapterState(self.status().state));
@@ -192,13 +216,23 @@ impl Adapter {
         let failed = self.state().failed;
         match listener {
             Some(listener) if !failed => {
-                let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
+                let mut fds = [
+                    PollFd::new(listener, PollFlags::IN),
+                    PollFd::new(&self.bell, PollFlags::IN),
+                ];
                 let _ = poll(&mut fds, None);
                 self.silence_bell();
-                if self.state().ending { None } else { listener.accept().ok().map(|(s, _)| s) }
+                if self.state().ending {
+                    None
+                } else {
+                    listener.accept().ok().map(|(s, _)| s)
+                }
             }
             _ => {
-                let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: CONNECT_RETRY.subsec_nanos().into() };
+                let wait = rustix::event::Timespec {
+                    tv_sec: 0,
+                    tv_nsec: CONNECT_RETRY.subsec_nanos().into(),
+                };
                 let mut fds = [PollFd::new(&self.bell, PollFlags::IN)];
                 let _ = poll(&mut fds, if failed { None } else { Some(&wait) });
                 self.silence_bell();
@@ -214,7 +248,9 @@ impl Adapter {
         if stream.set_nonblocking(false).is_err() {
             return;
         }
-        let Ok(for_hang_up) = stream.try_clone() else { return };
+        let Ok(for_hang_up) = stream.try_clone() else {
+            return;
+        };
         let Ok(watched) = stream.try_clone() else { return };
         {
             let mut s = self.state();
@@ -295,11 +331,17 @@ pub fn socket_listener(path: &Path) -> Result<UnixListener, NicError> {
     if let Ok(meta) = std::fs::symlink_metadata(path) {
         if !meta.file_type().is_socket() {
             let problem = format!("{} exists and is no socket", path.display());
-            return Err(NicError::Invalid { field: "eth_socket", problem });
+            return Err(NicError::Invalid {
+                field: "eth_socket",
+                problem,
+            });
         }
         if UnixStream::connect(path).is_ok() {
             let problem = format!("another process listens on {}", path.display());
-            return Err(NicError::Invalid { field: "eth_socket", problem });
+            return Err(NicError::Invalid {
+                field: "eth_socket",
+                problem,
+            });
         }
         std::fs::remove_file(path).map_err(os(format!("removing the stale socket {}", path.display())))?;
     }
@@ -324,5 +366,8 @@ pub fn spawn(adapter: Arc<Adapter>) -> Result<std::thread::JoinHandle<()>, NicEr
                 let _ = std::fs::remove_file(&adapter.spec.eth_socket);
             }
         })
-        .map_err(|source| NicError::Os { what: "starting a thread".into(), source })
+        .map_err(|source| NicError::Os {
+            what: "starting a thread".into(),
+            source,
+        })
 }
