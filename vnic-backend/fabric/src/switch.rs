@@ -320,7 +320,7 @@ impl Switch {
         };
         let ingress_up = port.up;
         let source = Key::new(vlan, frame.source);
-        if port.learning && !(port.source == source && port.source_stamp == self.now) {
+        if port.learning && !port.source.holds(source, self.now, self.generation) {
             self.learn(source, ingress);
         }
         if frame.destination & GROUP == 0

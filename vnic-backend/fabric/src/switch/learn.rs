@@ -5,6 +5,7 @@ use core::time::Duration;
 use vnic_wire::MacAddr;
 
 use super::fdb::{BUCKETS, Entry, Key, Kind, Slot};
+use super::port::LastSource;
 use super::updates::FdbUpdate;
 use super::{PortId, Switch};
 use crate::Instant;
@@ -76,11 +77,12 @@ impl Switch {
     pub(super) fn learn(&mut self, key: Key, port: PortId) {
         let now = self.now;
         let mut announce = true;
+        let mut learned = true;
         match self.fdb.find(key) {
             Some(slot) => {
                 let entry = *self.fdb.entry(slot);
                 if entry.kind == Kind::Static {
-                    announce = false;
+                    learned = false;
                 } else if entry.port == port {
                     // A remote entry for a port of ours: two cores learned it at once, and ours is right now.
                     announce = entry.kind == Kind::Remote || self.ageing.repeat(now, &entry);
@@ -95,25 +97,29 @@ impl Switch {
                     self.learned += 1;
                 } else {
                     self.refused += 1;
-                    announce = false;
+                    learned = false;
                 }
             }
             None if self.has_share(port) && self.enter(key, port, Kind::Local) => self.learned += 1,
             None => {
                 self.refused += 1;
-                announce = false;
+                learned = false;
             }
         }
-        if announce {
+        if learned && announce {
             self.updates.push(FdbUpdate::Learn {
                 vlan: key.vlan(),
                 mac: MacAddr::from_u64(key.mac()),
                 port,
             });
         }
+        let generation = self.generation;
         if let Some(p) = self.port_mut(port) {
-            p.source = key;
-            p.source_stamp = now;
+            p.source = LastSource {
+                key,
+                stamp: now,
+                while_generation: (!learned).then_some(generation),
+            };
         }
     }
 
@@ -169,8 +175,8 @@ impl Switch {
     fn disown(&mut self, key: Key, port: PortId) {
         if let Some(p) = self.port_mut(port) {
             p.learned = p.learned.saturating_sub(1);
-            if p.source == key {
-                p.source = Key::NONE;
+            if p.source.key == key {
+                p.source = LastSource::NONE;
             }
         }
     }

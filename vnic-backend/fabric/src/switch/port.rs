@@ -36,12 +36,33 @@ pub(crate) struct LastFlow {
     pub(crate) verdict: Verdict,
 }
 
+/// The last source that sent from this port, and when learning looked at it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastSource {
+    pub(crate) key: Key,
+    pub(crate) stamp: u32,
+    /// Learned: then this holds until the entry goes or moves. `Some`: not learned (refused, or another
+    /// port's own address), which holds until anything changes.
+    pub(crate) while_generation: Option<u64>,
+}
+
+impl LastSource {
+    pub(crate) const NONE: LastSource = LastSource {
+        key: Key::NONE,
+        stamp: 0,
+        while_generation: None,
+    };
+
+    #[inline]
+    pub(crate) fn holds(&self, key: Key, stamp: u32, generation: u64) -> bool {
+        self.key == key && self.stamp == stamp && self.while_generation.is_none_or(|g| g == generation)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) flow: LastFlow,
-    /// The last source that was learned or refreshed (or refused) here, and when.
-    pub(crate) source: Key,
-    pub(crate) source_stamp: u32,
+    pub(crate) source: LastSource,
     /// Learned entries of the table that name this port.
     pub(crate) learned: usize,
     pub(crate) up: bool,
@@ -85,8 +106,7 @@ impl Port {
                 stamp: 0,
                 verdict: Verdict::Drop(DropReason::NoDestination),
             },
-            source: Key::NONE,
-            source_stamp: 0,
+            source: LastSource::NONE,
             learned: 0,
             up: false,
             learning: config.learning,
