@@ -1,1 +1,31 @@
-//! Placeholder until the room is furnished.
+//! The appliance: `vnicd`, the NIC daemon, and `vnicctl`, its command line. This room composes: it reads the
+//! configuration, starts the NIC of `vnic-backend` and puts its faces around it (gRPC, Prometheus, systemd,
+//! logs).
+
+pub mod capture;
+pub mod check;
+pub mod cli;
+pub mod config;
+pub mod daemon;
+pub mod events;
+pub mod grpc;
+pub mod logging;
+pub mod macs;
+pub mod metrics;
+pub mod names;
+
+/// Version of the product.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Revision the binary was built from, when the build was told (`VNIC_GIT_REVISION`).
+pub const GIT_REVISION: Option<&str> = option_env!("VNIC_GIT_REVISION");
+
+/// What this build can do, sorted: for `GetServerInfo`.
+pub const FEATURES: &[&str] = &[
+    "capture-pcapng",
+    "embedded-switch",
+    "ethernet",
+    "metrics-prometheus",
+    "uplink-tap",
+    "vlan",
+];

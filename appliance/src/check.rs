@@ -1,0 +1,269 @@
+//! What a single setting may be. The configuration file, the command line and gRPC all ask here, so that they
+//! refuse the same values with the same words: what is wrong, and what is allowed.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use vnic_backend::{MTU_RANGE, MacAddr, QUEUE_PAIRS_RANGE};
+
+/// The MTU of an adapter or a port for which none is given.
+pub const MTU_DEFAULT: u16 = 1500;
+/// The number of queue pairs of an adapter for which none is given.
+pub const QUEUE_PAIRS_DEFAULT: u16 = 1;
+/// Addresses one adapter can have.
+pub const MACS_MAX: usize = 16;
+/// Longest path of a Unix socket, in bytes (`sockaddr_un` has 108 with the end mark).
+pub const SOCKET_PATH_MAX: usize = 107;
+
+/// A value, or the sentence that tells what is wrong and what is allowed.
+pub type Checked<T> = Result<T, String>;
+
+/// Name of an adapter or a port.
+pub fn name(text: &str) -> Checked<String> {
+    let tail = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
+    let head = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    match text.as_bytes() {
+        [first, rest @ ..] if rest.len() <= 14 && head(*first) && rest.iter().all(|b| tail(*b)) => {
+            Ok(text.to_owned())
+        }
+        _ => Err(format!(
+            "{text:?} is not a name: 1 to 15 of a-z, 0-9, '-' and '_', beginning with a letter or digit"
+        )),
+    }
+}
+
+/// An adapter's own address.
+pub fn mac(text: &str) -> Checked<MacAddr> {
+    let mac: MacAddr = text.parse().map_err(|_| {
+        format!("{text:?} is not a MAC address: six hexadecimal bytes such as 02:00:5e:00:00:01")
+    })?;
+    if mac.is_multicast() {
+        return Err(format!(
+            "{mac} is a group address: the first byte of an adapter's own address must be even"
+        ));
+    }
+    if mac == MacAddr::default() {
+        return Err("the address of all zeros belongs to nobody".to_owned());
+    }
+    Ok(mac)
+}
+
+fn within(value: i64, range: std::ops::RangeInclusive<u16>, unit: &str) -> Checked<u16> {
+    u16::try_from(value)
+        .ok()
+        .filter(|v| range.contains(v))
+        .ok_or_else(|| {
+            format!(
+                "{value} is out of range: {} to {}{unit}",
+                range.start(),
+                range.end()
+            )
+        })
+}
+
+/// MTU of an adapter or a port.
+pub fn mtu(value: i64) -> Checked<u16> {
+    within(value, MTU_RANGE, " bytes")
+}
+
+/// Number of queue pairs of an adapter.
+pub fn queue_pairs(value: i64) -> Checked<u16> {
+    within(value, QUEUE_PAIRS_RANGE, "")
+}
+
+/// A VLAN id.
+pub fn vlan_id(value: i64) -> Checked<u16> {
+    within(value, 1..=4094, "")
+}
+
+/// The data core of an adapter or a port.
+pub fn data_core(value: i64, data_cores: &[usize]) -> Checked<usize> {
+    usize::try_from(value)
+        .ok()
+        .filter(|core| data_cores.contains(core))
+        .ok_or_else(|| format!("CPU {value} is not a data core: {}", list(data_cores)))
+}
+
+/// The data cores of the NIC: at least one, each once, each a CPU this process may run on.
+pub fn data_cores(values: &[usize], allowed: &[usize]) -> Checked<()> {
+    if values.is_empty() {
+        return Err("at least one data core is needed".to_owned());
+    }
+    for (i, core) in values.iter().enumerate() {
+        if values[..i].contains(core) {
+            return Err(format!("CPU {core} is named twice"));
+        }
+        if !allowed.contains(core) {
+            return Err(format!(
+                "CPU {core} is not one this process may run on: {}",
+                list(allowed)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A list of CPUs such as `2,4-6`.
+pub fn cpu_list(text: &str) -> Checked<Vec<usize>> {
+    let wrong = || format!("{text:?} is not a list of CPUs: numbers and ranges such as 2,4-6");
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let from: usize = from.trim().parse().map_err(|_| wrong())?;
+        let to: usize = to.trim().parse().map_err(|_| wrong())?;
+        if from > to || to > 65_535 {
+            return Err(wrong());
+        }
+        cpus.extend(from..=to);
+    }
+    Ok(cpus)
+}
+
+/// Name of a network interface (Linux: 1 to 15 bytes, no `/`, no white space, not `.` or `..`).
+pub fn ifname(text: &str) -> Checked<String> {
+    let ok = (1..=15).contains(&text.len())
+        && text != "."
+        && text != ".."
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_graphic() && b != b'/' && b != b':' && b != b'%');
+    ok.then(|| text.to_owned()).ok_or_else(|| {
+        format!(
+            "{text:?} is not the name of a network interface: 1 to 15 characters, no '/', ':', '%' or space"
+        )
+    })
+}
+
+/// Path of a Unix socket.
+pub fn socket_path(path: &Path) -> Checked<PathBuf> {
+    let length = path.as_os_str().len();
+    if !path.is_absolute() {
+        Err(format!("{} is not an absolute path", path.display()))
+    } else if length > SOCKET_PATH_MAX {
+        Err(format!(
+            "{} has {length} bytes: the path of a Unix socket has at most {SOCKET_PATH_MAX}",
+            path.display()
+        ))
+    } else {
+        Ok(path.to_owned())
+    }
+}
+
+/// Where the control interface can listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlListen {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A TCP address; loopback only.
+    Tcp(SocketAddr),
+}
+
+/// `unix:PATH`, an absolute path, `tcp:ADDR:PORT` or `ADDR:PORT`.
+pub fn control_listen(text: &str) -> Checked<ControlListen> {
+    let path = text
+        .strip_prefix("unix:")
+        .or_else(|| text.starts_with('/').then_some(text));
+    if let Some(path) = path {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        return socket_path(Path::new(path)).map(ControlListen::Unix);
+    }
+    let addr: SocketAddr = text
+        .strip_prefix("tcp:")
+        .unwrap_or(text)
+        .parse()
+        .map_err(|_| format!("{text:?} is no address to listen on: unix:PATH or tcp:ADDR:PORT"))?;
+    if !addr.ip().is_loopback() {
+        return Err(format!(
+            "{addr} is not a loopback address: TCP from other machines needs mutual TLS, which is not built \
+             yet; use unix:PATH, tcp:127.0.0.1:PORT or tcp:[::1]:PORT, and a tunnel such as ssh -L"
+        ));
+    }
+    Ok(ControlListen::Tcp(addr))
+}
+
+/// `ADDR:PORT` for the metrics, or `off`.
+pub fn metrics_listen(text: &str) -> Checked<Option<SocketAddr>> {
+    if text == "off" {
+        return Ok(None);
+    }
+    text.parse()
+        .map(Some)
+        .map_err(|_| format!("{text:?} is no address for metrics: ADDR:PORT such as 127.0.0.1:9400, or off"))
+}
+
+/// Numbers as people write them.
+pub fn list(values: &[usize]) -> String {
+    match values {
+        [] => "none".to_owned(),
+        [one] => format!("only {one}"),
+        many => many
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["vf0", "a", "0", "a-b_c", "abcdefghijklmno"] {
+            assert!(name(good).is_ok(), "{good}");
+        }
+        for bad in ["", "VF0", "-a", "a/b", "abcdefghijklmnop", "a b", "ä"] {
+            assert!(name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_unicast_and_not_zero() {
+        assert!(mac("02:00:5e:00:00:01").is_ok());
+        for bad in [
+            "01:00:5e:00:00:01",
+            "ff:ff:ff:ff:ff:ff",
+            "00:00:00:00:00:00",
+            "02:00",
+            "",
+        ] {
+            assert!(mac(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ranges_name_what_is_allowed() {
+        assert_eq!(mtu(9216), Ok(9216));
+        assert_eq!(mtu(67), Err("67 is out of range: 68 to 9216 bytes".to_owned()));
+        assert_eq!(vlan_id(0), Err("0 is out of range: 1 to 4094".to_owned()));
+        assert_eq!(
+            queue_pairs(70_000),
+            Err("70000 is out of range: 1 to 16".to_owned())
+        );
+    }
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(cpu_list("2,4-6"), Ok(vec![2, 4, 5, 6]));
+        for bad in ["", "a", "3-1", "1,,2", "0-99999999"] {
+            assert!(cpu_list(bad).is_err(), "{bad}");
+        }
+        assert!(data_cores(&[0, 0], &[0, 1]).is_err());
+        assert!(data_cores(&[7], &[0, 1]).is_err());
+        assert!(data_cores(&[], &[0, 1]).is_err());
+    }
+
+    #[test]
+    fn only_loopback_speaks_plain_tcp() {
+        assert_eq!(
+            control_listen("unix:/run/x.sock"),
+            Ok(ControlListen::Unix("/run/x.sock".into()))
+        );
+        assert!(control_listen("tcp:127.0.0.1:0").is_ok());
+        assert!(control_listen("[::1]:5").is_ok());
+        assert!(control_listen("tcp:0.0.0.0:9401").is_err_and(|e| e.contains("mutual TLS")));
+        assert!(control_listen("relative.sock").is_err());
+        assert!(control_listen("unix:relative.sock").is_err());
+    }
+}

@@ -1,0 +1,212 @@
+//! `vnicctl adapter`.
+
+use vnic_control::v1;
+
+use super::args::{AdapterAdd, AdapterVerb};
+use super::client::{Client, resource};
+use super::output::Output;
+use super::text::{self, Facts, Table};
+use super::{Failure, vlan};
+use crate::names::{self, ADAPTERS};
+
+/// Runs a command.
+pub async fn run(verb: AdapterVerb, client: &Client, out: &Output) -> Result<(), Failure> {
+    let mut service = client.adapters().await?;
+    match verb {
+        AdapterVerb::List => {
+            let all = list(client).await?;
+            out.message("ListAdaptersResponse", &all, || table(&all.adapters))
+        }
+        AdapterVerb::Show { name } => {
+            let name = resource(ADAPTERS, &name);
+            let adapter = service
+                .get_adapter(v1::GetAdapterRequest { name })
+                .await?
+                .into_inner();
+            out.message("Adapter", &adapter, || facts(&adapter))
+        }
+        AdapterVerb::Add(add) => {
+            let adapter = service.create_adapter(request(&add)?).await?.into_inner();
+            out.message("Adapter", &adapter, || facts(&adapter))
+        }
+        AdapterVerb::Remove { name } => {
+            let name = resource(ADAPTERS, &name);
+            service.delete_adapter(v1::DeleteAdapterRequest { name }).await?;
+            Ok(())
+        }
+        AdapterVerb::Restart { name } => {
+            let name = resource(ADAPTERS, &name);
+            let adapter = service
+                .restart_adapter(v1::RestartAdapterRequest { name })
+                .await?
+                .into_inner();
+            out.message("Adapter", &adapter, || facts(&adapter))
+        }
+        AdapterVerb::Watch { name } => {
+            let name = name.map(|n| resource(ADAPTERS, &n)).unwrap_or_default();
+            let mut stream = service
+                .watch_adapters(v1::WatchAdaptersRequest { name })
+                .await?
+                .into_inner();
+            while let Some(message) = stream.message().await? {
+                out.streamed("WatchAdaptersResponse", &message, || line(&message))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// All adapters, page by page.
+pub async fn list(client: &Client) -> Result<v1::ListAdaptersResponse, Failure> {
+    let mut service = client.adapters().await?;
+    let mut all = v1::ListAdaptersResponse::default();
+    loop {
+        let request = v1::ListAdaptersRequest {
+            page_size: 1000,
+            page_token: std::mem::take(&mut all.next_page_token),
+        };
+        let page = service.list_adapters(request).await?.into_inner();
+        all.adapters.extend(page.adapters);
+        all.next_page_token = page.next_page_token;
+        if all.next_page_token.is_empty() {
+            return Ok(all);
+        }
+    }
+}
+
+fn request(add: &AdapterAdd) -> Result<v1::CreateAdapterRequest, Failure> {
+    let role = if add.connect {
+        v1::adapter::SocketRole::Connect
+    } else {
+        v1::adapter::SocketRole::Listen
+    };
+    Ok(v1::CreateAdapterRequest {
+        adapter_id: add.name.clone(),
+        adapter: Some(v1::Adapter {
+            macs: add.mac.clone(),
+            mtu: add.mtu.unwrap_or(0),
+            queue_pairs: add.queue_pairs.unwrap_or(0),
+            vlan: add.vlan.message()?,
+            anti_spoofing: Some(!add.no_anti_spoofing),
+            data_core: add.data_core,
+            socket_role: role.into(),
+            eth_socket: add.socket.clone().unwrap_or_default(),
+            ..v1::Adapter::default()
+        }),
+    })
+}
+
+fn state(adapter: &v1::Adapter) -> &'static str {
+    match adapter.state() {
+        v1::adapter::State::Unspecified => "",
+        v1::adapter::State::Detached => "detached",
+        v1::adapter::State::Attached => "attached",
+        v1::adapter::State::Up => "up",
+        v1::adapter::State::Failed => "failed",
+    }
+}
+
+fn queues(adapter: &v1::Adapter) -> String {
+    format!("{}/{}", adapter.queue_pairs_enabled, adapter.queue_pairs)
+}
+
+fn table(adapters: &[v1::Adapter]) -> String {
+    let mut table = Table::new(&[
+        "NAME",
+        "STATE",
+        "MAC",
+        ">MTU",
+        ">QUEUES",
+        ">CORE",
+        ">RX FRAMES",
+        ">TX FRAMES",
+        ">DROPS",
+        "SOCKET",
+    ]);
+    for a in adapters {
+        let traffic = a.traffic.unwrap_or_default();
+        let mac = match a.macs.as_slice() {
+            [] => String::new(),
+            [one] => one.clone(),
+            [first, more @ ..] => format!("{first} +{}", more.len()),
+        };
+        table.row([
+            names::last(&a.name).to_owned(),
+            state(a).to_owned(),
+            mac,
+            a.mtu.to_string(),
+            queues(a),
+            a.data_core.map(|c| c.to_string()).unwrap_or_default(),
+            text::count(traffic.rx_frames),
+            text::count(traffic.tx_frames),
+            text::count(traffic.drops),
+            a.eth_socket.clone(),
+        ]);
+    }
+    table.finish("no adapters")
+}
+
+fn facts(a: &v1::Adapter) -> String {
+    let traffic = a.traffic.unwrap_or_default();
+    let socket = match a.socket_role() {
+        v1::adapter::SocketRole::Connect => format!("{} (the VMM listens)", a.eth_socket),
+        _ => a.eth_socket.clone(),
+    };
+    let spoofing = match a.anti_spoofing {
+        Some(true) => "on: frames from other addresses are dropped",
+        Some(false) => "off",
+        None => "",
+    };
+    let flow = |frames, bytes| format!("{frames} frames, {}", text::bytes(bytes));
+    let mut facts = Facts::default();
+    facts
+        .add("name", names::last(&a.name))
+        .add(
+            "state",
+            format!("{} since {}", state(a), text::time(a.state_time)),
+        )
+        .add("mac", a.macs.join(" "))
+        .add("mtu", a.mtu.to_string())
+        .add("queue pairs", format!("{} (enabled/offered)", queues(a)))
+        .add("vlan", vlan::words(a.vlan.as_ref()))
+        .add("anti-spoofing", spoofing)
+        .add(
+            "data core",
+            a.data_core.map(|c| c.to_string()).unwrap_or_default(),
+        )
+        .add("socket", socket)
+        .add("features", a.feature_names.join(" "))
+        .add("guest memory", text::bytes(a.memory_bytes))
+        .add("to the guest", flow(traffic.rx_frames, traffic.rx_bytes))
+        .add("from the guest", flow(traffic.tx_frames, traffic.tx_bytes))
+        .add("dropped", format!("{} frames", traffic.drops))
+        .add("switch port", a.switch_port.to_string())
+        .add("lifetime", lifetime(a.lifetime()));
+    facts.finish()
+}
+
+/// How long something exists, in words.
+pub fn lifetime(lifetime: v1::Lifetime) -> &'static str {
+    match lifetime {
+        v1::Lifetime::Unspecified => "",
+        v1::Lifetime::Configured => "in the configuration: comes back when the daemon restarts",
+        v1::Lifetime::UntilDaemonEnds => "until the daemon ends: not stored",
+    }
+}
+
+fn line(message: &v1::WatchAdaptersResponse) -> String {
+    use v1::watch_adapters_response::Change;
+    let adapter = message.adapter.clone().unwrap_or_default();
+    let what = match message.change() {
+        Change::Unspecified => return String::new(),
+        Change::Synced => return "-- changes from here on --\n".to_owned(),
+        Change::Removed => "removed".to_owned(),
+        Change::Added => format!("added, {}", state(&adapter)),
+        Change::Existing | Change::State => state(&adapter).to_owned(),
+    };
+    format!(
+        "{}  {:<15}  {what}\n",
+        text::time(message.time),
+        names::last(&adapter.name)
+    )
+}

@@ -1,0 +1,171 @@
+//! The connection to the daemon, and its refusals in words.
+
+use std::fmt::Write as _;
+
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+use tonic_types::StatusExt as _;
+use vnic_control::v1;
+use vnic_control::v1::adapter_service_client::AdapterServiceClient;
+use vnic_control::v1::capture_service_client::CaptureServiceClient;
+use vnic_control::v1::counter_service_client::CounterServiceClient;
+use vnic_control::v1::port_service_client::PortServiceClient;
+use vnic_control::v1::server_service_client::ServerServiceClient;
+use vnic_control::v1::switch_service_client::SwitchServiceClient;
+
+use super::Failure;
+use crate::names;
+
+/// Largest answer that is taken, in bytes.
+const RESPONSE_MAX: usize = 16 << 20;
+
+/// A daemon that can be connected to.
+pub struct Client {
+    endpoint: Endpoint,
+    shown: String,
+}
+
+impl Client {
+    /// For `unix:PATH`, a path, or `http://ADDR:PORT`.
+    pub fn new(text: &str) -> Result<Client, Failure> {
+        let wrong = |why: &str| Failure::Usage(format!("--endpoint {text}: {why}"));
+        let shown = if text.starts_with("http://") {
+            text.to_owned()
+        } else if text.starts_with("https://") {
+            return Err(wrong(
+                "TLS is not built yet: use unix:PATH, or http://127.0.0.1:PORT on the daemon's machine",
+            ));
+        } else {
+            let path = text.strip_prefix("unix:").unwrap_or(text);
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if path.is_empty() || path.contains("://") {
+                return Err(wrong("unix:PATH or http://ADDR:PORT is allowed"));
+            }
+            let path = std::path::absolute(path).map_err(|e| wrong(&e.to_string()))?;
+            format!("unix:{}", path.display())
+        };
+        let endpoint = Endpoint::from_shared(shown.clone())
+            .map_err(|_| wrong("unix:PATH or http://ADDR:PORT is allowed"))?;
+        Ok(Client { endpoint, shown })
+    }
+
+    /// Connects.
+    pub async fn channel(&self) -> Result<Channel, Failure> {
+        self.endpoint.connect().await.map_err(|error| {
+            let mut cause: &dyn std::error::Error = &error;
+            while let Some(source) = cause.source() {
+                cause = source;
+            }
+            Failure::Failed(format!(
+                "cannot reach vnicd at {}: {cause}; is it running there, and may you use its socket? \
+                 (--endpoint or VNIC_ENDPOINT names another place)",
+                self.shown
+            ))
+        })
+    }
+
+    pub async fn adapters(&self) -> Result<AdapterServiceClient<Channel>, Failure> {
+        let client = AdapterServiceClient::new(self.channel().await?);
+        Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn ports(&self) -> Result<PortServiceClient<Channel>, Failure> {
+        let client = PortServiceClient::new(self.channel().await?);
+        Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn switch(&self) -> Result<SwitchServiceClient<Channel>, Failure> {
+        let client = SwitchServiceClient::new(self.channel().await?);
+        Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn counters(&self) -> Result<CounterServiceClient<Channel>, Failure> {
+        let client = CounterServiceClient::new(self.channel().await?);
+        Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn captures(&self) -> Result<CaptureServiceClient<Channel>, Failure> {
+        let client = CaptureServiceClient::new(self.channel().await?);
+        Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn server(&self) -> Result<ServerServiceClient<Channel>, Failure> {
+        Ok(ServerServiceClient::new(self.channel().await?))
+    }
+
+    /// The resource name of what a person calls `vf0`, `p0` or `adapters/vf0`: adapters and ports have their names
+    /// from one set.
+    pub async fn owner(&self, name: &str) -> Result<String, Failure> {
+        if name.contains('/') {
+            return Ok(name.to_owned());
+        }
+        let request = v1::GetPortRequest {
+            name: names::of(names::PORTS, name),
+        };
+        match self.ports().await?.get_port(request).await {
+            Ok(port) => Ok(port.into_inner().name),
+            // The service that is asked next says so when there is no such adapter either.
+            Err(_) => Ok(names::of(names::ADAPTERS, name)),
+        }
+    }
+
+    /// As [`Client::owner`], for several.
+    pub async fn owners(&self, all: &[String]) -> Result<Vec<String>, Failure> {
+        let mut found = Vec::new();
+        for name in all {
+            found.push(self.owner(name).await?);
+        }
+        Ok(found)
+    }
+}
+
+/// The resource name of an adapter or port from what a person typed.
+pub fn resource(collection: &str, name: &str) -> String {
+    if name.contains('/') {
+        name.to_owned()
+    } else {
+        names::of(collection, name)
+    }
+}
+
+/// A refusal in words: what, and each wrong field.
+pub fn explain(status: &Status) -> String {
+    let mut text = String::new();
+    let details = status.get_error_details();
+    let code = code_name(status.code());
+    match details.bad_request() {
+        Some(request) if !request.field_violations.is_empty() => {
+            let _ = writeln!(text, "vnicctl: refused ({code}):");
+            for violation in &request.field_violations {
+                let _ = writeln!(text, "  {}: {}", violation.field, violation.description);
+            }
+        }
+        _ => {
+            let _ = writeln!(text, "vnicctl: refused ({code}): {}", status.message());
+        }
+    }
+    text
+}
+
+fn code_name(code: tonic::Code) -> &'static str {
+    use tonic::Code;
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}

@@ -1,0 +1,30 @@
+//! Completion scripts and man pages, made from the command lines themselves.
+
+use std::path::Path;
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use super::Failure;
+use super::args::Args;
+use crate::daemon;
+
+/// Prints the completion script of `vnicctl`.
+pub fn completions(shell: Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "vnicctl", &mut script);
+    super::output::print(&String::from_utf8_lossy(&script))
+}
+
+/// Writes `vnicd.8`, `vnicctl.1` and a page for each command of `vnicctl`.
+pub fn man(dir: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(dir)?;
+    let mut page = Vec::new();
+    clap_mangen::Man::new(daemon::Args::command())
+        .section("8")
+        .render(&mut page)?;
+    std::fs::write(dir.join("vnicd.8"), page)?;
+    // Global options, repeated on the page of every command, would bury the command's own.
+    clap_mangen::generate_to(Args::command(), dir)?;
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! `vnicctl`: the command line of the daemon, a client of its gRPC interface and nothing else.
+
+mod adapter;
+mod args;
+mod capture;
+mod client;
+mod counter;
+mod docs;
+mod output;
+mod port;
+mod server;
+mod switch;
+mod text;
+mod vlan;
+
+use std::process;
+
+use clap::Parser as _;
+
+use args::{Args, Noun};
+use client::Client;
+use output::Output;
+
+/// How `vnicctl` ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// Done.
+    Ok = 0,
+    /// The daemon refused, or cannot be reached.
+    Refused = 1,
+    /// The command line is wrong.
+    Usage = 2,
+}
+
+impl From<ExitCode> for process::ExitCode {
+    fn from(code: ExitCode) -> process::ExitCode {
+        process::ExitCode::from(code as u8)
+    }
+}
+
+/// Why a command did not work.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The daemon refused.
+    Refused(Box<tonic::Status>),
+    /// The daemon cannot be reached, or a file cannot be written.
+    Failed(String),
+    /// The command line is wrong in a way that clap does not see.
+    Usage(String),
+    /// Whoever read our output has seen enough.
+    OutputClosed,
+}
+
+impl From<tonic::Status> for Failure {
+    fn from(status: tonic::Status) -> Failure {
+        Failure::Refused(Box::new(status))
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            Failure::OutputClosed
+        } else {
+            Failure::Failed(error.to_string())
+        }
+    }
+}
+
+/// `vnicctl`, from its command line to its exit code.
+pub fn run() -> ExitCode {
+    let args = Args::parse();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("vnicctl: {error}");
+            return ExitCode::Refused;
+        }
+    };
+    match runtime.block_on(dispatch(args)) {
+        Ok(()) | Err(Failure::OutputClosed) => ExitCode::Ok,
+        Err(Failure::Refused(status)) => {
+            eprint!("{}", client::explain(&status));
+            ExitCode::Refused
+        }
+        Err(Failure::Failed(message)) => {
+            eprintln!("vnicctl: {message}");
+            ExitCode::Refused
+        }
+        Err(Failure::Usage(message)) => {
+            eprintln!("vnicctl: {message}");
+            ExitCode::Usage
+        }
+    }
+}
+
+async fn dispatch(args: Args) -> Result<(), Failure> {
+    let out = Output::new(args.output);
+    let client = Client::new(&args.endpoint)?;
+    match args.noun {
+        Noun::Adapter(verb) => adapter::run(verb, &client, &out).await,
+        Noun::Port(verb) => port::run(verb, &client, &out).await,
+        Noun::Switch(verb) => switch::run(verb, &client, &out).await,
+        Noun::Counter(verb) => counter::run(verb, &client, &out).await,
+        Noun::Capture(verb) => capture::run(verb, &client, &out).await,
+        Noun::Server(verb) => server::run(verb, &client, &out).await,
+        Noun::Health => server::health(&client, &out).await,
+        Noun::Completions { shell } => docs::completions(shell),
+        Noun::Man { dir } => docs::man(&dir),
+    }
+}

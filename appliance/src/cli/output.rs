@@ -1,0 +1,88 @@
+//! Results: tables for people, JSON for scripts.
+
+use std::io::{self, Write as _};
+
+use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
+use vnic_control::FILE_DESCRIPTOR_SET;
+
+use super::Failure;
+
+/// How results look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// For scripts: the messages of the .proto files, with their field names; 64-bit numbers are numbers.
+    Json,
+}
+
+/// Where results go.
+pub struct Output {
+    format: Format,
+}
+
+impl Output {
+    pub fn new(format: Format) -> Output {
+        Output { format }
+    }
+
+    /// A message as JSON, or as text for people.
+    pub fn message<M: prost::Message>(
+        &self,
+        name: &str,
+        message: &M,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Json => print(&format!("{:#}\n", to_json(name, message)?)),
+            Format::Table => print(&text()),
+        }
+    }
+
+    /// One message of a stream: as JSON on one line, or as text for people.
+    pub fn streamed<M: prost::Message>(
+        &self,
+        name: &str,
+        message: &M,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Json => print(&format!("{}\n", to_json(name, message)?)),
+            Format::Table => print(&text()),
+        }
+    }
+
+    /// Something that is not a message of ours.
+    pub fn value(&self, value: &serde_json::Value, text: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self.format {
+            Format::Json => print(&format!("{value:#}\n")),
+            Format::Table => print(&text()),
+        }
+    }
+}
+
+/// Writes to standard output, at once.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Any message of the package as JSON: the descriptors know its fields.
+fn to_json<M: prost::Message>(name: &str, message: &M) -> Result<serde_json::Value, Failure> {
+    let bug = |e: &dyn std::fmt::Display| Failure::Failed(format!("cannot show vnic.v1.{name} as JSON: {e}"));
+    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).map_err(|e| bug(&e))?;
+    let descriptor = pool
+        .get_message_by_name(&format!("vnic.v1.{name}"))
+        .ok_or_else(|| bug(&"unknown message"))?;
+    let dynamic =
+        DynamicMessage::decode(descriptor, message.encode_to_vec().as_slice()).map_err(|e| bug(&e))?;
+    let options = SerializeOptions::new()
+        .stringify_64_bit_integers(false)
+        .use_proto_field_name(true)
+        .skip_default_fields(false);
+    dynamic
+        .serialize_with_options(serde_json::value::Serializer, &options)
+        .map_err(|e| bug(&e))
+}

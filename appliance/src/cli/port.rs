@@ -1,0 +1,156 @@
+//! `vnicctl port`.
+
+use vnic_control::v1;
+
+use super::adapter::lifetime;
+use super::args::PortVerb;
+use super::client::{Client, resource};
+use super::output::Output;
+use super::text::{self, Facts, Table};
+use super::{Failure, vlan};
+use crate::names::{self, PORTS};
+
+/// Runs a command.
+pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Failure> {
+    let mut service = client.ports().await?;
+    match verb {
+        PortVerb::List => {
+            let all = list(client).await?;
+            out.message("ListPortsResponse", &all, || table(&all.ports))
+        }
+        PortVerb::Show { name } => {
+            let name = resource(PORTS, &name);
+            let port = service.get_port(v1::GetPortRequest { name }).await?.into_inner();
+            out.message("Port", &port, || facts(&port))
+        }
+        PortVerb::Add(add) => {
+            let request = v1::CreatePortRequest {
+                port_id: add.name.clone(),
+                port: Some(v1::Port {
+                    uplink: Some(v1::port::Uplink::Tap(v1::TapUplink {
+                        ifname: add.tap.clone(),
+                    })),
+                    mtu: add.mtu.unwrap_or(0),
+                    vlan: add.vlan.message()?,
+                    data_core: add.data_core,
+                    ..v1::Port::default()
+                }),
+            };
+            let port = service.create_port(request).await?.into_inner();
+            out.message("Port", &port, || facts(&port))
+        }
+        PortVerb::Remove { name } => {
+            let name = resource(PORTS, &name);
+            service.delete_port(v1::DeletePortRequest { name }).await?;
+            Ok(())
+        }
+        PortVerb::Watch { name } => {
+            let name = name.map(|n| resource(PORTS, &n)).unwrap_or_default();
+            let mut stream = service
+                .watch_ports(v1::WatchPortsRequest { name })
+                .await?
+                .into_inner();
+            while let Some(message) = stream.message().await? {
+                out.streamed("WatchPortsResponse", &message, || line(&message))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// All ports, page by page.
+pub async fn list(client: &Client) -> Result<v1::ListPortsResponse, Failure> {
+    let mut service = client.ports().await?;
+    let mut all = v1::ListPortsResponse::default();
+    loop {
+        let request = v1::ListPortsRequest {
+            page_size: 1000,
+            page_token: std::mem::take(&mut all.next_page_token),
+        };
+        let page = service.list_ports(request).await?.into_inner();
+        all.ports.extend(page.ports);
+        all.next_page_token = page.next_page_token;
+        if all.next_page_token.is_empty() {
+            return Ok(all);
+        }
+    }
+}
+
+fn link(port: &v1::Port) -> &'static str {
+    if port.up { "up" } else { "down" }
+}
+
+fn uplink(port: &v1::Port) -> String {
+    match &port.uplink {
+        None => String::new(),
+        Some(v1::port::Uplink::Tap(tap)) => format!("tap {}", tap.ifname),
+    }
+}
+
+fn table(ports: &[v1::Port]) -> String {
+    let mut table = Table::new(&[
+        "NAME",
+        "LINK",
+        "UPLINK",
+        ">MTU",
+        "VLAN",
+        ">CORE",
+        ">RX FRAMES",
+        ">TX FRAMES",
+        ">DROPS",
+    ]);
+    for p in ports {
+        let traffic = p.traffic.unwrap_or_default();
+        table.row([
+            names::last(&p.name).to_owned(),
+            link(p).to_owned(),
+            uplink(p),
+            p.mtu.to_string(),
+            vlan::words(p.vlan.as_ref()),
+            p.data_core.map(|c| c.to_string()).unwrap_or_default(),
+            text::count(traffic.rx_frames),
+            text::count(traffic.tx_frames),
+            text::count(traffic.drops),
+        ]);
+    }
+    table.finish("no ports")
+}
+
+fn facts(p: &v1::Port) -> String {
+    let traffic = p.traffic.unwrap_or_default();
+    let flow = |frames, bytes| format!("{frames} frames, {}", text::bytes(bytes));
+    let mut facts = Facts::default();
+    facts
+        .add("name", names::last(&p.name))
+        .add("link", link(p))
+        .add("uplink", uplink(p))
+        .add("mtu", p.mtu.to_string())
+        .add("vlan", vlan::words(p.vlan.as_ref()))
+        .add(
+            "data core",
+            p.data_core.map(|c| c.to_string()).unwrap_or_default(),
+        )
+        .add("from the wire", flow(traffic.rx_frames, traffic.rx_bytes))
+        .add("to the wire", flow(traffic.tx_frames, traffic.tx_bytes))
+        .add("dropped", format!("{} frames", traffic.drops))
+        .add("switch port", p.switch_port.to_string())
+        .add("lifetime", lifetime(p.lifetime()));
+    facts.finish()
+}
+
+fn line(message: &v1::WatchPortsResponse) -> String {
+    use v1::watch_ports_response::Change;
+    let port = message.port.clone().unwrap_or_default();
+    let what = match message.change() {
+        Change::Unspecified => return String::new(),
+        Change::Synced => return "-- changes from here on --\n".to_owned(),
+        Change::Removed => "removed".to_owned(),
+        Change::Added => format!("added, link {}", link(&port)),
+        Change::Existing | Change::Link => format!("link {}", link(&port)),
+    };
+    format!(
+        "{}  {:<15}  {what}\n",
+        text::time(message.time),
+        names::last(&port.name)
+    )
+}

@@ -1,0 +1,78 @@
+//! `vnicctl switch`.
+
+use vnic_control::v1;
+
+use super::Failure;
+use super::args::SwitchVerb;
+use super::client::Client;
+use super::output::Output;
+use super::text::{self, Facts, Table};
+use crate::names;
+
+/// Runs a command.
+pub async fn run(verb: SwitchVerb, client: &Client, out: &Output) -> Result<(), Failure> {
+    let mut service = client.switch().await?;
+    match verb {
+        SwitchVerb::Show => {
+            let request = v1::GetSwitchRequest { name: String::new() };
+            let switch = service.get_switch(request).await?.into_inner();
+            out.message("Switch", &switch, || facts(&switch))
+        }
+        SwitchVerb::Fdb { owner, vlan } => {
+            let owner = match owner {
+                None => String::new(),
+                Some(name) => client.owner(&name).await?,
+            };
+            let mut all = v1::ListFdbEntriesResponse::default();
+            loop {
+                let request = v1::ListFdbEntriesRequest {
+                    page_size: 10_000,
+                    page_token: std::mem::take(&mut all.next_page_token),
+                    owner: owner.clone(),
+                    vlan: vlan.unwrap_or(0),
+                };
+                let page = service.list_fdb_entries(request).await?.into_inner();
+                all.fdb_entries.extend(page.fdb_entries);
+                all.next_page_token = page.next_page_token;
+                if all.next_page_token.is_empty() {
+                    break;
+                }
+            }
+            out.message("ListFdbEntriesResponse", &all, || table(&all.fdb_entries))
+        }
+    }
+}
+
+fn facts(s: &v1::Switch) -> String {
+    let mut facts = Facts::default();
+    facts
+        .add("ageing", text::span(s.mac_ageing))
+        .add(
+            "learn limit",
+            format!("{} addresses a port", s.learn_limit_per_port),
+        )
+        .add("ports", s.ports.to_string())
+        .add(
+            "addresses",
+            format!("{} static, {} learned", s.static_entries, s.learned_entries),
+        );
+    facts.finish()
+}
+
+fn table(entries: &[v1::FdbEntry]) -> String {
+    let mut table = Table::new(&[">VLAN", "MAC", "BEHIND", "KIND", "AGE"]);
+    for e in entries {
+        table.row([
+            e.vlan.to_string(),
+            e.mac.clone(),
+            names::last(&e.owner).to_owned(),
+            if e.r#static { "static" } else { "learned" }.to_owned(),
+            if e.r#static {
+                String::new()
+            } else {
+                text::span(e.age)
+            },
+        ]);
+    }
+    table.finish("no addresses")
+}

@@ -1,0 +1,179 @@
+//! Settings without a file: adapters `vf0…`, all by default.
+
+use std::path::{Path, PathBuf, absolute};
+use std::time::Duration;
+
+use vnic_backend::{
+    ADAPTERS_MAX, AdapterSpec, NicConfig, PORTS_MAX, PortKind, PortSpec, SocketRole, SwitchConfig, VlanMode,
+};
+
+use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, metrics_default};
+use crate::check::{self, ControlListen};
+use crate::macs::MacSource;
+
+/// How long a poll loop spins without work where nothing else is said.
+pub const IDLE_SPIN_DEFAULT: Duration = Duration::from_micros(50);
+
+/// What the command line says when there is no file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Simple {
+    /// Adapters `vf0`, `vf1`, …
+    pub adapters: usize,
+    /// TAP uplinks.
+    pub taps: Vec<Tap>,
+}
+
+/// An uplink port over a TAP device, `PORTNAME=IFNAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tap {
+    /// The port's name.
+    pub port: String,
+    /// The network interface.
+    pub ifname: String,
+}
+
+impl std::str::FromStr for Tap {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Tap, String> {
+        let (port, ifname) = text
+            .split_once('=')
+            .ok_or_else(|| format!("{text:?} is not of the form PORTNAME=IFNAME"))?;
+        Ok(Tap {
+            port: check::name(port)?,
+            ifname: check::ifname(ifname)?,
+        })
+    }
+}
+
+/// The directories, absolute.
+pub(super) fn directories(
+    socket_dir: Option<&Path>,
+    state_dir: Option<&Path>,
+    environment: &Environment,
+) -> Result<(PathBuf, PathBuf), String> {
+    let full = |p: &Path| absolute(p).map_err(|e| format!("{}: {e}", p.display()));
+    let socket_dir = match socket_dir {
+        Some(dir) => full(dir)?,
+        None => environment.socket_dir()?,
+    };
+    let state_dir = match state_dir {
+        Some(dir) => full(dir)?,
+        None => environment.state_dir(&socket_dir),
+    };
+    Ok((socket_dir, state_dir))
+}
+
+/// The control interface: the Unix socket always, TCP on request.
+pub(super) fn control(listen: &[ControlListen], socket_dir: &Path) -> Result<Control, String> {
+    let mut control = Control {
+        unix: socket_dir.join("control.sock"),
+        mode: CONTROL_MODE,
+        group: None,
+        tcp: None,
+    };
+    let (mut unix_seen, mut tcp_seen) = (false, false);
+    for one in listen {
+        let twice = match one {
+            ControlListen::Unix(path) => {
+                control.unix = path.clone();
+                std::mem::replace(&mut unix_seen, true)
+            }
+            ControlListen::Tcp(addr) => {
+                control.tcp = Some(*addr);
+                std::mem::replace(&mut tcp_seen, true)
+            }
+        };
+        if twice {
+            return Err("at most one Unix socket and one TCP address are allowed".to_owned());
+        }
+    }
+    check::socket_path(&control.unix)?;
+    Ok(control)
+}
+
+/// The socket of an adapter where nothing else is said.
+pub(crate) fn eth_socket(socket_dir: &Path, adapter: &str) -> PathBuf {
+    socket_dir.join(format!("{adapter}-eth.sock"))
+}
+
+/// Settings without a file.
+pub(super) fn settings(
+    simple: &Simple,
+    overrides: &Overrides,
+    environment: &Environment,
+) -> Result<Settings, String> {
+    let (socket_dir, state_dir) = directories(
+        overrides.socket_dir.as_deref(),
+        overrides.state_dir.as_deref(),
+        environment,
+    )?;
+    let control = control(&overrides.control, &socket_dir).map_err(|e| format!("--control: {e}"))?;
+    let data_cores = overrides
+        .data_cores
+        .clone()
+        .unwrap_or_else(|| environment.data_cores());
+    check::data_cores(&data_cores, &environment.cpus).map_err(|e| format!("--data-cores: {e}"))?;
+    if simple.adapters > ADAPTERS_MAX {
+        return Err(format!(
+            "--adapters: {} is out of range: 0 to {ADAPTERS_MAX}",
+            simple.adapters
+        ));
+    }
+    if simple.taps.len() > PORTS_MAX {
+        return Err(format!("--tap: at most {PORTS_MAX} ports are allowed"));
+    }
+
+    let macs = MacSource::new(&environment.machine_id, &state_dir, &socket_dir);
+    let mut taken = std::collections::BTreeSet::new();
+    let mut adapters = Vec::new();
+    for k in 0..simple.adapters {
+        let name = format!("vf{k}");
+        let mac = macs.derive(&name, &taken);
+        taken.insert(mac);
+        adapters.push(AdapterSpec {
+            macs: vec![mac],
+            mtu: check::MTU_DEFAULT,
+            queue_pairs: check::QUEUE_PAIRS_DEFAULT,
+            vlan: VlanMode::default(),
+            anti_spoofing: true,
+            data_core: None,
+            eth_socket: check::socket_path(&eth_socket(&socket_dir, &name))
+                .map_err(|e| format!("--socket-dir: {e}"))?,
+            socket_role: SocketRole::Listen,
+            name,
+        });
+    }
+
+    let mut ports: Vec<PortSpec> = Vec::new();
+    for tap in &simple.taps {
+        if adapters.iter().any(|a| a.name == tap.port) || ports.iter().any(|p| p.name == tap.port) {
+            return Err(format!("--tap: the name {} is taken", tap.port));
+        }
+        ports.push(PortSpec {
+            name: tap.port.clone(),
+            kind: PortKind::Tap {
+                ifname: tap.ifname.clone(),
+            },
+            mtu: check::MTU_DEFAULT,
+            vlan: VlanMode::default(),
+            data_core: None,
+        });
+    }
+
+    Ok(Settings {
+        config_file: None,
+        nic: NicConfig {
+            data_cores,
+            idle_spin: IDLE_SPIN_DEFAULT,
+            switch: SwitchConfig::default(),
+        },
+        socket_dir,
+        state_dir,
+        control,
+        metrics: overrides.metrics.unwrap_or(Some(metrics_default())),
+        adapters,
+        ports,
+        macs,
+    })
+}

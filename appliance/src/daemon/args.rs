@@ -1,0 +1,213 @@
+//! The command line of `vnicd`.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process;
+
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Daemon, StartError, placement, systemd};
+use crate::check::{self, ControlListen};
+use crate::config::{Environment, Overrides, Settings, Simple, Tap};
+use crate::logging::{self, LogFormat};
+
+/// How `vnicd` ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// Ended by SIGTERM or SIGINT, or the configuration is valid.
+    Ok = 0,
+    /// Something failed: the operating system or the NIC refused.
+    Failed = 1,
+    /// The command line or the configuration is wrong.
+    Usage = 2,
+    /// Another daemon uses the state directory.
+    InUse = 3,
+}
+
+impl From<ExitCode> for process::ExitCode {
+    fn from(code: ExitCode) -> process::ExitCode {
+        process::ExitCode::from(code as u8)
+    }
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  vnicd --config /etc/vnic/vnicd.toml
+  vnicd --check-config /etc/vnic/vnicd.toml
+  vnicd --socket-dir /tmp/nic --adapters 2 --metrics 127.0.0.1:0
+  vnicd --adapters 2 --tap p0=tap0            (needs CAP_NET_ADMIN for the TAP device)
+
+When all sockets listen, one line with the word `ready` goes to standard output; it names the control socket and
+the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more. SIGTERM and SIGINT end the daemon.
+
+Adapters and ports made at run time (vnicctl, gRPC) live until the daemon ends: they are not stored. Write those
+that must come back into the configuration file.
+
+Rights: none are needed but for TAP ports (CAP_NET_ADMIN, or a TAP device made beforehand for this user) and for
+the directories of the sockets and the state.
+
+Exit codes: 0 ended by a signal, or the configuration is valid; 1 the operating system or the NIC refused
+something; 2 the command line or the configuration is wrong; 3 the state directory is used by another vnicd.";
+
+/// The NIC daemon: virtual NICs for virtual machines over vhost-user, on an embedded switch.
+#[derive(Debug, Parser)]
+#[command(name = "vnicd", version, after_help = AFTER_HELP, max_term_width = 110)]
+pub struct Args {
+    /// Read the configuration from FILE; other options override what it says
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["adapters", "tap"])]
+    config: Option<PathBuf>,
+
+    /// Check the configuration in FILE, report everything that is wrong, and end
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "adapters", "tap"])]
+    check_config: Option<PathBuf>,
+
+    /// Directory of the sockets [default: $RUNTIME_DIRECTORY; /run/vnic as root; else $XDG_RUNTIME_DIR/vnic]
+    #[arg(long, value_name = "DIR")]
+    socket_dir: Option<PathBuf>,
+
+    /// Make N adapters vf0, vf1, … with sockets DIR/vfK-eth.sock
+    #[arg(long, value_name = "N", required_unless_present_any = ["config", "check_config", "tap"])]
+    adapters: Option<usize>,
+
+    /// CPUs with a poll loop, such as 2,4-6 [default: the last CPU]
+    #[arg(long, value_name = "LIST", value_parser = parse_cores)]
+    data_cores: Option<Cores>,
+
+    /// Directory of the daemon's files [default: $STATE_DIRECTORY; /var/lib/vnic for sockets in /run/vnic as root;
+    /// else the directory `state` beside the sockets]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+
+    /// Serve Prometheus metrics, /livez and /readyz here; port 0 takes a free one, `off` none [default:
+    /// 127.0.0.1:9400]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = parse_metrics)]
+    metrics: Option<Metrics>,
+
+    /// Listen for gRPC here: unix:PATH instead of DIR/control.sock, or tcp:ADDR:PORT (loopback only) besides it
+    #[arg(long, value_name = "ADDR", value_parser = check::control_listen)]
+    control: Vec<ControlListen>,
+
+    /// Make an uplink port over a TAP device (needs CAP_NET_ADMIN)
+    #[arg(long, value_name = "PORTNAME=IFNAME")]
+    tap: Vec<Tap>,
+
+    /// How log lines look
+    #[arg(long, value_name = "FORMAT", default_value = "human")]
+    log_format: LogFormat,
+}
+
+// clap reads `Option<Vec<_>>` and `Option<Option<_>>` as something else: hence these wrappers.
+#[derive(Debug, Clone)]
+struct Cores(Vec<usize>);
+#[derive(Debug, Clone)]
+struct Metrics(Option<SocketAddr>);
+
+fn parse_cores(text: &str) -> Result<Cores, String> {
+    check::cpu_list(text).map(Cores)
+}
+
+fn parse_metrics(text: &str) -> Result<Metrics, String> {
+    check::metrics_listen(text).map(Metrics)
+}
+
+impl Args {
+    fn overrides(&self) -> Overrides {
+        Overrides {
+            socket_dir: self.socket_dir.clone(),
+            state_dir: self.state_dir.clone(),
+            data_cores: self.data_cores.as_ref().map(|c| c.0.clone()),
+            metrics: self.metrics.as_ref().map(|m| m.0),
+            control: self.control.clone(),
+        }
+    }
+
+    /// The settings, or everything that is wrong with them.
+    fn settings(&self, environment: &Environment) -> Result<Settings, String> {
+        let overrides = self.overrides();
+        match self.check_config.as_ref().or(self.config.as_ref()) {
+            Some(file) => Settings::from_file(file, &overrides, environment).map_err(|all| all.to_string()),
+            None => {
+                let simple = Simple {
+                    adapters: self.adapters.unwrap_or(0),
+                    taps: self.tap.clone(),
+                };
+                Settings::from_command_line(&simple, &overrides, environment)
+                    .map_err(|e| format!("vnicd: {e}"))
+            }
+        }
+    }
+}
+
+/// `vnicd`, from its command line to its exit code.
+pub fn run(args: &Args) -> ExitCode {
+    let environment = Environment::current();
+    let settings = match args.settings(&environment) {
+        Ok(settings) => settings,
+        Err(message) => {
+            eprintln!("{message}");
+            return ExitCode::Usage;
+        }
+    };
+    if let Some(file) = &args.check_config {
+        println!(
+            "{}: valid: {}, {}",
+            file.display(),
+            super::count(settings.adapters.len(), "adapter"),
+            super::count(settings.ports.len(), "port")
+        );
+        return ExitCode::Ok;
+    }
+    logging::start(args.log_format);
+    placement::leave_data_cores(&environment.cpus, &settings.nic.data_cores);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("control")
+        .enable_all()
+        .build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(serve(settings)),
+        Err(source) => Err(StartError::Os {
+            what: "cannot start threads".to_owned(),
+            source,
+        }),
+    };
+    match result {
+        Ok(()) => ExitCode::Ok,
+        Err(error) => {
+            eprintln!("vnicd: {error}");
+            match error {
+                StartError::InUse { .. } => ExitCode::InUse,
+                _ => ExitCode::Failed,
+            }
+        }
+    }
+}
+
+/// Runs the daemon until a signal ends it.
+async fn serve(settings: Settings) -> Result<(), StartError> {
+    // Before anything starts, so that no signal is missed.
+    let mut terminate = signal(SignalKind::terminate()).map_err(super::os("cannot catch SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(super::os("cannot catch SIGINT"))?;
+
+    let daemon = Daemon::start(settings).await?;
+    let line = daemon.ready_line();
+    // Nobody may read our standard output; that is no reason to end.
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    systemd::ready(&line);
+    let watchdog = tokio::spawn(systemd::watchdog(daemon.context().clone()));
+
+    let name = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    tracing::info!("{name}: ending");
+    systemd::stopping();
+    watchdog.abort();
+    daemon.shutdown().await;
+    tracing::info!("ended");
+    Ok(())
+}

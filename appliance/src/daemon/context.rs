@@ -1,0 +1,108 @@
+//! What the parts of the daemon share.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use tokio::sync::watch;
+use vnic_backend::Nic;
+
+use crate::capture::CaptureFiles;
+use crate::config::Settings;
+use crate::events::EventHub;
+
+/// Where the daemon really listens (port 0 resolved).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoints {
+    /// `unix:PATH`, then `http://ADDR:PORT` where TCP was asked for.
+    pub control: Vec<String>,
+    /// `http://ADDR:PORT/metrics`.
+    pub metrics_url: Option<String>,
+}
+
+/// What the parts of the daemon share.
+pub struct Context {
+    /// The NIC.
+    pub nic: Nic,
+    /// What the daemon was started with.
+    pub settings: Settings,
+    /// Where it listens.
+    pub endpoints: Endpoints,
+    /// Events of the NIC.
+    pub hub: EventHub,
+    /// Captures to files.
+    pub captures: CaptureFiles,
+    /// When the daemon started.
+    pub started: (SystemTime, Instant),
+    /// Adapters and ports that are as the configuration says, by name.
+    configured: Mutex<BTreeSet<String>>,
+    ready: AtomicBool,
+    ending: watch::Sender<bool>,
+}
+
+impl Context {
+    /// Puts the parts together.
+    pub fn new(
+        nic: Nic,
+        settings: Settings,
+        endpoints: Endpoints,
+        hub: EventHub,
+        captures: CaptureFiles,
+    ) -> Context {
+        let adapters = settings.adapters.iter().map(|a| a.name.clone());
+        let ports = settings.ports.iter().map(|p| p.name.clone());
+        Context {
+            configured: Mutex::new(adapters.chain(ports).collect()),
+            nic,
+            settings,
+            endpoints,
+            hub,
+            captures,
+            started: (SystemTime::now(), Instant::now()),
+            ready: AtomicBool::new(false),
+            ending: watch::Sender::new(false),
+        }
+    }
+
+    /// All sockets of the configuration listen, and the daemon is not ending.
+    pub fn ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// All sockets of the configuration listen.
+    pub fn set_ready(&self) {
+        self.ready.store(true, Ordering::Release);
+    }
+
+    /// The daemon ends: streams must.
+    pub fn begin_shutdown(&self) {
+        self.ready.store(false, Ordering::Release);
+        self.ending.send_replace(true);
+    }
+
+    /// Returns when the daemon ends.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut ending = self.ending.subscribe();
+        async move {
+            // An error means that the daemon is gone: that is an end, too.
+            let _ = ending.wait_for(|ending| *ending).await;
+        }
+    }
+
+    /// Is the adapter or port as the configuration says?
+    pub fn is_configured(&self, name: &str) -> bool {
+        self.configured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(name)
+    }
+
+    /// The adapter or port was removed: a new one of this name is not that of the configuration.
+    pub fn forget_configured(&self, name: &str) {
+        self.configured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(name);
+    }
+}

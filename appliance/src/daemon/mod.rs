@@ -1,0 +1,235 @@
+//! The daemon: starts the NIC and puts its faces around it, and takes everything down again in order.
+
+pub mod args;
+mod context;
+mod control_socket;
+mod placement;
+mod state_dir;
+mod systemd;
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use vnic_backend::{Nic, NicError};
+
+use crate::capture::CaptureFiles;
+use crate::config::Settings;
+use crate::events::EventHub;
+use crate::{grpc, metrics};
+
+pub use args::{Args, ExitCode, run};
+pub use context::{Context, Endpoints};
+use state_dir::StateDir;
+
+/// Why the daemon could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Another daemon uses the state directory.
+    #[error(
+        "the state directory {} is used by another vnicd{}; stop that one, or give this one a directory of \
+         its own with --state-dir and --socket-dir",
+        dir.display(),
+        pid.as_ref().map(|p| format!(" (pid {p})")).unwrap_or_default()
+    )]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+        /// The other daemon, when its lock file tells.
+        pid: Option<u32>,
+    },
+    /// The operating system refused something.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: String,
+        /// The answer.
+        source: io::Error,
+    },
+    /// The NIC refused something.
+    #[error("{what}: {source}")]
+    Nic {
+        /// What was tried.
+        what: String,
+        /// The answer.
+        source: NicError,
+    },
+}
+
+/// Turns an I/O error into a [`StartError`] that says what was tried.
+fn os(what: impl Into<String>) -> impl FnOnce(io::Error) -> StartError {
+    let what = what.into();
+    move |source| StartError::Os { what, source }
+}
+
+/// A running daemon.
+pub struct Daemon {
+    context: Arc<Context>,
+    grpc: Vec<JoinHandle<()>>,
+    metrics: Option<JoinHandle<()>>,
+    // Last: the lock is given back when everything else is gone.
+    state: StateDir,
+}
+
+impl Daemon {
+    /// Starts everything; when this returns, all sockets listen. Must be called in a tokio runtime.
+    pub async fn start(settings: Settings) -> Result<Daemon, StartError> {
+        std::fs::create_dir_all(&settings.socket_dir)
+            .map_err(os(format!("cannot make {}", settings.socket_dir.display())))?;
+        let state = StateDir::lock(&settings.state_dir)?;
+
+        let control = control_socket::bind(&settings.control)?;
+        let tcp = match settings.control.tcp {
+            None => None,
+            Some(addr) => Some(
+                tokio::net::TcpListener::bind(addr)
+                    .await
+                    .map_err(os(format!("cannot listen on tcp:{addr} (control)")))?,
+            ),
+        };
+        let web = match settings.metrics {
+            None => None,
+            Some(addr) => Some(tokio::net::TcpListener::bind(addr).await.map_err(os(format!(
+                "cannot listen on {addr} (metrics; give --metrics ADDR:PORT or --metrics off)"
+            )))?),
+        };
+        let endpoints = endpoints(&settings, tcp.as_ref(), web.as_ref())?;
+        state.publish(&endpoints)?;
+
+        let nic = Nic::start(settings.nic.clone()).map_err(|source| StartError::Nic {
+            what: "cannot start the NIC".to_owned(),
+            source,
+        })?;
+        let hub = EventHub::start(nic.clone()).map_err(os("cannot start a thread"))?;
+        let captures = CaptureFiles::new(settings.state_dir.join("captures"));
+        let context = Arc::new(Context::new(nic, settings, endpoints, hub, captures));
+
+        let metrics = web.map(|listener| tokio::spawn(metrics::serve(listener, context.clone())));
+        let (grpc, health) = grpc::serve(&context, control, tcp).await;
+        let daemon = Daemon {
+            context,
+            grpc,
+            metrics,
+            state,
+        };
+        if let Err(error) = daemon.populate().await {
+            daemon.shutdown().await;
+            return Err(error);
+        }
+        daemon.context.set_ready();
+        health.serving().await;
+        Ok(daemon)
+    }
+
+    /// Makes the ports and adapters of the configuration.
+    async fn populate(&self) -> Result<(), StartError> {
+        let context = self.context.clone();
+        let work = move || {
+            for spec in &context.settings.ports {
+                let name = spec.name.clone();
+                context
+                    .nic
+                    .add_port(spec.clone())
+                    .map_err(|source| StartError::Nic {
+                        what: format!("cannot add port {name}"),
+                        source,
+                    })?;
+            }
+            for spec in &context.settings.adapters {
+                let (name, mac) = (spec.name.clone(), spec.macs.first().map(ToString::to_string));
+                let socket = spec.eth_socket.display().to_string();
+                context
+                    .nic
+                    .add_adapter(spec.clone())
+                    .map_err(|source| StartError::Nic {
+                        what: format!("cannot add adapter {name}"),
+                        source,
+                    })?;
+                tracing::debug!(owner = name, mac, socket, "adapter of the configuration added");
+            }
+            Ok(())
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok(result) => result,
+            Err(panic) => Err(StartError::Os {
+                what: "adding ports and adapters".to_owned(),
+                source: io::Error::other(panic.to_string()),
+            }),
+        }
+    }
+
+    /// What the parts of the daemon share.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// The line that tells scripts that all sockets listen.
+    pub fn ready_line(&self) -> String {
+        let settings = &self.context.settings;
+        let endpoints = &self.context.endpoints;
+        let mut line = format!(
+            "vnicd ready: {} in {}, control {}",
+            count(settings.adapters.len(), "adapter"),
+            settings.socket_dir.display(),
+            endpoints.control.join(" "),
+        );
+        if !settings.ports.is_empty() {
+            let _ = write!(line, ", {}", count(settings.ports.len(), "port"));
+        }
+        let metrics = endpoints.metrics_url.as_deref().unwrap_or("off");
+        let _ = write!(line, ", metrics {metrics}, pid {}", std::process::id());
+        line
+    }
+
+    /// Ends streams and connections, stops the NIC and removes the sockets.
+    pub async fn shutdown(self) {
+        self.context.begin_shutdown();
+        // Streams end by themselves now; a client that holds its connection open does not hold us up.
+        for mut task in self.grpc {
+            if tokio::time::timeout(Duration::from_secs(2), &mut task)
+                .await
+                .is_err()
+            {
+                task.abort();
+            }
+        }
+        let context = self.context.clone();
+        let work = move || {
+            context.captures.stop_all();
+            context.hub.stop();
+            context.nic.shutdown();
+        };
+        if let Err(panic) = tokio::task::spawn_blocking(work).await {
+            tracing::error!("shutdown: {panic}");
+        }
+        if let Some(task) = self.metrics {
+            task.abort();
+        }
+        control_socket::remove(&self.context.settings.control.unix);
+        self.state.release();
+    }
+}
+
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+fn endpoints(
+    settings: &Settings,
+    tcp: Option<&tokio::net::TcpListener>,
+    web: Option<&tokio::net::TcpListener>,
+) -> Result<Endpoints, StartError> {
+    let local = |l: &tokio::net::TcpListener| l.local_addr().map_err(os("cannot read a socket's address"));
+    let mut control = vec![format!("unix:{}", settings.control.unix.display())];
+    if let Some(listener) = tcp {
+        control.push(format!("http://{}", local(listener)?));
+    }
+    let metrics_url = match web {
+        None => None,
+        Some(listener) => Some(format!("http://{}/metrics", local(listener)?)),
+    };
+    Ok(Endpoints { control, metrics_url })
+}

@@ -1,0 +1,82 @@
+//! The state directory: used by one daemon at a time. `lock` is held with flock(2) as long as the daemon lives
+//! and holds its pid; `daemon.json` tells where the running daemon listens.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::{Endpoints, StartError, os};
+
+/// A state directory that belongs to this daemon.
+pub struct StateDir {
+    dir: PathBuf,
+    lock: File,
+}
+
+impl StateDir {
+    /// Makes the directory if need be and takes it.
+    pub fn lock(dir: &Path) -> Result<StateDir, StartError> {
+        std::fs::create_dir_all(dir).map_err(os(format!(
+            "cannot make {} (give --state-dir or nic.state_dir)",
+            dir.display()
+        )))?;
+        let path = dir.join("lock");
+        let what = || format!("cannot use {}", path.display());
+        let mut lock = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(os(what()))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut text = String::new();
+                let _ = lock.read_to_string(&mut text);
+                return Err(StartError::InUse {
+                    dir: dir.to_owned(),
+                    pid: text.trim().parse().ok(),
+                });
+            }
+            Err(errno) => return Err(os(what())(errno.into())),
+        }
+        let write = |lock: &mut File| {
+            lock.set_len(0)?;
+            lock.rewind()?;
+            writeln!(lock, "{}", std::process::id())
+        };
+        write(&mut lock).map_err(os(what()))?;
+        Ok(StateDir {
+            dir: dir.to_owned(),
+            lock,
+        })
+    }
+
+    fn info(&self) -> PathBuf {
+        self.dir.join("daemon.json")
+    }
+
+    /// Writes where the daemon listens.
+    pub fn publish(&self, endpoints: &Endpoints) -> Result<(), StartError> {
+        let info = serde_json::json!({
+            "pid": std::process::id(),
+            "version": crate::VERSION,
+            "control": endpoints.control,
+            "metrics": endpoints.metrics_url,
+        });
+        let path = self.info();
+        let new = path.with_extension("json.new");
+        std::fs::write(&new, format!("{info:#}\n"))
+            .and_then(|()| std::fs::rename(&new, &path))
+            .map_err(os(format!("cannot write {}", path.display())))
+    }
+
+    /// Gives the directory back. The lock file stays: removing it would let two daemons lock two files.
+    pub fn release(self) {
+        let _ = std::fs::remove_file(self.info());
+        let _ = self.lock.set_len(0);
+    }
+}

@@ -1,0 +1,162 @@
+//! `vnic.v1.AdapterService`.
+
+use std::sync::Arc;
+
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+use vnic_backend::AdapterStatus;
+use vnic_control::v1;
+
+use super::errors::{Violations, blocking, from_nic, invalid};
+use super::{convert, paging::Page, watch};
+use crate::daemon::Context;
+use crate::names;
+
+/// The service.
+pub struct Adapters(pub Arc<Context>);
+
+/// The id in a resource name of a request.
+fn id(name: &str) -> Result<String, Status> {
+    names::id(names::ADAPTERS, name)
+        .map(str::to_owned)
+        .ok_or_else(|| {
+            invalid(
+                "name",
+                format!("{name:?} is not of the form adapters/{{adapter}}"),
+            )
+        })
+}
+
+/// The path in a request of a field of [`vnic_backend::AdapterSpec`].
+fn field(name: &str) -> String {
+    match name {
+        "name" => "adapter_id".to_owned(),
+        "mac" => "adapter.macs".to_owned(),
+        other => format!("adapter.{other}"),
+    }
+}
+
+fn same(name: &str) -> String {
+    name.to_owned()
+}
+
+/// An adapter with its traffic. May block.
+fn with_traffic(context: &Context, status: &AdapterStatus) -> v1::Adapter {
+    let samples = context.nic.counters();
+    v1::Adapter {
+        traffic: Some(
+            convert::adapter_traffic(&samples)
+                .remove(status.spec.name.as_str())
+                .unwrap_or_default(),
+        ),
+        ..convert::adapter(context, status)
+    }
+}
+
+#[tonic::async_trait]
+impl v1::adapter_service_server::AdapterService for Adapters {
+    async fn list_adapters(
+        &self,
+        request: Request<v1::ListAdaptersRequest>,
+    ) -> Result<Response<v1::ListAdaptersResponse>, Status> {
+        let request = request.into_inner();
+        let page = Page::new(request.page_size, &request.page_token, 100, 1000)?;
+        let context = self.0.clone();
+        let (all, samples) = blocking(move || (context.nic.adapters(), context.nic.counters())).await?;
+        let (statuses, next_page_token) = page.cut(all, |a| a.spec.name.clone());
+        let mut traffic = convert::adapter_traffic(&samples);
+        let adapters = statuses
+            .iter()
+            .map(|status| v1::Adapter {
+                traffic: Some(traffic.remove(status.spec.name.as_str()).unwrap_or_default()),
+                ..convert::adapter(&self.0, status)
+            })
+            .collect();
+        Ok(Response::new(v1::ListAdaptersResponse {
+            adapters,
+            next_page_token,
+        }))
+    }
+
+    async fn get_adapter(
+        &self,
+        request: Request<v1::GetAdapterRequest>,
+    ) -> Result<Response<v1::Adapter>, Status> {
+        let id = id(&request.into_inner().name)?;
+        let context = self.0.clone();
+        blocking(move || {
+            let status = context.nic.adapter(&id).map_err(|e| from_nic(e, same))?;
+            Ok(Response::new(with_traffic(&context, &status)))
+        })
+        .await?
+    }
+
+    async fn create_adapter(
+        &self,
+        request: Request<v1::CreateAdapterRequest>,
+    ) -> Result<Response<v1::Adapter>, Status> {
+        let request = request.into_inner();
+        let context = self.0.clone();
+        blocking(move || {
+            let mut wrong = Violations::default();
+            let adapter = request.adapter.unwrap_or_default();
+            let spec = convert::adapter_spec(
+                &context,
+                &request.adapter_id,
+                &adapter,
+                &context.nic.adapters(),
+                &mut wrong,
+            );
+            let spec = wrong.finish(spec)?;
+            let status = context.nic.add_adapter(spec).map_err(|e| from_nic(e, field))?;
+            Ok(Response::new(with_traffic(&context, &status)))
+        })
+        .await?
+    }
+
+    async fn delete_adapter(
+        &self,
+        request: Request<v1::DeleteAdapterRequest>,
+    ) -> Result<Response<v1::DeleteAdapterResponse>, Status> {
+        let id = id(&request.into_inner().name)?;
+        let context = self.0.clone();
+        blocking(move || {
+            context.nic.remove_adapter(&id).map_err(|e| from_nic(e, same))?;
+            context.forget_configured(&id);
+            Ok(Response::new(v1::DeleteAdapterResponse {}))
+        })
+        .await?
+    }
+
+    async fn restart_adapter(
+        &self,
+        request: Request<v1::RestartAdapterRequest>,
+    ) -> Result<Response<v1::Adapter>, Status> {
+        let id = id(&request.into_inner().name)?;
+        let context = self.0.clone();
+        blocking(move || {
+            let status = context.nic.restart_adapter(&id).map_err(|e| from_nic(e, same))?;
+            Ok(Response::new(with_traffic(&context, &status)))
+        })
+        .await?
+    }
+
+    type WatchAdaptersStream = ReceiverStream<Result<v1::WatchAdaptersResponse, Status>>;
+
+    async fn watch_adapters(
+        &self,
+        request: Request<v1::WatchAdaptersRequest>,
+    ) -> Result<Response<Self::WatchAdaptersStream>, Status> {
+        let name = request.into_inner().name;
+        let only = if name.is_empty() { None } else { Some(id(&name)?) };
+        if let Some(id) = only.clone() {
+            let context = self.0.clone();
+            blocking(move || context.nic.adapter(&id).map_err(|e| from_nic(e, same))).await??;
+        }
+        Ok(Response::new(watch::start(
+            self.0.clone(),
+            only,
+            watch::AdapterWatch::default(),
+        )))
+    }
+}

@@ -1,0 +1,351 @@
+//! Between the types of the NIC and the messages of the control interface.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
+
+use vnic_backend::counters::Scope;
+use vnic_backend::{
+    AdapterSpec, AdapterStatus, AttachState, PortKind, PortSpec, PortStatus, Sample, SocketRole, VlanMode,
+};
+use vnic_control::v1;
+
+use super::errors::Violations;
+use super::features;
+use crate::check;
+use crate::config::eth_socket;
+use crate::daemon::Context;
+use crate::names;
+
+/// A point in time.
+pub fn timestamp(time: SystemTime) -> prost_types::Timestamp {
+    time.into()
+}
+
+/// A span of time; one that is too long to be said is the longest that can be.
+pub fn duration(d: Duration) -> prost_types::Duration {
+    d.try_into().unwrap_or(prost_types::Duration {
+        seconds: 315_576_000_000,
+        nanos: 0,
+    })
+}
+
+/// VLAN membership.
+pub fn vlan(mode: &VlanMode) -> v1::Vlan {
+    let mode = match mode {
+        VlanMode::Access(vlan) => v1::vlan::Mode::Access(v1::AccessVlan {
+            vlan: u32::from(*vlan),
+        }),
+        VlanMode::Trunk { native, allowed } => v1::vlan::Mode::Trunk(v1::TrunkVlan {
+            native: u32::from(*native),
+            allowed: allowed.as_ref().map(|set| v1::VlanSet {
+                vlans: set.iter().map(|v| u32::from(*v)).collect(),
+            }),
+        }),
+    };
+    v1::Vlan { mode: Some(mode) }
+}
+
+/// VLAN membership of a request; `field` is its path.
+pub fn vlan_mode(vlan: Option<&v1::Vlan>, field: &str, wrong: &mut Violations) -> Option<VlanMode> {
+    match vlan.and_then(|v| v.mode.as_ref()) {
+        None => Some(VlanMode::default()),
+        Some(v1::vlan::Mode::Access(access)) => wrong
+            .check(
+                format!("{field}.access.vlan"),
+                check::vlan_id(i64::from(access.vlan)),
+            )
+            .map(VlanMode::Access),
+        Some(v1::vlan::Mode::Trunk(trunk)) => {
+            let native = match trunk.native {
+                0 => Some(default_native_vlan()),
+                v => wrong.check(format!("{field}.trunk.native"), check::vlan_id(i64::from(v))),
+            };
+            let allowed = match &trunk.allowed {
+                None => Some(None),
+                Some(set) => {
+                    let checked: Vec<Option<u16>> = set
+                        .vlans
+                        .iter()
+                        .enumerate()
+                        .map(|(i, v)| {
+                            wrong.check(
+                                format!("{field}.trunk.allowed.vlans[{i}]"),
+                                check::vlan_id(i64::from(*v)),
+                            )
+                        })
+                        .collect();
+                    checked.into_iter().collect::<Option<BTreeSet<u16>>>().map(Some)
+                }
+            };
+            Some(VlanMode::Trunk {
+                native: native?,
+                allowed: allowed?,
+            })
+        }
+    }
+}
+
+/// The native VLAN where none is given.
+fn default_native_vlan() -> u16 {
+    match VlanMode::default() {
+        VlanMode::Trunk { native, .. } => native,
+        VlanMode::Access(vlan) => vlan,
+    }
+}
+
+fn lifetime(context: &Context, name: &str) -> i32 {
+    let lifetime = if context.is_configured(name) {
+        v1::Lifetime::Configured
+    } else {
+        v1::Lifetime::UntilDaemonEnds
+    };
+    lifetime.into()
+}
+
+fn attach_state(state: AttachState) -> v1::adapter::State {
+    match state {
+        AttachState::Detached => v1::adapter::State::Detached,
+        AttachState::Attached => v1::adapter::State::Attached,
+        AttachState::Up => v1::adapter::State::Up,
+        AttachState::Failed => v1::adapter::State::Failed,
+    }
+}
+
+/// An adapter, without its traffic.
+pub fn adapter(context: &Context, status: &AdapterStatus) -> v1::Adapter {
+    let spec = &status.spec;
+    let role = match spec.socket_role {
+        SocketRole::Listen => v1::adapter::SocketRole::Listen,
+        SocketRole::Connect => v1::adapter::SocketRole::Connect,
+    };
+    v1::Adapter {
+        name: names::of(names::ADAPTERS, &spec.name),
+        macs: spec.macs.iter().map(ToString::to_string).collect(),
+        mtu: u32::from(spec.mtu),
+        queue_pairs: u32::from(spec.queue_pairs),
+        vlan: Some(vlan(&spec.vlan)),
+        anti_spoofing: Some(spec.anti_spoofing),
+        data_core: spec.data_core.and_then(|c| u32::try_from(c).ok()),
+        socket_role: role.into(),
+        eth_socket: spec.eth_socket.display().to_string(),
+        state: attach_state(status.state).into(),
+        state_time: Some(timestamp(status.since)),
+        features: status.features,
+        feature_names: features::names(status.features),
+        queue_pairs_enabled: u32::from(status.queue_pairs_enabled),
+        memory_bytes: status.memory_bytes,
+        switch_port: u32::from(status.port.0),
+        lifetime: lifetime(context, &spec.name),
+        traffic: None,
+    }
+}
+
+/// A port, without its traffic.
+pub fn port(context: &Context, status: &PortStatus) -> v1::Port {
+    let spec = &status.spec;
+    let PortKind::Tap { ifname } = &spec.kind;
+    v1::Port {
+        name: names::of(names::PORTS, &spec.name),
+        uplink: Some(v1::port::Uplink::Tap(v1::TapUplink {
+            ifname: ifname.clone(),
+        })),
+        mtu: u32::from(spec.mtu),
+        vlan: Some(vlan(&spec.vlan)),
+        data_core: spec.data_core.and_then(|c| u32::try_from(c).ok()),
+        up: status.up,
+        switch_port: u32::from(status.port.0),
+        lifetime: lifetime(context, &spec.name),
+        traffic: None,
+    }
+}
+
+fn mtu(value: u32, field: &str, wrong: &mut Violations) -> Option<u16> {
+    match value {
+        0 => Some(check::MTU_DEFAULT),
+        v => wrong.check(field, check::mtu(i64::from(v))),
+    }
+}
+
+fn data_core(
+    context: &Context,
+    value: Option<u32>,
+    field: &str,
+    wrong: &mut Violations,
+) -> Option<Option<usize>> {
+    match value {
+        None => Some(None),
+        Some(core) => wrong
+            .check(
+                field,
+                check::data_core(i64::from(core), &context.settings.nic.data_cores),
+            )
+            .map(Some),
+    }
+}
+
+/// What an adapter is made from. `others` are the adapters that exist: addresses are not used twice.
+pub fn adapter_spec(
+    context: &Context,
+    id: &str,
+    adapter: &v1::Adapter,
+    others: &[AdapterStatus],
+    wrong: &mut Violations,
+) -> Option<AdapterSpec> {
+    let name = wrong.check("adapter_id", check::name(id));
+    let taken: BTreeMap<_, _> = others
+        .iter()
+        .flat_map(|a| a.spec.macs.iter().map(|mac| (*mac, a.spec.name.as_str())))
+        .collect();
+
+    if adapter.macs.len() > check::MACS_MAX {
+        wrong.add(
+            "adapter.macs",
+            format!("an adapter has at most {} addresses", check::MACS_MAX),
+        );
+    }
+    let mut macs = Vec::new();
+    for (i, text) in adapter.macs.iter().enumerate() {
+        let field = format!("adapter.macs[{i}]");
+        let Some(mac) = wrong.check(field.clone(), check::mac(text)) else {
+            continue;
+        };
+        if let Some(owner) = taken.get(&mac) {
+            wrong.add(
+                field,
+                format!("{mac} belongs to adapter {owner}; each address belongs to one adapter"),
+            );
+        } else if macs.contains(&mac) {
+            wrong.add(field, format!("{mac} is named twice"));
+        } else {
+            macs.push(mac);
+        }
+    }
+    if let (true, Some(name)) = (adapter.macs.is_empty(), &name) {
+        macs.push(
+            context
+                .settings
+                .macs
+                .derive(name, &taken.keys().copied().collect()),
+        );
+    }
+
+    let mtu = mtu(adapter.mtu, "adapter.mtu", wrong);
+    let queue_pairs = match adapter.queue_pairs {
+        0 => Some(check::QUEUE_PAIRS_DEFAULT),
+        n => wrong.check("adapter.queue_pairs", check::queue_pairs(i64::from(n))),
+    };
+    let vlan = vlan_mode(adapter.vlan.as_ref(), "adapter.vlan", wrong);
+    let core = data_core(context, adapter.data_core, "adapter.data_core", wrong);
+    let role = match v1::adapter::SocketRole::try_from(adapter.socket_role) {
+        Ok(v1::adapter::SocketRole::Unspecified | v1::adapter::SocketRole::Listen) => {
+            Some(SocketRole::Listen)
+        }
+        Ok(v1::adapter::SocketRole::Connect) => Some(SocketRole::Connect),
+        Err(_) => {
+            wrong.add(
+                "adapter.socket_role",
+                format!(
+                    "{} is unknown: SOCKET_ROLE_LISTEN or SOCKET_ROLE_CONNECT",
+                    adapter.socket_role
+                ),
+            );
+            None
+        }
+    };
+    let socket = match (adapter.eth_socket.as_str(), &name) {
+        ("", None) => None,
+        ("", Some(name)) => wrong.check(
+            "adapter_id",
+            check::socket_path(&eth_socket(&context.settings.socket_dir, name)),
+        ),
+        (path, _) => wrong.check("adapter.eth_socket", check::socket_path(path.as_ref())),
+    };
+    if let Some(path) = &socket
+        && let Some(other) = others
+            .iter()
+            .find(|a| &a.spec.eth_socket == path && name.as_deref().is_some_and(|name| name != a.spec.name))
+    {
+        wrong.add(
+            "adapter.eth_socket",
+            format!("{} is the socket of adapter {}", path.display(), other.spec.name),
+        );
+    }
+    Some(AdapterSpec {
+        name: name?,
+        macs,
+        mtu: mtu?,
+        queue_pairs: queue_pairs?,
+        vlan: vlan?,
+        anti_spoofing: adapter.anti_spoofing.unwrap_or(true),
+        data_core: core?,
+        eth_socket: socket?,
+        socket_role: role?,
+    })
+}
+
+/// What a port is made from.
+pub fn port_spec(context: &Context, id: &str, port: &v1::Port, wrong: &mut Violations) -> Option<PortSpec> {
+    let name = wrong.check("port_id", check::name(id));
+    let ifname = match &port.uplink {
+        Some(v1::port::Uplink::Tap(tap)) => wrong.check("port.tap.ifname", check::ifname(&tap.ifname)),
+        None => {
+            wrong.add(
+                "port.uplink",
+                "required: what is behind the port; `tap` is allowed",
+            );
+            None
+        }
+    };
+    let mtu = mtu(port.mtu, "port.mtu", wrong);
+    let vlan = vlan_mode(port.vlan.as_ref(), "port.vlan", wrong);
+    let core = data_core(context, port.data_core, "port.data_core", wrong);
+    Some(PortSpec {
+        name: name?,
+        kind: PortKind::Tap { ifname: ifname? },
+        mtu: mtu?,
+        vlan: vlan?,
+        data_core: core?,
+    })
+}
+
+/// Sums of the counters of each adapter, by name.
+pub fn adapter_traffic(samples: &[Sample]) -> BTreeMap<&str, v1::AdapterTraffic> {
+    let mut all: BTreeMap<&str, v1::AdapterTraffic> = BTreeMap::new();
+    for sample in samples {
+        if !matches!(sample.def.scope, Scope::AdapterQueue | Scope::AdapterDrop) {
+            continue;
+        }
+        let traffic = all.entry(&sample.owner).or_default();
+        let sum = match (sample.def.scope, sample.def.name) {
+            (Scope::AdapterDrop, _) => &mut traffic.drops,
+            (_, "rx_frames") => &mut traffic.rx_frames,
+            (_, "rx_bytes") => &mut traffic.rx_bytes,
+            (_, "tx_frames") => &mut traffic.tx_frames,
+            (_, "tx_bytes") => &mut traffic.tx_bytes,
+            _ => continue,
+        };
+        *sum = sum.wrapping_add(sample.value);
+    }
+    all
+}
+
+/// Sums of the counters of each port, by name.
+pub fn port_traffic(samples: &[Sample]) -> BTreeMap<&str, v1::PortTraffic> {
+    let mut all: BTreeMap<&str, v1::PortTraffic> = BTreeMap::new();
+    for sample in samples {
+        if !matches!(sample.def.scope, Scope::Port | Scope::PortDrop) {
+            continue;
+        }
+        let traffic = all.entry(&sample.owner).or_default();
+        let sum = match (sample.def.scope, sample.def.name) {
+            (Scope::PortDrop, _) => &mut traffic.drops,
+            (_, "rx_frames") => &mut traffic.rx_frames,
+            (_, "rx_bytes") => &mut traffic.rx_bytes,
+            (_, "tx_frames") => &mut traffic.tx_frames,
+            (_, "tx_bytes") => &mut traffic.tx_bytes,
+            _ => continue,
+        };
+        *sum = sum.wrapping_add(sample.value);
+    }
+    all
+}

@@ -1,0 +1,94 @@
+//! `vnic.v1.CounterService`: every counter of the data path's table, whatever it is called.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+use vnic_backend::Sample;
+use vnic_backend::counters::Scope;
+use vnic_control::v1;
+
+use super::errors::{blocking, invalid};
+use super::paging::Page;
+use crate::daemon::Context;
+use crate::metrics::naming;
+use crate::names;
+
+/// The service.
+pub struct Counters(pub Arc<Context>);
+
+fn scope(scope: Scope) -> v1::counter::Scope {
+    match scope {
+        Scope::AdapterQueue => v1::counter::Scope::AdapterQueue,
+        Scope::AdapterDrop => v1::counter::Scope::AdapterDrop,
+        Scope::Port => v1::counter::Scope::Port,
+        Scope::PortDrop => v1::counter::Scope::PortDrop,
+        Scope::Core => v1::counter::Scope::Core,
+    }
+}
+
+fn collection(scope: Scope) -> &'static str {
+    match scope {
+        Scope::AdapterQueue | Scope::AdapterDrop => names::ADAPTERS,
+        Scope::Port | Scope::PortDrop => names::PORTS,
+        Scope::Core => names::CORES,
+    }
+}
+
+/// The counter as a message.
+fn counter(sample: &Sample) -> v1::Counter {
+    v1::Counter {
+        name: sample.def.name.to_owned(),
+        owner: names::of(collection(sample.def.scope), &sample.owner),
+        scope: scope(sample.def.scope).into(),
+        labels: naming::labels(sample)
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect(),
+        metric: naming::metric(sample.def),
+        help: sample.def.help.to_owned(),
+        value: sample.value,
+    }
+}
+
+#[tonic::async_trait]
+impl v1::counter_service_server::CounterService for Counters {
+    async fn list_counters(
+        &self,
+        request: Request<v1::ListCountersRequest>,
+    ) -> Result<Response<v1::ListCountersResponse>, Status> {
+        let request = request.into_inner();
+        let page = Page::new(request.page_size, &request.page_token, 1000, 5000)?;
+        let owner = request.owner.as_str();
+        let collections = [names::ADAPTERS, names::PORTS, names::CORES];
+        if !owner.is_empty() && collections.iter().all(|c| names::id(c, owner).is_none()) {
+            return Err(invalid(
+                "owner",
+                format!(
+                    "{owner:?} is not of the form adapters/{{adapter}}, ports/{{port}} or cores/{{core}}"
+                ),
+            ));
+        }
+        let context = self.0.clone();
+        let mut samples = blocking(move || context.nic.counters()).await?;
+        let owner_id = names::last(owner);
+        samples.retain(|s| {
+            (owner.is_empty() || (s.owner == owner_id && owner.starts_with(collection(s.def.scope))))
+                && (request.counter_name.is_empty() || s.def.name == request.counter_name)
+                && !(request.nonzero && s.value == 0)
+        });
+        let (samples, next_page_token) = page.cut(samples, |s| {
+            format!(
+                "{}/{} {} {:05} {}",
+                collection(s.def.scope),
+                s.owner,
+                s.def.name,
+                s.queue.unwrap_or_default(),
+                s.reason.unwrap_or_default()
+            )
+        });
+        Ok(Response::new(v1::ListCountersResponse {
+            counters: samples.iter().map(counter).collect(),
+            next_page_token,
+        }))
+    }
+}

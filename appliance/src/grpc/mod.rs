@@ -1,0 +1,138 @@
+//! The control interface: gRPC package `vnic.v1` on a Unix socket and, on request, on TCP of the loopback
+//! interface, with health and reflection.
+
+mod adapters;
+mod captures;
+mod convert;
+mod counters;
+mod errors;
+mod features;
+mod paging;
+mod ports;
+mod server_info;
+mod switch;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+use vnic_control::FILE_DESCRIPTOR_SET;
+use vnic_control::v1::{
+    adapter_service_server as adapter, capture_service_server as capture, counter_service_server as counter,
+    port_service_server as port, server_service_server as server, switch_service_server as fdb,
+};
+
+use crate::daemon::Context;
+
+/// Largest request, in bytes.
+const REQUEST_MAX: usize = 1 << 20;
+/// Largest response, in bytes.
+const RESPONSE_MAX: usize = 4 << 20;
+/// Requests and streams one connection may have at a time.
+const STREAMS_MAX: u32 = 128;
+
+/// The names of the services, for health.
+const SERVICES: [&str; 6] = [
+    adapter::SERVICE_NAME,
+    capture::SERVICE_NAME,
+    counter::SERVICE_NAME,
+    port::SERVICE_NAME,
+    server::SERVICE_NAME,
+    fdb::SERVICE_NAME,
+];
+
+/// Tells clients of `grpc.health.v1.Health` how the daemon is.
+pub struct Health(HealthReporter);
+
+impl Health {
+    async fn set(&self, status: ServingStatus) {
+        for service in SERVICES.iter().chain(&[""]) {
+            self.0.set_service_status(*service, status).await;
+        }
+    }
+
+    /// All sockets of the configuration listen.
+    pub async fn serving(&self) {
+        self.set(ServingStatus::Serving).await;
+    }
+}
+
+/// Serves until the daemon ends.
+pub async fn serve(
+    context: &Arc<Context>,
+    unix: UnixListener,
+    tcp: Option<TcpListener>,
+) -> (Vec<JoinHandle<()>>, Health) {
+    let (reporter, health_service) = tonic_health::server::health_reporter();
+    let health = Health(reporter);
+    health.set(ServingStatus::NotServing).await;
+
+    macro_rules! limited {
+        ($service:expr) => {
+            $service
+                .max_decoding_message_size(REQUEST_MAX)
+                .max_encoding_message_size(RESPONSE_MAX)
+        };
+    }
+    let mut routes = Routes::new(health_service)
+        .add_service(limited!(adapter::AdapterServiceServer::new(adapters::Adapters(
+            context.clone()
+        ))))
+        .add_service(limited!(capture::CaptureServiceServer::new(captures::Captures(
+            context.clone()
+        ))))
+        .add_service(limited!(counter::CounterServiceServer::new(counters::Counters(
+            context.clone()
+        ))))
+        .add_service(limited!(port::PortServiceServer::new(ports::Ports(
+            context.clone()
+        ))))
+        .add_service(limited!(server::ServerServiceServer::new(server_info::Info(
+            context.clone()
+        ))))
+        .add_service(limited!(fdb::SwitchServiceServer::new(switch::EmbeddedSwitch(
+            context.clone()
+        ))));
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1();
+    match reflection {
+        Ok(service) => routes = routes.add_service(service),
+        // The descriptors are made by the build: a test sees to it that this does not happen.
+        Err(error) => tracing::error!("gRPC reflection is off: {error}"),
+    }
+
+    let builder = || {
+        Server::builder()
+            .max_concurrent_streams(STREAMS_MAX)
+            .http2_keepalive_interval(Some(Duration::from_secs(30)))
+            .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+    };
+    let done = |what: &'static str, result: Result<(), tonic::transport::Error>| {
+        if let Err(error) = result {
+            tracing::error!("control interface ({what}): {error}");
+        }
+    };
+    let mut tasks = Vec::new();
+    let (router, ended) = (builder().add_routes(routes.clone()), context.ended());
+    tasks.push(tokio::spawn(async move {
+        let incoming = UnixListenerStream::new(unix);
+        done("unix", router.serve_with_incoming_shutdown(incoming, ended).await);
+    }));
+    if let Some(listener) = tcp {
+        let (router, ended) = (builder().add_routes(routes), context.ended());
+        tasks.push(tokio::spawn(async move {
+            let incoming = TcpListenerStream::new(listener);
+            done("tcp", router.serve_with_incoming_shutdown(incoming, ended).await);
+        }));
+    }
+    (tasks, health)
+}

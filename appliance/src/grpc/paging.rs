@@ -1,0 +1,93 @@
+//! Pages of a list (AIP-158). The token is the key of the last element, so that elements which come and go
+//! between two pages do no harm.
+
+use tonic::Status;
+
+use super::errors::invalid;
+
+/// What a request says about pages.
+pub struct Page<'a> {
+    size: usize,
+    after: Option<&'a str>,
+}
+
+const PREFIX: &str = "after:";
+
+impl<'a> Page<'a> {
+    /// Reads `page_size` and `page_token`.
+    pub fn new(size: i32, token: &'a str, default: usize, most: usize) -> Result<Page<'a>, Status> {
+        let size = match usize::try_from(size) {
+            Ok(0) => default,
+            Ok(n) => n.min(most),
+            Err(_) => return Err(invalid("page_size", format!("{size} is negative"))),
+        };
+        let after = match token {
+            "" => None,
+            _ => Some(token.strip_prefix(PREFIX).ok_or_else(|| {
+                invalid(
+                    "page_token",
+                    "not a token of this method: pass the next_page_token of the page before",
+                )
+            })?),
+        };
+        Ok(Page { size, after })
+    }
+
+    /// Cuts the page out of all elements; gives the token of the next page, too. Orders by key.
+    pub fn cut<T>(&self, all: Vec<T>, key: impl Fn(&T) -> String) -> (Vec<T>, String) {
+        let mut keyed: Vec<(String, T)> = all.into_iter().map(|item| (key(&item), item)).collect();
+        keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
+        if let Some(after) = self.after {
+            let first = keyed.partition_point(|(k, _)| k.as_str() <= after);
+            keyed.drain(..first);
+        }
+        let mut next = String::new();
+        if keyed.len() > self.size {
+            keyed.truncate(self.size);
+            if let Some((last, _)) = keyed.last() {
+                next = format!("{PREFIX}{last}");
+            }
+        }
+        (keyed.into_iter().map(|(_, item)| item).collect(), next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_cover_everything_once() {
+        let all = || vec!["c", "a", "e", "b", "d"];
+        let (mut token, mut seen) = (String::new(), Vec::new());
+        loop {
+            let (items, next) = Page::new(2, &token, 10, 10)
+                .expect("page")
+                .cut(all(), |s| (*s).to_owned());
+            assert!(items.len() <= 2);
+            seen.extend(items);
+            if next.is_empty() {
+                break;
+            }
+            token = next;
+        }
+        assert_eq!(seen, ["a", "b", "c", "d", "e"]);
+    }
+
+    #[test]
+    fn an_element_that_vanishes_between_pages_hides_no_other() {
+        let (_, token) = Page::new(2, "", 10, 10)
+            .expect("page")
+            .cut(vec!["a", "b", "c"], |s| (*s).to_owned());
+        let (rest, _) = Page::new(2, &token, 10, 10)
+            .expect("page")
+            .cut(vec!["a", "c"], |s| (*s).to_owned());
+        assert_eq!(rest, ["c"]);
+    }
+
+    #[test]
+    fn wrong_pages_are_refused() {
+        assert!(Page::new(-1, "", 10, 10).is_err());
+        assert!(Page::new(0, "garbage", 10, 10).is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! `vnic.v1.SwitchService`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+use vnic_control::v1;
+
+use super::errors::{Violations, blocking, invalid};
+use super::{convert, paging::Page};
+use crate::daemon::Context;
+use crate::names;
+
+/// The service.
+pub struct EmbeddedSwitch(pub Arc<Context>);
+
+/// The resource name of the only switch.
+const NAME: &str = "switch";
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+#[tonic::async_trait]
+impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
+    async fn get_switch(
+        &self,
+        request: Request<v1::GetSwitchRequest>,
+    ) -> Result<Response<v1::Switch>, Status> {
+        let name = request.into_inner().name;
+        if !name.is_empty() && name != NAME {
+            return Err(invalid("name", format!("{name:?}: {NAME:?} is allowed")));
+        }
+        let context = self.0.clone();
+        blocking(move || {
+            let fdb = context.nic.fdb();
+            let fixed = fdb.iter().filter(|e| e.is_static).count();
+            let config = &context.settings.nic.switch;
+            Ok(Response::new(v1::Switch {
+                name: NAME.to_owned(),
+                mac_ageing: Some(convert::duration(config.ageing)),
+                learn_limit_per_port: count(config.learn_limit_per_port),
+                ports: count(context.nic.adapters().len() + context.nic.ports().len()),
+                static_entries: count(fixed),
+                learned_entries: count(fdb.len() - fixed),
+            }))
+        })
+        .await?
+    }
+
+    async fn list_fdb_entries(
+        &self,
+        request: Request<v1::ListFdbEntriesRequest>,
+    ) -> Result<Response<v1::ListFdbEntriesResponse>, Status> {
+        let request = request.into_inner();
+        let page = Page::new(request.page_size, &request.page_token, 1000, 10_000)?;
+        let mut wrong = Violations::default();
+        let owner = request.owner.as_str();
+        if !owner.is_empty()
+            && [names::ADAPTERS, names::PORTS]
+                .iter()
+                .all(|c| names::id(c, owner).is_none())
+        {
+            wrong.add(
+                "owner",
+                format!("{owner:?} is not of the form adapters/{{adapter}} or ports/{{port}}"),
+            );
+        }
+        if request.vlan > 4094 {
+            wrong.add("vlan", format!("{} is out of range: 0 to 4094", request.vlan));
+        }
+        wrong.finish(Some(()))?;
+        let context = self.0.clone();
+        let (fdb, ports) = blocking(move || {
+            let ports: BTreeSet<String> = context.nic.ports().into_iter().map(|p| p.spec.name).collect();
+            (context.nic.fdb(), ports)
+        })
+        .await?;
+        let entries = fdb
+            .into_iter()
+            .map(|entry| v1::FdbEntry {
+                vlan: u32::from(entry.vlan),
+                mac: entry.mac.to_string(),
+                owner: names::of(
+                    if ports.contains(&entry.owner) {
+                        names::PORTS
+                    } else {
+                        names::ADAPTERS
+                    },
+                    &entry.owner,
+                ),
+                r#static: entry.is_static,
+                age: Some(convert::duration(entry.age)),
+            })
+            .filter(|e| owner.is_empty() || e.owner == owner)
+            .filter(|e| request.vlan == 0 || e.vlan == request.vlan)
+            .collect();
+        let (fdb_entries, next_page_token) = page.cut(entries, |e: &v1::FdbEntry| {
+            format!("{:04} {} {}", e.vlan, e.mac, e.owner)
+        });
+        Ok(Response::new(v1::ListFdbEntriesResponse {
+            fdb_entries,
+            next_page_token,
+        }))
+    }
+}

@@ -1,0 +1,52 @@
+//! Names and labels of counters, from the data path's table.
+
+use vnic_backend::Sample;
+use vnic_backend::counters::{CounterDef, Scope};
+
+/// The Prometheus name of a counter: `vnic_<scope>_<name>_total`.
+pub fn metric(def: &CounterDef) -> String {
+    let scope = match def.scope {
+        Scope::AdapterQueue | Scope::AdapterDrop => "adapter",
+        Scope::Port | Scope::PortDrop => "port",
+        Scope::Core => "core",
+    };
+    format!("vnic_{scope}_{}_total", def.name)
+}
+
+/// The labels of a value.
+pub fn labels(sample: &Sample) -> Vec<(&'static str, String)> {
+    let owner = match sample.def.scope {
+        Scope::AdapterQueue | Scope::AdapterDrop => "adapter",
+        Scope::Port | Scope::PortDrop => "port",
+        Scope::Core => "core",
+    };
+    let mut labels = vec![(owner, sample.owner.clone())];
+    if let Some(queue) = sample.queue {
+        labels.push(("queue", queue.to_string()));
+    }
+    if let Some(reason) = sample.reason {
+        labels.push(("reason", reason.to_owned()));
+    }
+    labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_counter_of_the_table_has_a_name_of_its_own_with_its_unit() {
+        let mut seen = BTreeSet::new();
+        for def in vnic_backend::counters::all() {
+            let name = metric(def);
+            assert!(seen.insert(name.clone()), "{name} twice");
+            assert!(
+                name.bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'),
+                "{name}"
+            );
+            assert!(def.help.ends_with('.'), "{name}: {}", def.help);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Resource names (AIP-122): `adapters/{adapter}`, `ports/{port}`, `captures/{capture}`, `cores/{core}`.
+
+/// Collection of adapters.
+pub const ADAPTERS: &str = "adapters";
+/// Collection of uplink ports.
+pub const PORTS: &str = "ports";
+/// Collection of captures to files.
+pub const CAPTURES: &str = "captures";
+/// Collection of data cores.
+pub const CORES: &str = "cores";
+
+/// The resource name of `id` in `collection`.
+pub fn of(collection: &str, id: &str) -> String {
+    format!("{collection}/{id}")
+}
+
+/// The id in the resource name `name`, when it is one of `collection`.
+pub fn id<'a>(collection: &str, name: &'a str) -> Option<&'a str> {
+    let id = name.strip_prefix(collection)?.strip_prefix('/')?;
+    (!id.is_empty() && !id.contains('/')).then_some(id)
+}
+
+/// The id at the end of any resource name; the name itself when it has no collection.
+pub fn last(name: &str) -> &str {
+    name.rsplit_once('/').map_or(name, |(_, id)| id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_made_and_taken_apart() {
+        assert_eq!(of(ADAPTERS, "vf0"), "adapters/vf0");
+        assert_eq!(id(ADAPTERS, "adapters/vf0"), Some("vf0"));
+        for wrong in ["vf0", "adapters/", "adapters", "ports/vf0", "adapters/vf0/x", ""] {
+            assert_eq!(id(ADAPTERS, wrong), None, "{wrong}");
+        }
+        assert_eq!(last("ports/p0"), "p0");
+        assert_eq!(last("p0"), "p0");
+    }
+}
