@@ -1,0 +1,103 @@
+# Shell functions shared by deploy/demo, deploy/guest/build and tests/run. To be sourced by bash.
+# shellcheck shell=bash
+
+# Where everything that is downloaded, unpacked or built for the lab lives, so that `cargo clean` removes it.
+LAB_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+LAB_DIR=${VNIC_LAB_DIR:-$LAB_ROOT/target/lab}
+
+# ifconfig, ip, depmod and others live in sbin, which is not on the PATH of ordinary users.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+lab_die() {
+    printf '%s: %s\n' "${LAB_NAME:-${0##*/}}" "$*" >&2
+    exit 1
+}
+
+lab_note() {
+    printf '%s: %s\n' "${LAB_NAME:-${0##*/}}" "$*" >&2
+}
+
+# lab_missing COMMAND=PACKAGE...: print the packages whose command is not there. A leading / makes it a file.
+lab_missing() {
+    local pair what
+    for pair in "$@"; do
+        what=${pair%%=*}
+        if [[ $what == /* ]]; then
+            [[ -e $what ]] && continue
+        else
+            command -v "$what" >/dev/null 2>&1 && continue
+        fi
+        printf '%s\n' "${pair#*=}"
+    done | sort -u
+}
+
+# Run a command as root, or say why that cannot be.
+lab_as_root() {
+    if ((EUID == 0)); then
+        "$@"
+    elif command -v sudo >/dev/null 2>&1; then
+        sudo "$@"
+    else
+        lab_note "root rights are needed for: $*"
+        lab_note "you are not root and sudo is not installed; run that command as root, then start again"
+        return 1
+    fi
+}
+
+# Package lists are there when some repository has a Packages file.
+lab_have_lists() {
+    compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null
+}
+
+lab_apt_update() {
+    lab_as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 update
+}
+
+# lab_install COMMAND=PACKAGE...: install the packages whose command is missing. Does not call apt if none is.
+lab_install() {
+    local missing
+    mapfile -t missing < <(lab_missing "$@")
+    ((${#missing[@]})) || return 0
+    command -v apt-get >/dev/null 2>&1 ||
+        lab_die "not a Debian system, and these are missing: ${missing[*]} (names of Debian packages); install them by hand"
+    mkdir -p "$LAB_DIR"
+    (
+        flock 9
+        # Somebody else may have installed them while we waited.
+        mapfile -t missing < <(lab_missing "$@")
+        ((${#missing[@]})) || exit 0
+        lab_note "installing ${missing[*]}"
+        lab_have_lists || lab_apt_update || exit 1
+        local install=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=600
+            install --no-install-recommends "${missing[@]}")
+        # Old lists name files that the mirror no longer has: refresh them and try once more.
+        # (9>&-: a service that a package starts must not inherit the lock.)
+        lab_as_root "${install[@]}" 9>&- || { lab_apt_update && lab_as_root "${install[@]}" 9>&-; }
+    ) 9>"$LAB_DIR/.apt.lock" >"$LAB_DIR/apt.log" 2> >(tee -a "$LAB_DIR/apt.log" >&2) || {
+        [[ -s $LAB_DIR/apt.log ]] && tail -n 20 "$LAB_DIR/apt.log" >&2
+        lab_die "these packages could not be installed: ${missing[*]} (log: $LAB_DIR/apt.log)"
+    }
+    mapfile -t missing < <(lab_missing "$@")
+    ((${#missing[@]} == 0)) || lab_die "installed, but still not found: ${missing[*]}"
+}
+
+# lab_unpack PACKAGE DIR: download a package and unpack it into DIR without installing it.
+lab_unpack() {
+    local package=$1 dir=$2 tmp
+    tmp=$(mktemp -d "$LAB_DIR/deb.XXXXXX")
+    # apt downloads as the user _apt when run by root, and warns if that user cannot write here.
+    ((EUID == 0)) && chown _apt "$tmp" 2>/dev/null
+    (
+        cd "$tmp" || exit 1
+        apt-get -q download "$package" || { lab_apt_update && apt-get -q download "$package"; }
+    ) >&2 || {
+        rm -rf "$tmp"
+        lab_note "could not download the package $package"
+        return 1
+    }
+    mkdir -p "$dir"
+    dpkg-deb --fsys-tarfile "$tmp"/*.deb | tar -x -C "$dir" "${@:3}"
+    local rc=$?
+    rm -rf "$tmp"
+    return $rc
+}
