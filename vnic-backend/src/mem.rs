@@ -19,6 +19,45 @@ pub struct Seg {
     pub len: u32,
 }
 
+impl Seg {
+    /// Reads `N` bytes at `at`, if the segment has them.
+    #[inline(always)]
+    pub fn read<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        if at + N > self.len as usize {
+            return None;
+        }
+        // SAFETY: the bytes lie inside the segment; whatever the guest writes meanwhile, any bytes are valid.
+        Some(unsafe { self.ptr.add(at).cast::<[u8; N]>().read_unaligned() })
+    }
+
+    /// Writes `N` bytes at `at`; does nothing if the segment has no room.
+    #[inline(always)]
+    pub fn write<const N: usize>(&self, at: usize, bytes: &[u8; N]) {
+        if at + N <= self.len as usize {
+            // SAFETY: the bytes lie inside the segment.
+            unsafe { self.ptr.add(at).cast::<[u8; N]>().write_unaligned(*bytes) }
+        }
+    }
+
+    /// Writes `bytes` at `at`; does nothing if the segment has no room.
+    #[inline]
+    pub fn write_slice(&self, at: usize, bytes: &[u8]) {
+        if at + bytes.len() <= self.len as usize {
+            // SAFETY: the bytes lie inside the segment, and `bytes` is private memory.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.ptr.add(at), bytes.len()) }
+        }
+    }
+
+    /// Copies `len` bytes at `from` of `src` to `at`; does nothing if either has too few.
+    #[inline]
+    pub fn copy_from(&self, at: usize, src: &Seg, from: usize, len: usize) {
+        if at + len <= self.len as usize && from + len <= src.len as usize {
+            // SAFETY: both ranges lie inside their segments; an overlap is harmless to `copy`.
+            unsafe { std::ptr::copy(src.ptr.add(from), self.ptr.add(at), len) }
+        }
+    }
+}
+
 // SAFETY: a Seg is an address and a length; who dereferences it holds the MemMap it came from.
 unsafe impl Send for Seg {}
 
@@ -238,6 +277,12 @@ impl<'a> Writer<'a> {
     #[inline]
     pub fn new(segs: &'a [Seg]) -> Self {
         Writer { segs, at: 0 }
+    }
+
+    /// Starts `at` bytes into the first of `segs`.
+    #[inline]
+    pub fn at(segs: &'a [Seg], at: usize) -> Self {
+        Writer { segs, at }
     }
 
     /// Writes as much of `len` bytes at `src` as there is room for.

@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 use vnic_engine::counters::{Block, CoreCounter, QueueCounter as Q};
 use vnic_engine::offload::{Accepts, HEAD_MAX};
 use vnic_fabric::switch::{Egress, PortId, Switch, Verdict};
-use vnic_fabric::{DropReason, Instant};
+use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::MacAddr;
 
 use super::MAX_CORES;
@@ -459,8 +459,31 @@ impl Core {
 }
 
 impl Outputs {
+    /// Hands a frame to one local receiver.
     #[inline]
-    fn give(
+    fn give(&mut self, e: Egress, f: &RawFrame<'_>, gate: Option<Gate>, sender: Option<&Block<{ Q::COUNT }>>) {
+        let plain = f.hdr.flags | f.hdr.gso_type == 0 && e.tag == TagEdit::Keep && self.captures.is_empty();
+        if plain
+            && let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(e.port.0))
+            && let [q] = a.active[..]
+            && let Some(Some(rx)) = a.queues.get_mut(usize::from(q))
+        {
+            let skip = f.skip + f.head.len();
+            let whole = OutFrame { head: f.head, segs: f.segs, skip, tail: f.len - f.head.len(), hdr: f.hdr };
+            if let Err(reason) = rx.put(&whole, gate) {
+                a.counters.drops.add(reason as usize, 1);
+            }
+            if !rx.touched {
+                rx.touched = true;
+                self.touched.push((e.port, q));
+            }
+            return;
+        }
+        self.give_finished(e, f, gate, sender);
+    }
+
+    #[inline(never)]
+    fn give_finished(
         &mut self,
         e: Egress,
         f: &RawFrame<'_>,

@@ -163,23 +163,16 @@ fn edited(
         });
         return Ok(Finished::AsIs);
     }
-    let hdr = shifted(&f.hdr, shift);
-    let request = offload::check(&hdr, &head[..head_len.min(HEAD_MAX)], len)
+    let original = offload::check(&f.hdr, &f.head[..taken.min(HEAD_MAX)], f.len)
         .map_err(|_| DropReason::MalformedOffload)?;
-    if request.accepted_by(accepts) {
-        give(&OutFrame {
-            head,
-            segs: f.segs,
-            skip,
-            tail,
-            hdr: request.header(0),
-        });
-        return Ok(if matches!(request, Request::Tso(_)) {
-            Finished::Passed
-        } else {
-            Finished::AsIs
-        });
+    if original.accepted_by(accepts) {
+        let hdr = original.header(shift);
+        give(&OutFrame { head, segs: f.segs, skip, tail, hdr });
+        return Ok(if matches!(original, Request::Tso(_)) { Finished::Passed } else { Finished::AsIs });
     }
+    // To be finished here: the request, as it applies to the frame with its edited tag.
+    let request = offload::check(&original.header(shift), &head[..head_len.min(HEAD_MAX)], len)
+        .map_err(|_| DropReason::MalformedOffload)?;
     match request {
         Request::None => {
             give(&OutFrame {
@@ -254,19 +247,6 @@ fn apply_tag(head: &[u8], tag: TagEdit, out: &mut [u8; HEAD_MAX + 4]) -> Option<
     out[at..at + rest.len()].copy_from_slice(rest);
     let len = at + rest.len();
     Some((len as i16 - head.len() as i16, len))
-}
-
-/// The request for a frame whose headers moved by `shift` bytes.
-fn shifted(hdr: &NetHdr, shift: i16) -> NetHdr {
-    NetHdr {
-        csum_start: hdr.csum_start.wrapping_add_signed(shift),
-        hdr_len: if hdr.hdr_len == 0 {
-            0
-        } else {
-            hdr.hdr_len.wrapping_add_signed(shift)
-        },
-        ..*hdr
-    }
 }
 
 /// Spreads flows over receive queues: addresses and ports of the flow, the same for each of its frames.

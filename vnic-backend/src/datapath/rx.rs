@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use rustix::fd::AsFd;
 use vnic_engine::counters::QueueCounter as Q;
+use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::DropReason;
 
 use super::counters::AdapterCounters;
-use super::frame::OutFrame;
+use super::frame::{OutFrame, SNAP};
 use super::link::Gate;
 use crate::mem::{Seg, Writer};
 use crate::ring::{Fault, SplitRing};
@@ -97,9 +98,40 @@ impl RxQueue {
             return Ok(Err(DropReason::NoRxBuffer));
         }
         let head = self.ring.head(0)?;
+        let need = self.hdr_len + f.len();
+        if let Some(seg) = self.ring.single(head, true)
+            && seg.len as usize >= need
+        {
+            let hdr = f.hdr.emit(1);
+            match self.hdr_len {
+                NetHdr::LEN => seg.write(0, &hdr),
+                n => seg.write_slice(0, &hdr[..n]),
+            }
+            match f.head.try_into() {
+                Ok(snap) => seg.write::<SNAP>(self.hdr_len, snap),
+                Err(_) => seg.write_slice(self.hdr_len, f.head),
+            }
+            if f.tail > 0 {
+                let at = self.hdr_len + f.head.len();
+                match f.segs {
+                    [one] => seg.copy_from(at, one, f.skip, f.tail),
+                    many => Writer::at(&[seg], at).segs(many, f.skip, f.tail),
+                }
+            }
+            if self.ring.logging() {
+                self.ring.log_written(&[seg]);
+            }
+            self.ring.advance(1);
+            self.ring.stage(head, need as u32);
+            return Ok(Ok(()));
+        }
+        self.place_chain(f, head, need)
+    }
+
+    /// A frame into a buffer of several descriptors, or into several buffers.
+    fn place_chain(&mut self, f: &OutFrame<'_>, head: u16, need: usize) -> Result<Result<(), DropReason>, Fault> {
         self.segs.clear();
         let room = self.ring.chain(head, true, &mut self.segs)?;
-        let need = self.hdr_len + f.len();
         if room < need as u64 {
             return self.place_merged(f, head, room, need);
         }
@@ -118,7 +150,6 @@ impl RxQueue {
     }
 
     /// A frame over several buffers (virtio 1.3 section 5.1.6.4).
-    #[cold]
     fn place_merged(
         &mut self,
         f: &OutFrame<'_>,

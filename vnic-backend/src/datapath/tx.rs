@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -99,11 +100,15 @@ impl Default for Scratch {
     }
 }
 
-/// A buffer of the burst: its head, its segments' range, its length with the virtio header.
+/// A buffer of the burst.
 struct Taken {
     head: u16,
-    segs: std::ops::Range<u32>,
+    /// Its length with the virtio header.
     total: u64,
+    /// Its memory when it is in one piece,
+    one: Seg,
+    /// and otherwise its range of the burst's segments.
+    many: Range<u32>,
 }
 
 impl TxQueue {
@@ -228,21 +233,10 @@ impl TxQueue {
         frames.clear();
         let mut fault = None;
         for k in 0..n {
-            let start = segs.len() as u32;
-            match self
-                .ring
-                .head(k)
-                .and_then(|head| Ok((head, self.ring.chain(head, false, segs)?)))
-            {
-                Ok((head, total)) => {
-                    if let Some(s) = segs.get(start as usize) {
-                        prefetch(s.ptr);
-                    }
-                    frames.push(Taken {
-                        head,
-                        segs: start..segs.len() as u32,
-                        total,
-                    });
+            match self.take(k, segs) {
+                Ok(t) => {
+                    prefetch(t.one.ptr);
+                    frames.push(t);
                 }
                 Err(f) => {
                     fault = Some(f);
@@ -253,7 +247,8 @@ impl TxQueue {
         let mut sums = Sums::default();
         let mut done = 0u16;
         for t in frames.iter() {
-            let chain = &segs[t.segs.start as usize..t.segs.end as usize];
+            let one = [t.one];
+            let chain = if t.many.is_empty() { &one[..] } else { &segs[t.many.start as usize..t.many.end as usize] };
             match self.frame(index, t, chain, wide, core, &mut sums, now) {
                 Step::Done => {
                     self.ring.stage(t.head, 0);
@@ -282,6 +277,18 @@ impl TxQueue {
         }
     }
 
+    #[inline(always)]
+    fn take(&self, k: u16, segs: &mut Vec<Seg>) -> Result<Taken, Fault> {
+        let head = self.ring.head(k)?;
+        if let Some(one) = self.ring.single(head, false) {
+            return Ok(Taken { head, total: u64::from(one.len), one, many: 0..0 });
+        }
+        let start = segs.len();
+        let total = self.ring.chain(head, false, segs)?;
+        let one = segs.get(start).copied().unwrap_or(Seg { ptr: std::ptr::null_mut(), len: 0 });
+        Ok(Taken { head, total, one, many: start as u32..segs.len() as u32 })
+    }
+
     fn publish(&mut self) {
         if self.ring.unpublished() && self.ring.publish(self.ring.staged()) {
             notify(self.call.as_ref());
@@ -307,9 +314,13 @@ impl TxQueue {
         let Some(len) = taken.total.checked_sub(self.hdr_len as u64) else {
             return Step::Fault(Fault::TooShort);
         };
-        let mut hdr_bytes = [0u8; NetHdr::LEN];
-        mem::gather(chain, 0, &mut hdr_bytes[..self.hdr_len]);
-        let hdr = NetHdr::parse(hdr_bytes.first_chunk().expect("12 bytes hold 10"));
+        let first = &chain[..chain.len().min(1)];
+        let hdr_bytes = first.first().and_then(|s| s.read(0)).unwrap_or_else(|| {
+            let mut b = [0u8; NetHdr::LEN_LEGACY];
+            mem::gather(chain, 0, &mut b);
+            b
+        });
+        let hdr = NetHdr::parse(&hdr_bytes);
         // Headers are read once; what is checked here is what gets delivered.
         let mut snap = [0u8; SNAP];
         let bounded = len.min(FRAME_MAX as u64) as usize;

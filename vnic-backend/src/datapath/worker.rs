@@ -100,8 +100,10 @@ pub fn start(
         sleeper
             .add(waker.fd(), Source::Waker)
             .map_err(|e| os("watching an eventfd", e))?;
+        // A random seed, so that no guest can choose addresses that crowd the table.
+        let seed = RandomState::new().build_hasher().finish();
         let core = Core::new(
-            Switch::new(switch.clone()),
+            Switch::with_seed(switch.clone(), seed),
             outs,
             ins,
             counters.clone(),

@@ -246,27 +246,27 @@ impl SplitRing {
         }
     }
 
+    /// The buffer, when it is one descriptor in one region, as nearly every buffer is.
+    #[inline(always)]
+    pub fn single(&self, head: u16, write: bool) -> Option<Seg> {
+        let d = Self::desc_at(self.desc, head);
+        let wanted = if write { DESC_WRITE } else { 0 };
+        if d.flags & (DESC_NEXT | DESC_INDIRECT | DESC_WRITE) != wanted {
+            return None;
+        }
+        let (ptr, room) = self.mem.lookup(d.addr)?;
+        (u64::from(d.len) <= room).then_some(Seg { ptr, len: d.len })
+    }
+
     /// Appends the buffer's memory to `out`; returns its length. `write`: the buffer must be device-writable
     /// (receive), else device-readable (transmit).
     #[inline]
     pub fn chain(&self, head: u16, write: bool, out: &mut Vec<Seg>) -> Result<u64, Fault> {
         let d = Self::desc_at(self.desc, head);
-        // Nearly every buffer is one descriptor in one region.
-        if d.flags & (DESC_NEXT | DESC_INDIRECT) == 0
-            && let Some((ptr, room)) = self.mem.lookup(d.addr)
-            && u64::from(d.len) <= room
-        {
-            if (d.flags & DESC_WRITE != 0) != write {
-                return Err(Fault::Direction);
-            }
-            out.push(Seg { ptr, len: d.len });
-            return Ok(u64::from(d.len));
-        }
-        self.chain_slow(d, write, out)
+        self.chain_from(d, write, out)
     }
 
-    #[cold]
-    fn chain_slow(&self, first: Desc, write: bool, out: &mut Vec<Seg>) -> Result<u64, Fault> {
+    fn chain_from(&self, first: Desc, write: bool, out: &mut Vec<Seg>) -> Result<u64, Fault> {
         if first.flags & DESC_INDIRECT == 0 {
             return self.walk(self.desc, self.size, first, write, out);
         }
