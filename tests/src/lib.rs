@@ -1,1 +1,3 @@
-//! Placeholder until the room is furnished.
+//! Tests of the whole house: benches, house rules, and the machinery that end-to-end cases stand on.
+
+pub mod bench;

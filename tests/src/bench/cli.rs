@@ -1,0 +1,219 @@
+//! The command line of `vnic-bench`.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+
+use super::report::{Outcome, markdown};
+use super::{BENCHES, Bench, Lab, Run};
+
+const AFTER_HELP: &str = "\
+Examples:
+  vnic-bench list
+  vnic-bench eth-drain
+  vnic-bench eth-loop --rounds 9 --seconds 3 --json
+  vnic-bench all --markdown                         a table for a README
+  vnic-bench eth-drain --vnicd target/release/vnicd the daemon as its own process
+  nice -n -15 vnic-bench eth-loop                   on a machine with other work
+
+How it measures: product and peer take turns, round by round, on the same CPUs with the same sender; whoever goes
+first in one round goes second in the next. Rates are differences of the receiving side's counters over --seconds
+after a warm-up. Shown are median, least and most over the rounds; the ratio is taken within each round.
+
+bare ring exchange: two threads on the same two CPUs hand each other 8-byte entries in batches of 32 through two
+rings of 256, no device and no frames. Virtual CPUs may be near or far from each other: compare figures only with
+figures of a similar bare exchange.
+
+eth-drain: a DPDK guest (virtio_user, txonly) sends 64-byte frames into one adapter; the switch looks each one up,
+finds no receiver, counts and drops it. Peer: testpmd with a vhost port, rxonly.
+
+eth-loop: a DPDK guest with two ports (virtio_user, io) sends each frame that comes from one adapter into the other,
+for ever, starting with 256 frames a port (`start tx_first 8`). io forwarding leaves addresses alone: with anti-spoofing
+off, the frames' destination is unknown to the switch, which floods each to the other adapter. With --unicast they
+carry the other guest's address and are looked up instead. Both directions are added. Peer: testpmd, io between two
+vhost ports.
+
+Rights: root, for the huge pages of DPDK (more are taken when too few are free, and given back at the end).
+
+Exit codes: 0 measured; 1 something failed; 2 the command line is wrong; 3 cannot be measured here (the reason is on
+standard error).";
+
+/// Benches of the NIC against its peers.
+#[derive(Debug, Parser)]
+#[command(name = "vnic-bench", version, after_help = AFTER_HELP, max_term_width = 114)]
+struct Args {
+    /// Which bench; `list` shows them, `all` runs all
+    name: String,
+
+    /// Length of each measurement
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    seconds: Duration,
+
+    /// Measurements of each side
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+
+    /// Print one line of JSON for each figure
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+
+    /// Print a Markdown table
+    #[arg(long)]
+    markdown: bool,
+
+    /// The receiving side's CPU and the sending side's
+    #[arg(long, value_name = "A,B", default_value = "0,1", value_parser = two_cpus)]
+    cpus: Cpus,
+
+    /// Measure this daemon instead of a NIC in the bench's own process
+    #[arg(long, value_name = "PATH")]
+    vnicd: Option<PathBuf>,
+
+    /// The peer's and the guests' program
+    #[arg(long, value_name = "PATH", default_value = "dpdk-testpmd")]
+    testpmd: PathBuf,
+
+    /// eth-loop: frames carry the other guest's address
+    #[arg(long)]
+    unicast: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Cpus([usize; 2]);
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let s: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if (0.05..=3600.0).contains(&s) { Ok(Duration::from_secs_f64(s)) } else { Err("0.05 to 3600 is allowed".into()) }
+}
+
+fn two_cpus(text: &str) -> Result<Cpus, String> {
+    let wrong = || format!("{text:?}: two CPU numbers such as 0,1 are wanted");
+    let (a, b) = text.split_once(',').ok_or_else(wrong)?;
+    let cpus = [a.parse().map_err(|_| wrong())?, b.parse().map_err(|_| wrong())?];
+    if cpus[0] == cpus[1] { Err("two different CPUs are wanted".into()) } else { Ok(Cpus(cpus)) }
+}
+
+/// Runs the command line.
+pub fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("vnic-bench: {e:#}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<ExitCode> {
+    if args.name == "list" {
+        for b in BENCHES {
+            println!("{:<12} {}", b.name, b.summary);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let all = args.name == "all";
+    let chosen: Vec<&Bench> = BENCHES.iter().filter(|b| all || b.name == args.name).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = BENCHES.iter().map(|b| b.name).collect();
+        eprintln!("vnic-bench: no bench is named {:?}; there are: {}, all, list", args.name, names.join(", "));
+        return Ok(ExitCode::from(2));
+    }
+    let lab = lab(args)?;
+    let (mut outcomes, mut skipped, mut failed) = (Vec::new(), 0, 0);
+    for bench in chosen {
+        match (bench.run)(&lab) {
+            Ok(Run::Measured(figures)) => {
+                if !args.markdown {
+                    show(&figures, args.json)?;
+                }
+                outcomes.extend(figures);
+            }
+            Ok(Run::Skipped(why)) => {
+                skipped += 1;
+                eprintln!("{}: skipped: {why}", bench.name);
+            }
+            Err(e) if all && !lab.interrupted() => {
+                failed += 1;
+                eprintln!("{}: failed: {e:#}", bench.name);
+            }
+            Err(e) => return Err(e.context(bench.name)),
+        }
+    }
+    if args.markdown {
+        print!("{}", markdown(&outcomes));
+    }
+    Ok(match (failed, skipped, outcomes.is_empty()) {
+        (1.., ..) => ExitCode::from(1),
+        (0, 1.., true) => ExitCode::from(3),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+fn show(figures: &[Outcome], json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for f in figures {
+        if json { writeln!(out, "{}", f.json())? } else { write!(out, "{}", f.text())? }
+    }
+    Ok(out.flush()?)
+}
+
+fn lab(args: &Args) -> Result<Lab> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The first signal ends the bench in order; the second one ends it at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, interrupted.clone())?;
+        signal_hook::flag::register(signal, interrupted.clone())?;
+    }
+    if let Some(path) = &args.vnicd {
+        ensure!(path.is_file(), "--vnicd {}: no such file", path.display());
+    }
+    let allowed = rustix::thread::sched_getaffinity(None).context("asking for the allowed CPUs")?;
+    for cpu in args.cpus.0 {
+        ensure!(cpu < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(cpu), "--cpus: CPU {cpu} may not be used");
+    }
+    Ok(Lab {
+        window: args.seconds,
+        rounds: usize::from(args.rounds),
+        cpus: args.cpus.0,
+        vnicd: args.vnicd.clone(),
+        testpmd: args.testpmd.clone(),
+        unicast: args.unicast,
+        interrupted,
+        dir: tempfile::Builder::new().prefix("vnic-bench-").tempdir()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(seconds("0").is_err());
+        assert!(seconds("x").is_err());
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(two_cpus("0").is_err());
+        assert!(two_cpus("1,1").is_err());
+        assert_eq!(two_cpus("3,1").map(|c| c.0), Ok([3, 1]));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<&str> = BENCHES.iter().map(|b| b.name).chain(["all", "list"]).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), BENCHES.len() + 2);
+    }
+}

@@ -1,0 +1,91 @@
+//! The machine under the bench: what it is, how much of a CPU a thread got.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+/// What a reader needs to judge figures.
+pub fn describe() -> Value {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": "));
+    let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    json!({
+        "cpu": model.map_or("unknown", |(_, m)| m),
+        "cpus": std::thread::available_parallelism().map_or(1, usize::from),
+        "kernel": line("/proc/sys/kernel/osrelease"),
+        "load": line("/proc/loadavg").split(' ').next().and_then(|l| l.parse::<f64>().ok()),
+    })
+}
+
+/// Time a set of threads spent on a CPU, and waiting for one that somebody else had.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// Running, in ns.
+    pub ran: u64,
+    /// Ready to run but not running, in ns.
+    pub waited: u64,
+}
+
+impl CpuTime {
+    /// Of the threads of process `pid` whose name starts with `prefix`.
+    pub fn of(pid: u32, prefix: &str) -> CpuTime {
+        let mut sum = CpuTime::default();
+        let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return sum };
+        for task in tasks.flatten() {
+            let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            if name.starts_with(prefix) {
+                let t = CpuTime::of_task(&task.path());
+                sum = CpuTime { ran: sum.ran + t.ran, waited: sum.waited + t.waited };
+            }
+        }
+        sum
+    }
+
+    fn of_task(task: &Path) -> CpuTime {
+        let text = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+        let mut fields = text.split_ascii_whitespace().filter_map(|f| f.parse().ok());
+        CpuTime { ran: fields.next().unwrap_or(0), waited: fields.next().unwrap_or(0) }
+    }
+
+    /// What came on top since `earlier`.
+    pub fn since(self, earlier: CpuTime) -> CpuTime {
+        CpuTime {
+            ran: self.ran.saturating_sub(earlier.ran),
+            waited: self.waited.saturating_sub(earlier.waited),
+        }
+    }
+
+    /// The share of the CPU that a thread got while it wanted to run: 1 when nobody disturbed it.
+    pub fn share(self) -> f64 {
+        if self.ran + self.waited == 0 { 1.0 } else { self.ran as f64 / (self.ran + self.waited) as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_threads_have_run() {
+        let mut spin = 0u64;
+        while CpuTime::of(std::process::id(), "").ran == 0 && spin < 1_000_000 {
+            spin += 1;
+        }
+        assert!(CpuTime::of(std::process::id(), "").ran > 0);
+        assert_eq!(CpuTime::of(std::process::id(), "no-such-thread"), CpuTime::default());
+    }
+
+    #[test]
+    fn a_share_is_what_was_wanted() {
+        assert_eq!(CpuTime { ran: 3, waited: 1 }.share(), 0.75);
+        assert_eq!(CpuTime::default().share(), 1.0);
+    }
+
+    #[test]
+    fn the_machine_has_a_name() {
+        let d = describe();
+        assert!(d["cpus"].as_u64().is_some_and(|n| n > 0), "{d}");
+        assert!(d["kernel"].as_str().is_some_and(|k| !k.is_empty()), "{d}");
+    }
+}

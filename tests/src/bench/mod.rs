@@ -1,0 +1,127 @@
+//! `vnic-bench`: the product against its peer or physical limit, alternating, in one run.
+
+mod cli;
+mod ethernet;
+pub mod exchange;
+pub mod hugepages;
+pub mod machine;
+pub mod product;
+pub mod report;
+pub mod testpmd;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+pub use cli::main;
+use product::{Product, Setup};
+use report::Outcome;
+
+/// One bench.
+pub struct Bench {
+    /// Its name on the command line; its figures are named after it.
+    pub name: &'static str,
+    /// One line for the list.
+    pub summary: &'static str,
+    run: fn(&Lab) -> Result<Run>,
+}
+
+/// All benches.
+pub static BENCHES: &[Bench] = &[
+    Bench {
+        name: "eth-drain",
+        summary: "64 B frames from one guest, taken, classified and dropped; peer: testpmd vhost rxonly",
+        run: ethernet::drain,
+    },
+    Bench {
+        name: "eth-loop",
+        summary: "64 B frames between two guests, both directions added; peer: testpmd vhost io",
+        run: ethernet::turn,
+    },
+];
+
+/// How a bench ended, if it did not fail.
+pub enum Run {
+    /// Figures.
+    Measured(Vec<Outcome>),
+    /// It cannot be measured here, and why.
+    Skipped(String),
+}
+
+/// What every bench gets: the wishes of the command line, and a place for files.
+pub struct Lab {
+    /// Length of one measurement.
+    pub window: Duration,
+    /// Measurements of each side.
+    pub rounds: usize,
+    /// The receiving side's CPU and the sending side's.
+    pub cpus: [usize; 2],
+    /// The daemon to measure instead of a NIC in this process.
+    pub vnicd: Option<PathBuf>,
+    /// The peer's program.
+    pub testpmd: PathBuf,
+    /// Guests of `eth-loop` address each other instead of unknown stations.
+    pub unicast: bool,
+    /// Set by a signal.
+    pub interrupted: Arc<AtomicBool>,
+    dir: tempfile::TempDir,
+}
+
+/// Time before a measurement, for caches, clocks and backlogs.
+const WARM_UP: Duration = Duration::from_millis(500);
+
+impl Lab {
+    /// An empty directory of its own for each part of a bench.
+    fn part(&self) -> Result<tempfile::TempDir> {
+        Ok(tempfile::Builder::new().prefix("r").tempdir_in(self.dir.path())?)
+    }
+
+    /// Starts the product with `adapters` adapters on the receiving side's CPU.
+    fn product(&self, dir: &Path, adapters: usize, anti_spoofing: bool) -> Result<Product> {
+        Product::start(&Setup {
+            dir,
+            cpu: self.cpus[0],
+            adapters,
+            queue_pairs: 1,
+            anti_spoofing,
+            vnicd: self.vnicd.as_deref(),
+        })
+    }
+
+    /// Has a signal asked us to end?
+    fn interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps, unless a signal comes.
+    fn sleep(&self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        loop {
+            if self.interrupted() {
+                bail!("interrupted");
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
+    }
+
+    /// The rate of a counter over the window, after warm-up.
+    fn rate(&self, mut read: impl FnMut() -> Result<u64>) -> Result<f64> {
+        self.sleep(WARM_UP)?;
+        let (start, first) = (Instant::now(), read()?);
+        self.sleep(self.window)?;
+        let (elapsed, last) = (start.elapsed(), read()?);
+        Ok(last.saturating_sub(first) as f64 / elapsed.as_secs_f64())
+    }
+
+    /// The bare ring exchange between the two CPUs, now.
+    fn exchange(&self) -> Result<f64> {
+        exchange::measure(self.cpus, Duration::from_millis(200))
+    }
+}

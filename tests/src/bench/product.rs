@@ -1,0 +1,305 @@
+//! The product under test: a NIC in this process, or the real daemon.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use vnic_backend::{AdapterSpec, AttachState, MacAddr, Nic, NicConfig, SocketRole, SwitchConfig, VlanMode};
+
+use super::machine::CpuTime;
+use super::testpmd::guest_mac;
+
+/// How the NIC is made.
+#[derive(Debug, Clone)]
+pub struct Setup<'a> {
+    /// Sockets and files go here.
+    pub dir: &'a Path,
+    /// CPU of the one data core.
+    pub cpu: usize,
+    /// Adapters `vf0`, …; the guest behind `vfK` has the address [`guest_mac`]`(K)`.
+    pub adapters: usize,
+    /// Queue pairs of each.
+    pub queue_pairs: u16,
+    /// Accept only the guest's own address.
+    pub anti_spoofing: bool,
+    /// The daemon's program; `None`: in this process.
+    pub vnicd: Option<&'a Path>,
+}
+
+/// The daemon's default of `idle_spin_us`.
+const IDLE_SPIN: Duration = Duration::from_micros(50);
+
+/// A running NIC.
+pub struct Product {
+    dir: PathBuf,
+    body: Body,
+}
+
+enum Body {
+    InProcess(Nic),
+    Daemon { child: Child, metrics: String },
+}
+
+/// A counter's value: its name, its adapter, what else tells it apart (a reason or a queue), the value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// Name as in the table of counters.
+    pub name: String,
+    /// The adapter.
+    pub adapter: String,
+    /// Drop reason or queue number.
+    pub detail: String,
+    /// The value.
+    pub value: u64,
+}
+
+/// All counters at one time.
+#[derive(Debug, Clone, Default)]
+pub struct Counters(pub Vec<Value>);
+
+impl Counters {
+    /// A counter, summed over adapters and queues.
+    pub fn total(&self, name: &str) -> u64 {
+        self.0.iter().filter(|v| v.name == name).map(|v| v.value).sum()
+    }
+
+    /// A counter of one adapter, summed over its queues.
+    pub fn of(&self, adapter: &str, name: &str) -> u64 {
+        self.0.iter().filter(|v| v.name == name && v.adapter == adapter).map(|v| v.value).sum()
+    }
+
+    /// Drops for one reason, summed over adapters.
+    pub fn drops(&self, reason: &str) -> u64 {
+        self.0.iter().filter(|v| v.name == "drops" && v.detail == reason).map(|v| v.value).sum()
+    }
+}
+
+impl Product {
+    /// Starts it; returns when the sockets listen.
+    pub fn start(setup: &Setup<'_>) -> Result<Product> {
+        let dir = setup.dir.to_path_buf();
+        let body = match setup.vnicd {
+            None => Body::InProcess(in_process(setup)?),
+            Some(program) => daemon(program, setup)?,
+        };
+        Ok(Product { dir, body })
+    }
+
+    /// The socket of `vf<index>`.
+    pub fn socket(&self, index: usize) -> PathBuf {
+        socket(&self.dir, index)
+    }
+
+    /// Reads all counters.
+    pub fn counters(&self) -> Result<Counters> {
+        match &self.body {
+            Body::InProcess(nic) => Ok(Counters(
+                nic.counters()
+                    .into_iter()
+                    .map(|s| Value {
+                        name: s.def.name.into(),
+                        adapter: s.owner,
+                        detail: s.reason.map_or_else(|| s.queue.unwrap_or(0).to_string(), Into::into),
+                        value: s.value,
+                    })
+                    .collect(),
+            )),
+            Body::Daemon { metrics, .. } => Ok(parse_metrics(&scrape(metrics)?)),
+        }
+    }
+
+    /// Waits until the guests of the first `n` adapters run their drivers.
+    pub fn wait_up(&self, n: usize, at_most: Duration) -> Result<()> {
+        let deadline = Instant::now() + at_most;
+        while self.up()? < n {
+            if Instant::now() > deadline {
+                bail!("only {} of {n} adapters came up within {at_most:?}", self.up()?);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Adapters whose guest runs its driver.
+    pub fn up(&self) -> Result<usize> {
+        match &self.body {
+            Body::InProcess(nic) => {
+                Ok(nic.adapters().iter().filter(|a| a.state == AttachState::Up).count())
+            }
+            Body::Daemon { metrics, .. } => {
+                let page = scrape(metrics)?;
+                let ups = page.lines().filter(|l| l.starts_with("vnic_adapter_up{"));
+                Ok(ups.filter(|l| l.ends_with(" 1")).count())
+            }
+        }
+    }
+
+    /// CPU time of the data core.
+    pub fn cpu_time(&self) -> CpuTime {
+        CpuTime::of(self.pid(), "vnic-core")
+    }
+
+    /// The process it runs in.
+    pub fn pid(&self) -> u32 {
+        match &self.body {
+            Body::InProcess(_) => std::process::id(),
+            Body::Daemon { child, .. } => child.id(),
+        }
+    }
+
+    /// Kills the daemon as a crash would.
+    pub fn kill(&mut self) -> Result<()> {
+        match &mut self.body {
+            Body::InProcess(_) => bail!("only a daemon of its own can be killed"),
+            Body::Daemon { child, .. } => {
+                child.kill()?;
+                child.wait()?;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Product {
+    fn drop(&mut self) {
+        match &mut self.body {
+            Body::InProcess(nic) => nic.shutdown(),
+            Body::Daemon { child, .. } => {
+                if let Some(pid) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                }
+                let deadline = Instant::now() + Duration::from_secs(5);
+                while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+fn socket(dir: &Path, index: usize) -> PathBuf {
+    dir.join(format!("vf{index}-eth.sock"))
+}
+
+fn in_process(setup: &Setup<'_>) -> Result<Nic> {
+    let nic = Nic::start(NicConfig {
+        data_cores: vec![setup.cpu],
+        idle_spin: IDLE_SPIN,
+        switch: SwitchConfig::default(),
+    })?;
+    for i in 0..setup.adapters {
+        let mac = guest_mac(i).parse::<MacAddr>().map_err(|e| anyhow!("{e}"))?;
+        nic.add_adapter(AdapterSpec {
+            name: format!("vf{i}"),
+            macs: vec![mac],
+            mtu: 1500,
+            queue_pairs: setup.queue_pairs,
+            vlan: VlanMode::default(),
+            anti_spoofing: setup.anti_spoofing,
+            data_core: None,
+            eth_socket: socket(setup.dir, i),
+            socket_role: SocketRole::Listen,
+        })?;
+    }
+    Ok(nic)
+}
+
+fn daemon(program: &Path, setup: &Setup<'_>) -> Result<Body> {
+    let file = setup.dir.join("vnicd.toml");
+    fs::write(&file, configuration(setup))?;
+    let mut child = Command::new(program)
+        .arg("--config")
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(setup.dir.join("vnicd.log"))?)
+        .spawn()
+        .with_context(|| format!("starting {}", program.display()))?;
+    let mut ready = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out).read_line(&mut ready)?;
+    }
+    let metrics = ready.split_whitespace().find_map(|w| w.strip_prefix("http://")?.split_once('/'));
+    let Some((metrics, _)) = metrics else {
+        let _ = child.kill();
+        let _ = child.wait();
+        let log = fs::read_to_string(setup.dir.join("vnicd.log")).unwrap_or_default();
+        bail!("{} did not become ready: {ready}{log}", program.display());
+    };
+    Ok(Body::Daemon { child, metrics: metrics.to_owned() })
+}
+
+fn configuration(setup: &Setup<'_>) -> String {
+    let dir = setup.dir.display();
+    let mut text = format!(
+        "[nic]\ndata_cores = [{}]\nsocket_dir = \"{dir}\"\nstate_dir = \"{dir}/state\"\n\n\
+         [metrics]\nlisten = \"127.0.0.1:0\"\n",
+        setup.cpu
+    );
+    for i in 0..setup.adapters {
+        text += &format!(
+            "\n[[adapter]]\nname = \"vf{i}\"\nmac = \"{}\"\nqueue_pairs = {}\nanti_spoofing = {}\n",
+            guest_mac(i),
+            setup.queue_pairs,
+            setup.anti_spoofing
+        );
+    }
+    text
+}
+
+fn scrape(metrics: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(metrics).context("connecting to the daemon's metrics")?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {metrics}\r\nConnection: close\r\n\r\n")?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page).context("reading the daemon's metrics")?;
+    if !page.starts_with("HTTP/1.1 200") {
+        bail!("the daemon's metrics: {}", page.lines().next().unwrap_or("nothing"));
+    }
+    Ok(page)
+}
+
+/// The adapters' counters of a page in Prometheus' text format.
+fn parse_metrics(page: &str) -> Counters {
+    let value = |line: &str| {
+        let (name, rest) = line.strip_prefix("vnic_adapter_")?.split_once("_total{")?;
+        let (labels, value) = rest.rsplit_once("} ")?;
+        let label = |key: &str| {
+            let at = labels.find(&format!("{key}=\""))? + key.len() + 2;
+            labels[at..].split('"').next()
+        };
+        Some(Value {
+            name: name.into(),
+            adapter: label("adapter")?.into(),
+            detail: label("reason").or_else(|| label("queue")).unwrap_or("").into(),
+            value: value.trim().parse::<f64>().ok()? as u64,
+        })
+    };
+    Counters(page.lines().filter_map(value).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_metrics_becomes_counters() {
+        let page = "# HELP vnic_adapter_tx_frames_total x\n\
+                    vnic_adapter_tx_frames_total{adapter=\"vf0\",queue=\"0\"} 12\n\
+                    vnic_adapter_tx_frames_total{adapter=\"vf0\",queue=\"1\"} 3\n\
+                    vnic_adapter_tx_frames_total{adapter=\"vf1\",queue=\"0\"} 5\n\
+                    vnic_adapter_drops_total{adapter=\"vf1\",reason=\"no_destination\"} 7\n\
+                    vnic_port_tx_frames_total{port=\"p0\"} 9\n";
+        let c = parse_metrics(page);
+        assert_eq!(c.total("tx_frames"), 20);
+        assert_eq!(c.of("vf0", "tx_frames"), 15);
+        assert_eq!(c.drops("no_destination"), 7);
+        assert_eq!(c.total("rx_frames"), 0);
+    }
+}

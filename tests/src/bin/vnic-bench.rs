@@ -1,0 +1,5 @@
+//! `vnic-bench`: the NIC against its peers.
+
+fn main() -> std::process::ExitCode {
+    vnic_tests::bench::main()
+}
