@@ -1,0 +1,393 @@
+//! The guest: VMM and driver.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use vhost::VhostBackend;
+use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures as P};
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
+
+use super::memory::GuestMem;
+use super::queue::Queue;
+use super::ring::Ring;
+use super::{NetHdr, Options, feature};
+
+/// Rings and indirect tables are here.
+pub const RINGS_AT: u64 = 0;
+/// Buffers are here.
+pub const BUFFERS_AT: u64 = 1 << 32;
+
+/// A guest with a virtio-net driver. See the module.
+pub struct Guest {
+    /// What it was made with.
+    pub options: Options,
+    mem: GuestMem,
+    frontend: Option<Frontend>,
+    /// By vhost-user index: 2·pair for receive, 2·pair+1 for transmit.
+    queues: Vec<Queue>,
+}
+
+/// Waits politely: poll loops have the CPUs.
+pub fn pause(tries: u32) {
+    if tries < 64 {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+impl Guest {
+    /// A guest that is not attached; its receive buffers are posted.
+    pub fn new(options: Options) -> Result<Guest> {
+        let mut mem = GuestMem::new();
+        let o = &options;
+        let (mut rings, mut buffers) = (0, 0);
+        for i in 0..2 * o.pairs {
+            let (b, t) = Queue::footprint(o, i % 2 == 0);
+            rings += Ring::footprint(o.queue_size) + t;
+            buffers += b;
+        }
+        mem.add(RINGS_AT, rings)?;
+        mem.add(BUFFERS_AT, buffers)?;
+        let (mut ring_at, mut buffer_at) = (RINGS_AT, BUFFERS_AT);
+        let mut queues = Vec::new();
+        for i in 0..2 * o.pairs {
+            let mut ring = Ring::new(&mem, ring_at, o.queue_size)?;
+            ring.event_idx = o.features & feature::RING_EVENT_IDX != 0;
+            let (b, t) = Queue::footprint(o, i % 2 == 0);
+            let tables = ring_at + Ring::footprint(o.queue_size);
+            let mut q = Queue::new(&mem, o, i % 2 == 0, ring, buffer_at, tables)?;
+            q.ring.start_at(o.start_at);
+            q.ring.want_calls(o.calls);
+            queues.push(q);
+            ring_at = tables + t;
+            buffer_at += b;
+        }
+        let mut guest = Guest {
+            options,
+            mem,
+            frontend: None,
+            queues,
+        };
+        for pair in 0..guest.options.pairs {
+            guest.post(pair, guest.options.post);
+        }
+        Ok(guest)
+    }
+
+    /// Makes a guest and connects it to an adapter's socket.
+    pub fn attach(socket: impl AsRef<Path>, options: Options) -> Result<Guest> {
+        let mut guest = Guest::new(options)?;
+        guest.connect(socket)?;
+        Ok(guest)
+    }
+
+    /// Connects (again): negotiates, shares memory, starts the rings where `used.idx` stands, as QEMU does.
+    /// Waits for the socket when it is not there yet.
+    pub fn connect(&mut self, socket: impl AsRef<Path>) -> Result<()> {
+        self.frontend = Some(self.negotiate(socket.as_ref())?);
+        self.start_rings()
+    }
+
+    fn negotiate(&self, socket: &Path) -> Result<Frontend> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let stream = loop {
+            match UnixStream::connect(socket) {
+                Ok(s) => break s,
+                Err(e) if Instant::now() > deadline => bail!("connecting to {}: {e}", socket.display()),
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        let mut f = Frontend::from_stream(stream, 2 * u64::from(self.options.pairs));
+        f.set_owner()?;
+        let offered = f.get_features()?;
+        let features = self.options.features;
+        ensure!(
+            features & !offered == 0,
+            "not offered: {:#x}",
+            features & !offered
+        );
+        if features & feature::PROTOCOL_FEATURES != 0 {
+            let ours = P::MQ | P::REPLY_ACK | P::RESET_DEVICE | P::LOG_SHMFD | P::CONFIGURE_MEM_SLOTS;
+            let common = f.get_protocol_features()? & ours;
+            f.set_protocol_features(common)?;
+            if common.contains(P::REPLY_ACK) {
+                f.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+            }
+        }
+        f.set_features(features)?;
+        f.set_mem_table(&self.mem.regions())?;
+        Ok(f)
+    }
+
+    /// Starts all rings at `used.idx` and enables them.
+    pub fn start_rings(&mut self) -> Result<()> {
+        for i in 0..self.queues.len() {
+            self.start_ring(i)?;
+        }
+        Ok(())
+    }
+
+    /// Starts one ring at `used.idx` and enables it.
+    pub fn start_ring(&mut self, i: usize) -> Result<()> {
+        let enable = self.options.features & feature::PROTOCOL_FEATURES != 0;
+        let f = self.frontend.as_mut().context("not attached")?;
+        let ring = &self.queues[i].ring;
+        f.set_vring_num(i, ring.size())?;
+        f.set_vring_base(i, ring.used_idx())?;
+        f.set_vring_addr(i, &ring.config(false))?;
+        f.set_vring_call(i, &ring.call)?;
+        f.set_vring_kick(i, &ring.kick)?;
+        if enable {
+            f.set_vring_enable(i, true)?;
+        }
+        Ok(())
+    }
+
+    /// Stops a ring; answers where it stands.
+    pub fn stop_ring(&mut self, i: usize) -> Result<u16> {
+        let f = self.frontend.as_mut().context("not attached")?;
+        Ok(f.get_vring_base(i)? as u16)
+    }
+
+    /// Stops all rings and closes the connection. The rings keep their places: [`Guest::connect`] goes on.
+    pub fn detach(&mut self) -> Result<Vec<u16>> {
+        let bases = (0..self.queues.len()).map(|i| self.stop_ring(i)).collect();
+        self.frontend = None;
+        bases
+    }
+
+    /// Closes the connection without a word, as a VMM that is killed.
+    pub fn hang_up(&mut self) {
+        self.frontend = None;
+    }
+
+    /// Resets the device and begins with empty rings.
+    pub fn reset(&mut self) -> Result<()> {
+        self.frontend.as_mut().context("not attached")?.reset_device()?;
+        for q in &mut self.queues {
+            q.reset()?;
+            q.ring.want_calls(self.options.calls);
+        }
+        for pair in 0..self.options.pairs {
+            self.post(pair, self.options.post);
+        }
+        let f = self.frontend.as_mut().context("not attached")?;
+        f.set_features(self.options.features)?;
+        self.start_rings()
+    }
+
+    /// The VMM's half of vhost-user, while attached.
+    pub fn frontend(&mut self) -> Result<&mut Frontend> {
+        self.frontend.as_mut().context("not attached")
+    }
+
+    /// Guest memory.
+    pub fn mem(&self) -> &GuestMem {
+        &self.mem
+    }
+
+    /// A ring, by vhost-user index: 2·pair for receive, 2·pair+1 for transmit.
+    pub fn ring(&mut self, i: usize) -> &mut Ring {
+        &mut self.queues[i].ring
+    }
+
+    /// The receive queue of a pair.
+    pub fn rx(&mut self, pair: u16) -> &mut Queue {
+        &mut self.queues[2 * usize::from(pair)]
+    }
+
+    /// The transmit queue of a pair.
+    pub fn tx(&mut self, pair: u16) -> &mut Queue {
+        &mut self.queues[2 * usize::from(pair) + 1]
+    }
+
+    /// Adds memory and tells the device (ADD_MEM_REG).
+    pub fn plug(&mut self, gpa: u64, len: u64) -> Result<()> {
+        self.mem.add(gpa, len)?;
+        let region = self.mem.region(gpa)?;
+        self.frontend()?.add_mem_region(&region)?;
+        Ok(())
+    }
+
+    /// Takes memory away (REM_MEM_REG). No buffer that the device has may be there.
+    pub fn unplug(&mut self, gpa: u64) -> Result<()> {
+        let region = self.mem.region(gpa)?;
+        self.frontend()?.remove_mem_region(&region)?;
+        self.mem.remove(gpa)
+    }
+
+    /// Tells all memory again (SET_MEM_TABLE).
+    pub fn set_mem_table(&mut self) -> Result<()> {
+        let regions = self.mem.regions();
+        self.frontend()?.set_mem_table(&regions)?;
+        Ok(())
+    }
+
+    /// From now on new buffers of ring `i` lie at `gpa`.
+    pub fn move_buffers(&mut self, i: usize, gpa: u64) -> Result<()> {
+        self.queues[i].move_to(&self.mem, gpa)
+    }
+
+    /// Posts up to `n` receive buffers; answers how many.
+    pub fn post(&mut self, pair: u16, n: u16) -> u16 {
+        let q = self.rx(pair);
+        let buffer = q.buffer;
+        let posted = (0..n).take_while(|_| q.place(buffer).is_some()).count() as u16;
+        q.ring.publish();
+        posted
+    }
+
+    /// Queues a frame without telling the device; false when there is no room.
+    ///
+    /// # Panics
+    /// When the frame is longer than a transmit buffer.
+    #[inline]
+    pub fn stage(&mut self, pair: u16, frame: &[u8], hdr: NetHdr) -> bool {
+        let q = self.tx(pair);
+        let (bytes, hdr_len) = q.header(&hdr);
+        let total = (hdr_len + frame.len()) as u32;
+        assert!(
+            total <= q.buffer,
+            "a frame of {} bytes, transmit buffers of {}",
+            frame.len(),
+            q.buffer
+        );
+        if q.free() == 0 {
+            self.reclaim(pair);
+        }
+        let q = self.tx(pair);
+        let Some(slot) = q.place(total) else { return false };
+        q.fill(slot, &bytes[..hdr_len], frame);
+        true
+    }
+
+    /// Sends a frame; false when the ring is full.
+    #[inline]
+    pub fn send(&mut self, pair: u16, frame: &[u8], hdr: NetHdr) -> bool {
+        let room = self.stage(pair, frame, hdr);
+        self.tx(pair).ring.publish();
+        room
+    }
+
+    /// Sends a frame, waiting for room.
+    ///
+    /// # Panics
+    /// When the device takes nothing for 20 s.
+    pub fn send_wait(&mut self, pair: u16, frame: &[u8], hdr: NetHdr) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut tries = 0;
+        while !self.send(pair, frame, hdr) {
+            assert!(Instant::now() < deadline, "the device takes no frames");
+            pause(tries);
+            tries += 1;
+        }
+    }
+
+    /// Takes completed transmit buffers back; answers how many the device still has.
+    #[inline]
+    pub fn reclaim(&mut self, pair: u16) -> usize {
+        let q = self.tx(pair);
+        while let Some((slot, _)) = q.take() {
+            q.give_back(slot);
+        }
+        let calls = self.options.calls;
+        let q = self.tx(pair);
+        q.ring.want_calls(calls);
+        q.outstanding()
+    }
+
+    /// Waits until the device has completed all frames.
+    ///
+    /// # Panics
+    /// When that takes more than 20 s.
+    pub fn drain(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        for pair in 0..self.options.pairs {
+            let mut tries = 0;
+            while self.reclaim(pair) > 0 {
+                assert!(
+                    Instant::now() < deadline,
+                    "{} frames are not completed",
+                    self.reclaim(pair)
+                );
+                pause(tries);
+                tries += 1;
+            }
+        }
+    }
+
+    /// The next frame: its virtio header, `num_buffers` as the device gave it (1 where the header has no such
+    /// field), its bytes.
+    pub fn try_recv(&mut self, pair: u16) -> Option<(NetHdr, u16, Vec<u8>)> {
+        let mut bytes = Vec::new();
+        let (hdr, n) = self.try_recv_into(pair, &mut bytes)?;
+        Some((hdr, n, bytes))
+    }
+
+    /// The same, into a buffer of the caller's.
+    ///
+    /// # Panics
+    /// When the device shows a part of a frame or a header without sense.
+    pub fn try_recv_into(&mut self, pair: u16, frame: &mut Vec<u8>) -> Option<(NetHdr, u16)> {
+        let hdr_len = self.options.hdr_len();
+        let mergeable = self.options.features & feature::MRG_RXBUF != 0;
+        let (repost, calls) = (self.options.repost, self.options.calls);
+        let q = self.rx(pair);
+        let (slot, len) = q.take()?;
+        frame.clear();
+        q.collect(slot, len, frame);
+        q.give_back(slot);
+        let mut again = u16::from(repost);
+        assert!(
+            frame.len() >= hdr_len,
+            "a frame of {} bytes, header included",
+            frame.len()
+        );
+        let hdr = NetHdr::parse(frame.first_chunk().expect("checked"));
+        let n = if hdr_len == NetHdr::LEN {
+            u16::from_le_bytes([frame[10], frame[11]])
+        } else {
+            1
+        };
+        assert!(n == 1 || (mergeable && n > 1), "num_buffers is {n}");
+        for k in 1..n {
+            let (slot, len) = q
+                .take()
+                .unwrap_or_else(|| panic!("buffer {k} of {n} is not there"));
+            q.collect(slot, len, frame);
+            q.give_back(slot);
+            again += u16::from(repost);
+        }
+        frame.drain(..hdr_len);
+        let buffer = q.buffer;
+        for _ in 0..again {
+            q.place(buffer);
+        }
+        q.ring.publish();
+        q.ring.want_calls(calls);
+        Some((hdr, n))
+    }
+
+    /// The next frame, waiting for it.
+    pub fn recv(&mut self, pair: u16, deadline: Instant) -> Option<(NetHdr, u16, Vec<u8>)> {
+        let mut tries = 0;
+        loop {
+            if let Some(got) = self.try_recv(pair) {
+                return Some(got);
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            pause(tries);
+            tries += 1;
+        }
+    }
+
+    /// The next frame of any queue, with its pair; looks at each pair in turn.
+    pub fn try_recv_any(&mut self) -> Option<(u16, NetHdr, Vec<u8>)> {
+        (0..self.options.pairs).find_map(|pair| self.try_recv(pair).map(|(hdr, _, frame)| (pair, hdr, frame)))
+    }
+}
