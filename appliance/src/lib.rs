@@ -1,6 +1,7 @@
 //! The appliance: `vnicd`, the NIC daemon, and `vnicctl`, its command line. This room composes: it reads the
 //! configuration, starts the NIC of `vnic-backend` and puts its faces around it (gRPC, Prometheus, systemd,
 //! logs).
+#![forbid(unsafe_code)]
 
 pub mod capture;
 pub mod check;

@@ -16,7 +16,7 @@ pub struct Limits {
     pub frames: Option<u64>,
     /// After this time.
     pub duration: Option<Duration>,
-    /// Before it gets larger than this many bytes.
+    /// When it has this many bytes, or one frame more.
     pub bytes: Option<u64>,
 }
 
@@ -78,67 +78,62 @@ impl Session {
         stop: &Receiver<()>,
         sink: &mut impl FnMut(Vec<u8>, u64) -> bool,
     ) -> Result<End, PcapError> {
-        let mut writer = PcapngWriter::new(self.snaplen)?;
-        let mut seen = 0u64;
-        let mut bytes = 0u64;
-        for name in self.present() {
-            writer.interface(&name)?;
-        }
-        let mut flush = |writer: &mut PcapngWriter, seen: u64| {
-            let chunk = writer.take();
-            chunk.is_empty() || sink(chunk, seen)
+        let mut file = Progress {
+            writer: PcapngWriter::new(self.snaplen)?,
+            names: HashMap::new(),
+            frames: 0,
+            taken: 0,
         };
-        bytes += length(&writer);
-        if !flush(&mut writer, 0) {
+        for name in self.present() {
+            file.writer.interface(&name)?;
+        }
+        if !file.flush(sink) {
             return Ok(End::ReaderGone);
         }
         let deadline = self.limits.duration.map_or_else(never, crossbeam_channel::after);
         let ticks = tick(FLUSH);
-        let mut names: HashMap<PortId, String> = HashMap::new();
-        // How much of what waits in the writer is counted in `bytes`.
-        let mut counted = 0u64;
         let end = loop {
-            let frame = select! {
+            select! {
                 recv(frames) -> frame => match frame {
-                    Ok(frame) => frame,
+                    Ok(frame) => file.add(&self.nic, &frame)?,
                     Err(_) => break End::Stopped,
                 },
-                recv(stop) -> _ => break End::Stopped,
+                recv(stop) -> _ => {
+                    // What was captured before the end belongs into the file.
+                    for frame in frames.try_iter().take(frames.len()) {
+                        if self.full(&file) {
+                            break;
+                        }
+                        file.add(&self.nic, &frame)?;
+                    }
+                    break End::Stopped;
+                }
                 recv(deadline) -> _ => break End::Limit,
                 recv(ticks) -> _ => {
                     // A port's number can get a new owner: names are good until here.
-                    names.clear();
-                    counted = 0;
-                    if !flush(&mut writer, seen) {
+                    file.names.clear();
+                    if !file.flush(sink) {
                         return Ok(End::ReaderGone);
                     }
-                    continue;
                 }
-            };
-            let name = names.entry(frame.port).or_insert_with(|| {
-                self.nic
-                    .port_name(frame.port)
-                    .unwrap_or_else(|| format!("removed-{}", frame.port.0))
-            });
-            writer.frame(name, &frame)?;
-            seen += 1;
-            bytes += length(&writer) - counted;
-            counted = length(&writer);
-            let full = self.limits.bytes.is_some_and(|most| bytes >= most);
-            if full || self.limits.frames.is_some_and(|most| seen >= most) {
+            }
+            if self.full(&file) {
                 break End::Limit;
             }
-            if writer.pending() >= CHUNK {
-                counted = 0;
-                if !flush(&mut writer, seen) {
-                    return Ok(End::ReaderGone);
-                }
+            if file.writer.pending() >= CHUNK && !file.flush(sink) {
+                return Ok(End::ReaderGone);
             }
         };
-        if !flush(&mut writer, seen) {
+        if !file.flush(sink) {
             return Ok(End::ReaderGone);
         }
         Ok(end)
+    }
+
+    /// Is a limit of frames or bytes reached?
+    fn full(&self, file: &Progress) -> bool {
+        self.limits.frames.is_some_and(|most| file.frames >= most)
+            || self.limits.bytes.is_some_and(|most| file.bytes() >= most)
     }
 
     /// Adapters and ports that exist now and are asked for.
@@ -152,6 +147,34 @@ impl Session {
     }
 }
 
-fn length(writer: &PcapngWriter) -> u64 {
-    u64::try_from(writer.pending()).unwrap_or(u64::MAX)
+/// The file so far.
+struct Progress {
+    writer: PcapngWriter,
+    names: HashMap<PortId, String>,
+    frames: u64,
+    /// Bytes that the reader has.
+    taken: u64,
+}
+
+impl Progress {
+    fn add(&mut self, nic: &Nic, frame: &CapturedFrame) -> Result<(), PcapError> {
+        let name = self.names.entry(frame.port).or_insert_with(|| {
+            nic.port_name(frame.port)
+                .unwrap_or_else(|| format!("removed-{}", frame.port.0))
+        });
+        self.writer.frame(name, frame)?;
+        self.frames += 1;
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.taken + self.writer.pending() as u64
+    }
+
+    /// Hands over what there is; says whether the reader wants more.
+    fn flush(&mut self, sink: &mut impl FnMut(Vec<u8>, u64) -> bool) -> bool {
+        let chunk = self.writer.take();
+        self.taken += chunk.len() as u64;
+        chunk.is_empty() || sink(chunk, self.frames)
+    }
 }

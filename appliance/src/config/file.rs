@@ -121,7 +121,7 @@ impl<'a> Context<'a> {
         if let Some(first_too_many) = sections.get(most) {
             self.sink.error(
                 first_too_many.span.clone(),
-                first_too_many.path(""),
+                first_too_many.own_path(),
                 format!("at most {most} {what} are allowed"),
             );
         }

@@ -65,6 +65,11 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Path of this table.
+    pub fn own_path(&self) -> &str {
+        &self.path
+    }
+
     /// Path of a key of this table.
     pub fn path(&self, key: &str) -> String {
         if self.path.is_empty() {

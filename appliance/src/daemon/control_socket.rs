@@ -10,8 +10,18 @@ use tokio::net::UnixListener;
 use super::{StartError, os};
 use crate::config::Control;
 
+/// The socket's file; dropping this removes it.
+pub struct ControlSocket(PathBuf);
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        // That it is gone already is fine.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 /// Listens on the control socket.
-pub fn bind(control: &Control) -> Result<UnixListener, StartError> {
+pub fn bind(control: &Control) -> Result<(ControlSocket, UnixListener), StartError> {
     let path = &control.unix;
     let what = || format!("cannot listen on unix:{} (control)", path.display());
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
@@ -47,16 +57,11 @@ pub fn bind(control: &Control) -> Result<UnixListener, StartError> {
         let _ = std::fs::remove_file(&new);
         os(what())(e)
     })?;
-    Ok(listener)
+    Ok((ControlSocket(path.clone()), listener))
 }
 
 /// Beside `path`, and not longer than it, for the length of socket paths is limited.
 fn temporary_name(path: &Path) -> PathBuf {
     let name = format!(".{}", std::process::id());
     path.with_file_name(name)
-}
-
-/// Removes the socket; that it is gone already is fine.
-pub fn remove(path: &Path) {
-    let _ = std::fs::remove_file(path);
 }

@@ -23,6 +23,7 @@ use crate::{grpc, metrics};
 
 pub use args::{Args, ExitCode, run};
 pub use context::{Context, Endpoints};
+use control_socket::ControlSocket;
 use state_dir::StateDir;
 
 /// Why the daemon could not start.
@@ -69,9 +70,11 @@ fn os(what: impl Into<String>) -> impl FnOnce(io::Error) -> StartError {
 pub struct Daemon {
     context: Arc<Context>,
     grpc: Vec<JoinHandle<()>>,
+    health: grpc::Health,
     metrics: Option<JoinHandle<()>>,
-    // Last: the lock is given back when everything else is gone.
-    state: StateDir,
+    // Dropped in this order: the lock is given back when everything else is gone.
+    _control: ControlSocket,
+    _state: StateDir,
 }
 
 impl Daemon {
@@ -81,7 +84,7 @@ impl Daemon {
             .map_err(os(format!("cannot make {}", settings.socket_dir.display())))?;
         let state = StateDir::lock(&settings.state_dir)?;
 
-        let control = control_socket::bind(&settings.control)?;
+        let (control, listener) = control_socket::bind(&settings.control)?;
         let tcp = match settings.control.tcp {
             None => None,
             Some(addr) => Some(
@@ -108,19 +111,21 @@ impl Daemon {
         let context = Arc::new(Context::new(nic, settings, endpoints, hub, captures));
 
         let metrics = web.map(|listener| tokio::spawn(metrics::serve(listener, context.clone())));
-        let (grpc, health) = grpc::serve(&context, control, tcp).await;
+        let (grpc, health) = grpc::serve(&context, listener, tcp).await;
         let daemon = Daemon {
             context,
             grpc,
+            health,
             metrics,
-            state,
+            _control: control,
+            _state: state,
         };
         if let Err(error) = daemon.populate().await {
             daemon.shutdown().await;
             return Err(error);
         }
         daemon.context.set_ready();
-        health.serving().await;
+        daemon.health.set(true).await;
         Ok(daemon)
     }
 
@@ -186,6 +191,7 @@ impl Daemon {
 
     /// Ends streams and connections, stops the NIC and removes the sockets.
     pub async fn shutdown(self) {
+        self.health.set(false).await;
         self.context.begin_shutdown();
         // Streams end by themselves now; a client that holds its connection open does not hold us up.
         for mut task in self.grpc {
@@ -208,8 +214,6 @@ impl Daemon {
         if let Some(task) = self.metrics {
             task.abort();
         }
-        control_socket::remove(&self.context.settings.control.unix);
-        self.state.release();
     }
 }
 

@@ -73,9 +73,11 @@ impl StateDir {
             .and_then(|()| std::fs::rename(&new, &path))
             .map_err(os(format!("cannot write {}", path.display())))
     }
+}
 
-    /// Gives the directory back. The lock file stays: removing it would let two daemons lock two files.
-    pub fn release(self) {
+/// Gives the directory back. The lock file stays: removing it would let two daemons lock two files.
+impl Drop for StateDir {
+    fn drop(&mut self) {
         let _ = std::fs::remove_file(self.info());
         let _ = self.lock.set_len(0);
     }

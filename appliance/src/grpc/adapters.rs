@@ -154,9 +154,9 @@ impl v1::adapter_service_server::AdapterService for Adapters {
             blocking(move || context.nic.adapter(&id).map_err(|e| from_nic(e, same))).await??;
         }
         Ok(Response::new(watch::start(
-            self.0.clone(),
+            &self.0,
             only,
-            watch::AdapterWatch::default(),
+            watch::AdapterWatch::new(self.0.clone()),
         )))
     }
 }

@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 use vnic_backend::counters::Scope;
 use vnic_backend::{
     AdapterSpec, AdapterStatus, AttachState, PortKind, PortSpec, PortStatus, Sample, SocketRole, VlanMode,
+    feature,
 };
 use vnic_control::v1;
 
 use super::errors::Violations;
-use super::features;
 use crate::check;
 use crate::config::eth_socket;
 use crate::daemon::Context;
@@ -131,7 +131,7 @@ pub fn adapter(context: &Context, status: &AdapterStatus) -> v1::Adapter {
         state: attach_state(status.state).into(),
         state_time: Some(timestamp(status.since)),
         features: status.features,
-        feature_names: features::names(status.features),
+        feature_names: feature::names(status.features).map(str::to_owned).collect(),
         queue_pairs_enabled: u32::from(status.queue_pairs_enabled),
         memory_bytes: status.memory_bytes,
         switch_port: u32::from(status.port.0),

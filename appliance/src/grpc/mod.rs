@@ -6,7 +6,6 @@ mod captures;
 mod convert;
 mod counters;
 mod errors;
-mod features;
 mod paging;
 mod ports;
 mod server_info;
@@ -52,15 +51,16 @@ const SERVICES: [&str; 6] = [
 pub struct Health(HealthReporter);
 
 impl Health {
-    async fn set(&self, status: ServingStatus) {
+    /// Do all sockets of the configuration listen?
+    pub async fn set(&self, serving: bool) {
+        let status = if serving {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
+        };
         for service in SERVICES.iter().chain(&[""]) {
             self.0.set_service_status(*service, status).await;
         }
-    }
-
-    /// All sockets of the configuration listen.
-    pub async fn serving(&self) {
-        self.set(ServingStatus::Serving).await;
     }
 }
 
@@ -72,7 +72,7 @@ pub async fn serve(
 ) -> (Vec<JoinHandle<()>>, Health) {
     let (reporter, health_service) = tonic_health::server::health_reporter();
     let health = Health(reporter);
-    health.set(ServingStatus::NotServing).await;
+    health.set(false).await;
 
     macro_rules! limited {
         ($service:expr) => {

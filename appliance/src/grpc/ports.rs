@@ -127,9 +127,9 @@ impl v1::port_service_server::PortService for Ports {
             blocking(move || context.nic.port(&id).map_err(|e| from_nic(e, same))).await??;
         }
         Ok(Response::new(watch::start(
-            self.0.clone(),
+            &self.0,
             only,
-            watch::PortWatch::default(),
+            watch::PortWatch::new(self.0.clone()),
         )))
     }
 }

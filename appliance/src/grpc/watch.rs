@@ -26,32 +26,31 @@ pub trait Watch: Send + 'static {
     type Message: Send + 'static;
 
     /// Everything that exists, then the mark. May block.
-    fn snapshot(&mut self, context: &Context, only: Option<&str>) -> Vec<Self::Message>;
+    fn snapshot(&mut self, only: Option<&str>) -> Vec<Self::Message>;
 
     /// The message for an event, if it concerns this watch. May block.
-    fn change(&mut self, context: &Context, event: &NicEvent) -> Option<Self::Message>;
+    fn change(&mut self, event: &NicEvent) -> Option<Self::Message>;
 }
 
 /// Starts a stream of everything, or of `only` one.
 pub fn start<W: Watch>(
-    context: Arc<Context>,
+    context: &Context,
     only: Option<String>,
     watch: W,
 ) -> ReceiverStream<Result<W::Message, Status>> {
     let (sender, receiver) = mpsc::channel(UNREAD_MAX);
     // Before the snapshot, so that nothing is missed between the two.
     let notices = context.hub.watch();
+    let ended = context.ended();
     tokio::spawn(async move {
-        let ended = context.ended();
-        let closed = sender.clone();
         tokio::select! {
-            result = follow(context, only, watch, notices, &sender) => {
-                if let Err(status) = result {
+            status = follow(only, watch, notices, &sender) => {
+                if let Err(status) = status {
                     finish(&sender, status).await;
                 }
             }
             () = ended => finish(&sender, shutting_down()).await,
-            () = closed.closed() => {}
+            () = sender.closed() => {}
         }
     });
     ReceiverStream::new(receiver)
@@ -71,16 +70,16 @@ fn too_slow() -> Status {
     )
 }
 
+/// Sends the snapshot, which waits for the client, and then changes, which do not.
 async fn follow<W: Watch>(
-    context: Arc<Context>,
     only: Option<String>,
     mut watch: W,
     mut notices: broadcast::Receiver<Notice>,
     sender: &mpsc::Sender<Result<W::Message, Status>>,
 ) -> Result<(), Status> {
-    let (shared, name) = (context.clone(), only.clone());
+    let name = only.clone();
     let (snapshot, returned) = blocking(move || {
-        let messages = watch.snapshot(&shared, name.as_deref());
+        let messages = watch.snapshot(name.as_deref());
         (messages, watch)
     })
     .await?;
@@ -99,9 +98,8 @@ async fn follow<W: Watch>(
         if only.as_ref().is_some_and(|name| *name != event.owner) {
             continue;
         }
-        let shared = context.clone();
         let (message, returned) = blocking(move || {
-            let message = watch.change(&shared, &event);
+            let message = watch.change(&event);
             (message, watch)
         })
         .await?;
@@ -117,13 +115,21 @@ async fn follow<W: Watch>(
 }
 
 /// Attach and link state of adapters.
-#[derive(Default)]
 pub struct AdapterWatch {
+    context: Arc<Context>,
     /// Adapters the client knows, with the time of the state it knows.
     known: BTreeMap<String, SystemTime>,
 }
 
 impl AdapterWatch {
+    /// Nothing is known yet.
+    pub fn new(context: Arc<Context>) -> AdapterWatch {
+        AdapterWatch {
+            context,
+            known: BTreeMap::new(),
+        }
+    }
+
     fn message(
         change: v1::watch_adapters_response::Change,
         adapter: Option<v1::Adapter>,
@@ -140,15 +146,15 @@ impl AdapterWatch {
 impl Watch for AdapterWatch {
     type Message = v1::WatchAdaptersResponse;
 
-    fn snapshot(&mut self, context: &Context, only: Option<&str>) -> Vec<Self::Message> {
+    fn snapshot(&mut self, only: Option<&str>) -> Vec<Self::Message> {
         use v1::watch_adapters_response::Change;
         let now = SystemTime::now();
         let mut messages = Vec::new();
-        for status in context.nic.adapters() {
+        for status in self.context.nic.adapters() {
             if only.is_some_and(|name| name != status.spec.name) {
                 continue;
             }
-            let adapter = convert::adapter(context, &status);
+            let adapter = convert::adapter(&self.context, &status);
             messages.push(Self::message(Change::Existing, Some(adapter), now));
             self.known.insert(status.spec.name, status.since);
         }
@@ -156,7 +162,7 @@ impl Watch for AdapterWatch {
         messages
     }
 
-    fn change(&mut self, context: &Context, event: &NicEvent) -> Option<Self::Message> {
+    fn change(&mut self, event: &NicEvent) -> Option<Self::Message> {
         use v1::watch_adapters_response::Change;
         match &event.kind {
             NicEventKind::AdapterRemoved => {
@@ -171,9 +177,9 @@ impl Watch for AdapterWatch {
                 if self.known.contains_key(&event.owner) {
                     return None;
                 }
-                let status = context.nic.adapter(&event.owner).ok()?;
+                let status = self.context.nic.adapter(&event.owner).ok()?;
                 self.known.insert(event.owner.clone(), event.time);
-                let adapter = convert::adapter(context, &status);
+                let adapter = convert::adapter(&self.context, &status);
                 Some(Self::message(Change::Added, Some(adapter), event.time))
             }
             NicEventKind::AdapterState(state) => {
@@ -185,12 +191,12 @@ impl Watch for AdapterWatch {
                 {
                     return None;
                 }
-                let mut status = context.nic.adapter(&event.owner).ok()?;
+                let mut status = self.context.nic.adapter(&event.owner).ok()?;
                 // The state of the event, so that short states are seen, too.
                 (status.state, status.since) = (*state, event.time);
                 let known = self.known.insert(event.owner.clone(), event.time);
                 let change = known.map_or(Change::Added, |_| Change::State);
-                let adapter = convert::adapter(context, &status);
+                let adapter = convert::adapter(&self.context, &status);
                 Some(Self::message(change, Some(adapter), event.time))
             }
             _ => None,
@@ -199,13 +205,21 @@ impl Watch for AdapterWatch {
 }
 
 /// Link state of ports.
-#[derive(Default)]
 pub struct PortWatch {
+    context: Arc<Context>,
     /// Ports the client knows, with the time of what it knows.
     known: BTreeMap<String, SystemTime>,
 }
 
 impl PortWatch {
+    /// Nothing is known yet.
+    pub fn new(context: Arc<Context>) -> PortWatch {
+        PortWatch {
+            context,
+            known: BTreeMap::new(),
+        }
+    }
+
     fn message(
         change: v1::watch_ports_response::Change,
         port: Option<v1::Port>,
@@ -222,15 +236,15 @@ impl PortWatch {
 impl Watch for PortWatch {
     type Message = v1::WatchPortsResponse;
 
-    fn snapshot(&mut self, context: &Context, only: Option<&str>) -> Vec<Self::Message> {
+    fn snapshot(&mut self, only: Option<&str>) -> Vec<Self::Message> {
         use v1::watch_ports_response::Change;
         let now = SystemTime::now();
         let mut messages = Vec::new();
-        for status in context.nic.ports() {
+        for status in self.context.nic.ports() {
             if only.is_some_and(|name| name != status.spec.name) {
                 continue;
             }
-            let port = convert::port(context, &status);
+            let port = convert::port(&self.context, &status);
             messages.push(Self::message(Change::Existing, Some(port), now));
             self.known.insert(status.spec.name, now);
         }
@@ -238,7 +252,7 @@ impl Watch for PortWatch {
         messages
     }
 
-    fn change(&mut self, context: &Context, event: &NicEvent) -> Option<Self::Message> {
+    fn change(&mut self, event: &NicEvent) -> Option<Self::Message> {
         use v1::watch_ports_response::Change;
         match &event.kind {
             NicEventKind::PortRemoved => {
@@ -253,9 +267,9 @@ impl Watch for PortWatch {
                 if self.known.contains_key(&event.owner) {
                     return None;
                 }
-                let status = context.nic.port(&event.owner).ok()?;
+                let status = self.context.nic.port(&event.owner).ok()?;
                 self.known.insert(event.owner.clone(), event.time);
-                let port = convert::port(context, &status);
+                let port = convert::port(&self.context, &status);
                 Some(Self::message(Change::Added, Some(port), event.time))
             }
             NicEventKind::PortLink { up } => {
@@ -266,14 +280,87 @@ impl Watch for PortWatch {
                 {
                     return None;
                 }
-                let mut status = context.nic.port(&event.owner).ok()?;
+                let mut status = self.context.nic.port(&event.owner).ok()?;
                 status.up = *up;
                 let known = self.known.insert(event.owner.clone(), event.time);
                 let change = known.map_or(Change::Added, |_| Change::Link);
-                let port = convert::port(context, &status);
+                let port = convert::port(&self.context, &status);
                 Some(Self::message(change, Some(port), event.time))
             }
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of owners, for a snapshot of two.
+    struct Names;
+
+    impl Watch for Names {
+        type Message = String;
+
+        fn snapshot(&mut self, _only: Option<&str>) -> Vec<String> {
+            vec!["existing".to_owned(), "synced".to_owned()]
+        }
+
+        fn change(&mut self, event: &NicEvent) -> Option<String> {
+            Some(event.owner.clone())
+        }
+    }
+
+    fn event(owner: &str) -> Notice {
+        Notice::Event(Arc::new(NicEvent {
+            time: SystemTime::UNIX_EPOCH,
+            owner: owner.to_owned(),
+            kind: NicEventKind::AdapterAdded,
+        }))
+    }
+
+    #[tokio::test]
+    async fn the_snapshot_comes_first_and_foreign_events_do_not_come() {
+        let (events, notices) = broadcast::channel(16);
+        let (sender, mut receiver) = mpsc::channel(16);
+        for owner in ["other", "vf0"] {
+            events.send(event(owner)).expect("a watcher");
+        }
+        drop(events);
+        let end = follow(Some("vf0".to_owned()), Names, notices, &sender).await;
+        assert_eq!(end.expect_err("closed").code(), Code::Unavailable);
+        for expected in ["existing", "synced", "vf0"] {
+            let message = receiver.recv().await.expect("a message").expect("no error");
+            assert_eq!(message, expected);
+        }
+        drop(sender);
+        assert!(receiver.recv().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_is_dropped_and_told() {
+        let (events, notices) = broadcast::channel(16);
+        let (sender, _receiver) = mpsc::channel(4);
+        for _ in 0..3 {
+            events.send(event("vf0")).expect("a watcher");
+        }
+        let end = follow(None, Names, notices, &sender).await;
+        assert_eq!(end.expect_err("full").code(), Code::ResourceExhausted);
+    }
+
+    #[tokio::test]
+    async fn lost_events_end_the_stream() {
+        let (events, notices) = broadcast::channel(2);
+        let (sender, _receiver) = mpsc::channel(64);
+        for _ in 0..3 {
+            events.send(event("vf0")).expect("a watcher");
+        }
+        let end = follow(None, Names, notices, &sender).await;
+        assert_eq!(end.expect_err("lagged").code(), Code::ResourceExhausted);
+
+        let notices = events.subscribe();
+        events.send(Notice::Gap).expect("a watcher");
+        let end = follow(None, Names, notices, &sender).await;
+        assert_eq!(end.expect_err("gap").code(), Code::ResourceExhausted);
     }
 }

@@ -1,0 +1,333 @@
+//! The configuration file: what is accepted, and that everything which is wrong is reported with its place.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use vnic_appliance::config::{Environment, Overrides, Settings};
+use vnic_backend::{PortKind, SocketRole, VlanMode};
+
+fn environment() -> Environment {
+    Environment {
+        runtime_directory: None,
+        state_directory: None,
+        xdg_runtime_dir: Some("/run/user/1000".into()),
+        root: false,
+        cpus: (0..8).collect(),
+        machine_id: "test".to_owned(),
+    }
+}
+
+fn parse(text: &str) -> Result<Settings, String> {
+    Settings::from_text(Path::new("x.toml"), text, &Overrides::default(), &environment())
+        .map_err(|e| e.to_string())
+}
+
+#[track_caller]
+fn errors(text: &str, expected: &[&str]) {
+    let found = parse(text).expect_err("the file is wrong");
+    assert_eq!(found.lines().collect::<Vec<_>>(), expected, "in:\n{text}");
+}
+
+#[test]
+fn an_empty_file_is_a_nic_without_adapters() {
+    let settings = parse("").expect("valid");
+    assert_eq!(settings.socket_dir, Path::new("/run/user/1000/vnic"));
+    assert_eq!(settings.state_dir, Path::new("/run/user/1000/vnic/state"));
+    assert_eq!(
+        settings.control.unix,
+        Path::new("/run/user/1000/vnic/control.sock")
+    );
+    assert_eq!((settings.control.mode, settings.control.tcp), (0o660, None));
+    assert_eq!(settings.metrics, Some(([127, 0, 0, 1], 9400).into()));
+    assert_eq!(settings.nic.data_cores, [7]);
+    assert!(settings.adapters.is_empty() && settings.ports.is_empty());
+}
+
+#[test]
+fn every_key_is_read() {
+    let settings = parse(
+        r#"
+        [nic]
+        data_cores = "2,4-5"
+        idle_spin_us = 7
+        mac_ageing_s = 60
+        socket_dir = "/s"
+        state_dir = "/t"
+        [control]
+        listen = ["unix:/c.sock", "tcp:[::1]:0"]
+        mode = "0600"
+        group = "12"
+        [metrics]
+        listen = "off"
+        [[adapter]]
+        name = "blue"
+        mac = "02:00:00:00:00:01"
+        macs = ["02-00-00-00-00-02"]
+        mtu = 9000
+        queue_pairs = 4
+        vlan = { access = 10 }
+        anti_spoofing = false
+        data_core = 4
+        socket_role = "connect"
+        socket = "/elsewhere.sock"
+        [[adapter]]
+        name = "red"
+        vlan = { trunk = [20, 30], native = 5 }
+        [[port]]
+        name = "p0"
+        type = "tap"
+        ifname = "tap0"
+        mtu = 2000
+        vlan = { trunk = "all" }
+        data_core = 2
+        "#,
+    )
+    .expect("valid");
+    assert_eq!(settings.nic.data_cores, [2, 4, 5]);
+    assert_eq!(settings.nic.idle_spin, Duration::from_micros(7));
+    assert_eq!(settings.nic.switch.ageing, Duration::from_secs(60));
+    assert_eq!(settings.control.unix, Path::new("/c.sock"));
+    assert_eq!((settings.control.mode, settings.control.group), (0o600, Some(12)));
+    assert!(settings.control.tcp.is_some() && settings.metrics.is_none());
+    let blue = &settings.adapters[0];
+    assert_eq!(blue.macs.len(), 2);
+    assert_eq!((blue.mtu, blue.queue_pairs, blue.data_core), (9000, 4, Some(4)));
+    assert_eq!(blue.vlan, VlanMode::Access(10));
+    assert_eq!(
+        (blue.anti_spoofing, blue.socket_role),
+        (false, SocketRole::Connect)
+    );
+    assert_eq!(blue.eth_socket, Path::new("/elsewhere.sock"));
+    let red = &settings.adapters[1];
+    assert_eq!(
+        red.vlan,
+        VlanMode::Trunk {
+            native: 5,
+            allowed: Some(BTreeSet::from([20, 30]))
+        }
+    );
+    assert_eq!((red.macs.len(), red.anti_spoofing), (1, true));
+    assert_eq!(red.eth_socket, Path::new("/s/red-eth.sock"));
+    let p0 = &settings.ports[0];
+    let PortKind::Tap { ifname } = &p0.kind;
+    assert_eq!((ifname.as_str(), p0.mtu, p0.data_core), ("tap0", 2000, Some(2)));
+    assert_eq!(p0.vlan, VlanMode::default());
+}
+
+#[test]
+fn all_errors_are_reported_in_the_order_of_the_file() {
+    errors(
+        "[nic]\nidle_spin_us = -1\nmac_agein_s = 5\n\n[[adapter]]\nname = \"Blue\"\nmtu = \"big\"\nqueue_pairs = 17\n\n\
+         [[adapter]]\nmac = \"01:00:00:00:00:01\"\nanti_spoofing = 1\nvlan = { access = 4095 }\n",
+        &[
+            "x.toml:2:16: nic.idle_spin_us: -1 is out of range: 0 to 1000000 microseconds",
+            "x.toml:3:1: nic.mac_agein_s: unknown key; did you mean \"mac_ageing_s\"?",
+            "x.toml:6:8: adapter[0].name: \"Blue\" is not a name: 1 to 15 of a-z, 0-9, '-' and '_', beginning \
+             with a letter or digit",
+            "x.toml:7:7: adapter[0].mtu: expected an integer, found string",
+            "x.toml:8:15: adapter[0].queue_pairs: 17 is out of range: 1 to 16",
+            "x.toml:10:1: adapter[1].name: this key is required",
+            "x.toml:11:7: adapter[1].mac: 01:00:00:00:00:01 is a group address: the first byte of an adapter's \
+             own address must be even",
+            "x.toml:12:17: adapter[1].anti_spoofing: expected true or false, found integer",
+            "x.toml:13:19: adapter[1].vlan.access: 4095 is out of range: 1 to 4094",
+        ],
+    );
+}
+
+#[test]
+fn syntax_errors_have_a_place() {
+    let found = parse("[nic]\ndata_cores = [1,\nx = \n").expect_err("broken");
+    assert!(found.starts_with("x.toml:"), "{found}");
+    let place: Vec<&str> = found.split(':').take(3).collect();
+    assert!(
+        place[1].parse::<usize>().is_ok() && place[2].parse::<usize>().is_ok(),
+        "{found}"
+    );
+    errors("a = 1\na = 2\n", &["x.toml:2:1: duplicate key"]);
+}
+
+#[test]
+fn names_and_addresses_are_used_once() {
+    errors(
+        "[[adapter]]\nname = \"a\"\nmac = \"02:00:00:00:00:01\"\n[[adapter]]\nname = \"a\"\n[[adapter]]\nname = \"b\"\n\
+         macs = [\"02:00:00:00:00:02\", \"02:00:00:00:00:01\"]\n[[port]]\nname = \"b\"\ntype = \"tap\"\nifname = \"t\"\n",
+        &[
+            "x.toml:5:8: adapter[1].name: the name a is taken by line 2; names are unique among adapters and ports",
+            "x.toml:8:30: adapter[2].macs[1]: 02:00:00:00:00:01 belongs to adapter a (line 3); each address belongs \
+             to one adapter",
+            "x.toml:10:8: port[0].name: the name b is taken by line 7; names are unique among adapters and ports",
+        ],
+    );
+}
+
+#[test]
+fn cores_must_exist_and_be_data_cores() {
+    errors(
+        "[nic]\ndata_cores = [1, 99]\n",
+        &["x.toml:2:14: nic.data_cores: CPU 99 is not one this process may run on: 0, 1, 2, 3, 4, 5, 6, 7"],
+    );
+    errors(
+        "[nic]\ndata_cores = [1, 1]\n",
+        &["x.toml:2:14: nic.data_cores: CPU 1 is named twice"],
+    );
+    errors(
+        "[nic]\ndata_cores = []\n",
+        &["x.toml:2:14: nic.data_cores: at least one data core is needed"],
+    );
+    errors(
+        "[nic]\ndata_cores = [1]\n[[adapter]]\nname = \"a\"\ndata_core = 2\n",
+        &["x.toml:5:13: adapter[0].data_core: CPU 2 is not a data core: only 1"],
+    );
+}
+
+#[test]
+fn listening_in_the_open_is_refused_with_the_reason() {
+    let found = parse("[control]\nlisten = [\"tcp:0.0.0.0:9401\"]\n").expect_err("refused");
+    assert!(
+        found.starts_with("x.toml:2:11: control.listen[0]: 0.0.0.0:9401 is not a loopback address"),
+        "{found}"
+    );
+    assert!(found.contains("mutual TLS, which is not built yet"), "{found}");
+    errors(
+        "[control]\nlisten = [\"unix:/a\", \"unix:/b\"]\n",
+        &["x.toml:2:10: control.listen: at most one Unix socket and one TCP address are allowed"],
+    );
+}
+
+#[test]
+fn wrong_shapes_are_named() {
+    errors("nic = 1\n", &["x.toml:1:7: nic: expected a table, found integer"]);
+    errors(
+        "[adapter]\nname = \"a\"\n",
+        &["x.toml:1:1: adapter: expected tables, each written as [[adapter]], found table"],
+    );
+    errors(
+        "[[adapter]]\nname = \"a\"\nvlan = { access = 1, native = 2 }\n",
+        &[
+            "x.toml:3:8: adapter[0].vlan: either access = VLAN, or trunk = [VLAN, …] or \"all\" with native = VLAN \
+             is allowed, not both",
+        ],
+    );
+    errors(
+        "[[port]]\nname = \"p\"\ntype = \"wire\"\n",
+        &[
+            "x.toml:1:1: port[0].ifname: this key is required",
+            "x.toml:3:8: port[0].type: \"wire\": \"tap\" is allowed",
+        ],
+    );
+    errors(
+        "[frobnicate]\n",
+        &["x.toml:1:2: frobnicate: unknown key; allowed here: adapter, control, metrics, nic, port"],
+    );
+}
+
+#[test]
+fn columns_count_characters() {
+    errors(
+        "[[adapter]]\nname = \"ä\"\nvlan = { trunk = \"ä\", native = 0 }\n",
+        &[
+            "x.toml:2:8: adapter[0].name: \"ä\" is not a name: 1 to 15 of a-z, 0-9, '-' and '_', beginning with a \
+             letter or digit",
+            "x.toml:3:18: adapter[0].vlan.trunk: \"ä\": \"all\" or a list of VLANs is allowed",
+            "x.toml:3:32: adapter[0].vlan.native: 0 is out of range: 1 to 4094",
+        ],
+    );
+}
+
+#[test]
+fn a_socket_path_that_is_too_long_is_refused_before_the_daemon_starts() {
+    let dir = format!("/{}", "d".repeat(100));
+    let found = parse(&format!(
+        "[nic]\nsocket_dir = \"{dir}\"\n[[adapter]]\nname = \"a\"\n"
+    ))
+    .expect_err("too long");
+    assert!(found.contains("at most 107"), "{found}");
+}
+
+#[test]
+fn the_command_line_overrides_the_file() {
+    let overrides = Overrides {
+        socket_dir: Some("/o".into()),
+        metrics: Some(None),
+        data_cores: Some(vec![3]),
+        ..Overrides::default()
+    };
+    let text = "[nic]\nsocket_dir = \"/f\"\ndata_cores = [1]\n[metrics]\nlisten = \"127.0.0.1:1\"\n[[adapter]]\nname = \"a\"\ndata_core = 3\n";
+    let settings = Settings::from_text(Path::new("x"), text, &overrides, &environment()).expect("valid");
+    assert_eq!(settings.socket_dir, Path::new("/o"));
+    assert_eq!(settings.adapters[0].eth_socket, Path::new("/o/a-eth.sock"));
+    assert_eq!((settings.metrics, settings.nic.data_cores), (None, vec![3]));
+}
+
+#[test]
+fn directories_follow_systemd_then_root_then_the_user() {
+    let mut surroundings = environment();
+    assert_eq!(
+        surroundings.socket_dir(),
+        Ok(PathBuf::from("/run/user/1000/vnic"))
+    );
+    surroundings.root = true;
+    assert_eq!(surroundings.socket_dir(), Ok(PathBuf::from("/run/vnic")));
+    assert_eq!(
+        surroundings.state_dir(Path::new("/run/vnic")),
+        Path::new("/var/lib/vnic")
+    );
+    assert_eq!(surroundings.state_dir(Path::new("/x")), Path::new("/x/state"));
+    surroundings.runtime_directory = Some("/run/other".into());
+    surroundings.state_directory = Some("/var/lib/other".into());
+    assert_eq!(surroundings.socket_dir(), Ok(PathBuf::from("/run/other")));
+    assert_eq!(
+        surroundings.state_dir(Path::new("/x")),
+        Path::new("/var/lib/other")
+    );
+    let nowhere = Environment {
+        xdg_runtime_dir: None,
+        ..environment()
+    };
+    assert!(nowhere.socket_dir().is_err_and(|e| e.contains("--socket-dir")));
+}
+
+/// The example of `deploy`, as it is and with every setting in it switched on.
+#[test]
+fn the_example_is_valid_and_complete() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/config/vnicd.toml");
+    let example = std::fs::read_to_string(path).expect("the example");
+    let plain = parse(&example).expect("the example is valid");
+    assert_eq!(plain.adapters.len(), 1);
+
+    let all: String = example
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(setting) if !setting.is_empty() && !setting.starts_with(' ') => format!("{setting}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    // The group of the example may not exist on this machine.
+    let all = all.replace("group = \"kvm\"", "group = \"0\"");
+    let switched_on = parse(&all).expect("every setting of the example is valid");
+    assert_eq!(switched_on.ports.len(), 1);
+
+    // An unknown key in each section makes the reader tell every key it knows.
+    let probe = "zzzzzzzzzzzzzzzz = 1\n";
+    let told = parse(&format!(
+        "[nic]\n{probe}[control]\n{probe}[metrics]\n{probe}[[adapter]]\nname = \"a\"\n{probe}[[port]]\nname = \
+         \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}"
+    ))
+    .expect_err("unknown keys");
+    let mut keys = 0;
+    for line in told.lines() {
+        let (_, known) = line.split_once("allowed here: ").expect("the list of keys");
+        for key in known.split(", ") {
+            assert!(
+                all.lines().any(|l| l.starts_with(&format!("{key} = "))),
+                "{key} is missing in the example"
+            );
+            keys += 1;
+        }
+    }
+    assert!(keys > 20, "{told}");
+}

@@ -1,0 +1,209 @@
+//! The metrics: promtool accepts them, nothing is missing, and what was removed is gone.
+
+mod common;
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use vnic_appliance::metrics::{Snapshot, render};
+use vnic_backend::counters::{self, Scope};
+use vnic_backend::{
+    AdapterSpec, AdapterStatus, AttachState, DropReason, PortId, PortKind, PortSpec, PortStatus, Sample,
+    SocketRole, VlanMode,
+};
+
+fn adapter(name: &str) -> AdapterStatus {
+    AdapterStatus {
+        spec: AdapterSpec {
+            name: name.to_owned(),
+            macs: vec!["02:00:00:00:00:01".parse().expect("an address")],
+            mtu: 1500,
+            queue_pairs: 2,
+            vlan: VlanMode::default(),
+            anti_spoofing: true,
+            data_core: Some(1),
+            eth_socket: "/x".into(),
+            socket_role: SocketRole::Listen,
+        },
+        port: PortId(0),
+        state: AttachState::Up,
+        since: SystemTime::UNIX_EPOCH,
+        features: 0,
+        queue_pairs_enabled: 1,
+        memory_bytes: 4096,
+    }
+}
+
+fn snapshot() -> Snapshot {
+    let samples = counters::all()
+        .map(|def| {
+            let (owner, queue, reason) = match def.scope {
+                Scope::AdapterQueue => ("vf0", Some(0), None),
+                Scope::AdapterDrop => ("vf0", None, Some(DropReason::Hairpin.name())),
+                Scope::Port => ("p0", None, None),
+                Scope::PortDrop => ("p0", None, Some(DropReason::Runt.name())),
+                Scope::Core => ("1", None, None),
+            };
+            Sample {
+                def,
+                owner: owner.to_owned(),
+                queue,
+                reason,
+                value: u64::MAX,
+            }
+        })
+        .collect();
+    Snapshot {
+        adapters: vec![adapter("vf0"), adapter("vf1")],
+        ports: vec![PortStatus {
+            spec: PortSpec {
+                name: "p0".to_owned(),
+                kind: PortKind::Tap {
+                    ifname: "tap0".to_owned(),
+                },
+                mtu: 1500,
+                vlan: VlanMode::default(),
+                data_core: Some(1),
+            },
+            port: PortId(2),
+            up: true,
+        }],
+        samples,
+        fdb: Vec::new(),
+        data_cores: 1,
+        started: Some(SystemTime::UNIX_EPOCH),
+    }
+}
+
+fn page(snapshot: &Snapshot) -> String {
+    render(snapshot, || Duration::from_millis(1))
+}
+
+#[test]
+fn every_counter_is_there_with_its_help_and_its_exact_value() {
+    let page = page(&snapshot());
+    for def in counters::all() {
+        let name = vnic_appliance::metrics::naming::metric(def);
+        assert!(page.contains(&format!("# HELP {name} {}\n", def.help)), "{name}");
+        assert!(page.contains(&format!("# TYPE {name} counter\n")), "{name}");
+    }
+    for line in [
+        "vnic_adapter_rx_frames_total{adapter=\"vf0\",queue=\"0\"} 18446744073709551615",
+        "vnic_adapter_up{adapter=\"vf0\"} 1",
+        "vnic_adapter_info{adapter=\"vf0\",mac=\"02:00:00:00:00:01\",mtu=\"1500\",queue_pairs=\"2\",core=\"1\"} 1",
+        "vnic_port_up{port=\"p0\"} 1",
+        "vnic_fdb_entries{kind=\"static\"} 0",
+        "vnic_scrape_duration_seconds 0.001",
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line} in\n{page}");
+    }
+}
+
+#[test]
+fn every_drop_reason_shows_from_the_start() {
+    let page = page(&snapshot());
+    for reason in DropReason::ALL {
+        for (owner, n) in [("vf0", DropReason::Hairpin), ("vf1", DropReason::Hairpin)] {
+            let value = if owner == "vf0" && reason == n {
+                u64::MAX
+            } else {
+                0
+            };
+            let line = format!(
+                "vnic_adapter_drops_total{{adapter=\"{owner}\",reason=\"{}\"}} {value}",
+                reason.name()
+            );
+            assert!(page.lines().any(|l| l == line), "{line}");
+        }
+    }
+    let port = page
+        .lines()
+        .filter(|l| l.starts_with("vnic_port_drops_total{port=\"p0\""))
+        .count();
+    assert_eq!(port, DropReason::ALL.len());
+}
+
+#[test]
+fn what_was_removed_is_gone() {
+    let mut snapshot = snapshot();
+    assert!(page(&snapshot).contains("vf0"));
+    snapshot.adapters.remove(0);
+    snapshot.samples.retain(|s| s.owner != "vf0");
+    assert!(!page(&snapshot).contains("vf0"));
+}
+
+#[test]
+fn promtool_accepts_the_page() {
+    if !common::installed("promtool", "promtool_accepts_the_page") {
+        return;
+    }
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool");
+    let text = page(&snapshot());
+    let mut stdin = promtool.stdin.take().expect("its input");
+    stdin.write_all(text.as_bytes()).expect("written");
+    drop(stdin);
+    let output = promtool.wait_with_output().expect("its answer");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(
+        output.status.success() && said.is_empty(),
+        "{}\n{text}",
+        String::from_utf8_lossy(&said)
+    );
+}
+
+/// The rules and the board of `deploy` use only metrics that exist.
+#[test]
+fn rules_and_board_use_what_there_is() {
+    let page = page(&snapshot());
+    let exists = |name: &str| page.contains(&format!("# TYPE {name} "));
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+    for file in ["prometheus/vnic-rules.yml", "grafana/vnic.json"] {
+        let text = std::fs::read_to_string(root.join(file)).expect(file);
+        let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
+        let names: Vec<&str> = text
+            .split(word)
+            .filter(|w| {
+                [
+                    "vnic_adapter",
+                    "vnic_port_",
+                    "vnic_core_",
+                    "vnic_fdb",
+                    "vnic_s",
+                    "vnic_b",
+                ]
+                .iter()
+                .any(|prefix| w.starts_with(prefix))
+            })
+            .collect();
+        assert!(names.len() > 8, "{file}");
+        for name in names {
+            assert!(exists(name), "{file}: {name}");
+        }
+    }
+    let rules = root.join("prometheus/vnic-rules.yml");
+    if common::installed("promtool", "rules_and_board_use_what_there_is") {
+        for (verb, file) in [
+            ("check", rules),
+            ("test", root.join("prometheus/vnic-rules.test.yml")),
+        ] {
+            let output = Command::new("promtool")
+                .args([verb, "rules"])
+                .arg(&file)
+                .output()
+                .expect("promtool");
+            assert!(
+                output.status.success(),
+                "{}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+    }
+}
