@@ -1,0 +1,552 @@
+//! The Ethernet function from attach to detach, one data core.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use vnic_backend::AttachState::{Attached, Detached, Up};
+use vnic_backend::{DropReason, NicEventKind, VlanMode};
+use vnic_tests::driver::packets::{BROADCAST, Number, eth, number_of, numbered, tagged};
+use vnic_tests::driver::rig::{Copies, Rig, deadline};
+use vnic_tests::driver::{Guest, Layout, NetHdr, Options, feature};
+
+fn n(sender: u32, seq: u64) -> Number {
+    Number {
+        sender,
+        stream: 0,
+        seq,
+    }
+}
+
+fn send(g: &mut Guest, frame: &[u8]) {
+    g.send_wait(0, frame, NetHdr::default());
+}
+
+fn expect(g: &mut Guest, frame: &[u8]) {
+    let (_, _, got) = g.recv(0, deadline()).expect("a frame");
+    assert!(got == frame, "{got:02x?} instead of {frame:02x?}");
+}
+
+#[test]
+fn attach_detach_reattach() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let (a, b) = (rig.add("a")?, rig.add("b")?);
+    assert_eq!(rig.nic.adapter("a")?.state, Detached);
+    let mut ga = rig.attach("a", Options::default())?;
+    let mut gb = rig.attach("b", Options::default())?;
+    let status = rig.nic.adapter("a")?;
+    assert_eq!(
+        (status.features, status.queue_pairs_enabled),
+        (ga.options.features, 1)
+    );
+    let bytes: u64 = ga.mem().regions().iter().map(|r| r.memory_size).sum();
+    assert_eq!(status.memory_bytes, bytes);
+    for round in 0..5 {
+        send(&mut ga, &numbered(b, a, n(1, round), 60));
+        expect(&mut gb, &numbered(b, a, n(1, round), 60));
+        match round {
+            0 | 1 => {
+                ga.detach()?;
+            }
+            _ => ga.hang_up(),
+        }
+        rig.state("a", Detached)?;
+        let status = rig.nic.adapter("a")?;
+        assert_eq!(
+            (status.features, status.queue_pairs_enabled, status.memory_bytes),
+            (0, 0, 0)
+        );
+        ga.connect(rig.socket("a"))?;
+        rig.up("a")?;
+        send(&mut gb, &numbered(a, b, n(2, round), 60));
+        expect(&mut ga, &numbered(a, b, n(2, round), 60));
+    }
+    rig.wait_event("a", |k| *k == NicEventKind::AdapterState(Up))?;
+    let mut states = Vec::new();
+    for e in rig.poll_events() {
+        if let (true, NicEventKind::AdapterState(s)) = (e.owner == "a", &e.kind) {
+            states.push(*s);
+        }
+    }
+
+    let mut want = vec![Attached, Up];
+    for round in 0..5 {
+        // An orderly VMM stops the rings first.
+        if round < 2 {
+            want.push(Attached);
+        }
+        want.extend([Detached, Attached, Up]);
+    }
+    assert_eq!(states, want);
+    ga.mem().check_canaries()?;
+    rig.finish(Copies::Extra(0))
+}
+
+#[test]
+fn restart_and_second_vmm() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let (a, b) = (rig.add("a")?, rig.add("b")?);
+    let mut ga = rig.attach("a", Options::default())?;
+    let mut gb = rig.attach("b", Options::default())?;
+    // A second VMM is turned away; the first does not notice.
+    assert!(Guest::attach(rig.socket("a"), Options::default()).is_err());
+    rig.wait_event("a", |k| matches!(k, NicEventKind::ProtocolError { .. }))?;
+    send(&mut gb, &numbered(a, b, n(2, 0), 60));
+    expect(&mut ga, &numbered(a, b, n(2, 0), 60));
+    rig.nic.restart_adapter("a")?;
+    rig.state("a", Detached)?;
+    ga.connect(rig.socket("a"))?;
+    rig.up("a")?;
+    send(&mut gb, &numbered(a, b, n(2, 1), 60));
+    expect(&mut ga, &numbered(a, b, n(2, 1), 60));
+    rig.finish(Copies::Extra(0))
+}
+
+#[test]
+fn unicast_broadcast_unknown_hairpin() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let macs = [rig.add("a")?, rig.add("b")?, rig.add("c")?];
+    let mut g = vec![];
+    for name in ["a", "b", "c"] {
+        g.push(rig.attach(name, Options::default())?);
+    }
+    let to_b = numbered(macs[1], macs[0], n(0, 0), 100);
+    send(&mut g[0], &to_b);
+    expect(&mut g[1], &to_b);
+    let all = numbered(BROADCAST, macs[0], n(0, 1), 100);
+    send(&mut g[0], &all);
+    expect(&mut g[1], &all);
+    expect(&mut g[2], &all);
+    // Nobody has this address: all but the sender get it.
+    let unknown = vnic_backend::MacAddr([2, 9, 9, 9, 9, 9]);
+    let lost = numbered(unknown, macs[2], n(2, 0), 100);
+    send(&mut g[2], &lost);
+    expect(&mut g[0], &lost);
+    expect(&mut g[1], &lost);
+    // b says it has it: from now on only b gets it, and b itself cannot reach it.
+    send(&mut g[1], &numbered(macs[0], unknown, n(1, 0), 100));
+    expect(&mut g[0], &numbered(macs[0], unknown, n(1, 0), 100));
+    send(&mut g[2], &lost);
+    expect(&mut g[1], &lost);
+    send(&mut g[1], &numbered(unknown, macs[1], n(1, 1), 100));
+    send(&mut g[1], &numbered(macs[1], macs[1], n(1, 2), 100));
+    g[1].drain();
+    rig.settle()?;
+    assert_eq!(rig.drops("b", DropReason::Hairpin), 2);
+    assert_eq!(rig.counter("b", "rx_multicast"), 1);
+    for guest in &mut g {
+        assert!(guest.try_recv(0).is_none());
+    }
+    rig.finish(Copies::Extra(2))
+}
+
+#[test]
+fn spoofed_and_invalid_sources() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let a = rig.add_with("a", |s| s.anti_spoofing = true)?;
+    let b = rig.add("b")?;
+    let mut ga = rig.attach("a", Options::default())?;
+    let mut gb = rig.attach("b", Options::default())?;
+    let foreign = vnic_backend::MacAddr([2, 7, 7, 7, 7, 7]);
+    for i in 0..10 {
+        send(&mut ga, &numbered(b, foreign, n(0, i), 60));
+        send(&mut ga, &numbered(b, BROADCAST, n(0, i), 60));
+        send(&mut ga, &numbered(b, a, n(1, i), 60));
+        expect(&mut gb, &numbered(b, a, n(1, i), 60));
+    }
+    rig.settle()?;
+    assert_eq!(rig.drops("a", DropReason::SpoofedSource), 10);
+    assert_eq!(rig.drops("a", DropReason::InvalidSource), 10);
+    rig.wait_event("a", |k| *k == NicEventKind::SpoofedSource { source: foreign })?;
+    assert_eq!(
+        rig.count_events("a", |k| matches!(k, NicEventKind::SpoofedSource { .. })),
+        1
+    );
+    rig.finish(Copies::Extra(0))
+}
+
+#[test]
+fn vlans_as_seen_in_bytes() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let trunk = VlanMode::Trunk {
+        native: 1,
+        allowed: Some([10, 20].into()),
+    };
+    let t = rig.add_with("trunk", |s| s.vlan = trunk)?;
+    let x = rig.add_with("x10", |s| s.vlan = VlanMode::Access(10))?;
+    let y = rig.add_with("y20", |s| s.vlan = VlanMode::Access(20))?;
+    let z = rig.add_with("z10", |s| s.vlan = VlanMode::Access(10))?;
+    let mut g = vec![];
+    for name in ["trunk", "x10", "y20", "z10"] {
+        g.push(rig.attach(name, Options::default())?);
+    }
+    for len in [60, 64, 68, 100, 1514] {
+        // Push on the way to the trunk, pop on the way back; within a VLAN nothing changes. The PCP stays.
+        let up = numbered(BROADCAST, x, n(1, 0), len);
+        send(&mut g[1], &up);
+        expect(&mut g[0], &tagged(&up, 10));
+        expect(&mut g[3], &up);
+        let down = numbered(BROADCAST, t, n(0, 0), len);
+        send(&mut g[0], &tagged(&down, 20 | 5 << 13));
+        expect(&mut g[2], &down);
+        let own = numbered(x, z, n(3, 0), len);
+        send(&mut g[3], &own);
+        expect(&mut g[1], &own);
+        // A priority tag belongs to the access VLAN and is gone or named behind it.
+        send(&mut g[1], &tagged(&up, 3 << 13));
+        expect(&mut g[0], &tagged(&up, 10 | 3 << 13));
+        expect(&mut g[3], &up);
+    }
+    send(&mut g[0], &tagged(&numbered(BROADCAST, t, n(0, 1), 60), 30));
+    send(&mut g[1], &tagged(&numbered(BROADCAST, x, n(1, 1), 60), 10));
+    send(&mut g[0], &numbered(y, t, n(0, 2), 60));
+    for guest in &mut g {
+        guest.drain();
+    }
+    rig.settle()?;
+    assert_eq!(rig.drops("trunk", DropReason::VlanNotAllowed), 1);
+    assert_eq!(rig.drops("x10", DropReason::VlanNotAllowed), 1);
+    assert_eq!(rig.drops("trunk", DropReason::NoDestination), 1);
+    for guest in &mut g {
+        assert!(guest.try_recv(0).is_none());
+    }
+    rig.finish(Copies::Extra(10))
+}
+
+#[test]
+fn mtu_limits_and_runts() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    for mtu in [68u16, 1500, 9216] {
+        let (from, to) = (format!("a{mtu}"), format!("b{mtu}"));
+        let a = rig.add_with(&from, |s| s.mtu = mtu)?;
+        let b = rig.add_with(&to, |s| s.mtu = mtu)?;
+        let big = Options {
+            tx_buffer: 70000,
+            queue_size: 32,
+            ..Options::default()
+        };
+        let mut ga = rig.attach(&from, big)?;
+        let mut gb = rig.attach(&to, Options::default())?;
+        let limit = usize::from(mtu) + 14;
+        for len in [30, 59, 60, 63, 64, 65, limit - 1, limit] {
+            let f = numbered(b, a, n(0, len as u64), len);
+            send(&mut ga, &f);
+            expect(&mut gb, &f);
+        }
+        let f = tagged(&numbered(b, a, n(1, 0), limit), 1);
+        send(&mut ga, &f);
+        // VLAN 1 is native: the tag is taken off.
+        expect(&mut gb, &numbered(b, a, n(1, 0), limit));
+        for len in [limit + 1, 65557, 65558, 69000] {
+            send(&mut ga, &numbered(b, a, n(2, 0), len));
+        }
+        for len in 0..14 {
+            send(&mut ga, &eth(b, a, [0x88, 0xb5], &[])[..len]);
+        }
+        let shortest = eth(b, a, [0x88, 0xb5], &[]);
+        send(&mut ga, &shortest);
+        expect(&mut gb, &shortest);
+        // A tag that is cut off.
+        send(&mut ga, &tagged(&shortest, 1)[..16]);
+        ga.drain();
+        rig.settle()?;
+        assert_eq!(rig.drops(&from, DropReason::MtuExceeded), 4);
+        assert_eq!(rig.drops(&from, DropReason::Runt), 15);
+        assert!(gb.try_recv(0).is_none());
+        rig.nic.remove_adapter(&from)?;
+        rig.nic.remove_adapter(&to)?;
+    }
+    rig.finish(Copies::Unknown)
+}
+
+/// Every way to lay out headers and buffers, both header lengths, with and without merging.
+#[test]
+fn every_layout() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let (a, b) = (rig.add("a")?, rig.add("b")?);
+    let legacy = feature::VERSION_1 | feature::MRG_RXBUF;
+    let mut combinations = 0;
+    for layout in [
+        Layout::Same,
+        Layout::Separate,
+        Layout::Split(3),
+        Layout::Split(19),
+        Layout::Split(40),
+    ] {
+        for (indirect, event_idx) in [(false, false), (true, false), (false, true), (true, true)] {
+            for without in [0, feature::VERSION_1, feature::MRG_RXBUF, legacy] {
+                let mut features = feature::PROTOCOL_FEATURES | feature::VERSION_1 | feature::MRG_RXBUF;
+                features &= !without;
+                if indirect {
+                    features |= feature::RING_INDIRECT_DESC;
+                }
+                if event_idx {
+                    features |= feature::RING_EVENT_IDX | feature::IN_ORDER;
+                }
+                let o = Options {
+                    features,
+                    indirect,
+                    tx_layout: layout,
+                    rx_layout: layout,
+                    queue_size: 128,
+                    start_at: 65500,
+                    ..Options::default()
+                };
+                let mut ga = rig.attach("a", o.clone())?;
+                let mut gb = rig.attach("b", o)?;
+                for (i, len) in [60, 1514, 61, 64, 65, 700, 333, 128]
+                    .into_iter()
+                    .cycle()
+                    .take(80)
+                    .enumerate()
+                {
+                    let f = numbered(b, a, n(combinations, i as u64), len);
+                    send(&mut ga, &f);
+                    let (hdr, buffers, got) = gb.recv(0, deadline()).expect("a frame");
+                    assert!(got == f, "{layout:?}, length {len}");
+                    assert_eq!((hdr, buffers), (NetHdr::default(), 1));
+                }
+                ga.detach()?;
+                gb.detach()?;
+                ga.mem().check_canaries()?;
+                gb.mem().check_canaries()?;
+                rig.state("a", Detached)?;
+                rig.state("b", Detached)?;
+                combinations += 1;
+            }
+        }
+    }
+    rig.finish(Copies::Extra(0))
+}
+
+#[test]
+fn merging_and_too_small_buffers() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let (a, b) = (
+        rig.add_with("a", |s| s.mtu = 9216)?,
+        rig.add_with("b", |s| s.mtu = 9216)?,
+    );
+    let big = Options {
+        tx_buffer: 10000,
+        queue_size: 64,
+        ..Options::default()
+    };
+    let mut ga = rig.attach("a", big)?;
+    // Merged: any size fits, down to buffers smaller than a header.
+    for (rx_buffer, rx_layout) in [
+        (1526, Layout::Same),
+        (512, Layout::Split(7)),
+        (300, Layout::Separate),
+        (48, Layout::Same),
+    ] {
+        let o = Options {
+            rx_buffer,
+            rx_layout,
+            queue_size: 1024,
+            ..Options::default()
+        };
+        let mut gb = rig.attach("b", o)?;
+        for (i, len) in [60, 9230, 1514, 1515, 4000, 9229, 100]
+            .into_iter()
+            .cycle()
+            .take(100)
+            .enumerate()
+        {
+            let f = numbered(b, a, n(0, i as u64), len);
+            send(&mut ga, &f);
+            let (_, buffers, got) = gb.recv(0, deadline()).expect("a frame");
+            assert!(got == f);
+            assert_eq!(usize::from(buffers), (len + 12).div_ceil(rx_buffer as usize));
+        }
+        gb.detach()?;
+        gb.mem().check_canaries()?;
+    }
+    // Not merged: what does not fit is dropped, what fits goes on.
+    let mut o = Options::default().without(feature::MRG_RXBUF);
+    o.rx_buffer = 1526;
+    let mut gb = rig.attach("b", o)?;
+    for len in [1515, 60, 9230, 1514] {
+        send(&mut ga, &numbered(b, a, n(1, 0), len));
+    }
+    expect(&mut gb, &numbered(b, a, n(1, 0), 60));
+    expect(&mut gb, &numbered(b, a, n(1, 0), 1514));
+    rig.settle()?;
+    assert_eq!(rig.drops("b", DropReason::RxBufferTooSmall), 2);
+    gb.detach()?;
+    // Merged, but the whole ring is too small; then, big enough but empty.
+    let o = Options {
+        rx_buffer: 600,
+        queue_size: 8,
+        repost: false,
+        ..Options::default()
+    };
+    let mut gb = rig.attach("b", o)?;
+    send(&mut ga, &numbered(b, a, n(2, 0), 9230));
+    ga.drain();
+    rig.settle()?;
+    assert_eq!(rig.drops("b", DropReason::RxBufferTooSmall), 3);
+    for i in 0..3 {
+        send(&mut ga, &numbered(b, a, n(2, i), 1514));
+    }
+    for i in 0..2 {
+        expect(&mut gb, &numbered(b, a, n(2, i), 1514));
+    }
+    ga.drain();
+    rig.settle()?;
+    assert_eq!(rig.drops("b", DropReason::NoRxBuffer), 1);
+    assert!(gb.try_recv(0).is_none());
+    gb.post(0, 1);
+    send(&mut ga, &numbered(b, a, n(2, 3), 1514));
+    expect(&mut gb, &numbered(b, a, n(2, 3), 1514));
+    rig.finish(Copies::Extra(0))
+}
+
+#[test]
+fn nobody_there_and_no_buffers() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let (a, b) = (rig.add("a")?, rig.add("b")?);
+    let mut ga = rig.attach("a", Options::default())?;
+    let down =
+        |rig: &Rig| rig.drops("a", DropReason::ReceiverDown) + rig.drops("b", DropReason::ReceiverDown);
+    send(&mut ga, &numbered(b, a, n(0, 0), 60));
+    ga.drain();
+    rig.settle()?;
+    assert_eq!(down(&rig), 1);
+    let o = Options {
+        post: 0,
+        ..Options::default()
+    };
+    let mut gb = rig.attach("b", o)?;
+    send(&mut ga, &numbered(b, a, n(0, 1), 60));
+    ga.drain();
+    rig.settle()?;
+    assert_eq!(rig.drops("b", DropReason::NoRxBuffer), 1);
+    assert_eq!(gb.post(0, 3), 3);
+    send(&mut ga, &numbered(b, a, n(0, 2), 60));
+    expect(&mut gb, &numbered(b, a, n(0, 2), 60));
+    gb.detach()?;
+    rig.state("b", Detached)?;
+    send(&mut ga, &numbered(b, a, n(0, 3), 60));
+    ga.drain();
+    rig.settle()?;
+    assert_eq!(down(&rig), 2);
+    rig.finish(Copies::Extra(0))
+}
+
+/// `rx_notifications` and `rx_notifications_suppressed` are what the guest sees on its eventfd.
+#[test]
+fn notifications() -> Result<()> {
+    for event_idx in [false, true] {
+        let mut rig = Rig::new(1)?;
+        let (a, b) = (rig.add("a")?, rig.add("b")?);
+        let bit = if event_idx { feature::RING_EVENT_IDX } else { 0 };
+        let mut ga = rig.attach("a", Options::default().with(bit))?;
+        let wanting = Options {
+            calls: true,
+            ..Options::default()
+        };
+        let mut gb = rig.attach("b", wanting.with(bit))?;
+        let mut calls = 0;
+        for i in 0..50 {
+            // One at a time: each deserves an interrupt.
+            send(&mut ga, &numbered(b, a, n(0, i), 60));
+            expect(&mut gb, &numbered(b, a, n(0, i), 60));
+            ga.drain();
+            rig.settle()?;
+            calls += gb.ring(0).calls();
+        }
+        assert_eq!(calls, 50);
+        assert_eq!(rig.counter("b", "rx_notifications"), 50);
+        assert_eq!(rig.counter("b", "rx_notifications_suppressed"), 0);
+        gb.options.calls = false;
+        gb.ring(0).want_calls(false);
+        for i in 0..50 {
+            send(&mut ga, &numbered(b, a, n(1, i), 60));
+            expect(&mut gb, &numbered(b, a, n(1, i), 60));
+        }
+        rig.settle()?;
+        assert_eq!(gb.ring(0).calls(), 0);
+        assert_eq!(rig.counter("b", "rx_notifications"), 50);
+        assert!(rig.counter("b", "rx_notifications_suppressed") > 0);
+        assert_eq!(rig.counter("a", "tx_notifications"), 0);
+        if event_idx {
+            // An interrupt only after the tenth frame from here.
+            let at = gb.ring(0).taken.wrapping_add(9);
+            gb.ring(0).set_used_event(at);
+            for i in 0..9 {
+                send(&mut ga, &numbered(b, a, n(2, i), 60));
+            }
+            ga.drain();
+            rig.settle()?;
+            assert_eq!(gb.ring(0).calls(), 0);
+            send(&mut ga, &numbered(b, a, n(2, 9), 60));
+            ga.drain();
+            rig.settle()?;
+            assert_eq!(gb.ring(0).calls(), 1);
+        }
+        rig.finish(Copies::Extra(0))?;
+    }
+    Ok(())
+}
+
+/// A sleeping core is woken by a kick; a busy one asks for none.
+#[test]
+fn kicks_wake_and_are_suppressed() -> Result<()> {
+    for event_idx in [false, true] {
+        let mut rig = Rig::with_spin(1, Duration::from_millis(1))?;
+        let (a, b) = (rig.add("a")?, rig.add("b")?);
+        let bit = if event_idx { feature::RING_EVENT_IDX } else { 0 };
+        let mut ga = rig.attach("a", Options::default().with(bit))?;
+        let mut gb = rig.attach("b", Options::default().with(bit))?;
+        for i in 0..10 {
+            let sleeps = rig.core_counter("sleeps");
+            assert!(vnic_tests::driver::rig::wait_for(
+                || rig.core_counter("sleeps") > sleeps
+            ));
+            std::thread::sleep(Duration::from_millis(2));
+            send(&mut ga, &numbered(b, a, n(0, i), 60));
+            expect(&mut gb, &numbered(b, a, n(0, i), 60));
+            rig.nic.responsive(Duration::from_secs(10));
+        }
+        assert!(rig.counter("a", "kicks") >= 5, "{}", rig.counter("a", "kicks"));
+        rig.finish(Copies::Extra(0))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn removal_while_guests_send() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let a = rig.add("a")?;
+    let mut ga = rig.attach("a", Options::default())?;
+    for round in 0..20 {
+        let name = format!("b{round}");
+        let b = rig.add(&name)?;
+        let mut gb = rig.attach(&name, Options::default())?;
+        let (nic, victim) = (rig.nic.clone(), name.clone());
+        let remover = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(300 * round));
+            nic.remove_adapter(&victim)
+        });
+        let mut next = 0;
+        let until = Instant::now() + Duration::from_millis(15);
+        for i in 0.. {
+            if Instant::now() > until {
+                break;
+            }
+            send(&mut ga, &numbered(b, a, n(0, i), 60));
+            gb.send(0, &numbered(a, b, n(1, i), 60), NetHdr::default());
+            while let Some((_, _, f)) = gb.try_recv(0) {
+                let got = number_of(&f).expect("numbered").seq;
+                assert!(got >= next);
+                next = got + 1;
+            }
+            while ga.try_recv(0).is_some() {}
+            gb.reclaim(0);
+        }
+        remover.join().expect("no panic")?;
+        assert!(!rig.socket(&name).exists());
+        assert!(rig.nic.adapter(&name).is_err());
+        ga.drain();
+    }
+    rig.finish(Copies::Unknown)
+}
