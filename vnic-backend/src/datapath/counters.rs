@@ -29,7 +29,10 @@ impl AdapterCounters {
     /// All values as samples.
     pub fn samples(&self, owner: &str, out: &mut Vec<Sample>) {
         for (queue, block) in self.queues.iter().enumerate() {
-            push(&QUEUE_COUNTERS, block, owner, Some(queue as u16), out);
+            // An adapter offers more pairs than most guests use: those never used are left out.
+            if queue == 0 || block.snapshot().iter().any(|v| *v != 0) {
+                push(&QUEUE_COUNTERS, block, owner, Some(queue as u16), out);
+            }
         }
         push_drops(&ADAPTER_DROP, &self.drops, owner, out);
     }

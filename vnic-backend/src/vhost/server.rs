@@ -20,6 +20,11 @@ use crate::types::{AdapterSpec, AdapterStatus, AttachState, NicError, NicEventKi
 /// How often a connecting adapter tries.
 const CONNECT_RETRY: Duration = Duration::from_millis(50);
 
+/// The pause after a connection on which no driver ever ran; it doubles with each further one.
+const SHORT_PAUSE: Duration = Duration::from_millis(5);
+/// The longest such pause.
+const LONG_PAUSE: Duration = Duration::from_millis(640);
+
 /// An adapter, as the control plane and its socket's thread share it.
 pub struct Adapter {
     /// What it was made from.
@@ -46,6 +51,8 @@ struct State {
     connection: Option<UnixStream>,
     ending: bool,
     failed: bool,
+    /// A driver has run on the present connection.
+    driver_ran: bool,
 }
 
 impl Adapter {
@@ -66,6 +73,7 @@ impl Adapter {
             connection: None,
             ending: false,
             failed: false,
+            driver_ran: false,
         };
         let counters = Arc::new(AdapterCounters::new(usize::from(spec.queue_pairs)));
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -128,6 +136,7 @@ impl Adapter {
         {
             let mut s = self.state();
             (s.features, s.pairs, s.memory) = (features, pairs, memory);
+            s.driver_ran |= pairs > 0;
         }
         self.set_attach(if pairs > 0 {
             AttachState::Up
@@ -202,13 +211,26 @@ impl Adapter {
 
     /// Serves the socket until [`Adapter::end`].
     pub fn serve(self: &Arc<Self>, listener: Option<UnixListener>) {
+        let mut pause = Duration::ZERO;
         loop {
             if self.state().ending {
                 return;
             }
             if let Some(stream) = self.next_connection(listener.as_ref()) {
-                self.converse(stream, listener.as_ref());
+                let useful = self.converse(stream, listener.as_ref());
+                // A VMM that cannot use the adapter and reconnects at once (QEMU asking for too many queues does)
+                // shall not fill the log.
+                pause = if useful { Duration::ZERO } else { (pause * 2).clamp(SHORT_PAUSE, LONG_PAUSE) };
+                self.rest(pause);
             }
+        }
+    }
+
+    /// Waits, unless the bell rings.
+    fn rest(&self, time: Duration) {
+        if !time.is_zero() {
+            let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+            let _ = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&wait));
         }
     }
 
@@ -244,19 +266,16 @@ impl Adapter {
         }
     }
 
-    fn converse(self: &Arc<Self>, stream: UnixStream, listener: Option<&UnixListener>) {
-        if stream.set_nonblocking(false).is_err() {
-            return;
-        }
-        let Ok(for_hang_up) = stream.try_clone() else {
-            return;
-        };
-        let Ok(watched) = stream.try_clone() else { return };
+    /// Serves one VMM until it leaves. True if its driver ran.
+    fn converse(self: &Arc<Self>, stream: UnixStream, listener: Option<&UnixListener>) -> bool {
+        let clones = stream.set_nonblocking(false).and_then(|()| Ok((stream.try_clone()?, stream.try_clone()?)));
+        let Ok((for_hang_up, watched)) = clones else { return false };
         {
             let mut s = self.state();
             if s.ending {
-                return;
+                return true;
             }
+            s.driver_ran = false;
             s.connection = Some(for_hang_up);
         }
         self.set_attach(AttachState::Attached);
@@ -287,6 +306,7 @@ impl Adapter {
             (s.features, s.pairs, s.memory) = (0, 0, 0);
         }
         self.set_attach(AttachState::Detached);
+        self.state().driver_ran
     }
 
     /// Waits until the VMM says something; turns away others that want the same adapter. False when the VMM is
