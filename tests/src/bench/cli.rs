@@ -20,7 +20,7 @@ Examples:
   vnic-bench eth-loop --rounds 9 --seconds 3 --json
   vnic-bench all --markdown                         a table for a README
   vnic-bench eth-drain --vnicd target/release/vnicd the daemon as its own process
-  nice -n -15 vnic-bench eth-loop                   on a machine with other work
+  vnic-bench eth-loop --realtime                    on a machine with other work
 
 How it measures: product and peer take turns, round by round, on the same CPUs with the same sender; whoever goes
 first in one round goes second in the next. Rates are differences of the receiving side's counters over --seconds
@@ -82,6 +82,10 @@ struct Args {
     /// eth-loop: frames carry the other guest's address
     #[arg(long)]
     unicast: bool,
+
+    /// Give the polling threads real-time priority while measuring: other programs stand still meanwhile
+    #[arg(long)]
+    realtime: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -184,6 +188,7 @@ fn lab(args: &Args) -> Result<Lab> {
         vnicd: args.vnicd.clone(),
         testpmd: args.testpmd.clone(),
         unicast: args.unicast,
+        realtime: args.realtime,
         interrupted,
         dir: tempfile::Builder::new().prefix("vnic-bench-").tempdir()?,
     })

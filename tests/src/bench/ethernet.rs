@@ -88,7 +88,7 @@ fn compare(lab: &Lab, kind: &Kind) -> Result<Run> {
         if shares.min < SHARE_MIN {
             notes.push(format!(
                 "other programs took CPU from the {who} thread: it got {:.0} % of its CPU (median; worst round \
-                 {:.0} %). Measure on a quiet machine, or with `nice -n -15`.",
+                 {:.0} %). Measure on a quiet machine or with --realtime.",
                 shares.median * 100.0,
                 shares.min * 100.0
             ));
@@ -120,7 +120,7 @@ fn product(lab: &Lab, kind: &Kind) -> Result<Measured> {
     let counter = if looped { "rx_frames" } else { "tx_frames" };
     let mut cpu = (CpuTime::default(), CpuTime::default());
     let mut reads = 0;
-    let rate = lab.rate(|| {
+    let rate = lab.rate(&[product.pid(), guest.pid()], || {
         let now = (product.cpu_time(), guest.cpu_time());
         cpu = if reads == 0 { now } else { (now.0.since(cpu.0), now.1.since(cpu.1)) };
         reads += 1;
@@ -161,15 +161,16 @@ fn peer(lab: &Lab, kind: &Kind) -> Result<Measured> {
             program: lab.testpmd.clone(),
             cpu: lab.cpus[0],
             vdevs,
-            args: vec![mode, "--auto-start".into()],
+            args: vec![mode],
         },
     )?;
+    device.go("")?;
     let mut guest = guest(lab, kind, dir.path(), &sockets)?;
     device.wait_until("see its guests", PATIENCE, |d| (0..kind.ports).all(|p| d.link_up(p)))?;
     go(&mut guest, kind)?;
     let mut cpu = (CpuTime::default(), CpuTime::default());
     let mut reads = 0;
-    let rate = lab.rate(|| {
+    let rate = lab.rate(&[device.pid(), guest.pid()], || {
         let now = (device.cpu_time(), guest.cpu_time());
         cpu = if reads == 0 { now } else { (now.0.since(cpu.0), now.1.since(cpu.1)) };
         reads += 1;
@@ -203,5 +204,5 @@ fn guest(lab: &Lab, kind: &Kind, dir: &Path, sockets: &[PathBuf]) -> Result<Test
 }
 
 fn go(guest: &mut Testpmd, kind: &Kind) -> Result<()> {
-    if kind.ports > 1 { guest.command(&format!("start tx_first {LOOP_BURSTS}")) } else { guest.command("start") }
+    if kind.ports > 1 { guest.go(&format!("start tx_first {LOOP_BURSTS}")) } else { guest.go("") }
 }

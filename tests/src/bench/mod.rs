@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 pub use cli::main;
+use machine::RealTime;
 use product::{Product, Setup};
 use report::Outcome;
 
@@ -65,6 +66,8 @@ pub struct Lab {
     pub testpmd: PathBuf,
     /// Guests of `eth-loop` address each other instead of unknown stations.
     pub unicast: bool,
+    /// Give the polling threads real-time priority while measuring.
+    pub realtime: bool,
     /// Set by a signal.
     pub interrupted: Arc<AtomicBool>,
     dir: tempfile::TempDir,
@@ -111,8 +114,9 @@ impl Lab {
         }
     }
 
-    /// The rate of a counter over the window, after warm-up.
-    fn rate(&self, mut read: impl FnMut() -> Result<u64>) -> Result<f64> {
+    /// The rate of a counter over the window, after warm-up, while these processes do the work.
+    fn rate(&self, pids: &[u32], mut read: impl FnMut() -> Result<u64>) -> Result<f64> {
+        let _priority = self.realtime.then(|| RealTime::raise(pids)).transpose()?;
         self.sleep(WARM_UP)?;
         let (start, first) = (Instant::now(), read()?);
         self.sleep(self.window)?;

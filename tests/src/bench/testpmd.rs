@@ -1,7 +1,9 @@
 //! A DPDK testpmd process: started, asked for its counters over DPDK's telemetry socket, ended.
 //!
-//! It reads its commands from our pipe: when we die, whatever the reason, it sees the end of the pipe and quits.
-//! Its hugetlbfs is mounted in a mount namespace of its own, which goes with it.
+//! It runs without its prompt, whose thread would spin on the CPU that is measured. Commands come from a named pipe,
+//! which it opens when its ports are started and reads to the end before it forwards. It waits for the end of its
+//! standard input: when we die, whatever the reason, it quits. Its hugetlbfs is mounted in a mount namespace of
+//! its own, which goes with it.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rustix::fd::OwnedFd;
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
     socket_with,
@@ -50,6 +53,7 @@ pub struct PortStats {
 pub struct Testpmd {
     child: Child,
     stdin: Option<ChildStdin>,
+    commands: Option<File>,
     telemetry: PathBuf,
     log: PathBuf,
     connection: Option<OwnedFd>,
@@ -61,11 +65,13 @@ static STARTED: AtomicU32 = AtomicU32::new(0);
 const LAUNCH: &str = r#"mount -t hugetlbfs -o pagesize=2M none "$1" && shift && exec "$@""#;
 
 impl Testpmd {
-    /// Starts it; files go below `dir`. Returns when it answers and its ports are started.
+    /// Starts it; files go below `dir`. Returns when its ports are started; it forwards after [`Testpmd::go`].
     pub fn start(dir: &Path, spec: &Spec) -> Result<Testpmd> {
         let prefix = format!("t{}", STARTED.fetch_add(1, Ordering::Relaxed));
         let huge = dir.join(format!("{prefix}-huge"));
         fs::create_dir(&huge)?;
+        let pipe = dir.join(format!("{prefix}-commands"));
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
         let log = dir.join(format!("{prefix}.log"));
         let out = File::create(&log)?;
         let lcores = format!("0@{0},1@{0}", spec.cpu);
@@ -82,7 +88,8 @@ impl Testpmd {
             command.args(["--vdev", vdev]);
         }
         command
-            .args(["--", "-i", "--nb-cores=1", "--total-num-mbufs=8192"])
+            .args(["--", "--nb-cores=1", "--total-num-mbufs=8192"])
+            .arg(format!("--cmdline-file={}", pipe.display()))
             .args(&spec.args)
             .env("RUNTIME_DIRECTORY", dir)
             .stdin(Stdio::piped())
@@ -91,8 +98,13 @@ impl Testpmd {
         let mut child = command.spawn().context("starting unshare (of util-linux)")?;
         let stdin = child.stdin.take();
         let telemetry = dir.join("dpdk").join(&prefix).join("dpdk_telemetry.v2");
-        let mut t = Testpmd { child, stdin, telemetry, log, connection: None };
-        t.wait_until("start", Duration::from_secs(30), |t| t.ports_started(spec.vdevs.len()))?;
+        let mut t = Testpmd { child, stdin, commands: None, telemetry, log, connection: None };
+        // Without waiting, a pipe can be opened for writing only when somebody reads it.
+        let open = || rustix::fs::open(&pipe, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
+        t.wait_until("start its ports", Duration::from_secs(30), |t| {
+            t.commands = open().ok().map(File::from);
+            t.commands.is_some()
+        })?;
         Ok(t)
     }
 
@@ -107,10 +119,10 @@ impl Testpmd {
             .is_ok()
     }
 
-    /// Types a command.
-    pub fn command(&mut self, line: &str) -> Result<()> {
-        let pipe = self.stdin.as_mut().context("testpmd was told to quit")?;
-        writeln!(pipe, "{line}").and_then(|()| pipe.flush()).context("testpmd takes no more commands")
+    /// Carries out a command if there is one, then forwards.
+    pub fn go(&mut self, command: &str) -> Result<()> {
+        let mut pipe = self.commands.take().context("testpmd forwards already")?;
+        writeln!(pipe, "{command}").context("testpmd takes no commands")
     }
 
     /// Reads a port's counters.
@@ -145,6 +157,11 @@ impl Testpmd {
         Ok(())
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// CPU time of the forwarding thread.
     pub fn cpu_time(&self) -> CpuTime {
         CpuTime::of(self.child.id(), "rte-worker")
@@ -152,7 +169,7 @@ impl Testpmd {
 
     /// Ends it as a user would, and waits.
     pub fn quit(mut self) -> Result<()> {
-        let _ = self.command("quit");
+        drop(self.commands.take());
         drop(self.stdin.take());
         let deadline = Instant::now() + Duration::from_secs(10);
         while self.child.try_wait()?.is_none() {
@@ -162,11 +179,6 @@ impl Testpmd {
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
-    }
-
-    fn ports_started(&mut self, n: usize) -> bool {
-        // The telemetry socket is there before the ports are; statistics answer only for a port that exists.
-        (0..n).all(|p| self.stats(p).is_ok())
     }
 
     fn ask(&mut self, what: &str, port: usize) -> Result<Value> {
