@@ -82,6 +82,11 @@ impl EthDevice {
         }
     }
 
+    /// Has the VMM acknowledged VHOST_USER_F_PROTOCOL_FEATURES?
+    pub fn speaks_protocol_features(&self) -> bool {
+        self.features & f::PROTOCOL_FEATURES != 0
+    }
+
     fn offered(&self) -> u64 {
         if self.adapter.spec.queue_pairs > 1 {
             OFFERED | f::MQ

@@ -1,5 +1,6 @@
 //! vhost-user devices: what a VMM talks to.
 
+mod early;
 mod eth;
 mod server;
 

@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::OwnedFd;
-use vhost::vhost_user::{BackendReqHandler, Error as VhostError};
+use vhost::vhost_user::{BackendReqHandler, Error as VhostError, VhostUserBackendReqHandlerMut};
 use vnic_fabric::switch::PortId;
 
+use super::early;
 use super::eth::EthDevice;
 use crate::datapath::{AdapterCounters, Command, RingStart, WorkerHandle};
 use crate::hub::EventHub;
@@ -269,7 +270,7 @@ impl Adapter {
     /// Serves one VMM until it leaves. True if its driver ran.
     fn converse(self: &Arc<Self>, stream: UnixStream, listener: Option<&UnixListener>) -> bool {
         let clones = stream.set_nonblocking(false).and_then(|()| Ok((stream.try_clone()?, stream.try_clone()?)));
-        let Ok((for_hang_up, watched)) = clones else { return false };
+        let Ok((for_hang_up, mut watched)) = clones else { return false };
         {
             let mut s = self.state();
             if s.ending {
@@ -286,6 +287,11 @@ impl Adapter {
                 && !self.wait_for_message(&watched, listener)
             {
                 break VhostError::Disconnected;
+            }
+            match self.early_message(&device, &mut watched) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(e) => break e,
             }
             if let Err(e) = handler.handle_request() {
                 break e;
@@ -307,6 +313,19 @@ impl Adapter {
         }
         self.set_attach(AttachState::Detached);
         self.state().driver_ran
+    }
+
+    /// Handles a message that comes before its feature is acknowledged; see [`early`].
+    fn early_message(&self, device: &Mutex<EthDevice>, stream: &mut UnixStream) -> Result<bool, VhostError> {
+        let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
+        if device.speaks_protocol_features() {
+            return Ok(false);
+        }
+        match early::take_vring_enable(stream) {
+            Ok(Some((index, enable))) => device.set_vring_enable(index, enable).map(|()| true),
+            Ok(None) => Ok(false),
+            Err(e) => Err(VhostError::SocketBroken(e)),
+        }
     }
 
     /// Waits until the VMM says something; turns away others that want the same adapter. False when the VMM is
