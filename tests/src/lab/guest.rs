@@ -1,0 +1,238 @@
+//! Virtual machines with a shell.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::process::Process;
+use super::{Lab, accelerator};
+
+/// An emulated machine on a busy host may need this long to come up.
+const BOOT_PATIENCE: Duration = Duration::from_secs(400);
+/// How long a command in a guest may take where nothing else is said.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(300);
+
+/// What a guest is made from.
+#[derive(Debug, Clone)]
+pub struct GuestSpec {
+    /// Its name, in logs and as host name.
+    pub name: String,
+    /// The vhost-user socket of its adapter.
+    pub socket: PathBuf,
+    /// The adapter's address.
+    pub mac: String,
+    /// Address of eth0, with the length of the prefix.
+    pub ip: String,
+    /// Another address of eth0 (IPv6).
+    pub ip6: Option<String>,
+    /// MTU of eth0.
+    pub mtu: u16,
+    /// Queue pairs, and as many virtual CPUs (QEMU only).
+    pub queue_pairs: u16,
+    /// More properties of QEMU's network device, such as `guest_tso4=off`.
+    pub device: Vec<String>,
+}
+
+impl GuestSpec {
+    /// A guest on a socket.
+    pub fn new(name: &str, socket: &Path, mac: &str, ip: &str) -> GuestSpec {
+        GuestSpec {
+            name: name.to_owned(),
+            socket: socket.to_owned(),
+            mac: mac.to_owned(),
+            ip: ip.to_owned(),
+            ip6: None,
+            mtu: 1500,
+            queue_pairs: 1,
+            device: Vec::new(),
+        }
+    }
+
+    /// What `deploy/guest/init` reads.
+    fn kernel_arguments(&self, agent: &str) -> Vec<String> {
+        let mut arguments = vec![
+            format!("vnic.name={}", self.name),
+            format!("vnic.ip={}", self.ip),
+            format!("vnic.mac={}", self.mac),
+            format!("vnic.mtu={}", self.mtu),
+            format!("vnic.agent={agent}"),
+            "vnic.iperf=1".to_owned(),
+        ];
+        arguments.extend(self.ip6.iter().map(|ip| format!("vnic.ip6={ip}")));
+        if self.queue_pairs > 1 {
+            arguments.push(format!("vnic.pairs={}", self.queue_pairs));
+        }
+        arguments
+    }
+}
+
+/// A running virtual machine. Killed on drop.
+#[derive(Debug)]
+pub struct Guest {
+    name: String,
+    process: Process,
+}
+
+impl Guest {
+    /// Starts a QEMU machine; [`Guest::wait_ready`] waits for it.
+    pub fn qemu(lab: &Lab, spec: &GuestSpec) -> Result<Guest> {
+        let accel = accelerator()?;
+        let GuestSpec {
+            name, queue_pairs, ..
+        } = spec;
+        let console = lab.log(&format!("{name}-console.log"));
+        let mut kernel = vec!["console=ttyS0".to_owned(), "panic=-1".to_owned()];
+        kernel.extend(spec.kernel_arguments("ttyS1"));
+
+        let mut device = format!(
+            "virtio-net-pci,netdev=net,mac={},romfile=,mq={}",
+            spec.mac,
+            if *queue_pairs > 1 { "on" } else { "off" }
+        );
+        if accel.starts_with("tcg") {
+            // QEMU 7.2 (Debian 12) crashes in the MSI-X notifiers of a vhost-user device where there is no KVM.
+            device.push_str(",vectors=0");
+        } else {
+            device.push_str(&format!(",vectors={}", 2 * queue_pairs + 2));
+        }
+        for property in &spec.device {
+            device.push_str(&format!(",{property}"));
+        }
+        let words = [
+            "qemu-system-x86_64".to_owned(),
+            format!("-name {name} -accel {accel} -m 256M -smp {queue_pairs}"),
+            "-machine q35,memory-backend=mem,usb=off,vmport=off".to_owned(),
+            "-object memory-backend-memfd,id=mem,size=256M,share=on".to_owned(),
+            "-nodefaults -no-user-config -display none -no-reboot".to_owned(),
+            format!("-chardev file,id=console,path={}", console.display()),
+            "-serial chardev:console".to_owned(),
+            "-chardev stdio,id=agent,signal=off -serial chardev:agent".to_owned(),
+            format!(
+                "-chardev socket,id=vhost,path={},reconnect=1",
+                spec.socket.display()
+            ),
+            format!("-netdev vhost-user,id=net,chardev=vhost,queues={queue_pairs}"),
+            format!("-device {device}"),
+        ];
+        let mut command: Vec<String> = words
+            .iter()
+            .flat_map(|w| w.split_whitespace())
+            .map(str::to_owned)
+            .collect();
+        if accel == "kvm" {
+            command.extend(["-cpu", "host"].map(str::to_owned));
+        }
+        for (option, image) in [("-kernel", "vmlinuz"), ("-initrd", "initramfs.cpio")] {
+            command.push(option.to_owned());
+            command.push(lab.image(image).display().to_string());
+        }
+        command.push("-append".to_owned());
+        command.push(kernel.join(" "));
+        Guest::start(lab, name, &command)
+    }
+
+    /// Starts a User-Mode-Linux machine; [`Guest::wait_ready`] waits for it.
+    pub fn uml(lab: &Lab, spec: &GuestSpec) -> Result<Guest> {
+        let name = &spec.name;
+        let mut command = vec![
+            "linux.uml".to_owned(),
+            "mem=192M".to_owned(),
+            format!("initrd={}", lab.image("initramfs.cpio").display()),
+            format!("uml_dir={}", lab.dir().display()),
+            format!("umid={name}"),
+            // The kernel's messages to standard error, the agent on standard input and output.
+            "con=null con0=null,fd:2 con1=fd:0,fd:1 ssl=null".to_owned(),
+            format!("virtio_uml.device={}:1", spec.socket.display()),
+            "root=/dev/ram0 panic=-1".to_owned(),
+        ];
+        command.extend(spec.kernel_arguments("tty1"));
+        let command: Vec<String> = command
+            .iter()
+            .flat_map(|w| w.split_whitespace())
+            .map(str::to_owned)
+            .collect();
+        Guest::start(lab, name, &command)
+    }
+
+    fn start(lab: &Lab, name: &str, command: &[String]) -> Result<Guest> {
+        let process = Process::start(
+            name,
+            command,
+            &lab.log(&format!("{name}-agent.log")),
+            &lab.log(&format!("{name}-err.log")),
+        )?;
+        Ok(Guest {
+            name: name.to_owned(),
+            process,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits until its agent takes commands.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        let end = Instant::now() + BOOT_PATIENCE;
+        while self.process.line(end).context("waiting for the guest")?.trim() != "@@ready@@" {}
+        Ok(())
+    }
+
+    /// Runs a command with the guest's shell: exit code and output.
+    pub fn run(&mut self, command: &str) -> Result<(i32, String)> {
+        self.send(command)?;
+        self.finish(command)
+    }
+
+    /// Runs a command that must succeed.
+    pub fn ok(&mut self, command: &str) -> Result<String> {
+        let (exit, output) = self.run(command)?;
+        ensure!(
+            exit == 0,
+            "{}: `{command}` ended with {exit}:\n{output}",
+            self.name
+        );
+        Ok(output)
+    }
+
+    /// Starts a command; [`Guest::finish`] waits for its end. One at a time.
+    pub fn send(&mut self, command: &str) -> Result<()> {
+        ensure!(!command.contains('\n'), "a command is one line: {command:?}");
+        self.process.send(command)
+    }
+
+    /// Waits for the command that was sent.
+    pub fn finish(&mut self, command: &str) -> Result<(i32, String)> {
+        let end = Instant::now() + COMMAND_PATIENCE;
+        let mut output = String::new();
+        loop {
+            let line = match self.process.line(end) {
+                Ok(line) => line,
+                Err(error) => bail!("{error:#}, after `{command}` and:\n{output}"),
+            };
+            if let Some(code) = line.strip_prefix("@@exit=").and_then(|l| l.strip_suffix("@@")) {
+                // The agent puts an empty line before the marker for output without a line end.
+                if output.ends_with("\n\n") || output == "\n" {
+                    output.pop();
+                }
+                let code = code.parse().with_context(|| format!("strange marker {line:?}"))?;
+                return Ok((code, output));
+            }
+            output.push_str(&line);
+            output.push('\n');
+        }
+    }
+
+    /// What differs after a reboot.
+    pub fn boot_id(&mut self) -> Result<String> {
+        let text = self.ok("cat /proc/sys/kernel/random/boot_id")?;
+        Ok(text.trim().to_owned())
+    }
+
+    /// Does the machine still run?
+    pub fn running(&mut self) -> bool {
+        self.process.running()
+    }
+}
