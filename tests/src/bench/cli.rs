@@ -17,14 +17,14 @@ const AFTER_HELP: &str = "\
 Examples:
   vnic-bench list
   vnic-bench eth-drain
-  vnic-bench eth-loop --rounds 9 --seconds 3 --json
+  vnic-bench eth-loop --rounds 31 --seconds 1 --json
   vnic-bench all --markdown                         a table for a README
   vnic-bench eth-drain --vnicd target/release/vnicd the daemon as its own process
   vnic-bench eth-loop --realtime                    on a machine with other work
 
-How it measures: product and peer take turns, round by round, on the same CPUs with the same sender; whoever goes
-first in one round goes second in the next. Rates are differences of the receiving side's counters over --seconds
-after a warm-up. Shown are median, least and most over the rounds; the ratio is taken within each round.
+How it measures: product and peer take turns, round by round, on the same CPUs, each with a sender of the same kind;
+those whose turn it is not are stopped, and whoever goes first in one round goes second in the next. Rates are
+differences of the receiving side's counters over --seconds, after a warm-up. Shown are median, least and most over the rounds; the ratio is taken within each round.
 
 bare ring exchange: two threads on the same two CPUs hand each other 8-byte entries in batches of 32 through two
 rings of 256, no device and no frames. Virtual CPUs may be near or far from each other: compare figures only with
@@ -34,7 +34,7 @@ eth-drain: a DPDK guest (virtio_user, txonly) sends 64-byte frames into one adap
 finds no receiver, counts and drops it. Peer: testpmd with a vhost port, rxonly.
 
 eth-loop: a DPDK guest with two ports (virtio_user, io) sends each frame that comes from one adapter into the other,
-for ever, starting with 256 frames a port (`start tx_first 8`). io forwarding leaves addresses alone: with anti-spoofing
+for ever, starting with 192 frames a port (`start tx_first 6`). io forwarding leaves addresses alone: with anti-spoofing
 off, the frames' destination is unknown to the switch, which floods each to the other adapter. With --unicast they
 carry the other guest's address and are looked up instead. Both directions are added. Peer: testpmd, io between two
 vhost ports.
@@ -52,11 +52,11 @@ struct Args {
     name: String,
 
     /// Length of each measurement
-    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     seconds: Duration,
 
     /// Measurements of each side
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
 
     /// Print one line of JSON for each figure

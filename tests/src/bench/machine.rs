@@ -78,7 +78,7 @@ const ASKING: &str = "2";
 
 impl RealTime {
     /// For the threads of these processes; those that poll have names that start with `vnic-core` or `rte-worker`.
-    /// Main threads of other processes stay ordinary: testpmd's spins while it waits for its workers.
+    /// The others come before them: a stop signal, for one, is for a process's main thread to see.
     pub fn raise(pids: &[u32]) -> Result<RealTime> {
         let own = std::process::id();
         let mut rt = RealTime { raised: Vec::new() };
@@ -89,7 +89,7 @@ impl RealTime {
                 let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
                 let polls = name.starts_with("vnic-core") || name.starts_with("rte-worker");
                 let Some(tid) = task.file_name().to_str().and_then(|t| t.parse().ok()) else { continue };
-                if tid != pid && tid != own {
+                if tid != own {
                     rt.set(if polls { POLLING } else { ASKING }, tid)?;
                 }
             }

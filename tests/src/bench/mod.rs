@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 pub use cli::main;
-use machine::RealTime;
 use product::{Product, Setup};
 use report::Outcome;
 
@@ -73,8 +72,10 @@ pub struct Lab {
     dir: tempfile::TempDir,
 }
 
-/// Time before a measurement, for caches, clocks and backlogs.
-const WARM_UP: Duration = Duration::from_millis(500);
+/// Time before a measurement, for caches and backlogs.
+const WARM_UP: Duration = Duration::from_millis(100);
+/// Length of a measurement of the bare exchange.
+const EXCHANGE_TIME: Duration = Duration::from_millis(30);
 
 impl Lab {
     /// An empty directory of its own for each part of a bench.
@@ -114,18 +115,8 @@ impl Lab {
         }
     }
 
-    /// The rate of a counter over the window, after warm-up, while these processes do the work.
-    fn rate(&self, pids: &[u32], mut read: impl FnMut() -> Result<u64>) -> Result<f64> {
-        let _priority = self.realtime.then(|| RealTime::raise(pids)).transpose()?;
-        self.sleep(WARM_UP)?;
-        let (start, first) = (Instant::now(), read()?);
-        self.sleep(self.window)?;
-        let (elapsed, last) = (start.elapsed(), read()?);
-        Ok(last.saturating_sub(first) as f64 / elapsed.as_secs_f64())
-    }
-
     /// The bare ring exchange between the two CPUs, now.
     fn exchange(&self) -> Result<f64> {
-        exchange::measure(self.cpus, Duration::from_millis(200))
+        exchange::measure(self.cpus, EXCHANGE_TIME)
     }
 }

@@ -19,6 +19,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
     socket_with,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::machine::CpuTime;
@@ -155,6 +156,21 @@ impl Testpmd {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
+    }
+
+    /// Stops it until [`Testpmd::resume`].
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).context("no process")?;
+        kill_process(pid, signal).context("signalling testpmd")
     }
 
     /// Its process.
