@@ -207,9 +207,11 @@ fn edited(
                 out[..s.head_len].copy_from_slice(&headers[..s.head_len]);
                 // The payload may begin inside the private head.
                 let private = head_len.saturating_sub(s.payload_off).min(s.payload_len);
-                out[s.head_len..s.head_len + private]
-                    .copy_from_slice(&head[s.payload_off..s.payload_off + private]);
-                let from = f.skip + taken + (s.payload_off + private - head_len);
+                if private > 0 {
+                    out[s.head_len..s.head_len + private]
+                        .copy_from_slice(&head[s.payload_off..s.payload_off + private]);
+                }
+                let from = f.skip + taken + (s.payload_off + private).saturating_sub(head_len);
                 mem::gather(f.segs, from, &mut out[s.head_len + private..]);
                 let sum =
                     Segmenter::finish(checksum::combine(s.partial, checksum::sum(&out[s.head_len..]), 0));
