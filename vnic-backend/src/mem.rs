@@ -89,7 +89,8 @@ impl Region {
         let start = offset - offset % align;
         let lead = offset - start;
         let wanted = (lead + len)
-            .next_multiple_of(align)
+            .checked_next_multiple_of(align)
+            .unwrap_or(u64::MAX)
             .min(meta.size().saturating_sub(start))
             .max(lead + len);
         let size = usize::try_from(wanted).map_err(std::io::Error::other)?;

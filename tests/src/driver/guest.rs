@@ -231,6 +231,11 @@ impl Guest {
         self.queues[i].move_to(&self.mem, gpa)
     }
 
+    /// From now on new buffers of ring `i` lie where they lay in the beginning.
+    pub fn move_buffers_home(&mut self, i: usize) {
+        self.queues[i].move_home();
+    }
+
     /// Posts up to `n` receive buffers; answers how many.
     pub fn post(&mut self, pair: u16, n: u16) -> u16 {
         let q = self.rx(pair);

@@ -27,6 +27,7 @@ pub struct Queue {
     tables: Option<(u64, *mut u8)>,
     /// Where buffers are from now on: address for the device and for us.
     area: (u64, *mut u8),
+    home: (u64, *mut u8),
     /// Where each buffer was when it was last made available.
     placed: Vec<(u64, *mut u8)>,
     free: Vec<u16>,
@@ -88,6 +89,7 @@ impl Queue {
             per,
             tables,
             area,
+            home: area,
             placed: vec![area; usize::from(slots)],
             free: (0..slots).rev().collect(),
             outstanding: VecDeque::new(),
@@ -105,6 +107,11 @@ impl Queue {
     pub(super) fn move_to(&mut self, mem: &GuestMem, gpa: u64) -> Result<()> {
         self.area = (gpa, mem.host(gpa, self.stride * self.placed.len() as u64)?);
         Ok(())
+    }
+
+    /// Buffers from now on lie where they lay in the beginning.
+    pub(super) fn move_home(&mut self) {
+        self.area = self.home;
     }
 
     /// Buffers the device has.

@@ -87,6 +87,17 @@ pub enum Command {
         /// Answer; nothing when the ring was not running.
         done: Sender<Option<u16>>,
     },
+    /// Interrupt the guest through another descriptor; answered when the old one is no longer used.
+    SetCall {
+        /// The adapter.
+        id: PortId,
+        /// vhost-user index.
+        index: u16,
+        /// The guest's interrupt.
+        call: Option<File>,
+        /// Answer.
+        done: Sender<()>,
+    },
     /// List this core's address table.
     Fdb {
         /// Answer.

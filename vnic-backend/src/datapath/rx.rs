@@ -15,6 +15,9 @@ use super::link::Gate;
 use crate::mem::{Seg, Writer};
 use crate::ring::{Fault, SplitRing};
 
+/// The most buffers one frame is spread over: 64 KiB in buffers of 64 bytes.
+const MERGE_MAX: usize = 1032;
+
 /// A receive queue of a running guest.
 pub struct RxQueue {
     ring: SplitRing,
@@ -119,7 +122,7 @@ impl RxQueue {
                 }
             }
             if self.ring.logging() {
-                self.ring.log_written(&[seg]);
+                self.ring.log_written(&[seg], need);
             }
             self.ring.advance(1);
             self.ring.stage(head, need as u32);
@@ -142,7 +145,7 @@ impl RxQueue {
             w.segs(f.segs, f.skip, f.tail);
         }
         if self.ring.logging() {
-            self.ring.log_written(&self.segs);
+            self.ring.log_written(&self.segs, need);
         }
         self.ring.advance(1);
         self.ring.stage(head, need as u32);
@@ -166,6 +169,13 @@ impl RxQueue {
         let mut room = first_room;
         while room < need as u64 {
             let k = self.used.len() as u16;
+            // Each buffer holds at least the header (virtio 1.3 section 5.1.6.3.1): this bounds the search.
+            if self.used.last().is_some_and(|&(_, len)| len < self.hdr_len as u64) {
+                return Err(Fault::TooShort);
+            }
+            if usize::from(k) == MERGE_MAX {
+                return Ok(Err(DropReason::RxBufferTooSmall));
+            }
             if k == ready {
                 // A full ring that is still too small will never do.
                 let full = k == self.ring.size();
@@ -185,7 +195,7 @@ impl RxQueue {
         w.bytes(f.head);
         w.segs(f.segs, f.skip, f.tail);
         if self.ring.logging() {
-            self.ring.log_written(&self.segs);
+            self.ring.log_written(&self.segs, need);
         }
         self.ring.advance(self.used.len() as u16);
         let mut left = need as u64;
@@ -227,6 +237,11 @@ impl RxQueue {
             }
         }
         self.gates.is_empty()
+    }
+
+    /// Interrupts the guest here from now on.
+    pub fn set_call(&mut self, call: Option<File>) {
+        self.call = call;
     }
 
     /// What the guest did to the ring, told once.

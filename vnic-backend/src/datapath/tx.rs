@@ -152,6 +152,11 @@ impl TxQueue {
         self.kick.as_fd()
     }
 
+    /// Interrupts the guest here from now on.
+    pub fn set_call(&mut self, call: Option<File>) {
+        self.call = call;
+    }
+
     /// No buffer is under way on another core.
     pub fn drained(&self) -> bool {
         self.slots.is_empty()

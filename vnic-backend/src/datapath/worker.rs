@@ -1,6 +1,7 @@
 //! One data core's loop.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -245,7 +246,8 @@ impl Worker {
             work += self.poll_tx(i, now);
         }
         for i in 0..self.uplinks.len() {
-            work += self.poll_uplink(i, now);
+            let caught = catch_unwind(AssertUnwindSafe(|| self.poll_uplink(i, now)));
+            work += caught.unwrap_or_else(|_| self.count_panic());
         }
         if self.core.links_in.len() > 1 {
             work += self.core.poll_links();
@@ -289,6 +291,11 @@ impl Worker {
         }
     }
 
+    fn count_panic(&self) -> usize {
+        self.counters.add(C::Panics as usize, 1);
+        1
+    }
+
     fn collect_copied(&mut self) -> usize {
         let mut work = 0;
         for c in 0..self.core.links_out.len() {
@@ -301,7 +308,7 @@ impl Worker {
         }
         if work > 0 {
             for tx in self.txs.iter_mut().flatten() {
-                tx.retire(&mut self.core);
+                while tx.retire(&mut self.core) > 0 {}
             }
         }
         work
@@ -435,6 +442,10 @@ impl Worker {
                 self.stopping.push((id, index, done));
                 self.finish_stopping();
             }
+            Command::SetCall { id, index, call, done } => {
+                self.set_call(id, index, call);
+                let _ = done.send(());
+            }
             Command::Fdb { reply } => {
                 let entries = self.core.switch.entries(now);
                 let entries = entries.map(|(vlan, mac, port, is_static, age)| {
@@ -513,6 +524,17 @@ impl Worker {
         }
     }
 
+    fn set_call(&mut self, id: PortId, index: u16, call: Option<File>) {
+        let pair = usize::from(index / 2);
+        if index.is_multiple_of(2) {
+            if let Some(Some(rx)) = self.core.adapter(id).and_then(|a| a.queues.get_mut(pair)) {
+                rx.set_call(call);
+            }
+        } else if let Some(tx) = self.txs.iter_mut().flatten().find(|t| t.port == id && t.pair == pair) {
+            tx.set_call(call);
+        }
+    }
+
     fn finish_stopping(&mut self) {
         let mut waiting = std::mem::take(&mut self.stopping);
         waiting.retain(|(id, index, done)| match self.try_stop(*id, *index) {
@@ -529,7 +551,7 @@ impl Worker {
     fn try_stop(&mut self, id: PortId, index: u16) -> Option<Option<u16>> {
         let pair = usize::from(index / 2);
         if index.is_multiple_of(2) {
-            self.core.flush();
+            self.core.flush_queue(id, pair);
             let Some(adapter) = self.core.adapter(id) else {
                 return Some(None);
             };

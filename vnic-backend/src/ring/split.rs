@@ -60,7 +60,7 @@ pub enum Fault {
     /// A malformed indirect table (length, nesting, or not negotiated).
     #[error("malformed indirect descriptor table")]
     Indirect,
-    /// A transmit chain is shorter than the frame header.
+    /// A transmit chain, or a mergeable receive buffer, is shorter than the frame header.
     #[error("a buffer shorter than the frame header")]
     TooShort,
 }
@@ -412,14 +412,17 @@ impl SplitRing {
         }
     }
 
-    /// Marks written guest memory for migration.
+    /// Marks the first `written` bytes of this guest memory for migration.
     #[inline]
-    pub fn log_written(&self, segs: &[Seg]) {
+    pub fn log_written(&self, segs: &[Seg], written: usize) {
         if let Some((log, _)) = &self.log {
+            let mut left = written as u64;
             for s in segs {
+                let part = left.min(u64::from(s.len));
                 if let Some(gpa) = self.mem.gpa_of(s.ptr) {
-                    log.mark(gpa, u64::from(s.len));
+                    log.mark(gpa, part);
                 }
+                left -= part;
             }
         }
     }

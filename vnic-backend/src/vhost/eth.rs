@@ -114,8 +114,13 @@ impl EthDevice {
         }
     }
 
-    /// Brings what runs in line with what is configured.
+    /// Brings what runs in line with what is configured, and tells the rest of the NIC.
     fn update(&mut self, i: usize) {
+        self.run_or_stop(i);
+        self.publish_state();
+    }
+
+    fn run_or_stop(&mut self, i: usize) {
         let implicit = self.features & f::PROTOCOL_FEATURES == 0;
         let r = &self.rings[i];
         let wanted =
@@ -130,7 +135,6 @@ impl EthDevice {
         } else if !wanted && r.running {
             self.stop(i);
         }
-        self.publish_state();
     }
 
     /// Stops everything that runs, changes something under it, starts it again.
@@ -140,8 +144,10 @@ impl EthDevice {
         }
         let result = change(self);
         for i in 0..self.rings.len() {
-            self.update(i);
+            self.run_or_stop(i);
         }
+        // Only now: the link does not flap because memory comes or goes.
+        self.publish_state();
         result
     }
 
@@ -357,9 +363,13 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let index = u32::from(index);
-        self.stop_for_change(index)?;
-        self.ring(index)?.call = fd;
-        self.update(index as usize);
+        let r = self.ring(index)?;
+        r.call = fd;
+        // VMMs change it whenever a guest masks its interrupt: that must not stop traffic.
+        if r.running {
+            let call = r.call.as_ref().and_then(|f| f.try_clone().ok());
+            self.adapter.set_call(index as u16, call);
+        }
         Ok(())
     }
 

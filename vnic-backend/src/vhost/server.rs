@@ -1,5 +1,6 @@
 //! An adapter's socket: accept or connect, serve one VMM at a time, come back for the next.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -130,6 +131,14 @@ impl Adapter {
             done,
         });
         answer.recv().ok().flatten()
+    }
+
+    /// Interrupts the guest through another descriptor, without stopping the ring.
+    pub fn set_call(&self, index: u16, call: Option<File>) {
+        let (done, answer) = crossbeam_channel::bounded(1);
+        let id = self.id;
+        self.workers[self.core].send(Command::SetCall { id, index, call, done });
+        let _ = answer.recv();
     }
 
     /// What the guest's driver has negotiated; the link follows.
