@@ -2,4 +2,5 @@
 
 pub mod bench;
 pub mod driver;
+pub mod house;
 pub mod lab;

@@ -93,14 +93,22 @@ struct Cpus([usize; 2]);
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let s: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    if (0.05..=3600.0).contains(&s) { Ok(Duration::from_secs_f64(s)) } else { Err("0.05 to 3600 is allowed".into()) }
+    if (0.05..=3600.0).contains(&s) {
+        Ok(Duration::from_secs_f64(s))
+    } else {
+        Err("0.05 to 3600 is allowed".into())
+    }
 }
 
 fn two_cpus(text: &str) -> Result<Cpus, String> {
     let wrong = || format!("{text:?}: two CPU numbers such as 0,1 are wanted");
     let (a, b) = text.split_once(',').ok_or_else(wrong)?;
     let cpus = [a.parse().map_err(|_| wrong())?, b.parse().map_err(|_| wrong())?];
-    if cpus[0] == cpus[1] { Err("two different CPUs are wanted".into()) } else { Ok(Cpus(cpus)) }
+    if cpus[0] == cpus[1] {
+        Err("two different CPUs are wanted".into())
+    } else {
+        Ok(Cpus(cpus))
+    }
 }
 
 /// Runs the command line.
@@ -125,7 +133,11 @@ fn run(args: &Args) -> Result<ExitCode> {
     let chosen: Vec<&Bench> = BENCHES.iter().filter(|b| all || b.name == args.name).collect();
     if chosen.is_empty() {
         let names: Vec<&str> = BENCHES.iter().map(|b| b.name).collect();
-        eprintln!("vnic-bench: no bench is named {:?}; there are: {}, all, list", args.name, names.join(", "));
+        eprintln!(
+            "vnic-bench: no bench is named {:?}; there are: {}, all, list",
+            args.name,
+            names.join(", ")
+        );
         return Ok(ExitCode::from(2));
     }
     let lab = lab(args)?;
@@ -162,7 +174,11 @@ fn run(args: &Args) -> Result<ExitCode> {
 fn show(figures: &[Outcome], json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     for f in figures {
-        if json { writeln!(out, "{}", f.json())? } else { write!(out, "{}", f.text())? }
+        if json {
+            writeln!(out, "{}", f.json())?
+        } else {
+            write!(out, "{}", f.text())?
+        }
     }
     Ok(out.flush()?)
 }
@@ -179,7 +195,10 @@ fn lab(args: &Args) -> Result<Lab> {
     }
     let allowed = rustix::thread::sched_getaffinity(None).context("asking for the allowed CPUs")?;
     for cpu in args.cpus.0 {
-        ensure!(cpu < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(cpu), "--cpus: CPU {cpu} may not be used");
+        ensure!(
+            cpu < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(cpu),
+            "--cpus: CPU {cpu} may not be used"
+        );
     }
     Ok(Lab {
         window: args.seconds,

@@ -33,8 +33,18 @@ struct Kind {
     peer_mode: &'static str,
 }
 
-const DRAIN: Kind = Kind { name: "eth-drain", ports: 1, peer: "testpmd vhost rxonly", peer_mode: "rxonly" };
-const LOOP: Kind = Kind { name: "eth-loop", ports: 2, peer: "testpmd vhost io", peer_mode: "io" };
+const DRAIN: Kind = Kind {
+    name: "eth-drain",
+    ports: 1,
+    peer: "testpmd vhost rxonly",
+    peer_mode: "rxonly",
+};
+const LOOP: Kind = Kind {
+    name: "eth-loop",
+    ports: 2,
+    peer: "testpmd vhost io",
+    peer_mode: "io",
+};
 
 impl Kind {
     fn looped(&self) -> bool {
@@ -84,7 +94,9 @@ impl Pair {
     /// Frames that the device took (drain) or delivered (loop).
     fn frames(&mut self, kind: &Kind) -> Result<u64> {
         match &mut self.device {
-            Device::Ours(p) => Ok(p.counters()?.total(if kind.looped() { "rx_frames" } else { "tx_frames" })),
+            Device::Ours(p) => Ok(p
+                .counters()?
+                .total(if kind.looped() { "rx_frames" } else { "tx_frames" })),
             Device::Theirs(t) => {
                 let mut sum = 0;
                 for port in 0..kind.ports {
@@ -107,7 +119,11 @@ impl Pair {
     /// Our NIC needs no pause: without a guest it sleeps.
     fn pause(&self) -> Result<()> {
         self.guest.pause()?;
-        if let Device::Theirs(t) = &self.device { t.pause() } else { Ok(()) }
+        if let Device::Theirs(t) = &self.device {
+            t.pause()
+        } else {
+            Ok(())
+        }
     }
 
     fn resume(&self) -> Result<()> {
@@ -143,7 +159,11 @@ impl Pair {
         let deadline = Instant::now() + PATIENCE;
         let first = self.frames(kind)?;
         while self.frames(kind)? < first + 100_000 {
-            ensure!(Instant::now() < deadline, "no frames flow through the {}", self.name());
+            ensure!(
+                Instant::now() < deadline,
+                "no frames flow through the {}",
+                self.name()
+            );
             lab.sleep(Duration::from_millis(20))?;
         }
         self.pause()
@@ -159,14 +179,20 @@ impl Pair {
     fn quit(self) -> Result<()> {
         self.resume()?;
         self.guest.quit()?;
-        if let Device::Theirs(t) = self.device { t.quit() } else { Ok(()) }
+        if let Device::Theirs(t) = self.device {
+            t.quit()
+        } else {
+            Ok(())
+        }
     }
 }
 
 fn compare(lab: &Lab, kind: &Kind) -> Result<Run> {
     if !Testpmd::present(&lab.testpmd) {
         let program = lab.testpmd.display();
-        return Ok(Run::Skipped(format!("{program} cannot be run (Debian: package dpdk-dev)")));
+        return Ok(Run::Skipped(format!(
+            "{program} cannot be run (Debian: package dpdk-dev)"
+        )));
     }
     let _pages = HugePages::reserve(3 * MEMORY_BYTES)?;
     let (our_dir, their_dir) = (lab.part()?, lab.part()?);
@@ -226,15 +252,27 @@ fn outcome(lab: &Lab, kind: &Kind, rounds: &[(Measured, Measured)]) -> Result<Ou
             ));
         }
     }
-    let moved = rounds.iter().filter(|(a, b)| a.exchange.max(b.exchange) > MOVED * a.exchange.min(b.exchange));
+    let moved = rounds
+        .iter()
+        .filter(|(a, b)| a.exchange.max(b.exchange) > MOVED * a.exchange.min(b.exchange));
     let moved = moved.count();
     if moved > 0 {
-        notes.push(format!("in {moved} rounds the two CPUs came nearer or went apart: their ratios say little"));
+        notes.push(format!(
+            "in {moved} rounds the two CPUs came nearer or went apart: their ratios say little"
+        ));
     }
-    let by = if lab.vnicd.is_some() { "vnicd" } else { "a NIC in the bench's process" };
+    let by = if lab.vnicd.is_some() {
+        "vnicd"
+    } else {
+        "a NIC in the bench's process"
+    };
     notes.push(format!("product: {by}"));
     Ok(Outcome {
-        name: if kind.looped() && lab.unicast { format!("{}-unicast", kind.name) } else { kind.name.into() },
+        name: if kind.looped() && lab.unicast {
+            format!("{}-unicast", kind.name)
+        } else {
+            kind.name.into()
+        },
         unit: "Mpps",
         value: of(|(a, _)| a.mpps)?,
         peer: Some((kind.peer, of(|(_, b)| b.mpps)?)),
@@ -247,14 +285,22 @@ fn outcome(lab: &Lab, kind: &Kind, rounds: &[(Measured, Measured)]) -> Result<Ou
 
 /// The frames met the fate that the bench is about.
 fn check(ours: &Pair, kind: &Kind) -> Result<()> {
-    let Device::Ours(product) = &ours.device else { return Ok(()) };
+    let Device::Ours(product) = &ours.device else {
+        return Ok(());
+    };
     let counters = product.counters()?;
     let (taken, forwarded) = (counters.total("tx_frames"), counters.total("tx_forwarded"));
     if kind.looped() {
-        ensure!(forwarded == taken, "{taken} frames were taken, but only {forwarded} forwarded");
+        ensure!(
+            forwarded == taken,
+            "{taken} frames were taken, but only {forwarded} forwarded"
+        );
     } else {
         let dropped = counters.drops("no_destination");
-        ensure!(dropped == taken, "{taken} frames were taken, but only {dropped} found no destination");
+        ensure!(
+            dropped == taken,
+            "{taken} frames were taken, but only {dropped} found no destination"
+        );
     }
     Ok(())
 }
@@ -265,22 +311,41 @@ fn product(lab: &Lab, kind: &Kind, dir: &Path) -> Result<Pair> {
     let mut guest = guest(lab, kind, dir, &sockets)?;
     product.wait_up(kind.ports, PATIENCE)?;
     go(&mut guest, kind)?;
-    let mut pair = Pair { device: Device::Ours(product), guest };
+    let mut pair = Pair {
+        device: Device::Ours(product),
+        guest,
+    };
     pair.settle(lab, kind)?;
     Ok(pair)
 }
 
 fn peer(lab: &Lab, kind: &Kind, dir: &Path) -> Result<Pair> {
-    let sockets: Vec<PathBuf> = (0..kind.ports).map(|i| dir.join(format!("peer{i}.sock"))).collect();
-    let vdevs = sockets.iter().enumerate().map(|(i, s)| testpmd::device(i, s, 1)).collect();
+    let sockets: Vec<PathBuf> = (0..kind.ports)
+        .map(|i| dir.join(format!("peer{i}.sock")))
+        .collect();
+    let vdevs = sockets
+        .iter()
+        .enumerate()
+        .map(|(i, s)| testpmd::device(i, s, 1))
+        .collect();
     let args = vec![format!("--forward-mode={}", kind.peer_mode)];
-    let spec = testpmd::Spec { program: lab.testpmd.clone(), cpu: lab.cpus[0], vdevs, args };
+    let spec = testpmd::Spec {
+        program: lab.testpmd.clone(),
+        cpu: lab.cpus[0],
+        vdevs,
+        args,
+    };
     let mut device = Testpmd::start(dir, &spec)?;
     device.go("")?;
     let mut guest = guest(lab, kind, dir, &sockets)?;
-    device.wait_until("see its guests", PATIENCE, |d| (0..kind.ports).all(|p| d.link_up(p)))?;
+    device.wait_until("see its guests", PATIENCE, |d| {
+        (0..kind.ports).all(|p| d.link_up(p))
+    })?;
     go(&mut guest, kind)?;
-    let mut pair = Pair { device: Device::Theirs(device), guest };
+    let mut pair = Pair {
+        device: Device::Theirs(device),
+        guest,
+    };
     pair.settle(lab, kind)?;
     Ok(pair)
 }
@@ -294,10 +359,26 @@ fn guest(lab: &Lab, kind: &Kind, dir: &Path, sockets: &[PathBuf]) -> Result<Test
             args.push(format!("--eth-peer={port},{}", testpmd::guest_mac(other)));
         }
     }
-    let vdevs = sockets.iter().enumerate().map(|(i, s)| testpmd::guest(i, s, 1)).collect();
-    Testpmd::start(dir, &testpmd::Spec { program: lab.testpmd.clone(), cpu: lab.cpus[1], vdevs, args })
+    let vdevs = sockets
+        .iter()
+        .enumerate()
+        .map(|(i, s)| testpmd::guest(i, s, 1))
+        .collect();
+    Testpmd::start(
+        dir,
+        &testpmd::Spec {
+            program: lab.testpmd.clone(),
+            cpu: lab.cpus[1],
+            vdevs,
+            args,
+        },
+    )
 }
 
 fn go(guest: &mut Testpmd, kind: &Kind) -> Result<()> {
-    if kind.looped() { guest.go(&format!("start tx_first {LOOP_BURSTS}")) } else { guest.go("") }
+    if kind.looped() {
+        guest.go(&format!("start tx_first {LOOP_BURSTS}"))
+    } else {
+        guest.go("")
+    }
 }

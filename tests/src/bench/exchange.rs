@@ -132,7 +132,10 @@ mod tests {
             let batch = there.read(at).expect("written");
             assert_eq!(batch[0], at as u64);
             back.write(at, |i| batch[i - at]);
-            assert_eq!(back.read(at).expect("written")[BATCH - 1], (at + BATCH - 1) as u64);
+            assert_eq!(
+                back.read(at).expect("written")[BATCH - 1],
+                (at + BATCH - 1) as u64
+            );
         }
     }
 

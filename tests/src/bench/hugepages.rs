@@ -33,7 +33,9 @@ impl HugePages {
         let before = read("nr_hugepages")?;
         let made = before + (wanted - free);
         fs::write(file("nr_hugepages"), made.to_string()).context("setting nr_hugepages")?;
-        let pages = HugePages { changed: Some((before, made)) };
+        let pages = HugePages {
+            changed: Some((before, made)),
+        };
         let free = read("free_hugepages")?;
         if free < wanted {
             bail!(
@@ -64,5 +66,7 @@ fn read(name: &str) -> Result<u64> {
     let path = file(name);
     let text = fs::read_to_string(&path)
         .with_context(|| format!("{}: no huge pages of 2 MiB on this machine", path.display()))?;
-    text.trim().parse().with_context(|| format!("{}: {text:?}", path.display()))
+    text.trim()
+        .parse()
+        .with_context(|| format!("{}: {text:?}", path.display()))
 }

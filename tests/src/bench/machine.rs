@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 /// What a reader needs to judge figures.
 pub fn describe() -> Value {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": "));
+    let model = cpuinfo
+        .lines()
+        .find_map(|l| l.strip_prefix("model name")?.split_once(": "));
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     json!({
         "cpu": model.map_or("unknown", |(_, m)| m),
@@ -33,12 +35,17 @@ impl CpuTime {
     /// Of the threads of process `pid` whose name starts with `prefix`.
     pub fn of(pid: u32, prefix: &str) -> CpuTime {
         let mut sum = CpuTime::default();
-        let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return sum };
+        let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+            return sum;
+        };
         for task in tasks.flatten() {
             let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
             if name.starts_with(prefix) {
                 let t = CpuTime::of_task(&task.path());
-                sum = CpuTime { ran: sum.ran + t.ran, waited: sum.waited + t.waited };
+                sum = CpuTime {
+                    ran: sum.ran + t.ran,
+                    waited: sum.waited + t.waited,
+                };
             }
         }
         sum
@@ -47,7 +54,10 @@ impl CpuTime {
     fn of_task(task: &Path) -> CpuTime {
         let text = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
         let mut fields = text.split_ascii_whitespace().filter_map(|f| f.parse().ok());
-        CpuTime { ran: fields.next().unwrap_or(0), waited: fields.next().unwrap_or(0) }
+        CpuTime {
+            ran: fields.next().unwrap_or(0),
+            waited: fields.next().unwrap_or(0),
+        }
     }
 
     /// What came on top since `earlier`.
@@ -60,7 +70,11 @@ impl CpuTime {
 
     /// The share of the CPU that a thread got while it wanted to run: 1 when nobody disturbed it.
     pub fn share(self) -> f64 {
-        if self.ran + self.waited == 0 { 1.0 } else { self.ran as f64 / (self.ran + self.waited) as f64 }
+        if self.ran + self.waited == 0 {
+            1.0
+        } else {
+            self.ran as f64 / (self.ran + self.waited) as f64
+        }
     }
 }
 
@@ -88,7 +102,9 @@ impl RealTime {
             for task in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
                 let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
                 let polls = name.starts_with("vnic-core") || name.starts_with("rte-worker");
-                let Some(tid) = task.file_name().to_str().and_then(|t| t.parse().ok()) else { continue };
+                let Some(tid) = task.file_name().to_str().and_then(|t| t.parse().ok()) else {
+                    continue;
+                };
                 if tid != own {
                     rt.set(if polls { POLLING } else { ASKING }, tid)?;
                 }
@@ -119,7 +135,10 @@ fn chrt(policy: &str, priority: &str, tid: u32) -> Result<()> {
         .stderr(Stdio::null())
         .status()
         .context("running chrt (of util-linux)")?;
-    ensure!(status.success(), "no right to set a real-time priority: run as root or without --realtime");
+    ensure!(
+        status.success(),
+        "no right to set a real-time priority: run as root or without --realtime"
+    );
     Ok(())
 }
 
@@ -134,7 +153,10 @@ mod tests {
             spin += 1;
         }
         assert!(CpuTime::of(std::process::id(), "").ran > 0);
-        assert_eq!(CpuTime::of(std::process::id(), "no-such-thread"), CpuTime::default());
+        assert_eq!(
+            CpuTime::of(std::process::id(), "no-such-thread"),
+            CpuTime::default()
+        );
     }
 
     #[test]

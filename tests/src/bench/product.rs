@@ -69,12 +69,20 @@ impl Counters {
 
     /// A counter of one adapter, summed over its queues.
     pub fn of(&self, adapter: &str, name: &str) -> u64 {
-        self.0.iter().filter(|v| v.name == name && v.adapter == adapter).map(|v| v.value).sum()
+        self.0
+            .iter()
+            .filter(|v| v.name == name && v.adapter == adapter)
+            .map(|v| v.value)
+            .sum()
     }
 
     /// Drops for one reason, summed over adapters.
     pub fn drops(&self, reason: &str) -> u64 {
-        self.0.iter().filter(|v| v.name == "drops" && v.detail == reason).map(|v| v.value).sum()
+        self.0
+            .iter()
+            .filter(|v| v.name == "drops" && v.detail == reason)
+            .map(|v| v.value)
+            .sum()
     }
 }
 
@@ -103,7 +111,9 @@ impl Product {
                     .map(|s| Value {
                         name: s.def.name.into(),
                         adapter: s.owner,
-                        detail: s.reason.map_or_else(|| s.queue.unwrap_or(0).to_string(), Into::into),
+                        detail: s
+                            .reason
+                            .map_or_else(|| s.queue.unwrap_or(0).to_string(), Into::into),
                         value: s.value,
                     })
                     .collect(),
@@ -127,9 +137,11 @@ impl Product {
     /// Adapters whose guest runs its driver.
     pub fn up(&self) -> Result<usize> {
         match &self.body {
-            Body::InProcess(nic) => {
-                Ok(nic.adapters().iter().filter(|a| a.state == AttachState::Up).count())
-            }
+            Body::InProcess(nic) => Ok(nic
+                .adapters()
+                .iter()
+                .filter(|a| a.state == AttachState::Up)
+                .count()),
             Body::Daemon { metrics, .. } => {
                 let page = scrape(metrics)?;
                 let ups = page.lines().filter(|l| l.starts_with("vnic_adapter_up{"));
@@ -225,14 +237,19 @@ fn daemon(program: &Path, setup: &Setup<'_>) -> Result<Body> {
     if let Some(out) = child.stdout.take() {
         BufReader::new(out).read_line(&mut ready)?;
     }
-    let metrics = ready.split_whitespace().find_map(|w| w.strip_prefix("http://")?.split_once('/'));
+    let metrics = ready
+        .split_whitespace()
+        .find_map(|w| w.strip_prefix("http://")?.split_once('/'));
     let Some((metrics, _)) = metrics else {
         let _ = child.kill();
         let _ = child.wait();
         let log = fs::read_to_string(setup.dir.join("vnicd.log")).unwrap_or_default();
         bail!("{} did not become ready: {ready}{log}", program.display());
     };
-    Ok(Body::Daemon { child, metrics: metrics.to_owned() })
+    Ok(Body::Daemon {
+        child,
+        metrics: metrics.to_owned(),
+    })
 }
 
 fn configuration(setup: &Setup<'_>) -> String {
@@ -256,11 +273,19 @@ fn configuration(setup: &Setup<'_>) -> String {
 fn scrape(metrics: &str) -> Result<String> {
     let mut stream = TcpStream::connect(metrics).context("connecting to the daemon's metrics")?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {metrics}\r\nConnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "GET /metrics HTTP/1.1\r\nHost: {metrics}\r\nConnection: close\r\n\r\n"
+    )?;
     let mut page = String::new();
-    stream.read_to_string(&mut page).context("reading the daemon's metrics")?;
+    stream
+        .read_to_string(&mut page)
+        .context("reading the daemon's metrics")?;
     if !page.starts_with("HTTP/1.1 200") {
-        bail!("the daemon's metrics: {}", page.lines().next().unwrap_or("nothing"));
+        bail!(
+            "the daemon's metrics: {}",
+            page.lines().next().unwrap_or("nothing")
+        );
     }
     Ok(page)
 }

@@ -24,7 +24,11 @@ impl Summary {
         v.sort_by(f64::total_cmp);
         let (min, max) = (*v.first()?, *v.last()?);
         let half = v.len() / 2;
-        let median = if v.len() % 2 == 1 { v[half] } else { (v[half - 1] + v[half]) / 2.0 };
+        let median = if v.len() % 2 == 1 {
+            v[half]
+        } else {
+            (v[half - 1] + v[half]) / 2.0
+        };
         Some(Summary { median, min, max })
     }
 }
@@ -85,7 +89,12 @@ impl Outcome {
             line("ratio", r);
         }
         if let Some(x) = self.bare_exchange {
-            let _ = writeln!(out, "  {:<22} {:>9}   million a second", "bare ring exchange", short(x / 1e6));
+            let _ = writeln!(
+                out,
+                "  {:<22} {:>9}   million a second",
+                "bare ring exchange",
+                short(x / 1e6)
+            );
         }
         for note in &self.notes {
             let _ = writeln!(out, "  note: {note}");
@@ -102,9 +111,14 @@ pub fn markdown(outcomes: &[Outcome]) -> String {
     );
     let cell = |s: &Summary| format!("{} ({}..{})", short(s.median), short(s.min), short(s.max));
     for o in outcomes {
-        let peer = o.peer.as_ref().map_or("–".into(), |(name, s)| format!("{name}: {}", cell(s)));
+        let peer = o
+            .peer
+            .as_ref()
+            .map_or("–".into(), |(name, s)| format!("{name}: {}", cell(s)));
         let ratio = o.ratio.as_ref().map_or("–".into(), cell);
-        let exchange = o.bare_exchange.map_or("–".into(), |x| format!("{} M/s", short(x / 1e6)));
+        let exchange = o
+            .bare_exchange
+            .map_or("–".into(), |x| format!("{} M/s", short(x / 1e6)));
         let _ = writeln!(
             out,
             "| {} | {} | {} | {peer} | {ratio} | {exchange} |",
@@ -115,7 +129,13 @@ pub fn markdown(outcomes: &[Outcome]) -> String {
     }
     let m = machine::describe();
     let text = |key: &str| m[key].as_str().unwrap_or("unknown").to_owned();
-    let _ = writeln!(out, "\n{}, {} CPUs, Linux {}.", text("cpu"), m["cpus"], text("kernel"));
+    let _ = writeln!(
+        out,
+        "\n{}, {} CPUs, Linux {}.",
+        text("cpu"),
+        m["cpus"],
+        text("kernel")
+    );
     out
 }
 
@@ -151,9 +171,24 @@ mod tests {
         Outcome {
             name: "eth-drain".into(),
             unit: "Mpps",
-            value: Summary { median: 12.345_67, min: 11.0, max: 13.0 },
-            peer: Some(("testpmd", Summary { median: 10.0, min: 9.0, max: 11.0 })),
-            ratio: Some(Summary { median: 1.234_567, min: 1.0, max: 1.4 }),
+            value: Summary {
+                median: 12.345_67,
+                min: 11.0,
+                max: 13.0,
+            },
+            peer: Some((
+                "testpmd",
+                Summary {
+                    median: 10.0,
+                    min: 9.0,
+                    max: 11.0,
+                },
+            )),
+            ratio: Some(Summary {
+                median: 1.234_567,
+                min: 1.0,
+                max: 1.4,
+            }),
             bare_exchange: Some(56.4e6),
             rounds: 5,
             notes: vec!["quiet".into()],
@@ -163,14 +198,38 @@ mod tests {
     #[test]
     fn the_median_is_the_middle() {
         assert_eq!(Summary::of(&[]), None);
-        assert_eq!(Summary::of(&[3.0, 1.0, 2.0]), Some(Summary { median: 2.0, min: 1.0, max: 3.0 }));
-        assert_eq!(Summary::of(&[4.0, 1.0]), Some(Summary { median: 2.5, min: 1.0, max: 4.0 }));
+        assert_eq!(
+            Summary::of(&[3.0, 1.0, 2.0]),
+            Some(Summary {
+                median: 2.0,
+                min: 1.0,
+                max: 3.0
+            })
+        );
+        assert_eq!(
+            Summary::of(&[4.0, 1.0]),
+            Some(Summary {
+                median: 2.5,
+                min: 1.0,
+                max: 4.0
+            })
+        );
     }
 
     #[test]
     fn scripts_find_the_promised_names() {
         let j = outcome().json();
-        for key in ["name", "value", "unit", "peer", "peer_value", "ratio", "bare_exchange", "spread", "rounds"] {
+        for key in [
+            "name",
+            "value",
+            "unit",
+            "peer",
+            "peer_value",
+            "ratio",
+            "bare_exchange",
+            "spread",
+            "rounds",
+        ] {
             assert!(!j[key].is_null(), "{key} in {j}");
         }
         assert_eq!(j["value"], 12.35);
@@ -181,10 +240,21 @@ mod tests {
     #[test]
     fn people_get_medians_spread_and_notes() {
         let t = outcome().text();
-        for part in ["eth-drain", "12.3", "11.0 .. 13.0", "testpmd", "1.23", "56.4", "note: quiet"] {
+        for part in [
+            "eth-drain",
+            "12.3",
+            "11.0 .. 13.0",
+            "testpmd",
+            "1.23",
+            "56.4",
+            "note: quiet",
+        ] {
             assert!(t.contains(part), "{part} in {t}");
         }
         let m = markdown(&[outcome()]);
-        assert!(m.contains("| eth-drain | Mpps | 12.3 (11.0..13.0) | testpmd: 10.0 (9.00..11.0) |"), "{m}");
+        assert!(
+            m.contains("| eth-drain | Mpps | 12.3 (11.0..13.0) | testpmd: 10.0 (9.00..11.0) |"),
+            "{m}"
+        );
     }
 }

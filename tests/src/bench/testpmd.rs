@@ -99,9 +99,22 @@ impl Testpmd {
         let mut child = command.spawn().context("starting unshare (of util-linux)")?;
         let stdin = child.stdin.take();
         let telemetry = dir.join("dpdk").join(&prefix).join("dpdk_telemetry.v2");
-        let mut t = Testpmd { child, stdin, commands: None, telemetry, log, connection: None };
+        let mut t = Testpmd {
+            child,
+            stdin,
+            commands: None,
+            telemetry,
+            log,
+            connection: None,
+        };
         // Without waiting, a pipe can be opened for writing only when somebody reads it.
-        let open = || rustix::fs::open(&pipe, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
+        let open = || {
+            rustix::fs::open(
+                &pipe,
+                OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+        };
         t.wait_until("start its ports", Duration::from_secs(30), |t| {
             t.commands = open().ok().map(File::from);
             t.commands.is_some()
@@ -129,13 +142,21 @@ impl Testpmd {
     /// Reads a port's counters.
     pub fn stats(&mut self, port: usize) -> Result<PortStats> {
         let answer = self.ask("/ethdev/stats", port)?;
-        let field = |name: &str| answer[name].as_u64().with_context(|| format!("no {name} in {answer}"));
-        Ok(PortStats { received: field("ipackets")?, sent: field("opackets")? })
+        let field = |name: &str| {
+            answer[name]
+                .as_u64()
+                .with_context(|| format!("no {name} in {answer}"))
+        };
+        Ok(PortStats {
+            received: field("ipackets")?,
+            sent: field("opackets")?,
+        })
     }
 
     /// Is the link of a port up (is its peer there and running)?
     pub fn link_up(&mut self, port: usize) -> bool {
-        self.ask("/ethdev/link_status", port).is_ok_and(|a| a["status"] == "UP")
+        self.ask("/ethdev/link_status", port)
+            .is_ok_and(|a| a["status"] == "UP")
     }
 
     /// Waits until something holds; fails early when testpmd ends.
@@ -148,10 +169,16 @@ impl Testpmd {
         let deadline = Instant::now() + at_most;
         while !holds(self) {
             if let Some(status) = self.child.try_wait()? {
-                bail!("testpmd ended ({status}) before it would {what}; it said:\n{}", self.log_tail());
+                bail!(
+                    "testpmd ended ({status}) before it would {what}; it said:\n{}",
+                    self.log_tail()
+                );
             }
             if Instant::now() > deadline {
-                bail!("testpmd did not {what} within {at_most:?}; it said:\n{}", self.log_tail());
+                bail!(
+                    "testpmd did not {what} within {at_most:?}; it said:\n{}",
+                    self.log_tail()
+                );
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -211,7 +238,12 @@ impl Testpmd {
         let fd = match &mut self.connection {
             Some(fd) => fd,
             none => {
-                let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+                let fd = socket_with(
+                    AddressFamily::UNIX,
+                    SocketType::SEQPACKET,
+                    SocketFlags::CLOEXEC,
+                    None,
+                )?;
                 rustix::net::sockopt::set_socket_timeout(
                     &fd,
                     rustix::net::sockopt::Timeout::Recv,
@@ -245,7 +277,10 @@ impl Drop for Testpmd {
 /// A `--vdev` argument: testpmd as the guest of a vhost-user socket.
 pub fn guest(index: usize, socket: &Path, queues: u16) -> String {
     let path = socket.display();
-    format!("net_virtio_user{index},path={path},queues={queues},queue_size=256,mac={}", guest_mac(index))
+    format!(
+        "net_virtio_user{index},path={path},queues={queues},queue_size=256,mac={}",
+        guest_mac(index)
+    )
 }
 
 /// A `--vdev` argument: testpmd as the device behind a vhost-user socket.

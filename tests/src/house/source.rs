@@ -1,0 +1,333 @@
+//! Rules for Rust source.
+
+use super::rooms::core_dirs;
+use super::strip::{code, has_word, without_tests};
+use super::{Breach, Tree};
+
+/// The only files with `unsafe` code, and why each needs it. They are small, and they stay few.
+const UNSAFE: &[(&str, &str)] = &[
+    (
+        "vnic-backend/src/mem.rs",
+        "guest memory: mapped by the guest's leave, read and written while the guest runs",
+    ),
+    (
+        "vnic-backend/src/ring/split.rs",
+        "virtqueues live in guest memory; their indices are atomics there",
+    ),
+    (
+        "vnic-backend/src/uplink/tap.rs",
+        "borrows the descriptor of a TAP device that a library owns",
+    ),
+    (
+        "tests/src/driver/queue.rs",
+        "the test driver's buffers are shared with the device under test",
+    ),
+    (
+        "tests/src/driver/ring.rs",
+        "the test driver's half of a ring is shared with the device under test",
+    ),
+];
+
+/// Lines above an `unsafe` in which its reason must be.
+const REASON_WITHIN: usize = 8;
+
+/// `unsafe` only where it is allowed, with its reason; no allowance that nobody needs.
+pub fn unsafe_code(tree: &Tree) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for (path, text) in tree.ending(".rs") {
+        let stripped = code(text);
+        let raw: Vec<&str> = text.lines().collect();
+        let allowed = UNSAFE.iter().any(|(p, _)| *p == path);
+        let mut used = false;
+        let mentions = stripped
+            .lines()
+            .enumerate()
+            .filter(|(_, l)| has_word(l, "unsafe"));
+        for (i, _) in mentions {
+            used = true;
+            if !allowed {
+                breaches.push(Breach::at(
+                    path,
+                    i + 1,
+                    "unsafe code outside the modules that may have it",
+                ));
+            } else if !raw[i.saturating_sub(REASON_WITHIN)..=i]
+                .iter()
+                .any(|l| states_reason(l))
+            {
+                breaches.push(Breach::at(
+                    path,
+                    i + 1,
+                    "unsafe code without a SAFETY comment just above it",
+                ));
+            }
+        }
+        if allowed && !used {
+            breaches.push(Breach::of(path, "has no unsafe code: take it off the list"));
+        }
+    }
+    for (path, _) in UNSAFE.iter().filter(|(p, _)| !tree.files.contains_key(*p)) {
+        breaches.push(Breach::of(
+            *path,
+            "is gone: take it off the list of unsafe modules",
+        ));
+    }
+    breaches
+}
+
+fn states_reason(line: &str) -> bool {
+    line.contains("SAFETY:") || line.contains("# Safety")
+}
+
+/// The core crates promise what they are.
+pub fn core_attributes(tree: &Tree) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for dir in core_dirs() {
+        let path = format!("{dir}/src/lib.rs");
+        let Some(text) = tree.files.get(&path) else {
+            breaches.push(Breach::of(path, "is not there"));
+            continue;
+        };
+        let code = code(text);
+        for wanted in ["#![no_std]", "#![forbid(unsafe_code)]"] {
+            if !code.lines().any(|l| l.trim() == wanted) {
+                breaches.push(Breach::of(&path, format!("{wanted} is missing")));
+            }
+        }
+    }
+    breaches
+}
+
+/// Names that have no place in the core, and whose business they are.
+const CORE_BANS: &[(&str, &str)] = &[
+    ("std::time::Instant::now", "time is an argument"),
+    ("Instant::now", "time is an argument"),
+    ("SystemTime", "time is an argument"),
+    ("std::thread", "threads belong to the shell"),
+    ("std::net", "sockets belong to the shell"),
+    ("std::os", "descriptors belong to the shell"),
+    ("std::fs", "files belong to the shell"),
+    ("std::io", "input and output belong to the shell"),
+    ("std::env", "settings are arguments"),
+    ("std::process", "the core decides nothing about the process"),
+    ("println!", "the core emits events, it does not print"),
+    ("eprintln!", "the core emits events, it does not print"),
+    ("print!", "the core emits events, it does not print"),
+    ("tracing::", "the core emits events, it does not log"),
+    ("log::", "the core emits events, it does not log"),
+];
+
+/// No clock, thread, socket, file or log in the core crates, outside their tests.
+pub fn core_bans(tree: &Tree) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for dir in core_dirs() {
+        let sources = format!("{dir}/src/");
+        let files = tree
+            .ending(".rs")
+            .filter(|(p, _)| p.starts_with(&sources) && !p.ends_with("/tests.rs"));
+        for (path, text) in files {
+            for (i, line) in without_tests(text).lines().enumerate() {
+                // The first that fits names the line; some are parts of others.
+                if let Some((ban, why)) = CORE_BANS.iter().find(|(ban, _)| starts_word(line, ban)) {
+                    breaches.push(Breach::at(path, i + 1, format!("{ban} in the core: {why}")));
+                }
+            }
+        }
+    }
+    breaches
+}
+
+fn starts_word(line: &str, what: &str) -> bool {
+    line.match_indices(what).any(|(at, _)| {
+        let before = at.checked_sub(1).map(|i| line.as_bytes()[i]);
+        !before.is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_')
+    })
+}
+
+/// Nothing is left for later. (The words are put together here so that this file passes.)
+pub fn markers(tree: &Tree) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for (path, text) in tree.ending(".rs") {
+        for (i, line) in code(text).lines().enumerate() {
+            for name in ["todo!", "unimplemented!", "dbg!"] {
+                if starts_word(line, name) {
+                    breaches.push(Breach::at(path, i + 1, format!("{name} is for work in progress")));
+                }
+            }
+        }
+    }
+    let notes = [concat!("FIX", "ME"), concat!("XX", "X")];
+    for (path, text) in tree.files.iter().filter(|(p, _)| !p.ends_with(".lock")) {
+        for (i, line) in text.lines().enumerate() {
+            for note in notes.iter().filter(|n| has_word(line, n)) {
+                breaches.push(Breach::at(
+                    path,
+                    i + 1,
+                    format!("{note}: do it, or write an issue"),
+                ));
+            }
+        }
+    }
+    breaches
+}
+
+/// A test that is skipped says why.
+pub fn ignored_tests(tree: &Tree) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for (path, text) in tree.ending(".rs") {
+        for (i, line) in code(text).lines().enumerate() {
+            if line.replace(' ', "").contains("#[ignore]") {
+                breaches.push(Breach::at(
+                    path,
+                    i + 1,
+                    "an ignored test without a reason: #[ignore = \"why\"]",
+                ));
+            }
+        }
+    }
+    breaches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CORE_LIB: &str = "//! Docs.\n#![no_std]\n#![forbid(unsafe_code)]\n";
+
+    fn places(breaches: &[Breach]) -> Vec<&str> {
+        breaches.iter().map(|b| b.place.as_str()).collect()
+    }
+
+    /// A tree in which every allowed module has its `unsafe`, and one file more.
+    fn with(path: &str, text: &str) -> Tree {
+        let good = "// SAFETY: reason\nunsafe { x() }\n";
+        let mut tree = Tree::default();
+        tree.files
+            .extend(UNSAFE.iter().map(|(p, _)| ((*p).to_owned(), good.to_owned())));
+        tree.files.insert(path.into(), text.into());
+        tree
+    }
+
+    #[test]
+    fn unsafe_is_found_where_it_may_not_be() {
+        assert_eq!(
+            unsafe_code(&with("appliance/src/a.rs", "// unsafe\nfn f() { \"unsafe\"; }\n")),
+            []
+        );
+        let found = unsafe_code(&with("appliance/src/a.rs", "fn f() {\n    unsafe { x() }\n}\n"));
+        assert_eq!(places(&found), ["appliance/src/a.rs:2"]);
+    }
+
+    #[test]
+    fn unsafe_needs_its_reason() {
+        let far = format!(
+            "// SAFETY: reason\n{}unsafe {{ x() }}\n",
+            "\n".repeat(REASON_WITHIN)
+        );
+        for text in ["unsafe { x() }\n", &far] {
+            assert_eq!(unsafe_code(&with(UNSAFE[0].0, text)).len(), 1, "{text}");
+        }
+        assert_eq!(
+            unsafe_code(&with(
+                UNSAFE[0].0,
+                "/// # Safety\n/// reason\npub unsafe fn f() {}\n"
+            )),
+            []
+        );
+    }
+
+    #[test]
+    fn the_list_of_unsafe_modules_holds_no_idlers() {
+        assert_eq!(
+            places(&unsafe_code(&with(UNSAFE[0].0, "fn f() {}\n"))),
+            [UNSAFE[0].0]
+        );
+        let mut tree = with("a.rs", "");
+        tree.files.remove(UNSAFE[1].0);
+        assert_eq!(places(&unsafe_code(&tree)), [UNSAFE[1].0]);
+        assert!(UNSAFE.iter().all(|(_, reason)| !reason.is_empty()));
+    }
+
+    #[test]
+    fn core_crates_promise() {
+        let lib = |c: &str| format!("vnic-backend/{c}/src/lib.rs");
+        let mut tree = Tree::default();
+        for c in ["wire", "fabric", "engine"] {
+            tree.files.insert(lib(c), CORE_LIB.into());
+        }
+        assert_eq!(core_attributes(&tree), []);
+        tree.files
+            .insert(lib("wire"), "#![no_std]\n// #![forbid(unsafe_code)]\n".into());
+        tree.files
+            .insert(lib("fabric"), "#![forbid(unsafe_code)]\n".into());
+        tree.files.remove(&lib("engine"));
+        assert_eq!(core_attributes(&tree).len(), 3);
+    }
+
+    #[test]
+    fn the_core_has_no_outside() {
+        let path = "vnic-backend/fabric/src/switch.rs";
+        for bad in [
+            "let t = std::time::Instant::now();",
+            "let t = Instant::now();",
+            "use std::time::SystemTime;",
+            "std::thread::spawn(f);",
+            "use std::net::UdpSocket;",
+            "std::fs::read(p);",
+            "println!(\"x\");",
+            "tracing::info!(\"x\");",
+        ] {
+            assert_eq!(core_bans(&Tree::of([(path, bad)])).len(), 1, "{bad}");
+            assert_eq!(
+                core_bans(&Tree::of([("vnic-backend/src/a.rs", bad)])),
+                [],
+                "the shell may: {bad}"
+            );
+            let test = format!("#[cfg(test)]\nmod tests {{\n    {bad}\n}}\n");
+            assert_eq!(
+                core_bans(&Tree::of([(path, test.as_str())])),
+                [],
+                "tests may: {bad}"
+            );
+        }
+        assert_eq!(
+            core_bans(&Tree::of([(path, "// std::fs\nuse crate::catalog::x;\n")])),
+            []
+        );
+    }
+
+    #[test]
+    fn work_in_progress_is_found() {
+        for bad in ["todo!()", "unimplemented!()", "dbg!(x)"] {
+            assert_eq!(markers(&Tree::of([("a.rs", bad)])).len(), 1, "{bad}");
+        }
+        for note in [concat!("FIX", "ME"), concat!("XX", "X")] {
+            for path in ["a.rs", "b.md", "c"] {
+                assert_eq!(
+                    markers(&Tree::of([(path, &format!("# {note}: x"))])).len(),
+                    1,
+                    "{note} in {path}"
+                );
+            }
+        }
+        assert_eq!(
+            markers(&Tree::of([
+                ("a.rs", "\"todo!\" // dbg!"),
+                ("Cargo.lock", concat!("XX", "X"))
+            ])),
+            []
+        );
+    }
+
+    #[test]
+    fn ignored_tests_say_why() {
+        assert_eq!(
+            ignored_tests(&Tree::of([("a.rs", "#[ignore]\nfn f() {}")])).len(),
+            1
+        );
+        assert_eq!(
+            ignored_tests(&Tree::of([("a.rs", "#[ignore = \"needs a moon\"]\nfn f() {}")])),
+            []
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! The rules of the house, applied to the house. What each rule says is in `vnic_tests::house`.
+
+use cargo_metadata::MetadataCommand;
+use vnic_tests::house::{self, Breach, Package, Tree};
+
+fn tree() -> Tree {
+    Tree::read(&house::root()).expect("the project's files can be read")
+}
+
+fn packages() -> Vec<Package> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(house::root().join("Cargo.toml"))
+        .other_options(["--offline".to_owned()])
+        .exec()
+        .expect("cargo knows the workspace");
+    house::packages(&metadata)
+}
+
+#[track_caller]
+fn holds(breaches: &[Breach]) {
+    let list: Vec<String> = breaches.iter().map(ToString::to_string).collect();
+    assert!(list.is_empty(), "{} breaches:\n{}", list.len(), list.join("\n"));
+}
+
+#[test]
+fn rooms_use_only_what_their_row_allows() {
+    holds(&house::rooms(&packages()));
+}
+
+#[test]
+fn licences_of_dependencies_are_acceptable() {
+    holds(&house::licences(&packages()));
+}
+
+#[test]
+fn files_stay_readable() {
+    holds(&house::file_sizes(&tree()));
+}
+
+#[test]
+fn unsafe_code_is_where_it_may_be_and_says_why() {
+    holds(&house::unsafe_code(&tree()));
+}
+
+#[test]
+fn core_crates_forbid_std_and_unsafe() {
+    holds(&house::core_attributes(&tree()));
+}
+
+#[test]
+fn the_core_has_no_clock_thread_socket_file_or_log() {
+    holds(&house::core_bans(&tree()));
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    holds(&house::markers(&tree()));
+}
+
+#[test]
+fn skipped_tests_say_why() {
+    holds(&house::ignored_tests(&tree()));
+}
+
+#[test]
+fn every_room_is_documented() {
+    holds(&house::documented(&tree()));
+}
+
+#[test]
+fn every_method_of_the_control_interface_is_explained() {
+    holds(&house::proto_comments(&tree()));
+}
+
+#[test]
+fn shell_scripts_stop_at_the_first_error() {
+    holds(&house::shell_scripts(&tree()));
+}
