@@ -243,7 +243,6 @@ fn adapters_are_listed_shown_added_and_removed() {
     for part in ["02:00:00:00:00:07", "access 12", "9000", "not stored"] {
         assert!(shown.contains(part), "{part} in\n{shown}");
     }
-    daemon.said(&["adapter", "restart", "blue"]);
     daemon.said(&["adapter", "remove", "blue"]);
     let gone = daemon.refused(&["adapter", "show", "blue"]);
     assert!(gone.contains("NOT_FOUND") && gone.contains("blue"), "{gone}");
@@ -450,4 +449,38 @@ fn completions_and_man_pages_are_made() {
         let page = std::fs::read_to_string(dir.path().join(page)).expect(page);
         assert!(page.contains(".TH"));
     }
+}
+
+#[test]
+fn systemd_hears_ready_alive_and_stopping() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
+    let mut child = Command::new(VNICD)
+        .args(["--adapters", "0", "--metrics", "off", "--socket-dir"])
+        .arg(dir.path())
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "300000")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("vnicd");
+    let next = || {
+        let mut buffer = [0; 4096];
+        let n = socket.recv(&mut buffer).expect("a message");
+        text(&buffer[..n])
+    };
+    assert!(next().contains("READY=1"));
+    assert!(next().contains("WATCHDOG=1"));
+    assert!(next().contains("WATCHDOG=1"));
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .expect("kill")
+            .success()
+    );
+    while !next().contains("STOPPING=1") {}
+    assert!(child.wait().expect("the end").success());
 }

@@ -131,7 +131,7 @@ pub struct AdapterAdd {
     /// Bytes of Ethernet payload, 68 to 9216 [default: 1500]
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,
-    /// Queue pairs offered to the guest, 1 to 16 [default: 1]
+    /// Queue pairs offered to the guest, 1 to 16 [default: 16]
     #[arg(long, value_name = "N")]
     pub queue_pairs: Option<u32>,
     #[command(flatten)]

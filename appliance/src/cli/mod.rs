@@ -54,6 +54,11 @@ pub(crate) enum Failure {
 
 impl From<tonic::Status> for Failure {
     fn from(status: tonic::Status) -> Failure {
+        use std::error::Error as _;
+        // A refusal of the daemon has no source; one made here for a broken connection has.
+        if status.source().is_some() {
+            return Failure::Failed(format!("the connection to vnicd broke: {}", status.message()));
+        }
         Failure::Refused(Box::new(status))
     }
 }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process;
+use std::time::Duration;
 
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
@@ -168,7 +169,12 @@ pub fn run(args: &Args) -> ExitCode {
         .enable_all()
         .build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(serve(settings)),
+        Ok(runtime) => {
+            let result = runtime.block_on(serve(settings));
+            // A call into a NIC that is stuck must not keep the process from ending.
+            runtime.shutdown_timeout(Duration::from_secs(1));
+            result
+        }
         Err(source) => Err(StartError::Os {
             what: "cannot start threads".to_owned(),
             source,

@@ -26,6 +26,9 @@ pub use context::{Context, Endpoints};
 use control_socket::ControlSocket;
 use state_dir::StateDir;
 
+/// How long the NIC may take to end.
+const NIC_SHUTDOWN_MAX: Duration = Duration::from_secs(10);
+
 /// Why the daemon could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -208,8 +211,10 @@ impl Daemon {
             context.hub.stop();
             context.nic.shutdown();
         };
-        if let Err(panic) = tokio::task::spawn_blocking(work).await {
-            tracing::error!("shutdown: {panic}");
+        match tokio::time::timeout(NIC_SHUTDOWN_MAX, tokio::task::spawn_blocking(work)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(panic)) => tracing::error!("shutdown: {panic}"),
+            Err(_) => tracing::error!("the NIC does not end by itself: ending without it"),
         }
         if let Some(task) = self.metrics {
             task.abort();

@@ -181,22 +181,24 @@ impl v1::capture_service_server::CaptureService for Captures {
 
         let (sender, receiver) = tokio::sync::mpsc::channel(UNREAD_CHUNKS);
         let (stop, stopped) = crossbeam_channel::bounded::<()>(0);
-        let (closed, ended) = (sender.clone(), self.0.ended());
+        let (done, finished) = tokio::sync::oneshot::channel::<()>();
+        let (client, ended) = (sender.clone(), self.0.ended());
         tokio::spawn(async move {
             tokio::select! {
-                () = closed.closed() => {}
+                () = client.closed() => {}
                 () = ended => {}
+                // The capture ended by itself; the stream ends when this task's sender is gone, too.
+                _ = finished => {}
             }
             drop(stop);
         });
-        let context = self.0.clone();
         tokio::task::spawn_blocking(move || {
             let end = session.run(&capture.frames, &stopped, |pcapng, frames| {
                 sender
                     .blocking_send(Ok(v1::StreamCaptureResponse { pcapng, frames }))
                     .is_ok()
             });
-            drop(capture);
+            drop((capture, done));
             let last = match end {
                 End::Limit | End::ReaderGone => return,
                 End::Stopped => shutting_down(),
@@ -205,7 +207,6 @@ impl v1::capture_service_server::CaptureService for Captures {
                     status(Code::Internal, "BUG", error.to_string(), [])
                 }
             };
-            drop(context);
             let _ = sender.blocking_send(Err(last));
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
