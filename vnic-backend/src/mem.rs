@@ -122,17 +122,16 @@ pub struct MemMap {
 }
 
 impl MemMap {
-    /// Puts regions together; refuses overlaps in guest physical space.
-    pub fn new(mut regions: Vec<Region>) -> Result<MemMap, &'static str> {
-        regions.sort_by_key(|r| r.gpa);
-        let overlap = regions
-            .windows(2)
-            .any(|w| w[0].gpa.saturating_add(w[0].len) > w[1].gpa);
-        if overlap {
-            Err("memory regions overlap")
-        } else {
-            Ok(MemMap { regions })
+    /// Puts regions together, in the order in which they were added. Where they overlap (as they do for a moment
+    /// while QEMU exchanges them) the newest counts.
+    pub fn new(regions: &[Region]) -> MemMap {
+        let mut newest: Vec<Region> = Vec::new();
+        for r in regions.iter().rev() {
+            if !newest.iter().any(|n| (n.gpa, n.len, n.user) == (r.gpa, r.len, r.user)) {
+                newest.push(r.clone());
+            }
         }
+        MemMap { regions: newest }
     }
 
     /// Bytes mapped.

@@ -40,7 +40,9 @@ const OFFERED: u64 = f::CSUM
     | f::IN_ORDER;
 
 /// Memory regions a guest may have.
-const MEMORY_SLOTS: usize = 128;
+const MEMORY_SLOTS: usize = 64;
+/// Regions held at once: each slot, once per queue pair.
+const REGIONS_MAX: usize = MEMORY_SLOTS * 16;
 
 /// One ring as the VMM configures it.
 #[derive(Default)]
@@ -60,6 +62,8 @@ struct Vring {
 pub struct EthDevice {
     adapter: Arc<Adapter>,
     features: u64,
+    /// Memory, in the order in which it was added. QEMU before 8.2 adds and removes each region once per queue
+    /// pair, so the same one may be there several times.
     regions: Vec<Region>,
     mem: Arc<MemMap>,
     log: Option<DirtyLog>,
@@ -96,7 +100,7 @@ impl EthDevice {
     }
 
     fn ring(&mut self, index: u32) -> Result<&mut Vring> {
-        self.rings.get_mut(index as usize).ok_or(Error::InvalidParam)
+        self.rings.get_mut(index as usize).ok_or(Error::InvalidOperation("no such ring: the adapter has fewer queue pairs"))
     }
 
     /// Stops all rings; their places are kept.
@@ -198,7 +202,7 @@ impl EthDevice {
     }
 
     fn remap(&mut self) -> Result<()> {
-        self.mem = Arc::new(MemMap::new(self.regions.clone()).map_err(|_| Error::InvalidParam)?);
+        self.mem = Arc::new(MemMap::new(&self.regions));
         Ok(())
     }
 
@@ -257,7 +261,7 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
         if regions.len() != files.len() || regions.len() > MEMORY_SLOTS {
-            return Err(Error::InvalidParam);
+            return Err(Error::InvalidOperation("memory regions and descriptors do not match, or are more than 64"));
         }
         let mapped = regions
             .iter()
@@ -281,17 +285,13 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        if self.regions.len() >= MEMORY_SLOTS {
-            return Err(Error::InvalidParam);
+        if self.regions.len() >= REGIONS_MAX {
+            return Err(Error::InvalidOperation("too many memory regions"));
         }
         let mapped = Self::map(region, file)?;
         self.paused(|d| {
             d.regions.push(mapped);
-            let result = d.remap();
-            if result.is_err() {
-                d.regions.pop();
-            }
-            result
+            d.remap()
         })?;
         Ok(None)
     }
@@ -300,7 +300,8 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         let gone = |r: &Region| {
             (r.gpa, r.len, r.user) == (region.guest_phys_addr, region.memory_size, region.user_addr)
         };
-        let i = self.regions.iter().position(gone).ok_or(Error::InvalidParam)?;
+        let unknown = Error::InvalidOperation("a memory region is removed that was not added");
+        let i = self.regions.iter().position(gone).ok_or(unknown)?;
         self.paused(|d| {
             d.regions.remove(i);
             d.remap()
