@@ -16,11 +16,12 @@ use super::MAX_CORES;
 use super::command::{Command, RingStart, Side};
 use super::core::{AdapterRx, Core, CoreEvent, Slot};
 use super::counters::{CoreCounters, PortCounters};
-use super::frame::{FRAME_MAX, RawFrame};
+use super::frame::{FRAME_MAX, RawFrame, SNAP};
 use super::link::{LinkIn, LinkOut, Waker, link};
 use super::rx::RxQueue;
 use super::sleep::{Sleeper, Source};
 use super::tx::{Scratch, TxQueue};
+use crate::mem::Seg;
 use crate::types::{Direction, FdbEntry, NicError};
 use crate::uplink::{PortTx, TapDevice};
 
@@ -337,11 +338,16 @@ impl Worker {
             work += 1;
             up.counters.io.add(P::RxFrames as usize, 1);
             up.counters.io.add(P::RxBytes as usize, len as u64);
+            // As for a guest's frame: only the first bytes may be edited.
+            let segs = [Seg {
+                ptr: self.frame.as_mut_ptr(),
+                len: len as u32,
+            }];
             let f = RawFrame {
-                head: &self.frame[..len],
+                head: &self.frame[..len.min(SNAP)],
                 len,
                 hdr: Default::default(),
-                segs: &[],
+                segs: &segs,
                 skip: 0,
             };
             let verdict = match f.admissible(up.mtu) {

@@ -1,0 +1,481 @@
+//! The device as others see it: captures, the uplink's wire, and rust-vmm's queue as oracle for chains.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use vhost::VhostBackend;
+use virtio_queue::desc::{RawDescriptor, split::Descriptor as SplitDescriptor};
+use virtio_queue::mock::MockSplitQueue;
+use virtio_queue::{Queue, QueueOwnedT, QueueT};
+use vm_memory::GuestAddress;
+use vnic_backend::{
+    CaptureSpec, CapturedFrame, Direction, DropReason, NicError, PortKind, PortSpec, VlanMode,
+};
+use vnic_tests::driver::packets::{BROADCAST, Flow, Number, number_of, numbered, pattern, tagged, tso};
+use vnic_tests::driver::rig::{Copies, Dice, Rig, deadline, wait_for};
+use vnic_tests::driver::{Desc, INDIRECT, NEXT, NetHdr, OFFLOADS, Options, feature};
+
+fn n(seq: u64) -> Number {
+    Number {
+        sender: 1,
+        stream: 2,
+        seq,
+    }
+}
+
+fn record(c: &CapturedFrame) -> (u16, Direction, Option<DropReason>, u32) {
+    (c.port.0, c.direction, c.drop, c.original_len)
+}
+
+#[test]
+fn captures() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let a = rig.add_with("a", |s| s.anti_spoofing = true)?;
+    let b = rig.add("b")?;
+    let mut ga = rig.attach(
+        "a",
+        Options {
+            tx_buffer: 10000,
+            ..Options::default()
+        }
+        .with(OFFLOADS),
+    )?;
+    let mut gb = rig.attach(
+        "b",
+        Options {
+            post: 1,
+            repost: false,
+            ..Options::default()
+        },
+    )?;
+    let (pa, pb) = (rig.nic.adapter("a")?.port.0, rig.nic.adapter("b")?.port.0);
+    let spec = CaptureSpec {
+        owners: vec![],
+        snaplen: 65535,
+        drops_only: false,
+    };
+    let all = rig.nic.capture(spec.clone())?;
+    let short = rig.nic.capture(CaptureSpec {
+        snaplen: 70,
+        owners: vec!["a".into()],
+        ..spec.clone()
+    })?;
+    let drops = rig.nic.capture(CaptureSpec {
+        drops_only: true,
+        ..spec.clone()
+    })?;
+    let unknown = rig.nic.capture(CaptureSpec {
+        owners: vec!["nobody".into()],
+        ..spec
+    });
+    assert!(matches!(unknown, Err(NicError::NotFound { .. })));
+    rig.settle()?;
+    let good = numbered(b, a, n(0), 500);
+    let again = numbered(b, a, n(1), 501);
+    let spoofed = numbered(b, BROADCAST, n(2), 502);
+    let foreign = numbered(b, b, n(3), 503);
+    for f in [&good, &again, &spoofed, &foreign] {
+        ga.send_wait(0, f, NetHdr::default());
+    }
+    assert_eq!(gb.recv(0, deadline()).expect("a frame").2, good);
+    let flow = Flow {
+        to: b,
+        from: a,
+        v6: false,
+        vlan: None,
+        port: 5,
+    };
+    gb.post(0, 10);
+    let (request, hdr) = tso(&flow, &pattern(3000), 1000);
+    ga.send_wait(0, &request, hdr);
+    ga.drain();
+    rig.settle()?;
+    use Direction::{Egress, Ingress};
+    let want = [
+        (pa, Ingress, None, 500),
+        (pb, Egress, None, 500),
+        (pa, Ingress, None, 501),
+        (pb, Egress, Some(DropReason::NoRxBuffer), 501),
+        (pa, Ingress, Some(DropReason::InvalidSource), 502),
+        (pa, Ingress, Some(DropReason::SpoofedSource), 503),
+        (pa, Ingress, None, request.len() as u32),
+        (pb, Egress, None, 1066),
+        (pb, Egress, None, 1066),
+        (pb, Egress, None, 1066),
+    ];
+    let got: Vec<CapturedFrame> = all.frames.try_iter().collect();
+    assert_eq!(got.iter().map(record).collect::<Vec<_>>(), want);
+    for (c, f) in got
+        .iter()
+        .zip([&good, &good, &again, &again, &spoofed, &foreign, &request])
+    {
+        assert!(c.data == *f, "{:?}", record(c));
+    }
+    for (i, c) in got[7..].iter().enumerate() {
+        let p = vnic_tests::driver::packets::parse(&c.data);
+        assert!(p.payload == pattern(3000)[1000 * i..1000 * (i + 1)]);
+    }
+    let got: Vec<CapturedFrame> = short.frames.try_iter().collect();
+    assert_eq!(
+        got.iter().map(record).collect::<Vec<_>>(),
+        want.iter().filter(|w| w.0 == pa).copied().collect::<Vec<_>>()
+    );
+    for (c, f) in got.iter().zip([&good, &again, &spoofed, &foreign, &request]) {
+        assert!(c.data == f[..70], "{:?}", record(c));
+    }
+    let got: Vec<_> = drops.frames.try_iter().map(|c| record(&c)).collect();
+    assert_eq!(
+        got,
+        want.iter().filter(|w| w.2.is_some()).copied().collect::<Vec<_>>()
+    );
+    // A reader that sleeps loses frames, which is counted, and holds up nobody.
+    drop((short, drops));
+    for i in 0..9000 {
+        ga.send_wait(0, &numbered(b, b, n(i), 60), NetHdr::default());
+    }
+    ga.drain();
+    rig.settle()?;
+    assert_eq!(all.frames.len(), 8192);
+    assert_eq!(rig.core_counter("capture_lost"), 9000 - 8192);
+    rig.finish(Copies::Extra(2))
+}
+
+/// The other end of a TAP device.
+struct Wire(OwnedFd);
+
+impl Wire {
+    fn open(ifname: &str) -> Result<Wire> {
+        let index: i32 = std::fs::read_to_string(format!("/sys/class/net/{ifname}/ifindex"))?
+            .trim()
+            .parse()?;
+        let proto = (libc::ETH_P_ALL as u16).to_be();
+        // SAFETY: plain system calls with an address of the right type and length; the descriptor is new and ours.
+        unsafe {
+            let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+            let fd = libc::socket(libc::AF_PACKET, kind, i32::from(proto));
+            ensure!(fd >= 0, "a packet socket: {}", std::io::Error::last_os_error());
+            let fd = OwnedFd::from_raw_fd(fd);
+            let mut addr: libc::sockaddr_ll = std::mem::zeroed();
+            addr.sll_family = libc::AF_PACKET as u16;
+            addr.sll_protocol = proto;
+            addr.sll_ifindex = index;
+            let len = size_of::<libc::sockaddr_ll>() as u32;
+            let bound = libc::bind(fd.as_raw_fd(), (&raw const addr).cast(), len);
+            ensure!(bound == 0, "binding: {}", std::io::Error::last_os_error());
+            let on = 1i32;
+            let option = libc::PACKET_AUXDATA;
+            let set = libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_PACKET,
+                option,
+                (&raw const on).cast(),
+                4,
+            );
+            ensure!(set == 0, "asking for tags: {}", std::io::Error::last_os_error());
+            Ok(Wire(fd))
+        }
+    }
+
+    fn send(&self, frame: &[u8]) -> Result<()> {
+        let sent = rustix::io::write(&self.0, frame).context("sending to the wire")?;
+        ensure!(sent == frame.len());
+        Ok(())
+    }
+
+    /// The kernel takes the tag out of the frame: put it back.
+    fn recv_one(&self, buf: &mut [u8]) -> Option<Vec<u8>> {
+        let mut control = [0u64; 16];
+        let mut iov = libc::iovec {
+            iov_base: buf.as_mut_ptr().cast(),
+            iov_len: buf.len(),
+        };
+        // SAFETY: the message points to buffers that live and have the lengths given; control messages are walked
+        // with the macros made for it, and the one that is read has the type the kernel says.
+        unsafe {
+            let mut msg: libc::msghdr = std::mem::zeroed();
+            (msg.msg_iov, msg.msg_iovlen) = (&raw mut iov, 1);
+            (msg.msg_control, msg.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
+            let len = usize::try_from(libc::recvmsg(self.0.as_raw_fd(), &raw mut msg, 0)).ok()?;
+            let frame = &buf[..len];
+            let cmsg = libc::CMSG_FIRSTHDR(&raw const msg);
+            if !cmsg.is_null() && (*cmsg).cmsg_type == libc::PACKET_AUXDATA {
+                let aux: libc::tpacket_auxdata = libc::CMSG_DATA(cmsg)
+                    .cast::<libc::tpacket_auxdata>()
+                    .read_unaligned();
+                if aux.tp_status & libc::TP_STATUS_VLAN_VALID != 0 {
+                    return Some(tagged(frame, aux.tp_vlan_tci));
+                }
+            }
+            Some(frame.to_vec())
+        }
+    }
+
+    fn recv(&self, mut want: impl FnMut(&[u8]) -> bool) -> Result<Vec<u8>> {
+        let end = deadline();
+        let mut buf = vec![0; 10000];
+        loop {
+            match self.recv_one(&mut buf) {
+                Some(frame) if want(&frame) => return Ok(frame),
+                Some(_) => {}
+                None => std::thread::sleep(std::time::Duration::from_micros(100)),
+            }
+            ensure!(Instant::now() < end, "nothing on the wire");
+        }
+    }
+}
+
+#[test]
+fn uplink() -> Result<()> {
+    for cores in [1, 2] {
+        let mut rig = Rig::new(cores)?;
+        let a = rig.add_with("a", |s| s.vlan = VlanMode::Access(30))?;
+        let b = rig.add("b")?;
+        let ifname = format!("vnt{cores}x{}", std::process::id());
+        let port = PortSpec {
+            name: "p0".into(),
+            kind: PortKind::Tap {
+                ifname: ifname.clone(),
+            },
+            mtu: 1500,
+            vlan: VlanMode::default(),
+            data_core: None,
+        };
+        match rig.nic.add_port(port) {
+            Err(NicError::Os { what, source }) => {
+                println!("skipped: {what}: {source}");
+                return Ok(());
+            }
+            other => other?,
+        };
+        let wire = Wire::open(&ifname)?;
+        let mut ga = rig.attach(
+            "a",
+            Options {
+                tx_buffer: 66000,
+                queue_size: 64,
+                ..Options::default()
+            }
+            .with(OFFLOADS),
+        )?;
+        // The switches behind the uplink learn where it is.
+        let announce = wire.recv(|f| f.ends_with(&vnic_announce(a)[18..]) && f[12..14] == [0x81, 0])?;
+        assert_eq!(announce[6..12], a.0);
+        let mut gb = rig.attach("b", Options::default())?;
+        let numbers = |f: &[u8]| number_of(f).is_some();
+        for i in 0..50 {
+            let host = vnic_backend::MacAddr([2, 0xaa, 0, 0, 0, 1]);
+            let len = 60 + 29 * i as usize;
+            let f = numbered(b, host, n(i), len);
+            wire.send(&f)?;
+            let got =
+                std::iter::repeat_with(|| gb.recv(0, deadline()).expect("a frame").2).find(|f| numbers(f));
+            assert_eq!(got.expect("endless"), f);
+            let f = numbered(host, b, n(1000 + i), len);
+            gb.send_wait(0, &f, NetHdr::default());
+            assert_eq!(wire.recv(numbers)?, f);
+            // Tags appear and disappear at the access adapter.
+            let f = numbered(a, host, n(2000 + i), len);
+            wire.send(&tagged(&f, 30))?;
+            let got =
+                std::iter::repeat_with(|| ga.recv(0, deadline()).expect("a frame").2).find(|f| numbers(f));
+            assert_eq!(got.expect("endless"), f);
+            let f = numbered(host, a, n(3000 + i), len);
+            ga.send_wait(0, &f, NetHdr::default());
+            assert_eq!(
+                wire.recv(|f| f[12..14] == [0x81, 0] && f[16..18] == [0x88, 0xb5])?,
+                tagged(&f, 30)
+            );
+        }
+        // A request is cut for the wire.
+        let flow = Flow {
+            to: BROADCAST,
+            from: b,
+            v6: true,
+            vlan: None,
+            port: 9,
+        };
+        let payload = pattern(5000);
+        gb.detach()?;
+        let mut gb = rig.attach(
+            "b",
+            Options {
+                tx_buffer: 66000,
+                queue_size: 64,
+                ..Options::default()
+            }
+            .with(OFFLOADS),
+        )?;
+        let (f, hdr) = tso(&flow, &payload, 1000);
+        gb.send_wait(0, &f, hdr);
+        for i in 0..5 {
+            let got = wire.recv(|f| f[12..14] == [0x86, 0xdd] && f[6..12] == b.0)?;
+            assert!(vnic_tests::driver::packets::parse(&got).payload == payload[1000 * i..1000 * (i + 1)]);
+        }
+        assert!(rig.counter("p0", "tx_frames") > 105);
+        rig.nic.remove_port("p0")?;
+        assert!(wait_for(|| !std::path::Path::new("/sys/class/net")
+            .join(&ifname)
+            .exists()));
+        rig.finish(Copies::Unknown)?;
+    }
+    Ok(())
+}
+
+/// What an adapter that came up sends: a reverse ARP request (RFC 903).
+fn vnic_announce(mac: vnic_backend::MacAddr) -> Vec<u8> {
+    let mut f = [
+        &BROADCAST.0[..],
+        &mac.0,
+        &[0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3],
+        &mac.0,
+        &[0; 4],
+        &mac.0,
+        &[0; 4],
+    ]
+    .concat();
+    f.resize(60, 0);
+    f
+}
+
+/// The same ring, consumed by virtio-queue's `Queue` and by the device: the same chains, in the same order.
+#[test]
+fn chains_are_what_virtio_queue_says() -> Result<()> {
+    const AT: u64 = 8 << 32;
+    const SIZE: u16 = 128;
+    let mut dice = Dice::thrown();
+    let mut rig = Rig::new(1)?;
+    let (a, b) = (
+        rig.add_with("a", |s| s.mtu = 9216)?,
+        rig.add_with("b", |s| s.mtu = 9216)?,
+    );
+    let mut gb = rig.attach(
+        "b",
+        Options {
+            queue_size: 1024,
+            ..Options::default()
+        },
+    )?;
+    for _ in 0..60 {
+        let o = Options {
+            queue_size: SIZE,
+            ..Options::default()
+        };
+        let mut ga = rig.attach("a", o.with(feature::RING_INDIRECT_DESC))?;
+        ga.plug(AT, 1 << 20)?;
+        let mem = ga.mem().clone();
+        let mock = MockSplitQueue::create(mem.map(), GuestAddress(AT), SIZE);
+        // Frames scattered over memory, chains scattered over the table.
+        let mut free: Vec<u16> = (0..SIZE).collect();
+        let (mut data, mut tables) = (AT + (64 << 10), AT + (512 << 10));
+        let mut seq = 0;
+        while free.len() > 8 && dice.below(60) > 0 {
+            let bytes = [
+                &[0; 12][..],
+                &numbered(b, a, n(seq), 60 + dice.below(3000) as usize),
+            ]
+            .concat();
+            seq += 1;
+            let pieces = 1 + dice.below(8) as usize;
+            let mut cuts: Vec<usize> = (1..pieces)
+                .map(|_| dice.below(bytes.len() as u64 + 1) as usize)
+                .collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let mut descs = vec![];
+            for w in cuts.windows(2) {
+                data += dice.below(64);
+                mem.write(data, &bytes[w[0]..w[1]])?;
+                descs.push(Desc {
+                    addr: data,
+                    len: (w[1] - w[0]) as u32,
+                    flags: NEXT,
+                    next: 0,
+                });
+                data += (w[1] - w[0]) as u64;
+            }
+            let count = descs.len();
+            let indirect = dice.below(2) == 0;
+            let slots: Vec<u16> = if indirect {
+                (0..count as u16).collect()
+            } else {
+                (0..count)
+                    .map(|_| free.swap_remove(dice.below(free.len() as u64) as usize))
+                    .collect()
+            };
+            for i in 0..count {
+                descs[i].next = slots.get(i + 1).copied().unwrap_or(0);
+            }
+            descs[count - 1].flags = 0;
+            let put = |i: u16, d: Desc| {
+                let d = SplitDescriptor::new(d.addr, d.len, d.flags, d.next);
+                mock.desc_table()
+                    .store(i, RawDescriptor::from(d))
+                    .context("storing a descriptor")
+            };
+            let head = if indirect {
+                for (i, d) in (0..).zip(&descs) {
+                    mem.write(tables + 16 * i, &d.bytes())?;
+                }
+                let head = free.swap_remove(dice.below(free.len() as u64) as usize);
+                put(
+                    head,
+                    Desc {
+                        addr: tables,
+                        len: 16 * count as u32,
+                        flags: INDIRECT,
+                        next: 0,
+                    },
+                )?;
+                tables += 16 * count as u64 + dice.below(3) * 16;
+                head
+            } else {
+                for (i, d) in slots.iter().zip(&descs) {
+                    put(*i, *d)?;
+                }
+                slots[0]
+            };
+            mock.avail()
+                .ring()
+                .ref_at(usize::from(seq as u16 - 1))?
+                .store(u16::to_le(head));
+        }
+        mock.avail().idx().store(u16::to_le(seq as u16));
+        // The oracle's view.
+        let mut queue: Queue = mock.create_queue()?;
+        assert_eq!(queue.avail_idx(mem.map(), Ordering::Acquire)?.0, seq as u16);
+        let mut chains = vec![];
+        for chain in queue.iter(mem.map())? {
+            let head = chain.head_index();
+            let mut bytes = vec![];
+            for d in chain.readable() {
+                let at = bytes.len();
+                bytes.resize(at + d.len() as usize, 0);
+                mem.read(d.addr().0, &mut bytes[at..])?;
+            }
+            chains.push((head, bytes));
+        }
+        assert_eq!(chains.len() as u64, seq);
+        // The device's view.
+        let host = |gpa: GuestAddress| mem.host(gpa.0, 16).map(|p| p as u64);
+        let mut config = ga.ring(1).config(false);
+        config.desc_table_addr = host(mock.desc_table_addr())?;
+        config.avail_ring_addr = host(mock.avail_addr())?;
+        config.used_ring_addr = host(mock.used_addr())?;
+        ga.frontend()?.set_vring_addr(1, &config)?;
+        ga.ring(1).kick();
+        for (i, (head, bytes)) in chains.iter().enumerate() {
+            let (_, _, f) = gb.recv(0, deadline()).expect("a frame");
+            assert!(f == bytes[12..], "chain {i}");
+            assert!(wait_for(|| u16::from_le(mock.used().idx().load()) > i as u16));
+            let used = mock.used().ring().ref_at(i)?.load();
+            assert_eq!((used.id(), used.len()), (u32::from(*head), 0), "used entry {i}");
+        }
+        rig.settle()?;
+        assert_eq!(u16::from_le(mock.used().idx().load()), seq as u16);
+        ga.hang_up();
+        rig.state("a", vnic_backend::AttachState::Detached)?;
+    }
+    rig.finish(Copies::Extra(0))
+}
