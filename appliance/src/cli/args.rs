@@ -16,8 +16,8 @@ Examples:
   vnicctl capture live vf0 --drops-only
   vnicctl --endpoint unix:/tmp/nic/control.sock health
 
-Exit codes: 0 done; 1 the daemon refused or cannot be reached (the reason is on standard error); 2 the command
-line is wrong.";
+Exit codes: 0 done; 1 the daemon refused or cannot be reached (the reason is on standard error); 2 the \
+command line is wrong.";
 
 /// Controls vnicd, the NIC daemon.
 #[derive(Debug, Parser)]

@@ -41,16 +41,16 @@ Examples:
   vnicd --socket-dir /tmp/nic --adapters 2 --metrics 127.0.0.1:0
   vnicd --adapters 2 --tap p0=tap0            (needs CAP_NET_ADMIN for the TAP device)
 
-When all sockets listen, one line with the word `ready` goes to standard output; it names the control socket and
-the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more. SIGTERM and SIGINT end the daemon.
+When all sockets listen, one line with the word `ready` goes to standard output; it names the control socket \
+and the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more. SIGTERM and SIGINT end the daemon.
 
-Adapters and ports made at run time (vnicctl, gRPC) live until the daemon ends: they are not stored. Write those
-that must come back into the configuration file.
+Adapters and ports made at run time (vnicctl, gRPC) live until the daemon ends: they are not stored. Write \
+those that must come back into the configuration file.
 
-Rights: none are needed but for TAP ports (CAP_NET_ADMIN, or a TAP device made beforehand for this user) and for
-the directories of the sockets and the state.
+Rights: none are needed but for TAP ports (CAP_NET_ADMIN, or a TAP device made beforehand for this user) and \
+for the directories of the sockets and the state.
 
-Exit codes: 0 ended by a signal, or the configuration is valid; 1 the operating system or the NIC refused
+Exit codes: 0 ended by a signal, or the configuration is valid; 1 the operating system or the NIC refused \
 something; 2 the command line or the configuration is wrong; 3 the state directory is used by another vnicd.";
 
 /// The NIC daemon: virtual NICs for virtual machines over vhost-user, on an embedded switch.
