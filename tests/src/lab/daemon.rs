@@ -132,6 +132,14 @@ impl<'a> Daemon<'a> {
         output(Command::new(program).args(arguments))
     }
 
+    /// Starts a program in the daemon's network namespace.
+    pub fn host_start(&self, command: &[&str]) -> Result<Process> {
+        let mut words = self.inside.clone();
+        words.extend(command.iter().map(|&w| w.to_owned()));
+        let log = self.lab.log("host.log");
+        Process::start("host", &words, &log, &log)
+    }
+
     /// `vnicctl` with these arguments.
     pub fn ctl_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.lab.program("vnicctl"));

@@ -16,11 +16,13 @@ use tempfile::TempDir;
 
 pub mod daemon;
 pub mod guest;
+pub mod pair;
 pub mod process;
 pub mod report;
 
 pub use daemon::Daemon;
 pub use guest::{Guest, GuestSpec};
+pub use pair::{Pair, iperf, ping};
 pub use report::{Iperf, Ping};
 
 /// Says where the binaries are, and that end-to-end cases shall run.

@@ -1,0 +1,235 @@
+//! Two virtual machines under stock QEMU, on one NIC.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use vnic_tests::lab::{self, Daemon, Guest, Lab, PATIENCE, Pair, iperf, ping, wait_for};
+
+const CONFIG: &str = r#"
+[[adapter]]
+name = "vf0"
+mtu = 9000
+queue_pairs = 2
+
+[[adapter]]
+name = "vf1"
+mtu = 9000
+queue_pairs = 2
+"#;
+
+#[test]
+fn everything_between_two_machines() {
+    lab::case("vm-two", |lab| {
+        let mut daemon = Daemon::with_config(lab, CONFIG)?;
+        let mut vms = Pair::boot(lab, &daemon, Guest::qemu, |_, spec| {
+            spec.mtu = 9000;
+            spec.queue_pairs = 2;
+        })?;
+
+        attached(lab, &daemon, &mut vms)?;
+        pings(lab, &mut vms)?;
+        vlan(lab, &mut vms)?;
+        tcp(lab, &daemon, &mut vms)?;
+        udp(lab, &mut vms)?;
+        capture(lab, &daemon, &mut vms)?;
+
+        for adapter in ["vf0", "vf1"] {
+            ensure!(
+                daemon.counter(adapter, "ring_faults")? == 0,
+                "{adapter} had ring faults"
+            );
+        }
+        lab.step("the daemon ends when it is told to, under running guests");
+        let status = daemon.stop()?;
+        ensure!(status.success(), "vnicd ended with {status}");
+        ensure!(
+            vms.one.running() && vms.two.running(),
+            "a machine died with the daemon"
+        );
+        Ok(())
+    });
+}
+
+fn attached(lab: &Lab, daemon: &Daemon, vms: &mut Pair) -> Result<()> {
+    for adapter in ["vf0", "vf1"] {
+        daemon.wait_up(adapter)?;
+        let value = daemon.adapter(adapter)?;
+        let features = value["featureNames"].to_string();
+        // (`multiqueue` stays with QEMU: the daemon sees enabled rings.)
+        for feature in ["mrg_rxbuf", "event_idx", "indirect_desc"] {
+            ensure!(
+                features.to_lowercase().contains(feature),
+                "{adapter} runs without {feature}: {features}"
+            );
+        }
+        wait_for("both queue pairs", PATIENCE, || {
+            let pairs = daemon.adapter(adapter)?["queuePairsEnabled"].clone();
+            ensure!(pairs == 2, "{adapter} has {pairs} queue pairs enabled");
+            Ok(())
+        })?;
+    }
+    let offloads = vms.one.ok("ethtool -k eth0")?;
+    for offload in [
+        "tcp-segmentation-offload: on",
+        "tx-checksumming: on",
+        "rx-gro-hw: on",
+    ] {
+        ensure!(
+            offloads.contains(offload),
+            "the guest runs without {offload}:\n{offloads}"
+        );
+    }
+    lab.step("attached: both adapters up, two queue pairs each, TSO on");
+    Ok(())
+}
+
+fn pings(lab: &Lab, vms: &mut Pair) -> Result<()> {
+    ping(&mut vms.one, "-c 20 -i 0.1 10.0.0.2")?;
+    ping(&mut vms.two, "-c 5 -i 0.1 10.0.0.1")?;
+    ping(&mut vms.one, "-c 5 -i 0.1 fd00::2")?;
+    lab.step("ping over IPv4 and IPv6");
+    ping(&mut vms.one, "-c 5 -i 0.1 -M do -s 8000 10.0.0.2")?;
+    ping(&mut vms.two, "-c 5 -i 0.1 -M do -s 8972 10.0.0.1")?;
+    lab.step("jumbo frames");
+    Ok(())
+}
+
+fn vlan(lab: &Lab, vms: &mut Pair) -> Result<()> {
+    for (n, guest) in [(1, &mut vms.one), (2, &mut vms.two)] {
+        guest.ok(&format!(
+            "ip link add link eth0 name eth0.5 type vlan id 5 && ip addr add 10.5.0.{n}/24 dev eth0.5 && ip link set \
+             eth0.5 up"
+        ))?;
+    }
+    ping(&mut vms.one, "-c 5 -i 0.1 10.5.0.2")?;
+    iperf(&mut vms.one, "-c 10.5.0.2 -t 2")?;
+    lab.step("a VLAN: ping and iperf3");
+    Ok(())
+}
+
+fn tcp(lab: &Lab, daemon: &Daemon, vms: &mut Pair) -> Result<()> {
+    let read =
+        |what: &str| -> Result<[u64; 2]> { Ok([daemon.counter("vf0", what)?, daemon.counter("vf1", what)?]) };
+    let (tx, rx, tso) = (read("tx_bytes")?, read("rx_bytes")?, read("rx_tso_passed")?);
+    let report = iperf(&mut vms.one, "-c 10.0.0.2 -t 4 -P 2")?;
+    lab.step(&format!("TCP: {:.0} Mb/s", report.rate / 1e6));
+    let grown = read("tx_bytes")?[0] - tx[0];
+    ensure!(
+        grown >= report.received,
+        "vf0 sent {grown} bytes, iperf3 got {}",
+        report.received
+    );
+    let grown = read("rx_bytes")?[1] - rx[1];
+    ensure!(
+        grown >= report.received,
+        "vf1 got {grown} bytes, iperf3 got {}",
+        report.received
+    );
+    ensure!(
+        read("rx_tso_passed")?[1] > tso[1],
+        "no segmentation request went through uncut"
+    );
+
+    iperf(&mut vms.one, "-c 10.0.0.2 -t 2 -R")?;
+    ensure!(read("tx_bytes")?[1] > tx[1], "vf1 sent nothing");
+    lab.step("TCP the other way round");
+    Ok(())
+}
+
+fn udp(lab: &Lab, vms: &mut Pair) -> Result<()> {
+    let report = iperf(&mut vms.one, "-c 10.0.0.2 -u -b 20M -l 1400 -t 2")?;
+    lab.step(&format!("UDP: {} datagrams arrived", report.packets.unwrap_or(0)));
+    Ok(())
+}
+
+fn capture(lab: &Lab, daemon: &Daemon, vms: &mut Pair) -> Result<()> {
+    let file = lab.log("ping.pcapng");
+    let path = file.display().to_string();
+    let arguments = [
+        "capture",
+        "live",
+        "-w",
+        &path,
+        "--count",
+        "40",
+        "--seconds",
+        Daemon::CAPTURE_SECONDS,
+        "vf0",
+    ];
+    let mut capture = daemon.ctl_start(&arguments)?;
+    wait_for("the capture's file", PATIENCE, || {
+        ensure!(std::fs::metadata(&file)?.len() > 0, "the file is empty");
+        Ok(())
+    })?;
+    ping(&mut vms.one, "-c 40 -i 0.1 10.0.0.2")?;
+    let status = capture.wait(Daemon::CAPTURE_PATIENCE)?;
+    ensure!(status.success(), "vnicctl capture ended with {status}");
+    let frames = lab::output(
+        Command::new("tshark")
+            .args(["-n", "-r", &path])
+            .args(["-Y", "icmp"]),
+    )?;
+    let frames = frames.lines().count();
+    ensure!(frames >= 2, "tshark finds {frames} ICMP frames in {path}");
+    lab.step(&format!("a capture: tshark finds {frames} ICMP frames"));
+    Ok(())
+}
+
+/// A guest without receive offloads on one side, and without event index, indirect descriptors and mergeable
+/// buffers: what the other side may hand over uncut and unfinished must be cut and finished on the way.
+#[test]
+fn machines_with_unequal_features() {
+    lab::case("vm-unequal", |lab| {
+        let daemon = Daemon::with_adapters(lab, 2, &[])?;
+        let mut vms = Pair::boot(lab, &daemon, Guest::qemu, |n, spec| {
+            if n == 2 {
+                let off = [
+                    "guest_tso4",
+                    "guest_tso6",
+                    "guest_ecn",
+                    "guest_ufo",
+                    "guest_csum",
+                    "mrg_rxbuf",
+                ];
+                let off = off.iter().chain(&["event_idx", "indirect_desc"]);
+                spec.device = off.map(|feature| format!("{feature}=off")).collect();
+            }
+        })?;
+        ping(&mut vms.one, "-c 10 -i 0.1 10.0.0.2")?;
+        ping(&mut vms.two, "-c 5 -i 0.1 -s 1400 10.0.0.1")?;
+        iperf(&mut vms.one, "-c 10.0.0.2 -t 2")?;
+        iperf(&mut vms.one, "-c fd00::2 -t 2")?;
+        iperf(&mut vms.one, "-c 10.0.0.2 -t 2 -R")?;
+        iperf(&mut vms.one, "-c 10.0.0.2 -u -b 10M -t 1")?;
+        let cut = daemon.counter("vf0", "tx_tso_cut")?;
+        let finished = daemon.counter("vf0", "tx_checksum_finished")?;
+        ensure!(
+            cut > 0,
+            "vf0 cut no segmentation request for a receiver that takes none"
+        );
+        ensure!(
+            finished > 0,
+            "vf0 finished no checksum for a receiver that wants them finished"
+        );
+        lab.step(&format!(
+            "{cut} segmentation requests cut, {finished} checksums finished"
+        ));
+        // Wrong checksums would show as errors of the receiver.
+        let errors = vms.two.ok("cat /proc/net/snmp")?;
+        for protocol in ["Tcp", "Udp"] {
+            let value = snmp(&errors, protocol, "InCsumErrors");
+            ensure!(
+                value == Some(0),
+                "{protocol} InCsumErrors of the receiver: {value:?}\n{errors}"
+            );
+        }
+        Ok(())
+    });
+}
+
+/// A number of /proc/net/snmp: a line of names is followed by one of values.
+fn snmp(text: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter(|l| l.starts_with(&format!("{protocol}:")));
+    let at = lines.next()?.split_whitespace().position(|n| n == name)?;
+    lines.next()?.split_whitespace().nth(at)?.parse().ok()
+}
