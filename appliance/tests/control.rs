@@ -141,7 +141,6 @@ async fn adapters_come_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "vnic-backend: after a restart the socket's thread waits in accept() and cannot be ended"]
 async fn a_restarted_adapter_can_be_removed() {
     let lab = Lab::start(1).await;
     let mut service = lab.adapters();

@@ -243,6 +243,18 @@ pub fn prefetch(ptr: *const u8) {
     let _ = ptr;
 }
 
+/// The same, for a line that will be written.
+#[inline(always)]
+pub fn prefetch_for_writing(ptr: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(ptr.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = ptr;
+}
+
 /// Copies the first `out.len()` bytes that follow `skip` bytes of `segs`. Returns how many there were.
 #[inline]
 pub fn gather(segs: &[Seg], mut skip: usize, out: &mut [u8]) -> usize {

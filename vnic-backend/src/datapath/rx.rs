@@ -102,6 +102,7 @@ impl RxQueue {
         }
         let head = self.ring.head(0)?;
         let need = self.hdr_len + f.len();
+        self.ring.prefetch_ahead();
         if let Some(seg) = self.ring.single(head, true)
             && seg.len as usize >= need
         {

@@ -241,6 +241,7 @@ impl TxQueue {
             match self.take(k, segs) {
                 Ok(t) => {
                     prefetch(t.one.ptr);
+                    prefetch(t.one.ptr.wrapping_add(64));
                     frames.push(t);
                 }
                 Err(f) => {

@@ -253,12 +253,9 @@ impl Adapter {
                     PollFd::new(&self.bell, PollFlags::IN),
                 ];
                 let _ = poll(&mut fds, None);
+                let caller = fds[0].revents().contains(PollFlags::IN);
                 self.silence_bell();
-                if self.state().ending {
-                    None
-                } else {
-                    listener.accept().ok().map(|(s, _)| s)
-                }
+                if caller && !self.state().ending { listener.accept().ok().map(|(s, _)| s) } else { None }
             }
             _ => {
                 let wait = rustix::event::Timespec {
@@ -393,7 +390,7 @@ pub fn socket_listener(path: &Path) -> Result<UnixListener, NicError> {
         }
         std::fs::remove_file(path).map_err(os(format!("removing the stale socket {}", path.display())))?;
     }
-    let listener = UnixListener::bind(path).map_err(os(format!("listening on {}", path.display())))?;
+    let listener = UnixListener::bind(path).and_then(|l| l.set_nonblocking(true).map(|()| l)).map_err(os(format!("listening on {}", path.display())))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
         .map_err(os(format!("setting the mode of {}", path.display())))?;
     Ok(listener)
