@@ -4,6 +4,9 @@
 mod capture;
 mod check;
 mod datapath;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hub;
 mod mem;
 mod nic;

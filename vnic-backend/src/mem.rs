@@ -108,6 +108,25 @@ impl Region {
         })
     }
 
+    /// Takes over memory that somebody else mapped, such as one with guard pages around it.
+    ///
+    /// # Safety
+    /// `len` bytes at `host`, which begins a page, must stay mapped and writable as long as the region lives.
+    #[cfg(feature = "fuzzing")]
+    pub unsafe fn foreign(gpa: u64, len: usize, host: *mut u8) -> Option<Region> {
+        const READ_WRITE: i32 = 3;
+        const SHARED: i32 = 1;
+        // SAFETY: the caller vouches for the mapping.
+        let mapping = unsafe { MmapRegion::build_raw(host, len, READ_WRITE, SHARED) }.ok()?;
+        Some(Region {
+            gpa,
+            len: len as u64,
+            user: host as u64,
+            host,
+            _mapping: Arc::new(mapping),
+        })
+    }
+
     fn host_at(&self, offset: u64) -> *mut u8 {
         debug_assert!(offset <= self.len);
         // SAFETY: callers checked `offset` against `len`, and the mapping is that long.
