@@ -86,7 +86,7 @@ lab_unpack() {
     local package=$1 dir=$2 tmp
     tmp=$(mktemp -d "$LAB_DIR/deb.XXXXXX")
     # apt downloads as the user _apt when run by root, and warns if that user cannot write here.
-    ((EUID == 0)) && chown _apt "$tmp" 2>/dev/null
+    if ((EUID == 0)); then chown _apt "$tmp" 2>/dev/null || true; fi
     (
         cd "$tmp" || exit 1
         apt-get -q download "$package" || { lab_apt_update && apt-get -q download "$package"; }

@@ -54,7 +54,7 @@ fn attached(lab: &Lab, daemon: &Daemon, vms: &mut Pair) -> Result<()> {
     for adapter in ["vf0", "vf1"] {
         daemon.wait_up(adapter)?;
         let value = daemon.adapter(adapter)?;
-        let features = value["featureNames"].to_string();
+        let features = value["feature_names"].to_string();
         // (`multiqueue` stays with QEMU: the daemon sees enabled rings.)
         for feature in ["mrg_rxbuf", "event_idx", "indirect_desc"] {
             ensure!(
@@ -63,7 +63,7 @@ fn attached(lab: &Lab, daemon: &Daemon, vms: &mut Pair) -> Result<()> {
             );
         }
         wait_for("both queue pairs", PATIENCE, || {
-            let pairs = daemon.adapter(adapter)?["queuePairsEnabled"].clone();
+            let pairs = daemon.adapter(adapter)?["queue_pairs_enabled"].clone();
             ensure!(pairs == 2, "{adapter} has {pairs} queue pairs enabled");
             Ok(())
         })?;
