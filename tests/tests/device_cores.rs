@@ -367,7 +367,7 @@ fn come_and_go_under_cross_core_traffic() -> Result<()> {
                     s.macs = vec![mac];
                     s.data_core = Some(
                         s.data_core
-                            .map_or(0, |c| if i % 2 == 0 { c } else { 1 - c.min(1) }),
+                            .map_or(0, |c| if i.is_multiple_of(2) { c } else { 1 - c.min(1) }),
                     )
                     .filter(|c| vnic_tests::driver::rig::cpus().contains(c));
                 })?;

@@ -20,55 +20,30 @@ const TABLES_AT: usize = 3 * PAGE;
 const TABLES_GPA: u64 = REGIONS[0].0 + TABLES_AT as u64;
 const MAX_CHAIN: usize = 1024;
 
-/// A mapping between two pages without access.
+/// A region of guest memory between two pages without access, seen from both sides.
 struct Guarded {
-    start: *mut std::ffi::c_void,
-    len: usize,
+    region: Region,
+    segs: Vec<Seg>,
 }
 
 impl Guarded {
-    fn new(len: usize) -> Guarded {
-        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
-        // SAFETY: a new mapping, of which the middle is made accessible.
-        let start = unsafe {
-            let all = mmap_anonymous(
-                std::ptr::null_mut(),
-                len + 2 * PAGE,
-                ProtFlags::empty(),
-                MapFlags::SHARED,
-            )
-            .expect("a mapping");
-            mprotect(
-                all.byte_add(PAGE),
-                len,
-                MprotectFlags::READ | MprotectFlags::WRITE,
-            )
-            .expect("protection");
-            all
-        };
-        Guarded { start, len }
-    }
-
-    fn host(&self) -> *mut u8 {
-        self.start.cast::<u8>().wrapping_add(PAGE)
+    fn new(gpa: u64, len: usize) -> Guarded {
+        let region = Region::guarded(gpa, len / PAGE).expect("a mapping");
+        let mut segs = vec![];
+        let map = MemMap::new(std::slice::from_ref(&region));
+        assert!(map.translate(gpa, len as u32, &mut segs));
+        Guarded { region, segs }
     }
 
     fn bytes(&self) -> Vec<u8> {
-        // SAFETY: mapped and readable; nobody else has it while this test runs.
-        unsafe { std::slice::from_raw_parts(self.host(), self.len).to_vec() }
+        let mut bytes = vec![0; self.region.len as usize];
+        assert_eq!(gather(&self.segs, 0, &mut bytes), bytes.len());
+        bytes
     }
 
     fn fill(&self, bytes: &[u8]) {
-        assert_eq!(bytes.len(), self.len);
-        // SAFETY: mapped and writable, and as long as `bytes`.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.host(), self.len) }
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; no region that uses it is left.
-        unsafe { rustix::mm::munmap(self.start, self.len + 2 * PAGE).expect("unmapping") }
+        assert_eq!(bytes.len() as u64, self.region.len);
+        Writer::new(&self.segs).bytes(bytes);
     }
 }
 
@@ -143,7 +118,7 @@ impl Model {
         let mut d = Self::desc(&main[16 * usize::from(head)..]);
         let mut table = main.to_vec();
         if d.flags & INDIRECT != 0 {
-            let whole = d.len > 0 && d.len % 16 == 0 && d.len as usize / 16 <= MAX_CHAIN;
+            let whole = d.len > 0 && d.len.is_multiple_of(16) && d.len as usize / 16 <= MAX_CHAIN;
             if !self.indirect || d.flags & NEXT != 0 || !whole {
                 return Err(Refused);
             }
@@ -350,16 +325,15 @@ impl Stage {
             .iter()
             .map(|(_, len)| (0..*len).map(|i| (i * 7) as u8).collect());
         let bytes: Vec<Vec<u8>> = std::iter::once(first).chain(others).collect();
-        let memory: Vec<Guarded> = REGIONS.iter().map(|(_, len)| Guarded::new(*len)).collect();
+        let memory: Vec<Guarded> = REGIONS
+            .iter()
+            .map(|(gpa, len)| Guarded::new(*gpa, *len))
+            .collect();
         for (g, b) in memory.iter().zip(&bytes) {
             g.fill(b);
         }
-        let region = |(g, (gpa, len)): (&Guarded, &(u64, usize))| {
-            // SAFETY: the mapping outlives the ring: it is dropped after it.
-            unsafe { Region::foreign(*gpa, *len, g.host()) }.expect("page-aligned")
-        };
-        let regions: Vec<Region> = memory.iter().zip(&REGIONS).map(region).collect();
-        let at = |offset: usize| memory[0].host() as u64 + offset as u64;
+        let regions: Vec<Region> = memory.iter().map(|g| g.region.clone()).collect();
+        let at = |offset: usize| memory[0].region.user + offset as u64;
         let addresses = RingAddresses {
             desc: at(DESC_AT),
             avail: at(AVAIL_AT),
@@ -502,11 +476,9 @@ fn ring_agrees_with_a_naive_model() {
 /// Ring sizes and addresses: what is accepted lies in memory, aligned.
 #[test]
 fn ring_parts_must_lie_in_memory() {
-    let memory = Guarded::new(4 * PAGE);
-    // SAFETY: the mapping outlives the rings.
-    let region = unsafe { Region::foreign(0, 4 * PAGE, memory.host()) }.expect("page-aligned");
+    let region = Region::guarded(0, 4).expect("a mapping");
+    let base = region.user;
     let map = Arc::new(MemMap::new(&[region]));
-    let base = memory.host() as u64;
     let offset = || {
         prop_oneof![
             4 => 0u64..4 * PAGE as u64,

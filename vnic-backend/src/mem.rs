@@ -108,19 +108,29 @@ impl Region {
         })
     }
 
-    /// Takes over memory that somebody else mapped, such as one with guard pages around it.
-    ///
-    /// # Safety
-    /// `len` bytes at `host`, which begins a page, must stay mapped and writable as long as the region lives.
+    /// Memory of zeros between two pages that nobody may touch, for fuzzing: one byte beside it is the end. Its
+    /// frontend addresses are our own.
     #[cfg(feature = "fuzzing")]
-    pub unsafe fn foreign(gpa: u64, len: usize, host: *mut u8) -> Option<Region> {
-        const READ_WRITE: i32 = 3;
-        const SHARED: i32 = 1;
-        // SAFETY: the caller vouches for the mapping.
-        let mapping = unsafe { MmapRegion::build_raw(host, len, READ_WRITE, SHARED) }.ok()?;
-        Some(Region {
+    pub fn guarded(gpa: u64, pages: usize) -> std::io::Result<Region> {
+        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mprotect};
+        const PAGE: usize = 4096;
+        let flags = (MapFlags::SHARED.bits() | 0x20) as i32; // MAP_ANONYMOUS
+        let prot = ProtFlags::empty().bits() as i32;
+        let mapping =
+            MmapRegion::build(None, (pages + 2) * PAGE, prot, flags).map_err(std::io::Error::other)?;
+        // SAFETY: the mapping is two pages longer than the part that is made accessible.
+        let host = unsafe { mapping.as_ptr().add(PAGE) };
+        // SAFETY: the pages are ours and nobody has seen them yet.
+        unsafe {
+            mprotect(
+                host.cast(),
+                pages * PAGE,
+                MprotectFlags::READ | MprotectFlags::WRITE,
+            )?
+        };
+        Ok(Region {
             gpa,
-            len: len as u64,
+            len: (pages * PAGE) as u64,
             user: host as u64,
             host,
             _mapping: Arc::new(mapping),
