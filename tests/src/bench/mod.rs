@@ -4,9 +4,12 @@ mod cli;
 mod ethernet;
 pub mod exchange;
 pub mod hugepages;
+mod idle;
+mod latency;
 pub mod machine;
 pub mod product;
 pub mod report;
+mod restart;
 pub mod testpmd;
 
 use std::path::{Path, PathBuf};
@@ -40,6 +43,21 @@ pub static BENCHES: &[Bench] = &[
         name: "eth-loop",
         summary: "64 B frames between two guests, both directions added; peer: testpmd vhost io",
         run: ethernet::turn,
+    },
+    Bench {
+        name: "eth-latency",
+        summary: "a 64 B frame from guest to guest, one way: with the NIC awake, and asleep",
+        run: latency::run,
+    },
+    Bench {
+        name: "eth-idle",
+        summary: "CPU use of a NIC that has nothing to do, with 2 and with 64 adapters",
+        run: idle::run,
+    },
+    Bench {
+        name: "restart",
+        summary: "kill -9 of the daemon under traffic until frames arrive again (needs --vnicd)",
+        run: restart::run,
     },
 ];
 
