@@ -487,7 +487,8 @@ impl Outputs {
             && let Some(Some(rx)) = a.queues.get_mut(usize::from(q))
         {
             let skip = f.skip + f.head.len();
-            let whole = OutFrame { head: f.head, segs: f.segs, skip, tail: f.len - f.head.len(), hdr: f.hdr };
+            let whole =
+                OutFrame { head: f.head, segs: f.segs, skip, tail: f.len - f.head.len(), hdr: Default::default() };
             if let Err(reason) = rx.put(&whole, gate) {
                 a.counters.drops.add(reason as usize, 1);
             }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use rustix::fd::AsFd;
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::virtio_net::NetHdr;
@@ -12,11 +13,16 @@ use vnic_fabric::DropReason;
 use super::counters::AdapterCounters;
 use super::frame::{OutFrame, SNAP};
 use super::link::Gate;
-use crate::mem::{Seg, Writer};
+use crate::mem::{Seg, Writer, prefetch_for_writing};
 use crate::ring::{Fault, SplitRing};
 
 /// The most buffers one frame is spread over: 64 KiB in buffers of 64 bytes.
 const MERGE_MAX: usize = 1032;
+
+/// Buffers read ahead at once: many loads under way together cost little more than one.
+const AHEAD: usize = 32;
+/// Longer frames take long to copy and may need several buffers: they are placed without reading ahead.
+const AHEAD_LEN: usize = 2048;
 
 /// A receive queue of a running guest.
 pub struct RxQueue {
@@ -35,6 +41,10 @@ pub struct RxQueue {
     gates: VecDeque<(Gate, u16)>,
     segs: Vec<Seg>,
     used: Vec<(u16, u64)>,
+    /// The next buffers of the ring, read ahead of time, as far as they are in one piece.
+    ahead: ArrayVec<(u16, Seg), AHEAD>,
+    /// How many of them are used.
+    ahead_used: usize,
     frames: u64,
     bytes: u64,
     multicast: u64,
@@ -64,6 +74,8 @@ impl RxQueue {
             gates: VecDeque::new(),
             segs: Vec::with_capacity(64),
             used: Vec::with_capacity(64),
+            ahead: ArrayVec::new(),
+            ahead_used: 0,
             frames: 0,
             bytes: 0,
             multicast: 0,
@@ -97,17 +109,19 @@ impl RxQueue {
 
     #[inline]
     fn place(&mut self, f: &OutFrame<'_>) -> Result<Result<(), DropReason>, Fault> {
-        if self.ring.ready()? == 0 {
-            return Ok(Err(DropReason::NoRxBuffer));
-        }
-        let head = self.ring.head(0)?;
         let need = self.hdr_len + f.len();
-        self.ring.prefetch_ahead();
-        if let Some(seg) = self.ring.single(head, true)
+        if self.ahead_used == self.ahead.len() && need <= AHEAD_LEN {
+            self.look_ahead()?;
+        }
+        if let Some(&(head, seg)) = self.ahead.get(self.ahead_used)
             && seg.len as usize >= need
         {
+            self.ahead_used += 1;
             let hdr = f.hdr.emit(1);
             match self.hdr_len {
+                // A driver that forwards buffers leaves the header there as it was: not writing what is there already
+                // leaves the line in both caches.
+                NetHdr::LEN if seg.read(0) == Some(hdr) => {}
                 NetHdr::LEN => seg.write(0, &hdr),
                 n => seg.write_slice(0, &hdr[..n]),
             }
@@ -129,11 +143,32 @@ impl RxQueue {
             self.ring.stage(head, need as u32);
             return Ok(Ok(()));
         }
-        self.place_chain(f, head, need)
+        self.place_chain(f, need)
+    }
+
+    /// Reads the next buffers.
+    fn look_ahead(&mut self) -> Result<(), Fault> {
+        self.ahead.clear();
+        self.ahead_used = 0;
+        for k in 0..self.ring.ready()?.min(AHEAD as u16) {
+            // What is wrong or in pieces is dealt with when its turn comes.
+            let Ok(head) = self.ring.head(k) else { break };
+            let Some(seg) = self.ring.single(head, true) else { break };
+            prefetch_for_writing(seg.ptr);
+            prefetch_for_writing(seg.ptr.wrapping_add(64));
+            self.ahead.push((head, seg));
+        }
+        Ok(())
     }
 
     /// A frame into a buffer of several descriptors, or into several buffers.
-    fn place_chain(&mut self, f: &OutFrame<'_>, head: u16, need: usize) -> Result<Result<(), DropReason>, Fault> {
+    fn place_chain(&mut self, f: &OutFrame<'_>, need: usize) -> Result<Result<(), DropReason>, Fault> {
+        self.ahead.clear();
+        self.ahead_used = 0;
+        if self.ring.ready()? == 0 {
+            return Ok(Err(DropReason::NoRxBuffer));
+        }
+        let head = self.ring.head(0)?;
         self.segs.clear();
         let room = self.ring.chain(head, true, &mut self.segs)?;
         if room < need as u64 {

@@ -86,6 +86,7 @@ impl Held {
 pub struct Scratch {
     segs: Vec<Seg>,
     frames: Vec<Taken>,
+    snaps: Box<[[u8; SNAP]; BURST as usize]>,
     wide: [u8; HEAD_MAX],
 }
 
@@ -95,6 +96,7 @@ impl Default for Scratch {
         Scratch {
             segs: Vec::with_capacity(4 * burst),
             frames: Vec::with_capacity(burst),
+            snaps: Box::new([[0; SNAP]; BURST as usize]),
             wide: [0; HEAD_MAX],
         }
     }
@@ -109,6 +111,20 @@ struct Taken {
     one: Seg,
     /// and otherwise its range of the burst's segments.
     many: Range<u32>,
+    /// A frame without requests, whose first bytes have been read.
+    snapped: bool,
+}
+
+impl Taken {
+    /// The buffer's memory.
+    #[inline(always)]
+    fn chain<'a>(&'a self, segs: &'a [Seg]) -> &'a [Seg] {
+        if self.many.is_empty() {
+            std::slice::from_ref(&self.one)
+        } else {
+            &segs[self.many.start as usize..self.many.end as usize]
+        }
+    }
 }
 
 impl TxQueue {
@@ -233,7 +249,7 @@ impl TxQueue {
         if n == 0 {
             return Ok(0);
         }
-        let Scratch { segs, frames, wide } = scratch;
+        let Scratch { segs, frames, snaps, wide } = scratch;
         segs.clear();
         frames.clear();
         let mut fault = None;
@@ -250,12 +266,15 @@ impl TxQueue {
                 }
             }
         }
+        // First everything is read, then everything is written: loads from the guest's cores that stand behind
+        // stores to them would wait.
+        for (t, snap) in frames.iter_mut().zip(snaps.iter_mut()) {
+            t.snapped = self.snap(t, snap);
+        }
         let mut sums = Sums::default();
         let mut done = 0u16;
-        for t in frames.iter() {
-            let one = [t.one];
-            let chain = if t.many.is_empty() { &one[..] } else { &segs[t.many.start as usize..t.many.end as usize] };
-            match self.frame(index, t, chain, wide, core, &mut sums, now) {
+        for (t, snap) in frames.iter().zip(snaps.iter()) {
+            match self.frame(index, t, t.chain(segs), snap, wide, core, &mut sums, now) {
                 Step::Done => {
                     self.ring.stage(t.head, 0);
                     done += 1;
@@ -287,12 +306,23 @@ impl TxQueue {
     fn take(&self, k: u16, segs: &mut Vec<Seg>) -> Result<Taken, Fault> {
         let head = self.ring.head(k)?;
         if let Some(one) = self.ring.single(head, false) {
-            return Ok(Taken { head, total: u64::from(one.len), one, many: 0..0 });
+            return Ok(Taken { head, total: u64::from(one.len), one, many: 0..0, snapped: false });
         }
         let start = segs.len();
         let total = self.ring.chain(head, false, segs)?;
         let one = segs.get(start).copied().unwrap_or(Seg { ptr: std::ptr::null_mut(), len: 0 });
-        Ok(Taken { head, total, one, many: start as u32..segs.len() as u32 })
+        Ok(Taken { head, total, one, many: start as u32..segs.len() as u32, snapped: false })
+    }
+
+    /// Reads the first bytes of a frame without requests that lies in one piece.
+    #[inline(always)]
+    fn snap(&self, t: &Taken, snap: &mut [u8; SNAP]) -> bool {
+        if !t.many.is_empty() || t.one.read::<2>(0) != Some([0, 0]) {
+            return false;
+        }
+        let Some(bytes) = t.one.read(self.hdr_len) else { return false };
+        *snap = bytes;
+        true
     }
 
     fn publish(&mut self) {
@@ -312,6 +342,7 @@ impl TxQueue {
         index: usize,
         taken: &Taken,
         chain: &[Seg],
+        snap: &[u8; SNAP],
         wide: &mut [u8; HEAD_MAX],
         core: &mut Core,
         sums: &mut Sums,
@@ -320,30 +351,20 @@ impl TxQueue {
         let Some(len) = taken.total.checked_sub(self.hdr_len as u64) else {
             return Step::Fault(Fault::TooShort);
         };
-        let first = &chain[..chain.len().min(1)];
-        let hdr_bytes = first.first().and_then(|s| s.read(0)).unwrap_or_else(|| {
-            let mut b = [0u8; NetHdr::LEN_LEGACY];
-            mem::gather(chain, 0, &mut b);
-            b
-        });
-        let hdr = NetHdr::parse(&hdr_bytes);
         // Headers are read once; what is checked here is what gets delivered.
-        let mut snap = [0u8; SNAP];
         let bounded = len.min(FRAME_MAX as u64) as usize;
-        let private: &mut [u8] = if hdr.flags | hdr.gso_type == 0 {
-            &mut snap
+        let (hdr, head): (NetHdr, &[u8]) = if taken.snapped {
+            (NetHdr::default(), snap)
         } else {
-            wide
+            let mut bytes = [0u8; NetHdr::LEN_LEGACY];
+            mem::gather(chain, 0, &mut bytes);
+            let hdr = NetHdr::parse(&bytes);
+            let wanted = if hdr.flags | hdr.gso_type == 0 { SNAP } else { HEAD_MAX };
+            let n = bounded.min(wanted);
+            mem::gather(chain, self.hdr_len, &mut wide[..n]);
+            (hdr, &wide[..n])
         };
-        let head_len = bounded.min(private.len());
-        mem::gather(chain, self.hdr_len, &mut private[..head_len]);
-        let f = RawFrame {
-            head: &private[..head_len],
-            len: bounded,
-            hdr,
-            segs: chain,
-            skip: self.hdr_len,
-        };
+        let f = RawFrame { head, len: bounded, hdr, segs: chain, skip: self.hdr_len };
         let verdict = if len > FRAME_MAX as u64 {
             Verdict::Drop(DropReason::MtuExceeded)
         } else if let Err(reason) = f.admissible(self.mtu) {

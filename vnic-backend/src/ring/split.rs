@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
-use crate::mem::{DirtyLog, MemMap, Seg, prefetch, prefetch_for_writing};
+use crate::mem::{DirtyLog, MemMap, Seg};
 
 /// The longest ring (virtio 1.3 section 2.7).
 pub const MAX_RING: u16 = 32768;
@@ -221,26 +221,6 @@ impl SplitRing {
             Ok(head)
         } else {
             Err(Fault::DescriptorIndex(head))
-        }
-    }
-
-    /// Fetches ahead for a ring that is filled one frame at a time: the descriptor of the buffer after next eight,
-    /// and the memory of the one after next four, so that neither is waited for. What is read here decides
-    /// nothing.
-    #[inline(always)]
-    pub fn prefetch_ahead(&self) {
-        const DESC_AHEAD: u16 = 8;
-        const BUFFER_AHEAD: u16 = 4;
-        if self.avail_seen.wrapping_sub(self.next_avail) > DESC_AHEAD {
-            let slot = self.next_avail.wrapping_add(DESC_AHEAD) & self.mask;
-            let head = self.avail_u16(4 + 2 * slot as usize).load(Ordering::Relaxed) & self.mask;
-            prefetch(self.desc.wrapping_add(16 * head as usize));
-            let slot = self.next_avail.wrapping_add(BUFFER_AHEAD) & self.mask;
-            let head = self.avail_u16(4 + 2 * slot as usize).load(Ordering::Relaxed) & self.mask;
-            if let Some((ptr, _)) = self.mem.lookup(Self::desc_at(self.desc, head).addr) {
-                prefetch_for_writing(ptr);
-                prefetch_for_writing(ptr.wrapping_add(64));
-            }
         }
     }
 
