@@ -156,7 +156,10 @@ impl MemMap {
     pub fn new(regions: &[Region]) -> MemMap {
         let mut newest: Vec<Region> = Vec::new();
         for r in regions.iter().rev() {
-            if !newest.iter().any(|n| (n.gpa, n.len, n.user) == (r.gpa, r.len, r.user)) {
+            if !newest
+                .iter()
+                .any(|n| (n.gpa, n.len, n.user) == (r.gpa, r.len, r.user))
+            {
                 newest.push(r.clone());
             }
         }

@@ -479,7 +479,13 @@ impl Core {
 impl Outputs {
     /// Hands a frame to one local receiver.
     #[inline]
-    fn give(&mut self, e: Egress, f: &RawFrame<'_>, gate: Option<Gate>, sender: Option<&Block<{ Q::COUNT }>>) {
+    fn give(
+        &mut self,
+        e: Egress,
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+        sender: Option<&Block<{ Q::COUNT }>>,
+    ) {
         let plain = f.hdr.flags | f.hdr.gso_type == 0 && e.tag == TagEdit::Keep && self.captures.is_empty();
         if plain
             && let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(e.port.0))
@@ -487,8 +493,13 @@ impl Outputs {
             && let Some(Some(rx)) = a.queues.get_mut(usize::from(q))
         {
             let skip = f.skip + f.head.len();
-            let whole =
-                OutFrame { head: f.head, segs: f.segs, skip, tail: f.len - f.head.len(), hdr: Default::default() };
+            let whole = OutFrame {
+                head: f.head,
+                segs: f.segs,
+                skip,
+                tail: f.len - f.head.len(),
+                hdr: Default::default(),
+            };
             if let Err(reason) = rx.put(&whole, gate) {
                 a.counters.drops.add(reason as usize, 1);
             }

@@ -167,8 +167,18 @@ fn edited(
         .map_err(|_| DropReason::MalformedOffload)?;
     if original.accepted_by(accepts) {
         let hdr = original.header(shift);
-        give(&OutFrame { head, segs: f.segs, skip, tail, hdr });
-        return Ok(if matches!(original, Request::Tso(_)) { Finished::Passed } else { Finished::AsIs });
+        give(&OutFrame {
+            head,
+            segs: f.segs,
+            skip,
+            tail,
+            hdr,
+        });
+        return Ok(if matches!(original, Request::Tso(_)) {
+            Finished::Passed
+        } else {
+            Finished::AsIs
+        });
     }
     // To be finished here: the request, as it applies to the frame with its edited tag.
     let request = offload::check(&original.header(shift), &head[..head_len.min(HEAD_MAX)], len)

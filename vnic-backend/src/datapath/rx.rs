@@ -153,7 +153,9 @@ impl RxQueue {
         for k in 0..self.ring.ready()?.min(AHEAD as u16) {
             // What is wrong or in pieces is dealt with when its turn comes.
             let Ok(head) = self.ring.head(k) else { break };
-            let Some(seg) = self.ring.single(head, true) else { break };
+            let Some(seg) = self.ring.single(head, true) else {
+                break;
+            };
             prefetch_for_writing(seg.ptr);
             prefetch_for_writing(seg.ptr.wrapping_add(64));
             self.ahead.push((head, seg));
@@ -206,7 +208,11 @@ impl RxQueue {
         while room < need as u64 {
             let k = self.used.len() as u16;
             // Each buffer holds at least the header (virtio 1.3 section 5.1.6.3.1): this bounds the search.
-            if self.used.last().is_some_and(|&(_, len)| len < self.hdr_len as u64) {
+            if self
+                .used
+                .last()
+                .is_some_and(|&(_, len)| len < self.hdr_len as u64)
+            {
                 return Err(Fault::TooShort);
             }
             if usize::from(k) == MERGE_MAX {

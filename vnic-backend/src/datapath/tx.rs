@@ -249,7 +249,12 @@ impl TxQueue {
         if n == 0 {
             return Ok(0);
         }
-        let Scratch { segs, frames, snaps, wide } = scratch;
+        let Scratch {
+            segs,
+            frames,
+            snaps,
+            wide,
+        } = scratch;
         segs.clear();
         frames.clear();
         let mut fault = None;
@@ -306,12 +311,27 @@ impl TxQueue {
     fn take(&self, k: u16, segs: &mut Vec<Seg>) -> Result<Taken, Fault> {
         let head = self.ring.head(k)?;
         if let Some(one) = self.ring.single(head, false) {
-            return Ok(Taken { head, total: u64::from(one.len), one, many: 0..0, snapped: false });
+            return Ok(Taken {
+                head,
+                total: u64::from(one.len),
+                one,
+                many: 0..0,
+                snapped: false,
+            });
         }
         let start = segs.len();
         let total = self.ring.chain(head, false, segs)?;
-        let one = segs.get(start).copied().unwrap_or(Seg { ptr: std::ptr::null_mut(), len: 0 });
-        Ok(Taken { head, total, one, many: start as u32..segs.len() as u32, snapped: false })
+        let one = segs.get(start).copied().unwrap_or(Seg {
+            ptr: std::ptr::null_mut(),
+            len: 0,
+        });
+        Ok(Taken {
+            head,
+            total,
+            one,
+            many: start as u32..segs.len() as u32,
+            snapped: false,
+        })
     }
 
     /// Reads the first bytes of a frame without requests that lies in one piece.
@@ -320,7 +340,9 @@ impl TxQueue {
         if !t.many.is_empty() || t.one.read::<2>(0) != Some([0, 0]) {
             return false;
         }
-        let Some(bytes) = t.one.read(self.hdr_len) else { return false };
+        let Some(bytes) = t.one.read(self.hdr_len) else {
+            return false;
+        };
         *snap = bytes;
         true
     }
@@ -359,12 +381,22 @@ impl TxQueue {
             let mut bytes = [0u8; NetHdr::LEN_LEGACY];
             mem::gather(chain, 0, &mut bytes);
             let hdr = NetHdr::parse(&bytes);
-            let wanted = if hdr.flags | hdr.gso_type == 0 { SNAP } else { HEAD_MAX };
+            let wanted = if hdr.flags | hdr.gso_type == 0 {
+                SNAP
+            } else {
+                HEAD_MAX
+            };
             let n = bounded.min(wanted);
             mem::gather(chain, self.hdr_len, &mut wide[..n]);
             (hdr, &wide[..n])
         };
-        let f = RawFrame { head, len: bounded, hdr, segs: chain, skip: self.hdr_len };
+        let f = RawFrame {
+            head,
+            len: bounded,
+            hdr,
+            segs: chain,
+            skip: self.hdr_len,
+        };
         let verdict = if len > FRAME_MAX as u64 {
             Verdict::Drop(DropReason::MtuExceeded)
         } else if let Err(reason) = f.admissible(self.mtu) {

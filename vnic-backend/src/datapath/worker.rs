@@ -1,7 +1,7 @@
 //! One data core's loop.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -448,7 +448,12 @@ impl Worker {
                 self.stopping.push((id, index, done));
                 self.finish_stopping();
             }
-            Command::SetCall { id, index, call, done } => {
+            Command::SetCall {
+                id,
+                index,
+                call,
+                done,
+            } => {
                 self.set_call(id, index, call);
                 let _ = done.send(());
             }
@@ -536,7 +541,12 @@ impl Worker {
             if let Some(Some(rx)) = self.core.adapter(id).and_then(|a| a.queues.get_mut(pair)) {
                 rx.set_call(call);
             }
-        } else if let Some(tx) = self.txs.iter_mut().flatten().find(|t| t.port == id && t.pair == pair) {
+        } else if let Some(tx) = self
+            .txs
+            .iter_mut()
+            .flatten()
+            .find(|t| t.port == id && t.pair == pair)
+        {
             tx.set_call(call);
         }
     }

@@ -100,7 +100,9 @@ impl EthDevice {
     }
 
     fn ring(&mut self, index: u32) -> Result<&mut Vring> {
-        self.rings.get_mut(index as usize).ok_or(Error::InvalidOperation("no such ring: the adapter has fewer queue pairs"))
+        self.rings.get_mut(index as usize).ok_or(Error::InvalidOperation(
+            "no such ring: the adapter has fewer queue pairs",
+        ))
     }
 
     /// Stops all rings; their places are kept.
@@ -261,7 +263,9 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
         if regions.len() != files.len() || regions.len() > MEMORY_SLOTS {
-            return Err(Error::InvalidOperation("memory regions and descriptors do not match, or are more than 64"));
+            return Err(Error::InvalidOperation(
+                "memory regions and descriptors do not match, or are more than 64",
+            ));
         }
         let mapped = regions
             .iter()

@@ -137,7 +137,12 @@ impl Adapter {
     pub fn set_call(&self, index: u16, call: Option<File>) {
         let (done, answer) = crossbeam_channel::bounded(1);
         let id = self.id;
-        self.workers[self.core].send(Command::SetCall { id, index, call, done });
+        self.workers[self.core].send(Command::SetCall {
+            id,
+            index,
+            call,
+            done,
+        });
         let _ = answer.recv();
     }
 
@@ -230,7 +235,11 @@ impl Adapter {
                 let useful = self.converse(stream, listener.as_ref());
                 // A VMM that cannot use the adapter and reconnects at once (QEMU asking for too many queues does)
                 // shall not fill the log.
-                pause = if useful { Duration::ZERO } else { (pause * 2).clamp(SHORT_PAUSE, LONG_PAUSE) };
+                pause = if useful {
+                    Duration::ZERO
+                } else {
+                    (pause * 2).clamp(SHORT_PAUSE, LONG_PAUSE)
+                };
                 self.rest(pause);
             }
         }
@@ -239,7 +248,10 @@ impl Adapter {
     /// Waits, unless the bell rings.
     fn rest(&self, time: Duration) {
         if !time.is_zero() {
-            let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+            let wait = rustix::event::Timespec {
+                tv_sec: 0,
+                tv_nsec: time.subsec_nanos().into(),
+            };
             let _ = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&wait));
         }
     }
@@ -255,7 +267,11 @@ impl Adapter {
                 let _ = poll(&mut fds, None);
                 let caller = fds[0].revents().contains(PollFlags::IN);
                 self.silence_bell();
-                if caller && !self.state().ending { listener.accept().ok().map(|(s, _)| s) } else { None }
+                if caller && !self.state().ending {
+                    listener.accept().ok().map(|(s, _)| s)
+                } else {
+                    None
+                }
             }
             _ => {
                 let wait = rustix::event::Timespec {
@@ -275,8 +291,12 @@ impl Adapter {
 
     /// Serves one VMM until it leaves. True if its driver ran.
     fn converse(self: &Arc<Self>, stream: UnixStream, listener: Option<&UnixListener>) -> bool {
-        let clones = stream.set_nonblocking(false).and_then(|()| Ok((stream.try_clone()?, stream.try_clone()?)));
-        let Ok((for_hang_up, mut watched)) = clones else { return false };
+        let clones = stream
+            .set_nonblocking(false)
+            .and_then(|()| Ok((stream.try_clone()?, stream.try_clone()?)));
+        let Ok((for_hang_up, mut watched)) = clones else {
+            return false;
+        };
         {
             let mut s = self.state();
             if s.ending {
@@ -390,7 +410,9 @@ pub fn socket_listener(path: &Path) -> Result<UnixListener, NicError> {
         }
         std::fs::remove_file(path).map_err(os(format!("removing the stale socket {}", path.display())))?;
     }
-    let listener = UnixListener::bind(path).and_then(|l| l.set_nonblocking(true).map(|()| l)).map_err(os(format!("listening on {}", path.display())))?;
+    let listener = UnixListener::bind(path)
+        .and_then(|l| l.set_nonblocking(true).map(|()| l))
+        .map_err(os(format!("listening on {}", path.display())))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
         .map_err(os(format!("setting the mode of {}", path.display())))?;
     Ok(listener)
