@@ -3,10 +3,22 @@
 use anyhow::ensure;
 use vnic_tests::lab::{self, Daemon, Guest, Pair, iperf, ping};
 
+/// With more than one queue pair the guest, which sees the features as they are offered, would want a control
+/// queue.
+const CONFIG: &str = r#"
+[[adapter]]
+name = "vf0"
+queue_pairs = 1
+
+[[adapter]]
+name = "vf1"
+queue_pairs = 1
+"#;
+
 #[test]
 fn everything_between_two_user_mode_machines() {
     lab::case("uml-two", |lab| {
-        let mut daemon = Daemon::with_adapters(lab, 2, &[])?;
+        let mut daemon = Daemon::with_config(lab, CONFIG)?;
         let mut vms = Pair::boot(lab, &daemon, Guest::uml, |_, spec| spec.ip6 = None)?;
         ping(&mut vms.one, "-c 20 -i 0.1 10.0.0.2")?;
         ping(&mut vms.two, "-c 5 -i 0.1 -s 1472 -M do 10.0.0.1")?;

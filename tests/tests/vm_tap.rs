@@ -3,11 +3,22 @@
 use anyhow::ensure;
 use vnic_tests::lab::{self, Daemon, Guest, GuestSpec, Ping, iperf, ping};
 
+const CONFIG: &str = r#"
+[[adapter]]
+name = "vf0"
+queue_pairs = 1
+
+[[port]]
+name = "p0"
+type = "tap"
+ifname = "lab0"
+"#;
+
 #[test]
 fn host_and_guest_through_a_tap_port() {
     lab::case("vm-tap", |lab| {
         // In a namespace of its own: the name is free, and nobody sees the interface.
-        let Some(daemon) = Daemon::in_namespace(lab, 1, &["--tap", "p0=lab0"])? else {
+        let Some(daemon) = Daemon::in_namespace(lab, CONFIG)? else {
             lab::skip(lab.name(), "this machine gives us no network namespace");
             return Ok(());
         };
@@ -17,6 +28,7 @@ fn host_and_guest_through_a_tap_port() {
         let spec = GuestSpec::new("vm1", &lab.path("vf0-eth.sock"), &mac, "10.0.0.1/24");
         let mut guest = Guest::uml(lab, &spec)?;
         guest.wait_ready()?;
+        guest.has_network()?;
         daemon.wait_up("vf0")?;
         lab.step("the guest is up");
 

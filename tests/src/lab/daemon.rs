@@ -23,9 +23,7 @@ pub struct Daemon<'a> {
 impl<'a> Daemon<'a> {
     /// Starts it with the adapters and ports of a configuration file (TOML), and waits until it is ready.
     pub fn with_config(lab: &'a Lab, config: &str) -> Result<Daemon<'a>> {
-        let file = lab.log("vnicd.toml");
-        std::fs::write(&file, config)?;
-        Daemon::start(lab, &["--config".to_owned(), file.display().to_string()], &[])
+        Daemon::start(lab, &config_arguments(lab, config)?, &[])
     }
 
     /// Starts it with adapters `vf0`…, and waits until it is ready.
@@ -33,9 +31,9 @@ impl<'a> Daemon<'a> {
         Daemon::start(lab, &adapter_arguments(adapters, more), &[])
     }
 
-    /// As [`Daemon::with_adapters`], in a network namespace of its own, where it may make interfaces whoever
+    /// As [`Daemon::with_config`], in a network namespace of its own, where it may make interfaces whoever
     /// we are. `None` when this machine gives us no namespace.
-    pub fn in_namespace(lab: &'a Lab, adapters: u16, more: &[&str]) -> Result<Option<Daemon<'a>>> {
+    pub fn in_namespace(lab: &'a Lab, config: &str) -> Result<Option<Daemon<'a>>> {
         let mut unshare = vec!["unshare", "--net"];
         if !rustix::process::geteuid().is_root() {
             unshare.extend(["--user", "--map-root-user"]);
@@ -55,7 +53,7 @@ impl<'a> Daemon<'a> {
         // The daemon's metrics need the loopback interface.
         unshare.extend(["sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""]);
         let unshare: Vec<String> = unshare.into_iter().map(str::to_owned).collect();
-        Daemon::start(lab, &adapter_arguments(adapters, more), &unshare).map(Some)
+        Daemon::start(lab, &config_arguments(lab, config)?, &unshare).map(Some)
     }
 
     fn start(lab: &'a Lab, arguments: &[String], prefix: &[String]) -> Result<Daemon<'a>> {
@@ -222,6 +220,12 @@ fn adapter_arguments(adapters: u16, more: &[&str]) -> Vec<String> {
     let mut arguments = vec!["--adapters".to_owned(), adapters.to_string()];
     arguments.extend(more.iter().map(|&a| a.to_owned()));
     arguments
+}
+
+fn config_arguments(lab: &Lab, config: &str) -> Result<[String; 2]> {
+    let file = lab.log("vnicd.toml");
+    std::fs::write(&file, config)?;
+    Ok(["--config".to_owned(), file.display().to_string()])
 }
 
 fn launch(lab: &Lab, command: &[String]) -> Result<Process> {

@@ -30,6 +30,8 @@ pub struct GuestSpec {
     pub mtu: u16,
     /// Queue pairs, and as many virtual CPUs (QEMU only).
     pub queue_pairs: u16,
+    /// QEMU listens on the socket, and the daemon connects to it.
+    pub listens: bool,
     /// More properties of QEMU's network device, such as `guest_tso4=off`.
     pub device: Vec<String>,
 }
@@ -45,6 +47,7 @@ impl GuestSpec {
             ip6: None,
             mtu: 1500,
             queue_pairs: 1,
+            listens: false,
             device: Vec::new(),
         }
     }
@@ -99,6 +102,7 @@ impl Guest {
         for property in &spec.device {
             device.push_str(&format!(",{property}"));
         }
+        let role = if spec.listens { "server=on" } else { "reconnect=1" };
         let words = [
             "qemu-system-x86_64".to_owned(),
             format!("-name {name} -accel {accel} -m 256M -smp {queue_pairs}"),
@@ -108,10 +112,7 @@ impl Guest {
             format!("-chardev file,id=console,path={}", console.display()),
             "-serial chardev:console".to_owned(),
             "-chardev stdio,id=agent,signal=off -serial chardev:agent".to_owned(),
-            format!(
-                "-chardev socket,id=vhost,path={},reconnect=1",
-                spec.socket.display()
-            ),
+            format!("-chardev socket,id=vhost,path={},{role}", spec.socket.display()),
             format!("-netdev vhost-user,id=net,chardev=vhost,queues={queue_pairs}"),
             format!("-device {device}"),
         ];
@@ -223,6 +224,19 @@ impl Guest {
             output.push_str(&line);
             output.push('\n');
         }
+    }
+
+    /// Its driver accepts the device. (A device that offers what it must not has no interface.)
+    pub fn has_network(&mut self) -> Result<()> {
+        let (exit, _) = self.run("test -e /sys/class/net/eth0")?;
+        if exit != 0 {
+            let (_, messages) = self.run("dmesg | grep -i virtio")?;
+            bail!(
+                "{}: its kernel made no eth0 of the device:\n{messages}",
+                self.name
+            );
+        }
+        Ok(())
     }
 
     /// What differs after a reboot.

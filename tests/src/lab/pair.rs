@@ -35,6 +35,8 @@ impl Pair {
         let mut two = start(lab, &spec(2)?)?;
         one.wait_ready()?;
         two.wait_ready()?;
+        one.has_network()?;
+        two.has_network()?;
         lab.step("both machines have booted");
         daemon.wait_up("vf0")?;
         daemon.wait_up("vf1")?;
