@@ -258,6 +258,27 @@ fn mtu_limits_and_runts() -> Result<()> {
     rig.finish(Copies::Unknown)
 }
 
+/// A receiver with a smaller MTU than the sender gets what fits it.
+#[test]
+fn mtu_of_the_receiver() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let a = rig.add_with("large", |s| s.mtu = 9000)?;
+    let b = rig.add_with("small", |s| s.mtu = 1500)?;
+    let big = Options {
+        tx_buffer: 10000,
+        ..Options::default()
+    };
+    let (mut from, mut to) = (rig.attach("large", big)?, rig.attach("small", Options::default())?);
+    send(&mut from, &numbered(b, a, n(0, 0), 9014));
+    let fits = numbered(b, a, n(0, 1), 1514);
+    send(&mut from, &fits);
+    expect(&mut to, &fits);
+    from.drain();
+    rig.settle()?;
+    assert_eq!(rig.drops("small", DropReason::ReceiverMtu), 1);
+    rig.finish(Copies::Extra(0))
+}
+
 /// Every way to lay out headers and buffers, both header lengths, with and without merging.
 #[test]
 fn every_layout() -> Result<()> {

@@ -58,9 +58,10 @@ const INGRESS: [DropReason; 8] = [
     DropReason::NoDestination,
 ];
 /// Reasons that only a copy's receiver is charged with.
-const EGRESS: [DropReason; 5] = [
+const EGRESS: [DropReason; 6] = [
     DropReason::NoRxBuffer,
     DropReason::RxBufferTooSmall,
+    DropReason::ReceiverMtu,
     DropReason::RxRingBroken,
     DropReason::PortTransmit,
     DropReason::CoreExchangeFull,

@@ -27,6 +27,8 @@ pub enum DropReason {
     NoRxBuffer,
     /// The frame does not fit the receive buffers that the guest posts (without mergeable buffers).
     RxBufferTooSmall,
+    /// Longer than the receiver's MTU allows.
+    ReceiverMtu,
     /// The receiver's ring is broken (the guest wrote something illegal) and is stopped until reset.
     RxRingBroken,
     /// The uplink could not take the frame (its transmit queue is full or the device refused it).
@@ -37,7 +39,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [DropReason; 14] = [
+    pub const ALL: [DropReason; 15] = [
         DropReason::Runt,
         DropReason::MtuExceeded,
         DropReason::MalformedOffload,
@@ -49,6 +51,7 @@ impl DropReason {
         DropReason::ReceiverDown,
         DropReason::NoRxBuffer,
         DropReason::RxBufferTooSmall,
+        DropReason::ReceiverMtu,
         DropReason::RxRingBroken,
         DropReason::PortTransmit,
         DropReason::CoreExchangeFull,
@@ -68,6 +71,7 @@ impl DropReason {
             DropReason::ReceiverDown => "receiver_down",
             DropReason::NoRxBuffer => "no_rx_buffer",
             DropReason::RxBufferTooSmall => "rx_buffer_too_small",
+            DropReason::ReceiverMtu => "receiver_mtu",
             DropReason::RxRingBroken => "rx_ring_broken",
             DropReason::PortTransmit => "port_transmit",
             DropReason::CoreExchangeFull => "core_exchange_full",

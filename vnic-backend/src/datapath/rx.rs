@@ -31,6 +31,8 @@ pub struct RxQueue {
     pair: usize,
     hdr_len: usize,
     mergeable: bool,
+    /// The longest frame for the adapter's MTU, a tag included.
+    longest: usize,
     counters: Arc<AdapterCounters>,
     /// Set when the guest broke the ring.
     broken: Option<Fault>,
@@ -58,6 +60,7 @@ impl RxQueue {
         pair: usize,
         hdr_len: usize,
         mergeable: bool,
+        mtu: u16,
         counters: Arc<AdapterCounters>,
     ) -> Self {
         ring.suppress_kicks();
@@ -67,6 +70,7 @@ impl RxQueue {
             pair,
             hdr_len,
             mergeable,
+            longest: usize::from(mtu) + 18,
             counters,
             broken: None,
             reported: false,
@@ -87,6 +91,10 @@ impl RxQueue {
     pub fn put(&mut self, f: &OutFrame<'_>, gate: Option<Gate>) -> Result<(), DropReason> {
         if self.broken.is_some() {
             return Err(DropReason::RxRingBroken);
+        }
+        // A segmentation request is as long as it likes; its segments fit the sender's MTU.
+        if f.len() > self.longest && f.hdr.gso_type == NetHdr::GSO_NONE {
+            return Err(DropReason::ReceiverMtu);
         }
         let before = self.ring.staged();
         match self.place(f) {

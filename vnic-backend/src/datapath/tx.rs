@@ -458,6 +458,11 @@ impl TxQueue {
         }
     }
 
+    /// Gives up all buffers under way; answers the frames to commit on the links.
+    pub fn abandon(&mut self) -> Vec<(usize, u64)> {
+        self.slots.drain(..).flat_map(|s| s.commits).collect()
+    }
+
     /// Completes buffers that other cores have finished with.
     pub fn retire(&mut self, core: &mut Core) -> usize {
         let mut commits: ArrayVec<(usize, u64), { MAX_CORES * BURST as usize }> = ArrayVec::new();

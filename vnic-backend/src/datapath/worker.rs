@@ -280,9 +280,13 @@ impl Worker {
             }
             Err(_) => {
                 self.counters.add(C::Panics as usize, 1);
-                if let Some(tx) = self.txs[i].take() {
+                if let Some(mut tx) = self.txs[i].take() {
                     let port = tx.port;
                     self.sleeper.remove(tx.kick_fd());
+                    // Receivers on other cores shall not wait for completions that never come.
+                    for (core, seq) in tx.abandon() {
+                        self.core.commit(core, seq);
+                    }
                     // Another core may still hold references into this guest's memory: keep it mapped.
                     std::mem::forget(tx);
                     self.core.report(CoreEvent::Panic { port });
@@ -514,6 +518,7 @@ impl Worker {
                 pair,
                 start.hdr_len,
                 start.mergeable,
+                start.mtu,
                 counters,
             ));
             adapter.activate();
