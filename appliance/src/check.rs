@@ -9,7 +9,7 @@ use vnic_backend::{MTU_RANGE, MacAddr, QUEUE_PAIRS_RANGE};
 /// The MTU of an adapter or a port for which none is given.
 pub const MTU_DEFAULT: u16 = 1500;
 /// The number of queue pairs of an adapter for which none is given.
-pub const QUEUE_PAIRS_DEFAULT: u16 = 16;
+pub const QUEUE_PAIRS_DEFAULT: u16 = 1;
 /// Addresses one adapter can have.
 pub const MACS_MAX: usize = 16;
 /// Longest path of a Unix socket, in bytes (`sockaddr_un` has 108 with the end mark).

@@ -268,7 +268,10 @@ fn mtu_of_the_receiver() -> Result<()> {
         tx_buffer: 10000,
         ..Options::default()
     };
-    let (mut from, mut to) = (rig.attach("large", big)?, rig.attach("small", Options::default())?);
+    let (mut from, mut to) = (
+        rig.attach("large", big)?,
+        rig.attach("small", Options::default())?,
+    );
     send(&mut from, &numbered(b, a, n(0, 0), 9014));
     let fits = numbered(b, a, n(0, 1), 1514);
     send(&mut from, &fits);

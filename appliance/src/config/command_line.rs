@@ -19,6 +19,8 @@ pub const IDLE_SPIN_DEFAULT: Duration = Duration::from_micros(50);
 pub struct Simple {
     /// Adapters `vf0`, `vf1`, …
     pub adapters: usize,
+    /// Queue pairs of each.
+    pub queue_pairs: u16,
     /// TAP uplinks.
     pub taps: Vec<Tap>,
 }
@@ -134,7 +136,7 @@ pub(super) fn settings(
         adapters.push(AdapterSpec {
             macs: vec![mac],
             mtu: check::MTU_DEFAULT,
-            queue_pairs: check::QUEUE_PAIRS_DEFAULT,
+            queue_pairs: simple.queue_pairs,
             vlan: VlanMode::default(),
             anti_spoofing: true,
             data_core: None,

@@ -73,6 +73,11 @@ pub struct Args {
     #[arg(long, value_name = "N", required_unless_present_any = ["config", "check_config", "tap"])]
     adapters: Option<usize>,
 
+    /// Queue pairs of each adapter, 1 to 16 (User-Mode-Linux works with 1 only)
+    #[arg(long, value_name = "N", default_value_t = check::QUEUE_PAIRS_DEFAULT, value_parser = parse_queue_pairs,
+          conflicts_with_all = ["config", "check_config"])]
+    queue_pairs: u16,
+
     /// CPUs with a poll loop, such as 2,4-6 [default: the last CPU]
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
     data_cores: Option<Cores>,
@@ -106,6 +111,11 @@ struct Cores(Vec<usize>);
 #[derive(Debug, Clone)]
 struct Metrics(Option<SocketAddr>);
 
+fn parse_queue_pairs(text: &str) -> Result<u16, String> {
+    let number = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+    check::queue_pairs(number)
+}
+
 fn parse_cores(text: &str) -> Result<Cores, String> {
     check::cpu_list(text).map(Cores)
 }
@@ -133,6 +143,7 @@ impl Args {
             None => {
                 let simple = Simple {
                     adapters: self.adapters.unwrap_or(0),
+                    queue_pairs: self.queue_pairs,
                     taps: self.tap.clone(),
                 };
                 Settings::from_command_line(&simple, &overrides, environment)

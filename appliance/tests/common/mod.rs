@@ -20,6 +20,7 @@ pub fn settings(dir: &Path, adapters: usize) -> Settings {
     };
     let simple = Simple {
         adapters,
+        queue_pairs: 1,
         taps: Vec::new(),
     };
     Settings::from_command_line(&simple, &overrides, &Environment::current()).expect("settings")

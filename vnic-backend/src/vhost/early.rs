@@ -1,14 +1,28 @@
-//! SET_VRING_ENABLE before SET_FEATURES.
+//! Messages that frontends send and the `vhost` crate refuses.
 //!
+//! *SET_VRING_ENABLE before SET_FEATURES.*
 //! QEMU (7.2 at least) enables rings when it realises the device, before it has acknowledged any feature. The
 //! `vhost` crate ends the connection on that, because the message belongs to VHOST_USER_F_PROTOCOL_FEATURES. So
 //! until that feature is acknowledged, this one message is taken off the socket here.
+//!
+//! *SET_MEM_TABLE that is longer than its regions.* User-Mode-Linux (6.1 at least) always sends room for two
+//! regions. The `vhost` crate wants the exact length, so a longer one is taken off the socket here.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
+use vhost::vhost_user::message::VhostUserMemoryRegion;
 
+/// VHOST_USER_SET_MEM_TABLE.
+const SET_MEM_TABLE: u32 = 5;
+/// Its payload: number of regions and padding, 32 bits each; then the regions, four 64-bit words each.
+const TABLE_HEAD: usize = 8;
+const REGION: usize = 32;
+/// Regions that one such message can have (vhost-user, "Memory regions description").
+const TABLE_MAX: usize = 8;
 /// VHOST_USER_SET_VRING_ENABLE.
 const SET_VRING_ENABLE: u32 = 18;
 /// Header: request, flags, size, each 32 bits; then the payload: index and value, 32 bits each.
@@ -36,4 +50,80 @@ pub fn take_vring_enable(stream: &mut UnixStream) -> io::Result<Option<(u32, boo
         stream.write_all(&reply)?;
     }
     Ok(Some((word(&message, HEADER), word(&message, HEADER + 4) != 0)))
+}
+
+/// A memory table, and whether an answer is wanted ([`answer_mem_table`]).
+pub struct MemTable {
+    /// The regions.
+    pub regions: Vec<VhostUserMemoryRegion>,
+    /// Their descriptors.
+    pub files: Vec<File>,
+    /// Wants an answer.
+    pub need_reply: bool,
+}
+
+/// Takes the next message off the socket if it is SET_MEM_TABLE with more room than regions. Call when the socket
+/// is readable.
+pub fn take_long_mem_table(stream: &UnixStream) -> io::Result<Option<MemTable>> {
+    let mut head = [0u8; HEADER + TABLE_HEAD];
+    let (_, seen) = recv(stream, &mut head[..], RecvFlags::PEEK)?;
+    let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let (size, count) = (word(8) as usize, word(HEADER) as usize);
+    if seen < head.len()
+        || word(0) != SET_MEM_TABLE
+        || !(1..=TABLE_MAX).contains(&count)
+        || size <= TABLE_HEAD + count * REGION
+        || size > TABLE_HEAD + TABLE_MAX * REGION
+    {
+        return Ok(None);
+    }
+    let mut message = [0u8; HEADER + TABLE_HEAD + TABLE_MAX * REGION];
+    let message = &mut message[..HEADER + size];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TABLE_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let taken = recvmsg(
+        stream,
+        &mut [IoSliceMut::new(message)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL,
+    )?;
+    if taken.bytes < message.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let mut files = Vec::new();
+    for item in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = item {
+            files.extend(rights.map(File::from));
+        }
+    }
+    let regions = message[HEADER + TABLE_HEAD..]
+        .chunks_exact(REGION)
+        .take(count)
+        .map(|region| {
+            let mut words = region
+                .chunks_exact(8)
+                .map(|w| w.try_into().map_or(0, u64::from_ne_bytes));
+            let mut next = || words.next().unwrap_or(0);
+            VhostUserMemoryRegion {
+                guest_phys_addr: next(),
+                memory_size: next(),
+                user_addr: next(),
+                mmap_offset: next(),
+            }
+        })
+        .collect();
+    Ok(Some(MemTable {
+        regions,
+        files,
+        need_reply: word(4) & NEED_REPLY != 0,
+    }))
+}
+
+/// Answers [`MemTable::need_reply`].
+pub fn answer_mem_table(stream: &mut UnixStream, good: bool) -> io::Result<()> {
+    let mut reply = Vec::with_capacity(MESSAGE);
+    for w in [SET_MEM_TABLE, VERSION | REPLY, 8, u32::from(!good), 0] {
+        reply.extend_from_slice(&w.to_ne_bytes());
+    }
+    stream.write_all(&reply)
 }

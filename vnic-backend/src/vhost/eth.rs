@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, eventfd};
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::*;
-use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::{NetHdr, feature as f};
 
@@ -30,7 +30,6 @@ const OFFERED: u64 = f::CSUM
     | f::HOST_TSO6
     | f::HOST_ECN
     | f::MRG_RXBUF
-    | f::GUEST_ANNOUNCE
     | f::LOG_ALL
     | f::ANY_LAYOUT
     | f::RING_INDIRECT_DESC
@@ -68,6 +67,8 @@ pub struct EthDevice {
     mem: Arc<MemMap>,
     log: Option<DirtyLog>,
     rings: Vec<Vring>,
+    /// Kept because User-Mode-Linux takes its end for the end of the device.
+    backend_channel: Option<Backend>,
 }
 
 impl EthDevice {
@@ -83,6 +84,7 @@ impl EthDevice {
             mem: Arc::default(),
             log: None,
             rings,
+            backend_channel: None,
         }
     }
 
@@ -386,8 +388,14 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         Ok(VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::RESET_DEVICE
+            // We say nothing over it, but User-Mode-Linux (6.1) has an interrupt for its rings only with it.
+            | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+    }
+
+    fn set_backend_req_fd(&mut self, backend: Backend) {
+        self.backend_channel = Some(backend);
     }
 
     fn set_protocol_features(&mut self, _features: u64) -> Result<()> {

@@ -273,18 +273,18 @@ impl Adapter {
                     None
                 }
             }
-            _ => {
-                let wait = rustix::event::Timespec {
-                    tv_sec: 0,
-                    tv_nsec: CONNECT_RETRY.subsec_nanos().into(),
-                };
-                let mut fds = [PollFd::new(&self.bell, PollFlags::IN)];
-                let _ = poll(&mut fds, if failed { None } else { Some(&wait) });
-                self.silence_bell();
-                if failed || self.state().ending || listener.is_some() {
-                    return None;
+            None if !failed => {
+                let stream = UnixStream::connect(&self.spec.eth_socket).ok();
+                if stream.is_none() {
+                    self.rest(CONNECT_RETRY);
+                    self.silence_bell();
                 }
-                UnixStream::connect(&self.spec.eth_socket).ok()
+                stream
+            }
+            _ => {
+                let _ = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], None);
+                self.silence_bell();
+                None
             }
         }
     }
@@ -341,9 +341,16 @@ impl Adapter {
         self.state().driver_ran
     }
 
-    /// Handles a message that comes before its feature is acknowledged; see [`early`].
+    /// Handles a message that the `vhost` crate would refuse; see [`early`].
     fn early_message(&self, device: &Mutex<EthDevice>, stream: &mut UnixStream) -> Result<bool, VhostError> {
         let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = early::take_long_mem_table(stream).map_err(VhostError::SocketBroken)? {
+            let result = device.set_mem_table(&table.regions, table.files, None);
+            if table.need_reply {
+                early::answer_mem_table(stream, result.is_ok()).map_err(VhostError::SocketBroken)?;
+            }
+            return result.map(|_| true);
+        }
         if device.speaks_protocol_features() {
             return Ok(false);
         }
