@@ -351,6 +351,23 @@ impl Switch {
         }
     }
 
+    /// Ports that are up, in ascending order.
+    #[inline]
+    pub fn up_ports(&self) -> &[PortId] {
+        &self.up
+    }
+
+    /// What a flooded frame's tag becomes at `to`; `None` when `to` is no receiver of it. The loop of the fast
+    /// path: [`Switch::flood_targets`] in single steps, with nothing kept in memory between them.
+    #[inline]
+    pub fn flood_to(&self, to: PortId, ingress: PortId, vlan: u16, tci: Option<u16>) -> Option<TagEdit> {
+        if to == ingress {
+            return None;
+        }
+        let port = self.port(to)?;
+        port.member(vlan).then(|| port.tag_edit(vlan, tci))
+    }
+
     /// The receivers of a frame with the verdict [`Verdict::Flood`]: every port of the VLAN that is up, except
     /// the one the frame came from.
     pub fn flood_targets(
@@ -359,16 +376,10 @@ impl Switch {
         vlan: u16,
         tci: Option<u16>,
     ) -> impl Iterator<Item = Egress> {
-        self.up
-            .iter()
-            .filter(move |id| **id != ingress)
-            .filter_map(move |id| {
-                let port = self.port(*id)?;
-                port.member(vlan).then(|| Egress {
-                    port: *id,
-                    tag: port.tag_edit(vlan, tci),
-                })
-            })
+        self.up.iter().filter_map(move |&port| {
+            let tag = self.flood_to(port, ingress, vlan, tci)?;
+            Some(Egress { port, tag })
+        })
     }
 
     /// The table, in no order: VLAN, address, port, whether it is a port's own address, and the time since it

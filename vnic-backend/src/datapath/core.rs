@@ -217,8 +217,10 @@ impl Core {
         match *verdict {
             Verdict::Unicast(e) => self.out.give(e, f, gate, sender),
             Verdict::Flood { vlan, tci } => {
-                for e in self.switch.flood_targets(ingress, vlan, tci) {
-                    self.out.give(e, f, gate, sender);
+                for &port in self.switch.up_ports() {
+                    if let Some(tag) = self.switch.flood_to(port, ingress, vlan, tci) {
+                        self.out.give(Egress { port, tag }, f, gate, sender);
+                    }
                 }
             }
             Verdict::Drop(_) => {}

@@ -158,7 +158,9 @@ impl RxQueue {
     fn look_ahead(&mut self) -> Result<(), Fault> {
         self.ahead.clear();
         self.ahead_used = 0;
-        for k in 0..self.ring.ready()?.min(AHEAD as u16) {
+        let n = self.ring.ready()?.min(AHEAD as u16);
+        self.ring.prefetch_descriptors(n);
+        for k in 0..n {
             // What is wrong or in pieces is dealt with when its turn comes.
             let Ok(head) = self.ring.head(k) else { break };
             let Some(seg) = self.ring.single(head, true) else {

@@ -258,6 +258,7 @@ impl TxQueue {
         segs.clear();
         frames.clear();
         let mut fault = None;
+        self.ring.prefetch_descriptors(n);
         for k in 0..n {
             match self.take(k, segs) {
                 Ok(t) => {
