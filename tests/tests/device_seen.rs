@@ -13,7 +13,7 @@ use virtio_queue::mock::MockSplitQueue;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::GuestAddress;
 use vnic_backend::{
-    CaptureSpec, CapturedFrame, Direction, DropReason, NicError, PortKind, PortSpec, VlanMode,
+    CaptureSpec, CapturedFrame, Direction, DropReason, NicError, NicEventKind, PortKind, PortSpec, VlanMode,
 };
 use vnic_tests::driver::packets::{BROADCAST, Flow, Number, number_of, numbered, pattern, tagged, tso};
 use vnic_tests::driver::rig::{Copies, Dice, Rig, deadline, wait_for};
@@ -181,6 +181,43 @@ impl Wire {
             ensure!(Instant::now() < end, "nothing on the wire");
         }
     }
+}
+
+/// The device behind an uplink is deleted: the port goes down and says so, and the core goes on.
+#[test]
+fn uplink_that_vanishes() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let (a, b) = (rig.add("a")?, rig.add("b")?);
+    let ifname = format!("vnd{}", std::process::id());
+    let port = PortSpec {
+        name: "p0".into(),
+        kind: PortKind::Tap {
+            ifname: ifname.clone(),
+        },
+        mtu: 1500,
+        vlan: VlanMode::default(),
+        data_core: None,
+    };
+    match rig.nic.add_port(port) {
+        Err(NicError::Os { what, source }) => {
+            println!("skipped: {what}: {source}");
+            return Ok(());
+        }
+        other => other?,
+    };
+    let deleted = std::process::Command::new("ip")
+        .args(["link", "delete", &ifname])
+        .status()?;
+    assert!(deleted.success());
+    rig.wait_event("p0", |e| matches!(e, NicEventKind::PortLink { up: false }))?;
+    assert!(!rig.nic.port("p0")?.up);
+    let mut from = rig.attach("a", Options::default())?;
+    let mut to = rig.attach("b", Options::default())?;
+    let f = numbered(b, a, n(0), 100);
+    from.send(0, &f, NetHdr::default());
+    assert_eq!(to.recv(0, deadline()).expect("a frame").2, f);
+    rig.nic.remove_port("p0")?;
+    rig.finish(Copies::Unknown)
 }
 
 #[test]

@@ -1,8 +1,5 @@
-//! The virtio network device as the guest sees it (virtio 1.3 section 5.1): feature bits, configuration
-//! space, frame header.
-
-use alloc::vec::Vec;
-use vnic_wire::MacAddr;
+//! The virtio network device as the guest sees it (virtio 1.3 section 5.1): feature bits and the
+//! frame header.
 
 /// Feature bits (virtio 1.3 sections 5.1.3 and 6, and the vhost-user document).
 pub mod feature {
@@ -80,85 +77,6 @@ pub mod feature {
             .iter()
             .filter(move |(bit, _)| features & bit != 0)
             .map(|(_, name)| *name)
-    }
-}
-
-/// Bits of the `status` field of the configuration space (virtio 1.3 section 5.1.4).
-pub mod status {
-    /// The link is up.
-    pub const LINK_UP: u16 = 1;
-    /// The driver should announce itself (with GUEST_ANNOUNCE).
-    pub const ANNOUNCE: u16 = 2;
-}
-
-/// The device's configuration space (virtio 1.3 section 5.1.4) up to the MTU: MAC, status,
-/// max_virtqueue_pairs, mtu; little-endian.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
-    mac: MacAddr,
-    status: u16,
-    queue_pairs: u16,
-    mtu: u16,
-}
-
-impl Config {
-    /// Bytes that mean something; what is read behind them is zero.
-    pub const LEN: usize = 12;
-
-    /// Bytes that can be read at once: the largest configuration space of the vhost-user protocol.
-    pub const READ_MAX: usize = 256;
-
-    /// Link up, one queue pair, MTU 1500.
-    pub const fn new(mac: MacAddr) -> Config {
-        Config {
-            mac,
-            status: status::LINK_UP,
-            queue_pairs: 1,
-            mtu: 1500,
-        }
-    }
-
-    /// Sets the [`status`] bits.
-    pub const fn status(self, bits: u16) -> Config {
-        Config { status: bits, ..self }
-    }
-
-    /// Sets the number of queue pairs; the standard allows 1 to 0x8000.
-    pub const fn queue_pairs(self, n: u16) -> Config {
-        Config {
-            queue_pairs: n,
-            ..self
-        }
-    }
-
-    /// Sets the MTU; the standard allows 68 to 65535.
-    pub const fn mtu(self, mtu: u16) -> Config {
-        Config { mtu, ..self }
-    }
-
-    /// The bytes.
-    pub const fn bytes(&self) -> [u8; Config::LEN] {
-        let (m, s, q, t) = (
-            self.mac.0,
-            self.status.to_le_bytes(),
-            self.queue_pairs.to_le_bytes(),
-            self.mtu.to_le_bytes(),
-        );
-        [
-            m[0], m[1], m[2], m[3], m[4], m[5], s[0], s[1], q[0], q[1], t[0], t[1],
-        ]
-    }
-
-    /// `len` bytes from `offset`, zeros where there is nothing; at most [`Config::READ_MAX`].
-    pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
-        let bytes = self.bytes();
-        bytes
-            .iter()
-            .skip(offset)
-            .copied()
-            .chain(core::iter::repeat(0))
-            .take(len.min(Config::READ_MAX))
-            .collect()
     }
 }
 
@@ -255,22 +173,6 @@ mod tests {
         };
         assert_eq!(h.emit(0x090a), [1, 0x84, 2, 1, 4, 3, 6, 5, 8, 7, 0x0a, 9]);
         assert_eq!(NetHdr::default().emit(1), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
-    }
-
-    #[test]
-    fn layout_of_the_configuration_space() {
-        let c = Config::new(MacAddr([2, 1, 2, 3, 4, 5]))
-            .status(status::LINK_UP | status::ANNOUNCE)
-            .queue_pairs(0x0102)
-            .mtu(9000);
-        let all = [2, 1, 2, 3, 4, 5, 3, 0, 2, 1, 0x28, 0x23];
-        assert_eq!(c.bytes(), all);
-        assert_eq!(c.read(0, 12), all);
-        assert_eq!(c.read(6, 2), [3, 0]);
-        assert_eq!(c.read(10, 4), [0x28, 0x23, 0, 0]);
-        assert_eq!(c.read(usize::MAX, 2), [0, 0]);
-        assert_eq!(c.read(0, usize::MAX).len(), Config::READ_MAX);
-        assert!(c.read(0, 0).is_empty());
     }
 
     #[test]

@@ -330,8 +330,11 @@ impl Worker {
                 Ok(Some(n)) => n,
                 Ok(None) => break,
                 Err(_) => {
+                    // The device is gone. Its descriptor is ready for ever from now on: waiting on it would be spinning.
                     up.alive = false;
+                    self.sleeper.remove(up.device.fd());
                     self.core.switch.set_link(up.port, false);
+                    self.core.switch.flush_port(up.port);
                     self.core.report(CoreEvent::PortLink {
                         port: up.port,
                         up: false,
