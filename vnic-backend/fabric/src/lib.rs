@@ -9,10 +9,9 @@ extern crate std;
 
 pub mod drop_reason;
 pub mod switch;
-pub mod time;
 pub mod vlan;
 
 pub use drop_reason::DropReason;
 pub use switch::Switch;
-pub use time::Instant;
 pub use vlan::{TagEdit, VlanMode};
+pub use vnic_wire::time::Instant;

@@ -15,6 +15,7 @@ pub mod ethernet;
 pub mod ipv4;
 pub mod ipv6;
 pub mod tcp;
+pub mod time;
 pub mod udp;
 pub mod vlan;
 
