@@ -1,0 +1,241 @@
+//! Coverage marks: one counter for each path of the protocol that only a fault, a race or a hostile peer takes.
+//!
+//! The engine has no log. A simulation whose marks are all above zero has really been everywhere; one whose marks are
+//! not proves little. A mark costs one addition on a path that is rare, so they are always on.
+
+use core::fmt;
+
+macro_rules! marks {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A path of the protocol. Section numbers are those of IBTA volume 1.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Mark {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Mark {
+            /// Every mark.
+            pub const ALL: &'static [Mark] = &[$(Mark::$name,)*];
+
+            /// Its name.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Mark::$name => stringify!($name),)*
+                }
+            }
+        }
+    };
+}
+
+marks! {
+    // Requester: what makes it send again or wait.
+    /// The ACK timer ran out and packets are sent again (9.7.6.1.3).
+    AckTimeout,
+    /// A NAK for a sequence error came (9.7.5.2.8).
+    SequenceNakReceived,
+    /// An RNR NAK came and its time is waited for (9.7.5.2.8).
+    RnrNakReceived,
+    /// The first packet after an RNR wait was sent.
+    RnrRetried,
+    /// The RNR retries are used up: RNR retry exceeded (9.9.2.4.1).
+    RnrRetryExceeded,
+    /// The retries are used up: transport retry exceeded (9.9.2.4.1).
+    RetryExceeded,
+    /// A response passed over an outstanding READ or atomic: its own response was lost (9.7.5.1.1, 9.9.2.2.2).
+    ImpliedNak,
+    /// A READ was asked for again from the middle, behind the responses that had come (9.7.4.4).
+    ReadRetryPartial,
+    /// A send queue came back to a message that had been sent in part, and went on inside it.
+    ResendMidMessage,
+    /// The PSN of the send queue went from 0xffffff to 0.
+    PsnWrap,
+    /// A fenced request waited for READs and atomics before it (10.8.3.3).
+    FenceWaited,
+    /// A READ or atomic waited because as many as allowed were outstanding (9.7.3.1).
+    ReadAtomicWaited,
+    /// A SEND waited for end-to-end credits, or was sent as the one that probes without any (9.7.7.2).
+    CreditWaited,
+    /// The sink was not ready while something could be sent.
+    SinkFull,
+    /// A request failed on its own keys before anything of it was sent.
+    LocalProtection,
+    /// A request failed on its own keys or memory in the middle of its message.
+    LocalProtectionMidMessage,
+
+    // Requester: what comes back.
+    /// One ACK completed several requests (9.7.5.1.2).
+    AckCoalesced,
+    /// A response to something that was acknowledged before: ignored (9.7.5.1.1, "duplicate").
+    StaleAck,
+    /// A response to something that was never sent: ignored (9.7.5.1.1, "ghost").
+    GhostAck,
+    /// The response of a READ or atomic that was sent again came twice, and the second was ignored.
+    DuplicateResponse,
+    /// NAK for an invalid request received.
+    InvalidRequestReceived,
+    /// NAK for an access error received.
+    RemoteAccessReceived,
+    /// NAK for an operational error received.
+    RemoteOperationReceived,
+    /// A response that does not fit the request: bad response error.
+    BadResponse,
+    /// The destination of a READ or atomic could not be written.
+    ReadScatterFailed,
+
+    // Responder.
+    /// NAK for a sequence error sent (9.7.5.2.8).
+    SequenceNakSent,
+    /// Another packet out of sequence, for which no NAK was sent because one is outstanding.
+    SequenceNakHeld,
+    /// RNR NAK sent (9.7.5.2.8).
+    RnrNakSent,
+    /// A SEND that was carried out before came again: acknowledged, not carried out (9.7.5.1.3).
+    DuplicateSend,
+    /// A WRITE that was carried out before came again: acknowledged, not carried out.
+    DuplicateWrite,
+    /// A READ that was answered before came again: answered again (9.7.5.1.3).
+    DuplicateRead,
+    /// A READ was asked for again from the middle.
+    ReadReplayPartial,
+    /// An atomic that was carried out before came again: answered from the history (9.7.5.1.3).
+    AtomicReplay,
+    /// An atomic came again that the history no longer has: silently dropped.
+    DuplicateForgotten,
+    /// A READ response was dropped in the middle because a NAK or a duplicate superseded it.
+    ReadResponseAborted,
+    /// A request from before an RNR or sequence NAK went on without its first packet: dropped.
+    ResponderInError,
+    /// NAK for an invalid request sent: opcode sequence, length, too many READs (9.7.4.1).
+    InvalidRequestNak,
+    /// NAK for an access error sent: key, right, bounds, domain (9.7.4.1.5).
+    RemoteAccessNak,
+    /// NAK for an operational error sent (9.7.5.2.5).
+    RemoteOperationalNak,
+    /// A message longer than its receive buffer (9.7.4.1.6 and 9.9.3).
+    ReceiveTooShort,
+    /// One ACK stood for several requests at the responder.
+    AckHeldBack,
+    /// A SEND or WRITE found READ responses before its ACK and waited behind them.
+    AckBehindRead,
+    /// First packet on a QP in RTR: communication established (11.6.3.2).
+    Established,
+
+    // Unreliable services.
+    /// The rest of a UC message was dropped after a gap (9.8.2.2).
+    UcMessageDropped,
+    /// A UC message arrived and no receive was posted: dropped (9.8.2.2.2).
+    UcNoReceive,
+    /// A UC WRITE without leave was dropped.
+    UcAccessDropped,
+    /// A datagram did not fit into its receive buffer.
+    UdTooLong,
+    /// A datagram found no receive posted: dropped (9.8.3.2).
+    UdNoReceive,
+    /// A datagram with a wrong queue key (9.8.3.2).
+    QkeyViolation,
+    /// A datagram to a multicast group reached its members.
+    Multicast,
+
+    // Queues, keys, states.
+    /// A shared receive queue went below its limit (10.2.9.1.4).
+    SrqLimit,
+    /// A QP in error took its last receive from a shared receive queue (10.2.9.4).
+    LastWqe,
+    /// A completion queue overran (11.6.3.1).
+    CqOverrun,
+    /// A completion queue was resized with completions in it.
+    CqResizedBusy,
+    /// A window was bound (10.6.7.2).
+    WindowBound,
+    /// A window could not be bound.
+    WindowBindFailed,
+    /// A peer invalidated a key by SEND with invalidate (9.4.1.1.1).
+    InvalidateRemote,
+    /// A key was invalidated locally (10.6.5).
+    InvalidateLocal,
+    /// A peer wanted to invalidate a key that it may not.
+    InvalidateRefused,
+    /// A send queue drained (10.3.1.5).
+    SendQueueDrained,
+    /// An unreliable QP entered SQE (10.3.1.6).
+    SendQueueError,
+    /// Requests were flushed because their QP went to error.
+    Flushed,
+    /// A QP was destroyed or reset with requests in it.
+    DestroyedBusy,
+
+    // Packets.
+    /// A packet for a QP that does not exist or is of another type or state: dropped.
+    NoSuchQp,
+    /// A packet from an address that is not the peer's: dropped (9.6.1.2.2, annex A17.4.5).
+    WrongPeer,
+    /// A packet of another partition: dropped (9.6.1.1.3).
+    WrongPartition,
+    /// A packet marked CE by the network.
+    EcnMarked,
+    /// A congestion notification came (annex A17.9).
+    CnpReceived,
+}
+
+/// How often each path was taken.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Marks([u32; Mark::ALL.len()]);
+
+impl Default for Marks {
+    fn default() -> Marks {
+        Marks([0; Mark::ALL.len()])
+    }
+}
+
+impl Marks {
+    /// The path is taken.
+    #[inline]
+    pub fn hit(&mut self, mark: Mark) {
+        let count = &mut self.0[mark as usize];
+        *count = count.saturating_add(1);
+    }
+
+    /// How often.
+    #[inline]
+    pub fn get(&self, mark: Mark) -> u32 {
+        self.0[mark as usize]
+    }
+
+    /// Every mark with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (Mark, u32)> + '_ {
+        Mark::ALL.iter().map(|mark| (*mark, self.get(*mark)))
+    }
+
+    /// Adds another device's marks.
+    pub fn add(&mut self, other: &Marks) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine = mine.saturating_add(theirs);
+        }
+    }
+}
+
+impl fmt::Debug for Marks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.iter().filter(|(_, n)| *n > 0).map(|(m, n)| (m.name(), n)))
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mark_has_its_own_counter() {
+        let mut marks = Marks::default();
+        for (i, mark) in Mark::ALL.iter().enumerate() {
+            assert_eq!(*mark as usize, i, "{}", mark.name());
+            marks.hit(*mark);
+        }
+        let mut twice = marks.clone();
+        twice.add(&marks);
+        assert!(twice.iter().all(|(_, n)| n == 2));
+    }
+}
