@@ -29,6 +29,8 @@ impl EtherType {
     pub const IPV6: EtherType = EtherType(0x86dd);
     /// MAC control: PAUSE and PFC (IEEE 802.3 annex 31A).
     pub const MAC_CONTROL: EtherType = EtherType(0x8808);
+    /// RoCEv1: a GRH follows (IBTA vol 1 annex A16).
+    pub const ROCE: EtherType = EtherType(0x8915);
     /// Service VLAN tag (IEEE 802.1Q table 9-1).
     pub const SERVICE_VLAN: EtherType = EtherType(0x88a8);
 

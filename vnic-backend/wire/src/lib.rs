@@ -3,21 +3,43 @@
 //! The shape: `HEADER_LEN`, the bytes of the header without options; a small `Copy` struct of its fields in
 //! host order; `parse`, which reads it from the front of a slice that may be of any length and hold anything;
 //! `emit`, which gives the bytes.
+//!
+//! RoCE, from the outside in: [`roce`] has whole frames, [`icrc`] the CRC at their end, [`transport`] the transport headers
+//! together; each header has its file ([`grh`], [`bth`] with [`opcode`] and [`psn`], [`reth`], [`aeth`], [`deth`],
+//! [`atomiceth`], [`atomicacketh`], [`immdt`], [`ieth`], [`xrceth`], [`cnp`]); [`gid`] has the identifiers.
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod aeth;
 pub mod arp;
+pub mod atomicacketh;
+pub mod atomiceth;
+pub mod bth;
 pub mod checksum;
+pub mod cnp;
+pub mod deth;
 pub mod ethernet;
+pub mod gid;
+pub mod grh;
+pub mod icrc;
+pub mod ieth;
+pub mod immdt;
 pub mod ipv4;
 pub mod ipv6;
+pub mod opcode;
+pub mod psn;
+pub mod reth;
+pub mod roce;
 pub mod tcp;
 pub mod time;
+pub mod transport;
 pub mod udp;
 pub mod vlan;
+pub mod xrceth;
 
 pub use ethernet::{EtherType, MacAddr};
 
@@ -45,4 +67,10 @@ const fn be16<const N: usize>(b: &[u8; N], at: usize) -> u16 {
 #[inline]
 const fn be32<const N: usize>(b: &[u8; N], at: usize) -> u32 {
     u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
+}
+
+/// Big-endian 64 bits at `at` of a header of known length.
+#[inline]
+const fn be64<const N: usize>(b: &[u8; N], at: usize) -> u64 {
+    (be32(b, at) as u64) << 32 | be32(b, at + 4) as u64
 }

@@ -1,0 +1,380 @@
+//! Opcode of the BTH: three bits of transport, five of operation (IBTA vol 1 section 9.2.1, table "OpCode field
+//! definition"; annex A14 for XRC; annex A17 for the CNP).
+
+use core::fmt;
+
+/// The opcode byte of a base transport header, whatever it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Opcode(pub u8);
+
+/// Which transport service an opcode belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Reliable connection, 000.
+    Rc,
+    /// Unreliable connection, 001.
+    Uc,
+    /// Reliable datagram, 010. Nobody carries it over Ethernet: its operations are not named here.
+    Rd,
+    /// Unreliable datagram, 011.
+    Ud,
+    /// Congestion notification packet: the single opcode 0x81.
+    Cnp,
+    /// Extended reliable connection, 101.
+    Xrc,
+    /// Reserved (100 without the CNP) or of a manufacturer (110, 111).
+    Other,
+}
+
+/// The operation in the low five bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Operation {
+    /// First packet of a SEND of several.
+    SendFirst = 0x00,
+    /// Packet in the middle of a SEND.
+    SendMiddle = 0x01,
+    /// Last packet of a SEND.
+    SendLast = 0x02,
+    /// Last packet of a SEND with immediate data.
+    SendLastImm = 0x03,
+    /// A SEND of one packet.
+    SendOnly = 0x04,
+    /// A SEND of one packet with immediate data.
+    SendOnlyImm = 0x05,
+    /// First packet of an RDMA WRITE of several.
+    WriteFirst = 0x06,
+    /// Packet in the middle of an RDMA WRITE.
+    WriteMiddle = 0x07,
+    /// Last packet of an RDMA WRITE.
+    WriteLast = 0x08,
+    /// Last packet of an RDMA WRITE with immediate data.
+    WriteLastImm = 0x09,
+    /// An RDMA WRITE of one packet.
+    WriteOnly = 0x0a,
+    /// An RDMA WRITE of one packet with immediate data.
+    WriteOnlyImm = 0x0b,
+    /// RDMA READ request.
+    ReadRequest = 0x0c,
+    /// First packet of an RDMA READ response of several.
+    ReadResponseFirst = 0x0d,
+    /// Packet in the middle of an RDMA READ response.
+    ReadResponseMiddle = 0x0e,
+    /// Last packet of an RDMA READ response.
+    ReadResponseLast = 0x0f,
+    /// An RDMA READ response of one packet.
+    ReadResponseOnly = 0x10,
+    /// ACK or NAK.
+    Acknowledge = 0x11,
+    /// Answer to an atomic operation.
+    AtomicAcknowledge = 0x12,
+    /// Atomic compare and swap.
+    CompareSwap = 0x13,
+    /// Atomic fetch and add.
+    FetchAdd = 0x14,
+    /// Last packet of a SEND with invalidate.
+    SendLastInvalidate = 0x16,
+    /// A SEND of one packet with invalidate.
+    SendOnlyInvalidate = 0x17,
+}
+
+use Operation::{
+    Acknowledge, AtomicAcknowledge, CompareSwap, FetchAdd, ReadRequest, ReadResponseFirst, ReadResponseLast,
+    ReadResponseMiddle, ReadResponseOnly, SendFirst, SendLast, SendLastImm, SendLastInvalidate, SendMiddle,
+    SendOnly, SendOnlyImm, SendOnlyInvalidate, WriteFirst, WriteLast, WriteLastImm, WriteMiddle, WriteOnly,
+    WriteOnlyImm,
+};
+
+impl Opcode {
+    /// Congestion notification packet (annex A17.9).
+    pub const CNP: Opcode = Opcode(0x81);
+
+    /// The opcode of an operation in a transport. It is made also where the transport does not have that operation, and
+    /// [`Opcode::operation`] is then `None`; of `Cnp` there is one opcode, and `Other` gives one of a manufacturer.
+    #[inline]
+    pub const fn new(transport: Transport, operation: Operation) -> Opcode {
+        let top = match transport {
+            Transport::Rc => 0x00,
+            Transport::Uc => 0x20,
+            Transport::Rd => 0x40,
+            Transport::Ud => 0x60,
+            Transport::Cnp => return Opcode::CNP,
+            Transport::Xrc => 0xa0,
+            Transport::Other => 0xc0,
+        };
+        Opcode(top | operation as u8)
+    }
+
+    /// The transport service.
+    #[inline]
+    pub const fn transport(self) -> Transport {
+        match self.0 >> 5 {
+            0 => Transport::Rc,
+            1 => Transport::Uc,
+            2 => Transport::Rd,
+            3 => Transport::Ud,
+            5 => Transport::Xrc,
+            _ if self.0 == Opcode::CNP.0 => Transport::Cnp,
+            _ => Transport::Other,
+        }
+    }
+
+    /// The operation, if the transport has it: none for reserved opcodes, for the CNP and for reliable datagrams.
+    #[inline]
+    pub const fn operation(self) -> Option<Operation> {
+        let Some(operation) = Operation::from_bits(self.0 & 0x1f) else {
+            return None;
+        };
+        let known = match self.transport() {
+            Transport::Rc | Transport::Xrc => true,
+            Transport::Uc => (operation.is_send() || operation.is_write()) && !operation.has_ieth(),
+            Transport::Ud => matches!(operation, SendOnly | SendOnlyImm),
+            Transport::Rd | Transport::Cnp | Transport::Other => false,
+        };
+        if known { Some(operation) } else { None }
+    }
+}
+
+impl Operation {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Operation; 23] = [
+        SendFirst,
+        SendMiddle,
+        SendLast,
+        SendLastImm,
+        SendOnly,
+        SendOnlyImm,
+        WriteFirst,
+        WriteMiddle,
+        WriteLast,
+        WriteLastImm,
+        WriteOnly,
+        WriteOnlyImm,
+        ReadRequest,
+        ReadResponseFirst,
+        ReadResponseMiddle,
+        ReadResponseLast,
+        ReadResponseOnly,
+        Acknowledge,
+        AtomicAcknowledge,
+        CompareSwap,
+        FetchAdd,
+        SendLastInvalidate,
+        SendOnlyInvalidate,
+    ];
+
+    /// The operation with this number; none for reserved ones.
+    #[inline]
+    pub const fn from_bits(bits: u8) -> Option<Operation> {
+        match bits {
+            0x00..=0x14 => Some(Operation::ALL[bits as usize]),
+            0x16 => Some(SendLastInvalidate),
+            0x17 => Some(SendOnlyInvalidate),
+            _ => None,
+        }
+    }
+
+    /// From requester to responder.
+    #[inline]
+    pub const fn is_request(self) -> bool {
+        !self.is_response()
+    }
+
+    /// From responder to requester.
+    #[inline]
+    pub const fn is_response(self) -> bool {
+        self.is_read_response() || matches!(self, Acknowledge | AtomicAcknowledge)
+    }
+
+    /// A packet of a SEND, with or without immediate data or invalidate.
+    #[inline]
+    pub const fn is_send(self) -> bool {
+        matches!(
+            self,
+            SendFirst
+                | SendMiddle
+                | SendLast
+                | SendLastImm
+                | SendOnly
+                | SendOnlyImm
+                | SendLastInvalidate
+                | SendOnlyInvalidate
+        )
+    }
+
+    /// A packet of an RDMA WRITE, with or without immediate data.
+    #[inline]
+    pub const fn is_write(self) -> bool {
+        matches!(
+            self,
+            WriteFirst | WriteMiddle | WriteLast | WriteLastImm | WriteOnly | WriteOnlyImm
+        )
+    }
+
+    /// A packet of an RDMA READ response.
+    #[inline]
+    pub const fn is_read_response(self) -> bool {
+        matches!(
+            self,
+            ReadResponseFirst | ReadResponseMiddle | ReadResponseLast | ReadResponseOnly
+        )
+    }
+
+    /// A request for an atomic operation.
+    #[inline]
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, CompareSwap | FetchAdd)
+    }
+
+    /// First of several packets.
+    #[inline]
+    pub const fn is_first(self) -> bool {
+        matches!(self, SendFirst | WriteFirst | ReadResponseFirst)
+    }
+
+    /// Neither first nor last of several packets.
+    #[inline]
+    pub const fn is_middle(self) -> bool {
+        matches!(self, SendMiddle | WriteMiddle | ReadResponseMiddle)
+    }
+
+    /// Last of several packets.
+    #[inline]
+    pub const fn is_last(self) -> bool {
+        matches!(
+            self,
+            SendLast | SendLastImm | SendLastInvalidate | WriteLast | WriteLastImm | ReadResponseLast
+        )
+    }
+
+    /// A message of one packet, where there could be several ("Only" in its name).
+    #[inline]
+    pub const fn is_only(self) -> bool {
+        matches!(
+            self,
+            SendOnly | SendOnlyImm | SendOnlyInvalidate | WriteOnly | WriteOnlyImm | ReadResponseOnly
+        )
+    }
+
+    /// The first packet of its message, be it the only one.
+    #[inline]
+    pub const fn starts_message(self) -> bool {
+        !self.is_middle() && !self.is_last()
+    }
+
+    /// The last packet of its message, be it the only one.
+    #[inline]
+    pub const fn ends_message(self) -> bool {
+        !self.is_first() && !self.is_middle()
+    }
+
+    /// An RDMA extended transport header follows.
+    #[inline]
+    pub const fn has_reth(self) -> bool {
+        matches!(self, WriteFirst | WriteOnly | WriteOnlyImm | ReadRequest)
+    }
+
+    /// Immediate data follow.
+    #[inline]
+    pub const fn has_imm(self) -> bool {
+        matches!(self, SendLastImm | SendOnlyImm | WriteLastImm | WriteOnlyImm)
+    }
+
+    /// An invalidate extended transport header follows.
+    #[inline]
+    pub const fn has_ieth(self) -> bool {
+        matches!(self, SendLastInvalidate | SendOnlyInvalidate)
+    }
+
+    /// An ACK extended transport header follows.
+    #[inline]
+    pub const fn has_aeth(self) -> bool {
+        matches!(
+            self,
+            ReadResponseFirst | ReadResponseLast | ReadResponseOnly | Acknowledge | AtomicAcknowledge
+        )
+    }
+
+    /// An atomic extended transport header follows.
+    #[inline]
+    pub const fn has_atomiceth(self) -> bool {
+        self.is_atomic()
+    }
+
+    /// An atomic ACK extended transport header follows (behind the AETH).
+    #[inline]
+    pub const fn has_atomicacketh(self) -> bool {
+        matches!(self, AtomicAcknowledge)
+    }
+
+    /// The packet may carry a payload.
+    #[inline]
+    pub const fn has_payload(self) -> bool {
+        self.is_send() || self.is_write() || self.is_read_response()
+    }
+
+    /// Its name in the standard's table, in capitals.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SendFirst => "SEND_FIRST",
+            SendMiddle => "SEND_MIDDLE",
+            SendLast => "SEND_LAST",
+            SendLastImm => "SEND_LAST_WITH_IMMEDIATE",
+            SendOnly => "SEND_ONLY",
+            SendOnlyImm => "SEND_ONLY_WITH_IMMEDIATE",
+            WriteFirst => "RDMA_WRITE_FIRST",
+            WriteMiddle => "RDMA_WRITE_MIDDLE",
+            WriteLast => "RDMA_WRITE_LAST",
+            WriteLastImm => "RDMA_WRITE_LAST_WITH_IMMEDIATE",
+            WriteOnly => "RDMA_WRITE_ONLY",
+            WriteOnlyImm => "RDMA_WRITE_ONLY_WITH_IMMEDIATE",
+            ReadRequest => "RDMA_READ_REQUEST",
+            ReadResponseFirst => "RDMA_READ_RESPONSE_FIRST",
+            ReadResponseMiddle => "RDMA_READ_RESPONSE_MIDDLE",
+            ReadResponseLast => "RDMA_READ_RESPONSE_LAST",
+            ReadResponseOnly => "RDMA_READ_RESPONSE_ONLY",
+            Acknowledge => "ACKNOWLEDGE",
+            AtomicAcknowledge => "ATOMIC_ACKNOWLEDGE",
+            CompareSwap => "COMPARE_SWAP",
+            FetchAdd => "FETCH_ADD",
+            SendLastInvalidate => "SEND_LAST_WITH_INVALIDATE",
+            SendOnlyInvalidate => "SEND_ONLY_WITH_INVALIDATE",
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Transport::Rc => "RC",
+            Transport::Uc => "UC",
+            Transport::Rd => "RD",
+            Transport::Ud => "UD",
+            Transport::Cnp => "CNP",
+            Transport::Xrc => "XRC",
+            Transport::Other => "other",
+        })
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.transport(), self.operation()) {
+            (Transport::Cnp, _) => f.write_str("CNP"),
+            (transport, Some(operation)) => write!(f, "{transport} {operation}"),
+            (_, None) => write!(f, "opcode {:#04x}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,301 @@
+//! The transport headers of a packet together: BTH, and behind it what its opcode asks for (IBTA vol 1 section 9.2.1,
+//! table of opcodes; annex A14 for XRC; annex A17 for the CNP).
+
+use crate::opcode::{Opcode, Operation, Transport};
+use crate::psn::Psn;
+use crate::{Error, aeth, atomicacketh, atomiceth, bth, cnp, deth, ieth, immdt, reth, xrceth};
+
+/// Most bytes that [`Headers`] take: BTH, XRCETH, AtomicETH.
+pub const HEADERS_MAX: usize = bth::HEADER_LEN + xrceth::HEADER_LEN + atomiceth::HEADER_LEN;
+
+/// Transport headers of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Headers {
+    /// Base transport header.
+    pub bth: bth::Header,
+    /// On the requests of an extended reliable connection.
+    pub xrceth: Option<xrceth::Header>,
+    /// What else follows.
+    pub extended: Extended,
+}
+
+/// The extended transport headers behind the BTH (and the XRCETH), in the order of their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extended {
+    /// None.
+    None,
+    /// RETH.
+    Reth(reth::Header),
+    /// RETH and immediate data.
+    RethImm(reth::Header, u32),
+    /// AETH.
+    Aeth(aeth::Header),
+    /// AETH, and the original value of an atomic operation.
+    AtomicAck(aeth::Header, u64),
+    /// AtomicETH.
+    Atomic(atomiceth::Header),
+    /// Immediate data.
+    Imm(u32),
+    /// IETH: the key to invalidate.
+    Ieth(u32),
+    /// DETH.
+    Deth(deth::Header),
+    /// DETH and immediate data.
+    DethImm(deth::Header, u32),
+    /// The reserved bytes of a congestion notification packet.
+    Cnp,
+}
+
+/// Which headers an opcode asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    Invalid,
+    None,
+    Reth,
+    RethImm,
+    Aeth,
+    AtomicAck,
+    Atomic,
+    Imm,
+    Ieth,
+    Deth,
+    DethImm,
+    Cnp,
+}
+
+/// The layout of every opcode, and whether an XRCETH stands before it.
+static LAYOUTS: [(Layout, bool); 256] = {
+    let mut table = [(Layout::Invalid, false); 256];
+    let mut i = 0;
+    while i < 256 {
+        table[i] = layout(Opcode(i as u8));
+        i += 1;
+    }
+    table
+};
+
+const fn layout(opcode: Opcode) -> (Layout, bool) {
+    let transport = opcode.transport();
+    if matches!(transport, Transport::Cnp) {
+        return (Layout::Cnp, false);
+    }
+    let Some(operation) = opcode.operation() else {
+        return (Layout::Invalid, false);
+    };
+    if matches!(transport, Transport::Ud) {
+        return (
+            if operation.has_imm() {
+                Layout::DethImm
+            } else {
+                Layout::Deth
+            },
+            false,
+        );
+    }
+    let layout = match (operation.has_reth(), operation.has_imm()) {
+        (true, true) => Layout::RethImm,
+        (true, false) => Layout::Reth,
+        (false, true) => Layout::Imm,
+        (false, false) if operation.has_ieth() => Layout::Ieth,
+        (false, false) if operation.has_atomiceth() => Layout::Atomic,
+        (false, false) if operation.has_atomicacketh() => Layout::AtomicAck,
+        (false, false) if operation.has_aeth() => Layout::Aeth,
+        (false, false) => Layout::None,
+    };
+    (
+        layout,
+        matches!(transport, Transport::Xrc) && operation.is_request(),
+    )
+}
+
+impl Extended {
+    #[inline]
+    const fn layout(&self) -> Layout {
+        match self {
+            Extended::None => Layout::None,
+            Extended::Reth(_) => Layout::Reth,
+            Extended::RethImm(..) => Layout::RethImm,
+            Extended::Aeth(_) => Layout::Aeth,
+            Extended::AtomicAck(..) => Layout::AtomicAck,
+            Extended::Atomic(_) => Layout::Atomic,
+            Extended::Imm(_) => Layout::Imm,
+            Extended::Ieth(_) => Layout::Ieth,
+            Extended::Deth(_) => Layout::Deth,
+            Extended::DethImm(..) => Layout::DethImm,
+            Extended::Cnp => Layout::Cnp,
+        }
+    }
+
+    /// Bytes of these headers.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        match self {
+            Extended::None => 0,
+            Extended::Reth(_) => reth::HEADER_LEN,
+            Extended::RethImm(..) => reth::HEADER_LEN + immdt::HEADER_LEN,
+            Extended::Aeth(_) => aeth::HEADER_LEN,
+            Extended::AtomicAck(..) => aeth::HEADER_LEN + atomicacketh::HEADER_LEN,
+            Extended::Atomic(_) => atomiceth::HEADER_LEN,
+            Extended::Imm(_) => immdt::HEADER_LEN,
+            Extended::Ieth(_) => ieth::HEADER_LEN,
+            Extended::Deth(_) => deth::HEADER_LEN,
+            Extended::DethImm(..) => deth::HEADER_LEN + immdt::HEADER_LEN,
+            Extended::Cnp => cnp::HEADER_LEN,
+        }
+    }
+
+    /// True if there is no extended header.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        matches!(self, Extended::None)
+    }
+
+    fn parse(layout: Layout, b: &[u8]) -> Result<Extended, Error> {
+        Ok(match layout {
+            Layout::Invalid => return Err(Error::Kind),
+            Layout::None => Extended::None,
+            Layout::Reth => Extended::Reth(reth::Header::parse(b)?),
+            Layout::RethImm => Extended::RethImm(reth::Header::parse(b)?, imm(behind(b, reth::HEADER_LEN))?),
+            Layout::Aeth => Extended::Aeth(aeth::Header::parse(b)?),
+            Layout::AtomicAck => Extended::AtomicAck(
+                aeth::Header::parse(b)?,
+                atomicacketh::Header::parse(behind(b, aeth::HEADER_LEN))?.original,
+            ),
+            Layout::Atomic => Extended::Atomic(atomiceth::Header::parse(b)?),
+            Layout::Imm => Extended::Imm(imm(b)?),
+            Layout::Ieth => Extended::Ieth(ieth::Header::parse(b)?.rkey),
+            Layout::Deth => Extended::Deth(deth::Header::parse(b)?),
+            Layout::DethImm => Extended::DethImm(deth::Header::parse(b)?, imm(behind(b, deth::HEADER_LEN))?),
+            Layout::Cnp => {
+                cnp::Header::parse(b)?;
+                Extended::Cnp
+            }
+        })
+    }
+
+    /// `out` is as long as these headers.
+    #[inline]
+    fn emit(&self, out: &mut [u8]) -> Option<()> {
+        match self {
+            Extended::None => {}
+            Extended::Reth(h) => put(out, 0, h.emit())?,
+            Extended::RethImm(h, data) => {
+                put(out, 0, h.emit())?;
+                put(out, reth::HEADER_LEN, immdt::Header { data: *data }.emit())?;
+            }
+            Extended::Aeth(h) => put(out, 0, h.emit())?,
+            Extended::AtomicAck(h, original) => {
+                let ack = atomicacketh::Header { original: *original };
+                put(out, 0, h.emit())?;
+                put(out, aeth::HEADER_LEN, ack.emit())?;
+            }
+            Extended::Atomic(h) => put(out, 0, h.emit())?,
+            Extended::Imm(data) => put(out, 0, immdt::Header { data: *data }.emit())?,
+            Extended::Ieth(rkey) => put(out, 0, ieth::Header { rkey: *rkey }.emit())?,
+            Extended::Deth(h) => put(out, 0, h.emit())?,
+            Extended::DethImm(h, data) => {
+                put(out, 0, h.emit())?;
+                put(out, deth::HEADER_LEN, immdt::Header { data: *data }.emit())?;
+            }
+            Extended::Cnp => put(out, 0, cnp::Header.emit())?,
+        }
+        Some(())
+    }
+}
+
+#[inline]
+fn behind(bytes: &[u8], at: usize) -> &[u8] {
+    bytes.get(at..).unwrap_or(&[])
+}
+
+#[inline]
+fn imm(bytes: &[u8]) -> Result<u32, Error> {
+    Ok(immdt::Header::parse(bytes)?.data)
+}
+
+/// Writes a header at `at`; none if there is no room.
+#[inline]
+pub(crate) fn put<const N: usize>(out: &mut [u8], at: usize, header: [u8; N]) -> Option<()> {
+    *out.get_mut(at..)?.first_chunk_mut::<N>()? = header;
+    Some(())
+}
+
+impl Headers {
+    /// A congestion notification packet to a queue pair (annex A17.9): BECN set, PSN 0.
+    #[inline]
+    pub const fn cnp(destination_qp: u32) -> Headers {
+        let mut bth = bth::Header::new(Opcode::CNP, destination_qp, Psn::new(0));
+        bth.becn = true;
+        Headers {
+            bth,
+            xrceth: None,
+            extended: Extended::Cnp,
+        }
+    }
+
+    /// Reads the headers from the front of a transport packet: they, and how many bytes they are. `Kind` for an opcode
+    /// that is reserved, of a manufacturer or of reliable datagrams.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<(Headers, usize), Error> {
+        let bth = bth::Header::parse(bytes)?;
+        let (layout, xrc) = LAYOUTS[usize::from(bth.opcode.0)];
+        let mut at = bth::HEADER_LEN;
+        let xrceth = if xrc {
+            let header = xrceth::Header::parse(behind(bytes, at))?;
+            at += xrceth::HEADER_LEN;
+            Some(header)
+        } else {
+            None
+        };
+        let extended = Extended::parse(layout, behind(bytes, at))?;
+        let headers = Headers {
+            bth,
+            xrceth,
+            extended,
+        };
+        Ok((headers, at + extended.len()))
+    }
+
+    /// Bytes of the headers.
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "there is always a BTH")]
+    pub const fn len(&self) -> usize {
+        let xrceth = if self.xrceth.is_some() {
+            xrceth::HEADER_LEN
+        } else {
+            0
+        };
+        bth::HEADER_LEN + xrceth + self.extended.len()
+    }
+
+    /// The operation, if there is one (a CNP has none).
+    #[inline]
+    pub const fn operation(&self) -> Option<Operation> {
+        self.bth.opcode.operation()
+    }
+
+    /// True if the headers are those that the opcode asks for.
+    #[inline]
+    pub fn is_consistent(&self) -> bool {
+        let (layout, xrc) = LAYOUTS[usize::from(self.bth.opcode.0)];
+        layout == self.extended.layout() && xrc == self.xrceth.is_some()
+    }
+
+    /// Writes the headers to the front of `out` and says how many bytes they are. `Truncated` if `out` is too short,
+    /// `Kind` if the headers are not those that the opcode asks for.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, Error> {
+        if !self.is_consistent() {
+            return Err(Error::Kind);
+        }
+        put(out, 0, self.bth.emit()).ok_or(Error::Truncated)?;
+        let mut at = bth::HEADER_LEN;
+        if let Some(header) = self.xrceth {
+            put(out, at, header.emit()).ok_or(Error::Truncated)?;
+            at += xrceth::HEADER_LEN;
+        }
+        let rest = out.get_mut(at..).ok_or(Error::Truncated)?;
+        self.extended.emit(rest).ok_or(Error::Truncated)?;
+        Ok(at + self.extended.len())
+    }
+}
