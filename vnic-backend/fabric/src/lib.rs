@@ -1,5 +1,5 @@
-//! The fabric: embedded switch, and later ports, queues, schedulers and faults. Sans-I/O: time, frames and
-//! randomness are arguments; decisions are return values.
+//! The fabric: embedded switch, faults, a network in virtual time, and later ports, queues, schedulers.
+//! Sans-I/O: time, frames and randomness are arguments; decisions are return values.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -8,10 +8,14 @@ extern crate alloc;
 extern crate std;
 
 pub mod drop_reason;
+pub mod fault;
+pub mod network;
 pub mod switch;
 pub mod vlan;
 
 pub use drop_reason::DropReason;
-pub use switch::Switch;
+pub use fault::{Facts, Faults};
+pub use network::{Link, Network};
+pub use switch::{PortId, Switch};
 pub use vlan::{TagEdit, VlanMode};
 pub use vnic_wire::time::Instant;

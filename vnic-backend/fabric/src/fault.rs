@@ -1,0 +1,242 @@
+//! Faults put into the traffic on purpose: loss, delay, reordering, duplication, corruption, CE marks. The same
+//! code for tests, the simulator and the live NIC.
+//!
+//! ```text
+//!  frame ─▶ Facts ─▶ Faults::judge ─▶ Verdict ─┬▶ nothing: it leaves            ┐
+//!                    (rules, seed)             ├▶ drop                          ├▶ Holding::passed
+//!                                              └▶ apply, hold ─▶ Holding ─▶ pop ┘
+//! ```
+//!
+//! A frame is judged once for each receiver, when it is about to leave. The rules are asked in the order in
+//! which they were added; each that means the frame and hits it adds its effect, until one drops the frame:
+//! those behind that one never see it. So rules are independent of each other, as in a chain of faulty wires.
+//!
+//! A rule hits a frame when it has let go the first `skip` frames it means, is not spent, and its random numbers
+//! say so. Each rule has its own stream of these, from its seed and the seed of [`Faults`], and draws one number
+//! for each frame that it could hit and more for what it then does. The time has no part in that: the same seeds
+//! and the same sequence of frames give the same verdicts, and a rule more or less changes nothing for the others
+//! but which frames they see.
+
+mod facts;
+mod holding;
+mod random;
+mod rule;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+
+pub use facts::{Facts, Roce};
+pub use holding::{Holding, Path};
+use random::SplitMix64;
+pub use rule::{
+    ALWAYS, Action, BITS_MAX, BITS24_MAX, COPIES_MAX, HOLD_MAX, Match, Opcodes, PsnRange, REORDER_MAX, Rule,
+    RuleError, RuleId,
+};
+pub use verdict::{Effect, Hold, Injection, Verdict, mark_ce};
+
+use crate::switch::PortId;
+
+/// What a rule has done. Several [`Faults`] can share one (the data cores of a NIC do), so that `skip` and `count`
+/// hold for all of them together.
+#[derive(Debug, Default)]
+pub struct Tally {
+    matched: AtomicU64,
+    injected: AtomicU64,
+}
+
+impl Tally {
+    /// Frames that the rule meant.
+    pub fn matched(&self) -> u64 {
+        self.matched.load(Ordering::Relaxed)
+    }
+
+    /// Frames that it hit.
+    pub fn injected(&self) -> u64 {
+        self.injected.load(Ordering::Relaxed)
+    }
+
+    /// Counts a frame that is meant; answers how many came before.
+    fn count_match(&self) -> u64 {
+        self.matched.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts a frame that is hit, unless the rule is spent.
+    fn count_injection(&self, limit: Option<u64>) -> bool {
+        let more = |n: u64| limit.is_none_or(|l| n < l).then(|| n + 1);
+        self.injected
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_ok()
+    }
+}
+
+/// A rule at work.
+#[derive(Debug)]
+struct Active {
+    rule: Rule,
+    tally: Arc<Tally>,
+    random: SplitMix64,
+    /// Paths with a frame held back by this rule: how many frames it still lets pass there.
+    letting_pass: BTreeMap<Path, u32>,
+}
+
+/// The rules, and how far each has come.
+#[derive(Debug)]
+pub struct Faults {
+    seed: u64,
+    rules: Vec<Active>,
+}
+
+impl Faults {
+    /// No rules. Every instance with the same seed, rules and frames says the same.
+    pub fn new(seed: u64) -> Faults {
+        Faults {
+            seed,
+            rules: Vec::new(),
+        }
+    }
+
+    /// Adds a rule behind the others; answers its counters. A rule of that number that exists is removed first.
+    pub fn add(&mut self, rule: Rule) -> Result<Arc<Tally>, RuleError> {
+        let tally = Arc::new(Tally::default());
+        self.add_shared(rule, tally.clone())?;
+        Ok(tally)
+    }
+
+    /// Adds a rule that other instances have, too, with the counters that it has there.
+    pub fn add_shared(&mut self, rule: Rule, tally: Arc<Tally>) -> Result<(), RuleError> {
+        rule.check()?;
+        self.remove(rule.id);
+        let random = SplitMix64::of(self.seed, rule.seed.unwrap_or(u64::from(rule.id.0)));
+        self.rules.push(Active {
+            rule,
+            tally,
+            random,
+            letting_pass: BTreeMap::new(),
+        });
+        Ok(())
+    }
+
+    /// Changes which ports a rule is about; everything else goes on. False: there is no such rule.
+    pub fn set_ports(&mut self, id: RuleId, from: Option<PortId>, to: Option<PortId>) -> bool {
+        let Some(a) = self.rules.iter_mut().find(|a| a.rule.id == id) else {
+            return false;
+        };
+        (a.rule.matches.from, a.rule.matches.to) = (from, to);
+        a.letting_pass.clear();
+        true
+    }
+
+    /// Removes a rule.
+    pub fn remove(&mut self, id: RuleId) -> Option<Rule> {
+        let at = self.rules.iter().position(|a| a.rule.id == id)?;
+        Some(self.rules.remove(at).rule)
+    }
+
+    /// The rules with their counters, in the order in which they are asked.
+    pub fn list(&self) -> impl ExactSizeIterator<Item = (&Rule, &Tally)> {
+        self.rules.iter().map(|a| (&a.rule, &*a.tally))
+    }
+
+    /// One rule.
+    pub fn rule(&self, id: RuleId) -> Option<&Rule> {
+        self.list().map(|(rule, _)| rule).find(|r| r.id == id)
+    }
+
+    /// Is there no rule?
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Could a frame on this path be hit? Cheap: to be asked before the facts are put together.
+    #[inline]
+    pub fn concerns(&self, from: PortId, to: PortId) -> bool {
+        self.rules.iter().any(|a| a.rule.matches.concerns(from, to))
+    }
+
+    /// What happens to this frame.
+    pub fn judge(&mut self, f: &Facts) -> Verdict {
+        let mut verdict = Verdict::default();
+        for a in &mut self.rules {
+            if let Some(effect) = a.ask(f) {
+                let dropped = effect == Effect::Drop;
+                verdict.injections.push(Injection {
+                    rule: a.rule.id,
+                    effect,
+                });
+                if dropped {
+                    break;
+                }
+            }
+        }
+        verdict
+    }
+}
+
+impl Active {
+    fn ask(&mut self, f: &Facts) -> Option<Effect> {
+        if !self.rule.covers(f) || self.tally.count_match() < self.rule.skip {
+            return None;
+        }
+        let path = (f.from, f.to);
+        if let Some(left) = self.letting_pass.get_mut(&path) {
+            *left -= 1;
+            if *left == 0 {
+                self.letting_pass.remove(&path);
+            }
+            return None;
+        }
+        let hit = self.random.below(u64::from(ALWAYS)) < u64::from(self.rule.probability);
+        if !hit || !self.tally.count_injection(self.rule.count) {
+            return None;
+        }
+        Some(match self.rule.action {
+            Action::Drop => Effect::Drop,
+            Action::Delay { by, jitter } => {
+                let jitter = u64::try_from(jitter.as_nanos()).unwrap_or(u64::MAX - 1);
+                Effect::Delay(by + Duration::from_nanos(self.random.below(jitter + 1)))
+            }
+            Action::Reorder { by, at_most } => {
+                self.letting_pass.insert(path, by);
+                Effect::Reorder { by, at_most }
+            }
+            Action::Duplicate { copies } => Effect::Duplicate(copies),
+            Action::Corrupt { bits, offset } => Effect::Corrupt(flips(&mut self.random, f, bits, offset)),
+            Action::MarkCe => Effect::MarkCe,
+        })
+    }
+}
+
+/// The fifth byte of the BTH may change on the way: the ICRC does not cover it (IBTA volume 1, section 7.8.1).
+const BTH_VARIANT: u32 = 4;
+
+/// Chooses different bits of a frame.
+fn flips(random: &mut SplitMix64, f: &Facts, bits: u32, offset: Option<u16>) -> Vec<u32> {
+    // Bytes to choose from, of which one may be left out.
+    let (bytes, without) = match (offset, &f.roce) {
+        (Some(at), _) => (u32::from(at)..u32::from(at) + 1, None),
+        (None, Some(r)) => (r.packet.clone(), Some(r.packet.start + BTH_VARIANT)),
+        (None, None) => (f.header..f.len, None),
+    };
+    let there = bytes.end.saturating_sub(bytes.start) - u32::from(without.is_some());
+    let room = u64::from(there) * 8;
+    let mut out: Vec<u32> = Vec::with_capacity(bits as usize);
+    while out.len() < bits as usize && (out.len() as u64) < room {
+        let n = random.below(room) as u32;
+        let mut byte = bytes.start + n / 8;
+        if without.is_some_and(|w| byte >= w) {
+            byte += 1;
+        }
+        let bit = byte * 8 + n % 8;
+        if !out.contains(&bit) {
+            out.push(bit);
+        }
+    }
+    out
+}
