@@ -38,7 +38,7 @@ pub use rule::{
     ALWAYS, Action, BITS_MAX, BITS24_MAX, COPIES_MAX, HOLD_MAX, Match, Opcodes, PsnRange, REORDER_MAX, Rule,
     RuleError, RuleId,
 };
-pub use verdict::{Effect, Hold, Injection, Verdict, mark_ce};
+pub use verdict::{Effect, Hold, Injection, Verdict};
 
 use crate::switch::PortId;
 
@@ -213,15 +213,15 @@ impl Active {
     }
 }
 
-/// The fifth byte of the BTH may change on the way: the ICRC does not cover it (IBTA volume 1, section 7.8.1).
-const BTH_VARIANT: u32 = 4;
+/// The byte of the BTH that the ICRC does not cover.
+const ICRC_LEAVES_OUT: u32 = vnic_wire::bth::CONGESTION_OFFSET as u32;
 
 /// Chooses different bits of a frame.
 fn flips(random: &mut SplitMix64, f: &Facts, bits: u32, offset: Option<u16>) -> Vec<u32> {
     // Bytes to choose from, of which one may be left out.
     let (bytes, without) = match (offset, &f.roce) {
         (Some(at), _) => (u32::from(at)..u32::from(at) + 1, None),
-        (None, Some(r)) => (r.packet.clone(), Some(r.packet.start + BTH_VARIANT)),
+        (None, Some(r)) => (r.packet.clone(), Some(r.packet.start + ICRC_LEAVES_OUT)),
         (None, None) => (f.header..f.len, None),
     };
     let there = bytes.end.saturating_sub(bytes.start) - u32::from(without.is_some());

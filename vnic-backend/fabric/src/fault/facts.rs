@@ -2,18 +2,10 @@
 
 use core::ops::Range;
 
-use vnic_wire::{EtherType, ethernet, ipv4, ipv6, udp};
+use vnic_wire::roce::{self, Ecn};
+use vnic_wire::{EtherType, bth, ethernet, grh, ipv4, ipv6, udp};
 
 use crate::switch::PortId;
-
-/// UDP port of RoCEv2 (IANA service `roce`; IBTA annex A17.4).
-const ROCE_UDP_PORT: u16 = 4791;
-/// EtherType of RoCEv1 (IBTA annex A16.2).
-const ROCE_V1: EtherType = EtherType(0x8915);
-/// Bytes of the base transport header (IBTA volume 1, section 9.2).
-const BTH_LEN: usize = 12;
-/// Bytes of a GRH (IBTA volume 1, section 8.3); laid out as an IPv6 header.
-const GRH_LEN: usize = 40;
 
 /// A RoCE packet's facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +33,8 @@ pub struct Facts {
     pub ethertype: EtherType,
     /// Bytes before what the EtherType names: the addresses, the tags, the EtherType.
     pub header: u32,
+    /// What its ECN field says, if it has one.
+    pub ecn: Option<Ecn>,
     /// RoCE, v1 or v2.
     pub roce: Option<Roce>,
 }
@@ -57,7 +51,7 @@ impl Facts {
             offset: len.min(ethernet::HEADER_LEN),
             ethertype: EtherType(0),
         });
-        let roce = roce(payload, head, len);
+        let roce = packet(payload, head, len);
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Facts {
             from,
@@ -65,24 +59,20 @@ impl Facts {
             len: number(len),
             ethertype: payload.ethertype,
             header: number(payload.offset),
+            ecn: roce::ecn(head),
             roce,
         }
     }
 
     /// Bytes at the front of a frame that are enough for all facts, unless IP options or extension headers
     /// push the BTH further back: Ethernet, two tags, IPv6, UDP, BTH.
-    pub const HEAD: usize = ethernet::HEADER_LEN + 8 + ipv6::HEADER_LEN + udp::HEADER_LEN + BTH_LEN;
-
-    /// Can it carry an ECN mark?
-    pub fn is_ip(&self) -> bool {
-        matches!(self.ethertype, EtherType::IPV4 | EtherType::IPV6)
-    }
+    pub const HEAD: usize = ethernet::HEADER_LEN + 8 + ipv6::HEADER_LEN + udp::HEADER_LEN + bth::HEADER_LEN;
 }
 
-fn roce(payload: ethernet::Payload, head: &[u8], len: usize) -> Option<Roce> {
+fn packet(payload: ethernet::Payload, head: &[u8], len: usize) -> Option<Roce> {
     let at = payload.offset;
     let packet = head.get(at..)?;
-    let (bth, end) = match payload.ethertype {
+    let (at_bth, end) = match payload.ethertype {
         EtherType::IPV4 => {
             let ip = ipv4::Header::parse(packet).ok()?;
             if ip.protocol != ipv4::PROTOCOL_UDP || ip.is_fragment() {
@@ -99,21 +89,24 @@ fn roce(payload: ethernet::Payload, head: &[u8], len: usize) -> Option<Roce> {
             let end = ipv6::HEADER_LEN + usize::from(ip.payload_len);
             (over_udp(packet, upper.offset)?, end)
         }
-        ROCE_V1 => {
-            let grh = ipv6::Header::parse(packet).ok()?;
-            (GRH_LEN, GRH_LEN + usize::from(grh.payload_len))
+        EtherType::ROCE => {
+            let grh = grh::Header::parse(packet).ok()?;
+            if grh.next_header != grh::NEXT_HEADER_IBA {
+                return None;
+            }
+            (grh::HEADER_LEN, grh::HEADER_LEN + usize::from(grh.payload_len))
         }
         _ => return None,
     };
-    let b: &[u8; BTH_LEN] = packet.get(bth..)?.first_chunk()?;
+    let bth = bth::Header::parse(packet.get(at_bth..)?).ok()?;
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let first = number(at + bth);
+    let first = number(at + at_bth);
     // The Ethernet padding of a short frame is no part of the packet.
-    let last = number((at + end).min(len)).max(first + BTH_LEN as u32);
+    let last = number((at + end).min(len)).max(first + bth::HEADER_LEN as u32);
     Some(Roce {
-        opcode: b[0],
-        destination_qp: u32::from_be_bytes([0, b[5], b[6], b[7]]),
-        psn: u32::from_be_bytes([0, b[9], b[10], b[11]]),
+        opcode: bth.opcode.0,
+        destination_qp: bth.destination_qp,
+        psn: bth.psn.value(),
         packet: first..last,
     })
 }
@@ -121,5 +114,5 @@ fn roce(payload: ethernet::Payload, head: &[u8], len: usize) -> Option<Roce> {
 /// Where the UDP payload begins, if it is RoCE's.
 fn over_udp(packet: &[u8], at: usize) -> Option<usize> {
     let udp = udp::Header::parse(packet.get(at..)?).ok()?;
-    (udp.destination_port == ROCE_UDP_PORT).then_some(at + udp::HEADER_LEN)
+    (udp.destination_port == roce::UDP_PORT).then_some(at + udp::HEADER_LEN)
 }

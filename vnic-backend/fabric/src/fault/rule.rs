@@ -4,6 +4,7 @@ use alloc::string::String;
 use core::time::Duration;
 
 use vnic_wire::EtherType;
+use vnic_wire::roce::Ecn;
 
 use super::Facts;
 use crate::switch::PortId;
@@ -149,8 +150,8 @@ pub enum Action {
         /// In this byte of the frame. Shorter frames are not meant by the rule.
         offset: Option<u16>,
     },
-    /// It gets the mark "congestion experienced" (RFC 3168 section 5), whether or not its sender said that it
-    /// understands that: faults need not be legal. Frames without an IP header are not meant by the rule.
+    /// It gets the mark "congestion experienced". Frames that cannot carry it, or whose sender does not react to it
+    /// (Not-ECT, RFC 3168 section 5), are not meant by the rule.
     MarkCe,
 }
 
@@ -170,7 +171,7 @@ impl Action {
     /// Can it be done to this frame?
     fn suits(&self, f: &Facts) -> bool {
         match self {
-            Action::MarkCe => f.is_ip(),
+            Action::MarkCe => f.ecn.is_some_and(|e| e != Ecn::NotEct),
             Action::Corrupt { offset, .. } => offset.map_or(f.header < f.len, |at| u32::from(at) < f.len),
             _ => true,
         }

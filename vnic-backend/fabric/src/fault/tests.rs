@@ -3,7 +3,7 @@ use std::vec;
 use std::vec::Vec;
 
 use proptest::prelude::*;
-use vnic_wire::{EtherType, checksum};
+use vnic_wire::EtherType;
 
 use super::*;
 use crate::Instant;
@@ -39,7 +39,7 @@ fn roce_v4(opcode: u8, qp: u32, psn: u32, payload: usize, padding: usize) -> Vec
 fn roce_v6(opcode: u8, qp: u32, psn: u32, payload: usize) -> Vec<u8> {
     let udp = 8 + 12 + payload + 4;
     let ip = vnic_wire::ipv6::Header {
-        traffic_class: 0,
+        traffic_class: 0x01,
         flow_label: 0,
         payload_len: udp as u16,
         next_header: 17,
@@ -99,10 +99,11 @@ fn reorder(by: u32) -> Action {
 fn facts_of_both_ip_versions_and_of_roce_v1() {
     let mut tagged = roce_v4(10, 7, 0xff_fffe, 3, 0);
     tagged.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
-    let mut v1 = ethernet(EtherType(0x8915));
+    let mut v1 = ethernet(EtherType::ROCE);
     let v6 = roce_v6(10, 7, 0xff_fffe, 3);
     v1.extend(&v6[14..54]);
     v1[14 + 5] -= 8;
+    v1[14 + 6] = vnic_wire::grh::NEXT_HEADER_IBA;
     v1.extend(&v6[62..]);
     for (frame, bth) in [
         (roce_v4(10, 7, 0xff_fffe, 3, 0), 42),
@@ -446,30 +447,23 @@ fn corruption_hits_what_the_icrc_covers() {
 }
 
 #[test]
-fn marks_keep_the_checksum() {
-    for frame in [roce_v4(4, 1, 1, 8, 0), roce_v6(4, 1, 1, 8)] {
+fn marks_are_for_those_who_react_to_them() {
+    let mut faults = with(always(Action::MarkCe));
+    for (frame, byte, shift) in [(roce_v4(4, 1, 1, 8, 0), 15, 0), (roce_v6(4, 1, 1, 8), 15, 4)] {
         let mut marked = frame.clone();
-        assert!(mark_ce(&mut marked));
-        let ecn = |f: &[u8]| match f[12] {
-            0x08 => f[15] & 3,
-            _ => f[15] >> 4 & 3,
-        };
-        assert_eq!(ecn(&marked), 3);
-        if frame[12] == 0x08 {
-            assert_eq!(checksum::fold(checksum::sum(&marked[14..34])), 0xffff);
-        }
-        let again = marked.clone();
-        assert!(mark_ce(&mut marked));
-        assert_eq!(marked, again);
+        let v = faults.judge(&Facts::of(A, B, &frame));
+        v.apply(&mut marked);
+        assert!(v.marks_ce());
+        assert_eq!(marked[byte] >> shift & 3, 3);
+        let mut deaf = frame.clone();
+        deaf[byte] &= !(3 << shift);
+        assert!(faults.judge(&Facts::of(A, B, &deaf)).is_untouched());
     }
-    for mut other in [
-        vec![],
-        vec![0; 14],
-        ethernet(EtherType::ARP),
-        ethernet(EtherType::IPV4),
-    ] {
-        assert!(!mark_ce(&mut other));
-    }
+    assert!(
+        faults
+            .judge(&Facts::of(A, B, &ethernet(EtherType::ARP)))
+            .is_untouched()
+    );
 }
 
 #[test]
@@ -736,7 +730,6 @@ proptest! {
             v.apply(&mut copy);
             prop_assert!(v.flips().all(|b| (b / 8) < f.len));
             prop_assert_eq!(v.is_untouched(), copy == *frame);
-            mark_ce(&mut copy);
         }
     }
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use vnic_wire::{EtherType, ethernet};
+use vnic_wire::roce;
 
 use super::RuleId;
 
@@ -154,43 +154,12 @@ impl Verdict {
     /// Changes the bytes of a frame as the verdict says: first the mark, then the bits.
     pub fn apply(&self, frame: &mut [u8]) {
         if self.marks_ce() {
-            mark_ce(frame);
+            roce::set_ce(frame);
         }
         for bit in self.flips() {
             if let Some(byte) = frame.get_mut(bit as usize / 8) {
                 *byte ^= 1 << (bit % 8);
             }
         }
-    }
-}
-
-/// Sets the ECN field of an IP packet to "congestion experienced" (RFC 3168 section 5), and keeps the checksum
-/// of an IPv4 header as right or wrong as it was (RFC 1624). Leaves other frames alone. False: there is no IP
-/// header to mark.
-pub fn mark_ce(frame: &mut [u8]) -> bool {
-    let Ok(payload) = ethernet::payload(frame) else {
-        return false;
-    };
-    let Some(ip) = frame.get_mut(payload.offset..) else {
-        return false;
-    };
-    match payload.ethertype {
-        EtherType::IPV4 if ip.len() >= vnic_wire::ipv4::HEADER_LEN => {
-            let old = u16::from_be_bytes([ip[0], ip[1]]);
-            ip[1] |= 0b11;
-            let new = u16::from_be_bytes([ip[0], ip[1]]);
-            // HC' = ~(~HC + ~m + m'), equation 3.
-            let sum = u32::from(!u16::from_be_bytes([ip[10], ip[11]])) + u32::from(!old) + u32::from(new);
-            let folded = (sum & 0xffff) + (sum >> 16);
-            let folded = (folded & 0xffff) + (folded >> 16);
-            let checksum = !(folded as u16);
-            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-            true
-        }
-        EtherType::IPV6 if ip.len() >= vnic_wire::ipv6::HEADER_LEN => {
-            ip[1] |= 0b11 << 4;
-            true
-        }
-        _ => false,
     }
 }
