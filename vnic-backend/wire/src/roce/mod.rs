@@ -4,8 +4,6 @@
 
 mod ecn;
 mod path;
-#[cfg(test)]
-mod tests;
 
 pub use ecn::{Ecn, ecn, set_ce};
 pub use path::{Path, build};
