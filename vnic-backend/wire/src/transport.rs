@@ -221,11 +221,12 @@ pub(crate) fn put<const N: usize>(out: &mut [u8], at: usize, header: [u8; N]) ->
 }
 
 impl Headers {
-    /// A congestion notification packet to a queue pair (annex A17.9): BECN set, PSN 0.
+    /// A congestion notification packet to a queue pair (annex A17.9): BECN set, MigReq not, PSN 0.
     #[inline]
     pub const fn cnp(destination_qp: u32) -> Headers {
         let mut bth = bth::Header::new(Opcode::CNP, destination_qp, Psn::new(0));
         bth.becn = true;
+        bth.migrated = false;
         Headers {
             bth,
             xrceth: None,

@@ -339,7 +339,7 @@ fn a_congestion_notification() {
     assert_eq!(Headers::cnp(0x12_3456).emit(&mut out), Ok(28));
     assert_eq!(
         out[..12],
-        [0x81, 0x40, 0xff, 0xff, 0x40, 0x12, 0x34, 0x56, 0, 0, 0, 0]
+        [0x81, 0x00, 0xff, 0xff, 0x40, 0x12, 0x34, 0x56, 0, 0, 0, 0]
     );
     assert_eq!(out[12..], [0; 16]);
 }

@@ -382,7 +382,7 @@ fn sample(rng: &mut Rng, opcode: Opcode, kind: Kind, tagged: bool) -> Sample {
 }
 
 fn samples() -> Vec<Sample> {
-    let mut rng = Rng(0x7368_6172_6b);
+    let mut rng = Rng(0x7473_6861_726b);
     let mut samples = Vec::new();
     for _ in 0..ROUNDS {
         for kind in [Kind::V1, Kind::V4, Kind::V6] {

@@ -257,7 +257,7 @@ pub fn icrc_bit_by_bit(frame: &[u8]) -> Option<[u8; 4]> {
     for byte in [0xff; 8].iter().chain(&packet) {
         for bit in 0..8 {
             let feedback = (register ^ u32::from(byte >> bit)) & 1;
-            register = register >> 1 ^ feedback * 0xedb8_8320;
+            register = (register >> 1) ^ (feedback * 0xedb8_8320);
         }
     }
     Some((!register).to_le_bytes())
