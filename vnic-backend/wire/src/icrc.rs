@@ -7,7 +7,7 @@
 //!
 //! `crc32fast` computes it: its polynomial, reflection and final complement are those of Ethernet's CRC-32, so the
 //! result is the standard's whatever code path it takes. Its `std` feature lets it look for carry-less multiplication
-//! (PCLMULQDQ, PMULL) at run time, which makes it ten times as fast; without it there would only be tables. What it asks
+//! (PCLMULQDQ, PMULL) at run time, which makes it seven times as fast on 4 KiB; without it there would only be tables. What it asks
 //! of the CPU changes nothing but the time taken: the crate stays free of clock, I/O and state.
 
 use crc32fast::Hasher;

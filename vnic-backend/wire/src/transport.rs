@@ -150,6 +150,7 @@ impl Extended {
         matches!(self, Extended::None)
     }
 
+    #[inline]
     fn parse(layout: Layout, b: &[u8]) -> Result<Extended, Error> {
         Ok(match layout {
             Layout::Invalid => return Err(Error::Kind),

@@ -295,6 +295,7 @@ impl<'a> Frame<'a> {
     }
 }
 
+#[inline]
 fn v1(bytes: &[u8]) -> Result<Routed<'_>, Error> {
     let grh = grh::Header::parse(bytes)?;
     if grh.next_header != grh::NEXT_HEADER_IBA {
@@ -310,6 +311,7 @@ fn v1(bytes: &[u8]) -> Result<Routed<'_>, Error> {
     })
 }
 
+#[inline]
 fn v4(bytes: &[u8]) -> Result<Routed<'_>, Error> {
     let ip = ipv4::Header::parse(bytes)?;
     if ip.protocol != PROTOCOL_UDP || ip.header_len != ipv4::HEADER_LEN || ip.is_fragment() {
@@ -330,6 +332,7 @@ fn v4(bytes: &[u8]) -> Result<Routed<'_>, Error> {
     datagram(network, packet, ipv4::HEADER_LEN)
 }
 
+#[inline]
 fn v6(bytes: &[u8]) -> Result<Routed<'_>, Error> {
     let ip = ipv6::Header::parse(bytes)?;
     if ip.next_header != PROTOCOL_UDP {
@@ -348,6 +351,7 @@ fn v6(bytes: &[u8]) -> Result<Routed<'_>, Error> {
 }
 
 /// The UDP header at `at` of a packet that is there in full.
+#[inline]
 fn datagram(network: Network, packet: &[u8], at: usize) -> Result<Routed<'_>, Error> {
     let udp = udp::Header::parse(&packet[at..])?;
     if udp.destination_port != UDP_PORT {
