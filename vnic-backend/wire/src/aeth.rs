@@ -152,8 +152,8 @@ const RNR_TIMER_US: [u32; 32] = [
     491_520,
 ];
 
-/// How long a requester waits at least before it repeats a request that got an RNR NAK with this timer code (low five
-/// bits).
+/// How long a requester waits at least before it repeats a request that got an RNR NAK with this timer code
+/// (low five bits).
 #[inline]
 pub const fn rnr_timer(code: u8) -> Duration {
     Duration::from_micros(RNR_TIMER_US[(code & 0x1f) as usize] as u64)

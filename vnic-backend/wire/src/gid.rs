@@ -24,7 +24,8 @@ impl Gid {
         Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
     }
 
-    /// The link-local identifier of a port with this address: `fe80::/64` and the modified EUI-64 (RFC 4291 appendix A).
+    /// The link-local identifier of a port with this address: `fe80::/64` and the modified EUI-64 (RFC 4291
+    /// appendix A).
     #[inline]
     pub const fn from_mac(mac: MacAddr) -> Gid {
         let [a, b, c, d, e, f] = mac.0;
@@ -44,8 +45,9 @@ impl Gid {
         self.0[0] == 0xff || self.to_ipv4().is_some_and(|a| a[0] >> 4 == 0xe)
     }
 
-    /// The Ethernet group address of a multicast group: `01:00:5e` and 23 bits of an IPv4 address (RFC 1112 section 6.4),
-    /// `33:33` and 32 bits of an IPv6 address (RFC 2464 section 7). None for what is no multicast group.
+    /// The Ethernet group address of a multicast group: `01:00:5e` and 23 bits of an IPv4 address (RFC 1112
+    /// section 6.4), `33:33` and 32 bits of an IPv6 address (RFC 2464 section 7). None for what is no multicast
+    /// group.
     pub fn multicast_mac(self) -> Option<MacAddr> {
         if !self.is_multicast() {
             return None;

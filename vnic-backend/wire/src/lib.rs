@@ -5,9 +5,10 @@
 //! host order; `parse`, which reads it from the front of a slice that may be of any length and hold anything;
 //! `emit`, which gives the bytes.
 //!
-//! RoCE, from the outside in: [`roce`] has whole frames, [`icrc`] the CRC at their end, [`transport`] the transport headers
-//! together; each header has its file ([`grh`], [`bth`] with [`opcode`] and [`psn`], [`reth`], [`aeth`], [`deth`],
-//! [`atomiceth`], [`atomicacketh`], [`immdt`], [`ieth`], [`xrceth`], [`cnp`]); [`gid`] has the identifiers.
+//! RoCE, from the outside in: [`roce`] has whole frames, [`icrc`] the CRC at their end, [`transport`] the
+//! transport headers together; each header has its file ([`grh`], [`bth`] with [`opcode`] and [`psn`],
+//! [`reth`], [`aeth`], [`deth`], [`atomiceth`], [`atomicacketh`], [`immdt`], [`ieth`], [`xrceth`], [`cnp`]);
+//! [`gid`] has the identifiers.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -89,8 +89,9 @@ impl Opcode {
     /// Congestion notification packet (annex A17.9).
     pub const CNP: Opcode = Opcode(0x81);
 
-    /// The opcode of an operation in a transport. It is made also where the transport does not have that operation, and
-    /// [`Opcode::operation`] is then `None`; of `Cnp` there is one opcode, and `Other` gives one of a manufacturer.
+    /// The opcode of an operation in a transport. It is made also where the transport does not have that
+    /// operation, and [`Opcode::operation`] is then `None`; of `Cnp` there is one opcode, and `Other` gives one
+    /// of a manufacturer.
     #[inline]
     pub const fn new(transport: Transport, operation: Operation) -> Opcode {
         let top = match transport {

@@ -3,8 +3,8 @@
 /// Mask of the 24 bits.
 const MASK: u32 = 0xff_ffff;
 
-/// A packet sequence number. It has no total order: compare with [`Psn::before`] or [`Psn::distance`], which look at the
-/// half of the circle that is nearer.
+/// A packet sequence number. It has no total order: compare with [`Psn::before`] or [`Psn::distance`], which
+/// look at the half of the circle that is nearer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Psn(u32);
 

@@ -1,5 +1,5 @@
-//! The transport headers of a packet together: BTH, and behind it what its opcode asks for (IBTA vol 1 section 9.2.1,
-//! table of opcodes; annex A14 for XRC; annex A17 for the CNP).
+//! The transport headers of a packet together: BTH, and behind it what its opcode asks for (IBTA vol 1 section
+//! 9.2.1, table of opcodes; annex A14 for XRC; annex A17 for the CNP).
 
 use crate::opcode::{Opcode, Operation, Transport};
 use crate::psn::Psn;
@@ -235,8 +235,8 @@ impl Headers {
         }
     }
 
-    /// Reads the headers from the front of a transport packet: they, and how many bytes they are. `Kind` for an opcode
-    /// that is reserved, of a manufacturer or of reliable datagrams.
+    /// Reads the headers from the front of a transport packet: they, and how many bytes they are. `Kind` for an
+    /// opcode that is reserved, of a manufacturer or of reliable datagrams.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Headers, usize), Error> {
         let bth = bth::Header::parse(bytes)?;
@@ -283,8 +283,8 @@ impl Headers {
         layout == self.extended.layout() && xrc == self.xrceth.is_some()
     }
 
-    /// Writes the headers to the front of `out` and says how many bytes they are. `Truncated` if `out` is too short,
-    /// `Kind` if the headers are not those that the opcode asks for.
+    /// Writes the headers to the front of `out` and says how many bytes they are. `Truncated` if `out` is too
+    /// short, `Kind` if the headers are not those that the opcode asks for.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, Error> {
         if !self.is_consistent() {

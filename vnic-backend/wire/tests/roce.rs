@@ -233,8 +233,8 @@ fn the_invariant_crc_sees_what_it_should() {
     }
 }
 
-/// Frames of adapters of another make, with the ICRC that these gave them. Both are published with the RoCE tests of
-/// scapy (`test/contrib/roce.uts`): a CNP captured on a ConnectX-4 Lx, and a UC packet.
+/// Frames of adapters of another make, with the ICRC that these gave them. Both are published with the RoCE
+/// tests of scapy (`test/contrib/roce.uts`): a CNP captured on a ConnectX-4 Lx, and a UC packet.
 #[test]
 fn the_invariant_crc_of_published_frames() {
     #[rustfmt::skip]
@@ -425,8 +425,8 @@ fn a_wrong_header_checksum_is_seen() {
     assert!(f.icrc_ok() && !f.header_checksum_ok());
 }
 
-/// Everything that looks at a frame, on bytes that may be anything; what must hold whatever they are. True if they are a
-/// frame.
+/// Everything that looks at a frame, on bytes that may be anything; what must hold whatever they are. True if
+/// they are a frame.
 fn examine(bytes: &[u8]) -> bool {
     let is_roce = roce::is_roce(bytes);
     let ecn = roce::ecn(bytes);

@@ -1,5 +1,6 @@
-//! tshark reads ten thousand of our frames: every opcode in RoCEv1 and in RoCEv2 over IPv4 and IPv6, with and without a
-//! VLAN tag, payloads of 0..=4096 bytes. It finds nothing malformed, and each field has the value that was put in.
+//! tshark reads ten thousand of our frames: every opcode in RoCEv1 and in RoCEv2 over IPv4 and IPv6, with and
+//! without a VLAN tag, payloads of 0..=4096 bytes. It finds nothing malformed, and each field has the value
+//! that was put in.
 //!
 //! What tshark 4.0 (Debian 12) does not do, and how it is judged instead:
 //! - It shows the ICRC and does not verify it. Here the ICRC that it shows is compared with one that is computed bit by
@@ -322,8 +323,9 @@ fn extended(f: &mut Fields, extended: &Extended) {
     }
 }
 
-/// What a column of tshark's says, read as what is expected. A field may be there more than once: the first counts (the
-/// BTH, say, before a DETH with reserved bits of its own), of unknown bytes the last (the first are but their beginning).
+/// What a column of tshark's says, read as what is expected. A field may be there more than once: the first
+/// counts (the BTH, say, before a DETH with reserved bits of its own), of unknown bytes the last (the first are
+/// but their beginning).
 fn shown(field: &str, column: &str, like: &Value) -> Value {
     let mut all = column.split(',');
     let column = match field {

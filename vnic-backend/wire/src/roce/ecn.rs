@@ -29,8 +29,8 @@ impl Ecn {
     }
 }
 
-/// The network header of a frame with up to two VLAN tags: its offset, and whether it is IPv4 (or else IPv6 or GRH).
-/// None if there is no such header or not all of it.
+/// The network header of a frame with up to two VLAN tags: its offset, and whether it is IPv4 (or else IPv6 or
+/// GRH). None if there is no such header or not all of it.
 #[inline]
 fn network(frame: &[u8]) -> Option<(usize, bool)> {
     let ethernet::Payload { offset, ethertype } = ethernet::payload(frame).ok()?;
@@ -52,9 +52,9 @@ pub fn ecn(frame: &[u8]) -> Option<Ecn> {
     Some(Ecn::of(if v4 { byte } else { byte >> 4 }))
 }
 
-/// Marks a frame: congestion experienced. True if it carries the mark now; false, and nothing done, if it has no ECN
-/// field or its sender does not react to marks. The IPv4 header checksum is changed along (RFC 1624); the ICRC leaves
-/// the field out.
+/// Marks a frame: congestion experienced. True if it carries the mark now; false, and nothing done, if it has
+/// no ECN field or its sender does not react to marks. The IPv4 header checksum is changed along (RFC 1624);
+/// the ICRC leaves the field out.
 #[inline]
 pub fn set_ce(frame: &mut [u8]) -> bool {
     let Some((at, v4)) = network(frame) else {

@@ -1,4 +1,5 @@
-//! Whole RoCE frames: RoCEv1 is Ethernet, GRH, BTH (IBTA vol 1 annex A16), RoCEv2 is Ethernet, IP, UDP, BTH (annex A17).
+//! Whole RoCE frames: RoCEv1 is Ethernet, GRH, BTH (IBTA vol 1 annex A16), RoCEv2 is Ethernet, IP, UDP, BTH
+//! (annex A17).
 //!
 //! [`Frame`] reads one; [`Path`] writes what stands before the payload, and the ICRC behind it.
 
@@ -20,7 +21,8 @@ pub const UDP_PORT: u16 = 4791;
 /// Hop limit of packets that nobody gave another one (IANA, IP parameters: the default TTL).
 pub const HOP_LIMIT: u8 = 64;
 
-/// The network header of a packet, without what follows from the rest of the packet (lengths, checksums, next header).
+/// The network header of a packet, without what follows from the rest of the packet (lengths, checksums, next
+/// header).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
     /// RoCEv1.
@@ -222,8 +224,9 @@ struct Routed<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame with at most one VLAN tag. What Ethernet has added to make the frame long enough is cut off, by the
-    /// length that the network header gives. The ICRC is not checked ([`Frame::icrc_ok`] does), nor are pad bytes.
+    /// Reads a frame with at most one VLAN tag. What Ethernet has added to make the frame long enough is cut
+    /// off, by the length that the network header gives. The ICRC is not checked ([`Frame::icrc_ok`] does), nor
+    /// are pad bytes.
     ///
     /// `Kind`: not RoCE, a fragment, a network header with options or extension headers, or an opcode that
     /// [`Headers::parse`] does not know. `Length`: lengths that contradict each other, or a payload that is no

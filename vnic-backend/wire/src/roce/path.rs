@@ -66,21 +66,21 @@ impl Path {
             }
     }
 
-    /// Bytes of a frame with these transport headers and so much payload, pad and ICRC included. Ethernet may want some
-    /// more behind a short one ([`ethernet::FRAME_MIN`]).
+    /// Bytes of a frame with these transport headers and so much payload, pad and ICRC included. Ethernet may
+    /// want some more behind a short one ([`ethernet::FRAME_MIN`]).
     #[inline]
     pub const fn frame_len(&self, headers: &Headers, payload_len: usize) -> usize {
         self.headers_len() + headers.len() + payload_len + pad(payload_len) + icrc::LEN
     }
 
-    /// Writes everything in front of the payload to the front of `out` and gives the offset of the payload. The pad count
-    /// of the BTH follows from `payload_len`, whatever `headers` says.
+    /// Writes everything in front of the payload to the front of `out` and gives the offset of the payload. The
+    /// pad count of the BTH follows from `payload_len`, whatever `headers` says.
     ///
-    /// The UDP checksum is 0 over IPv4 and over IPv6 (annex A17 leaves it to the sender; RFC 6935 and RFC 6936 allow it
-    /// over IPv6 for a protocol that protects its headers itself, which the ICRC does).
+    /// The UDP checksum is 0 over IPv4 and over IPv6, as adapters and Linux' Soft-RoCE do it. RFC 6935 and RFC
+    /// 6936 allow it over IPv6 for a protocol that protects its headers itself, which the ICRC does.
     ///
-    /// `Truncated`: `out` has no room for the headers. `Length`: too long for an IP packet. `Kind`: the headers are not
-    /// those that the opcode asks for.
+    /// `Truncated`: `out` has no room for the headers. `Length`: too long for an IP packet. `Kind`: the headers
+    /// are not those that the opcode asks for.
     #[inline]
     pub fn emit(&self, headers: &Headers, payload_len: usize, out: &mut [u8]) -> Result<usize, Error> {
         let pad = pad(payload_len);
@@ -203,8 +203,8 @@ impl Path {
         Ok(())
     }
 
-    /// The ICRC over what [`Path::emit`] has written (`front`: the frame up to the payload). It goes on with payload and
-    /// pad bytes, for those who touch the payload once.
+    /// The ICRC over what [`Path::emit`] has written (`front`: the frame up to the payload). It goes on with
+    /// payload and pad bytes, for those who touch the payload once.
     #[inline]
     pub fn icrc(&self, front: &[u8]) -> Result<Icrc, Error> {
         let packet = front.get(self.network_offset()..).ok_or(Error::Truncated)?;

@@ -231,9 +231,9 @@ pub fn sample(rng: &mut Rng, opcode: Opcode, kind: Kind, tagged: bool) -> Sample
     }
 }
 
-/// The ICRC of a frame (its last four bytes do not count), bit by bit from the text of the standard: eight bytes of ones,
-/// then the packet with ones in the fields that may change. Knows nothing of the crate's parsers. `None` if the frame is
-/// not RoCE.
+/// The ICRC of a frame (its last four bytes do not count), bit by bit from the text of the standard: eight
+/// bytes of ones, then the packet with ones in the fields that may change. Knows nothing of the crate's
+/// parsers. `None` if the frame is not RoCE.
 pub fn icrc_bit_by_bit(frame: &[u8]) -> Option<[u8; 4]> {
     let mut at = 14;
     if frame[12..14] == [0x81, 0x00] {
