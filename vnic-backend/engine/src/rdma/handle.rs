@@ -1,0 +1,199 @@
+//! Handles: a table of objects in which an old handle never finds a newer object.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::types::{Object, VerbsError};
+
+/// End of the list of freed slots.
+const NONE: u32 = u32::MAX;
+
+/// Freed slots that rest before the one that was freed first is used again: an adapter that creates and destroys one
+/// object over and over goes through `REST` times the generations before a handle comes back.
+const REST: u32 = 64;
+
+/// A place for an object.
+#[derive(Debug)]
+struct Slot<T> {
+    /// How often the place was freed; its low bits are part of the handle.
+    uses: u32,
+    /// The slot that was freed after this one, while both are free.
+    next: u32,
+    /// Boxed: free slots stay small, and nothing is moved when the table grows.
+    object: Option<Box<T>>,
+}
+
+/// Objects of one kind by handle. A handle is an index and, in the bits above it, the generation of the slot, which
+/// starts at 0, counts how often the slot was freed, and wraps.
+#[derive(Debug)]
+pub struct Table<T> {
+    slots: Vec<Slot<T>>,
+    free_head: u32,
+    free_tail: u32,
+    free: u32,
+    len: u32,
+    /// Index of the first slot.
+    first: u32,
+    limit: u32,
+    index_bits: u32,
+    generation_mask: u32,
+    object: Object,
+}
+
+impl<T> Table<T> {
+    /// An empty table of at most `limit` objects. Handles have `total_bits` bits, at most 32, of which the low
+    /// `index_bits` are the index. A limit that the index cannot hold is lowered to what it can.
+    pub fn new(object: Object, limit: u32, index_bits: u32, total_bits: u32) -> Table<T> {
+        let total_bits = total_bits.clamp(1, 32);
+        let index_bits = index_bits.clamp(1, total_bits).min(31);
+        Table {
+            slots: Vec::new(),
+            free_head: NONE,
+            free_tail: NONE,
+            free: 0,
+            len: 0,
+            first: 0,
+            limit: limit.min(1 << index_bits),
+            index_bits,
+            // `index_bits` is at least 1, so the shift is below 32.
+            generation_mask: (1 << (total_bits - index_bits)) - 1,
+            object,
+        }
+    }
+
+    /// The same, but indices below `first` are never given out, in any generation. Only for a table that is still empty.
+    #[must_use]
+    pub fn with_first_index(mut self, first: u32) -> Table<T> {
+        let room = (1u32 << self.index_bits).saturating_sub(first);
+        self.limit = self.limit.min(room);
+        self.first = first;
+        self
+    }
+
+    /// Takes an object and gives its handle.
+    pub fn insert(&mut self, object: T) -> Result<u32, VerbsError> {
+        if self.len >= self.limit {
+            return Err(VerbsError::LimitReached {
+                object: self.object,
+                limit: self.limit,
+            });
+        }
+        let can_grow = (self.slots.len() as u32) < self.limit;
+        let at = if self.free < REST && can_grow {
+            self.slots.push(Slot {
+                uses: 0,
+                next: NONE,
+                object: None,
+            });
+            self.slots.len() as u32 - 1
+        } else {
+            self.take_free()
+        };
+        let handle = self.handle(at);
+        let slot = &mut self.slots[at as usize];
+        slot.object = Some(Box::new(object));
+        self.len += 1;
+        Ok(handle)
+    }
+
+    /// The slot that was freed first. There is one: `len < limit <= slots`.
+    fn take_free(&mut self) -> u32 {
+        let at = self.free_head;
+        self.free_head = self.slots[at as usize].next;
+        if self.free_head == NONE {
+            self.free_tail = NONE;
+        }
+        self.free -= 1;
+        at
+    }
+
+    /// The handle of a slot as it is now.
+    fn handle(&self, at: u32) -> u32 {
+        let generation = self.slots[at as usize].uses & self.generation_mask;
+        generation << self.index_bits | (self.first + at)
+    }
+
+    /// The slot that a handle means, if its object is still there.
+    #[inline]
+    fn slot(&self, handle: u32) -> Option<usize> {
+        // What is below the first index becomes something beyond all slots.
+        let at = self.index(handle).wrapping_sub(self.first as usize);
+        let generation = self.slots.get(at)?.uses & self.generation_mask;
+        (generation == handle >> self.index_bits).then_some(at)
+    }
+
+    /// The object.
+    #[inline]
+    pub fn get(&self, handle: u32) -> Option<&T> {
+        self.slots[self.slot(handle)?].object.as_deref()
+    }
+
+    /// The object, to change it.
+    #[inline]
+    pub fn get_mut(&mut self, handle: u32) -> Option<&mut T> {
+        let at = self.slot(handle)?;
+        self.slots[at].object.as_deref_mut()
+    }
+
+    /// Takes the object out; its handle is worth nothing from now on.
+    pub fn remove(&mut self, handle: u32) -> Option<T> {
+        let at = self.slot(handle)?;
+        let slot = &mut self.slots[at];
+        let object = slot.object.take()?;
+        slot.uses = slot.uses.wrapping_add(1);
+        slot.next = NONE;
+        let at = at as u32;
+        match self.free_tail {
+            NONE => self.free_head = at,
+            tail => self.slots[tail as usize].next = at,
+        }
+        self.free_tail = at;
+        self.free += 1;
+        self.len -= 1;
+        Some(*object)
+    }
+
+    /// How often the slot of a handle was freed before.
+    pub(super) fn uses(&self, handle: u32) -> u32 {
+        self.slot(handle).map_or(0, |at| self.slots[at].uses)
+    }
+
+    /// Objects in it.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// No objects in it?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Most objects it takes.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The index in a handle, for arrays beside the table. Says nothing about whether the object is there.
+    #[inline]
+    pub fn index(&self, handle: u32) -> usize {
+        (handle & ((1 << self.index_bits) - 1)) as usize
+    }
+
+    /// All handles and objects, by index.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(at, slot)| Some((self.handle(at as u32), slot.object.as_deref()?)))
+    }
+
+    /// All handles and objects, by index, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        let (first, index_bits) = (self.first, self.index_bits);
+        let mask = self.generation_mask;
+        self.slots.iter_mut().enumerate().filter_map(move |(at, slot)| {
+            let handle = (slot.uses & mask) << index_bits | (first + at as u32);
+            Some((handle, slot.object.as_deref_mut()?))
+        })
+    }
+}

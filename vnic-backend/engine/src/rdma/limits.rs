@@ -1,0 +1,208 @@
+//! What a device has, and how much of it is in use.
+
+use super::types::{Object, VerbsError};
+
+/// How many objects a device has and how large they may be (`ibv_device_attr`).
+///
+/// The defaults are what a ConnectX-5 or -6 reports (`ibv_devinfo -v`, as many public bug reports show it: `max_qp`
+/// 131072, `max_qp_wr` 32768, `max_cqe` 4194303, `max_qp_rd_atom` 16, `max_srq_wr` 32767, `max_srq_sge` 31,
+/// `max_ah` 2^31 - 1, 16 M each of CQs, regions and PDs). Where such a card counts in millions, the defaults are lower:
+/// a handle keeps some bits to tell an old object from a new one, and an adapter's share of the daemon's memory must
+/// have a bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// Queue pairs.
+    pub max_qp: u32,
+    /// Work requests that may be outstanding on a queue of a QP.
+    pub max_qp_wr: u32,
+    /// Scatter/gather elements of a work request.
+    pub max_sge: u32,
+    /// Bytes of an inline send.
+    pub max_inline: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+    /// Memory regions.
+    pub max_mr: u32,
+    /// Bytes of a memory region.
+    pub max_mr_size: u64,
+    /// Extents of all memory regions together: the entries of the translation table.
+    pub max_mr_extents: u32,
+    /// Memory windows.
+    pub max_mw: u32,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Work requests that may be outstanding on a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Scatter elements of a work request on a shared receive queue.
+    pub max_srq_sge: u32,
+    /// Address handles.
+    pub max_ah: u32,
+    /// XRC domains.
+    pub max_xrcd: u32,
+    /// READs and atomics that a QP may have outstanding, as requester and as responder.
+    pub max_rd_atomic: u8,
+    /// Multicast groups.
+    pub max_mcast_groups: u32,
+    /// QPs of a multicast group.
+    pub max_mcast_qp_per_group: u32,
+    /// Entries of the GID table.
+    pub gid_table_len: u16,
+    /// Entries of the P_Key table. RoCE has one, the default P_Key (IBTA annex A16).
+    pub pkeys: u16,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            max_qp: 131_072,
+            max_qp_wr: 32_768,
+            max_sge: 32,
+            max_inline: 1024,
+            max_cq: 1 << 20,
+            max_cqe: 4_194_303,
+            max_mr: 1 << 19,
+            max_mr_size: u64::MAX,
+            max_mr_extents: 1 << 22,
+            max_mw: 1 << 18,
+            max_pd: 1 << 20,
+            max_srq: 1 << 18,
+            max_srq_wr: 32_767,
+            max_srq_sge: 31,
+            max_ah: 1 << 20,
+            max_xrcd: 1 << 16,
+            max_rd_atomic: 16,
+            max_mcast_groups: 8192,
+            max_mcast_qp_per_group: 248,
+            gid_table_len: 256,
+            pkeys: 1,
+        }
+    }
+}
+
+/// Most QPs that any device may have: 18 bits of a QP number are its index (see [`handle_bits`]), QP 0 and 1 are
+/// management's (IBTA chapter 13) and the last index would give 0xffffff, the multicast QP (IBTA 9.2).
+pub const QP_LIMIT: u32 = (1 << 18) - 3;
+
+/// How a handle is divided: bits of the index and bits in total. What is above the index is the generation. Numbers of
+/// QPs and SRQs travel in 24 bits (IBTA 9.2 and A14); keys have 24 bits that the device chooses (IBTA 10.6.3).
+pub const fn handle_bits(object: Object) -> (u32, u32) {
+    match object {
+        Object::Qp | Object::Srq => (18, 24),
+        Object::Mr | Object::Mw => (20, 24),
+        Object::Pd | Object::Cq | Object::Ah => (20, 32),
+        Object::Xrcd | Object::Gid | Object::Multicast => (16, 32),
+    }
+}
+
+impl Limits {
+    /// Are these limits such that a device can be made of them? Says which one is not.
+    pub fn check(&self) -> Result<(), VerbsError> {
+        const fn most(object: Object) -> u64 {
+            1 << handle_bits(object).0
+        }
+        // Regions and windows share one space of keys, and its index 0 is not used.
+        let keys = most(Object::Mr) - 1;
+        let rows = [
+            ("max_qp", u64::from(self.max_qp), u64::from(QP_LIMIT)),
+            ("max_qp_wr", self.max_qp_wr.into(), 1 << 20),
+            ("max_sge", self.max_sge.into(), 256),
+            ("max_inline", self.max_inline.into(), 4096),
+            ("max_cq", self.max_cq.into(), most(Object::Cq)),
+            ("max_cqe", self.max_cqe.into(), 1 << 30),
+            ("max_mr", self.max_mr.into(), keys),
+            (
+                "max_mw",
+                self.max_mw.into(),
+                keys - u64::from(self.max_mr).min(keys),
+            ),
+            ("max_mr_extents", self.max_mr_extents.into(), 1 << 30),
+            ("max_pd", self.max_pd.into(), most(Object::Pd)),
+            ("max_srq", self.max_srq.into(), most(Object::Srq)),
+            ("max_srq_wr", self.max_srq_wr.into(), 1 << 20),
+            ("max_srq_sge", self.max_srq_sge.into(), 256),
+            ("max_ah", self.max_ah.into(), most(Object::Ah)),
+            ("max_xrcd", self.max_xrcd.into(), most(Object::Xrcd)),
+            ("max_rd_atomic", self.max_rd_atomic.into(), 16),
+            ("gid_table_len", self.gid_table_len.into(), 4096),
+            ("pkeys", self.pkeys.into(), 1),
+        ];
+        for (what, value, max) in rows {
+            in_range(what, value, 0, max)?;
+        }
+        Ok(())
+    }
+}
+
+/// Is `value` within `min..=max`?
+pub(super) fn in_range(what: &'static str, value: u64, min: u64, max: u64) -> Result<(), VerbsError> {
+    if (min..=max).contains(&value) {
+        Ok(())
+    } else {
+        Err(VerbsError::OutOfRange {
+            what,
+            value,
+            min,
+            max,
+        })
+    }
+}
+
+/// How much of one kind is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Usage {
+    /// In use now.
+    pub used: u32,
+    /// Most that there may be.
+    pub limit: u32,
+}
+
+/// What is in use now, by type (as `rdma resource show` lists it).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Resources {
+    /// Protection domains.
+    pub pd: Usage,
+    /// Completion queues.
+    pub cq: Usage,
+    /// Queue pairs.
+    pub qp: Usage,
+    /// Memory regions.
+    pub mr: Usage,
+    /// Extents of memory regions.
+    pub mr_extents: Usage,
+    /// Memory windows.
+    pub mw: Usage,
+    /// Shared receive queues.
+    pub srq: Usage,
+    /// Address handles.
+    pub ah: Usage,
+    /// XRC domains.
+    pub xrcd: Usage,
+    /// Multicast groups.
+    pub mcast_group: Usage,
+    /// Entries of the GID table.
+    pub gid: Usage,
+}
+
+impl Resources {
+    /// All types by name: those of `rdma resource` where it has one.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Usage)> {
+        [
+            ("pd", self.pd),
+            ("cq", self.cq),
+            ("qp", self.qp),
+            ("mr", self.mr),
+            ("mr_extents", self.mr_extents),
+            ("mw", self.mw),
+            ("srq", self.srq),
+            ("ah", self.ah),
+            ("xrcd", self.xrcd),
+            ("mcast_group", self.mcast_group),
+            ("gid", self.gid),
+        ]
+        .into_iter()
+    }
+}

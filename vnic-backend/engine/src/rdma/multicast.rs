@@ -1,0 +1,106 @@
+//! Multicast groups (IBTA 10.5; `ibv_attach_mcast`): which QPs get a copy of a datagram.
+
+use alloc::collections::BTreeMap;
+
+use smallvec::SmallVec;
+use vnic_wire::gid::Gid;
+
+use super::limits::{Limits, Usage};
+use super::types::{Object, QpNumber, VerbsError};
+
+/// The groups that QPs of this device are attached to.
+#[derive(Debug)]
+pub struct MulticastGroups {
+    groups: BTreeMap<Gid, SmallVec<[QpNumber; 4]>>,
+    /// In how many groups a QP is; those that are in none are not here.
+    users: BTreeMap<QpNumber, u32>,
+    max_groups: u32,
+    max_per_group: u32,
+}
+
+impl MulticastGroups {
+    /// No groups yet.
+    pub fn new(limits: &Limits) -> MulticastGroups {
+        MulticastGroups {
+            groups: BTreeMap::new(),
+            users: BTreeMap::new(),
+            max_groups: limits.max_mcast_groups,
+            max_per_group: limits.max_mcast_qp_per_group,
+        }
+    }
+
+    /// Attaches a QP to a group. It may be attached already: nothing changes then.
+    pub fn attach(&mut self, qp: QpNumber, gid: Gid) -> Result<(), VerbsError> {
+        if !gid.is_multicast() {
+            return Err(VerbsError::Invalid(
+                "a multicast group's GID is a multicast address",
+            ));
+        }
+        let refused = |limit| {
+            Err(VerbsError::LimitReached {
+                object: Object::Multicast,
+                limit,
+            })
+        };
+        let groups = self.groups.len() as u64;
+        match self.groups.get_mut(&gid) {
+            Some(members) if members.contains(&qp) => return Ok(()),
+            Some(members) if members.len() as u64 >= u64::from(self.max_per_group) => {
+                return refused(self.max_per_group);
+            }
+            Some(members) => members.push(qp),
+            None if groups >= u64::from(self.max_groups) => return refused(self.max_groups),
+            None if self.max_per_group == 0 => return refused(0),
+            None => {
+                self.groups.insert(gid, SmallVec::from_slice(&[qp]));
+            }
+        }
+        *self.users.entry(qp).or_default() += 1;
+        Ok(())
+    }
+
+    /// Detaches a QP from a group.
+    pub fn detach(&mut self, qp: QpNumber, gid: Gid) -> Result<(), VerbsError> {
+        let none = VerbsError::NoSuch(Object::Multicast);
+        let members = self.groups.get_mut(&gid).ok_or(none)?;
+        let at = members.iter().position(|m| *m == qp).ok_or(none)?;
+        // The others keep their order: copies are delivered in the order of attachment.
+        members.remove(at);
+        if members.is_empty() {
+            self.groups.remove(&gid);
+        }
+        if let Some(count) = self.users.get_mut(&qp) {
+            *count -= 1;
+            if *count == 0 {
+                self.users.remove(&qp);
+            }
+        }
+        Ok(())
+    }
+
+    /// The QPs of a group, in the order in which they were attached.
+    #[inline]
+    pub fn lookup(&self, gid: Gid) -> &[QpNumber] {
+        self.groups.get(&gid).map_or(&[], |members| members)
+    }
+
+    /// In how many groups a QP is.
+    pub fn users(&self, qp: QpNumber) -> u32 {
+        self.users.get(&qp).copied().unwrap_or(0)
+    }
+
+    /// All groups that have a QP here.
+    pub fn groups(&self) -> impl Iterator<Item = (Gid, &[QpNumber])> {
+        self.groups
+            .iter()
+            .map(|(gid, members)| (*gid, members.as_slice()))
+    }
+
+    /// Groups in use.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            used: self.groups.len() as u32,
+            limit: self.max_groups,
+        }
+    }
+}

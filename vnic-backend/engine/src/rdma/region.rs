@@ -1,0 +1,484 @@
+//! Memory regions, and the keys of regions and windows (IBTA 10.6).
+//!
+//! A key is 24 bits that the device chooses, which find the region or window, and 8 bits below them, the variant. The
+//! whole key must be right. An object's handle is the 24 bits. Regions have one key for both uses: L_Key = R_Key.
+//!
+//! All accesses are checked here, to the byte: [`Regions::local`] for work requests, [`Regions::remote`] for peers. Both
+//! give the pieces of memory in the order of the bytes.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use vnic_wire::aeth::NakCode;
+
+use super::handle::Table;
+use super::limits::{Limits, Usage, handle_bits, in_range};
+use super::packet::SpanList;
+use super::types::{Access, MrHandle, MwHandle, Object, PdHandle, QpNumber, Sge, Span, Status, VerbsError};
+use super::window::Window;
+
+/// A region that was registered (IBTA 11.2.8.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Registration {
+    /// Its handle.
+    pub mr: MrHandle,
+    /// Key for work requests.
+    pub lkey: u32,
+    /// Key for peers; the same number.
+    pub rkey: u32,
+}
+
+/// What re-registration changes (`ibv_rereg_mr`); `None` leaves as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reregister {
+    /// First address, and the memory.
+    pub translation: Option<(u64, Vec<Span>)>,
+    /// Protection domain.
+    pub pd: Option<PdHandle>,
+    /// Rights.
+    pub access: Option<Access>,
+}
+
+/// A region's memory.
+#[derive(Debug)]
+enum Extents {
+    /// One piece.
+    One(u64),
+    /// More, or none: where each begins, in the region's bytes and in memory. The first begins at byte 0.
+    Many(Box<[(u64, u64)]>),
+}
+
+impl Extents {
+    /// Entries of the translation table that they are.
+    fn count(&self) -> u32 {
+        match self {
+            Extents::One(_) => 1,
+            Extents::Many(extents) => extents.len() as u32,
+        }
+    }
+}
+
+/// A memory region.
+#[derive(Debug)]
+pub(super) struct Region {
+    pub key: u32,
+    pub pd: PdHandle,
+    pub access: Access,
+    /// False after its key was invalidated.
+    pub valid: bool,
+    /// Address of its first byte: 0 if zero-based.
+    pub base: u64,
+    /// Bytes.
+    pub len: u64,
+    extents: Extents,
+    /// Windows that are bound to it.
+    pub windows: u32,
+}
+
+/// What a key names.
+#[derive(Debug)]
+pub(super) enum Entry {
+    Region(Region),
+    Window(Window),
+}
+
+/// Offset of `addr` in `base..base+len`, if `n` bytes from there are inside.
+#[inline]
+pub(super) fn inside(base: u64, len: u64, addr: u64, n: u64) -> Option<u64> {
+    let offset = addr.checked_sub(base)?;
+    (offset <= len && n <= len - offset).then_some(offset)
+}
+
+impl Region {
+    /// Adds the memory of `len` bytes from `offset`; they are inside.
+    #[inline]
+    pub fn collect(&self, offset: u64, len: u64, out: &mut SpanList) {
+        match &self.extents {
+            Extents::One(at) => out.push(Span { at: at + offset, len }),
+            Extents::Many(extents) => self.collect_many(extents, offset, len, out),
+        }
+    }
+
+    fn collect_many(&self, extents: &[(u64, u64)], offset: u64, len: u64, out: &mut SpanList) {
+        let mut offset = offset;
+        let end = offset + len;
+        let mut next = extents.partition_point(|(start, _)| *start <= offset);
+        while offset < end {
+            let Some((start, at)) = next.checked_sub(1).and_then(|i| extents.get(i)) else {
+                return;
+            };
+            let stop = extents.get(next).map_or(self.len, |(start, _)| *start).min(end);
+            out.push(Span {
+                at: at + (offset - start),
+                len: stop - offset,
+            });
+            offset = stop;
+            next += 1;
+        }
+    }
+}
+
+/// Bytes and extents of a list of spans. Neighbours are joined, empty spans forgotten.
+fn translate(spans: Vec<Span>, max_size: u64) -> Result<(u64, Extents), VerbsError> {
+    let mut extents: Vec<(u64, u64)> = Vec::new();
+    let mut len = 0u64;
+    let mut joint = None;
+    for span in spans.into_iter().filter(|span| span.len > 0) {
+        let end = span.at.checked_add(span.len);
+        let (Some(end), Some(total)) = (end, len.checked_add(span.len)) else {
+            return Err(VerbsError::Invalid("memory of a region beyond 2^64"));
+        };
+        if joint != Some(span.at) {
+            extents.push((len, span.at));
+        }
+        joint = Some(end);
+        len = total;
+    }
+    in_range("bytes of a region", len, 0, max_size)?;
+    let extents = match extents[..] {
+        [(_, at)] => Extents::One(at),
+        _ => Extents::Many(extents.into_boxed_slice()),
+    };
+    Ok((len, extents))
+}
+
+/// IBTA 10.6.3.1: peers may only change what the own QPs may change.
+fn check_access(access: Access) -> Result<(), VerbsError> {
+    let changes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    if changes && !access.contains(Access::LOCAL_WRITE) {
+        return Err(VerbsError::Invalid("remote write and atomics need local write"));
+    }
+    Ok(())
+}
+
+/// Address of the first byte, if the last one has one too.
+fn base(iova: u64, len: u64, access: Access) -> Result<u64, VerbsError> {
+    let base = if access.contains(Access::ZERO_BASED) {
+        0
+    } else {
+        iova
+    };
+    match base.checked_add(len.saturating_sub(1)) {
+        Some(_) => Ok(base),
+        None => Err(VerbsError::Invalid("addresses of a region beyond 2^64")),
+    }
+}
+
+/// The regions and windows of a device.
+#[derive(Debug)]
+pub struct Regions {
+    pub(super) keys: Table<Entry>,
+    pub(super) windows: Usage,
+    regions: Usage,
+    extents: Usage,
+    max_size: u64,
+}
+
+impl Regions {
+    /// Nothing registered yet.
+    pub fn new(limits: &Limits) -> Regions {
+        let (index_bits, total_bits) = handle_bits(Object::Mr);
+        let both = limits.max_mr.saturating_add(limits.max_mw);
+        let usage = |limit| Usage { used: 0, limit };
+        Regions {
+            // No key is 0: memory that was never written must not be a key.
+            keys: Table::new(Object::Mr, both, index_bits, total_bits).with_first_index(1),
+            windows: usage(limits.max_mw),
+            regions: usage(limits.max_mr),
+            extents: usage(limits.max_mr_extents),
+            max_size: limits.max_mr_size,
+        }
+    }
+
+    /// Registers memory. `iova` is the address of its first byte in work requests and for peers, unless `access` says
+    /// `ZERO_BASED`. Spans that continue each other are joined.
+    pub fn register(
+        &mut self,
+        pd: PdHandle,
+        iova: u64,
+        access: Access,
+        spans: Vec<Span>,
+    ) -> Result<Registration, VerbsError> {
+        self.room(Object::Mr, self.regions)?;
+        check_access(access)?;
+        let (len, extents) = translate(spans, self.max_size)?;
+        let region = Region {
+            key: 0,
+            pd,
+            access,
+            valid: true,
+            base: base(iova, len, access)?,
+            len,
+            extents,
+            windows: 0,
+        };
+        let extents = self.charge(0, region.extents.count())?;
+        let handle = self.insert(Entry::Region(region))?;
+        self.extents.used = extents;
+        self.regions.used += 1;
+        Ok(self.registration(MrHandle(handle)))
+    }
+
+    /// Changes a region in place; its key is another one afterwards. Refused while windows are bound to it
+    /// (IBTA 11.2.8.4).
+    pub fn reregister(&mut self, mr: MrHandle, change: Reregister) -> Result<Registration, VerbsError> {
+        let old = self.region(mr)?;
+        not_bound(old)?;
+        let access = change.access.unwrap_or(old.access);
+        let pd = change.pd.unwrap_or(old.pd);
+        let (old_base, old_len, old_extents) = (old.base, old.len, old.extents.count());
+        check_access(access)?;
+        let translation = match change.translation {
+            Some((iova, spans)) => {
+                let (len, extents) = translate(spans, self.max_size)?;
+                Some((base(iova, len, access)?, len, extents))
+            }
+            None => None,
+        };
+        let used = match &translation {
+            Some((.., extents)) => self.charge(old_extents, extents.count())?,
+            None => self.extents.used,
+        };
+        let kept = base(old_base, old_len, access)?;
+        let region = self.region_mut(mr)?;
+        match translation {
+            Some((base, len, extents)) => {
+                (region.base, region.len, region.extents) = (base, len, extents);
+            }
+            None => region.base = kept,
+        }
+        region.key = next_variant(region.key);
+        region.valid = true;
+        region.access = access;
+        region.pd = pd;
+        self.extents.used = used;
+        Ok(self.registration(mr))
+    }
+
+    /// Gives up a region. Refused while windows are bound to it (IBTA 11.2.8.5).
+    pub fn deregister(&mut self, mr: MrHandle) -> Result<(), VerbsError> {
+        let region = self.region(mr)?;
+        not_bound(region)?;
+        let extents = region.extents.count();
+        self.keys.remove(mr.0);
+        self.extents.used -= extents;
+        self.regions.used -= 1;
+        Ok(())
+    }
+
+    /// Memory of the bytes `offset..offset+len` of a scatter/gather list, appended to `out`. `need` is `LOCAL_WRITE` to
+    /// write there, or empty: reading needs no right. Only elements with bytes in that range are looked at, and only
+    /// these bytes of them; without bytes, no key is. On an error `out` is as it was.
+    ///
+    /// Errors: `LocalProtectionError` (no such key, a window's, of another PD, without the right, beyond the region),
+    /// `LocalLengthError` (the list ends before).
+    #[inline]
+    pub fn local(
+        &self,
+        pd: PdHandle,
+        sges: &[Sge],
+        offset: u64,
+        len: u64,
+        need: Access,
+        out: &mut SpanList,
+    ) -> Result<(), Status> {
+        let before = out.len();
+        let found = self.gather(pd, sges, offset, len, need, out);
+        if found.is_err() {
+            out.truncate(before);
+        }
+        found
+    }
+
+    fn gather(
+        &self,
+        pd: PdHandle,
+        sges: &[Sge],
+        offset: u64,
+        len: u64,
+        need: Access,
+        out: &mut SpanList,
+    ) -> Result<(), Status> {
+        let (mut skip, mut left) = (offset, len);
+        for sge in sges {
+            if left == 0 {
+                return Ok(());
+            }
+            let there = u64::from(sge.len);
+            if skip >= there {
+                skip -= there;
+                continue;
+            }
+            let n = (there - skip).min(left);
+            self.element(pd, sge, skip, n, need, out)?;
+            skip = 0;
+            left -= n;
+        }
+        if left > 0 {
+            Err(Status::LocalLengthError)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Memory of `n` bytes of an element, from its byte `skip`.
+    #[inline]
+    fn element(
+        &self,
+        pd: PdHandle,
+        sge: &Sge,
+        skip: u64,
+        n: u64,
+        need: Access,
+        out: &mut SpanList,
+    ) -> Result<(), Status> {
+        let Some(Entry::Region(region)) = self.keys.get(sge.lkey >> 8) else {
+            return Err(Status::LocalProtectionError);
+        };
+        let allowed =
+            region.key == sge.lkey && region.valid && region.pd == pd && region.access.contains(need);
+        let addr = sge.addr.checked_add(skip);
+        match addr.and_then(|addr| inside(region.base, region.len, addr, n)) {
+            Some(offset) if allowed => {
+                region.collect(offset, n, out);
+                Ok(())
+            }
+            _ => Err(Status::LocalProtectionError),
+        }
+    }
+
+    /// Memory of `len` bytes at a peer's address, appended to `out`, if `rkey` gives the right `need` to a QP of this
+    /// protection domain (for XRC: the QP's). Type 2 windows obey only the QP on which they were bound. Without bytes,
+    /// no key is looked at (IBTA 9.7.5.2.4). On an error `out` is as it was.
+    #[inline]
+    pub fn remote(
+        &self,
+        pd: PdHandle,
+        qp: QpNumber,
+        rkey: u32,
+        addr: u64,
+        len: u64,
+        need: Access,
+        out: &mut SpanList,
+    ) -> Result<(), NakCode> {
+        if len == 0 {
+            return Ok(());
+        }
+        let found = match self.keys.get(rkey >> 8) {
+            Some(Entry::Region(region)) => {
+                let allowed =
+                    region.key == rkey && region.valid && region.pd == pd && region.access.contains(need);
+                inside(region.base, region.len, addr, len)
+                    .filter(|_| allowed)
+                    .map(|offset| (region, offset))
+            }
+            Some(Entry::Window(window)) => window
+                .offset(pd, qp, rkey, addr, len, need)
+                .and_then(|(mr, offset)| Some((self.region(mr).ok()?, offset))),
+            None => None,
+        };
+        let (region, offset) = found.ok_or(NakCode::RemoteAccess)?;
+        region.collect(offset, len, out);
+        Ok(())
+    }
+
+    /// A region's keys.
+    fn registration(&self, mr: MrHandle) -> Registration {
+        let key = self.region(mr).map_or(0, |region| region.key);
+        Registration {
+            mr,
+            lkey: key,
+            rkey: key,
+        }
+    }
+
+    /// Protection domain of a region.
+    pub fn domain(&self, mr: MrHandle) -> Result<PdHandle, VerbsError> {
+        Ok(self.region(mr)?.pd)
+    }
+
+    /// Regions in use.
+    pub fn region_usage(&self) -> Usage {
+        self.regions
+    }
+
+    /// Windows in use.
+    pub fn window_usage(&self) -> Usage {
+        self.windows
+    }
+
+    /// Entries of the translation table in use.
+    pub fn extent_usage(&self) -> Usage {
+        self.extents
+    }
+
+    pub(super) fn region(&self, mr: MrHandle) -> Result<&Region, VerbsError> {
+        match self.keys.get(mr.0) {
+            Some(Entry::Region(region)) => Ok(region),
+            _ => Err(VerbsError::NoSuch(Object::Mr)),
+        }
+    }
+
+    pub(super) fn region_mut(&mut self, mr: MrHandle) -> Result<&mut Region, VerbsError> {
+        match self.keys.get_mut(mr.0) {
+            Some(Entry::Region(region)) => Ok(region),
+            _ => Err(VerbsError::NoSuch(Object::Mr)),
+        }
+    }
+
+    pub(super) fn window_mut(&mut self, mw: MwHandle) -> Result<&mut Window, VerbsError> {
+        match self.keys.get_mut(mw.0) {
+            Some(Entry::Window(window)) => Ok(window),
+            _ => Err(VerbsError::NoSuch(Object::Mw)),
+        }
+    }
+
+    /// Is there room for one more?
+    pub(super) fn room(&self, object: Object, usage: Usage) -> Result<(), VerbsError> {
+        if usage.used < usage.limit {
+            return Ok(());
+        }
+        Err(VerbsError::LimitReached {
+            object,
+            limit: usage.limit,
+        })
+    }
+
+    /// Takes an object in and gives it its key.
+    pub(super) fn insert(&mut self, entry: Entry) -> Result<u32, VerbsError> {
+        let handle = self.keys.insert(entry)?;
+        // When the generations of a slot are through, the next round differs in the variant: 4096 keys before one
+        // comes back.
+        let (index_bits, total_bits) = handle_bits(Object::Mr);
+        let variant = self.keys.uses(handle) >> (total_bits - index_bits);
+        let new = handle << 8 | variant & 0xff;
+        match self.keys.get_mut(handle) {
+            Some(Entry::Region(region)) => region.key = new,
+            Some(Entry::Window(window)) => window.key = new,
+            None => {}
+        }
+        Ok(handle)
+    }
+
+    /// Extents in use when `old` of them become `new`.
+    fn charge(&self, old: u32, new: u32) -> Result<u32, VerbsError> {
+        let room = self.extents.limit - (self.extents.used - old);
+        in_range("extents of a region", new.into(), 0, room.into())?;
+        Ok(self.extents.used - old + new)
+    }
+}
+
+/// The same key with the next variant.
+pub(super) fn next_variant(key: u32) -> u32 {
+    key & !0xff | key.wrapping_add(1) & 0xff
+}
+
+fn not_bound(region: &Region) -> Result<(), VerbsError> {
+    match region.windows {
+        0 => Ok(()),
+        users => Err(VerbsError::InUse {
+            object: Object::Mr,
+            users,
+        }),
+    }
+}
