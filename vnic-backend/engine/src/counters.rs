@@ -135,6 +135,7 @@ counters! {
         CaptureLost => ("capture_lost", "Frames that a running capture missed because its reader was too slow."),
         Orphans => ("orphans", "Frames whose receiver was removed while they were on their way."),
         Learned => ("learned_addresses", "Addresses the switch learned or moved."),
+        FaultCopies => ("fault_copies", "Extra copies of frames delivered because a fault rule says so."),
         LearnRefused => ("learn_refused", "Addresses not learned because the table or the port's share of it was full."),
     }
 }

@@ -9,4 +9,5 @@ extern crate std;
 
 pub mod counters;
 pub mod offload;
+pub mod rdma;
 pub mod virtio_net;

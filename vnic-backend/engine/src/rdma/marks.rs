@@ -104,8 +104,6 @@ marks! {
     DuplicateForgotten,
     /// A READ response was dropped in the middle because a NAK or a duplicate superseded it.
     ReadResponseAborted,
-    /// A request from before an RNR or sequence NAK went on without its first packet: dropped.
-    ResponderInError,
     /// NAK for an invalid request sent: opcode sequence, length, too many READs (9.7.4.1).
     InvalidRequestNak,
     /// NAK for an access error sent: key, right, bounds, domain (9.7.4.1.5).

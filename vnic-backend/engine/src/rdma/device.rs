@@ -1,0 +1,737 @@
+//! The RDMA function of one adapter: its objects, and the packets that go in and out.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use vnic_wire::MacAddr;
+use vnic_wire::gid::Gid;
+use vnic_wire::opcode::Transport;
+use vnic_wire::roce::Ecn;
+use vnic_wire::time::Instant;
+use vnic_wire::transport::Extended;
+
+use super::address_handle::AddressHandle;
+use super::attributes::check_address;
+use super::completion_queue::CompletionQueue;
+use super::counters::Counters;
+use super::gid::{GidEntry, GidTable};
+use super::handle::Table;
+use super::limits::{self, Limits, Resources, Usage};
+use super::marks::{Mark, Marks};
+use super::memory::Memory;
+use super::multicast::MulticastGroups;
+use super::packet::{Incoming, Sink};
+use super::pool::Pool;
+use super::qp::{self, Qp};
+use super::region::{Regions, Registration, Reregister};
+use super::shared::Shared;
+use super::shared_receive_queue::{SharedReceiveQueue, SrqInit};
+use super::timer::Timers;
+use super::types::{
+    Access, AddressVector, AhHandle, Arm, AttributeMask, Completion, CqHandle, Event, MrHandle, Mtu,
+    MwHandle, Object, PdHandle, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendWr, Span,
+    SrqHandle, VerbsError, XrcdHandle,
+};
+use super::window::MwType;
+
+/// Destination QP of multicast datagrams (IBTA 9.2.6).
+const QP_MULTICAST: u32 = 0xff_ffff;
+/// The first QP numbers are for management (IBTA 3.9.4, 3.9.5).
+const QP_FIRST: u32 = 2;
+
+/// What a device is made with.
+#[derive(Debug, Clone)]
+pub struct DeviceConfig {
+    /// The adapter's address.
+    pub mac: MacAddr,
+    /// How many of everything it has.
+    pub limits: Limits,
+    /// Path MTU of its port: the largest that fits into the Ethernet MTU.
+    pub mtu: Mtu,
+    /// All QPs send from UDP port 49152, as early firmware did: hashing by ports then sees one flow.
+    pub pin_source_port: bool,
+}
+
+/// A protection domain.
+#[derive(Debug, Default)]
+struct Domain {
+    users: u32,
+}
+
+/// The RDMA function of one adapter.
+///
+/// Nothing happens by itself: packets come by [`receive`](Device::receive), leave by [`transmit`](Device::transmit),
+/// and the caller says when [`next_timeout`](Device::next_timeout) has come.
+#[derive(Debug)]
+pub struct Device {
+    qps: Table<Box<Qp>>,
+    pds: Table<Domain>,
+    xrcds: Table<Domain>,
+    groups: MulticastGroups,
+    shared: Shared,
+}
+
+fn table<T>(object: Object, limit: u32) -> Table<T> {
+    let (index_bits, total_bits) = limits::handle_bits(object);
+    Table::new(object, limit, index_bits, total_bits)
+}
+
+/// The object behind a handle, or the error that names its kind.
+macro_rules! find {
+    ($table:expr, $handle:expr, $object:ident) => {
+        $table
+            .get_mut($handle.0)
+            .ok_or(VerbsError::NoSuch(Object::$object))
+    };
+}
+
+impl Device {
+    /// A device without objects.
+    pub fn new(config: DeviceConfig) -> Device {
+        let limits = config.limits;
+        Device {
+            qps: table(Object::Qp, limits.max_qp).with_first_index(QP_FIRST),
+            pds: table(Object::Pd, limits.max_pd),
+            xrcds: table(Object::Xrcd, limits.max_xrcd),
+            groups: MulticastGroups::new(&limits),
+            shared: Shared {
+                mac: config.mac,
+                mtu: config.mtu,
+                pin_source_port: config.pin_source_port,
+                gids: GidTable::new(limits.gid_table_len),
+                regions: Regions::new(&limits),
+                cqs: table(Object::Cq, limits.max_cq),
+                srqs: table(Object::Srq, limits.max_srq),
+                ahs: table(Object::Ah, limits.max_ah),
+                counters: Counters::default(),
+                marks: Marks::default(),
+                timers: Timers::default(),
+                ready: VecDeque::new(),
+                sends: Pool::new(),
+                receives: Pool::new(),
+                events: VecDeque::new(),
+                overrun: Vec::new(),
+                limits,
+            },
+        }
+    }
+
+    /// The adapter's address.
+    pub fn mac(&self) -> MacAddr {
+        self.shared.mac
+    }
+
+    /// How many of everything it has.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    /// What is in use.
+    pub fn resources(&self) -> Resources {
+        let shared = &self.shared;
+        fn usage<T>(table: &Table<T>) -> Usage {
+            Usage {
+                used: table.len(),
+                limit: table.limit(),
+            }
+        }
+        Resources {
+            pd: usage(&self.pds),
+            cq: usage(&shared.cqs),
+            qp: usage(&self.qps),
+            mr: shared.regions.region_usage(),
+            mr_extents: shared.regions.extent_usage(),
+            mw: shared.regions.window_usage(),
+            srq: usage(&shared.srqs),
+            ah: usage(&shared.ahs),
+            xrcd: usage(&self.xrcds),
+            mcast_group: self.groups.usage(),
+            gid: shared.gids.usage(),
+        }
+    }
+
+    /// Counters since it was made.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Which paths of the protocol were taken.
+    pub fn marks(&self) -> &Marks {
+        &self.shared.marks
+    }
+
+    /// A frame for this adapter had a wrong ICRC; whoever parsed it tells.
+    pub fn count_bad_icrc(&mut self) {
+        self.shared.counters.rx_icrc_encapsulated += 1;
+    }
+
+    // GIDs.
+
+    /// The GID table.
+    pub fn gids(&self) -> &GidTable {
+        &self.shared.gids
+    }
+
+    /// Sets or clears an entry of the GID table. Connected QPs keep the addresses they have.
+    pub fn set_gid(&mut self, index: u16, entry: Option<GidEntry>) -> Result<(), VerbsError> {
+        self.shared.gids.set(index, entry)
+    }
+
+    // Protection domains and memory.
+
+    /// Makes a protection domain.
+    pub fn alloc_pd(&mut self) -> Result<PdHandle, VerbsError> {
+        self.pds.insert(Domain::default()).map(PdHandle)
+    }
+
+    /// Ends a protection domain. Refused while something belongs to it.
+    pub fn dealloc_pd(&mut self, pd: PdHandle) -> Result<(), VerbsError> {
+        let users = find!(self.pds, pd, Pd)?.users;
+        if users > 0 {
+            return Err(VerbsError::InUse {
+                object: Object::Pd,
+                users,
+            });
+        }
+        self.pds.remove(pd.0);
+        Ok(())
+    }
+
+    fn use_pd(&mut self, pd: PdHandle) {
+        if let Some(domain) = self.pds.get_mut(pd.0) {
+            domain.users += 1;
+        }
+    }
+
+    fn leave_pd(&mut self, pd: PdHandle) {
+        if let Some(domain) = self.pds.get_mut(pd.0) {
+            domain.users = domain.users.saturating_sub(1);
+        }
+    }
+
+    /// Registers memory: `spans`, one behind the other, are at `iova` (or at 0 when zero-based) under the keys.
+    pub fn register(
+        &mut self,
+        pd: PdHandle,
+        iova: u64,
+        access: Access,
+        spans: Vec<Span>,
+    ) -> Result<Registration, VerbsError> {
+        find!(self.pds, pd, Pd)?;
+        let registration = self.shared.regions.register(pd, iova, access, spans)?;
+        self.use_pd(pd);
+        Ok(registration)
+    }
+
+    /// Changes a region.
+    pub fn reregister(&mut self, mr: MrHandle, change: Reregister) -> Result<Registration, VerbsError> {
+        if let Some(pd) = change.pd {
+            find!(self.pds, pd, Pd)?;
+        }
+        let before = self.shared.regions.domain(mr)?;
+        let to = change.pd;
+        let registration = self.shared.regions.reregister(mr, change)?;
+        if let Some(to) = to {
+            self.leave_pd(before);
+            self.use_pd(to);
+        }
+        Ok(registration)
+    }
+
+    /// Ends a region. Refused while windows are bound to it.
+    pub fn deregister(&mut self, mr: MrHandle) -> Result<(), VerbsError> {
+        let pd = self.shared.regions.domain(mr)?;
+        self.shared.regions.deregister(mr)?;
+        self.leave_pd(pd);
+        Ok(())
+    }
+
+    /// Makes a memory window, not bound to anything. Gives its key too.
+    pub fn alloc_mw(&mut self, pd: PdHandle, kind: MwType) -> Result<(MwHandle, u32), VerbsError> {
+        find!(self.pds, pd, Pd)?;
+        let made = self.shared.regions.alloc_mw(pd, kind)?;
+        self.use_pd(pd);
+        Ok(made)
+    }
+
+    /// Ends a memory window.
+    pub fn dealloc_mw(&mut self, mw: MwHandle) -> Result<(), VerbsError> {
+        let (pd, _) = self.shared.regions.window_domain(mw)?;
+        self.shared.regions.dealloc_mw(mw)?;
+        self.leave_pd(pd);
+        Ok(())
+    }
+
+    // Completion queues.
+
+    /// Makes a completion queue of at least so many entries.
+    pub fn create_cq(&mut self, entries: u32) -> Result<CqHandle, VerbsError> {
+        in_range("entries", entries, 1, self.shared.limits.max_cqe)?;
+        self.shared
+            .cqs
+            .insert(CompletionQueue::new(entries))
+            .map(CqHandle)
+    }
+
+    /// Changes its size. Refused when more completions wait than would fit.
+    pub fn resize_cq(&mut self, cq: CqHandle, entries: u32) -> Result<(), VerbsError> {
+        in_range("entries", entries, 1, self.shared.limits.max_cqe)?;
+        let queue = find!(self.shared.cqs, cq, Cq)?;
+        let busy = !queue.is_empty();
+        queue.resize(entries)?;
+        if busy {
+            self.shared.marks.hit(Mark::CqResizedBusy);
+        }
+        Ok(())
+    }
+
+    /// Ends a completion queue. Refused while a QP or SRQ completes there.
+    pub fn destroy_cq(&mut self, cq: CqHandle) -> Result<(), VerbsError> {
+        let users = find!(self.shared.cqs, cq, Cq)?.users;
+        if users > 0 {
+            return Err(VerbsError::InUse {
+                object: Object::Cq,
+                users,
+            });
+        }
+        self.shared.cqs.remove(cq.0);
+        Ok(())
+    }
+
+    /// Asks for an event at the next completion.
+    pub fn arm_cq(&mut self, cq: CqHandle, arm: Arm) -> Result<(), VerbsError> {
+        find!(self.shared.cqs, cq, Cq)?.arm(arm);
+        Ok(())
+    }
+
+    /// Takes up to `max` completions and says how many.
+    pub fn poll_cq(
+        &mut self,
+        cq: CqHandle,
+        out: &mut Vec<Completion>,
+        max: usize,
+    ) -> Result<usize, VerbsError> {
+        let queue = find!(self.shared.cqs, cq, Cq)?;
+        let before = out.len();
+        out.extend(core::iter::from_fn(|| queue.pop()).take(max));
+        Ok(out.len() - before)
+    }
+
+    fn use_cq(&mut self, cq: Option<CqHandle>) {
+        if let Some(queue) = cq.and_then(|cq| self.shared.cqs.get_mut(cq.0)) {
+            queue.users += 1;
+        }
+    }
+
+    fn leave_cq(&mut self, cq: Option<CqHandle>) {
+        if let Some(queue) = cq.and_then(|cq| self.shared.cqs.get_mut(cq.0)) {
+            queue.users = queue.users.saturating_sub(1);
+        }
+    }
+
+    // Shared receive queues, address handles, XRC domains.
+
+    /// Makes a shared receive queue.
+    pub fn create_srq(&mut self, init: SrqInit) -> Result<SrqHandle, VerbsError> {
+        let limits = &self.shared.limits;
+        in_range("receive work requests", init.max_wr, 1, limits.max_srq_wr)?;
+        in_range("elements of a receive", init.max_sge, 0, limits.max_srq_sge)?;
+        find!(self.pds, init.pd, Pd)?;
+        if let Some(cq) = init.cq {
+            find!(self.shared.cqs, cq, Cq)?;
+        }
+        if init.xrcd.is_some() != init.cq.is_some() {
+            return Err(VerbsError::Invalid(
+                "an XRC receive queue has a domain and a completion queue, another neither",
+            ));
+        }
+        if let Some(xrcd) = init.xrcd {
+            find!(self.xrcds, xrcd, Xrcd)?.users += 1;
+        }
+        let made = self.shared.srqs.insert(SharedReceiveQueue::new(&init));
+        match made {
+            Ok(srq) => {
+                self.use_pd(init.pd);
+                self.use_cq(init.cq);
+                Ok(SrqHandle(srq))
+            }
+            Err(error) => {
+                self.leave_xrcd(init.xrcd);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sets the limit below which an event is raised once, or the size.
+    pub fn modify_srq(
+        &mut self,
+        srq: SrqHandle,
+        limit: Option<u32>,
+        max_wr: Option<u32>,
+    ) -> Result<(), VerbsError> {
+        if let Some(max_wr) = max_wr {
+            let most = self.shared.limits.max_srq_wr;
+            in_range("receive work requests", max_wr, 1, most)?;
+        }
+        find!(self.shared.srqs, srq, Srq)?.modify(limit, max_wr)
+    }
+
+    /// Ends a shared receive queue. Refused while QPs use it.
+    pub fn destroy_srq(&mut self, srq: SrqHandle) -> Result<(), VerbsError> {
+        let users = find!(self.shared.srqs, srq, Srq)?.users;
+        if users > 0 {
+            return Err(VerbsError::InUse {
+                object: Object::Srq,
+                users,
+            });
+        }
+        if let Some(queue) = self.shared.srqs.remove(srq.0) {
+            self.leave_pd(queue.pd);
+            self.leave_cq(queue.cq);
+            self.leave_xrcd(queue.xrcd);
+        }
+        Ok(())
+    }
+
+    /// Posts to a shared receive queue.
+    pub fn post_srq_recv(&mut self, srq: SrqHandle, wr: RecvWr) -> Result<(), VerbsError> {
+        find!(self.shared.srqs, srq, Srq)?.post(wr)
+    }
+
+    /// Makes an address handle.
+    pub fn create_ah(&mut self, pd: PdHandle, address: AddressVector) -> Result<AhHandle, VerbsError> {
+        find!(self.pds, pd, Pd)?;
+        check_address(&address, &self.shared.gids)?;
+        let path = qp::path(&self.shared, &address, 0)?;
+        let handle = self.shared.ahs.insert(AddressHandle { pd, address, path })?;
+        self.use_pd(pd);
+        Ok(AhHandle(handle))
+    }
+
+    /// What an address handle was made with.
+    pub fn query_ah(&self, ah: AhHandle) -> Result<AddressVector, VerbsError> {
+        let handle = self.shared.ahs.get(ah.0);
+        Ok(handle.ok_or(VerbsError::NoSuch(Object::Ah))?.address)
+    }
+
+    /// Ends an address handle.
+    pub fn destroy_ah(&mut self, ah: AhHandle) -> Result<(), VerbsError> {
+        let handle = self.shared.ahs.remove(ah.0);
+        let pd = handle.ok_or(VerbsError::NoSuch(Object::Ah))?.pd;
+        self.leave_pd(pd);
+        Ok(())
+    }
+
+    /// Makes an XRC domain.
+    pub fn open_xrcd(&mut self) -> Result<XrcdHandle, VerbsError> {
+        self.xrcds.insert(Domain::default()).map(XrcdHandle)
+    }
+
+    /// Ends an XRC domain. Refused while QPs or SRQs belong to it.
+    pub fn close_xrcd(&mut self, xrcd: XrcdHandle) -> Result<(), VerbsError> {
+        let users = find!(self.xrcds, xrcd, Xrcd)?.users;
+        if users > 0 {
+            return Err(VerbsError::InUse {
+                object: Object::Xrcd,
+                users,
+            });
+        }
+        self.xrcds.remove(xrcd.0);
+        Ok(())
+    }
+
+    fn leave_xrcd(&mut self, xrcd: Option<XrcdHandle>) {
+        if let Some(domain) = xrcd.and_then(|x| self.xrcds.get_mut(x.0)) {
+            domain.users = domain.users.saturating_sub(1);
+        }
+    }
+
+    // Queue pairs.
+
+    /// Makes a queue pair, in state RESET.
+    pub fn create_qp(&mut self, init: &QpInit) -> Result<QpNumber, VerbsError> {
+        self.check_qp(init)?;
+        let number = QpNumber(self.qps.insert(Box::new(Qp::new(QpNumber(0), *init)))?);
+        if let Some(qp) = self.qps.get_mut(number.0) {
+            qp.number = number;
+        }
+        if let Some(pd) = init.pd {
+            self.use_pd(pd);
+        }
+        self.use_cq(init.send_cq);
+        self.use_cq(init.recv_cq);
+        if let Some(queue) = init.srq.and_then(|s| self.shared.srqs.get_mut(s.0)) {
+            queue.users += 1;
+        }
+        if let Some(domain) = init.xrcd.and_then(|x| self.xrcds.get_mut(x.0)) {
+            domain.users += 1;
+        }
+        Ok(number)
+    }
+
+    fn check_qp(&mut self, init: &QpInit) -> Result<(), VerbsError> {
+        let limits = &self.shared.limits;
+        in_range("send work requests", init.max_send_wr, 0, limits.max_qp_wr)?;
+        in_range("receive work requests", init.max_recv_wr, 0, limits.max_qp_wr)?;
+        in_range("elements of a send", init.max_send_sge, 0, limits.max_sge)?;
+        in_range("elements of a receive", init.max_recv_sge, 0, limits.max_sge)?;
+        in_range("bytes of an inline send", init.max_inline, 0, limits.max_inline)?;
+        let has = |given: bool, needed: bool, what| {
+            if given == needed {
+                Ok(())
+            } else {
+                Err(VerbsError::Invalid(what))
+            }
+        };
+        let target = init.qp_type == QpType::XrcTarget;
+        let xrc = target || init.qp_type == QpType::XrcInitiator;
+        has(
+            init.pd.is_some(),
+            !target,
+            "an XRC target has no protection domain, others have one",
+        )?;
+        has(
+            init.send_cq.is_some(),
+            !target,
+            "an XRC target sends nothing, others need a completion queue for sends",
+        )?;
+        has(
+            init.recv_cq.is_some(),
+            !xrc,
+            "XRC receives by its SRQs, others need a completion queue for receives",
+        )?;
+        has(
+            init.xrcd.is_some(),
+            target,
+            "an XRC target needs a domain, others have none",
+        )?;
+        if init.srq.is_some() && xrc {
+            return Err(VerbsError::Invalid(
+                "an XRC packet names its SRQ, its QP has none",
+            ));
+        }
+        if let Some(pd) = init.pd {
+            find!(self.pds, pd, Pd)?;
+        }
+        for cq in init.send_cq.iter().chain(&init.recv_cq) {
+            find!(self.shared.cqs, cq, Cq)?;
+        }
+        if let Some(srq) = init.srq
+            && find!(self.shared.srqs, srq, Srq)?.xrcd.is_some()
+        {
+            return Err(VerbsError::Invalid("the SRQ is for XRC"));
+        }
+        if let Some(xrcd) = init.xrcd {
+            find!(self.xrcds, xrcd, Xrcd)?;
+        }
+        Ok(())
+    }
+
+    /// Sets attributes of a QP and moves it to another state.
+    pub fn modify_qp(
+        &mut self,
+        qp: QpNumber,
+        attributes: &QpAttributes,
+        mask: AttributeMask,
+        now: Instant,
+    ) -> Result<(), VerbsError> {
+        find!(self.qps, qp, Qp)?.modify(&mut self.shared, attributes, mask, now)?;
+        self.fail_overrun();
+        Ok(())
+    }
+
+    /// Attributes of a QP, with the PSNs it has come to.
+    pub fn query_qp(&self, qp: QpNumber) -> Result<QpAttributes, VerbsError> {
+        let qp = self.qps.get(qp.0).ok_or(VerbsError::NoSuch(Object::Qp))?;
+        Ok(QpAttributes {
+            rq_psn: qp.expected_psn(),
+            sq_psn: qp.next_psn(),
+            ..qp.attributes
+        })
+    }
+
+    /// What a QP was made with.
+    pub fn query_qp_init(&self, qp: QpNumber) -> Result<QpInit, VerbsError> {
+        let qp = self.qps.get(qp.0).ok_or(VerbsError::NoSuch(Object::Qp))?;
+        Ok(qp.init)
+    }
+
+    /// Ends a QP. What is posted is flushed first: its completions are there when this returns. Refused while it
+    /// is attached to a multicast group.
+    pub fn destroy_qp(&mut self, number: QpNumber) -> Result<(), VerbsError> {
+        find!(self.qps, number, Qp)?;
+        let users = self.groups.users(number);
+        if users > 0 {
+            return Err(VerbsError::InUse {
+                object: Object::Qp,
+                users,
+            });
+        }
+        let Some(mut qp) = self.qps.remove(number.0) else {
+            return Err(VerbsError::NoSuch(Object::Qp));
+        };
+        qp.flush(&mut self.shared);
+        let init = qp.init;
+        if let Some(pd) = init.pd {
+            self.leave_pd(pd);
+        }
+        self.leave_cq(init.send_cq);
+        self.leave_cq(init.recv_cq);
+        if let Some(queue) = init.srq.and_then(|s| self.shared.srqs.get_mut(s.0)) {
+            queue.users = queue.users.saturating_sub(1);
+        }
+        self.leave_xrcd(init.xrcd);
+        self.fail_overrun();
+        Ok(())
+    }
+
+    /// Attaches a UD QP to a multicast group.
+    pub fn attach_multicast(&mut self, qp: QpNumber, gid: Gid) -> Result<(), VerbsError> {
+        if find!(self.qps, qp, Qp)?.init.qp_type != QpType::Ud {
+            return Err(VerbsError::Invalid("multicast is for datagrams"));
+        }
+        self.groups.attach(qp, gid)
+    }
+
+    /// Detaches it.
+    pub fn detach_multicast(&mut self, qp: QpNumber, gid: Gid) -> Result<(), VerbsError> {
+        self.groups.detach(qp, gid)
+    }
+
+    /// Posts to a send queue.
+    pub fn post_send(&mut self, qp: QpNumber, wr: SendWr) -> Result<(), VerbsError> {
+        find!(self.qps, qp, Qp)?.post_send(&mut self.shared, wr)?;
+        self.fail_overrun();
+        Ok(())
+    }
+
+    /// Posts to a receive queue.
+    pub fn post_recv(&mut self, qp: QpNumber, wr: RecvWr) -> Result<(), VerbsError> {
+        find!(self.qps, qp, Qp)?.post_recv(&mut self.shared, wr)?;
+        self.fail_overrun();
+        Ok(())
+    }
+
+    // Packets and time.
+
+    /// A packet came for this adapter.
+    pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>, memory: &dyn Memory) {
+        let shared = &mut self.shared;
+        let bth = &packet.headers.bth;
+        shared.counters.received(packet);
+        if Ecn::of(packet.path.network.traffic_class()) == Ecn::Ce {
+            shared.counters.np_ecn_marked_roce_packets += 1;
+            shared.marks.hit(Mark::EcnMarked);
+        }
+        if bth.version != 0 {
+            shared.counters.drop_malformed += 1;
+            return;
+        }
+        if !shared.partition_matches(bth.pkey) {
+            shared.counters.drop_pkey_mismatch += 1;
+            shared.marks.hit(Mark::WrongPartition);
+            return;
+        }
+        if bth.destination_qp == QP_MULTICAST {
+            self.receive_multicast(now, packet, memory);
+        } else if let Some(qp) = self.qps.get_mut(bth.destination_qp) {
+            if bth.opcode.transport() == Transport::Cnp {
+                // The reaction point comes with congestion control; until then it ignores them, and says so.
+                shared.counters.rp_cnp_ignored += 1;
+                shared.marks.hit(Mark::CnpReceived);
+                return;
+            }
+            qp.receive(shared, now, packet, memory);
+        } else {
+            shared.counters.drop_no_qp += 1;
+            shared.marks.hit(Mark::NoSuchQp);
+        }
+        self.fail_overrun();
+    }
+
+    fn receive_multicast(&mut self, now: Instant, packet: &Incoming<'_>, memory: &dyn Memory) {
+        let members = self.groups.lookup(packet.path.network.destination());
+        let datagram = matches!(packet.headers.extended, Extended::Deth(_) | Extended::DethImm(..));
+        if members.is_empty() || !datagram {
+            self.shared.counters.drop_no_qp += 1;
+            return;
+        }
+        self.shared.marks.hit(Mark::Multicast);
+        for member in members {
+            if let Some(qp) = self.qps.get_mut(member.0) {
+                qp.receive(&mut self.shared, now, packet, memory);
+            }
+        }
+    }
+
+    /// Gives the sink what may be sent now, QP after QP, until there is nothing or the sink is full.
+    pub fn transmit(&mut self, now: Instant, memory: &dyn Memory, sink: &mut dyn Sink) {
+        while let Some(number) = self.shared.ready.front().copied() {
+            if !sink.ready() {
+                self.shared.marks.hit(Mark::SinkFull);
+                break;
+            }
+            self.shared.ready.pop_front();
+            if let Some(qp) = self.qps.get_mut(number.0)
+                && qp.transmit(&mut self.shared, now, memory, sink)
+            {
+                self.shared.ready.push_back(number);
+            }
+        }
+        self.fail_overrun();
+    }
+
+    /// May [`transmit`](Device::transmit) have something?
+    pub fn wants_transmit(&self) -> bool {
+        !self.shared.ready.is_empty()
+    }
+
+    /// When [`handle_timeout`](Device::handle_timeout) wants to be called, at the latest.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.shared.timers.next()
+    }
+
+    /// Time has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((at, number)) = self.shared.timers.pop(now) {
+            if let Some(qp) = self.qps.get_mut(number.0) {
+                qp.handle_timeout(&mut self.shared, at, now);
+            }
+        }
+        self.fail_overrun();
+    }
+
+    /// The oldest event that was not taken.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.shared.events.pop_front()
+    }
+
+    /// QPs of a completion queue that overran are in error (IBTA 10.2.6.2).
+    fn fail_overrun(&mut self) {
+        while let Some(cq) = self.shared.overrun.pop() {
+            for (_, qp) in self.qps.iter_mut() {
+                if qp.init.send_cq == Some(cq) || qp.init.recv_cq == Some(cq) {
+                    qp.fatal(&mut self.shared);
+                }
+            }
+        }
+    }
+
+    /// State of a QP.
+    pub fn qp_state(&self, qp: QpNumber) -> Option<QpState> {
+        self.qps.get(qp.0).map(|qp| qp.state())
+    }
+}
+
+fn in_range(what: &'static str, value: u32, min: u32, max: u32) -> Result<(), VerbsError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(VerbsError::OutOfRange {
+        what,
+        value: value.into(),
+        min: min.into(),
+        max: max.into(),
+    })
+}

@@ -1,0 +1,42 @@
+//! The RDMA function of an adapter: verbs objects, queue pair machines, RoCE packets (IBTA volume 1; RoCE: annexes
+//! A16 and A17).
+//!
+//! [`Device`] is what one VM gets. It is driven from outside: packets in ([`Incoming`]), packets out ([`Sink`]), time
+//! and the guest's memory ([`Memory`]) as arguments.
+//!
+//! A request's way: `post_send` puts it into a pool; the `requester` numbers it and cuts it into packets; the peer's
+//! `responder` checks keys, lets the payload land and answers; the `completer` takes the answer and reports.
+
+mod address_handle;
+mod attributes;
+mod completion_queue;
+pub mod counters;
+mod device;
+pub mod gid;
+mod handle;
+pub mod limits;
+pub mod marks;
+mod memory;
+mod multicast;
+mod packet;
+mod pool;
+mod qp;
+pub mod region;
+mod shared;
+mod shared_receive_queue;
+mod timer;
+mod types;
+mod window;
+
+pub use counters::Counters;
+pub use device::{Device, DeviceConfig};
+pub use gid::{GidEntry, GidKind, GidTable};
+pub use limits::{Limits, Resources, Usage};
+pub use marks::{Mark, Marks};
+pub use memory::{Memory, Unmapped};
+pub use packet::{Incoming, Outgoing, Payload, Sink, SpanList};
+pub use qp::{state, udp_source_port};
+pub use region::{Registration, Reregister};
+pub use shared_receive_queue::SrqInit;
+pub use types::*;
+pub use window::MwType;

@@ -1,0 +1,167 @@
+//! Packets between engines: headers as values, payload by reference.
+//!
+//! A packet for a neighbour in the same daemon is never built: its headers travel as they are, and its payload is
+//! copied once, from the sender's memory to where the receiver's keys say. A packet for the wire is emitted by
+//! [`vnic_wire::roce`] with the payload behind it.
+
+use smallvec::SmallVec;
+use vnic_wire::roce::{Frame, Path};
+use vnic_wire::transport::Headers;
+
+use super::memory::{Memory, Unmapped};
+use super::types::{QpNumber, Span};
+
+/// A list of spans; short ones need no allocation.
+pub type SpanList = SmallVec<[Span; 4]>;
+
+/// Bytes of a packet behind its headers, without pad.
+#[derive(Debug, Clone, Copy)]
+pub enum Payload<'a> {
+    /// The bytes, already private.
+    Bytes(&'a [u8]),
+    /// Where they are in the sender's memory.
+    Spans {
+        /// Whose memory.
+        memory: &'a dyn Memory,
+        /// Which bytes, in order.
+        spans: &'a [Span],
+    },
+}
+
+impl Payload<'_> {
+    /// No bytes.
+    pub const NONE: Payload<'static> = Payload::Bytes(&[]);
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Payload::Bytes(bytes) => bytes.len(),
+            Payload::Spans { spans, .. } => spans.iter().map(|s| s.len as usize).sum(),
+        }
+    }
+
+    /// No bytes?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies all into a buffer of exactly that length.
+    pub fn read(&self, mut into: &mut [u8]) -> Result<(), Unmapped> {
+        match self {
+            Payload::Bytes(bytes) => {
+                let n = bytes.len().min(into.len());
+                into[..n].copy_from_slice(&bytes[..n]);
+            }
+            Payload::Spans { memory, spans } => {
+                for span in *spans {
+                    let n = (span.len as usize).min(into.len());
+                    let (now, rest) = into.split_at_mut(n);
+                    memory.read(span.at, now)?;
+                    into = rest;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies all to where `to` says, in order; `to` has at least as many bytes.
+    pub(super) fn land(&self, memory: &dyn Memory, to: &[Span]) -> Result<(), Unmapped> {
+        let mut targets = to.iter().copied();
+        let mut target = Span { at: 0, len: 0 };
+        let mut take = |wanted: u64| {
+            while target.len == 0 {
+                target = targets.next()?;
+            }
+            let n = wanted.min(target.len);
+            let at = target.at;
+            target.at += n;
+            target.len -= n;
+            Some((at, n))
+        };
+        match self {
+            Payload::Bytes(bytes) => {
+                let mut rest = *bytes;
+                while !rest.is_empty() {
+                    let Some((at, n)) = take(rest.len() as u64) else {
+                        return Ok(());
+                    };
+                    let (now, later) = rest.split_at(n as usize);
+                    memory.write(at, now)?;
+                    rest = later;
+                }
+            }
+            Payload::Spans {
+                memory: source,
+                spans,
+            } => {
+                for span in *spans {
+                    let mut rest = *span;
+                    while rest.len > 0 {
+                        let Some((at, n)) = take(rest.len) else {
+                            return Ok(());
+                        };
+                        memory.copy_from(at, *source, rest.at, n)?;
+                        rest.at += n;
+                        rest.len -= n;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A packet that a QP sends.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    /// The QP that sends it.
+    pub from: QpNumber,
+    /// Everything below the BTH.
+    pub path: &'a Path,
+    /// BTH and what follows it.
+    pub headers: Headers,
+    /// What is behind.
+    pub payload: Payload<'a>,
+}
+
+/// Takes packets away.
+pub trait Sink {
+    /// Is there room for one more? Asked before each packet is made.
+    fn ready(&self) -> bool;
+
+    /// Takes one.
+    fn send(&mut self, packet: &Outgoing<'_>);
+}
+
+/// A packet for a QP. The switch brought it to this adapter; its ICRC was right, if it came by wire.
+#[derive(Debug)]
+pub struct Incoming<'a> {
+    /// Everything below the BTH, as the sender put it (and switches changed it).
+    pub path: Path,
+    /// BTH and what follows it.
+    pub headers: Headers,
+    /// What is behind, without pad.
+    pub payload: Payload<'a>,
+}
+
+impl<'a> From<&Frame<'a>> for Incoming<'a> {
+    /// What a frame holds. The caller has checked its ICRC.
+    fn from(frame: &Frame<'a>) -> Incoming<'a> {
+        Incoming {
+            path: Path::from(frame),
+            headers: frame.headers,
+            payload: Payload::Bytes(frame.payload),
+        }
+    }
+}
+
+impl<'a> From<&Outgoing<'a>> for Incoming<'a> {
+    /// What a neighbour sends, as it is.
+    fn from(packet: &Outgoing<'a>) -> Incoming<'a> {
+        Incoming {
+            path: *packet.path,
+            headers: packet.headers,
+            payload: packet.payload,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Work requests of all queues of a device, in one pool: an idle queue costs twelve bytes, and nothing is
+//! allocated once the pool has grown to what the device's users post.
+
+use alloc::vec::Vec;
+
+/// No slot.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// A queue of entries in a [`Pool`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Queue {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue {
+            head: NONE,
+            tail: NONE,
+            len: 0,
+        }
+    }
+}
+
+impl Queue {
+    /// Entries.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Slot of the oldest entry, or [`NONE`].
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    next: u32,
+    item: Option<T>,
+}
+
+/// Slots that queues chain together.
+#[derive(Debug)]
+pub(super) struct Pool<T> {
+    slots: Vec<Slot<T>>,
+    free: u32,
+}
+
+impl<T> Pool<T> {
+    /// Empty.
+    pub fn new() -> Pool<T> {
+        Pool {
+            slots: Vec::new(),
+            free: NONE,
+        }
+    }
+
+    /// Appends.
+    #[inline]
+    pub fn push(&mut self, queue: &mut Queue, item: T) -> u32 {
+        let slot = if self.free == NONE {
+            self.slots.push(Slot {
+                next: NONE,
+                item: Some(item),
+            });
+            (self.slots.len() - 1) as u32
+        } else {
+            let slot = self.free;
+            let entry = &mut self.slots[slot as usize];
+            self.free = entry.next;
+            entry.next = NONE;
+            entry.item = Some(item);
+            slot
+        };
+        if queue.tail == NONE {
+            queue.head = slot;
+        } else {
+            self.slots[queue.tail as usize].next = slot;
+        }
+        queue.tail = slot;
+        queue.len += 1;
+        slot
+    }
+
+    /// Takes the oldest.
+    #[inline]
+    pub fn pop(&mut self, queue: &mut Queue) -> Option<T> {
+        let slot = queue.head;
+        if slot == NONE {
+            return None;
+        }
+        let entry = &mut self.slots[slot as usize];
+        queue.head = entry.next;
+        if queue.head == NONE {
+            queue.tail = NONE;
+        }
+        queue.len -= 1;
+        entry.next = self.free;
+        self.free = slot;
+        entry.item.take()
+    }
+
+    /// The entry of a slot.
+    #[inline]
+    pub fn get(&self, slot: u32) -> Option<&T> {
+        self.slots.get(slot as usize)?.item.as_ref()
+    }
+
+    /// The entry of a slot.
+    #[inline]
+    pub fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
+        self.slots.get_mut(slot as usize)?.item.as_mut()
+    }
+
+    /// The slot behind, or [`NONE`].
+    #[inline]
+    pub fn next(&self, slot: u32) -> u32 {
+        self.slots.get(slot as usize).map_or(NONE, |s| s.next)
+    }
+
+    /// Drops all entries of a queue.
+    pub fn clear(&mut self, queue: &mut Queue) {
+        while self.pop(queue).is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_share_the_slots_and_keep_their_order() {
+        let mut pool = Pool::new();
+        let (mut a, mut b) = (Queue::default(), Queue::default());
+        for i in 0..10 {
+            pool.push(&mut a, i);
+            pool.push(&mut b, 100 + i);
+        }
+        assert_eq!(pool.get(pool.next(a.head())), Some(&1));
+        for i in 0..10 {
+            assert_eq!(pool.pop(&mut a), Some(i));
+        }
+        assert_eq!((pool.pop(&mut a), a), (None, Queue::default()));
+        for i in 0..10 {
+            pool.push(&mut a, 200 + i);
+        }
+        assert_eq!(pool.slots.len(), 20, "freed slots are used again");
+        assert_eq!((b.len(), pool.pop(&mut b)), (10, Some(100)));
+        pool.clear(&mut b);
+        assert_eq!((b.len(), pool.pop(&mut a)), (0, Some(200)));
+    }
+}

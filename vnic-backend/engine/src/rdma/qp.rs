@@ -1,0 +1,288 @@
+//! A queue pair: what `modify` set, and the two machines that carry it out.
+
+mod completer;
+mod connect;
+mod datagram;
+mod requester;
+mod responder;
+pub mod state;
+
+use vnic_wire::opcode::Transport;
+use vnic_wire::psn::Psn;
+use vnic_wire::roce::Path;
+use vnic_wire::time::Instant;
+
+pub(super) use connect::path;
+pub use connect::udp_source_port;
+
+use super::marks::Mark;
+use super::memory::Memory;
+use super::packet::{Incoming, Sink};
+use super::shared::Shared;
+use super::timer::Entry;
+use super::types::{
+    Completion, CompletionOp, Event, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendWr, Status,
+    VerbsError,
+};
+use requester::{Requester, SendWqe};
+use responder::Responder;
+
+pub(super) use requester::SendWqe as PooledSend;
+
+/// Packets that a QP sends before the next one has its turn.
+const QUANTUM: u32 = 16;
+
+/// A queue pair.
+#[derive(Debug)]
+pub(super) struct Qp {
+    pub number: QpNumber,
+    pub init: QpInit,
+    pub attributes: QpAttributes,
+    /// The way to the peer, when it is connected.
+    path: Option<Path>,
+    requester: Requester,
+    responder: Responder,
+    /// Waits in the device's list of QPs that may have something to send.
+    scheduled: bool,
+    timer: Entry,
+    /// Multicast groups it is attached to.
+    pub groups: u32,
+}
+
+impl Qp {
+    pub fn new(number: QpNumber, init: QpInit) -> Qp {
+        Qp {
+            number,
+            init,
+            attributes: QpAttributes::default(),
+            path: None,
+            requester: Requester::default(),
+            responder: Responder::default(),
+            scheduled: false,
+            timer: Entry::default(),
+            groups: 0,
+        }
+    }
+
+    pub fn state(&self) -> QpState {
+        self.attributes.state
+    }
+
+    fn permissions(&self) -> state::Permissions {
+        state::allows(self.init.qp_type, self.state())
+    }
+
+    /// Transport bits of the opcodes it sends.
+    fn transport(&self) -> Transport {
+        match self.init.qp_type {
+            QpType::Rc => Transport::Rc,
+            QpType::Uc => Transport::Uc,
+            QpType::Ud => Transport::Ud,
+            QpType::XrcInitiator | QpType::XrcTarget => Transport::Xrc,
+        }
+    }
+
+    /// Posts to the send queue.
+    pub fn post_send(&mut self, shared: &mut Shared, wr: SendWr) -> Result<(), VerbsError> {
+        if !self.permissions().post_send {
+            return Err(VerbsError::State(self.state()));
+        }
+        self.check_send(shared, &wr)?;
+        if self.requester.queued() >= self.init.max_send_wr {
+            return Err(VerbsError::QueueFull);
+        }
+        self.requester.push(shared, wr);
+        if self.permissions().flush_send {
+            self.flush_sends(shared);
+        } else {
+            self.schedule(shared);
+        }
+        Ok(())
+    }
+
+    /// Posts to the own receive queue.
+    pub fn post_recv(&mut self, shared: &mut Shared, wr: RecvWr) -> Result<(), VerbsError> {
+        if self.init.srq.is_some() || self.init.recv_cq.is_none() {
+            return Err(VerbsError::Invalid(
+                "this queue pair has no receive queue of its own",
+            ));
+        }
+        if !self.permissions().post_recv {
+            return Err(VerbsError::State(self.state()));
+        }
+        if wr.sges.len() as u64 > u64::from(self.init.max_recv_sge) {
+            return Err(VerbsError::OutOfRange {
+                what: "elements of a receive",
+                value: wr.sges.len() as u64,
+                min: 0,
+                max: self.init.max_recv_sge.into(),
+            });
+        }
+        if self.responder.queued() >= self.init.max_recv_wr {
+            return Err(VerbsError::QueueFull);
+        }
+        self.responder.push(shared, wr);
+        if self.permissions().flush_recv {
+            self.flush_receives(shared);
+        }
+        Ok(())
+    }
+
+    /// A packet came for this QP.
+    pub fn receive(&mut self, shared: &mut Shared, now: Instant, packet: &Incoming<'_>, memory: &dyn Memory) {
+        if packet.headers.bth.opcode.transport() != self.transport() {
+            shared.counters.drop_wrong_transport += 1;
+            return;
+        }
+        let Some(operation) = packet.headers.bth.opcode.operation() else {
+            shared.counters.drop_malformed += 1;
+            return;
+        };
+        if self.init.qp_type == QpType::Ud {
+            self.receive_datagram(shared, packet, memory);
+        } else if !self.comes_from_peer(packet) {
+            shared.counters.drop_bad_gid += 1;
+            shared.marks.hit(Mark::WrongPeer);
+        } else if operation.is_response() {
+            if self.permissions().receive_responses {
+                self.complete(shared, now, operation, packet, memory);
+            } else {
+                shared.counters.drop_wrong_state += 1;
+            }
+        } else if self.init.qp_type == QpType::XrcInitiator || !self.permissions().receive {
+            shared.counters.drop_wrong_state += 1;
+        } else {
+            if self.state() == QpState::Rtr && !self.responder.established {
+                self.responder.established = true;
+                shared.marks.hit(Mark::Established);
+                shared.event(Event::CommunicationEstablished(self.number));
+            }
+            self.respond(shared, operation, packet, memory);
+        }
+    }
+
+    /// Sends until nothing may be sent or the turn is over; says whether there is more.
+    pub fn transmit(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        memory: &dyn Memory,
+        sink: &mut dyn Sink,
+    ) -> bool {
+        self.scheduled = false;
+        for _ in 0..QUANTUM {
+            if !sink.ready() {
+                return self.wait_for_turn();
+            }
+            let sent =
+                self.send_response(shared, memory, sink) || self.send_request(shared, now, memory, sink);
+            if !sent {
+                return false;
+            }
+        }
+        self.wait_for_turn()
+    }
+
+    fn wait_for_turn(&mut self) -> bool {
+        self.scheduled = true;
+        true
+    }
+
+    /// Puts it on the list of those that may have something to send.
+    fn schedule(&mut self, shared: &mut Shared) {
+        if !self.scheduled {
+            self.scheduled = true;
+            shared.ready.push_back(self.number);
+        }
+    }
+
+    /// Its entry among the timers fired.
+    pub fn handle_timeout(&mut self, shared: &mut Shared, at: Instant, now: Instant) {
+        if super::timer::Timers::fired(&mut self.timer, at) {
+            self.check_deadlines(shared, now);
+        }
+    }
+
+    /// Leaves for the error state: all that was posted is flushed (IBTA 10.3.1).
+    fn fail(&mut self, shared: &mut Shared, trigger: state::Trigger) {
+        let Some(next) = state::triggered(self.init.qp_type, self.state(), trigger) else {
+            return;
+        };
+        self.enter(shared, next);
+    }
+
+    /// The device's own reasons to fail it.
+    pub fn fatal(&mut self, shared: &mut Shared) {
+        if self.state() != QpState::Reset && self.state() != QpState::Err {
+            shared.event(Event::QpFatal(self.number));
+            self.fail(shared, state::Trigger::CqOverrun);
+        }
+    }
+
+    /// Goes to a state, with what that does to the queues.
+    fn enter(&mut self, shared: &mut Shared, next: QpState) {
+        let was = self.state();
+        self.attributes.state = next;
+        if next == QpState::Sqe {
+            shared.marks.hit(Mark::SendQueueError);
+        }
+        let may = self.permissions();
+        if may.flush_send {
+            self.flush_sends(shared);
+        }
+        if may.flush_recv {
+            self.flush_receives(shared);
+            if was != QpState::Err && self.init.srq.is_some() {
+                shared.marks.hit(Mark::LastWqe);
+                shared.event(Event::LastWqeReached(self.number));
+            }
+        }
+    }
+
+    /// Flushes and forgets all that is posted: the QP is about to be destroyed.
+    pub fn flush(&mut self, shared: &mut Shared) {
+        self.flush_sends(shared);
+        self.flush_receives(shared);
+    }
+
+    fn flush_receives(&mut self, shared: &mut Shared) {
+        while let Some((wr, cq)) = self.responder.take_any(shared, &self.init) {
+            shared.counters.responder_error(Status::FlushError);
+            shared.complete(
+                cq,
+                Completion::new(wr.id, self.number, CompletionOp::Recv, Status::FlushError),
+            );
+        }
+    }
+
+    fn flush_sends(&mut self, shared: &mut Shared) {
+        while let Some(wqe) = self.requester.take(shared) {
+            shared.marks.hit(Mark::Flushed);
+            self.complete_send(shared, &wqe, Status::FlushError);
+        }
+        self.requester.stop();
+    }
+
+    /// The completion of a send work request.
+    fn complete_send(&mut self, shared: &mut Shared, wqe: &SendWqe, status: Status) {
+        shared.counters.requester_error(status);
+        let silent = status == Status::Success && !wqe.signaled(self.init.signal_all);
+        if silent {
+            return;
+        }
+        let Some(cq) = self.init.send_cq else { return };
+        let mut completion = Completion::new(wqe.wr.id, self.number, wqe.op(), status);
+        completion.byte_len = wqe.byte_len();
+        shared.complete(cq, completion);
+    }
+
+    /// PSN it expects, for `query`.
+    pub fn expected_psn(&self) -> Psn {
+        self.responder.expected_psn()
+    }
+
+    /// PSN it sends next, for `query`.
+    pub fn next_psn(&self) -> Psn {
+        self.requester.next_psn()
+    }
+}

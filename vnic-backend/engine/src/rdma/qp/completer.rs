@@ -1,0 +1,412 @@
+//! The completer: what comes back to the requester (IBTA 9.7.5.2, 9.7.6), and the clocks it waits by.
+
+use vnic_wire::aeth::{self, NakCode, Syndrome};
+use vnic_wire::opcode::Operation;
+use vnic_wire::psn::Psn;
+use vnic_wire::time::Instant;
+use vnic_wire::transport::Extended;
+
+use super::super::marks::Mark;
+use super::super::memory::Memory;
+use super::super::packet::{Incoming, Payload, SpanList};
+use super::super::pool::NONE;
+use super::super::shared::Shared;
+use super::super::types::{Access, SendData, Status};
+use super::Qp;
+use super::requester::Stage;
+
+/// RNR retry count that means "for ever" (IBTA 9.7.5.2.8).
+const RNR_RETRY_FOREVER: u8 = 7;
+
+/// Why something is sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Again {
+    /// The responder saw a gap.
+    SequenceNak,
+    /// A response is missing.
+    ImpliedNak,
+    /// Nothing came back in time.
+    Timeout,
+}
+
+impl Qp {
+    /// An acknowledge or a response came.
+    pub(super) fn complete(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        operation: Operation,
+        packet: &Incoming<'_>,
+        memory: &dyn Memory,
+    ) {
+        let psn = packet.headers.bth.psn;
+        let aeth = match packet.headers.extended {
+            Extended::Aeth(aeth) | Extended::AtomicAck(aeth, _) => Some(aeth),
+            _ => None,
+        };
+        // Nothing that was never sent can be acknowledged.
+        if !psn.before(self.requester.end) {
+            shared.marks.hit(Mark::GhostAck);
+            return;
+        }
+        if psn.before(self.requester.oldest) {
+            shared.marks.hit(match operation {
+                Operation::Acknowledge => Mark::StaleAck,
+                _ => Mark::DuplicateResponse,
+            });
+            return;
+        }
+        match (operation, aeth) {
+            (Operation::Acknowledge, Some(aeth)) => self.acknowledge(shared, now, psn, aeth),
+            (Operation::AtomicAcknowledge, Some(aeth)) => {
+                let Extended::AtomicAck(_, original) = packet.headers.extended else {
+                    return;
+                };
+                let bytes = original.to_ne_bytes();
+                self.response(
+                    shared,
+                    now,
+                    psn,
+                    Some(aeth),
+                    Payload::Bytes(&bytes),
+                    operation,
+                    memory,
+                );
+            }
+            (o, aeth) if o.is_read_response() => {
+                self.response(shared, now, psn, aeth, packet.payload, operation, memory);
+            }
+            _ => shared.counters.drop_malformed += 1,
+        }
+    }
+
+    /// An ACK, NAK or RNR NAK.
+    fn acknowledge(&mut self, shared: &mut Shared, now: Instant, psn: Psn, aeth: aeth::Header) {
+        match aeth.syndrome {
+            Syndrome::Ack { credits } => {
+                if self.acknowledged_up_to(shared, now, psn.next()) {
+                    self.learn_credits(aeth.msn, credits);
+                    self.progress(shared, now);
+                }
+            }
+            Syndrome::RnrNak { timer } => {
+                if !self.acknowledged_up_to(shared, now, psn) {
+                    return;
+                }
+                self.receiver_not_ready(shared, now, psn, timer);
+            }
+            Syndrome::Nak(code) => {
+                if !self.acknowledged_up_to(shared, now, psn) {
+                    return;
+                }
+                match code {
+                    NakCode::SequenceError => {
+                        shared.marks.hit(Mark::SequenceNakReceived);
+                        // A second copy of the NAK changes nothing.
+                        if self.requester.next_psn() != psn {
+                            self.again(shared, now, psn, Again::SequenceNak);
+                        }
+                    }
+                    NakCode::InvalidRequest => {
+                        shared.marks.hit(Mark::InvalidRequestReceived);
+                        self.refused(shared, psn, Status::RemoteInvalidRequestError);
+                    }
+                    NakCode::RemoteAccess => {
+                        shared.marks.hit(Mark::RemoteAccessReceived);
+                        self.refused(shared, psn, Status::RemoteAccessError);
+                    }
+                    NakCode::RemoteOperational => {
+                        shared.marks.hit(Mark::RemoteOperationReceived);
+                        self.refused(shared, psn, Status::RemoteOperationError);
+                    }
+                    NakCode::InvalidRd | NakCode::Reserved(_) => {
+                        self.refused(shared, psn, Status::BadResponseError);
+                    }
+                }
+            }
+            Syndrome::Reserved(_) => shared.counters.drop_malformed += 1,
+        }
+    }
+
+    /// Everything before `psn` has arrived, says the peer. A READ or atomic among it whose response has not come has
+    /// lost it: then the rest of the packet does not count, and the answer is no.
+    fn acknowledged_up_to(&mut self, shared: &mut Shared, now: Instant, psn: Psn) -> bool {
+        let before = self.requester.oldest;
+        let mut slot = self.requester.head();
+        let mut missing = None;
+        let mut ended = 0;
+        while let Some(wqe) = shared.sends.get_mut(slot) {
+            match wqe.stage {
+                Stage::Posted => break,
+                Stage::Ended(_) => {}
+                Stage::Started if !wqe.first.before(psn) => break,
+                Stage::Started if wqe.awaits_response() => {
+                    missing = Some(wqe.first);
+                    break;
+                }
+                Stage::Started => {
+                    if wqe.last().before(psn) {
+                        wqe.stage = Stage::Ended(Status::Success);
+                        ended += 1;
+                    } else {
+                        break;
+                    }
+                }
+            }
+            slot = shared.sends.next(slot);
+        }
+        if ended > 1 {
+            shared.marks.hit(Mark::AckCoalesced);
+        }
+        let reached = match missing {
+            // Responses come in order, so what is missing begins where the READ does, or where it broke off.
+            Some(first) if self.requester.oldest.before(first) => first,
+            Some(_) => self.requester.oldest,
+            None => psn,
+        };
+        if self.requester.oldest.before(reached) {
+            self.requester.oldest = reached;
+        }
+        if self.requester.oldest != before {
+            self.refill();
+        }
+        self.retire(shared);
+        if missing.is_some() {
+            self.implied_nak(shared, now);
+        }
+        missing.is_none()
+    }
+
+    /// A READ response or an atomic acknowledge.
+    #[allow(clippy::too_many_arguments, reason = "the parts of one packet")]
+    fn response(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        psn: Psn,
+        aeth: Option<aeth::Header>,
+        payload: Payload<'_>,
+        operation: Operation,
+        memory: &dyn Memory,
+    ) {
+        // Find whose it is. SENDs and WRITEs before it are acknowledged by it; a READ or atomic before it has
+        // lost its response.
+        let mut slot = self.requester.head();
+        while let Some(wqe) = shared.sends.get(slot) {
+            if wqe.holds(psn) {
+                break;
+            }
+            slot = shared.sends.next(slot);
+        }
+        let Some(wqe) = shared.sends.get(slot) else {
+            shared.marks.hit(Mark::StaleAck);
+            return;
+        };
+        let (first, last) = (wqe.first, wqe.last());
+        let fits = if wqe.is_read() {
+            operation.is_read_response()
+        } else {
+            wqe.is_atomic() && operation == Operation::AtomicAcknowledge
+        };
+        if !fits {
+            shared.marks.hit(Mark::BadResponse);
+            return self.refused(shared, psn, Status::BadResponseError);
+        }
+        if !self.acknowledged_up_to(shared, now, first) {
+            return;
+        }
+        // The queue may have moved: the request is still in it, its slot is the same.
+        if psn != self.requester.oldest {
+            return self.implied_nak(shared, now);
+        }
+        let Some(wqe) = shared.sends.get(slot) else { return };
+        let offset = if wqe.is_read() {
+            u64::from(psn.distance(first).max(0) as u32) * u64::from(self.attributes.path_mtu.bytes())
+        } else {
+            0
+        };
+        let due = (wqe.len - offset.min(wqe.len)).min(if wqe.is_read() {
+            self.attributes.path_mtu.bytes().into()
+        } else {
+            8
+        });
+        let ends = operation.ends_message() || !wqe.is_read();
+        if payload.len() as u64 != due || ends != (psn == last) {
+            shared.marks.hit(Mark::BadResponse);
+            return self.refused(shared, psn, Status::BadResponseError);
+        }
+        let mut spans = SpanList::new();
+        let landed = match (&wqe.wr.data, self.init.pd) {
+            _ if due == 0 => Ok(()),
+            (SendData::Sges(sges), Some(pd)) => shared
+                .regions
+                .local(pd, sges, offset, due, Access::LOCAL_WRITE, &mut spans)
+                .and_then(|()| {
+                    payload
+                        .land(memory, &spans)
+                        .map_err(|_| Status::LocalProtectionError)
+                }),
+            _ => Err(Status::LocalQpOperationError),
+        };
+        if let Err(status) = landed {
+            shared.marks.hit(Mark::ReadScatterFailed);
+            return self.end_request(shared, slot, status);
+        }
+        self.requester.oldest = psn.next();
+        self.refill();
+        if let Some(aeth) = aeth
+            && let Syndrome::Ack { credits } = aeth.syndrome
+        {
+            self.learn_credits(aeth.msn, credits);
+        }
+        if psn == last {
+            self.end_request(shared, slot, Status::Success);
+        }
+        self.progress(shared, now);
+    }
+
+    /// Retries count anew after every progress (IBTA 9.7.6.1.2).
+    fn refill(&mut self) {
+        self.requester.retries_left = self.attributes.retry_count;
+        self.requester.rnr_retries_left = self.attributes.rnr_retry;
+        self.requester.implied_at = None;
+    }
+
+    /// Something was acknowledged: the clock begins anew, what waited may go on.
+    fn progress(&mut self, shared: &mut Shared, now: Instant) {
+        let requester = &mut self.requester;
+        // An acknowledge may overtake what is being sent again.
+        if requester.next_psn().before(requester.oldest) {
+            let oldest = requester.oldest;
+            requester.go_back(shared, oldest);
+        }
+        requester.rnr_until = None;
+        if self.requester.quiet() {
+            self.requester.deadline = None;
+        } else {
+            self.start_timer(shared, now);
+        }
+        self.check_drained(shared);
+        self.schedule(shared);
+    }
+
+    /// End-to-end credits (IBTA 9.7.7.2): requests up to `msn + credits` have a receive waiting.
+    fn learn_credits(&mut self, msn: u32, code: u8) {
+        self.requester.credit_limit = aeth::credits(code).map(|n| Psn::new(msn).add(n).value());
+    }
+
+    /// A response is missing from `oldest` on. Asked for again once, until there is progress.
+    fn implied_nak(&mut self, shared: &mut Shared, now: Instant) {
+        let oldest = self.requester.oldest;
+        if self.requester.implied_at == Some(oldest) {
+            return;
+        }
+        shared.counters.implied_nak_seq_err += 1;
+        shared.marks.hit(Mark::ImpliedNak);
+        self.again(shared, now, oldest, Again::ImpliedNak);
+        self.requester.implied_at = Some(oldest);
+    }
+
+    /// Sends again from `psn`, unless that was tried often enough.
+    fn again(&mut self, shared: &mut Shared, now: Instant, psn: Psn, why: Again) {
+        if self.requester.retries_left == 0 {
+            shared.marks.hit(Mark::RetryExceeded);
+            return self.give_up(shared, Status::RetryExceeded);
+        }
+        match why {
+            Again::SequenceNak => shared.counters.packet_seq_err += 1,
+            Again::Timeout => shared.counters.local_ack_timeout_err += 1,
+            Again::ImpliedNak => {}
+        }
+        self.requester.retries_left -= 1;
+        self.requester.go_back(shared, psn);
+        self.note_partial(shared, psn);
+        self.start_timer(shared, now);
+        self.schedule(shared);
+    }
+
+    fn note_partial(&self, shared: &mut Shared, psn: Psn) {
+        if let Some(wqe) = shared.sends.get(self.requester.head())
+            && wqe.holds(psn)
+            && wqe.first != psn
+        {
+            let mark = if wqe.is_read() {
+                Mark::ReadRetryPartial
+            } else {
+                Mark::ResendMidMessage
+            };
+            shared.marks.hit(mark);
+        }
+    }
+
+    fn receiver_not_ready(&mut self, shared: &mut Shared, now: Instant, psn: Psn, timer: u8) {
+        if self.requester.rnr_until.is_some_and(|t| now < t) {
+            // A second one for the same packet, from before we began to wait.
+            return;
+        }
+        shared.marks.hit(Mark::RnrNakReceived);
+        if self.requester.rnr_retries_left == 0 {
+            shared.marks.hit(Mark::RnrRetryExceeded);
+            return self.give_up(shared, Status::RnrRetryExceeded);
+        }
+        shared.counters.rnr_nak_retry_err += 1;
+        if self.attributes.rnr_retry != RNR_RETRY_FOREVER {
+            self.requester.rnr_retries_left -= 1;
+        }
+        self.requester.go_back(shared, psn);
+        let until = now + aeth::rnr_timer(timer);
+        self.requester.rnr_until = Some(until);
+        // The peer is alive: the ACK clock stands still while we wait.
+        self.requester.deadline = None;
+        shared.timers.arm(&mut self.timer, self.number, until);
+    }
+
+    /// The oldest request fails, and the QP with it.
+    fn give_up(&mut self, shared: &mut Shared, status: Status) {
+        let mut slot = self.requester.head();
+        while let Some(wqe) = shared.sends.get(slot) {
+            if wqe.stage == Stage::Started {
+                return self.end_request(shared, slot, status);
+            }
+            slot = shared.sends.next(slot);
+        }
+    }
+
+    /// The peer refused the request that has this PSN.
+    fn refused(&mut self, shared: &mut Shared, psn: Psn, status: Status) {
+        let mut slot = self.requester.head();
+        while slot != NONE {
+            match shared.sends.get(slot) {
+                Some(wqe) if wqe.holds(psn) => return self.end_request(shared, slot, status),
+                Some(_) => slot = shared.sends.next(slot),
+                None => return,
+            }
+        }
+    }
+
+    /// The QP's timer fired.
+    pub(super) fn check_deadlines(&mut self, shared: &mut Shared, now: Instant) {
+        if let Some(until) = self.requester.rnr_until {
+            if until <= now {
+                self.requester.rnr_until = None;
+                shared.marks.hit(Mark::RnrRetried);
+                self.schedule(shared);
+            } else {
+                shared.timers.arm(&mut self.timer, self.number, until);
+            }
+        }
+        if let Some(deadline) = self.requester.deadline {
+            if deadline <= now {
+                self.requester.deadline = None;
+                if !self.requester.quiet() {
+                    shared.marks.hit(Mark::AckTimeout);
+                    let oldest = self.requester.oldest;
+                    self.again(shared, now, oldest, Again::Timeout);
+                    self.requester.implied_at = None;
+                }
+            } else {
+                shared.timers.arm(&mut self.timer, self.number, deadline);
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! `modify`: how a QP gets its attributes and its states (IBTA 10.3.1, 11.2.5.2), and the way to its peer.
+
+use vnic_wire::EtherType;
+use vnic_wire::ethernet;
+use vnic_wire::roce::{Network, Path};
+use vnic_wire::time::Instant;
+use vnic_wire::vlan::{self, Tci};
+
+use super::super::attributes::check_values;
+use super::super::gid::GidKind;
+use super::super::marks::Mark;
+use super::super::shared::Shared;
+use super::super::types::{
+    AddressVector, AttributeMask, QpAttributes, QpNumber, QpState, QpType, VerbsError,
+};
+use super::{Qp, state};
+
+/// First of the UDP source ports that RoCEv2 uses (annex A17: 0xc000..=0xffff).
+const SOURCE_PORT_FIRST: u16 = 0xc000;
+
+/// UDP source port of a connection between two ports of a connection manager (seed WinOF-2: source XOR destination, OR
+/// 0xC000). All packets of a connection take one way through the network, and connections spread.
+pub const fn udp_source_port(source: u16, destination: u16) -> u16 {
+    (source ^ destination) | SOURCE_PORT_FIRST
+}
+
+/// UDP source port of a QP: one was set, or it is pinned, or it comes from the two QP numbers.
+pub(super) fn source_port(shared: &Shared, attributes: &QpAttributes, from: QpNumber, to: QpNumber) -> u16 {
+    if shared.pin_source_port {
+        return SOURCE_PORT_FIRST;
+    }
+    attributes.udp_source_port.unwrap_or_else(|| {
+        // Both ends have the same hash; the multiplier is Knuth's (TAOCP 3, 6.4), the high bits are the good ones.
+        let hash = (from.0 ^ to.0).wrapping_mul(0x9e37_79b1);
+        (hash >> 16) as u16 | SOURCE_PORT_FIRST
+    })
+}
+
+/// The way along an address vector.
+pub(in super::super) fn path(
+    shared: &Shared,
+    address: &AddressVector,
+    source_port: u16,
+) -> Result<Path, VerbsError> {
+    let own = shared.gids.get(address.sgid_index)?;
+    let mut network = match own.kind {
+        GidKind::RoceV1 => Network::v1(own.gid, address.dgid),
+        GidKind::RoceV2 => {
+            if own.gid.to_ipv4().is_some() != address.dgid.to_ipv4().is_some() {
+                return Err(VerbsError::Invalid(
+                    "source and destination GID are of different IP versions",
+                ));
+            }
+            Network::v2(own.gid, address.dgid)
+        }
+    };
+    network.set_traffic_class(address.traffic_class);
+    network.set_flow_label(address.flow_label);
+    if address.hop_limit > 0 {
+        network.set_hop_limit(address.hop_limit);
+    }
+    Ok(Path {
+        eth: ethernet::Header {
+            destination: address.dmac,
+            source: own.mac,
+            ethertype: EtherType::VLAN,
+        },
+        vlan: own.vlan.map(|vid| vlan::Header {
+            tci: Tci::new(address.service_level & 7, false, vid),
+            ethertype: EtherType::IPV4,
+        }),
+        network,
+        source_port,
+    })
+}
+
+impl Qp {
+    /// Sets attributes and goes to another state. Refused as a whole or done as a whole.
+    pub fn modify(
+        &mut self,
+        shared: &mut Shared,
+        wanted: &QpAttributes,
+        mask: AttributeMask,
+        now: Instant,
+    ) -> Result<(), VerbsError> {
+        let from = self.state();
+        let to = if mask.contains(AttributeMask::STATE) {
+            wanted.state
+        } else {
+            from
+        };
+        state::transition(self.init.qp_type, from, to, mask)?;
+        check_values(wanted, mask, &shared.limits, &shared.gids)?;
+        let leaving_sqd = from == QpState::Sqd && to == QpState::Sqd;
+        if leaving_sqd && !self.drained() {
+            return Err(VerbsError::Invalid("the send queue has not drained yet"));
+        }
+        let mut next = self.attributes;
+        copy(&mut next, wanted, mask);
+        next.state = to;
+        let mut way = self.path;
+        let connected = self.init.qp_type != QpType::Ud;
+        if connected && let Some(address) = &next.address {
+            let port = source_port(shared, &next, self.number, next.destination_qp);
+            way = Some(path(shared, address, port)?);
+        }
+        if mask.contains(AttributeMask::PATH_MTU) && next.path_mtu > shared.mtu {
+            return Err(VerbsError::OutOfRange {
+                what: "path MTU",
+                value: next.path_mtu.bytes().into(),
+                min: 256,
+                max: shared.mtu.bytes().into(),
+            });
+        }
+        self.attributes = next;
+        self.path = way;
+        if mask.contains(AttributeMask::RQ_PSN) {
+            self.responder.start(next.rq_psn);
+        }
+        if mask.contains(AttributeMask::SQ_PSN) {
+            self.requester.start(next.sq_psn);
+        }
+        if mask.contains(AttributeMask::RETRY_COUNT) {
+            self.requester.retries_left = next.retry_count;
+        }
+        if mask.contains(AttributeMask::RNR_RETRY) {
+            self.requester.rnr_retries_left = next.rnr_retry;
+        }
+        self.attributes.state = from;
+        self.move_to(shared, to, now);
+        Ok(())
+    }
+
+    fn move_to(&mut self, shared: &mut Shared, to: QpState, now: Instant) {
+        match to {
+            QpState::Reset => {
+                if self.requester.queued() > 0 || self.responder.queued() > 0 {
+                    shared.marks.hit(Mark::DestroyedBusy);
+                }
+                self.forget(shared);
+            }
+            QpState::Err => {
+                self.responder.silence();
+                self.enter(shared, QpState::Err);
+            }
+            _ => {
+                self.enter(shared, to);
+                self.check_drained(shared);
+                self.schedule(shared);
+                self.check_deadlines(shared, now);
+            }
+        }
+    }
+
+    /// Back to as it was created, without completions (IBTA 10.3.1.1).
+    fn forget(&mut self, shared: &mut Shared) {
+        while self.requester.take(shared).is_some() {}
+        while self.responder.take_any(shared, &self.init).is_some() {}
+        let fresh = Qp::new(self.number, self.init);
+        // What the device knows of this QP stays: its turn, its timer, its groups.
+        *self = Qp {
+            scheduled: self.scheduled,
+            timer: self.timer,
+            groups: self.groups,
+            ..fresh
+        };
+    }
+}
+
+fn copy(to: &mut QpAttributes, from: &QpAttributes, mask: AttributeMask) {
+    macro_rules! fields {
+        ($($bit:ident $field:ident),* $(,)?) => {$(
+            if mask.contains(AttributeMask::$bit) {
+                to.$field = from.$field;
+            }
+        )*};
+    }
+    fields! {
+        PATH_MTU path_mtu, QKEY qkey, RQ_PSN rq_psn, SQ_PSN sq_psn, DESTINATION_QP destination_qp,
+        ACCESS access, ADDRESS address, PKEY_INDEX pkey_index, DRAINED_EVENT drained_event,
+        MAX_RD_ATOMIC max_rd_atomic, MAX_DEST_RD_ATOMIC max_dest_rd_atomic,
+        MIN_RNR_TIMER min_rnr_timer, PORT port, TIMEOUT timeout, RETRY_COUNT retry_count,
+        RNR_RETRY rnr_retry, UDP_SOURCE_PORT udp_source_port,
+    }
+}

@@ -1,0 +1,751 @@
+//! The requester: turns the send queue into request packets (IBTA 9.7.2 to 9.7.5, 9.8).
+//!
+//! Requests are numbered when they are first sent and keep their PSNs: going back (after a NAK, a timeout, a lost
+//! response) moves a cursor, nothing else. What is not acknowledged stays in the queue; completions leave from its
+//! front, so they are in order whatever comes back.
+
+use vnic_wire::opcode::{Opcode, Operation};
+use vnic_wire::psn::Psn;
+use vnic_wire::time::Instant;
+use vnic_wire::transport::{Extended, Headers};
+use vnic_wire::{atomiceth, bth, reth, xrceth};
+
+use super::super::marks::Mark;
+use super::super::memory::Memory;
+use super::super::packet::{Outgoing, Payload, Sink, SpanList};
+use super::super::pool::{NONE, Queue};
+use super::super::shared::Shared;
+use super::super::types::{
+    Access, CompletionOp, Event, MESSAGE_MAX, QpState, QpType, SendData, SendFlags, SendOp, SendWr, Status,
+    VerbsError,
+};
+use super::{Qp, state};
+
+/// Request packets that may be unacknowledged. It bounds what a loss makes us send again.
+const WINDOW: u32 = 1024;
+/// Every so many packets of a long message ask for an acknowledge.
+const ACK_EVERY: u32 = 64;
+/// PSNs that may be between the oldest unacknowledged one and the next: half of all, or order would be lost
+/// (IBTA 9.7.2).
+const PSN_SPAN: u32 = 1 << 23;
+
+/// Where a send work request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Stage {
+    /// Nothing of it was sent.
+    Posted,
+    /// It has its PSNs; some of it was sent.
+    Started,
+    /// It has ended this way, and is reported when those before it are.
+    Ended(Status),
+}
+
+/// A send work request in the queue.
+#[derive(Debug)]
+pub(in super::super) struct SendWqe {
+    pub wr: SendWr,
+    /// Bytes of the message, or those asked for.
+    pub len: u64,
+    pub stage: Stage,
+    /// First PSN, once started.
+    pub first: Psn,
+    /// PSNs it takes: packets sent, or for READ packets expected. 0 for local work.
+    pub psns: u32,
+    /// Number among the requests (IBTA 9.7.7.2: SSN), once started.
+    ssn: u32,
+}
+
+impl SendWqe {
+    pub fn signaled(&self, signal_all: bool) -> bool {
+        signal_all || self.wr.flags.contains(SendFlags::SIGNALED)
+    }
+
+    /// What its completion is about.
+    pub fn op(&self) -> CompletionOp {
+        match self.wr.op {
+            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => CompletionOp::Send,
+            SendOp::Write { .. } | SendOp::WriteImm { .. } => CompletionOp::Write,
+            SendOp::Read { .. } => CompletionOp::Read,
+            SendOp::CompareSwap { .. } => CompletionOp::CompareSwap,
+            SendOp::FetchAdd { .. } => CompletionOp::FetchAdd,
+            SendOp::BindMw(_) => CompletionOp::BindMw,
+            SendOp::LocalInvalidate(_) => CompletionOp::LocalInvalidate,
+        }
+    }
+
+    /// Bytes that its completion names.
+    pub fn byte_len(&self) -> u32 {
+        match self.op() {
+            CompletionOp::Read | CompletionOp::CompareSwap | CompletionOp::FetchAdd => self.len as u32,
+            _ => 0,
+        }
+    }
+
+    pub fn is_read(&self) -> bool {
+        matches!(self.wr.op, SendOp::Read { .. })
+    }
+
+    pub fn is_atomic(&self) -> bool {
+        matches!(self.wr.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
+    }
+
+    /// Is it answered by data rather than by an acknowledge?
+    pub fn awaits_response(&self) -> bool {
+        self.is_read() || self.is_atomic()
+    }
+
+    fn is_local(&self) -> bool {
+        matches!(self.wr.op, SendOp::BindMw(_) | SendOp::LocalInvalidate(_))
+    }
+
+    /// Does it take a receive of the peer's?
+    fn takes_receive(&self) -> bool {
+        matches!(
+            self.wr.op,
+            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) | SendOp::WriteImm { .. }
+        )
+    }
+
+    /// Its last PSN. It has one or more.
+    pub fn last(&self) -> Psn {
+        self.first.add(self.psns.wrapping_sub(1))
+    }
+
+    /// Is the PSN one of its?
+    pub fn holds(&self, psn: Psn) -> bool {
+        self.stage == Stage::Started && u32::try_from(psn.distance(self.first)).is_ok_and(|d| d < self.psns)
+    }
+}
+
+/// The sending half of a QP.
+#[derive(Debug)]
+pub(super) struct Requester {
+    queue: Queue,
+    /// Slot of the request that is sent from next, or [`NONE`]: all were sent.
+    cursor: u32,
+    /// PSN of the next packet.
+    next: Psn,
+    /// Oldest PSN that is not acknowledged or answered.
+    pub oldest: Psn,
+    /// One beyond the highest PSN that was used: behind it is what is sent again.
+    pub end: Psn,
+    /// READs and atomics in the network.
+    responses_due: u8,
+    /// PSNs of the READs in the network.
+    response_psns: u32,
+    pub retries_left: u8,
+    pub rnr_retries_left: u8,
+    /// Went back to this PSN because responses were missing; not again before there is progress.
+    pub implied_at: Option<Psn>,
+    /// The peer was not ready: wait until then.
+    pub rnr_until: Option<Instant>,
+    /// When the oldest packet is given up for lost.
+    pub deadline: Option<Instant>,
+    /// Number of the next request.
+    ssn: u32,
+    /// Highest request number the peer has a receive for, when it says so (IBTA 9.7.7.2: LSN).
+    pub credit_limit: Option<u32>,
+    /// `SQ_DRAINED` was told.
+    drained_told: bool,
+}
+
+impl Default for Requester {
+    fn default() -> Requester {
+        Requester {
+            queue: Queue::default(),
+            cursor: NONE,
+            next: Psn::new(0),
+            oldest: Psn::new(0),
+            end: Psn::new(0),
+            responses_due: 0,
+            response_psns: 0,
+            retries_left: 0,
+            rnr_retries_left: 0,
+            implied_at: None,
+            rnr_until: None,
+            deadline: None,
+            ssn: 1,
+            credit_limit: None,
+            drained_told: false,
+        }
+    }
+}
+
+/// Is request number `a` beyond `b`? They are 24 bits wide and wrap.
+fn beyond(a: u32, b: u32) -> bool {
+    Psn::new(b).before(Psn::new(a))
+}
+
+impl Requester {
+    /// Begins at a PSN.
+    pub fn start(&mut self, psn: Psn) {
+        (self.next, self.oldest, self.end) = (psn, psn, psn);
+        self.ssn = 1;
+        self.credit_limit = None;
+    }
+
+    /// Requests that are not complete.
+    pub fn queued(&self) -> u32 {
+        self.queue.len()
+    }
+
+    pub fn next_psn(&self) -> Psn {
+        self.next
+    }
+
+    pub fn push(&mut self, shared: &mut Shared, wr: SendWr) {
+        let len = match (&wr.op, &wr.data) {
+            (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, _) => 8,
+            (SendOp::BindMw(_) | SendOp::LocalInvalidate(_), _) => 0,
+            (_, SendData::Sges(sges)) => sges.iter().map(|s| u64::from(s.len)).sum(),
+            (_, SendData::Inline(bytes)) => bytes.len() as u64,
+        };
+        let wqe = SendWqe {
+            wr,
+            len,
+            stage: Stage::Posted,
+            first: self.next,
+            psns: 0,
+            ssn: 0,
+        };
+        let slot = shared.sends.push(&mut self.queue, wqe);
+        if self.cursor == NONE {
+            self.cursor = slot;
+        }
+    }
+
+    /// Takes the oldest request off the queue.
+    pub fn take(&mut self, shared: &mut Shared) -> Option<SendWqe> {
+        if self.cursor == self.queue.head() {
+            self.cursor = shared.sends.next(self.cursor);
+        }
+        let wqe = shared.sends.pop(&mut self.queue)?;
+        if wqe.awaits_response() && wqe.psns > 0 {
+            self.responses_due = self.responses_due.saturating_sub(1);
+            if wqe.is_read() {
+                self.response_psns = self.response_psns.saturating_sub(wqe.psns);
+            }
+        }
+        Some(wqe)
+    }
+
+    /// Nothing is in the network any more.
+    pub fn stop(&mut self) {
+        self.cursor = NONE;
+        self.oldest = self.end;
+        self.next = self.end;
+        self.rnr_until = None;
+        self.deadline = None;
+        self.implied_at = None;
+    }
+
+    /// Slot of the oldest request, or [`NONE`].
+    pub fn head(&self) -> u32 {
+        self.queue.head()
+    }
+
+    /// Has everything that was sent been acknowledged?
+    pub fn quiet(&self) -> bool {
+        self.oldest == self.end
+    }
+
+    /// Sends again from `psn`.
+    pub fn go_back(&mut self, shared: &Shared, psn: Psn) {
+        let mut slot = self.queue.head();
+        while slot != NONE {
+            match shared.sends.get(slot) {
+                Some(wqe) if wqe.holds(psn) => break,
+                Some(SendWqe {
+                    stage: Stage::Started | Stage::Ended(Status::Success),
+                    ..
+                }) => slot = shared.sends.next(slot),
+                _ => break,
+            }
+        }
+        self.cursor = slot;
+        self.next = psn;
+    }
+
+    /// Packets in the network that acknowledges are due for.
+    fn in_flight(&self) -> u32 {
+        (self.next.distance(self.oldest).max(0) as u32).saturating_sub(self.response_psns)
+    }
+}
+
+/// What becomes of the request at the cursor.
+pub(super) enum Turn {
+    /// A packet was sent.
+    Sent,
+    /// Nothing can be sent now.
+    Blocked,
+    /// It took no packet: look at the next.
+    Next,
+}
+
+impl Qp {
+    /// Refuses send work requests that can never be carried out (IBTA 10.8.3.1: immediate errors).
+    pub(super) fn check_send(&self, shared: &Shared, wr: &SendWr) -> Result<(), VerbsError> {
+        let kind = self.init.qp_type;
+        let allowed = match wr.op {
+            _ if kind == QpType::XrcTarget => false,
+            SendOp::Send | SendOp::SendImm(_) => true,
+            SendOp::Write { .. } | SendOp::WriteImm { .. } => kind != QpType::Ud,
+            SendOp::SendInvalidate(_)
+            | SendOp::Read { .. }
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. } => kind.reliable(),
+            SendOp::BindMw(_) | SendOp::LocalInvalidate(_) => kind != QpType::Ud,
+        };
+        if !allowed {
+            return Err(VerbsError::Invalid(
+                "this transport service does not have the operation",
+            ));
+        }
+        match &wr.data {
+            SendData::Sges(sges) if sges.len() as u64 > u64::from(self.init.max_send_sge) => {
+                return Err(VerbsError::OutOfRange {
+                    what: "elements of a send",
+                    value: sges.len() as u64,
+                    min: 0,
+                    max: self.init.max_send_sge.into(),
+                });
+            }
+            SendData::Inline(bytes) if bytes.len() as u64 > u64::from(self.init.max_inline) => {
+                return Err(VerbsError::OutOfRange {
+                    what: "bytes of an inline send",
+                    value: bytes.len() as u64,
+                    min: 0,
+                    max: self.init.max_inline.into(),
+                });
+            }
+            SendData::Inline(_)
+                if matches!(
+                    wr.op,
+                    SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
+                ) =>
+            {
+                return Err(VerbsError::Invalid("what is fetched cannot be inline"));
+            }
+            SendData::Sges(_) | SendData::Inline(_) => {}
+        }
+        match (kind, &wr.ud) {
+            (QpType::Ud, None) => Err(VerbsError::Invalid("a datagram needs a destination")),
+            (QpType::Ud, Some(to)) => self.check_destination(shared, to),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends one packet of the send queue, if one may be sent.
+    pub(super) fn send_request(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        memory: &dyn Memory,
+        sink: &mut dyn Sink,
+    ) -> bool {
+        loop {
+            if !self.permissions().transmit || self.requester.rnr_until.is_some_and(|t| now < t) {
+                return false;
+            }
+            match self.send_from_cursor(shared, now, memory, sink) {
+                Turn::Sent => return true,
+                Turn::Blocked => return false,
+                Turn::Next => {}
+            }
+        }
+    }
+
+    fn send_from_cursor(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        memory: &dyn Memory,
+        sink: &mut dyn Sink,
+    ) -> Turn {
+        let slot = self.requester.cursor;
+        let Some(wqe) = shared.sends.get(slot) else {
+            return Turn::Blocked;
+        };
+        match wqe.stage {
+            Stage::Ended(Status::Success) => {
+                self.requester.cursor = shared.sends.next(slot);
+                return Turn::Next;
+            }
+            Stage::Ended(_) => return Turn::Blocked,
+            Stage::Posted => {
+                if self.state() == QpState::Sqd {
+                    return Turn::Blocked;
+                }
+                if wqe.is_local() {
+                    return self.do_locally(shared, slot);
+                }
+                if let Some(turn) = self.start_request(shared, slot) {
+                    return turn;
+                }
+            }
+            Stage::Started => {}
+        }
+        if self.init.qp_type == QpType::Ud {
+            return self.send_datagram(shared, slot, memory, now, sink);
+        }
+        self.send_packet(shared, slot, now, memory, sink)
+    }
+
+    /// Binds or invalidates; no packet is sent.
+    fn do_locally(&mut self, shared: &mut Shared, slot: u32) -> Turn {
+        let Some(wqe) = shared.sends.get_mut(slot) else {
+            return Turn::Blocked;
+        };
+        if wqe.wr.flags.contains(SendFlags::FENCE) && self.requester.responses_due > 0 {
+            shared.marks.hit(Mark::FenceWaited);
+            return Turn::Blocked;
+        }
+        let (Some(pd), number) = (self.init.pd, self.number) else {
+            return Turn::Blocked;
+        };
+        let status = match wqe.wr.op {
+            SendOp::BindMw(ref bind) => {
+                let failed = shared.regions.bind(pd, number, bind).err();
+                shared.marks.hit(match failed {
+                    None => Mark::WindowBound,
+                    Some(_) => Mark::WindowBindFailed,
+                });
+                failed
+            }
+            SendOp::LocalInvalidate(key) => {
+                shared.marks.hit(Mark::InvalidateLocal);
+                shared.regions.invalidate_local(pd, number, key).err()
+            }
+            _ => None,
+        };
+        self.end_request(shared, slot, status.unwrap_or(Status::Success));
+        Turn::Next
+    }
+
+    /// The request at `slot` has ended; it is reported when those before it are.
+    pub(super) fn end_request(&mut self, shared: &mut Shared, slot: u32, status: Status) {
+        if let Some(wqe) = shared.sends.get_mut(slot) {
+            wqe.stage = Stage::Ended(status);
+        }
+        self.retire(shared);
+    }
+
+    /// Gives a request its numbers, when it may begin.
+    fn start_request(&mut self, shared: &mut Shared, slot: u32) -> Option<Turn> {
+        let Some(wqe) = shared.sends.get_mut(slot) else {
+            return Some(Turn::Blocked);
+        };
+        let requester = &mut self.requester;
+        let reliable = self.init.qp_type.reliable();
+        if reliable && requester.responses_due > 0 && wqe.wr.flags.contains(SendFlags::FENCE) {
+            shared.marks.hit(Mark::FenceWaited);
+            return Some(Turn::Blocked);
+        }
+        if wqe.len > MESSAGE_MAX.into() {
+            self.end_request(shared, slot, Status::LocalLengthError);
+            return Some(Turn::Next);
+        }
+        if wqe.awaits_response() {
+            if self.attributes.max_rd_atomic == 0 {
+                self.end_request(shared, slot, Status::LocalQpOperationError);
+                return Some(Turn::Next);
+            }
+            if requester.responses_due >= self.attributes.max_rd_atomic {
+                shared.marks.hit(Mark::ReadAtomicWaited);
+                return Some(Turn::Blocked);
+            }
+        }
+        let mtu = u64::from(self.attributes.path_mtu.bytes());
+        let psns = if wqe.is_atomic() || self.init.qp_type == QpType::Ud {
+            1
+        } else {
+            wqe.len.div_ceil(mtu).max(1) as u32
+        };
+        let used = requester.next.distance(requester.oldest).max(0) as u32;
+        if reliable && used > 0 && used + psns > PSN_SPAN {
+            return Some(Turn::Blocked);
+        }
+        wqe.first = requester.next;
+        wqe.psns = psns;
+        wqe.ssn = requester.ssn;
+        wqe.stage = Stage::Started;
+        requester.ssn = Psn::new(requester.ssn).next().value();
+        if wqe.awaits_response() {
+            requester.responses_due += 1;
+            if wqe.is_read() {
+                requester.response_psns += psns;
+            }
+        }
+        None
+    }
+
+    /// Sends the packet at the cursor of a connected QP.
+    fn send_packet(
+        &mut self,
+        shared: &mut Shared,
+        slot: u32,
+        now: Instant,
+        memory: &dyn Memory,
+        sink: &mut dyn Sink,
+    ) -> Turn {
+        let (Some(wqe), Some(path), Some(pd)) = (shared.sends.get(slot), &self.path, self.init.pd) else {
+            return Turn::Blocked;
+        };
+        let requester = &self.requester;
+        let reliable = self.init.qp_type.reliable();
+        let psn = requester.next;
+        let index = psn.distance(wqe.first).max(0) as u32;
+        if reliable {
+            let waiting = requester.next != requester.oldest;
+            if !wqe.awaits_response() && requester.in_flight() >= WINDOW {
+                return Turn::Blocked;
+            }
+            let limit = requester.credit_limit;
+            if waiting && wqe.takes_receive() && limit.is_some_and(|l| beyond(wqe.ssn, l)) {
+                shared.marks.hit(Mark::CreditWaited);
+                return Turn::Blocked;
+            }
+        }
+        let mtu = self.attributes.path_mtu.bytes();
+        let offset = u64::from(index) * u64::from(mtu);
+        let rest = wqe.len.saturating_sub(offset);
+        let (first, last) = (index == 0, index + 1 >= wqe.psns);
+        let carried = if wqe.awaits_response() {
+            0
+        } else {
+            rest.min(u64::from(mtu)) as u32
+        };
+        let mut spans = SpanList::new();
+        let payload = match &wqe.wr.data {
+            _ if carried == 0 => Payload::NONE,
+            SendData::Inline(bytes) => {
+                let from = offset as usize;
+                Payload::Bytes(bytes.get(from..from + carried as usize).unwrap_or(&[]))
+            }
+            SendData::Sges(sges) => {
+                let found =
+                    shared
+                        .regions
+                        .local(pd, sges, offset, carried.into(), Access::empty(), &mut spans);
+                if let Err(status) = found {
+                    shared.marks.hit(if first {
+                        Mark::LocalProtection
+                    } else {
+                        Mark::LocalProtectionMidMessage
+                    });
+                    self.end_request(shared, slot, status);
+                    return Turn::Next;
+                }
+                Payload::Spans {
+                    memory,
+                    spans: &spans,
+                }
+            }
+        };
+        let (operation, extended) = request(&wqe.wr.op, first, last, offset, rest as u32);
+        let window_full = reliable && requester.in_flight() + 1 >= WINDOW;
+        let headers = Headers {
+            bth: bth::Header {
+                opcode: Opcode::new(self.transport(), operation),
+                solicited: last && wqe.takes_receive() && wqe.wr.flags.contains(SendFlags::SOLICITED),
+                migrated: true,
+                pad: (carried.wrapping_neg() & 3) as u8,
+                version: 0,
+                pkey: shared.pkey(self.attributes.pkey_index),
+                fecn: false,
+                becn: false,
+                destination_qp: self.attributes.destination_qp.0,
+                ack_request: reliable
+                    && (last
+                        || wqe.awaits_response()
+                        || index % ACK_EVERY == ACK_EVERY - 1
+                        || window_full
+                        || requester.credit_limit.is_some()),
+                psn,
+            },
+            xrceth: (self.init.qp_type == QpType::XrcInitiator).then_some(xrceth::Header {
+                srq: wqe.wr.remote_srq,
+            }),
+            extended,
+        };
+        sink.send(&Outgoing {
+            from: self.number,
+            path,
+            headers,
+            payload,
+        });
+        shared.counters.sent(path, &headers, payload.len());
+        let next = if wqe.is_read() {
+            wqe.last().next()
+        } else {
+            psn.next()
+        };
+        let done = last || wqe.awaits_response();
+        if next.value() < psn.value() {
+            shared.marks.hit(Mark::PsnWrap);
+        }
+        self.advance(shared, slot, next, done, now);
+        Turn::Sent
+    }
+
+    /// The packet at the cursor is out.
+    fn advance(&mut self, shared: &mut Shared, slot: u32, next: Psn, done: bool, now: Instant) {
+        let requester = &mut self.requester;
+        requester.next = next;
+        if requester.end.before(next) {
+            requester.end = next;
+        }
+        if done {
+            requester.cursor = shared.sends.next(slot);
+        }
+        if self.init.qp_type.reliable() {
+            if self.requester.deadline.is_none() {
+                self.start_timer(shared, now);
+            }
+        } else {
+            self.requester.oldest = next;
+            if done {
+                self.end_request(shared, slot, Status::Success);
+            }
+        }
+    }
+
+    /// A datagram is out.
+    pub(super) fn datagram_sent(&mut self, shared: &mut Shared, slot: u32, now: Instant) {
+        let next = self.requester.next.next();
+        self.advance(shared, slot, next, true, now);
+    }
+
+    /// Starts the ACK timer (IBTA 9.7.6.1.3: 4.096 µs · 2^timeout; 0: none).
+    pub(super) fn start_timer(&mut self, shared: &mut Shared, now: Instant) {
+        self.requester.deadline = match self.attributes.timeout {
+            0 => None,
+            t => {
+                let at = Instant(now.0.saturating_add(4096 << t.min(31)));
+                shared.timers.arm(&mut self.timer, self.number, at);
+                Some(at)
+            }
+        };
+    }
+
+    /// Reports what has ended at the front of the queue.
+    pub(super) fn retire(&mut self, shared: &mut Shared) {
+        while let Some(wqe) = shared.sends.get(self.requester.head()) {
+            let Stage::Ended(status) = wqe.stage else {
+                break;
+            };
+            let Some(wqe) = self.requester.take(shared) else {
+                break;
+            };
+            self.complete_send(shared, &wqe, status);
+            if status != Status::Success {
+                self.fail(shared, state::Trigger::SendError);
+                return;
+            }
+        }
+        self.check_drained(shared);
+    }
+
+    /// In SQD, tells when what was begun is complete (IBTA 10.3.1.5).
+    pub(super) fn check_drained(&mut self, shared: &mut Shared) {
+        if self.state() != QpState::Sqd {
+            self.requester.drained_told = false;
+            return;
+        }
+        let begun = shared
+            .sends
+            .get(self.requester.head())
+            .is_some_and(|wqe| wqe.stage != Stage::Posted);
+        if !begun && !self.requester.drained_told {
+            self.requester.drained_told = true;
+            shared.marks.hit(Mark::SendQueueDrained);
+            if self.attributes.drained_event {
+                shared.event(Event::SendQueueDrained(self.number));
+            }
+        }
+    }
+
+    /// Is the send queue drained? Only then may SQD be left or its attributes change.
+    pub(super) fn drained(&self) -> bool {
+        self.requester.drained_told
+    }
+}
+
+/// The operation of a request packet and the header behind its BTH. `offset` is where in the message it begins,
+/// `rest` what is left from there.
+fn request(op: &SendOp, first: bool, last: bool, offset: u64, rest: u32) -> (Operation, Extended) {
+    let write = |addr: u64, rkey: u32| reth::Header {
+        va: addr.wrapping_add(offset),
+        rkey,
+        len: rest,
+    };
+    let place = |only, begin, middle, end| match (first, last) {
+        (true, true) => only,
+        (true, false) => begin,
+        (false, false) => middle,
+        (false, true) => end,
+    };
+    use Operation as O;
+    match *op {
+        SendOp::Send => (
+            place(O::SendOnly, O::SendFirst, O::SendMiddle, O::SendLast),
+            Extended::None,
+        ),
+        SendOp::SendImm(imm) => (
+            place(O::SendOnlyImm, O::SendFirst, O::SendMiddle, O::SendLastImm),
+            if last { Extended::Imm(imm) } else { Extended::None },
+        ),
+        SendOp::SendInvalidate(key) => (
+            place(
+                O::SendOnlyInvalidate,
+                O::SendFirst,
+                O::SendMiddle,
+                O::SendLastInvalidate,
+            ),
+            if last { Extended::Ieth(key) } else { Extended::None },
+        ),
+        SendOp::Write { addr, rkey } => (
+            place(O::WriteOnly, O::WriteFirst, O::WriteMiddle, O::WriteLast),
+            if first {
+                Extended::Reth(write(addr, rkey))
+            } else {
+                Extended::None
+            },
+        ),
+        SendOp::WriteImm { addr, rkey, imm } => (
+            place(O::WriteOnlyImm, O::WriteFirst, O::WriteMiddle, O::WriteLastImm),
+            match (first, last) {
+                (true, true) => Extended::RethImm(write(addr, rkey), imm),
+                (true, false) => Extended::Reth(write(addr, rkey)),
+                (false, true) => Extended::Imm(imm),
+                (false, false) => Extended::None,
+            },
+        ),
+        SendOp::Read { addr, rkey } => (O::ReadRequest, Extended::Reth(write(addr, rkey))),
+        SendOp::CompareSwap {
+            addr,
+            rkey,
+            compare,
+            swap,
+        } => (
+            O::CompareSwap,
+            Extended::Atomic(atomiceth::Header {
+                va: addr,
+                rkey,
+                swap_or_add: swap,
+                compare,
+            }),
+        ),
+        SendOp::FetchAdd { addr, rkey, add } => (
+            O::FetchAdd,
+            Extended::Atomic(atomiceth::Header {
+                va: addr,
+                rkey,
+                swap_or_add: add,
+                compare: 0,
+            }),
+        ),
+        // Local work is never sent: `send_from_cursor` does it itself.
+        SendOp::BindMw(_) | SendOp::LocalInvalidate(_) => (O::SendOnly, Extended::None),
+    }
+}
