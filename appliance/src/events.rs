@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::broadcast;
-use vnic_backend::{AttachState, Nic, NicEvent, NicEventKind};
+use vnic_backend::{AttachState, FaultInjection, Injected, Nic, NicEvent, NicEventKind};
 
 /// Events that a watcher may be behind before its stream is ended.
 pub const BACKLOG: usize = 4096;
@@ -61,6 +61,39 @@ pub fn describe(event: &NicEvent) -> (Level, String) {
         NicEventKind::PortRemoved => (Level::Info, "port removed".to_owned()),
         NicEventKind::PortLink { up: true } => (Level::Info, "link up".to_owned()),
         NicEventKind::PortLink { up: false } => (Level::Warn, "link down".to_owned()),
+        NicEventKind::FaultAdded { id, name, action } => (
+            Level::Warn,
+            format!(
+                "fault {id} \"{name}\" added: frames suffer on purpose ({action}) until `vnicctl fault remove {name}`"
+            ),
+        ),
+        NicEventKind::FaultRemoved { id, name, injected } => (
+            Level::Info,
+            format!("fault {id} \"{name}\" removed; it hit {injected} frames"),
+        ),
+        NicEventKind::Fault(FaultInjection { id, name, what }) => {
+            (Level::Info, format!("fault {id} \"{name}\": {}", injected(what)))
+        }
+    }
+}
+
+/// What a fault rule did, in words.
+fn injected(what: &Injected) -> String {
+    match what {
+        Injected::More(1) => "one more frame".to_owned(),
+        Injected::More(n) => format!("{n} more frames"),
+        Injected::One {
+            from,
+            to,
+            effect,
+            len,
+            roce,
+        } => {
+            let roce = roce.map_or_else(String::new, |(opcode, qp, psn)| {
+                format!(", opcode {opcode:#04x}, QP {qp:#x}, PSN {psn}")
+            });
+            format!("{effect}, frame from {from} to {to} of {len} bytes{roce}")
+        }
     }
 }
 

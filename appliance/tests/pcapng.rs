@@ -20,6 +20,7 @@ fn frame(direction: Direction, drop: Option<DropReason>, kept: usize) -> Capture
         port: PortId(0),
         direction,
         drop,
+        comment: None,
         original_len,
         data,
     }

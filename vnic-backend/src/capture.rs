@@ -33,6 +33,7 @@ impl Sink {
         direction: Direction,
         f: &OutFrame<'_>,
         drop: Option<DropReason>,
+        comment: Option<&str>,
         counters: &CoreCounters,
     ) {
         let wanted = self.ports.is_empty() || self.ports.contains(&port);
@@ -49,6 +50,7 @@ impl Sink {
             port,
             direction,
             drop,
+            comment: comment.map(Into::into),
             original_len: f.len() as u32,
             data,
         };

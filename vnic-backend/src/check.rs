@@ -1,5 +1,6 @@
 //! Is what the control plane asks for possible? Every refusal names the field and what is allowed.
 
+use vnic_fabric::fault::{Rule, RuleError};
 use vnic_wire::MacAddr;
 
 use crate::nic::socket_path_fits;
@@ -82,6 +83,25 @@ pub fn port(spec: &PortSpec, nic: &NicConfig) -> Result<(), NicError> {
         );
     }
     Ok(())
+}
+
+/// A fault rule on its own. The rule that it becomes says what is wrong with it.
+pub fn fault(spec: &FaultSpec, rule: &Rule) -> Result<(), NicError> {
+    name(&spec.name)?;
+    rule.check().or_else(|error| {
+        let field = match error {
+            RuleError::Probability(_) => "probability",
+            RuleError::Qp(_) => "destination_qp",
+            RuleError::Psn(_) => "psn",
+            RuleError::Opcodes => "opcodes",
+            RuleError::Delay(_) => "delay",
+            RuleError::Reorder(_) => "reorder.by",
+            RuleError::AtMost(_) => "reorder.at_most",
+            RuleError::Copies(_) => "duplicate.copies",
+            RuleError::Bits(_) => "corrupt.bits",
+        };
+        invalid(field, error.to_string())
+    })
 }
 
 fn name(name: &str) -> Result<(), NicError> {

@@ -1,5 +1,7 @@
 //! The control plane's handle on the running NIC.
 
+mod faults;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +18,7 @@ use crate::hub::EventHub;
 use crate::types::*;
 use crate::uplink::TapDevice;
 use crate::vhost::{self, Adapter};
+use faults::FaultTable;
 
 /// A running NIC. Cheap to clone; the data cores stop when [`Nic::shutdown`] is called.
 #[derive(Clone)]
@@ -36,6 +39,7 @@ struct State {
     ports: BTreeMap<String, PortEntry>,
     names: BTreeMap<PortId, String>,
     next_capture: u64,
+    faults: FaultTable,
     ended: bool,
 }
 
@@ -141,6 +145,7 @@ impl Nic {
                 thread: Some(thread),
             },
         );
+        self.inner.bind_faults(&state, &name);
         drop(state);
         self.inner.hub.publish(&name, NicEventKind::AdapterAdded);
         Ok(status)
@@ -151,7 +156,7 @@ impl Nic {
         let entry = self.inner.state()?.adapters.remove(name);
         let mut entry = entry.ok_or_else(|| not_found("adapter", name))?;
         self.inner.end_adapter(&mut entry);
-        self.inner.lock().names.remove(&entry.adapter.id);
+        self.inner.forget(entry.adapter.id, name);
         self.inner.hub.publish(name, NicEventKind::AdapterRemoved);
         Ok(())
     }
@@ -213,6 +218,7 @@ impl Nic {
         let status = entry.status();
         state.names.insert(id, name.clone());
         state.ports.insert(name.clone(), entry);
+        self.inner.bind_faults(&state, &name);
         drop(state);
         self.inner.hub.publish(&name, NicEventKind::PortAdded);
         Ok(status)
@@ -227,7 +233,7 @@ impl Nic {
             .remove(name)
             .ok_or_else(|| not_found("port", name))?;
         self.inner.remove_from_cores(entry.id);
-        self.inner.lock().names.remove(&entry.id);
+        self.inner.forget(entry.id, name);
         self.inner.hub.publish(name, NicEventKind::PortRemoved);
         Ok(())
     }
@@ -446,6 +452,13 @@ impl Inner {
         }
     }
 
+    /// The number of an adapter or port that is gone may be given to another.
+    fn forget(&self, id: PortId, name: &str) {
+        let mut state = self.lock();
+        state.names.remove(&id);
+        self.bind_faults(&state, name);
+    }
+
     fn end_adapter(&self, entry: &mut AdapterEntry) {
         entry.adapter.end();
         if let Some(t) = entry.thread.take() {
@@ -466,6 +479,12 @@ impl Inner {
                 },
             ),
             CoreEvent::Spoof { port, source } => (port, NicEventKind::SpoofedSource { source }),
+            CoreEvent::Fault(report) => {
+                let (owner, injection) = state.injection(*report);
+                drop(state);
+                self.hub.publish(&owner, NicEventKind::Fault(injection));
+                return;
+            }
             CoreEvent::Panic { port } => {
                 if let Some(e) = state.adapters.values().find(|e| e.adapter.id == port) {
                     let adapter = e.adapter.clone();

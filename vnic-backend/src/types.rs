@@ -5,6 +5,12 @@ use std::time::{Duration, SystemTime};
 
 pub use vnic_engine::counters::{self, CounterDef, Sample};
 pub use vnic_engine::virtio_net::feature;
+/// Fault rules: what they can be about and do, and their limits.
+pub mod fault {
+    pub use vnic_fabric::fault::{
+        ALWAYS, Action, BITS_MAX, BITS24_MAX, COPIES_MAX, HOLD_MAX, Opcodes, PsnRange, REORDER_MAX, Roce,
+    };
+}
 pub use vnic_fabric::switch::{PortId, SwitchConfig};
 pub use vnic_fabric::{DropReason, VlanMode};
 pub use vnic_wire::MacAddr;
@@ -28,6 +34,8 @@ pub const QUEUE_PAIRS_RANGE: std::ops::RangeInclusive<u16> = 1..=16;
 pub const ADAPTERS_MAX: usize = 256;
 /// Uplink ports a NIC can have.
 pub const PORTS_MAX: usize = 8;
+/// Fault rules a NIC can have at a time.
+pub const FAULTS_MAX: usize = 64;
 
 /// Who listens and who connects on an adapter's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -157,12 +165,118 @@ pub struct FdbEntry {
     pub age: Duration,
 }
 
+/// What a fault rule is made from: which frames, how often, what happens to them. Of those given, all conditions must
+/// hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FaultSpec {
+    /// Name, as for adapters; unique among fault rules.
+    pub name: String,
+    /// Frames that come from this adapter or port.
+    pub from: Option<String>,
+    /// Frames for this adapter or port.
+    pub to: Option<String>,
+    /// RoCE packets. The three below imply it.
+    pub roce: bool,
+    /// Packets for this QP, 24 bits.
+    pub destination_qp: Option<u32>,
+    /// Packets with one of these BTH opcodes.
+    pub opcodes: Option<fault::Opcodes>,
+    /// Packets with a PSN in this range.
+    pub psn: Option<fault::PsnRange>,
+    /// Frames with this EtherType behind their VLAN tags.
+    pub ethertype: Option<u16>,
+    /// So many matching frames are let go before the rule begins.
+    pub skip: u64,
+    /// Probability in millionths, up to [`fault::ALWAYS`].
+    pub probability: u32,
+    /// After so many injections the rule is spent; `None`: never.
+    pub count: Option<u64>,
+    /// Where its random numbers begin; `None`: the NIC chooses, and says what it chose.
+    pub seed: Option<u64>,
+    /// What happens to frames that are hit.
+    pub action: fault::Action,
+}
+
+impl FaultSpec {
+    /// A rule that does this to every frame.
+    pub fn new(name: &str, action: fault::Action) -> FaultSpec {
+        FaultSpec {
+            name: name.into(),
+            from: None,
+            to: None,
+            roce: false,
+            destination_qp: None,
+            opcodes: None,
+            psn: None,
+            ethertype: None,
+            skip: 0,
+            probability: fault::ALWAYS,
+            count: None,
+            seed: None,
+            action,
+        }
+    }
+}
+
+/// A fault rule as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FaultStatus {
+    /// Its number: never given twice while the NIC runs.
+    pub id: u32,
+    /// What it was made from; `seed` is filled in.
+    pub spec: FaultSpec,
+    /// Frames that it was about.
+    pub matched: u64,
+    /// Frames that it hit.
+    pub injected: u64,
+    /// When it was made.
+    pub created: SystemTime,
+}
+
+impl FaultStatus {
+    /// Will it never hit a frame again?
+    pub fn spent(&self) -> bool {
+        self.spec.count.is_some_and(|c| self.injected >= c)
+    }
+}
+
+/// What a fault rule did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FaultInjection {
+    /// The rule's number.
+    pub id: u32,
+    /// The rule's name.
+    pub name: String,
+    /// One frame, or several that are not told one by one.
+    pub what: Injected,
+}
+
+/// See [`FaultInjection`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Injected {
+    /// One frame.
+    One {
+        /// Where it came from.
+        from: String,
+        /// For whom it was.
+        to: String,
+        /// What happened to it, such as `delay 1.2 ms`.
+        effect: String,
+        /// Its bytes.
+        len: u32,
+        /// BTH opcode, destination QP and PSN of a RoCE packet.
+        roce: Option<(u8, u32, u32)>,
+    },
+    /// So many more frames since the last report.
+    More(u64),
+}
+
 /// Something that happened, for logs, event streams and watchers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicEvent {
     /// When.
     pub time: SystemTime,
-    /// Name of the adapter or port.
+    /// Name of the adapter or port; empty when it is about none.
     pub owner: String,
     /// What.
     pub kind: NicEventKind,
@@ -203,6 +317,26 @@ pub enum NicEventKind {
         /// Up or down.
         up: bool,
     },
+    /// Frames suffer from a fault rule from now on.
+    FaultAdded {
+        /// The rule's number.
+        id: u32,
+        /// The rule's name.
+        name: String,
+        /// What it does, in a word.
+        action: &'static str,
+    },
+    /// A fault rule is gone.
+    FaultRemoved {
+        /// The rule's number.
+        id: u32,
+        /// The rule's name.
+        name: String,
+        /// Frames that it hit.
+        injected: u64,
+    },
+    /// A fault rule hit a frame for this adapter or port; about several frames there is no owner.
+    Fault(FaultInjection),
 }
 
 /// Which frames a capture wants.
@@ -236,6 +370,8 @@ pub struct CapturedFrame {
     pub direction: Direction,
     /// Why it was dropped, if it was.
     pub drop: Option<DropReason>,
+    /// What fault rules did to it.
+    pub comment: Option<String>,
     /// Length on the wire, in bytes (a TSO request: before it is cut).
     pub original_len: u32,
     /// The first bytes.

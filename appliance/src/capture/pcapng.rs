@@ -1,5 +1,5 @@
 //! Captured frames as pcapng (draft-ietf-opsawg-pcapng): one interface for each adapter or port, the direction
-//! in `epb_flags`, the drop reason as a comment.
+//! in `epb_flags`, the drop reason and what faults did to it as comments.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -72,6 +72,9 @@ impl PcapngWriter {
         if let Some(reason) = frame.drop {
             let comment = format!("dropped: {}", reason.name());
             options.push(EnhancedPacketOption::Comment(Cow::Owned(comment)));
+        }
+        if let Some(comment) = &frame.comment {
+            options.push(EnhancedPacketOption::Comment(Cow::Borrowed(comment)));
         }
         self.blocks.write_pcapng_block(EnhancedPacketBlock {
             interface_id,

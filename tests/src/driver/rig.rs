@@ -58,13 +58,14 @@ const INGRESS: [DropReason; 8] = [
     DropReason::NoDestination,
 ];
 /// Reasons that only a copy's receiver is charged with.
-const EGRESS: [DropReason; 6] = [
+const EGRESS: [DropReason; 7] = [
     DropReason::NoRxBuffer,
     DropReason::RxBufferTooSmall,
     DropReason::ReceiverMtu,
     DropReason::RxRingBroken,
     DropReason::PortTransmit,
     DropReason::CoreExchangeFull,
+    DropReason::FaultInjected,
 ];
 
 /// How many copies the switch made of all forwarded frames.
@@ -280,23 +281,24 @@ impl Rig {
         self.poll_events().iter().filter(failed).cloned().collect()
     }
 
-    /// Each frame taken was forwarded or dropped; each copy made was delivered or dropped.
+    /// Each frame taken was forwarded or dropped; each copy made (those of fault rules, too) was delivered or dropped.
     ///
     /// "Receiver down" is charged to the sender when the switch knows, to the receiver when it has just happened:
     /// the first balance tells how many of them are the sender's.
     pub fn audit(&self, copies: Copies) -> Result<()> {
         let mut adapters: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
-        let mut orphans = 0;
+        let (mut orphans, mut duplicates) = (0, 0);
         for s in self.nic.counters() {
             match s.def.name {
                 "orphans" => orphans += s.value,
+                "fault_copies" => duplicates += s.value,
                 name => {
                     let key = s.reason.unwrap_or(name).to_string();
                     *adapters.entry(s.owner).or_default().entry(key).or_default() += s.value;
                 }
             }
         }
-        let (mut forwarded, mut delivered, mut lost) = (0, 0, orphans);
+        let (mut forwarded, mut delivered, mut lost) = (duplicates, 0, orphans);
         for a in self.nic.adapters() {
             let name = &a.spec.name;
             let c = adapters

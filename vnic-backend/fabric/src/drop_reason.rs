@@ -35,11 +35,13 @@ pub enum DropReason {
     PortTransmit,
     /// The exchange ring to the data core that owns the receiver is full.
     CoreExchangeFull,
+    /// A fault rule says so, or too much is held back by fault rules already.
+    FaultInjected,
 }
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [DropReason; 15] = [
+    pub const ALL: [DropReason; 16] = [
         DropReason::Runt,
         DropReason::MtuExceeded,
         DropReason::MalformedOffload,
@@ -55,6 +57,7 @@ impl DropReason {
         DropReason::RxRingBroken,
         DropReason::PortTransmit,
         DropReason::CoreExchangeFull,
+        DropReason::FaultInjected,
     ];
 
     /// The name used as the `reason` label of counters and in captures.
@@ -75,6 +78,7 @@ impl DropReason {
             DropReason::RxRingBroken => "rx_ring_broken",
             DropReason::PortTransmit => "port_transmit",
             DropReason::CoreExchangeFull => "core_exchange_full",
+            DropReason::FaultInjected => "fault_injected",
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 use vnic_engine::offload::Accepts;
+use vnic_fabric::fault::{Rule, RuleId, Tally};
 use vnic_fabric::switch::{PortConfig, PortId};
 use vnic_wire::MacAddr;
 
@@ -107,6 +108,31 @@ pub enum Command {
     CaptureStart(Arc<Sink>),
     /// End a capture.
     CaptureStop(u64),
+    /// Put a fault rule into force, behind the others; answered when it is.
+    FaultAdd {
+        /// The rule, checked.
+        rule: Box<Rule>,
+        /// What it has done, on all cores together.
+        tally: Arc<Tally>,
+        /// Answer.
+        done: Sender<()>,
+    },
+    /// The ports that a fault rule is about have other numbers now.
+    FaultPorts {
+        /// The rule.
+        id: RuleId,
+        /// As in the rule.
+        from: Option<PortId>,
+        /// As in the rule.
+        to: Option<PortId>,
+    },
+    /// Take a fault rule out of force; answered when it is.
+    FaultRemove {
+        /// The rule.
+        id: RuleId,
+        /// Answer.
+        done: Sender<()>,
+    },
     /// Are you there?
     Ping {
         /// Answer.

@@ -6,28 +6,25 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use crossbeam_channel::Sender;
 use vnic_engine::counters::{Block, CoreCounter, QueueCounter as Q};
-use vnic_engine::offload::{Accepts, HEAD_MAX};
+use vnic_engine::offload::HEAD_MAX;
 use vnic_fabric::switch::{Egress, PortId, Switch, Verdict};
-use vnic_fabric::{DropReason, Instant, TagEdit};
+use vnic_fabric::{DropReason, Instant};
 use vnic_wire::MacAddr;
 
 use super::MAX_CORES;
-use super::counters::{AdapterCounters, CoreCounters};
-use super::frame::{Bounce, Finished, OutFrame, RawFrame, SNAP, flow_hash, for_receiver};
+use super::counters::CoreCounters;
+use super::frame::{OutFrame, RawFrame, SNAP};
+use super::inject::{FaultReport, Injector};
 use super::link::{
     Gate, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef,
 };
-use super::rx::RxQueue;
-use crate::capture::Sink;
+use super::outputs::{AdapterRx, Outputs, Slot};
 use crate::mem::{self, Seg};
 use crate::ring::Fault;
 use crate::types::Direction;
-use crate::uplink::PortTx;
 
 /// Messages taken from one link before other work gets its turn.
 const LINK_BURST: usize = 64;
-/// Foreign addresses reported for one attach of an adapter.
-const SPOOF_REPORTS: usize = 4;
 
 /// What a data core tells the control plane.
 #[derive(Debug)]
@@ -53,6 +50,8 @@ pub enum CoreEvent {
         /// The adapter.
         port: PortId,
     },
+    /// A fault rule did something.
+    Fault(Box<FaultReport>),
     /// An uplink's device went away or came back.
     PortLink {
         /// The uplink.
@@ -60,68 +59,6 @@ pub enum CoreEvent {
         /// Is it there?
         up: bool,
     },
-}
-
-/// A local adapter, towards its guest.
-pub struct AdapterRx {
-    /// Its counters.
-    pub counters: Arc<AdapterCounters>,
-    /// What its driver accepts unfinished.
-    pub accepts: Accepts,
-    /// Receive queues by pair.
-    pub queues: Vec<Option<RxQueue>>,
-    /// Pairs whose receive queue runs.
-    pub active: ArrayVec<u8, 16>,
-    spoofs: ArrayVec<MacAddr, SPOOF_REPORTS>,
-}
-
-impl AdapterRx {
-    /// An adapter whose guest has no queues yet.
-    pub fn new(counters: Arc<AdapterCounters>) -> Self {
-        let queues = counters.queues.iter().map(|_| None).collect();
-        AdapterRx {
-            counters,
-            accepts: Accepts::NONE,
-            queues,
-            active: ArrayVec::new(),
-            spoofs: ArrayVec::new(),
-        }
-    }
-
-    /// Recomputes which queues run.
-    pub fn activate(&mut self) {
-        self.active = (0..self.queues.len())
-            .filter(|&i| self.queues[i].is_some())
-            .map(|i| i as u8)
-            .collect();
-        if self.active.is_empty() {
-            self.spoofs.clear();
-        }
-    }
-}
-
-/// What is behind a switch port.
-pub enum Slot {
-    /// Nothing.
-    Empty,
-    /// Something that another core owns.
-    Remote(usize),
-    /// An adapter of this core.
-    Adapter(Box<AdapterRx>),
-    /// An uplink of this core.
-    Uplink(Box<PortTx>),
-}
-
-/// Receivers of this core, apart from the switch so that both can be borrowed at once.
-pub struct Outputs {
-    /// By [`PortId`].
-    pub slots: Vec<Slot>,
-    touched: Vec<(PortId, u8)>,
-    bounce: Bounce,
-    /// Running captures.
-    pub captures: Vec<Arc<Sink>>,
-    /// Counters of the core.
-    pub counters: Arc<CoreCounters>,
 }
 
 /// See the module.
@@ -135,25 +72,21 @@ pub struct Core {
     /// Links from the other cores, by number.
     pub links_in: Vec<Option<LinkIn>>,
     events: Sender<CoreEvent>,
+    index: usize,
     many: bool,
 }
 
 impl Core {
-    /// A core with nothing on it.
+    /// A core with nothing on it; `index` is its place among the NIC's cores.
     pub fn new(
+        index: usize,
         switch: Switch,
         links_out: Vec<Option<LinkOut>>,
         links_in: Vec<Option<LinkIn>>,
         counters: Arc<CoreCounters>,
         events: Sender<CoreEvent>,
     ) -> Core {
-        let out = Outputs {
-            slots: Vec::new(),
-            touched: Vec::with_capacity(64),
-            bounce: Bounce::default(),
-            captures: Vec::new(),
-            counters,
-        };
+        let out = Outputs::new(counters);
         let many = links_out.iter().any(Option::is_some);
         Core {
             switch,
@@ -161,6 +94,7 @@ impl Core {
             links_out,
             links_in,
             events,
+            index,
             many,
         }
     }
@@ -215,11 +149,11 @@ impl Core {
         sender: Option<&Block<{ Q::COUNT }>>,
     ) {
         match *verdict {
-            Verdict::Unicast(e) => self.out.give(e, f, gate, sender),
+            Verdict::Unicast(e) => self.out.give(ingress, e, f, gate, sender),
             Verdict::Flood { vlan, tci } => {
                 for &port in self.switch.up_ports() {
                     if let Some(tag) = self.switch.flood_to(port, ingress, vlan, tci) {
-                        self.out.give(Egress { port, tag }, f, gate, sender);
+                        self.out.give(ingress, Egress { port, tag }, f, gate, sender);
                     }
                 }
             }
@@ -419,6 +353,20 @@ impl Core {
         }
     }
 
+    /// The fault rules; made when needed.
+    pub fn faults(&mut self, now: Instant) -> &mut Injector {
+        let (index, events) = (self.index, &self.events);
+        self.out.faults_or(|| Injector::new(index, now, events.clone()))
+    }
+
+    /// Lets go what fault rules hold back and what is due. Answers how much that was.
+    #[cold]
+    pub fn fault_round(&mut self, now: Instant) -> usize {
+        let n = self.out.fault_round(now);
+        self.flush();
+        n
+    }
+
     /// Nothing waits for another core.
     pub fn settled(&self) -> bool {
         self.out.touched.is_empty()
@@ -443,7 +391,7 @@ impl Core {
     /// Offers a frame to the running captures.
     #[inline]
     pub fn captured(&self, port: PortId, direction: Direction, f: &RawFrame<'_>, drop: Option<DropReason>) {
-        if !self.out.captures.is_empty() {
+        if self.out.captures_run() {
             let whole = OutFrame {
                 head: f.head,
                 segs: f.segs,
@@ -471,149 +419,9 @@ impl Core {
         };
         for e in self.switch.flood_targets(port, vlan, tci) {
             if matches!(self.out.slots.get(usize::from(e.port.0)), Some(Slot::Uplink(_))) {
-                self.out.give(e, &f, None, None);
+                self.out.give(port, e, &f, None, None);
             }
         }
         self.flush();
-    }
-}
-
-impl Outputs {
-    /// Hands a frame to one local receiver.
-    #[inline]
-    fn give(
-        &mut self,
-        e: Egress,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-        sender: Option<&Block<{ Q::COUNT }>>,
-    ) {
-        let plain = f.hdr.flags | f.hdr.gso_type == 0 && e.tag == TagEdit::Keep && self.captures.is_empty();
-        if plain
-            && let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(e.port.0))
-            && let [q] = a.active[..]
-            && let Some(Some(rx)) = a.queues.get_mut(usize::from(q))
-        {
-            let skip = f.skip + f.head.len();
-            let whole = OutFrame {
-                head: f.head,
-                segs: f.segs,
-                skip,
-                tail: f.len - f.head.len(),
-                hdr: Default::default(),
-            };
-            if let Err(reason) = rx.put(&whole, gate) {
-                a.counters.drops.add(reason as usize, 1);
-            }
-            if !rx.touched {
-                rx.touched = true;
-                self.touched.push((e.port, q));
-            }
-            return;
-        }
-        self.give_finished(e, f, gate, sender);
-    }
-
-    #[inline(never)]
-    fn give_finished(
-        &mut self,
-        e: Egress,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-        sender: Option<&Block<{ Q::COUNT }>>,
-    ) {
-        let Outputs {
-            slots,
-            touched,
-            bounce,
-            captures,
-            counters,
-        } = self;
-        let finished = match slots.get_mut(usize::from(e.port.0)) {
-            Some(Slot::Adapter(a)) => {
-                let drops = &a.counters.drops;
-                let q = match a.active.len() {
-                    1 => a.active[0],
-                    0 => {
-                        drops.add(DropReason::ReceiverDown as usize, 1);
-                        return;
-                    }
-                    n => a.active[flow_hash(f.head) as usize % n],
-                };
-                let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else {
-                    return;
-                };
-                let mut given = false;
-                let r = for_receiver(f, e.tag, &a.accepts, bounce, |out| {
-                    let dropped = rx.put(out, gate).err();
-                    given = dropped.is_none();
-                    if let Some(reason) = dropped {
-                        drops.add(reason as usize, 1);
-                    }
-                    if !captures.is_empty() {
-                        offer(captures, counters, e.port, out, dropped);
-                    }
-                });
-                if !rx.touched {
-                    rx.touched = true;
-                    touched.push((e.port, q));
-                }
-                if r == Ok(Finished::Passed) && given {
-                    a.counters.queues[usize::from(q)].add(Q::TsoPassed as usize, 1);
-                }
-                if let Err(reason) = r {
-                    drops.add(reason as usize, 1);
-                }
-                r
-            }
-            Some(Slot::Uplink(p)) => {
-                let r = for_receiver(f, e.tag, &Accepts::NONE, bounce, |out| {
-                    let dropped = p.put(out, gate).err();
-                    if !captures.is_empty() {
-                        offer(captures, counters, e.port, out, dropped);
-                    }
-                });
-                if !p.touched {
-                    p.touched = true;
-                    touched.push((e.port, 0));
-                }
-                if let Err(reason) = r {
-                    p.count_drop(reason);
-                }
-                r
-            }
-            Some(Slot::Remote(_)) => return,
-            Some(Slot::Empty) | None => {
-                counters.add(CoreCounter::Orphans as usize, 1);
-                return;
-            }
-        };
-        if let (Some(c), Ok(how)) = (sender, finished) {
-            match how {
-                Finished::Checksum => c.add(Q::ChecksumFinished as usize, 1),
-                Finished::Cut => c.add(Q::TsoCut as usize, 1),
-                Finished::AsIs | Finished::Passed => {}
-            }
-        }
-    }
-
-    #[cold]
-    fn capture(&self, port: PortId, direction: Direction, out: &OutFrame<'_>, drop: Option<DropReason>) {
-        for sink in &self.captures {
-            sink.offer(port, direction, out, drop, &self.counters);
-        }
-    }
-}
-
-#[cold]
-fn offer(
-    captures: &[Arc<Sink>],
-    counters: &CoreCounters,
-    port: PortId,
-    out: &OutFrame<'_>,
-    drop: Option<DropReason>,
-) {
-    for sink in captures {
-        sink.offer(port, Direction::Egress, out, drop, counters);
     }
 }

@@ -10,7 +10,9 @@ mod command;
 mod core;
 mod counters;
 mod frame;
+mod inject;
 mod link;
+mod outputs;
 mod rx;
 mod sleep;
 mod tx;
@@ -20,6 +22,7 @@ pub use command::{Command, RingStart, Side};
 pub use core::CoreEvent;
 pub use counters::{AdapterCounters, CoreCounters, PortCounters, core_samples};
 pub use frame::OutFrame;
+pub use inject::{FaultReport, Reported};
 pub use link::Gate;
 pub use worker::{WorkerHandle, start};
 

@@ -14,10 +14,11 @@ use vnic_fabric::switch::{PortId, Switch, SwitchConfig, SwitchStats, Verdict};
 
 use super::MAX_CORES;
 use super::command::{Command, RingStart, Side};
-use super::core::{AdapterRx, Core, CoreEvent, Slot};
+use super::core::{Core, CoreEvent};
 use super::counters::{CoreCounters, PortCounters};
 use super::frame::{FRAME_MAX, RawFrame, SNAP};
 use super::link::{LinkIn, LinkOut, Waker, link};
+use super::outputs::{AdapterRx, Slot};
 use super::rx::RxQueue;
 use super::sleep::{Sleeper, Source};
 use super::tx::{Scratch, TxQueue};
@@ -105,6 +106,7 @@ pub fn start(
         // A random seed, so that no guest can choose addresses that crowd the table.
         let seed = RandomState::new().build_hasher().finish();
         let core = Core::new(
+            index,
             Switch::with_seed(switch.clone(), seed),
             outs,
             ins,
@@ -243,6 +245,9 @@ impl Worker {
     /// One look at everything. Answers how much was done.
     fn round(&mut self, now: Instant) -> usize {
         let mut work = 0;
+        if self.core.out.faulty() {
+            work += self.fault_round(now);
+        }
         for i in 0..self.txs.len() {
             work += self.poll_tx(i, now);
         }
@@ -259,6 +264,12 @@ impl Worker {
             self.finish_stopping();
         }
         work
+    }
+
+    #[cold]
+    fn fault_round(&mut self, now: Instant) -> usize {
+        let caught = catch_unwind(AssertUnwindSafe(|| self.core.fault_round(now)));
+        caught.unwrap_or_else(|_| self.count_panic())
     }
 
     #[inline]
@@ -390,14 +401,17 @@ impl Worker {
         if !self.core.settled() || self.txs.iter().flatten().any(|tx| !tx.drained()) {
             return;
         }
+        // What fault rules hold back is due some day.
+        let due = self.core.out.faults().and_then(|f| f.next_time());
+        let longest = due.map_or(LONGEST_SLEEP, |at| at.since(self.now()).min(LONGEST_SLEEP));
         self.waker.set_asleep(true);
-        let mut more = !self.mailbox.is_empty() || !self.core.settled();
+        let mut more = longest.is_zero() || !self.mailbox.is_empty() || !self.core.settled();
         for tx in self.txs.iter_mut().flatten() {
             more |= tx.request_kicks();
         }
         if !more {
             self.counters.add(C::Sleeps as usize, 1);
-            for source in self.sleeper.wait(LONGEST_SLEEP) {
+            for source in self.sleeper.wait(longest) {
                 match source {
                     Source::Kick(i) => {
                         if let Some(Some(tx)) = self.txs.get(i as usize) {
@@ -437,6 +451,10 @@ impl Worker {
             Command::RemovePort { id, done } => {
                 self.core.switch.remove_port(id);
                 *self.core.slot(id) = Slot::Empty;
+                if let Some(faults) = self.core.out.faults() {
+                    let orphans = faults.forget_port(id);
+                    self.counters.add(C::Orphans as usize, orphans);
+                }
                 for up in &mut self.uplinks {
                     if let Some(u) = up.take_if(|u| u.port == id) {
                         self.sleeper.remove(u.device.fd());
@@ -480,8 +498,23 @@ impl Worker {
                 });
                 let _ = reply.send(entries.collect());
             }
-            Command::CaptureStart(sink) => self.core.out.captures.push(sink),
-            Command::CaptureStop(id) => self.core.out.captures.retain(|s| s.id != id),
+            Command::CaptureStart(sink) => self.core.out.start_capture(sink),
+            Command::CaptureStop(id) => self.core.out.stop_capture(id),
+            Command::FaultAdd { rule, tally, done } => {
+                self.core.faults(now).add(*rule, tally);
+                let _ = done.send(());
+            }
+            Command::FaultPorts { id, from, to } => {
+                if let Some(faults) = self.core.out.faults() {
+                    faults.set_ports(id, from, to);
+                }
+            }
+            Command::FaultRemove { id, done } => {
+                if let Some(faults) = self.core.out.faults() {
+                    faults.remove(id);
+                }
+                let _ = done.send(());
+            }
             Command::Ping { reply } => {
                 let _ = reply.send(());
             }

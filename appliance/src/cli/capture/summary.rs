@@ -61,7 +61,9 @@ fn line(lines: &mut String, interface: &str, packet: &EnhancedPacketBlock<'_>) {
         match option {
             EnhancedPacketOption::Flags(flags) if flags & 3 == 1 => way = "in ",
             EnhancedPacketOption::Flags(flags) if flags & 3 == 2 => way = "out",
-            EnhancedPacketOption::Comment(comment) => remark = format!("  {comment}"),
+            EnhancedPacketOption::Comment(comment) => {
+                let _ = write!(remark, "  {comment}");
+            }
             _ => {}
         }
     }

@@ -1,0 +1,312 @@
+//! Faults on the frames of this core's receivers: judged when they are about to be delivered, on the core that
+//! delivers them, one by one as they would be on a wire.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use vnic_engine::counters::CoreCounter;
+use vnic_fabric::fault::{Facts, Faults, Holding, Path, Roce, Rule, RuleId, Tally, Verdict};
+use vnic_fabric::switch::PortId;
+use vnic_fabric::{DropReason, Instant};
+
+use super::core::CoreEvent;
+use super::frame::OutFrame;
+use super::link::Gate;
+use super::outputs::Receivers;
+use crate::mem;
+
+/// Bytes of frames that one core holds back; what comes on top is dropped.
+const HELD_MAX: usize = 16 << 20;
+/// What a frame that is held back costs besides its bytes.
+const HELD_EACH: usize = 128;
+
+/// Injections of one rule that are reported one by one in each [`WINDOW`]; the rest is summed up at its end.
+const REPORTS: u32 = 20;
+/// See [`REPORTS`].
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Injections of a rule on their way to the event log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FaultReport {
+    /// The rule.
+    pub rule: RuleId,
+    /// Its name.
+    pub name: String,
+    /// The one that is reported, or so many more that are not reported one by one.
+    pub what: Reported,
+}
+
+/// See [`FaultReport`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reported {
+    /// One frame.
+    One {
+        /// Its path.
+        path: Path,
+        /// What the rule did.
+        effect: String,
+        /// Bytes of the frame.
+        len: u32,
+        /// What it is, if it is RoCE.
+        roce: Option<Roce>,
+    },
+    /// So many frames.
+    More(u64),
+}
+
+/// A rule's reports since the first of them.
+struct Window {
+    name: String,
+    until: Instant,
+    reported: u32,
+    more: u64,
+}
+
+/// A frame that is held back: complete, and ours.
+struct Held {
+    bytes: Box<[u8]>,
+    /// As for any frame from another core.
+    gate: Option<Gate>,
+    copies: u32,
+    rules: Vec<RuleId>,
+    comment: String,
+}
+
+/// The rules of a core, and what they hold back.
+pub struct Injector {
+    faults: Faults,
+    held: Holding<Held>,
+    held_bytes: usize,
+    /// The time of this round.
+    now: Instant,
+    windows: BTreeMap<RuleId, Window>,
+    events: Sender<CoreEvent>,
+}
+
+impl Injector {
+    /// No rules yet. `core` is part of the seed, so that the cores do not all throw the same dice.
+    pub fn new(core: usize, now: Instant, events: Sender<CoreEvent>) -> Injector {
+        Injector {
+            faults: Faults::new(core as u64),
+            held: Holding::default(),
+            held_bytes: 0,
+            now,
+            windows: BTreeMap::new(),
+            events,
+        }
+    }
+
+    /// Adds a rule, which was checked before.
+    pub fn add(&mut self, rule: Rule, tally: Arc<Tally>) {
+        let checked = self.faults.add_shared(rule, tally);
+        debug_assert!(checked.is_ok(), "{checked:?}");
+    }
+
+    /// Changes which ports a rule is about.
+    pub fn set_ports(&mut self, id: RuleId, from: Option<PortId>, to: Option<PortId>) {
+        self.faults.set_ports(id, from, to);
+    }
+
+    /// Removes a rule. What it holds back leaves in this round.
+    pub fn remove(&mut self, id: RuleId) {
+        self.faults.remove(id);
+        self.held.let_go(self.now, |h| h.rules.contains(&id));
+        if let Some(w) = self.windows.get_mut(&id) {
+            w.until = self.now;
+        }
+    }
+
+    /// A port is gone: forgets what is held back for it, and answers how many frames these were.
+    pub fn forget_port(&mut self, port: PortId) -> u64 {
+        let gone = self.held.take_out(|path, _| path.1 == port);
+        self.held_bytes -= gone.iter().map(cost).sum::<usize>();
+        gone.len() as u64
+    }
+
+    /// Nothing to do any more: no rule, nothing held back, nothing to report.
+    pub fn is_idle(&self) -> bool {
+        self.faults.is_empty() && self.held.is_empty() && self.windows.is_empty()
+    }
+
+    /// When to call [`Injector::round`] at the latest.
+    pub fn next_time(&self) -> Option<Instant> {
+        let windows = self.windows.values().map(|w| w.until);
+        windows.chain(self.held.next_time()).min()
+    }
+
+    /// Begins a round: lets go what is due and sums up what was not reported. Answers how much was let go.
+    pub fn round(&mut self, now: Instant, to: &mut Receivers<'_>) -> usize {
+        self.now = now;
+        self.sum_up();
+        self.release(to)
+    }
+
+    /// Could a rule mean a frame on this path?
+    pub fn concerns(&self, from: PortId, to: PortId) -> bool {
+        self.faults.concerns(from, to)
+    }
+
+    /// Judges a complete frame and delivers what is left of it.
+    pub fn deliver(&mut self, path: Path, f: &OutFrame<'_>, gate: Option<Gate>, to: &mut Receivers<'_>) {
+        let facts = facts(path, f);
+        let verdict = self.faults.judge(&facts);
+        if verdict.is_untouched() {
+            to.put(path.1, f, gate, None);
+            self.passed(path, to);
+            return;
+        }
+        self.report(&facts, &verdict);
+        let comment = self.comment(&verdict);
+        if verdict.dropped().is_some() {
+            to.drop(path.1, f, DropReason::FaultInjected, &comment);
+            return;
+        }
+        let mut bytes = vec![0; f.len()].into_boxed_slice();
+        bytes[..f.head.len()].copy_from_slice(f.head);
+        mem::gather(f.segs, f.skip, &mut bytes[f.head.len()..]);
+        verdict.apply(&mut bytes);
+        let held = Held {
+            bytes,
+            gate,
+            copies: verdict.copies(),
+            rules: verdict.injections.iter().map(|i| i.rule).collect(),
+            comment,
+        };
+        match verdict.hold() {
+            None => {
+                leave(path, &held, to);
+                self.passed(path, to);
+            }
+            Some(_) if self.held_bytes + cost(&held) > HELD_MAX => {
+                let comment = format!("{}; dropped: too much is held back", held.comment);
+                to.drop(path.1, &whole(&held.bytes), DropReason::FaultInjected, &comment);
+            }
+            Some(hold) => {
+                self.held_bytes += cost(&held);
+                self.held.hold(self.now, path, &hold, held);
+            }
+        }
+    }
+
+    /// A frame has left: those that waited only for it follow.
+    fn passed(&mut self, path: Path, to: &mut Receivers<'_>) {
+        if !self.held.is_empty() {
+            self.held.passed(self.now, path);
+            self.release(to);
+        }
+    }
+
+    fn release(&mut self, to: &mut Receivers<'_>) -> usize {
+        let mut n = 0;
+        while let Some((_, path, held)) = self.held.pop(self.now) {
+            self.held_bytes -= cost(&held);
+            leave(path, &held, to);
+            self.held.passed(self.now, path);
+            n += 1;
+        }
+        n
+    }
+
+    /// What the capture says about a frame.
+    fn comment(&self, verdict: &Verdict) -> String {
+        let mut text = String::new();
+        for i in &verdict.injections {
+            let name = self.faults.rule(i.rule).map_or("", |r| &r.name);
+            let sep = if text.is_empty() { "" } else { "; " };
+            let _ = write!(text, "{sep}fault {} \"{name}\": {}", i.rule.0, i.effect);
+        }
+        text
+    }
+
+    /// Tells the control plane, but not more than it can read.
+    fn report(&mut self, facts: &Facts, verdict: &Verdict) {
+        for i in &verdict.injections {
+            let name = self.faults.rule(i.rule).map_or("", |r| &r.name);
+            let window = self.windows.entry(i.rule).or_insert_with(|| Window {
+                name: name.into(),
+                until: self.now + WINDOW,
+                reported: 0,
+                more: 0,
+            });
+            let told = window.reported < REPORTS && {
+                let what = Reported::One {
+                    path: (facts.from, facts.to),
+                    effect: i.effect.to_string(),
+                    len: facts.len,
+                    roce: facts.roce.clone(),
+                };
+                tell(&self.events, i.rule, &window.name, what)
+            };
+            if told {
+                window.reported += 1;
+            } else {
+                window.more += 1;
+            }
+        }
+    }
+
+    /// Ends the windows that are over. A summary that the control plane has no room for is tried again later: no
+    /// injection goes uncounted.
+    fn sum_up(&mut self) {
+        if self.windows.is_empty() {
+            return;
+        }
+        let (now, events) = (self.now, &self.events);
+        self.windows.retain(|rule, w| {
+            if now < w.until {
+                return true;
+            }
+            if w.more > 0 && !tell(events, *rule, &w.name, Reported::More(w.more)) {
+                w.until = now + WINDOW;
+                w.reported = REPORTS;
+                return true;
+            }
+            false
+        });
+    }
+}
+
+fn tell(events: &Sender<CoreEvent>, rule: RuleId, name: &str, what: Reported) -> bool {
+    let name = name.into();
+    let report = FaultReport { rule, name, what };
+    events.try_send(CoreEvent::Fault(Box::new(report))).is_ok()
+}
+
+fn cost(held: &Held) -> usize {
+    held.bytes.len() + held.comment.len() + HELD_EACH
+}
+
+/// The facts of a frame, wherever its bytes are.
+fn facts(path: Path, f: &OutFrame<'_>) -> Facts {
+    let mut head = [0u8; 128];
+    let known = f.head.len().min(head.len());
+    let n = f.len().min(head.len());
+    head[..known].copy_from_slice(&f.head[..known]);
+    if known < n {
+        mem::gather(f.segs, f.skip, &mut head[known..n]);
+    }
+    Facts::of_head(path.0, path.1, &head[..n], f.len())
+}
+
+fn whole(bytes: &[u8]) -> OutFrame<'_> {
+    OutFrame {
+        head: bytes,
+        segs: &[],
+        skip: 0,
+        tail: 0,
+        hdr: Default::default(),
+    }
+}
+
+/// Delivers a frame of ours and its copies.
+fn leave(path: Path, held: &Held, to: &mut Receivers<'_>) {
+    for copy in 0..=held.copies {
+        to.put(path.1, &whole(&held.bytes), held.gate, Some(&held.comment));
+        if copy > 0 {
+            to.counters.add(CoreCounter::FaultCopies as usize, 1);
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! The receivers of a data core: adapters towards their guests, uplinks towards the wire.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use vnic_engine::counters::{Block, CoreCounter, QueueCounter as Q};
+use vnic_engine::offload::Accepts;
+use vnic_fabric::switch::{Egress, PortId};
+use vnic_fabric::{DropReason, Instant, TagEdit};
+use vnic_wire::MacAddr;
+
+use super::counters::{AdapterCounters, CoreCounters};
+use super::frame::{Bounce, Finished, OutFrame, RawFrame, flow_hash, for_receiver};
+use super::inject::Injector;
+use super::link::Gate;
+use super::rx::RxQueue;
+use crate::capture::Sink;
+use crate::types::Direction;
+use crate::uplink::PortTx;
+
+/// Foreign addresses reported for one attach of an adapter.
+const SPOOF_REPORTS: usize = 4;
+
+/// A local adapter, towards its guest.
+pub struct AdapterRx {
+    /// Its counters.
+    pub counters: Arc<AdapterCounters>,
+    /// What its driver accepts unfinished.
+    pub accepts: Accepts,
+    /// Receive queues by pair.
+    pub queues: Vec<Option<RxQueue>>,
+    /// Pairs whose receive queue runs.
+    pub active: ArrayVec<u8, 16>,
+    /// Foreign source addresses of its guest that were reported.
+    pub spoofs: ArrayVec<MacAddr, SPOOF_REPORTS>,
+}
+
+impl AdapterRx {
+    /// An adapter whose guest has no queues yet.
+    pub fn new(counters: Arc<AdapterCounters>) -> Self {
+        let queues = counters.queues.iter().map(|_| None).collect();
+        AdapterRx {
+            counters,
+            accepts: Accepts::NONE,
+            queues,
+            active: ArrayVec::new(),
+            spoofs: ArrayVec::new(),
+        }
+    }
+
+    /// Recomputes which queues run.
+    pub fn activate(&mut self) {
+        self.active = (0..self.queues.len())
+            .filter(|&i| self.queues[i].is_some())
+            .map(|i| i as u8)
+            .collect();
+        if self.active.is_empty() {
+            self.spoofs.clear();
+        }
+    }
+}
+
+/// What is behind a switch port.
+pub enum Slot {
+    /// Nothing.
+    Empty,
+    /// Something that another core owns.
+    Remote(usize),
+    /// An adapter of this core.
+    Adapter(Box<AdapterRx>),
+    /// An uplink of this core.
+    Uplink(Box<PortTx>),
+}
+
+/// Receivers of this core, apart from the switch so that both can be borrowed at once.
+pub struct Outputs {
+    /// By [`PortId`].
+    pub slots: Vec<Slot>,
+    /// Queues and uplinks that were given something since the last flush.
+    pub touched: Vec<(PortId, u8)>,
+    bounce: Bounce,
+    captures: Vec<Arc<Sink>>,
+    faults: Option<Box<Injector>>,
+    /// There are captures or faults: frames take the long way.
+    watched: bool,
+    /// Counters of the core.
+    pub counters: Arc<CoreCounters>,
+}
+
+impl Outputs {
+    /// Nobody there yet.
+    pub fn new(counters: Arc<CoreCounters>) -> Outputs {
+        Outputs {
+            slots: Vec::new(),
+            touched: Vec::with_capacity(64),
+            bounce: Bounce::default(),
+            captures: Vec::new(),
+            faults: None,
+            watched: false,
+            counters,
+        }
+    }
+
+    /// Is any capture running?
+    #[inline]
+    pub fn captures_run(&self) -> bool {
+        self.watched && !self.captures.is_empty()
+    }
+
+    /// Starts a capture.
+    pub fn start_capture(&mut self, sink: Arc<Sink>) {
+        self.captures.push(sink);
+        self.watched = true;
+    }
+
+    /// Ends a capture.
+    pub fn stop_capture(&mut self, id: u64) {
+        self.captures.retain(|s| s.id != id);
+        self.watched = !self.captures.is_empty() || self.faults.is_some();
+    }
+
+    /// The fault rules, if there are any or something of them is left.
+    pub fn faults(&mut self) -> Option<&mut Injector> {
+        self.faults.as_deref_mut()
+    }
+
+    /// The fault rules; made when needed.
+    pub fn faults_or(&mut self, make: impl FnOnce() -> Injector) -> &mut Injector {
+        self.watched = true;
+        self.faults.get_or_insert_with(|| Box::new(make()))
+    }
+
+    /// Are there fault rules, or is something of them left?
+    #[inline]
+    pub fn faulty(&self) -> bool {
+        self.watched && self.faults.is_some()
+    }
+
+    /// A round of the fault rules. Answers how many frames were let go.
+    #[cold]
+    pub fn fault_round(&mut self, now: Instant) -> usize {
+        let (Some(faults), mut receivers) = split(
+            &mut self.faults,
+            &mut self.slots,
+            &mut self.touched,
+            &self.captures,
+            &self.counters,
+        ) else {
+            return 0;
+        };
+        let n = faults.round(now, &mut receivers);
+        if faults.is_idle() {
+            self.faults = None;
+            self.watched = !self.captures.is_empty();
+        }
+        n
+    }
+
+    /// Hands a frame to one local receiver.
+    #[inline]
+    pub fn give(
+        &mut self,
+        ingress: PortId,
+        e: Egress,
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+        sender: Option<&Block<{ Q::COUNT }>>,
+    ) {
+        let plain = f.hdr.flags | f.hdr.gso_type == 0 && e.tag == TagEdit::Keep && !self.watched;
+        if plain
+            && let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(e.port.0))
+            && let [q] = a.active[..]
+            && let Some(Some(rx)) = a.queues.get_mut(usize::from(q))
+        {
+            let skip = f.skip + f.head.len();
+            let whole = OutFrame {
+                head: f.head,
+                segs: f.segs,
+                skip,
+                tail: f.len - f.head.len(),
+                hdr: Default::default(),
+            };
+            if let Err(reason) = rx.put(&whole, gate) {
+                a.counters.drops.add(reason as usize, 1);
+            }
+            if !rx.touched {
+                rx.touched = true;
+                self.touched.push((e.port, q));
+            }
+            return;
+        }
+        self.give_finished(ingress, e, f, gate, sender);
+    }
+
+    #[inline(never)]
+    fn give_finished(
+        &mut self,
+        ingress: PortId,
+        e: Egress,
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+        sender: Option<&Block<{ Q::COUNT }>>,
+    ) {
+        let judged = self.faults.as_ref().is_some_and(|i| i.concerns(ingress, e.port));
+        let finished = if judged && self.receives(e.port) {
+            Some(self.judge(ingress, e, f, gate))
+        } else {
+            self.put_finished(e, f, gate)
+        };
+        if let (Some(c), Some(Ok(how))) = (sender, finished) {
+            match how {
+                Finished::Checksum => c.add(Q::ChecksumFinished as usize, 1),
+                Finished::Cut => c.add(Q::TsoCut as usize, 1),
+                Finished::AsIs | Finished::Passed => {}
+            }
+        }
+    }
+
+    /// Is there a local receiver that takes frames?
+    fn receives(&self, port: PortId) -> bool {
+        match self.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => !a.active.is_empty(),
+            Some(Slot::Uplink(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// Delivers as far as the fault rules let it, frame by frame: what the sender asked for is done first.
+    #[cold]
+    fn judge(
+        &mut self,
+        ingress: PortId,
+        e: Egress,
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+    ) -> Result<Finished, DropReason> {
+        let (Some(faults), mut receivers) = split(
+            &mut self.faults,
+            &mut self.slots,
+            &mut self.touched,
+            &self.captures,
+            &self.counters,
+        ) else {
+            return Ok(Finished::AsIs);
+        };
+        let finished = for_receiver(f, e.tag, &Accepts::NONE, &mut self.bounce, |out| {
+            faults.deliver((ingress, e.port), out, gate, &mut receivers);
+        });
+        if let Err(reason) = finished {
+            receivers.count_drop(e.port, reason);
+        }
+        finished
+    }
+
+    /// Delivers without faults, finished as far as the receiver needs it; nothing if it could not even be tried.
+    fn put_finished(
+        &mut self,
+        e: Egress,
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+    ) -> Option<Result<Finished, DropReason>> {
+        let Outputs {
+            slots,
+            touched,
+            bounce,
+            captures,
+            counters,
+            ..
+        } = self;
+        let finished = match slots.get_mut(usize::from(e.port.0)) {
+            Some(Slot::Adapter(a)) => {
+                let drops = &a.counters.drops;
+                let q = match a.active.len() {
+                    1 => a.active[0],
+                    0 => {
+                        drops.add(DropReason::ReceiverDown as usize, 1);
+                        return None;
+                    }
+                    n => a.active[flow_hash(f.head) as usize % n],
+                };
+                let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else {
+                    return None;
+                };
+                let mut given = false;
+                let r = for_receiver(f, e.tag, &a.accepts, bounce, |out| {
+                    let dropped = rx.put(out, gate).err();
+                    given = dropped.is_none();
+                    if let Some(reason) = dropped {
+                        drops.add(reason as usize, 1);
+                    }
+                    if !captures.is_empty() {
+                        offer(captures, counters, e.port, out, dropped);
+                    }
+                });
+                if !rx.touched {
+                    rx.touched = true;
+                    touched.push((e.port, q));
+                }
+                if r == Ok(Finished::Passed) && given {
+                    a.counters.queues[usize::from(q)].add(Q::TsoPassed as usize, 1);
+                }
+                if let Err(reason) = r {
+                    drops.add(reason as usize, 1);
+                }
+                r
+            }
+            Some(Slot::Uplink(p)) => {
+                let r = for_receiver(f, e.tag, &Accepts::NONE, bounce, |out| {
+                    let dropped = p.put(out, gate).err();
+                    if !captures.is_empty() {
+                        offer(captures, counters, e.port, out, dropped);
+                    }
+                });
+                if !p.touched {
+                    p.touched = true;
+                    touched.push((e.port, 0));
+                }
+                if let Err(reason) = r {
+                    p.count_drop(reason);
+                }
+                r
+            }
+            Some(Slot::Remote(_)) => return None,
+            Some(Slot::Empty) | None => {
+                counters.add(CoreCounter::Orphans as usize, 1);
+                return None;
+            }
+        };
+        Some(finished)
+    }
+
+    /// Offers a frame to the running captures.
+    #[cold]
+    pub fn capture(&self, port: PortId, direction: Direction, out: &OutFrame<'_>, drop: Option<DropReason>) {
+        for sink in &self.captures {
+            sink.offer(port, direction, out, drop, None, &self.counters);
+        }
+    }
+}
+
+/// The receivers of a core, for whoever has complete frames for them.
+pub struct Receivers<'a> {
+    slots: &'a mut [Slot],
+    touched: &'a mut Vec<(PortId, u8)>,
+    captures: &'a [Arc<Sink>],
+    /// Counters of the core.
+    pub counters: &'a CoreCounters,
+}
+
+/// The parts of [`Outputs`] that faults need, and those in which they are.
+fn split<'a>(
+    faults: &'a mut Option<Box<Injector>>,
+    slots: &'a mut [Slot],
+    touched: &'a mut Vec<(PortId, u8)>,
+    captures: &'a [Arc<Sink>],
+    counters: &'a CoreCounters,
+) -> (Option<&'a mut Injector>, Receivers<'a>) {
+    let receivers = Receivers {
+        slots,
+        touched,
+        captures,
+        counters,
+    };
+    (faults.as_deref_mut(), receivers)
+}
+
+impl Receivers<'_> {
+    /// Hands over a complete frame; `comment` is for the captures.
+    pub fn put(&mut self, port: PortId, f: &OutFrame<'_>, gate: Option<Gate>, comment: Option<&str>) {
+        let (touched, captures, counters) = (&mut *self.touched, self.captures, self.counters);
+        let dropped = match self.slots.get_mut(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => {
+                let n = a.active.len();
+                let q = a.active.get(flow_hash(f.head) as usize % n.max(1)).copied();
+                let rx = q.and_then(|q| Some((q, a.queues.get_mut(usize::from(q))?.as_mut()?)));
+                let dropped = match rx {
+                    None => Some(DropReason::ReceiverDown),
+                    Some((q, rx)) => {
+                        if !rx.touched {
+                            rx.touched = true;
+                            touched.push((port, q));
+                        }
+                        rx.put(f, gate).err()
+                    }
+                };
+                if let Some(reason) = dropped {
+                    a.counters.drops.add(reason as usize, 1);
+                }
+                dropped
+            }
+            Some(Slot::Uplink(p)) => {
+                if !p.touched {
+                    p.touched = true;
+                    touched.push((port, 0));
+                }
+                p.put(f, gate).err()
+            }
+            Some(Slot::Remote(_) | Slot::Empty) | None => {
+                counters.add(CoreCounter::Orphans as usize, 1);
+                return;
+            }
+        };
+        for sink in captures {
+            sink.offer(port, Direction::Egress, f, dropped, comment, counters);
+        }
+    }
+
+    /// Drops a frame that was for this port.
+    pub fn drop(&self, port: PortId, f: &OutFrame<'_>, reason: DropReason, comment: &str) {
+        self.count_drop(port, reason);
+        for sink in self.captures {
+            sink.offer(
+                port,
+                Direction::Egress,
+                f,
+                Some(reason),
+                Some(comment),
+                self.counters,
+            );
+        }
+    }
+
+    /// Counts a frame that did not get to its receiver.
+    fn count_drop(&self, port: PortId, reason: DropReason) {
+        match self.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => a.counters.drops.add(reason as usize, 1),
+            Some(Slot::Uplink(p)) => p.count_drop(reason),
+            _ => self.counters.add(CoreCounter::Orphans as usize, 1),
+        }
+    }
+}
+
+#[cold]
+fn offer(
+    captures: &[Arc<Sink>],
+    counters: &CoreCounters,
+    port: PortId,
+    out: &OutFrame<'_>,
+    drop: Option<DropReason>,
+) {
+    for sink in captures {
+        sink.offer(port, Direction::Egress, out, drop, None, counters);
+    }
+}

@@ -1,0 +1,261 @@
+//! Fault rules: made, listed and removed here, in force on the data cores.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crossbeam_channel::{Receiver, bounded};
+use vnic_fabric::fault::{Match, Rule, RuleId, Tally};
+use vnic_wire::ethernet::EtherType;
+
+use super::{Inner, Nic, State, not_found};
+use crate::check;
+use crate::datapath::{Command, FaultReport, Reported};
+use crate::types::*;
+
+/// The rules by number: in the order in which they were made, and are asked.
+#[derive(Default)]
+pub(super) struct FaultTable {
+    rules: BTreeMap<u32, Entry>,
+    /// How many were made.
+    made: u32,
+}
+
+struct Entry {
+    spec: FaultSpec,
+    tally: Arc<Tally>,
+    created: SystemTime,
+}
+
+impl Entry {
+    fn status(&self, id: u32) -> FaultStatus {
+        FaultStatus {
+            id,
+            spec: self.spec.clone(),
+            matched: self.tally.matched(),
+            injected: self.tally.injected(),
+            created: self.created,
+        }
+    }
+}
+
+impl FaultTable {
+    fn named(&self, name: &str) -> Option<u32> {
+        let mut all = self.rules.iter();
+        all.find(|(_, e)| e.spec.name == name).map(|(id, _)| *id)
+    }
+}
+
+/// A port that is not there: no frame comes from it or goes to it.
+const NOBODY: PortId = PortId(u16::MAX);
+
+impl Nic {
+    /// Puts a fault rule into force. When this returns, it is, on all data cores.
+    pub fn add_fault(&self, spec: FaultSpec) -> Result<FaultStatus, NicError> {
+        let mut made = self.add_faults(vec![spec]).map_err(|(_, error)| error)?;
+        made.pop().ok_or(NicError::ShuttingDown)
+    }
+
+    /// Puts fault rules into force in this order: all of them, or none and the first that is refused with its place in
+    /// the list.
+    pub fn add_faults(&self, specs: Vec<FaultSpec>) -> Result<Vec<FaultStatus>, (usize, NicError)> {
+        let mut state = self.inner.state().map_err(|e| (0, e))?;
+        for (i, spec) in specs.iter().enumerate() {
+            check_new(&state, &specs[..i], spec).map_err(|e| (i, e))?;
+        }
+        let mut added = Vec::new();
+        let mut answers = Vec::new();
+        for mut spec in specs {
+            // Short enough for people, and for JSON.
+            let seed = spec
+                .seed
+                .unwrap_or_else(|| RandomState::new().build_hasher().finish() & 0xffff_ffff);
+            spec.seed = Some(seed);
+            state.faults.made += 1;
+            let id = state.faults.made;
+            let entry = Entry {
+                tally: Arc::new(Tally::default()),
+                created: SystemTime::now(),
+                spec,
+            };
+            let rule = rule(id, &entry.spec, &state);
+            answers.extend(self.inner.tell(|done| Command::FaultAdd {
+                rule: Box::new(rule.clone()),
+                tally: entry.tally.clone(),
+                done,
+            }));
+            added.push(entry.status(id));
+            state.faults.rules.insert(id, entry);
+        }
+        drop(state);
+        wait(&answers);
+        for f in &added {
+            let (name, action) = (f.spec.name.clone(), f.spec.action.name());
+            self.inner.hub.publish(
+                "",
+                NicEventKind::FaultAdded {
+                    id: f.id,
+                    name,
+                    action,
+                },
+            );
+        }
+        Ok(added)
+    }
+
+    /// Takes a fault rule out of force; what it holds back is let go. Answers what it was and did.
+    pub fn remove_fault(&self, name: &str) -> Result<FaultStatus, NicError> {
+        let (id, entry, answers) = {
+            let mut state = self.inner.state()?;
+            let id = state.faults.named(name).ok_or_else(|| not_found("fault", name))?;
+            let Some(entry) = state.faults.rules.remove(&id) else {
+                return Err(not_found("fault", name));
+            };
+            let id_of = RuleId(id);
+            let answers = self.inner.tell(|done| Command::FaultRemove { id: id_of, done });
+            (id, entry, answers)
+        };
+        wait(&answers);
+        let status = entry.status(id);
+        let (name, injected) = (status.spec.name.clone(), status.injected);
+        self.inner
+            .hub
+            .publish("", NicEventKind::FaultRemoved { id, name, injected });
+        Ok(status)
+    }
+
+    /// One fault rule.
+    pub fn fault(&self, name: &str) -> Result<FaultStatus, NicError> {
+        let state = self.inner.state()?;
+        let id = state.faults.named(name).ok_or_else(|| not_found("fault", name))?;
+        let entry = state.faults.rules.get(&id);
+        entry
+            .map(|e| e.status(id))
+            .ok_or_else(|| not_found("fault", name))
+    }
+
+    /// All fault rules, in the order in which they are asked.
+    pub fn faults(&self) -> Vec<FaultStatus> {
+        let state = self.inner.lock();
+        state.faults.rules.iter().map(|(id, e)| e.status(*id)).collect()
+    }
+}
+
+/// Is this one possible, behind those in the list before it?
+fn check_new(state: &State, before: &[FaultSpec], spec: &FaultSpec) -> Result<(), NicError> {
+    check::fault(spec, &rule(0, spec, state))?;
+    if state.faults.named(&spec.name).is_some() || before.iter().any(|b| b.name == spec.name) {
+        return Err(NicError::Exists {
+            kind: "fault",
+            name: spec.name.clone(),
+        });
+    }
+    for (field, name) in [("from", &spec.from), ("to", &spec.to)] {
+        if let Some(name) = name
+            && state.id_of(name).is_none()
+        {
+            return Err(NicError::Invalid {
+                field,
+                problem: format!("no adapter or port is named {name}"),
+            });
+        }
+    }
+    if state.faults.rules.len() + before.len() >= FAULTS_MAX {
+        return Err(NicError::Limit(format!(
+            "a NIC has at most {FAULTS_MAX} fault rules"
+        )));
+    }
+    Ok(())
+}
+
+/// The rule for the data cores, with the ports as they are now.
+fn rule(id: u32, spec: &FaultSpec, state: &State) -> Rule {
+    let (from, to) = ports(spec, state);
+    Rule {
+        id: RuleId(id),
+        name: spec.name.clone(),
+        matches: Match {
+            from,
+            to,
+            roce: spec.roce,
+            destination_qp: spec.destination_qp,
+            opcodes: spec.opcodes,
+            psn: spec.psn,
+            ethertype: spec.ethertype.map(EtherType),
+        },
+        skip: spec.skip,
+        probability: spec.probability,
+        count: spec.count,
+        seed: spec.seed,
+        action: spec.action,
+    }
+}
+
+fn ports(spec: &FaultSpec, state: &State) -> (Option<PortId>, Option<PortId>) {
+    let port = |name: &Option<String>| name.as_ref().map(|n| state.id_of(n).unwrap_or(NOBODY));
+    (port(&spec.from), port(&spec.to))
+}
+
+fn wait(answers: &[Receiver<()>]) {
+    for a in answers {
+        // A core that has ended drops its answer: that is one, too.
+        let _ = a.recv();
+    }
+}
+
+impl Inner {
+    /// Gives all cores a command that they answer.
+    fn tell(&self, command: impl Fn(crossbeam_channel::Sender<()>) -> Command) -> Vec<Receiver<()>> {
+        let tell = |w: &crate::datapath::WorkerHandle| {
+            let (done, answer) = bounded(1);
+            w.send(command(done));
+            answer
+        };
+        self.workers.iter().map(tell).collect()
+    }
+
+    /// The adapter or port of this name came or went: rules about it follow.
+    pub(super) fn bind_faults(&self, state: &State, name: &str) {
+        for (id, e) in &state.faults.rules {
+            let spec = &e.spec;
+            if spec.from.as_deref() != Some(name) && spec.to.as_deref() != Some(name) {
+                continue;
+            }
+            let (from, to) = ports(spec, state);
+            for w in self.workers.iter() {
+                let id = RuleId(*id);
+                w.send(Command::FaultPorts { id, from, to });
+            }
+        }
+    }
+}
+
+impl State {
+    /// A report of a data core with names, and whose it is.
+    pub(super) fn injection(&self, report: FaultReport) -> (String, FaultInjection) {
+        let FaultReport { rule, name, what } = report;
+        let (owner, what) = match what {
+            Reported::More(n) => (String::new(), Injected::More(n)),
+            Reported::One {
+                path,
+                effect,
+                len,
+                roce,
+            } => {
+                let named = |p| self.names.get(&p).cloned().unwrap_or_default();
+                let (from, to) = (named(path.0), named(path.1));
+                let one = Injected::One {
+                    from,
+                    to: to.clone(),
+                    effect,
+                    len,
+                    roce: roce.map(|r| (r.opcode, r.destination_qp, r.psn)),
+                };
+                (to, one)
+            }
+        };
+        let id = rule.0;
+        (owner, FaultInjection { id, name, what })
+    }
+}
