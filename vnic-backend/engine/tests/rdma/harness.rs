@@ -7,7 +7,7 @@ use vnic_engine::rdma::{
     Access, AddressVector, AttributeMask as A, Completion, CqHandle, Device, DeviceConfig, Event, GidEntry,
     GidKind, Incoming, Limits, Memory, Mtu, Outgoing, Payload, PdHandle, QpAttributes, QpInit, QpNumber,
     QpState, QpType, RecvWr, Registration, SendData, SendFlags, SendOp, SendWr, SgList, Sge, Sink, Span,
-    Unmapped,
+    Unmapped, state,
 };
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
@@ -320,8 +320,8 @@ impl Pair {
     }
 }
 
-fn connect(side: &mut Side, peer: QpNumber, dgid: Gid, dmac: MacAddr, c: Connection) {
-    let reliable = side.init.qp_type.reliable();
+/// Takes a QP to RTS.
+pub fn connect(side: &mut Side, peer: QpNumber, dgid: Gid, dmac: MacAddr, c: Connection) {
     let base = QpAttributes {
         access: c.access,
         path_mtu: c.mtu,
@@ -345,28 +345,15 @@ fn connect(side: &mut Side, peer: QpNumber, dgid: Gid, dmac: MacAddr, c: Connect
         rnr_retry: c.rnr_retry,
         ..QpAttributes::default()
     };
-    let responder = if reliable {
-        A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER
-    } else {
-        A::empty()
-    };
-    let requester = if reliable {
-        A::TIMEOUT | A::RETRY_COUNT | A::RNR_RETRY | A::MAX_RD_ATOMIC
-    } else {
-        A::empty()
-    };
-    let steps = [
-        (QpState::Init, A::PKEY_INDEX | A::PORT | A::ACCESS),
-        (
-            QpState::Rtr,
-            A::ADDRESS | A::PATH_MTU | A::DESTINATION_QP | A::RQ_PSN | responder,
-        ),
-        (QpState::Rts, A::SQ_PSN | requester),
-    ];
-    for (state, mask) in steps {
-        let wanted = QpAttributes { state, ..base };
+    let way = [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts];
+    for step in way.windows(2) {
+        let row = state::find(side.init.qp_type, step[0], step[1]).unwrap();
+        let wanted = QpAttributes {
+            state: step[1],
+            ..base
+        };
         side.device
-            .modify_qp(side.qp, &wanted, mask | A::STATE, Instant(0))
-            .unwrap_or_else(|e| panic!("{state:?}: {e}"));
+            .modify_qp(side.qp, &wanted, row.required | A::STATE, Instant(0))
+            .unwrap_or_else(|e| panic!("{:?}: {e}", step[1]));
     }
 }

@@ -1,0 +1,233 @@
+//! Unreliable connections and datagrams.
+
+use vnic_engine::rdma::{
+    AddressVector, AttributeMask as A, QpAttributes, QpState, QpType, SendOp, Status, UdDestination,
+};
+use vnic_wire::gid::Gid;
+use vnic_wire::time::Instant;
+
+use super::harness::{Connection, Pair, send};
+
+#[test]
+fn uc_drops_a_broken_message_and_delivers_the_next_into_the_same_receive() {
+    let mut pair = Pair::new(QpType::Uc, Connection::default());
+    let [a, b] = &mut pair.sides;
+    a.fill(0, &[5; 1000]);
+    b.post_recv(1, &[b.sge(0, 1000)]);
+    b.post_recv(2, &[b.sge(2000, 1000)]);
+    a.post(1, SendOp::Send, &[a.sge(0, 600)]);
+    a.post(2, SendOp::Send, &[a.sge(0, 700)]);
+    a.post(3, SendOp::SendImm(3), &[]);
+    let mut count = 0;
+    pair.run_losing(0, |_, _| {
+        count += 1;
+        count != 2
+    });
+    let [a, b] = &mut pair.sides;
+    assert_eq!(
+        a.completions().len(),
+        3,
+        "sends of UC are done when they are sent"
+    );
+    let received: Vec<_> = b
+        .completions()
+        .iter()
+        .map(|c| (c.wr_id, c.byte_len, c.imm))
+        .collect();
+    assert_eq!(received, [(1, 700, None), (2, 0, Some(3))]);
+    assert_eq!(b.bytes(0, 700), [5; 700]);
+    assert!(
+        pair.log.iter().all(|(from, _)| *from == 0),
+        "nothing is acknowledged"
+    );
+}
+
+#[test]
+fn a_uc_write_without_leave_is_dropped_silently() {
+    let mut pair = Pair::new(QpType::Uc, Connection::default());
+    let [a, b] = &mut pair.sides;
+    a.fill(0, &[1; 16]);
+    let (addr, rkey) = (b.va(0), b.keys.rkey);
+    a.post(
+        1,
+        SendOp::Write {
+            addr,
+            rkey: rkey ^ 0x300,
+        },
+        &[a.sge(0, 8)],
+    );
+    a.post(2, SendOp::Write { addr: addr + 8, rkey }, &[a.sge(0, 8)]);
+    pair.run();
+    let [a, b] = &mut pair.sides;
+    assert!(a.completions().iter().all(|c| c.status == Status::Success));
+    assert_eq!(b.bytes(0, 16), [[0; 8], [1; 8]].concat());
+    assert_eq!(b.state(), QpState::Rts);
+}
+
+#[test]
+fn a_local_error_stops_the_send_queue_only_and_it_can_be_mended() {
+    let mut pair = Pair::new(QpType::Uc, Connection::default());
+    let [a, b] = &mut pair.sides;
+    let mut wrong = a.sge(0, 8);
+    wrong.lkey ^= 0x500;
+    a.post(1, SendOp::Send, &[wrong]);
+    a.post(2, SendOp::Send, &[a.sge(0, 8)]);
+    b.post_recv(9, &[b.sge(0, 8)]);
+    pair.run();
+    let [a, _] = &mut pair.sides;
+    let done: Vec<_> = a.completions().iter().map(|c| (c.wr_id, c.status)).collect();
+    assert_eq!(done, [(1, Status::LocalProtectionError), (2, Status::FlushError)]);
+    assert_eq!(a.state(), QpState::Sqe);
+    let again = QpAttributes {
+        state: QpState::Rts,
+        ..QpAttributes::default()
+    };
+    a.device.modify_qp(a.qp, &again, A::STATE, Instant(0)).unwrap();
+    a.post(3, SendOp::Send, &[a.sge(0, 8)]);
+    pair.run();
+    let [a, b] = &mut pair.sides;
+    assert_eq!(a.completions()[0].status, Status::Success);
+    assert_eq!(b.completions()[0].wr_id, 9);
+}
+
+fn datagrams() -> Pair {
+    let mut pair = Pair::new(QpType::Rc, Connection::default());
+    for side in &mut pair.sides {
+        side.init.qp_type = QpType::Ud;
+        side.qp = side.device.create_qp(&side.init).unwrap();
+        let base = QpAttributes {
+            qkey: 0x1111,
+            ..QpAttributes::default()
+        };
+        for (state, mask) in [
+            (QpState::Init, A::PKEY_INDEX | A::PORT | A::QKEY),
+            (QpState::Rtr, A::empty()),
+            (QpState::Rts, A::SQ_PSN),
+        ] {
+            let wanted = QpAttributes { state, ..base };
+            side.device
+                .modify_qp(side.qp, &wanted, mask | A::STATE, Instant(0))
+                .unwrap();
+        }
+    }
+    pair
+}
+
+fn destination(pair: &mut Pair, gid: Gid, qkey: u32, multicast: bool) -> UdDestination {
+    let [a, b] = &mut pair.sides;
+    let address = AddressVector {
+        dgid: gid,
+        dmac: b.mac,
+        sgid_index: 0,
+        traffic_class: 0x68,
+        flow_label: 0,
+        hop_limit: 9,
+        service_level: 0,
+    };
+    UdDestination {
+        ah: a.device.create_ah(a.pd, address).unwrap(),
+        qp: if multicast {
+            vnic_engine::rdma::QpNumber(0xff_ffff)
+        } else {
+            b.qp
+        },
+        qkey,
+    }
+}
+
+#[test]
+fn a_datagram_brings_its_sender_and_its_ip_header() {
+    let mut pair = datagrams();
+    let gid = pair.sides[1].gid;
+    let to = destination(&mut pair, gid, 0x1111, false);
+    let [a, b] = &mut pair.sides;
+    a.fill(0, &[8; 100]);
+    b.post_recv(1, &[b.sge(0, 140)]);
+    let mut wr = send(1, SendOp::SendImm(77), &[a.sge(0, 100)]);
+    wr.ud = Some(to);
+    a.device.post_send(a.qp, wr).unwrap();
+    pair.run();
+    let [a, b] = &mut pair.sides;
+    assert_eq!(a.completions()[0].status, Status::Success);
+    let got = b.completions()[0];
+    assert_eq!(
+        (got.status, got.byte_len, got.imm),
+        (Status::Success, 140, Some(77))
+    );
+    let source = got.source.unwrap();
+    assert_eq!((source.qp, source.mac), (a.qp, a.mac));
+    let grh = b.bytes(0, 40);
+    assert_eq!(grh[20], 0x45, "an IPv4 header in the last 20 bytes");
+    assert_eq!(
+        (grh[21], grh[28], &grh[32..36], &grh[36..40]),
+        (0x68, 9, &[10, 0, 0, 1][..], &[10, 0, 0, 2][..])
+    );
+    // IP, UDP, BTH, DETH, ImmDt, payload, ICRC.
+    assert_eq!(
+        u16::from_be_bytes([grh[22], grh[23]]),
+        20 + 8 + 12 + 8 + 4 + 100 + 4
+    );
+    assert_eq!(b.bytes(40, 100), [8; 100]);
+}
+
+#[test]
+fn a_wrong_queue_key_and_a_full_receiver_drop_silently() {
+    let mut pair = datagrams();
+    let gid = pair.sides[1].gid;
+    let wrong = destination(&mut pair, gid, 0x2222, false);
+    let right = destination(&mut pair, gid, 0x8000_0000, false);
+    let [a, _] = &mut pair.sides;
+    for to in [wrong, right] {
+        let mut wr = send(1, SendOp::Send, &[a.sge(0, 10)]);
+        wr.ud = Some(to);
+        a.device.post_send(a.qp, wr).unwrap();
+    }
+    pair.run();
+    let [a, b] = &mut pair.sides;
+    assert_eq!(a.completions().len(), 2);
+    assert!(b.completions().is_empty());
+    let counters = b.device.counters();
+    assert_eq!(
+        (counters.drop_qkey_violation, counters.out_of_buffer),
+        (1, 1),
+        "the own key is the right one"
+    );
+}
+
+#[test]
+fn a_datagram_that_is_too_long_is_refused_where_it_is_too_long() {
+    let mut pair = datagrams();
+    let gid = pair.sides[1].gid;
+    let to = destination(&mut pair, gid, 0x1111, false);
+    let [a, b] = &mut pair.sides;
+    b.post_recv(1, &[b.sge(0, 140)]);
+    let mut wr = send(1, SendOp::Send, &[a.sge(0, 101)]);
+    wr.ud = Some(to);
+    a.device.post_send(a.qp, wr).unwrap();
+    pair.run();
+    let [a, b] = &mut pair.sides;
+    assert_eq!(b.completions()[0].status, Status::LocalLengthError);
+    let mut wr = send(2, SendOp::Send, &[a.sge(0, 4097)]);
+    wr.ud = Some(to);
+    a.completions();
+    a.device.post_send(a.qp, wr).unwrap();
+    pair.run();
+    let a = &mut pair.sides[0];
+    assert_eq!(a.completions()[0].status, Status::LocalLengthError);
+    assert_eq!(a.state(), QpState::Sqe);
+}
+
+#[test]
+fn every_member_of_a_group_gets_its_copy() {
+    let mut pair = datagrams();
+    let group = Gid::from_ipv4([239, 1, 2, 3]);
+    let to = destination(&mut pair, group, 0x1111, true);
+    let [a, b] = &mut pair.sides;
+    b.device.attach_multicast(b.qp, group).unwrap();
+    b.post_recv(1, &[b.sge(0, 140)]);
+    let mut wr = send(1, SendOp::Send, &[a.sge(0, 100)]);
+    wr.ud = Some(to);
+    a.device.post_send(a.qp, wr).unwrap();
+    pair.run();
+    assert_eq!(pair.sides[1].completions().len(), 1);
+}

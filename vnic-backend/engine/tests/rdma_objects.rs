@@ -1,0 +1,199 @@
+//! GID table, limits and the table of counters.
+
+use vnic_engine::rdma::limits::{QP_LIMIT, handle_bits};
+use vnic_engine::rdma::{
+    Counters, GidEntry, GidKind, GidTable, Limits, Object, Resources, Status, VerbsError,
+};
+use vnic_wire::MacAddr;
+use vnic_wire::gid::Gid;
+
+fn entry(last: u8, kind: GidKind, vlan: Option<u16>) -> GidEntry {
+    GidEntry {
+        gid: Gid::from_ipv4([10, 0, 0, last]),
+        kind,
+        vlan,
+        mac: MacAddr([2, 0, 0, 0, 0, 1]),
+    }
+}
+
+#[test]
+fn a_gid_is_found_by_address_kind_and_vlan() {
+    let mut gids = GidTable::new(256);
+    let rows = [
+        (0, entry(1, GidKind::RoceV1, None)),
+        (1, entry(1, GidKind::RoceV2, None)),
+        (255, entry(1, GidKind::RoceV2, Some(5))),
+        (7, entry(2, GidKind::RoceV2, None)),
+    ];
+    for (index, entry) in rows {
+        gids.set(index, Some(entry)).unwrap();
+    }
+    for (index, entry) in rows {
+        assert_eq!(gids.find(entry.gid, entry.kind, entry.vlan), Some(index));
+        assert_eq!(gids.by_index(index), Some(&entry));
+    }
+    let gid = rows[0].1.gid;
+    // A priority tag is no VLAN.
+    assert_eq!(gids.find(gid, GidKind::RoceV2, Some(0)), Some(1));
+    assert_eq!(gids.find(gid, GidKind::RoceV2, Some(6)), None);
+    assert_eq!(gids.find(gid, GidKind::RoceV1, Some(5)), None);
+    assert_eq!(gids.usage().used, 4);
+    assert_eq!(
+        gids.iter().map(|(index, _)| index).collect::<Vec<_>>(),
+        [0, 1, 7, 255]
+    );
+}
+
+#[test]
+fn a_gid_is_there_once() {
+    let mut gids = GidTable::new(4);
+    let one = entry(1, GidKind::RoceV2, None);
+    gids.set(2, Some(one)).unwrap();
+    assert!(matches!(gids.set(3, Some(one)), Err(VerbsError::Invalid(_))));
+    // In its own place it may be set again, with another Ethernet address.
+    let moved = GidEntry {
+        mac: MacAddr([2, 0, 0, 0, 0, 9]),
+        ..one
+    };
+    gids.set(2, Some(moved)).unwrap();
+    assert_eq!(gids.get(2), Ok(&moved));
+    // Replaced, it is free for another place.
+    gids.set(2, Some(entry(2, GidKind::RoceV2, None))).unwrap();
+    assert_eq!(gids.find(one.gid, one.kind, None), None);
+    gids.set(3, Some(one)).unwrap();
+    gids.set(3, None).unwrap();
+    gids.set(1, None).unwrap();
+    assert_eq!(gids.usage().used, 1);
+    assert_eq!(gids.get(3), Err(VerbsError::NoSuch(Object::Gid)));
+}
+
+#[test]
+fn what_is_no_address_of_a_port_is_refused() {
+    let mut gids = GidTable::new(2);
+    let good = entry(1, GidKind::RoceV2, None);
+    let broadcast = MacAddr([0xff; 6]);
+    for bad in [
+        GidEntry {
+            gid: Gid::UNSPECIFIED,
+            ..good
+        },
+        GidEntry {
+            gid: Gid::from_ipv4([224, 0, 0, 1]),
+            ..good
+        },
+        GidEntry {
+            mac: broadcast,
+            ..good
+        },
+        GidEntry {
+            vlan: Some(0),
+            ..good
+        },
+        GidEntry {
+            vlan: Some(4095),
+            ..good
+        },
+    ] {
+        assert!(gids.set(0, Some(bad)).is_err(), "{bad:?}");
+    }
+    assert!(matches!(
+        gids.set(2, Some(good)),
+        Err(VerbsError::OutOfRange { max: 1, .. })
+    ));
+    assert!(GidTable::new(0).set(0, Some(good)).is_err());
+    assert!(GidTable::new(0).get(0).is_err());
+}
+
+#[test]
+fn limits_fit_into_handles() {
+    assert_eq!(Limits::default().check(), Ok(()));
+    let most = Limits {
+        max_qp: QP_LIMIT,
+        ..Limits::default()
+    };
+    assert_eq!(most.check(), Ok(()));
+    let more = Limits {
+        max_qp: QP_LIMIT + 1,
+        ..Limits::default()
+    };
+    assert!(matches!(
+        more.check(),
+        Err(VerbsError::OutOfRange { what: "max_qp", .. })
+    ));
+    let both = Limits {
+        max_mr: 1 << 19,
+        max_mw: 1 << 19,
+        ..Limits::default()
+    };
+    assert!(matches!(
+        both.check(),
+        Err(VerbsError::OutOfRange { what: "max_mw", .. })
+    ));
+    // The last QP number of a full table is not the multicast QP, in no generation.
+    let (index_bits, total_bits) = handle_bits(Object::Qp);
+    let last = (1 + QP_LIMIT) | ((1 << (total_bits - index_bits)) - 1) << index_bits;
+    assert!(last < 0xff_ffff);
+}
+
+#[test]
+fn every_row_of_the_table_shows_its_own_counter() {
+    let names: std::collections::HashSet<_> = Counters::TABLE.iter().map(|row| row.name).collect();
+    assert_eq!(names.len(), Counters::TABLE.len());
+    for row in Counters::TABLE {
+        assert!(!row.help.is_empty() && row.help.ends_with('.'), "{}", row.name);
+    }
+    let counters = Counters {
+        out_of_sequence: 3,
+        drop_no_qp: 5,
+        rx_icrc_encapsulated: 7,
+        ..Counters::default()
+    };
+    let shown: Vec<_> = counters
+        .iter()
+        .filter(|(_, value, _)| *value > 0)
+        .map(|(n, v, _)| (n, v))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("out_of_sequence", 3),
+            ("rx_icrc_encapsulated", 7),
+            ("drop_no_qp", 5)
+        ]
+    );
+    assert_eq!(counters.dropped(), 12);
+}
+
+#[test]
+fn an_error_counts_under_its_cause_and_in_the_sum() {
+    let all = [
+        Status::LocalLengthError,
+        Status::LocalQpOperationError,
+        Status::LocalProtectionError,
+        Status::FlushError,
+        Status::MwBindError,
+        Status::BadResponseError,
+        Status::LocalAccessError,
+        Status::RemoteInvalidRequestError,
+        Status::RemoteAccessError,
+        Status::RemoteOperationError,
+        Status::RetryExceeded,
+        Status::RnrRetryExceeded,
+        Status::RemoteAborted,
+    ];
+    for status in all {
+        let mut counters = Counters::default();
+        counters.requester_error(status);
+        assert_eq!(counters.req_cqe_error, 1);
+        assert_eq!(counters.values().iter().sum::<u64>(), 2, "{status:?}");
+    }
+    let mut counters = Counters::default();
+    counters.requester_error(Status::Success);
+    assert_eq!(counters, Counters::default());
+}
+
+#[test]
+fn resources_have_names() {
+    let names: std::collections::HashSet<_> = Resources::default().iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), 11);
+}
