@@ -100,3 +100,161 @@ pub fn check_address(address: &AddressVector, gids: &GidTable) -> Result<(), Ver
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::gid::{GidEntry, GidKind};
+    use super::super::types::QpNumber;
+    use super::*;
+
+    use vnic_wire::MacAddr;
+
+    fn gids() -> GidTable {
+        let mut gids = GidTable::new(4);
+        let entry = GidEntry {
+            gid: Gid::from_ipv4([10, 0, 0, 1]),
+            kind: GidKind::RoceV2,
+            vlan: None,
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        };
+        gids.set(1, Some(entry)).expect("the table is empty");
+        gids
+    }
+
+    fn address() -> AddressVector {
+        AddressVector {
+            dgid: Gid::from_ipv4([10, 0, 0, 2]),
+            dmac: MacAddr([2, 0, 0, 0, 0, 2]),
+            sgid_index: 1,
+            traffic_class: 255,
+            flow_label: 0xf_ffff,
+            hop_limit: 255,
+            service_level: 7,
+        }
+    }
+
+    #[test]
+    fn each_value_has_a_range() {
+        type Set = fn(&mut QpAttributes, u32);
+        let rows: [(AttributeMask, Set, u32, u32); 9] = [
+            (
+                AttributeMask::DESTINATION_QP,
+                |a, v| a.destination_qp = QpNumber(v),
+                0,
+                0xff_fffe,
+            ),
+            (AttributeMask::PKEY_INDEX, |a, v| a.pkey_index = v as u16, 0, 0),
+            (
+                AttributeMask::MAX_RD_ATOMIC,
+                |a, v| a.max_rd_atomic = v as u8,
+                0,
+                16,
+            ),
+            (
+                AttributeMask::MAX_DEST_RD_ATOMIC,
+                |a, v| a.max_dest_rd_atomic = v as u8,
+                0,
+                16,
+            ),
+            (
+                AttributeMask::MIN_RNR_TIMER,
+                |a, v| a.min_rnr_timer = v as u8,
+                0,
+                31,
+            ),
+            (AttributeMask::PORT, |a, v| a.port = v as u8, 1, 1),
+            (AttributeMask::TIMEOUT, |a, v| a.timeout = v as u8, 0, 31),
+            (AttributeMask::RETRY_COUNT, |a, v| a.retry_count = v as u8, 0, 7),
+            (AttributeMask::RNR_RETRY, |a, v| a.rnr_retry = v as u8, 0, 7),
+        ];
+        let limits = Limits::default();
+        for (mask, set, min, max) in rows {
+            for (value, good) in [(min, true), (max, true), (max + 1, false), (0, min == 0)] {
+                let mut values = QpAttributes::default();
+                set(&mut values, value);
+                let got = check_values(&values, mask, &limits, &gids());
+                assert_eq!(got.is_ok(), good, "{mask:?} {value}: {got:?}");
+                // What is not meant is not looked at.
+                assert_eq!(
+                    check_values(&values, AttributeMask::QKEY, &limits, &gids()),
+                    Ok(())
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_peer_has_a_unicast_address() {
+        let check = |address| {
+            let values = QpAttributes {
+                address,
+                ..QpAttributes::default()
+            };
+            check_values(&values, AttributeMask::ADDRESS, &Limits::default(), &gids())
+        };
+        let good = address();
+        let group = Gid::from_ipv4([239, 0, 0, 1]);
+        assert_eq!(check(Some(good)), Ok(()));
+        assert!(check(None).is_err());
+        assert!(check(Some(AddressVector { dgid: group, ..good })).is_err());
+        assert!(
+            check(Some(AddressVector {
+                dmac: MacAddr([1, 0, 0x5e, 0, 0, 1]),
+                ..good
+            }))
+            .is_err()
+        );
+        assert_eq!(
+            check_address(&AddressVector { dgid: group, ..good }, &gids()),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn an_address_is_checked() {
+        let good = address();
+        for bad in [
+            AddressVector {
+                sgid_index: 0,
+                ..good
+            },
+            AddressVector {
+                sgid_index: 4,
+                ..good
+            },
+            AddressVector {
+                flow_label: 1 << 20,
+                ..good
+            },
+            AddressVector {
+                service_level: 8,
+                ..good
+            },
+            AddressVector {
+                dgid: Gid::UNSPECIFIED,
+                ..good
+            },
+        ] {
+            assert!(check_address(&bad, &gids()).is_err(), "{bad:?}");
+        }
+        assert_eq!(check_address(&good, &gids()), Ok(()));
+    }
+
+    #[test]
+    fn port_0_is_no_udp_source_port() {
+        let check = |udp_source_port| {
+            let values = QpAttributes {
+                udp_source_port,
+                ..QpAttributes::default()
+            };
+            check_values(
+                &values,
+                AttributeMask::UDP_SOURCE_PORT,
+                &Limits::default(),
+                &gids(),
+            )
+            .is_ok()
+        };
+        assert_eq!([check(None), check(Some(0)), check(Some(1))], [true, false, true]);
+    }
+}

@@ -83,16 +83,6 @@ impl CompletionQueue {
         self.entries.is_empty()
     }
 
-    /// Most completions that may wait.
-    pub fn capacity(&self) -> u32 {
-        self.capacity
-    }
-
-    /// Did it overrun?
-    pub fn failed(&self) -> bool {
-        self.failed
-    }
-
     /// Asks for an event when the next completion, or the next solicited or failed one, is added. Those that wait
     /// already make none (`ibv_req_notify_cq`). Once asked for any completion, asking for solicited ones changes nothing
     /// until the event (IBTA 11.4.2.2).
@@ -118,5 +108,159 @@ impl CompletionQueue {
         self.entries.shrink_to(entries as usize);
         self.capacity = entries;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::types::{CompletionOp, QpNumber};
+    use super::*;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn completion(wr_id: u64, status: Status, solicited: bool) -> Completion {
+        Completion {
+            solicited,
+            ..Completion::new(wr_id, QpNumber(2), CompletionOp::Recv, status)
+        }
+    }
+
+    #[test]
+    fn an_idle_queue_takes_no_memory() {
+        let queue = CompletionQueue::new(4_194_303);
+        assert_eq!(queue.entries.capacity(), 0);
+    }
+
+    #[test]
+    fn what_waits_already_makes_no_event() {
+        let mut queue = CompletionQueue::new(10);
+        assert_eq!(
+            queue.push(completion(1, Status::Success, true)),
+            Pushed::default()
+        );
+        queue.arm(Arm::Next);
+        assert_eq!(queue.pop().map(|c| c.wr_id), Some(1));
+        assert!(queue.push(completion(2, Status::Success, false)).event);
+        assert!(!queue.push(completion(3, Status::Success, true)).event);
+    }
+
+    #[test]
+    fn a_solicited_request_wakes_for_solicited_and_failed_ones() {
+        for (status, solicited, event) in [
+            (Status::Success, false, false),
+            (Status::Success, true, true),
+            (Status::FlushError, false, true),
+        ] {
+            let mut queue = CompletionQueue::new(10);
+            queue.arm(Arm::Solicited);
+            assert_eq!(queue.push(completion(1, status, solicited)).event, event);
+            // It is still armed if there was no event.
+            assert_eq!(queue.push(completion(2, Status::Success, true)).event, !event);
+        }
+    }
+
+    #[test]
+    fn an_overrun_is_said_once_and_is_for_ever() {
+        let mut queue = CompletionQueue::new(1);
+        queue.push(completion(1, Status::Success, false));
+        queue.arm(Arm::Next);
+        let lost = Pushed {
+            event: false,
+            overrun: true,
+        };
+        assert_eq!(queue.push(completion(2, Status::Success, false)), lost);
+        assert_eq!(
+            queue.push(completion(3, Status::Success, false)),
+            Pushed::default()
+        );
+        assert_eq!(queue.pop().map(|c| c.wr_id), Some(1));
+        assert_eq!(
+            queue.push(completion(4, Status::Success, false)),
+            Pushed::default()
+        );
+        assert_eq!(queue.pop(), None);
+        assert!(queue.resize(5).is_err());
+    }
+
+    #[test]
+    fn a_queue_is_not_made_smaller_than_what_waits() {
+        let mut queue = CompletionQueue::new(4);
+        for wr_id in 0..4 {
+            queue.push(completion(wr_id, Status::Success, false));
+        }
+        assert!(queue.resize(3).is_err());
+        queue.resize(6).expect("larger");
+        queue.push(completion(4, Status::Success, false));
+        queue.pop();
+        queue.pop();
+        queue.resize(3).expect("as many as wait");
+        assert!(queue.push(completion(5, Status::Success, false)).overrun);
+        let rest: alloc::vec::Vec<u64> = core::iter::from_fn(|| queue.pop()).map(|c| c.wr_id).collect();
+        assert_eq!(rest, [2, 3, 4]);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Op {
+        Push(bool, bool),
+        Pop,
+        Arm(Arm),
+        Resize(u32),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            4 => any::<(bool, bool)>().prop_map(|(failed, solicited)| Op::Push(failed, solicited)),
+            3 => Just(Op::Pop),
+            2 => prop_oneof![Just(Op::Arm(Arm::Next)), Just(Op::Arm(Arm::Solicited))],
+            1 => (0u32..8).prop_map(Op::Resize),
+        ]
+    }
+
+    proptest! {
+        /// The model remembers everything that was ever asked and added, and judges from that alone.
+        #[test]
+        fn as_the_model_says(ops in vec(op(), 0..60)) {
+            let mut queue = CompletionQueue::new(5);
+            let mut room = 5usize;
+            let mut waiting = alloc::vec::Vec::new();
+            let mut asked = alloc::vec::Vec::new();
+            let mut broken = false;
+            for (number, op) in (0u64..).zip(ops) {
+                match op {
+                    Op::Push(failed, solicited) => {
+                        let status = if failed { Status::RemoteAborted } else { Status::Success };
+                        let got = queue.push(completion(number, status, solicited));
+                        let overrun = !broken && waiting.len() >= room;
+                        broken |= overrun;
+                        let wakes = |arm: &Arm| *arm == Arm::Next || failed || solicited;
+                        let event = !broken && asked.iter().any(wakes);
+                        prop_assert_eq!(got, Pushed { event, overrun });
+                        if !broken {
+                            waiting.push(number);
+                        }
+                        if event {
+                            asked.clear();
+                        }
+                    }
+                    Op::Pop => {
+                        let wanted = (!waiting.is_empty()).then(|| waiting.remove(0));
+                        prop_assert_eq!(queue.pop().map(|c| c.wr_id), wanted);
+                    }
+                    Op::Arm(arm) => {
+                        queue.arm(arm);
+                        asked.push(arm);
+                    }
+                    Op::Resize(entries) => {
+                        let possible = !broken && entries as usize >= waiting.len();
+                        prop_assert_eq!(queue.resize(entries).is_ok(), possible);
+                        if possible {
+                            room = entries as usize;
+                        }
+                    }
+                }
+                prop_assert_eq!(queue.len() as usize, waiting.len());
+            }
+        }
     }
 }

@@ -163,11 +163,6 @@ impl<T> Table<T> {
         self.len
     }
 
-    /// No objects in it?
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Most objects it takes.
     pub fn limit(&self) -> u32 {
         self.limit
@@ -179,14 +174,6 @@ impl<T> Table<T> {
         (handle & ((1 << self.index_bits) - 1)) as usize
     }
 
-    /// All handles and objects, by index.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.slots
-            .iter()
-            .enumerate()
-            .filter_map(|(at, slot)| Some((self.handle(at as u32), slot.object.as_deref()?)))
-    }
-
     /// All handles and objects, by index, to change them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         let (first, index_bits) = (self.first, self.index_bits);
@@ -195,5 +182,115 @@ impl<T> Table<T> {
             let handle = (slot.uses & mask) << index_bits | (first + at as u32);
             Some((handle, slot.object.as_deref_mut()?))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use alloc::collections::{BTreeMap, BTreeSet};
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    #[test]
+    fn slots_are_small() {
+        assert_eq!(size_of::<Slot<[u64; 100]>>(), 16);
+        let table = Table::<[u64; 100]>::new(Object::Qp, 1 << 17, 18, 24);
+        assert_eq!(table.slots.capacity(), 0);
+    }
+
+    #[test]
+    fn a_handle_comes_back_only_when_all_others_were_used() {
+        // 2 bits of generation, and 64 slots that rest: 256 handles.
+        let mut table = Table::new(Object::Ah, 1 << 10, 10, 12);
+        let mut seen = BTreeSet::new();
+        for n in 0..256 {
+            let handle = table.insert(n).expect("there is room");
+            assert!(seen.insert(handle), "{handle:#x} came back");
+            assert_eq!(table.remove(handle), Some(n));
+        }
+        assert!(seen.contains(&table.insert(0).expect("there is room")));
+    }
+
+    #[test]
+    fn a_full_table_says_so() {
+        let mut table = Table::new(Object::Cq, 3, 10, 32);
+        let handles: Vec<u32> = (0..3).map(|n| table.insert(n).expect("there is room")).collect();
+        let full = VerbsError::LimitReached {
+            object: Object::Cq,
+            limit: 3,
+        };
+        assert_eq!(table.insert(9), Err(full));
+        assert_eq!(table.remove(handles[1]), Some(1));
+        let again = table.insert(4).expect("there is room");
+        assert_ne!(again, handles[1]);
+        assert_eq!(table.index(again), table.index(handles[1]));
+        assert_eq!(table.len(), 3);
+    }
+
+    #[test]
+    fn some_indices_are_never_given() {
+        // All 8 indices, but not the first two.
+        let mut table = Table::new(Object::Qp, 100, 3, 4).with_first_index(2);
+        assert_eq!(table.limit(), 6);
+        for n in 0..6 {
+            assert_eq!(table.insert(n), Ok(n + 2));
+        }
+        assert!(table.insert(0).is_err());
+        assert_eq!((table.get(0), table.get(1), table.get(7)), (None, None, Some(&5)));
+        assert_eq!(table.remove(7), Some(5));
+        // The generation is above the index, and wraps.
+        assert_eq!(table.insert(8), Ok(15));
+        assert_eq!(table.get(7), None);
+        assert_eq!(table.remove(15), Some(8));
+        assert_eq!(table.insert(9), Ok(7));
+    }
+
+    #[test]
+    fn bits_beyond_a_handle_count() {
+        let mut table = Table::new(Object::Qp, 100, 18, 24);
+        let handle = table.insert(()).expect("there is room");
+        assert_eq!(table.get(handle | 1 << 24), None);
+        assert_eq!(table.get(handle | 1 << 31), None);
+    }
+
+    proptest! {
+        #[test]
+        fn as_a_map_of_handles(
+            ops in vec((any::<bool>(), any::<prop::sample::Index>()), 0..400),
+            limit in 1u32..100,
+            first in 0u32..4,
+        ) {
+            let mut table = Table::new(Object::Mr, limit, 8, 32).with_first_index(first);
+            let mut map = BTreeMap::new();
+            let mut all = Vec::new();
+            for (number, (insert, which)) in (0u32..).zip(ops) {
+                if insert {
+                    match table.insert(number) {
+                        Ok(handle) => {
+                            prop_assert!((map.len() as u32) < limit);
+                            prop_assert!(!all.contains(&handle));
+                            prop_assert!(table.index(handle) as u32 >= first);
+                            all.push(handle);
+                            map.insert(handle, number);
+                        }
+                        Err(_) => prop_assert_eq!(map.len() as u32, limit),
+                    }
+                } else if !all.is_empty() {
+                    let handle = *which.get(&all);
+                    prop_assert_eq!(table.remove(handle), map.remove(&handle));
+                }
+                prop_assert_eq!(table.len() as usize, map.len());
+                for handle in &all {
+                    prop_assert_eq!(table.get(*handle), map.get(handle));
+                    prop_assert_eq!(table.get_mut(*handle).copied(), map.get(handle).copied());
+                }
+            }
+            let mut listed: Vec<(u32, u32)> = table.iter_mut().map(|(h, n)| (h, *n)).collect();
+            listed.sort_unstable();
+            prop_assert_eq!(listed, map.into_iter().collect::<Vec<_>>());
+        }
     }
 }

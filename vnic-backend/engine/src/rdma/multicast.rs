@@ -89,18 +89,74 @@ impl MulticastGroups {
         self.users.get(&qp).copied().unwrap_or(0)
     }
 
-    /// All groups that have a QP here.
-    pub fn groups(&self) -> impl Iterator<Item = (Gid, &[QpNumber])> {
-        self.groups
-            .iter()
-            .map(|(gid, members)| (*gid, members.as_slice()))
-    }
-
     /// Groups in use.
     pub fn usage(&self) -> Usage {
         Usage {
             used: self.groups.len() as u32,
             limit: self.max_groups,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(last: u8) -> Gid {
+        Gid::from_ipv4([239, 0, 0, last])
+    }
+
+    fn groups(max_mcast_groups: u32, max_mcast_qp_per_group: u32) -> MulticastGroups {
+        MulticastGroups::new(&Limits {
+            max_mcast_groups,
+            max_mcast_qp_per_group,
+            ..Limits::default()
+        })
+    }
+
+    #[test]
+    fn members_in_the_order_of_attachment() {
+        let mut groups = groups(10, 10);
+        for qp in [5, 3, 9, 3] {
+            groups.attach(QpNumber(qp), group(1)).expect("there is room");
+        }
+        groups.attach(QpNumber(3), group(2)).expect("there is room");
+        assert_eq!(groups.lookup(group(1)), [QpNumber(5), QpNumber(3), QpNumber(9)]);
+        assert_eq!((groups.users(QpNumber(3)), groups.users(QpNumber(4))), (2, 0));
+        groups.detach(QpNumber(5), group(1)).expect("it is a member");
+        assert_eq!(groups.lookup(group(1)), [QpNumber(3), QpNumber(9)]);
+        let none = Err(VerbsError::NoSuch(Object::Multicast));
+        assert_eq!(groups.detach(QpNumber(5), group(1)), none);
+        assert_eq!(groups.detach(QpNumber(5), group(3)), none);
+        groups.detach(QpNumber(3), group(2)).expect("it is a member");
+        assert_eq!(groups.usage().used, 1);
+        assert_eq!(groups.users(QpNumber(3)), 1);
+        assert!(groups.lookup(group(2)).is_empty());
+    }
+
+    #[test]
+    fn groups_and_members_have_limits() {
+        let limit = |limit| {
+            Err(VerbsError::LimitReached {
+                object: Object::Multicast,
+                limit,
+            })
+        };
+        let mut groups = groups(2, 1);
+        assert_eq!(groups.attach(QpNumber(2), group(1)), Ok(()));
+        assert_eq!(groups.attach(QpNumber(3), group(1)), limit(1));
+        assert_eq!(groups.attach(QpNumber(2), group(1)), Ok(()));
+        assert_eq!(groups.attach(QpNumber(2), group(2)), Ok(()));
+        assert_eq!(groups.attach(QpNumber(2), group(3)), limit(2));
+        assert_eq!((groups.users(QpNumber(2)), groups.users(QpNumber(3))), (2, 0));
+    }
+
+    #[test]
+    fn a_group_has_a_multicast_address() {
+        let unicast = Gid::from_ipv4([10, 0, 0, 1]);
+        assert!(matches!(
+            groups(1, 1).attach(QpNumber(2), unicast),
+            Err(VerbsError::Invalid(_))
+        ));
     }
 }

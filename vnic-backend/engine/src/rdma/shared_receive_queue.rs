@@ -92,11 +92,6 @@ impl SharedReceiveQueue {
         Some(Taken { wr, limit_reached })
     }
 
-    /// Takes the oldest receive without looking at the limit, also in error: the queue is being destroyed.
-    pub fn drain(&mut self) -> Option<RecvWr> {
-        self.waiting.pop_front()
-    }
-
     /// Sets the limit for one event (0: none), or how many receives may wait. The event comes when a receive is taken
     /// and fewer than the limit are left (`ibv_modify_srq`); that there are fewer already makes none by itself.
     pub fn modify(&mut self, limit: Option<u32>, max_wr: Option<u32>) -> Result<(), VerbsError> {
@@ -118,31 +113,90 @@ impl SharedReceiveQueue {
         self.max_wr = room;
         Ok(())
     }
+}
 
-    /// Receives that wait.
-    #[inline]
-    pub fn len(&self) -> u32 {
-        self.waiting.len() as u32
+#[cfg(test)]
+mod tests {
+    use super::super::types::{SgList, Sge};
+    use super::*;
+
+    fn queue(max_wr: u32) -> SharedReceiveQueue {
+        SharedReceiveQueue::new(&SrqInit {
+            pd: PdHandle(0),
+            xrcd: None,
+            cq: None,
+            max_wr,
+            max_sge: 2,
+        })
     }
 
-    /// Nothing waits?
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+    fn receive(id: u64, elements: usize) -> RecvWr {
+        let sge = Sge {
+            addr: 0,
+            len: 1,
+            lkey: 0,
+        };
+        RecvWr {
+            id,
+            sges: SgList::from_elem(sge, elements),
+        }
     }
 
-    /// Receives that may wait.
-    pub fn max_wr(&self) -> u32 {
-        self.max_wr
+    #[test]
+    fn receives_are_taken_in_order() {
+        let mut queue = queue(3);
+        assert_eq!(queue.pop(), None);
+        for id in 0..3 {
+            queue.post(receive(id, 1)).expect("there is room");
+        }
+        assert_eq!(queue.post(receive(3, 1)), Err(VerbsError::QueueFull));
+        for id in 0..3 {
+            assert_eq!(queue.pop().map(|taken| taken.wr.id), Some(id));
+        }
+        assert!(matches!(
+            queue.post(receive(4, 3)),
+            Err(VerbsError::OutOfRange { max: 2, .. })
+        ));
     }
 
-    /// Elements of a receive.
-    pub fn max_sge(&self) -> u32 {
-        self.max_sge
+    #[test]
+    fn the_limit_is_told_once() {
+        let mut queue = queue(10);
+        for id in 0..6 {
+            queue.post(receive(id, 0)).expect("there is room");
+        }
+        queue.modify(Some(4), None).expect("a limit below the size");
+        let mut told = || queue.pop().map(|taken| taken.limit_reached);
+        assert_eq!(
+            [told(), told(), told(), told()],
+            [Some(false), Some(false), Some(true), Some(false)]
+        );
+        // Set again while there are fewer already: told when the next is taken.
+        queue.modify(Some(4), None).expect("a limit below the size");
+        assert_eq!(queue.pop().map(|taken| taken.limit_reached), Some(true));
+        assert_eq!(queue.pop().map(|taken| taken.limit_reached), Some(false));
     }
 
-    /// The limit, 0 when none is set or its event was given.
-    pub fn limit(&self) -> u32 {
-        self.limit
+    #[test]
+    fn sizes_and_limits_fit_each_other() {
+        let mut queue = queue(10);
+        assert!(queue.modify(Some(11), None).is_err());
+        assert!(queue.modify(Some(11), Some(12)).is_ok());
+        assert!(queue.modify(None, Some(10)).is_err());
+        assert!(queue.modify(Some(0), Some(2)).is_ok());
+        queue.post(receive(0, 0)).expect("there is room");
+        queue.post(receive(1, 0)).expect("there is room");
+        assert!(queue.modify(None, Some(1)).is_err());
+        assert_eq!(queue.post(receive(2, 0)), Err(VerbsError::QueueFull));
+    }
+
+    #[test]
+    fn a_failed_queue_takes_and_gives_nothing() {
+        let mut queue = queue(10);
+        queue.post(receive(0, 0)).expect("there is room");
+        queue.error = true;
+        assert_eq!(queue.pop(), None);
+        assert!(queue.post(receive(1, 0)).is_err());
+        assert!(queue.modify(Some(1), None).is_err());
     }
 }

@@ -233,13 +233,29 @@ pub struct Permissions {
     pub flush_recv: bool,
 }
 
+const NOTHING: Permissions = Permissions {
+    post_send: false,
+    post_recv: false,
+    transmit: false,
+    drain: false,
+    receive_responses: false,
+    receive: false,
+    respond: false,
+    flush_send: false,
+    flush_recv: false,
+};
+
 /// What a QP may do. XRC divides the two directions: the initiator has no receive queue and takes no requests, the
 /// target has no send queue (annex A14).
 pub const fn allows(qp_type: QpType, state: QpState) -> Permissions {
+    let reliable = qp_type.reliable();
+    if reliable && matches!(state, Sqe) {
+        // It never comes there.
+        return NOTHING;
+    }
     let sends = !matches!(qp_type, XrcTarget);
     let receives = !matches!(qp_type, XrcInitiator);
     let has_recv_queue = !matches!(qp_type, XrcInitiator | XrcTarget);
-    let reliable = qp_type.reliable();
     let (sending, draining) = match state {
         Rts => (sends, sends),
         Sqd => (false, sends),
@@ -308,6 +324,7 @@ pub const fn triggered(qp_type: QpType, state: QpState, trigger: Trigger) -> Opt
         Trigger::ReceiveError | Trigger::RequestError | Trigger::AccessError => None,
         Trigger::CqOverrun | Trigger::SrqError | Trigger::Fatal => match state {
             Reset | Err => None,
+            Sqe if qp_type.reliable() => None,
             _ => Some(Err),
         },
         // It stays drained until `modify` says otherwise; the event tells.
