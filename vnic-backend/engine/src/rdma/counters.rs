@@ -104,26 +104,19 @@ counters! {
         tx_vport_rdma_multicast_packets: "packets", "RDMA packets sent to a group.", "VF Port Traffic: RdmaPacketsSentMulticastPerSec";
         tx_vport_rdma_multicast_bytes: "bytes", "Bytes of these.", "VF Port Traffic: RdmaBytesSentMulticastPerSec";
     }
-    // Packets that were dropped silently, by reason. Each dropped packet counts under one of these, or under
-    // `rx_icrc_encapsulated`.
+    // Packets that were dropped silently, by reason. Those that found no receive are in `out_of_buffer`.
     {
         rx_icrc_encapsulated: "packets", "Packets with a wrong ICRC.";
         drop_malformed: "packets", "Packets whose headers contradict each other, or of a reserved opcode.";
         drop_bad_gid: "packets", "Packets to an address that is not this device's, or from another one than the QP's peer's.", "Diagnostics: PacketsReceivedSteeringDropped", "VF Diagnostics: PacketsReceiveddroppedduetoSteering";
-        drop_no_qp: "packets", "Packets to a QP that is not there.";
-        drop_no_group: "packets", "Packets to a multicast group without members.";
+        drop_no_qp: "packets", "Packets to a QP that is not there, or to a group without members.";
         drop_wrong_transport: "packets", "Packets of another transport service than the QP's.";
         drop_wrong_state: "packets", "Packets that the QP does not take in its state.";
-        drop_wrong_direction: "packets", "Requests to a QP that only sends, responses to one that only receives.";
         drop_pkey_mismatch: "packets", "Packets with another partition key.";
         drop_qkey_violation: "packets", "Datagrams with another queue key.";
-        drop_no_receive: "packets", "Datagrams and unreliable messages that found no receive posted.";
-        drop_receive_too_small: "packets", "Datagrams longer than the receive that they met.", "Diagnostics: PacketsReceivedWQEtoosmall", "VF Diagnostics: PacketsReceivedWQEtoosmall";
         drop_out_of_sequence: "packets", "Packets of an unreliable message that a gap had spoilt, and requests after a gap that was told to the peer already.";
         drop_access: "packets", "Packets of an unreliable WRITE that the keys forbade.";
-        drop_invalid_request: "packets", "Packets of an unreliable service that the protocol does not allow.";
         drop_stale_response: "packets", "Responses to nothing that is outstanding.";
-        drop_memory: "packets", "Packets whose memory was not there any more.";
     }
 }
 

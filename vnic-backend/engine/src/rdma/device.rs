@@ -694,9 +694,9 @@ impl Device {
 
     /// Time has come.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some((at, number)) = self.shared.timers.pop(now) {
+        while let Some(number) = self.shared.timers.pop(now) {
             if let Some(qp) = self.qps.get_mut(number.0) {
-                qp.handle_timeout(&mut self.shared, at, now);
+                qp.handle_timeout(&mut self.shared, now);
             }
         }
         self.fail_overrun();

@@ -197,10 +197,9 @@ impl Qp {
     }
 
     /// Its entry among the timers fired.
-    pub fn handle_timeout(&mut self, shared: &mut Shared, at: Instant, now: Instant) {
-        if super::timer::Timers::fired(&mut self.timer, at) {
-            self.check_deadlines(shared, now);
-        }
+    pub fn handle_timeout(&mut self, shared: &mut Shared, now: Instant) {
+        self.timer.fired();
+        self.check_deadlines(shared, now);
     }
 
     /// Leaves for the error state: all that was posted is flushed (IBTA 10.3.1).
@@ -243,6 +242,7 @@ impl Qp {
     pub fn flush(&mut self, shared: &mut Shared) {
         self.flush_sends(shared);
         self.flush_receives(shared);
+        shared.timers.disarm(&mut self.timer, self.number);
     }
 
     fn flush_receives(&mut self, shared: &mut Shared) {

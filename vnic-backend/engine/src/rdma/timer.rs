@@ -1,21 +1,20 @@
 //! Deadlines of queue pairs. A deadline that moves forward costs nothing: the entry that is there fires early,
-//! and the QP puts itself in again. So acknowledged traffic touches the heap once a timeout, not once a packet.
+//! and the QP puts itself in again. So acknowledged traffic touches the set once a timeout, not once a packet.
 
-use alloc::collections::BinaryHeap;
-use core::cmp::Reverse;
+use alloc::collections::BTreeSet;
 
 use vnic_wire::time::Instant;
 
 use super::types::QpNumber;
 
-/// The entry that a QP has among the [`Timers`], kept by the QP.
+/// The entry that a QP has among the [`Timers`], kept by the QP: one or none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Entry(Option<Instant>);
 
 /// All deadlines of a device.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    heap: BinaryHeap<Reverse<(Instant, QpNumber)>>,
+    entries: BTreeSet<(Instant, QpNumber)>,
 }
 
 impl Timers {
@@ -23,31 +22,61 @@ impl Timers {
     #[inline]
     pub fn arm(&mut self, entry: &mut Entry, qp: QpNumber, at: Instant) {
         if entry.0.is_none_or(|there| at < there) {
+            self.disarm(entry, qp);
             entry.0 = Some(at);
-            self.heap.push(Reverse((at, qp)));
+            self.entries.insert((at, qp));
         }
     }
 
-    /// When [`pop`](Timers::pop) may have something.
-    pub fn next(&self) -> Option<Instant> {
-        self.heap.peek().map(|Reverse((at, _))| *at)
+    /// The QP has no deadline any more.
+    pub fn disarm(&mut self, entry: &mut Entry, qp: QpNumber) {
+        if let Some(there) = entry.0.take() {
+            self.entries.remove(&(there, qp));
+        }
     }
 
-    /// A QP whose entry is due. It may be a late copy of an entry: see [`fired`](Timers::fired).
-    pub fn pop(&mut self, now: Instant) -> Option<(Instant, QpNumber)> {
-        let Reverse((at, _)) = *self.heap.peek()?;
+    /// When [`pop`](Timers::pop) has something.
+    pub fn next(&self) -> Option<Instant> {
+        self.entries.first().map(|(at, _)| *at)
+    }
+
+    /// A QP whose entry is due. It is told by [`fired`](Entry::fired).
+    pub fn pop(&mut self, now: Instant) -> Option<QpNumber> {
+        let (at, qp) = *self.entries.first()?;
         if at > now {
             return None;
         }
-        self.heap.pop().map(|Reverse(entry)| entry)
+        self.entries.pop_first();
+        Some(qp)
     }
+}
 
-    /// Was it the QP's own entry? Then it has none any more.
-    pub fn fired(entry: &mut Entry, at: Instant) -> bool {
-        let own = entry.0 == Some(at);
-        if own {
-            entry.0 = None;
-        }
-        own
+impl Entry {
+    /// It was taken from among the timers.
+    pub fn fired(&mut self) {
+        self.0 = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_qp_has_one_entry_the_earliest() {
+        let mut timers = Timers::default();
+        let (mut a, mut b) = (Entry::default(), Entry::default());
+        timers.arm(&mut a, QpNumber(1), Instant(50));
+        timers.arm(&mut b, QpNumber(2), Instant(40));
+        timers.arm(&mut a, QpNumber(1), Instant(60));
+        timers.arm(&mut a, QpNumber(1), Instant(30));
+        assert_eq!((timers.next(), timers.entries.len()), (Some(Instant(30)), 2));
+        assert_eq!(
+            (timers.pop(Instant(29)), timers.pop(Instant(35))),
+            (None, Some(QpNumber(1)))
+        );
+        a.fired();
+        timers.disarm(&mut b, QpNumber(2));
+        assert_eq!((timers.next(), a, b), (None, Entry(None), Entry(None)));
     }
 }
