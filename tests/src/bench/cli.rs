@@ -44,6 +44,8 @@ with the NIC awake, 200 after pauses of 2 ms, in which its poll loop falls aslee
 
 eth-idle: CPU time of the poll loop while all guests are attached and silent.
 
+scale: the engine's objects alone, made and used in this process; what it grows by, divided by how many there are.
+
 restart: two guests in this process exchange frames; the daemon is killed and started again, the guests reconnect.
 
 Rights: root, for the huge pages of DPDK (more are taken when too few are free, and given back at the end).

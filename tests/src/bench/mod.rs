@@ -10,6 +10,7 @@ pub mod machine;
 pub mod product;
 pub mod report;
 mod restart;
+mod scale;
 pub mod testpmd;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +35,12 @@ pub struct Bench {
 
 /// All benches.
 pub static BENCHES: &[Bench] = &[
+    // First: what it measures is how much memory the process grows by.
+    Bench {
+        name: "scale",
+        summary: "memory of 131,072 connected QPs on 64 adapters, idle and after use",
+        run: scale::run,
+    },
     Bench {
         name: "eth-drain",
         summary: "64 B frames from one guest, taken, classified and dropped; peer: testpmd vhost rxonly",
