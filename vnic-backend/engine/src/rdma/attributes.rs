@@ -92,9 +92,9 @@ pub fn check_values(
 /// Is this an address that packets can be sent to? Multicast is.
 pub fn check_address(address: &AddressVector, gids: &GidTable) -> Result<(), VerbsError> {
     gids.get(address.sgid_index)?;
-    in_range("flow label", address.flow_label.into(), 0, 0xf_ffff)?;
+    in_range("flow label", address.flow_label, 0, 0xf_ffff)?;
     // It becomes the priority of a VLAN tag (annex A16): three bits.
-    in_range("service level", address.service_level.into(), 0, 7)?;
+    in_range("service level", address.service_level, 0, 7)?;
     if address.dgid == Gid::UNSPECIFIED {
         return Err(VerbsError::Invalid("the destination GID is missing"));
     }

@@ -1,6 +1,5 @@
 //! The RDMA function of one adapter: its objects, and the packets that go in and out.
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -17,7 +16,7 @@ use super::completion_queue::CompletionQueue;
 use super::counters::Counters;
 use super::gid::{GidEntry, GidTable};
 use super::handle::Table;
-use super::limits::{self, Limits, Resources, Usage};
+use super::limits::{self, Limits, Resources, Usage, in_range};
 use super::marks::{Mark, Marks};
 use super::memory::Memory;
 use super::multicast::MulticastGroups;
@@ -65,7 +64,7 @@ struct Domain {
 /// and the caller says when [`next_timeout`](Device::next_timeout) has come.
 #[derive(Debug)]
 pub struct Device {
-    qps: Table<Box<Qp>>,
+    qps: Table<Qp>,
     pds: Table<Domain>,
     xrcds: Table<Domain>,
     groups: MulticastGroups,
@@ -87,10 +86,11 @@ macro_rules! find {
 }
 
 impl Device {
-    /// A device without objects.
-    pub fn new(config: DeviceConfig) -> Device {
+    /// A device without objects. Refused when the limits contradict each other.
+    pub fn new(config: DeviceConfig) -> Result<Device, VerbsError> {
         let limits = config.limits;
-        Device {
+        limits.check()?;
+        Ok(Device {
             qps: table(Object::Qp, limits.max_qp).with_first_index(QP_FIRST),
             pds: table(Object::Pd, limits.max_pd),
             xrcds: table(Object::Xrcd, limits.max_xrcd),
@@ -114,7 +114,7 @@ impl Device {
                 overrun: Vec::new(),
                 limits,
             },
-        }
+        })
     }
 
     /// The adapter's address.
@@ -377,6 +377,12 @@ impl Device {
         find!(self.shared.srqs, srq, Srq)?.modify(limit, max_wr)
     }
 
+    /// What a shared receive queue holds, how many it may hold, and the limit that is armed.
+    pub fn query_srq(&self, srq: SrqHandle) -> Result<(u32, u32, u32), VerbsError> {
+        let queue = self.shared.srqs.get(srq.0);
+        Ok(queue.ok_or(VerbsError::NoSuch(Object::Srq))?.query())
+    }
+
     /// Ends a shared receive queue. Refused while QPs use it.
     pub fn destroy_srq(&mut self, srq: SrqHandle) -> Result<(), VerbsError> {
         let users = find!(self.shared.srqs, srq, Srq)?.users;
@@ -452,7 +458,7 @@ impl Device {
     /// Makes a queue pair, in state RESET.
     pub fn create_qp(&mut self, init: &QpInit) -> Result<QpNumber, VerbsError> {
         self.check_qp(init)?;
-        let number = QpNumber(self.qps.insert(Box::new(Qp::new(QpNumber(0), *init)))?);
+        let number = QpNumber(self.qps.insert(Qp::new(QpNumber(0), *init))?);
         if let Some(qp) = self.qps.get_mut(number.0) {
             qp.number = number;
         }
@@ -707,13 +713,19 @@ impl Device {
         self.shared.events.pop_front()
     }
 
-    /// QPs of a completion queue that overran are in error (IBTA 10.2.6.2).
+    /// QPs and SRQs of a completion queue that overran are in error (IBTA 10.2.6.2).
     fn fail_overrun(&mut self) {
         while let Some(cq) = self.shared.overrun.pop() {
             for (_, qp) in self.qps.iter_mut() {
                 if qp.init.send_cq == Some(cq) || qp.init.recv_cq == Some(cq) {
                     qp.fatal(&mut self.shared);
                 }
+            }
+            let queues = self.shared.srqs.iter_mut();
+            let failed = queues.filter(|(_, queue)| queue.cq == Some(cq));
+            for (srq, queue) in failed {
+                queue.error = true;
+                self.shared.events.push_back(Event::SrqError(SrqHandle(srq)));
             }
         }
     }
@@ -722,16 +734,4 @@ impl Device {
     pub fn qp_state(&self, qp: QpNumber) -> Option<QpState> {
         self.qps.get(qp.0).map(|qp| qp.state())
     }
-}
-
-fn in_range(what: &'static str, value: u32, min: u32, max: u32) -> Result<(), VerbsError> {
-    if (min..=max).contains(&value) {
-        return Ok(());
-    }
-    Err(VerbsError::OutOfRange {
-        what,
-        value: value.into(),
-        min: min.into(),
-        max: max.into(),
-    })
 }

@@ -143,7 +143,7 @@ fn check(entry: &GidEntry) -> Result<(), VerbsError> {
         ));
     }
     match entry.vlan {
-        Some(vlan) => in_range("VLAN", vlan.into(), 1, 4094),
+        Some(vlan) => in_range("VLAN", vlan, 1, 4094),
         None => Ok(()),
     }
 }

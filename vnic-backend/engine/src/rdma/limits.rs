@@ -138,17 +138,19 @@ impl Limits {
 }
 
 /// Is `value` within `min..=max`?
-pub(super) fn in_range(what: &'static str, value: u64, min: u64, max: u64) -> Result<(), VerbsError> {
+pub(super) fn in_range<T>(what: &'static str, value: T, min: T, max: T) -> Result<(), VerbsError>
+where
+    T: Into<u64> + PartialOrd + Copy,
+{
     if (min..=max).contains(&value) {
-        Ok(())
-    } else {
-        Err(VerbsError::OutOfRange {
-            what,
-            value,
-            min,
-            max,
-        })
+        return Ok(());
     }
+    Err(VerbsError::OutOfRange {
+        what,
+        value: value.into(),
+        min: min.into(),
+        max: max.into(),
+    })
 }
 
 /// How much of one kind is in use.

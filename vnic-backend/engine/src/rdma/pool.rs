@@ -120,11 +120,6 @@ impl<T> Pool<T> {
     pub fn next(&self, slot: u32) -> u32 {
         self.slots.get(slot as usize).map_or(NONE, |s| s.next)
     }
-
-    /// Drops all entries of a queue.
-    pub fn clear(&mut self, queue: &mut Queue) {
-        while self.pop(queue).is_some() {}
-    }
 }
 
 #[cfg(test)]
@@ -149,7 +144,7 @@ mod tests {
         }
         assert_eq!(pool.slots.len(), 20, "freed slots are used again");
         assert_eq!((b.len(), pool.pop(&mut b)), (10, Some(100)));
-        pool.clear(&mut b);
+        while pool.pop(&mut b).is_some() {}
         assert_eq!((b.len(), pool.pop(&mut a)), (0, Some(200)));
     }
 }

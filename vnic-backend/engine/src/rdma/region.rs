@@ -467,7 +467,7 @@ impl Regions {
     /// Extents in use when `old` of them become `new`.
     fn charge(&self, old: u32, new: u32) -> Result<u32, VerbsError> {
         let room = self.extents.limit - (self.extents.used - old);
-        in_range("extents of a region", new.into(), 0, room.into())?;
+        in_range("extents of a region", new, 0, room)?;
         Ok(self.extents.used - old + new)
     }
 }

@@ -58,6 +58,7 @@ impl Shared {
         }
         if pushed.overrun {
             self.marks.hit(Mark::CqOverrun);
+            self.counters.cq_overrun += 1;
             self.event(Event::CqError(cq));
             self.overrun.push(cq);
         }

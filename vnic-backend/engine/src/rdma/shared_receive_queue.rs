@@ -65,6 +65,11 @@ impl SharedReceiveQueue {
         }
     }
 
+    /// What it holds, how many it may hold, and the limit that is armed.
+    pub fn query(&self) -> (u32, u32, u32) {
+        (self.waiting.len() as u32, self.max_wr, self.limit)
+    }
+
     /// Adds a receive.
     pub fn post(&mut self, wr: RecvWr) -> Result<(), VerbsError> {
         if self.error {
@@ -108,7 +113,7 @@ impl SharedReceiveQueue {
             )?;
         }
         let limit = limit.unwrap_or(self.limit);
-        in_range("limit", limit.into(), 0, room.into())?;
+        in_range("limit", limit, 0, room)?;
         self.limit = limit;
         self.max_wr = room;
         Ok(())

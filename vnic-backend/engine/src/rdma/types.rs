@@ -489,6 +489,8 @@ pub const MESSAGE_MAX: u32 = 1 << 31;
 pub struct QpAttributes {
     /// State to go to, or that it is in.
     pub state: QpState,
+    /// State that the caller believes it to be in.
+    pub current_state: QpState,
     /// Path MTU.
     pub path_mtu: Mtu,
     /// Queue key (UD).
@@ -530,6 +532,7 @@ impl Default for QpAttributes {
     fn default() -> QpAttributes {
         QpAttributes {
             state: QpState::Reset,
+            current_state: QpState::Reset,
             path_mtu: Mtu::Mtu1024,
             qkey: 0,
             rq_psn: Psn::new(0),
@@ -591,7 +594,7 @@ bitflags! {
         const RNR_RETRY = 1 << 16;
         /// `udp_source_port`.
         const UDP_SOURCE_PORT = 1 << 17;
-        /// The state that the caller believes the QP to be in (`IBV_QP_CUR_STATE`) is checked.
+        /// `current_state`: another one is refused.
         const CURRENT_STATE = 1 << 18;
     }
 }

@@ -101,7 +101,8 @@ impl Side {
             limits: Limits::default(),
             mtu: Mtu::Mtu4096,
             pin_source_port: false,
-        });
+        })
+        .unwrap();
         let gid = Gid::from_ipv4([10, 0, 0, index]);
         let entry = GidEntry {
             gid,

@@ -47,9 +47,11 @@ impl Qp {
         // Nothing that was never sent can be acknowledged.
         if !psn.before(self.requester.end) {
             shared.marks.hit(Mark::GhostAck);
+            shared.counters.drop_stale_response += 1;
             return;
         }
         if psn.before(self.requester.oldest) {
+            shared.counters.drop_stale_response += 1;
             shared.marks.hit(match operation {
                 Operation::Acknowledge => Mark::StaleAck,
                 _ => Mark::DuplicateResponse,

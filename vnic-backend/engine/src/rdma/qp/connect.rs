@@ -89,6 +89,9 @@ impl Qp {
         } else {
             from
         };
+        if mask.contains(AttributeMask::CURRENT_STATE) && wanted.current_state != from {
+            return Err(VerbsError::State(from));
+        }
         state::transition(self.init.qp_type, from, to, mask)?;
         check_values(wanted, mask, &shared.limits, &shared.gids)?;
         let leaving_sqd = from == QpState::Sqd && to == QpState::Sqd;
