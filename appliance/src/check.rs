@@ -1,6 +1,8 @@
 //! What a single setting may be. The configuration file, the command line and gRPC all ask here, so that they
 //! refuse the same values with the same words: what is wrong, and what is allowed.
 
+pub mod fault;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 

@@ -9,6 +9,7 @@ pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod events;
+pub mod faults;
 pub mod grpc;
 pub mod logging;
 pub mod macs;

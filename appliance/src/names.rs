@@ -1,4 +1,5 @@
-//! Resource names (AIP-122): `adapters/{adapter}`, `ports/{port}`, `captures/{capture}`, `cores/{core}`.
+//! Resource names (AIP-122): `adapters/{adapter}`, `ports/{port}`, `captures/{capture}`, `cores/{core}`,
+//! `faults/{fault}`.
 
 /// Collection of adapters.
 pub const ADAPTERS: &str = "adapters";
@@ -8,6 +9,9 @@ pub const PORTS: &str = "ports";
 pub const CAPTURES: &str = "captures";
 /// Collection of data cores.
 pub const CORES: &str = "cores";
+
+/// Collection of fault rules.
+pub const FAULTS: &str = "faults";
 
 /// The resource name of `id` in `collection`.
 pub fn of(collection: &str, id: &str) -> String {

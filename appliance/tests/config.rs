@@ -221,7 +221,7 @@ fn wrong_shapes_are_named() {
     );
     errors(
         "[frobnicate]\n",
-        &["x.toml:1:2: frobnicate: unknown key; allowed here: adapter, control, metrics, nic, port"],
+        &["x.toml:1:2: frobnicate: unknown key; allowed here: adapter, control, fault, metrics, nic, port"],
     );
 }
 
@@ -309,13 +309,13 @@ fn the_example_is_valid_and_complete() {
     // The group of the example may not exist on this machine.
     let all = all.replace("group = \"kvm\"", "group = \"0\"");
     let switched_on = parse(&all).expect("every setting of the example is valid");
-    assert_eq!(switched_on.ports.len(), 1);
+    assert_eq!((switched_on.ports.len(), switched_on.faults.len()), (1, 5));
 
     // An unknown key in each section makes the reader tell every key it knows.
     let probe = "zzzzzzzzzzzzzzzz = 1\n";
     let told = parse(&format!(
         "[nic]\n{probe}[control]\n{probe}[metrics]\n{probe}[[adapter]]\nname = \"a\"\n{probe}[[port]]\nname = \
-         \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}"
+         \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}[[fault]]\nname = \"f\"\naction = \"drop\"\n{probe}"
     ))
     .expect_err("unknown keys");
     let mut keys = 0;
@@ -329,5 +329,5 @@ fn the_example_is_valid_and_complete() {
             keys += 1;
         }
     }
-    assert!(keys > 20, "{told}");
+    assert!(keys > 40, "{told}");
 }

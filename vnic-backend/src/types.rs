@@ -8,8 +8,20 @@ pub use vnic_engine::virtio_net::feature;
 /// Fault rules: what they can be about and do, and their limits.
 pub mod fault {
     pub use vnic_fabric::fault::{
-        ALWAYS, Action, BITS_MAX, BITS24_MAX, COPIES_MAX, HOLD_MAX, Opcodes, PsnRange, REORDER_MAX, Roce,
+        ALWAYS, Action, BITS_MAX, BITS24_MAX, COPIES_MAX, HOLD_MAX, Opcodes, PsnRange, REORDER_MAX,
     };
+
+    /// The name of a BTH opcode, such as `RC SEND_ONLY` (IBTA volume 1, table 35).
+    pub fn opcode_name(opcode: u8) -> String {
+        vnic_wire::opcode::Opcode(opcode).to_string()
+    }
+
+    /// The BTH opcode of this name; blanks, underscores and hyphens are the same, and so are small and capital letters.
+    pub fn opcode_of(name: &str) -> Option<u8> {
+        let plain = |s: &str| s.to_ascii_uppercase().replace([' ', '-'], "_");
+        let name = plain(name);
+        (0..=u8::MAX).find(|o| plain(&opcode_name(*o)) == name)
+    }
 }
 pub use vnic_fabric::switch::{PortId, SwitchConfig};
 pub use vnic_fabric::{DropReason, VlanMode};

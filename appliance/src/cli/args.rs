@@ -1,12 +1,15 @@
 //! The command line of `vnicctl`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
+use vnic_backend::fault::PsnRange;
 
 use super::output::Format;
 use super::vlan::VlanArgs;
+use crate::check::{self, fault as limits};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -14,6 +17,7 @@ Examples:
   vnicctl adapter add blue --mtu 9000 --access-vlan 10
   vnicctl -o json counter list vf0 --nonzero
   vnicctl capture live vf0 --drops-only
+  vnicctl fault add lossy --to vf1 --probability 1% --drop
   vnicctl --endpoint unix:/tmp/nic/control.sock health
 
 Exit codes: 0 done; 1 the daemon refused or cannot be reached (the reason is on standard error); 2 the \
@@ -59,6 +63,12 @@ pub enum Noun {
     /// Packet capture, with drop reasons
     #[command(subcommand)]
     Capture(CaptureVerb),
+    /// Faults put into the traffic on purpose: loss, delay, reordering, duplicates, corruption, CE marks
+    #[command(subcommand)]
+    Fault(FaultVerb),
+    /// What happened
+    #[command(subcommand)]
+    Event(EventVerb),
     /// The daemon itself
     #[command(subcommand)]
     Server(ServerVerb),
@@ -279,6 +289,212 @@ pub enum CaptureVerb {
     Stop {
         /// Name of the capture
         name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum FaultVerb {
+    /// Make a rule; it lives until it is removed or the daemon ends (it is not stored)
+    #[command(
+        after_help = "Examples:\n  vnicctl fault add lossy --from vf0 --to vf1 --probability 1% --drop\n  vnicctl fault \
+                      add slow --to vf1 --delay 1.2ms --jitter 300us\n  vnicctl fault add once --qp 17 --opcode \
+                      RC_SEND_ONLY --psn 100-199 --skip 5 --count 1 --corrupt 1\n  vnicctl fault add swap --roce \
+                      --reorder 1 --probability 0.1 --seed 42\n\nRules are asked in the order in which they were made; \
+                      all that hit a frame act, until one drops it."
+    )]
+    Add(Box<FaultAdd>),
+    /// List all rules, in the order in which they are asked
+    #[command(
+        after_help = "Example:\n  vnicctl -o json fault list | jq '.faults[] | select(.spent) | .name'"
+    )]
+    List,
+    /// Show one rule in full
+    #[command(after_help = "Example:\n  vnicctl fault show lossy")]
+    Show {
+        /// Name of the rule
+        name: String,
+    },
+    /// Remove rules; frames that they hold back are let go
+    #[command(after_help = "Examples:\n  vnicctl fault remove lossy slow\n  vnicctl fault remove --all")]
+    Remove {
+        /// Names of the rules
+        #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]
+        names: Vec<String>,
+        /// Remove all rules
+        #[arg(long)]
+        all: bool,
+    },
+    /// Make the rules of a file with [[fault]] tables, as in the daemon's configuration: all of them, or none
+    #[command(
+        after_help = "Example:\n  vnicctl fault load bad-day.toml\n\nThe file, with every key that rules can \
+                            have:\n  [[fault]]\n  name = \"bad-day\"\n  from = \"vf0\"\n  to = \"vf1\"\n  \
+                            destination_qp = 17\n  opcodes = [\"RC_SEND_ONLY\", 0x06]\n  psn = \"100-199\"\n  \
+                            probability = 0.01\n  skip = 10\n  count = 100\n  seed = 42\n  action = \"delay\"   # \
+                            drop, delay, reorder, duplicate, corrupt, mark_ce\n  delay = \"1.2ms\"\n  jitter = \
+                            \"300us\"\n\nOther conditions: roce, ethertype. With reorder: frames, at_most. With \
+                            duplicate: copies. With corrupt: bits, offset."
+    )]
+    Load {
+        /// The file; - is standard input
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("action").required(true))]
+pub struct FaultAdd {
+    /// Name: 1 to 15 of a-z, 0-9, '-' and '_'
+    #[arg(value_parser = check::name)]
+    pub name: String,
+
+    /// Lose frames
+    #[arg(long, group = "action", help_heading = "Actions, one of them")]
+    pub drop: bool,
+    /// Hold frames back for a time, such as 1.2ms
+    #[arg(long, group = "action", value_name = "SPAN", value_parser = span, help_heading = "Actions, one of them")]
+    pub delay: Option<Duration>,
+    /// Hold frames back until FRAMES later ones have overtaken them
+    #[arg(
+        long,
+        group = "action",
+        value_name = "FRAMES",
+        help_heading = "Actions, one of them"
+    )]
+    pub reorder: Option<u32>,
+    /// Deliver COPIES more of a frame
+    #[arg(
+        long,
+        group = "action",
+        value_name = "COPIES",
+        help_heading = "Actions, one of them"
+    )]
+    pub duplicate: Option<u32>,
+    /// Flip BITS bits, in RoCE packets where the ICRC notices
+    #[arg(
+        long,
+        group = "action",
+        value_name = "BITS",
+        help_heading = "Actions, one of them"
+    )]
+    pub corrupt: Option<u32>,
+    /// Mark frames \"congestion experienced\", if their sender reacts to that (ECT)
+    #[arg(long, group = "action", help_heading = "Actions, one of them")]
+    pub mark_ce: bool,
+
+    /// With --delay: up to so much more
+    #[arg(long, conflicts_with_all = ["drop", "reorder", "duplicate", "corrupt", "mark_ce"], value_name = "SPAN", value_parser = span)]
+    pub jitter: Option<Duration>,
+    /// With --reorder: no longer than this [default: 10ms]
+    #[arg(long, conflicts_with_all = ["drop", "delay", "duplicate", "corrupt", "mark_ce"], value_name = "SPAN", value_parser = span)]
+    pub at_most: Option<Duration>,
+    /// With --corrupt: in this byte of the frame
+    #[arg(long, conflicts_with_all = ["drop", "delay", "reorder", "duplicate", "mark_ce"], value_name = "BYTE")]
+    pub offset: Option<u16>,
+
+    /// Only frames from this adapter or port
+    #[arg(
+        long,
+        value_name = "OWNER",
+        help_heading = "Which frames; all that is given must be true"
+    )]
+    pub from: Option<String>,
+    /// Only frames for this adapter or port
+    #[arg(
+        long,
+        value_name = "OWNER",
+        help_heading = "Which frames; all that is given must be true"
+    )]
+    pub to: Option<String>,
+    /// Only RoCE packets; the next three imply it
+    #[arg(long, help_heading = "Which frames; all that is given must be true")]
+    pub roce: bool,
+    /// Only packets for this queue pair
+    #[arg(long, value_name = "QP", value_parser = number(limits::destination_qp), help_heading = "Which frames; all that is given must be true")]
+    pub qp: Option<u32>,
+    /// Only packets with this BTH opcode, by name or number; again for further ones
+    #[arg(long, value_name = "OPCODE", value_parser = limits::opcode_text, help_heading = "Which frames; all that is given must be true")]
+    pub opcode: Vec<u8>,
+    /// Only packets with these PSNs: 7, 10-20, or over the end of the number space 16777214-3
+    #[arg(long, value_name = "PSNS", value_parser = limits::psn_text, help_heading = "Which frames; all that is given must be true")]
+    pub psn: Option<PsnRange>,
+    /// Only frames with this EtherType behind their VLAN tags, such as 0x0806
+    #[arg(long, value_name = "TYPE", value_parser = number(limits::ethertype), help_heading = "Which frames; all that is given must be true")]
+    pub ethertype: Option<u16>,
+
+    /// How probable it is that a matching frame is hit, such as 0.01 or 1% [default: 1]
+    #[arg(long, value_name = "P", value_parser = limits::probability_text, help_heading = "How often")]
+    pub probability: Option<u32>,
+    /// Let N matching frames go before it begins
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "How often")]
+    pub skip: u64,
+    /// End after N injections
+    #[arg(long, value_name = "N", help_heading = "How often")]
+    pub count: Option<u64>,
+    /// Begin of the random numbers: the same seed and the same frames have the same fate [default: the daemon chooses]
+    #[arg(long, value_name = "SEED", help_heading = "How often")]
+    pub seed: Option<u64>,
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    limits::span(text)
+}
+
+fn number<T>(check: impl Fn(i64) -> check::Checked<T> + Clone) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| limits::integer(text).and_then(&check)
+}
+
+/// Which events.
+#[derive(Debug, clap::Args)]
+pub struct EventArgs {
+    /// Only events of this adapter or port
+    pub owner: Option<String>,
+    /// Only events of this kind, such as fault_injected or adapter_state
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
+    /// Only events that matter at least so much
+    #[arg(long, value_name = "SEVERITY", value_enum)]
+    pub min_severity: Option<Severity>,
+    /// Only events of the last SPAN, such as 10min
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub since: Option<Duration>,
+}
+
+/// How much an event matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Severity {
+    /// Normal life
+    Info,
+    /// Someone should look
+    Warning,
+    /// A bug of the daemon, or something broke
+    Error,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum EventVerb {
+    /// List events, oldest first; the daemon keeps the last 10,000
+    #[command(
+        after_help = "Examples:\n  vnicctl event list --since 10min --min-severity warning\n  vnicctl -o json event list vf0 \
+                      --kind fault_injected | jq '.events[].parameters'"
+    )]
+    List {
+        #[command(flatten)]
+        filter: EventArgs,
+        /// Only the last N of them
+        #[arg(long, value_name = "N")]
+        last: Option<usize>,
+    },
+    /// Show events as they happen
+    #[command(
+        after_help = "Examples:\n  vnicctl event follow --kind fault_injected\n  vnicctl -o json event follow --after 0   (one \
+                      object a line, from the oldest on)"
+    )]
+    Follow {
+        #[command(flatten)]
+        filter: EventArgs,
+        /// Begin with the events after this revision; 0: with the oldest that is kept
+        #[arg(long, value_name = "REVISION")]
+        after: Option<u64>,
     },
 }
 

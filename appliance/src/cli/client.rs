@@ -9,6 +9,8 @@ use vnic_control::v1;
 use vnic_control::v1::adapter_service_client::AdapterServiceClient;
 use vnic_control::v1::capture_service_client::CaptureServiceClient;
 use vnic_control::v1::counter_service_client::CounterServiceClient;
+use vnic_control::v1::event_service_client::EventServiceClient;
+use vnic_control::v1::fault_service_client::FaultServiceClient;
 use vnic_control::v1::port_service_client::PortServiceClient;
 use vnic_control::v1::server_service_client::ServerServiceClient;
 use vnic_control::v1::switch_service_client::SwitchServiceClient;
@@ -86,6 +88,16 @@ impl Client {
 
     pub async fn captures(&self) -> Result<CaptureServiceClient<Channel>, Failure> {
         let client = CaptureServiceClient::new(self.channel().await?);
+        Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn faults(&self) -> Result<FaultServiceClient<Channel>, Failure> {
+        let client = FaultServiceClient::new(self.channel().await?);
+        Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn events(&self) -> Result<EventServiceClient<Channel>, Failure> {
+        let client = EventServiceClient::new(self.channel().await?);
         Ok(client.max_decoding_message_size(RESPONSE_MAX))
     }
 

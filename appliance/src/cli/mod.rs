@@ -6,6 +6,8 @@ mod capture;
 mod client;
 mod counter;
 mod docs;
+mod event;
+mod fault;
 mod output;
 mod port;
 mod server;
@@ -109,6 +111,8 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Switch(verb) => switch::run(verb, &client, &out).await,
         Noun::Counter(verb) => counter::run(verb, &client, &out).await,
         Noun::Capture(verb) => capture::run(verb, &client, &out).await,
+        Noun::Fault(verb) => fault::run(verb, &client, &out).await,
+        Noun::Event(verb) => event::run(verb, &client, &out).await,
         Noun::Server(verb) => server::run(verb, &client, &out).await,
         Noun::Health => server::health(&client, &out).await,
         Noun::Completions { shell } => docs::completions(shell),

@@ -176,6 +176,7 @@ pub(super) fn settings(
         metrics: overrides.metrics.unwrap_or(Some(metrics_default())),
         adapters,
         ports,
+        faults: Vec::new(),
         macs,
     })
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use toml::Spanned;
 use toml::de::DeTable;
 use vnic_backend::{
     ADAPTERS_MAX, AdapterSpec, MacAddr, NicConfig, PORTS_MAX, PortKind, PortSpec, SocketRole, SwitchConfig,
@@ -13,6 +14,7 @@ use vnic_backend::{
 
 use super::command_line::{self, IDLE_SPIN_DEFAULT};
 use super::diagnostics::{Diagnostics, Sink};
+use super::faults;
 use super::reader::{At, Section};
 use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, metrics_default};
 use crate::check;
@@ -26,10 +28,7 @@ pub(super) fn parse(
     environment: &Environment,
 ) -> Result<Settings, Diagnostics> {
     let sink = Sink::new(path, text);
-    let (tree, syntax_errors) = DeTable::parse_recoverable(text);
-    for error in &syntax_errors {
-        sink.error(error.span().unwrap_or(0..0), "", error.message().to_owned());
-    }
+    let tree = tree(text, &sink);
     // The tree of a broken file is a guess: what is missing in it would be reported as wrong.
     if sink.failed() {
         return sink.finish(None);
@@ -82,8 +81,8 @@ impl<'a> Context<'a> {
         let mut taken = Taken::default();
         let adapter_sections = root.tables("adapter");
         let port_sections = root.tables("port");
-        self.limit(&adapter_sections, ADAPTERS_MAX, "adapters");
-        self.limit(&port_sections, PORTS_MAX, "ports");
+        limit(self.sink, &adapter_sections, ADAPTERS_MAX, "adapters");
+        limit(self.sink, &port_sections, PORTS_MAX, "ports");
         let adapters: Vec<_> = adapter_sections
             .into_iter()
             .map(|s| self.adapter(s, &socket_dir, &cores, &mut taken))
@@ -92,6 +91,7 @@ impl<'a> Context<'a> {
             .into_iter()
             .map(|s| self.port(s, &cores, &mut taken))
             .collect();
+        let faults = faults::tables(root, self.sink, Some(&taken.names));
 
         let nic = nic?;
         let macs = MacSource::new(&self.environment.machine_id, &nic.state_dir, &nic.socket_dir);
@@ -113,18 +113,9 @@ impl<'a> Context<'a> {
             metrics: metrics?,
             adapters,
             ports: ports.into_iter().collect::<Option<_>>()?,
+            faults: faults?,
             macs,
         })
-    }
-
-    fn limit(&self, sections: &[Section<'a>], most: usize, what: &str) {
-        if let Some(first_too_many) = sections.get(most) {
-            self.sink.error(
-                first_too_many.span.clone(),
-                first_too_many.own_path(),
-                format!("at most {most} {what} are allowed"),
-            );
-        }
     }
 
     fn duration(
@@ -524,6 +515,26 @@ impl<'a> Context<'a> {
             data_core: data_core?,
         })
     }
+}
+
+/// Notes that there are more tables of a kind than may be.
+pub(super) fn limit(sink: &Sink<'_>, sections: &[Section<'_>], most: usize, what: &str) {
+    if let Some(first_too_many) = sections.get(most) {
+        sink.error(
+            first_too_many.span.clone(),
+            first_too_many.own_path(),
+            format!("at most {most} {what} are allowed"),
+        );
+    }
+}
+
+/// Parses a text; what is no TOML is noted.
+pub(super) fn tree<'t>(text: &'t str, sink: &Sink<'_>) -> Spanned<DeTable<'t>> {
+    let (tree, syntax_errors) = DeTable::parse_recoverable(text);
+    for error in &syntax_errors {
+        sink.error(error.span().unwrap_or(0..0), "", error.message().to_owned());
+    }
+    tree
 }
 
 fn octal_mode(text: &str) -> check::Checked<u32> {

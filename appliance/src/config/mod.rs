@@ -3,6 +3,7 @@
 mod command_line;
 mod diagnostics;
 mod environment;
+mod faults;
 mod file;
 mod reader;
 mod suggest;
@@ -10,7 +11,7 @@ mod suggest;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use vnic_backend::{AdapterSpec, NicConfig, PortSpec};
+use vnic_backend::{AdapterSpec, FaultSpec, NicConfig, PortSpec};
 
 use crate::check::ControlListen;
 use crate::macs::MacSource;
@@ -19,6 +20,7 @@ pub(crate) use command_line::eth_socket;
 pub use command_line::{Simple, Tap};
 pub use diagnostics::Diagnostics;
 pub use environment::Environment;
+pub use faults::from_text as faults_from_text;
 
 /// Everything the daemon needs to know, complete and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub struct Settings {
     pub adapters: Vec<AdapterSpec>,
     /// Uplink ports to start with.
     pub ports: Vec<PortSpec>,
+    /// Fault rules to start with.
+    pub faults: Vec<FaultSpec>,
     /// Makes addresses for adapters that were given none.
     pub macs: MacSource,
 }

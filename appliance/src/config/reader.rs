@@ -101,6 +101,11 @@ impl<'a> Section<'a> {
         })
     }
 
+    /// Where the value of a key is, or would be.
+    pub fn place(&self, key: &'static str) -> Range<usize> {
+        self.get(key).map_or_else(|| self.span.clone(), |at| at.span)
+    }
+
     /// Is the key there?
     pub fn has(&self, key: &'static str) -> bool {
         self.get(key).is_some()
@@ -123,6 +128,16 @@ impl<'a> Section<'a> {
     /// An integer.
     pub fn integer(&self, key: &'static str) -> Option<At<i64>> {
         self.typed(self.get(key)?, "an integer", integer)
+    }
+
+    /// A number or a text, whichever is there.
+    pub fn scalar(&self, key: &'static str) -> Option<At<Scalar<'a>>> {
+        self.typed(self.get(key)?, "a number or a string", scalar)
+    }
+
+    /// A list of numbers and texts.
+    pub fn scalars(&self, key: &'static str) -> Option<At<Vec<At<Scalar<'a>>>>> {
+        self.list(key, "a number or a string", scalar)
     }
 
     /// True or false.
@@ -237,6 +252,27 @@ impl<'a> Section<'a> {
             self.sink.error(key.span(), self.path(name), message);
         }
     }
+}
+
+/// A value that can be written as a number or as a text.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Scalar<'a> {
+    /// A whole number.
+    Integer(i64),
+    /// Any other number.
+    Float(f64),
+    /// A text.
+    Text(&'a str),
+}
+
+fn scalar<'a>(value: &'a DeValue<'a>) -> Option<Scalar<'a>> {
+    if let Some(text) = value.as_str() {
+        return Some(Scalar::Text(text));
+    }
+    if let Some(float) = value.as_float() {
+        return float.as_str().parse().ok().map(Scalar::Float);
+    }
+    integer(value).map(Scalar::Integer)
 }
 
 fn integer(value: &DeValue<'_>) -> Option<i64> {

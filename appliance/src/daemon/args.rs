@@ -164,8 +164,12 @@ pub fn run(args: &Args) -> ExitCode {
         }
     };
     if let Some(file) = &args.check_config {
+        let faults = match settings.faults.len() {
+            0 => String::new(),
+            n => format!(", {}", super::count(n, "fault")),
+        };
         println!(
-            "{}: valid: {}, {}",
+            "{}: valid: {}, {}{faults}",
             file.display(),
             super::count(settings.adapters.len(), "adapter"),
             super::count(settings.ports.len(), "port")

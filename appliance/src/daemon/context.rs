@@ -11,6 +11,7 @@ use vnic_backend::Nic;
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
 use crate::events::EventHub;
+use crate::names;
 
 /// Where the daemon really listens (port 0 resolved).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct Context {
     pub captures: CaptureFiles,
     /// When the daemon started.
     pub started: (SystemTime, Instant),
-    /// Adapters and ports that are as the configuration says, by name.
+    /// Adapters and ports that are as the configuration says, by name, and fault rules, by resource name.
     configured: Mutex<BTreeSet<String>>,
     ready: AtomicBool,
     ending: watch::Sender<bool>,
@@ -52,8 +53,9 @@ impl Context {
     ) -> Context {
         let adapters = settings.adapters.iter().map(|a| a.name.clone());
         let ports = settings.ports.iter().map(|p| p.name.clone());
+        let faults = settings.faults.iter().map(|f| names::of(names::FAULTS, &f.name));
         Context {
-            configured: Mutex::new(adapters.chain(ports).collect()),
+            configured: Mutex::new(adapters.chain(ports).chain(faults).collect()),
             nic,
             settings,
             endpoints,

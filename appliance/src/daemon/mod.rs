@@ -132,7 +132,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Makes the ports and adapters of the configuration.
+    /// Makes the ports, adapters and fault rules of the configuration.
     async fn populate(&self) -> Result<(), StartError> {
         let context = self.context.clone();
         let work = move || {
@@ -158,6 +158,15 @@ impl Daemon {
                     })?;
                 tracing::debug!(owner = name, mac, socket, "adapter of the configuration added");
             }
+            let faults = context.settings.faults.clone();
+            let names: Vec<String> = faults.iter().map(|f| f.name.clone()).collect();
+            context
+                .nic
+                .add_faults(faults)
+                .map_err(|(i, source)| StartError::Nic {
+                    what: format!("cannot add fault {}", names.get(i).map_or("", String::as_str)),
+                    source,
+                })?;
             Ok(())
         };
         match tokio::task::spawn_blocking(work).await {
@@ -186,6 +195,9 @@ impl Daemon {
         );
         if !settings.ports.is_empty() {
             let _ = write!(line, ", {}", count(settings.ports.len(), "port"));
+        }
+        if !settings.faults.is_empty() {
+            let _ = write!(line, ", {}", count(settings.faults.len(), "fault"));
         }
         let metrics = endpoints.metrics_url.as_deref().unwrap_or("off");
         let _ = write!(line, ", metrics {metrics}, pid {}", std::process::id());

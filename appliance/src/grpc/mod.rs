@@ -6,6 +6,8 @@ mod captures;
 mod convert;
 mod counters;
 mod errors;
+mod events;
+mod faults;
 mod paging;
 mod ports;
 mod server_info;
@@ -25,7 +27,8 @@ use tonic_health::server::HealthReporter;
 use vnic_control::FILE_DESCRIPTOR_SET;
 use vnic_control::v1::{
     adapter_service_server as adapter, capture_service_server as capture, counter_service_server as counter,
-    port_service_server as port, server_service_server as server, switch_service_server as fdb,
+    event_service_server as event, fault_service_server as fault, port_service_server as port,
+    server_service_server as server, switch_service_server as fdb,
 };
 
 use crate::daemon::Context;
@@ -38,10 +41,12 @@ const RESPONSE_MAX: usize = 4 << 20;
 const STREAMS_MAX: u32 = 128;
 
 /// The names of the services, for health.
-const SERVICES: [&str; 6] = [
+const SERVICES: [&str; 8] = [
     adapter::SERVICE_NAME,
     capture::SERVICE_NAME,
     counter::SERVICE_NAME,
+    event::SERVICE_NAME,
+    fault::SERVICE_NAME,
     port::SERVICE_NAME,
     server::SERVICE_NAME,
     fdb::SERVICE_NAME,
@@ -89,6 +94,12 @@ pub async fn serve(
             context.clone()
         ))))
         .add_service(limited!(counter::CounterServiceServer::new(counters::Counters(
+            context.clone()
+        ))))
+        .add_service(limited!(event::EventServiceServer::new(events::Events(
+            context.clone()
+        ))))
+        .add_service(limited!(fault::FaultServiceServer::new(faults::Faults(
             context.clone()
         ))))
         .add_service(limited!(port::PortServiceServer::new(ports::Ports(

@@ -57,11 +57,11 @@ pub fn start<W: Watch>(
 }
 
 /// The last word of a stream. A client that never reads does not get it, and holds nothing but this task.
-async fn finish<M>(sender: &mpsc::Sender<Result<M, Status>>, status: Status) {
+pub(super) async fn finish<M>(sender: &mpsc::Sender<Result<M, Status>>, status: Status) {
     let _ = sender.send(Err(status)).await;
 }
 
-fn too_slow() -> Status {
+pub(super) fn too_slow() -> Status {
     status(
         Code::ResourceExhausted,
         "WATCH_TOO_SLOW",

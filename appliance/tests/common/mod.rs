@@ -1,6 +1,8 @@
 //! What the tests share: daemons in temporary directories.
 #![allow(dead_code)]
 
+pub mod lab;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 

@@ -1,0 +1,101 @@
+//! `vnicctl event`.
+
+use std::time::SystemTime;
+
+use vnic_control::v1;
+use vnic_control::v1::event::Severity as Wire;
+
+use super::Failure;
+use super::args::{EventArgs, EventVerb, Severity};
+use super::client::Client;
+use super::output::Output;
+use super::text;
+use crate::names;
+
+/// Runs a command.
+pub async fn run(verb: EventVerb, client: &Client, out: &Output) -> Result<(), Failure> {
+    let mut service = client.events().await?;
+    match verb {
+        EventVerb::List { filter, last } => {
+            let filter = wanted(&filter, client).await?;
+            let mut all = v1::ListEventsResponse::default();
+            loop {
+                let request = v1::ListEventsRequest {
+                    page_size: 1000,
+                    page_token: std::mem::take(&mut all.next_page_token),
+                    filter: Some(filter.clone()),
+                };
+                let page = service.list_events(request).await?.into_inner();
+                all.events.extend(page.events);
+                all.next_page_token = page.next_page_token;
+                if all.next_page_token.is_empty() {
+                    break;
+                }
+            }
+            if let Some(last) = last {
+                let first = all.events.len().saturating_sub(last);
+                all.events.drain(..first);
+            }
+            out.message("ListEventsResponse", &all, || match all.events.as_slice() {
+                [] => "no events\n".to_owned(),
+                events => events.iter().map(line).collect(),
+            })
+        }
+        EventVerb::Follow { filter, after } => {
+            let request = v1::FollowEventsRequest {
+                filter: Some(wanted(&filter, client).await?),
+                after_revision: after,
+            };
+            let mut stream = service.follow_events(request).await?.into_inner();
+            while let Some(message) = stream.message().await? {
+                let event = message.event.unwrap_or_default();
+                out.streamed("Event", &event, || line(&event))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The filter of a request.
+async fn wanted(args: &EventArgs, client: &Client) -> Result<v1::EventFilter, Failure> {
+    let owner = match &args.owner {
+        None => String::new(),
+        Some(name) => client.owner(name).await?,
+    };
+    let is_port = names::id(names::PORTS, &owner).is_some();
+    let (adapter, port) = if is_port {
+        (String::new(), owner)
+    } else {
+        (owner, String::new())
+    };
+    let severity = match args.min_severity {
+        None => Wire::Unspecified,
+        Some(Severity::Info) => Wire::Info,
+        Some(Severity::Warning) => Wire::Warning,
+        Some(Severity::Error) => Wire::Error,
+    };
+    let since = args.since.and_then(|span| SystemTime::now().checked_sub(span));
+    Ok(v1::EventFilter {
+        adapter,
+        port,
+        kind: args.kind.clone().unwrap_or_default(),
+        min_severity: severity.into(),
+        since: since.map(Into::into),
+    })
+}
+
+fn line(e: &v1::Event) -> String {
+    let severity = match e.severity() {
+        Wire::Unspecified => "",
+        Wire::Info => "info",
+        Wire::Warning => "warning",
+        Wire::Error => "error",
+    };
+    let owner = if e.adapter.is_empty() { &e.port } else { &e.adapter };
+    let owner = if owner.is_empty() { "-" } else { names::last(owner) };
+    format!(
+        "{}  {severity:<7}  {owner:<15}  {}\n",
+        text::time(e.time),
+        e.message
+    )
+}

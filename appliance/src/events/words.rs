@@ -1,0 +1,214 @@
+//! Events in words and numbers, for people and for programs: decided here and nowhere else.
+
+use vnic_backend::{AttachState, FaultInjection, Injected, NicEvent, NicEventKind};
+
+/// How much an event matters to the person who runs the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Normal life.
+    Info,
+    /// Someone should look: a guest or a VMM misbehaves.
+    Warn,
+    /// A bug of the daemon.
+    Error,
+}
+
+/// The level and the words of an event: the only place where they are decided.
+pub fn describe(event: &NicEvent) -> (Level, String) {
+    match &event.kind {
+        NicEventKind::AdapterAdded => (Level::Info, "adapter added".to_owned()),
+        NicEventKind::AdapterRemoved => (Level::Info, "adapter removed".to_owned()),
+        NicEventKind::AdapterState(AttachState::Failed) => (
+            Level::Error,
+            "a bug took the adapter down; the other adapters run on. `vnicctl adapter restart` brings it back; \
+             please report the log lines before this one"
+                .to_owned(),
+        ),
+        NicEventKind::AdapterState(AttachState::Detached) => {
+            (Level::Info, "detached: nobody is connected to the socket".to_owned())
+        }
+        NicEventKind::AdapterState(AttachState::Attached) => {
+            (Level::Info, "attached: a VMM is connected, no driver runs".to_owned())
+        }
+        NicEventKind::AdapterState(AttachState::Up) => {
+            (Level::Info, "up: the guest's driver runs".to_owned())
+        }
+        NicEventKind::RingFault { ring, what } => (
+            Level::Warn,
+            format!(
+                "ring {ring} stopped: the guest wrote something illegal into it ({what}); it starts again when \
+                 the guest resets the device"
+            ),
+        ),
+        NicEventKind::SpoofedSource { source } => (
+            Level::Warn,
+            format!(
+                "frames from {source} are dropped: it is not an address of this adapter. Give the VM the \
+                 adapter's own address (mac= of its network device; `vnicctl adapter show` tells it), or set \
+                 anti_spoofing = false"
+            ),
+        ),
+        NicEventKind::ProtocolError { what } => (Level::Warn, format!("refused the VMM: {what}")),
+        NicEventKind::PortAdded => (Level::Info, "port added".to_owned()),
+        NicEventKind::PortRemoved => (Level::Info, "port removed".to_owned()),
+        NicEventKind::PortLink { up: true } => (Level::Info, "link up".to_owned()),
+        NicEventKind::PortLink { up: false } => (Level::Warn, "link down".to_owned()),
+        NicEventKind::FaultAdded { id, name, action } => (
+            Level::Warn,
+            format!(
+                "fault {id} \"{name}\" added: frames suffer on purpose ({action}) until `vnicctl fault remove {name}`"
+            ),
+        ),
+        NicEventKind::FaultRemoved { id, name, injected } => (
+            Level::Info,
+            format!("fault {id} \"{name}\" removed; it hit {injected} frames"),
+        ),
+        NicEventKind::Fault(FaultInjection { id, name, what }) => {
+            (Level::Info, format!("fault {id} \"{name}\": {}", injected(what)))
+        }
+    }
+}
+
+/// What kind of event it is, for programs: these words are a contract.
+pub fn kind(event: &NicEventKind) -> &'static str {
+    match event {
+        NicEventKind::AdapterAdded => "adapter_added",
+        NicEventKind::AdapterRemoved => "adapter_removed",
+        NicEventKind::AdapterState(_) => "adapter_state",
+        NicEventKind::RingFault { .. } => "ring_fault",
+        NicEventKind::SpoofedSource { .. } => "spoofed_source",
+        NicEventKind::ProtocolError { .. } => "protocol_error",
+        NicEventKind::PortAdded => "port_added",
+        NicEventKind::PortRemoved => "port_removed",
+        NicEventKind::PortLink { .. } => "port_link",
+        NicEventKind::FaultAdded { .. } => "fault_added",
+        NicEventKind::FaultRemoved { .. } => "fault_removed",
+        NicEventKind::Fault(_) => "fault_injected",
+    }
+}
+
+/// The facts of an event, for programs.
+pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
+    match event {
+        NicEventKind::AdapterAdded
+        | NicEventKind::AdapterRemoved
+        | NicEventKind::PortAdded
+        | NicEventKind::PortRemoved => Vec::new(),
+        NicEventKind::AdapterState(state) => vec![("state", state.name().to_owned())],
+        NicEventKind::RingFault { ring, what } => {
+            vec![("ring", ring.to_string()), ("what", what.clone())]
+        }
+        NicEventKind::SpoofedSource { source } => vec![("source", source.to_string())],
+        NicEventKind::ProtocolError { what } => vec![("what", what.clone())],
+        NicEventKind::PortLink { up } => vec![("up", up.to_string())],
+        NicEventKind::FaultAdded { id, name, action } => vec![
+            ("fault_id", id.to_string()),
+            ("fault", name.clone()),
+            ("action", (*action).to_owned()),
+        ],
+        NicEventKind::FaultRemoved { id, name, injected } => vec![
+            ("fault_id", id.to_string()),
+            ("fault", name.clone()),
+            ("injected", injected.to_string()),
+        ],
+        NicEventKind::Fault(FaultInjection { id, name, what }) => {
+            let mut all = vec![("fault_id", id.to_string()), ("fault", name.clone())];
+            if let Injected::One {
+                from,
+                to,
+                effect,
+                len,
+                roce,
+            } = what
+            {
+                all.push(("from", from.clone()));
+                all.push(("to", to.clone()));
+                all.push(("effect", effect.clone()));
+                all.push(("bytes", len.to_string()));
+                if let Some((opcode, qp, psn)) = roce {
+                    all.push(("opcode", opcode.to_string()));
+                    all.push(("destination_qp", qp.to_string()));
+                    all.push(("psn", psn.to_string()));
+                }
+            }
+            all
+        }
+    }
+}
+
+/// How many more events of its kind it sums up.
+pub fn suppressed(event: &NicEventKind) -> u64 {
+    match event {
+        NicEventKind::Fault(FaultInjection {
+            what: Injected::More(n),
+            ..
+        }) => *n,
+        _ => 0,
+    }
+}
+
+/// What a fault rule did, in words.
+fn injected(what: &Injected) -> String {
+    match what {
+        Injected::More(1) => "one more frame".to_owned(),
+        Injected::More(n) => format!("{n} more frames"),
+        Injected::One {
+            from,
+            to,
+            effect,
+            len,
+            roce,
+        } => {
+            let roce = roce.map_or_else(String::new, |(opcode, qp, psn)| {
+                format!(", opcode {opcode:#04x}, QP {qp:#x}, PSN {psn}")
+            });
+            format!("{effect}, frame from {from} to {to} of {len} bytes{roce}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vnic_backend::MacAddr;
+
+    fn described(kind: NicEventKind) -> (Level, String) {
+        describe(&NicEvent {
+            time: std::time::SystemTime::UNIX_EPOCH,
+            owner: "vf0".to_owned(),
+            kind,
+        })
+    }
+
+    #[test]
+    fn a_spoofed_source_tells_the_cure() {
+        let (level, text) = described(NicEventKind::SpoofedSource {
+            source: MacAddr([2, 0, 0, 0, 0, 1]),
+        });
+        assert_eq!(level, Level::Warn);
+        for part in [
+            "02:00:00:00:00:01",
+            "mac=",
+            "vnicctl adapter show",
+            "anti_spoofing = false",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn only_bugs_of_ours_are_errors() {
+        assert_eq!(
+            described(NicEventKind::AdapterState(AttachState::Failed)).0,
+            Level::Error
+        );
+        assert_eq!(
+            described(NicEventKind::RingFault {
+                ring: 1,
+                what: "loop".to_owned()
+            })
+            .0,
+            Level::Warn
+        );
+    }
+}

@@ -1,0 +1,330 @@
+//! `vnic.v1.FaultService`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::{Request, Response, Status};
+use vnic_backend::fault::{ALWAYS, Action, PsnRange};
+use vnic_backend::{FAULTS_MAX, FaultSpec, FaultStatus};
+use vnic_control::v1;
+use vnic_control::v1::fault::Action as Wire;
+
+use super::errors::{Violations, blocking, from_nic, invalid};
+use super::paging::Page;
+use crate::check::{self, Checked, fault as limits};
+use crate::daemon::Context;
+use crate::{faults, names};
+
+/// The service.
+pub struct Faults(pub Arc<Context>);
+
+/// The id in a resource name of a request.
+fn id(name: &str) -> Result<String, Status> {
+    names::id(names::FAULTS, name)
+        .map(str::to_owned)
+        .ok_or_else(|| invalid("name", format!("{name:?} is not of the form faults/{{fault}}")))
+}
+
+/// The path in a request of a field of [`FaultSpec`].
+fn field(name: &str) -> String {
+    match name {
+        "name" => "fault_id".to_owned(),
+        "from" | "to" | "destination_qp" | "opcodes" | "psn" => format!("fault.match.{name}"),
+        "delay" => "fault.delay.delay".to_owned(),
+        "reorder.by" => "fault.reorder.frames".to_owned(),
+        other => format!("fault.{other}"),
+    }
+}
+
+fn same(name: &str) -> String {
+    name.to_owned()
+}
+
+/// Makes messages of rules.
+struct Messages<'a> {
+    context: &'a Context,
+    ports: BTreeSet<String>,
+}
+
+impl Messages<'_> {
+    /// May block.
+    fn new(context: &Context) -> Messages<'_> {
+        let ports = context.nic.ports().into_iter().map(|p| p.spec.name).collect();
+        Messages { context, ports }
+    }
+
+    fn of(&self, status: &FaultStatus) -> v1::Fault {
+        let mut fault = faults::status_message(status, |name| {
+            let collection = if self.ports.contains(name) {
+                names::PORTS
+            } else {
+                names::ADAPTERS
+            };
+            names::of(collection, name)
+        });
+        let lifetime = if self.context.is_configured(&fault.name) {
+            v1::Lifetime::Configured
+        } else {
+            v1::Lifetime::UntilDaemonEnds
+        };
+        fault.set_lifetime(lifetime);
+        fault
+    }
+}
+
+/// Makes rules, all or none. `at` gives what stands in front of the paths of the fields of each request. May block.
+fn create(
+    context: &Context,
+    requests: &[v1::CreateFaultRequest],
+    at: impl Fn(usize) -> String,
+) -> Result<Vec<v1::Fault>, Status> {
+    let mut wrong = Violations::default();
+    let none = v1::Fault::default();
+    let adapters = context.nic.adapters().into_iter();
+    let adapters = adapters.map(|a| names::of(names::ADAPTERS, &a.spec.name));
+    let ports = context.nic.ports().into_iter();
+    let ports = ports.map(|p| names::of(names::PORTS, &p.spec.name));
+    let owners: BTreeSet<String> = adapters.chain(ports).collect();
+    let specs: Vec<Option<FaultSpec>> = (0..)
+        .zip(requests)
+        .map(|(i, r)| {
+            let fault = r.fault.as_ref().unwrap_or(&none);
+            spec(&r.fault_id, fault, &owners, &at(i), &mut wrong)
+        })
+        .collect();
+    let specs = wrong.finish(specs.into_iter().collect::<Option<Vec<_>>>())?;
+    let made = context
+        .nic
+        .add_faults(specs)
+        .map_err(|(i, error)| from_nic(error, |name| format!("{}{}", at(i), field(name))))?;
+    let messages = Messages::new(context);
+    Ok(made.iter().map(|status| messages.of(status)).collect())
+}
+
+#[tonic::async_trait]
+impl v1::fault_service_server::FaultService for Faults {
+    async fn list_faults(
+        &self,
+        request: Request<v1::ListFaultsRequest>,
+    ) -> Result<Response<v1::ListFaultsResponse>, Status> {
+        let request = request.into_inner();
+        let page = Page::new(request.page_size, &request.page_token, 100, 1000)?;
+        let context = self.0.clone();
+        let all: Vec<v1::Fault> = blocking(move || {
+            let messages = Messages::new(&context);
+            context.nic.faults().iter().map(|f| messages.of(f)).collect()
+        })
+        .await?;
+        let (faults, next_page_token) = page.cut(all, |f| format!("{:010}", f.id));
+        Ok(Response::new(v1::ListFaultsResponse {
+            faults,
+            next_page_token,
+        }))
+    }
+
+    async fn get_fault(&self, request: Request<v1::GetFaultRequest>) -> Result<Response<v1::Fault>, Status> {
+        let id = id(&request.into_inner().name)?;
+        let context = self.0.clone();
+        blocking(move || {
+            let status = context.nic.fault(&id).map_err(|e| from_nic(e, same))?;
+            Ok(Response::new(Messages::new(&context).of(&status)))
+        })
+        .await?
+    }
+
+    async fn create_fault(
+        &self,
+        request: Request<v1::CreateFaultRequest>,
+    ) -> Result<Response<v1::Fault>, Status> {
+        let request = request.into_inner();
+        let context = self.0.clone();
+        blocking(move || {
+            let made = create(&context, &[request], |_| String::new())?;
+            Ok(Response::new(made.into_iter().next().unwrap_or_default()))
+        })
+        .await?
+    }
+
+    async fn batch_create_faults(
+        &self,
+        request: Request<v1::BatchCreateFaultsRequest>,
+    ) -> Result<Response<v1::BatchCreateFaultsResponse>, Status> {
+        let requests = request.into_inner().requests;
+        if requests.len() > FAULTS_MAX {
+            let problem = format!("{} rules; at most {FAULTS_MAX} are allowed", requests.len());
+            return Err(invalid("requests", problem));
+        }
+        let context = self.0.clone();
+        blocking(move || {
+            let faults = create(&context, &requests, |i| format!("requests[{i}]."))?;
+            Ok(Response::new(v1::BatchCreateFaultsResponse { faults }))
+        })
+        .await?
+    }
+
+    async fn delete_fault(
+        &self,
+        request: Request<v1::DeleteFaultRequest>,
+    ) -> Result<Response<v1::Fault>, Status> {
+        let name = request.into_inner().name;
+        let id = id(&name)?;
+        let context = self.0.clone();
+        blocking(move || {
+            let status = context.nic.remove_fault(&id).map_err(|e| from_nic(e, same))?;
+            let fault = Messages::new(&context).of(&status);
+            context.forget_configured(&name);
+            Ok(Response::new(fault))
+        })
+        .await?
+    }
+}
+
+/// Reads the fields of one request; `at` stands in front of the paths of the fields.
+struct Reader<'a> {
+    owners: &'a BTreeSet<String>,
+    at: &'a str,
+    wrong: &'a mut Violations,
+}
+
+impl Reader<'_> {
+    fn check<T>(&mut self, field: &str, checked: Checked<T>) -> Option<T> {
+        self.wrong.check(format!("{}{field}", self.at), checked)
+    }
+
+    fn optional<V, T>(
+        &mut self,
+        field: &str,
+        value: Option<V>,
+        check: impl FnOnce(V) -> Checked<T>,
+    ) -> Option<Option<T>> {
+        match value {
+            None => Some(None),
+            Some(v) => self.check(field, check(v)).map(Some),
+        }
+    }
+
+    /// The name of an adapter or port.
+    fn owner(&mut self, field: &str, name: &str) -> Option<Option<String>> {
+        if name.is_empty() {
+            return Some(None);
+        }
+        let id = names::id(names::ADAPTERS, name).or_else(|| names::id(names::PORTS, name));
+        let checked = match id {
+            Some(id) if self.owners.contains(name) => Ok(Some(id.to_owned())),
+            Some(_) => Err(format!("{name} does not exist")),
+            None => Err(format!(
+                "{name:?} is not of the form adapters/{{adapter}} or ports/{{port}}"
+            )),
+        };
+        self.check(field, checked)
+    }
+
+    fn span(&mut self, field: &str, span: Option<prost_types::Duration>) -> Option<Option<Duration>> {
+        self.optional(field, span, |d| {
+            Duration::try_from(d).map_err(|_| "must not be negative".to_owned())
+        })
+    }
+
+    fn action(&mut self, action: Option<&Wire>) -> Option<Action> {
+        let number = |n: u32| i64::from(if n == 0 { 1 } else { n });
+        match action {
+            None => {
+                let actions = "drop, delay, reorder, duplicate, corrupt or mark_ce";
+                self.check(
+                    "fault.action",
+                    Err(format!("required: what happens to frames; {actions}")),
+                )
+            }
+            Some(Wire::Drop(_)) => Some(Action::Drop),
+            Some(Wire::MarkCe(_)) => Some(Action::MarkCe),
+            Some(Wire::Delay(d)) => {
+                let jitter = self.span("fault.delay.jitter", d.jitter)?.unwrap_or_default();
+                let by = self.span("fault.delay.delay", d.delay)?.unwrap_or_default();
+                self.check("fault.delay.delay", limits::held(by))?;
+                self.check("fault.delay.jitter", limits::held(by.saturating_add(jitter)))?;
+                Some(Action::Delay { by, jitter })
+            }
+            Some(Wire::Reorder(r)) => {
+                let by = self.check("fault.reorder.frames", limits::reorder(number(r.frames)));
+                let at_most = self.span("fault.reorder.at_most", r.at_most)?;
+                let at_most = at_most.unwrap_or(limits::AT_MOST_DEFAULT);
+                let at_most = self.check("fault.reorder.at_most", limits::held(at_most));
+                Some(Action::Reorder {
+                    by: by?,
+                    at_most: at_most?,
+                })
+            }
+            Some(Wire::Duplicate(d)) => {
+                let copies = self.check("fault.duplicate.copies", limits::copies(number(d.copies)))?;
+                Some(Action::Duplicate { copies })
+            }
+            Some(Wire::Corrupt(c)) => {
+                let offset =
+                    self.optional("fault.corrupt.offset", c.offset, |o| limits::offset(i64::from(o)));
+                let bits = limits::bits(number(c.bits), c.offset.is_some());
+                let bits = self.check("fault.corrupt.bits", bits);
+                Some(Action::Corrupt {
+                    bits: bits?,
+                    offset: offset?,
+                })
+            }
+        }
+    }
+}
+
+/// What a rule of a request is made from. `at` stands in front of the paths of its fields.
+fn spec(
+    id: &str,
+    fault: &v1::Fault,
+    owners: &BTreeSet<String>,
+    at: &str,
+    wrong: &mut Violations,
+) -> Option<FaultSpec> {
+    let mut r = Reader { owners, at, wrong };
+    let none = v1::FaultMatch::default();
+    let m = fault.r#match.as_ref().unwrap_or(&none);
+    let name = r.check("fault_id", check::name(id));
+    let from = r.owner("fault.match.from", &m.from);
+    let to = r.owner("fault.match.to", &m.to);
+    let destination_qp = r.optional("fault.match.destination_qp", m.destination_qp, |q| {
+        limits::destination_qp(i64::from(q))
+    });
+    let opcodes: Vec<Option<u8>> = (0..)
+        .zip(&m.opcodes)
+        .map(|(i, o)| {
+            let field = format!("fault.match.opcodes[{i}]");
+            r.check(&field, limits::opcode(i64::from(*o)))
+        })
+        .collect();
+    let psn = match &m.psn {
+        None => Some(None),
+        Some(range) => {
+            let first = r.check("fault.match.psn.first", limits::psn(i64::from(range.first)));
+            let last = r.check("fault.match.psn.last", limits::psn(i64::from(range.last)));
+            first
+                .zip(last)
+                .map(|(first, last)| Some(PsnRange { first, last }))
+        }
+    };
+    let ethertype = r.optional("fault.match.ethertype", m.ethertype, |e| {
+        limits::ethertype(i64::from(e))
+    });
+    let probability = r.optional("fault.probability", fault.probability, limits::probability);
+    let action = r.action(fault.action.as_ref());
+    Some(FaultSpec {
+        name: name?,
+        from: from?,
+        to: to?,
+        roce: m.roce,
+        destination_qp: destination_qp?,
+        opcodes: limits::opcodes(opcodes.into_iter().collect::<Option<_>>()?),
+        psn: psn?,
+        ethertype: ethertype?,
+        skip: fault.skip,
+        probability: probability?.unwrap_or(ALWAYS),
+        count: fault.count,
+        seed: fault.seed,
+        action: action?,
+    })
+}

@@ -1,0 +1,130 @@
+//! The event log as people and programs see it.
+
+mod common;
+
+use common::lab::{Lab, fields};
+use tokio_stream::StreamExt as _;
+use vnic_control::v1;
+use vnic_control::v1::event::Severity;
+
+/// The kinds of the events that are kept.
+async fn kinds(lab: &Lab, filter: v1::EventFilter) -> Vec<String> {
+    let request = v1::ListEventsRequest {
+        filter: Some(filter),
+        ..v1::ListEventsRequest::default()
+    };
+    let list = lab
+        .events()
+        .list_events(request)
+        .await
+        .expect("a list")
+        .into_inner();
+    list.events.into_iter().map(|e| e.kind).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_listed_filtered_and_followed() {
+    let lab = Lab::start(1).await;
+    let follow = v1::FollowEventsRequest {
+        filter: None,
+        after_revision: Some(0),
+    };
+    let mut stream = lab
+        .events()
+        .follow_events(follow)
+        .await
+        .expect("a stream")
+        .into_inner();
+    let mut next = async || {
+        let message = stream.next().await.expect("an event").expect("no error");
+        message.event.expect("an event")
+    };
+    let first = next().await;
+    assert_eq!((first.revision, first.kind.as_str()), (1, "adapter_added"));
+    assert_eq!((first.adapter.as_str(), first.id), ("adapters/vf0", 0));
+    assert_eq!(first.severity(), Severity::Info);
+    assert!(first.time.is_some() && first.monotonic_ns > 0);
+    lab.said(&["fault", "add", "f", "--drop"]).await;
+    let added = next().await;
+    assert_eq!((added.revision, added.kind.as_str()), (2, "fault_added"));
+    assert_eq!(added.severity(), Severity::Warning);
+    assert_eq!(added.parameters["action"], "drop");
+    lab.said(&["fault", "remove", "f"]).await;
+    let removed = next().await;
+    assert_eq!((removed.revision, removed.kind.as_str()), (3, "fault_removed"));
+    assert!(removed.monotonic_ns >= added.monotonic_ns);
+
+    let any = v1::EventFilter::default;
+    assert_eq!(
+        kinds(&lab, any()).await,
+        ["adapter_added", "fault_added", "fault_removed"]
+    );
+    let adapter = "adapters/vf0".to_owned();
+    assert_eq!(
+        kinds(&lab, v1::EventFilter { adapter, ..any() }).await,
+        ["adapter_added"]
+    );
+    let kind = "fault_removed".to_owned();
+    assert_eq!(
+        kinds(&lab, v1::EventFilter { kind, ..any() }).await,
+        ["fault_removed"]
+    );
+    let min_severity = Severity::Warning.into();
+    assert_eq!(
+        kinds(
+            &lab,
+            v1::EventFilter {
+                min_severity,
+                ..any()
+            }
+        )
+        .await,
+        ["fault_added"]
+    );
+    let since = removed.time;
+    assert_eq!(
+        kinds(&lab, v1::EventFilter { since, ..any() }).await,
+        ["fault_removed"]
+    );
+    let port = "ports/p0".to_owned();
+    assert!(kinds(&lab, v1::EventFilter { port, ..any() }).await.is_empty());
+
+    let mut page = v1::ListEventsRequest {
+        page_size: 2,
+        ..v1::ListEventsRequest::default()
+    };
+    let one = lab
+        .events()
+        .list_events(page.clone())
+        .await
+        .expect("a page")
+        .into_inner();
+    page.page_token = one.next_page_token;
+    let two = lab.events().list_events(page).await.expect("a page").into_inner();
+    assert_eq!((one.events.len(), two.events.len()), (2, 1));
+    assert!(two.next_page_token.is_empty());
+
+    let wrong = v1::EventFilter {
+        adapter: "vf0".to_owned(),
+        min_severity: 99,
+        ..any()
+    };
+    let request = v1::ListEventsRequest {
+        filter: Some(wrong),
+        ..v1::ListEventsRequest::default()
+    };
+    let status = lab.events().list_events(request).await.expect_err("wrong");
+    assert_eq!(fields(&status), ["filter.adapter", "filter.min_severity"]);
+
+    let lines = lab.said(&["event", "list", "--min-severity", "warning"]).await;
+    assert!(
+        lines.contains("fault 1 \"f\" added") && lines.lines().count() == 1,
+        "{lines}"
+    );
+    let json = lab
+        .json(&["event", "list", "vf0", "--since", "1h", "--last", "1"])
+        .await;
+    assert_eq!(json["events"][0]["kind"], "adapter_added");
+    assert_eq!(lab.said(&["event", "list", "--kind", "x"]).await, "no events\n");
+    lab.end().await;
+}
