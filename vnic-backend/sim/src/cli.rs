@@ -1,0 +1,299 @@
+//! The command line: `vnic-sim SCENARIO …`.
+
+use std::collections::BTreeSet;
+use std::io::{IsTerminal, Write};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand};
+
+use crate::runner::{Report, run_many};
+use crate::verbs::{Capture, Cut, Plan, Profile, run};
+
+const EXAMPLES: &str = "\
+Examples:
+  vnic-sim verbs --seeds 0..2000              two thousand runs, on all cores
+  vnic-sim verbs --seed 42 -v                 one run with every packet and completion
+  vnic-sim verbs --seed 42 --pcap run.pcapng  its frames for Wireshark, with what the network did to them
+  vnic-sim verbs --seed 42 --shrink           a smaller run that still fails";
+
+/// Deterministic simulator of vnic's RoCE engine: a seed is a whole run, exactly.
+#[derive(Debug, Parser)]
+#[command(name = "vnic-sim", version, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    scenario: Scenario,
+}
+
+#[derive(Debug, Subcommand)]
+enum Scenario {
+    /// Two to sixteen devices, objects and work at random, judged by an oracle.
+    #[command(after_help = EXAMPLES)]
+    Verbs(Verbs),
+}
+
+#[derive(Debug, Args)]
+struct Verbs {
+    /// One run.
+    #[arg(
+        long,
+        value_name = "S",
+        required_unless_present = "seeds",
+        conflicts_with = "seeds"
+    )]
+    seed: Option<u64>,
+    /// Many runs, FROM up to but without TO.
+    #[arg(long, value_name = "FROM..TO", value_parser = seeds)]
+    seeds: Option<Range<u64>>,
+    /// Kind of run instead of the seed's own: clean, loss1, loss10, reorder, dup, corrupt, hostile, mixed.
+    #[arg(long)]
+    profile: Option<Profile>,
+    /// Threads for many runs [default: one a core].
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Every packet, verb, completion and event of one run.
+    #[arg(short, long)]
+    verbose: bool,
+    /// Frames of one run as pcapng, with what the network did to each.
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// Looks for a smaller run that still fails.
+    #[arg(long)]
+    shrink: bool,
+    /// Leaves out these connections of one run: 1,4-6.
+    #[arg(long, value_name = "LIST", value_parser = list, default_value = "")]
+    without_pairs: Numbers,
+    /// Leaves out these actions of one run.
+    #[arg(long, value_name = "LIST", value_parser = list, default_value = "")]
+    without_actions: Numbers,
+    /// Many runs: go on after a failure and list all.
+    #[arg(long)]
+    keep_going: bool,
+    /// Many runs: it is a failure if a path of the engine was never taken.
+    #[arg(long)]
+    full_coverage: bool,
+    /// Result as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// A set of numbers.
+#[derive(Debug, Clone, Default)]
+struct Numbers(BTreeSet<usize>);
+
+fn seeds(s: &str) -> Result<Range<u64>, String> {
+    let parse = |s: &str| s.parse().map_err(|_| format!("{s:?} is not a number"));
+    let (from, to) = s.split_once("..").ok_or("expected FROM..TO, such as 0..2000")?;
+    let (from, to) = (parse(from)?, parse(to)?);
+    if from < to {
+        Ok(from..to)
+    } else {
+        Err("there is no seed in it".into())
+    }
+}
+
+fn list(s: &str) -> Result<Numbers, String> {
+    let mut numbers = BTreeSet::new();
+    for part in s.split(',').filter(|p| !p.is_empty()) {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let parse = |s: &str| s.parse::<usize>().map_err(|_| format!("{s:?} is not a number"));
+        let (from, to) = (parse(from)?, parse(to)?);
+        if to - from.min(to) > 100_000 {
+            return Err(format!("{part} is too long"));
+        }
+        numbers.extend(from..=to);
+    }
+    Ok(Numbers(numbers))
+}
+
+/// Numbers as a list with ranges.
+fn as_list(numbers: &BTreeSet<usize>) -> String {
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for n in numbers {
+        match parts.last_mut() {
+            Some((_, to)) if *to + 1 == *n => *to = *n,
+            _ => parts.push((*n, *n)),
+        }
+    }
+    let text = |(from, to): &(usize, usize)| match from == to {
+        true => from.to_string(),
+        false => format!("{from}-{to}"),
+    };
+    parts.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// The command that repeats a run.
+fn replay(seed: u64, profile: Option<Profile>, cut: &Cut) -> String {
+    let mut command = format!("vnic-sim verbs --seed {seed}");
+    if let Some(profile) = profile {
+        command += &format!(" --profile {profile}");
+    }
+    for (name, numbers) in [("pairs", &cut.pairs), ("actions", &cut.actions)] {
+        if !numbers.is_empty() {
+            command += &format!(" --without-{name} {}", as_list(numbers));
+        }
+    }
+    command
+}
+
+/// Runs the command line. Exit code 0: all rules held; 1: one was broken; 2: usage.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match &cli.scenario {
+        Scenario::Verbs(verbs) => match verbs.seed {
+            Some(seed) if verbs.shrink => shrink_one(seed, verbs),
+            Some(seed) => run_one(seed, verbs),
+            None => run_range(verbs),
+        },
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("vnic-sim: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run_one(seed: u64, verbs: &Verbs) -> Result<bool> {
+    let plan = Plan::new(seed, verbs.profile);
+    let cut = Cut {
+        pairs: verbs.without_pairs.0.clone(),
+        actions: verbs.without_actions.0.clone(),
+    };
+    println!("{plan}");
+    let mut capture = Capture::new(verbs.verbose, verbs.pcap.is_some(), plan.nodes.len())?;
+    let outcome = run(&plan, &cut, &mut capture);
+    if let Some(path) = &verbs.pcap {
+        capture.save(path)?;
+    }
+    println!(
+        "{} packets, {} requests, {} completions in {:.3} ms of virtual time",
+        outcome.packets,
+        outcome.finish.posted,
+        outcome.tally.total(),
+        outcome.time as f64 / 1e6
+    );
+    match &outcome.violation {
+        None => println!(
+            "all rules held; {} bytes compared at the end",
+            outcome.finish.bytes
+        ),
+        Some(v) => println!("FAILED {v}"),
+    }
+    Ok(outcome.violation.is_none())
+}
+
+fn shrink_one(seed: u64, verbs: &Verbs) -> Result<bool> {
+    quiet_panics();
+    let from = Cut {
+        pairs: verbs.without_pairs.0.clone(),
+        actions: verbs.without_actions.0.clone(),
+    };
+    let Some((cut, violation)) = crate::shrink::shrink(seed, verbs.profile, from) else {
+        bail!("seed {seed} does not fail");
+    };
+    println!("FAILED {violation}");
+    println!("{} -v", replay(seed, verbs.profile, &cut));
+    Ok(false)
+}
+
+/// Panics are caught and judged; what they print is of no use among many runs.
+fn quiet_panics() {
+    std::panic::set_hook(Box::new(|_| {}));
+}
+
+fn run_range(verbs: &Verbs) -> Result<bool> {
+    let Some(range) = verbs.seeds.clone() else {
+        bail!("--seed or --seeds is needed");
+    };
+    quiet_panics();
+    let jobs = verbs
+        .jobs
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let total = range.end - range.start;
+    let (done, start) = (AtomicU64::new(0), Instant::now());
+    let terminal = std::io::stderr().is_terminal();
+    let report = run_many(range, verbs.profile, jobs, verbs.keep_going, &|seed, outcome| {
+        let n = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(v) = outcome.violation.as_ref().filter(|_| verbs.keep_going) {
+            println!("seed {seed}: {v}");
+        }
+        if terminal && n % 50 == 0 || n % 5_000 == 0 {
+            let rate = n as f64 / start.elapsed().as_secs_f64();
+            let end = if terminal { "\r" } else { "\n" };
+            eprint!("{n} of {total} runs, {rate:.0} a second{end}");
+            let _ = std::io::stderr().flush();
+        }
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    print_report(&report, seconds, verbs.full_coverage);
+    if let Some(path) = &verbs.json {
+        let json = as_json(&report, seconds);
+        std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some((seed, v)) = &report.failure {
+        println!("FAILED seed {seed}: {v}");
+        println!("{}", replay(*seed, verbs.profile, &Cut::default()));
+        return Ok(false);
+    }
+    Ok(!verbs.full_coverage || report.unmarked().is_empty())
+}
+
+fn print_report(report: &Report, seconds: f64, full: bool) {
+    println!(
+        "{} runs in {seconds:.1} s, {:.1} seeds/s; {} packets, {} requests, {} completions, {} bytes compared",
+        report.runs,
+        report.runs as f64 / seconds,
+        report.packets,
+        report.posted,
+        report.tally.total(),
+        report.bytes
+    );
+    for (kind, n) in report.tally.iter() {
+        println!("  {n:>10} {kind}");
+    }
+    println!("paths of the engine:");
+    for (mark, n) in report.marks.iter() {
+        println!("  {n:>10} {}", mark.name());
+    }
+    let never: Vec<_> = report.unmarked().iter().map(|m| m.name()).collect();
+    if !never.is_empty() {
+        let word = if full {
+            "FAILED, never taken"
+        } else {
+            "never taken"
+        };
+        println!("{word}: {}", never.join(", "));
+    }
+}
+
+fn as_json(report: &Report, seconds: f64) -> String {
+    let map = |list: Vec<(String, u64)>| {
+        list.into_iter()
+            .map(|(k, n)| (k, n.into()))
+            .collect::<serde_json::Map<_, _>>()
+    };
+    let marks = report
+        .marks
+        .iter()
+        .map(|(m, n)| (m.name().to_owned(), u64::from(n)));
+    let tally = report.tally.iter().map(|(k, n)| (k.to_owned(), n));
+    let failure = report.failure.as_ref();
+    serde_json::json!({
+        "runs": report.runs,
+        "seconds": seconds,
+        "seeds_per_second": report.runs as f64 / seconds,
+        "packets": report.packets,
+        "requests": report.posted,
+        "marks": map(marks.collect()),
+        "completions": map(tally.collect()),
+        "failure": failure.map(|(seed, v)| serde_json::json!({ "seed": seed, "rule": v.to_string() })),
+    })
+    .to_string()
+}

@@ -1,0 +1,201 @@
+//! The end of a run: nothing is stuck, nothing is missing, and every byte is what it should be.
+
+use vnic_engine::rdma::{QpState, QpType, Status};
+
+use super::sends::{Fate, Send};
+use super::{Judgement, Oracle, Rule, broken};
+use crate::memory::SimMemory;
+
+/// What a run has checked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Finish {
+    /// Bytes that were compared at the end.
+    pub bytes: u64,
+    /// Work requests that were posted.
+    pub posted: u64,
+}
+
+impl Oracle {
+    /// The world is quiet: whatever could happen has happened.
+    pub fn quiet(&self) -> Judgement {
+        for (index, qp) in self.qps.iter().enumerate() {
+            let Some(first) = qp.sends.front() else { continue };
+            if qp.gone || qp.lost || !qp.strict {
+                continue;
+            }
+            let s = &self.sends[*first];
+            let peer = qp.peer.map(|p| &self.qps[p]);
+            let waits_for_ever = qp.attributes.timeout == 0
+                && peer.is_none_or(|p| {
+                    self.trouble_between(qp.dev, p.dev) > s.trouble_before
+                        || p.gone
+                        || !p.reasons.is_empty()
+                        || p.ready.is_none_or(|r| r > s.posted)
+                });
+            let never_ready = qp.attributes.rnr_retry == 7
+                && qp.sends.iter().any(|i| {
+                    let s = &self.sends[*i];
+                    Send::takes_receive(&s.op) && self.may_be_empty(s)
+                });
+            let paused = !matches!(qp.attributes.state, QpState::Rts | QpState::Sqe | QpState::Err);
+            let unsignaled = qp.sends.iter().all(|i| !self.sends[*i].signaled && !qp.broken);
+            if waits_for_ever || never_ready || paused || unsignaled {
+                continue;
+            }
+            return broken(
+                Rule::Progress,
+                format!(
+                    "{} is stuck in {:?} with {} requests, the first is {:?} {:#x} of {} bytes",
+                    self.name(index),
+                    qp.attributes.state,
+                    qp.sends.len(),
+                    s.op,
+                    s.id,
+                    s.len
+                ),
+            );
+        }
+        for qp in self
+            .qps
+            .iter()
+            .filter(|q| q.drain && q.strict && !q.lost && !q.gone)
+        {
+            let paused = qp.attributes.state == QpState::Sqd;
+            if paused && qp.reasons.is_empty() && qp.attributes.rnr_retry != 7 && qp.attributes.timeout > 0 {
+                return broken(
+                    Rule::Event,
+                    format!("dev{} QP {:#x} drained and told nobody", qp.dev, qp.number.0),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// All queue pairs were moved to error and all completion queues polled.
+    pub fn finish(&self, memories: &[SimMemory]) -> Result<Finish, super::Violation> {
+        self.nothing_missing()?;
+        self.all_delivered()?;
+        self.check_claims()?;
+        self.flushes_have_reasons()?;
+        self.check_cells(memories)?;
+        let mut finish = Finish {
+            posted: (self.sends.len() + self.recvs.len()) as u64,
+            ..Finish::default()
+        };
+        for (dev, memory) in memories.iter().enumerate() {
+            if let Some((at, expected, found)) = self.bytes[dev].differs(memory) {
+                return broken(
+                    Rule::Integrity,
+                    format!("dev{dev}: at the end, byte {at:#x} is {found:#04x} instead of {expected:#04x}"),
+                );
+            }
+            finish.bytes += self.bytes[dev].known() as u64;
+        }
+        Ok(finish)
+    }
+
+    fn nothing_missing(&self) -> Judgement {
+        for (index, qp) in self.qps.iter().enumerate() {
+            if qp.gone || qp.lost {
+                continue;
+            }
+            // Unsignaled requests that succeeded say nothing; at the latest those that did not are flushed.
+            let unseen = qp.sends.iter().find(|i| {
+                let s = &self.sends[**i];
+                s.signaled || qp.broken
+            });
+            if let Some(send) = unseen {
+                return broken(
+                    Rule::Completion,
+                    format!("{}: {} never completed", self.name(index), self.describe(*send)),
+                );
+            }
+            let Some(queue) = qp.queue.map(|q| &self.queues[q]) else {
+                continue;
+            };
+            if queue.srq.is_none()
+                && let Some(recv) = queue.open.first()
+            {
+                return broken(
+                    Rule::Completion,
+                    format!(
+                        "{}: receive {:#x} was never flushed",
+                        self.name(index),
+                        self.recvs[*recv].id
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn all_delivered(&self) -> Judgement {
+        for (index, s) in self.sends.iter().enumerate() {
+            let qp = &self.qps[s.qp];
+            if !Send::takes_receive(&s.op) || s.fate != Fate::Done(Status::Success) || !qp.strict {
+                continue;
+            }
+            let receiver = self.receiver(s);
+            let Some(receiver) = receiver.map(|r| &self.qps[r]) else {
+                continue;
+            };
+            if receiver.lost || receiver.gone || !receiver.strict {
+                continue;
+            }
+            let certain = if qp.init.qp_type.reliable() {
+                true
+            } else {
+                self.terms.clean
+                    && !self.may_be_empty(s)
+                    && !self.may_overflow(s)
+                    && receiver.reasons.is_empty()
+                    && receiver.ready.is_some_and(|r| r < s.posted)
+                    && !self.went_wrong(index)
+            };
+            if certain && s.delivered != 1 {
+                return broken(
+                    Rule::Delivery,
+                    format!(
+                        "{} succeeded and was received {} times",
+                        self.describe(index),
+                        s.delivered
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Who should have received a message.
+    fn receiver(&self, s: &Send) -> Option<usize> {
+        let qp = &self.qps[s.qp];
+        match qp.init.qp_type {
+            QpType::Ud => {
+                let ud = s.ud?;
+                let dev = self.addresses.get(&(qp.dev, ud.ah))?.dev?;
+                let receiver = *self.current.get(&(dev, ud.qp))?;
+                let to = &self.qps[receiver];
+                let qkey = if ud.qkey >> 31 == 1 {
+                    qp.attributes.qkey
+                } else {
+                    ud.qkey
+                };
+                (to.init.qp_type == QpType::Ud && qkey == to.attributes.qkey).then_some(receiver)
+            }
+            _ => qp.peer,
+        }
+    }
+
+    fn flushes_have_reasons(&self) -> Judgement {
+        for (index, qp) in self.qps.iter().enumerate() {
+            let excused = !qp.strict || qp.lost || !qp.reasons.is_empty();
+            if qp.flushed && !excused {
+                return broken(
+                    Rule::Cause,
+                    format!("{} was flushed, and nothing explains that", self.name(index)),
+                );
+            }
+        }
+        Ok(())
+    }
+}

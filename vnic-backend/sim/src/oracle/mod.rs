@@ -1,0 +1,549 @@
+//! The judge of a run. It knows what was posted, what the owners of memory stored and what came back, and it has its own
+//! reading of the standard; of the engine it uses nothing but the vocabulary of the verbs. What the network did it
+//! knows as numbers only: how often a packet between two devices met trouble, which a status may need as its cause.
+//!
+//! Six kinds of rules, as in [`Rule`]. A run in which one of them is broken ends with a [`Violation`].
+
+pub mod bytes;
+pub mod keys;
+
+mod atomics;
+mod causes;
+mod finish;
+mod queues;
+mod receives;
+mod sends;
+mod tally;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use vnic_engine::rdma::{
+    AddressVector, AhHandle, Completion, CqHandle, MrHandle, MwHandle, MwType, PdHandle, QpAttributes,
+    QpInit, QpNumber, QpState, QpType, Span, SrqHandle,
+};
+use vnic_wire::MacAddr;
+use vnic_wire::gid::Gid;
+
+use crate::memory::{SimMemory, Touch};
+use bytes::{Bytes, Grant, Right};
+use keys::{Allowed, Keys, Region};
+
+pub use finish::Finish;
+pub use queues::{Cq, Queue};
+pub use receives::Recv;
+pub use sends::Send;
+pub use tally::{Seen, Tally};
+
+/// The oracle's time: it counts what it is told.
+pub type Seq = u64;
+
+/// What must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// Every posted request completes exactly once, in order, or is flushed.
+    Completion,
+    /// Every message of a reliable service arrives exactly once and in order, of an unreliable one at most once.
+    Delivery,
+    /// Bytes arrive as they were sent; atomics form a serial history.
+    Integrity,
+    /// Nothing is touched that no posted request and no key allows.
+    Protection,
+    /// Nothing is stuck.
+    Progress,
+    /// An error has a cause.
+    Cause,
+    /// Asynchronous and completion events say what happened, and are not missing.
+    Event,
+    /// Counters add up.
+    Counter,
+    /// A verb answers as it should.
+    Verb,
+    /// The engine does not panic.
+    Panic,
+}
+
+/// A rule was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub rule: Rule,
+    /// How.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.rule, self.text)
+    }
+}
+
+/// The answer to each thing the oracle is told.
+pub type Judgement = Result<(), Violation>;
+
+/// A broken rule, in words.
+pub(crate) fn broken<T>(rule: Rule, text: impl Into<String>) -> Result<T, Violation> {
+    Err(Violation {
+        rule,
+        text: text.into(),
+    })
+}
+
+/// What the oracle has to know about the run as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Terms {
+    /// ACK timers may be shorter than a round trip: retries need no loss.
+    pub tight_timers: bool,
+    /// No packet is ever in trouble: even unreliable messages arrive when somebody waits for them.
+    pub clean: bool,
+    /// Packets that no QP sent are injected.
+    pub hostile: bool,
+}
+
+/// A queue pair, from `create` or `reset` to the next `reset` or `destroy`.
+#[derive(Debug)]
+pub(crate) struct Qp {
+    pub dev: usize,
+    pub number: QpNumber,
+    pub init: QpInit,
+    /// It is judged in full. Others are attacked: they only have to be safe.
+    pub strict: bool,
+    pub attributes: QpAttributes,
+    pub peer: Option<usize>,
+    /// Since when it can receive.
+    pub ready: Option<Seq>,
+    /// It was destroyed or reset.
+    pub gone: bool,
+    /// A completion queue of it overran: completions are missing.
+    pub lost: bool,
+    /// Why it may be in error.
+    pub reasons: Vec<String>,
+    /// An error completed on the send queue: the rest must be flushed.
+    pub broken: bool,
+    /// When the request whose error broke it was posted.
+    pub broken_by: Seq,
+    /// When its send queue was told to go on after an error.
+    pub resumed: Vec<Seq>,
+    /// Something of it was flushed: there must be a reason.
+    pub flushed: bool,
+    /// Posted and not completed.
+    pub sends: std::collections::VecDeque<usize>,
+    /// Messages that take a receive at the peer and have not been seen there yet.
+    pub undelivered: std::collections::VecDeque<usize>,
+    /// Where its receives are.
+    pub queue: Option<usize>,
+    /// Messages that take a receive which were posted to its peer.
+    pub messages: u64,
+    /// It asked to be told when the send queue has drained, and was not yet.
+    pub drain: bool,
+}
+
+/// A destination of datagrams.
+#[derive(Debug, Clone, Copy)]
+struct Address {
+    vector: AddressVector,
+    /// The device with that GID; none: a group.
+    dev: Option<usize>,
+}
+
+/// What a device is called.
+#[derive(Debug, Default)]
+struct Names {
+    mac: Option<MacAddr>,
+    gids: HashMap<u16, (Gid, Option<u16>)>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Oracle {
+    terms: Terms,
+    now: Seq,
+    bytes: Vec<Bytes>,
+    pub(crate) keys: Keys,
+    qps: Vec<Qp>,
+    current: HashMap<(usize, QpNumber), usize>,
+    sends: Vec<Send>,
+    recvs: Vec<Recv>,
+    by_id: HashMap<u64, Work>,
+    queues: Vec<Queue>,
+    srqs: HashMap<(usize, SrqHandle), usize>,
+    cqs: HashMap<(usize, CqHandle), Cq>,
+    addresses: HashMap<(usize, AhHandle), Address>,
+    names: Vec<Names>,
+    groups: HashMap<(usize, Gid), Vec<QpNumber>>,
+    cells: HashMap<(usize, u64), Vec<atomics::Step>>,
+    /// Packets lost, damaged, delayed or overtaken, by path.
+    trouble: HashMap<(usize, usize), u64>,
+    /// Copies made by the network, by path.
+    copies: HashMap<(usize, usize), u64>,
+    /// Retry errors whose cause shows only at the end.
+    claims: Vec<causes::Claim>,
+    touches: Vec<Touch>,
+    /// What was seen.
+    pub tally: Tally,
+}
+
+/// What a work request's identifier stands for.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Send(usize),
+    Recv(usize),
+}
+
+/// What happened to a packet on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mishap {
+    /// Lost, damaged, delayed or overtaken.
+    Trouble,
+    /// So many more of it arrive.
+    Copies(u32),
+}
+
+impl Oracle {
+    /// A judge over devices with memories of these lengths.
+    pub fn new(terms: Terms, memories: &[usize]) -> Oracle {
+        Oracle {
+            terms,
+            now: 0,
+            bytes: memories.iter().map(|len| Bytes::new(*len)).collect(),
+            keys: Keys::default(),
+            qps: Vec::new(),
+            current: HashMap::new(),
+            sends: Vec::new(),
+            recvs: Vec::new(),
+            by_id: HashMap::new(),
+            queues: Vec::new(),
+            srqs: HashMap::new(),
+            cqs: HashMap::new(),
+            addresses: HashMap::new(),
+            names: memories.iter().map(|_| Names::default()).collect(),
+            groups: HashMap::new(),
+            cells: HashMap::new(),
+            trouble: HashMap::new(),
+            copies: HashMap::new(),
+            claims: Vec::new(),
+            touches: Vec::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    fn tick(&mut self) -> Seq {
+        self.now += 1;
+        self.now
+    }
+
+    // ---- names ------------------------------------------------------------------------------------------
+
+    /// A device's Ethernet address.
+    pub fn named(&mut self, dev: usize, mac: MacAddr) {
+        self.names[dev].mac = Some(mac);
+    }
+
+    /// An entry of a device's GID table, and its VLAN.
+    pub fn gid(&mut self, dev: usize, index: u16, gid: Gid, vlan: Option<u16>) {
+        self.names[dev].gids.insert(index, (gid, vlan));
+    }
+
+    /// An address handle was made.
+    pub fn address(&mut self, dev: usize, ah: AhHandle, vector: AddressVector) {
+        let owner = self
+            .names
+            .iter()
+            .position(|n| n.gids.values().any(|(g, _)| *g == vector.dgid));
+        self.addresses.insert((dev, ah), Address { vector, dev: owner });
+    }
+
+    /// A queue pair joined or left a group.
+    pub fn group(&mut self, dev: usize, qp: QpNumber, gid: Gid, joined: bool) {
+        let members = self.groups.entry((dev, gid)).or_default();
+        members.retain(|q| *q != qp);
+        if joined {
+            members.push(qp);
+        }
+    }
+
+    // ---- keys -------------------------------------------------------------------------------------------
+
+    /// A region was registered, or registered anew under the same handle.
+    pub fn registered(&mut self, dev: usize, mr: MrHandle, region: Region) {
+        let now = self.tick();
+        self.keys.register(now, dev, mr, region);
+        self.renew_grants();
+    }
+
+    /// A region is gone.
+    pub fn deregistered(&mut self, dev: usize, mr: MrHandle) {
+        let now = self.tick();
+        self.keys.deregister(now, dev, mr);
+        self.renew_grants();
+    }
+
+    /// A window was allocated.
+    pub fn window(&mut self, dev: usize, mw: MwHandle, pd: PdHandle, kind: MwType) {
+        self.tick();
+        self.keys.add_window(dev, mw, pd, kind);
+    }
+
+    /// A window is gone.
+    pub fn window_gone(&mut self, dev: usize, mw: MwHandle) {
+        let now = self.tick();
+        self.keys.drop_window(now, dev, mw);
+        self.renew_grants();
+    }
+
+    /// Takes back what dead keys gave, and gives what new ones allow.
+    pub(crate) fn renew_grants(&mut self) {
+        let now = self.now;
+        let Oracle {
+            sends,
+            recvs,
+            keys,
+            bytes,
+            ..
+        } = self;
+        let all = sends
+            .iter_mut()
+            .map(|s| &mut s.leaves)
+            .chain(recvs.iter_mut().map(|r| &mut r.leaves));
+        for leave in all.flatten() {
+            let (allowed, spans) = keys.ask(&leave.ask, now, now);
+            match (&leave.grant, allowed != Allowed::Never && !leave.over) {
+                (Some(grant), false) => {
+                    bytes[grant.dev].revoke(grant.right, &grant.spans);
+                    leave.grant = None;
+                }
+                (None, true) => {
+                    let grant = Grant {
+                        dev: leave.ask.dev,
+                        key: leave.ask.key,
+                        right: leave.right,
+                        spans: spans.to_vec(),
+                    };
+                    bytes[grant.dev].grant(grant.right, &grant.spans);
+                    leave.grant = Some(grant);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The owner stored bytes.
+    pub fn stored(&mut self, dev: usize, spans: &[Span], bytes: &[u8]) {
+        self.bytes[dev].scatter(spans, Some(bytes));
+    }
+
+    /// Nobody knows what these bytes will be (cells of atomics).
+    pub fn shared(&mut self, dev: usize, spans: &[Span]) {
+        self.bytes[dev].scatter(spans, None);
+    }
+
+    // ---- queue pairs ------------------------------------------------------------------------------------
+
+    /// A queue pair was created. One that is not `strict` will be attacked.
+    pub fn created(&mut self, dev: usize, number: QpNumber, init: &QpInit, strict: bool) {
+        let seq = self.tick();
+        let queue = match init.srq {
+            Some(srq) => self.srqs.get(&(dev, srq)).copied(),
+            None if matches!(init.qp_type, QpType::XrcInitiator | QpType::XrcTarget) => None,
+            None => {
+                self.queues.push(Queue::new(dev, init.recv_cq, None, init.pd));
+                Some(self.queues.len() - 1)
+            }
+        };
+        let index = self.qps.len();
+        self.qps.push(Qp {
+            dev,
+            number,
+            init: *init,
+            strict,
+            attributes: QpAttributes::default(),
+            peer: None,
+            ready: None,
+            gone: false,
+            lost: false,
+            reasons: Vec::new(),
+            broken: false,
+            broken_by: 0,
+            resumed: Vec::new(),
+            flushed: false,
+            sends: Default::default(),
+            undelivered: Default::default(),
+            queue,
+            messages: 0,
+            drain: false,
+        });
+        if let Some(queue) = queue {
+            self.queues[queue].users.push(index);
+        }
+        self.current.insert((dev, number), index);
+        let _ = seq;
+    }
+
+    /// Two queue pairs are told of each other.
+    pub fn connected(&mut self, a: (usize, QpNumber), b: (usize, QpNumber)) {
+        if let (Some(a), Some(b)) = (self.current.get(&a).copied(), self.current.get(&b).copied()) {
+            self.qps[a].peer = Some(b);
+            self.qps[b].peer = Some(a);
+        }
+    }
+
+    /// A queue pair's attributes and state were changed.
+    pub fn modified(&mut self, dev: usize, number: QpNumber, before: QpState, attributes: &QpAttributes) {
+        let now = self.tick();
+        let Some(index) = self.current.get(&(dev, number)).copied() else {
+            return;
+        };
+        if attributes.state == QpState::Reset && before != QpState::Reset {
+            // What was posted is forgotten; a new life begins.
+            let (init, strict) = (self.qps[index].init, self.qps[index].strict);
+            self.retire(index, "reset");
+            self.created(dev, number, &init, strict);
+            let fresh = self.qps.len() - 1;
+            for queue in self.queues.iter_mut().filter(|q| q.srq.is_some()) {
+                if queue.users.contains(&index) && !queue.users.contains(&fresh) {
+                    queue.users.push(fresh);
+                }
+            }
+            return;
+        }
+        let qp = &mut self.qps[index];
+        qp.attributes = *attributes;
+        match attributes.state {
+            QpState::Rtr => qp.ready = qp.ready.or(Some(now)),
+            QpState::Err => qp.reasons.push("moved to error by its owner".into()),
+            QpState::Sqd if before == QpState::Rts => qp.drain = attributes.drained_event,
+            QpState::Rts if before == QpState::Sqe => qp.resumed.push(now),
+            _ => {}
+        }
+        if matches!(attributes.state, QpState::Rts | QpState::Err) {
+            qp.drain = false;
+        }
+    }
+
+    /// A queue pair was destroyed.
+    pub fn destroyed(&mut self, dev: usize, number: QpNumber) {
+        self.tick();
+        if let Some(index) = self.current.remove(&(dev, number)) {
+            self.retire(index, "destroyed");
+        }
+    }
+
+    fn retire(&mut self, index: usize, why: &str) {
+        let qp = &mut self.qps[index];
+        qp.gone = true;
+        qp.reasons.push(why.into());
+        let sends: Vec<usize> = qp.sends.iter().copied().collect();
+        for send in sends {
+            self.unfulfilled(send);
+        }
+        if let Some(queue) = self.qps[index].queue.filter(|q| self.queues[*q].srq.is_none()) {
+            for recv in self.queues[queue].open.clone() {
+                self.withdraw(recv);
+            }
+        }
+    }
+
+    /// The state that the owner put a queue pair into.
+    pub fn state(&self, dev: usize, number: QpNumber) -> Option<QpState> {
+        self.current
+            .get(&(dev, number))
+            .map(|i| self.qps[*i].attributes.state)
+    }
+
+    // ---- the engine at work -----------------------------------------------------------------------------
+
+    /// Looks at what the engine did to a device's memory since the last time.
+    pub fn watch(&mut self, dev: usize, memory: &SimMemory) -> Judgement {
+        let mut touches = std::mem::take(&mut self.touches);
+        touches.clear();
+        let outside = memory.take(&mut touches);
+        let mut judgement = Ok(());
+        if outside > 0 {
+            judgement = broken(
+                Rule::Protection,
+                format!("dev{dev}: an access outside the memory"),
+            );
+        }
+        for touch in &touches {
+            if judgement.is_ok() {
+                judgement = self.touched(dev, *touch);
+            }
+        }
+        self.touches = touches;
+        judgement
+    }
+
+    fn touched(&mut self, dev: usize, touch: Touch) -> Judgement {
+        let (right, at, len) = match touch {
+            Touch::Read { at, len } => (Right::Read, at, len),
+            Touch::Write { at, len } => (Right::Write, at, len),
+            Touch::Atomic { at, .. } => (Right::Write, at, 8),
+        };
+        let mut judgement = Ok(());
+        if let Some(first) = self.bytes[dev].forbidden(right, at, len) {
+            if !(self.terms.hostile && self.keys.open_to_peers(dev, right, at, len)) {
+                judgement = broken(
+                    Rule::Protection,
+                    format!("dev{dev}: {touch:?}, but nothing allows {right:?} at {first:#x}"),
+                );
+            } else {
+                // An attacker with the right key: what is there now is nobody's business.
+                self.bytes[dev].scatter(&[Span { at, len }], None);
+            }
+        }
+        if let Touch::Atomic { at, old, new } = touch {
+            let now = self.tick();
+            self.cells
+                .entry((dev, at))
+                .or_default()
+                .push(atomics::Step::new(now, old, new));
+        }
+        judgement
+    }
+
+    /// The network did something to a packet.
+    pub fn mishap(&mut self, from: usize, to: usize, what: Mishap) {
+        match what {
+            Mishap::Trouble => *self.trouble.entry((from, to)).or_default() += 1,
+            Mishap::Copies(n) => *self.copies.entry((from, to)).or_default() += u64::from(n),
+        }
+    }
+
+    /// Packets in trouble between two devices, both ways.
+    fn trouble_between(&self, a: usize, b: usize) -> u64 {
+        let one = |p| self.trouble.get(&p).copied().unwrap_or(0);
+        if a == b {
+            one((a, a))
+        } else {
+            one((a, b)) + one((b, a))
+        }
+    }
+
+    /// A completion was polled.
+    pub fn completed(
+        &mut self,
+        dev: usize,
+        cq: CqHandle,
+        c: &Completion,
+        memories: &[SimMemory],
+    ) -> Judgement {
+        self.tick();
+        self.cq_completed(dev, cq, c)?;
+        match self.by_id.get(&c.wr_id).copied() {
+            Some(Work::Send(index)) => self.send_completed(index, dev, cq, c, memories),
+            Some(Work::Recv(index)) => self.recv_completed(index, dev, cq, c, memories),
+            None => broken(
+                Rule::Completion,
+                format!(
+                    "dev{dev}: a completion with the unknown identifier {:#x}",
+                    c.wr_id
+                ),
+            ),
+        }
+    }
+
+    fn name(&self, qp: usize) -> String {
+        let q = &self.qps[qp];
+        format!("dev{} {:?} QP {:#x}", q.dev, q.init.qp_type, q.number.0)
+    }
+}

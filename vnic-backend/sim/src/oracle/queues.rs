@@ -1,0 +1,280 @@
+//! Receive queues and completion queues.
+
+use vnic_engine::rdma::{Arm, Completion, CqHandle, Event, PdHandle, QpNumber, SrqHandle, Status};
+
+use super::{Judgement, Oracle, Rule, broken};
+
+/// A receive queue: of one queue pair, or shared.
+#[derive(Debug)]
+pub struct Queue {
+    pub(super) dev: usize,
+    /// Where an XRC shared receive queue completes; of others, the queue pairs say it.
+    pub(super) cq: Option<CqHandle>,
+    pub(super) srq: Option<SrqHandle>,
+    pub(super) pd: Option<PdHandle>,
+    /// Posted receives that have not completed, in order.
+    pub(super) open: Vec<usize>,
+    /// Queue pairs that take from it.
+    pub(super) users: Vec<usize>,
+    /// Receives ever posted.
+    pub(super) posted: u64,
+    /// Messages ever sent to it.
+    pub(super) messages: u64,
+    /// Receives that went without a message.
+    pub(super) wasted: u64,
+    /// Tell when fewer than this are left.
+    pub(super) limit: Option<u32>,
+    pub(super) gone: bool,
+}
+
+impl Queue {
+    pub(super) fn new(
+        dev: usize,
+        cq: Option<CqHandle>,
+        srq: Option<SrqHandle>,
+        pd: Option<PdHandle>,
+    ) -> Queue {
+        Queue {
+            dev,
+            cq,
+            srq,
+            pd,
+            open: Vec::new(),
+            users: Vec::new(),
+            posted: 0,
+            messages: 0,
+            wasted: 0,
+            limit: None,
+            gone: false,
+        }
+    }
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    entries: u32,
+    /// Armed, and not fired yet.
+    armed: Option<Arm>,
+    /// Its last event came after it was armed.
+    fired: bool,
+    overrun: bool,
+}
+
+impl Oracle {
+    /// A completion queue was created or resized; it has room for so many.
+    pub fn cq(&mut self, dev: usize, cq: CqHandle, entries: u32) {
+        self.tick();
+        let fresh = Cq {
+            entries,
+            armed: None,
+            fired: false,
+            overrun: false,
+        };
+        self.cqs.entry((dev, cq)).or_insert(fresh).entries = entries;
+    }
+
+    /// A completion queue is gone.
+    pub fn cq_gone(&mut self, dev: usize, cq: CqHandle) {
+        self.tick();
+        self.cqs.remove(&(dev, cq));
+    }
+
+    /// A completion queue was armed; it held nothing then.
+    pub fn armed(&mut self, dev: usize, cq: CqHandle, arm: Arm) {
+        self.tick();
+        if let Some(cq) = self.cqs.get_mut(&(dev, cq)) {
+            cq.armed = Some(match (cq.armed.filter(|_| !cq.fired), arm) {
+                // A request for all is stronger than one for solicited ones (IBTA 11.4.2.2).
+                (Some(Arm::Next), Arm::Solicited) => Arm::Next,
+                _ => arm,
+            });
+            cq.fired = false;
+        }
+    }
+
+    /// A shared receive queue was created.
+    pub fn srq(&mut self, dev: usize, srq: SrqHandle, cq: Option<CqHandle>, pd: PdHandle) {
+        self.tick();
+        self.queues.push(Queue::new(dev, cq, Some(srq), Some(pd)));
+        self.srqs.insert((dev, srq), self.queues.len() - 1);
+    }
+
+    /// A queue pair takes receives from a shared queue that its creation did not name (XRC).
+    pub fn uses(&mut self, dev: usize, qp: QpNumber, srq: SrqHandle) {
+        if let (Some(qp), Some(queue)) = (self.current.get(&(dev, qp)), self.srqs.get(&(dev, srq))) {
+            self.queues[*queue].users.push(*qp);
+        }
+    }
+
+    /// It shall tell when fewer receives than this are left.
+    pub fn srq_limit(&mut self, dev: usize, srq: SrqHandle, limit: u32) {
+        self.tick();
+        if let Some(queue) = self.srqs.get(&(dev, srq)) {
+            self.queues[*queue].limit = (limit > 0).then_some(limit);
+        }
+    }
+
+    /// A shared receive queue is gone.
+    pub fn srq_gone(&mut self, dev: usize, srq: SrqHandle) {
+        self.tick();
+        if let Some(queue) = self.srqs.remove(&(dev, srq)) {
+            self.queues[queue].gone = true;
+            for recv in self.queues[queue].open.clone() {
+                self.withdraw(recv);
+            }
+        }
+    }
+
+    /// Completions that could still come to a completion queue.
+    fn expected(&self, dev: usize, cq: CqHandle) -> u64 {
+        let mut n = 0;
+        let mut counted = Vec::new();
+        for qp in self.qps.iter().filter(|q| q.dev == dev && !q.gone) {
+            if qp.init.send_cq == Some(cq) {
+                n += qp.sends.len() as u64;
+            }
+            if let Some(queue) = qp
+                .queue
+                .filter(|q| qp.init.recv_cq == Some(cq) && !counted.contains(q))
+            {
+                counted.push(queue);
+                n += self.queues[queue].open.len() as u64;
+            }
+        }
+        for (i, queue) in self.queues.iter().enumerate() {
+            let xrc = queue.dev == dev && queue.srq.is_some() && queue.cq == Some(cq);
+            if xrc && !counted.contains(&i) {
+                n += queue.open.len() as u64;
+            }
+        }
+        n
+    }
+
+    pub(super) fn cq_completed(&mut self, dev: usize, handle: CqHandle, c: &Completion) -> Judgement {
+        let Some(cq) = self.cqs.get_mut(&(dev, handle)) else {
+            return broken(
+                Rule::Completion,
+                format!("dev{dev}: a completion from {handle:?}, which is not there"),
+            );
+        };
+        // What comes out was not there when the queue was armed.
+        let wakes = match cq.armed {
+            None => false,
+            Some(Arm::Next) => true,
+            Some(Arm::Solicited) => c.status != Status::Success || c.solicited,
+        };
+        if wakes && !cq.fired {
+            return broken(
+                Rule::Event,
+                format!("dev{dev}: {handle:?} was armed, has a completion, and told nobody"),
+            );
+        }
+        Ok(())
+    }
+
+    /// An asynchronous or completion event.
+    pub fn event(&mut self, dev: usize, event: Event) -> Judgement {
+        self.tick();
+        let text = format!("dev{dev}: {event:?}");
+        match event {
+            Event::Completion(handle) => {
+                let Some(cq) = self.cqs.get_mut(&(dev, handle)) else {
+                    return Ok(());
+                };
+                if cq.armed.is_none() || cq.fired {
+                    return broken(Rule::Event, format!("{text}, but it was not armed"));
+                }
+                cq.fired = true;
+                Ok(())
+            }
+            Event::CqError(handle) => {
+                let expected = self.expected(dev, handle);
+                let Some(cq) = self.cqs.get_mut(&(dev, handle)) else {
+                    return Ok(());
+                };
+                if u64::from(cq.entries) >= expected && !cq.overrun {
+                    return broken(
+                        Rule::Event,
+                        format!(
+                            "{text}: {} entries, and only {expected} completions could come",
+                            cq.entries
+                        ),
+                    );
+                }
+                cq.overrun = true;
+                self.lose(dev, handle);
+                Ok(())
+            }
+            Event::QpFatal(qp) => self.qp_event(dev, qp, "fatal error", &text),
+            Event::QpRequestError(qp) => self.qp_event(dev, qp, "request error", &text),
+            Event::QpAccessError(qp) => self.qp_event(dev, qp, "access error", &text),
+            Event::SrqError(_) => broken(Rule::Event, text),
+            Event::SrqLimitReached(srq) => {
+                let Some(queue) = self.srqs.get(&(dev, srq)).copied() else {
+                    return Ok(());
+                };
+                let queue = &mut self.queues[queue];
+                // Completions that were not polled yet are counted as if their receives were still there.
+                match queue.limit.take() {
+                    Some(_) => Ok(()),
+                    None => broken(Rule::Event, format!("{text}, but it has no limit")),
+                }
+            }
+            Event::SendQueueDrained(qp) => {
+                let Some(qp) = self.current.get(&(dev, qp)) else {
+                    return Ok(());
+                };
+                if std::mem::take(&mut self.qps[*qp].drain) {
+                    Ok(())
+                } else {
+                    broken(Rule::Event, format!("{text}, but nobody asked"))
+                }
+            }
+            Event::LastWqeReached(qp) => {
+                let Some(qp) = self.current.get(&(dev, qp)) else {
+                    return Ok(());
+                };
+                if self.qps[*qp].init.srq.is_none() {
+                    return broken(Rule::Event, format!("{text}, but it has no shared receive queue"));
+                }
+                self.qps[*qp].flushed = true;
+                Ok(())
+            }
+            Event::CommunicationEstablished(_) => Ok(()),
+        }
+    }
+
+    fn qp_event(&mut self, dev: usize, qp: QpNumber, why: &str, text: &str) -> Judgement {
+        let Some(index) = self.current.get(&(dev, qp)).copied() else {
+            return Ok(());
+        };
+        self.qps[index].reasons.push(format!("asynchronous event: {why}"));
+        self.cause_of_event(index, text)
+    }
+
+    /// Completions of this queue are lost, and with them the certainty about its users.
+    fn lose(&mut self, dev: usize, cq: CqHandle) {
+        for qp in self.qps.iter_mut().filter(|q| q.dev == dev) {
+            if qp.init.send_cq == Some(cq) || qp.init.recv_cq == Some(cq) {
+                qp.lost = true;
+                qp.reasons.push(format!("{cq:?} overran"));
+            }
+        }
+        let shared: Vec<usize> = self
+            .queues
+            .iter()
+            .filter(|q| q.dev == dev && q.cq == Some(cq) && q.srq.is_some())
+            .flat_map(|q| q.users.clone())
+            .collect();
+        for qp in shared {
+            self.qps[qp].lost = true;
+            self.qps[qp].reasons.push(format!("{cq:?} overran"));
+        }
+    }
+
+    /// Has this completion queue overrun?
+    pub fn overrun(&self, dev: usize, cq: CqHandle) -> bool {
+        self.cqs.get(&(dev, cq)).is_some_and(|c| c.overrun)
+    }
+}

@@ -1,0 +1,474 @@
+//! The receiving half: what was posted to receive queues, and which message came into it.
+
+use vnic_engine::rdma::{
+    Access, Completion, CompletionOp, CqHandle, QpNumber, QpType, RecvWr, SendOp, Sge, Span, SrqHandle,
+    Status,
+};
+
+use super::bytes::{self, Right};
+use super::keys::{Allowed, Ask, Side};
+use super::sends::{Fate, Leave, Send};
+use super::{Judgement, Oracle, Rule, Seq, Work, broken};
+use crate::memory::SimMemory;
+
+/// Bytes in front of a datagram (IBTA 11.4.2.1).
+const GRH_LEN: u64 = 40;
+
+/// A posted receive request.
+#[derive(Debug)]
+pub struct Recv {
+    /// Identifier.
+    pub id: u64,
+    pub(super) queue: usize,
+    pub(super) sges: Vec<Sge>,
+    pub(super) capacity: u64,
+    pub(super) posted: Seq,
+    pub(super) leaves: Vec<Leave>,
+    pub(super) fate: Fate,
+}
+
+impl Oracle {
+    /// A receive request was accepted by a queue pair.
+    pub fn posted_recv(&mut self, dev: usize, number: QpNumber, wr: &RecvWr) {
+        if let Some(queue) = self.current.get(&(dev, number)).and_then(|q| self.qps[*q].queue) {
+            self.posted_to(queue, number, wr);
+        }
+    }
+
+    /// A receive request was accepted by a shared receive queue.
+    pub fn posted_srq_recv(&mut self, dev: usize, srq: SrqHandle, wr: &RecvWr) {
+        if let Some(queue) = self.srqs.get(&(dev, srq)).copied() {
+            self.posted_to(queue, QpNumber(0), wr);
+        }
+    }
+
+    fn posted_to(&mut self, queue: usize, number: QpNumber, wr: &RecvWr) {
+        let now = self.tick();
+        let q = &self.queues[queue];
+        let mut recv = Recv {
+            id: wr.id,
+            queue,
+            sges: wr.sges.to_vec(),
+            capacity: wr.sges.iter().map(|s| u64::from(s.len)).sum(),
+            posted: now,
+            leaves: Vec::new(),
+            fate: Fate::Open,
+        };
+        if let Some(pd) = q.pd {
+            recv.leaves = recv
+                .sges
+                .iter()
+                .filter(|s| s.len > 0)
+                .map(|sge| Leave {
+                    ask: Ask {
+                        dev: q.dev,
+                        pd,
+                        qp: number,
+                        side: Side::Local,
+                        key: sge.lkey,
+                        addr: sge.addr,
+                        len: u64::from(sge.len),
+                        need: Access::LOCAL_WRITE,
+                    },
+                    right: Right::Write,
+                    grant: None,
+                    over: false,
+                })
+                .collect();
+        }
+        let index = self.recvs.len();
+        self.by_id.insert(wr.id, Work::Recv(index));
+        self.queues[queue].open.push(index);
+        self.queues[queue].posted += 1;
+        for leave in &mut recv.leaves {
+            let (allowed, spans) = self.keys.ask(&leave.ask, now, now);
+            if allowed != Allowed::Never {
+                // What is there until a message comes is of no interest.
+                self.bytes[leave.ask.dev].scatter(&spans, None);
+            }
+        }
+        self.recvs.push(recv);
+        self.renew_grants();
+    }
+
+    /// A receive that will not complete any more, or has: its buffer is the owner's again.
+    pub(super) fn withdraw(&mut self, index: usize) {
+        let recv = &mut self.recvs[index];
+        if recv.fate == Fate::Open {
+            recv.fate = Fate::Forgotten;
+        }
+        for leave in &mut recv.leaves {
+            leave.over = true;
+            if let Some(grant) = leave.grant.take() {
+                self.bytes[grant.dev].revoke(grant.right, &grant.spans);
+            }
+        }
+    }
+
+    /// The bytes of a receive's buffer, in order.
+    fn buffer(&self, index: usize) -> Vec<Span> {
+        let recv = &self.recvs[index];
+        recv.leaves
+            .iter()
+            .flat_map(|l| self.keys.ask(&l.ask, recv.posted, self.now).1)
+            .collect()
+    }
+
+    /// A completion of a receive.
+    pub(super) fn recv_completed(
+        &mut self,
+        index: usize,
+        dev: usize,
+        cq: CqHandle,
+        c: &Completion,
+        memories: &[SimMemory],
+    ) -> Judgement {
+        let queue = self.recvs[index].queue;
+        let shared = self.queues[queue].srq.is_some();
+        let what = format!("dev{dev} QP {:#x}: receive {:#x}", c.qp.0, c.wr_id);
+        match self.recvs[index].fate {
+            Fate::Open => {}
+            Fate::Forgotten => {
+                self.recvs[index].fate = Fate::Done(c.status);
+                return Ok(());
+            }
+            Fate::Done(before) => {
+                return broken(
+                    Rule::Completion,
+                    format!("{what} completed twice: {before:?}, then {:?}", c.status),
+                );
+            }
+        }
+        let mut users = self.queues[queue].users.iter().copied();
+        let Some(qp) = users.rfind(|q| self.qps[*q].number == c.qp && self.queues[queue].dev == dev) else {
+            return broken(
+                Rule::Completion,
+                format!("{what} completed for a queue pair that does not use this queue"),
+            );
+        };
+        if self.queues[queue].cq.or(self.qps[qp].init.recv_cq) != Some(cq) {
+            return broken(Rule::Completion, format!("{what} completed at {cq:?}"));
+        }
+        let place = self.queues[queue].open.iter().position(|r| *r == index);
+        if place != Some(0) && !shared {
+            if !self.qps[qp].lost {
+                return broken(
+                    Rule::Completion,
+                    format!("{what} completed before receives that were posted earlier"),
+                );
+            }
+            for lost in self.queues[queue].open[..place.unwrap_or(0)].to_vec() {
+                self.withdraw(lost);
+            }
+            self.queues[queue].open.drain(..place.unwrap_or(0));
+        }
+        self.queues[queue].open.retain(|r| *r != index);
+        self.recvs[index].fate = Fate::Done(c.status);
+        let op = match c.op {
+            CompletionOp::RecvWriteImm => CompletionOp::RecvWriteImm,
+            _ => CompletionOp::Recv,
+        };
+        self.tally.seen(self.qps[qp].init.qp_type, op, c.status);
+        let judgement = match c.status {
+            Status::Success => self.received(index, qp, c, &what, memories),
+            Status::FlushError => {
+                self.queues[queue].wasted += 1;
+                self.qps[qp].flushed = true;
+                Ok(())
+            }
+            status => {
+                self.queues[queue].wasted += 1;
+                let judgement = self.cause_of_recv(index, qp, status, &what);
+                self.qps[qp]
+                    .reasons
+                    .push(format!("receive {:#x} completed {status:?}", c.wr_id));
+                judgement
+            }
+        };
+        self.withdraw(index);
+        judgement
+    }
+
+    /// A message came.
+    fn received(
+        &mut self,
+        index: usize,
+        qp: usize,
+        c: &Completion,
+        what: &str,
+        memories: &[SimMemory],
+    ) -> Judgement {
+        if !self.qps[qp].strict {
+            return Ok(());
+        }
+        match self.qps[qp].init.qp_type {
+            QpType::Rc | QpType::XrcTarget | QpType::XrcInitiator => {
+                let Some(send) = self.next_message(index, qp) else {
+                    return broken(Rule::Delivery, format!("{what} got a message that nobody sent"));
+                };
+                if let Some(difference) = self.compare(send, index, c, memories) {
+                    return broken(
+                        Rule::Delivery,
+                        format!("{what} should have got {}: {difference}", self.describe(send)),
+                    );
+                }
+                self.delivered(send, index, memories, what)
+            }
+            QpType::Uc => self.received_unreliable(index, qp, c, what, memories),
+            QpType::Ud => self.received_datagram(index, qp, c, what, memories),
+        }
+    }
+
+    pub(super) fn describe(&self, send: usize) -> String {
+        let s = &self.sends[send];
+        format!(
+            "{:?} {:#x} of {} bytes from {}",
+            s.op,
+            s.id,
+            s.len,
+            self.name(s.qp)
+        )
+    }
+
+    /// The next message that a reliable peer has for this receive; it is taken off its list.
+    fn next_message(&mut self, recv: usize, qp: usize) -> Option<usize> {
+        let peer = self.qps[qp].peer?;
+        let srq = self.queues[self.recvs[recv].queue].srq;
+        let xrc = self.qps[peer].init.qp_type == QpType::XrcInitiator;
+        let place = self.qps[peer]
+            .undelivered
+            .iter()
+            .position(|s| !xrc || self.sends[*s].srq == srq)?;
+        self.qps[peer].undelivered.remove(place)
+    }
+
+    /// A message of an unreliable connection: those before it were lost.
+    fn received_unreliable(
+        &mut self,
+        index: usize,
+        qp: usize,
+        c: &Completion,
+        what: &str,
+        memories: &[SimMemory],
+    ) -> Judgement {
+        let Some(peer) = self.qps[qp].peer else {
+            return broken(Rule::Delivery, format!("{what} got a message without a peer"));
+        };
+        let mut why = String::new();
+        for place in 0..self.qps[peer].undelivered.len() {
+            let send = self.qps[peer].undelivered[place];
+            match self.compare(send, index, c, memories) {
+                None => {
+                    self.qps[peer].undelivered.drain(..=place);
+                    return self.delivered(send, index, memories, what);
+                }
+                Some(difference) if why.is_empty() => {
+                    why = format!("; not {}: {difference}", self.describe(send));
+                }
+                Some(_) => {}
+            }
+        }
+        broken(
+            Rule::Delivery,
+            format!("{what} got a message that its peer did not send, or not then{why}"),
+        )
+    }
+
+    fn received_datagram(
+        &mut self,
+        index: usize,
+        qp: usize,
+        c: &Completion,
+        what: &str,
+        memories: &[SimMemory],
+    ) -> Judgement {
+        let Some(source) = c.source else {
+            return broken(Rule::Delivery, format!("{what}: a datagram without a source"));
+        };
+        let to = self.qps[qp].dev;
+        let mut why = String::new();
+        for send in 0..self.sends.len() {
+            let s = &self.sends[send];
+            let q = &self.qps[s.qp];
+            if q.number != source.qp || self.names[q.dev].mac != Some(source.mac) || s.ud.is_none() {
+                continue;
+            }
+            if !self.aimed_at(send, qp) {
+                continue;
+            }
+            let from = q.dev;
+            let copies = self.copies.get(&(from, to)).copied().unwrap_or(0);
+            if u64::from(s.delivered) > copies {
+                continue;
+            }
+            if q.init.qp_type != QpType::Ud {
+                continue;
+            }
+            match self.compare(send, index, c, memories) {
+                None => {
+                    if let Some(wrong) = self.wrong_source(send, index, c, memories) {
+                        return broken(
+                            Rule::Delivery,
+                            format!("{what} got {}: {wrong}", self.describe(send)),
+                        );
+                    }
+                    return self.delivered(send, index, memories, what);
+                }
+                Some(difference) => why = format!("; not {}: {difference}", self.describe(send)),
+            }
+        }
+        broken(
+            Rule::Delivery,
+            format!(
+                "{what} got a datagram of {} bytes from {source:?} that was not sent, or again{why}",
+                c.byte_len
+            ),
+        )
+    }
+
+    /// Is this datagram meant for this queue pair?
+    fn aimed_at(&self, send: usize, qp: usize) -> bool {
+        let s = &self.sends[send];
+        let target = &self.qps[qp];
+        let Some(ud) = s.ud else { return false };
+        let Some(address) = self.addresses.get(&(self.qps[s.qp].dev, ud.ah)) else {
+            return false;
+        };
+        match address.dev {
+            Some(dev) => dev == target.dev && ud.qp == target.number,
+            None => self
+                .groups
+                .get(&(target.dev, address.vector.dgid))
+                .is_some_and(|g| g.contains(&target.number)),
+        }
+    }
+
+    /// What the completion and the 40 bytes in front say of the sender, if it is wrong.
+    fn wrong_source(
+        &mut self,
+        send: usize,
+        recv: usize,
+        c: &Completion,
+        memories: &[SimMemory],
+    ) -> Option<String> {
+        let s = &self.sends[send];
+        let from = self.qps[s.qp].dev;
+        let vector = self.addresses.get(&(from, s.ud?.ah))?.vector;
+        let (gid, vlan) = self.names[from].gids.get(&vector.sgid_index).copied()?;
+        let source = c.source?;
+        if source.vlan != vlan || vlan.is_some() && source.service_level != vector.service_level {
+            return Some(format!("source {source:?}, but VLAN {vlan:?} {vector:?}"));
+        }
+        let dev = self.qps[self.queues[self.recvs[recv].queue].users[0]].dev;
+        let grh = bytes::read(
+            &memories[dev],
+            &super::keys::slice(&self.buffer(recv), 0, GRH_LEN),
+        );
+        let (from_at, to_at) = match (gid.to_ipv4(), vector.dgid.to_ipv4()) {
+            (Some(source), Some(destination)) => (
+                grh.get(32..36) == Some(&source),
+                grh.get(36..40) == Some(&destination),
+            ),
+            _ => (
+                grh.get(8..24) == Some(&gid.0),
+                grh.get(24..40) == Some(&vector.dgid.0),
+            ),
+        };
+        if !(from_at && to_at) {
+            return Some(format!("GRH {grh:02x?} instead of {gid} to {}", vector.dgid));
+        }
+        None
+    }
+
+    /// How a completion and its buffer differ from a message, if they do.
+    fn compare(&self, send: usize, recv: usize, c: &Completion, memories: &[SimMemory]) -> Option<String> {
+        let s = &self.sends[send];
+        let (op, imm, invalidated) = match s.op {
+            SendOp::Send => (CompletionOp::Recv, None, None),
+            SendOp::SendImm(imm) => (CompletionOp::Recv, Some(imm), None),
+            SendOp::SendInvalidate(key) => (CompletionOp::Recv, None, Some(key)),
+            SendOp::WriteImm { imm, .. } => (CompletionOp::RecvWriteImm, Some(imm), None),
+            _ => return Some("takes no receive".into()),
+        };
+        let front = if s.ud.is_some() { GRH_LEN } else { 0 };
+        let found = (c.op, c.imm, c.invalidated, u64::from(c.byte_len), c.solicited);
+        let expected = (op, imm, invalidated, s.len + front, s.solicited);
+        if found != expected {
+            return Some(format!(
+                "(operation, immediate, invalidated, length, solicited) {found:?} instead of {expected:?}"
+            ));
+        }
+        if s.len + front > self.recvs[recv].capacity && op == CompletionOp::Recv {
+            return Some(format!("the buffer has {} bytes only", self.recvs[recv].capacity));
+        }
+        let data = s.data.as_ref()?;
+        let (dev, spans) = match op {
+            CompletionOp::Recv => {
+                let spans = self.buffer(recv);
+                (self.queues[self.recvs[recv].queue].dev, spans)
+            }
+            _ => {
+                let target = s.leaves.iter().find(|l| l.ask.side == Side::Remote)?;
+                let spans = self.keys.ask(&target.ask, s.posted, self.now).1;
+                if !self.bytes[target.ask.dev].alone(&spans) {
+                    return None;
+                }
+                (target.ask.dev, spans.to_vec())
+            }
+        };
+        let found = bytes::read(&memories[dev], &super::keys::slice(&spans, front, s.len));
+        bytes::difference(data, &found).map(|at| {
+            format!(
+                "byte {at} of {} is {:#04x?} instead of {:#04x?}",
+                data.len(),
+                found.get(at),
+                data.get(at)
+            )
+        })
+    }
+
+    /// This message is in this buffer.
+    fn delivered(&mut self, send: usize, recv: usize, memories: &[SimMemory], what: &str) -> Judgement {
+        self.sends[send].delivered += 1;
+        if self.sends[send].posted > self.now {
+            return broken(Rule::Delivery, format!("{what} got a message of the future"));
+        }
+        let s = &self.sends[send];
+        let front = if s.ud.is_some() { GRH_LEN } else { 0 };
+        let dev = self.queues[self.recvs[recv].queue].dev;
+        if !matches!(s.op, SendOp::WriteImm { .. }) {
+            let all = self.buffer(recv);
+            let message = super::keys::slice(&all, front, s.len);
+            let data = s.data.clone();
+            // Behind the message, nothing was written; what the GRH leaves undefined may be anything.
+            self.bytes[dev].scatter(&message, data.as_deref());
+            let _ = memories;
+        } else if !self.qps[s.qp].init.qp_type.reliable()
+            && let Some(target) = s.leaves.iter().find(|l| l.ask.side == Side::Remote)
+        {
+            let (allowed, spans) = self.keys.ask(&target.ask, s.posted, self.now);
+            if allowed != Allowed::Never {
+                let data = s.data.clone();
+                self.bytes[target.ask.dev].scatter(&spans, data.as_deref());
+            }
+        }
+        if let SendOp::SendInvalidate(key) = self.sends[send].op {
+            self.keys.invalidate(self.now, dev, key, true);
+            self.renew_grants();
+        }
+        Ok(())
+    }
+
+    /// Could this message go wrong at its receiver for want of room?
+    pub(super) fn may_overflow(&self, send: &Send) -> bool {
+        let front = if send.ud.is_some() { GRH_LEN } else { 0 };
+        let Some(queue) = send.queue else { return false };
+        if matches!(send.op, SendOp::WriteImm { .. }) {
+            return false;
+        }
+        // Receives that may have been there when it came.
+        self.recvs
+            .iter()
+            .any(|r| r.queue == queue && r.capacity < send.len + front)
+    }
+}

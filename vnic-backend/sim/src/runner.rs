@@ -1,0 +1,94 @@
+//! Many seeds, on several threads.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use vnic_engine::rdma::{Mark, Marks};
+
+use crate::oracle::{Tally, Violation};
+use crate::verbs::{Capture, Cut, Outcome, Plan, Profile, run};
+
+/// What many runs were.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Runs.
+    pub runs: u64,
+    /// Paths that the engine took.
+    pub marks: Marks,
+    /// Completions that came.
+    pub tally: Tally,
+    /// Packets sent.
+    pub packets: u64,
+    /// Requests posted.
+    pub posted: u64,
+    /// Bytes compared at the ends.
+    pub bytes: u64,
+    /// The first failure: seed and rule.
+    pub failure: Option<(u64, Violation)>,
+}
+
+impl Report {
+    fn add(&mut self, seed: u64, outcome: &Outcome) {
+        self.runs += 1;
+        self.marks.add(&outcome.marks);
+        self.tally.add(&outcome.tally);
+        self.packets += outcome.packets;
+        self.posted += outcome.finish.posted;
+        self.bytes += outcome.finish.bytes;
+        if let Some(v) = &outcome.violation
+            && self.failure.as_ref().is_none_or(|(s, _)| seed < *s)
+        {
+            self.failure = Some((seed, v.clone()));
+        }
+    }
+
+    /// Marks that were never hit.
+    pub fn unmarked(&self) -> Vec<Mark> {
+        self.marks
+            .iter()
+            .filter(|(_, n)| *n == 0)
+            .map(|(m, _)| m)
+            .collect()
+    }
+}
+
+/// Runs one seed without trace.
+pub fn run_quietly(seed: u64, profile: Option<Profile>, cut: &Cut) -> Outcome {
+    run(&Plan::new(seed, profile), cut, &mut Capture::default())
+}
+
+/// Runs many seeds; stops at the first that fails, unless it shall `go_on`. `progress` hears of every run.
+pub fn run_many(
+    seeds: Range<u64>,
+    profile: Option<Profile>,
+    jobs: usize,
+    go_on: bool,
+    progress: &(dyn Fn(u64, &Outcome) + Sync),
+) -> Report {
+    let next = AtomicU64::new(seeds.start);
+    let failed = AtomicBool::new(false);
+    let report = Mutex::new(Report::default());
+    let work = || {
+        while go_on || !failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                break;
+            }
+            let outcome = run_quietly(seed, profile, &Cut::default());
+            if outcome.violation.is_some() {
+                failed.store(true, Ordering::Relaxed);
+            }
+            progress(seed, &outcome);
+            if let Ok(mut report) = report.lock() {
+                report.add(seed, &outcome);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(work);
+        }
+    });
+    report.into_inner().unwrap_or_default()
+}

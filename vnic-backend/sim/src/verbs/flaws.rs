@@ -1,0 +1,133 @@
+//! Mistakes on purpose: keys, bounds, rights and lengths that are wrong.
+
+use fastrand::Rng;
+use vnic_engine::rdma::{Access, QpType, SendData, SendOp, SendWr, SgList};
+
+use super::node::Book;
+use super::world::World;
+
+impl World {
+    /// Makes a request wrong in one way.
+    pub(super) fn spoil(&mut self, slot: usize, wr: &mut SendWr, book: &mut Book, rng: &mut Rng) {
+        let s = self.slot(slot);
+        let dev = s.dev;
+        let peer = s.peer.map(|p| self.slot(p).dev);
+        let kind = s.kind;
+        let rng_key = |rng: &mut Rng| rng.u32(..);
+        match rng.u32(0..10) {
+            0 | 1 => {
+                if let SendData::Sges(sges) = &mut wr.data {
+                    self.spoil_receive(dev, sges, rng);
+                }
+            }
+            2 => {
+                // One byte too many, or far too many.
+                if let SendData::Sges(sges) = &mut wr.data
+                    && let Some(sge) = sges.first_mut()
+                {
+                    let end = self.nodes[dev].regions.iter().find(|r| r.key == sge.lkey);
+                    let last = end.map_or(0, |r| r.base.wrapping_add(r.len));
+                    sge.addr = last
+                        .wrapping_sub(u64::from(sge.len))
+                        .wrapping_add(1 + rng.u64(0..3));
+                }
+            }
+            3..=6 => {
+                let Some(there) = peer else { return };
+                let keys: Vec<u32> = self.nodes[there].regions.iter().map(|r| r.key).collect();
+                let other = if rng.bool() && !keys.is_empty() {
+                    keys[rng.usize(0..keys.len())]
+                } else {
+                    rng_key(rng)
+                };
+                let what = rng.u32(0..4);
+                let len = match &wr.data {
+                    SendData::Sges(sges) => sges.iter().map(|s| u64::from(s.len)).sum(),
+                    SendData::Inline(bytes) => bytes.len() as u64,
+                };
+                let ends: Vec<(u32, u64)> = self.nodes[there]
+                    .regions
+                    .iter()
+                    .map(|r| (r.key, r.base.wrapping_add(r.len)))
+                    .collect();
+                let wrong = |addr: &mut u64, rkey: &mut u32| match what {
+                    0 => *rkey = other,
+                    1 => *addr = u64::MAX - len / 2,
+                    2 => {
+                        if let Some((_, end)) = ends.iter().find(|(key, _)| *key == *rkey) {
+                            *addr = end.wrapping_sub(len).wrapping_add(1);
+                        }
+                    }
+                    _ => *rkey = rkey.wrapping_add(1 << 20),
+                };
+                match &mut wr.op {
+                    SendOp::Write { addr, rkey }
+                    | SendOp::WriteImm { addr, rkey, .. }
+                    | SendOp::Read { addr, rkey } => wrong(addr, rkey),
+                    SendOp::CompareSwap { addr, rkey, .. } | SendOp::FetchAdd { addr, rkey, .. } => {
+                        if what == 1 {
+                            *addr += 4;
+                        } else {
+                            wrong(addr, rkey);
+                        }
+                    }
+                    SendOp::Send if kind.reliable() => wr.op = SendOp::SendInvalidate(other),
+                    _ => {}
+                }
+                // The bytes there are still taken; they come back with the rest.
+            }
+            7 => {
+                // Longer than the peer's receives: the same bytes again and again.
+                if let SendData::Sges(sges) = &mut wr.data
+                    && let Some(first) = sges.first().copied()
+                    && matches!(wr.op, SendOp::Send | SendOp::SendImm(_))
+                {
+                    let most = self.slot(slot).init.max_send_sge as usize;
+                    while sges.len() < most {
+                        sges.push(first);
+                    }
+                }
+            }
+            8 => {
+                // More elements than the queue pair has.
+                if let SendData::Sges(sges) = &mut wr.data
+                    && kind != QpType::XrcTarget
+                    && let Some(first) = sges.first().copied()
+                {
+                    while sges.len() <= self.slot(slot).init.max_send_sge as usize {
+                        sges.push(first);
+                    }
+                }
+            }
+            _ => {
+                if let SendOp::BindMw(bind) = &mut wr.op {
+                    match rng.u32(0..4) {
+                        0 => bind.len = u64::MAX,
+                        1 => bind.addr = bind.addr.wrapping_sub(1 << 40),
+                        2 => bind.access |= Access::LOCAL_WRITE,
+                        _ => bind.rkey ^= 1 << 30,
+                    }
+                } else if wr.remote_srq != 0 && rng.bool() {
+                    wr.remote_srq ^= 1 << rng.u32(0..24);
+                    // Nobody knows whose bytes these are now.
+                    book.remote.clear();
+                }
+            }
+        }
+    }
+
+    /// Makes an element wrong.
+    pub(super) fn spoil_receive(&mut self, dev: usize, sges: &mut SgList, rng: &mut Rng) {
+        if sges.is_empty() {
+            return;
+        }
+        let at = rng.usize(0..sges.len());
+        let sge = &mut sges[at];
+        let keys: Vec<u32> = self.nodes[dev].regions.iter().map(|r| r.key).collect();
+        sge.lkey = match rng.u32(0..3) {
+            0 => rng.u32(..),
+            1 => sge.lkey ^ 1 << rng.u32(0..32),
+            _ => keys[rng.usize(0..keys.len())],
+        };
+    }
+}

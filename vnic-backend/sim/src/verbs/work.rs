@@ -1,0 +1,822 @@
+//! Random work requests.
+
+use fastrand::Rng;
+use vnic_engine::rdma::{
+    Access, Mtu, MwBind, MwType, QpNumber, QpState, QpType, RecvWr, SendData, SendFlags, SendOp, SendWr,
+    SgList, Sge, Span, UdDestination,
+};
+
+use super::arena::Arena;
+use super::node::{Binding, Book, Holder, Piece};
+use super::setup::{QKEY, percent};
+use super::world::{Step, Stop, World, refused};
+use crate::oracle::keys::{Allowed, slice};
+use crate::oracle::{Oracle, Rule, broken};
+
+/// Number of datagrams to a group.
+const GROUP: QpNumber = QpNumber(0xff_ffff);
+
+/// A request and what its owner notes.
+type Request = (SendWr, Book);
+
+impl World {
+    /// Posts some work to a queue pair.
+    pub(super) fn post(&mut self, slot: usize, rng: &mut Rng) -> Step {
+        let s = self.slot(slot);
+        if !s.alive
+            || s.kind == QpType::XrcTarget
+            || !matches!(
+                s.state(),
+                QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err
+            )
+        {
+            return Ok(());
+        }
+        let many = if rng.bool() { 1 } else { rng.u32(1..10) };
+        for _ in 0..many {
+            let requests = self.make(slot, rng);
+            // What one of several uses may be used by those before it, too.
+            let alone = requests.len() == 1;
+            for (wr, book) in requests {
+                self.post_one(slot, wr, book, alone, rng)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn post_one(&mut self, slot: usize, mut wr: SendWr, mut book: Book, alone: bool, rng: &mut Rng) -> Step {
+        let (dev, number) = (self.slot(slot).dev, self.slot(slot).number);
+        if self.plan.flaws > 0 && rng.u64(0..self.plan.flaws) == 0 {
+            let right = wr.clone();
+            self.spoil(slot, &mut wr, &mut book, rng);
+            if !self.harmless(slot, &right, &wr) {
+                wr = right;
+            }
+        }
+        wr.id = self.new_id();
+        let room = (self.slot(slot).open.len() as u32) < self.slot(slot).init.max_send_wr;
+        let posted = self.nodes[dev].device().post_send(number, wr.clone());
+        match posted {
+            Ok(()) => {}
+            Err(_) if !room || self.impossible(slot, &wr) => {
+                if alone {
+                    self.give_back(&book.local);
+                    self.give_back(&book.remote);
+                }
+                return Ok(());
+            }
+            Err(e) => {
+                return refused(
+                    &format!("post_send {:?} to QP {:#x} of dev{dev}", wr.op, number.0),
+                    e,
+                );
+            }
+        }
+        if self.impossible(slot, &wr) {
+            return broken(
+                Rule::Verb,
+                format!("post_send took {wr:?}, which cannot be carried out"),
+            )
+            .map_err(Stop::Broken);
+        }
+        self.capture.note(self.now, || {
+            format!("dev{dev} QP {:#x} posts {}", number.0, brief(&wr))
+        });
+        self.oracle.posted_send(dev, number, &wr);
+        book.slot = Some(slot);
+        if let Some((dev, window, _)) = book.window {
+            self.nodes[dev].windows[window].busy = true;
+        }
+        self.books.insert(wr.id, book);
+        self.slot_mut(slot).open.push_back(wr.id);
+        self.stirred(dev)
+    }
+
+    /// A mistake must not hit what somebody else uses: its keys forbid everything, or are as they were.
+    fn harmless(&self, slot: usize, right: &SendWr, wrong: &SendWr) -> bool {
+        let s = self.slot(slot);
+        let (local, remote) = self.oracle.preview(s.dev, s.number, wrong);
+        let same_keys = right.op == wrong.op && right.remote_srq == wrong.remote_srq;
+        let parts = |wr: &SendWr| match &wr.data {
+            SendData::Sges(sges) => sges.to_vec(),
+            SendData::Inline(_) => Vec::new(),
+        };
+        let known = parts(right);
+        let same_parts = parts(wrong).iter().all(|s| known.contains(s));
+        let op_ok = same_keys
+            || remote == Allowed::Never
+            || right.remote_srq != wrong.remote_srq
+            || Oracle::is_local(wrong);
+        (same_parts || local == Allowed::Never) && op_ok
+    }
+
+    /// Must the device refuse this at once?
+    fn impossible(&self, slot: usize, wr: &SendWr) -> bool {
+        let s = self.slot(slot);
+        match &wr.data {
+            SendData::Sges(sges) => sges.len() as u32 > s.init.max_send_sge,
+            SendData::Inline(bytes) => bytes.len() as u32 > s.init.max_inline,
+        }
+    }
+
+    /// One or more requests that belong together.
+    fn make(&mut self, slot: usize, rng: &mut Rng) -> Vec<Request> {
+        let kind = self.slot(slot).kind;
+        let one = |r: Option<Request>| r.into_iter().collect();
+        match kind {
+            QpType::Ud => one(self.make_datagram(slot, rng)),
+            QpType::Uc => match rng.u32(0..10) {
+                0..=4 => one(self.make_send(slot, rng)),
+                5 => one(self.make_bind(slot, rng)),
+                _ => one(self.make_write(slot, rng)),
+            },
+            _ => match rng.u32(0..100) {
+                0..=34 => one(self.make_send(slot, rng)),
+                35..=57 => one(self.make_write(slot, rng)),
+                58..=72 => one(self.make_read(slot, rng)),
+                73..=84 => one(self.make_atomic(slot, rng)),
+                85..=90 => one(self.make_bind(slot, rng)),
+                _ => self.make_chain(slot, rng),
+            },
+        }
+    }
+
+    fn request(&self, op: SendOp, data: SendData, rng: &mut Rng) -> SendWr {
+        let mut flags = SendFlags::empty();
+        flags.set(SendFlags::SIGNALED, percent(rng, 70));
+        flags.set(SendFlags::SOLICITED, percent(rng, 20));
+        flags.set(SendFlags::FENCE, percent(rng, 8));
+        SendWr {
+            id: 0,
+            op,
+            flags,
+            data,
+            ud: None,
+            remote_srq: 0,
+        }
+    }
+
+    /// A length up to `most`, with a liking for the edges of packets.
+    fn length(&self, slot: usize, most: u64, rng: &mut Rng) -> u64 {
+        let mtu = u64::from(self.slot(slot).attributes.path_mtu.bytes());
+        let len = match rng.u32(0..100) {
+            0..=5 => 0,
+            6..=30 => rng.u64(1..=64),
+            31..=50 => rng.u64(1..=mtu),
+            51..=70 => (mtu * rng.u64(1..5) + rng.u64(0..3)).saturating_sub(1),
+            71..=95 => rng.u64(1..=mtu * 8),
+            _ => rng.u64(1..=most.max(1)),
+        };
+        len.min(most)
+    }
+
+    /// Where a message of the sender comes from: bytes inline or in memory, filled at random.
+    fn source(&mut self, slot: usize, len: u64, rng: &mut Rng) -> Option<(SendData, Vec<Piece>)> {
+        let s = self.slot(slot);
+        if len <= u64::from(s.init.max_inline) && percent(rng, 40) {
+            let bytes = (0..len).map(|_| rng.u8(..)).collect();
+            return Some((SendData::Inline(bytes), Vec::new()));
+        }
+        let (sges, pieces) = self.local(slot, len, Access::empty(), rng)?;
+        for piece in &pieces {
+            let mut bytes = vec![0; piece.len as usize];
+            rng.fill(&mut bytes);
+            self.store(piece, &bytes);
+        }
+        Some((SendData::Sges(sges), pieces))
+    }
+
+    /// Elements over `len` bytes of own memory.
+    fn local(&mut self, slot: usize, len: u64, need: Access, rng: &mut Rng) -> Option<(SgList, Vec<Piece>)> {
+        let s = self.slot(slot);
+        let (dev, pd, most) = (s.dev, s.pd, s.init.max_send_sge);
+        self.gather(dev, pd, len, most, need, rng)
+    }
+
+    /// Elements over `len` bytes of a device's memory.
+    fn gather(
+        &mut self,
+        dev: usize,
+        pd: usize,
+        len: u64,
+        most: u32,
+        need: Access,
+        rng: &mut Rng,
+    ) -> Option<(SgList, Vec<Piece>)> {
+        let (mut sges, mut pieces) = (SgList::new(), Vec::new());
+        let mut left = len;
+        let parts = if rng.bool() { 1 } else { rng.u32(1..=most) };
+        for i in 0..parts {
+            let len = if i + 1 == parts { left } else { rng.u64(0..=left) };
+            left -= len;
+            if len == 0 && (len < left || parts > 1) && rng.bool() {
+                continue;
+            }
+            let Some((addr, key, piece)) = self.piece(dev, pd, len, 1, need, rng) else {
+                self.give_back(&pieces);
+                return None;
+            };
+            sges.push(Sge {
+                addr,
+                len: len as u32,
+                lkey: key,
+            });
+            pieces.push(piece);
+        }
+        if left > 0 || sges.iter().map(|s| u64::from(s.len)).sum::<u64>() != len {
+            self.give_back(&pieces);
+            return None;
+        }
+        Some((sges, pieces))
+    }
+
+    /// A piece of a region with these rights: address, key.
+    fn piece(
+        &mut self,
+        dev: usize,
+        pd: usize,
+        len: u64,
+        align: u64,
+        need: Access,
+        rng: &mut Rng,
+    ) -> Option<(u64, u32, Piece)> {
+        let regions = &mut self.nodes[dev].regions;
+        let fit: Vec<usize> = (0..regions.len())
+            .filter(|r| regions[*r].alive && regions[*r].pd == pd && regions[*r].access.contains(need))
+            .collect();
+        let start = rng.usize(0..fit.len().max(1));
+        for i in 0..fit.len() {
+            let index = fit[(start + i) % fit.len()];
+            let region = &mut regions[index];
+            if let Some(at) = region.arena.take(len, align) {
+                let piece = Piece {
+                    dev,
+                    holder: Holder::Region(index),
+                    at,
+                    len,
+                };
+                return Some((at, region.key, piece));
+            }
+        }
+        None
+    }
+
+    /// A piece of the peer's memory with these rights.
+    fn remote(
+        &mut self,
+        slot: usize,
+        srq: Option<usize>,
+        len: u64,
+        align: u64,
+        need: Access,
+        rng: &mut Rng,
+    ) -> Option<(u64, u32, Piece)> {
+        let peer = self.slot(slot).peer?;
+        let (dev, mut pd) = (self.slot(peer).dev, self.slot(peer).pd);
+        if let Some(srq) = srq {
+            pd = self.receives[srq].pd;
+        }
+        if percent(rng, 40) {
+            for (index, window) in self.nodes[dev].windows.iter_mut().enumerate() {
+                let Some(bound) = window.bound.as_mut().filter(|_| !window.busy && window.pd == pd) else {
+                    continue;
+                };
+                let mine = window.kind == MwType::Type1 || bound.slot == peer;
+                if !mine || !bound.access.contains(need) {
+                    continue;
+                }
+                if let Some(at) = bound.arena.take(len, align) {
+                    let piece = Piece {
+                        dev,
+                        holder: Holder::Window(index),
+                        at,
+                        len,
+                    };
+                    return Some((at, window.key, piece));
+                }
+            }
+        }
+        self.piece(dev, pd, len, align, need, rng)
+    }
+
+    /// XRC: the receive queue to be named, and its number.
+    fn target(&self, slot: usize, rng: &mut Rng) -> (Option<usize>, u32) {
+        let targets = &self.slot(slot).targets;
+        if targets.is_empty() {
+            return (None, 0);
+        }
+        let queue = targets[rng.usize(0..targets.len())];
+        (Some(queue), self.receives[queue].srq.map_or(0, |s| s.0))
+    }
+
+    /// Longest message that the peer's receives have room for.
+    fn room(&self, slot: usize, target: Option<usize>) -> u64 {
+        let peer = self.slot(slot).peer.and_then(|p| self.slot(p).receives);
+        target.or(peer).map_or(0, |q| self.receives[q].size)
+    }
+
+    fn make_send(&mut self, slot: usize, rng: &mut Rng) -> Option<Request> {
+        let (target, number) = self.target(slot, rng);
+        let len = self.length(slot, self.room(slot, target), rng);
+        let (data, local) = self.source(slot, len, rng)?;
+        let mut book = Book {
+            local,
+            ..Book::default()
+        };
+        let op = match rng.u32(0..12) {
+            0..=6 => SendOp::Send,
+            7..=9 => SendOp::SendImm(rng.u32(..)),
+            _ if self.slot(slot).kind == QpType::Uc => SendOp::Send,
+            _ => self.make_invalidate(slot, &mut book, rng),
+        };
+        let mut wr = self.request(op, data, rng);
+        wr.remote_srq = number;
+        Some((wr, book))
+    }
+
+    /// A SEND that ends a window or a region of the peer's, if there is one to be ended.
+    fn make_invalidate(&mut self, slot: usize, book: &mut Book, rng: &mut Rng) -> SendOp {
+        let Some(peer) = self.slot(slot).peer else {
+            return SendOp::Send;
+        };
+        let dev = self.slot(peer).dev;
+        let windows = self.nodes[dev].windows.iter_mut().enumerate();
+        for (index, w) in windows {
+            let bound = w.bound.as_ref().is_some_and(|b| b.slot == peer);
+            if bound && !w.busy && w.kind == MwType::Type2 {
+                book.window = Some((dev, index, false));
+                return SendOp::SendInvalidate(w.key);
+            }
+        }
+        let pd = self.slot(peer).pd;
+        let regions = self.nodes[dev].regions.iter_mut().enumerate();
+        for (index, r) in regions {
+            if r.alive && r.pd == pd && r.access.contains(Access::INVALIDATE) && percent(rng, 10) {
+                r.alive = false;
+                book.region = Some((dev, index));
+                return SendOp::SendInvalidate(r.key);
+            }
+        }
+        SendOp::Send
+    }
+
+    fn make_write(&mut self, slot: usize, rng: &mut Rng) -> Option<Request> {
+        let (target, number) = self.target(slot, rng);
+        let len = self.length(slot, self.plan.longest, rng);
+        let (addr, rkey, piece) = self.remote(slot, target, len, 1, Access::REMOTE_WRITE, rng)?;
+        let Some((data, local)) = self.source(slot, len, rng) else {
+            self.give_back(&[piece]);
+            return None;
+        };
+        let op = if percent(rng, 30) {
+            SendOp::WriteImm {
+                addr,
+                rkey,
+                imm: rng.u32(..),
+            }
+        } else {
+            SendOp::Write { addr, rkey }
+        };
+        let mut wr = self.request(op, data, rng);
+        wr.remote_srq = number;
+        let book = Book {
+            local,
+            remote: vec![piece],
+            ..Book::default()
+        };
+        Some((wr, book))
+    }
+
+    fn make_read(&mut self, slot: usize, rng: &mut Rng) -> Option<Request> {
+        let (target, number) = self.target(slot, rng);
+        let len = self.length(slot, self.plan.longest, rng);
+        let (addr, rkey, piece) = self.remote(slot, target, len, 1, Access::REMOTE_READ, rng)?;
+        let Some((sges, local)) = self.local(slot, len, Access::LOCAL_WRITE, rng) else {
+            self.give_back(&[piece]);
+            return None;
+        };
+        let mut bytes = vec![0; len as usize];
+        rng.fill(&mut bytes);
+        self.store(&piece, &bytes);
+        let mut wr = self.request(SendOp::Read { addr, rkey }, SendData::Sges(sges), rng);
+        wr.remote_srq = number;
+        let book = Book {
+            local,
+            remote: vec![piece],
+            ..Book::default()
+        };
+        Some((wr, book))
+    }
+
+    fn make_atomic(&mut self, slot: usize, rng: &mut Rng) -> Option<Request> {
+        let (target, number) = self.target(slot, rng);
+        let need = Access::REMOTE_ATOMIC;
+        // Most go to cells that others use, too.
+        let peer = self.slot(slot).peer?;
+        let pd = target.map_or(self.slot(peer).pd, |t| self.receives[t].pd);
+        let dev = self.slot(peer).dev;
+        let known: Vec<_> = self
+            .cells
+            .iter()
+            .filter(|c| c.0 == dev && c.1 == pd)
+            .copied()
+            .collect();
+        let (addr, rkey, region) = if !known.is_empty() && percent(rng, 80) {
+            let (_, _, addr, rkey, region) = known[rng.usize(0..known.len())];
+            (addr, rkey, region)
+        } else {
+            let (addr, rkey, piece) = self.piece(dev, pd, 8, 8, need, rng)?;
+            let Holder::Region(region) = piece.holder else {
+                return None;
+            };
+            self.store(&piece, &rng.u64(..).to_ne_bytes());
+            let spans = self.spans(&piece);
+            if spans.len() != 1 {
+                return None;
+            }
+            self.oracle.shared(dev, &spans);
+            self.cells.push((dev, pd, addr, rkey, region));
+            (addr, rkey, region)
+        };
+        let (at, key, piece) = {
+            let s = self.slot(slot);
+            let (dev, pd) = (s.dev, s.pd);
+            self.piece(dev, pd, 8, 1, Access::LOCAL_WRITE, rng)?
+        };
+        let op = if rng.bool() {
+            SendOp::FetchAdd {
+                addr,
+                rkey,
+                add: rng.u64(1..),
+            }
+        } else {
+            let there = Piece {
+                dev,
+                holder: Holder::Region(region),
+                at: addr,
+                len: 8,
+            };
+            let value = self.peek(&there).try_into().map_or(0, u64::from_ne_bytes);
+            SendOp::CompareSwap {
+                addr,
+                rkey,
+                compare: if percent(rng, 80) { value } else { rng.u64(..) },
+                swap: rng.u64(..),
+            }
+        };
+        let sge = Sge {
+            addr: at,
+            len: 8,
+            lkey: key,
+        };
+        let mut wr = self.request(op, SendData::Sges([sge].into_iter().collect()), rng);
+        wr.remote_srq = number;
+        let book = Book {
+            local: vec![piece],
+            ..Book::default()
+        };
+        Some((wr, book))
+    }
+
+    /// Binds a window of the own device, or takes its key back.
+    fn make_bind(&mut self, slot: usize, rng: &mut Rng) -> Option<Request> {
+        let s = self.slot(slot);
+        let (dev, pd) = (s.dev, s.pd);
+        let fit: Vec<usize> = (0..self.nodes[dev].windows.len())
+            .filter(|w| {
+                let w = &self.nodes[dev].windows[*w];
+                w.pd == pd
+                    && !w.busy
+                    && w.bound
+                        .as_ref()
+                        .is_none_or(|b| b.slot == slot || w.kind == MwType::Type1)
+            })
+            .collect();
+        if fit.is_empty() {
+            return None;
+        }
+        let index = fit[rng.usize(0..fit.len())];
+        let window = &self.nodes[dev].windows[index];
+        let (mw, key, kind) = (window.mw, window.key, window.kind);
+        let mut book = Book {
+            window: Some((dev, index, true)),
+            ..Book::default()
+        };
+        if window.bound.is_some() && kind == MwType::Type2 {
+            book.window = Some((dev, index, false));
+            let wr = self.request(SendOp::LocalInvalidate(key), SendData::default(), rng);
+            return Some((wr, book));
+        }
+        let need = Access::MW_BIND | Access::LOCAL_WRITE;
+        let len = rng.u64(1..600) * 8;
+        let (at, _, piece) = self.piece(dev, pd, len, 8, need, rng)?;
+        let Holder::Region(region) = piece.holder else {
+            return None;
+        };
+        let zero_based = self.nodes[dev].regions[region]
+            .access
+            .contains(Access::ZERO_BASED);
+        if zero_based {
+            self.give_back(&[piece]);
+            return None;
+        }
+        let (mr, rkey) = match kind {
+            MwType::Type1 => (
+                self.nodes[dev].regions[region].mr,
+                key & !0xff | key.wrapping_add(1) & 0xff,
+            ),
+            MwType::Type2 => (self.nodes[dev].regions[region].mr, key & !0xff | rng.u32(0..256)),
+        };
+        let mut access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+        access.set(Access::REMOTE_ATOMIC, rng.bool());
+        access.set(Access::ZERO_BASED, kind == MwType::Type2 && rng.bool());
+        let bind = MwBind {
+            mw,
+            rkey,
+            mr,
+            addr: at,
+            len,
+            access,
+        };
+        let base = if access.contains(Access::ZERO_BASED) {
+            0
+        } else {
+            at
+        };
+        // What it shows is the window's until the end: it is not given back.
+        self.pending_bindings.insert(
+            (dev, index),
+            Binding {
+                slot,
+                access: access & Access::REMOTE,
+                arena: Arena::new(base, len),
+                region,
+                at,
+                base,
+            },
+        );
+        self.nodes[dev].windows[index].key = rkey;
+        self.nodes[dev].windows[index].bound = None;
+        let wr = self.request(SendOp::BindMw(bind), SendData::default(), rng);
+        Some((wr, book))
+    }
+
+    /// Requests whose order matters.
+    fn make_chain(&mut self, slot: usize, rng: &mut Rng) -> Vec<Request> {
+        let (target, number) = self.target(slot, rng);
+        let len = self.length(slot, self.plan.longest.min(16 << 10), rng);
+        let both = Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let Some((addr, rkey, there)) = self.remote(slot, target, len, 1, both, rng) else {
+            return Vec::new();
+        };
+        let Some((sges, here)) = self.local(slot, len, Access::LOCAL_WRITE, rng) else {
+            self.give_back(&[there]);
+            return Vec::new();
+        };
+        let mut bytes = vec![0; len as usize];
+        rng.fill(&mut bytes);
+        self.store(&there, &bytes);
+        let mut read = self.request(SendOp::Read { addr, rkey }, SendData::Sges(sges.clone()), rng);
+        read.remote_srq = number;
+        let mut requests = Vec::new();
+        match rng.u32(0..3) {
+            // What is written is read.
+            0 => {
+                if let Some((data, local)) = self.source(slot, len, rng) {
+                    let mut write = self.request(SendOp::Write { addr, rkey }, data, rng);
+                    write.remote_srq = number;
+                    let book = Book {
+                        local,
+                        ..Book::default()
+                    };
+                    requests.push((write, book));
+                }
+                requests.push((read, Book::default()));
+            }
+            // What is read is not what a fenced WRITE puts there.
+            1 => {
+                requests.push((read, Book::default()));
+                if let Some((data, local)) = self.source(slot, len, rng) {
+                    let mut write = self.request(SendOp::Write { addr, rkey }, data, rng);
+                    write.flags |= SendFlags::FENCE;
+                    write.remote_srq = number;
+                    let book = Book {
+                        local,
+                        ..Book::default()
+                    };
+                    requests.push((write, book));
+                }
+            }
+            // What was read is sent on.
+            _ => {
+                requests.push((read, Book::default()));
+                let room = self.room(slot, target);
+                let op = if len <= room {
+                    SendOp::Send
+                } else {
+                    let Some((addr, rkey, piece)) = self.remote(slot, target, len, 1, both, rng) else {
+                        self.give_back(&[there]);
+                        self.give_back(&here);
+                        return Vec::new();
+                    };
+                    requests[0].1.remote.push(piece);
+                    SendOp::Write { addr, rkey }
+                };
+                let mut send = self.request(op, SendData::Sges(sges), rng);
+                send.flags |= SendFlags::FENCE;
+                send.remote_srq = number;
+                // What the first noted is in use until the last is complete.
+                let book = std::mem::take(&mut requests[0].1);
+                requests.push((send, book));
+            }
+        }
+        if let Some((_, last)) = requests.last_mut() {
+            last.local.extend(here);
+            last.remote.push(there);
+        }
+        requests
+    }
+
+    fn make_datagram(&mut self, slot: usize, rng: &mut Rng) -> Option<Request> {
+        let (dev, pd) = (self.slot(slot).dev, self.slot(slot).pd);
+        let others: Vec<usize> = (0..self.slots.len())
+            .filter(|s| {
+                self.slots[*s]
+                    .as_ref()
+                    .is_some_and(|s| s.kind == QpType::Ud && s.alive)
+            })
+            .collect();
+        let group = percent(rng, 15);
+        let other = others[rng.usize(0..others.len())];
+        let to = self.slot(other);
+        let (to_dev, number, qkey) = (to.dev, to.number, to.attributes.qkey);
+        let room = to.receives.map_or(0, |q| self.receives[q].size);
+        let most = if group {
+            128
+        } else {
+            room.min(u64::from(Mtu::Mtu4096.bytes()))
+        };
+        let len = self.length(slot, most, rng);
+        let (data, local) = self.source(slot, len, rng)?;
+        let Ok(handle) = self.address_handle(dev, pd, (!group).then_some(to_dev), rng) else {
+            self.give_back(&local);
+            return None;
+        };
+        let op = if percent(rng, 30) {
+            SendOp::SendImm(rng.u32(..))
+        } else {
+            SendOp::Send
+        };
+        let mut wr = self.request(op, data, rng);
+        let own = self.slot(slot).attributes.qkey == qkey && rng.bool();
+        wr.ud = Some(UdDestination {
+            ah: handle.ah,
+            qp: if group { GROUP } else { number },
+            qkey: match (own, group) {
+                (true, _) => 0x8000_0000 | rng.u32(..),
+                (_, true) => QKEY,
+                _ => qkey,
+            },
+        });
+        let book = Book {
+            local,
+            ..Book::default()
+        };
+        Some((wr, book))
+    }
+
+    // ---- receives ---------------------------------------------------------------------------------------
+
+    /// Posts receives until there are as many as wanted, at most `many`.
+    pub(super) fn fill(&mut self, queue: usize, many: u32) -> Step {
+        let mut rng = Rng::with_seed(self.plan.seed ^ self.next_id ^ (queue as u64) << 32);
+        for _ in 0..many {
+            let r = &self.receives[queue];
+            let slot = r.slot.map(|s| self.slot(s));
+            let postable = slot.is_none_or(|s| s.alive && s.state() != QpState::Reset);
+            if !r.alive || !postable || r.open >= r.depth {
+                return Ok(());
+            }
+            let (dev, pd, most, srq) = (r.dev, r.pd, r.max_sge, r.srq);
+            let number = slot.map(|s| s.number);
+            let mut size = r.size + r.front;
+            if self.plan.flaws > 0 && rng.u64(0..self.plan.flaws * 4) == 0 {
+                size = rng.u64(0..=size);
+            }
+            let Some((mut sges, pieces)) = self.gather(dev, pd, size, most, Access::LOCAL_WRITE, &mut rng)
+            else {
+                return Ok(());
+            };
+            if self.plan.flaws > 0 && rng.u64(0..self.plan.flaws * 8) == 0 {
+                let right = sges.clone();
+                self.spoil_receive(dev, &mut sges, &mut rng);
+                if !self.oracle.forbids(dev, self.nodes[dev].pds[pd], &right, &sges) {
+                    sges = right;
+                }
+            }
+            let wr = RecvWr {
+                id: self.new_id(),
+                sges,
+            };
+            let device = self.nodes[dev].device();
+            match (srq, number) {
+                (Some(srq), _) => device.post_srq_recv(srq, wr.clone()),
+                (_, Some(number)) => device.post_recv(number, wr.clone()),
+                _ => return Ok(()),
+            }
+            .or_else(|e| refused("post_recv", e))?;
+            match (srq, number) {
+                (Some(srq), _) => self.oracle.posted_srq_recv(dev, srq, &wr),
+                (_, Some(number)) => self.oracle.posted_recv(dev, number, &wr),
+                _ => {}
+            }
+            self.capture.note(self.now, || {
+                format!(
+                    "dev{dev} {srq:?}{number:?} posts receive {:#x} of {size} bytes",
+                    wr.id
+                )
+            });
+            self.receives[queue].open += 1;
+            let book = Book {
+                receives: Some(queue),
+                local: pieces,
+                ..Book::default()
+            };
+            self.books.insert(wr.id, book);
+            self.stirred(dev)?;
+        }
+        Ok(())
+    }
+
+    // ---- memory -----------------------------------------------------------------------------------------
+
+    /// Where a piece is.
+    pub(super) fn spans(&self, piece: &Piece) -> Vec<Span> {
+        let node = &self.nodes[piece.dev];
+        match piece.holder {
+            Holder::Region(region) => {
+                let r = &node.regions[region];
+                slice(&r.spans, piece.at.wrapping_sub(r.base), piece.len).to_vec()
+            }
+            Holder::Window(window) => {
+                let Some(b) = &node.windows[window].bound else {
+                    return Vec::new();
+                };
+                let zero = b.base;
+                let r = &node.regions[b.region];
+                let at = b.at.wrapping_sub(r.base) + (piece.at - zero);
+                slice(&r.spans, at, piece.len).to_vec()
+            }
+        }
+    }
+
+    fn store(&mut self, piece: &Piece, bytes: &[u8]) {
+        let spans = self.spans(piece);
+        let mut rest = bytes;
+        for s in &spans {
+            let (now, later) = rest.split_at((s.len as usize).min(rest.len()));
+            self.memories[piece.dev].store(s.at, now);
+            rest = later;
+        }
+        self.oracle.stored(piece.dev, &spans, bytes);
+    }
+
+    fn peek(&self, piece: &Piece) -> Vec<u8> {
+        crate::oracle::bytes::read(&self.memories[piece.dev], &self.spans(piece))
+    }
+
+    /// Pieces that nobody uses any more.
+    pub(super) fn give_back(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            let node = &mut self.nodes[piece.dev];
+            match piece.holder {
+                Holder::Region(region) => {
+                    let r = &mut node.regions[region];
+                    if r.alive {
+                        r.arena.give(piece.at, piece.len);
+                    }
+                }
+                Holder::Window(window) => {
+                    if let Some(bound) = &mut node.windows[window].bound {
+                        bound.arena.give(piece.at, piece.len);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A request in a line.
+fn brief(wr: &SendWr) -> String {
+    let data = match &wr.data {
+        SendData::Inline(bytes) => format!("{} bytes inline", bytes.len()),
+        SendData::Sges(sges) => {
+            let parts: Vec<String> = sges
+                .iter()
+                .map(|s| format!("{}@{:#x}/{:#x}", s.len, s.addr, s.lkey))
+                .collect();
+            format!("[{}]", parts.join(" "))
+        }
+    };
+    format!("{:#x} {:?} {data} {:?}", wr.id, wr.op, wr.flags)
+}
