@@ -199,7 +199,6 @@ impl Qp {
             Ok(()) => {}
             Err(Refusal::NotReady) => {
                 shared.marks.hit(Mark::RnrNakSent);
-                shared.counters.resp_rnr_nak += 1;
                 shared.counters.out_of_buffer += 1;
                 self.responder.told = true;
                 self.reply(

@@ -257,6 +257,9 @@ impl Qp {
             return false;
         };
         let syndrome = reply.refusal.unwrap_or_else(|| self.ack());
+        if matches!(syndrome, Syndrome::RnrNak { .. }) {
+            shared.counters.resp_rnr_nak += 1;
+        }
         let aeth = aeth::Header {
             syndrome,
             msn: self.responder.msn,
