@@ -32,6 +32,8 @@ pub struct GuestSpec {
     pub queue_pairs: u16,
     /// QEMU listens on the socket, and the daemon connects to it.
     pub listens: bool,
+    /// The image with Soft-RoCE, and a device `rxe0` on eth0 (QEMU only; see [`super::rxe`]).
+    pub rxe: bool,
     /// More properties of QEMU's network device, such as `guest_tso4=off`.
     pub device: Vec<String>,
 }
@@ -48,6 +50,7 @@ impl GuestSpec {
             mtu: 1500,
             queue_pairs: 1,
             listens: false,
+            rxe: false,
             device: Vec::new(),
         }
     }
@@ -65,6 +68,9 @@ impl GuestSpec {
         arguments.extend(self.ip6.iter().map(|ip| format!("vnic.ip6={ip}")));
         if self.queue_pairs > 1 {
             arguments.push(format!("vnic.pairs={}", self.queue_pairs));
+        }
+        if self.rxe {
+            arguments.push("vnic.rxe=1".to_owned());
         }
         arguments
     }
@@ -124,7 +130,13 @@ impl Guest {
         if accel == "kvm" {
             command.extend(["-cpu", "host"].map(str::to_owned));
         }
-        for (option, image) in [("-kernel", "vmlinuz"), ("-initrd", "initramfs.cpio")] {
+        let initramfs = if spec.rxe {
+            lab.rxe_image()?;
+            "initramfs-rxe.cpio"
+        } else {
+            "initramfs.cpio"
+        };
+        for (option, image) in [("-kernel", "vmlinuz"), ("-initrd", initramfs)] {
             command.push(option.to_owned());
             command.push(lab.image(image).display().to_string());
         }
@@ -202,6 +214,16 @@ impl Guest {
     pub fn send(&mut self, command: &str) -> Result<()> {
         ensure!(!command.contains('\n'), "a command is one line: {command:?}");
         self.process.send(command)
+    }
+
+    /// A line that the running command has printed already, if any. For programs that talk.
+    pub fn try_line(&mut self) -> Result<Option<String>> {
+        self.process.try_line()
+    }
+
+    /// The next line that the running command prints.
+    pub fn line(&mut self, end: Instant) -> Result<String> {
+        self.process.line(end)
     }
 
     /// Waits for the command that was sent.

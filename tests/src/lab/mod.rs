@@ -19,11 +19,17 @@ pub mod guest;
 pub mod pair;
 pub mod process;
 pub mod report;
+pub mod rxe;
+pub mod station;
+pub mod wire_port;
 
 pub use daemon::Daemon;
 pub use guest::{Guest, GuestSpec};
 pub use pair::{Pair, iperf, ping};
 pub use report::{Iperf, Ping};
+pub use rxe::RxePeer;
+pub use station::{Driven, Station};
+pub use wire_port::WirePort;
 
 /// Says where the binaries are, and that end-to-end cases shall run.
 pub const BIN_DIR_VARIABLE: &str = "VNIC_BIN_DIR";
@@ -182,7 +188,14 @@ impl Lab {
         self.bin.join(name)
     }
 
-    /// `vmlinuz` or `initramfs.cpio`.
+    /// Makes the initramfs with Soft-RoCE, which most cases do without.
+    pub(crate) fn rxe_image(&self) -> Result<()> {
+        output(Command::new(checkout().join("deploy/guest/build")).arg("--rxe"))
+            .context("the guest image with Soft-RoCE cannot be built")?;
+        Ok(())
+    }
+
+    /// `vmlinuz`, `initramfs.cpio` or `initramfs-rxe.cpio`.
     pub fn image(&self, name: &str) -> PathBuf {
         self.images.join(name)
     }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -72,6 +72,15 @@ impl Process {
         writeln!(input, "{line}")
             .and_then(|()| input.flush())
             .with_context(|| format!("{} takes no input", self.name))
+    }
+
+    /// A line that it has printed already, without the line end.
+    pub fn try_line(&mut self) -> Result<Option<String>> {
+        match self.lines.try_recv() {
+            Ok(line) => Ok(Some(line)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => self.line(Instant::now()).map(Some),
+        }
     }
 
     /// The next line it prints, without the line end.
