@@ -3,6 +3,7 @@
 use vnic_engine::rdma::{Access, QpState, QpType, SendOp, Status};
 
 use super::keys::{Allowed, Ask, Side};
+use super::receives::GRH_LEN;
 use super::sends::Send;
 use super::{Judgement, Oracle, Rule, Seq, broken};
 
@@ -221,10 +222,12 @@ impl Oracle {
         let mut all = Flaws::default();
         let target = &self.qps[qp];
         for (i, s) in self.sends.iter().enumerate() {
-            let mine = match target.init.qp_type {
-                QpType::Ud => s.queue.is_some() && s.queue == target.queue,
-                _ => Some(s.qp) == target.peer,
-            };
+            let datagram = target.init.qp_type == QpType::Ud && self.aimed_at(i, qp);
+            if datagram {
+                let mut recvs = self.recvs.iter().filter(|r| Some(r.queue) == target.queue);
+                all.long |= recvs.any(|r| r.capacity < s.len + GRH_LEN);
+            }
+            let mine = datagram || target.init.qp_type != QpType::Ud && Some(s.qp) == target.peer;
             if mine {
                 let f = self.flaws(i);
                 all.local |= f.local;

@@ -3,7 +3,7 @@
 use vnic_engine::rdma::{QpState, QpType, Status};
 
 use super::sends::{Fate, Send};
-use super::{Judgement, Oracle, Rule, broken};
+use super::{Judgement, Oracle, Qp, Rule, broken};
 use crate::memory::SimMemory;
 
 /// What a run has checked.
@@ -32,11 +32,7 @@ impl Oracle {
                         || !p.reasons.is_empty()
                         || p.ready.is_none_or(|r| r > s.posted)
                 });
-            let never_ready = qp.attributes.rnr_retry == 7
-                && qp.sends.iter().any(|i| {
-                    let s = &self.sends[*i];
-                    Send::takes_receive(&s.op) && self.may_be_empty(s)
-                });
+            let never_ready = self.waits_for_ever(qp);
             let paused = !matches!(qp.attributes.state, QpState::Rts | QpState::Sqe | QpState::Err);
             let unsignaled = qp.sends.iter().all(|i| !self.sends[*i].signaled && !qp.broken);
             if waits_for_ever || never_ready || paused || unsignaled {
@@ -71,8 +67,27 @@ impl Oracle {
         Ok(())
     }
 
+    /// Does a queue pair wait for a receiver that may never be ready?
+    fn waits_for_ever(&self, qp: &Qp) -> bool {
+        qp.attributes.rnr_retry == 7
+            && qp.sends.iter().any(|i| {
+                let s = &self.sends[*i];
+                Send::takes_receive(&s.op) && self.may_be_empty(s)
+            })
+    }
+
+    /// Does any?
+    pub fn waits_for_receives(&self) -> bool {
+        self.qps.iter().any(|qp| !qp.gone && self.waits_for_ever(qp))
+    }
+
     /// All queue pairs were moved to error and all completion queues polled.
-    pub fn finish(&self, memories: &[SimMemory]) -> Result<Finish, super::Violation> {
+    pub fn finish(&mut self, memories: &[SimMemory]) -> Result<Finish, super::Violation> {
+        // What a queue that overran did not tell may have been done or not.
+        let lost = self.qps.iter().filter(|q| q.lost);
+        for send in lost.flat_map(|q| q.sends.clone()).collect::<Vec<_>>() {
+            self.unfulfilled(send);
+        }
         self.nothing_missing()?;
         self.all_delivered()?;
         self.check_claims()?;

@@ -307,6 +307,23 @@ impl Keys {
         best
     }
 
+    /// The same, but of an own element that begins inside and ends outside, the part that is inside: a device may come
+    /// so far before it notices.
+    pub fn reach(&self, ask: &Ask, from: Seq, to: Seq) -> (Allowed, SpanList) {
+        let whole = self.ask(ask, from, to);
+        if whole.0 != Allowed::Never || ask.side == Side::Remote {
+            return whole;
+        }
+        let values = self.by_value.get(&(ask.dev, ask.side, ask.key));
+        let ends = values.into_iter().flatten().map(|i| &self.keys[*i].1);
+        let room = ends.filter_map(|k| k.len.checked_sub(ask.addr.checked_sub(k.base)?));
+        let part = room.filter(|n| *n > 0 && *n < ask.len).map(|len| {
+            let (allowed, spans) = self.ask(&Ask { len, ..*ask }, from, to);
+            (allowed.min(Allowed::Sometimes), spans)
+        });
+        part.max_by_key(|(allowed, _)| *allowed).unwrap_or(whole)
+    }
+
     /// May some peer with the right key touch these bytes now?
     pub fn open_to_peers(&self, dev: usize, right: Right, at: u64, len: u64) -> bool {
         let needs: &[Access] = match right {

@@ -306,7 +306,7 @@ impl Oracle {
             .map(|s| &mut s.leaves)
             .chain(recvs.iter_mut().map(|r| &mut r.leaves));
         for leave in all.flatten() {
-            let (allowed, spans) = keys.ask(&leave.ask, now, now);
+            let (allowed, spans) = keys.reach(&leave.ask, now, now);
             match (&leave.grant, allowed != Allowed::Never && !leave.over) {
                 (Some(grant), false) => {
                     bytes[grant.dev].revoke(grant.right, &grant.spans);
@@ -350,6 +350,8 @@ impl Oracle {
                 Some(self.queues.len() - 1)
             }
         };
+        let failed = |cq: Option<CqHandle>| cq.is_some_and(|cq| self.overrun(dev, cq));
+        let lost = failed(init.send_cq) || failed(init.recv_cq);
         let index = self.qps.len();
         self.qps.push(Qp {
             dev,
@@ -360,7 +362,7 @@ impl Oracle {
             peer: None,
             ready: None,
             gone: false,
-            lost: false,
+            lost,
             reasons: Vec::new(),
             broken: false,
             broken_by: 0,
@@ -433,11 +435,15 @@ impl Oracle {
         qp.gone = true;
         qp.reasons.push(why.into());
         let sends: Vec<usize> = qp.sends.iter().copied().collect();
+        let (dev, send_cq, recv_cq) = (qp.dev, qp.init.send_cq, qp.init.recv_cq);
+        self.ghosts(dev, send_cq, sends.len());
         for send in sends {
             self.unfulfilled(send);
         }
         if let Some(queue) = self.qps[index].queue.filter(|q| self.queues[*q].srq.is_none()) {
-            for recv in self.queues[queue].open.clone() {
+            let open = self.queues[queue].open.clone();
+            self.ghosts(dev, recv_cq, open.len());
+            for recv in open {
                 self.withdraw(recv);
             }
         }

@@ -12,7 +12,7 @@ use super::{Judgement, Oracle, Rule, Seq, Work, broken};
 use crate::memory::SimMemory;
 
 /// Bytes in front of a datagram (IBTA 11.4.2.1).
-const GRH_LEN: u64 = 40;
+pub(super) const GRH_LEN: u64 = 40;
 
 /// A posted receive request.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Oracle {
         self.queues[queue].open.push(index);
         self.queues[queue].posted += 1;
         for leave in &mut recv.leaves {
-            let (allowed, spans) = self.keys.ask(&leave.ask, now, now);
+            let (allowed, spans) = self.keys.reach(&leave.ask, now, now);
             if allowed != Allowed::Never {
                 // What is there until a message comes is of no interest.
                 self.bytes[leave.ask.dev].scatter(&spans, None);
@@ -130,6 +130,7 @@ impl Oracle {
             Fate::Open => {}
             Fate::Forgotten => {
                 self.recvs[index].fate = Fate::Done(c.status);
+                self.ghost_came(dev, cq);
                 return Ok(());
             }
             Fate::Done(before) => {
@@ -304,16 +305,11 @@ impl Oracle {
             if q.init.qp_type != QpType::Ud {
                 continue;
             }
-            match self.compare(send, index, c, memories) {
-                None => {
-                    if let Some(wrong) = self.wrong_source(send, index, c, memories) {
-                        return broken(
-                            Rule::Delivery,
-                            format!("{what} got {}: {wrong}", self.describe(send)),
-                        );
-                    }
-                    return self.delivered(send, index, memories, what);
-                }
+            let difference = self
+                .compare(send, index, c, memories)
+                .or_else(|| self.wrong_source(send, index, c, memories));
+            match difference {
+                None => return self.delivered(send, index, memories, what),
                 Some(difference) => why = format!("; not {}: {difference}", self.describe(send)),
             }
         }
@@ -327,7 +323,7 @@ impl Oracle {
     }
 
     /// Is this datagram meant for this queue pair?
-    fn aimed_at(&self, send: usize, qp: usize) -> bool {
+    pub(super) fn aimed_at(&self, send: usize, qp: usize) -> bool {
         let s = &self.sends[send];
         let target = &self.qps[qp];
         let Some(ud) = s.ud else { return false };
@@ -410,7 +406,8 @@ impl Oracle {
             _ => {
                 let target = s.leaves.iter().find(|l| l.ask.side == Side::Remote)?;
                 let spans = self.keys.ask(&target.ask, s.posted, self.now).1;
-                if !self.bytes[target.ask.dev].alone(&spans) {
+                // The sender may have used the place again since it heard that it was done.
+                if s.fate != Fate::Open || !self.bytes[target.ask.dev].alone(&spans) {
                     return None;
                 }
                 (target.ask.dev, spans.to_vec())

@@ -280,10 +280,11 @@ impl Oracle {
         let q = &self.qps[send.qp];
         let sure = remote == Allowed::Always && q.init.qp_type.reliable() && q.strict;
         for leave in send.leaves.iter().filter(|l| l.right == Right::Write) {
-            let (allowed, spans) = self.keys.ask(&leave.ask, now, now);
+            let (allowed, spans) = self.keys.reach(&leave.ask, now, now);
             if allowed == Allowed::Never {
                 continue;
             }
+            let sure = sure && allowed == Allowed::Always;
             let n = leave.ask.len as usize;
             let part = from.and_then(|f| f.get(..n));
             from = from.and_then(|f| f.get(n..));
@@ -337,7 +338,7 @@ impl Oracle {
     fn renew_grants_of(&mut self, index: usize) {
         let now = self.now;
         for leave in &mut self.sends[index].leaves {
-            let (allowed, spans) = self.keys.ask(&leave.ask, now, now);
+            let (allowed, spans) = self.keys.reach(&leave.ask, now, now);
             if allowed != Allowed::Never {
                 let grant = Grant {
                     dev: leave.ask.dev,
@@ -376,6 +377,7 @@ impl Oracle {
             // What was in the completion queue before its QP went may still be polled.
             Fate::Forgotten => {
                 self.sends[index].fate = Fate::Done(c.status);
+                self.ghost_came(dev, cq);
                 return Ok(());
             }
             Fate::Done(before) => {
@@ -478,7 +480,11 @@ impl Oracle {
         self.leaves_for(&mut send);
         let least = |side| {
             let all = send.leaves.iter().filter(|l| l.ask.side == side);
-            all.map(|l| self.keys.ask(&l.ask, self.now, self.now).0).min()
+            all.map(|l| match l.right {
+                Right::Write => self.keys.reach(&l.ask, self.now, self.now).0,
+                Right::Read => self.keys.ask(&l.ask, self.now, self.now).0,
+            })
+            .min()
         };
         (
             least(Side::Local).unwrap_or(Allowed::Always),
@@ -500,7 +506,7 @@ impl Oracle {
                 len: u64::from(s.len),
                 need: Access::LOCAL_WRITE,
             };
-            self.keys.ask(&ask, self.now, self.now).0 == Allowed::Never
+            self.keys.reach(&ask, self.now, self.now).0 == Allowed::Never
         })
     }
 
@@ -635,7 +641,7 @@ impl Oracle {
         let send = &self.sends[index];
         for leave in send.leaves.iter().filter(|l| l.right == Right::Write) {
             // Also where the key has died since: it may have been used before.
-            let (allowed, spans) = self.keys.ask(&leave.ask, send.posted, self.now);
+            let (allowed, spans) = self.keys.reach(&leave.ask, send.posted, self.now);
             if allowed != Allowed::Never {
                 self.bytes[leave.ask.dev].scatter(&spans, None);
             }

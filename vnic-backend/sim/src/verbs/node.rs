@@ -46,6 +46,8 @@ pub struct WindowSlot {
 /// What a window shows.
 #[derive(Debug)]
 pub struct Binding {
+    /// Its key then.
+    pub key: u32,
     /// Queue pair of a type 2 window.
     pub slot: usize,
     pub access: Access,

@@ -229,6 +229,13 @@ impl World {
             rkey: made.rkey,
         };
         let base = region.base();
+        self.capture.note(0, || {
+            format!(
+                "dev{dev} region {:#x} base {base:#x} {:x?}",
+                made.lkey,
+                spans.iter().map(|s| (s.at, s.len)).collect::<Vec<_>>()
+            )
+        });
         self.oracle.registered(dev, made.mr, region);
         self.nodes[dev].regions.push(RegionSlot {
             mr: made.mr,

@@ -80,12 +80,14 @@ impl World {
             .map_err(Stop::Broken);
         }
         self.capture.note(self.now, || {
-            format!("dev{dev} QP {:#x} posts {}", number.0, brief(&wr))
+            let at: Vec<_> = book.local.iter().map(|p| self.spans(p)).collect();
+            format!("dev{dev} QP {:#x} posts {} {at:x?}", number.0, brief(&wr))
         });
         self.oracle.posted_send(dev, number, &wr);
         book.slot = Some(slot);
         if let Some((dev, window, _)) = book.window {
             self.nodes[dev].windows[window].busy = true;
+            self.nodes[dev].windows[window].bound = None;
         }
         self.books.insert(wr.id, book);
         self.slot_mut(slot).open.push_back(wr.id);
@@ -547,6 +549,7 @@ impl World {
         self.pending_bindings.insert(
             (dev, index),
             Binding {
+                key: rkey,
                 slot,
                 access: access & Access::REMOTE,
                 arena: Arena::new(base, len),
@@ -555,8 +558,6 @@ impl World {
                 base,
             },
         );
-        self.nodes[dev].windows[index].key = rkey;
-        self.nodes[dev].windows[index].bound = None;
         let wr = self.request(SendOp::BindMw(bind), SendData::default(), rng);
         Some((wr, book))
     }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use fastrand::Rng;
-use vnic_engine::rdma::{Completion, Marks, QpState, Status, VerbsError};
+use vnic_engine::rdma::{Completion, CqHandle, Marks, QpState, Status, VerbsError};
 use vnic_fabric::network::Arrival;
 use vnic_fabric::{Faults, Network};
 use vnic_wire::time::Instant;
@@ -219,7 +219,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets time pass until nothing happens any more.
+    /// Lets time pass until nothing happens any more, or until nothing more is to be done and draining can begin.
     pub fn until_quiet(&mut self) -> Step {
         while let Some(at) = self.next_time() {
             self.now = self.now.max(at);
@@ -228,11 +228,20 @@ impl World {
             if self.events > EVENTS_MAX {
                 return broken(Rule::Progress, "the world does not come to rest").map_err(Stop::Broken);
             }
-            if self.idle > HELP_AFTER && self.draining && !self.helped {
-                self.helped = true;
-                self.help()?;
+            if self.idle > HELP_AFTER && self.draining {
+                if self.helped && self.oracle.waits_for_receives() {
+                    // For ever, as its owner wanted.
+                    break;
+                }
+                if !self.helped {
+                    self.helped = true;
+                    self.help()?;
+                }
             }
             self.one_step()?;
+            if !self.draining && self.next_action >= self.plan.actions.len() {
+                break;
+            }
         }
         Ok(())
     }
@@ -253,7 +262,7 @@ impl World {
         for r in &self.receives {
             consider(r.refill);
         }
-        for s in self.slots.iter().flatten() {
+        for s in self.slots.iter().flatten().filter(|s| s.alive) {
             consider(s.connect);
         }
         for (_, until) in &self.paused {
@@ -353,18 +362,13 @@ impl World {
             cq.poll = None;
             (cq.handle, cq.max, cq.arms)
         };
-        let mut found = Vec::new();
-        let polled = self.nodes[dev].device().poll_cq(handle, &mut found, max);
-        let n = polled.or_else(|e| refused("poll_cq", e))?;
-        for c in &found {
-            self.idle = 0;
-            self.capture.completion(self.now, dev, c);
-            self.ledger.completion(dev, c, self.books.get(&c.wr_id));
-            self.oracle.completed(dev, handle, c, &self.memories)?;
-            self.note_completion(c)?;
+        let mut n = self.take_completions(dev, handle, max)?;
+        if n < max && arms {
+            // What the owner did about them may have completed already.
+            n = self.take_completions(dev, handle, max)?;
         }
         let lazy = self.plan.lazy;
-        if n == max {
+        if n == max || arms && n > 0 {
             self.nodes[dev].cqs[cq].poll = Some(self.now + self.rng.u64(1..=lazy));
         } else if arms {
             let arm = if self.rng.bool() {
@@ -379,6 +383,20 @@ impl World {
             self.oracle.armed(dev, handle, arm);
         }
         Ok(())
+    }
+
+    fn take_completions(&mut self, dev: usize, cq: CqHandle, max: usize) -> Result<usize, Stop> {
+        let mut found = Vec::new();
+        let polled = self.nodes[dev].device().poll_cq(cq, &mut found, max);
+        let n = polled.or_else(|e| refused("poll_cq", e))?;
+        for c in &found {
+            self.idle = 0;
+            self.capture.completion(self.now, dev, c);
+            self.ledger.completion(dev, c, self.books.get(&c.wr_id));
+            self.oracle.completed(dev, cq, c, &self.memories)?;
+            self.note_completion(c)?;
+        }
+        Ok(n)
     }
 
     /// What the owner does when a request has completed.
@@ -421,7 +439,10 @@ impl World {
             let binding = self.pending_bindings.remove(&(dev, window));
             let w = &mut self.nodes[dev].windows[window];
             w.busy = false;
-            w.bound = if bind && success { binding } else { None };
+            w.bound = binding.filter(|_| bind && success);
+            if let Some(bound) = &w.bound {
+                w.key = bound.key;
+            }
         }
     }
 
