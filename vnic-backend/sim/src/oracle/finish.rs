@@ -1,6 +1,6 @@
 //! The end of a run: nothing is stuck, nothing is missing, and every byte is what it should be.
 
-use vnic_engine::rdma::{QpState, QpType, Status};
+use vnic_engine::rdma::{QpNumber, QpState, QpType, Status};
 
 use super::sends::{Fate, Send};
 use super::{Judgement, Oracle, Qp, Rule, broken};
@@ -76,9 +76,10 @@ impl Oracle {
             })
     }
 
-    /// Does any?
-    pub fn waits_for_receives(&self) -> bool {
-        self.qps.iter().any(|qp| !qp.gone && self.waits_for_ever(qp))
+    /// Which do?
+    pub fn waiting_for_ever(&self) -> Vec<(usize, QpNumber)> {
+        let waiting = self.qps.iter().filter(|qp| !qp.gone && self.waits_for_ever(qp));
+        waiting.map(|qp| (qp.dev, qp.number)).collect()
     }
 
     /// All queue pairs were moved to error and all completion queues polled.
@@ -167,13 +168,13 @@ impl Oracle {
                     && receiver.ready.is_some_and(|r| r < s.posted)
                     && !self.went_wrong(index)
             };
-            if certain && s.delivered != 1 {
+            if certain && s.delivered.len() != 1 {
                 return broken(
                     Rule::Delivery,
                     format!(
                         "{} succeeded and was received {} times",
                         self.describe(index),
-                        s.delivered
+                        s.delivered.len()
                     ),
                 );
             }

@@ -253,13 +253,9 @@ impl Oracle {
         self.addresses.insert((dev, ah), Address { vector, dev: owner });
     }
 
-    /// A queue pair joined or left a group.
-    pub fn group(&mut self, dev: usize, qp: QpNumber, gid: Gid, joined: bool) {
-        let members = self.groups.entry((dev, gid)).or_default();
-        members.retain(|q| *q != qp);
-        if joined {
-            members.push(qp);
-        }
+    /// A queue pair joined a group. What came before it left may be polled after that, so leaving is not told.
+    pub fn joined(&mut self, dev: usize, qp: QpNumber, gid: Gid) {
+        self.groups.entry((dev, gid)).or_default().push(qp);
     }
 
     // ---- keys -------------------------------------------------------------------------------------------
@@ -513,6 +509,12 @@ impl Oracle {
             Mishap::Trouble => *self.trouble.entry((from, to)).or_default() += 1,
             Mishap::Copies(n) => *self.copies.entry((from, to)).or_default() += u64::from(n),
         }
+    }
+
+    /// Has the network treated all packets of a path alike?
+    fn orderly(&self, from: usize, to: usize) -> bool {
+        let none = |map: &HashMap<(usize, usize), u64>| map.get(&(from, to)).is_none_or(|n| *n == 0);
+        none(&self.trouble) && none(&self.copies)
     }
 
     /// Packets in trouble between two devices, both ways.

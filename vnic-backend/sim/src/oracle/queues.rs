@@ -296,6 +296,11 @@ impl Oracle {
         }
     }
 
+    /// Has any completion queue of a device overrun?
+    pub fn any_overrun(&self, dev: usize) -> bool {
+        self.cqs.iter().any(|((d, _), cq)| *d == dev && cq.overrun)
+    }
+
     /// Has this completion queue overrun?
     pub fn overrun(&self, dev: usize, cq: CqHandle) -> bool {
         self.cqs.get(&(dev, cq)).is_some_and(|c| c.overrun)

@@ -140,8 +140,7 @@ impl Oracle {
                 );
             }
         }
-        let mut users = self.queues[queue].users.iter().copied();
-        let Some(qp) = users.rfind(|q| self.qps[*q].number == c.qp && self.queues[queue].dev == dev) else {
+        let Some(qp) = self.taker(index, queue, c, memories) else {
             return broken(
                 Rule::Completion,
                 format!("{what} completed for a queue pair that does not use this queue"),
@@ -190,6 +189,23 @@ impl Oracle {
         judgement
     }
 
+    /// The queue pair that took a receive: there may be several lives of that number, and the first completions to come
+    /// are those of the first.
+    fn taker(&self, recv: usize, queue: usize, c: &Completion, memories: &[SimMemory]) -> Option<usize> {
+        let users = self.queues[queue].users.iter().copied();
+        let lives: Vec<usize> = users.filter(|q| self.qps[*q].number == c.qp).collect();
+        let fits = |qp: &usize| {
+            let peer = self.qps[*qp].peer?;
+            let srq = self.queues[queue].srq;
+            let xrc = self.qps[peer].init.qp_type == QpType::XrcInitiator;
+            let mut due = self.qps[peer].undelivered.iter();
+            let next = due.find(|s| !xrc || self.sends[**s].srq == srq)?;
+            self.compare(*next, recv, c, memories).is_none().then_some(())
+        };
+        let fit = lives.iter().copied().find(|q| c.status == Status::Success && fits(q).is_some());
+        fit.or(lives.last().copied())
+    }
+
     /// A message came.
     fn received(
         &mut self,
@@ -213,7 +229,7 @@ impl Oracle {
                         format!("{what} should have got {}: {difference}", self.describe(send)),
                     );
                 }
-                self.delivered(send, index, memories, what)
+                self.delivered(send, index, qp, what)
             }
             QpType::Uc => self.received_unreliable(index, qp, c, what, memories),
             QpType::Ud => self.received_datagram(index, qp, c, what, memories),
@@ -243,7 +259,8 @@ impl Oracle {
         self.qps[peer].undelivered.remove(place)
     }
 
-    /// A message of an unreliable connection: those before it were lost.
+    /// A message of an unreliable connection. Those before it may be lost. A responder takes up again at any first packet
+    /// (IBTA 9.8.2.2), so what the network repeats or holds back comes again or late; else messages are in order.
     fn received_unreliable(
         &mut self,
         index: usize,
@@ -255,13 +272,27 @@ impl Oracle {
         let Some(peer) = self.qps[qp].peer else {
             return broken(Rule::Delivery, format!("{what} got a message without a peer"));
         };
+        let (from, to) = (self.qps[peer].dev, self.qps[qp].dev);
+        let orderly = self.orderly(from, to);
+        let copies = self.copies.get(&(from, to)).copied().unwrap_or(0);
         let mut why = String::new();
-        for place in 0..self.qps[peer].undelivered.len() {
-            let send = self.qps[peer].undelivered[place];
+        let last = self.qps[peer].undelivered.iter().copied().collect::<Vec<_>>();
+        let candidates: Vec<usize> = if orderly {
+            last
+        } else {
+            (0..self.sends.len())
+                .filter(|s| self.sends[*s].qp == peer && Send::takes_receive(&self.sends[*s].op))
+                .filter(|s| self.sends[*s].delivered.len() as u64 <= copies)
+                .collect()
+        };
+        for send in candidates {
             match self.compare(send, index, c, memories) {
                 None => {
-                    self.qps[peer].undelivered.drain(..=place);
-                    return self.delivered(send, index, memories, what);
+                    if orderly {
+                        let place = self.qps[peer].undelivered.iter().position(|s| *s == send);
+                        self.qps[peer].undelivered.drain(..=place.unwrap_or(0));
+                    }
+                    return self.delivered(send, index, qp, what);
                 }
                 Some(difference) if why.is_empty() => {
                     why = format!("; not {}: {difference}", self.describe(send));
@@ -299,7 +330,7 @@ impl Oracle {
             }
             let from = q.dev;
             let copies = self.copies.get(&(from, to)).copied().unwrap_or(0);
-            if u64::from(s.delivered) > copies {
+            if s.delivered.iter().filter(|q| **q == qp).count() as u64 > copies {
                 continue;
             }
             if q.init.qp_type != QpType::Ud {
@@ -309,7 +340,7 @@ impl Oracle {
                 .compare(send, index, c, memories)
                 .or_else(|| self.wrong_source(send, index, c, memories));
             match difference {
-                None => return self.delivered(send, index, memories, what),
+                None => return self.delivered(send, index, qp, what),
                 Some(difference) => why = format!("; not {}: {difference}", self.describe(send)),
             }
         }
@@ -425,8 +456,8 @@ impl Oracle {
     }
 
     /// This message is in this buffer.
-    fn delivered(&mut self, send: usize, recv: usize, memories: &[SimMemory], what: &str) -> Judgement {
-        self.sends[send].delivered += 1;
+    fn delivered(&mut self, send: usize, recv: usize, qp: usize, what: &str) -> Judgement {
+        self.sends[send].delivered.push(qp);
         if self.sends[send].posted > self.now {
             return broken(Rule::Delivery, format!("{what} got a message of the future"));
         }
@@ -439,7 +470,6 @@ impl Oracle {
             let data = s.data.clone();
             // Behind the message, nothing was written; what the GRH leaves undefined may be anything.
             self.bytes[dev].scatter(&message, data.as_deref());
-            let _ = memories;
         } else if !self.qps[s.qp].init.qp_type.reliable()
             && let Some(target) = s.leaves.iter().find(|l| l.ask.side == Side::Remote)
         {

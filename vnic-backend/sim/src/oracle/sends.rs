@@ -58,8 +58,8 @@ pub struct Send {
     pub(super) srq: Option<SrqHandle>,
     pub(super) ud: Option<UdDestination>,
     pub(super) fate: Fate,
-    /// How often a receiver has reported it.
-    pub(super) delivered: u32,
+    /// Queue pairs that have reported it.
+    pub(super) delivered: Vec<usize>,
 }
 
 impl Send {
@@ -169,7 +169,7 @@ impl Oracle {
             srq: (q.init.qp_type == QpType::XrcInitiator).then_some(SrqHandle(wr.remote_srq)),
             ud: wr.ud,
             fate: Fate::Open,
-            delivered: 0,
+            delivered: Vec::new(),
         }
     }
 

@@ -340,7 +340,6 @@ impl World {
             .detach_multicast(number, gid)
             .or_else(|e| refused("detach_multicast", e))?;
         self.nodes[dev].groups.retain(|g| *g != (slot, gid));
-        self.oracle.group(dev, number, gid, false);
         Ok(())
     }
 

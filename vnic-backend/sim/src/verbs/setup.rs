@@ -559,7 +559,7 @@ impl World {
             .attach_multicast(number, gid)
             .or_else(|e| refused("attach_multicast", e))?;
         self.nodes[dev].groups.push((slot, gid));
-        self.oracle.group(dev, number, gid, true);
+        self.oracle.joined(dev, number, gid);
         Ok(())
     }
 

@@ -725,7 +725,17 @@ impl World {
                 (_, Some(number)) => device.post_recv(number, wr.clone()),
                 _ => return Ok(()),
             }
-            .or_else(|e| refused("post_recv", e))?;
+            .or_else(|e| match srq {
+                // It failed with the completion queue that belongs to it.
+                Some(_) if self.oracle.any_overrun(dev) => {
+                    self.receives[queue].alive = false;
+                    Ok(())
+                }
+                _ => refused("post_recv", e),
+            })?;
+            if !self.receives[queue].alive {
+                return Ok(());
+            }
             match (srq, number) {
                 (Some(srq), _) => self.oracle.posted_srq_recv(dev, srq, &wr),
                 (_, Some(number)) => self.oracle.posted_recv(dev, number, &wr),

@@ -229,14 +229,8 @@ impl World {
                 return broken(Rule::Progress, "the world does not come to rest").map_err(Stop::Broken);
             }
             if self.idle > HELP_AFTER && self.draining {
-                if self.helped && self.oracle.waits_for_receives() {
-                    // For ever, as its owner wanted.
-                    break;
-                }
-                if !self.helped {
-                    self.helped = true;
-                    self.help()?;
-                }
+                self.idle = 0;
+                self.help()?;
             }
             self.one_step()?;
             if !self.draining && self.next_action >= self.plan.actions.len() {
@@ -478,9 +472,19 @@ impl World {
         Ok(())
     }
 
-    /// Receivers that never posted do now.
+    /// Receivers that never posted do now; whoever still waits for one, with retries for ever, is stopped.
     fn help(&mut self) -> Step {
-        self.idle = 0;
+        if std::mem::replace(&mut self.helped, true) {
+            for (dev, number) in self.oracle.waiting_for_ever() {
+                let slot = self
+                    .living()
+                    .into_iter()
+                    .find(|s| self.slot(*s).dev == dev && self.slot(*s).number == number);
+                if let Some(slot) = slot {
+                    self.step_to(slot, QpState::Err)?;
+                }
+            }
+        }
         for queue in 0..self.receives.len() {
             self.fill(queue, u32::MAX)?;
         }
