@@ -1,13 +1,14 @@
 //! The NIC's process is killed under traffic and started again; guests reconnect with their rings as they are. No
-//! frame comes twice or out of order.
+//! frame comes twice or out of order; not twice either when fault rules hold frames back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use vnic_backend::{AdapterSpec, MacAddr, Nic, NicConfig, SocketRole, SwitchConfig, VlanMode};
+use vnic_backend::fault::Action;
+use vnic_backend::{AdapterSpec, FaultSpec, MacAddr, Nic, NicConfig, SocketRole, SwitchConfig, VlanMode};
 use vnic_tests::driver::packets::{BROADCAST, Number, number_of, numbered};
 use vnic_tests::driver::rig::{Dice, cpus, deadline, wait_for};
 use vnic_tests::driver::{Guest, Layout, NetHdr, Options, feature};
@@ -15,6 +16,7 @@ use vnic_tests::driver::{Guest, Layout, NetHdr, Options, feature};
 const GUESTS: usize = 3;
 const DIR: &str = "VNIC_CRASH_DIR";
 const CORES: &str = "VNIC_CRASH_CORES";
+const FAULTS: &str = "VNIC_CRASH_FAULTS";
 
 fn mac(i: usize) -> MacAddr {
     MacAddr([2, 0, 0, 0, 1, i as u8])
@@ -49,6 +51,18 @@ fn nic_child() -> Result<()> {
             socket_role: SocketRole::Listen,
         })?;
     }
+    if std::env::var_os(FAULTS).is_some() {
+        let us = Duration::from_micros;
+        let (by, jitter, at_most) = (us(200), us(500), us(1000));
+        let delay = FaultSpec::new("delay", Action::Delay { by, jitter });
+        let reorder = FaultSpec::new("reorder", Action::Reorder { by: 3, at_most });
+        for rule in [delay, reorder] {
+            nic.add_fault(FaultSpec {
+                probability: 200_000,
+                ..rule
+            })?;
+        }
+    }
     loop {
         std::thread::park();
     }
@@ -57,11 +71,12 @@ fn nic_child() -> Result<()> {
 struct Killed(Child);
 
 impl Killed {
-    fn start(dir: &Path, cores: usize) -> Result<Killed> {
+    fn start(dir: &Path, cores: usize, faults: bool) -> Result<Killed> {
         let child = Command::new(std::env::current_exe()?)
             .args(["--exact", "nic_child", "--nocapture"])
             .env(DIR, dir)
             .env(CORES, cores.to_string())
+            .envs(faults.then_some((FAULTS, "1")))
             .stdout(Stdio::null())
             .spawn()?;
         Ok(Killed(child))
@@ -83,6 +98,8 @@ impl Drop for Killed {
 struct Scene {
     g: Vec<Guest>,
     next: Vec<HashMap<u32, u64>>,
+    /// What each guest got, when frames may come in any order.
+    seen: Option<Vec<HashSet<(u32, u64)>>>,
     seq: u64,
     received: u64,
 }
@@ -114,18 +131,21 @@ impl Scene {
             while let Some((_, _, f)) = guest.try_recv(0) {
                 let n = number_of(&f).expect("a numbered frame");
                 let next = self.next[j].entry(n.sender).or_default();
-                assert!(n.seq >= *next, "guest {j} got {n:?}, after {}", *next - 1);
-                *next = n.seq + 1;
+                match &mut self.seen {
+                    Some(seen) => assert!(seen[j].insert((n.sender, n.seq)), "guest {j} got {n:?} twice"),
+                    None => assert!(n.seq >= *next, "guest {j} got {n:?}, after {}", *next - 1),
+                }
+                *next = (*next).max(n.seq + 1);
                 self.received += 1;
             }
         }
     }
 }
 
-fn crash(cores: usize, times: u32) -> Result<()> {
+fn crash(cores: usize, times: u32, faults: bool) -> Result<()> {
     let mut dice = Dice::thrown();
     let dir = tempfile::TempDir::with_prefix("vnic")?;
-    let mut child = Killed::start(dir.path(), cores)?;
+    let mut child = Killed::start(dir.path(), cores, faults)?;
     let mut g = vec![];
     for i in 0..GUESTS {
         let mut o = Options {
@@ -144,6 +164,7 @@ fn crash(cores: usize, times: u32) -> Result<()> {
     let mut s = Scene {
         g,
         next: vec![HashMap::new(); GUESTS],
+        seen: faults.then(|| vec![HashSet::new(); GUESTS]),
         seq: 0,
         received: 0,
     };
@@ -161,7 +182,7 @@ fn crash(cores: usize, times: u32) -> Result<()> {
             s.receive();
             s.send(&mut dice);
         }
-        child = Killed::start(dir.path(), cores)?;
+        child = Killed::start(dir.path(), cores, faults)?;
         for (i, guest) in s.g.iter_mut().enumerate() {
             guest.hang_up();
             guest.connect(dir.path().join(format!("g{i}")))?;
@@ -203,12 +224,18 @@ fn crash(cores: usize, times: u32) -> Result<()> {
 
 #[test]
 fn killed_on_one_core() -> Result<()> {
-    crash(1, 80)
+    crash(1, 80, false)
 }
 
 #[test]
 fn killed_on_two_cores() -> Result<()> {
-    crash(2, 80)
+    crash(2, 80, false)
+}
+
+#[test]
+fn killed_while_fault_rules_hold_frames_back() -> Result<()> {
+    crash(1, 40, true)?;
+    crash(2, 40, true)
 }
 
 /// A VMM that shrinks the file of its memory must not take the others down.
@@ -217,7 +244,7 @@ fn killed_on_two_cores() -> Result<()> {
 fn a_vmm_shrinks_its_memory() -> Result<()> {
     use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
     let dir = tempfile::TempDir::with_prefix("vnic")?;
-    let mut child = Killed::start(dir.path(), 1)?;
+    let mut child = Killed::start(dir.path(), 1, false)?;
     let attach = |i: usize| Guest::attach(dir.path().join(format!("g{i}")), Options::default());
     let (liar, mut x, mut y) = (attach(0)?, attach(1)?, attach(2)?);
     for region in liar.mem().map().iter().filter(|r| r.start_addr().0 > 0) {

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::types::{NicEvent, NicEventKind};
 
 /// Events a subscriber may be behind.
-const BACKLOG: usize = 1024;
+const BACKLOG: usize = 4096;
 
 /// Hands every event to every subscriber; drops subscribers that do not read.
 #[derive(Clone, Default)]

@@ -309,7 +309,7 @@ impl Nic {
         out
     }
 
-    /// Events from now on. A subscriber that falls more than 1024 events behind is disconnected.
+    /// Events from now on. A subscriber that falls more than 4096 events behind is disconnected.
     pub fn subscribe(&self) -> Receiver<NicEvent> {
         self.inner.hub.subscribe()
     }
