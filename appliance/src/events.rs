@@ -85,7 +85,8 @@ impl EventHub {
 }
 
 fn write(event: &NicEvent) {
-    let owner = event.owner.as_str();
+    // What is about no adapter or port has no such field.
+    let owner = Some(event.owner.as_str()).filter(|o| !o.is_empty());
     let (level, message) = describe(event);
     match level {
         Level::Info => tracing::info!(owner, "{message}"),

@@ -377,7 +377,7 @@ pub struct FaultAdd {
         help_heading = "Actions, one of them"
     )]
     pub corrupt: Option<u32>,
-    /// Mark frames \"congestion experienced\", if their sender reacts to that (ECT)
+    /// Mark frames "congestion experienced", if their sender reacts to that (ECT)
     #[arg(long, group = "action", help_heading = "Actions, one of them")]
     pub mark_ce: bool,
 
