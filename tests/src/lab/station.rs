@@ -26,12 +26,13 @@ pub trait Station: Send + 'static {
     }
 }
 
-type Call<S> = Box<dyn FnOnce(&mut S, &mut WirePort, Instant) + Send>;
+/// Done between two frames, again and again until it says that it is done.
+type Call<S> = Box<dyn FnMut(&mut S, &mut WirePort, Instant) -> bool + Send>;
 
 /// A station that runs.
 pub struct Driven<S> {
     calls: Sender<Call<S>>,
-    thread: Option<JoinHandle<(S, WirePort)>>,
+    thread: JoinHandle<(S, WirePort)>,
 }
 
 impl<S: Station> Driven<S> {
@@ -41,7 +42,7 @@ impl<S: Station> Driven<S> {
         let thread = std::thread::spawn(move || run(port, station, &calls));
         Driven {
             calls: sender,
-            thread: Some(thread),
+            thread,
         }
     }
 
@@ -50,42 +51,44 @@ impl<S: Station> Driven<S> {
         &self,
         f: impl FnOnce(&mut S, &mut WirePort, Instant) -> R + Send + 'static,
     ) -> Result<R> {
-        let (sender, result) = channel();
-        let call: Call<S> = Box::new(move |station, port, now| {
-            // Nobody waits any more when the case has ended.
-            let _ = sender.send(f(station, port, now));
-        });
-        self.calls
-            .send(call)
-            .map_err(|_| anyhow!("the station has ended (it panicked: see above)"))?;
-        match result.recv_timeout(super::PATIENCE) {
-            Ok(value) => Ok(value),
-            Err(RecvTimeoutError::Timeout) => bail!("the station does nothing any more"),
-            Err(RecvTimeoutError::Disconnected) => bail!("the station panicked: see above"),
-        }
-    }
-
-    /// Asks again and again until there is an answer.
-    pub fn until<R: Send + 'static>(
-        &self,
-        what: &str,
-        f: impl Fn(&mut S, Instant) -> Option<R> + Clone + Send + 'static,
-    ) -> Result<R> {
-        super::wait_for(what, super::PATIENCE, || {
-            let f = f.clone();
-            let answer = self.call(move |station, _, now| f(station, now))?;
-            answer.ok_or_else(|| anyhow!("not yet"))
+        let mut f = Some(f);
+        self.until("a call", move |station, port, now| {
+            f.take().map(|f| f(station, port, now))
         })
     }
 
-    /// Stops it.
-    pub fn finish(mut self) -> Result<(S, WirePort)> {
-        let thread = self.thread.take();
-        drop(self);
-        match thread.map(JoinHandle::join) {
-            Some(Ok(both)) => Ok(both),
-            _ => bail!("the station panicked: see above"),
+    /// Asks between any two frames until there is an answer.
+    pub fn until<R: Send + 'static>(
+        &self,
+        what: &str,
+        mut f: impl FnMut(&mut S, &mut WirePort, Instant) -> Option<R> + Send + 'static,
+    ) -> Result<R> {
+        let (sender, result) = channel();
+        let call: Call<S> = Box::new(move |station, port, now| {
+            let answer = f(station, port, now);
+            let done = answer.is_some();
+            if let Some(answer) = answer {
+                // Nobody may wait any more.
+                let _ = sender.send(answer);
+            }
+            done
+        });
+        self.calls
+            .send(call)
+            .map_err(|_| anyhow!("{what}: the station panicked: see above"))?;
+        match result.recv_timeout(super::PATIENCE) {
+            Ok(value) => Ok(value),
+            Err(RecvTimeoutError::Timeout) => bail!("{what}: not within {:?}", super::PATIENCE),
+            Err(RecvTimeoutError::Disconnected) => bail!("{what}: the station panicked: see above"),
         }
+    }
+
+    /// Stops it.
+    pub fn finish(self) -> Result<(S, WirePort)> {
+        drop(self.calls);
+        self.thread
+            .join()
+            .map_err(|_| anyhow!("the station panicked: see above"))
     }
 }
 
@@ -93,16 +96,18 @@ fn run<S: Station>(mut port: WirePort, mut station: S, calls: &Receiver<Call<S>>
     let origin = Clock::now();
     let now = || Instant(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX));
     let mut quiet = 0;
+    let mut open: Vec<Call<S>> = Vec::new();
     loop {
         let mut busy = false;
         loop {
             match calls.try_recv() {
-                Ok(call) => call(&mut station, &mut port, now()),
+                Ok(call) => open.push(call),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return (station, port),
             }
             busy = true;
         }
+        open.retain_mut(|call| !call(&mut station, &mut port, now()));
         for _ in 0..BURST {
             let Some(frame) = port.try_recv() else { break };
             station.frame(now(), &frame);

@@ -11,15 +11,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use etherparse::{LinkSlice, NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
+use vnic_wire::roce::is_roce;
 
 use super::{Daemon, Lab, PATIENCE};
 use crate::driver::rig::Dice;
 use crate::driver::{Guest, NetHdr, Options};
 
-/// UDP destination port of RoCEv2 (IBTA annex A17).
-pub const ROCE_PORT: u16 = 4791;
-/// EtherType of RoCEv1 (IBTA annex A16).
-pub const ROCE_ETHERTYPE: u16 = 0x8915;
 /// Longest frame, bytes.
 const FRAME_MAX: u32 = 9216;
 
@@ -80,25 +77,6 @@ pub fn mapped(addr: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// Is this a RoCE frame (version 1 or 2), VLAN tag or not?
-pub fn is_roce(frame: &[u8]) -> bool {
-    let mut at = 12;
-    let be16 = |at: usize| frame.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
-    if be16(at) == Some(0x8100) {
-        at += 4;
-    }
-    let ip = at + 2;
-    match be16(at) {
-        Some(ROCE_ETHERTYPE) => true,
-        Some(0x0800) => {
-            let header = frame.get(ip).map_or(0, |b| usize::from(b & 15) * 4);
-            frame.get(ip + 9) == Some(&17) && be16(ip + header + 2) == Some(ROCE_PORT)
-        }
-        Some(0x86dd) => frame.get(ip + 6) == Some(&17) && be16(ip + 42) == Some(ROCE_PORT),
-        _ => false,
-    }
-}
-
 /// Loses frames both ways with a chance in a million each, from a seed.
 pub fn losing(per_million: u32, seed: u64) -> Filter {
     let mut dice = Dice::new(seed);
@@ -128,6 +106,7 @@ impl WirePort {
         }
         let options = Options {
             queue_size: 1024,
+            rx_buffer: FRAME_MAX + NetHdr::LEN as u32,
             tx_buffer: FRAME_MAX + NetHdr::LEN as u32,
             ..Options::default()
         };
@@ -360,36 +339,6 @@ impl WirePort {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn roce_frames_are_told_from_others() {
-        let mut v4 = Vec::new();
-        let builder = PacketBuilder::ethernet2([1; 6], [2; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
-        builder
-            .udp(50_000, ROCE_PORT)
-            .write(&mut v4, &[0; 16])
-            .expect("a frame");
-        assert!(is_roce(&v4));
-        let mut v6 = Vec::new();
-        let builder = PacketBuilder::ethernet2([1; 6], [2; 6])
-            .single_vlan(etherparse::VlanId::try_new(5).expect("a VLAN"))
-            .ipv6([1; 16], [2; 16], 64);
-        builder
-            .udp(50_000, ROCE_PORT)
-            .write(&mut v6, &[0; 16])
-            .expect("a frame");
-        assert!(is_roce(&v6));
-        let mut other = Vec::new();
-        let builder = PacketBuilder::ethernet2([1; 6], [2; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
-        builder
-            .udp(ROCE_PORT, 80)
-            .write(&mut other, &[0; 16])
-            .expect("a frame");
-        assert!(!is_roce(&other));
-        for end in 0..v4.len().min(30) {
-            assert!(!is_roce(&v4[..end]));
-        }
-    }
 
     #[test]
     fn losses_follow_the_seed() {
