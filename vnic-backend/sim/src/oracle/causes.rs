@@ -51,7 +51,7 @@ impl Oracle {
             ..Flaws::default()
         };
         if let Some(queue) = s.queue {
-            flaws.receive = self.recvs.iter().any(|r| {
+            flaws.receive = self.queues[queue].failed || self.recvs.iter().any(|r| {
                 r.queue == queue
                     && r.leaves
                         .iter()
@@ -142,7 +142,7 @@ impl Oracle {
         let Some(queue) = s.queue.map(|q| &self.queues[q]) else {
             return true;
         };
-        if queue.users.iter().any(|q| !self.qps[*q].strict) {
+        if queue.failed || queue.users.iter().any(|q| !self.qps[*q].strict) {
             return true;
         }
         if queue.srq.is_some() {

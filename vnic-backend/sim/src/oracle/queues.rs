@@ -25,6 +25,8 @@ pub struct Queue {
     /// Tell when fewer than this are left.
     pub(super) limit: Option<u32>,
     pub(super) gone: bool,
+    /// It is in error: nothing is taken from it any more.
+    pub(super) failed: bool,
 }
 
 impl Queue {
@@ -46,6 +48,7 @@ impl Queue {
             wasted: 0,
             limit: None,
             gone: false,
+            failed: false,
         }
     }
 }
@@ -229,6 +232,9 @@ impl Oracle {
             Event::SrqError(srq) => {
                 let queue = self.srqs.get(&(dev, srq)).map(|q| &self.queues[*q]);
                 if queue.and_then(|q| q.cq).is_some_and(|cq| self.overrun(dev, cq)) {
+                    if let Some(queue) = self.srqs.get(&(dev, srq)) {
+                        self.queues[*queue].failed = true;
+                    }
                     return Ok(());
                 }
                 broken(Rule::Event, text)

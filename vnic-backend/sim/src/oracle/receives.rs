@@ -195,15 +195,33 @@ impl Oracle {
         let users = self.queues[queue].users.iter().copied();
         let lives: Vec<usize> = users.filter(|q| self.qps[*q].number == c.qp).collect();
         let fits = |qp: &usize| {
-            let peer = self.qps[*qp].peer?;
-            let srq = self.queues[queue].srq;
-            let xrc = self.qps[peer].init.qp_type == QpType::XrcInitiator;
-            let mut due = self.qps[peer].undelivered.iter();
-            let next = due.find(|s| !xrc || self.sends[**s].srq == srq)?;
-            self.compare(*next, recv, c, memories).is_none().then_some(())
+            let due = self.due(recv, *qp);
+            due.iter().any(|s| self.compare(*s, recv, c, memories).is_none())
         };
-        let fit = lives.iter().copied().find(|q| c.status == Status::Success && fits(q).is_some());
+        let fit = lives.iter().copied().find(|q| c.status == Status::Success && fits(q));
         fit.or(lives.last().copied())
+    }
+
+    /// The messages of its peer that may be in a receive of a connected queue pair now.
+    fn due(&self, recv: usize, qp: usize) -> Vec<usize> {
+        let Some(peer) = self.qps[qp].peer else {
+            return Vec::new();
+        };
+        let srq = self.queues[self.recvs[recv].queue].srq;
+        let (from, to) = (self.qps[peer].dev, self.qps[qp].dev);
+        let undelivered = self.qps[peer].undelivered.iter().copied();
+        match self.qps[peer].init.qp_type {
+            QpType::Uc if self.orderly(from, to) => undelivered.collect(),
+            QpType::Uc => {
+                let copies = self.copies.get(&(from, to)).copied().unwrap_or(0);
+                (0..self.sends.len())
+                    .filter(|s| self.sends[*s].qp == peer && Send::takes_receive(&self.sends[*s].op))
+                    .filter(|s| self.sends[*s].delivered.len() as u64 <= copies)
+                    .collect()
+            }
+            QpType::XrcInitiator => undelivered.filter(|s| self.sends[*s].srq == srq).take(1).collect(),
+            _ => undelivered.take(1).collect(),
+        }
     }
 
     /// A message came.
@@ -249,14 +267,10 @@ impl Oracle {
 
     /// The next message that a reliable peer has for this receive; it is taken off its list.
     fn next_message(&mut self, recv: usize, qp: usize) -> Option<usize> {
+        let next = *self.due(recv, qp).first()?;
         let peer = self.qps[qp].peer?;
-        let srq = self.queues[self.recvs[recv].queue].srq;
-        let xrc = self.qps[peer].init.qp_type == QpType::XrcInitiator;
-        let place = self.qps[peer]
-            .undelivered
-            .iter()
-            .position(|s| !xrc || self.sends[*s].srq == srq)?;
-        self.qps[peer].undelivered.remove(place)
+        self.qps[peer].undelivered.retain(|s| *s != next);
+        Some(next)
     }
 
     /// A message of an unreliable connection. Those before it may be lost. A responder takes up again at any first packet
@@ -272,19 +286,9 @@ impl Oracle {
         let Some(peer) = self.qps[qp].peer else {
             return broken(Rule::Delivery, format!("{what} got a message without a peer"));
         };
-        let (from, to) = (self.qps[peer].dev, self.qps[qp].dev);
-        let orderly = self.orderly(from, to);
-        let copies = self.copies.get(&(from, to)).copied().unwrap_or(0);
+        let orderly = self.orderly(self.qps[peer].dev, self.qps[qp].dev);
         let mut why = String::new();
-        let last = self.qps[peer].undelivered.iter().copied().collect::<Vec<_>>();
-        let candidates: Vec<usize> = if orderly {
-            last
-        } else {
-            (0..self.sends.len())
-                .filter(|s| self.sends[*s].qp == peer && Send::takes_receive(&self.sends[*s].op))
-                .filter(|s| self.sends[*s].delivered.len() as u64 <= copies)
-                .collect()
-        };
+        let candidates = self.due(index, qp);
         for send in candidates {
             match self.compare(send, index, c, memories) {
                 None => {
