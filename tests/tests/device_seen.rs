@@ -89,6 +89,8 @@ fn captures() -> Result<()> {
         vlan: None,
         port: 5,
     };
+    // The second frame has met its lack of a buffer before there are new ones.
+    ga.drain();
     gb.post(0, 10);
     let (request, hdr) = tso(&flow, &pattern(3000), 1000);
     ga.send_wait(0, &request, hdr);
