@@ -51,12 +51,13 @@ impl Oracle {
             ..Flaws::default()
         };
         if let Some(queue) = s.queue {
-            flaws.receive = self.queues[queue].failed || self.recvs.iter().any(|r| {
-                r.queue == queue
-                    && r.leaves
-                        .iter()
-                        .any(|l| self.keys.ask(&l.ask, r.posted, self.now).0 != Allowed::Always)
-            });
+            flaws.receive = self.queues[queue].failed
+                || self.recvs.iter().any(|r| {
+                    r.queue == queue
+                        && r.leaves
+                            .iter()
+                            .any(|l| self.keys.ask(&l.ask, r.posted, self.now).0 != Allowed::Always)
+                });
         }
         if let Some((addr, _, need)) = s.remote() {
             if let Some(peer) = q.peer.map(|p| &self.qps[p]) {
@@ -67,12 +68,11 @@ impl Oracle {
             }
             flaws.remote |= s.leaves.iter().all(|l| l.ask.side != Side::Remote) && s.len > 0;
         }
-        if q.init.qp_type == QpType::XrcInitiator && Send::takes_receive(&s.op) {
-            let peer = q.peer.map(|p| &self.qps[p]);
-            flaws.invalid |= match (s.queue, peer) {
-                (Some(queue), Some(_)) => self.queues[queue].gone,
-                _ => true,
-            };
+        if let Some(srq) = s.srq {
+            // Every request names a queue, also those that take nothing from it.
+            let peer = q.peer.map(|p| self.qps[p].dev);
+            let queue = peer.and_then(|dev| self.srqs.get(&(dev, srq)));
+            flaws.invalid |= queue.is_none_or(|q| self.queues[*q].gone || self.queues[*q].cq.is_none());
         }
         match s.op {
             // Whatever is to be invalidated: the key may be wrong, and only its owner knows.
@@ -124,7 +124,7 @@ impl Oracle {
                     text: text.clone(),
                 };
                 self.claims.push(claim);
-                q.attributes.timeout > 0 || q.peer.is_none()
+                true
             }
             _ => false,
         };
@@ -190,16 +190,25 @@ impl Oracle {
 
     /// Has a receive that ended so any right to?
     pub(super) fn cause_of_recv(&mut self, index: usize, qp: usize, status: Status, what: &str) -> Judgement {
-        if !self.qps[qp].strict {
+        let (dev, number) = (self.qps[qp].dev, self.qps[qp].number);
+        let lives = (0..self.qps.len()).filter(|q| self.qps[*q].dev == dev && self.qps[*q].number == number);
+        if !self.qps[qp].strict || lives.into_iter().any(|q| self.may_fail(index, q, status)) {
             return Ok(());
         }
+        broken(
+            Rule::Cause,
+            format!("{what} ended {status:?}, but nothing explains that"),
+        )
+    }
+
+    fn may_fail(&self, index: usize, qp: usize, status: Status) -> bool {
         let recv = &self.recvs[index];
         let own = recv
             .leaves
             .iter()
             .any(|l| self.keys.ask(&l.ask, recv.posted, self.now).0 != Allowed::Always);
         let flaws = self.flaws_of_peer(qp);
-        let allowed = match status {
+        match status {
             Status::LocalLengthError => flaws.long,
             Status::LocalProtectionError => own,
             Status::LocalAccessError | Status::RemoteAccessError => flaws.remote || flaws.key,
@@ -207,14 +216,7 @@ impl Oracle {
                 flaws.invalid || flaws.key || flaws.remote
             }
             _ => false,
-        };
-        if allowed {
-            return Ok(());
         }
-        broken(
-            Rule::Cause,
-            format!("{what} ended {status:?}, but nothing explains that"),
-        )
     }
 
     /// All that is wrong with what was sent to a queue pair.

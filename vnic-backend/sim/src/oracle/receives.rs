@@ -198,7 +198,10 @@ impl Oracle {
             let due = self.due(recv, *qp);
             due.iter().any(|s| self.compare(*s, recv, c, memories).is_none())
         };
-        let fit = lives.iter().copied().find(|q| c.status == Status::Success && fits(q));
+        let fit = lives
+            .iter()
+            .copied()
+            .find(|q| c.status == Status::Success && fits(q));
         fit.or(lives.last().copied())
     }
 
@@ -219,7 +222,10 @@ impl Oracle {
                     .filter(|s| self.sends[*s].delivered.len() as u64 <= copies)
                     .collect()
             }
-            QpType::XrcInitiator => undelivered.filter(|s| self.sends[*s].srq == srq).take(1).collect(),
+            QpType::XrcInitiator => undelivered
+                .filter(|s| self.sends[*s].srq == srq)
+                .take(1)
+                .collect(),
             _ => undelivered.take(1).collect(),
         }
     }

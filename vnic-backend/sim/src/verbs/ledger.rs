@@ -120,7 +120,9 @@ impl World {
             .any(|(i, a)| a.what == What::Admin && !self.cut.actions.contains(&i));
         let ready = self.slots.iter().flatten().all(|s| s.connected_at_once);
         let rnr = self.ledger.accounts.iter().any(|a| a.rnr_naks > 0);
-        let overrun = self.ledger.accounts.iter().any(|a| a.overruns > 0);
+        let trouble =
+            |a: &Account| a.overruns > 0 || a.send_errors > a.send_flushes || a.recv_errors > a.recv_flushes;
+        let overrun = self.ledger.accounts.iter().any(trouble);
         // Nothing has gone wrong, so nothing was repeated.
         let calm = self.plan.terms.clean && self.plan.flaws == 0 && !changed && ready && !rnr && !overrun;
         for dev in 0..self.nodes.len() {

@@ -295,7 +295,12 @@ impl World {
             // Sometimes it comes late, sometimes not at all.
             self.slot_mut(b).connected_at_once = false;
             self.slot_mut(b).connect = percent(&mut rng, 80).then(|| rng.u64(1_000..500_000));
-            self.step_to(b, QpState::Init)
+            self.step_to(b, QpState::Init)?;
+            // Or it can receive already, and sends later.
+            match percent(&mut rng, 40) {
+                true => self.step_to(b, QpState::Rtr),
+                false => Ok(()),
+            }
         } else {
             self.connect(b)
         }
@@ -489,7 +494,7 @@ impl World {
                 rq_psn: psns[1 - i],
                 sq_psn: psns[i],
                 destination_qp: to_number,
-                access: if percent(rng, 92) {
+                access: if self.plan.flaws == 0 || percent(rng, 85) {
                     Access::REMOTE
                 } else {
                     Access::REMOTE_WRITE
@@ -510,7 +515,7 @@ impl World {
                 },
                 timeout: if lossless && percent(rng, 5) { 0 } else { timeout },
                 retry_count: if percent(rng, 70) { 7 } else { rng.u8(0..8) },
-                rnr_retry: rng.u8(0..8),
+                rnr_retry: if percent(rng, 50) { 7 } else { rng.u8(0..8) },
                 udp_source_port: percent(rng, 10).then(|| rng.u16(1..)),
                 ..QpAttributes::default()
             };

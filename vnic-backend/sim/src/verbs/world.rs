@@ -432,7 +432,8 @@ impl World {
         if let Some((dev, window, bind)) = book.window {
             let binding = self.pending_bindings.remove(&(dev, window));
             let w = &mut self.nodes[dev].windows[window];
-            w.busy = false;
+            // Flushed or not, it may have been carried out: nobody knows its key any more.
+            w.busy = !success;
             w.bound = binding.filter(|_| bind && success);
             if let Some(bound) = &w.bound {
                 w.key = bound.key;
