@@ -487,6 +487,12 @@ impl RxePeer {
         Ok(list)
     }
 
+    /// Up to `n` completions of receives: those that come until `patience_ms` after the call.
+    pub fn arrivals(&mut self, qp: Qp, n: u64, patience_ms: u64) -> Result<Vec<Wc>> {
+        let answer = self.ask(&format!("poll qp={} cq=recv n={n} timeout={patience_ms}", qp.id))?;
+        answer.all("wc").map(str::parse).collect()
+    }
+
     /// Waits for `n` completions that are all successful; the sum of their lengths.
     pub fn all_good(&mut self, qp: Qp, cq: &str, n: u64) -> Result<u64> {
         let answer = self.ask(&format!("poll qp={} cq={cq} n={n} timeout=200000 brief=1", qp.id))?;
