@@ -92,10 +92,15 @@ impl Qp {
                 }
             }
             Syndrome::RnrNak { timer } => {
+                let before = self.requester.oldest;
                 if !self.acknowledged_up_to(shared, now, psn) {
                     return;
                 }
-                self.receiver_not_ready(shared, now, psn, timer);
+                // A second one for the same packet, from before we began to wait, changes nothing.
+                let waiting = self.requester.rnr_until.is_some_and(|t| now < t);
+                if !waiting || self.requester.oldest != before {
+                    self.receiver_not_ready(shared, now, psn, timer);
+                }
             }
             Syndrome::Nak(code) => {
                 if !self.acknowledged_up_to(shared, now, psn) {
@@ -170,7 +175,7 @@ impl Qp {
             self.requester.oldest = reached;
         }
         if self.requester.oldest != before {
-            self.refill();
+            self.refill(shared);
         }
         self.retire(shared);
         if missing.is_some() {
@@ -255,7 +260,7 @@ impl Qp {
             return self.end_request(shared, slot, status);
         }
         self.requester.oldest = psn.next();
-        self.refill();
+        self.refill(shared);
         if let Some(aeth) = aeth
             && let Syndrome::Ack { credits } = aeth.syndrome
         {
@@ -267,8 +272,13 @@ impl Qp {
         self.progress(shared, now);
     }
 
-    /// Retries count anew after every progress (IBTA 9.7.6.1.2).
-    fn refill(&mut self) {
+    /// Something was acknowledged. Retries count anew after every progress (IBTA 9.7.6.1.2), and an acknowledge may
+    /// overtake what is being sent again.
+    fn refill(&mut self, shared: &Shared) {
+        let oldest = self.requester.oldest;
+        if self.requester.next_psn().before(oldest) {
+            self.requester.go_back(shared, oldest);
+        }
         self.requester.retries_left = self.attributes.retry_count;
         self.requester.rnr_retries_left = self.attributes.rnr_retry;
         self.requester.implied_at = None;
@@ -276,13 +286,7 @@ impl Qp {
 
     /// Something was acknowledged: the clock begins anew, what waited may go on.
     fn progress(&mut self, shared: &mut Shared, now: Instant) {
-        let requester = &mut self.requester;
-        // An acknowledge may overtake what is being sent again.
-        if requester.next_psn().before(requester.oldest) {
-            let oldest = requester.oldest;
-            requester.go_back(shared, oldest);
-        }
-        requester.rnr_until = None;
+        self.requester.rnr_until = None;
         if self.requester.quiet() {
             self.requester.deadline = None;
         } else {
@@ -342,10 +346,6 @@ impl Qp {
     }
 
     fn receiver_not_ready(&mut self, shared: &mut Shared, now: Instant, psn: Psn, timer: u8) {
-        if self.requester.rnr_until.is_some_and(|t| now < t) {
-            // A second one for the same packet, from before we began to wait.
-            return;
-        }
         shared.marks.hit(Mark::RnrNakReceived);
         if self.requester.rnr_retries_left == 0 {
             shared.marks.hit(Mark::RnrRetryExceeded);

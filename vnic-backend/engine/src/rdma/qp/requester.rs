@@ -494,6 +494,10 @@ impl Qp {
         let requester = &self.requester;
         let reliable = self.init.qp_type.reliable();
         let psn = requester.next;
+        debug_assert!(
+            !psn.before(requester.oldest),
+            "what is acknowledged is not sent again"
+        );
         let index = psn.distance(wqe.first).max(0) as u32;
         if reliable {
             let waiting = requester.next != requester.oldest;

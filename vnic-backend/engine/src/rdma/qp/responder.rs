@@ -164,13 +164,15 @@ impl Qp {
         packet: &Incoming<'_>,
         memory: &dyn Memory,
     ) {
-        let Some(target) = self.target(shared, packet) else {
-            // An XRC packet for an SRQ that is not there, or of another domain (annex A14).
-            let psn = packet.headers.bth.psn;
-            if psn == self.responder.expected {
-                self.refuse(shared, psn, NakCode::InvalidRequest);
+        let target = match self.target(shared, packet) {
+            Ok(target) => target,
+            Err(code) => {
+                let psn = packet.headers.bth.psn;
+                if psn == self.responder.expected {
+                    self.refuse(shared, psn, code);
+                }
+                return;
             }
-            return;
         };
         if self.init.qp_type == QpType::Uc {
             return self.respond_unreliably(shared, operation, target, packet, memory);
@@ -217,23 +219,32 @@ impl Qp {
         }
     }
 
-    /// Which receive queue and protection domain count for a packet.
-    fn target(&self, shared: &Shared, packet: &Incoming<'_>) -> Option<Target> {
-        if self.init.qp_type == QpType::XrcTarget {
-            let srq = SrqHandle(packet.headers.xrceth?.srq);
-            let queue = shared.srqs.get(srq.0)?;
-            return (queue.xrcd == self.init.xrcd).then_some(Target {
-                pd: queue.pd,
-                receive_pd: queue.pd,
-                srq: Some(srq),
-                cq: queue.cq?,
-            });
+    /// Which receive queue and protection domain count for a packet. An XRC packet may name an SRQ that is not there or
+    /// of another domain (annex A14), or one that has failed.
+    fn target(&self, shared: &Shared, packet: &Incoming<'_>) -> Result<Target, NakCode> {
+        let target = if self.init.qp_type == QpType::XrcTarget {
+            let named = packet.headers.xrceth.map(|x| SrqHandle(x.srq));
+            named.and_then(|srq| {
+                let queue = shared.srqs.get(srq.0)?;
+                (queue.xrcd == self.init.xrcd).then_some((queue.pd, queue.pd, Some(srq), queue.cq?))
+            })
+        } else {
+            let (init, receive_pd) = (&self.init, self.receive_pd(shared));
+            init.pd
+                .and_then(|pd| Some((pd, receive_pd?, init.srq, init.recv_cq?)))
+        };
+        let (pd, receive_pd, srq, cq) = target.ok_or(NakCode::InvalidRequest)?;
+        let failed = srq
+            .and_then(|srq| shared.srqs.get(srq.0))
+            .is_some_and(|queue| queue.error);
+        if failed {
+            return Err(NakCode::RemoteOperational);
         }
-        Some(Target {
-            pd: self.init.pd?,
-            receive_pd: self.receive_pd(shared)?,
-            srq: self.init.srq,
-            cq: self.init.recv_cq?,
+        Ok(Target {
+            pd,
+            receive_pd,
+            srq,
+            cq,
         })
     }
 
