@@ -1,80 +1,121 @@
 //! Events: what the device tells without being asked. One record fills one device-writable buffer of an event virtqueue.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+numbers! {
+    /// What an event is about: numbers of `ibv_event_type`, and our own from 256.
+    enum EventKind: u32 {
+        /// A CQ overran: it is in error.
+        CqError = 0,
+        /// A QP failed for a reason of the device.
+        QpFatal = 1,
+        /// The peer sent what the QP cannot accept.
+        QpRequestError = 2,
+        /// The peer violated the QP's protection.
+        QpAccessError = 3,
+        /// First packet on a QP that was ready to receive only.
+        CommunicationEstablished = 4,
+        /// The send queue has drained.
+        SendQueueDrained = 5,
+        /// The device has failed: only a reset helps.
+        DeviceFatal = 8,
+        /// The port came up.
+        PortActive = 9,
+        /// The port went down.
+        PortError = 10,
+        /// An SRQ failed.
+        SrqError = 14,
+        /// Fewer receives than the limit are left in an SRQ.
+        SrqLimitReached = 15,
+        /// A QP in error takes no more from its SRQ.
+        LastWqeReached = 16,
+        /// An entry of the GID table changed; `object` is its index.
+        GidChange = 18,
+        /// An armed CQ has something; `detail` is the number of completions that were written so far, modulo 2^32.
+        Completion = 256,
+        /// A memory region lost its memory: the guest shares it no more.
+        MrLost = 257,
+        /// A queue was given something that the contract does not allow: see [`fault_detail`].
+        QueueFault = 258,
+        /// `detail` events found no buffer and no room to wait.
+        EventsLost = 259,
+    }
 
-/// What an event is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum EventKind {
-    /// An armed CQ has something; `object` is its number.
-    Completion = 1,
-    /// A CQ overran.
-    CqError = 2,
-    /// A QP failed.
-    QpFatal = 3,
-    /// The peer sent what the QP cannot accept.
-    QpRequestError = 4,
-    /// The peer violated the QP's protection.
-    QpAccessError = 5,
-    /// First packet on a QP that was ready to receive only.
-    CommunicationEstablished = 6,
-    /// The send queue has drained.
-    SendQueueDrained = 7,
-    /// A QP in error takes no more from its SRQ.
-    LastWqeReached = 8,
-    /// Fewer receives than the limit are left in an SRQ.
-    SrqLimitReached = 9,
-    /// An SRQ failed.
-    SrqError = 10,
-    /// The port came up (`detail` 1) or went down (0).
-    Port = 11,
-    /// An entry of the GID table changed; `object` is its index.
-    GidChange = 12,
-    /// A memory region lost its memory: the guest shares it no more.
-    MrLost = 13,
-    /// `detail` events found no buffer.
-    EventsLost = 14,
-    /// A queue was given something that the contract does not allow; its object is in error.
-    QueueFault = 15,
-}
+    /// Which queue of the object had a [`EventKind::QueueFault`].
+    enum FaultQueue: u8 {
+        /// The send queue of a QP.
+        Send = 0,
+        /// The receive queue of a QP.
+        Receive = 1,
+        /// An SRQ.
+        SharedReceive = 2,
+        /// A CQ.
+        Completion = 3,
+        /// A doorbell ring.
+        Doorbells = 4,
+    }
 
-impl EventKind {
-    /// The kind with a number.
-    pub fn from_number(number: u32) -> Option<EventKind> {
-        use EventKind as E;
-        const ALL: [EventKind; 15] = [
-            E::Completion,
-            E::CqError,
-            E::QpFatal,
-            E::QpRequestError,
-            E::QpAccessError,
-            E::CommunicationEstablished,
-            E::SendQueueDrained,
-            E::LastWqeReached,
-            E::SrqLimitReached,
-            E::SrqError,
-            E::Port,
-            E::GidChange,
-            E::MrLost,
-            E::EventsLost,
-            E::QueueFault,
-        ];
-        ALL.get((number as usize).checked_sub(1)?).copied()
+    /// What was wrong.
+    enum FaultReason: u8 {
+        /// A producer index runs ahead of the ring by more than it has entries.
+        Index = 1,
+        /// An operation that there is not, or that the type of QP does not have.
+        Operation = 2,
+        /// A flag, kind or reserved bit that is not zero.
+        Reserved = 3,
+        /// More elements or inline bytes than agreed, or a work request that reaches beyond what was posted.
+        Length = 4,
+        /// The memory of the ring is not shared any more.
+        Memory = 5,
     }
 }
 
-/// An event: 32 bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct EventRecord {
-    /// [`EventKind`].
-    pub kind: u32,
-    /// Number of the object.
-    pub object: u32,
-    /// What else there is to say.
-    pub detail: u64,
-    /// Zero.
-    pub reserved: [u64; 2],
+/// Events that wait for a buffer at least before some are lost. Those of armed CQs are never lost.
+pub const PENDING_MIN: u32 = 1024;
+
+/// [`EventRecord::detail`] of a [`EventKind::QueueFault`]: bits 0..=7 the queue, 8..=15 the reason, 32..=63 the index of
+/// the entry.
+pub const fn fault_detail(queue: FaultQueue, reason: FaultReason, index: u32) -> u64 {
+    (index as u64) << 32 | (reason as u64) << 8 | queue as u64
 }
 
-const _: () = assert!(size_of::<EventRecord>() == 32);
+/// Takes the detail of a [`EventKind::QueueFault`] apart. `None`: of another version.
+pub const fn fault(detail: u64) -> Option<(FaultQueue, FaultReason, u32)> {
+    match (
+        FaultQueue::from_number(detail as u8),
+        FaultReason::from_number((detail >> 8) as u8),
+    ) {
+        (Some(queue), Some(reason)) => Some((queue, reason, (detail >> 32) as u32)),
+        _ => None,
+    }
+}
+
+layouts! {
+    /// An event.
+    struct EventRecord: 32 {
+        /// [`EventKind`].
+        0 kind: u32,
+        /// Number of the object.
+        4 object: u32,
+        /// What else there is to say.
+        8 detail: u64,
+        /// Zero.
+        16 reserved: [u64; 2],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_packed_and_unpacked() {
+        for &queue in FaultQueue::ALL {
+            for &reason in FaultReason::ALL {
+                for index in [0, 1, u32::MAX] {
+                    let detail = fault_detail(queue, reason, index);
+                    assert_eq!(fault(detail), Some((queue, reason, index)));
+                }
+            }
+        }
+        assert_eq!(fault(0), None);
+    }
+}

@@ -1,15 +1,42 @@
 //! The contract between a driver (guest) and the RDMA function of an adapter (device). `SPEC.md` beside this crate is
-//! the normative text; these structs are its layouts, and `const` assertions hold them to the sizes it names.
+//! the normative text; these structs are its layouts. `tests/spec.rs` holds each to the other: numbers, sizes, offsets
+//! and the examples in hexadecimal.
 //!
 //! All numbers are little-endian. Everything is naturally aligned, sizes are multiples of 8, reserved bytes are zero.
+//! Where verbs have a number for something (`ibv_*`, libibverbs' `verbs.h`), it is that one.
 #![no_std]
 #![forbid(unsafe_code)]
+
+#[cfg(target_endian = "big")]
+compile_error!("the layouts are little-endian, and no big-endian driver or device was ever tried");
+
+#[macro_use]
+mod layout;
+#[macro_use]
+mod number;
 
 pub mod command;
 pub mod config;
 pub mod doorbell;
 pub mod event;
 pub mod queue;
+pub mod ring;
 pub mod status;
+pub mod verbs;
 
+pub use layout::{Field, Layout};
 pub use zerocopy;
+
+/// Layouts of all structs, module by module.
+pub const LAYOUTS: &[&[Layout]] = &[
+    config::LAYOUTS,
+    command::LAYOUTS,
+    command::device::LAYOUTS,
+    command::memory::LAYOUTS,
+    command::queues::LAYOUTS,
+    command::qp::LAYOUTS,
+    ring::LAYOUTS,
+    doorbell::LAYOUTS,
+    queue::LAYOUTS,
+    event::LAYOUTS,
+];

@@ -2,75 +2,72 @@
 //!
 //! A send queue is a ring of 64-byte blocks; a work request takes one block and as many more as its elements or inline
 //! bytes need, over the ring's end as well. A receive queue is a ring of entries of one size. A completion queue is a ring
-//! of 64-byte entries that the device writes; the last byte's lowest bit is the phase, as with doorbells.
+//! of 64-byte entries that the device writes; the highest bit of the last byte is the phase.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::transmute;
+
+use crate::event::FaultReason;
+use crate::verbs::{CompletionStatus, QpType};
 
 /// Bytes of a block of a send queue.
 pub const BLOCK_LEN: usize = 64;
 
-/// A scatter/gather element: 16 bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Element {
-    /// Address in the region that `lkey` names.
-    pub addr: u64,
-    /// Bytes.
-    pub len: u32,
-    /// Local key.
-    pub lkey: u32,
-}
+numbers! {
+    /// What a send work request does: numbers of `ibv_wr_opcode`.
+    enum Operation: u8 {
+        /// RDMA WRITE.
+        Write = 0,
+        /// RDMA WRITE with immediate data.
+        WriteImm = 1,
+        /// SEND.
+        Send = 2,
+        /// SEND with immediate data.
+        SendImm = 3,
+        /// RDMA READ.
+        Read = 4,
+        /// Compare and swap: one element, then [`AtomicOperands`].
+        CompareSwap = 5,
+        /// Fetch and add: one element, then [`AtomicOperands`].
+        FetchAdd = 6,
+        /// Invalidate a local key.
+        LocalInvalidate = 7,
+        /// Bind a window: [`Bind`] stands in place of the elements.
+        BindMw = 8,
+        /// SEND with invalidate.
+        SendInvalidate = 9,
+    }
 
-const _: () = assert!(size_of::<Element>() == 16);
-
-/// What a send work request does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Operation {
-    /// SEND.
-    Send = 0,
-    /// SEND with immediate data.
-    SendImm = 1,
-    /// SEND with invalidate.
-    SendInvalidate = 2,
-    /// RDMA WRITE.
-    Write = 3,
-    /// RDMA WRITE with immediate data.
-    WriteImm = 4,
-    /// RDMA READ.
-    Read = 5,
-    /// Compare and swap; the second element's place holds the compare and the swap value.
-    CompareSwap = 6,
-    /// Fetch and add; the second element's place holds the addend and zero.
-    FetchAdd = 7,
-    /// Bind a window; [`Bind`] stands in place of the elements.
-    BindMw = 8,
-    /// Invalidate a local key.
-    LocalInvalidate = 9,
-}
-
-impl Operation {
-    /// All of them.
-    pub const ALL: [Operation; 10] = [
-        Operation::Send,
-        Operation::SendImm,
-        Operation::SendInvalidate,
-        Operation::Write,
-        Operation::WriteImm,
-        Operation::Read,
-        Operation::CompareSwap,
-        Operation::FetchAdd,
-        Operation::BindMw,
-        Operation::LocalInvalidate,
-    ];
-
-    /// The operation with a number.
-    pub fn from_number(number: u8) -> Option<Operation> {
-        Operation::ALL.get(usize::from(number)).copied()
+    /// What a completion is about: numbers of `ibv_wc_opcode`.
+    enum CompletionKind: u8 {
+        /// SEND.
+        Send = 0,
+        /// RDMA WRITE.
+        Write = 1,
+        /// RDMA READ.
+        Read = 2,
+        /// Compare and swap.
+        CompareSwap = 3,
+        /// Fetch and add.
+        FetchAdd = 4,
+        /// Window bound.
+        BindMw = 5,
+        /// Key invalidated.
+        LocalInvalidate = 6,
+        /// SEND received.
+        Recv = 128,
+        /// WRITE with immediate data received.
+        RecvWriteImm = 129,
     }
 }
 
-/// Bits of [`SendHead::flags`].
+impl CompletionKind {
+    /// Does it complete a receive? True of errors, too.
+    pub const fn is_receive(number: u8) -> bool {
+        number & 0x80 != 0
+    }
+}
+
+/// Bits of [`SendHead::flags`]: `ibv_send_flags`.
 pub mod send_flags {
     /// Waits for the READs and atomics before it.
     pub const FENCE: u8 = 1 << 0;
@@ -84,170 +81,423 @@ pub mod send_flags {
     pub const ALL: u8 = FENCE | SIGNALED | SOLICITED | INLINE;
 }
 
-/// The first 32 bytes of a send work request. Elements, or inline bytes, follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct SendHead {
-    /// Comes back in the completion.
-    pub wr_id: u64,
-    /// [`Operation`].
-    pub operation: u8,
-    /// [`send_flags`].
-    pub flags: u8,
-    /// Elements, or with `INLINE` bytes.
-    pub count: u16,
-    /// Immediate data, or the key to invalidate.
-    pub imm: u32,
-    /// WRITE, READ, atomics: remote address. UD: address handle (low half) and remote QP (high half).
-    pub remote: u64,
-    /// WRITE, READ, atomics: remote key. UD: queue key.
-    pub rkey: u32,
-    /// XRC: number of the remote SRQ.
-    pub remote_srq: u32,
+/// Bits of [`CompletionEntry::flags`]: `ibv_wc_flags`, and our own at bit 7.
+pub mod completion_flags {
+    /// The first 40 bytes of the buffer are the GRH's.
+    pub const GRH: u8 = 1 << 0;
+    /// `imm` holds immediate data.
+    pub const IMM: u8 = 1 << 1;
+    /// `imm` holds the key that was invalidated.
+    pub const INVALIDATED: u8 = 1 << 3;
+    /// `vlan` is the tag's.
+    pub const VLAN: u8 = 1 << 7;
+    /// Every flag there is.
+    pub const ALL: u8 = GRH | IMM | INVALIDATED | VLAN;
 }
 
-const _: () = assert!(size_of::<SendHead>() == 32);
+/// [`CompletionEntry::phase`] of a lap whose phase bit is 1. As a word of 64 bits at 56 it is bit 63, as in a doorbell.
+pub const PHASE: u8 = 1 << 7;
 
-/// Blocks that a work request takes: its head is 32 bytes, an element 16, [`Bind`] 40.
-pub const fn send_blocks(operation: Operation, flags: u8, count: u16) -> u32 {
-    let behind = match operation {
+layouts! {
+    /// A scatter/gather element.
+    struct Element: 16 {
+        /// Address in the region that `lkey` names.
+        0 addr: u64,
+        /// Bytes; 0 means none, and then the key is not looked at.
+        8 len: u32,
+        /// Local key.
+        12 lkey: u32,
+    }
+
+    /// The first 32 bytes of a send work request. Elements, or inline bytes, follow.
+    struct SendHead: 32 {
+        /// Comes back in the completion.
+        0 wr_id: u64,
+        /// [`Operation`].
+        8 operation: u8,
+        /// [`send_flags`].
+        9 flags: u8,
+        /// Elements, or with `INLINE` bytes.
+        10 count: u16,
+        /// Immediate data, or the key to invalidate.
+        12 imm: u32,
+        /// WRITE, READ, atomics: remote address. UD: address handle (bits 0..=31) and remote QP (32..=55).
+        16 remote: u64,
+        /// WRITE, READ, atomics: remote key. UD: queue key.
+        24 rkey: u32,
+        /// XRC: number of the remote SRQ.
+        28 remote_srq: u32,
+    }
+
+    /// What follows the element of an atomic.
+    struct AtomicOperands: 16 {
+        /// Compare and swap: the value that must be there. Fetch and add: what is added.
+        0 compare_or_add: u64,
+        /// Compare and swap: the new value. Fetch and add: zero.
+        8 swap: u64,
+    }
+
+    /// What an [`Operation::BindMw`] has in place of its elements.
+    struct Bind: 32 {
+        /// The window.
+        0 mw: u32,
+        /// Type 2: its new key. Type 1: zero, the device chooses.
+        4 rkey: u32,
+        /// The region.
+        8 mr: u32,
+        /// Rights: bits of [`access`](crate::verbs::access).
+        12 access: u32,
+        /// First address.
+        16 addr: u64,
+        /// Bytes; type 1: 0 unbinds.
+        24 len: u64,
+    }
+
+    /// The first 16 bytes of a receive. Its elements follow.
+    struct ReceiveHead: 16 {
+        /// Comes back in the completion.
+        0 wr_id: u64,
+        /// Elements.
+        8 elements: u32,
+        /// Zero.
+        12 reserved: u32,
+    }
+
+    /// A completion.
+    struct CompletionEntry: 64 {
+        /// Of the work request.
+        0 wr_id: u64,
+        /// QP it was posted to, or that took it from an SRQ.
+        8 qp: u32,
+        /// Bytes received, READ or fetched.
+        12 byte_len: u32,
+        /// Immediate data or invalidated key.
+        16 imm: u32,
+        /// UD: QP of the sender.
+        20 source_qp: u32,
+        /// When it was written, in ns of the device's clock; 0 without that capability.
+        24 time: u64,
+        /// UD: Ethernet address of the sender.
+        32 source_mac: [u8; 6],
+        /// UD: VLAN it came on.
+        38 vlan: u16,
+        /// UD: service level.
+        40 service_level: u8,
+        /// Zero.
+        41 reserved_level: u8,
+        /// UD: index of the P_Key.
+        42 pkey_index: u16,
+        /// Of the device's own choice, for its developers; zero on success.
+        44 vendor_error: u32,
+        /// Zero.
+        48 reserved: u64,
+        /// Index up to which the blocks or entries of the work queue are free; 0 for receives of an SRQ.
+        56 consumed: u32,
+        /// [`CompletionStatus`].
+        60 status: u8,
+        /// [`CompletionKind`].
+        61 kind: u8,
+        /// [`completion_flags`].
+        62 flags: u8,
+        /// [`PHASE`] or 0.
+        63 phase: u8,
+    }
+
+    /// What stands behind the entries of a completion queue, written by the driver.
+    struct CompletionTail: 64 {
+        /// Completions that the driver has taken, modulo 2^32. The device reads it when the ring may be full.
+        0 consumer: u32,
+        /// Zero.
+        4 reserved: [u32; 15],
+    }
+
+    /// What stands behind the entries of a shared receive queue, written by the device.
+    struct SharedReceiveTail: 64 {
+        /// Entries that the device has taken, modulo 2^32: they are free. The driver reads it when the ring may be full.
+        0 taken: u32,
+        /// Zero.
+        4 reserved: [u32; 15],
+    }
+}
+
+/// Bytes that stand behind the head of a send work request.
+const fn behind(operation: Operation, flags: u8, count: u16) -> usize {
+    match operation {
         Operation::BindMw => size_of::<Bind>(),
-        Operation::CompareSwap | Operation::FetchAdd => 2 * size_of::<Element>(),
+        Operation::CompareSwap | Operation::FetchAdd => size_of::<Element>() + size_of::<AtomicOperands>(),
+        Operation::LocalInvalidate => 0,
         _ if flags & send_flags::INLINE != 0 => count as usize,
         _ => count as usize * size_of::<Element>(),
-    };
-    (size_of::<SendHead>() + behind).div_ceil(BLOCK_LEN) as u32
+    }
 }
 
-/// What a [`Operation::BindMw`] has in place of its elements: 40 bytes, two blocks in all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Bind {
-    /// The window.
-    pub mw: u32,
-    /// Its new key.
-    pub rkey: u32,
-    /// The region.
-    pub mr: u32,
-    /// Rights: bits as in `command::access`.
-    pub access: u32,
-    /// First address.
-    pub addr: u64,
-    /// Bytes.
-    pub len: u64,
-    /// Zero.
-    pub reserved: u64,
+/// Blocks that a send work request takes: one for its head and 32 bytes more, and what else it needs.
+pub const fn send_blocks(operation: Operation, flags: u8, count: u16) -> u32 {
+    (size_of::<SendHead>() + behind(operation, flags, count)).div_ceil(BLOCK_LEN) as u32
 }
 
-const _: () = assert!(size_of::<Bind>() == 40);
-
-/// The first 16 bytes of a receive. Its elements follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct ReceiveHead {
-    /// Comes back in the completion.
-    pub wr_id: u64,
-    /// Elements.
-    pub elements: u32,
-    /// Zero.
-    pub reserved: u32,
+/// Blocks of the longest work request of a queue with these limits: a ring has at least so many.
+pub const fn send_blocks_max(elements: u32, inline: u32) -> u32 {
+    let elements = elements as u64 * size_of::<Element>() as u64;
+    let inline = inline as u64;
+    let mut behind = (BLOCK_LEN - size_of::<SendHead>()) as u64;
+    if elements > behind {
+        behind = elements;
+    }
+    if inline > behind {
+        behind = inline;
+    }
+    (size_of::<SendHead>() as u64 + behind).div_ceil(BLOCK_LEN as u64) as u32
 }
 
-const _: () = assert!(size_of::<ReceiveHead>() == 16);
+/// Most elements of a receive: its entry then has 4096 bytes.
+pub const RECEIVE_ELEMENTS_MAX: u32 = 255;
 
-/// Bytes of a receive queue's entry with room for so many elements: a power of two.
-pub const fn receive_stride(elements: u32) -> u32 {
-    (16 + 16 * elements).next_power_of_two()
+/// Bytes of a receive queue's entry with room for so many elements: a power of two, at least 32. `None`: more than
+/// [`RECEIVE_ELEMENTS_MAX`].
+pub const fn receive_stride(elements: u32) -> Option<u32> {
+    if elements > RECEIVE_ELEMENTS_MAX {
+        return None;
+    }
+    let bytes = size_of::<ReceiveHead>() as u32 + elements * size_of::<Element>() as u32;
+    Some(if bytes < 32 { 32 } else { bytes.next_power_of_two() })
 }
 
-/// What a completion is about.
+/// What a queue pair agreed on when it was made, as far as send work requests must keep to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum CompletionKind {
-    /// SEND.
-    Send = 0,
-    /// RDMA WRITE.
-    Write = 1,
-    /// RDMA READ.
-    Read = 2,
-    /// Compare and swap.
-    CompareSwap = 3,
-    /// Fetch and add.
-    FetchAdd = 4,
-    /// Window bound.
-    BindMw = 5,
-    /// Key invalidated.
-    LocalInvalidate = 6,
-    /// SEND received.
-    Recv = 128,
-    /// WRITE with immediate data received.
-    RecvWriteImm = 129,
+pub struct SendLimits {
+    /// Its type.
+    pub qp_type: QpType,
+    /// Elements of a work request.
+    pub elements: u32,
+    /// Inline bytes.
+    pub inline: u32,
 }
 
-/// Bits of [`CompletionEntry::flags`].
-pub mod completion_flags {
-    /// `imm` holds immediate data.
-    pub const IMM: u8 = 1 << 0;
-    /// `imm` holds the key that was invalidated.
-    pub const INVALIDATED: u8 = 1 << 1;
-    /// The first 40 bytes of the buffer are the GRH's.
-    pub const GRH: u8 = 1 << 2;
-    /// `vlan` and `service_level` are the tag's.
-    pub const VLAN: u8 = 1 << 3;
+impl SendHead {
+    /// What the work request does and how many blocks it takes, if it is well-formed. Whatever is wrong with one that
+    /// is not, is a fault of the queue (`SPEC.md`, section 8).
+    #[inline]
+    pub fn check(&self, limits: &SendLimits) -> Result<(Operation, u32), FaultReason> {
+        use Operation as O;
+        let operation = O::from_number(self.operation).ok_or(FaultReason::Operation)?;
+        if !limits.qp_type.allows(operation) {
+            return Err(FaultReason::Operation);
+        }
+        let inline = self.flags & send_flags::INLINE != 0;
+        let may_inline = matches!(
+            operation,
+            O::Send | O::SendImm | O::SendInvalidate | O::Write | O::WriteImm
+        );
+        let datagram = matches!(limits.qp_type, QpType::Ud);
+        if self.flags & !send_flags::ALL != 0
+            || inline && !may_inline
+            || datagram && self.destination().is_none()
+        {
+            return Err(FaultReason::Reserved);
+        }
+        let range = match operation {
+            O::CompareSwap | O::FetchAdd => 1..=1,
+            O::BindMw | O::LocalInvalidate => 0..=0,
+            _ if inline => 0..=limits.inline,
+            _ => 0..=limits.elements,
+        };
+        if !range.contains(&u32::from(self.count)) {
+            return Err(FaultReason::Length);
+        }
+        Ok((operation, send_blocks(operation, self.flags, self.count)))
+    }
+
+    /// [`SendHead::remote`] of a datagram.
+    pub const fn datagram(address_handle: u32, qp: u32) -> u64 {
+        (qp as u64) << 32 | address_handle as u64
+    }
+
+    /// Address handle and remote QP of a datagram. `None`: the bits above the QP number are not zero.
+    pub const fn destination(&self) -> Option<(u32, u32)> {
+        let qp = (self.remote >> 32) as u32;
+        if qp > crate::doorbell::NUMBER_MAX {
+            return None;
+        }
+        Some((self.remote as u32, qp))
+    }
 }
 
-/// A completion: 64 bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct CompletionEntry {
-    /// Of the work request.
-    pub wr_id: u64,
-    /// QP it was posted to, or that took it from an SRQ.
-    pub qp: u32,
-    /// Bytes received, READ or fetched.
-    pub byte_len: u32,
-    /// Immediate data or invalidated key.
-    pub imm: u32,
-    /// How it ended: numbers of `ibv_wc_status`.
-    pub status: u8,
-    /// [`CompletionKind`].
-    pub kind: u8,
-    /// [`completion_flags`].
-    pub flags: u8,
-    /// Zero.
-    pub reserved: u8,
-    /// UD: QP of the sender.
-    pub source_qp: u32,
-    /// UD: VLAN it came on.
-    pub vlan: u16,
-    /// UD: service level.
-    pub service_level: u8,
-    /// Zero.
-    pub reserved_level: u8,
-    /// UD: Ethernet address of the sender.
-    pub source_mac: [u8; 6],
-    /// Zero.
-    pub reserved_mac: [u8; 2],
-    /// Blocks or entries of the work queue that are free again up to and with this work request; wraps at 2^32.
-    pub consumed: u32,
-    /// Zero.
-    pub reserved_consumed: u32,
-    /// When it was written, in ns of the device's clock.
-    pub time: u64,
-    /// Zero, and in the last byte the phase (bit 0).
-    pub tail: [u8; 8],
+impl CompletionEntry {
+    /// As the device writes it: seven words, and then the last one, which shows that all are there.
+    #[inline]
+    pub const fn to_words(self) -> [u64; 8] {
+        transmute!(self)
+    }
+
+    /// From the words that a driver has read.
+    #[inline]
+    pub const fn from_words(words: [u64; 8]) -> CompletionEntry {
+        transmute!(words)
+    }
+
+    /// The phase bit of an entry's last word.
+    #[inline]
+    pub const fn phase(last_word: u64) -> bool {
+        last_word >> 63 != 0
+    }
+
+    /// How the work request ended; a number that there is not is an error of the device.
+    #[inline]
+    pub const fn status(&self) -> CompletionStatus {
+        match CompletionStatus::from_number(self.status) {
+            Some(status) => status,
+            None => CompletionStatus::LocalQpOperationError,
+        }
+    }
 }
 
-const _: () = assert!(size_of::<CompletionEntry>() == 64);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// What stands in front of the entries of a completion queue: 64 bytes, written by the driver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct CompletionHead {
-    /// Completions that the driver has taken; wraps at 2^32. The device reads it when the ring may be full.
-    pub consumer: u32,
-    /// Zero.
-    pub reserved: [u32; 15],
+    #[test]
+    fn blocks_are_counted_as_the_bytes_need() {
+        let plain = |count| send_blocks(Operation::Write, 0, count);
+        assert_eq!([0, 2, 3, 6, 7].map(plain), [1, 1, 2, 2, 3]);
+        let inline = |count| send_blocks(Operation::Send, send_flags::INLINE, count);
+        assert_eq!([0, 32, 33, 96, 97].map(inline), [1, 1, 2, 2, 3]);
+        for one in [
+            Operation::CompareSwap,
+            Operation::FetchAdd,
+            Operation::BindMw,
+            Operation::LocalInvalidate,
+        ] {
+            assert_eq!(send_blocks(one, 0, 1), 1, "{one:?}");
+        }
+        assert_eq!(send_blocks(Operation::Send, 0, u16::MAX), 16_385);
+    }
+
+    #[test]
+    fn the_longest_request_is_as_long_as_any() {
+        for (elements, inline) in [(0, 0), (1, 0), (2, 32), (3, 0), (32, 0), (2, 1024), (255, 4096)] {
+            let longest = send_blocks_max(elements, inline);
+            let by_elements = send_blocks(Operation::Send, 0, elements as u16);
+            let by_bytes = send_blocks(Operation::Send, send_flags::INLINE, inline as u16);
+            assert_eq!(
+                longest,
+                by_elements.max(by_bytes),
+                "{elements} elements, {inline} bytes"
+            );
+        }
+    }
+
+    #[test]
+    fn receive_entries_are_powers_of_two() {
+        let strides = [0, 1, 2, 3, 4, 7, 8, 31, 255].map(receive_stride);
+        assert_eq!(strides, [32, 32, 64, 64, 128, 128, 256, 512, 4096].map(Some));
+        assert_eq!([256, u32::MAX].map(receive_stride), [None; 2]);
+    }
+
+    #[test]
+    fn ill_formed_requests_are_told_from_others() {
+        let limits = SendLimits {
+            qp_type: QpType::Rc,
+            elements: 3,
+            inline: 100,
+        };
+        let check = |operation: u8, flags, count| {
+            let head = SendHead {
+                operation,
+                flags,
+                count,
+                ..SendHead::default()
+            };
+            head.check(&limits)
+        };
+        let number = |operation: Operation| operation.number();
+        assert_eq!(check(0, 0, 3), Ok((Operation::Write, 2)));
+        assert_eq!(check(0, 0, 4), Err(FaultReason::Length));
+        assert_eq!(check(0, send_flags::INLINE, 100), Ok((Operation::Write, 3)));
+        assert_eq!(check(0, send_flags::INLINE, 101), Err(FaultReason::Length));
+        assert_eq!(check(10, 0, 0), Err(FaultReason::Operation));
+        assert_eq!(check(0, 16, 0), Err(FaultReason::Reserved));
+        for (operation, good) in [
+            (Operation::FetchAdd, 1),
+            (Operation::CompareSwap, 1),
+            (Operation::BindMw, 0),
+            (Operation::LocalInvalidate, 0),
+        ] {
+            assert_eq!(check(number(operation), 0, good), Ok((operation, 1)));
+            assert_eq!(check(number(operation), 0, good + 1), Err(FaultReason::Length));
+            assert_eq!(
+                check(number(operation), send_flags::INLINE, good),
+                Err(FaultReason::Reserved)
+            );
+        }
+        assert_eq!(
+            check(number(Operation::Read), send_flags::INLINE, 0),
+            Err(FaultReason::Reserved)
+        );
+    }
+
+    #[test]
+    fn services_have_their_operations() {
+        for &qp_type in QpType::ALL {
+            for &operation in Operation::ALL {
+                let head = SendHead {
+                    operation: operation.number(),
+                    count: u16::from(matches!(operation, Operation::CompareSwap | Operation::FetchAdd)),
+                    ..SendHead::default()
+                };
+                let limits = SendLimits {
+                    qp_type,
+                    elements: 1,
+                    inline: 0,
+                };
+                assert_eq!(
+                    head.check(&limits).is_ok(),
+                    qp_type.allows(operation),
+                    "{qp_type:?} {operation:?}"
+                );
+            }
+        }
+        let datagram = SendLimits {
+            qp_type: QpType::Ud,
+            elements: 1,
+            inline: 0,
+        };
+        let wild = SendHead {
+            operation: Operation::Send.number(),
+            remote: 1 << 56,
+            ..SendHead::default()
+        };
+        assert_eq!(wild.check(&datagram), Err(FaultReason::Reserved));
+    }
+
+    #[test]
+    fn a_completion_is_its_words() {
+        let entry = CompletionEntry {
+            wr_id: 1,
+            consumed: 7,
+            status: 5,
+            kind: 129,
+            flags: 2,
+            phase: PHASE,
+            ..CompletionEntry::default()
+        };
+        let words = entry.to_words();
+        assert_eq!((words[0], words[7]), (1, 0x8002_8105_0000_0007));
+        assert!(CompletionEntry::phase(words[7]));
+        assert_eq!(CompletionEntry::from_words(words), entry);
+        assert_eq!(entry.status(), CompletionStatus::FlushError);
+    }
+
+    #[test]
+    fn a_datagram_has_a_handle_and_a_qp() {
+        let head = |remote| SendHead {
+            remote,
+            ..SendHead::default()
+        };
+        assert_eq!(
+            head(SendHead::datagram(9, 0xff_ffff)).destination(),
+            Some((9, 0xff_ffff))
+        );
+        assert_eq!(head(1 << 56).destination(), None);
+    }
 }
-
-const _: () = assert!(size_of::<CompletionHead>() == 64);

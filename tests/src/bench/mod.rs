@@ -10,6 +10,7 @@ pub mod machine;
 pub mod product;
 pub mod report;
 mod restart;
+mod rings;
 mod scale;
 pub mod testpmd;
 
@@ -65,6 +66,11 @@ pub static BENCHES: &[Bench] = &[
         name: "restart",
         summary: "kill -9 of the daemon under traffic until frames arrive again (needs --vnicd)",
         run: restart::run,
+    },
+    Bench {
+        name: "rings",
+        summary: "layouts of doorbells and work queues, driver and device threads without RDMA",
+        run: rings::run,
     },
 ];
 

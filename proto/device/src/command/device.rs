@@ -1,0 +1,193 @@
+//! Commands about the device as a whole.
+
+/// Bits of [`DeviceReply::capabilities`]. RC is always there.
+pub mod capabilities {
+    /// UC queue pairs.
+    pub const UC: u64 = 1 << 0;
+    /// UD queue pairs and address handles.
+    pub const UD: u64 = 1 << 1;
+    /// XRC queue pairs, domains and receive queues.
+    pub const XRC: u64 = 1 << 2;
+    /// Shared receive queues.
+    pub const SRQ: u64 = 1 << 3;
+    /// Memory windows of type 1.
+    pub const MW_TYPE_1: u64 = 1 << 4;
+    /// Memory windows of type 2.
+    pub const MW_TYPE_2: u64 = 1 << 5;
+    /// Multicast groups.
+    pub const MULTICAST: u64 = 1 << 6;
+    /// SEND with invalidate, LOCAL_INVALIDATE, regions with that right.
+    pub const INVALIDATE: u64 = 1 << 7;
+    /// SET_GID.
+    pub const SET_GID: u64 = 1 << 8;
+    /// Address vectors without an Ethernet address.
+    pub const RESOLVE: u64 = 1 << 9;
+    /// Completions carry their time.
+    pub const COMPLETION_TIME: u64 = 1 << 10;
+    /// Device memory.
+    pub const DEVICE_MEMORY: u64 = 1 << 11;
+    /// Every bit there is.
+    pub const ALL: u64 = (1 << 12) - 1;
+}
+
+layouts! {
+    /// Body of [`Opcode::Hello`](super::Opcode::Hello).
+    struct Hello: 16 {
+        /// Major version of the driver.
+        0 abi_major: u16,
+        /// Oldest minor version it can speak.
+        2 minor_min: u16,
+        /// Newest.
+        4 minor_max: u16,
+        /// Zero.
+        6 reserved: u16,
+        /// Features that the driver can use: none yet.
+        8 features: u64,
+    }
+
+    /// Reply to [`Opcode::Hello`](super::Opcode::Hello).
+    struct HelloReply: 16 {
+        /// Minor version that both speak from now on.
+        0 minor: u16,
+        /// Zero.
+        2 reserved: [u16; 3],
+        /// Features that are used from now on: some of those the driver named.
+        8 features: u64,
+    }
+
+    /// Reply to [`Opcode::QueryDevice`](super::Opcode::QueryDevice).
+    struct DeviceReply: 176 {
+        /// [`capabilities`].
+        0 capabilities: u64,
+        /// Bytes of a region.
+        8 max_mr_size: u64,
+        /// Bytes of device memory in all.
+        16 max_dm_size: u64,
+        /// GUID of the node, first byte first.
+        24 node_guid: [u8; 8],
+        /// Version of the device's program: UTF-8, filled up with zeros.
+        32 firmware: [u8; 32],
+        /// Vendor.
+        64 vendor_id: u32,
+        /// Its part.
+        68 vendor_part_id: u32,
+        /// Its version.
+        72 hardware_version: u32,
+        /// [`AtomicScope`](crate::verbs::AtomicScope).
+        76 atomic_scope: u32,
+        /// Bytes behind the head of a command.
+        80 max_command_len: u32,
+        /// Queue pairs.
+        84 max_qp: u32,
+        /// Work requests of a queue of a QP.
+        88 max_qp_wr: u32,
+        /// Blocks of a send queue.
+        92 max_send_blocks: u32,
+        /// Elements of a work request.
+        96 max_sge: u32,
+        /// Inline bytes.
+        100 max_inline: u32,
+        /// Completion queues.
+        104 max_cq: u32,
+        /// Entries of a completion queue.
+        108 max_cqe: u32,
+        /// Regions.
+        112 max_mr: u32,
+        /// Extents of all regions and rings.
+        116 max_mr_extents: u32,
+        /// Windows.
+        120 max_mw: u32,
+        /// Protection domains.
+        124 max_pd: u32,
+        /// Shared receive queues.
+        128 max_srq: u32,
+        /// Receives of one.
+        132 max_srq_wr: u32,
+        /// Elements of its receives.
+        136 max_srq_sge: u32,
+        /// Address handles.
+        140 max_ah: u32,
+        /// XRC domains.
+        144 max_xrcd: u32,
+        /// Multicast groups.
+        148 max_mcast_groups: u32,
+        /// QPs in a group.
+        152 max_mcast_qp_per_group: u32,
+        /// READs and atomics that a QP may have outstanding, in either direction.
+        156 max_rd_atomic: u32,
+        /// Entries of the GID table.
+        160 gid_table_len: u32,
+        /// Doorbell rings.
+        164 max_doorbell_rings: u32,
+        /// Code of the time until an acknowledge leaves: 4.096 µs · 2^n.
+        168 local_ack_delay: u32,
+        /// Zero.
+        172 reserved: u32,
+    }
+
+    /// Reply to [`Opcode::QueryPort`](super::Opcode::QueryPort).
+    struct PortReply: 32 {
+        /// [`PortState`](crate::verbs::PortState).
+        0 state: u8,
+        /// Largest path MTU, [`Mtu`](crate::verbs::Mtu).
+        1 max_mtu: u8,
+        /// Path MTU that fits now.
+        2 active_mtu: u8,
+        /// Zero.
+        3 reserved_mtu: u8,
+        /// Speed in Mb/s.
+        4 speed: u32,
+        /// Bytes of a message.
+        8 max_message: u32,
+        /// Entries of the GID table.
+        12 gid_table_len: u16,
+        /// Entries of the P_Key table. The first is 0xffff.
+        14 pkey_table_len: u16,
+        /// Ethernet address.
+        16 mac: [u8; 6],
+        /// Zero.
+        22 reserved: [u8; 10],
+    }
+
+    /// An entry of the GID table.
+    struct GidRecord: 32 {
+        /// The GID.
+        0 gid: [u8; 16],
+        /// Its index.
+        16 index: u16,
+        /// VLAN, or 0.
+        18 vlan: u16,
+        /// [`GidKind`](crate::verbs::GidKind).
+        20 kind: u8,
+        /// Zero.
+        21 reserved_kind: u8,
+        /// Ethernet address of its interface; to [`Opcode::SetGid`](super::Opcode::SetGid) zeros: the adapter's.
+        22 mac: [u8; 6],
+        /// Zero.
+        28 reserved: u32,
+    }
+
+    /// A counter.
+    struct CounterRecord: 64 {
+        /// Its name: ASCII, filled up with zeros.
+        0 name: [u8; 56],
+        /// Its value.
+        56 value: u64,
+    }
+
+    /// A kind of objects.
+    struct ResourceRecord: 32 {
+        /// Its name, as `rdma resource` has it: ASCII, filled up with zeros.
+        0 name: [u8; 24],
+        /// In use.
+        24 used: u32,
+        /// Most there may be.
+        28 limit: u32,
+    }
+
+    /// Reply to [`Opcode::QueryClock`](super::Opcode::QueryClock).
+    struct ClockReply: 8 {
+        /// Now, in ns; the clock of [`CompletionEntry::time`](crate::queue::CompletionEntry::time).
+        0 now: u64,
+    }
+}

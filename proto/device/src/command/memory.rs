@@ -1,0 +1,91 @@
+//! Commands about memory: regions, windows, device memory.
+
+use crate::ring::ExtentList;
+
+layouts! {
+    /// Body of [`Opcode::RegisterMr`](super::Opcode::RegisterMr).
+    struct RegisterMr: 24 {
+        /// Protection domain.
+        0 pd: u32,
+        /// [`access`](crate::verbs::access).
+        4 access: u32,
+        /// Address of the first byte, as work requests and peers name it.
+        8 iova: u64,
+        /// The memory.
+        16 extents: ExtentList,
+    }
+
+    /// Body of [`Opcode::ReregisterMr`](super::Opcode::ReregisterMr).
+    struct ReregisterMr: 32 {
+        /// The region.
+        0 mr: u32,
+        /// [`reregister`](crate::verbs::reregister): which of the following is meant.
+        4 change: u32,
+        /// As when it was registered.
+        8 register: RegisterMr,
+    }
+
+    /// Reply to commands that give a region keys.
+    struct MrReply: 16 {
+        /// The region.
+        0 mr: u32,
+        /// Local key.
+        4 lkey: u32,
+        /// Remote key.
+        8 rkey: u32,
+        /// Zero.
+        12 reserved: u32,
+    }
+
+    /// Body of [`Opcode::AllocMw`](super::Opcode::AllocMw).
+    struct AllocMw: 8 {
+        /// Protection domain.
+        0 pd: u32,
+        /// [`MwType`](crate::verbs::MwType).
+        4 mw_type: u32,
+    }
+
+    /// Reply to [`Opcode::AllocMw`](super::Opcode::AllocMw).
+    struct MwReply: 8 {
+        /// The window.
+        0 mw: u32,
+        /// Its key.
+        4 rkey: u32,
+    }
+
+    /// Body of [`Opcode::AllocDm`](super::Opcode::AllocDm).
+    struct AllocDm: 16 {
+        /// Bytes.
+        0 len: u64,
+        /// Alignment: 2^n bytes.
+        8 log_alignment: u32,
+        /// Zero.
+        12 reserved: u32,
+    }
+
+    /// Body of [`Opcode::CopyToDm`](super::Opcode::CopyToDm) and [`Opcode::CopyFromDm`](super::Opcode::CopyFromDm).
+    struct CopyDm: 16 {
+        /// The device memory.
+        0 dm: u32,
+        /// Bytes, a multiple of 4.
+        4 len: u32,
+        /// First byte, a multiple of 4.
+        8 offset: u64,
+    }
+
+    /// Body of [`Opcode::RegisterDmMr`](super::Opcode::RegisterDmMr).
+    struct RegisterDmMr: 32 {
+        /// Protection domain.
+        0 pd: u32,
+        /// [`access`](crate::verbs::access), with `ZERO_BASED`.
+        4 access: u32,
+        /// The device memory.
+        8 dm: u32,
+        /// Zero.
+        12 reserved: u32,
+        /// First byte, a multiple of 4.
+        16 offset: u64,
+        /// Bytes, a multiple of 4.
+        24 len: u64,
+    }
+}

@@ -1,0 +1,159 @@
+//! What all rings have in common: extents, indices, phases, sizes.
+//!
+//! An index counts everything that was ever put into a ring, modulo 2^32; the entry is at `index % entries`. Entries are
+//! powers of two, at most [`ENTRIES_MAX`], so that indices can be compared ([`ahead`]).
+
+use crate::doorbell::{DoorbellTail, ENTRY_LEN};
+use crate::queue::{BLOCK_LEN, CompletionEntry, CompletionTail, SharedReceiveTail};
+
+/// Most entries or blocks that any ring may have.
+pub const ENTRIES_MAX: u32 = 1 << 24;
+/// Addresses and lengths of a ring's extents are multiples of it: a line never straddles two.
+pub const ALIGNMENT: u64 = 64;
+
+layouts! {
+    /// A piece of the memory that the guest shares.
+    struct Extent: 16 {
+        /// Guest-physical address.
+        0 gpa: u64,
+        /// Bytes.
+        8 len: u64,
+    }
+
+    /// Says where the extents of an object are.
+    struct ExtentList: 8 {
+        /// Extents.
+        0 count: u32,
+        /// 0: they follow the command's body. Otherwise so many extents follow, which hold the list.
+        4 chunks: u32,
+    }
+}
+
+impl ExtentList {
+    /// Extents that follow the command's body.
+    pub const fn following(&self) -> u32 {
+        if self.chunks == 0 { self.count } else { self.chunks }
+    }
+}
+
+/// Phase bit of the entry with an index: 1 in the first lap, in memory that was zero, and then alternating. `entries` is
+/// a power of two.
+#[inline]
+pub const fn phase(index: u32, entries: u32) -> bool {
+    index & entries == 0
+}
+
+/// How far a producer index from outside is ahead of the index up to which a ring was read: `Some(0)` if not at all (it
+/// is old news), `None` if further than the ring is long (it is a fault).
+#[inline]
+pub const fn ahead(index: u32, known: u32, entries: u32) -> Option<u32> {
+    let distance = index.wrapping_sub(known);
+    if distance <= entries {
+        Some(distance)
+    } else if distance > 1 << 31 {
+        Some(0)
+    } else {
+        None
+    }
+}
+
+/// Bytes of a doorbell ring.
+pub const fn doorbell_ring_len(entries: u32) -> u64 {
+    entries as u64 * ENTRY_LEN as u64 + size_of::<DoorbellTail>() as u64
+}
+
+/// Bytes of a completion queue.
+pub const fn completion_ring_len(entries: u32) -> u64 {
+    entries as u64 * size_of::<CompletionEntry>() as u64 + size_of::<CompletionTail>() as u64
+}
+
+/// Bytes of a send queue.
+pub const fn send_ring_len(blocks: u32) -> u64 {
+    blocks as u64 * BLOCK_LEN as u64
+}
+
+/// Bytes of a receive queue whose entries have `stride` bytes.
+pub const fn receive_ring_len(entries: u32, stride: u32) -> u64 {
+    entries as u64 * stride as u64
+}
+
+/// Where the tail of a shared receive queue begins.
+pub const fn shared_receive_tail(entries: u32, stride: u32) -> u64 {
+    receive_ring_len(entries, stride).next_multiple_of(ALIGNMENT)
+}
+
+/// Bytes of a shared receive queue.
+pub const fn shared_receive_ring_len(entries: u32, stride: u32) -> u64 {
+    shared_receive_tail(entries, stride) + size_of::<SharedReceiveTail>() as u64
+}
+
+/// Can these extents hold a ring of `len` bytes whose entries have `stride` bytes? Addresses are multiples of
+/// [`ALIGNMENT`], lengths of it and of the stride (but for the last), nothing reaches beyond 2^64, and together they have
+/// room.
+pub fn fits(extents: &[Extent], len: u64, stride: u32) -> bool {
+    // Both are powers of two: the larger is a multiple of the smaller.
+    let unit = ALIGNMENT.max(u64::from(stride));
+    let mut room = 0u64;
+    for (i, extent) in extents.iter().enumerate() {
+        let last = i + 1 == extents.len();
+        let sound = extent.len > 0
+            && extent.gpa.is_multiple_of(ALIGNMENT)
+            && extent.len.is_multiple_of(if last { ALIGNMENT } else { unit })
+            && extent.gpa.checked_add(extent.len).is_some();
+        match room.checked_add(extent.len) {
+            Some(sum) if sound => room = sum,
+            _ => return false,
+        }
+    }
+    room >= len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_alternate_from_one() {
+        let phases: [bool; 12] = core::array::from_fn(|i| phase(i as u32, 4));
+        assert_eq!(phases[..4], [true; 4]);
+        assert_eq!(phases[4..8], [false; 4]);
+        assert_eq!(phases[8..], [true; 4]);
+        // Laps go on where indices wrap.
+        assert_ne!(phase(u32::MAX, 4), phase(0, 4));
+        assert_ne!(phase(u32::MAX, 1), phase(0, 1));
+    }
+
+    #[test]
+    fn indices_are_new_old_or_wrong() {
+        for known in [0, 5, u32::MAX, 1 << 31] {
+            let at = |d: u32| ahead(known.wrapping_add(d), known, 8);
+            assert_eq!([at(0), at(1), at(8)], [Some(0), Some(1), Some(8)]);
+            assert_eq!([at(u32::MAX), at(u32::MAX - 100)], [Some(0), Some(0)]);
+            assert_eq!([at(9), at(1 << 31)], [None, None]);
+        }
+    }
+
+    #[test]
+    fn extents_must_be_sound() {
+        let extent = |gpa, len| Extent { gpa, len };
+        assert!(fits(&[], 0, 64));
+        assert!(!fits(&[], 1, 64));
+        assert!(fits(&[extent(64, 128)], 128, 64));
+        assert!(!fits(&[extent(64, 128)], 129, 64));
+        assert!(!fits(&[extent(32, 128)], 128, 64));
+        assert!(!fits(&[extent(64, 0), extent(64, 64)], 64, 64));
+        assert!(!fits(&[extent(64, u64::MAX - 63)], 64, 64));
+        // An entry of 128 bytes would straddle two extents.
+        assert!(fits(&[extent(0, 128), extent(512, 64)], 192, 128));
+        assert!(!fits(&[extent(0, 64), extent(512, 128)], 192, 128));
+        assert!(!fits(&[extent(0, 1 << 63), extent(0, 1 << 63)], 64, 64));
+    }
+
+    #[test]
+    fn tails_stand_on_lines_of_their_own() {
+        assert_eq!(doorbell_ring_len(16), 256);
+        assert_eq!(completion_ring_len(1), 128);
+        assert_eq!(shared_receive_tail(1, 32), 64);
+        assert_eq!(shared_receive_ring_len(4, 64), 320);
+    }
+}

@@ -1,0 +1,264 @@
+//! Numbers of the verbs, as libibverbs' `verbs.h` has them.
+
+use crate::queue::Operation;
+
+numbers! {
+    /// Transport service of a queue pair (`ibv_qp_type`).
+    enum QpType: u32 {
+        /// Reliable connection.
+        Rc = 2,
+        /// Unreliable connection.
+        Uc = 3,
+        /// Unreliable datagram.
+        Ud = 4,
+        /// Sending end of an extended reliable connection (`IBV_QPT_XRC_SEND`).
+        XrcInitiator = 9,
+        /// Receiving end (`IBV_QPT_XRC_RECV`).
+        XrcTarget = 10,
+    }
+
+    /// State of a queue pair (`ibv_qp_state`).
+    enum QpState: u8 {
+        /// Just created: nothing is sent, received or posted.
+        Reset = 0,
+        /// Receives may be posted.
+        Init = 1,
+        /// Ready to receive.
+        Rtr = 2,
+        /// Ready to send.
+        Rts = 3,
+        /// Send queue drained or draining.
+        Sqd = 4,
+        /// Send queue error (UC and UD).
+        Sqe = 5,
+        /// Error: everything is flushed.
+        Err = 6,
+    }
+
+    /// Path MTU (`ibv_mtu`).
+    enum Mtu: u8 {
+        /// 256 bytes.
+        Mtu256 = 1,
+        /// 512 bytes.
+        Mtu512 = 2,
+        /// 1024 bytes.
+        Mtu1024 = 3,
+        /// 2048 bytes.
+        Mtu2048 = 4,
+        /// 4096 bytes.
+        Mtu4096 = 5,
+    }
+
+    /// Kind of a memory window (`ibv_mw_type`).
+    enum MwType: u32 {
+        /// Bound for all QPs of the protection domain; the device chooses its key.
+        Type1 = 1,
+        /// Bound for one QP; its owner chooses the low 8 bits of the key.
+        Type2 = 2,
+    }
+
+    /// How packets of a GID travel (`ibv_gid_type`, and 0 for an entry that is empty).
+    enum GidKind: u8 {
+        /// There is no entry.
+        None = 0,
+        /// RoCE v1.
+        RoceV1 = 1,
+        /// RoCE v2.
+        RoceV2 = 2,
+    }
+
+    /// State of the port (`ibv_port_state`).
+    enum PortState: u8 {
+        /// Down.
+        Down = 1,
+        /// Up.
+        Active = 4,
+    }
+
+    /// With whom atomics are atomic (`ibv_atomic_cap`).
+    enum AtomicScope: u32 {
+        /// There are none.
+        None = 0,
+        /// With all other RDMA atomics on this device's memory.
+        Device = 1,
+        /// With the processors', too.
+        Global = 2,
+    }
+
+    /// How a work request ended (`ibv_wc_status`).
+    enum CompletionStatus: u8 {
+        /// Done.
+        Success = 0,
+        /// A length that does not fit: of a message, or of the receive buffer.
+        LocalLengthError = 1,
+        /// A work request that cannot be carried out, or an error in the device's own handling of the QP.
+        LocalQpOperationError = 2,
+        /// An invalid local key, or one without the right that was needed.
+        LocalProtectionError = 4,
+        /// Not carried out: the QP was in the error state.
+        FlushError = 5,
+        /// A window that could not be bound, or a key that could not be invalidated.
+        MwBindError = 6,
+        /// A response that the protocol does not allow.
+        BadResponseError = 7,
+        /// The receive was hit by an access error.
+        LocalAccessError = 8,
+        /// The peer refused the request as invalid.
+        RemoteInvalidRequestError = 9,
+        /// The peer's keys forbade it.
+        RemoteAccessError = 10,
+        /// The peer could not carry it out.
+        RemoteOperationError = 11,
+        /// No acknowledge after all retries.
+        RetryExceeded = 12,
+        /// The receiver was not ready after all retries.
+        RnrRetryExceeded = 13,
+        /// The peer gave up.
+        RemoteAborted = 15,
+    }
+}
+
+impl QpType {
+    /// Does this type of QP have the operation (IBTA 9.4 and annex A14)?
+    pub const fn allows(self, operation: Operation) -> bool {
+        use Operation as O;
+        let reliable = matches!(self, QpType::Rc | QpType::XrcInitiator);
+        let connected = reliable || matches!(self, QpType::Uc);
+        match operation {
+            O::Send | O::SendImm => !matches!(self, QpType::XrcTarget),
+            O::Write | O::WriteImm | O::BindMw | O::LocalInvalidate => connected,
+            O::SendInvalidate | O::Read | O::CompareSwap | O::FetchAdd => reliable,
+        }
+    }
+}
+
+/// Rights of a key: bits of `ibv_access_flags`, and our own at bit 31. Bits 20..=29 are optional there
+/// (`IBV_ACCESS_OPTIONAL_RANGE`) and ignored.
+pub mod access {
+    /// The own QPs may write: receive buffers, destinations of READ and atomics.
+    pub const LOCAL_WRITE: u32 = 1 << 0;
+    /// Peers may WRITE.
+    pub const REMOTE_WRITE: u32 = 1 << 1;
+    /// Peers may READ.
+    pub const REMOTE_READ: u32 = 1 << 2;
+    /// Peers may do atomics.
+    pub const REMOTE_ATOMIC: u32 = 1 << 3;
+    /// Windows may be bound.
+    pub const MW_BIND: u32 = 1 << 4;
+    /// Addresses count from zero.
+    pub const ZERO_BASED: u32 = 1 << 5;
+    /// SEND with invalidate and LOCAL_INVALIDATE may take the key back.
+    pub const INVALIDATE: u32 = 1 << 31;
+    /// Every right there is.
+    pub const ALL: u32 = 0x3f | INVALIDATE;
+    /// Bits that may be set and mean nothing here.
+    pub const IGNORED: u32 = 0x3ff0_0000;
+}
+
+/// Bits of `ibv_rereg_mr_flags`.
+pub mod reregister {
+    /// Address and extents.
+    pub const TRANSLATION: u32 = 1 << 0;
+    /// Protection domain.
+    pub const PD: u32 = 1 << 1;
+    /// Rights.
+    pub const ACCESS: u32 = 1 << 2;
+    /// Every bit there is.
+    pub const ALL: u32 = 7;
+}
+
+/// Bits of `ibv_srq_attr_mask`.
+pub mod srq_mask {
+    /// `max_wr`.
+    pub const MAX_WR: u32 = 1 << 0;
+    /// `limit`.
+    pub const LIMIT: u32 = 1 << 1;
+    /// Every bit there is.
+    pub const ALL: u32 = 3;
+}
+
+/// Bits of `ibv_qp_attr_mask`, and our own at bit 31.
+pub mod qp_mask {
+    /// `state`.
+    pub const STATE: u32 = 1 << 0;
+    /// `current_state`: another one is refused.
+    pub const CURRENT_STATE: u32 = 1 << 1;
+    /// `drained_event` (`IBV_QP_EN_SQD_ASYNC_NOTIFY`).
+    pub const DRAINED_EVENT: u32 = 1 << 2;
+    /// `access`.
+    pub const ACCESS: u32 = 1 << 3;
+    /// `pkey_index`.
+    pub const PKEY_INDEX: u32 = 1 << 4;
+    /// `port`.
+    pub const PORT: u32 = 1 << 5;
+    /// `qkey`.
+    pub const QKEY: u32 = 1 << 6;
+    /// `address` (`IBV_QP_AV`).
+    pub const ADDRESS: u32 = 1 << 7;
+    /// `path_mtu`.
+    pub const PATH_MTU: u32 = 1 << 8;
+    /// `timeout`.
+    pub const TIMEOUT: u32 = 1 << 9;
+    /// `retry_count`.
+    pub const RETRY_COUNT: u32 = 1 << 10;
+    /// `rnr_retry`.
+    pub const RNR_RETRY: u32 = 1 << 11;
+    /// `rq_psn`.
+    pub const RQ_PSN: u32 = 1 << 12;
+    /// `max_rd_atomic`.
+    pub const MAX_RD_ATOMIC: u32 = 1 << 13;
+    /// `min_rnr_timer`.
+    pub const MIN_RNR_TIMER: u32 = 1 << 15;
+    /// `sq_psn`.
+    pub const SQ_PSN: u32 = 1 << 16;
+    /// `max_dest_rd_atomic`.
+    pub const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
+    /// `destination_qp`.
+    pub const DESTINATION_QP: u32 = 1 << 20;
+    /// `udp_source_port`: ours.
+    pub const UDP_SOURCE_PORT: u32 = 1 << 31;
+    /// Every bit there is.
+    pub const ALL: u32 = 0x13_bfff | UDP_SOURCE_PORT;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bit_of_the_mask_is_named() {
+        use qp_mask::*;
+        let bits = [
+            STATE,
+            CURRENT_STATE,
+            DRAINED_EVENT,
+            ACCESS,
+            PKEY_INDEX,
+            PORT,
+            QKEY,
+            ADDRESS,
+            PATH_MTU,
+            TIMEOUT,
+            RETRY_COUNT,
+            RNR_RETRY,
+            RQ_PSN,
+            MAX_RD_ATOMIC,
+            MIN_RNR_TIMER,
+            SQ_PSN,
+            MAX_DEST_RD_ATOMIC,
+            DESTINATION_QP,
+            UDP_SOURCE_PORT,
+        ];
+        assert_eq!(bits.iter().sum::<u32>(), ALL);
+        assert_eq!(access::ALL & access::IGNORED, 0);
+    }
+
+    #[test]
+    fn numbers_that_are_not_there_are_refused() {
+        assert_eq!(QpType::from_number(0), None);
+        assert_eq!(QpState::from_number(7), None);
+        assert_eq!(CompletionStatus::from_number(3), None);
+        assert_eq!(PortState::from_number(4), Some(PortState::Active));
+        assert_eq!(CompletionStatus::RemoteAborted.number(), 15);
+    }
+}
