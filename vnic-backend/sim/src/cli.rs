@@ -11,7 +11,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 
-use crate::runner::{Report, run_many};
+use crate::commands;
+use crate::oracle::Violation;
+use crate::runner::{Report, run_commands, run_many};
 use crate::verbs::{Capture, Cut, Plan, Profile, run};
 
 const EXAMPLES: &str = "\
@@ -19,7 +21,8 @@ Examples:
   vnic-sim verbs --seeds 0..2000              two thousand runs, on all cores
   vnic-sim verbs --seed 42 -v                 one run with every packet and completion
   vnic-sim verbs --seed 42 --pcap run.pcapng  its frames for Wireshark, with what the network did to them
-  vnic-sim verbs --seed 42 --shrink           a smaller run that still fails";
+  vnic-sim verbs --seed 42 --shrink           a smaller run that still fails
+  vnic-sim commands --seeds 0..2000           random verbs with handles and attributes of any value";
 
 /// Deterministic simulator of vnic's RoCE engine: a seed is a whole run, exactly.
 #[derive(Debug, Parser)]
@@ -34,6 +37,29 @@ enum Scenario {
     /// Two to sixteen devices, objects and work at random, judged by an oracle.
     #[command(after_help = EXAMPLES)]
     Verbs(Verbs),
+    /// Random verbs, valid or not: nothing panics, refusals change nothing and name their reason.
+    Commands(Commands),
+}
+
+#[derive(Debug, Args)]
+struct Commands {
+    /// One run.
+    #[arg(
+        long,
+        value_name = "S",
+        required_unless_present = "seeds",
+        conflicts_with = "seeds"
+    )]
+    seed: Option<u64>,
+    /// Many runs, FROM up to but without TO.
+    #[arg(long, value_name = "FROM..TO", value_parser = seeds)]
+    seeds: Option<Range<u64>>,
+    /// Threads for many runs [default: one a core].
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Every verb and its answer.
+    #[arg(short, long)]
+    verbose: bool,
 }
 
 #[derive(Debug, Args)]
@@ -149,6 +175,7 @@ pub fn main() -> ExitCode {
             Some(seed) => run_one(seed, verbs),
             None => run_range(verbs),
         },
+        Scenario::Commands(commands) => run_verbs_at_random(commands),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -213,25 +240,20 @@ fn run_range(verbs: &Verbs) -> Result<bool> {
         bail!("--seed or --seeds is needed");
     };
     quiet_panics();
-    let jobs = verbs
-        .jobs
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let total = range.end - range.start;
-    let (done, start) = (AtomicU64::new(0), Instant::now());
-    let terminal = std::io::stderr().is_terminal();
-    let report = run_many(range, verbs.profile, jobs, verbs.keep_going, &|seed, outcome| {
-        let n = done.fetch_add(1, Ordering::Relaxed) + 1;
-        if let Some(v) = outcome.violation.as_ref().filter(|_| verbs.keep_going) {
-            println!("seed {seed}: {v}");
-        }
-        if terminal && n % 50 == 0 || n % 5_000 == 0 {
-            let rate = n as f64 / start.elapsed().as_secs_f64();
-            let end = if terminal { "\r" } else { "\n" };
-            eprint!("{n} of {total} runs, {rate:.0} a second{end}");
-            let _ = std::io::stderr().flush();
-        }
-    });
-    let seconds = start.elapsed().as_secs_f64();
+    let progress = Progress::new(range.end - range.start);
+    let report = run_many(
+        range,
+        verbs.profile,
+        jobs(verbs.jobs),
+        verbs.keep_going,
+        &|seed, v| {
+            if let Some(v) = v.filter(|_| verbs.keep_going) {
+                println!("seed {seed}: {v}");
+            }
+            progress.one_more();
+        },
+    );
+    let seconds = progress.start.elapsed().as_secs_f64();
     print_report(&report, seconds, verbs.full_coverage);
     if let Some(path) = &verbs.json {
         let json = as_json(&report, seconds);
@@ -243,6 +265,61 @@ fn run_range(verbs: &Verbs) -> Result<bool> {
         return Ok(false);
     }
     Ok(!verbs.full_coverage || report.unmarked().is_empty())
+}
+
+/// How far many runs are, on standard error.
+struct Progress {
+    total: u64,
+    done: AtomicU64,
+    start: Instant,
+    terminal: bool,
+}
+
+impl Progress {
+    fn new(total: u64) -> Progress {
+        Progress {
+            total,
+            done: AtomicU64::new(0),
+            start: Instant::now(),
+            terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    fn one_more(&self) {
+        let n = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.terminal && n % 50 == 0 || n % 5_000 == 0 {
+            let rate = n as f64 / self.start.elapsed().as_secs_f64();
+            let end = if self.terminal { "\r" } else { "\n" };
+            eprint!("{n} of {} runs, {rate:.0} a second{end}", self.total);
+            let _ = std::io::stderr().flush();
+        }
+    }
+}
+
+/// Threads: as many as wanted, or one a core.
+fn jobs(wanted: Option<usize>) -> usize {
+    wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+fn run_verbs_at_random(args: &Commands) -> Result<bool> {
+    let failure = match (args.seed, args.seeds.clone()) {
+        (Some(seed), _) => commands::run(seed, args.verbose).map(|v| (seed, v)),
+        (None, Some(range)) => {
+            quiet_panics();
+            let progress = Progress::new(range.end - range.start);
+            run_commands(range, jobs(args.jobs), &|_, _: Option<&Violation>| {
+                progress.one_more()
+            })
+        }
+        (None, None) => bail!("--seed or --seeds is needed"),
+    };
+    let Some((seed, v)) = failure else {
+        println!("all rules held");
+        return Ok(true);
+    };
+    println!("FAILED seed {seed}: {v}");
+    println!("vnic-sim commands --seed {seed} -v");
+    Ok(false)
 }
 
 fn print_report(report: &Report, seconds: f64, full: bool) {

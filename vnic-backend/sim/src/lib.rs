@@ -1,10 +1,12 @@
 //! The simulator: the product's engine on the product's network, in virtual time. A seed is a whole run, exactly.
 //!
 //! [`verbs`] makes a world out of a seed and lets it run; [`oracle`] judges it and knows nothing of how it is done;
-//! [`runner`] runs many seeds and adds up what they saw; [`shrink()`](shrink::shrink) makes a failing run smaller.
+//! [`runner`] runs many seeds and adds up what they saw; [`shrink()`](shrink::shrink) makes a failing run smaller;
+//! [`commands`] throws random verbs at two devices.
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod commands;
 pub mod memory;
 pub mod oracle;
 pub mod runner;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vnic_engine::rdma::{Mark, Marks};
 
+use crate::commands;
 use crate::oracle::{Tally, Violation};
 use crate::verbs::{Capture, Cut, Outcome, Plan, Profile, run};
 
@@ -58,30 +59,18 @@ pub fn run_quietly(seed: u64, profile: Option<Profile>, cut: &Cut) -> Outcome {
     run(&Plan::new(seed, profile), cut, &mut Capture::default())
 }
 
-/// Runs many seeds; stops at the first that fails, unless it shall `go_on`. `progress` hears of every run.
-pub fn run_many(
-    seeds: Range<u64>,
-    profile: Option<Profile>,
-    jobs: usize,
-    go_on: bool,
-    progress: &(dyn Fn(u64, &Outcome) + Sync),
-) -> Report {
+/// Calls `one` with every seed on several threads, until it says that it failed and the others need not go on.
+fn each(seeds: Range<u64>, jobs: usize, go_on: bool, one: &(dyn Fn(u64) -> bool + Sync)) {
     let next = AtomicU64::new(seeds.start);
     let failed = AtomicBool::new(false);
-    let report = Mutex::new(Report::default());
     let work = || {
         while go_on || !failed.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
                 break;
             }
-            let outcome = run_quietly(seed, profile, &Cut::default());
-            if outcome.violation.is_some() {
+            if one(seed) {
                 failed.store(true, Ordering::Relaxed);
-            }
-            progress(seed, &outcome);
-            if let Ok(mut report) = report.lock() {
-                report.add(seed, &outcome);
             }
         }
     };
@@ -90,5 +79,45 @@ pub fn run_many(
             scope.spawn(work);
         }
     });
+}
+
+/// Runs many seeds; stops at the first that fails, unless it shall `go_on`. `progress` hears of every run.
+pub fn run_many(
+    seeds: Range<u64>,
+    profile: Option<Profile>,
+    jobs: usize,
+    go_on: bool,
+    progress: &(dyn Fn(u64, Option<&Violation>) + Sync),
+) -> Report {
+    let report = Mutex::new(Report::default());
+    each(seeds, jobs, go_on, &|seed| {
+        let outcome = run_quietly(seed, profile, &Cut::default());
+        progress(seed, outcome.violation.as_ref());
+        if let Ok(mut report) = report.lock() {
+            report.add(seed, &outcome);
+        }
+        outcome.violation.is_some()
+    });
     report.into_inner().unwrap_or_default()
+}
+
+/// Runs many seeds of random verbs: the first that fails.
+pub fn run_commands(
+    seeds: Range<u64>,
+    jobs: usize,
+    progress: &(dyn Fn(u64, Option<&Violation>) + Sync),
+) -> Option<(u64, Violation)> {
+    let failure = Mutex::new(None::<(u64, Violation)>);
+    each(seeds, jobs, false, &|seed| {
+        let violation = commands::run(seed, false);
+        progress(seed, violation.as_ref());
+        let failed = violation.is_some();
+        if let (Some(v), Ok(mut first)) = (violation, failure.lock())
+            && first.as_ref().is_none_or(|(s, _)| seed < *s)
+        {
+            *first = Some((seed, v));
+        }
+        failed
+    });
+    failure.into_inner().unwrap_or_default()
 }
