@@ -49,7 +49,8 @@ scale: the engine's objects alone, made and used in this process; what it grows 
 rings: how a driver could tell a device what it has posted: a doorbell ring (as specified; without the fence of kick
 suppression; with no_kick and the count of taken entries in one line), scanned producer indices, a phase bit in each work
 request, work requests inline in one ring. Two threads, no RDMA; 1 and 1024 QPs, batches of 1 and 32. Each measurement
-lasts at most 40 ms and is the median of its chunks; layouts take turns within a round.
+lasts at most 40 ms and is the median of its chunks; layouts take turns within a round. Peers: a word to the other CPU
+and back, and the bare ring exchange, each measured just before.
 
 restart: two guests in this process exchange frames; the daemon is killed and started again, the guests reconnect.
 

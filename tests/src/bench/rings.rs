@@ -15,7 +15,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use vnic_device::doorbell::{Doorbell, Kind};
 
 use super::exchange::{self, pin};
@@ -160,7 +160,16 @@ impl<'a> Driver<'a> {
     fn request(&mut self, last: u64) -> [u64; 8] {
         let id = self.next_id;
         self.next_id += 1;
-        [id, 0x0001_0200, 0x7f00_0000_1000, 0x1200, 0x7f00_0000_2000, 0x0000_1300_0000_0008, 0, last]
+        [
+            id,
+            0x0001_0200,
+            0x7f00_0000_1000,
+            0x1200,
+            0x7f00_0000_2000,
+            0x0000_1300_0000_0008,
+            0,
+            last,
+        ]
     }
 
     /// Writes `batch` requests into a QP's send queue.
@@ -269,7 +278,11 @@ struct DoorbellRing<const KICK: bool, const ONE_LINE: bool>;
 
 impl<const KICK: bool, const ONE_LINE: bool> DoorbellRing<KICK, ONE_LINE> {
     fn taken(memory: &Memory) -> &AtomicU32 {
-        if ONE_LINE { &memory.wake.0[1] } else { &memory.taken.0 }
+        if ONE_LINE {
+            &memory.wake.0[1]
+        } else {
+            &memory.taken.0
+        }
     }
 }
 
@@ -415,7 +428,11 @@ fn drive<L: Layout>(driver: &mut Driver<'_>, batch: u32, what: What, time: Durat
         }
         let end = Instant::now();
         let took = end.duration_since(begin).as_secs_f64();
-        chunks.push(if what == What::Latency { took * unit } else { unit / took });
+        chunks.push(if what == What::Latency {
+            took * unit
+        } else {
+            unit / took
+        });
         begin = end;
         if end.duration_since(start) >= time {
             break;
@@ -427,35 +444,30 @@ fn drive<L: Layout>(driver: &mut Driver<'_>, batch: u32, what: What, time: Durat
     Summary::of(&chunks).map_or(0.0, |s| s.median)
 }
 
-/// Both threads, pinned.
-fn measure<L: Layout>(cpus: [usize; 2], qps: u32, batch: u32, what: What, time: Duration) -> Result<f64> {
-    let memory = Memory::new(qps);
+/// Runs the two sides on their CPUs, each pinned; the device's until `stop`.
+fn sides<T: Send>(
+    cpus: [usize; 2],
+    stop: &AtomicBool,
+    mut look: impl FnMut() + Send,
+    drive: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
     let ready = Barrier::new(2);
+    let ready = &ready;
     std::thread::scope(|s| {
-        let device = s.spawn(|| -> Result<()> {
+        let device = s.spawn(move || -> Result<()> {
             let pinned = pin(cpus[0]);
             ready.wait();
             pinned?;
-            let mut device = Device::new(&memory, qps);
-            while !memory.stop.load(Ordering::Relaxed) {
-                L::look(&mut device);
+            while !stop.load(Ordering::Relaxed) {
+                look();
             }
             Ok(())
         });
-        let driver = s.spawn(|| -> Result<f64> {
+        let driver = s.spawn(move || -> Result<T> {
             let pinned = pin(cpus[1]);
             ready.wait();
-            let value = pinned.and_then(|()| {
-                let mut driver = Driver::new(&memory, qps);
-                // Every send queue and record is in some cache before it counts.
-                drive::<L>(&mut driver, 1, What::Rate, time / 8);
-                let value = drive::<L>(&mut driver, batch, what, time);
-                let expected = (0..driver.next_id).fold(0, u64::wrapping_add);
-                anyhow::ensure!(driver.sum == expected, "a completion was lost or came twice");
-                anyhow::ensure!(driver.kicks == 0, "a device that is awake asked for a kick");
-                Ok(value)
-            });
-            memory.stop.store(true, Ordering::Relaxed);
+            let value = pinned.and_then(|()| drive());
+            stop.store(true, Ordering::Relaxed);
             value
         });
         let value = driver
@@ -466,6 +478,47 @@ fn measure<L: Layout>(cpus: [usize; 2], qps: u32, batch: u32, what: What, time: 
             .map_err(|_| anyhow::anyhow!("the device's thread panicked"))??;
         value
     })
+}
+
+/// A layout's figure.
+fn measure<L: Layout>(cpus: [usize; 2], qps: u32, batch: u32, what: What, time: Duration) -> Result<f64> {
+    let memory = Memory::new(qps);
+    let mut device = Device::new(&memory, qps);
+    let drive = || {
+        let mut driver = Driver::new(&memory, qps);
+        // Every send queue and record is in some cache before it counts.
+        drive::<L>(&mut driver, 1, What::Rate, time / 8);
+        let value = drive::<L>(&mut driver, batch, what, time);
+        let expected = (0..driver.next_id).fold(0, u64::wrapping_add);
+        ensure!(driver.sum == expected, "a completion was lost or came twice");
+        ensure!(driver.kicks == 0, "a device that is awake asked for a kick");
+        Ok(value)
+    };
+    sides(cpus, &memory.stop, || L::look(&mut device), drive)
+}
+
+/// ns that a word takes to the other CPU and back: the least that any layout can do.
+fn round_trip(cpus: [usize; 2], time: Duration) -> Result<f64> {
+    let [there, back] = [Apart(AtomicU64::new(0)), Apart(AtomicU64::new(0))];
+    let stop = AtomicBool::new(false);
+    let echo = || back.0.store(there.0.load(Ordering::Acquire), Ordering::Release);
+    let drive = || {
+        let (mut chunks, mut word) = (Vec::new(), 0);
+        let start = Instant::now();
+        while start.elapsed() < time {
+            let begin = Instant::now();
+            for _ in 0..CHUNK {
+                word += 1;
+                there.0.store(word, Ordering::Release);
+                while back.0.load(Ordering::Acquire) != word {}
+            }
+            chunks.push(begin.elapsed().as_secs_f64() * 1e9 / f64::from(CHUNK));
+        }
+        Summary::of(&chunks)
+            .map(|s| s.median)
+            .context("the time was too short")
+    };
+    sides(cpus, &stop, echo, drive)
 }
 
 type Measure = fn([usize; 2], u32, u32, What, Duration) -> Result<f64>;
@@ -490,8 +543,72 @@ struct Figure {
     qps: u32,
     batch: u32,
     what: What,
-    values: Vec<f64>,
-    exchanges: Vec<f64>,
+    rounds: Vec<Round>,
+}
+
+/// A measurement, and what the two CPUs could do just before it.
+struct Round {
+    value: f64,
+    round_trip: f64,
+    exchange: f64,
+}
+
+impl Figure {
+    fn measure(&mut self, lab: &Lab, time: Duration) -> Result<()> {
+        let round = Round {
+            round_trip: round_trip(lab.cpus, EXCHANGE_TIME / 6)?,
+            exchange: exchange::measure(lab.cpus, EXCHANGE_TIME / 6)?,
+            value: (self.measure)(lab.cpus, self.qps, self.batch, self.what, time)?,
+        };
+        self.rounds.push(round);
+        Ok(())
+    }
+
+    /// `near` is the shortest round trip of the run: CPUs are near each other within twice that.
+    fn outcome(&self, near: f64) -> Result<Outcome> {
+        let summary = |of: &dyn Fn(&Round) -> f64| {
+            let values: Vec<f64> = self.rounds.iter().map(of).collect();
+            Summary::of(&values).context("no rounds")
+        };
+        let latency = self.what == What::Latency;
+        let peer = |r: &Round| if latency { r.round_trip } else { r.exchange / 1e6 };
+        let share = |name: &str, wanted: bool| {
+            let rounds = self
+                .rounds
+                .iter()
+                .filter(|r| (r.round_trip < 2.0 * near) == wanted);
+            let values: Vec<f64> = rounds.map(|r| r.value).collect();
+            let median = Summary::of(&values)?.median;
+            Some(format!(
+                "CPUs {name} each other: {median:.1} ({} rounds)",
+                values.len()
+            ))
+        };
+        Ok(Outcome {
+            name: self.name.clone(),
+            unit: if latency {
+                "ns, post to completion"
+            } else {
+                "M work requests/s"
+            },
+            value: summary(&|r| r.value)?,
+            peer: Some((
+                if latency {
+                    "bare round trip"
+                } else {
+                    "bare ring exchange"
+                },
+                summary(&peer)?,
+            )),
+            ratio: Some(summary(&|r| r.value / peer(r))?),
+            bare_exchange: Some(summary(&|r| r.exchange)?.median),
+            rounds: self.rounds.len(),
+            notes: [share("near", true), share("far from", false)]
+                .into_iter()
+                .flatten()
+                .collect(),
+        })
+    }
 }
 
 fn figures() -> Vec<Figure> {
@@ -505,8 +622,7 @@ fn figures() -> Vec<Figure> {
                     qps,
                     batch,
                     what,
-                    values: Vec::new(),
-                    exchanges: Vec::new(),
+                    rounds: Vec::new(),
                 }));
             }
         }
@@ -523,35 +639,22 @@ pub fn run(lab: &Lab) -> Result<Run> {
         .then(|| RealTime::raise(&[std::process::id()]))
         .transpose()?;
     for round in 0..lab.rounds {
-        // Layouts take turns within a round, each beside a bare exchange, and in the other order in the next.
+        // Layouts take turns within a round, and in the other order in the next.
         let mut order: Vec<usize> = (0..figures.len()).collect();
         if round % 2 == 1 {
             order.reverse();
         }
         for i in order {
             lab.sleep(Duration::ZERO)?;
-            let f = &mut figures[i];
-            f.exchanges.push(exchange::measure(lab.cpus, EXCHANGE_TIME / 6)?);
-            f.values.push((f.measure)(lab.cpus, f.qps, f.batch, f.what, time)?);
+            figures[i].measure(lab, time)?;
         }
         eprintln!("rings round {}/{}", round + 1, lab.rounds);
     }
-    let outcome = |f: &Figure| {
-        Ok(Outcome {
-            name: f.name.clone(),
-            unit: match f.what {
-                What::Latency => "ns, post to completion",
-                What::Rate => "M work requests/s",
-            },
-            value: Summary::of(&f.values).context("no rounds")?,
-            peer: None,
-            ratio: None,
-            bare_exchange: Summary::of(&f.exchanges).map(|s| s.median),
-            rounds: lab.rounds,
-            notes: Vec::new(),
-        })
-    };
-    Ok(Run::Measured(figures.iter().map(outcome).collect::<Result<_>>()?))
+    let trips = figures.iter().flat_map(|f| &f.rounds).map(|r| r.round_trip);
+    let near = trips.fold(f64::INFINITY, f64::min);
+    Ok(Run::Measured(
+        figures.iter().map(|f| f.outcome(near)).collect::<Result<_>>()?,
+    ))
 }
 
 #[cfg(test)]
@@ -574,7 +677,10 @@ mod tests {
                     L::look(&mut device);
                     under_way -= driver.poll();
                     looks += 1;
-                    assert!(looks < 1000, "{qps} QPs, batches of {batch}: {under_way} never complete");
+                    assert!(
+                        looks < 1000,
+                        "{qps} QPs, batches of {batch}: {under_way} never complete"
+                    );
                 }
             }
             let expected = (0..driver.next_id).sum::<u64>();
@@ -604,10 +710,16 @@ mod tests {
 
     #[test]
     fn two_threads_measure_something() {
+        let time = Duration::from_millis(5);
+        let cpus = [
+            0,
+            usize::from(std::thread::available_parallelism().is_ok_and(|n| n.get() > 1)),
+        ];
         for what in [What::Latency, What::Rate] {
-            let value = measure::<DoorbellRing<true, false>>([0, 0], 2, 32, what, Duration::from_millis(20))
-                .expect("CPU 0 exists");
+            let value =
+                measure::<DoorbellRing<true, false>>(cpus, 2, 32, what, time).expect("the CPUs exist");
             assert!(value > 0.0, "{value}");
         }
+        assert!(round_trip(cpus, time).expect("the CPUs exist") > 0.0);
     }
 }
