@@ -1,7 +1,7 @@
 //! What all rings have in common: extents, indices, phases, sizes.
 //!
 //! An index counts everything that was ever put into a ring, modulo 2^32; the entry is at `index % entries`. Entries are
-//! powers of two, at most [`ENTRIES_MAX`], so that indices can be compared ([`ahead`]).
+//! powers of two, at most [`ENTRIES_MAX`], so that indices can be compared ([`advance`]).
 
 use crate::doorbell::{DoorbellTail, ENTRY_LEN};
 use crate::queue::{BLOCK_LEN, CompletionEntry, CompletionTail, SharedReceiveTail};
@@ -43,18 +43,18 @@ pub const fn phase(index: u32, entries: u32) -> bool {
     index & entries == 0
 }
 
-/// How far a producer index from outside is ahead of the index up to which a ring was read: `Some(0)` if not at all (it
-/// is old news), `None` if further than the ring is long (it is a fault).
+/// What a doorbell's producer index means to a ring of which the index `posted` was known and which was read up to `read`:
+/// the index that is known now. `None`: it is a fault, more would be posted than the ring has entries.
 #[inline]
-pub const fn ahead(index: u32, known: u32, entries: u32) -> Option<u32> {
-    let distance = index.wrapping_sub(known);
-    if distance <= entries {
-        Some(distance)
-    } else if distance > 1 << 31 {
-        Some(0)
-    } else {
-        None
+pub const fn advance(index: u32, posted: u32, read: u32, entries: u32) -> Option<u32> {
+    // Doorbells of several rings may overtake each other: what is behind is old news.
+    if index.wrapping_sub(posted) > 1 << 31 {
+        return Some(posted);
     }
+    if index.wrapping_sub(read) > entries {
+        return None;
+    }
+    Some(index)
 }
 
 /// Bytes of a doorbell ring.
@@ -125,11 +125,22 @@ mod tests {
 
     #[test]
     fn indices_are_new_old_or_wrong() {
-        for known in [0, 5, u32::MAX, 1 << 31] {
-            let at = |d: u32| ahead(known.wrapping_add(d), known, 8);
-            assert_eq!([at(0), at(1), at(8)], [Some(0), Some(1), Some(8)]);
-            assert_eq!([at(u32::MAX), at(u32::MAX - 100)], [Some(0), Some(0)]);
-            assert_eq!([at(9), at(1 << 31)], [None, None]);
+        for read in [0, 5, u32::MAX - 2, 1 << 31] {
+            let at = |d: u32| read.wrapping_add(d);
+            let posted = at(3);
+            let now = |index| advance(index, posted, read, 8);
+            // New, up to a full ring.
+            assert_eq!(
+                [now(at(3)), now(at(4)), now(at(8))],
+                [3, 4, 8].map(|d| Some(at(d)))
+            );
+            // Old, also from before what was read.
+            assert_eq!(
+                [now(at(2)), now(at(0)), now(at(u32::MAX)), now(at(1 << 31 | 4))],
+                [Some(posted); 4]
+            );
+            // Wrong.
+            assert_eq!([now(at(9)), now(at(1 << 31)), now(at((1 << 31) + 3))], [None; 3]);
         }
     }
 
