@@ -487,9 +487,10 @@ impl RxePeer {
         Ok(list)
     }
 
-    /// Up to `n` completions of receives: those that come until `patience_ms` after the call.
-    pub fn arrivals(&mut self, qp: Qp, n: u64, patience_ms: u64) -> Result<Vec<Wc>> {
-        let answer = self.ask(&format!("poll qp={} cq=recv n={n} timeout={patience_ms}", qp.id))?;
+    /// Up to `n` completions of receives: those that come within `patience`.
+    pub fn arrivals(&mut self, qp: Qp, n: u64, patience: Duration) -> Result<Vec<Wc>> {
+        let (id, ms) = (qp.id, patience.as_millis());
+        let answer = self.ask(&format!("poll qp={id} cq=recv n={n} timeout={ms}"))?;
         answer.all("wc").map(str::parse).collect()
     }
 
