@@ -12,6 +12,7 @@ use super::{Judgement, Oracle, Rule, Seq, broken};
 pub(super) struct Claim {
     send: usize,
     at: Seq,
+    time: u64,
     text: String,
 }
 
@@ -116,11 +117,16 @@ impl Oracle {
                 let peer = q.peer.map(|p| &self.qps[p]);
                 flaws.receive || flaws.key || peer.is_some_and(|p| p.lost)
             }
-            Status::RnrRetryExceeded => self.may_be_empty(s) && q.attributes.rnr_retry < 7,
+            Status::RnrRetryExceeded => {
+                let naks = self.rnr_naks.get(&(q.dev, q.number)).copied().unwrap_or(0);
+                let enough = naks - s.rnr_naks_before > u64::from(q.attributes.rnr_retry);
+                self.may_be_empty(s) && q.attributes.rnr_retry < 7 && enough
+            }
             Status::RetryExceeded => {
                 let claim = Claim {
                     send: index,
                     at: self.now,
+                    time: self.time,
                     text: text.clone(),
                 };
                 self.claims.push(claim);
@@ -145,7 +151,8 @@ impl Oracle {
         if queue.failed || queue.users.iter().any(|q| !self.qps[*q].strict) {
             return true;
         }
-        if queue.srq.is_some() {
+        // Where others take receives too, those that came later may have been quicker.
+        if queue.srq.is_some() || s.ud.is_some() {
             s.receives_before < queue.messages + queue.wasted
         } else {
             s.receives_before <= s.messages_before
@@ -162,7 +169,9 @@ impl Oracle {
             };
             let trouble = self.trouble_between(q.dev, peer.dev) - s.trouble_before;
             let enough = trouble > u64::from(q.attributes.retry_count);
-            let absent = peer.ready.is_none_or(|r| r >= s.posted && r <= claim.at)
+            // A peer that became ready in between asks for what it has missed.
+            let late = peer.ready.is_some_and(|r| r >= s.posted && r <= claim.at);
+            let absent = peer.ready.is_none()
                 || peer.gone
                 || peer.lost
                 || peer.broken
@@ -175,12 +184,20 @@ impl Oracle {
                 .iter()
                 .enumerate()
                 .any(|(i, o)| o.qp == s.qp && self.flaws(i).any_remote());
-            if !(self.terms.tight_timers || enough || absent || asked) {
+            // Then every retry waited for the timer.
+            let waited = claim.time - s.time;
+            let long_enough = match q.attributes.timeout {
+                0 => true,
+                t => waited >= (4096 << t) * (u64::from(q.attributes.retry_count) + 1),
+            };
+            if !(self.terms.tight_timers || enough || late || asked || absent && (long_enough || trouble > 0))
+            {
                 return broken(
                     Rule::Cause,
                     format!(
-                        "{}, but the peer was there and only {trouble} packets met trouble",
-                        claim.text
+                        "{} after {waited} ns; the peer was {}there and {trouble} packets met trouble",
+                        claim.text,
+                        if absent || asked { "not " } else { "" }
                     ),
                 );
             }

@@ -176,6 +176,10 @@ pub struct Oracle {
     trouble: HashMap<(usize, usize), u64>,
     /// Copies made by the network, by path.
     copies: HashMap<(usize, usize), u64>,
+    /// RNR NAKs that came, by receiver.
+    rnr_naks: HashMap<(usize, QpNumber), u64>,
+    /// The world's time, in nanoseconds.
+    time: u64,
     /// Retry errors whose cause shows only at the end.
     claims: Vec<causes::Claim>,
     touches: Vec<Touch>,
@@ -221,6 +225,8 @@ impl Oracle {
             cells: HashMap::new(),
             trouble: HashMap::new(),
             copies: HashMap::new(),
+            rnr_naks: HashMap::new(),
+            time: 0,
             claims: Vec::new(),
             touches: Vec::new(),
             tally: Tally::default(),
@@ -509,6 +515,16 @@ impl Oracle {
             Mishap::Trouble => *self.trouble.entry((from, to)).or_default() += 1,
             Mishap::Copies(n) => *self.copies.entry((from, to)).or_default() += u64::from(n),
         }
+    }
+
+    /// An RNR NAK came to a queue pair.
+    pub fn rnr_nak(&mut self, dev: usize, qp: QpNumber) {
+        *self.rnr_naks.entry((dev, qp)).or_default() += 1;
+    }
+
+    /// It is so late, in nanoseconds.
+    pub fn clock(&mut self, now: u64) {
+        self.time = now;
     }
 
     /// Has the network treated all packets of a path alike?

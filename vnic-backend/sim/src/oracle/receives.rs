@@ -371,6 +371,16 @@ impl Oracle {
         let Some(address) = self.addresses.get(&(self.qps[s.qp].dev, ud.ah)) else {
             return false;
         };
+        // With the top bit set, the sender's own key counts (IBTA 10.2.5).
+        let own = self.qps[s.qp].attributes.qkey;
+        let qkey = if ud.qkey >> 31 == 1 { own } else { ud.qkey };
+        let mut lives = self
+            .qps
+            .iter()
+            .filter(|q| (q.dev, q.number) == (target.dev, target.number));
+        if !lives.any(|q| q.attributes.qkey == qkey) {
+            return false;
+        }
         match address.dev {
             Some(dev) => dev == target.dev && ud.qp == target.number,
             None => self

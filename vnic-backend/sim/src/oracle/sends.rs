@@ -55,6 +55,9 @@ pub struct Send {
     pub(super) receives_before: u64,
     pub(super) messages_before: u64,
     pub(super) trouble_before: u64,
+    pub(super) rnr_naks_before: u64,
+    /// When it was posted, in nanoseconds.
+    pub(super) time: u64,
     pub(super) srq: Option<SrqHandle>,
     pub(super) ud: Option<UdDestination>,
     pub(super) fate: Fate,
@@ -166,6 +169,8 @@ impl Oracle {
             receives_before: 0,
             messages_before: 0,
             trouble_before: peer_dev.map_or(0, |p| self.trouble_between(dev, p)),
+            rnr_naks_before: self.rnr_naks.get(&(dev, q.number)).copied().unwrap_or(0),
+            time: self.time,
             srq: (q.init.qp_type == QpType::XrcInitiator).then_some(SrqHandle(wr.remote_srq)),
             ud: wr.ud,
             fate: Fate::Open,

@@ -200,7 +200,7 @@ impl World {
     /// Makes sure that nothing of it is for the queue pair.
     fn defuse(&self, slot: usize, headers: &mut Headers, path: &mut Path, rng: &mut Rng) {
         let kind = self.slot(slot).kind;
-        match rng.u32(0..6) {
+        match rng.u32(0..8) {
             0 => headers.bth.pkey = rng.u16(0..0x7fff),
             1 => headers.bth.version = rng.u8(1..16),
             2 => headers.bth.destination_qp = 0xff_fff0,
@@ -220,6 +220,30 @@ impl World {
                     }
                     Network::V4 { .. } => Network::v2(nobody, path.network.destination()),
                 };
+            }
+            5 | 6 if matches!(kind, QpType::Rc | QpType::XrcInitiator) => {
+                // An answer to what was never sent, or was answered long ago (IBTA 9.7.5.1.1).
+                let s = self.slot(slot);
+                let device = self.nodes[s.dev].device.as_ref();
+                let next = device
+                    .and_then(|d| d.query_qp(s.number).ok())
+                    .map_or(Psn::new(0), |a| a.sq_psn);
+                let away = rng.u32(5_000..1 << 20);
+                let psn = if rng.bool() {
+                    next.add(away)
+                } else {
+                    next.sub(1 << 21).sub(away)
+                };
+                headers.bth = bth::Header::new(
+                    Opcode::new(headers.bth.opcode.transport(), Operation::Acknowledge),
+                    s.number.0,
+                    psn,
+                );
+                headers.xrceth = None;
+                headers.extended = Extended::Aeth(aeth::Header {
+                    syndrome: aeth::Syndrome::from_byte(rng.u8(..)),
+                    msn: rng.u32(0..1 << 24),
+                });
             }
             _ => {
                 // Another service than the queue pair's.

@@ -13,7 +13,6 @@ impl World {
         let dev = s.dev;
         let peer = s.peer.map(|p| self.slot(p).dev);
         let kind = s.kind;
-        let rng_key = |rng: &mut Rng| rng.u32(..);
         match rng.u32(0..10) {
             0 | 1 => {
                 if let SendData::Sges(sges) = &mut wr.data {
@@ -34,13 +33,7 @@ impl World {
             }
             3..=6 => {
                 let Some(there) = peer else { return };
-                let keys: Vec<u32> = self.nodes[there].regions.iter().map(|r| r.key).collect();
-                let other = if rng.bool() && !keys.is_empty() {
-                    keys[rng.usize(0..keys.len())]
-                } else {
-                    rng_key(rng)
-                };
-                let what = rng.u32(0..4);
+                let (what, random) = (rng.u32(0..8), rng.u32(..));
                 let len = match &wr.data {
                     SendData::Sges(sges) => sges.iter().map(|s| u64::from(s.len)).sum(),
                     SendData::Inline(bytes) => bytes.len() as u64,
@@ -50,14 +43,18 @@ impl World {
                     .iter()
                     .map(|r| (r.key, r.base.wrapping_add(r.len)))
                     .collect();
-                let wrong = |addr: &mut u64, rkey: &mut u32| match what {
-                    0 => *rkey = other,
-                    1 => *addr = u64::MAX - len / 2,
-                    2 => {
+                let other = self.somewhere(there, len, rng);
+                let wrong = |addr: &mut u64, rkey: &mut u32| match (what, other) {
+                    // Somebody's key with an address that it knows: another domain's, without the right, of a window
+                    // for another queue pair, or void.
+                    (0..=3, Some((key, at))) => (*addr, *rkey) = (at, key),
+                    (4, _) => *addr = u64::MAX - len / 2,
+                    (5, _) => {
                         if let Some((_, end)) = ends.iter().find(|(key, _)| *key == *rkey) {
                             *addr = end.wrapping_sub(len).wrapping_add(1);
                         }
                     }
+                    (6, _) => *rkey = random,
                     _ => *rkey = rkey.wrapping_add(1 << 20),
                 };
                 match &mut wr.op {
@@ -65,13 +62,15 @@ impl World {
                     | SendOp::WriteImm { addr, rkey, .. }
                     | SendOp::Read { addr, rkey } => wrong(addr, rkey),
                     SendOp::CompareSwap { addr, rkey, .. } | SendOp::FetchAdd { addr, rkey, .. } => {
-                        if what == 1 {
+                        if what == 7 {
                             *addr += 4;
                         } else {
                             wrong(addr, rkey);
                         }
                     }
-                    SendOp::Send if kind.reliable() => wr.op = SendOp::SendInvalidate(other),
+                    SendOp::Send if kind.reliable() => {
+                        wr.op = SendOp::SendInvalidate(other.map_or(random, |(key, _)| key))
+                    }
                     _ => {}
                 }
                 // The bytes there are still taken; they come back with the rest.
@@ -116,18 +115,32 @@ impl World {
         }
     }
 
+    /// A key of a region or window, dead or alive, and an address from which it has so many bytes.
+    fn somewhere(&self, dev: usize, len: u64, rng: &mut Rng) -> Option<(u32, u64)> {
+        let node = &self.nodes[dev];
+        let regions = node.regions.iter().map(|r| (r.key, r.base, r.len));
+        let windows = node.windows.iter();
+        let windows = windows.filter_map(|w| w.bound.as_ref().map(|b| (w.key, b.base, b.len)));
+        let all: Vec<_> = regions
+            .chain(windows)
+            .filter(|(.., there)| *there >= len)
+            .collect();
+        let (key, base, there) = *all.get(rng.usize(0..all.len().max(1)))?;
+        Some((key, base + rng.u64(0..=there - len) / 8 * 8))
+    }
+
     /// Makes an element wrong.
     pub(super) fn spoil_receive(&mut self, dev: usize, sges: &mut SgList, rng: &mut Rng) {
         if sges.is_empty() {
             return;
         }
         let at = rng.usize(0..sges.len());
+        let other = self.somewhere(dev, sges[at].len.into(), rng);
         let sge = &mut sges[at];
-        let keys: Vec<u32> = self.nodes[dev].regions.iter().map(|r| r.key).collect();
-        sge.lkey = match rng.u32(0..3) {
-            0 => rng.u32(..),
-            1 => sge.lkey ^ 1 << rng.u32(0..32),
-            _ => keys[rng.usize(0..keys.len())],
-        };
+        match (rng.u32(0..4), other) {
+            (0..=1, Some((key, addr))) => (sge.lkey, sge.addr) = (key, addr),
+            (2, _) => sge.lkey = rng.u32(..),
+            _ => sge.lkey ^= 1 << rng.u32(0..32),
+        }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::rc::Rc;
 
-use vnic_engine::rdma::{Incoming, Outgoing, Payload, Sink};
+use vnic_engine::rdma::{Incoming, Outgoing, Payload, QpNumber, Sink};
 use vnic_fabric::fault::{Roce, Verdict};
 use vnic_fabric::network::Arrival;
 use vnic_fabric::{Facts, PortId};
+use vnic_wire::aeth::Syndrome;
 use vnic_wire::roce::{self, Ecn, Frame, Path};
 use vnic_wire::time::Instant;
-use vnic_wire::transport::Headers;
+use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::{EtherType, MacAddr};
 
 use super::capture::Seen;
@@ -288,6 +289,12 @@ impl World {
 
     fn receive(&mut self, to: usize, incoming: &Incoming<'_>) -> Step {
         self.ledger.received(to, incoming);
+        if let Extended::Aeth(aeth) = incoming.headers.extended
+            && matches!(aeth.syndrome, Syndrome::RnrNak { .. })
+        {
+            let qp = QpNumber(incoming.headers.bth.destination_qp);
+            self.oracle.rnr_nak(to, qp);
+        }
         let memories = self.memories.clone();
         let now = Instant(self.now);
         self.nodes[to].device().receive(now, incoming, &memories[to]);

@@ -57,6 +57,7 @@ pub struct Binding {
     pub at: u64,
     /// First byte, in the window's addresses.
     pub base: u64,
+    pub len: u64,
 }
 
 /// A completion queue.

@@ -2,15 +2,15 @@
 
 use fastrand::Rng;
 use vnic_engine::rdma::{
-    Access, Mtu, MwBind, MwType, QpNumber, QpState, QpType, RecvWr, SendData, SendFlags, SendOp, SendWr,
-    SgList, Sge, Span, UdDestination,
+    Access, Mtu, MwBind, MwType, QpNumber, QpState, QpType, SendData, SendFlags, SendOp, SendWr, SgList, Sge,
+    UdDestination,
 };
 
 use super::arena::Arena;
 use super::node::{Binding, Book, Holder, Piece};
 use super::setup::{QKEY, percent};
 use super::world::{Step, Stop, World, refused};
-use crate::oracle::keys::{Allowed, slice};
+use crate::oracle::keys::Allowed;
 use crate::oracle::{Oracle, Rule, broken};
 
 /// Number of datagrams to a group.
@@ -196,7 +196,7 @@ impl World {
     }
 
     /// Elements over `len` bytes of a device's memory.
-    fn gather(
+    pub(super) fn gather(
         &mut self,
         dev: usize,
         pd: usize,
@@ -556,6 +556,7 @@ impl World {
                 region,
                 at,
                 base,
+                len,
             },
         );
         let wr = self.request(SendOp::BindMw(bind), SendData::default(), rng);
@@ -676,6 +677,7 @@ impl World {
             qkey: match (own, group) {
                 (true, _) => 0x8000_0000 | rng.u32(..),
                 (_, true) => QKEY,
+                _ if percent(rng, 5) => rng.u32(..) >> 1,
                 _ => qkey,
             },
         });
@@ -684,136 +686,6 @@ impl World {
             ..Book::default()
         };
         Some((wr, book))
-    }
-
-    // ---- receives ---------------------------------------------------------------------------------------
-
-    /// Posts receives until there are as many as wanted, at most `many`.
-    pub(super) fn fill(&mut self, queue: usize, many: u32) -> Step {
-        let mut rng = Rng::with_seed(self.plan.seed ^ self.next_id ^ (queue as u64) << 32);
-        for _ in 0..many {
-            let r = &self.receives[queue];
-            let slot = r.slot.map(|s| self.slot(s));
-            let postable = slot.is_none_or(|s| s.alive && s.state() != QpState::Reset);
-            if !r.alive || !postable || r.open >= r.depth {
-                return Ok(());
-            }
-            let (dev, pd, most, srq) = (r.dev, r.pd, r.max_sge, r.srq);
-            let number = slot.map(|s| s.number);
-            let mut size = r.size + r.front;
-            if self.plan.flaws > 0 && rng.u64(0..self.plan.flaws * 4) == 0 {
-                size = rng.u64(0..=size);
-            }
-            let Some((mut sges, pieces)) = self.gather(dev, pd, size, most, Access::LOCAL_WRITE, &mut rng)
-            else {
-                return Ok(());
-            };
-            if self.plan.flaws > 0 && rng.u64(0..self.plan.flaws * 8) == 0 {
-                let right = sges.clone();
-                self.spoil_receive(dev, &mut sges, &mut rng);
-                if !self.oracle.forbids(dev, self.nodes[dev].pds[pd], &right, &sges) {
-                    sges = right;
-                }
-            }
-            let wr = RecvWr {
-                id: self.new_id(),
-                sges,
-            };
-            let device = self.nodes[dev].device();
-            match (srq, number) {
-                (Some(srq), _) => device.post_srq_recv(srq, wr.clone()),
-                (_, Some(number)) => device.post_recv(number, wr.clone()),
-                _ => return Ok(()),
-            }
-            .or_else(|e| match srq {
-                // It failed with the completion queue that belongs to it.
-                Some(_) if self.oracle.any_overrun(dev) => {
-                    self.receives[queue].alive = false;
-                    Ok(())
-                }
-                _ => refused("post_recv", e),
-            })?;
-            if !self.receives[queue].alive {
-                return Ok(());
-            }
-            match (srq, number) {
-                (Some(srq), _) => self.oracle.posted_srq_recv(dev, srq, &wr),
-                (_, Some(number)) => self.oracle.posted_recv(dev, number, &wr),
-                _ => {}
-            }
-            self.capture.note(self.now, || {
-                format!(
-                    "dev{dev} {srq:?}{number:?} posts receive {:#x} of {size} bytes",
-                    wr.id
-                )
-            });
-            self.receives[queue].open += 1;
-            let book = Book {
-                receives: Some(queue),
-                local: pieces,
-                ..Book::default()
-            };
-            self.books.insert(wr.id, book);
-            self.stirred(dev)?;
-        }
-        Ok(())
-    }
-
-    // ---- memory -----------------------------------------------------------------------------------------
-
-    /// Where a piece is.
-    pub(super) fn spans(&self, piece: &Piece) -> Vec<Span> {
-        let node = &self.nodes[piece.dev];
-        match piece.holder {
-            Holder::Region(region) => {
-                let r = &node.regions[region];
-                slice(&r.spans, piece.at.wrapping_sub(r.base), piece.len).to_vec()
-            }
-            Holder::Window(window) => {
-                let Some(b) = &node.windows[window].bound else {
-                    return Vec::new();
-                };
-                let zero = b.base;
-                let r = &node.regions[b.region];
-                let at = b.at.wrapping_sub(r.base) + (piece.at - zero);
-                slice(&r.spans, at, piece.len).to_vec()
-            }
-        }
-    }
-
-    fn store(&mut self, piece: &Piece, bytes: &[u8]) {
-        let spans = self.spans(piece);
-        let mut rest = bytes;
-        for s in &spans {
-            let (now, later) = rest.split_at((s.len as usize).min(rest.len()));
-            self.memories[piece.dev].store(s.at, now);
-            rest = later;
-        }
-        self.oracle.stored(piece.dev, &spans, bytes);
-    }
-
-    fn peek(&self, piece: &Piece) -> Vec<u8> {
-        crate::oracle::bytes::read(&self.memories[piece.dev], &self.spans(piece))
-    }
-
-    /// Pieces that nobody uses any more.
-    pub(super) fn give_back(&mut self, pieces: &[Piece]) {
-        for piece in pieces {
-            let node = &mut self.nodes[piece.dev];
-            match piece.holder {
-                Holder::Region(region) => {
-                    let r = &mut node.regions[region];
-                    if r.alive {
-                        r.arena.give(piece.at, piece.len);
-                    }
-                }
-                Holder::Window(window) => {
-                    if let Some(bound) = &mut node.windows[window].bound {
-                        bound.arena.give(piece.at, piece.len);
-                    }
-                }
-            }
-        }
     }
 }
 

@@ -223,6 +223,7 @@ impl World {
     pub fn until_quiet(&mut self) -> Step {
         while let Some(at) = self.next_time() {
             self.now = self.now.max(at);
+            self.oracle.clock(self.now);
             self.events += 1;
             self.idle += 1;
             if self.events > EVENTS_MAX {
@@ -383,6 +384,18 @@ impl World {
         let mut found = Vec::new();
         let polled = self.nodes[dev].device().poll_cq(cq, &mut found, max);
         let n = polled.or_else(|e| refused("poll_cq", e))?;
+        let entries = self.nodes[dev]
+            .cqs
+            .iter()
+            .find(|c| c.handle == cq)
+            .map(|c| c.entries);
+        if entries.is_some_and(|entries| n > entries as usize) {
+            return broken(
+                Rule::Completion,
+                format!("dev{dev} {cq:?} of {entries:?} entries held {n}"),
+            )
+            .map_err(Stop::Broken);
+        }
         for c in &found {
             self.idle = 0;
             self.capture.completion(self.now, dev, c);
