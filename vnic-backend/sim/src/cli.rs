@@ -287,7 +287,7 @@ impl Progress {
 
     fn one_more(&self) {
         let n = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.terminal && n % 50 == 0 || n % 5_000 == 0 {
+        if self.terminal && n.is_multiple_of(50) || n.is_multiple_of(5_000) {
             let rate = n as f64 / self.start.elapsed().as_secs_f64();
             let end = if self.terminal { "\r" } else { "\n" };
             eprint!("{n} of {} runs, {rate:.0} a second{end}", self.total);

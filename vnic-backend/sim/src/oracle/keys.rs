@@ -116,7 +116,7 @@ impl std::hash::Hash for Side {
 
 impl Region {
     /// Bytes.
-    pub fn len(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.spans.iter().map(|s| s.len).sum()
     }
 
@@ -162,7 +162,7 @@ impl Keys {
                 pd: region.pd,
                 qp: None,
                 base: region.base(),
-                len: region.len(),
+                len: region.bytes(),
                 access: region.access,
                 spans: region.spans.clone(),
                 born: (now, Some(now)),
@@ -221,7 +221,7 @@ impl Keys {
         let Some(from) = addr.checked_sub(region.base()) else {
             return;
         };
-        if len == 0 || from.checked_add(len).is_none_or(|end| end > region.len()) {
+        if len == 0 || from.checked_add(len).is_none_or(|end| end > region.bytes()) {
             return;
         }
         let zero = access.contains(Access::ZERO_BASED);

@@ -157,10 +157,10 @@ impl Oracle {
                     format!("{what} completed before receives that were posted earlier"),
                 );
             }
-            for lost in self.queues[queue].open[..place.unwrap_or(0)].to_vec() {
+            let lost: Vec<_> = self.queues[queue].open.drain(..place.unwrap_or(0)).collect();
+            for lost in lost {
                 self.withdraw(lost);
             }
-            self.queues[queue].open.drain(..place.unwrap_or(0));
         }
         self.queues[queue].open.retain(|r| *r != index);
         self.recvs[index].fate = Fate::Done(c.status);
