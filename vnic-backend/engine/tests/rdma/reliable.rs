@@ -272,3 +272,51 @@ fn acknowledges_of_a_burst_become_one() {
         .count();
     assert_eq!((acks, pair.sides[0].completions().len()), (1, 10));
 }
+
+#[test]
+fn after_a_timeout_little_is_sent_until_something_is_acknowledged() {
+    let mut pair = Pair::new(QpType::Rc, Connection::default());
+    let [a, b] = &mut pair.sides;
+    let (addr, rkey) = (b.va(0), b.keys.rkey);
+    a.post(1, SendOp::Write { addr, rkey }, &[a.sge(0, 256 * 100)]);
+    let mut rounds = vec![0];
+    let mut now = 0;
+    while pair.sides[0].completions().is_empty() {
+        let lost = rounds.len() == 1;
+        pair.send(|from, _| {
+            *rounds.last_mut().unwrap() += usize::from(from == 0);
+            !lost
+        });
+        pair.deliver();
+        let idle = pair.wire.iter().all(|w| w.is_empty());
+        if idle && !pair.sides.iter().any(|s| s.device.wants_transmit()) {
+            now = pair.sides[0].device.next_timeout().map_or(now, |t| t.0);
+            pair.now = vnic_wire::time::Instant(now);
+            pair.sides[0].device.handle_timeout(pair.now);
+        }
+        rounds.push(0);
+    }
+    let sent: Vec<usize> = rounds.into_iter().filter(|n| *n > 0).collect();
+    // All is lost at first; then the window doubles with each acknowledge.
+    assert_eq!(sent[..3], [100, 16, 32], "{sent:?}");
+}
+
+#[test]
+fn the_packet_that_was_missing_is_acknowledged_unasked() {
+    let mut pair = Pair::new(QpType::Rc, Connection::default());
+    let [a, b] = &mut pair.sides;
+    let (addr, rkey) = (b.va(0), b.keys.rkey);
+    a.post(1, SendOp::Write { addr, rkey }, &[a.sge(0, 256 * 10)]);
+    let mut count = 0;
+    pair.run_losing(10, |_, _| {
+        count += 1;
+        count != 3
+    });
+    let acks = pair
+        .log
+        .iter()
+        .filter(|(from, p)| *from == 1 && operation(p) == Some(Operation::Acknowledge));
+    let psns: Vec<u32> = acks.map(|(_, p)| p.headers.bth.psn.value()).collect();
+    // The NAK for the third packet, and one acknowledge of all: those of the third and the last became one.
+    assert_eq!(psns, [0, 7]);
+}

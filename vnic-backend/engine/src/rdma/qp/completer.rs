@@ -13,7 +13,7 @@ use super::super::pool::NONE;
 use super::super::shared::Shared;
 use super::super::types::{Access, SendData, Status};
 use super::Qp;
-use super::requester::Stage;
+use super::requester::{Stage, WINDOW, WINDOW_RESTART};
 
 /// RNR retry count that means "for ever" (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOREVER: u8 = 7;
@@ -282,6 +282,7 @@ impl Qp {
         self.requester.retries_left = self.attributes.retry_count;
         self.requester.rnr_retries_left = self.attributes.rnr_retry;
         self.requester.implied_at = None;
+        self.requester.window = (2 * self.requester.window).min(WINDOW);
     }
 
     /// Something was acknowledged: the clock begins anew, what waited may go on.
@@ -321,7 +322,10 @@ impl Qp {
         }
         match why {
             Again::SequenceNak => shared.counters.packet_seq_err += 1,
-            Again::Timeout => shared.counters.local_ack_timeout_err += 1,
+            Again::Timeout => {
+                shared.counters.local_ack_timeout_err += 1;
+                self.requester.window = WINDOW_RESTART;
+            }
             Again::ImpliedNak => {}
         }
         self.requester.retries_left -= 1;

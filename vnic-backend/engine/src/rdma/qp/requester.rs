@@ -22,7 +22,10 @@ use super::super::types::{
 use super::{Qp, state};
 
 /// Request packets that may be unacknowledged. It bounds what a loss makes us send again.
-const WINDOW: u32 = 1024;
+pub(super) const WINDOW: u32 = 1024;
+/// What may be unacknowledged after a timeout; it doubles with each acknowledge. A slow receiver, whose buffers a full
+/// window would flood again and again, gets on.
+pub(super) const WINDOW_RESTART: u32 = 16;
 /// Every so many packets of a long message ask for an acknowledge.
 const ACK_EVERY: u32 = 64;
 /// PSNs that may be between the oldest unacknowledged one and the next: half of all, or order would be lost
@@ -139,6 +142,8 @@ pub(super) struct Requester {
     pub implied_at: Option<Psn>,
     /// The peer was not ready: wait until then.
     pub rnr_until: Option<Instant>,
+    /// Request packets that may be unacknowledged now.
+    pub window: u32,
     /// When the oldest packet is given up for lost.
     pub deadline: Option<Instant>,
     /// Number of the next request.
@@ -163,6 +168,7 @@ impl Default for Requester {
             rnr_retries_left: 0,
             implied_at: None,
             rnr_until: None,
+            window: WINDOW,
             deadline: None,
             ssn: 1,
             credit_limit: None,
@@ -501,7 +507,7 @@ impl Qp {
         let index = psn.distance(wqe.first).max(0) as u32;
         if reliable {
             let waiting = requester.next != requester.oldest;
-            if !wqe.awaits_response() && requester.in_flight() >= WINDOW {
+            if !wqe.awaits_response() && requester.in_flight() >= requester.window {
                 return Turn::Blocked;
             }
             let limit = requester.credit_limit;
@@ -547,7 +553,7 @@ impl Qp {
             }
         };
         let (operation, extended) = request(&wqe.wr.op, first, last, offset, rest as u32);
-        let window_full = reliable && requester.in_flight() + 1 >= WINDOW;
+        let window_full = reliable && requester.in_flight() + 1 >= requester.window;
         let headers = Headers {
             bth: bth::Header {
                 opcode: Opcode::new(self.transport(), operation),

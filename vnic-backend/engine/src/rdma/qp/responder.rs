@@ -183,7 +183,7 @@ impl Qp {
             d if d < 0 => return self.duplicate(shared, operation, target, packet),
             _ => return self.out_of_sequence(shared),
         }
-        self.responder.told = false;
+        let closes_gap = core::mem::take(&mut self.responder.told);
         // What was to be said about this PSN is out of date.
         if self.responder.reply.is_some_and(|r| r.refusal.is_some()) {
             self.responder.reply = None;
@@ -195,7 +195,7 @@ impl Qp {
             }
             _ => self
                 .take_in(shared, operation, target, packet, memory)
-                .map(|()| self.accepted(shared, packet)),
+                .map(|()| self.accepted(shared, packet, closes_gap)),
         };
         match outcome {
             Ok(()) => {}
@@ -256,11 +256,12 @@ impl Qp {
         }
     }
 
-    /// The request was carried out: step on, and acknowledge when asked.
-    fn accepted(&mut self, shared: &mut Shared, packet: &Incoming<'_>) {
+    /// The request was carried out: step on, and acknowledge when asked, or when it is the one that was missing: there
+    /// are requesters (Linux rxe) that hear no second NAK before an acknowledge.
+    fn accepted(&mut self, shared: &mut Shared, packet: &Incoming<'_>, closes_gap: bool) {
         let psn = packet.headers.bth.psn;
         self.responder.expected = psn.next();
-        if packet.headers.bth.ack_request {
+        if packet.headers.bth.ack_request || closes_gap {
             self.reply(shared, psn, None);
         }
     }
