@@ -1,0 +1,50 @@
+//! A seed is a run: the same each time, whatever is left out is left out, and the rules hold.
+
+use vnic_sim::commands;
+use vnic_sim::runner::{run_many, run_quietly};
+use vnic_sim::verbs::{Cut, Plan, Profile};
+
+#[test]
+fn every_profile_passes() {
+    for profile in Profile::ALL {
+        let report = run_many(0..12, Some(profile), 2, false, &|_, _| {});
+        assert_eq!(report.failure, None, "{profile}");
+        assert_eq!(report.runs, 12);
+        assert!(report.packets > 0 && report.bytes > 0);
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_run_each_time() {
+    for seed in [3, 7, 15] {
+        let (one, other) = (
+            run_quietly(seed, None, &Cut::default()),
+            run_quietly(seed, None, &Cut::default()),
+        );
+        assert_eq!(one.violation, None);
+        assert_eq!(
+            (one.packets, one.time, &one.marks),
+            (other.packets, other.time, &other.marks)
+        );
+        assert_eq!(one.finish, other.finish);
+    }
+}
+
+#[test]
+fn parts_can_be_left_out() {
+    let plan = Plan::new(1, None);
+    let cut = Cut {
+        pairs: (1..plan.pairs.len()).collect(),
+        actions: (5..plan.actions.len()).collect(),
+    };
+    let (all, some) = (run_quietly(1, None, &Cut::default()), run_quietly(1, None, &cut));
+    assert_eq!((all.violation, &some.violation), (None, &None));
+    assert!(some.packets < all.packets);
+}
+
+#[test]
+fn random_verbs_are_answered() {
+    for seed in 0..100 {
+        assert_eq!(commands::run(seed, false), None, "seed {seed}");
+    }
+}
