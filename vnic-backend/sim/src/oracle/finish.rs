@@ -165,7 +165,9 @@ impl Oracle {
             let certain = if qp.init.qp_type.reliable() {
                 true
             } else {
+                // Short ones may be taken for one another.
                 self.terms.clean
+                    && s.len >= 16
                     && !self.may_be_empty(s)
                     && !self.may_overflow(s)
                     && receiver.reasons.is_empty()
