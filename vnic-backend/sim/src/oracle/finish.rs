@@ -2,6 +2,7 @@
 
 use vnic_engine::rdma::{QpNumber, QpState, QpType, Status};
 
+use super::receives::Recv;
 use super::sends::{Fate, Send};
 use super::{Judgement, Oracle, Qp, Rule, broken};
 use crate::memory::SimMemory;
@@ -21,7 +22,36 @@ impl Oracle {
         self.nothing_stuck()?;
         self.all_delivered()?;
         self.check_claims()?;
-        self.flushes_have_reasons()
+        self.flushes_have_reasons()?;
+        self.limits_were_told()
+    }
+
+    /// A shared receive queue that has fallen below its limit has told so.
+    fn limits_were_told(&self) -> Judgement {
+        for queue in self.queues.iter().filter(|q| !q.gone && !q.failed) {
+            let Some((limit, since)) = queue.limit else {
+                continue;
+            };
+            // One that was posted after the limit was set has surely been taken after that, too.
+            let taken = |r: &Recv| r.posted > since && r.fate == Fate::Done(Status::Success);
+            let mut recvs = self
+                .recvs
+                .iter()
+                .filter(|r| self.queues[r.queue].srq == queue.srq);
+            let taken = recvs.any(|r| self.queues[r.queue].dev == queue.dev && taken(r));
+            if taken && (queue.open.len() as u64) < u64::from(limit) {
+                return broken(
+                    Rule::Event,
+                    format!(
+                        "dev{} {:?} has {} receives left, its limit is {limit}, and it told nobody",
+                        queue.dev,
+                        queue.srq,
+                        queue.open.len()
+                    ),
+                );
+            }
+        }
+        Ok(())
     }
 
     fn nothing_stuck(&self) -> Judgement {
@@ -128,6 +158,15 @@ impl Oracle {
                 return broken(
                     Rule::Completion,
                     format!("{}: {} never completed", self.name(index), self.describe(*send)),
+                );
+            }
+            if qp.init.srq.is_some() && qp.last_wqe == 0 {
+                return broken(
+                    Rule::Event,
+                    format!(
+                        "{} is in error and told nobody that it takes no more receives",
+                        self.name(index)
+                    ),
                 );
             }
             let Some(queue) = qp.queue.map(|q| &self.queues[q]) else {

@@ -134,6 +134,9 @@ pub(crate) struct Qp {
     pub queue: Option<usize>,
     /// Messages that take a receive which were posted to its peer.
     pub messages: u64,
+    /// How often it told that it takes no more from its shared receive queue, and that its peer spoke first.
+    pub last_wqe: u32,
+    pub established: u32,
     /// It asked to be told when the send queue has drained, and was not yet.
     pub drain: bool,
 }
@@ -374,6 +377,8 @@ impl Oracle {
             undelivered: Default::default(),
             queue,
             messages: 0,
+            last_wqe: 0,
+            established: 0,
             drain: false,
         });
         if let Some(queue) = queue {

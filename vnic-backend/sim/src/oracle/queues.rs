@@ -1,8 +1,10 @@
 //! Receive queues and completion queues.
 
-use vnic_engine::rdma::{Arm, Completion, CqHandle, Event, PdHandle, QpNumber, SrqHandle, Status};
+use vnic_engine::rdma::{
+    Arm, Completion, CqHandle, Event, PdHandle, QpNumber, QpState, QpType, SrqHandle, Status,
+};
 
-use super::{Judgement, Oracle, Rule, broken};
+use super::{Judgement, Oracle, Rule, Seq, broken};
 
 /// A receive queue: of one queue pair, or shared.
 #[derive(Debug)]
@@ -22,8 +24,8 @@ pub struct Queue {
     pub(super) messages: u64,
     /// Receives that went without a message.
     pub(super) wasted: u64,
-    /// Tell when fewer than this are left.
-    pub(super) limit: Option<u32>,
+    /// Tell when fewer than this are left, and since when.
+    pub(super) limit: Option<(u32, Seq)>,
     pub(super) gone: bool,
     /// It is in error: nothing is taken from it any more.
     pub(super) failed: bool,
@@ -115,9 +117,9 @@ impl Oracle {
 
     /// It shall tell when fewer receives than this are left.
     pub fn srq_limit(&mut self, dev: usize, srq: SrqHandle, limit: u32) {
-        self.tick();
+        let now = self.tick();
         if let Some(queue) = self.srqs.get(&(dev, srq)) {
-            self.queues[*queue].limit = (limit > 0).then_some(limit);
+            self.queues[*queue].limit = (limit > 0).then_some((limit, now));
         }
     }
 
@@ -244,11 +246,23 @@ impl Oracle {
                     return Ok(());
                 };
                 let queue = &mut self.queues[queue];
-                // Completions that were not polled yet are counted as if their receives were still there.
-                match queue.limit.take() {
-                    Some(_) => Ok(()),
-                    None => broken(Rule::Event, format!("{text}, but it has no limit")),
+                let Some((limit, _)) = queue.limit.take() else {
+                    return broken(Rule::Event, format!("{text}, but it has no limit"));
+                };
+                let queue = &self.queues[self.srqs[&(dev, srq)]];
+                let mut users = queue.users.iter().map(|q| &self.qps[*q]);
+                // Of each message it is known that it takes one receive at most, unless it comes twice or from nowhere.
+                let counted = self.copies.is_empty()
+                    && !self.terms.hostile
+                    && users.all(|q| q.init.qp_type != QpType::Ud);
+                let left = queue.posted.saturating_sub(queue.messages);
+                if counted && left >= u64::from(limit) {
+                    return broken(
+                        Rule::Event,
+                        format!("{text}: the limit is {limit}, but at least {left} receives are left"),
+                    );
                 }
+                Ok(())
             }
             Event::SendQueueDrained(qp) => {
                 let Some(qp) = self.current.get(&(dev, qp)) else {
@@ -267,10 +281,28 @@ impl Oracle {
                 if self.qps[*qp].init.srq.is_none() {
                     return broken(Rule::Event, format!("{text}, but it has no shared receive queue"));
                 }
-                self.qps[*qp].flushed = true;
+                let qp = &mut self.qps[*qp];
+                qp.flushed = true;
+                qp.last_wqe += 1;
+                match qp.last_wqe {
+                    1 => Ok(()),
+                    _ => broken(Rule::Event, format!("{text}, and not for the first time")),
+                }
+            }
+            Event::CommunicationEstablished(qp) => {
+                let Some(qp) = self.current.get(&(dev, qp)) else {
+                    return Ok(());
+                };
+                let qp = &mut self.qps[*qp];
+                qp.established += 1;
+                if qp.established > 1 || qp.attributes.state != QpState::Rtr {
+                    return broken(
+                        Rule::Event,
+                        format!("{text}: time {} in {:?}", qp.established, qp.attributes.state),
+                    );
+                }
                 Ok(())
             }
-            Event::CommunicationEstablished(_) => Ok(()),
         }
     }
 

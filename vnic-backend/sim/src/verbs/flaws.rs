@@ -121,10 +121,13 @@ impl World {
         let regions = node.regions.iter().map(|r| (r.key, r.base, r.len));
         let windows = node.windows.iter();
         let windows = windows.filter_map(|w| w.bound.as_ref().map(|b| (w.key, b.base, b.len)));
-        let all: Vec<_> = regions
-            .chain(windows)
-            .filter(|(.., there)| *there >= len)
-            .collect();
+        let long_enough = |(.., there): &(u32, u64, u64)| *there >= len;
+        let windows: Vec<_> = windows.filter(long_enough).collect();
+        let all = if windows.is_empty() || rng.bool() {
+            regions.filter(long_enough).collect()
+        } else {
+            windows
+        };
         let (key, base, there) = *all.get(rng.usize(0..all.len().max(1)))?;
         Some((key, base + rng.u64(0..=there - len) / 8 * 8))
     }

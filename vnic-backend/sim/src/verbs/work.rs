@@ -529,7 +529,11 @@ impl World {
             ),
             MwType::Type2 => (self.nodes[dev].regions[region].mr, key & !0xff | rng.u32(0..256)),
         };
-        let mut access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let mut access = match rng.u32(0..5) {
+            0 => Access::REMOTE_READ,
+            1 => Access::REMOTE_WRITE,
+            _ => Access::REMOTE_WRITE | Access::REMOTE_READ,
+        };
         access.set(Access::REMOTE_ATOMIC, rng.bool());
         access.set(Access::ZERO_BASED, kind == MwType::Type2 && rng.bool());
         let bind = MwBind {
