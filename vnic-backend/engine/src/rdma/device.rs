@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use vnic_wire::MacAddr;
+use vnic_wire::bth::MULTICAST_QP;
 use vnic_wire::gid::Gid;
 use vnic_wire::opcode::Transport;
 use vnic_wire::roce::Ecn;
@@ -34,8 +35,6 @@ use super::types::{
 };
 use super::window::MwType;
 
-/// Destination QP of multicast datagrams (IBTA 9.2.6).
-const QP_MULTICAST: u32 = 0xff_ffff;
 /// The first QP numbers are for management (IBTA 3.9.4, 3.9.5).
 const QP_FIRST: u32 = 2;
 
@@ -639,7 +638,7 @@ impl Device {
             shared.marks.hit(Mark::WrongPartition);
             return;
         }
-        if bth.destination_qp == QP_MULTICAST {
+        if bth.destination_qp == MULTICAST_QP {
             self.receive_multicast(now, packet, memory);
         } else if let Some(qp) = self.qps.get_mut(bth.destination_qp) {
             if bth.opcode.transport() == Transport::Cnp {

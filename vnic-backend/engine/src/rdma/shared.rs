@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use vnic_wire::MacAddr;
+use vnic_wire::bth::DEFAULT_PKEY;
 
 use super::address_handle::AddressHandle;
 use super::completion_queue::CompletionQueue;
@@ -18,9 +19,6 @@ use super::region::Regions;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::timer::Timers;
 use super::types::{Completion, CqHandle, Event, Mtu, QpNumber, RecvWr, SrqHandle};
-
-/// The default partition, as a full member (IBTA 10.9.1.1): RoCE has no other (annex A16.4.6).
-const PKEY_DEFAULT: u16 = 0xffff;
 
 /// Everything of a device but its QPs.
 #[derive(Debug)]
@@ -79,13 +77,9 @@ impl Shared {
         Some(taken.wr)
     }
 
-    /// An entry of the P_Key table. It has one.
-    pub fn pkey(&self, _index: u16) -> u16 {
-        PKEY_DEFAULT
-    }
-
-    /// Does a packet's P_Key match (IBTA 10.9.3)? The low 15 bits must, and one side must be a full member.
+    /// Does a packet's P_Key match (IBTA 10.9.3)? The low 15 bits must, and one side must be a full member. The
+    /// P_Key table has one entry: RoCE knows the default partition only (annex A16).
     pub fn partition_matches(&self, pkey: u16) -> bool {
-        (pkey ^ PKEY_DEFAULT) & 0x7fff == 0
+        (pkey ^ DEFAULT_PKEY) & 0x7fff == 0
     }
 }

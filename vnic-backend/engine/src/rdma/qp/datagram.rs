@@ -93,17 +93,13 @@ impl Qp {
         };
         let headers = Headers {
             bth: bth::Header {
-                opcode: Opcode::new(self.transport(), operation),
                 solicited: wqe.wr.flags.contains(SendFlags::SOLICITED),
-                migrated: true,
                 pad: (len.wrapping_neg() & 3) as u8,
-                version: 0,
-                pkey: shared.pkey(self.attributes.pkey_index),
-                fecn: false,
-                becn: false,
-                destination_qp: to.qp.0,
-                ack_request: false,
-                psn: self.requester.next_psn(),
+                ..bth::Header::new(
+                    Opcode::new(self.transport(), operation),
+                    to.qp.0,
+                    self.requester.next_psn(),
+                )
             },
             xrceth: None,
             extended,

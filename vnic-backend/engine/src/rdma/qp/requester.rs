@@ -556,22 +556,19 @@ impl Qp {
         let window_full = reliable && requester.in_flight() + 1 >= requester.window;
         let headers = Headers {
             bth: bth::Header {
-                opcode: Opcode::new(self.transport(), operation),
                 solicited: last && wqe.takes_receive() && wqe.wr.flags.contains(SendFlags::SOLICITED),
-                migrated: true,
                 pad: (carried.wrapping_neg() & 3) as u8,
-                version: 0,
-                pkey: shared.pkey(self.attributes.pkey_index),
-                fecn: false,
-                becn: false,
-                destination_qp: self.attributes.destination_qp.0,
                 ack_request: reliable
                     && (last
                         || wqe.awaits_response()
                         || index % ACK_EVERY == ACK_EVERY - 1
                         || window_full
                         || requester.credit_limit.is_some()),
-                psn,
+                ..bth::Header::new(
+                    Opcode::new(self.transport(), operation),
+                    self.attributes.destination_qp.0,
+                    psn,
+                )
             },
             xrceth: (self.init.qp_type == QpType::XrcInitiator).then_some(xrceth::Header {
                 srq: wqe.wr.remote_srq,

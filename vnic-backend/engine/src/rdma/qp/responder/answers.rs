@@ -368,17 +368,12 @@ impl Qp {
         let Some(path) = &self.path else { return };
         let headers = Headers {
             bth: bth::Header {
-                opcode: Opcode::new(self.transport(), operation),
-                solicited: false,
-                migrated: true,
                 pad: ((payload.len() as u32).wrapping_neg() & 3) as u8,
-                version: 0,
-                pkey: shared.pkey(self.attributes.pkey_index),
-                fecn: false,
-                becn: false,
-                destination_qp: self.attributes.destination_qp.0,
-                ack_request: false,
-                psn,
+                ..bth::Header::new(
+                    Opcode::new(self.transport(), operation),
+                    self.attributes.destination_qp.0,
+                    psn,
+                )
             },
             xrceth: None,
             extended,
