@@ -350,7 +350,7 @@ impl Qp {
         sink: &mut dyn Sink,
     ) -> bool {
         loop {
-            if !self.permissions().transmit || self.requester.rnr_until.is_some_and(|t| now < t) {
+            if !self.permissions().drain || self.requester.rnr_until.is_some_and(|t| now < t) {
                 return false;
             }
             match self.send_from_cursor(shared, now, memory, sink) {
@@ -379,7 +379,7 @@ impl Qp {
             }
             Stage::Ended(_) => return Turn::Blocked,
             Stage::Posted => {
-                if self.state() == QpState::Sqd {
+                if !self.permissions().transmit {
                     return Turn::Blocked;
                 }
                 if wqe.is_local() {
