@@ -54,6 +54,24 @@ impl Oracle {
         Ok(())
     }
 
+    /// Send queues that were stopped have drained by now, and told whoever asked.
+    pub fn drained(&self) -> Judgement {
+        for qp in self
+            .qps
+            .iter()
+            .filter(|q| q.drain && q.strict && !q.lost && !q.gone)
+        {
+            let paused = qp.attributes.state == QpState::Sqd;
+            if paused && qp.reasons.is_empty() && qp.attributes.rnr_retry != 7 && qp.attributes.timeout > 0 {
+                return broken(
+                    Rule::Event,
+                    format!("dev{} QP {:#x} drained and told nobody", qp.dev, qp.number.0),
+                );
+            }
+        }
+        Ok(())
+    }
+
     fn nothing_stuck(&self) -> Judgement {
         for (index, qp) in self.qps.iter().enumerate() {
             let Some(first) = qp.sends.front() else { continue };
@@ -87,19 +105,6 @@ impl Oracle {
                     s.len
                 ),
             );
-        }
-        for qp in self
-            .qps
-            .iter()
-            .filter(|q| q.drain && q.strict && !q.lost && !q.gone)
-        {
-            let paused = qp.attributes.state == QpState::Sqd;
-            if paused && qp.reasons.is_empty() && qp.attributes.rnr_retry != 7 && qp.attributes.timeout > 0 {
-                return broken(
-                    Rule::Event,
-                    format!("dev{} QP {:#x} drained and told nobody", qp.dev, qp.number.0),
-                );
-            }
         }
         Ok(())
     }

@@ -130,6 +130,17 @@ impl Region {
     }
 }
 
+/// Are these bytes all among the spans?
+fn covers(spans: &[Span], at: u64, len: u64) -> bool {
+    let (mut from, to) = (at, at + len);
+    while from < to {
+        let here = spans.iter().find(|s| s.at <= from && from < s.at + s.len);
+        let Some(span) = here else { return false };
+        from = span.at + span.len;
+    }
+    true
+}
+
 /// Bytes `from..from + len` of a list of spans.
 pub fn slice(spans: &[Span], mut from: u64, mut len: u64) -> SpanList {
     let mut out = SpanList::new();
@@ -338,9 +349,7 @@ impl Keys {
             .flat_map(|(_, list)| list)
             .map(|i| &self.keys[*i].1)
             .any(|k| {
-                k.died.1.is_none()
-                    && needs.iter().any(|n| k.access.contains(*n))
-                    && k.spans.iter().any(|s| s.at <= at && at + len <= s.at + s.len)
+                k.died.1.is_none() && needs.iter().any(|n| k.access.contains(*n)) && covers(&k.spans, at, len)
             })
     }
 

@@ -64,6 +64,8 @@ pub struct Cq {
     /// Its last event came after it was armed.
     fired: bool,
     overrun: bool,
+    /// It fired for solicited completions, and none has come out since.
+    owes: bool,
     /// Completions of queue pairs that are gone, which may still be in it.
     ghosts: u64,
 }
@@ -77,6 +79,7 @@ impl Oracle {
             armed: None,
             fired: false,
             overrun: false,
+            owes: false,
             ghosts: 0,
         };
         self.cqs.entry((dev, cq)).or_insert(fresh).entries = entries;
@@ -89,9 +92,15 @@ impl Oracle {
     }
 
     /// A completion queue was armed; it held nothing then.
-    pub fn armed(&mut self, dev: usize, cq: CqHandle, arm: Arm) {
+    pub fn armed(&mut self, dev: usize, handle: CqHandle, arm: Arm) -> Judgement {
         self.tick();
-        if let Some(cq) = self.cqs.get_mut(&(dev, cq)) {
+        if let Some(cq) = self.cqs.get_mut(&(dev, handle)) {
+            if cq.owes {
+                return broken(
+                    Rule::Event,
+                    format!("dev{dev}: {handle:?} told of a solicited completion, and none came out"),
+                );
+            }
             cq.armed = Some(match (cq.armed.filter(|_| !cq.fired), arm) {
                 // A request for all is stronger than one for solicited ones (IBTA 11.4.2.2).
                 (Some(Arm::Next), Arm::Solicited) => Arm::Next,
@@ -99,6 +108,7 @@ impl Oracle {
             });
             cq.fired = false;
         }
+        Ok(())
     }
 
     /// A shared receive queue was created.
@@ -180,6 +190,9 @@ impl Oracle {
                 format!("dev{dev}: a completion from {handle:?}, which is not there"),
             );
         };
+        if c.status != Status::Success || c.solicited {
+            cq.owes = false;
+        }
         // What comes out was not there when the queue was armed.
         let wakes = match cq.armed {
             None => false,
@@ -208,6 +221,7 @@ impl Oracle {
                     return broken(Rule::Event, format!("{text}, but it was not armed"));
                 }
                 cq.fired = true;
+                cq.owes = cq.armed == Some(Arm::Solicited);
                 Ok(())
             }
             Event::CqError(handle) => {

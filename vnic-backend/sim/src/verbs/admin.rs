@@ -60,7 +60,10 @@ impl World {
         }
         self.slot_mut(slot).attributes.drained_event = rng.bool();
         self.step_to(slot, QpState::Sqd)?;
-        self.paused.push((slot, self.now + rng.u64(1_000..200_000)));
+        // Or it stays so until the end.
+        if rng.bool() {
+            self.paused.push((slot, self.now + rng.u64(1_000..200_000)));
+        }
         Ok(())
     }
 

@@ -12,7 +12,10 @@ impl World {
             let (dev, number) = (self.slot(slot).dev, self.number(slot));
             let state = self.state_of(dev, number)?;
             self.slot_mut(slot).attributes.state = state;
-            self.step_to(slot, QpState::Err)?;
+            // Those that are in error already have flushed all.
+            if state != QpState::Err {
+                self.step_to(slot, QpState::Err)?;
+            }
         }
         self.until_quiet()?;
         let memories = self.memories.clone();

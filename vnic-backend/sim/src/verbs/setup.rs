@@ -334,7 +334,7 @@ impl World {
             max_recv_wr: skewed(rng, 64),
             max_send_sge: skewed(rng, 8),
             max_recv_sge: skewed(rng, 8),
-            max_inline: [0, 16, 256][rng.usize(0..3)],
+            max_inline: [0, 16, 256, 1000][rng.usize(0..4)],
             signal_all: percent(rng, 30),
         };
         let front = if kind == QpType::Ud { 40 } else { 0 };

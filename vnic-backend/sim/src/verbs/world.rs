@@ -172,6 +172,9 @@ impl World {
         self.until_quiet()?;
         self.drain()?;
         self.until_quiet()?;
+        self.oracle.drained()?;
+        self.resume_all()?;
+        self.until_quiet()?;
         self.oracle.quiet()?;
         self.settle()
     }
@@ -375,7 +378,7 @@ impl World {
                 .device()
                 .arm_cq(handle, arm)
                 .or_else(|e| refused("arm_cq", e))?;
-            self.oracle.armed(dev, handle, arm);
+            self.oracle.armed(dev, handle, arm)?;
         }
         Ok(())
     }
@@ -464,11 +467,22 @@ impl World {
         self.fill(queue, 3)
     }
 
-    /// No more work: what is paused goes on, receivers become ready.
+    /// No more work: receivers become ready.
     fn drain(&mut self) -> Step {
         self.capture
             .note(self.now, || "no more work is posted".to_owned());
         self.draining = true;
+        self.idle = 0;
+        for queue in 0..self.receives.len() {
+            if self.receives[queue].policy != Policy::Never {
+                self.fill(queue, u32::MAX)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Send queues that are still stopped go on.
+    fn resume_all(&mut self) -> Step {
         self.idle = 0;
         for slot in self.living() {
             let number = self.number(slot);
@@ -476,11 +490,6 @@ impl World {
             let state = self.state_of(dev, number)?;
             if matches!(state, QpState::Sqd | QpState::Sqe) {
                 self.resume(slot)?;
-            }
-        }
-        for queue in 0..self.receives.len() {
-            if self.receives[queue].policy != Policy::Never {
-                self.fill(queue, u32::MAX)?;
             }
         }
         Ok(())
