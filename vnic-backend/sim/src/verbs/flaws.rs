@@ -1,7 +1,7 @@
 //! Mistakes on purpose: keys, bounds, rights and lengths that are wrong.
 
 use fastrand::Rng;
-use vnic_engine::rdma::{Access, QpType, SendData, SendOp, SendWr, SgList};
+use vnic_engine::rdma::{Access, MwType, QpType, SendData, SendOp, SendWr, SgList};
 
 use super::node::Book;
 use super::world::World;
@@ -99,11 +99,15 @@ impl World {
                 }
             }
             _ => {
+                let type1 = self.nodes[dev].windows.iter().filter(|w| w.kind == MwType::Type1);
+                let type1: Vec<_> = type1.map(|w| w.mw).collect();
                 if let SendOp::BindMw(bind) = &mut wr.op {
                     match rng.u32(0..4) {
                         0 => bind.len = u64::MAX,
                         1 => bind.addr = bind.addr.wrapping_sub(1 << 40),
                         2 => bind.access |= Access::LOCAL_WRITE,
+                        // The device chooses the key of a type 1 window, whatever the request says.
+                        _ if type1.contains(&bind.mw) => bind.len = 1 << 50,
                         _ => bind.rkey ^= 1 << 30,
                     }
                 } else if wr.remote_srq != 0 && rng.bool() {
