@@ -384,6 +384,12 @@ impl Oracle {
         if let Some(queue) = queue {
             self.queues[queue].users.push(index);
         }
+        if init.qp_type == QpType::XrcTarget {
+            let xrc = |q: &&mut Queue| q.dev == dev && q.srq.is_some() && q.cq.is_some() && !q.gone;
+            for queue in self.queues.iter_mut().filter(xrc) {
+                queue.users.push(index);
+            }
+        }
         self.current.insert((dev, number), index);
         let _ = seq;
     }
@@ -407,12 +413,6 @@ impl Oracle {
             let (init, strict) = (self.qps[index].init, self.qps[index].strict);
             self.retire(index, "reset");
             self.created(dev, number, &init, strict);
-            let fresh = self.qps.len() - 1;
-            for queue in self.queues.iter_mut().filter(|q| q.srq.is_some()) {
-                if queue.users.contains(&index) && !queue.users.contains(&fresh) {
-                    queue.users.push(fresh);
-                }
-            }
             return;
         }
         let qp = &mut self.qps[index];

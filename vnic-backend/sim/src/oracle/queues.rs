@@ -114,15 +114,16 @@ impl Oracle {
     /// A shared receive queue was created.
     pub fn srq(&mut self, dev: usize, srq: SrqHandle, cq: Option<CqHandle>, pd: PdHandle) {
         self.tick();
-        self.queues.push(Queue::new(dev, cq, Some(srq), Some(pd)));
-        self.srqs.insert((dev, srq), self.queues.len() - 1);
-    }
-
-    /// A queue pair takes receives from a shared queue that its creation did not name (XRC).
-    pub fn uses(&mut self, dev: usize, qp: QpNumber, srq: SrqHandle) {
-        if let (Some(qp), Some(queue)) = (self.current.get(&(dev, qp)), self.srqs.get(&(dev, srq))) {
-            self.queues[*queue].users.push(*qp);
+        let mut queue = Queue::new(dev, cq, Some(srq), Some(pd));
+        if cq.is_some() {
+            // Any target of the domain may be told to take from it.
+            let targets = self.qps.iter().enumerate();
+            let targets =
+                targets.filter(|(_, q)| q.dev == dev && q.init.qp_type == QpType::XrcTarget && !q.gone);
+            queue.users = targets.map(|(i, _)| i).collect();
         }
+        self.queues.push(queue);
+        self.srqs.insert((dev, srq), self.queues.len() - 1);
     }
 
     /// It shall tell when fewer receives than this are left.

@@ -272,12 +272,6 @@ impl World {
             let targets = (0..rng.usize(1..3))
                 .map(|_| self.make_xrc_queue(pair.b, &mut rng))
                 .collect::<Result<Vec<_>, _>>()?;
-            for queue in &targets {
-                let srq = self.receives[*queue].srq;
-                if let Some(srq) = srq {
-                    self.oracle.uses(pair.b, self.slot(b).number, srq);
-                }
-            }
             self.slot_mut(a).targets = targets;
         }
         self.slot_mut(a).peer = Some(b);
