@@ -154,6 +154,10 @@ impl Oracle {
         let q = &self.qps[qp];
         let (dev, now) = (q.dev, self.now);
         let peer_dev = q.peer.map(|p| self.qps[p].dev);
+        // What is held back of those before it concerns this one, too.
+        let first = q.sends.front().map(|f| self.sends[*f].trouble_before);
+        let now_between = peer_dev.map_or(0, |p| self.trouble_between(dev, p));
+        let trouble_before = first.unwrap_or(now_between);
         Send {
             id: wr.id,
             qp,
@@ -168,7 +172,7 @@ impl Oracle {
             queue: None,
             receives_before: 0,
             messages_before: 0,
-            trouble_before: peer_dev.map_or(0, |p| self.trouble_between(dev, p)),
+            trouble_before,
             rnr_naks_before: self.rnr_naks.get(&(dev, q.number)).copied().unwrap_or(0),
             time: self.time,
             srq: (q.init.qp_type == QpType::XrcInitiator).then_some(SrqHandle(wr.remote_srq)),
