@@ -261,6 +261,7 @@ fn use_all(a: &mut Adapter, b: &mut Adapter) -> Result<()> {
             for op in ops {
                 let wr = SendWr {
                     id: 0,
+                    tag: 0,
                     op,
                     flags: SendFlags::empty(),
                     data: SendData::Sges(vec![sge].into()),

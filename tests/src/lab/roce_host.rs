@@ -346,6 +346,7 @@ impl RoceHost {
         let odd = id % 2 == 1;
         let wr = SendWr {
             id,
+            tag: 0,
             op,
             flags: if odd {
                 SendFlags::SOLICITED
@@ -363,6 +364,7 @@ impl RoceHost {
     pub fn post_recv(&mut self, qp: HostQp, id: u64, offset: u64, len: u32) -> Result<()> {
         let wr = RecvWr {
             id,
+            tag: 0,
             sges: self.sges(offset, len, 2),
         };
         Ok(self.device.post_recv(qp.number, wr)?)

@@ -8,6 +8,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod counters;
+pub mod gids;
 pub mod offload;
 pub mod rdma;
 pub mod virtio_net;

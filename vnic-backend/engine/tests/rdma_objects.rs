@@ -2,7 +2,8 @@
 
 use vnic_engine::rdma::limits::{QP_LIMIT, handle_bits};
 use vnic_engine::rdma::{
-    Counters, GidEntry, GidKind, GidTable, Limits, Object, Resources, Status, VerbsError,
+    Counters, Device, DeviceConfig, GidEntry, GidKind, GidTable, Limits, Mtu, Object, Resources, Status,
+    VerbsError,
 };
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
@@ -133,6 +134,28 @@ fn limits_fit_into_handles() {
     let (index_bits, total_bits) = handle_bits(Object::Qp);
     let last = (1 + QP_LIMIT) | ((1 << (total_bits - index_bits)) - 1) << index_bits;
     assert!(last < 0xff_ffff);
+}
+
+#[test]
+fn numbers_of_queues_fit_into_a_doorbell_and_come_back_late() {
+    let mut device = Device::new(DeviceConfig {
+        mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        limits: Limits::default(),
+        mtu: Mtu::Mtu1024,
+        pin_source_port: false,
+    })
+    .unwrap();
+    // 4 bits of generation, and 64 slots that rest.
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..1024 {
+        let cq = device.create_cq(1).unwrap();
+        assert!(cq.0 < 1 << 24);
+        assert!(seen.insert(cq), "{cq:?} came back");
+        device.destroy_cq(cq).unwrap();
+        assert!(device.poll_cq(cq, &mut Vec::new(), 1).is_err());
+    }
+    assert!(seen.contains(&device.create_cq(1).unwrap()));
+    assert_eq!(device.resources().cq.used, 1);
 }
 
 #[test]

@@ -70,6 +70,11 @@ fn court() -> Court {
     }
 }
 
+/// The tag of a request.
+fn tag(id: u64) -> u32 {
+    id as u32 ^ 0xffff
+}
+
 impl Court {
     fn send(&mut self, id: u64, op: SendOp, flags: SendFlags, addr: u64) {
         let sge = Sge {
@@ -79,6 +84,7 @@ impl Court {
         };
         let wr = SendWr {
             id,
+            tag: tag(id),
             op,
             flags,
             data: SendData::Sges([sge].into_iter().collect()),
@@ -96,6 +102,7 @@ impl Court {
         };
         let wr = RecvWr {
             id,
+            tag: tag(id),
             sges: [sge].into_iter().collect(),
         };
         self.oracle.posted_recv(1, QP, &wr);
@@ -108,8 +115,13 @@ impl Court {
     }
 
     fn comes(&mut self, dev: usize, id: u64, op: CompletionOp, status: Status) -> Judgement {
+        self.comes_tagged(dev, id, tag(id), op, status)
+    }
+
+    fn comes_tagged(&mut self, dev: usize, id: u64, tag: u32, op: CompletionOp, status: Status) -> Judgement {
         let c = Completion {
             wr_id: id,
+            tag,
             status,
             op,
             qp: QP,
@@ -164,6 +176,22 @@ fn completions_come_once_and_in_order() {
     );
     broken(
         c.comes(0, 77, CompletionOp::Send, Status::Success),
+        Rule::Completion,
+    );
+}
+
+#[test]
+fn a_completion_has_the_tag_of_its_request() {
+    let mut c = court();
+    c.send(1, SendOp::Send, SIGNALED, 0);
+    broken(
+        c.comes_tagged(0, 1, tag(2), CompletionOp::Send, Status::Success),
+        Rule::Completion,
+    );
+    let mut c = court();
+    c.recv(9, 512);
+    broken(
+        c.comes_tagged(1, 9, tag(1), CompletionOp::Recv, Status::FlushError),
         Rule::Completion,
     );
 }

@@ -158,6 +158,7 @@ fn round(ends: &mut [End; 2], wires: &mut [Wire; 2], now: &mut u64, id: u64) {
         };
         let recv = RecvWr {
             id,
+            tag: 0,
             sges: [sge(0, 8192)].into_iter().collect(),
         };
         e.device.post_recv(e.qp, recv).expect("room");
@@ -177,6 +178,7 @@ fn round(ends: &mut [End; 2], wires: &mut [Wire; 2], now: &mut u64, id: u64) {
         for (op, len) in ops {
             let wr = SendWr {
                 id,
+                tag: 0,
                 op,
                 flags: SendFlags::SIGNALED,
                 data: SendData::Sges([sge(40_960, len)].into_iter().collect()),

@@ -122,7 +122,7 @@ mod tests {
     fn completion(wr_id: u64, status: Status, solicited: bool) -> Completion {
         Completion {
             solicited,
-            ..Completion::new(wr_id, QpNumber(2), CompletionOp::Recv, status)
+            ..Completion::new(wr_id, 0, QpNumber(2), CompletionOp::Recv, status)
         }
     }
 

@@ -88,12 +88,13 @@ impl Default for Limits {
 pub const QP_LIMIT: u32 = (1 << 18) - 3;
 
 /// How a handle is divided: bits of the index and bits in total. What is above the index is the generation. Numbers of
-/// QPs and SRQs travel in 24 bits (IBTA 9.2 and A14); keys have 24 bits that the device chooses (IBTA 10.6.3).
+/// QPs and SRQs travel in 24 bits (IBTA 9.2 and A14); keys have 24 bits that the device chooses (IBTA 10.6.3); a doorbell
+/// has 24 bits for the number of a QP, an SRQ or a CQ (proto/device, section 7).
 pub const fn handle_bits(object: Object) -> (u32, u32) {
     match object {
         Object::Qp | Object::Srq => (18, 24),
-        Object::Mr | Object::Mw => (20, 24),
-        Object::Pd | Object::Cq | Object::Ah => (20, 32),
+        Object::Mr | Object::Mw | Object::Cq => (20, 24),
+        Object::Pd | Object::Ah => (20, 32),
         Object::Xrcd | Object::Gid | Object::Multicast => (16, 32),
     }
 }

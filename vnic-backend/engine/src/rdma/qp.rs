@@ -250,7 +250,7 @@ impl Qp {
             shared.counters.responder_error(Status::FlushError);
             shared.complete(
                 cq,
-                Completion::new(wr.id, self.number, CompletionOp::Recv, Status::FlushError),
+                Completion::new(wr.id, wr.tag, self.number, CompletionOp::Recv, Status::FlushError),
             );
         }
     }
@@ -271,7 +271,7 @@ impl Qp {
             return;
         }
         let Some(cq) = self.init.send_cq else { return };
-        let mut completion = Completion::new(wqe.wr.id, self.number, wqe.op(), status);
+        let mut completion = Completion::new(wqe.wr.id, wqe.wr.tag, self.number, wqe.op(), status);
         completion.byte_len = wqe.byte_len();
         shared.complete(cq, completion);
     }

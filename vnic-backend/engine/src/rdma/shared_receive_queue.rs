@@ -143,6 +143,7 @@ mod tests {
         };
         RecvWr {
             id,
+            tag: 0,
             sges: SgList::from_elem(sge, elements),
         }
     }

@@ -316,6 +316,8 @@ pub struct UdDestination {
 pub struct SendWr {
     /// Comes back in the completion.
     pub id: u64,
+    /// The shell's own number: comes back in the completion, beside `id`.
+    pub tag: u32,
     /// What to do.
     pub op: SendOp,
     /// How.
@@ -333,6 +335,8 @@ pub struct SendWr {
 pub struct RecvWr {
     /// Comes back in the completion.
     pub id: u64,
+    /// The shell's own number: comes back in the completion, beside `id`.
+    pub tag: u32,
     /// Where the message goes. For UD the first 40 bytes are the GRH's.
     pub sges: SgList,
 }
@@ -412,6 +416,8 @@ pub struct UdSource {
 pub struct Completion {
     /// Of the work request.
     pub wr_id: u64,
+    /// Of the work request as well: its `tag`.
+    pub tag: u32,
     /// How it ended.
     pub status: Status,
     /// What it was; means nothing when `status` is an error.
@@ -432,9 +438,10 @@ pub struct Completion {
 
 impl Completion {
     /// A completion that carries nothing more.
-    pub const fn new(wr_id: u64, qp: QpNumber, op: CompletionOp, status: Status) -> Completion {
+    pub const fn new(wr_id: u64, tag: u32, qp: QpNumber, op: CompletionOp, status: Status) -> Completion {
         Completion {
             wr_id,
+            tag,
             status,
             op,
             qp,

@@ -179,6 +179,7 @@ impl Side {
     pub fn post_recv(&mut self, id: u64, sges: &[Sge]) {
         let wr = RecvWr {
             id,
+            tag: tag(id),
             sges: SgList::from_slice(sges),
         };
         self.device.post_recv(self.qp, wr).expect("posted");
@@ -187,6 +188,9 @@ impl Side {
     pub fn completions(&mut self) -> Vec<Completion> {
         let mut all = Vec::new();
         self.device.poll_cq(self.cq, &mut all, usize::MAX).unwrap();
+        for c in &all {
+            assert_eq!(c.tag, tag(c.wr_id), "of {c:?}");
+        }
         all
     }
 
@@ -199,10 +203,16 @@ impl Side {
     }
 }
 
+/// The tag that goes with an id here.
+pub fn tag(id: u64) -> u32 {
+    !(id as u32)
+}
+
 /// A send work request.
 pub fn send(id: u64, op: SendOp, sges: &[Sge]) -> SendWr {
     SendWr {
         id,
+        tag: tag(id),
         op,
         flags: SendFlags::empty(),
         data: SendData::Sges(SgList::from_slice(sges)),

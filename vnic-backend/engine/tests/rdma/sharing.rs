@@ -6,7 +6,7 @@ use vnic_engine::rdma::{
 };
 use vnic_wire::time::Instant;
 
-use super::harness::{Connection, Pair, connect, send};
+use super::harness::{Connection, Pair, connect, send, tag};
 
 /// A pair of which `b` has a QP made by `init`, connected.
 fn pair_with(a_type: QpType, b_init: impl FnOnce(&mut super::harness::Side) -> QpInit) -> Pair {
@@ -29,6 +29,7 @@ fn pair_with(a_type: QpType, b_init: impl FnOnce(&mut super::harness::Side) -> Q
 fn srq_recv(side: &mut super::harness::Side, srq: vnic_engine::rdma::SrqHandle, id: u64) {
     let wr = RecvWr {
         id,
+        tag: tag(id),
         sges: SgList::from_slice(&[side.sge(1000 * id, 1000)]),
     };
     side.device.post_srq_recv(srq, wr).unwrap();

@@ -186,8 +186,10 @@ fn sges(rng: &mut Rng, key: u32) -> SgList {
 }
 
 pub fn recv(rng: &mut Rng, key: u32) -> RecvWr {
+    let id = rng.u64(..);
     RecvWr {
-        id: rng.u64(..),
+        id,
+        tag: id as u32,
         sges: sges(rng, key),
     }
 }
@@ -235,8 +237,10 @@ pub fn send(rng: &mut Rng, kind: Option<QpType>, keys: [u32; 2], objects: [u32; 
     } else {
         SendData::Sges(sges(rng, keys[0]))
     };
+    let id = rng.u64(..);
     SendWr {
-        id: rng.u64(..),
+        id,
+        tag: id as u32,
         op,
         flags: SendFlags::from_bits_truncate(rng.u8(..)),
         data,

@@ -167,7 +167,8 @@ pub struct Oracle {
     current: HashMap<(usize, QpNumber), usize>,
     sends: Vec<Send>,
     recvs: Vec<Recv>,
-    by_id: HashMap<u64, Work>,
+    /// With the tag that must come back.
+    by_id: HashMap<u64, (Work, u32)>,
     queues: Vec<Queue>,
     srqs: HashMap<(usize, SrqHandle), usize>,
     cqs: HashMap<(usize, CqHandle), Cq>,
@@ -559,8 +560,12 @@ impl Oracle {
         self.tick();
         self.cq_completed(dev, cq, c)?;
         match self.by_id.get(&c.wr_id).copied() {
-            Some(Work::Send(index)) => self.send_completed(index, dev, cq, c, memories),
-            Some(Work::Recv(index)) => self.recv_completed(index, dev, cq, c, memories),
+            Some((_, tag)) if tag != c.tag => broken(
+                Rule::Completion,
+                format!("dev{dev}: {:#x} has the tag {:#x}, not {tag:#x}", c.wr_id, c.tag),
+            ),
+            Some((Work::Send(index), _)) => self.send_completed(index, dev, cq, c, memories),
+            Some((Work::Recv(index), _)) => self.recv_completed(index, dev, cq, c, memories),
             None => broken(
                 Rule::Completion,
                 format!(

@@ -77,7 +77,7 @@ impl Oracle {
                 .collect();
         }
         let index = self.recvs.len();
-        self.by_id.insert(wr.id, Work::Recv(index));
+        self.by_id.insert(wr.id, (Work::Recv(index), wr.tag));
         self.queues[queue].open.push(index);
         self.queues[queue].posted += 1;
         for leave in &mut recv.leaves {

@@ -139,7 +139,7 @@ impl Oracle {
         }
         self.sends.push(send);
         self.qps[qp].sends.push_back(index);
-        self.by_id.insert(wr.id, Work::Send(index));
+        self.by_id.insert(wr.id, (Work::Send(index), wr.tag));
         self.renew_grants_of(index);
     }
 

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use vnic_engine::rdma::{Access, QpState, RecvWr, Span};
 
 use super::node::{Book, Holder, Piece};
-use super::world::{Step, World, refused};
+use super::world::{Step, World, refused, tag};
 use crate::oracle::keys::slice;
 
 impl World {
@@ -35,8 +35,10 @@ impl World {
                     sges = right;
                 }
             }
+            let id = self.new_id();
             let wr = RecvWr {
-                id: self.new_id(),
+                id,
+                tag: tag(id),
                 sges,
             };
             let device = self.nodes[dev].device();

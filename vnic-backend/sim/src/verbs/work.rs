@@ -9,7 +9,7 @@ use vnic_engine::rdma::{
 use super::arena::Arena;
 use super::node::{Binding, Book, Holder, Piece};
 use super::setup::{QKEY, percent};
-use super::world::{Step, Stop, World, refused};
+use super::world::{Step, Stop, World, refused, tag};
 use crate::oracle::keys::Allowed;
 use crate::oracle::{Oracle, Rule, broken};
 
@@ -54,6 +54,7 @@ impl World {
             }
         }
         wr.id = self.new_id();
+        wr.tag = tag(wr.id);
         let room = (self.slot(slot).open.len() as u32) < self.slot(slot).init.max_send_wr;
         let posted = self.nodes[dev].device().post_send(number, wr.clone());
         match posted {
@@ -150,6 +151,7 @@ impl World {
         flags.set(SendFlags::FENCE, percent(rng, 8));
         SendWr {
             id: 0,
+            tag: 0,
             op,
             flags,
             data,

@@ -129,6 +129,11 @@ pub fn run(plan: &Plan, cut: &Cut, capture: &mut Capture) -> Outcome {
     }
 }
 
+/// The tag of the request with this identifier.
+pub(super) fn tag(id: u64) -> u32 {
+    (id >> 24) as u32
+}
+
 impl World {
     fn new(plan: Plan, cut: Cut, capture: Capture) -> World {
         let sizes: Vec<usize> = plan.nodes.iter().map(|(_, memory)| *memory).collect();

@@ -155,7 +155,7 @@ impl Qp {
         let front = Payload::Bytes(&grh);
         let landed = responder::place(shared, pd, &wr.sges, 0, &front, memory)
             .and_then(|()| responder::place(shared, pd, &wr.sges, GRH_LEN.into(), &packet.payload, memory));
-        let mut completion = Completion::new(wr.id, self.number, CompletionOp::Recv, Status::Success);
+        let mut completion = Completion::new(wr.id, wr.tag, self.number, CompletionOp::Recv, Status::Success);
         if let Err(status) = landed {
             shared.counters.responder_error(status);
             if status == Status::LocalLengthError {

@@ -319,7 +319,7 @@ impl Qp {
             shared.counters.responder_error(status);
             shared.complete(
                 cq,
-                Completion::new(wr.id, self.number, CompletionOp::Recv, status),
+                Completion::new(wr.id, wr.tag, self.number, CompletionOp::Recv, status),
             );
         }
     }

@@ -139,7 +139,7 @@ impl Qp {
                 imm,
                 invalidated,
                 solicited: packet.headers.bth.solicited,
-                ..Completion::new(wr.id, self.number, op, Status::Success)
+                ..Completion::new(wr.id, wr.tag, self.number, op, Status::Success)
             },
         );
     }
