@@ -24,6 +24,7 @@ fn adapter(name: &str) -> AdapterStatus {
             anti_spoofing: true,
             data_core: Some(1),
             eth_socket: "/x".into(),
+            rdma_socket: None,
             socket_role: SocketRole::Listen,
         },
         port: PortId(0),

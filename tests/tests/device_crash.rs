@@ -48,6 +48,7 @@ fn nic_child() -> Result<()> {
             anti_spoofing: false,
             data_core: Some(data_cores[i % data_cores.len()]),
             eth_socket: Path::new(&dir).join(format!("g{i}")),
+            rdma_socket: None,
             socket_role: SocketRole::Listen,
         })?;
     }

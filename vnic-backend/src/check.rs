@@ -47,13 +47,24 @@ pub fn adapter(spec: &AdapterSpec, nic: &NicConfig) -> Result<(), NicError> {
             return invalid("macs", format!("{mac} is named twice"));
         }
     }
-    if !socket_path_fits(&spec.eth_socket) {
-        return invalid(
-            "eth_socket",
-            format!("{} is longer than 107 bytes", spec.eth_socket.display()),
-        );
+    socket("eth_socket", &spec.eth_socket)?;
+    if let Some(path) = &spec.rdma_socket {
+        socket("rdma_socket", path)?;
+        if *path == spec.eth_socket {
+            return invalid(
+                "rdma_socket",
+                format!("{} is the socket of the Ethernet function", path.display()),
+            );
+        }
     }
     Ok(())
+}
+
+fn socket(field: &'static str, path: &std::path::Path) -> Result<(), NicError> {
+    if socket_path_fits(path) {
+        return Ok(());
+    }
+    invalid(field, format!("{} is longer than 107 bytes", path.display()))
 }
 
 /// No two adapters share an address.

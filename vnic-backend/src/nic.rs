@@ -1,6 +1,7 @@
 //! The control plane's handle on the running NIC.
 
 mod faults;
+mod rdma;
 
 use std::collections::BTreeMap;
 use std::path::Path;

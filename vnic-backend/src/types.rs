@@ -23,6 +23,8 @@ pub mod fault {
         (0..=u8::MAX).find(|o| plain(&opcode_name(*o)) == name)
     }
 }
+pub use vnic_engine::gids::GidSource;
+pub use vnic_engine::rdma::GidKind;
 pub use vnic_fabric::switch::{PortId, SwitchConfig};
 pub use vnic_fabric::{DropReason, VlanMode};
 pub use vnic_wire::MacAddr;
@@ -78,7 +80,10 @@ pub struct AdapterSpec {
     pub data_core: Option<usize>,
     /// The vhost-user socket of the Ethernet function.
     pub eth_socket: PathBuf,
-    /// Who listens on it.
+    /// The vhost-user socket of the RDMA function, `NAME-rdma.sock` by convention; `None`: the adapter has no such
+    /// function.
+    pub rdma_socket: Option<PathBuf>,
+    /// Who listens on these sockets.
     pub socket_role: SocketRole,
 }
 
@@ -124,6 +129,62 @@ pub struct AdapterStatus {
     pub queue_pairs_enabled: u16,
     /// Guest memory mapped, in bytes.
     pub memory_bytes: u64,
+}
+
+/// The RDMA function of an adapter as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdmaStatus {
+    /// Its vhost-user socket.
+    pub socket: PathBuf,
+    /// How far its driver has come; [`AttachState::Up`]: HELLO was said.
+    pub state: AttachState,
+    /// When `state` last changed.
+    pub since: SystemTime,
+    /// Memory of the driver that is mapped, in bytes.
+    pub memory_bytes: u64,
+    /// Filled entries of the GID table, by index.
+    pub gids: Vec<GidRow>,
+    /// Objects in use, by type.
+    pub resources: Vec<ResourceRow>,
+}
+
+/// An entry of a GID table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GidRow {
+    /// Its place in the table.
+    pub index: u16,
+    /// The GID, in network order.
+    pub gid: [u8; 16],
+    /// How its packets travel.
+    pub kind: GidKind,
+    /// VLAN of its interface.
+    pub vlan: Option<u16>,
+    /// Ethernet address of its interface.
+    pub mac: MacAddr,
+    /// Where it comes from.
+    pub source: GidSource,
+}
+
+/// How many objects of a type an RDMA function has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResourceRow {
+    /// The type, by the name that `rdma resource` gives it where it has one.
+    pub name: &'static str,
+    /// In use now.
+    pub used: u32,
+    /// The most there can be.
+    pub limit: u32,
+}
+
+/// What an operator puts into a GID table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GidSetting {
+    /// The GID, in network order.
+    pub gid: [u8; 16],
+    /// How its packets travel.
+    pub kind: GidKind,
+    /// VLAN of its interface, 1..=4094.
+    pub vlan: Option<u16>,
 }
 
 /// What kind of uplink a port is.
@@ -303,6 +364,22 @@ pub enum NicEventKind {
     AdapterRemoved,
     /// An adapter's attach state changed.
     AdapterState(AttachState),
+    /// The attach state of an adapter's RDMA function changed.
+    RdmaState(AttachState),
+    /// An entry of an adapter's GID table came or went.
+    GidChanged {
+        /// Its place in the table.
+        index: u16,
+        /// The GID, in network order.
+        gid: [u8; 16],
+        /// It came; otherwise it went.
+        added: bool,
+    },
+    /// The driver of an RDMA function did something illegal with a queue; what stops is in the text.
+    RdmaFault {
+        /// What was illegal.
+        what: String,
+    },
     /// A guest wrote something illegal into a ring; the queue is stopped until the guest resets it.
     RingFault {
         /// vhost-user ring index (2·pair for receive, 2·pair+1 for transmit).

@@ -99,6 +99,11 @@ pub(crate) fn eth_socket(socket_dir: &Path, adapter: &str) -> PathBuf {
     socket_dir.join(format!("{adapter}-eth.sock"))
 }
 
+/// The socket of an adapter's RDMA function where nothing else is said.
+pub(crate) fn rdma_socket(socket_dir: &Path, adapter: &str) -> PathBuf {
+    socket_dir.join(format!("{adapter}-rdma.sock"))
+}
+
 /// Settings without a file.
 pub(super) fn settings(
     simple: &Simple,
@@ -142,6 +147,10 @@ pub(super) fn settings(
             data_core: None,
             eth_socket: check::socket_path(&eth_socket(&socket_dir, &name))
                 .map_err(|e| format!("--socket-dir: {e}"))?,
+            rdma_socket: Some(
+                check::socket_path(&rdma_socket(&socket_dir, &name))
+                    .map_err(|e| format!("--socket-dir: {e}"))?,
+            ),
             socket_role: SocketRole::Listen,
             name,
         });

@@ -415,6 +415,44 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// The path of an adapter's socket; `default` where the key is not there.
+    fn socket(
+        &self,
+        section: &Section<'a>,
+        key: &'static str,
+        default: Option<PathBuf>,
+        adapter: &str,
+        taken: &mut Taken,
+    ) -> Option<PathBuf> {
+        let at = match section.string(key) {
+            None if section.has(key) => None,
+            None => At {
+                value: default?,
+                span: section.span.clone(),
+                key: section.path(key),
+            }
+            .check(self.sink, |p| {
+                // A socket directory that could not be read was reported already.
+                if p.parent() == Some(Path::new("")) {
+                    Ok(p)
+                } else {
+                    check::socket_path(&p)
+                }
+            }),
+            Some(at) => at.check(self.sink, |text| check::socket_path(Path::new(text))),
+        }?;
+        if let Some(other) = taken.sockets.get(&at.value) {
+            self.sink.error(
+                at.span.clone(),
+                at.key.clone(),
+                format!("{} is the socket of adapter {other}", at.value.display()),
+            );
+        } else {
+            taken.sockets.insert(at.value.clone(), adapter.to_owned());
+        }
+        Some(at.value)
+    }
+
     fn adapter(
         &self,
         section: Section<'a>,
@@ -444,37 +482,29 @@ impl<'a> Context<'a> {
                 })
                 .map(|at| at.value),
         };
-        let socket = match section.string("socket") {
-            None if section.has("socket") => None,
-            None => name.as_deref().and_then(|name| {
-                let path = command_line::eth_socket(socket_dir, name);
-                At {
-                    value: path,
-                    span: section.span.clone(),
-                    key: section.path("socket"),
-                }
-                // A socket directory that could not be read was reported already.
-                .check(self.sink, |p| {
-                    if socket_dir.as_os_str().is_empty() {
-                        Ok(p)
-                    } else {
-                        check::socket_path(&p)
-                    }
-                })
-            }),
-            Some(at) => at.check(self.sink, |text| check::socket_path(Path::new(text))),
-        };
-        if let Some(at) = &socket {
-            if let Some(other) = taken.sockets.get(&at.value) {
+        let default = |of: fn(&Path, &str) -> PathBuf| name.as_deref().map(|name| of(socket_dir, name));
+        let socket = self.socket(
+            &section,
+            "socket",
+            default(command_line::eth_socket),
+            &shown,
+            taken,
+        );
+        let has_rdma = section.boolean("rdma").is_none_or(|at| at.value);
+        let rdma_socket = if has_rdma {
+            let default = default(command_line::rdma_socket);
+            self.socket(&section, "rdma_socket", default, &shown, taken)
+                .map(Some)
+        } else {
+            if section.has("rdma_socket") {
                 self.sink.error(
-                    at.span.clone(),
-                    at.key.clone(),
-                    format!("{} is the socket of adapter {other}", at.value.display()),
+                    section.span.clone(),
+                    section.path("rdma_socket"),
+                    "an adapter with rdma = false has no such socket: leave out one of the two",
                 );
-            } else {
-                taken.sockets.insert(at.value.clone(), shown);
             }
-        }
+            Some(None)
+        };
         section.finish();
         Some(AdapterSpec {
             name: name?,
@@ -484,7 +514,8 @@ impl<'a> Context<'a> {
             vlan: vlan?,
             anti_spoofing,
             data_core: data_core?,
-            eth_socket: socket?.value,
+            eth_socket: socket?,
+            rdma_socket: rdma_socket?,
             socket_role: socket_role?,
         })
     }

@@ -16,7 +16,7 @@ use vnic_backend::{AdapterSpec, FaultSpec, NicConfig, PortSpec};
 use crate::check::ControlListen;
 use crate::macs::MacSource;
 
-pub(crate) use command_line::eth_socket;
+pub(crate) use command_line::{eth_socket, rdma_socket};
 pub use command_line::{Simple, Tap};
 pub use diagnostics::Diagnostics;
 pub use environment::Environment;

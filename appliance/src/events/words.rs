@@ -33,6 +33,15 @@ pub fn describe(event: &NicEvent) -> (Level, String) {
         NicEventKind::AdapterState(AttachState::Up) => {
             (Level::Info, "up: the guest's driver runs".to_owned())
         }
+        NicEventKind::RdmaState(state) => rdma_state(*state),
+        NicEventKind::GidChanged { index, gid, added } => {
+            let (gid, what) = (std::net::Ipv6Addr::from(*gid), if *added { "added" } else { "gone" });
+            (Level::Info, format!("GID {gid} at index {index} {what}"))
+        }
+        NicEventKind::RdmaFault { what } => (
+            Level::Warn,
+            format!("the driver of the RDMA function did something illegal: {what}"),
+        ),
         NicEventKind::RingFault { ring, what } => (
             Level::Warn,
             format!(
@@ -69,12 +78,32 @@ pub fn describe(event: &NicEvent) -> (Level, String) {
     }
 }
 
+/// The level and the words for a state of an RDMA function.
+fn rdma_state(state: AttachState) -> (Level, String) {
+    let (level, text) = match state {
+        AttachState::Detached => (Level::Info, "detached: nobody is connected to its socket"),
+        AttachState::Attached => (
+            Level::Info,
+            "attached: a VMM or a process is connected, no driver runs",
+        ),
+        AttachState::Up => (Level::Info, "up: a driver runs"),
+        AttachState::Failed => (
+            Level::Error,
+            "taken down by a bug; `vnicctl adapter restart` brings it back; please report the log lines before this one",
+        ),
+    };
+    (level, format!("RDMA function {text}"))
+}
+
 /// What kind of event it is, for programs: these words are a contract.
 pub fn kind(event: &NicEventKind) -> &'static str {
     match event {
         NicEventKind::AdapterAdded => "adapter_added",
         NicEventKind::AdapterRemoved => "adapter_removed",
         NicEventKind::AdapterState(_) => "adapter_state",
+        NicEventKind::RdmaState(_) => "rdma_state",
+        NicEventKind::GidChanged { .. } => "gid_changed",
+        NicEventKind::RdmaFault { .. } => "rdma_fault",
         NicEventKind::RingFault { .. } => "ring_fault",
         NicEventKind::SpoofedSource { .. } => "spoofed_source",
         NicEventKind::ProtocolError { .. } => "protocol_error",
@@ -94,7 +123,15 @@ pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
         | NicEventKind::AdapterRemoved
         | NicEventKind::PortAdded
         | NicEventKind::PortRemoved => Vec::new(),
-        NicEventKind::AdapterState(state) => vec![("state", state.name().to_owned())],
+        NicEventKind::AdapterState(state) | NicEventKind::RdmaState(state) => {
+            vec![("state", state.name().to_owned())]
+        }
+        NicEventKind::GidChanged { index, gid, added } => vec![
+            ("index", index.to_string()),
+            ("gid", std::net::Ipv6Addr::from(*gid).to_string()),
+            ("added", added.to_string()),
+        ],
+        NicEventKind::RdmaFault { what } => vec![("what", what.clone())],
         NicEventKind::RingFault { ring, what } => {
             vec![("ring", ring.to_string()), ("what", what.clone())]
         }

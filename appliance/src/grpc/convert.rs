@@ -1,6 +1,7 @@
 //! Between the types of the NIC and the messages of the control interface.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use vnic_backend::counters::Scope;
@@ -12,7 +13,7 @@ use vnic_control::v1;
 
 use super::errors::Violations;
 use crate::check;
-use crate::config::eth_socket;
+use crate::config::{eth_socket, rdma_socket};
 use crate::daemon::Context;
 use crate::names;
 
@@ -128,6 +129,12 @@ pub fn adapter(context: &Context, status: &AdapterStatus) -> v1::Adapter {
         data_core: spec.data_core.and_then(|c| u32::try_from(c).ok()),
         socket_role: role.into(),
         eth_socket: spec.eth_socket.display().to_string(),
+        rdma_enabled: Some(spec.rdma_socket.is_some()),
+        rdma_socket: spec
+            .rdma_socket
+            .as_ref()
+            .map(|p| p.display().to_string())
+            .unwrap_or_default(),
         state: attach_state(status.state).into(),
         state_time: Some(timestamp(status.since)),
         features: status.features,
@@ -137,6 +144,7 @@ pub fn adapter(context: &Context, status: &AdapterStatus) -> v1::Adapter {
         switch_port: u32::from(status.port.0),
         lifetime: lifetime(context, &spec.name),
         traffic: None,
+        rdma: None,
     }
 }
 
@@ -181,6 +189,37 @@ fn data_core(
             )
             .map(Some),
     }
+}
+
+/// The path of a socket of adapter `id`; `default` makes one where none is given.
+fn socket(
+    context: &Context,
+    id: &str,
+    field: &str,
+    path: &str,
+    default: fn(&Path, &str) -> PathBuf,
+    others: &[AdapterStatus],
+    wrong: &mut Violations,
+) -> Option<PathBuf> {
+    let path = if path.is_empty() {
+        // What is wrong with the name is told where names are checked.
+        check::name(id).ok()?;
+        wrong.check(
+            "adapter_id",
+            check::socket_path(&default(&context.settings.socket_dir, id)),
+        )
+    } else {
+        wrong.check(format!("adapter.{field}"), check::socket_path(path.as_ref()))
+    }?;
+    let uses = |a: &&AdapterStatus| a.spec.eth_socket == path || a.spec.rdma_socket.as_ref() == Some(&path);
+    // One with the same name is refused for that.
+    if let Some(other) = others.iter().filter(|a| a.spec.name != id).find(uses) {
+        wrong.add(
+            format!("adapter.{field}"),
+            format!("{} is the socket of adapter {}", path.display(), other.spec.name),
+        );
+    }
+    Some(path)
 }
 
 /// What an adapter is made from. `others` are the adapters that exist: addresses are not used twice.
@@ -252,22 +291,33 @@ pub fn adapter_spec(
             None
         }
     };
-    let socket = match (adapter.eth_socket.as_str(), &name) {
-        ("", None) => None,
-        ("", Some(name)) => wrong.check(
-            "adapter_id",
-            check::socket_path(&eth_socket(&context.settings.socket_dir, name)),
-        ),
-        (path, _) => wrong.check("adapter.eth_socket", check::socket_path(path.as_ref())),
+    let eth = socket(
+        context,
+        id,
+        "eth_socket",
+        &adapter.eth_socket,
+        eth_socket,
+        others,
+        wrong,
+    );
+    let rdma = if adapter.rdma_enabled.unwrap_or(true) {
+        let path = adapter.rdma_socket.as_str();
+        socket(context, id, "rdma_socket", path, rdma_socket, others, wrong).map(Some)
+    } else {
+        if !adapter.rdma_socket.is_empty() {
+            wrong.add(
+                "adapter.rdma_socket",
+                "an adapter without an RDMA function has no such socket: leave it out, or set rdma_enabled",
+            );
+        }
+        Some(None)
     };
-    if let Some(path) = &socket
-        && let Some(other) = others
-            .iter()
-            .find(|a| &a.spec.eth_socket == path && name.as_deref().is_some_and(|name| name != a.spec.name))
+    if let (Some(eth), Some(Some(rdma))) = (&eth, &rdma)
+        && eth == rdma
     {
         wrong.add(
-            "adapter.eth_socket",
-            format!("{} is the socket of adapter {}", path.display(), other.spec.name),
+            "adapter.rdma_socket",
+            format!("{} is the socket of the Ethernet function", rdma.display()),
         );
     }
     Some(AdapterSpec {
@@ -278,7 +328,8 @@ pub fn adapter_spec(
         vlan: vlan?,
         anti_spoofing: adapter.anti_spoofing.unwrap_or(true),
         data_core: core?,
-        eth_socket: socket?,
+        eth_socket: eth?,
+        rdma_socket: rdma?,
         socket_role: role?,
     })
 }

@@ -216,6 +216,7 @@ fn in_process(setup: &Setup<'_>) -> Result<Nic> {
             anti_spoofing: setup.anti_spoofing,
             data_core: None,
             eth_socket: socket(setup.dir, i),
+            rdma_socket: None,
             socket_role: SocketRole::Listen,
         })?;
     }

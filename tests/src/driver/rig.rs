@@ -141,6 +141,7 @@ impl Rig {
             anti_spoofing: false,
             data_core: Some(self.cores[core]),
             eth_socket: self.socket(name),
+            rdma_socket: None,
             socket_role: SocketRole::Listen,
         }
     }

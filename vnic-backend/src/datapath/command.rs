@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crossbeam_channel::Sender;
+use vnic_engine::gids::GidError;
 use vnic_engine::offload::Accepts;
 use vnic_fabric::fault::{Rule, RuleId, Tally};
 use vnic_fabric::switch::{PortConfig, PortId};
@@ -12,7 +14,7 @@ use vnic_wire::MacAddr;
 use super::counters::{AdapterCounters, PortCounters};
 use crate::capture::Sink;
 use crate::ring::SplitRing;
-use crate::types::FdbEntry;
+use crate::types::{AttachState, FdbEntry, GidRow, GidSetting, ResourceRow};
 use crate::uplink::TapDevice;
 
 /// Who serves a port.
@@ -43,6 +45,21 @@ pub struct RingStart {
     pub accepts: Accepts,
     /// The adapter's MTU.
     pub mtu: u16,
+}
+
+/// An RDMA function, as its core sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdmaSnapshot {
+    /// How far its driver has come.
+    pub state: AttachState,
+    /// When that last changed.
+    pub since: SystemTime,
+    /// Memory of the driver that is mapped, in bytes.
+    pub memory_bytes: u64,
+    /// Filled entries of the GID table, by index.
+    pub gids: Vec<GidRow>,
+    /// Objects in use, by type.
+    pub resources: Vec<ResourceRow>,
 }
 
 /// Commands are carried out between two bursts.
@@ -132,6 +149,24 @@ pub enum Command {
         id: RuleId,
         /// Answer.
         done: Sender<()>,
+    },
+    /// Describe an adapter's RDMA function.
+    RdmaQuery {
+        /// The adapter.
+        id: PortId,
+        /// Answer; dropped without one when the adapter has no such function here.
+        reply: Sender<RdmaSnapshot>,
+    },
+    /// Fill an entry of an adapter's GID table for the operator, or clear it.
+    RdmaSetGid {
+        /// The adapter.
+        id: PortId,
+        /// Which entry; `None`: the first free one.
+        index: Option<u16>,
+        /// With what; `None` clears it.
+        gid: Option<GidSetting>,
+        /// Answer: the index; dropped without one when the adapter has no RDMA function here.
+        reply: Sender<Result<u16, GidError>>,
     },
     /// Are you there?
     Ping {

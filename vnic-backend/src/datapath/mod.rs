@@ -18,7 +18,7 @@ mod sleep;
 mod tx;
 mod worker;
 
-pub use command::{Command, RingStart, Side};
+pub use command::{Command, RdmaSnapshot, RingStart, Side};
 pub use core::CoreEvent;
 pub use counters::{AdapterCounters, CoreCounters, PortCounters, core_samples};
 pub use frame::OutFrame;

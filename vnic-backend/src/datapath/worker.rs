@@ -515,6 +515,14 @@ impl Worker {
                 }
                 let _ = done.send(());
             }
+            // No core serves an RDMA function: the answer is dropped, and the asker knows.
+            Command::RdmaQuery { id, reply } => drop((id, reply)),
+            Command::RdmaSetGid {
+                id,
+                index,
+                gid,
+                reply,
+            } => drop((id, index, gid, reply)),
             Command::Ping { reply } => {
                 let _ = reply.send(());
             }
