@@ -11,6 +11,8 @@ pub struct Pushed {
     pub event: bool,
     /// There was no room: the entry is lost and the queue has just gone into error. Said once.
     pub overrun: bool,
+    /// It is in the queue.
+    pub taken: bool,
 }
 
 /// A completion queue. While nothing completes it takes no memory for entries.
@@ -20,6 +22,8 @@ pub struct CompletionQueue {
     capacity: u32,
     armed: Option<Arm>,
     failed: bool,
+    /// It is on the device's list of queues that got something.
+    pub listed: bool,
     /// QPs and SRQs that complete here, counted once for each of their queues.
     pub users: u32,
 }
@@ -32,6 +36,7 @@ impl CompletionQueue {
             capacity: entries,
             armed: None,
             failed: false,
+            listed: false,
             users: 0,
         }
     }
@@ -46,8 +51,8 @@ impl CompletionQueue {
         if self.entries.len() >= self.capacity as usize {
             self.failed = true;
             return Pushed {
-                event: false,
                 overrun: true,
+                ..Pushed::default()
             };
         }
         let event = match self.armed {
@@ -62,6 +67,7 @@ impl CompletionQueue {
         Pushed {
             event,
             overrun: false,
+            taken: true,
         }
     }
 
@@ -135,10 +141,11 @@ mod tests {
     #[test]
     fn what_waits_already_makes_no_event() {
         let mut queue = CompletionQueue::new(10);
-        assert_eq!(
-            queue.push(completion(1, Status::Success, true)),
-            Pushed::default()
-        );
+        let silent = Pushed {
+            taken: true,
+            ..Pushed::default()
+        };
+        assert_eq!(queue.push(completion(1, Status::Success, true)), silent);
         queue.arm(Arm::Next);
         assert_eq!(queue.pop().map(|c| c.wr_id), Some(1));
         assert!(queue.push(completion(2, Status::Success, false)).event);
@@ -166,8 +173,8 @@ mod tests {
         queue.push(completion(1, Status::Success, false));
         queue.arm(Arm::Next);
         let lost = Pushed {
-            event: false,
             overrun: true,
+            ..Pushed::default()
         };
         assert_eq!(queue.push(completion(2, Status::Success, false)), lost);
         assert_eq!(
@@ -235,7 +242,7 @@ mod tests {
                         broken |= overrun;
                         let wakes = |arm: &Arm| *arm == Arm::Next || failed || solicited;
                         let event = !broken && asked.iter().any(wakes);
-                        prop_assert_eq!(got, Pushed { event, overrun });
+                        prop_assert_eq!(got, Pushed { event, overrun, taken: !broken });
                         if !broken {
                             waiting.push(number);
                         }

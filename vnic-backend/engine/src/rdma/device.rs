@@ -1,5 +1,7 @@
 //! The RDMA function of one adapter: its objects, and the packets that go in and out.
 
+mod shell;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -109,7 +111,9 @@ impl Device {
                 ready: VecDeque::new(),
                 sends: Pool::new(),
                 receives: Pool::new(),
+                shared_receives: 0,
                 events: VecDeque::new(),
+                completed: VecDeque::new(),
                 overrun: Vec::new(),
                 limits,
             },
@@ -392,6 +396,7 @@ impl Device {
             });
         }
         if let Some(queue) = self.shared.srqs.remove(srq.0) {
+            self.shared.shared_receives -= u64::from(queue.len());
             self.leave_pd(queue.pd);
             self.leave_cq(queue.cq);
             self.leave_xrcd(queue.xrcd);
@@ -401,7 +406,9 @@ impl Device {
 
     /// Posts to a shared receive queue.
     pub fn post_srq_recv(&mut self, srq: SrqHandle, wr: RecvWr) -> Result<(), VerbsError> {
-        find!(self.shared.srqs, srq, Srq)?.post(wr)
+        find!(self.shared.srqs, srq, Srq)?.post(wr)?;
+        self.shared.shared_receives += 1;
+        Ok(())
     }
 
     /// Makes an address handle.

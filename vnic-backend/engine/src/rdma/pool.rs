@@ -47,6 +47,8 @@ struct Slot<T> {
 pub(super) struct Pool<T> {
     slots: Vec<Slot<T>>,
     free: u32,
+    /// Entries of all queues together.
+    len: u32,
 }
 
 impl<T> Pool<T> {
@@ -55,7 +57,13 @@ impl<T> Pool<T> {
         Pool {
             slots: Vec::new(),
             free: NONE,
+            len: 0,
         }
+    }
+
+    /// Entries of all queues together.
+    pub fn len(&self) -> u32 {
+        self.len
     }
 
     /// Appends.
@@ -82,6 +90,7 @@ impl<T> Pool<T> {
         }
         queue.tail = slot;
         queue.len += 1;
+        self.len += 1;
         slot
     }
 
@@ -98,6 +107,7 @@ impl<T> Pool<T> {
             queue.tail = NONE;
         }
         queue.len -= 1;
+        self.len -= 1;
         entry.next = self.free;
         self.free = slot;
         entry.item.take()
@@ -143,8 +153,10 @@ mod tests {
             pool.push(&mut a, 200 + i);
         }
         assert_eq!(pool.slots.len(), 20, "freed slots are used again");
+        assert_eq!(pool.len(), 20);
         assert_eq!((b.len(), pool.pop(&mut b)), (10, Some(100)));
         while pool.pop(&mut b).is_some() {}
         assert_eq!((b.len(), pool.pop(&mut a)), (0, Some(200)));
+        assert_eq!((pool.len(), a.len()), (9, 9));
     }
 }

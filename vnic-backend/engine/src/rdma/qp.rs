@@ -68,6 +68,11 @@ impl Qp {
         self.attributes.state
     }
 
+    /// Send and receive work requests that have not completed.
+    pub fn held(&self) -> (u32, u32) {
+        (self.requester.queued(), self.responder.queued())
+    }
+
     fn permissions(&self) -> state::Permissions {
         state::allows(self.init.qp_type, self.state())
     }

@@ -20,6 +20,16 @@ use super::shared_receive_queue::SharedReceiveQueue;
 use super::timer::Timers;
 use super::types::{Completion, CqHandle, Event, Mtu, QpNumber, RecvWr, SrqHandle};
 
+/// Destroyed completion queues that may be on the list of those that got something, in any case.
+const COMPLETED_SPARE: usize = 64;
+
+/// Takes the mark from a completion queue that is on the list. It has none when it was destroyed, also when a newer
+/// one has its handle, and when it was on the list twice for that reason.
+fn unlist(cqs: &mut Table<CompletionQueue>, cq: CqHandle) -> bool {
+    cqs.get_mut(cq.0)
+        .is_some_and(|queue| core::mem::take(&mut queue.listed))
+}
+
 /// Everything of a device but its QPs.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -38,8 +48,13 @@ pub(super) struct Shared {
     /// QPs that may have something to send, in the order of their turns.
     pub ready: VecDeque<QpNumber>,
     pub sends: Pool<PooledSend>,
+    /// Receives of QPs; those of shared receive queues once they are in use.
     pub receives: Pool<RecvWr>,
+    /// Receives that wait in shared receive queues.
+    pub shared_receives: u64,
     pub events: VecDeque<Event>,
+    /// Completion queues that got something since they were last named; also some that are gone.
+    pub completed: VecDeque<CqHandle>,
     /// Completion queues that have overrun, and whose QPs do not know it yet.
     pub overrun: Vec<CqHandle>,
 }
@@ -51,6 +66,9 @@ impl Shared {
             return;
         };
         let pushed = queue.push(completion);
+        if pushed.taken && !queue.listed {
+            self.list_completed(cq);
+        }
         if pushed.event {
             self.event(Event::Completion(cq));
         }
@@ -62,6 +80,35 @@ impl Shared {
         }
     }
 
+    /// Puts a completion queue on the list of those that got something.
+    fn list_completed(&mut self, cq: CqHandle) {
+        // Queues that were destroyed stay on the list. When they may be half of it, they are thrown out: that is paid
+        // by those that came since, also when nobody ever reads the list.
+        if self.completed.len() > 2 * self.cqs.len() as usize + COMPLETED_SPARE {
+            let cqs = &mut self.cqs;
+            self.completed.retain(|named| unlist(cqs, *named));
+            for named in &self.completed {
+                if let Some(queue) = cqs.get_mut(named.0) {
+                    queue.listed = true;
+                }
+            }
+        }
+        if let Some(queue) = self.cqs.get_mut(cq.0) {
+            queue.listed = true;
+            self.completed.push_back(cq);
+        }
+    }
+
+    /// A completion queue that got something since it was last named.
+    pub fn next_completed(&mut self) -> Option<CqHandle> {
+        while let Some(cq) = self.completed.pop_front() {
+            if unlist(&mut self.cqs, cq) {
+                return Some(cq);
+            }
+        }
+        None
+    }
+
     /// Something to tell the user.
     pub fn event(&mut self, event: Event) {
         self.events.push_back(event);
@@ -70,6 +117,7 @@ impl Shared {
     /// A receive of a shared queue.
     pub fn take_shared_receive(&mut self, srq: SrqHandle) -> Option<RecvWr> {
         let taken = self.srqs.get_mut(srq.0)?.pop()?;
+        self.shared_receives -= 1;
         if taken.limit_reached {
             self.marks.hit(Mark::SrqLimit);
             self.event(Event::SrqLimitReached(srq));

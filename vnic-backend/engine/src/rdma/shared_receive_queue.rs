@@ -65,9 +65,14 @@ impl SharedReceiveQueue {
         }
     }
 
+    /// Receives that wait.
+    pub fn len(&self) -> u32 {
+        self.waiting.len() as u32
+    }
+
     /// What it holds, how many it may hold, and the limit that is armed.
     pub fn query(&self) -> (u32, u32, u32) {
-        (self.waiting.len() as u32, self.max_wr, self.limit)
+        (self.len(), self.max_wr, self.limit)
     }
 
     /// Adds a receive.

@@ -259,16 +259,22 @@ pub struct Pair {
 
 impl Pair {
     pub fn new(qp_type: QpType, connection: Connection) -> Pair {
-        let mut sides = [Side::new(1, qp_type), Side::new(2, qp_type)];
-        for (me, peer) in [(0, 1), (1, 0)] {
-            let (number, dgid, dmac) = (sides[peer].qp, sides[peer].gid, sides[peer].mac);
-            connect(&mut sides[me], number, dgid, dmac, connection);
-        }
-        Pair {
-            sides,
+        let mut pair = Pair {
+            sides: [Side::new(1, qp_type), Side::new(2, qp_type)],
             now: Instant(0),
             wire: Default::default(),
             log: Vec::new(),
+        };
+        pair.connect(connection);
+        pair
+    }
+
+    /// Connects the QPs of the two sides, which are in state RESET.
+    pub fn connect(&mut self, connection: Connection) {
+        let sides = &mut self.sides;
+        for (me, peer) in [(0, 1), (1, 0)] {
+            let (number, dgid, dmac) = (sides[peer].qp, sides[peer].gid, sides[peer].mac);
+            connect(&mut sides[me], number, dgid, dmac, connection);
         }
     }
 

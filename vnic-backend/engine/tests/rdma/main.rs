@@ -5,4 +5,5 @@ mod harness;
 mod local;
 mod reliable;
 mod sharing;
+mod shell;
 mod unreliable;

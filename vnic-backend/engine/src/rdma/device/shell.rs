@@ -1,0 +1,82 @@
+//! What a shell needs that keeps queues of its own before and behind the engine's: the rings of a guest (proto/device,
+//! sections 8, 9 and 11.3).
+//!
+//! Such a shell takes completions by [`next_completed`](Device::next_completed) and
+//! [`pop_completion`](Device::pop_completion) and does not arm the engine's queues; it knows by
+//! [`held`](Device::held) how much it has given in.
+
+use super::super::types::{Completion, CqHandle, QpNumber, SrqHandle};
+use super::Device;
+
+impl Device {
+    /// A completion queue that got completions since it was last named. Each is on the list once; whoever does not take
+    /// all of its completions has to remember that. They may have been taken meanwhile.
+    #[inline]
+    pub fn next_completed(&mut self) -> Option<CqHandle> {
+        self.shared.next_completed()
+    }
+
+    /// Takes the oldest completion of a queue.
+    #[inline]
+    pub fn pop_completion(&mut self, cq: CqHandle) -> Option<Completion> {
+        self.shared.cqs.get_mut(cq.0)?.pop()
+    }
+
+    /// Completions that wait in a queue.
+    #[inline]
+    pub fn peek_len(&self, cq: CqHandle) -> u32 {
+        self.shared.cqs.get(cq.0).map_or(0, |queue| queue.len())
+    }
+
+    /// Send and receive work requests of a QP that have not completed. A receive of a shared queue counts here from when
+    /// it is taken for a message until that is complete.
+    #[inline]
+    pub fn held(&self, qp: QpNumber) -> (u32, u32) {
+        self.qps.get(qp.0).map_or((0, 0), |qp| qp.held())
+    }
+
+    /// Receives that wait in a shared receive queue.
+    #[inline]
+    pub fn srq_held(&self, srq: SrqHandle) -> u32 {
+        self.shared.srqs.get(srq.0).map_or(0, |queue| queue.len())
+    }
+
+    /// Work requests of all queues that have not completed.
+    #[inline]
+    pub fn held_in_all(&self) -> u64 {
+        let shared = &self.shared;
+        u64::from(shared.sends.len()) + u64::from(shared.receives.len()) + shared.shared_receives
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::limits::Limits;
+    use super::super::super::types::{CompletionOp, Mtu, Status};
+    use super::super::DeviceConfig;
+    use super::*;
+
+    #[test]
+    fn a_list_that_nobody_reads_stays_short() {
+        let mut device = Device::new(DeviceConfig {
+            mac: vnic_wire::MacAddr([2, 0, 0, 0, 0, 1]),
+            limits: Limits::default(),
+            mtu: Mtu::Mtu1024,
+            pin_source_port: false,
+        })
+        .expect("limits that fit");
+        let done = Completion::new(0, 0, QpNumber(2), CompletionOp::Recv, Status::Success);
+        let keep = device.create_cq(4).expect("room");
+        device.shared.complete(keep, done);
+        for _ in 0..10_000 {
+            let cq = device.create_cq(4).expect("room");
+            device.shared.complete(cq, done);
+            device.destroy_cq(cq).expect("nobody uses it");
+        }
+        assert!(device.shared.completed.len() < 100);
+        assert_eq!(
+            (device.next_completed(), device.next_completed()),
+            (Some(keep), None)
+        );
+    }
+}
