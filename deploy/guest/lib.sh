@@ -101,3 +101,13 @@ lab_unpack() {
     rm -rf "$tmp"
     return $rc
 }
+
+# lab_libraries PROGRAM ROOT: copy the libraries that a program (or library) needs below ROOT.
+lab_libraries() {
+    local library
+    # Lines of ldd: "name => /path (addr)" and "/lib64/ld-linux... (addr)".
+    ldd "$1" | grep -o '/[^ ]*' | while read -r library; do
+        mkdir -p "$2${library%/*}"
+        cp -n -L "$library" "$2$library"
+    done
+}

@@ -10,6 +10,10 @@ use super::{Lab, accelerator};
 
 /// An emulated machine on a busy host may need this long to come up.
 const BOOT_PATIENCE: Duration = Duration::from_secs(400);
+/// The RDMA function, under the alias id (SPEC section 2.1): three virtqueues, for commands, events and kicks.
+const RDMA_DEVICE: &str = "-device vhost-user-test-device-pci,id=roce,chardev=rdma,virtio-id=38,num_vqs=3,vq_size=128,config_size=64";
+/// Hugepages (2 MiB) of a guest with an RDMA function.
+const HUGEPAGES: u32 = 64;
 /// How long a command in a guest may take where nothing else is said.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(300);
 
@@ -34,6 +38,11 @@ pub struct GuestSpec {
     pub listens: bool,
     /// The image with Soft-RoCE, and a device `rxe0` on eth0 (QEMU only; see [`super::rxe`]).
     pub rxe: bool,
+    /// The vhost-user socket of its RDMA function (QEMU only). The guest then has `vnic-guest`, the modules and the
+    /// hugepages that it needs; the QEMU is the one of `deploy/guest/qemu11`.
+    pub rdma: Option<PathBuf>,
+    /// A reboot starts it anew and does not end it (QEMU only).
+    pub reboots: bool,
     /// More properties of QEMU's network device, such as `guest_tso4=off`.
     pub device: Vec<String>,
 }
@@ -51,6 +60,8 @@ impl GuestSpec {
             queue_pairs: 1,
             listens: false,
             rxe: false,
+            rdma: None,
+            reboots: false,
             device: Vec::new(),
         }
     }
@@ -72,6 +83,9 @@ impl GuestSpec {
         if self.rxe {
             arguments.push("vnic.rxe=1".to_owned());
         }
+        if self.rdma.is_some() {
+            arguments.push(format!("vnic.rdma=1 hugepages={HUGEPAGES}"));
+        }
         arguments
     }
 }
@@ -90,6 +104,10 @@ impl Guest {
         let GuestSpec {
             name, queue_pairs, ..
         } = spec;
+        let qemu = match spec.rdma {
+            Some(_) => lab.qemu11()?,
+            None => "qemu-system-x86_64".to_owned(),
+        };
         let console = lab.log(&format!("{name}-console.log"));
         let mut kernel = vec!["console=ttyS0".to_owned(), "panic=-1".to_owned()];
         kernel.extend(spec.kernel_arguments("ttyS1"));
@@ -99,7 +117,7 @@ impl Guest {
             spec.mac,
             if *queue_pairs > 1 { "on" } else { "off" }
         );
-        if accel.starts_with("tcg") {
+        if accel.starts_with("tcg") && spec.rdma.is_none() {
             // QEMU 7.2 (Debian 12) crashes in the MSI-X notifiers of a vhost-user device where there is no KVM.
             device.push_str(",vectors=0");
         } else {
@@ -108,13 +126,18 @@ impl Guest {
         for property in &spec.device {
             device.push_str(&format!(",{property}"));
         }
-        let role = if spec.listens { "server=on" } else { "reconnect=1" };
-        let words = [
-            "qemu-system-x86_64".to_owned(),
-            format!("-name {name} -accel {accel} -m 256M -smp {queue_pairs}"),
+        // (QEMU 9.2 has renamed the option.)
+        let role = match &spec.rdma {
+            _ if spec.listens => "server=on",
+            Some(_) => "reconnect-ms=1000",
+            None => "reconnect=1",
+        };
+        let memory = if spec.rdma.is_some() { "512M" } else { "256M" };
+        let mut words = vec![
+            format!("-name {name} -accel {accel} -m {memory} -smp {queue_pairs}"),
             "-machine q35,memory-backend=mem,usb=off,vmport=off".to_owned(),
-            "-object memory-backend-memfd,id=mem,size=256M,share=on".to_owned(),
-            "-nodefaults -no-user-config -display none -no-reboot".to_owned(),
+            format!("-object memory-backend-memfd,id=mem,size={memory},share=on"),
+            "-nodefaults -no-user-config -display none".to_owned(),
             format!("-chardev file,id=console,path={}", console.display()),
             "-serial chardev:console".to_owned(),
             "-chardev stdio,id=agent,signal=off -serial chardev:agent".to_owned(),
@@ -122,23 +145,29 @@ impl Guest {
             format!("-netdev vhost-user,id=net,chardev=vhost,queues={queue_pairs}"),
             format!("-device {device}"),
         ];
-        let mut command: Vec<String> = words
-            .iter()
-            .flat_map(|w| w.split_whitespace())
-            .map(str::to_owned)
-            .collect();
+        if !spec.reboots {
+            words.push("-no-reboot".to_owned());
+        }
+        if let Some(socket) = &spec.rdma {
+            words.push(format!("-chardev socket,id=rdma,path={}", socket.display()));
+            words.push(RDMA_DEVICE.to_owned());
+        }
+        let mut command = vec![qemu];
+        command.extend(words.iter().flat_map(|w| w.split_whitespace()).map(str::to_owned));
         if accel == "kvm" {
             command.extend(["-cpu", "host"].map(str::to_owned));
         }
         let initramfs = if spec.rxe {
             lab.rxe_image()?;
-            "initramfs-rxe.cpio"
+            lab.image("initramfs-rxe.cpio")
+        } else if spec.rdma.is_some() {
+            lab.image_with("vnic-guest")?
         } else {
-            "initramfs.cpio"
+            lab.image("initramfs.cpio")
         };
-        for (option, image) in [("-kernel", "vmlinuz"), ("-initrd", initramfs)] {
+        for (option, image) in [("-kernel", lab.image("vmlinuz")), ("-initrd", initramfs)] {
             command.push(option.to_owned());
-            command.push(lab.image(image).display().to_string());
+            command.push(image.display().to_string());
         }
         command.push("-append".to_owned());
         command.push(kernel.join(" "));

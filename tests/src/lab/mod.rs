@@ -22,6 +22,7 @@ pub mod report;
 pub mod roce_host;
 pub mod rxe;
 pub mod station;
+pub mod tool;
 pub mod wire_port;
 
 pub use daemon::Daemon;
@@ -31,6 +32,7 @@ pub use report::{Iperf, Ping};
 pub use roce_host::RoceHost;
 pub use rxe::RxePeer;
 pub use station::{Driven, Station};
+pub use tool::Tool;
 pub use wire_port::WirePort;
 
 /// Says where the binaries are, and that end-to-end cases shall run.
@@ -200,6 +202,27 @@ impl Lab {
     /// `vmlinuz`, `initramfs.cpio` or `initramfs-rxe.cpio`.
     pub fn image(&self, name: &str) -> PathBuf {
         self.images.join(name)
+    }
+
+    /// The guest image with one of our programs in it.
+    pub(crate) fn image_with(&self, program: &str) -> Result<PathBuf> {
+        let image = self.path(&format!("initramfs-{program}.cpio"));
+        if !image.exists() {
+            output(
+                Command::new(checkout().join("deploy/guest/add"))
+                    .arg(&image)
+                    .arg(self.program(program)),
+            )
+            .with_context(|| format!("no guest image with {program}"))?;
+        }
+        Ok(image)
+    }
+
+    /// The QEMU for guests with an RDMA function. Fetched if it is not there.
+    pub fn qemu11(&self) -> Result<String> {
+        let path = output(&mut Command::new(checkout().join("deploy/guest/qemu11")))
+            .context("QEMU 11 cannot be had")?;
+        Ok(path.trim().to_owned())
     }
 
     /// Prints a step of the case, with the time since its start.
