@@ -3,6 +3,7 @@
 mod completer;
 mod connect;
 mod datagram;
+mod fault;
 mod requester;
 mod responder;
 pub mod state;
@@ -24,7 +25,7 @@ use super::types::{
     Completion, CompletionOp, Event, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendWr, Status,
     VerbsError,
 };
-use requester::{Requester, SendWqe};
+use requester::{Requester, SendWqe, Stage};
 use responder::Responder;
 
 pub(super) use requester::SendWqe as PooledSend;
@@ -93,10 +94,14 @@ impl Qp {
             return Err(VerbsError::State(self.state()));
         }
         self.check_send(shared, &wr)?;
+        self.queue_send(shared, wr, Stage::Posted)
+    }
+
+    fn queue_send(&mut self, shared: &mut Shared, wr: SendWr, stage: Stage) -> Result<(), VerbsError> {
         if self.requester.queued() >= self.init.max_send_wr {
             return Err(VerbsError::QueueFull);
         }
-        self.requester.push(shared, wr);
+        self.requester.push(shared, wr, stage);
         if self.permissions().flush_send {
             self.flush_sends(shared);
         } else {

@@ -47,6 +47,8 @@ pub struct SharedReceiveQueue {
     pub users: u32,
     /// It failed: nothing can be posted or taken any more.
     pub error: bool,
+    /// It was closed: nothing can be posted, it looks empty.
+    closed: bool,
 }
 
 impl SharedReceiveQueue {
@@ -62,7 +64,21 @@ impl SharedReceiveQueue {
             limit: 0,
             users: 0,
             error: false,
+            closed: false,
         }
+    }
+
+    /// Forgets what waits and takes nothing any more. Says how many receives were forgotten.
+    pub fn close(&mut self) -> u32 {
+        self.closed = true;
+        core::mem::take(&mut self.waiting).len() as u32
+    }
+
+    fn check_works(&self) -> Result<(), VerbsError> {
+        if self.error || self.closed {
+            return Err(VerbsError::Invalid("the shared receive queue is in error"));
+        }
+        Ok(())
     }
 
     /// Receives that wait.
@@ -77,9 +93,7 @@ impl SharedReceiveQueue {
 
     /// Adds a receive.
     pub fn post(&mut self, wr: RecvWr) -> Result<(), VerbsError> {
-        if self.error {
-            return Err(VerbsError::Invalid("the shared receive queue is in error"));
-        }
+        self.check_works()?;
         in_range("scatter elements", wr.sges.len() as u64, 0, self.max_sge.into())?;
         if self.waiting.len() >= self.max_wr as usize {
             return Err(VerbsError::QueueFull);
@@ -105,9 +119,7 @@ impl SharedReceiveQueue {
     /// Sets the limit for one event (0: none), or how many receives may wait. The event comes when a receive is taken
     /// and fewer than the limit are left (`ibv_modify_srq`); that there are fewer already makes none by itself.
     pub fn modify(&mut self, limit: Option<u32>, max_wr: Option<u32>) -> Result<(), VerbsError> {
-        if self.error {
-            return Err(VerbsError::Invalid("the shared receive queue is in error"));
-        }
+        self.check_works()?;
         let room = max_wr.unwrap_or(self.max_wr);
         if let Some(max_wr) = max_wr {
             in_range(

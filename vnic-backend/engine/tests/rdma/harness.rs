@@ -7,7 +7,7 @@ use vnic_engine::rdma::{
     Access, AddressVector, AttributeMask as A, Completion, CqHandle, Device, DeviceConfig, Event, GidEntry,
     GidKind, Incoming, Limits, Memory, Mtu, Outgoing, Payload, PdHandle, QpAttributes, QpInit, QpNumber,
     QpState, QpType, RecvWr, Registration, SendData, SendFlags, SendOp, SendWr, SgList, Sge, Sink, Span,
-    Unmapped, state,
+    UdDestination, Unmapped, state,
 };
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
@@ -335,6 +335,25 @@ impl Pair {
     pub fn run(&mut self) {
         self.run_losing(1000, |_, _| true);
     }
+
+    /// An address handle of the first side's.
+    pub fn destination(&mut self, gid: Gid, qkey: u32, multicast: bool) -> UdDestination {
+        let [a, b] = &mut self.sides;
+        let address = AddressVector {
+            dgid: gid,
+            dmac: b.mac,
+            sgid_index: 0,
+            traffic_class: 0x68,
+            flow_label: 0,
+            hop_limit: 9,
+            service_level: 0,
+        };
+        UdDestination {
+            ah: a.device.create_ah(a.pd, address).unwrap(),
+            qp: if multicast { QpNumber(0xff_ffff) } else { b.qp },
+            qkey,
+        }
+    }
 }
 
 /// Takes a QP to RTS.
@@ -373,4 +392,28 @@ pub fn connect(side: &mut Side, peer: QpNumber, dgid: Gid, dmac: MacAddr, c: Con
             .modify_qp(side.qp, &wanted, row.required | A::STATE, Instant(0))
             .unwrap_or_else(|e| panic!("{:?}: {e}", step[1]));
     }
+}
+
+/// Two sides with datagram QPs.
+pub fn datagrams() -> Pair {
+    let mut pair = Pair::new(QpType::Rc, Connection::default());
+    for side in &mut pair.sides {
+        side.init.qp_type = QpType::Ud;
+        side.qp = side.device.create_qp(&side.init).unwrap();
+        let base = QpAttributes {
+            qkey: 0x1111,
+            ..QpAttributes::default()
+        };
+        for (state, mask) in [
+            (QpState::Init, A::PKEY_INDEX | A::PORT | A::QKEY),
+            (QpState::Rtr, A::empty()),
+            (QpState::Rts, A::SQ_PSN),
+        ] {
+            let wanted = QpAttributes { state, ..base };
+            side.device
+                .modify_qp(side.qp, &wanted, mask | A::STATE, Instant(0))
+                .unwrap();
+        }
+    }
+    pair
 }

@@ -1,12 +1,10 @@
 //! Unreliable connections and datagrams.
 
-use vnic_engine::rdma::{
-    AddressVector, AttributeMask as A, QpAttributes, QpState, QpType, SendOp, Status, UdDestination,
-};
+use vnic_engine::rdma::{AttributeMask as A, QpAttributes, QpState, QpType, SendOp, Status};
 use vnic_wire::gid::Gid;
 use vnic_wire::time::Instant;
 
-use super::harness::{Connection, Pair, send};
+use super::harness::{Connection, Pair, datagrams, send};
 
 #[test]
 fn uc_drops_a_broken_message_and_delivers_the_next_into_the_same_receive() {
@@ -90,56 +88,11 @@ fn a_local_error_stops_the_send_queue_only_and_it_can_be_mended() {
     assert_eq!(b.completions()[0].wr_id, 9);
 }
 
-fn datagrams() -> Pair {
-    let mut pair = Pair::new(QpType::Rc, Connection::default());
-    for side in &mut pair.sides {
-        side.init.qp_type = QpType::Ud;
-        side.qp = side.device.create_qp(&side.init).unwrap();
-        let base = QpAttributes {
-            qkey: 0x1111,
-            ..QpAttributes::default()
-        };
-        for (state, mask) in [
-            (QpState::Init, A::PKEY_INDEX | A::PORT | A::QKEY),
-            (QpState::Rtr, A::empty()),
-            (QpState::Rts, A::SQ_PSN),
-        ] {
-            let wanted = QpAttributes { state, ..base };
-            side.device
-                .modify_qp(side.qp, &wanted, mask | A::STATE, Instant(0))
-                .unwrap();
-        }
-    }
-    pair
-}
-
-fn destination(pair: &mut Pair, gid: Gid, qkey: u32, multicast: bool) -> UdDestination {
-    let [a, b] = &mut pair.sides;
-    let address = AddressVector {
-        dgid: gid,
-        dmac: b.mac,
-        sgid_index: 0,
-        traffic_class: 0x68,
-        flow_label: 0,
-        hop_limit: 9,
-        service_level: 0,
-    };
-    UdDestination {
-        ah: a.device.create_ah(a.pd, address).unwrap(),
-        qp: if multicast {
-            vnic_engine::rdma::QpNumber(0xff_ffff)
-        } else {
-            b.qp
-        },
-        qkey,
-    }
-}
-
 #[test]
 fn a_datagram_brings_its_sender_and_its_ip_header() {
     let mut pair = datagrams();
     let gid = pair.sides[1].gid;
-    let to = destination(&mut pair, gid, 0x1111, false);
+    let to = pair.destination(gid, 0x1111, false);
     let [a, b] = &mut pair.sides;
     a.fill(0, &[8; 100]);
     b.post_recv(1, &[b.sge(0, 140)]);
@@ -174,8 +127,8 @@ fn a_datagram_brings_its_sender_and_its_ip_header() {
 fn a_wrong_queue_key_and_a_full_receiver_drop_silently() {
     let mut pair = datagrams();
     let gid = pair.sides[1].gid;
-    let wrong = destination(&mut pair, gid, 0x2222, false);
-    let right = destination(&mut pair, gid, 0x8000_0000, false);
+    let wrong = pair.destination(gid, 0x2222, false);
+    let right = pair.destination(gid, 0x8000_0000, false);
     let [a, _] = &mut pair.sides;
     for to in [wrong, right] {
         let mut wr = send(1, SendOp::Send, &[a.sge(0, 10)]);
@@ -198,7 +151,7 @@ fn a_wrong_queue_key_and_a_full_receiver_drop_silently() {
 fn a_datagram_that_is_too_long_is_refused_where_it_is_too_long() {
     let mut pair = datagrams();
     let gid = pair.sides[1].gid;
-    let to = destination(&mut pair, gid, 0x1111, false);
+    let to = pair.destination(gid, 0x1111, false);
     let [a, b] = &mut pair.sides;
     b.post_recv(1, &[b.sge(0, 140)]);
     let mut wr = send(1, SendOp::Send, &[a.sge(0, 101)]);
@@ -221,7 +174,7 @@ fn a_datagram_that_is_too_long_is_refused_where_it_is_too_long() {
 fn every_member_of_a_group_gets_its_copy() {
     let mut pair = datagrams();
     let group = Gid::from_ipv4([239, 1, 2, 3]);
-    let to = destination(&mut pair, group, 0x1111, true);
+    let to = pair.destination(group, 0x1111, true);
     let [a, b] = &mut pair.sides;
     b.device.attach_multicast(b.qp, group).unwrap();
     b.post_recv(1, &[b.sge(0, 140)]);

@@ -5,7 +5,7 @@
 //! [`pop_completion`](Device::pop_completion) and does not arm the engine's queues; it knows by
 //! [`held`](Device::held) how much it has given in.
 
-use super::super::types::{Completion, CqHandle, QpNumber, SrqHandle};
+use super::super::types::{Completion, CqHandle, Object, QpNumber, SrqHandle, Status, VerbsError};
 use super::Device;
 
 impl Device {
@@ -46,6 +46,57 @@ impl Device {
     pub fn held_in_all(&self) -> u64 {
         let shared = &self.shared;
         u64::from(shared.sends.len()) + u64::from(shared.receives.len()) + shared.shared_receives
+    }
+
+    /// Posts a send that cannot be expressed as a [`SendWr`](super::super::SendWr), for instance because its address
+    /// handle does not exist. It takes a place in the queue and is not sent. When its turn comes and those before it are
+    /// complete, it completes with `status`, also unsignaled, and the QP goes to ERR or SQE, as after any error of a
+    /// send. Refused as [`post_send`](Device::post_send) is, and if `status` is no error.
+    pub fn post_failed_send(
+        &mut self,
+        qp: QpNumber,
+        id: u64,
+        tag: u32,
+        status: Status,
+    ) -> Result<(), VerbsError> {
+        let found = self.qps.get_mut(qp.0).ok_or(VerbsError::NoSuch(Object::Qp))?;
+        found.post_failed_send(&mut self.shared, id, tag, status)?;
+        self.fail_overrun();
+        Ok(())
+    }
+
+    /// A send that was found broken ends its QP: that goes to ERR at once, what was posted is flushed, and behind it
+    /// this request completes with `LocalQpOperationError`. No event. Of a QP in ERR only the request completes. Where
+    /// no send can be posted (RESET, INIT, RTR, no such QP) nothing happens.
+    pub fn fault_send(&mut self, qp: QpNumber, id: u64, tag: u32) {
+        if let Some(found) = self.qps.get_mut(qp.0) {
+            found.fault_send(&mut self.shared, id, tag);
+            self.fail_overrun();
+        }
+    }
+
+    /// The same for a receive of the QP's own queue. It can be posted, and found broken, in INIT and RTR as well.
+    pub fn fault_receive(&mut self, qp: QpNumber, id: u64, tag: u32) {
+        if let Some(found) = self.qps.get_mut(qp.0) {
+            found.fault_receive(&mut self.shared, id, tag);
+            self.fail_overrun();
+        }
+    }
+
+    /// Takes a QP to ERR, which flushes it. No event but `LastWqeReached`; nothing in RESET.
+    pub fn fail_qp(&mut self, qp: QpNumber) {
+        if let Some(found) = self.qps.get_mut(qp.0) {
+            found.shut(&mut self.shared);
+            self.fail_overrun();
+        }
+    }
+
+    /// Ends a shared receive queue's work: what waits there is forgotten, nothing can be posted, its QPs find it empty.
+    /// No event. It still has to be destroyed.
+    pub fn fail_srq(&mut self, srq: SrqHandle) {
+        if let Some(queue) = self.shared.srqs.get_mut(srq.0) {
+            self.shared.shared_receives -= u64::from(queue.close());
+        }
     }
 }
 

@@ -144,7 +144,7 @@ impl Qp {
         let mut ended = 0;
         while let Some(wqe) = shared.sends.get_mut(slot) {
             match wqe.stage {
-                Stage::Posted => break,
+                Stage::Posted | Stage::Doomed(_) => break,
                 Stage::Ended(_) => {}
                 Stage::Started if !wqe.first.before(psn) => break,
                 Stage::Started if wqe.awaits_response() => {

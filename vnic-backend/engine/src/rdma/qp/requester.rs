@@ -37,6 +37,8 @@ const PSN_SPAN: u32 = 1 << 23;
 pub(in super::super) enum Stage {
     /// Nothing of it was sent.
     Posted,
+    /// Nothing of it can be sent: it ends this way when its turn comes.
+    Doomed(Status),
     /// It has its PSNs; some of it was sent.
     Started,
     /// It has ended this way, and is reported when those before it are.
@@ -199,7 +201,7 @@ impl Requester {
         self.next
     }
 
-    pub fn push(&mut self, shared: &mut Shared, wr: SendWr) {
+    pub fn push(&mut self, shared: &mut Shared, wr: SendWr, stage: Stage) {
         let len = match (&wr.op, &wr.data) {
             (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, _) => 8,
             (SendOp::BindMw(_) | SendOp::LocalInvalidate(_), _) => 0,
@@ -209,7 +211,7 @@ impl Requester {
         let wqe = SendWqe {
             wr,
             len,
-            stage: Stage::Posted,
+            stage,
             first: self.next,
             psns: 0,
             ssn: 0,
@@ -378,6 +380,13 @@ impl Qp {
                 return Turn::Next;
             }
             Stage::Ended(_) => return Turn::Blocked,
+            Stage::Doomed(status) => {
+                if !self.permissions().transmit {
+                    return Turn::Blocked;
+                }
+                self.end_request(shared, slot, status);
+                return Turn::Next;
+            }
             Stage::Posted => {
                 if !self.permissions().transmit {
                     return Turn::Blocked;
@@ -662,7 +671,7 @@ impl Qp {
         let begun = shared
             .sends
             .get(self.requester.head())
-            .is_some_and(|wqe| wqe.stage != Stage::Posted);
+            .is_some_and(|wqe| !matches!(wqe.stage, Stage::Posted | Stage::Doomed(_)));
         if !begun && !self.requester.drained_told {
             self.requester.drained_told = true;
             shared.marks.hit(Mark::SendQueueDrained);
