@@ -34,6 +34,8 @@ struct OracleRegion {
     /// Where each of its bytes is.
     bytes: Vec<u64>,
     valid: bool,
+    /// Memory of it went away.
+    lost: bool,
     alive: bool,
 }
 
@@ -77,6 +79,8 @@ enum Op {
     Register(PdHandle, u64, Access, Vec<Span>),
     Reregister(Index, Option<(u64, Vec<Span>)>, Option<PdHandle>, Option<Access>),
     Deregister(Index),
+    /// These addresses go away.
+    Lose(u64, u64),
     Alloc(PdHandle, MwType),
     Dealloc(Index),
     Bind {
@@ -164,6 +168,7 @@ fn op() -> impl Strategy<Value = Op> {
         )
             .prop_map(|(i, t, p, a)| Op::Reregister(i, t, p, a)),
         1 => any::<Index>().prop_map(Op::Deregister),
+        1 => (0u64..64, 0u64..4).prop_map(|(at, len)| Op::Lose(at, len)),
         2 => (pd(), select(vec![MwType::Type1, MwType::Type2])).prop_map(|(p, k)| Op::Alloc(p, k)),
         1 => any::<Index>().prop_map(Op::Dealloc),
         4 => (
@@ -260,6 +265,7 @@ impl Both {
                 base,
                 bytes,
                 valid: true,
+                lost: false,
                 alive: true,
             });
         }
@@ -278,6 +284,7 @@ impl Both {
         let at = which.index(self.oracle.len());
         let bound = self.bound_to(at);
         let old = &self.oracle[at];
+        let moved = translation.is_some();
         let new_access = access.unwrap_or(old.access);
         let expected = match &translation {
             Some((iova, spans)) => bytes(*iova, new_access, spans),
@@ -298,7 +305,8 @@ impl Both {
             region.key = lkey;
             region.pd = pd.unwrap_or(region.pd);
             (region.access, region.base, region.bytes) = (new_access, base, bytes);
-            region.valid = true;
+            region.lost &= !moved;
+            region.valid = !region.lost;
             self.fresh(lkey, base);
         }
     }
@@ -320,6 +328,25 @@ impl Both {
         };
         region.alive &= expected.is_err();
         assert_eq!(self.regions.deregister(region.mr), expected);
+    }
+
+    fn lose(&mut self, at: u64, len: u64) {
+        let gone = at..at + len;
+        let mut expected = Vec::new();
+        for region in &mut self.oracle {
+            let hit = region.bytes.iter().any(|byte| gone.contains(byte));
+            if region.alive && !region.lost && hit {
+                (region.lost, region.valid) = (true, false);
+                expected.push(region.mr);
+            }
+        }
+        let mut got = self.regions.lose(&|span| {
+            assert!(span.len > 0);
+            gone.is_empty() || span.at >= gone.end || span.at + span.len <= gone.start
+        });
+        got.sort();
+        expected.sort();
+        assert_eq!(got, expected);
     }
 
     fn alloc(&mut self, pd: PdHandle, kind: MwType) {
@@ -544,6 +571,7 @@ impl Both {
                     .as_ref()
                     .filter(|_| w.alive && w.key == rkey && w.pd == pd)?;
                 let obeys = w.kind == MwType::Type1 || shown.qp == qp;
+                let obeys = obeys && !self.oracle[shown.region].lost;
                 shown.byte(addr).filter(|_| obeys && shown.access.contains(need))
             });
             by_region.or(by_window)
@@ -567,6 +595,7 @@ impl Both {
                 self.reregister(&which, translation, pd, access);
             }
             Op::Deregister(which) => self.deregister(&which),
+            Op::Lose(at, len) => self.lose(at, len),
             Op::Alloc(pd, kind) => self.alloc(pd, kind),
             Op::Dealloc(which) => self.dealloc(&which),
             Op::Bind {
@@ -611,6 +640,7 @@ impl Both {
                         let by_window = window.and_then(|w| {
                             let shown = w.shown.as_ref().filter(|_| w.pd == PdHandle(0))?;
                             let obeys = w.kind == MwType::Type1 || shown.qp == qp;
+                            let obeys = obeys && !self.oracle[shown.region].lost;
                             shown.byte(addr).filter(|_| obeys && shown.access.contains(need))
                         });
                         assert_eq!(got.is_ok(), by_region.or(by_window).is_some());

@@ -37,8 +37,14 @@ macro_rules! counters {
                 Definition { name: stringify!($field), unit: $unit, help: $help, winof2: &[$($winof2),*] },
             )*)*];
 
+            /// How many counters there are.
+            pub const COUNT: usize = Counters::TABLE.len();
+
+            /// Their names, in the order of [`Counters::TABLE`].
+            pub const NAMES: [&'static str; Counters::COUNT] = [$($(stringify!($field),)*)*];
+
             /// The values, in the order of [`Counters::TABLE`].
-            pub fn values(&self) -> [u64; Counters::TABLE.len()] {
+            pub fn values(&self) -> [u64; Counters::COUNT] {
                 [$($(self.$field,)*)*]
             }
         }

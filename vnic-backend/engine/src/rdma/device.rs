@@ -242,6 +242,13 @@ impl Device {
         Ok(registration)
     }
 
+    /// Memory has gone away: every region with a piece that `is_there` denies loses its keys for good. Each use of them,
+    /// and of those of windows bound to it, is an access error; the region stays until it is deregistered or registered
+    /// again with other memory. Gives the regions that were lost by this; each is named once.
+    pub fn lose_memory(&mut self, is_there: &dyn Fn(Span) -> bool) -> Vec<MrHandle> {
+        self.shared.regions.lose(is_there)
+    }
+
     /// Ends a region. Refused while windows are bound to it.
     pub fn deregister(&mut self, mr: MrHandle) -> Result<(), VerbsError> {
         let pd = self.shared.regions.domain(mr)?;

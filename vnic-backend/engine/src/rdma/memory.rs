@@ -25,6 +25,14 @@ pub trait Memory {
     /// daemon (`IBV_ATOMIC_GLOB`) when the shell can, and gives what was there. `at` is a multiple of 8.
     fn atomic(&self, at: u64, change: &dyn Fn(u64) -> u64) -> Result<u64, Unmapped>;
 
+    /// Address of `at` in this process and how many bytes follow it there, for a shell whose memory has one: its
+    /// [`copy_from`](Memory::copy_from) can then copy between two functions directly. The engine itself looks at no
+    /// such address.
+    fn place(&self, at: u64) -> Option<(*mut u8, u64)> {
+        let _ = at;
+        None
+    }
+
     /// Copies `len` bytes from another function's memory. One copy, where both are the same kind of memory; a
     /// shell overrides this.
     fn copy_from(&self, at: u64, source: &dyn Memory, from: u64, len: u64) -> Result<(), Unmapped> {

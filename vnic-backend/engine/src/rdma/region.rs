@@ -64,8 +64,10 @@ pub(super) struct Region {
     pub key: u32,
     pub pd: PdHandle,
     pub access: Access,
-    /// False after its key was invalidated.
+    /// False after its key was invalidated, and while it is lost.
     pub valid: bool,
+    /// Some of its memory went away; its key is valid again only with other memory.
+    lost: bool,
     /// Address of its first byte: 0 if zero-based.
     pub base: u64,
     /// Bytes.
@@ -90,6 +92,27 @@ pub(super) fn inside(base: u64, len: u64, addr: u64, n: u64) -> Option<u64> {
 }
 
 impl Region {
+    /// All of its memory.
+    fn spans(&self) -> impl Iterator<Item = Span> {
+        let one = match &self.extents {
+            Extents::One(at) => Some(Span {
+                at: *at,
+                len: self.len,
+            }),
+            Extents::Many(_) => None,
+        };
+        let many: &[(u64, u64)] = match &self.extents {
+            Extents::One(_) => &[],
+            Extents::Many(extents) => extents,
+        };
+        let ends = many.iter().skip(1).map(|(start, _)| *start).chain([self.len]);
+        let pieces = many.iter().zip(ends).map(|((start, at), end)| Span {
+            at: *at,
+            len: end - start,
+        });
+        one.into_iter().chain(pieces)
+    }
+
     /// Adds the memory of `len` bytes from `offset`; they are inside.
     #[inline]
     pub fn collect(&self, offset: u64, len: u64, out: &mut SpanList) {
@@ -207,6 +230,7 @@ impl Regions {
             pd,
             access,
             valid: true,
+            lost: false,
             base: base(iova, len, access)?,
             len,
             extents,
@@ -244,11 +268,12 @@ impl Regions {
         match translation {
             Some((base, len, extents)) => {
                 (region.base, region.len, region.extents) = (base, len, extents);
+                region.lost = false;
             }
             None => region.base = kept,
         }
         region.key = next_variant(region.key);
-        region.valid = true;
+        region.valid = !region.lost;
         region.access = access;
         region.pd = pd;
         self.extents.used = used;
@@ -264,6 +289,24 @@ impl Regions {
         self.extents.used -= extents;
         self.regions.used -= 1;
         Ok(())
+    }
+
+    /// Memory has gone away: regions with a piece that `is_there` denies lose their keys, and with them the windows that
+    /// are bound to them, until they are registered again with other memory. Gives those that were not lost before.
+    /// Neighbouring spans of a region are asked for as one.
+    pub fn lose(&mut self, is_there: &dyn Fn(Span) -> bool) -> Vec<MrHandle> {
+        let mut lost = Vec::new();
+        for (handle, entry) in self.keys.iter_mut() {
+            if let Entry::Region(region) = entry
+                && !region.lost
+                && !region.spans().all(is_there)
+            {
+                region.lost = true;
+                region.valid = false;
+                lost.push(MrHandle(handle));
+            }
+        }
+        lost
     }
 
     /// Memory of the bytes `offset..offset+len` of a scatter/gather list, appended to `out`. `need` is `LOCAL_WRITE` to
@@ -378,7 +421,8 @@ impl Regions {
             }
             Some(Entry::Window(window)) => window
                 .offset(pd, qp, rkey, addr, len, need)
-                .and_then(|(mr, offset)| Some((self.region(mr).ok()?, offset))),
+                .and_then(|(mr, offset)| Some((self.region(mr).ok()?, offset)))
+                .filter(|(region, _)| region.valid),
             None => None,
         };
         let (region, offset) = found.ok_or(NakCode::RemoteAccess)?;

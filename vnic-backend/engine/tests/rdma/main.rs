@@ -4,6 +4,7 @@
 mod failing;
 mod harness;
 mod local;
+mod lost_memory;
 mod reliable;
 mod sharing;
 mod shell;
