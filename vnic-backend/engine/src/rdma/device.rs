@@ -40,6 +40,9 @@ use super::window::MwType;
 /// The first QP numbers are for management (IBTA 3.9.4, 3.9.5).
 const QP_FIRST: u32 = 2;
 
+/// Turns in a row without a packet after which a call of `transmit` ends.
+const SILENT_TURNS: u32 = 1024;
+
 /// What a device is made with.
 #[derive(Debug, Clone)]
 pub struct DeviceConfig {
@@ -685,17 +688,29 @@ impl Device {
     }
 
     /// Gives the sink what may be sent now, QP after QP, until there is nothing or the sink is full.
+    ///
+    /// The sink's `ready` bounds a call: it is asked before each packet and each turn, and a full one costs nothing,
+    /// however many QPs wait. Work that makes no packets (binding, invalidating, failing) does not fill the sink; after
+    /// many turns of such work in a row the call ends as well, and [`wants_transmit`](Device::wants_transmit) says that
+    /// there may be more.
     pub fn transmit(&mut self, now: Instant, memory: &dyn Memory, sink: &mut dyn Sink) {
+        let mut silent = 0;
         while let Some(number) = self.shared.ready.front().copied() {
             if !sink.ready() {
                 self.shared.marks.hit(Mark::SinkFull);
                 break;
             }
             self.shared.ready.pop_front();
-            if let Some(qp) = self.qps.get_mut(number.0)
-                && qp.transmit(&mut self.shared, now, memory, sink)
-            {
+            let Some(qp) = self.qps.get_mut(number.0) else {
+                continue;
+            };
+            let turned = qp.transmit(&mut self.shared, now, memory, sink);
+            if turned.more {
                 self.shared.ready.push_back(number);
+            }
+            silent = if turned.sent { 0 } else { silent + 1 };
+            if silent == SILENT_TURNS {
+                break;
             }
         }
         self.fail_overrun();

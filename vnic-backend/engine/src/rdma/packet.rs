@@ -126,7 +126,7 @@ pub struct Outgoing<'a> {
 
 /// Takes packets away.
 pub trait Sink {
-    /// Is there room for one more? Asked before each packet is made.
+    /// Is there room for one more? Asked before each packet is made, and sometimes when none is.
     fn ready(&self) -> bool;
 
     /// Takes one.

@@ -25,13 +25,22 @@ use super::types::{
     Completion, CompletionOp, Event, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendWr, Status,
     VerbsError,
 };
-use requester::{Requester, SendWqe, Stage};
+use requester::{Requester, SendWqe, Stage, Turn};
 use responder::Responder;
 
 pub(super) use requester::SendWqe as PooledSend;
 
-/// Packets that a QP sends before the next one has its turn.
+/// Steps of a QP, packets or requests that need none, before the next one has its turn.
 const QUANTUM: u32 = 16;
+
+/// How a QP's turn ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turned {
+    /// It sent something.
+    pub sent: bool,
+    /// It wants another turn.
+    pub more: bool,
+}
 
 /// A queue pair.
 #[derive(Debug)]
@@ -171,31 +180,39 @@ impl Qp {
         }
     }
 
-    /// Sends until nothing may be sent or the turn is over; says whether there is more.
+    /// Sends until nothing may be sent or the turn is over.
     pub fn transmit(
         &mut self,
         shared: &mut Shared,
         now: Instant,
         memory: &dyn Memory,
         sink: &mut dyn Sink,
-    ) -> bool {
-        self.scheduled = false;
+    ) -> Turned {
+        // What is done here must not put it on the list: the caller does.
+        self.scheduled = true;
+        let mut turned = Turned {
+            sent: false,
+            more: true,
+        };
         for _ in 0..QUANTUM {
             if !sink.ready() {
-                return self.wait_for_turn();
+                break;
             }
-            let sent =
-                self.send_response(shared, memory, sink) || self.send_request(shared, now, memory, sink);
-            if !sent {
-                return false;
+            if self.send_response(shared, memory, sink) {
+                turned.sent = true;
+                continue;
+            }
+            match self.send_request(shared, now, memory, sink) {
+                Turn::Sent => turned.sent = true,
+                Turn::Next => {}
+                Turn::Blocked => {
+                    turned.more = false;
+                    break;
+                }
             }
         }
-        self.wait_for_turn()
-    }
-
-    fn wait_for_turn(&mut self) -> bool {
-        self.scheduled = true;
-        true
+        self.scheduled = turned.more;
+        turned
     }
 
     /// Puts it on the list of those that may have something to send.

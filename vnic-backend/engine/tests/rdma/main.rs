@@ -8,4 +8,5 @@ mod lost_memory;
 mod reliable;
 mod sharing;
 mod shell;
+mod turns;
 mod unreliable;

@@ -343,33 +343,17 @@ impl Qp {
         }
     }
 
-    /// Sends one packet of the send queue, if one may be sent.
+    /// Takes one step on the send queue.
     pub(super) fn send_request(
         &mut self,
         shared: &mut Shared,
         now: Instant,
         memory: &dyn Memory,
         sink: &mut dyn Sink,
-    ) -> bool {
-        loop {
-            if !self.permissions().drain || self.requester.rnr_until.is_some_and(|t| now < t) {
-                return false;
-            }
-            match self.send_from_cursor(shared, now, memory, sink) {
-                Turn::Sent => return true,
-                Turn::Blocked => return false,
-                Turn::Next => {}
-            }
-        }
-    }
-
-    fn send_from_cursor(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        memory: &dyn Memory,
-        sink: &mut dyn Sink,
     ) -> Turn {
+        if !self.permissions().drain || self.requester.rnr_until.is_some_and(|t| now < t) {
+            return Turn::Blocked;
+        }
         let slot = self.requester.cursor;
         let Some(wqe) = shared.sends.get(slot) else {
             return Turn::Blocked;
@@ -761,7 +745,7 @@ fn request(op: &SendOp, first: bool, last: bool, offset: u64, rest: u32) -> (Ope
                 compare: 0,
             }),
         ),
-        // Local work is never sent: `send_from_cursor` does it itself.
+        // Local work is never sent: `send_request` does it itself.
         SendOp::BindMw(_) | SendOp::LocalInvalidate(_) => (O::SendOnly, Extended::None),
     }
 }
