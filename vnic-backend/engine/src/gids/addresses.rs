@@ -1,0 +1,194 @@
+//! The addresses that the guest is known, or thought, to have, and when to ask for them.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use vnic_wire::gid::Gid;
+use vnic_wire::time::Instant;
+
+use super::{ANSWER, GidSource, QUESTIONS, QUIET};
+
+/// An address of the guest.
+#[derive(Debug, Clone)]
+pub(super) struct Address {
+    pub gid: Gid,
+    pub vlan: Option<u16>,
+    pub source: GidSource,
+    /// The guest has said that it has it. Others have no entries yet.
+    pub sure: bool,
+    /// Indices of its two entries, as far as they have one.
+    pub at: [Option<u16>; 2],
+    /// Questions without an answer.
+    asked: u8,
+    /// When the next one is due.
+    due: Instant,
+}
+
+/// What an address is recognised by.
+pub(super) type Key = (Gid, Option<u16>);
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    all: Vec<Address>,
+    room: usize,
+    refused: u64,
+    /// Not later than the first `due`.
+    next: Option<Instant>,
+}
+
+impl Addresses {
+    /// None, with room for so many.
+    pub fn new(room: usize) -> Addresses {
+        Addresses {
+            all: Vec::new(),
+            room,
+            refused: 0,
+            next: None,
+        }
+    }
+
+    /// The guest says that it has this address. True when that is news.
+    pub fn has(&mut self, now: Instant, gid: Gid, vlan: Option<u16>, source: GidSource) -> bool {
+        let due = now + QUIET;
+        if let Some(a) = self.find(gid, vlan) {
+            (a.asked, a.due) = (0, due);
+            let news = !a.sure;
+            a.sure = true;
+            self.soon(due);
+            if news {
+                self.doubt_others(now, gid, vlan);
+            }
+            return news;
+        }
+        if !self.add(gid, vlan, source, true, due) {
+            return false;
+        }
+        self.doubt_others(now, gid, vlan);
+        true
+    }
+
+    /// A frame of the guest comes from this address. True when that is news, which it is of one that was not sure.
+    pub fn uses(&mut self, now: Instant, gid: Gid, vlan: Option<u16>) -> bool {
+        match self.find(gid, vlan).map(|a| a.source) {
+            Some(source) => self.has(now, gid, vlan, source),
+            None => false,
+        }
+    }
+
+    /// The guest tests whether it may have this address: asked for at `due`.
+    pub fn tests(&mut self, gid: Gid, vlan: Option<u16>, due: Instant) {
+        match self.find(gid, vlan) {
+            // Tested again: it will take longer.
+            Some(a) if !a.sure => (a.asked, a.due) = (0, due),
+            // It was taken away and given again meanwhile.
+            Some(_) => {}
+            None => {
+                self.add(gid, vlan, GidSource::Nd, false, due);
+            }
+        }
+    }
+
+    /// A DHCP server has given the guest this address: asked for at `due`. There is one of these at a time, so that
+    /// nobody who writes DHCP answers can fill the guest's table.
+    pub fn given(&mut self, gid: Gid, vlan: Option<u16>, due: Instant) {
+        if self.find(gid, vlan).is_some() {
+            return;
+        }
+        self.all.retain(|a| a.sure || a.source != GidSource::Dhcp);
+        self.add(gid, vlan, GidSource::Dhcp, false, due);
+    }
+
+    /// Forgets everything. True when that changes the table.
+    pub fn clear(&mut self) -> bool {
+        let had = self.all.iter().any(|a| a.sure);
+        self.all.clear();
+        self.next = None;
+        had
+    }
+
+    /// Forgets one.
+    pub fn forget(&mut self, (gid, vlan): Key) {
+        self.all.retain(|a| a.gid != gid || a.vlan != vlan);
+    }
+
+    /// When [`Addresses::poll`] has something to do.
+    #[inline]
+    pub fn next_time(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Asks for those that are due, forgets those that have been asked for often enough. True when that changes the
+    /// table.
+    pub fn poll(&mut self, now: Instant, ask: &mut dyn FnMut(&Address)) -> bool {
+        let mut changed = false;
+        self.all.retain_mut(|a| {
+            if a.due > now {
+                return true;
+            }
+            if a.asked >= QUESTIONS {
+                changed |= a.sure;
+                return false;
+            }
+            a.asked += 1;
+            a.due = now + ANSWER;
+            ask(a);
+            true
+        });
+        self.next = self.all.iter().map(|a| a.due).min();
+        changed
+    }
+
+    /// Those that have entries.
+    pub fn known(&mut self) -> &mut [Address] {
+        // Sorted: those that are sure come first, each kind in the order in which it was heard of.
+        self.all.sort_by_key(|a| !a.sure);
+        let sure = self.all.partition_point(|a| a.sure);
+        &mut self.all[..sure]
+    }
+
+    /// Addresses that found no room.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    fn find(&mut self, gid: Gid, vlan: Option<u16>) -> Option<&mut Address> {
+        self.all.iter_mut().find(|a| a.gid == gid && a.vlan == vlan)
+    }
+
+    fn add(&mut self, gid: Gid, vlan: Option<u16>, source: GidSource, sure: bool, due: Instant) -> bool {
+        if self.all.len() >= self.room {
+            self.refused += 1;
+            return false;
+        }
+        self.all.push(Address {
+            gid,
+            vlan,
+            source,
+            sure,
+            at: [None; 2],
+            asked: 0,
+            due,
+        });
+        self.soon(due);
+        true
+    }
+
+    /// A new address on an interface may stand for an old one: those are asked for at once (well, when the guest has
+    /// had time to do what it is doing).
+    fn doubt_others(&mut self, now: Instant, gid: Gid, vlan: Option<u16>) {
+        let due = now + Duration::from_secs(1);
+        let family = |g: Gid| (g.to_ipv4().is_some(), g.0[..8] == [0xfe, 0x80, 0, 0, 0, 0, 0, 0]);
+        let like = family(gid);
+        for a in &mut self.all {
+            if a.gid != gid && a.vlan == vlan && family(a.gid) == like && a.sure {
+                a.due = a.due.min(due);
+            }
+        }
+        self.soon(due);
+    }
+
+    fn soon(&mut self, due: Instant) {
+        self.next = Some(self.next.map_or(due, |n| n.min(due)));
+    }
+}

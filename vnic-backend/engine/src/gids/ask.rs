@@ -1,0 +1,73 @@
+//! Questions to the guest: do you still have this address?
+
+use vnic_wire::gid::Gid;
+use vnic_wire::vlan::Tci;
+use vnic_wire::{EtherType, MacAddr, arp, ethernet, ipv6, nd, vlan};
+
+/// The longest question: a neighbour solicitation behind a VLAN tag.
+const LEN_MAX: usize =
+    ethernet::HEADER_LEN + vlan::HEADER_LEN + ipv6::HEADER_LEN + nd::HEADER_LEN + nd::LINK_ADDRESS_LEN;
+
+/// The NIC's own address towards the guest with this one: locally administered, unicast, and another one.
+pub(super) fn nic_mac(MacAddr([a, rest @ ..]): MacAddr) -> MacAddr {
+    let [b, c, d, e, f] = rest;
+    MacAddr([(a & !1 | 2) ^ 0x40, b, c, d, e, f])
+}
+
+/// Emits the question for an address.
+///
+/// For IPv4 an ARP probe (RFC 5227 section 2.1.1): its sender 0.0.0.0 leaves no trace in the guest's table. For IPv6 a
+/// neighbour solicitation from the NIC's link-local address; one from `::` would be a test for duplicates, and make the
+/// guest answer to everybody.
+pub(super) fn frame(nic: MacAddr, guest: MacAddr, gid: Gid, vlan: Option<u16>, emit: &mut dyn FnMut(&[u8])) {
+    let mut frame = [0; LEN_MAX];
+    let mut at = 0;
+    let mut put = |bytes: &[u8]| {
+        frame[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+    };
+    let ethertype = match gid.to_ipv4() {
+        Some(_) => EtherType::ARP,
+        None => EtherType::IPV6,
+    };
+    put(&ethernet::Header {
+        destination: guest,
+        source: nic,
+        ethertype: if vlan.is_some() {
+            EtherType::VLAN
+        } else {
+            ethertype
+        },
+    }
+    .emit());
+    if let Some(id) = vlan {
+        let tci = Tci::new(0, false, id);
+        put(&vlan::Header { tci, ethertype }.emit());
+    }
+    match gid.to_ipv4() {
+        Some(target_ip) => put(&arp::Header {
+            operation: arp::REQUEST,
+            sender_mac: nic,
+            sender_ip: [0; 4],
+            target_mac: MacAddr::default(),
+            target_ip,
+        }
+        .emit()),
+        None => {
+            let source = Gid::from_mac(nic).0;
+            let message = nd::solicitation(&source, &gid.0, gid.0, nic);
+            put(&ipv6::Header {
+                traffic_class: 0,
+                flow_label: 0,
+                payload_len: message.len() as u16,
+                next_header: nd::PROTOCOL_ICMPV6,
+                hop_limit: nd::HOP_LIMIT,
+                source,
+                destination: gid.0,
+            }
+            .emit());
+            put(&message);
+        }
+    }
+    emit(&frame[..at.max(ethernet::FRAME_MIN)]);
+}
