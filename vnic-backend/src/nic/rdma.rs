@@ -61,6 +61,7 @@ fn refusal(error: GidError) -> NicError {
         GidError::Index { .. } | GidError::Held { .. } | GidError::NoIndex => "index",
         GidError::NotUnicast | GidError::Exists(_) => "gid",
         GidError::Vlan(_) => "vlan",
+        GidError::Mac(_) => "mac",
         GidError::Empty(index) => {
             return NicError::NotFound {
                 kind: "GID",
