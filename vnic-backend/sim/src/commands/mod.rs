@@ -2,6 +2,7 @@
 //! panics, a refused verb changes nothing and names its reason, and what is in use is what a simple model says.
 
 mod model;
+mod shell;
 mod values;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,6 +30,8 @@ struct Fuzz {
     devices: [Device; 2],
     models: [Model; 2],
     memories: [SimMemory; 2],
+    /// What waited in the completion queues when it was looked at last.
+    waited: [shell::Waited; 2],
     now: u64,
     verbose: bool,
 }
@@ -140,6 +143,7 @@ impl Fuzz {
             devices,
             models: Default::default(),
             memories: [SimMemory::new(MEMORY), SimMemory::new(MEMORY)],
+            waited: Default::default(),
             now: 0,
             verbose,
         }
@@ -166,6 +170,10 @@ impl Fuzz {
             }
         }
         self.check_use(dev, &what, &after)?;
+        self.check_held(dev, &what)?;
+        if self.rng.u32(0..8) == 0 {
+            self.check_named(dev, &what)?;
+        }
         while self.devices[dev].poll_event().is_some() {}
         if self.rng.u32(0..4) == 0 {
             self.exchange();
@@ -228,7 +236,8 @@ impl Fuzz {
             0..=14 => self.create(dev),
             15..=22 => self.destroy(dev),
             23..=52 => self.modify(dev),
-            _ => Ok(self.work(dev)),
+            53..=91 => Ok(self.work(dev)),
+            _ => Ok(self.shell(dev)),
         }
     }
 

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use vnic_engine::rdma::{
     Access, AddressVector, AhHandle, Arm, CqHandle, GidEntry, GidKind, Limits, MrHandle, Mtu, MwBind,
     MwHandle, MwType, PdHandle, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendData, SendFlags,
-    SendOp, SendWr, SgList, Sge, Span, SrqHandle, UdDestination, XrcdHandle,
+    SendOp, SendWr, SgList, Sge, Span, SrqHandle, Status, UdDestination, XrcdHandle,
 };
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
@@ -251,4 +251,17 @@ pub fn send(rng: &mut Rng, kind: Option<QpType>, keys: [u32; 2], objects: [u32; 
         }),
         remote_srq: rng.u32(0..20),
     }
+}
+
+/// How a request ends, mostly in an error.
+pub fn status(rng: &mut Rng) -> Status {
+    let all = [
+        Status::Success,
+        Status::LocalLengthError,
+        Status::LocalQpOperationError,
+        Status::LocalProtectionError,
+        Status::MwBindError,
+        Status::RemoteAccessError,
+    ];
+    all[rng.usize(0..all.len())]
 }
