@@ -2,6 +2,7 @@
 //! a kernel.
 
 pub mod error;
+pub mod pages;
 pub mod transport;
 
 pub use error::Error;

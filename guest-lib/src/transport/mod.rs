@@ -1,5 +1,8 @@
 //! How a driver reaches its device: the seam between verbs and the way memory, notifications and interrupts travel.
 
+pub mod identity;
+pub mod pci;
+
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
@@ -17,10 +20,15 @@ pub trait Transport: Send + Sync {
     fn name(&self) -> &str;
 
     /// Negotiates features, sets up all virtqueues (number `i` is `queues[i]`) and lets the device begin. Called once.
+    /// Of the features of rings only `VIRTIO_F_VERSION_1` may be accepted: the driver half uses no others.
     fn start(&self, queues: &[Virtqueue]) -> Result<(), Error>;
 
     /// Most entries that a virtqueue may have; a power of two. Called before [`start`](Transport::start).
     fn queue_size_max(&self, virtqueue: u16) -> u16;
+
+    /// Ends what [`start`](Transport::start) began: when it returns, the device touches no memory any more. Called once,
+    /// at the end, also when the device is gone.
+    fn stop(&self);
 
     /// Notifies a virtqueue: of new buffers, or a kick.
     fn notify(&self, virtqueue: u16);

@@ -1,0 +1,163 @@
+//! Anonymous memory, mapped.
+
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Bytes of a huge page of the size that is asked for.
+pub const HUGE: usize = 2 << 20;
+
+/// Kinds of pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Huge pages that the administrator has set aside. They stay where they are even without a pin, but for kernels
+    /// that give memory back to the host.
+    Huge,
+    /// What the kernel has, in transparent huge pages if it can.
+    Normal,
+}
+
+/// A mapping of zeros.
+#[derive(Debug)]
+pub struct Mapping {
+    /// Where it was mapped, and how much.
+    mapped: (NonNull<u8>, usize),
+    /// First byte that is used.
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is an address range that this value alone unmaps.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; what is behind the address is the business of whoever goes there.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// At least `len` bytes, at a multiple of [`HUGE`].
+    pub fn new(kind: Kind, len: usize) -> rustix::io::Result<Mapping> {
+        let unit = match kind {
+            Kind::Huge => HUGE,
+            Kind::Normal => rustix::param::page_size(),
+        };
+        let len = len
+            .max(1)
+            .checked_next_multiple_of(unit)
+            .ok_or(rustix::io::Errno::NOMEM)?;
+        let (flags, size) = match kind {
+            // Shared: after a fork a write must not put a copy in the place of the page that the device knows.
+            Kind::Huge => (MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::HUGE_2MB, len),
+            // Private, because transparent huge pages are seldom allowed for shared memory. These pages get pinned, and
+            // a fork copies pinned pages for the child, at once.
+            Kind::Normal => (
+                MapFlags::PRIVATE,
+                len.checked_add(HUGE).ok_or(rustix::io::Errno::NOMEM)?,
+            ),
+        };
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
+        let at = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                size,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
+        }?;
+        let Some(at) = NonNull::new(at.cast::<u8>()) else {
+            return Err(rustix::io::Errno::NOMEM);
+        };
+        let skip = at.as_ptr().align_offset(HUGE).min(size - len);
+        // SAFETY: `skip` + `len` <= `size`.
+        let start = unsafe { at.add(skip) };
+        let mapping = Mapping {
+            mapped: (at, size),
+            start,
+            len,
+        };
+        if kind == Kind::Normal {
+            // Only an advice: without it there are more extents.
+            // SAFETY: the range is this mapping's, and what is advised changes nothing that can be seen.
+            let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
+        }
+        Ok(mapping)
+    }
+
+    /// First byte.
+    pub const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// A byte of it, the last one at most.
+    pub fn at(&self, skip: usize) -> NonNull<u8> {
+        // SAFETY: the offset stays inside the mapping.
+        unsafe { self.start.add(skip.min(self.len - 1)) }
+    }
+
+    /// Bytes.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes zeros, which also brings the pages into memory. Nobody else may use this part, device or program.
+    pub fn clear(&self, skip: usize, len: usize) {
+        let len = len.min(self.len.saturating_sub(skip));
+        if len > 0 {
+            // SAFETY: the range is inside the mapping, which is writable; by contract nobody else uses it.
+            unsafe { self.start.add(skip).write_bytes(0, len) }
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped by `new` with this length, and who holds a part of it holds this value.
+        let _ = unsafe { munmap(self.mapped.0.as_ptr().cast(), self.mapped.1) };
+    }
+}
+
+/// What tests do with memory that they own.
+#[cfg(test)]
+pub mod testing {
+    use std::ptr::NonNull;
+
+    /// Writes one value everywhere.
+    pub fn fill(start: NonNull<u8>, len: usize, value: u8) {
+        // SAFETY: tests call it for memory that they have just allocated with this length.
+        unsafe { start.write_bytes(value, len) }
+    }
+
+    /// A copy.
+    pub fn read(start: NonNull<u8>, len: usize) -> Vec<u8> {
+        // SAFETY: as above; nobody else writes there.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normal_pages_are_aligned_zero_and_writable() {
+        let m = Mapping::new(Kind::Normal, 3 * HUGE / 2).expect("memory");
+        assert_eq!(m.start().as_ptr().align_offset(HUGE), 0);
+        assert_eq!(m.len(), 3 * HUGE / 2);
+        // SAFETY: the mapping's first and last bytes, which nobody else has.
+        unsafe {
+            let last = m.start().add(m.len() - 1);
+            assert_eq!((m.start().read(), last.read()), (0, 0));
+            last.write(9);
+            m.start().write(8);
+            m.clear(0, m.len() - 1);
+            assert_eq!((m.start().read(), last.read()), (0, 9));
+            m.clear(m.len() - 1, 100);
+            assert_eq!(last.read(), 0);
+        }
+    }
+
+    #[test]
+    fn too_much_is_refused() {
+        assert!(Mapping::new(Kind::Normal, usize::MAX).is_err());
+        assert!(Mapping::new(Kind::Normal, usize::MAX - HUGE).is_err());
+        assert!(Mapping::new(Kind::Huge, 1 << 46).is_err());
+    }
+}

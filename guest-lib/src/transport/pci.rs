@@ -1,0 +1,213 @@
+//! The device of a virtual machine, over PCI, without a driver of ours in the kernel (virtio 1.3, section 4.1).
+//!
+//! The kernel's `uio_pci_generic` gives the interrupt to the program, sysfs the registers. The device sees
+//! guest-physical addresses, so its memory is pinned ([`pages`](crate::pages)).
+//!
+//! When a program is killed, the kernel closes `/dev/uioN` and takes bus mastering from the device, by which the VMM
+//! stops it. The kernel frees the program's memory at about the same time; only memory that an orderly end has taken
+//! from the device is certain not to be written any more.
+
+mod address;
+mod capability;
+mod registers;
+pub(crate) mod sysfs;
+mod virtio;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vnic_device::config::{Config, MAGIC, VIRTIO_ID, VIRTIO_ID_ALIAS};
+
+use super::{Pinned, SharedPages, Transport, Virtqueue};
+use crate::Error;
+use crate::pages::{Arena, Pins, pagemap};
+pub use address::PciAddress;
+use registers::Bars;
+use sysfs::{Function, Holder, Machine, Space};
+use virtio::Device;
+
+/// RDMA functions of this machine that a program may open: those of which no driver of the kernel makes use.
+///
+/// Virtio ids 42 and 38 are taken at their word until the device is opened. Others are asked for the first bytes of
+/// their configuration, unless a program has them.
+pub fn find() -> Result<Vec<PciAddress>, Error> {
+    find_in(&Machine::here())
+}
+
+fn find_in(machine: &Machine) -> Result<Vec<PciAddress>, Error> {
+    let mut found = machine.virtio()?;
+    found.retain(|f| {
+        !matches!(f.holder(), Holder::Kernel(_)) && (has_our_id(f) || has_our_magic(f).unwrap_or(false))
+    });
+    Ok(found.iter().map(|f| f.address).collect())
+}
+
+/// Whether a function has one of the virtio ids that RDMA functions come with.
+pub(crate) fn has_our_id(function: &Function) -> bool {
+    [Some(VIRTIO_ID), Some(VIRTIO_ID_ALIAS)].contains(&function.virtio_id())
+}
+
+/// Whether the configuration of a function that no program has begins with the magic number.
+fn has_our_magic(function: &Function) -> Result<bool, Error> {
+    let space = function.open_space()?;
+    let magic = space.peek(&space.layout()?);
+    Ok(magic.map_err(Error::os("PCI configuration space"))? == MAGIC)
+}
+
+/// A device of this machine, over PCI. It is reset when this is dropped.
+pub struct PciTransport {
+    name: String,
+    config: Config,
+    device: Device<Bars>,
+    interrupts: File,
+    /// Holds the lock: it goes after `interrupts`.
+    space: Space,
+    pins: Arc<Pins>,
+    arena: Arc<Arena>,
+    running: AtomicBool,
+    /// Why it was found to be gone.
+    gone: Mutex<Option<String>>,
+}
+
+impl PciTransport {
+    /// Opens the device with this address, as in `0000:00:05.0`. Nobody else can open it then.
+    pub fn open(address: &str) -> Result<PciTransport, Error> {
+        PciTransport::open_in(&Machine::here(), address.parse()?)
+    }
+
+    fn open_in(machine: &Machine, address: PciAddress) -> Result<PciTransport, Error> {
+        let function = machine.function(address);
+        if !function.exists() {
+            return Err(Error::NoDevice(format!(
+                "there is no PCI function {address}; lspci -D -d 1af4: lists virtio's"
+            )));
+        }
+        if function.virtio_id().is_none() {
+            return Err(Error::NoDevice(format!(
+                "{address} is not a modern virtio device"
+            )));
+        }
+        let space = function.open_space()?;
+        function.bind()?;
+        let interrupts = function.open_uio()?;
+        let layout = space.layout()?;
+        space
+            .enable()
+            .map_err(Error::os(format!("cannot enable {address}")))?;
+        let device = Device::new(function.map(&layout)?, layout);
+        let config = device.identify()?;
+        // Only the doctor's report is poorer without.
+        let _ = function.record(&config);
+        let pins = Arc::new(Pins::new());
+        Ok(PciTransport {
+            name: address.to_string(),
+            config,
+            device,
+            interrupts,
+            space,
+            arena: Arena::new(Arc::clone(&pins)),
+            pins,
+            running: AtomicBool::new(false),
+            gone: Mutex::new(None),
+        })
+    }
+
+    fn has_gone(&self, why: &str) -> Error {
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        Error::Gone(gone.get_or_insert_with(|| why.to_owned()).clone())
+    }
+}
+
+impl Transport for PciTransport {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn start(&self, queues: &[Virtqueue]) -> Result<(), Error> {
+        self.device.start(queues)?;
+        self.running.store(true, Ordering::Release);
+        // An interrupt that a predecessor has left behind.
+        self.device.interrupt_status();
+        self.space.unmask().map_err(Error::os("cannot enable interrupts"))
+    }
+
+    fn queue_size_max(&self, virtqueue: u16) -> u16 {
+        self.device.queue_size_max(virtqueue)
+    }
+
+    fn stop(&self) {
+        self.running.store(false, Ordering::Release);
+        if self.device.reset().is_err() {
+            // It might still write: its memory must never be anything else.
+            self.pins.abandon();
+        }
+    }
+
+    fn notify(&self, virtqueue: u16) {
+        self.device.notify(virtqueue);
+    }
+
+    fn interrupt(&self) -> BorrowedFd<'_> {
+        self.interrupts.as_fd()
+    }
+
+    fn acknowledge(&self) -> Result<(), Error> {
+        let mut count = [0; 4];
+        match (&self.interrupts).read(&mut count) {
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(_) => return Err(self.has_gone("it was unplugged, or its driver was taken away")),
+        }
+        // In this order: were the pin enabled first, the same interrupt would come once more.
+        self.device.interrupt_status();
+        self.space.unmask().map_err(|_| self.has_gone("it was unplugged"))
+    }
+
+    fn gone(&self) -> Option<Error> {
+        let known = self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(why) = known {
+            return Some(Error::Gone(why));
+        }
+        if !self.running.load(Ordering::Acquire) {
+            return None;
+        }
+        self.device.gone().map(|why| self.has_gone(why))
+    }
+
+    fn allocate(&self, len: usize) -> Result<SharedPages, Error> {
+        self.arena.allocate(len)
+    }
+
+    // SAFETY: the caller's promise, as the trait says.
+    unsafe fn pin(&self, start: NonNull<u8>, len: usize) -> Result<Pinned, Error> {
+        let start = start.as_ptr().addr();
+        if let Some((extents, keep)) = self.arena.known(start, len) {
+            return Ok(Pinned {
+                extents,
+                owner: Box::new(keep),
+            });
+        }
+        let pin = self.pins.pin(start, len)?;
+        Ok(Pinned {
+            extents: pagemap::extents(start, len)?,
+            owner: Box::new(pin),
+        })
+    }
+}
+
+impl Drop for PciTransport {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,388 @@
+//! A PCI function as Linux shows it: its files in `/sys`, its driver, its configuration space.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+use vnic_device::config::Config;
+use vnic_device::zerocopy::{FromBytes, IntoBytes};
+
+use super::address::PciAddress;
+use super::capability::BARS;
+use super::capability::Layout;
+use super::registers::Bars;
+use crate::Error;
+
+/// Vendor of virtio devices.
+const VIRTIO: u32 = 0x1af4;
+/// What modern devices add their virtio id to (virtio 1.3, section 4.1.2.1).
+const MODERN: u32 = 0x1040;
+/// The driver that gives a function's interrupt to a program.
+pub const UIO: &str = "uio_pci_generic";
+/// The driver that makes devices of the virtio bus of functions, for others to drive.
+const VIRTIO_PCI: &str = "virtio-pci";
+/// Where the configurations of opened devices are written down.
+const RECORDS: &str = "run/vnic-verbs";
+
+/// PCI configuration space: the command register, and its bits.
+const COMMAND: u64 = 4;
+const MEMORY: u16 = 1 << 1;
+const MASTER: u16 = 1 << 2;
+const INTX_DISABLE: u16 = 1 << 10;
+/// Bytes of the configuration space that are looked at.
+const SPACE: usize = 256;
+
+/// Times that a device node is looked for, and how long is waited between two: nodes may be made by a program.
+const NODE_TRIES: u32 = 250;
+const NODE_WAIT: Duration = Duration::from_millis(20);
+
+/// A machine by its file system; for tests any directory.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    root: PathBuf,
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Machine {
+        Machine::at("/")
+    }
+
+    /// One of which `/sys`, `/proc`, `/dev` and `/run` are in a directory.
+    pub fn at(root: impl Into<PathBuf>) -> Machine {
+        Machine { root: root.into() }
+    }
+
+    /// A path of the machine.
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// A file's text without white space around it, if it can be read.
+    pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
+        let text = std::fs::read_to_string(self.path(path)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// Modern virtio functions, in the order of their addresses.
+    pub fn virtio(&self) -> Result<Vec<Function>, Error> {
+        let dir = self.path("sys/bus/pci/devices");
+        let entries = match std::fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(Error::os(format!("cannot list {}", dir.display()))(e)),
+        };
+        let mut found: Vec<Function> = entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .map(|address| self.function(address))
+            .filter(|f| f.virtio_id().is_some())
+            .collect();
+        found.sort_by_key(|f| f.address);
+        Ok(found)
+    }
+
+    /// A function of it, which may not exist.
+    pub fn function(&self, address: PciAddress) -> Function {
+        Function {
+            machine: self.clone(),
+            address,
+        }
+    }
+}
+
+/// Who has a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// No driver.
+    Nobody,
+    /// The driver for programs.
+    Programs,
+    /// The one for virtio's PCI functions, but nobody drives what it has made of it.
+    Bus,
+    /// A driver of the kernel, which uses it.
+    Kernel(String),
+}
+
+/// A PCI function.
+#[derive(Debug, Clone)]
+pub struct Function {
+    machine: Machine,
+    /// Where it is.
+    pub address: PciAddress,
+}
+
+impl Function {
+    fn dir(&self) -> PathBuf {
+        PathBuf::from("sys/bus/pci/devices").join(self.address.to_string())
+    }
+
+    /// A file of it.
+    fn file(&self, name: &str) -> PathBuf {
+        self.machine.path(self.dir().join(name))
+    }
+
+    /// Whether there is one.
+    pub fn exists(&self) -> bool {
+        self.file("vendor").exists()
+    }
+
+    /// Number in one of its files.
+    fn number(&self, name: &str) -> Option<u32> {
+        let text = self.machine.text(self.dir().join(name))?;
+        u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+    }
+
+    /// Its virtio id, if it is a modern virtio device.
+    pub fn virtio_id(&self) -> Option<u16> {
+        let ids = MODERN..MODERN + 0x40;
+        let device = self.number("device").filter(|d| ids.contains(d))?;
+        (self.number("vendor")? == VIRTIO).then_some((device - MODERN) as u16)
+    }
+
+    /// The kernel's driver that has it.
+    pub fn driver(&self) -> Option<String> {
+        let link = std::fs::read_link(self.file("driver")).ok()?;
+        Some(link.file_name()?.to_str()?.to_owned())
+    }
+
+    /// Who has it.
+    pub fn holder(&self) -> Holder {
+        match self.driver() {
+            None => Holder::Nobody,
+            Some(d) if d == UIO => Holder::Programs,
+            Some(d) if d == VIRTIO_PCI => match self.virtio_driver() {
+                None => Holder::Bus,
+                Some(driver) => Holder::Kernel(driver),
+            },
+            Some(d) => Holder::Kernel(d),
+        }
+    }
+
+    /// The driver of the virtio device that `virtio-pci` has made of it.
+    fn virtio_driver(&self) -> Option<String> {
+        let entries = std::fs::read_dir(self.file("")).ok()?;
+        entries
+            .filter_map(|e| e.ok()?.file_name().into_string().ok())
+            .filter(|name| name.starts_with("virtio"))
+            .find_map(|name| {
+                let link = std::fs::read_link(self.file(&name).join("driver")).ok()?;
+                Some(link.file_name()?.to_str()?.to_owned())
+            })
+    }
+
+    /// Gives it to the driver for programs, if no driver uses it.
+    pub fn bind(&self) -> Result<(), Error> {
+        let address = self.address;
+        let holder = self.holder();
+        match &holder {
+            Holder::Programs => return Ok(()),
+            Holder::Nobody | Holder::Bus => {}
+            Holder::Kernel(driver) => {
+                let bus = self.driver().unwrap_or_default();
+                return Err(Error::Setup(format!(
+                    "{address} is in use by the kernel's driver {driver}. If it really is an RDMA function of vnic, \
+                     free it: echo {address} > /sys/bus/pci/drivers/{bus}/unbind"
+                )));
+            }
+        }
+        if !self
+            .machine
+            .path(Path::new("sys/bus/pci/drivers").join(UIO))
+            .exists()
+        {
+            return Err(Error::Setup(format!(
+                "the kernel's driver {UIO} is not loaded: modprobe {UIO}"
+            )));
+        }
+        let own = self.file("driver_override");
+        let probe = self.machine.path("sys/bus/pci/drivers_probe");
+        let address = address.to_string();
+        write(&own, UIO)?;
+        if holder == Holder::Bus {
+            write(&self.file("driver/unbind"), &address)?;
+        }
+        let probed = write(&probe, &address);
+        if self.holder() == Holder::Programs {
+            return Ok(());
+        }
+        // It was not taken: back to who had it.
+        let _ = write(&own, "\n").and_then(|()| write(&probe, &address));
+        probed?;
+        Err(Error::Setup(format!(
+            "the kernel does not bind {address} to {UIO}; the reason is in dmesg"
+        )))
+    }
+
+    /// Opens the file by which its interrupts come. [`open_space`](Function::open_space) has locked the function: if two
+    /// had this file open, the end of one would take bus mastering from the other.
+    pub fn open_uio(&self) -> Result<File, Error> {
+        let path = self.machine.path(self.node()?);
+        let mut tries = 0;
+        loop {
+            let opened = OpenOptions::new()
+                .read(true)
+                .custom_flags(OFlags::NONBLOCK.bits() as i32)
+                .open(&path);
+            match opened {
+                Err(e) if e.kind() == io::ErrorKind::NotFound && tries < NODE_TRIES => {
+                    tries += 1;
+                    std::thread::sleep(NODE_WAIT);
+                }
+                other => return other.map_err(|e| denied(&path, e)),
+            }
+        }
+    }
+
+    /// `/dev/uioN`.
+    fn node(&self) -> Result<PathBuf, Error> {
+        let dir = self.file("uio");
+        let entries = std::fs::read_dir(&dir).map_err(Error::os(format!("cannot list {}", dir.display())))?;
+        entries
+            .filter_map(|e| e.ok()?.file_name().into_string().ok())
+            .find(|name| name.starts_with("uio"))
+            .map(|name| Path::new("dev").join(name))
+            .ok_or_else(|| Error::Setup(format!("{} has no device node", self.address)))
+    }
+
+    /// Opens its PCI configuration space, and locks it: nobody else who does so can have the function as well.
+    pub fn open_space(&self) -> Result<Space, Error> {
+        let path = self.file("config");
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let file = file.map_err(|e| denied(&path, e))?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
+            Errno::WOULDBLOCK => Error::Setup(format!(
+                "{} is in use by another program, and only one can have it. Which one: fuser -v {}",
+                self.address,
+                path.display()
+            )),
+            e => Error::os(format!("cannot lock {}", path.display()))(e.into()),
+        })?;
+        Ok(Space { file })
+    }
+
+    /// Maps the memory in which its registers are.
+    pub fn map(&self, layout: &Layout) -> Result<Bars, Error> {
+        let mut bars = Bars::default();
+        for region in layout.regions() {
+            if bars.len(region.bar) == 0 {
+                let path = self.file(&format!("resource{}", region.bar));
+                let file = OpenOptions::new().read(true).write(true).open(&path);
+                let file = file.map_err(|e| denied(&path, e))?;
+                bars.map(region.bar, &file).map_err(|e| denied(&path, e))?;
+            }
+            if u64::from(region.offset) + u64::from(region.len) > bars.len(region.bar) {
+                return Err(Error::NoDevice(format!(
+                    "{} names registers beyond the end of its BAR {}",
+                    self.address, region.bar
+                )));
+            }
+        }
+        debug_assert!(layout.regions().iter().all(|r| usize::from(r.bar) < BARS));
+        Ok(bars)
+    }
+
+    /// Writes down what the configuration of the device is, for others who must not ask the device. The number of the
+    /// function's directory tells it from one that is plugged in later at the same place.
+    pub fn record(&self, config: &Config) -> io::Result<()> {
+        let place = std::fs::metadata(self.machine.path(self.dir()))?.ino();
+        let records = self.machine.path(RECORDS);
+        std::fs::create_dir_all(&records)?;
+        let mut bytes = place.to_le_bytes().to_vec();
+        bytes.extend(config.as_bytes());
+        std::fs::write(records.join(self.address.to_string()), bytes)
+    }
+
+    /// What was written down when the device was opened last.
+    pub fn recorded(&self) -> Option<Config> {
+        let place = std::fs::metadata(self.machine.path(self.dir())).ok()?.ino();
+        let path = Path::new(RECORDS).join(self.address.to_string());
+        let bytes = std::fs::read(self.machine.path(path)).ok()?;
+        let config = bytes.strip_prefix(&place.to_le_bytes())?;
+        Config::read_from_bytes(config).ok()
+    }
+}
+
+/// A PCI configuration space.
+#[derive(Debug)]
+pub struct Space {
+    file: File,
+}
+
+impl Space {
+    /// Where the registers are.
+    pub fn layout(&self) -> Result<Layout, Error> {
+        let mut bytes = [0; SPACE];
+        self.file.read_exact_at(&mut bytes, 0).map_err(|_| {
+            Error::Setup(
+                "its PCI configuration space cannot be read: the process needs the capability CAP_SYS_ADMIN in the \
+                 guest's first user namespace"
+                    .into(),
+            )
+        })?;
+        Layout::parse(&bytes)
+    }
+
+    /// The command register.
+    pub fn command(&self) -> io::Result<u16> {
+        let mut bytes = [0; 2];
+        self.file.read_exact_at(&mut bytes, COMMAND)?;
+        Ok(u16::from_le_bytes(bytes))
+    }
+
+    /// Writes the command register.
+    pub fn set_command(&self, command: u16) -> io::Result<()> {
+        self.file.write_all_at(&command.to_le_bytes(), COMMAND)
+    }
+
+    /// First four bytes of the device's own configuration, without its registers being mapped, whoever drives it.
+    pub fn peek(&self, layout: &Layout) -> io::Result<[u8; 4]> {
+        let window = layout.window.ok_or(io::ErrorKind::Unsupported)?;
+        let window = u64::from(window);
+        self.file.write_all_at(&[layout.device.bar], window + 4)?;
+        self.file
+            .write_all_at(&layout.device.offset.to_le_bytes(), window + 8)?;
+        self.file.write_all_at(&4_u32.to_le_bytes(), window + 12)?;
+        let mut bytes = [0; 4];
+        self.file.read_exact_at(&mut bytes, window + 16)?;
+        Ok(bytes)
+    }
+
+    /// Lets the device use the guest's memory, and interrupt.
+    pub fn enable(&self) -> io::Result<()> {
+        let command = self.command()?;
+        self.set_command((command | MEMORY | MASTER) & !INTX_DISABLE)
+    }
+
+    /// Lets the next interrupt come: the kernel has disabled the pin when the last one came.
+    pub fn unmask(&self) -> io::Result<()> {
+        let command = self.command()?;
+        if command & INTX_DISABLE != 0 {
+            self.set_command(command & !INTX_DISABLE)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes to a file of sysfs.
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    let file = OpenOptions::new().write(true).open(path);
+    file.and_then(|f| f.write_all_at(text.as_bytes(), 0))
+        .map_err(|e| denied(path, e))
+}
+
+/// The error with its cure.
+fn denied(path: &Path, error: io::Error) -> Error {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Error::Setup(format!(
+            "{path}: {error}. Run the program as root in the guest. If it is root: in a container, give it the device; \
+             with a kernel that is locked down (Secure Boot), programs cannot drive devices: turn Secure Boot off"
+        )),
+        _ => Error::os(path.to_string())(error),
+    }
+}
