@@ -44,6 +44,7 @@ fn snapshot() -> Snapshot {
                 Scope::AdapterDrop => ("vf0", None, Some(DropReason::Hairpin.name())),
                 Scope::Port => ("p0", None, None),
                 Scope::PortDrop => ("p0", None, Some(DropReason::Runt.name())),
+                Scope::Rdma => ("vf0", None, None),
                 Scope::Core => ("1", None, None),
             };
             Sample {
@@ -93,6 +94,7 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_adapter_rx_frames_total{adapter=\"vf0\",queue=\"0\"} 18446744073709551615",
         "vnic_adapter_up{adapter=\"vf0\"} 1",
         "vnic_adapter_info{adapter=\"vf0\",mac=\"02:00:00:00:00:01\",mtu=\"1500\",queue_pairs=\"2\",core=\"1\"} 1",
+        "vnic_rdma_rx_write_requests_total{adapter=\"vf0\"} 18446744073709551615",
         "vnic_port_up{port=\"p0\"} 1",
         "vnic_fdb_entries{kind=\"static\"} 0",
         "vnic_scrape_duration_seconds 0.001",

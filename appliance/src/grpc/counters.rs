@@ -22,13 +22,14 @@ fn scope(scope: Scope) -> v1::counter::Scope {
         Scope::AdapterDrop => v1::counter::Scope::AdapterDrop,
         Scope::Port => v1::counter::Scope::Port,
         Scope::PortDrop => v1::counter::Scope::PortDrop,
+        Scope::Rdma => v1::counter::Scope::Rdma,
         Scope::Core => v1::counter::Scope::Core,
     }
 }
 
 fn collection(scope: Scope) -> &'static str {
     match scope {
-        Scope::AdapterQueue | Scope::AdapterDrop => names::ADAPTERS,
+        Scope::AdapterQueue | Scope::AdapterDrop | Scope::Rdma => names::ADAPTERS,
         Scope::Port | Scope::PortDrop => names::PORTS,
         Scope::Core => names::CORES,
     }

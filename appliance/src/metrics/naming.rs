@@ -8,6 +8,7 @@ pub fn metric(def: &CounterDef) -> String {
     let scope = match def.scope {
         Scope::AdapterQueue | Scope::AdapterDrop => "adapter",
         Scope::Port | Scope::PortDrop => "port",
+        Scope::Rdma => "rdma",
         Scope::Core => "core",
     };
     format!("vnic_{scope}_{}_total", def.name)
@@ -16,7 +17,7 @@ pub fn metric(def: &CounterDef) -> String {
 /// The labels of a value.
 pub fn labels(sample: &Sample) -> Vec<(&'static str, String)> {
     let owner = match sample.def.scope {
-        Scope::AdapterQueue | Scope::AdapterDrop => "adapter",
+        Scope::AdapterQueue | Scope::AdapterDrop | Scope::Rdma => "adapter",
         Scope::Port | Scope::PortDrop => "port",
         Scope::Core => "core",
     };

@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::rdma;
+
 /// What a counter is attached to, and therefore which labels it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
@@ -14,6 +16,8 @@ pub enum Scope {
     Port,
     /// An uplink port, with a drop reason: labels `port`, `reason`.
     PortDrop,
+    /// The RDMA function of an adapter: label `adapter`.
+    Rdma,
     /// A data core: label `core`.
     Core,
 }
@@ -62,6 +66,12 @@ impl<const N: usize> Block<N> {
     pub fn add(&self, i: usize, n: u64) {
         let c = &self.0[i];
         c.store(c.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Sets one value: for counts that are kept elsewhere. As for [`Block::add`], one thread.
+    #[inline]
+    pub fn set(&self, i: usize, value: u64) {
+        self.0[i].store(value, Ordering::Relaxed);
     }
 
     /// Reads one value.
@@ -154,6 +164,23 @@ pub static PORT_DROP: CounterDef = CounterDef {
     help: "Frames from or for the uplink port that were dropped, by reason; each dropped frame (each copy of a flooded one) counts once.",
 };
 
+/// The rows of the RDMA functions' counters, in the order of [`rdma::Counters::TABLE`].
+pub static RDMA_COUNTERS: [CounterDef; rdma::Counters::COUNT] = {
+    const NONE: CounterDef = CounterDef {
+        name: "",
+        scope: Scope::Rdma,
+        help: "",
+    };
+    let mut rows = [NONE; rdma::Counters::COUNT];
+    let mut i = 0;
+    while i < rows.len() {
+        let row = &rdma::Counters::TABLE[i];
+        (rows[i].name, rows[i].help) = (row.name, row.help);
+        i += 1;
+    }
+    rows
+};
+
 /// Every counter the data path keeps.
 pub fn all() -> impl Iterator<Item = &'static CounterDef> {
     QUEUE_COUNTERS
@@ -161,5 +188,6 @@ pub fn all() -> impl Iterator<Item = &'static CounterDef> {
         .chain([&ADAPTER_DROP])
         .chain(&PORT_COUNTERS)
         .chain([&PORT_DROP])
+        .chain(&RDMA_COUNTERS)
         .chain(&CORE_COUNTERS)
 }
