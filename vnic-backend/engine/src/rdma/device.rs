@@ -172,6 +172,16 @@ impl Device {
         self.shared.counters.rx_icrc_encapsulated += 1;
     }
 
+    /// A frame for this adapter had the marks of RoCE and could not be read; whoever tried tells.
+    pub fn count_malformed(&mut self) {
+        self.shared.counters.drop_malformed += 1;
+    }
+
+    /// Is a QP attached to a multicast group?
+    pub fn is_in_group(&self, qp: QpNumber) -> bool {
+        self.groups.users(qp) > 0
+    }
+
     // GIDs.
 
     /// The GID table.
@@ -742,7 +752,15 @@ impl Device {
     }
 
     /// QPs and SRQs of a completion queue that overran are in error (IBTA 10.2.6.2).
+    #[inline]
     fn fail_overrun(&mut self) {
+        if !self.shared.overrun.is_empty() {
+            self.fail_overrun_now();
+        }
+    }
+
+    #[cold]
+    fn fail_overrun_now(&mut self) {
         while let Some(cq) = self.shared.overrun.pop() {
             for (_, qp) in self.qps.iter_mut() {
                 if qp.init.send_cq == Some(cq) || qp.init.recv_cq == Some(cq) {
