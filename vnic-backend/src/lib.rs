@@ -10,6 +10,7 @@ pub mod fuzzing;
 mod hub;
 mod mem;
 mod nic;
+mod rdma;
 mod ring;
 pub mod types;
 mod uplink;

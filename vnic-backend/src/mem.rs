@@ -148,7 +148,25 @@ impl Region {
 #[derive(Debug, Default, Clone)]
 pub struct MemMap {
     regions: Vec<Region>,
+    /// Where guest physical addresses are, sorted, none twice.
+    pieces: Vec<Piece>,
 }
+
+/// A part of a region that no newer one hides.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    gpa: u64,
+    len: u64,
+    host: *mut u8,
+}
+
+// SAFETY: `host` points into a region that the same MemMap holds; all access is by raw copies.
+unsafe impl Send for Piece {}
+// SAFETY: as above.
+unsafe impl Sync for Piece {}
+
+/// Up to so many pieces are looked through one by one.
+const FEW: usize = 4;
 
 impl MemMap {
     /// Puts regions together, in the order in which they were added. Where they overlap (as they do for a moment
@@ -163,7 +181,35 @@ impl MemMap {
                 newest.push(r.clone());
             }
         }
-        MemMap { regions: newest }
+        let mut pieces: Vec<Piece> = Vec::new();
+        for r in &newest {
+            // What newer ones leave free, from the front.
+            let (mut at, end) = (r.gpa, r.gpa.saturating_add(r.len));
+            let mut free = Vec::new();
+            for p in &pieces {
+                let p_end = p.gpa + p.len;
+                if p_end <= at || p.gpa >= end {
+                    continue;
+                }
+                if p.gpa > at {
+                    free.push((at, p.gpa - at));
+                }
+                at = p_end;
+            }
+            if at < end {
+                free.push((at, end - at));
+            }
+            pieces.extend(free.into_iter().map(|(gpa, len)| Piece {
+                gpa,
+                len,
+                host: r.host_at(gpa - r.gpa),
+            }));
+            pieces.sort_by_key(|p| p.gpa);
+        }
+        MemMap {
+            regions: newest,
+            pieces,
+        }
     }
 
     /// Bytes mapped.
@@ -171,16 +217,21 @@ impl MemMap {
         self.regions.iter().map(|r| r.len).sum()
     }
 
-    /// The host address of guest physical `gpa`, and how many bytes follow it in its region.
+    /// The host address of guest physical `gpa`, and how many bytes follow it in one piece.
     #[inline]
     pub fn lookup(&self, gpa: u64) -> Option<(*mut u8, u64)> {
-        for r in &self.regions {
-            let offset = gpa.wrapping_sub(r.gpa);
-            if offset < r.len {
-                return Some((r.host_at(offset), r.len - offset));
-            }
+        let found = if self.pieces.len() <= FEW {
+            self.pieces.iter().find(|p| gpa.wrapping_sub(p.gpa) < p.len)?
+        } else {
+            let behind = self.pieces.partition_point(|p| p.gpa <= gpa);
+            self.pieces.get(behind.wrapping_sub(1))?
+        };
+        let offset = gpa.wrapping_sub(found.gpa);
+        if offset >= found.len {
+            return None;
         }
-        None
+        // SAFETY: the piece's bytes are mapped, and `offset` is inside.
+        Some((unsafe { found.host.add(offset as usize) }, found.len - offset))
     }
 
     /// Translates a guest physical range into segments; more than one where it crosses adjacent regions.

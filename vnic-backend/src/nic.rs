@@ -14,11 +14,14 @@ use vnic_fabric::switch::PortConfig;
 
 use crate::capture::Sink;
 use crate::check;
-use crate::datapath::{self, Command, CoreEvent, PortCounters, Side, WorkerHandle, core_samples};
+use crate::datapath::{
+    self, AdapterCounters, Command, CoreEvent, PortCounters, Side, WorkerHandle, core_samples, rdma_samples,
+};
 use crate::hub::EventHub;
+use crate::rdma::{Function, GidRegistry, Identity, RdmaCounters, device_config};
 use crate::types::*;
 use crate::uplink::TapDevice;
-use crate::vhost::{self, Adapter};
+use crate::vhost::{self, Endpoint};
 use faults::FaultTable;
 
 /// A running NIC. Cheap to clone; the data cores stop when [`Nic::shutdown`] is called.
@@ -31,6 +34,8 @@ struct Inner {
     config: NicConfig,
     workers: Arc<Vec<WorkerHandle>>,
     hub: EventHub,
+    /// Where the GIDs of the adapters are.
+    gids: Arc<GidRegistry>,
     state: Mutex<State>,
 }
 
@@ -45,8 +50,16 @@ struct State {
 }
 
 struct AdapterEntry {
-    adapter: Arc<Adapter>,
-    thread: Option<JoinHandle<()>>,
+    /// The Ethernet function's socket.
+    adapter: Arc<Endpoint>,
+    rdma: Option<RdmaEntry>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// The RDMA function of an adapter.
+struct RdmaEntry {
+    endpoint: Arc<Endpoint>,
+    counters: Arc<RdmaCounters>,
 }
 
 struct PortEntry {
@@ -87,6 +100,7 @@ impl Nic {
             config,
             workers: Arc::new(workers),
             hub: EventHub::default(),
+            gids: Arc::default(),
             state: Mutex::default(),
         });
         let weak = Arc::downgrade(&inner);
@@ -124,8 +138,9 @@ impl Nic {
             what: "making an eventfd".into(),
             source,
         };
-        let adapter =
-            Adapter::new(spec, id, core, self.inner.workers.clone(), self.inner.hub.clone()).map_err(os)?;
+        let counters = Arc::new(AdapterCounters::new(usize::from(spec.queue_pairs)));
+        let (workers, hub) = (self.inner.workers.clone(), self.inner.hub.clone());
+        let adapter = Endpoint::new(spec, id, core, counters, workers, hub).map_err(os)?;
         let adapter = Arc::new(adapter);
         let config = PortConfig {
             vlan: adapter.spec.vlan.clone(),
@@ -135,17 +150,24 @@ impl Nic {
         };
         self.inner
             .add_to_cores(id, core, &config, || Side::Adapter(adapter.counters.clone()));
-        let thread = vhost::spawn(adapter.clone()).inspect_err(|_| self.inner.remove_from_cores(id))?;
+        let mut entry = AdapterEntry {
+            adapter,
+            rdma: None,
+            threads: Vec::new(),
+        };
+        let opened = self
+            .inner
+            .add_rdma(&mut entry)
+            .and_then(|()| entry.open_sockets());
+        if let Err(error) = opened {
+            self.inner.end_adapter(&mut entry);
+            return Err(error);
+        }
+        let adapter = &entry.adapter;
         let name = adapter.spec.name.clone();
         let status = adapter.status();
         state.names.insert(id, name.clone());
-        state.adapters.insert(
-            name.clone(),
-            AdapterEntry {
-                adapter,
-                thread: Some(thread),
-            },
-        );
+        state.adapters.insert(name.clone(), entry);
         self.inner.bind_faults(&state, &name);
         drop(state);
         self.inner.hub.publish(&name, NicEventKind::AdapterAdded);
@@ -165,8 +187,11 @@ impl Nic {
     /// Closes the connection to the adapter's guest, so that its link goes down and comes back when its VMM
     /// reconnects.
     pub fn restart_adapter(&self, name: &str) -> Result<AdapterStatus, NicError> {
-        let adapter = self.inner.adapter(name)?;
+        let (adapter, rdma) = self.inner.endpoints(name)?;
         adapter.restart();
+        if let Some(rdma) = rdma {
+            rdma.restart();
+        }
         Ok(adapter.status())
     }
 
@@ -299,6 +324,9 @@ impl Nic {
         let state = self.inner.lock();
         for (name, e) in &state.adapters {
             e.adapter.counters.samples(name, &mut out);
+            if let Some(rdma) = &e.rdma {
+                rdma_samples(&rdma.counters, name, &mut out);
+            }
         }
         for (name, p) in &state.ports {
             p.counters.samples(name, &mut out);
@@ -402,13 +430,45 @@ impl Inner {
         }
     }
 
-    fn adapter(&self, name: &str) -> Result<Arc<Adapter>, NicError> {
+    fn adapter(&self, name: &str) -> Result<Arc<Endpoint>, NicError> {
+        self.endpoints(name).map(|(adapter, _)| adapter)
+    }
+
+    /// The Ethernet socket of an adapter, and its RDMA socket.
+    fn endpoints(&self, name: &str) -> Result<(Arc<Endpoint>, Option<Arc<Endpoint>>), NicError> {
         let state = self.state()?;
-        state
+        let entry = state
             .adapters
             .get(name)
-            .map(|e| e.adapter.clone())
-            .ok_or_else(|| not_found("adapter", name))
+            .ok_or_else(|| not_found("adapter", name))?;
+        let rdma = entry.rdma.as_ref().map(|r| r.endpoint.clone());
+        Ok((entry.adapter.clone(), rdma))
+    }
+
+    /// Gives an adapter its RDMA function, if it shall have one.
+    fn add_rdma(&self, entry: &mut AdapterEntry) -> Result<(), NicError> {
+        let spec = &entry.adapter.spec;
+        let (Some(_), Some(&mac)) = (&spec.rdma_socket, spec.macs.first()) else {
+            return Ok(());
+        };
+        let counters = Arc::new(RdmaCounters::default());
+        let config = device_config(mac, spec.mtu);
+        let identity = Identity::new(mac, self.gids.clone());
+        let function =
+            Function::new(config, identity, counters.clone()).map_err(|e| NicError::Limit(e.to_string()))?;
+        self.workers[entry.adapter.core].send(Command::RdmaAdd {
+            id: entry.adapter.id,
+            function: Box::new(function),
+        });
+        let endpoint = entry.adapter.rdma().map_err(|source| NicError::Os {
+            what: "making an eventfd".into(),
+            source,
+        })?;
+        entry.rdma = Some(RdmaEntry {
+            endpoint: Arc::new(endpoint),
+            counters,
+        });
+        Ok(())
     }
 
     /// The index of the wanted CPU's core, or of the one with the least load.
@@ -461,8 +521,10 @@ impl Inner {
     }
 
     fn end_adapter(&self, entry: &mut AdapterEntry) {
-        entry.adapter.end();
-        if let Some(t) = entry.thread.take() {
+        for endpoint in entry.endpoints() {
+            endpoint.end();
+        }
+        for t in entry.threads.drain(..) {
             let _ = t.join();
         }
         self.remove_from_cores(entry.adapter.id);
@@ -486,14 +548,24 @@ impl Inner {
                 self.hub.publish(&owner, NicEventKind::Fault(injection));
                 return;
             }
-            CoreEvent::Panic { port } => {
+            CoreEvent::Panic { port } | CoreEvent::RdmaPanic { port } => {
                 if let Some(e) = state.adapters.values().find(|e| e.adapter.id == port) {
-                    let adapter = e.adapter.clone();
+                    let hit = match (&event, &e.rdma) {
+                        (CoreEvent::RdmaPanic { .. }, Some(rdma)) => rdma.endpoint.clone(),
+                        _ => e.adapter.clone(),
+                    };
                     drop(state);
-                    adapter.fail();
+                    hit.fail();
                 }
                 return;
             }
+            CoreEvent::RdmaFault { port, what } => (port, NicEventKind::RdmaFault { what }),
+            CoreEvent::GidChanged {
+                port,
+                index,
+                gid,
+                added,
+            } => (port, NicEventKind::GidChanged { index, gid, added }),
             CoreEvent::PortLink { port, up } => {
                 if let Some(p) = state.ports.values_mut().find(|p| p.id == port) {
                     p.up = up;
@@ -505,6 +577,21 @@ impl Inner {
         if let Some(name) = state.names.get(&port) {
             self.hub.publish(name, kind);
         }
+    }
+}
+
+impl AdapterEntry {
+    fn endpoints(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
+        std::iter::once(&self.adapter).chain(self.rdma.iter().map(|r| &r.endpoint))
+    }
+
+    /// When this returns, the sockets listen.
+    fn open_sockets(&mut self) -> Result<(), NicError> {
+        let endpoints: Vec<_> = self.endpoints().cloned().collect();
+        for endpoint in endpoints {
+            self.threads.push(vhost::spawn(endpoint)?);
+        }
+        Ok(())
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use crossbeam_channel::Sender;
 use vnic_engine::gids::GidError;
@@ -13,8 +12,10 @@ use vnic_wire::MacAddr;
 
 use super::counters::{AdapterCounters, PortCounters};
 use crate::capture::Sink;
+use crate::mem::MemMap;
+use crate::rdma::{Attachment, Function};
 use crate::ring::SplitRing;
-use crate::types::{AttachState, FdbEntry, GidRow, GidSetting, ResourceRow};
+use crate::types::{FdbEntry, GidRow, GidSetting, ResourceRow};
 use crate::uplink::TapDevice;
 
 /// Who serves a port.
@@ -50,16 +51,20 @@ pub struct RingStart {
 /// An RDMA function, as its core sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaSnapshot {
-    /// How far its driver has come.
-    pub state: AttachState,
-    /// When that last changed.
-    pub since: SystemTime,
-    /// Memory of the driver that is mapped, in bytes.
-    pub memory_bytes: u64,
     /// Filled entries of the GID table, by index.
     pub gids: Vec<GidRow>,
     /// Objects in use, by type.
     pub resources: Vec<ResourceRow>,
+}
+
+/// Virtqueues of an RDMA function that were set up.
+pub struct RdmaRings {
+    /// Commands.
+    pub control: Option<SplitRing>,
+    /// Events, by event queue.
+    pub events: Vec<Option<SplitRing>>,
+    /// The guest's memory, in which they are.
+    pub map: Arc<MemMap>,
 }
 
 /// Commands are carried out between two bursts.
@@ -147,6 +152,48 @@ pub enum Command {
     FaultRemove {
         /// The rule.
         id: RuleId,
+        /// Answer.
+        done: Sender<()>,
+    },
+    /// An adapter has an RDMA function from now on.
+    RdmaAdd {
+        /// The adapter.
+        id: PortId,
+        /// The function.
+        function: Box<Function>,
+    },
+    /// A driver has set up an RDMA function.
+    RdmaAttach {
+        /// The adapter.
+        id: PortId,
+        /// What it gave.
+        attachment: Box<Attachment>,
+    },
+    /// The driver shares other memory; answered when the old one is not used any more.
+    RdmaRemap {
+        /// The adapter.
+        id: PortId,
+        /// Its virtqueues, in the new memory.
+        rings: Box<RdmaRings>,
+        /// Answer.
+        done: Sender<()>,
+    },
+    /// The driver has stopped the function: all it made is ended. Answered with the places of the control and the event
+    /// virtqueues, when nothing of its memory is used any more.
+    RdmaDetach {
+        /// The adapter.
+        id: PortId,
+        /// Answer.
+        done: Sender<Vec<u16>>,
+    },
+    /// Interrupt the driver through another descriptor; answered when the old one is no longer used.
+    RdmaCall {
+        /// The adapter.
+        id: PortId,
+        /// Virtqueue: control or an event queue.
+        index: u16,
+        /// The driver's interrupt.
+        call: Option<File>,
         /// Answer.
         done: Sender<()>,
     },

@@ -18,7 +18,7 @@ use super::inject::{FaultReport, Injector};
 use super::link::{
     Gate, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef,
 };
-use super::outputs::{AdapterRx, Outputs, Slot};
+use super::outputs::{AdapterRx, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot};
 use crate::mem::{self, Seg};
 use crate::ring::Fault;
 use crate::types::Direction;
@@ -49,6 +49,29 @@ pub enum CoreEvent {
     Panic {
         /// The adapter.
         port: PortId,
+    },
+    /// A bug of ours hit this adapter's RDMA function.
+    RdmaPanic {
+        /// The adapter.
+        port: PortId,
+    },
+    /// A driver of this adapter's RDMA function broke the contract.
+    RdmaFault {
+        /// The adapter.
+        port: PortId,
+        /// How.
+        what: String,
+    },
+    /// The GID table of this adapter changed.
+    GidChanged {
+        /// The adapter.
+        port: PortId,
+        /// Which entry.
+        index: u16,
+        /// The GID, in network order.
+        gid: [u8; 16],
+        /// It came; otherwise it went.
+        added: bool,
     },
     /// A fault rule did something.
     Fault(Box<FaultReport>),
@@ -373,6 +396,50 @@ impl Core {
             && self.links_out.iter().flatten().all(LinkOut::idle)
             && !self.links_in.iter().flatten().any(LinkIn::pending)
             && !(self.many && self.switch.has_updates())
+    }
+
+    /// Is there room on the way to every other core?
+    #[inline]
+    pub fn links_have_room(&self) -> bool {
+        !self.many || self.links_out.iter().flatten().all(LinkOut::has_room)
+    }
+
+    /// Counts a frame that an adapter sent and that was dropped.
+    pub fn count_drop(&mut self, port: PortId, reason: DropReason) {
+        if let Some(a) = self.adapter(port) {
+            a.counters.drops.add(reason as usize, 1);
+        }
+    }
+
+    /// Gives an adapter's guest a frame of the NIC's own.
+    pub fn give_guest(&mut self, port: PortId, frame: &[u8]) {
+        let mut bytes = frame.to_vec();
+        let segs = [Seg {
+            ptr: bytes.as_mut_ptr(),
+            len: bytes.len() as u32,
+        }];
+        let f = RawFrame {
+            head: &frame[..frame.len().min(SNAP)],
+            len: frame.len(),
+            hdr: Default::default(),
+            segs: &segs,
+            skip: 0,
+        };
+        let tag = vnic_fabric::TagEdit::Keep;
+        self.out.give(port, Egress { port, tag }, &f, None, None);
+    }
+
+    /// Remembers a frame of a guest that may tell its addresses.
+    #[inline(never)]
+    pub fn learn(&mut self, port: PortId, f: &RawFrame<'_>) {
+        if self.out.inbound.len() >= INBOUND_MAX {
+            return;
+        }
+        let mut bytes = vec![0; f.len.min(LEARN_MAX)].into_boxed_slice();
+        let known = f.head.len().min(bytes.len());
+        bytes[..known].copy_from_slice(&f.head[..known]);
+        mem::gather(f.segs, f.skip + known, &mut bytes[known..]);
+        self.out.inbound.push_back((port, Inbound::Sent(bytes)));
     }
 
     /// Reports a foreign source address, each once and not many.

@@ -2,9 +2,11 @@
 
 use vnic_engine::counters::{
     ADAPTER_DROP, Block, CORE_COUNTERS, CoreCounter, CounterDef, PORT_COUNTERS, PORT_DROP, PortCounter,
-    QUEUE_COUNTERS, QueueCounter, Sample,
+    QUEUE_COUNTERS, QueueCounter, RDMA_COUNTERS, Sample,
 };
 use vnic_fabric::DropReason;
+
+use crate::rdma::RdmaCounters;
 
 /// Drops by [`DropReason`].
 pub type Drops = Block<{ DropReason::ALL.len() }>;
@@ -61,6 +63,11 @@ pub type CoreCounters = Block<{ CoreCounter::COUNT }>;
 /// All values of a core as samples.
 pub fn core_samples(block: &CoreCounters, owner: &str, out: &mut Vec<Sample>) {
     push(&CORE_COUNTERS, block, owner, None, out);
+}
+
+/// All values of an RDMA function as samples.
+pub fn rdma_samples(block: &RdmaCounters, owner: &str, out: &mut Vec<Sample>) {
+    push(&RDMA_COUNTERS, block, owner, None, out);
 }
 
 fn push<const N: usize>(

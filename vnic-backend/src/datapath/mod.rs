@@ -13,17 +13,20 @@ mod frame;
 mod inject;
 mod link;
 mod outputs;
+mod rdma;
 mod rx;
 mod sleep;
 mod tx;
 mod worker;
 
-pub use command::{Command, RdmaSnapshot, RingStart, Side};
-pub use core::CoreEvent;
-pub use counters::{AdapterCounters, CoreCounters, PortCounters, core_samples};
-pub use frame::OutFrame;
+pub use command::{Command, RdmaRings, RdmaSnapshot, RingStart, Side};
+pub use core::{Core, CoreEvent};
+pub use counters::{AdapterCounters, CoreCounters, PortCounters, core_samples, rdma_samples};
+pub use frame::{FRAME_MAX, OutFrame, RawFrame, SNAP};
 pub use inject::{FaultReport, Reported};
 pub use link::Gate;
+pub use outputs::Inbound;
+pub use rx::notify;
 pub use worker::{WorkerHandle, start};
 
 /// The most data cores a NIC can have.

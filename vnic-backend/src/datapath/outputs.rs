@@ -1,5 +1,6 @@
 //! The receivers of a data core: adapters towards their guests, uplinks towards the wire.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -15,11 +16,28 @@ use super::inject::Injector;
 use super::link::Gate;
 use super::rx::RxQueue;
 use crate::capture::Sink;
+use crate::mem;
 use crate::types::Direction;
 use crate::uplink::PortTx;
 
 /// Foreign addresses reported for one attach of an adapter.
 const SPOOF_REPORTS: usize = 4;
+
+/// Frames for RDMA functions that wait for their turn; what comes on top is lost, as on a wire.
+pub const INBOUND_MAX: usize = 1024;
+/// Bytes of a frame from which a guest's addresses are learned: DHCP options begin at 282.
+pub const LEARN_MAX: usize = 512;
+
+/// A frame that concerns the RDMA function of an adapter.
+#[derive(Debug)]
+pub enum Inbound {
+    /// RoCE, for the function.
+    Roce(Box<[u8]>),
+    /// The front of a frame that the guest has sent and that may tell its addresses.
+    Sent(Box<[u8]>),
+    /// The front of a frame that the guest gets and that may.
+    Received(Box<[u8]>),
+}
 
 /// A local adapter, towards its guest.
 pub struct AdapterRx {
@@ -31,6 +49,10 @@ pub struct AdapterRx {
     pub queues: Vec<Option<RxQueue>>,
     /// Pairs whose receive queue runs.
     pub active: ArrayVec<u8, 16>,
+    /// It has an RDMA function.
+    pub has_rdma: bool,
+    /// The function has a driver: RoCE is for it, not for the guest's Ethernet driver.
+    pub takes_roce: bool,
     /// Foreign source addresses of its guest that were reported.
     pub spoofs: ArrayVec<MacAddr, SPOOF_REPORTS>,
 }
@@ -44,6 +66,8 @@ impl AdapterRx {
             accepts: Accepts::NONE,
             queues,
             active: ArrayVec::new(),
+            has_rdma: false,
+            takes_roce: false,
             spoofs: ArrayVec::new(),
         }
     }
@@ -78,6 +102,8 @@ pub struct Outputs {
     pub slots: Vec<Slot>,
     /// Queues and uplinks that were given something since the last flush.
     pub touched: Vec<(PortId, u8)>,
+    /// Frames that concern RDMA functions.
+    pub inbound: VecDeque<(PortId, Inbound)>,
     bounce: Bounce,
     captures: Vec<Arc<Sink>>,
     faults: Option<Box<Injector>>,
@@ -93,12 +119,19 @@ impl Outputs {
         Outputs {
             slots: Vec::new(),
             touched: Vec::with_capacity(64),
+            inbound: VecDeque::new(),
             bounce: Bounce::default(),
             captures: Vec::new(),
             faults: None,
             watched: false,
             counters,
         }
+    }
+
+    /// Does anybody want to see or spoil frames?
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.watched
     }
 
     /// Is any capture running?
@@ -143,6 +176,7 @@ impl Outputs {
             &mut self.faults,
             &mut self.slots,
             &mut self.touched,
+            &mut self.inbound,
             &self.captures,
             &self.counters,
         ) else {
@@ -180,6 +214,9 @@ impl Outputs {
                 tail: f.len - f.head.len(),
                 hdr: Default::default(),
             };
+            if a.has_rdma && diverted(a.takes_roce, e.port, &whole, &mut self.inbound) {
+                return;
+            }
             if let Err(reason) = rx.put(&whole, gate) {
                 a.counters.drops.add(reason as usize, 1);
             }
@@ -219,7 +256,7 @@ impl Outputs {
     /// Is there a local receiver that takes frames?
     fn receives(&self, port: PortId) -> bool {
         match self.slots.get(usize::from(port.0)) {
-            Some(Slot::Adapter(a)) => !a.active.is_empty(),
+            Some(Slot::Adapter(a)) => !a.active.is_empty() || a.takes_roce,
             Some(Slot::Uplink(_)) => true,
             _ => false,
         }
@@ -238,6 +275,7 @@ impl Outputs {
             &mut self.faults,
             &mut self.slots,
             &mut self.touched,
+            &mut self.inbound,
             &self.captures,
             &self.counters,
         ) else {
@@ -262,6 +300,7 @@ impl Outputs {
         let Outputs {
             slots,
             touched,
+            inbound,
             bounce,
             captures,
             counters,
@@ -270,6 +309,18 @@ impl Outputs {
         let finished = match slots.get_mut(usize::from(e.port.0)) {
             Some(Slot::Adapter(a)) => {
                 let drops = &a.counters.drops;
+                if a.has_rdma && concerns_rdma(f.head).is_some() {
+                    let mut taken = false;
+                    let r = for_receiver(f, e.tag, &Accepts::NONE, bounce, |out| {
+                        taken = diverted(a.takes_roce, e.port, out, inbound);
+                        if taken && !captures.is_empty() {
+                            offer(captures, counters, e.port, out, None);
+                        }
+                    });
+                    if taken {
+                        return Some(r);
+                    }
+                }
                 let q = match a.active.len() {
                     1 => a.active[0],
                     0 => {
@@ -342,6 +393,7 @@ impl Outputs {
 pub struct Receivers<'a> {
     slots: &'a mut [Slot],
     touched: &'a mut Vec<(PortId, u8)>,
+    inbound: &'a mut VecDeque<(PortId, Inbound)>,
     captures: &'a [Arc<Sink>],
     /// Counters of the core.
     pub counters: &'a CoreCounters,
@@ -352,12 +404,14 @@ fn split<'a>(
     faults: &'a mut Option<Box<Injector>>,
     slots: &'a mut [Slot],
     touched: &'a mut Vec<(PortId, u8)>,
+    inbound: &'a mut VecDeque<(PortId, Inbound)>,
     captures: &'a [Arc<Sink>],
     counters: &'a CoreCounters,
 ) -> (Option<&'a mut Injector>, Receivers<'a>) {
     let receivers = Receivers {
         slots,
         touched,
+        inbound,
         captures,
         counters,
     };
@@ -369,6 +423,7 @@ impl Receivers<'_> {
     pub fn put(&mut self, port: PortId, f: &OutFrame<'_>, gate: Option<Gate>, comment: Option<&str>) {
         let (touched, captures, counters) = (&mut *self.touched, self.captures, self.counters);
         let dropped = match self.slots.get_mut(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) if a.has_rdma && diverted(a.takes_roce, port, f, self.inbound) => None,
             Some(Slot::Adapter(a)) => {
                 let n = a.active.len();
                 let q = a.active.get(flow_hash(f.head) as usize % n.max(1)).copied();
@@ -428,6 +483,74 @@ impl Receivers<'_> {
             _ => self.counters.add(CoreCounter::Orphans as usize, 1),
         }
     }
+}
+
+/// What a frame is to an RDMA function, by its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Concern {
+    Roce,
+    Dhcp,
+}
+
+/// RoCEv1 by its EtherType, RoCEv2 by its UDP port (IBTA annexes A16, A17), DHCP to a client by its (RFC 2131).
+#[inline]
+fn concerns_rdma(head: &[u8]) -> Option<Concern> {
+    let tagged = matches!(head.get(12..14)?, [0x81, 0x00] | [0x88, 0xa8]);
+    let at = if tagged { 16 } else { 12 };
+    let ports = match head.get(at..at + 2)? {
+        [0x89, 0x15] => return Some(Concern::Roce),
+        // Without options, as all RoCE is; the protocol is UDP.
+        [0x08, 0x00] if head.get(at + 2) == Some(&0x45) && head.get(at + 11) == Some(&17) => at + 22,
+        [0x86, 0xdd] if head.get(at + 8) == Some(&17) => at + 42,
+        _ => return None,
+    };
+    match head.get(ports + 2..ports + 4)? {
+        [0x12, 0xb7] => Some(Concern::Roce),
+        [0, 68] => Some(Concern::Dhcp),
+        _ => None,
+    }
+}
+
+/// Gives a frame to the adapter's RDMA function if it is for it. True: it is not for the guest's Ethernet driver.
+#[inline]
+fn diverted(
+    takes_roce: bool,
+    port: PortId,
+    f: &OutFrame<'_>,
+    inbound: &mut VecDeque<(PortId, Inbound)>,
+) -> bool {
+    match concerns_rdma(f.head) {
+        None => false,
+        Some(concern) => divert(concern, takes_roce, port, f, inbound),
+    }
+}
+
+#[inline(never)]
+fn divert(
+    concern: Concern,
+    takes_roce: bool,
+    port: PortId,
+    f: &OutFrame<'_>,
+    inbound: &mut VecDeque<(PortId, Inbound)>,
+) -> bool {
+    let roce = concern == Concern::Roce;
+    if roce && !takes_roce {
+        return false;
+    }
+    let len = if roce { f.len() } else { f.len().min(LEARN_MAX) };
+    if inbound.len() < INBOUND_MAX {
+        let mut bytes = vec![0; len].into_boxed_slice();
+        let known = f.head.len().min(len);
+        bytes[..known].copy_from_slice(&f.head[..known]);
+        mem::gather(f.segs, f.skip, &mut bytes[known..]);
+        let what = if roce {
+            Inbound::Roce(bytes)
+        } else {
+            Inbound::Received(bytes)
+        };
+        inbound.push_back((port, what));
+    }
+    roce
 }
 
 #[cold]

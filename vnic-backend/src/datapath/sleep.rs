@@ -15,6 +15,8 @@ pub enum Source {
     Kick(u32),
     /// The uplink with this index.
     Uplink(u32),
+    /// The RDMA function of the adapter at this port.
+    Rdma(u32),
 }
 
 impl Source {
@@ -23,6 +25,7 @@ impl Source {
             Source::Waker => 0,
             Source::Kick(i) => 1 << 32 | u64::from(i),
             Source::Uplink(i) => 2 << 32 | u64::from(i),
+            Source::Rdma(i) => 3 << 32 | u64::from(i),
         })
     }
 
@@ -31,6 +34,7 @@ impl Source {
         match v >> 32 {
             1 => Source::Kick(v as u32),
             2 => Source::Uplink(v as u32),
+            3 => Source::Rdma(v as u32),
             _ => Source::Waker,
         }
     }

@@ -32,6 +32,8 @@ pub struct TxQueue {
     pub port: PortId,
     /// Which queue pair.
     pub pair: usize,
+    /// Its adapter has an RDMA function, whose GIDs follow the guest's addresses.
+    pub learns: bool,
     /// Set when the guest broke the ring.
     broken: Option<Fault>,
     reported: bool,
@@ -127,6 +129,25 @@ impl Taken {
     }
 }
 
+/// May a frame tell which addresses its sender has: ARP, neighbour discovery (ICMPv6), DHCP to a server?
+#[inline(always)]
+fn tells_address(head: &[u8]) -> bool {
+    let Some(types) = head.first_chunk::<18>() else {
+        return false;
+    };
+    let at = if matches!(types[12..14], [0x81, 0x00]) {
+        16
+    } else {
+        12
+    };
+    match types[at..at + 2] {
+        [0x08, 0x06] => true,
+        [0x08, 0x00] => head.get(at + 11) == Some(&17) && head.get(at + 24..at + 26) == Some(&[0, 67]),
+        [0x86, 0xdd] => head.get(at + 8) == Some(&58),
+        _ => false,
+    }
+}
+
 impl TxQueue {
     /// Takes over a ring that a guest has enabled.
     #[allow(
@@ -149,6 +170,7 @@ impl TxQueue {
         TxQueue {
             port,
             pair,
+            learns: false,
             broken: None,
             reported: false,
             stopped: false,
@@ -405,6 +427,9 @@ impl TxQueue {
         } else {
             core.switch.forward(now, self.port, f.head, f.len)
         };
+        if self.learns && tells_address(f.head) {
+            core.learn(self.port, &f);
+        }
         let crosses = core.crosses(self.port, &verdict);
         if !crosses && !self.slots.is_empty() {
             // Frames that other cores are copying come first; used entries are in order.

@@ -23,6 +23,7 @@ use super::rx::RxQueue;
 use super::sleep::{Sleeper, Source};
 use super::tx::{Scratch, TxQueue};
 use crate::mem::Seg;
+use crate::rdma::Functions;
 use crate::types::{Direction, FdbEntry, NicError};
 use crate::uplink::{PortTx, TapDevice};
 
@@ -116,6 +117,7 @@ pub fn start(
         let (pinned, was_pinned) = crossbeam_channel::bounded(1);
         let worker = Worker {
             core,
+            functions: Functions::default(),
             txs: Vec::new(),
             uplinks: Vec::new(),
             stopping: Vec::new(),
@@ -126,6 +128,7 @@ pub fn start(
             counters: counters.clone(),
             epoch,
             idle_spin,
+            rounds: 0,
             frame: vec![0; FRAME_MAX].into_boxed_slice(),
             switch_stats: SwitchStats::default(),
         };
@@ -178,18 +181,21 @@ struct UplinkRx {
     alive: bool,
 }
 
-struct Worker {
-    core: Core,
+pub(super) struct Worker {
+    pub(super) core: Core,
+    pub(super) functions: Functions,
     txs: Vec<Option<TxQueue>>,
     uplinks: Vec<Option<UplinkRx>>,
     stopping: Vec<(PortId, u16, Sender<Option<u16>>)>,
     scratch: Scratch,
     mailbox: Receiver<Command>,
     waker: Arc<Waker>,
-    sleeper: Sleeper,
-    counters: Arc<CoreCounters>,
+    pub(super) sleeper: Sleeper,
+    pub(super) counters: Arc<CoreCounters>,
     epoch: std::time::Instant,
     idle_spin: Duration,
+    /// Rounds of the RDMA functions.
+    pub(super) rounds: u32,
     frame: Box<[u8]>,
     switch_stats: SwitchStats,
 }
@@ -255,6 +261,9 @@ impl Worker {
             let caught = catch_unwind(AssertUnwindSafe(|| self.poll_uplink(i, now)));
             work += caught.unwrap_or_else(|_| self.count_panic());
         }
+        if !self.functions.ports().is_empty() {
+            work += self.rdma_round(now);
+        }
         if self.core.links_in.len() > 1 {
             work += self.core.poll_links();
             work += self.collect_copied();
@@ -307,7 +316,7 @@ impl Worker {
         }
     }
 
-    fn count_panic(&self) -> usize {
+    pub(super) fn count_panic(&self) -> usize {
         self.counters.add(C::Panics as usize, 1);
         1
     }
@@ -403,12 +412,15 @@ impl Worker {
         }
         // What fault rules hold back is due some day.
         let due = self.core.out.faults().and_then(|f| f.next_time());
-        let longest = due.map_or(LONGEST_SLEEP, |at| at.since(self.now()).min(LONGEST_SLEEP));
+        let now = self.now();
+        let due = due.into_iter().chain(self.rdma_due(now)).min();
+        let longest = due.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP));
         self.waker.set_asleep(true);
         let mut more = longest.is_zero() || !self.mailbox.is_empty() || !self.core.settled();
         for tx in self.txs.iter_mut().flatten() {
             more |= tx.request_kicks();
         }
+        more |= self.request_rdma_kicks();
         if !more {
             self.counters.add(C::Sleeps as usize, 1);
             for source in self.sleeper.wait(longest) {
@@ -423,7 +435,8 @@ impl Worker {
                             up.next_look = Instant(0);
                         }
                     }
-                    Source::Waker => {}
+                    // Every function is looked at anyway.
+                    Source::Waker | Source::Rdma(_) => {}
                 }
             }
         }
@@ -431,6 +444,7 @@ impl Worker {
         for tx in self.txs.iter().flatten() {
             tx.suppress_kicks();
         }
+        self.suppress_rdma_kicks();
     }
 
     /// Carries out a command; false ends the loop.
@@ -449,6 +463,7 @@ impl Worker {
                 *self.core.slot(id) = slot;
             }
             Command::RemovePort { id, done } => {
+                self.remove_function(id);
                 self.core.switch.remove_port(id);
                 *self.core.slot(id) = Slot::Empty;
                 if let Some(faults) = self.core.out.faults() {
@@ -515,14 +530,42 @@ impl Worker {
                 }
                 let _ = done.send(());
             }
-            // No core serves an RDMA function: the answer is dropped, and the asker knows.
-            Command::RdmaQuery { id, reply } => drop((id, reply)),
+            Command::RdmaAdd { id, function } => self.add_function(id, *function),
+            Command::RdmaAttach { id, attachment } => self.attach_driver(id, *attachment),
+            Command::RdmaRemap { id, rings, done } => {
+                self.remap_driver(id, *rings);
+                let _ = done.send(());
+            }
+            Command::RdmaDetach { id, done } => {
+                let _ = done.send(self.detach_driver(id));
+            }
+            Command::RdmaCall {
+                id,
+                index,
+                call,
+                done,
+            } => {
+                if let Some(function) = self.functions.get_mut(id) {
+                    function.set_call(index, call);
+                }
+                let _ = done.send(());
+            }
+            Command::RdmaQuery { id, reply } => {
+                // Without a function the answer is dropped, and the asker knows.
+                if let Some(function) = self.functions.get_mut(id) {
+                    let _ = reply.send(function.snapshot());
+                }
+            }
             Command::RdmaSetGid {
                 id,
                 index,
                 gid,
                 reply,
-            } => drop((id, index, gid, reply)),
+            } => {
+                if let Some(function) = self.functions.get_mut(id) {
+                    let _ = reply.send(function.set_gid_by_operator(index, gid));
+                }
+            }
             Command::Ping { reply } => {
                 let _ = reply.send(());
             }
@@ -550,7 +593,7 @@ impl Worker {
         let Some(adapter) = self.core.adapter(id) else {
             return;
         };
-        let counters = adapter.counters.clone();
+        let (counters, learns) = (adapter.counters.clone(), adapter.has_rdma);
         if start.index.is_multiple_of(2) {
             adapter.accepts = start.accepts;
             let Some(place) = adapter.queues.get_mut(pair) else {
@@ -568,7 +611,7 @@ impl Worker {
             adapter.activate();
         } else {
             let Some(kick) = start.kick else { return };
-            let tx = TxQueue::new(
+            let mut tx = TxQueue::new(
                 id,
                 pair,
                 start.ring,
@@ -578,6 +621,7 @@ impl Worker {
                 start.mtu,
                 counters,
             );
+            tx.learns = learns;
             let i = free_index(&mut self.txs);
             let _ = self.sleeper.add(tx.kick_fd(), Source::Kick(i as u32));
             self.txs[i] = Some(tx);
@@ -628,6 +672,12 @@ impl Worker {
             }
             let base = place.take().map(|rx| rx.base());
             adapter.activate();
+            let down = adapter.active.is_empty();
+            if down && let Some(function) = self.functions.get_mut(id) {
+                function.guest_down(Instant(
+                    u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                ));
+            }
             return Some(base);
         }
         let Some(i) = self

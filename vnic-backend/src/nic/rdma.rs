@@ -10,10 +10,11 @@ use crate::types::{GidSetting, NicError, RdmaStatus};
 impl Nic {
     /// The RDMA function of an adapter; `None` when it has none.
     pub fn rdma(&self, adapter: &str) -> Result<Option<RdmaStatus>, NicError> {
-        let adapter = self.inner.adapter(adapter)?;
-        let Some(socket) = adapter.spec.rdma_socket.clone() else {
+        let (adapter, rdma) = self.inner.endpoints(adapter)?;
+        let (Some(socket), Some(rdma)) = (adapter.spec.rdma_socket.clone(), rdma) else {
             return Ok(None);
         };
+        let status = rdma.status();
         let (reply, answer) = bounded(1);
         self.inner.workers[adapter.core].send(Command::RdmaQuery {
             id: adapter.id,
@@ -21,9 +22,9 @@ impl Nic {
         });
         Ok(answer.recv().ok().map(|s: RdmaSnapshot| RdmaStatus {
             socket,
-            state: s.state,
-            since: s.since,
-            memory_bytes: s.memory_bytes,
+            state: status.state,
+            since: status.since,
+            memory_bytes: status.memory_bytes,
             gids: s.gids,
             resources: s.resources,
         }))

@@ -281,7 +281,12 @@ impl SplitRing {
         if first.flags & DESC_INDIRECT == 0 {
             return self.walk(self.desc, self.size, first, write, out);
         }
-        // An indirect table stands alone: no NEXT beside it, a whole number of descriptors (section 2.7.5.3).
+        let (table, count) = self.indirect_table(first)?;
+        self.walk(table, count, Self::desc_at(table, 0), write, out)
+    }
+
+    /// An indirect table stands alone: no NEXT beside it, a whole number of descriptors (section 2.7.5.3).
+    fn indirect_table(&self, first: Desc) -> Result<(*const u8, u16), Fault> {
         let count = first.len / 16;
         if !self.indirect
             || first.flags & DESC_NEXT != 0
@@ -299,7 +304,7 @@ impl SplitRing {
         if room < u64::from(first.len) {
             return Err(bad);
         }
-        self.walk(table, count as u16, Self::desc_at(table, 0), write, out)
+        Ok((table, count as u16))
     }
 
     fn walk(
@@ -326,6 +331,50 @@ impl SplitRing {
                 });
             }
             total += u64::from(d.len);
+            if d.flags & DESC_NEXT == 0 {
+                return Ok(total);
+            }
+            if d.next >= len {
+                return Err(Fault::DescriptorIndex(d.next));
+            }
+            d = Self::desc_at(table, d.next);
+        }
+        Err(Fault::ChainTooLong)
+    }
+
+    /// Appends a request's memory: device-readable, then device-writable (virtio 1.3, section 2.7.4.2). Returns how many
+    /// bytes there are of each.
+    pub fn request(
+        &self,
+        head: u16,
+        readable: &mut Vec<Seg>,
+        writable: &mut Vec<Seg>,
+    ) -> Result<(u64, u64), Fault> {
+        let first = Self::desc_at(self.desc, head);
+        let (table, len, mut d) = if first.flags & DESC_INDIRECT == 0 {
+            (self.desc, self.size, first)
+        } else {
+            let (table, len) = self.indirect_table(first)?;
+            (table, len, Self::desc_at(table, 0))
+        };
+        let mut total = (0u64, 0u64);
+        for _ in 0..MAX_CHAIN.min(len as usize) {
+            if d.flags & DESC_INDIRECT != 0 {
+                return Err(Fault::Indirect);
+            }
+            let write = d.flags & DESC_WRITE != 0;
+            if !write && total.1 > 0 {
+                return Err(Fault::Direction);
+            }
+            let out = if write { &mut *writable } else { &mut *readable };
+            if !self.mem.translate(d.addr, d.len, out) {
+                return Err(Fault::BufferAddress {
+                    addr: d.addr,
+                    len: d.len,
+                });
+            }
+            let sum = if write { &mut total.1 } else { &mut total.0 };
+            *sum += u64::from(d.len);
             if d.flags & DESC_NEXT == 0 {
                 return Ok(total);
             }

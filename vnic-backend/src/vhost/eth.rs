@@ -13,7 +13,7 @@ use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqH
 use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::{NetHdr, feature as f};
 
-use super::server::Adapter;
+use super::server::{Device, Endpoint};
 use crate::datapath::RingStart;
 use crate::mem::{DirtyLog, MemMap, Region};
 use crate::ring::{Fault, RingAddresses, SplitRing};
@@ -59,7 +59,7 @@ struct Vring {
 
 /// The device side of one connection.
 pub struct EthDevice {
-    adapter: Arc<Adapter>,
+    adapter: Arc<Endpoint>,
     features: u64,
     /// Memory, in the order in which it was added. QEMU before 8.2 adds and removes each region once per queue
     /// pair, so the same one may be there several times.
@@ -73,7 +73,7 @@ pub struct EthDevice {
 
 impl EthDevice {
     /// For a new connection.
-    pub fn new(adapter: Arc<Adapter>) -> Self {
+    pub fn new(adapter: Arc<Endpoint>) -> Self {
         let rings = (0..2 * adapter.spec.queue_pairs)
             .map(|_| Vring::default())
             .collect();
@@ -88,11 +88,6 @@ impl EthDevice {
         }
     }
 
-    /// Has the VMM acknowledged VHOST_USER_F_PROTOCOL_FEATURES?
-    pub fn speaks_protocol_features(&self) -> bool {
-        self.features & f::PROTOCOL_FEATURES != 0
-    }
-
     fn offered(&self) -> u64 {
         if self.adapter.spec.queue_pairs > 1 {
             OFFERED | f::MQ
@@ -105,13 +100,6 @@ impl EthDevice {
         self.rings.get_mut(index as usize).ok_or(Error::InvalidOperation(
             "no such ring: the adapter has fewer queue pairs",
         ))
-    }
-
-    /// Stops all rings; their places are kept.
-    pub fn stop_all(&mut self) {
-        for i in 0..self.rings.len() {
-            self.stop(i);
-        }
     }
 
     fn stop(&mut self, i: usize) {
@@ -219,6 +207,19 @@ impl EthDevice {
             region.mmap_offset,
         )
         .map_err(Error::ReqHandlerError)
+    }
+}
+
+impl Device for EthDevice {
+    fn speaks_protocol_features(&self) -> bool {
+        self.features & f::PROTOCOL_FEATURES != 0
+    }
+
+    /// Stops all rings; their places are kept.
+    fn stop_all(&mut self) {
+        for i in 0..self.rings.len() {
+            self.stop(i);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod early;
 mod eth;
+mod rdma;
 mod server;
 
-pub use server::{Adapter, spawn};
+pub use server::{Endpoint, spawn};

@@ -15,8 +15,10 @@ use vnic_fabric::switch::PortId;
 
 use super::early;
 use super::eth::EthDevice;
-use crate::datapath::{AdapterCounters, Command, RingStart, WorkerHandle};
+use super::rdma::RdmaDevice;
+use crate::datapath::{AdapterCounters, Command, RdmaRings, RingStart, WorkerHandle};
 use crate::hub::EventHub;
+use crate::rdma::Attachment;
 use crate::types::{AdapterSpec, AdapterStatus, AttachState, NicError, NicEventKind, SocketRole};
 
 /// How often a connecting adapter tries.
@@ -27,9 +29,41 @@ const SHORT_PAUSE: Duration = Duration::from_millis(5);
 /// The longest such pause.
 const LONG_PAUSE: Duration = Duration::from_millis(640);
 
-/// An adapter, as the control plane and its socket's thread share it.
-pub struct Adapter {
-    /// What it was made from.
+/// Which function of an adapter a socket leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// virtio-net.
+    Ethernet,
+    /// Verbs.
+    Rdma,
+}
+
+impl Role {
+    fn bit(self) -> u8 {
+        match self {
+            Role::Ethernet => 1,
+            Role::Rdma => 2,
+        }
+    }
+}
+
+/// Which functions of an adapter have a driver: while any has, its link is up.
+pub type Link = Arc<Mutex<u8>>;
+
+/// A device that a VMM talks to.
+pub trait Device: VhostUserBackendReqHandlerMut {
+    /// Has the VMM acknowledged VHOST_USER_F_PROTOCOL_FEATURES?
+    fn speaks_protocol_features(&self) -> bool;
+
+    /// Nothing runs when it has returned.
+    fn stop_all(&mut self);
+}
+
+/// One socket of an adapter, as the control plane and the socket's thread share it.
+pub struct Endpoint {
+    /// Which function it leads to.
+    pub role: Role,
+    /// What the adapter was made from.
     pub spec: AdapterSpec,
     /// Its port of the switch.
     pub id: PortId,
@@ -37,6 +71,7 @@ pub struct Adapter {
     pub core: usize,
     /// Its counters.
     pub counters: Arc<AdapterCounters>,
+    link: Link,
     workers: Arc<Vec<WorkerHandle>>,
     hub: EventHub,
     state: Mutex<State>,
@@ -57,12 +92,13 @@ struct State {
     driver_ran: bool,
 }
 
-impl Adapter {
+impl Endpoint {
     /// Not yet served.
     pub fn new(
         spec: AdapterSpec,
         id: PortId,
         core: usize,
+        counters: Arc<AdapterCounters>,
         workers: Arc<Vec<WorkerHandle>>,
         hub: EventHub,
     ) -> io::Result<Self> {
@@ -77,9 +113,10 @@ impl Adapter {
             failed: false,
             driver_ran: false,
         };
-        let counters = Arc::new(AdapterCounters::new(usize::from(spec.queue_pairs)));
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Adapter {
+        Ok(Endpoint {
+            role: Role::Ethernet,
+            link: Link::default(),
             spec,
             id,
             core,
@@ -89,6 +126,25 @@ impl Adapter {
             state: Mutex::new(state),
             bell,
         })
+    }
+
+    /// The RDMA socket of the adapter whose Ethernet socket this is.
+    pub fn rdma(&self) -> io::Result<Endpoint> {
+        let (spec, counters) = (self.spec.clone(), self.counters.clone());
+        let (workers, hub) = (self.workers.clone(), self.hub.clone());
+        Ok(Endpoint {
+            role: Role::Rdma,
+            link: self.link.clone(),
+            ..Endpoint::new(spec, self.id, self.core, counters, workers, hub)?
+        })
+    }
+
+    /// Where it is.
+    pub fn socket(&self) -> &Path {
+        match (self.role, &self.spec.rdma_socket) {
+            (Role::Rdma, Some(socket)) => socket,
+            _ => &self.spec.eth_socket,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -146,6 +202,42 @@ impl Adapter {
         let _ = answer.recv();
     }
 
+    /// Gives the function's driver to the data core.
+    pub fn attach_driver(&self, attachment: Attachment) {
+        self.workers[self.core].send(Command::RdmaAttach {
+            id: self.id,
+            attachment: Box::new(attachment),
+        });
+    }
+
+    /// Gives the data core the function's virtqueues in other memory; the old one is not used any more when this returns.
+    pub fn remap_driver(&self, rings: RdmaRings) {
+        let (done, answer) = crossbeam_channel::bounded(1);
+        let (id, rings) = (self.id, Box::new(rings));
+        self.workers[self.core].send(Command::RdmaRemap { id, rings, done });
+        let _ = answer.recv();
+    }
+
+    /// Takes the function's driver from the data core; answers where its virtqueues were.
+    pub fn detach_driver(&self) -> Vec<u16> {
+        let (done, answer) = crossbeam_channel::bounded(1);
+        self.workers[self.core].send(Command::RdmaDetach { id: self.id, done });
+        answer.recv().unwrap_or_default()
+    }
+
+    /// Interrupts the function's driver through another descriptor.
+    pub fn set_driver_call(&self, index: u16, call: Option<File>) {
+        let (done, answer) = crossbeam_channel::bounded(1);
+        let id = self.id;
+        self.workers[self.core].send(Command::RdmaCall {
+            id,
+            index,
+            call,
+            done,
+        });
+        let _ = answer.recv();
+    }
+
     /// What the guest's driver has negotiated; the link follows.
     pub fn set_guest(&self, features: u64, pairs: u16, memory: u64) {
         {
@@ -172,15 +264,26 @@ impl Adapter {
         };
         let up = to == AttachState::Up;
         if up || was == AttachState::Up {
+            // Held while the cores are told, so that they hear of two sockets in the right order.
+            let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+            if up {
+                *link |= self.role.bit();
+            } else {
+                *link &= !self.role.bit();
+            }
             for w in self.workers.iter() {
                 w.send(Command::SetLink {
                     id: self.id,
-                    up,
+                    up: *link != 0,
                     announce: self.spec.macs.first().copied(),
                 });
             }
         }
-        self.event(NicEventKind::AdapterState(self.status().state));
+        let state = self.status().state;
+        self.event(match self.role {
+            Role::Ethernet => NicEventKind::AdapterState(state),
+            Role::Rdma => NicEventKind::RdmaState(state),
+        });
     }
 
     /// Closes the connection; the socket stays. Brings a failed adapter back.
@@ -224,7 +327,7 @@ impl Adapter {
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
     }
 
-    /// Serves the socket until [`Adapter::end`].
+    /// Serves the socket until [`Endpoint::end`].
     pub fn serve(self: &Arc<Self>, listener: Option<UnixListener>) {
         let mut pause = Duration::ZERO;
         loop {
@@ -274,7 +377,7 @@ impl Adapter {
                 }
             }
             None if !failed => {
-                let stream = UnixStream::connect(&self.spec.eth_socket).ok();
+                let stream = UnixStream::connect(self.socket()).ok();
                 if stream.is_none() {
                     self.rest(CONNECT_RETRY);
                     self.silence_bell();
@@ -294,7 +397,7 @@ impl Adapter {
         let clones = stream
             .set_nonblocking(false)
             .and_then(|()| Ok((stream.try_clone()?, stream.try_clone()?)));
-        let Ok((for_hang_up, mut watched)) = clones else {
+        let Ok((for_hang_up, watched)) = clones else {
             return false;
         };
         {
@@ -306,7 +409,28 @@ impl Adapter {
             s.connection = Some(for_hang_up);
         }
         self.set_attach(AttachState::Attached);
-        let device = Arc::new(Mutex::new(EthDevice::new(self.clone())));
+        match self.role {
+            Role::Ethernet => self.speak(EthDevice::new(self.clone()), stream, watched, listener),
+            Role::Rdma => self.speak(RdmaDevice::new(self.clone()), stream, watched, listener),
+        }
+        {
+            let mut s = self.state();
+            s.connection = None;
+            (s.features, s.pairs, s.memory) = (0, 0, 0);
+        }
+        self.set_attach(AttachState::Detached);
+        self.state().driver_ran
+    }
+
+    /// Lets a device speak with its VMM until that leaves.
+    fn speak<D: Device + Send + 'static>(
+        &self,
+        device: D,
+        stream: UnixStream,
+        mut watched: UnixStream,
+        listener: Option<&UnixListener>,
+    ) {
+        let device = Arc::new(Mutex::new(device));
         let mut handler = BackendReqHandler::from_stream(stream, device.clone());
         let ended = loop {
             if let Some(listener) = listener
@@ -332,17 +456,14 @@ impl Adapter {
             self.event(NicEventKind::ProtocolError { what });
         }
         device.lock().unwrap_or_else(PoisonError::into_inner).stop_all();
-        {
-            let mut s = self.state();
-            s.connection = None;
-            (s.features, s.pairs, s.memory) = (0, 0, 0);
-        }
-        self.set_attach(AttachState::Detached);
-        self.state().driver_ran
     }
 
     /// Handles a message that the `vhost` crate would refuse; see [`early`].
-    fn early_message(&self, device: &Mutex<EthDevice>, stream: &mut UnixStream) -> Result<bool, VhostError> {
+    fn early_message<D: Device>(
+        &self,
+        device: &Mutex<D>,
+        stream: &mut UnixStream,
+    ) -> Result<bool, VhostError> {
         let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(table) = early::take_long_mem_table(stream).map_err(VhostError::SocketBroken)? {
             let result = device.set_mem_table(&table.regions, table.files, None);
@@ -398,22 +519,16 @@ fn hang_up(connection: Option<UnixStream>) {
 }
 
 /// Listens at `path`, replacing the socket that a killed daemon left, never one that somebody listens on.
-pub fn socket_listener(path: &Path) -> Result<UnixListener, NicError> {
+pub fn socket_listener(field: &'static str, path: &Path) -> Result<UnixListener, NicError> {
     let os = |what: String| move |source| NicError::Os { what, source };
     if let Ok(meta) = std::fs::symlink_metadata(path) {
         if !meta.file_type().is_socket() {
             let problem = format!("{} exists and is no socket", path.display());
-            return Err(NicError::Invalid {
-                field: "eth_socket",
-                problem,
-            });
+            return Err(NicError::Invalid { field, problem });
         }
         if UnixStream::connect(path).is_ok() {
             let problem = format!("another process listens on {}", path.display());
-            return Err(NicError::Invalid {
-                field: "eth_socket",
-                problem,
-            });
+            return Err(NicError::Invalid { field, problem });
         }
         std::fs::remove_file(path).map_err(os(format!("removing the stale socket {}", path.display())))?;
     }
@@ -425,19 +540,23 @@ pub fn socket_listener(path: &Path) -> Result<UnixListener, NicError> {
     Ok(listener)
 }
 
-/// Starts the thread that serves an adapter.
-pub fn spawn(adapter: Arc<Adapter>) -> Result<std::thread::JoinHandle<()>, NicError> {
-    let listener = match adapter.spec.socket_role {
-        SocketRole::Listen => Some(socket_listener(&adapter.spec.eth_socket)?),
+/// Starts the thread that serves a socket of an adapter.
+pub fn spawn(endpoint: Arc<Endpoint>) -> Result<std::thread::JoinHandle<()>, NicError> {
+    let (field, prefix) = match endpoint.role {
+        Role::Ethernet => ("eth_socket", "vhost"),
+        Role::Rdma => ("rdma_socket", "rdma"),
+    };
+    let listener = match endpoint.spec.socket_role {
+        SocketRole::Listen => Some(socket_listener(field, endpoint.socket())?),
         SocketRole::Connect => None,
     };
-    let name = format!("vhost-{}", adapter.spec.name);
+    let name = format!("{prefix}-{}", endpoint.spec.name);
     std::thread::Builder::new()
         .name(name)
         .spawn(move || {
-            adapter.serve(listener);
-            if adapter.spec.socket_role == SocketRole::Listen {
-                let _ = std::fs::remove_file(&adapter.spec.eth_socket);
+            endpoint.serve(listener);
+            if endpoint.spec.socket_role == SocketRole::Listen {
+                let _ = std::fs::remove_file(endpoint.socket());
             }
         })
         .map_err(|source| NicError::Os {

@@ -1,0 +1,187 @@
+//! The RDMA functions' part of a data core's loop.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use vnic_fabric::Instant;
+use vnic_fabric::switch::PortId;
+
+use super::command::RdmaRings;
+use super::core::CoreEvent;
+use super::sleep::Source;
+use super::worker::Worker;
+use crate::rdma::{Attachment, Function};
+
+/// Rounds between two looks at what is not urgent: addresses, counters.
+const SELDOM: u32 = 256;
+
+impl Worker {
+    pub(super) fn add_function(&mut self, port: PortId, function: Function) {
+        self.functions.add(port, function);
+        if let Some(adapter) = self.core.adapter(port) {
+            adapter.has_rdma = true;
+        }
+        self.news(port);
+    }
+
+    pub(super) fn remove_function(&mut self, port: PortId) {
+        self.detach_driver(port);
+        if let Some(mut function) = self.functions.remove(port) {
+            function.forget_gids();
+        }
+    }
+
+    pub(super) fn attach_driver(&mut self, port: PortId, attachment: Attachment) {
+        let Some(function) = self.functions.get_mut(port) else {
+            return;
+        };
+        for kick in function.attach(attachment) {
+            let _ = self.sleeper.add(kick, Source::Rdma(port.0.into()));
+        }
+        function.suppress_kicks();
+    }
+
+    pub(super) fn remap_driver(&mut self, port: PortId, rings: RdmaRings) {
+        if let Some(function) = self.functions.get_mut(port) {
+            function.remap(rings.map, rings.control, rings.events);
+            function.suppress_kicks();
+        }
+    }
+
+    /// Ends all that the driver has made. Answers how far its virtqueues were.
+    pub(super) fn detach_driver(&mut self, port: PortId) -> Vec<u16> {
+        let Some(function) = self.functions.get_mut(port) else {
+            return Vec::new();
+        };
+        for kick in function.kicks() {
+            self.sleeper.remove(kick);
+        }
+        let bases = function.detach();
+        function.publish_counters();
+        self.follow(port);
+        self.news(port);
+        bases
+    }
+
+    /// One turn of each function. Answers how much there was to do.
+    #[inline]
+    pub(super) fn rdma_round(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        while let Some((port, frame)) = self.core.out.inbound.pop_front() {
+            work += 1;
+            let functions = &mut self.functions;
+            if catch_unwind(AssertUnwindSafe(|| functions.inbound(port, &frame, now))).is_err() {
+                self.fail_function(port);
+            }
+        }
+        for i in 0..self.functions.ports().len() {
+            let Some(&port) = self.functions.ports().get(i) else {
+                break;
+            };
+            let (functions, core) = (&mut self.functions, &mut self.core);
+            // A bug of ours that one guest triggers takes down that guest's function only.
+            match catch_unwind(AssertUnwindSafe(|| functions.turn(port, core, now))) {
+                Ok(0) => {}
+                Ok(n) => {
+                    work += n;
+                    self.follow(port);
+                }
+                Err(_) => {
+                    self.fail_function(port);
+                    work += 1;
+                }
+            }
+        }
+        self.rounds = self.rounds.wrapping_add(1);
+        if work == 0 || self.rounds.is_multiple_of(SELDOM) {
+            self.rdma_seldom(now);
+        }
+        work
+    }
+
+    #[inline(never)]
+    fn rdma_seldom(&mut self, now: Instant) {
+        let (functions, core) = (&mut self.functions, &mut self.core);
+        if catch_unwind(AssertUnwindSafe(|| functions.poll_gids(core, now))).is_err() {
+            self.count_panic();
+        }
+        for i in 0..self.functions.ports().len() {
+            let Some(&port) = self.functions.ports().get(i) else {
+                break;
+            };
+            if let Some(function) = self.functions.get_mut(port)
+                && function.has_news()
+            {
+                function.publish_counters();
+                self.news(port);
+            }
+        }
+    }
+
+    /// Frames go where the function is by now.
+    #[inline]
+    fn follow(&mut self, port: PortId) {
+        let live = self.functions.get_mut(port).is_some_and(|f| f.is_live());
+        if let Some(adapter) = self.core.adapter(port) {
+            adapter.takes_roce = live;
+        }
+    }
+
+    /// Tells the control plane what happened to a function.
+    fn news(&mut self, port: PortId) {
+        let Some(function) = self.functions.get_mut(port) else {
+            return;
+        };
+        let (faults, gids) = (function.take_faults(), function.take_gid_news());
+        for what in faults {
+            self.core.report(CoreEvent::RdmaFault { port, what });
+        }
+        for (index, gid, added) in gids {
+            self.core.report(CoreEvent::GidChanged {
+                port,
+                index,
+                gid,
+                added,
+            });
+        }
+    }
+
+    #[cold]
+    fn fail_function(&mut self, port: PortId) {
+        self.count_panic();
+        // What the bug left behind is not trusted: nothing of it is used again, not even to end it in order. (Leaking it
+        // keeps the guest's memory mapped, to which nobody refers.)
+        if let Some(function) = self.functions.remove(port) {
+            for kick in function.kicks() {
+                self.sleeper.remove(kick);
+            }
+            let fresh = function.successor();
+            std::mem::forget(function);
+            if let Some(fresh) = fresh {
+                self.functions.add(port, fresh);
+            }
+        }
+        self.follow(port);
+        self.core.report(CoreEvent::RdmaPanic { port });
+    }
+
+    /// When a function must be looked at again.
+    pub(super) fn rdma_due(&mut self, now: Instant) -> Option<Instant> {
+        let times = self.functions.iter_mut().filter_map(|(_, f)| f.next_time(now));
+        times.min()
+    }
+
+    /// Asks drivers to kick, and says whether there is something to do after all.
+    pub(super) fn request_rdma_kicks(&mut self) -> bool {
+        let mut more = !self.core.out.inbound.is_empty();
+        for (_, function) in self.functions.iter_mut() {
+            more |= function.request_kicks();
+        }
+        more
+    }
+
+    pub(super) fn suppress_rdma_kicks(&mut self) {
+        for (_, function) in self.functions.iter_mut() {
+            function.suppress_kicks();
+        }
+    }
+}

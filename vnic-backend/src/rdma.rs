@@ -1,0 +1,102 @@
+//! The RDMA function of an adapter: verbs for a guest, by the contract of `proto/device`.
+//!
+//! ```text
+//!  guest memory                         this module                              engine
+//!  doorbell rings ─────▶ doorbells ──▶ function ──▶ work_queue ──▶ post_send, post_recv ─▶ Device
+//!  completion rings ◀── completions ◀──┘   │                                                 │
+//!  virtqueue 0 ────────▶ command ──────────┘                          transmit ─▶ port ◀─────┘
+//!  virtqueue 1 … ◀────── events                                                    │
+//!                                              a neighbour's function, or the switch as a frame
+//! ```
+//!
+//! A function belongs to the data core of its adapter. It is there as long as the adapter; a driver comes and goes.
+
+mod command;
+mod completions;
+mod doorbells;
+mod events;
+mod feed;
+mod function;
+mod gids;
+mod memory;
+mod port;
+mod shared_ring;
+mod slots;
+mod work_queue;
+
+use std::sync::Arc;
+
+use vnic_engine::counters::Block;
+use vnic_engine::rdma::{Counters, DeviceConfig, Limits, Mtu};
+use vnic_wire::MacAddr;
+
+pub use events::EventQueue;
+pub use function::{Attachment, Function};
+pub use gids::GidRegistry;
+pub use port::Functions;
+
+/// Counters of an adapter's RDMA function, in the order of [`Counters::NAMES`].
+pub type RdmaCounters = Block<{ Counters::COUNT }>;
+
+/// Event queues of the device.
+pub const EVENT_QUEUES: u16 = 1;
+/// Wake-up queues of the device.
+pub const WAKE_QUEUES: u16 = 1;
+/// Virtqueues of the device.
+pub const VIRTQUEUES: u16 = 1 + EVENT_QUEUES + WAKE_QUEUES;
+/// Doorbell rings of a device. Each is looked at in every round.
+const DOORBELL_RINGS_MAX: u32 = 64;
+/// Bytes of device memory of an adapter: what a ConnectX-5 has, as `ibv_devinfo -v` shows it.
+const DEVICE_MEMORY_MAX: u64 = 128 << 10;
+/// What the port says of its speed, in Mb/s. Nothing holds it to that yet.
+const SPEED_MBPS: u32 = 100_000;
+
+/// Bytes of a RoCE packet that are not payload, at most: IPv6, UDP, BTH, the longest extended headers, ICRC (IBTA 9.2,
+/// annex A17).
+const HEADERS_MAX: u32 = 40 + 8 + 12 + 28 + 4;
+
+/// What tells one function from another.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The adapter's address.
+    pub mac: MacAddr,
+    /// May its guest fill the GID table?
+    pub guest_sets_gids: bool,
+    /// Who knows where GIDs are.
+    pub registry: Arc<GidRegistry>,
+    handles: u32,
+}
+
+impl Identity {
+    /// Of an adapter with that address.
+    pub fn new(mac: MacAddr, registry: Arc<GidRegistry>) -> Identity {
+        Identity {
+            mac,
+            guest_sets_gids: true,
+            registry,
+            handles: 0,
+        }
+    }
+
+    fn wake_queues(&self) -> u32 {
+        WAKE_QUEUES.into()
+    }
+
+    /// A number that was not given for long.
+    fn next_handle(&mut self) -> u32 {
+        self.handles = (self.handles + 1) & 0xff_fffe;
+        self.handles
+    }
+}
+
+/// How the engine of an adapter is made.
+pub fn device_config(mac: MacAddr, ethernet_mtu: u16) -> DeviceConfig {
+    let room = u32::from(ethernet_mtu).saturating_sub(HEADERS_MAX);
+    let mtu = Mtu::ALL.into_iter().rev().find(|m| m.bytes() <= room);
+    DeviceConfig {
+        mac,
+        limits: Limits::default(),
+        mtu: mtu.unwrap_or(Mtu::Mtu256),
+        pin_source_port: false,
+    }
+}

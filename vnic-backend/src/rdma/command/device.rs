@@ -1,0 +1,260 @@
+//! Commands about the device as a whole (`SPEC.md`, sections 4.1 and 5.4), and the objects that are nothing but handles.
+
+use vnic_device::command::Range;
+use vnic_device::command::device::{
+    ClockReply, CounterRecord, DeviceReply, GidRecord, Hello, HelloReply, PortReply, ResourceRecord,
+    capabilities,
+};
+use vnic_device::config::{ABI_MAJOR, ABI_MINOR};
+use vnic_device::status::CommandStatus as S;
+use vnic_device::verbs::{AtomicScope, GidKind as Kind, PortState};
+use vnic_engine::gids::GidSource;
+use vnic_engine::rdma::{Counters, GidEntry, GidKind, MESSAGE_MAX, Mtu, PdHandle, XrcdHandle};
+use vnic_wire::gid::Gid;
+
+use super::{COMMAND_MAX, Outcome, Request, fail, reserved};
+use crate::rdma::function::Function;
+use crate::rdma::{DEVICE_MEMORY_MAX, DOORBELL_RINGS_MAX, SPEED_MBPS};
+
+/// Everything but what no engine has.
+const CAPABILITIES: u64 = capabilities::ALL;
+
+/// ASCII, filled up with zeros.
+fn name<const N: usize>(text: &str) -> [u8; N] {
+    let mut out = [0; N];
+    let n = text.len().min(N);
+    out[..n].copy_from_slice(&text.as_bytes()[..n]);
+    out
+}
+
+impl Function {
+    pub(super) fn hello(&mut self, mut r: Request<'_>) -> Outcome {
+        r.no_list()?;
+        let hello: Hello = r.body()?;
+        r.room_for::<HelloReply>()?;
+        reserved(hello.reserved)?;
+        if self.hello {
+            return fail(S::WrongState, "HELLO was said already; RESET begins anew");
+        }
+        if hello.abi_major != ABI_MAJOR || hello.minor_min > ABI_MINOR || hello.minor_min > hello.minor_max {
+            let text = format!(
+                "the driver speaks {}.{} to {}.{}, this device {ABI_MAJOR}.0 to {ABI_MAJOR}.{ABI_MINOR}",
+                hello.abi_major, hello.minor_min, hello.abi_major, hello.minor_max
+            );
+            return fail(S::NotSupported, text);
+        }
+        self.hello = true;
+        r.reply(&HelloReply {
+            // (There is one minor version so far.)
+            minor: ABI_MINOR,
+            ..HelloReply::default()
+        });
+        Ok(())
+    }
+
+    pub(super) fn query_device(&mut self, mut r: Request<'_>) -> Outcome {
+        r.no_body()?;
+        r.room_for::<DeviceReply>()?;
+        let limits = self.device.limits();
+        let m = self.identity.mac.0;
+        r.reply(&DeviceReply {
+            capabilities: CAPABILITIES,
+            max_mr_size: limits.max_mr_size,
+            max_dm_size: DEVICE_MEMORY_MAX,
+            // EUI-64 of the address (RFC 4291, appendix A).
+            node_guid: [m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]],
+            firmware: name(concat!("vnic ", env!("CARGO_PKG_VERSION"))),
+            // That of virtio devices, and the virtio id.
+            vendor_id: 0x1af4,
+            vendor_part_id: vnic_device::config::VIRTIO_ID.into(),
+            hardware_version: 1,
+            atomic_scope: AtomicScope::Global.number(),
+            max_command_len: COMMAND_MAX,
+            max_qp: limits.max_qp,
+            max_qp_wr: limits.max_qp_wr,
+            max_send_blocks: max_send_blocks(limits.max_qp_wr),
+            max_sge: limits.max_sge,
+            max_inline: limits.max_inline,
+            max_cq: limits.max_cq,
+            max_cqe: limits.max_cqe,
+            max_mr: limits.max_mr,
+            max_mr_extents: limits.max_mr_extents,
+            max_mw: limits.max_mw,
+            max_pd: limits.max_pd,
+            max_srq: limits.max_srq,
+            max_srq_wr: limits.max_srq_wr,
+            max_srq_sge: limits.max_srq_sge,
+            max_ah: limits.max_ah,
+            max_xrcd: limits.max_xrcd,
+            max_mcast_groups: limits.max_mcast_groups,
+            max_mcast_qp_per_group: limits.max_mcast_qp_per_group,
+            max_rd_atomic: limits.max_rd_atomic.into(),
+            gid_table_len: limits.gid_table_len.into(),
+            max_doorbell_rings: DOORBELL_RINGS_MAX,
+            local_ack_delay: 0,
+            reserved: 0,
+        });
+        Ok(())
+    }
+
+    pub(super) fn query_port(&mut self, mut r: Request<'_>) -> Outcome {
+        r.no_body()?;
+        r.room_for::<PortReply>()?;
+        let limits = self.device.limits();
+        r.reply(&PortReply {
+            // The port of the embedded switch is up while anybody is attached.
+            state: PortState::Active.number(),
+            max_mtu: Mtu::Mtu4096 as u8,
+            active_mtu: self.config.mtu as u8,
+            speed: SPEED_MBPS,
+            max_message: MESSAGE_MAX,
+            gid_table_len: limits.gid_table_len,
+            pkey_table_len: limits.pkeys,
+            mac: self.identity.mac.0,
+            ..PortReply::default()
+        });
+        Ok(())
+    }
+
+    pub(super) fn query_gids(&mut self, mut r: Request<'_>) -> Outcome {
+        let first = range(&r)?;
+        let gids = self.device.gids().iter();
+        let records = gids
+            .filter(|(index, _)| u32::from(*index) >= first)
+            .map(|(index, entry)| GidRecord {
+                gid: entry.gid.0,
+                index,
+                vlan: entry.vlan.unwrap_or(0),
+                kind: match entry.kind {
+                    GidKind::RoceV1 => Kind::RoceV1.number(),
+                    GidKind::RoceV2 => Kind::RoceV2.number(),
+                },
+                mac: entry.mac.0,
+                ..GidRecord::default()
+            });
+        r.reply_list(records)
+    }
+
+    pub(super) fn set_gid_by_driver(&mut self, r: Request<'_>) -> Outcome {
+        r.no_list()?;
+        let record: GidRecord = r.body()?;
+        reserved(record.reserved)?;
+        reserved(record.reserved_kind)?;
+        let kind = match Kind::from_number(record.kind) {
+            None => {
+                return fail(
+                    S::NotSupported,
+                    format!("there is no kind {} of GID", record.kind),
+                );
+            }
+            Some(Kind::None) => None,
+            Some(Kind::RoceV1) => Some(GidKind::RoceV1),
+            Some(Kind::RoceV2) => Some(GidKind::RoceV2),
+        };
+        let len = self.device.limits().gid_table_len;
+        if record.index >= len {
+            let text = format!("index {}; the table has {len} entries", record.index);
+            return fail(S::OutOfRange, text);
+        }
+        let entry = match kind {
+            None => None,
+            Some(kind) => {
+                if record.vlan > 4094 {
+                    return fail(
+                        S::OutOfRange,
+                        format!("VLAN {}; allowed are 1 to 4094, or 0", record.vlan),
+                    );
+                }
+                if !self.identity.guest_sets_gids {
+                    return fail(S::NotPermitted, "the adapter does not let its guest choose GIDs");
+                }
+                let own = record.mac == [0; 6];
+                if !own && record.mac != self.identity.mac.0 {
+                    return fail(S::NotPermitted, "a GID has the Ethernet address of its adapter");
+                }
+                Some(GidEntry {
+                    gid: Gid(record.gid),
+                    kind,
+                    vlan: (record.vlan != 0).then_some(record.vlan),
+                    mac: self.identity.mac,
+                })
+            }
+        };
+        match self.set_gid(Some(record.index), entry, GidSource::Driver) {
+            Ok(_) => Ok(()),
+            Err(error) => fail(S::Invalid, error.to_string()),
+        }
+    }
+
+    pub(super) fn query_counters(&mut self, mut r: Request<'_>) -> Outcome {
+        let first = range(&r)?;
+        let values = self.counter_values();
+        let records = Counters::NAMES
+            .iter()
+            .zip(values)
+            .skip(first as usize)
+            .map(|(counter, value)| CounterRecord {
+                name: name(counter),
+                value,
+            });
+        r.reply_list(records)
+    }
+
+    pub(super) fn query_resources(&mut self, mut r: Request<'_>) -> Outcome {
+        let first = range(&r)?;
+        let rows = self.resource_rows();
+        let records = rows.into_iter().skip(first as usize).map(|row| ResourceRecord {
+            name: name(row.name),
+            used: row.used,
+            limit: row.limit,
+        });
+        r.reply_list(records)
+    }
+
+    pub(super) fn query_clock(&mut self, mut r: Request<'_>) -> Outcome {
+        r.no_body()?;
+        r.room_for::<ClockReply>()?;
+        let now = r.now.0;
+        r.reply(&ClockReply { now });
+        Ok(())
+    }
+
+    pub(super) fn reset_by_driver(&mut self, r: Request<'_>) -> Outcome {
+        r.no_body()?;
+        self.reset();
+        Ok(())
+    }
+
+    pub(super) fn domain(&mut self, mut r: Request<'_>) -> Outcome {
+        use vnic_device::command::Opcode as O;
+        match r.opcode {
+            O::AllocPd | O::OpenXrcd => {
+                r.no_body()?;
+                r.room_for::<vnic_device::command::Object>()?;
+                let handle = if r.opcode == O::AllocPd {
+                    self.device.alloc_pd()?.0
+                } else {
+                    self.device.open_xrcd()?.0
+                };
+                r.reply_object(handle);
+            }
+            O::DeallocPd => self.device.dealloc_pd(PdHandle(r.object()?))?,
+            _ => self.device.close_xrcd(XrcdHandle(r.object()?))?,
+        }
+        Ok(())
+    }
+}
+
+fn range(r: &Request<'_>) -> Result<u32, super::Failure> {
+    r.no_list()?;
+    let range: Range = r.body()?;
+    reserved(range.reserved)?;
+    Ok(range.first)
+}
+
+/// Blocks of a send ring at most: two for each work request, so that a full queue of usual ones has room.
+pub(super) fn max_send_blocks(max_qp_wr: u32) -> u32 {
+    (2 * max_qp_wr)
+        .next_power_of_two()
+        .min(vnic_device::ring::ENTRIES_MAX)
+}

@@ -1,0 +1,477 @@
+//! Commands about queue pairs, address handles and multicast (`SPEC.md`, section 5.5).
+
+use vnic_device::command::qp::{
+    AddressVector, CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes, QpReply, create_flags,
+};
+use vnic_device::command::{Object, Opcode};
+use vnic_device::queue::{SendLimits, receive_stride, send_blocks_max};
+use vnic_device::ring::{self, ExtentList};
+use vnic_device::status::CommandStatus as S;
+use vnic_device::verbs::{QpState as State, QpType as Type, qp_mask};
+use vnic_engine::rdma as engine;
+use vnic_engine::rdma::{
+    AhHandle, AttributeMask as Mask, CqHandle, PdHandle, QpNumber, SrqHandle, XrcdHandle,
+};
+use vnic_wire::MacAddr;
+use vnic_wire::gid::Gid;
+use vnic_wire::psn::Psn;
+
+use super::device::max_send_blocks;
+use super::queues::entries;
+use super::{Failure, Outcome, Request, extents, fail, optional, reserved, used_up};
+use crate::rdma::function::{Function, QueuePair};
+use crate::rdma::work_queue::{ReceiveQueue, SendQueue, right_bits, rights};
+
+/// Bits of the contract's mask, and of the engine's.
+const MASKS: [(u32, Mask); 19] = [
+    (qp_mask::STATE, Mask::STATE),
+    (qp_mask::CURRENT_STATE, Mask::CURRENT_STATE),
+    (qp_mask::DRAINED_EVENT, Mask::DRAINED_EVENT),
+    (qp_mask::ACCESS, Mask::ACCESS),
+    (qp_mask::PKEY_INDEX, Mask::PKEY_INDEX),
+    (qp_mask::PORT, Mask::PORT),
+    (qp_mask::QKEY, Mask::QKEY),
+    (qp_mask::ADDRESS, Mask::ADDRESS),
+    (qp_mask::PATH_MTU, Mask::PATH_MTU),
+    (qp_mask::TIMEOUT, Mask::TIMEOUT),
+    (qp_mask::RETRY_COUNT, Mask::RETRY_COUNT),
+    (qp_mask::RNR_RETRY, Mask::RNR_RETRY),
+    (qp_mask::RQ_PSN, Mask::RQ_PSN),
+    (qp_mask::MAX_RD_ATOMIC, Mask::MAX_RD_ATOMIC),
+    (qp_mask::MIN_RNR_TIMER, Mask::MIN_RNR_TIMER),
+    (qp_mask::SQ_PSN, Mask::SQ_PSN),
+    (qp_mask::MAX_DEST_RD_ATOMIC, Mask::MAX_DEST_RD_ATOMIC),
+    (qp_mask::DESTINATION_QP, Mask::DESTINATION_QP),
+    (qp_mask::UDP_SOURCE_PORT, Mask::UDP_SOURCE_PORT),
+];
+
+fn engine_type(t: Type) -> engine::QpType {
+    match t {
+        Type::Rc => engine::QpType::Rc,
+        Type::Uc => engine::QpType::Uc,
+        Type::Ud => engine::QpType::Ud,
+        Type::XrcInitiator => engine::QpType::XrcInitiator,
+        Type::XrcTarget => engine::QpType::XrcTarget,
+    }
+}
+
+fn engine_state(s: State) -> engine::QpState {
+    match s {
+        State::Reset => engine::QpState::Reset,
+        State::Init => engine::QpState::Init,
+        State::Rtr => engine::QpState::Rtr,
+        State::Rts => engine::QpState::Rts,
+        State::Sqd => engine::QpState::Sqd,
+        State::Sqe => engine::QpState::Sqe,
+        State::Err => engine::QpState::Err,
+    }
+}
+
+fn state_number(s: engine::QpState) -> u8 {
+    match s {
+        engine::QpState::Reset => State::Reset,
+        engine::QpState::Init => State::Init,
+        engine::QpState::Rtr => State::Rtr,
+        engine::QpState::Rts => State::Rts,
+        engine::QpState::Sqd => State::Sqd,
+        engine::QpState::Sqe => State::Sqe,
+        engine::QpState::Err => State::Err,
+    }
+    .number()
+}
+
+fn state(number: u8) -> Result<engine::QpState, Failure> {
+    match State::from_number(number) {
+        Some(state) => Ok(engine_state(state)),
+        None => fail(S::NotSupported, format!("there is no state {number}")),
+    }
+}
+
+fn psn(what: &str, value: u32) -> Result<Psn, Failure> {
+    if value >> 24 != 0 {
+        return fail(S::OutOfRange, format!("{what} is {value:#x}; PSNs have 24 bits"));
+    }
+    Ok(Psn::new(value))
+}
+
+fn shown_address(a: &engine::AddressVector) -> AddressVector {
+    AddressVector {
+        dgid: a.dgid.0,
+        dmac: a.dmac.0,
+        sgid_index: a.sgid_index,
+        flow_label: a.flow_label,
+        traffic_class: a.traffic_class,
+        hop_limit: a.hop_limit,
+        service_level: a.service_level,
+        reserved: 0,
+    }
+}
+
+impl Function {
+    /// An address, with the Ethernet address found out where it is missing.
+    fn address(&self, a: &AddressVector) -> Result<engine::AddressVector, Failure> {
+        reserved(a.reserved)?;
+        let dgid = Gid(a.dgid);
+        let dmac = if a.dmac == [0; 6] {
+            let vlan = self.device.gids().by_index(a.sgid_index).and_then(|e| e.vlan);
+            match self.identity.registry.resolve(dgid, vlan) {
+                Some(mac) => mac,
+                None => {
+                    let text = format!("nobody knows the Ethernet address of {dgid}; give it as dmac");
+                    return fail(S::Unreachable, text);
+                }
+            }
+        } else {
+            MacAddr(a.dmac)
+        };
+        Ok(engine::AddressVector {
+            dgid,
+            dmac,
+            sgid_index: a.sgid_index,
+            traffic_class: a.traffic_class,
+            flow_label: a.flow_label,
+            hop_limit: a.hop_limit,
+            service_level: a.service_level,
+        })
+    }
+
+    pub(super) fn create_ah(&mut self, mut r: Request<'_>) -> Outcome {
+        r.no_list()?;
+        let body: CreateAh = r.body()?;
+        r.room_for::<Object>()?;
+        reserved(body.reserved)?;
+        let address = self.address(&body.address)?;
+        let ah = self.device.create_ah(PdHandle(body.pd), address)?;
+        r.reply_object(ah.0);
+        Ok(())
+    }
+
+    pub(super) fn query_ah(&mut self, mut r: Request<'_>) -> Outcome {
+        let ah = AhHandle(r.object()?);
+        r.room_for::<AddressVector>()?;
+        let address = self.device.query_ah(ah)?;
+        r.reply(&shown_address(&address));
+        Ok(())
+    }
+
+    pub(super) fn destroy_ah(&mut self, r: Request<'_>) -> Outcome {
+        Ok(self.device.destroy_ah(AhHandle(r.object()?))?)
+    }
+
+    pub(super) fn create_qp(&mut self, mut r: Request<'_>) -> Outcome {
+        let body: CreateQp = r.body()?;
+        r.room_for::<Object>()?;
+        let mut list = r.list;
+        let most = self.free_extents();
+        let send_extents = extents(body.send_ring, &mut list, most, &self.memory)?;
+        let most = most - send_extents.len() as u32;
+        let receive_extents = extents(body.receive_ring, &mut list, most, &self.memory)?;
+        used_up(list)?;
+        let Some(kind) = Type::from_number(body.qp_type) else {
+            return fail(
+                S::NotSupported,
+                format!("there are no QPs of type {}", body.qp_type),
+            );
+        };
+        if body.flags & !create_flags::ALL != 0 {
+            return fail(S::NotSupported, format!("there are no flags {:#x}", body.flags));
+        }
+        let limits = *self.device.limits();
+        let sends = body.send_blocks > 0;
+        if sends {
+            entries(
+                "send_blocks",
+                body.send_blocks,
+                1,
+                max_send_blocks(limits.max_qp_wr),
+            )?;
+        }
+        if body.receive_entries > 0 {
+            entries("receive_entries", body.receive_entries, 1, limits.max_qp_wr)?;
+        }
+        let shared = optional(body.srq).is_some() || matches!(kind, Type::XrcInitiator | Type::XrcTarget);
+        if shared && (body.receive_entries > 0 || body.receive_elements > 0) {
+            return fail(
+                S::Invalid,
+                "receives come from a shared receive queue: there is no receive ring",
+            );
+        }
+        if kind == Type::XrcTarget && sends {
+            return fail(S::Invalid, "an XRC target sends nothing: there is no send ring");
+        }
+        if !sends && (body.send_elements > 0 || body.max_inline > 0) {
+            return fail(S::Invalid, "send_elements or max_inline without send_blocks");
+        }
+        let Some(stride) = receive_stride(body.receive_elements) else {
+            return fail(
+                S::OutOfRange,
+                format!("{} receive_elements; at most 255", body.receive_elements),
+            );
+        };
+        let init = engine::QpInit {
+            qp_type: engine_type(kind),
+            pd: optional(body.pd).map(PdHandle),
+            send_cq: optional(body.send_cq).map(CqHandle),
+            recv_cq: optional(body.recv_cq).map(CqHandle),
+            srq: optional(body.srq).map(SrqHandle),
+            xrcd: optional(body.xrcd).map(XrcdHandle),
+            max_send_wr: body.send_blocks.min(limits.max_qp_wr),
+            max_recv_wr: body.receive_entries.min(limits.max_qp_wr),
+            max_send_sge: body.send_elements,
+            max_recv_sge: body.receive_elements,
+            max_inline: body.max_inline,
+            signal_all: body.flags & create_flags::SIGNAL_ALL != 0,
+        };
+        if body.send_elements > limits.max_sge || body.max_inline > limits.max_inline {
+            let text = format!(
+                "{} elements and {} inline bytes; at most {} and {}",
+                body.send_elements, body.max_inline, limits.max_sge, limits.max_inline
+            );
+            return fail(S::OutOfRange, text);
+        }
+        let longest = send_blocks_max(body.send_elements, body.max_inline);
+        if sends && body.send_blocks < longest {
+            let text = format!(
+                "{} send_blocks; the longest work request takes {longest}",
+                body.send_blocks
+            );
+            return fail(S::Invalid, text);
+        }
+        let send = if sends {
+            let ring = self.ring(&send_extents, ring::send_ring_len(body.send_blocks), 64)?;
+            let limits = SendLimits {
+                qp_type: kind,
+                elements: body.send_elements,
+                inline: body.max_inline,
+            };
+            Some(SendQueue::new(ring, body.send_blocks, limits))
+        } else {
+            None
+        };
+        let receive = if body.receive_entries > 0 {
+            let len = ring::receive_ring_len(body.receive_entries, stride);
+            let ring = self.ring(&receive_extents, len, stride)?;
+            Some(ReceiveQueue::new(
+                ring,
+                body.receive_entries,
+                stride,
+                body.receive_elements,
+            ))
+        } else {
+            None
+        };
+        let qp = self.device.create_qp(&init)?;
+        let made = QueuePair {
+            send,
+            receive,
+            created: CreateQp {
+                send_ring: ExtentList::default(),
+                receive_ring: ExtentList::default(),
+                ..body
+            },
+            starving: false,
+            fault_told: false,
+        };
+        self.ring_extents += made.extents();
+        self.qps.insert(qp.0, made);
+        r.reply_object(qp.0);
+        Ok(())
+    }
+
+    pub(super) fn modify_qp(&mut self, r: Request<'_>) -> Outcome {
+        r.no_list()?;
+        let body: ModifyQp = r.body()?;
+        if body.mask & !qp_mask::ALL != 0 {
+            let unknown = body.mask & !qp_mask::ALL;
+            return fail(S::NotSupported, format!("there are no attributes {unknown:#x}"));
+        }
+        let qp = QpNumber(body.qp);
+        let Some(before) = self.device.qp_state(qp) else {
+            return fail(S::NoSuchObject, format!("no such queue pair as {:#x}", body.qp));
+        };
+        let a = &body.attributes;
+        reserved(a.reserved)?;
+        reserved(a.has_address)?;
+        let has = |bit| body.mask & bit != 0;
+        let mut values = engine::QpAttributes::default();
+        let mut mask = Mask::empty();
+        for (bit, engine_bit) in MASKS {
+            mask.set(engine_bit, has(bit));
+        }
+        // The engine always wants to know where to; without STATE that is where it is.
+        mask |= Mask::STATE;
+        values.state = if has(qp_mask::STATE) {
+            state(a.state)?
+        } else {
+            before
+        };
+        if has(qp_mask::CURRENT_STATE) {
+            values.current_state = state(a.current_state)?;
+            if values.current_state != before {
+                let text = format!("it is in {before:?}, not in {:?}", values.current_state);
+                return fail(S::WrongState, text);
+            }
+        }
+        if has(qp_mask::PATH_MTU) {
+            let known = engine::Mtu::ALL.into_iter().find(|m| *m as u8 == a.path_mtu);
+            let Some(mtu) = known else {
+                return fail(
+                    S::OutOfRange,
+                    format!("path_mtu {}; allowed are 1 to 5", a.path_mtu),
+                );
+            };
+            if mtu > self.config.mtu {
+                let text = format!(
+                    "a path MTU of {} bytes; the adapter's MTU has room for {}",
+                    mtu.bytes(),
+                    self.config.mtu.bytes()
+                );
+                return fail(S::OutOfRange, text);
+            }
+            values.path_mtu = mtu;
+        }
+        if has(qp_mask::ACCESS) {
+            let Some(rights) = rights(a.access) else {
+                return fail(
+                    S::NotSupported,
+                    format!("there are rights among {:#x} that there are not", a.access),
+                );
+            };
+            values.access = rights;
+        }
+        if has(qp_mask::ADDRESS) {
+            values.address = Some(self.address(&a.address)?);
+        }
+        if has(qp_mask::RQ_PSN) {
+            values.rq_psn = psn("rq_psn", a.rq_psn)?;
+        }
+        if has(qp_mask::SQ_PSN) {
+            values.sq_psn = psn("sq_psn", a.sq_psn)?;
+        }
+        if has(qp_mask::UDP_SOURCE_PORT) && a.udp_source_port == 0 {
+            return fail(S::OutOfRange, "udp_source_port is 0; allowed are 1 to 65535");
+        }
+        if has(qp_mask::DRAINED_EVENT) && a.drained_event > 1 {
+            return fail(
+                S::OutOfRange,
+                format!("drained_event is {}; it is 0 or 1", a.drained_event),
+            );
+        }
+        values.qkey = a.qkey;
+        values.destination_qp = QpNumber(a.destination_qp);
+        values.pkey_index = a.pkey_index;
+        values.drained_event = a.drained_event == 1;
+        values.max_rd_atomic = a.max_rd_atomic;
+        values.max_dest_rd_atomic = a.max_dest_rd_atomic;
+        values.min_rnr_timer = a.min_rnr_timer;
+        values.port = a.port;
+        values.timeout = a.timeout;
+        values.retry_count = a.retry_count;
+        values.rnr_retry = a.rnr_retry;
+        values.udp_source_port = has(qp_mask::UDP_SOURCE_PORT).then_some(a.udp_source_port);
+        self.device.modify_qp(qp, &values, mask, r.now)?;
+        match self.device.qp_state(qp) {
+            Some(engine::QpState::Reset) => {
+                if let Some(shell) = self.qps.get_mut(body.qp) {
+                    shell.reset();
+                }
+            }
+            Some(engine::QpState::Err) => self.flush_all(body.qp, r.now),
+            // What was posted in a state that did not send yet is sent now.
+            _ => self.feed_sends(body.qp),
+        }
+        Ok(())
+    }
+
+    pub(super) fn query_qp(&mut self, mut r: Request<'_>) -> Outcome {
+        let number = r.object()?;
+        r.room_for::<QpReply>()?;
+        let a = self.device.query_qp(QpNumber(number))?;
+        let Some(shell) = self.qps.get(number) else {
+            return fail(S::NoSuchObject, format!("no such queue pair as {number:#x}"));
+        };
+        let attributes = QpAttributes {
+            state: state_number(a.state),
+            current_state: state_number(a.state),
+            path_mtu: a.path_mtu as u8,
+            drained_event: a.drained_event.into(),
+            max_rd_atomic: a.max_rd_atomic,
+            max_dest_rd_atomic: a.max_dest_rd_atomic,
+            min_rnr_timer: a.min_rnr_timer,
+            port: a.port,
+            timeout: a.timeout,
+            retry_count: a.retry_count,
+            rnr_retry: a.rnr_retry,
+            has_address: a.address.is_some().into(),
+            pkey_index: a.pkey_index,
+            udp_source_port: a.udp_source_port.unwrap_or(0),
+            access: right_bits(a.access),
+            qkey: a.qkey,
+            rq_psn: a.rq_psn.value(),
+            sq_psn: a.sq_psn.value(),
+            destination_qp: a.destination_qp.0,
+            reserved: 0,
+            address: a.address.as_ref().map(shown_address).unwrap_or_default(),
+        };
+        r.reply(&QpReply {
+            attributes,
+            created: shell.created,
+        });
+        Ok(())
+    }
+
+    pub(super) fn destroy_qp(&mut self, r: Request<'_>) -> Outcome {
+        let number = r.object()?;
+        let qp = QpNumber(number);
+        let Some(state) = self.device.qp_state(qp) else {
+            return fail(S::NoSuchObject, format!("no such queue pair as {number:#x}"));
+        };
+        if self.device.is_in_group(qp) {
+            return fail(S::InUse, "the queue pair is attached to a multicast group");
+        }
+        if state != engine::QpState::Reset {
+            self.device.fail_qp(qp);
+            self.flush_all(number, r.now);
+        }
+        self.device.destroy_qp(qp)?;
+        // Nothing comes after the reply: what finds no room now would.
+        self.finish(r.now);
+        if let Some(shell) = self.qps.get(number) {
+            self.ring_extents -= shell.extents();
+        }
+        self.qps.remove(number);
+        Ok(())
+    }
+
+    pub(super) fn multicast(&mut self, r: Request<'_>) -> Outcome {
+        r.no_list()?;
+        let body: Multicast = r.body()?;
+        reserved(body.reserved)?;
+        let (qp, gid) = (QpNumber(body.qp), Gid(body.gid));
+        if r.opcode == Opcode::AttachMulticast {
+            self.device.attach_multicast(qp, gid)?;
+        } else {
+            self.device.detach_multicast(qp, gid)?;
+        }
+        Ok(())
+    }
+}
+
+impl QueuePair {
+    /// Extents of its rings.
+    fn extents(&self) -> u32 {
+        let send = self.send.as_ref().map_or(0, |q| q.ring.extents());
+        let receive = self.receive.as_ref().map_or(0, |q| q.ring.extents());
+        (send + receive) as u32
+    }
+
+    fn reset(&mut self) {
+        if let Some(send) = &mut self.send {
+            send.reset();
+        }
+        if let Some(receive) = &mut self.receive {
+            receive.reset();
+        }
+        self.fault_told = false;
+    }
+}

@@ -1,0 +1,253 @@
+//! Commands about completion queues, shared receive queues and doorbell rings (`SPEC.md`, section 5.6).
+
+use vnic_device::command::Object;
+use vnic_device::command::queues::{
+    CreateCq, CreateDoorbells, CreateSrq, ModifySrq, ResizeCq, ResizeCqReply, SrqReply,
+};
+use vnic_device::doorbell;
+use vnic_device::queue::receive_stride;
+use vnic_device::ring::{self, Extent, ExtentList};
+use vnic_device::status::CommandStatus as S;
+use vnic_device::verbs::srq_mask;
+use vnic_engine::rdma::{CqHandle, PdHandle, SrqHandle, SrqInit, XrcdHandle};
+
+use super::{Failure, Outcome, Request, extents, fail, optional, reserved, used_up};
+use crate::rdma::DOORBELL_RINGS_MAX;
+use crate::rdma::completions::CompletionRing;
+use crate::rdma::doorbells::DoorbellRing;
+use crate::rdma::function::{Function, SharedReceive};
+use crate::rdma::shared_ring::SharedRing;
+use crate::rdma::work_queue::ReceiveQueue;
+
+/// Power of two, within a limit that need not be one.
+pub(super) fn entries(what: &str, given: u32, least: u32, limit: u32) -> Outcome {
+    let most = limit.next_power_of_two().min(ring::ENTRIES_MAX);
+    if given < least || given > most {
+        return fail(
+            S::OutOfRange,
+            format!("{given} {what}; allowed are {least} to {most}"),
+        );
+    }
+    if !given.is_power_of_two() {
+        return fail(S::Invalid, format!("{given} {what}; it must be a power of two"));
+    }
+    Ok(())
+}
+
+impl Function {
+    /// The only list of a command.
+    pub(super) fn ring_extents(&self, wanted: ExtentList, r: &Request<'_>) -> Result<Vec<Extent>, Failure> {
+        let mut list = r.list;
+        let found = extents(wanted, &mut list, self.free_extents(), &self.memory)?;
+        used_up(list)?;
+        Ok(found)
+    }
+
+    /// A ring in that memory.
+    pub(super) fn ring(&self, extents: &[Extent], len: u64, stride: u32) -> Result<SharedRing, Failure> {
+        match SharedRing::new(&self.memory, extents, len, stride) {
+            Some(ring) => Ok(ring),
+            None => fail(
+                S::BadAddress,
+                format!(
+                    "the ring needs {len} bytes of shared memory, in pieces that begin at multiples of 64 and hold \
+                     whole entries of {stride} bytes"
+                ),
+            ),
+        }
+    }
+
+    pub(super) fn create_cq(&mut self, mut r: Request<'_>) -> Outcome {
+        let body: CreateCq = r.body()?;
+        r.room_for::<Object>()?;
+        let extents = self.ring_extents(body.ring, &r)?;
+        entries("entries", body.entries, 1, self.device.limits().max_cqe)?;
+        let queues = self.attached.as_ref().map_or(0, |a| a.events.len()) as u32;
+        if body.event_queue >= queues {
+            let text = format!("event queue {}; there are {queues}", body.event_queue);
+            return fail(S::OutOfRange, text);
+        }
+        let ring = self.ring(&extents, ring::completion_ring_len(body.entries), 64)?;
+        let capacity = body.entries.min(self.device.limits().max_cqe);
+        let cq = self.device.create_cq(capacity)?;
+        self.ring_extents += ring.extents() as u32;
+        self.cqs.insert(
+            cq.0,
+            CompletionRing::new(ring, body.entries, body.event_queue as u16),
+        );
+        r.reply_object(cq.0);
+        Ok(())
+    }
+
+    pub(super) fn resize_cq(&mut self, mut r: Request<'_>) -> Outcome {
+        let body: ResizeCq = r.body()?;
+        r.room_for::<ResizeCqReply>()?;
+        let extents = self.ring_extents(body.ring, &r)?;
+        entries("entries", body.entries, 1, self.device.limits().max_cqe)?;
+        if self.cqs.get(body.cq).is_none() {
+            return fail(S::NoSuchObject, "no such completion queue");
+        }
+        let ring = self.ring(&extents, ring::completion_ring_len(body.entries), 64)?;
+        // What has completed goes where there is room now; the rest into the new ring.
+        self.finish(r.now);
+        let capacity = body.entries.min(self.device.limits().max_cqe);
+        self.device.resize_cq(CqHandle(body.cq), capacity)?;
+        let added = ring.extents() as u32;
+        let Some(cq) = self.cqs.get_mut(body.cq) else {
+            return fail(S::NoSuchObject, "no such completion queue");
+        };
+        let removed = cq.ring.extents() as u32;
+        let produced = cq.replace(ring, body.entries);
+        self.ring_extents = self.ring_extents + added - removed;
+        r.reply(&ResizeCqReply {
+            produced,
+            reserved: 0,
+        });
+        Ok(())
+    }
+
+    pub(super) fn destroy_cq(&mut self, r: Request<'_>) -> Outcome {
+        let cq = r.object()?;
+        self.device.destroy_cq(CqHandle(cq))?;
+        if let Some(ring) = self.cqs.get(cq) {
+            self.ring_extents -= ring.ring.extents() as u32;
+        }
+        self.cqs.remove(cq);
+        Ok(())
+    }
+
+    pub(super) fn create_srq(&mut self, mut r: Request<'_>) -> Outcome {
+        let body: CreateSrq = r.body()?;
+        r.room_for::<Object>()?;
+        let extents = self.ring_extents(body.ring, &r)?;
+        reserved(body.reserved)?;
+        let limits = *self.device.limits();
+        entries("entries", body.entries, 1, limits.max_srq_wr)?;
+        if body.elements > limits.max_srq_sge {
+            let text = format!("{} elements; at most {}", body.elements, limits.max_srq_sge);
+            return fail(S::OutOfRange, text);
+        }
+        let Some(stride) = receive_stride(body.elements) else {
+            return fail(S::OutOfRange, format!("{} elements; at most 255", body.elements));
+        };
+        let len = ring::shared_receive_ring_len(body.entries, stride);
+        let ring = self.ring(&extents, len, stride)?;
+        let srq = self.device.create_srq(SrqInit {
+            pd: PdHandle(body.pd),
+            xrcd: optional(body.xrcd).map(XrcdHandle),
+            cq: optional(body.cq).map(CqHandle),
+            max_wr: body.entries.min(limits.max_srq_wr),
+            max_sge: body.elements,
+        })?;
+        self.ring_extents += ring.extents() as u32;
+        self.srqs.insert(
+            srq.0,
+            SharedReceive {
+                queue: ReceiveQueue::new(ring, body.entries, stride, body.elements),
+                told: 0,
+                starving: false,
+                fault_told: false,
+            },
+        );
+        r.reply_object(srq.0);
+        Ok(())
+    }
+
+    pub(super) fn modify_srq(&mut self, r: Request<'_>) -> Outcome {
+        r.no_list()?;
+        let body: ModifySrq = r.body()?;
+        if body.mask & !srq_mask::ALL != 0 {
+            return fail(
+                S::NotSupported,
+                format!("there are no attributes {:#x}", body.mask & !srq_mask::ALL),
+            );
+        }
+        let Some(srq) = self.srqs.get(body.srq) else {
+            return fail(S::NoSuchObject, "no such shared receive queue");
+        };
+        let has = |bit| body.mask & bit != 0;
+        let most = srq.queue.entries().min(self.device.limits().max_srq_wr);
+        if has(srq_mask::MAX_WR) && body.max_wr > most {
+            return fail(
+                S::OutOfRange,
+                format!("max_wr is {}; the ring has {most} entries", body.max_wr),
+            );
+        }
+        let limit = has(srq_mask::LIMIT).then_some(body.limit);
+        let max_wr = has(srq_mask::MAX_WR).then_some(body.max_wr);
+        Ok(self.device.modify_srq(SrqHandle(body.srq), limit, max_wr)?)
+    }
+
+    pub(super) fn query_srq(&mut self, mut r: Request<'_>) -> Outcome {
+        let srq = r.object()?;
+        r.room_for::<SrqReply>()?;
+        let (held, max_wr, limit) = self.device.query_srq(SrqHandle(srq))?;
+        let unread = self
+            .srqs
+            .get(srq)
+            .map_or(0, |s| s.queue.posted().wrapping_sub(s.queue.read()));
+        r.reply(&SrqReply {
+            waiting: held + unread,
+            max_wr,
+            limit,
+            reserved: 0,
+        });
+        Ok(())
+    }
+
+    pub(super) fn destroy_srq(&mut self, r: Request<'_>) -> Outcome {
+        let srq = r.object()?;
+        self.device.destroy_srq(SrqHandle(srq))?;
+        if let Some(s) = self.srqs.get(srq) {
+            self.ring_extents -= s.queue.ring.extents() as u32;
+        }
+        self.srqs.remove(srq);
+        Ok(())
+    }
+
+    pub(super) fn create_doorbells(&mut self, mut r: Request<'_>) -> Outcome {
+        let body: CreateDoorbells = r.body()?;
+        r.room_for::<Object>()?;
+        let extents = self.ring_extents(body.ring, &r)?;
+        let (least, most) = (*doorbell::ENTRIES.start(), *doorbell::ENTRIES.end());
+        entries("entries", body.entries, least, most)?;
+        let wake_queues = self.identity.wake_queues();
+        if body.wake_queue >= wake_queues {
+            let text = format!("wake-up queue {}; there are {wake_queues}", body.wake_queue);
+            return fail(S::OutOfRange, text);
+        }
+        let ring = self.ring(&extents, ring::doorbell_ring_len(body.entries), 8)?;
+        let slot = match self.bells.iter().position(Option::is_none) {
+            Some(slot) => slot,
+            None if (self.bells.len() as u32) < DOORBELL_RINGS_MAX => {
+                self.bells.push(None);
+                self.bells.len() - 1
+            }
+            None => {
+                let text = format!("there are {DOORBELL_RINGS_MAX} doorbell rings already");
+                return fail(S::LimitReached, text);
+            }
+        };
+        let handle = self.identity.next_handle() << 8 | slot as u32;
+        self.ring_extents += ring.extents() as u32;
+        self.bells[slot] = Some(DoorbellRing::new(ring, handle, body.entries));
+        r.reply_object(handle);
+        Ok(())
+    }
+
+    pub(super) fn destroy_doorbells(&mut self, r: Request<'_>) -> Outcome {
+        let handle = r.object()?;
+        let slot = self
+            .bells
+            .iter()
+            .position(|b| b.as_ref().is_some_and(|b| b.handle == handle));
+        let Some(slot) = slot else {
+            return fail(S::NoSuchObject, "no such doorbell ring");
+        };
+        // All that was written before was taken before this command.
+        if let Some(ring) = self.bells[slot].take() {
+            self.ring_extents -= ring.ring.extents() as u32;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,345 @@
+//! From doorbells to work requests: what the driver has posted, read from its rings and given to the engine.
+
+use vnic_device::doorbell::{Doorbell, Kind};
+use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
+use vnic_engine::rdma::{Arm, QpNumber, QpState, SrqHandle, Status};
+use vnic_fabric::Instant;
+
+use super::doorbells::{DoorbellRing, Found};
+use super::function::{Function, QueuePair};
+use super::work_queue::ReceiveQueue;
+
+/// Work requests of a send queue that the engine holds at most; the others wait in their ring.
+const SEND_WINDOW: u32 = 128;
+/// Receives of a QP that the engine holds at most.
+const RECEIVE_WINDOW: u32 = 64;
+/// Work requests that the engine holds of all queues: what a guest can make the daemon remember.
+const HELD_MAX: u64 = 1 << 20;
+/// Doorbells taken from one ring before others get their turn.
+pub(super) const BELLS_A_TURN: usize = 64;
+impl Function {
+    // Doorbells.
+
+    #[inline]
+    pub(super) fn take_doorbells(&mut self, budget: usize) -> usize {
+        let mut work = 0;
+        for i in 0..self.bells.len() {
+            for turn in 0.. {
+                let Some(ring) = &mut self.bells[i] else { break };
+                if turn == budget {
+                    ring.tell();
+                    break;
+                }
+                match ring.next() {
+                    Found::Nothing => break,
+                    Found::Bell(bell) => {
+                        work += 1;
+                        self.answer(bell);
+                    }
+                    Found::Fault(index) => {
+                        let handle = ring.handle;
+                        let detail = fault_detail(FaultQueue::Doorbells, FaultReason::Reserved, index);
+                        self.events.push(EventKind::QueueFault, handle, detail);
+                        break;
+                    }
+                }
+            }
+        }
+        work
+    }
+
+    /// Takes all that was written before now: what a command relies on (`SPEC.md`, section 5.1).
+    pub(super) fn take_all_doorbells(&mut self) {
+        for i in 0..self.bells.len() {
+            // A driver that goes on writing meanwhile is not waited for.
+            let entries = self.bells[i].as_ref().map_or(0, DoorbellRing::entries);
+            for _ in 0..entries {
+                let found = self.bells[i].as_mut().map_or(Found::Nothing, DoorbellRing::next);
+                match found {
+                    Found::Bell(bell) => self.answer(bell),
+                    Found::Fault(index) => {
+                        let handle = self.bells[i].as_ref().map_or(0, |r| r.handle);
+                        let detail = fault_detail(FaultQueue::Doorbells, FaultReason::Reserved, index);
+                        self.events.push(EventKind::QueueFault, handle, detail);
+                        break;
+                    }
+                    Found::Nothing => break,
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn answer(&mut self, bell: Doorbell) {
+        match bell.kind {
+            Kind::Send => self.posted_sends(bell.number, bell.index),
+            Kind::Receive => self.posted_receives(bell.number, bell.index),
+            Kind::SharedReceive => self.posted_shared(bell.number, bell.index),
+            Kind::ArmNext => self.arm(bell.number, Arm::Next, bell.index),
+            Kind::ArmSolicited => self.arm(bell.number, Arm::Solicited, bell.index),
+        }
+    }
+
+    fn arm(&mut self, number: u32, arm: Arm, consumer: u32) {
+        if let Some(cq) = self.cqs.get_mut(number)
+            && cq.arm(arm, consumer)
+        {
+            self.events.completion(cq.event_queue, number, cq.produced());
+        }
+    }
+
+    #[inline]
+    fn posted_sends(&mut self, number: u32, index: u32) {
+        use QpState as S;
+        if !matches!(
+            self.device.qp_state(QpNumber(number)),
+            Some(S::Rts | S::Sqd | S::Sqe | S::Err)
+        ) {
+            return;
+        }
+        let Some(QueuePair { send: Some(send), .. }) = self.qps.get_mut(number) else {
+            return;
+        };
+        if send.faulted {
+            return;
+        }
+        let before = send.posted();
+        if !send.advance(index) {
+            self.index_fault(number, FaultQueue::Send, before);
+        }
+        self.feed_sends(number);
+    }
+
+    #[inline]
+    fn posted_receives(&mut self, number: u32, index: u32) {
+        match self.device.qp_state(QpNumber(number)) {
+            None | Some(QpState::Reset) => return,
+            Some(_) => {}
+        }
+        let Some(QueuePair {
+            receive: Some(receive),
+            ..
+        }) = self.qps.get_mut(number)
+        else {
+            return;
+        };
+        if receive.faulted {
+            return;
+        }
+        let before = receive.posted();
+        if !receive.advance(index) {
+            self.index_fault(number, FaultQueue::Receive, before);
+        }
+        self.feed_receives(number);
+    }
+
+    fn posted_shared(&mut self, number: u32, index: u32) {
+        let Some(srq) = self.srqs.get_mut(number) else {
+            return;
+        };
+        if srq.queue.faulted {
+            return;
+        }
+        if !srq.queue.advance(index) {
+            let at = srq.queue.posted();
+            self.srq_fault(number, FaultReason::Index, at);
+            return;
+        }
+        self.feed_shared(number);
+    }
+
+    #[cold]
+    fn index_fault(&mut self, number: u32, queue: FaultQueue, index: u32) {
+        self.device.fail_qp(QpNumber(number));
+        self.qp_fault(number, queue, FaultReason::Index, index);
+    }
+
+    /// Tells of a fault of a QP, once.
+    #[cold]
+    pub(super) fn qp_fault(&mut self, number: u32, queue: FaultQueue, reason: FaultReason, index: u32) {
+        let Some(qp) = self.qps.get_mut(number) else {
+            return;
+        };
+        if !std::mem::replace(&mut qp.fault_told, true) {
+            self.events
+                .push(EventKind::QueueFault, number, fault_detail(queue, reason, index));
+            self.faults.push(format!(
+                "the {queue:?} queue of QP {number:#x} has a fault at index {index}: {reason:?}"
+            ));
+        }
+    }
+
+    #[cold]
+    fn srq_fault(&mut self, number: u32, reason: FaultReason, index: u32) {
+        self.device.fail_srq(SrqHandle(number));
+        let Some(srq) = self.srqs.get_mut(number) else {
+            return;
+        };
+        srq.queue.faulted = true;
+        if !std::mem::replace(&mut srq.fault_told, true) {
+            let detail = fault_detail(FaultQueue::SharedReceive, reason, index);
+            self.events.push(EventKind::QueueFault, number, detail);
+            self.faults.push(format!(
+                "SRQ {number:#x} has a fault at index {index}: {reason:?}"
+            ));
+        }
+    }
+
+    // Work requests, from the rings into the engine.
+
+    /// Gives the engine what a send queue has, up to its window.
+    #[inline]
+    pub(super) fn feed_sends(&mut self, number: u32) {
+        self.feed_sends_up_to(number, SEND_WINDOW);
+    }
+
+    fn feed_sends_up_to(&mut self, number: u32, window: u32) {
+        let qpn = QpNumber(number);
+        let Some(qp) = self.qps.get_mut(number) else {
+            return;
+        };
+        let Some(send) = &mut qp.send else { return };
+        while send.has_more() {
+            if self.device.held(qpn).0 >= window || self.device.held_in_all() >= HELD_MAX {
+                if !std::mem::replace(&mut qp.starving, true) {
+                    self.starving.push(number);
+                }
+                return;
+            }
+            match send.take() {
+                Ok(wr) => {
+                    let (id, tag) = (wr.id, wr.tag);
+                    if self.device.post_send(qpn, wr).is_err() {
+                        // What verbs call an immediate error; the ring has no other way to say so.
+                        let status = Status::LocalQpOperationError;
+                        let _ = self.device.post_failed_send(qpn, id, tag, status);
+                    }
+                }
+                Err(m) => {
+                    send.faulted = true;
+                    let behind = send.posted();
+                    self.device.fault_send(qpn, m.wr_id, behind);
+                    self.qp_fault(number, FaultQueue::Send, m.reason, m.index);
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn feed_receives(&mut self, number: u32) {
+        self.feed_receives_up_to(number, RECEIVE_WINDOW);
+    }
+
+    fn feed_receives_up_to(&mut self, number: u32, window: u32) {
+        let qpn = QpNumber(number);
+        loop {
+            let Some(qp) = self.qps.get_mut(number) else {
+                return;
+            };
+            let Some(receive) = &mut qp.receive else { return };
+            if !receive.has_more() {
+                return;
+            }
+            if self.device.held(qpn).1 >= window || self.device.held_in_all() >= HELD_MAX {
+                // Whoever takes a receive looks for more; only a device that is full must be asked again.
+                if self.device.held(qpn).1 == 0 && !std::mem::replace(&mut qp.starving, true) {
+                    self.starving.push(number);
+                }
+                return;
+            }
+            match receive.take() {
+                Ok(wr) => {
+                    let (id, tag) = (wr.id, wr.tag);
+                    if self.device.post_recv(qpn, wr).is_err() {
+                        self.device.fault_receive(qpn, id, tag);
+                    }
+                }
+                Err(m) => {
+                    let tag = receive.read();
+                    self.device.fault_receive(qpn, m.wr_id, tag);
+                    self.qp_fault(number, FaultQueue::Receive, m.reason, m.index);
+                }
+            }
+        }
+    }
+
+    fn feed_shared(&mut self, number: u32) {
+        let Some(srq) = self.srqs.get_mut(number) else {
+            return;
+        };
+        let handle = SrqHandle(number);
+        let mut fault = None;
+        while srq.queue.has_more() {
+            let full = match self.device.query_srq(handle) {
+                Ok((waiting, max_wr, _)) => waiting >= max_wr,
+                Err(_) => return,
+            };
+            if full || self.device.held_in_all() >= HELD_MAX {
+                if !std::mem::replace(&mut srq.starving, true) {
+                    self.starving_srqs.push(number);
+                }
+                break;
+            }
+            match srq.queue.take() {
+                Ok(mut wr) => {
+                    // Completions cannot say what is free here; the ring's tail does.
+                    wr.tag = 0;
+                    if self.device.post_srq_recv(handle, wr).is_err() {
+                        fault = Some((FaultReason::Length, srq.queue.read().wrapping_sub(1)));
+                        break;
+                    }
+                }
+                Err(m) => {
+                    fault = Some((m.reason, m.index));
+                    break;
+                }
+            }
+        }
+        let read = srq.queue.read();
+        let since = read.wrapping_sub(srq.told);
+        if since > 0 && (!srq.queue.has_more() || since >= (srq.queue.entries() / 8).max(1)) {
+            srq.told = read;
+            let at = ring_tail(&srq.queue);
+            srq.queue.ring.store_u32(at, read);
+        }
+        if let Some((reason, index)) = fault {
+            self.srq_fault(number, reason, index);
+        }
+    }
+
+    pub(super) fn feed_starving(&mut self) {
+        for number in std::mem::take(&mut self.starving) {
+            if let Some(qp) = self.qps.get_mut(number) {
+                qp.starving = false;
+                // A window that is half empty is filled again: one at a time would cost a look each.
+                if self.device.held(QpNumber(number)).0 > SEND_WINDOW / 2 {
+                    qp.starving = true;
+                    self.starving.push(number);
+                    continue;
+                }
+                self.feed_sends(number);
+                self.feed_receives(number);
+            }
+        }
+        for number in std::mem::take(&mut self.starving_srqs) {
+            if let Some(srq) = self.srqs.get_mut(number) {
+                srq.starving = false;
+                self.feed_shared(number);
+            }
+        }
+    }
+
+    /// Everything that was posted to a QP in error is flushed now, and its completions are shown.
+    pub(super) fn flush_all(&mut self, number: u32, now: Instant) {
+        self.feed_sends_up_to(number, u32::MAX);
+        self.feed_receives_up_to(number, u32::MAX);
+        while let Some(cq) = self.device.next_completed() {
+            self.drain(cq, now);
+        }
+    }
+}
+
+/// Where the tail of a shared receive queue is.
+fn ring_tail(queue: &ReceiveQueue) -> u64 {
+    vnic_device::ring::shared_receive_tail(queue.entries(), queue.stride())
+}

@@ -1,0 +1,543 @@
+//! One adapter's RDMA function: the engine, driven by rings in guest memory.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use rustix::fd::BorrowedFd;
+use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
+use vnic_engine::gids::GidLearner;
+use vnic_engine::rdma::{
+    Completion, Counters, CqHandle, Device, DeviceConfig, Event, Incoming, Object, QpNumber, SrqHandle,
+    VerbsError, limits,
+};
+use vnic_fabric::Instant;
+
+use super::completions::CompletionRing;
+use super::doorbells::DoorbellRing;
+use super::events::{EventQueue, Events};
+use super::feed::BELLS_A_TURN;
+use super::memory::FunctionMemory;
+use super::slots::Slots;
+use super::work_queue::{ReceiveQueue, SendQueue};
+use crate::datapath::RdmaSnapshot;
+use crate::mem::MemMap;
+use crate::ring::{Fault, SplitRing};
+
+/// How long completions may wait for a full ring to be looked at again, when the core would sleep.
+const FULL_RING_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// What the driver gave: virtqueues and the ways to tell each other.
+#[derive(Debug)]
+pub struct Attachment {
+    /// Commands; `None` after a fault.
+    pub control: Option<SplitRing>,
+    /// The driver's interrupt for commands.
+    pub control_call: Option<File>,
+    /// Event queues.
+    pub events: Vec<EventQueue>,
+    /// Where the driver kicks: commands, event buffers and doorbells.
+    pub kicks: Vec<File>,
+    /// The guest's memory.
+    pub map: Arc<MemMap>,
+}
+
+/// A queue pair's rings.
+#[derive(Debug)]
+pub(super) struct QueuePair {
+    pub send: Option<SendQueue>,
+    pub receive: Option<ReceiveQueue>,
+    pub created: vnic_device::command::qp::CreateQp,
+    /// It is in the list of those with unread requests.
+    pub starving: bool,
+    /// A fault of it was told.
+    pub fault_told: bool,
+}
+
+/// A shared receive queue's ring.
+#[derive(Debug)]
+pub(super) struct SharedReceive {
+    pub queue: ReceiveQueue,
+    /// The index that the driver was told.
+    pub told: u32,
+    /// It is in the list of those with unread receives.
+    pub starving: bool,
+    /// A fault of it was told.
+    pub fault_told: bool,
+}
+
+/// The RDMA function of one adapter. It is there as long as the adapter, whether or not a driver is.
+pub struct Function {
+    pub(super) device: Device,
+    pub(super) config: DeviceConfig,
+    pub(super) memory: FunctionMemory,
+    pub(super) qps: Slots<QueuePair>,
+    pub(super) srqs: Slots<SharedReceive>,
+    pub(super) cqs: Slots<CompletionRing>,
+    pub(super) bells: Vec<Option<DoorbellRing>>,
+    pub(super) device_memory: super::command::DeviceMemoryTable,
+    pub(super) events: Events,
+    pub(super) attached: Option<Attachment>,
+    /// HELLO was said: packets are ours from now on.
+    pub(super) hello: bool,
+    /// Extents of rings.
+    pub(super) ring_extents: u32,
+    /// QPs with requests that the engine has not been given yet.
+    pub(super) starving: Vec<u32>,
+    pub(super) starving_srqs: Vec<u32>,
+    /// CQs whose driver must make room.
+    full: Vec<u32>,
+    pub(super) scratch: super::command::Scratch,
+    pub(super) identity: super::Identity,
+    /// Counters of devices before the last reset.
+    counted: [u64; Counters::COUNT],
+    published: Arc<super::RdmaCounters>,
+    /// Something has happened since the counters were published.
+    busy: bool,
+    pub(super) faults: Vec<String>,
+    /// Keeps the GID table true to the guest's addresses.
+    pub(super) learner: GidLearner,
+    pub(super) gid_news: Vec<(u16, [u8; 16], bool)>,
+}
+
+impl Function {
+    /// Without a driver. The limits of `config` are sound.
+    pub fn new(
+        config: DeviceConfig,
+        identity: super::Identity,
+        published: Arc<super::RdmaCounters>,
+    ) -> Result<Function, VerbsError> {
+        let bits = |object| limits::handle_bits(object).0;
+        let learner = GidLearner::new(config.mac, config.limits.gid_table_len);
+        let mut function = Function {
+            device: Device::new(config.clone())?,
+            config,
+            memory: FunctionMemory::default(),
+            qps: Slots::new(bits(Object::Qp)),
+            srqs: Slots::new(bits(Object::Srq)),
+            cqs: Slots::new(bits(Object::Cq)),
+            bells: Vec::new(),
+            device_memory: Default::default(),
+            events: Events::default(),
+            attached: None,
+            hello: false,
+            ring_extents: 0,
+            starving: Vec::new(),
+            starving_srqs: Vec::new(),
+            full: Vec::new(),
+            scratch: Default::default(),
+            identity,
+            counted: [0; Counters::COUNT],
+            published,
+            busy: false,
+            faults: Vec::new(),
+            learner,
+            gid_news: Vec::new(),
+        };
+        function.apply_gids();
+        Ok(function)
+    }
+
+    // Driver comes and goes.
+
+    /// A driver is there. Gives the descriptors that it kicks.
+    pub fn attach(&mut self, attachment: Attachment) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.reset();
+        self.memory.set_map(attachment.map.clone());
+        self.attached = Some(attachment);
+        self.kicks()
+    }
+
+    /// The driver is gone: so is everything it made. Answers how far its virtqueues were: control, then events.
+    pub fn detach(&mut self) -> Vec<u16> {
+        self.reset();
+        self.learner.driver_down();
+        self.apply_gids();
+        self.memory.set_map(Arc::default());
+        let Some(a) = self.attached.take() else {
+            return Vec::new();
+        };
+        let base = |ring: &Option<SplitRing>| ring.as_ref().map_or(0, SplitRing::base);
+        let mut bases = vec![base(&a.control)];
+        bases.extend(a.events.iter().map(|q| base(&q.ring)));
+        bases
+    }
+
+    /// Interrupts the driver through another descriptor.
+    pub fn set_call(&mut self, index: u16, call: Option<File>) {
+        let Some(a) = &mut self.attached else { return };
+        match index.checked_sub(1) {
+            None => a.control_call = call,
+            Some(queue) => {
+                if let Some(queue) = a.events.get_mut(usize::from(queue)) {
+                    queue.call = call;
+                }
+            }
+        }
+    }
+
+    /// A function for the same adapter, after a bug of ours hit this one.
+    pub fn successor(&self) -> Option<Function> {
+        let mut fresh =
+            Function::new(self.config.clone(), self.identity.clone(), self.published.clone()).ok()?;
+        fresh.counted = self.counter_values();
+        Some(fresh)
+    }
+
+    /// The guest shares other memory now; its virtqueues were set up anew in it. Objects stay; those whose memory has
+    /// gone fail.
+    pub fn remap(&mut self, map: Arc<MemMap>, control: Option<SplitRing>, events: Vec<Option<SplitRing>>) {
+        self.memory.set_map(map.clone());
+        if let Some(a) = &mut self.attached {
+            a.map = map;
+            a.control = control;
+            for (queue, ring) in a.events.iter_mut().zip(events) {
+                queue.ring = ring;
+            }
+        }
+        let memory = &self.memory;
+        for mr in self.device.lose_memory(&|span| memory.has(span)) {
+            self.events.push(EventKind::MrLost, mr.0, 0);
+        }
+        let mut lost_qps = Vec::new();
+        for (number, qp) in self.qps.iter_mut() {
+            if let Some(send) = &mut qp.send
+                && !send.ring.remap(memory)
+                && !send.faulted
+            {
+                send.faulted = true;
+                lost_qps.push((number, FaultQueue::Send, send.posted()));
+            }
+            if let Some(receive) = &mut qp.receive
+                && !receive.ring.remap(memory)
+                && !receive.faulted
+            {
+                receive.faulted = true;
+                lost_qps.push((number, FaultQueue::Receive, receive.posted()));
+            }
+        }
+        for (number, srq) in self.srqs.iter_mut() {
+            if !srq.queue.ring.remap(memory) && !srq.queue.faulted {
+                srq.queue.faulted = true;
+                self.device.fail_srq(SrqHandle(number));
+                let detail = fault_detail(FaultQueue::SharedReceive, FaultReason::Memory, srq.queue.read());
+                self.events.push(EventKind::QueueFault, number, detail);
+            }
+        }
+        let mut lost_cqs = Vec::new();
+        for (number, cq) in self.cqs.iter_mut() {
+            if !cq.ring.remap(memory) && !cq.lost {
+                cq.lost = true;
+                lost_cqs.push(number);
+                let detail = fault_detail(FaultQueue::Completion, FaultReason::Memory, cq.produced());
+                self.events.push(EventKind::QueueFault, number, detail);
+            }
+        }
+        for bell in self.bells.iter_mut().flatten() {
+            if !bell.ring.remap(memory) {
+                bell.fail();
+                let detail = fault_detail(FaultQueue::Doorbells, FaultReason::Memory, 0);
+                self.events.push(EventKind::QueueFault, bell.handle, detail);
+            } else {
+                bell.set_polling(true);
+            }
+        }
+        // As after an overrun: who completes there fails.
+        let users: Vec<u32> = self
+            .qps
+            .iter_mut()
+            .filter(|(_, qp)| {
+                lost_cqs.contains(&qp.created.send_cq) || lost_cqs.contains(&qp.created.recv_cq)
+            })
+            .map(|(number, _)| number)
+            .collect();
+        for number in users {
+            self.device.fail_qp(QpNumber(number));
+        }
+        for (number, queue, index) in lost_qps {
+            self.device.fail_qp(QpNumber(number));
+            self.qp_fault(number, queue, FaultReason::Memory, index);
+        }
+    }
+
+    /// Ends all objects. Peers hear nothing.
+    pub fn reset(&mut self) {
+        for (sum, value) in self.counted.iter_mut().zip(self.device.counters().values()) {
+            *sum += value;
+        }
+        let gids: Vec<_> = self
+            .device
+            .gids()
+            .iter()
+            .map(|(index, entry)| (index, *entry))
+            .collect();
+        if let Ok(fresh) = Device::new(self.config.clone()) {
+            self.device = fresh;
+        }
+        for (index, entry) in gids {
+            let _ = self.device.set_gid(index, Some(entry));
+        }
+        let bits = |object| limits::handle_bits(object).0;
+        self.qps = Slots::new(bits(Object::Qp));
+        self.srqs = Slots::new(bits(Object::Srq));
+        self.cqs = Slots::new(bits(Object::Cq));
+        self.bells = Vec::new();
+        self.device_memory.clear(&mut self.memory);
+        self.events = Events::default();
+        self.hello = false;
+        self.ring_extents = 0;
+        self.starving = Vec::new();
+        self.starving_srqs = Vec::new();
+        self.full = Vec::new();
+    }
+
+    /// Is there a driver that takes packets?
+    #[inline]
+    pub fn is_live(&self) -> bool {
+        self.hello
+    }
+
+    /// What happened that people should know of.
+    pub fn take_faults(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.faults)
+    }
+
+    /// The engine.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The engine and its memory, to send.
+    #[inline]
+    pub fn sender(&mut self) -> (&mut Device, &FunctionMemory) {
+        (&mut self.device, &self.memory)
+    }
+
+    /// Counters since the adapter was made, in the order of their names.
+    pub fn counter_values(&self) -> [u64; Counters::COUNT] {
+        let mut values = self.device.counters().values();
+        for (value, before) in values.iter_mut().zip(self.counted) {
+            *value += before;
+        }
+        values
+    }
+
+    /// Copies the counters to where anyone may read them.
+    pub fn publish_counters(&mut self) {
+        self.busy = false;
+        for (i, value) in self.counter_values().into_iter().enumerate() {
+            self.published.set(i, value);
+        }
+    }
+
+    /// Has anything happened since the counters were published?
+    pub fn has_news(&self) -> bool {
+        self.busy || !self.faults.is_empty() || !self.gid_news.is_empty()
+    }
+
+    /// As the control plane sees it.
+    pub fn snapshot(&self) -> RdmaSnapshot {
+        RdmaSnapshot {
+            gids: self.gid_rows(),
+            resources: self.resource_rows(),
+        }
+    }
+
+    // Turns.
+
+    /// One look at everything the driver may have done. Answers how much there was.
+    #[inline]
+    pub fn poll(&mut self, now: Instant) -> usize {
+        if self.attached.is_none() {
+            return 0;
+        }
+        let mut work = self.take_doorbells(BELLS_A_TURN);
+        work += self.take_commands(now);
+        if !self.starving.is_empty() || !self.starving_srqs.is_empty() {
+            self.feed_starving();
+        }
+        if !self.full.is_empty() {
+            work += self.retry_full(now);
+        }
+        if self.device.next_timeout().is_some_and(|at| at <= now) {
+            self.device.handle_timeout(now);
+            work += 1;
+        }
+        work
+    }
+
+    /// The end of a turn: shows the driver what has completed. Answers how much that was.
+    #[inline]
+    pub fn finish(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        while let Some(cq) = self.device.next_completed() {
+            work += self.drain(cq, now);
+        }
+        while let Some(event) = self.device.poll_event() {
+            self.tell(event);
+        }
+        if !self.events.is_empty() {
+            work += self.deliver_events();
+        }
+        self.busy |= work > 0;
+        work
+    }
+
+    /// A packet came for this function.
+    #[inline]
+    pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>) {
+        self.busy = true;
+        self.device.receive(now, packet, &self.memory);
+        let number = packet.headers.bth.destination_qp;
+        if let Some(qp) = self.qps.get(number)
+            && let Some(receive) = &qp.receive
+            && receive.has_more()
+        {
+            self.feed_receives(number);
+        }
+    }
+
+    /// A frame with a wrong ICRC came.
+    pub fn count_bad_icrc(&mut self) {
+        self.busy = true;
+        self.device.count_bad_icrc();
+    }
+
+    /// A frame came that has the marks of RoCE and is none.
+    pub fn count_malformed(&mut self) {
+        self.busy = true;
+        self.device.count_malformed();
+    }
+
+    fn deliver_events(&mut self) -> usize {
+        let Some(a) = &mut self.attached else {
+            return 0;
+        };
+        let (done, fault) = self.events.deliver(&mut a.events);
+        if let Some((queue, fault)) = fault {
+            self.faults
+                .push(format!("event queue {queue} was stopped: {fault}"));
+        }
+        done
+    }
+
+    fn tell(&mut self, event: Event) {
+        let (kind, object) = match event {
+            // Arming is the shell's: a driver names its consumer index.
+            Event::Completion(_) => return,
+            Event::CqError(cq) => (EventKind::CqError, cq.0),
+            Event::QpFatal(qp) => (EventKind::QpFatal, qp.0),
+            Event::QpRequestError(qp) => (EventKind::QpRequestError, qp.0),
+            Event::QpAccessError(qp) => (EventKind::QpAccessError, qp.0),
+            Event::CommunicationEstablished(qp) => (EventKind::CommunicationEstablished, qp.0),
+            Event::SendQueueDrained(qp) => (EventKind::SendQueueDrained, qp.0),
+            Event::LastWqeReached(qp) => (EventKind::LastWqeReached, qp.0),
+            Event::SrqLimitReached(srq) => (EventKind::SrqLimitReached, srq.0),
+            Event::SrqError(srq) => (EventKind::SrqError, srq.0),
+        };
+        self.events.push(kind, object, 0);
+    }
+
+    /// Shows the completions of one queue, as many as there is room for.
+    #[inline]
+    pub(super) fn drain(&mut self, cq: CqHandle, now: Instant) -> usize {
+        let Some(ring) = self.cqs.get_mut(cq.0) else {
+            return 0;
+        };
+        if ring.lost {
+            while self.device.pop_completion(cq).is_some() {}
+            return 0;
+        }
+        let mut done = 0;
+        while ring.has_room() {
+            let Some(completion) = self.device.pop_completion(cq) else {
+                return done;
+            };
+            if ring.write(&completion, now.0) {
+                self.events.completion(ring.event_queue, cq.0, ring.produced());
+            }
+            done += 1;
+        }
+        if self.device.peek_len(cq) > 0 && !ring.waiting {
+            ring.waiting = true;
+            self.full.push(cq.0);
+        }
+        done
+    }
+
+    #[cold]
+    fn retry_full(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        for cq in std::mem::take(&mut self.full) {
+            if let Some(ring) = self.cqs.get_mut(cq) {
+                ring.waiting = false;
+                work += self.drain(CqHandle(cq), now);
+            }
+        }
+        work
+    }
+
+    // Sleep.
+
+    /// Descriptors that the driver writes to wake the device.
+    pub fn kicks(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.attached.iter().flat_map(|a| a.kicks.iter().map(AsFd::as_fd))
+    }
+
+    /// Asks the driver to kick, and says whether there is something to do after all.
+    pub fn request_kicks(&mut self) -> bool {
+        let Some(a) = &mut self.attached else { return false };
+        let mut more =
+            self.device.wants_transmit() || !self.starving.is_empty() || !self.starving_srqs.is_empty();
+        if let Some(control) = &mut a.control {
+            more |= control.request_kicks().unwrap_or(true);
+        }
+        for queue in &mut a.events {
+            if let Some(ring) = &mut queue.ring {
+                // Buffers matter only while events wait for them.
+                more |= ring.request_kicks().unwrap_or(false) && !self.events.is_empty();
+            }
+        }
+        for bell in self.bells.iter().flatten() {
+            bell.set_polling(false);
+        }
+        fence(Ordering::SeqCst);
+        more | self.bells.iter().flatten().any(|bell| !bell.is_empty())
+    }
+
+    /// The device polls again.
+    pub fn suppress_kicks(&self) {
+        let Some(a) = &self.attached else { return };
+        for ring in a
+            .control
+            .iter()
+            .chain(a.events.iter().filter_map(|q| q.ring.as_ref()))
+        {
+            ring.suppress_kicks();
+        }
+        for bell in self.bells.iter().flatten() {
+            bell.set_polling(true);
+        }
+    }
+
+    /// When it must be looked at again, whoever sleeps.
+    pub fn next_time(&self, now: Instant) -> Option<Instant> {
+        let timer = self.device.next_timeout();
+        let full = (!self.full.is_empty()).then(|| now + FULL_RING_PAUSE);
+        let gids = self.learner.next_time();
+        timer.into_iter().chain(full).chain(gids).min()
+    }
+
+    /// The control queue broke the rules of virtio: it is stopped.
+    pub(super) fn control_fault(&mut self, fault: Fault) {
+        if let Some(a) = &mut self.attached {
+            a.control = None;
+        }
+        self.faults
+            .push(format!("the control queue was stopped: {fault}"));
+    }
+}
+
+// A completion must stay a value that is cheap to move: it is copied twice on its way to the driver.
+const _: () = assert!(size_of::<Completion>() <= 96);

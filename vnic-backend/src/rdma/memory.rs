@@ -1,0 +1,217 @@
+//! The memory of an RDMA function: what its guest shares, and the device's own. The engine names both by one kind of
+//! address: guest-physical below 2^63, device memory above.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vnic_engine::rdma::{Memory, Span, Unmapped};
+
+use crate::mem::MemMap;
+
+/// Addresses from here on are device memory: no guest has so much memory.
+const DEVICE_BASE: u64 = 1 << 63;
+/// Each piece of device memory has so many addresses.
+const DEVICE_SLOT: u64 = 1 << 32;
+
+/// What the engine reads and writes.
+#[derive(Debug, Default)]
+pub struct FunctionMemory {
+    map: Arc<MemMap>,
+    device: Vec<Option<Box<[AtomicU64]>>>,
+    device_bytes: u64,
+}
+
+impl FunctionMemory {
+    /// The guest's.
+    pub fn map(&self) -> &Arc<MemMap> {
+        &self.map
+    }
+
+    /// The guest shares something else now.
+    pub fn set_map(&mut self, map: Arc<MemMap>) {
+        self.map = map;
+    }
+
+    /// Are these bytes there?
+    pub fn has(&self, span: Span) -> bool {
+        let (mut at, mut len) = (span.at, span.len);
+        while len > 0 {
+            let Some((_, room)) = self.locate(at) else {
+                return false;
+            };
+            let step = room.min(len);
+            len -= step;
+            at = match at.checked_add(step) {
+                Some(next) => next,
+                None => return len == 0,
+            };
+        }
+        true
+    }
+
+    /// Are these bytes the guest's, and there?
+    pub fn is_shared(&self, gpa: u64, len: u64) -> bool {
+        gpa.checked_add(len).is_some_and(|end| end <= DEVICE_BASE) && self.has(Span { at: gpa, len })
+    }
+
+    /// Bytes of device memory in use.
+    pub fn device_bytes(&self) -> u64 {
+        self.device_bytes
+    }
+
+    /// Makes `len` bytes of device memory and says at which place.
+    pub fn allocate(&mut self, len: u64) -> usize {
+        let words = len.div_ceil(8) as usize;
+        let bytes = std::iter::repeat_with(AtomicU64::default).take(words).collect();
+        let place = match self.device.iter().position(Option::is_none) {
+            Some(free) => free,
+            None => {
+                self.device.push(None);
+                self.device.len() - 1
+            }
+        };
+        self.device[place] = Some(bytes);
+        self.device_bytes += 8 * words as u64;
+        place
+    }
+
+    /// Gives device memory back.
+    pub fn free(&mut self, place: usize) {
+        if let Some(bytes) = self.device.get_mut(place).and_then(Option::take) {
+            self.device_bytes -= 8 * bytes.len() as u64;
+        }
+    }
+
+    /// The address of device memory.
+    pub fn device_address(place: usize, offset: u64) -> u64 {
+        DEVICE_BASE + place as u64 * DEVICE_SLOT + offset
+    }
+
+    #[inline]
+    fn locate(&self, at: u64) -> Option<(*mut u8, u64)> {
+        if at < DEVICE_BASE {
+            return self.map.lookup(at);
+        }
+        let place = ((at - DEVICE_BASE) / DEVICE_SLOT) as usize;
+        let offset = at % DEVICE_SLOT;
+        let bytes = self.device.get(place)?.as_ref()?;
+        let len = 8 * bytes.len() as u64;
+        if offset >= len {
+            return None;
+        }
+        // SAFETY: `offset` is inside the allocation, whose bytes may be changed through a shared reference.
+        Some((
+            unsafe { bytes.as_ptr().cast::<u8>().cast_mut().add(offset as usize) },
+            len - offset,
+        ))
+    }
+
+    /// Calls `each` with the host addresses of a range, piece by piece.
+    #[inline]
+    fn walk(
+        &self,
+        mut at: u64,
+        mut len: usize,
+        mut each: impl FnMut(*mut u8, usize),
+    ) -> Result<(), Unmapped> {
+        while len > 0 {
+            let (ptr, room) = self.locate(at).ok_or(Unmapped { at })?;
+            let step = usize::try_from(room).unwrap_or(usize::MAX).min(len);
+            each(ptr, step);
+            at = at.wrapping_add(step as u64);
+            len -= step;
+        }
+        Ok(())
+    }
+}
+
+impl Memory for FunctionMemory {
+    #[inline]
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Unmapped> {
+        let (mut to, len) = (into.as_mut_ptr(), into.len());
+        self.walk(at, len, |from, n| {
+            // SAFETY: `walk` gives mapped bytes, `len` in all, and `into` is private memory of that length.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from, to, n);
+                to = to.add(n);
+            }
+        })
+    }
+
+    #[inline]
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Unmapped> {
+        let mut from = bytes.as_ptr();
+        self.walk(at, bytes.len(), |to, n| {
+            // SAFETY: `walk` gives mapped bytes, as many as `bytes` has in all; `bytes` is private memory.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from, to, n);
+                from = from.add(n);
+            }
+        })
+    }
+
+    fn atomic(&self, at: u64, change: &dyn Fn(u64) -> u64) -> Result<u64, Unmapped> {
+        let (ptr, room) = self.locate(at).ok_or(Unmapped { at })?;
+        if room < 8 || !(ptr as usize).is_multiple_of(8) {
+            return Err(Unmapped { at });
+        }
+        // SAFETY: eight mapped, aligned bytes; guests and other cores change them by atomic operations, too.
+        let word = unsafe { AtomicU64::from_ptr(ptr.cast()) };
+        let swapped = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(change(old)));
+        Ok(swapped.unwrap_or_else(|old| old))
+    }
+
+    #[inline]
+    fn place(&self, at: u64) -> Option<(*mut u8, u64)> {
+        self.locate(at)
+    }
+
+    /// One copy, where the source has a place.
+    #[inline]
+    fn copy_from(
+        &self,
+        mut at: u64,
+        source: &dyn Memory,
+        mut from: u64,
+        mut len: u64,
+    ) -> Result<(), Unmapped> {
+        while len > 0 {
+            let (src, have) = source.place(from).ok_or(Unmapped { at: from })?;
+            let (dst, room) = self.locate(at).ok_or(Unmapped { at })?;
+            let step = have.min(room).min(len);
+            // SAFETY: `step` bytes are mapped at both ends: every memory that the daemon has is a `FunctionMemory`,
+            // and those of a function stay as they are while the core that owns it works. An overlap (two adapters
+            // of one guest) is harmless to `copy`.
+            unsafe { std::ptr::copy(src, dst, step as usize) };
+            at = at.wrapping_add(step);
+            from = from.wrapping_add(step);
+            len -= step;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_memory_is_bounded_by_its_length() {
+        let mut memory = FunctionMemory::default();
+        let place = memory.allocate(16);
+        let at = FunctionMemory::device_address(place, 0);
+        memory.write(at + 4, &[1, 2, 3, 4]).expect("inside");
+        let mut back = [0; 8];
+        memory.read(at, &mut back).expect("inside");
+        assert_eq!(back, [0, 0, 0, 0, 1, 2, 3, 4]);
+        assert!(memory.write(at + 12, &[0; 5]).is_err());
+        assert_eq!(memory.atomic(at + 8, &|old| old + 7), Ok(0));
+        assert_eq!(memory.atomic(at + 8, &|old| old + 7), Ok(7));
+        assert!(memory.atomic(at + 16, &|old| old).is_err());
+        assert!(memory.has(Span { at, len: 16 }) && !memory.has(Span { at, len: 17 }));
+        assert!(!memory.is_shared(at, 8), "a guest cannot name it");
+        memory.free(place);
+        assert!(memory.read(at, &mut back).is_err());
+        assert_eq!(memory.device_bytes(), 0);
+    }
+}

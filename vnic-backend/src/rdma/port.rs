@@ -1,0 +1,276 @@
+//! The RDMA functions of a data core, and the way of their packets: to a neighbour as they are, by the switch as frames.
+
+use std::collections::VecDeque;
+
+use vnic_engine::rdma::{Incoming, Outgoing, Payload, Sink};
+use vnic_fabric::switch::{Egress, PortId, Verdict};
+use vnic_fabric::{Instant, TagEdit};
+use vnic_wire::roce::{Frame, Path};
+use vnic_wire::transport::Headers;
+use vnic_wire::{EtherType, MacAddr};
+
+use super::function::Function;
+use crate::datapath::{Core, FRAME_MAX, Inbound, RawFrame, SNAP};
+use crate::mem::Seg;
+use crate::types::Direction;
+
+/// Packets that a function sends before others get their turn.
+const PACKETS_A_TURN: usize = 64;
+/// Packets to the function itself that wait for the end of its turn.
+const LOOPBACK_MAX: usize = 64;
+
+/// A packet of a function to itself.
+struct Loopback {
+    path: Path,
+    headers: Headers,
+    payload: Vec<u8>,
+}
+
+/// All functions of a core, by their adapters' ports.
+#[derive(Default)]
+pub struct Functions {
+    slots: Vec<Option<Box<Function>>>,
+    /// Ports that have one.
+    ports: Vec<PortId>,
+    frame: Vec<u8>,
+    loopback: VecDeque<Loopback>,
+}
+
+impl Functions {
+    /// An adapter has a function from now on.
+    pub fn add(&mut self, port: PortId, function: Function) {
+        let i = usize::from(port.0);
+        if self.slots.len() <= i {
+            self.slots.resize_with(i + 1, || None);
+        }
+        self.slots[i] = Some(Box::new(function));
+        self.ports.push(port);
+    }
+
+    /// The adapter is gone, or its function had a bug.
+    pub fn remove(&mut self, port: PortId) -> Option<Box<Function>> {
+        self.ports.retain(|p| *p != port);
+        self.slots.get_mut(usize::from(port.0))?.take()
+    }
+
+    /// The function of an adapter.
+    pub fn get_mut(&mut self, port: PortId) -> Option<&mut Function> {
+        self.slots.get_mut(usize::from(port.0))?.as_deref_mut()
+    }
+
+    /// Ports of all functions.
+    pub fn ports(&self) -> &[PortId] {
+        &self.ports
+    }
+
+    /// All functions.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (PortId, &mut Function)> {
+        let slots = self.slots.iter_mut().enumerate();
+        slots.filter_map(|(i, f)| Some((PortId(i as u16), f.as_deref_mut()?)))
+    }
+
+    /// Hands over a frame that the switch brought.
+    pub fn inbound(&mut self, port: PortId, frame: &Inbound, now: Instant) {
+        let Some(function) = self.get_mut(port) else {
+            return;
+        };
+        match frame {
+            Inbound::Sent(head) => function.guest_sent(now, head),
+            Inbound::Received(head) => function.guest_received(now, head),
+            Inbound::Roce(bytes) => match Frame::parse(bytes) {
+                Ok(frame) if frame.icrc_ok() => function.receive(now, &Incoming::from(&frame)),
+                Ok(_) => function.count_bad_icrc(),
+                // Not RoCE after all, or cut short.
+                Err(_) => function.count_malformed(),
+            },
+        }
+    }
+
+    /// One function's turn. Answers how much there was to do.
+    #[inline]
+    pub fn turn(&mut self, port: PortId, core: &mut Core, now: Instant) -> usize {
+        let Some(Some(function)) = self.slots.get_mut(usize::from(port.0)) else {
+            return 0;
+        };
+        let mut work = function.poll(now);
+        if function.device().wants_transmit() {
+            work += self.transmit(port, core, now);
+        }
+        match self.get_mut(port) {
+            Some(function) => work + function.finish(now),
+            None => work,
+        }
+    }
+
+    fn transmit(&mut self, port: PortId, core: &mut Core, now: Instant) -> usize {
+        // Out of its place, so that its neighbours can be reached.
+        let Some(mut function) = self.slots[usize::from(port.0)].take() else {
+            return 0;
+        };
+        let mac = function.device().mac();
+        let mut wire = Wire {
+            functions: &mut self.slots,
+            frame: &mut self.frame,
+            loopback: &mut self.loopback,
+            core,
+            port,
+            mac,
+            now,
+            left: PACKETS_A_TURN,
+        };
+        let (device, memory) = function.sender();
+        device.transmit(now, memory, &mut wire);
+        let sent = PACKETS_A_TURN - wire.left;
+        core.flush();
+        while let Some(own) = self.loopback.pop_front() {
+            let packet = Incoming {
+                path: own.path,
+                headers: own.headers,
+                payload: Payload::Bytes(&own.payload),
+            };
+            function.receive(now, &packet);
+        }
+        self.slots[usize::from(port.0)] = Some(function);
+        sent
+    }
+
+    /// Asks guests for the addresses they have, when it is time, and tells who may find them where.
+    pub fn poll_gids(&mut self, core: &mut Core, now: Instant) {
+        for (port, function) in self.iter_mut() {
+            function.poll_gids(now, &mut |frame| core.give_guest(port, frame));
+        }
+        core.flush();
+    }
+}
+
+/// Takes the packets of one function away.
+struct Wire<'a> {
+    functions: &'a mut [Option<Box<Function>>],
+    frame: &'a mut Vec<u8>,
+    loopback: &'a mut VecDeque<Loopback>,
+    core: &'a mut Core,
+    port: PortId,
+    mac: MacAddr,
+    now: Instant,
+    left: usize,
+}
+
+impl Sink for Wire<'_> {
+    #[inline]
+    fn ready(&self) -> bool {
+        self.left > 0 && self.loopback.len() < LOOPBACK_MAX && self.core.links_have_room()
+    }
+
+    #[inline]
+    fn send(&mut self, packet: &Outgoing<'_>) {
+        self.left -= 1;
+        let path = packet.path;
+        if path.eth.destination == self.mac {
+            return self.send_to_itself(packet);
+        }
+        let (head, n) = switched_by(path);
+        let len = path.frame_len(&packet.headers, packet.payload.len());
+        let verdict = self.core.switch.forward(self.now, self.port, &head[..n], len);
+        // A neighbour on this core gets the packet as it is, unless somebody wants to see or spoil frames.
+        if let Verdict::Unicast(Egress {
+            port,
+            tag: TagEdit::Keep,
+        }) = verdict
+            && !self.core.out.is_watched()
+            && let Some(Some(neighbour)) = self.functions.get_mut(usize::from(port.0))
+            && neighbour.is_live()
+        {
+            return neighbour.receive(self.now, &Incoming::from(packet));
+        }
+        self.send_frame(packet, len, verdict);
+    }
+}
+
+impl Wire<'_> {
+    /// Neither switches nor cables bring a frame back to where it came from: adapters do that themselves.
+    #[cold]
+    fn send_to_itself(&mut self, packet: &Outgoing<'_>) {
+        let mut payload = vec![0; packet.payload.len()];
+        if packet.payload.read(&mut payload).is_ok() {
+            self.loopback.push_back(Loopback {
+                path: *packet.path,
+                headers: packet.headers,
+                payload,
+            });
+        }
+    }
+
+    /// Builds the frame and gives it to the switch's receivers.
+    fn send_frame(&mut self, packet: &Outgoing<'_>, len: usize, verdict: Verdict) {
+        let path = packet.path;
+        if len > FRAME_MAX {
+            return;
+        }
+        if self.frame.len() < len.max(SNAP) {
+            self.frame.resize(len.max(SNAP), 0);
+        }
+        let frame = &mut self.frame[..len];
+        let Ok(at) = path.emit(&packet.headers, packet.payload.len(), frame) else {
+            return;
+        };
+        let Some(payload) = frame.get_mut(at..at + packet.payload.len()) else {
+            return;
+        };
+        // Memory that is gone meanwhile: its region has lost its key, and a repeat fails by that.
+        if packet.payload.read(payload).is_err() || path.finish(frame).is_err() {
+            return;
+        }
+        let segs = [Seg {
+            ptr: frame.as_mut_ptr(),
+            len: len as u32,
+        }];
+        let f = RawFrame {
+            head: &frame[..len.min(SNAP)],
+            len,
+            hdr: Default::default(),
+            segs: &segs,
+            skip: 0,
+        };
+        if let Verdict::Drop(reason) = verdict {
+            self.core
+                .captured(self.port, Direction::Ingress, &f, Some(reason));
+            self.core.count_drop(self.port, reason);
+            return;
+        }
+        self.core.captured(self.port, Direction::Ingress, &f, None);
+        if self.core.crosses(self.port, &verdict)
+            && self.core.send_remote(self.port, &verdict, &f, None).is_none()
+        {
+            self.core
+                .count_drop(self.port, vnic_fabric::DropReason::CoreExchangeFull);
+        }
+        self.core.deliver(self.port, &verdict, &f, None, None);
+    }
+}
+
+/// The bytes of a frame by which the switch decides, and how many they are.
+#[inline]
+fn switched_by(path: &Path) -> ([u8; 18], usize) {
+    let mut head = [0; 18];
+    head[..6].copy_from_slice(&path.eth.destination.0);
+    head[6..12].copy_from_slice(&path.eth.source.0);
+    let inner = match path.network {
+        vnic_wire::roce::Network::V1 { .. } => EtherType::ROCE,
+        vnic_wire::roce::Network::V4 { .. } => EtherType::IPV4,
+        vnic_wire::roce::Network::V6 { .. } => EtherType::IPV6,
+    };
+    match path.vlan {
+        None => head[12..14].copy_from_slice(&inner.0.to_be_bytes()),
+        Some(tag) => {
+            let tpid = if path.eth.ethertype.is_vlan() {
+                path.eth.ethertype
+            } else {
+                EtherType::VLAN
+            };
+            head[12..14].copy_from_slice(&tpid.0.to_be_bytes());
+            head[14..18].copy_from_slice(&tag.emit());
+            head[16..18].copy_from_slice(&inner.0.to_be_bytes());
+        }
+    }
+    (head, 18)
+}

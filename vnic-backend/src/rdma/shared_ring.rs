@@ -1,0 +1,183 @@
+//! A ring of the contract in guest memory (`SPEC.md`, section 6): its extents, translated once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use vnic_device::ring::{self, Extent};
+
+use super::memory::FunctionMemory;
+use crate::mem::{self, MemMap};
+
+/// Bytes that lie together in our memory.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    /// Offset in the ring of the first byte.
+    at: u64,
+    len: u64,
+    host: *mut u8,
+}
+
+// SAFETY: the address leads into shared memory that the ring's `map` keeps mapped; all access is by copies and atomics.
+unsafe impl Send for Piece {}
+
+/// The memory of a ring. Offsets are multiples of what is accessed; neither a line nor an entry is ever divided.
+#[derive(Debug)]
+pub struct SharedRing {
+    /// Nearly always one.
+    pieces: Pieces,
+    extents: Box<[Extent]>,
+    len: u64,
+    stride: u32,
+    map: Arc<MemMap>,
+}
+
+#[derive(Debug)]
+enum Pieces {
+    None,
+    One(Piece),
+    Many(Box<[Piece]>),
+}
+
+impl SharedRing {
+    /// A ring of `len` bytes with entries of `stride` bytes. `None`: the memory is not shared, not aligned or too small.
+    pub fn new(memory: &FunctionMemory, extents: &[Extent], len: u64, stride: u32) -> Option<SharedRing> {
+        if !ring::fits(extents, len, stride) {
+            return None;
+        }
+        let mut made = SharedRing {
+            pieces: Pieces::None,
+            extents: extents.into(),
+            len,
+            stride,
+            map: Arc::default(),
+        };
+        made.remap(memory).then_some(made)
+    }
+
+    /// Extents it was given by.
+    pub fn extents(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// Finds the memory anew. False: it is not there any more; the ring must not be used then, and reads as zeros.
+    pub fn remap(&mut self, memory: &FunctionMemory) -> bool {
+        self.pieces = Pieces::None;
+        self.map = memory.map().clone();
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut at = 0;
+        for extent in &self.extents {
+            if !memory.is_shared(extent.gpa, extent.len) {
+                return false;
+            }
+            let (mut gpa, mut left) = (extent.gpa, extent.len.min(self.len - at));
+            while left > 0 {
+                let Some((host, room)) = self.map.lookup(gpa) else {
+                    return false;
+                };
+                let step = room.min(left);
+                // A line or an entry that two regions of the guest's memory divide could not be accessed at once.
+                if step < left && !step.is_multiple_of(u64::from(self.stride).max(ring::ALIGNMENT))
+                    || !(host as u64).is_multiple_of(8)
+                {
+                    return false;
+                }
+                match pieces.last_mut() {
+                    Some(last) if last.host.wrapping_add(last.len as usize) == host => last.len += step,
+                    _ => pieces.push(Piece { at, len: step, host }),
+                }
+                at += step;
+                gpa += step;
+                left -= step;
+            }
+        }
+        self.pieces = match pieces[..] {
+            [one] => Pieces::One(one),
+            _ => Pieces::Many(pieces.into()),
+        };
+        true
+    }
+
+    /// The address of `len` bytes at an offset, all in one piece.
+    #[inline]
+    fn place(&self, offset: u64, len: u64) -> Option<*mut u8> {
+        let piece = match &self.pieces {
+            Pieces::One(piece) => piece,
+            Pieces::Many(pieces) => {
+                let behind = pieces.partition_point(|p| p.at <= offset);
+                pieces.get(behind.wrapping_sub(1))?
+            }
+            Pieces::None => return None,
+        };
+        let inside = offset - piece.at;
+        if inside.checked_add(len)? > piece.len {
+            return None;
+        }
+        // SAFETY: `inside` was checked against the piece, whose bytes `map` keeps mapped.
+        Some(unsafe { piece.host.add(inside as usize) })
+    }
+
+    /// Reads an entry or a part of one.
+    #[inline]
+    pub fn read<const N: usize>(&self, offset: u64) -> [u8; N] {
+        match self.place(offset, N as u64) {
+            // SAFETY: N mapped bytes; whatever the guest writes meanwhile, any bytes are valid.
+            Some(from) => unsafe { from.cast::<[u8; N]>().read_unaligned() },
+            None => [0; N],
+        }
+    }
+
+    /// Writes a part of an entry.
+    #[inline]
+    pub fn write<const N: usize>(&self, offset: u64, bytes: &[u8; N]) {
+        if let Some(to) = self.place(offset, N as u64) {
+            // SAFETY: N mapped bytes.
+            unsafe { to.cast::<[u8; N]>().write_unaligned(*bytes) }
+        }
+    }
+
+    /// One load of 64 bits, with what was written before it.
+    #[inline]
+    pub fn load_u64(&self, offset: u64) -> u64 {
+        match self.place(offset, 8) {
+            // SAFETY: eight mapped bytes, aligned because pieces and offsets are; both sides access them atomically.
+            Some(at) => unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Acquire),
+            None => 0,
+        }
+    }
+
+    /// One store of 64 bits, after everything before it.
+    #[inline]
+    pub fn store_u64(&self, offset: u64, value: u64) {
+        if let Some(at) = self.place(offset, 8) {
+            // SAFETY: as in `load_u64`.
+            unsafe { AtomicU64::from_ptr(at.cast()) }.store(value, Ordering::Release);
+        }
+    }
+
+    /// One load of 32 bits, with what was written before it.
+    #[inline]
+    pub fn load_u32(&self, offset: u64) -> u32 {
+        match self.place(offset, 4) {
+            // SAFETY: four mapped, aligned bytes; both sides access them atomically.
+            Some(at) => unsafe { AtomicU32::from_ptr(at.cast()) }.load(Ordering::Acquire),
+            None => 0,
+        }
+    }
+
+    /// One store of 32 bits, after everything before it.
+    #[inline]
+    pub fn store_u32(&self, offset: u64, value: u32) {
+        if let Some(at) = self.place(offset, 4) {
+            // SAFETY: as in `load_u32`.
+            unsafe { AtomicU32::from_ptr(at.cast()) }.store(value, Ordering::Release);
+        }
+    }
+
+    /// Asks for a line before it is needed.
+    #[inline]
+    pub fn prefetch(&self, offset: u64) {
+        if let Some(at) = self.place(offset, 1) {
+            mem::prefetch(at);
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! Send and receive queues in guest memory (`SPEC.md`, section 8): read once, block by block, into the engine's work
+//! requests.
+
+use vnic_device::event::FaultReason;
+use vnic_device::queue::{
+    AtomicOperands, BLOCK_LEN, Bind, Element, Operation, ReceiveHead, SendHead, SendLimits, send_flags,
+};
+use vnic_device::ring;
+use vnic_device::verbs::access;
+use vnic_device::zerocopy::{FromBytes, transmute};
+use vnic_engine::rdma::{
+    Access, AhHandle, MrHandle, MwBind, MwHandle, QpNumber, RecvWr, SendData, SendFlags, SendOp, SendWr,
+    SgList, Sge, UdDestination,
+};
+
+use super::shared_ring::SharedRing;
+
+/// A producer index and how far the ring was read.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    /// Newest index that a doorbell told.
+    posted: u32,
+    /// Up to where we have read.
+    read: u32,
+}
+
+impl Progress {
+    /// A doorbell came. False: it is a fault.
+    fn advance(&mut self, index: u32, entries: u32) -> bool {
+        match ring::advance(index, self.posted, self.read, entries) {
+            Some(posted) => {
+                self.posted = posted;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn unread(&self) -> u32 {
+        self.posted.wrapping_sub(self.read)
+    }
+}
+
+/// A work request that breaks the contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed {
+    /// Its id, as it stands there.
+    pub wr_id: u64,
+    /// What is wrong.
+    pub reason: FaultReason,
+    /// Index at which it was found.
+    pub index: u32,
+}
+
+/// A send queue.
+#[derive(Debug)]
+pub struct SendQueue {
+    /// Its memory.
+    pub ring: SharedRing,
+    blocks: u32,
+    limits: SendLimits,
+    progress: Progress,
+    /// It is read no more.
+    pub faulted: bool,
+}
+
+impl SendQueue {
+    /// An empty queue.
+    pub fn new(ring: SharedRing, blocks: u32, limits: SendLimits) -> SendQueue {
+        SendQueue {
+            ring,
+            blocks,
+            limits,
+            progress: Progress::default(),
+            faulted: false,
+        }
+    }
+
+    /// Both sides begin again.
+    pub fn reset(&mut self) {
+        self.progress = Progress::default();
+        self.faulted = false;
+    }
+
+    /// A doorbell came. False: its index is a fault.
+    pub fn advance(&mut self, index: u32) -> bool {
+        self.progress.advance(index, self.blocks)
+    }
+
+    /// Is there something to read?
+    #[inline]
+    pub fn has_more(&self) -> bool {
+        self.progress.unread() != 0 && !self.faulted
+    }
+
+    /// The newest index that is known.
+    pub fn posted(&self) -> u32 {
+        self.progress.posted
+    }
+
+    #[inline]
+    fn block(&self, index: u32) -> [u8; BLOCK_LEN] {
+        self.ring
+            .read(u64::from(index & (self.blocks - 1)) * BLOCK_LEN as u64)
+    }
+
+    /// Reads the next work request. There must be one.
+    #[inline]
+    pub fn take(&mut self) -> Result<SendWr, Malformed> {
+        let index = self.progress.read;
+        let first: [[u8; 32]; 2] = transmute!(self.block(index));
+        let head: SendHead = transmute!(first[0]);
+        let malformed = |reason| Malformed {
+            wr_id: head.wr_id,
+            reason,
+            index,
+        };
+        let (operation, blocks) = head.check(&self.limits).map_err(malformed)?;
+        if blocks > self.progress.unread() {
+            return Err(malformed(FaultReason::Length));
+        }
+        self.progress.read = index.wrapping_add(blocks);
+        // The next one, while this one is carried out.
+        self.ring
+            .prefetch(u64::from(self.progress.read & (self.blocks - 1)) * BLOCK_LEN as u64);
+        let mut data = SendData::default();
+        let op = match operation {
+            Operation::Write => SendOp::Write {
+                addr: head.remote,
+                rkey: head.rkey,
+            },
+            Operation::WriteImm => SendOp::WriteImm {
+                addr: head.remote,
+                rkey: head.rkey,
+                imm: head.imm,
+            },
+            Operation::Send => SendOp::Send,
+            Operation::SendImm => SendOp::SendImm(head.imm),
+            Operation::SendInvalidate => SendOp::SendInvalidate(head.imm),
+            Operation::Read => SendOp::Read {
+                addr: head.remote,
+                rkey: head.rkey,
+            },
+            Operation::LocalInvalidate => SendOp::LocalInvalidate(head.imm),
+            Operation::CompareSwap | Operation::FetchAdd => {
+                let halves: [[u8; 16]; 2] = transmute!(first[1]);
+                let operands: AtomicOperands = transmute!(halves[1]);
+                data = SendData::Sges(SgList::from_slice(&[element(halves[0])]));
+                if operation == Operation::FetchAdd {
+                    SendOp::FetchAdd {
+                        addr: head.remote,
+                        rkey: head.rkey,
+                        add: operands.compare_or_add,
+                    }
+                } else {
+                    SendOp::CompareSwap {
+                        addr: head.remote,
+                        rkey: head.rkey,
+                        compare: operands.compare_or_add,
+                        swap: operands.swap,
+                    }
+                }
+            }
+            Operation::BindMw => {
+                let bind: Bind = transmute!(first[1]);
+                SendOp::BindMw(MwBind {
+                    mw: MwHandle(bind.mw),
+                    rkey: bind.rkey,
+                    mr: MrHandle(bind.mr),
+                    addr: bind.addr,
+                    len: bind.len,
+                    access: rights(bind.access).unwrap_or(UNKNOWN_RIGHT),
+                })
+            }
+        };
+        let carries = !matches!(
+            operation,
+            Operation::CompareSwap | Operation::FetchAdd | Operation::BindMw | Operation::LocalInvalidate
+        );
+        if carries && head.count > 0 {
+            data = if head.flags & send_flags::INLINE != 0 {
+                self.inline(first[1], index, usize::from(head.count))
+            } else {
+                self.elements(first[1], index, usize::from(head.count))
+            };
+        }
+        let ud = match (self.limits.qp_type, head.destination()) {
+            (vnic_device::verbs::QpType::Ud, Some((ah, qp))) => Some(UdDestination {
+                ah: AhHandle(ah),
+                qp: QpNumber(qp),
+                qkey: head.rkey,
+            }),
+            _ => None,
+        };
+        Ok(SendWr {
+            id: head.wr_id,
+            tag: self.progress.read,
+            op,
+            flags: SendFlags::from_bits_truncate(head.flags),
+            data,
+            ud,
+            remote_srq: head.remote_srq,
+        })
+    }
+
+    #[inline]
+    fn elements(&self, first: [u8; 32], index: u32, count: usize) -> SendData {
+        let mut list = SgList::new();
+        let near: [[u8; 16]; 2] = transmute!(first);
+        list.extend(near.into_iter().take(count).map(element));
+        let mut block = index;
+        while list.len() < count {
+            block = block.wrapping_add(1);
+            let far: [[u8; 16]; 4] = transmute!(self.block(block));
+            let left = count - list.len();
+            list.extend(far.into_iter().take(left).map(element));
+        }
+        SendData::Sges(list)
+    }
+
+    #[inline]
+    fn inline(&self, first: [u8; 32], index: u32, count: usize) -> SendData {
+        let mut bytes = smallvec::SmallVec::<[u8; 64]>::new();
+        bytes.extend_from_slice(&first[..count.min(32)]);
+        let mut block = index;
+        while bytes.len() < count {
+            block = block.wrapping_add(1);
+            let far = self.block(block);
+            bytes.extend_from_slice(&far[..(count - bytes.len()).min(BLOCK_LEN)]);
+        }
+        SendData::Inline(bytes)
+    }
+}
+
+/// Stands for a right that there is not: a window with it cannot be bound.
+const UNKNOWN_RIGHT: Access = Access::from_bits_retain(1 << 30);
+
+/// The engine's rights. `None`: a bit that the contract does not have.
+pub fn rights(bits: u32) -> Option<Access> {
+    if bits & !(access::ALL | access::IGNORED) != 0 {
+        return None;
+    }
+    let mut rights = Access::from_bits_truncate(bits & 0x3f);
+    rights.set(Access::INVALIDATE, bits & access::INVALIDATE != 0);
+    Some(rights)
+}
+
+/// The contract's rights.
+pub fn right_bits(rights: Access) -> u32 {
+    let invalidate = if rights.contains(Access::INVALIDATE) {
+        access::INVALIDATE
+    } else {
+        0
+    };
+    rights.bits() & 0x3f | invalidate
+}
+
+#[inline]
+fn element(bytes: [u8; 16]) -> Sge {
+    let element: Element = transmute!(bytes);
+    Sge {
+        addr: element.addr,
+        len: element.len,
+        lkey: element.lkey,
+    }
+}
+
+/// A receive queue, of one QP or shared.
+#[derive(Debug)]
+pub struct ReceiveQueue {
+    /// Its memory.
+    pub ring: SharedRing,
+    entries: u32,
+    stride: u32,
+    elements: u32,
+    progress: Progress,
+    /// It is read no more.
+    pub faulted: bool,
+}
+
+impl ReceiveQueue {
+    /// An empty queue whose entries have `stride` bytes.
+    pub fn new(ring: SharedRing, entries: u32, stride: u32, elements: u32) -> ReceiveQueue {
+        ReceiveQueue {
+            ring,
+            entries,
+            stride,
+            elements,
+            progress: Progress::default(),
+            faulted: false,
+        }
+    }
+
+    /// Both sides begin again.
+    pub fn reset(&mut self) {
+        self.progress = Progress::default();
+        self.faulted = false;
+    }
+
+    /// Entries of the ring.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Bytes of an entry.
+    pub fn stride(&self) -> u32 {
+        self.stride
+    }
+
+    /// A doorbell came. False: its index is a fault.
+    pub fn advance(&mut self, index: u32) -> bool {
+        self.progress.advance(index, self.entries)
+    }
+
+    /// Is there something to read?
+    #[inline]
+    pub fn has_more(&self) -> bool {
+        self.progress.unread() != 0 && !self.faulted
+    }
+
+    /// The newest index that is known.
+    pub fn posted(&self) -> u32 {
+        self.progress.posted
+    }
+
+    /// Up to where it was read.
+    pub fn read(&self) -> u32 {
+        self.progress.read
+    }
+
+    /// Reads the next receive. There must be one.
+    #[inline]
+    pub fn take(&mut self) -> Result<RecvWr, Malformed> {
+        let index = self.progress.read;
+        let at = u64::from(index & (self.entries - 1)) * u64::from(self.stride);
+        let first: [[u8; 16]; 2] = transmute!(self.ring.read::<32>(at));
+        let head: ReceiveHead = transmute!(first[0]);
+        let malformed = |reason| Malformed {
+            wr_id: head.wr_id,
+            reason,
+            index,
+        };
+        // Behind a faulty receive the queue can still be read: entries have one size.
+        self.progress.read = index.wrapping_add(1);
+        if head.reserved != 0 {
+            return Err(malformed(FaultReason::Reserved));
+        }
+        if head.elements > self.elements {
+            return Err(malformed(FaultReason::Length));
+        }
+        let mut sges = SgList::new();
+        if head.elements > 0 {
+            sges.push(element(first[1]));
+        }
+        for k in 1..head.elements {
+            sges.push(element(self.ring.read::<16>(at + 16 + 16 * u64::from(k))));
+        }
+        Ok(RecvWr {
+            id: head.wr_id,
+            tag: self.progress.read,
+            sges,
+        })
+    }
+}
+
+/// Reads a structure from the front of bytes that are long enough.
+pub fn structure<T: FromBytes + Default>(bytes: &[u8]) -> T {
+    T::read_from_prefix(bytes)
+        .map(|(value, _)| value)
+        .unwrap_or_default()
+}
