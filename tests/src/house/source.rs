@@ -19,6 +19,22 @@ const UNSAFE: &[(&str, &str)] = &[
         "borrows the descriptor of a TAP device that a library owns",
     ),
     (
+        "guest-lib/src/pages/mapping.rs",
+        "maps, unmaps and clears memory for the device",
+    ),
+    (
+        "guest-lib/src/pages/pin.rs",
+        "tells the kernel of memory by its address, to pin it",
+    ),
+    (
+        "guest-lib/src/transport/pci.rs",
+        "pins memory that its caller answers for",
+    ),
+    (
+        "guest-lib/src/transport/pci/registers.rs",
+        "registers of a PCI device, mapped",
+    ),
+    (
         "tests/src/driver/queue.rs",
         "the test driver's buffers are shared with the device under test",
     ),
