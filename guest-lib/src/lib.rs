@@ -1,8 +1,69 @@
 //! Verbs on vnic's RDMA function, for programs in a virtual machine or in a process of the host, without any driver in
 //! a kernel.
+//!
+//! Names and meanings are those of the verbs (IBTA volume 1, chapters 10 and 11; libibverbs). The contract with the device is
+//! `proto/device/SPEC.md`.
+//!
+//! ```no_run
+//! use vnic_verbs::{Access, ConnectOptions, Device, Endpoint, Rc, SendWr, WorkCompletion};
+//!
+//! # fn exchange(_: &Endpoint) -> Endpoint { unimplemented!() }
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::open_default()?;
+//! let pd = device.alloc_pd()?;
+//! let region = pd.allocate(4096, Access::REMOTE_ALL)?;
+//! let cq = device.create_cq(64)?;
+//! let qp = pd.qp::<Rc>(&cq, &cq).max_send_wr(16).build()?;
+//! let peer = exchange(&qp.endpoint(0)?);
+//! qp.connect(&peer, &ConnectOptions::default())?;
+//!
+//! region.write_at(0, b"hello");
+//! # let (addr, rkey) = (0, 0);
+//! qp.post_send(&[SendWr::write(region.slice(..5), addr, rkey).id(1).signaled()])?;
+//! let mut done = [WorkCompletion::default(); 16];
+//! while cq.poll(&mut done)? == 0 {}
+//! done[0].ok()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! All objects may be used by several threads at once. Those that are `Clone` are handles: clones are the same object,
+//! which is destroyed when the last of them, and the last object that needs it, is dropped.
 
+pub mod attributes;
+mod context;
+pub mod cq;
+mod device;
+mod driver;
+pub mod doctor;
 pub mod error;
+pub mod event;
+pub mod memory;
 pub mod pages;
+mod pd;
+pub mod qp;
+mod shared;
+pub mod srq;
 pub mod transport;
+pub mod wr;
 
-pub use error::Error;
+pub use attributes::{
+    Access, AddressVector, Capabilities, Counter, DeviceAttributes, Gid, GidEntry, GidKind, MacAddress, Mtu,
+    PortAttributes, PortState, Resource, mtu_bytes,
+};
+pub use context::Context;
+pub use cq::{CompletionChannel, CompletionQueue, CqBuilder, WorkCompletion};
+pub use device::{Device, DeviceAddress, SOCKET_VARIABLE};
+pub use error::{Error, PostError, PostReason};
+pub use event::{AsyncEvent, Fault};
+pub use memory::{DeviceMemory, MemoryRegion, MemoryWindow, MwType, Reregister, SharedBuffer, Sge};
+pub use pd::{AddressHandle, ProtectionDomain, XrcDomain};
+pub use qp::{
+    ConnectOptions, Endpoint, QpAttributes, QpBuilder, QpKind, QpMask, QueuePair, Rc, RtrAttributes, RtsAttributes, Uc, Ud,
+    XrcInitiator, XrcTarget,
+};
+pub use srq::{SharedReceiveQueue, SrqAttributes, SrqBuilder};
+pub use vnic_device::queue::{CompletionKind, Operation};
+pub use vnic_device::status::CommandStatus;
+pub use vnic_device::verbs::{AtomicScope, CompletionStatus, QpState, QpType};
+pub use wr::{Data, RecvWr, SendWr};

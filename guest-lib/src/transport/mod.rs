@@ -1,5 +1,6 @@
 //! How a driver reaches its device: the seam between verbs and the way memory, notifications and interrupts travel.
 
+pub mod host;
 pub mod identity;
 pub mod pci;
 

@@ -1,0 +1,393 @@
+//! What the device and its port are; GIDs, addresses, rights.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Deref;
+use std::str::FromStr;
+
+use vnic_device::command::device::{CounterRecord, DeviceReply, GidRecord, PortReply, ResourceRecord, capabilities};
+use vnic_device::command::qp;
+use vnic_device::verbs::{AtomicScope, access};
+
+pub use vnic_device::verbs::{GidKind, Mtu, PortState};
+
+use crate::Error;
+
+bitflags::bitflags! {
+    /// What a key allows (`ibv_access_flags`; `SPEC.md`, section 11.1).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct Access: u32 {
+        /// Own queue pairs write: receives, results of READ and atomics.
+        const LOCAL_WRITE = access::LOCAL_WRITE;
+        /// Peers WRITE. Needs LOCAL_WRITE.
+        const REMOTE_WRITE = access::REMOTE_WRITE;
+        /// Peers READ.
+        const REMOTE_READ = access::REMOTE_READ;
+        /// Peers do atomics. Needs LOCAL_WRITE.
+        const REMOTE_ATOMIC = access::REMOTE_ATOMIC;
+        /// Windows may be bound.
+        const MW_BIND = access::MW_BIND;
+        /// Addresses count from zero.
+        const ZERO_BASED = access::ZERO_BASED;
+        /// LOCAL_INVALIDATE and a peer's SEND with invalidate may take the key back.
+        const INVALIDATE = access::INVALIDATE;
+    }
+
+    /// What a device can do beyond RC (`SPEC.md`, section 5.4).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct Capabilities: u64 {
+        /// UC queue pairs.
+        const UC = capabilities::UC;
+        /// UD queue pairs and address handles.
+        const UD = capabilities::UD;
+        /// XRC.
+        const XRC = capabilities::XRC;
+        /// Shared receive queues.
+        const SRQ = capabilities::SRQ;
+        /// Windows of type 1.
+        const MW_TYPE_1 = capabilities::MW_TYPE_1;
+        /// Windows of type 2.
+        const MW_TYPE_2 = capabilities::MW_TYPE_2;
+        /// Multicast.
+        const MULTICAST = capabilities::MULTICAST;
+        /// Keys that are invalidated.
+        const INVALIDATE = capabilities::INVALIDATE;
+        /// [`Context::set_gid`](crate::Context::set_gid).
+        const SET_GID = capabilities::SET_GID;
+        /// Addresses without an Ethernet address: the device finds it out.
+        const RESOLVE = capabilities::RESOLVE;
+        /// Completions carry their time.
+        const COMPLETION_TIME = capabilities::COMPLETION_TIME;
+        /// Device memory.
+        const DEVICE_MEMORY = capabilities::DEVICE_MEMORY;
+    }
+}
+
+impl Access {
+    /// What a peer needs for everything: LOCAL_WRITE and all remote rights.
+    pub const REMOTE_ALL: Access = Access::LOCAL_WRITE
+        .union(Access::REMOTE_WRITE)
+        .union(Access::REMOTE_READ)
+        .union(Access::REMOTE_ATOMIC);
+}
+
+/// What the device is and how much it has: the fields of [`DeviceReply`], and what they mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceAttributes(pub(crate) DeviceReply);
+
+impl Deref for DeviceAttributes {
+    type Target = DeviceReply;
+
+    fn deref(&self) -> &DeviceReply {
+        &self.0
+    }
+}
+
+impl DeviceAttributes {
+    /// What it can do; what this library does not know is left out.
+    pub fn capabilities(&self) -> Capabilities {
+        Capabilities::from_bits_truncate(self.0.capabilities)
+    }
+
+    /// Version of its program.
+    pub fn firmware(&self) -> String {
+        text(&self.0.firmware)
+    }
+
+    /// With whom its atomics are atomic.
+    pub fn atomic_scope(&self) -> AtomicScope {
+        AtomicScope::from_number(self.0.atomic_scope).unwrap_or(AtomicScope::None)
+    }
+}
+
+/// What the port is: the fields of [`PortReply`], and what they mean. There is one, number 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortAttributes(pub(crate) PortReply);
+
+impl Deref for PortAttributes {
+    type Target = PortReply;
+
+    fn deref(&self) -> &PortReply {
+        &self.0
+    }
+}
+
+impl PortAttributes {
+    /// Is it up?
+    pub fn state(&self) -> PortState {
+        PortState::from_number(self.0.state).unwrap_or(PortState::Down)
+    }
+
+    /// Largest path MTU that it can have.
+    pub fn max_mtu(&self) -> Mtu {
+        Mtu::from_number(self.0.max_mtu).unwrap_or(Mtu::Mtu256)
+    }
+
+    /// Largest path MTU that fits now.
+    pub fn active_mtu(&self) -> Mtu {
+        Mtu::from_number(self.0.active_mtu).unwrap_or(Mtu::Mtu256)
+    }
+
+    /// Its Ethernet address.
+    pub fn mac(&self) -> MacAddress {
+        MacAddress(self.0.mac)
+    }
+}
+
+/// A GID: 16 bytes, written as an IPv6 address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The address that it is: an IPv4 address if it is a mapped one.
+    pub fn ip(&self) -> IpAddr {
+        let v6 = Ipv6Addr::from(self.0);
+        v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
+    }
+}
+
+impl From<Ipv6Addr> for Gid {
+    fn from(address: Ipv6Addr) -> Gid {
+        Gid(address.octets())
+    }
+}
+
+impl From<Ipv4Addr> for Gid {
+    fn from(address: Ipv4Addr) -> Gid {
+        Gid(address.to_ipv6_mapped().octets())
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, pair) in self.0.chunks_exact(2).enumerate() {
+            let colon = if i > 0 { ":" } else { "" };
+            write!(f, "{colon}{:02x}{:02x}", pair[0], pair[1])?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Gid {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Gid, Error> {
+        match s.parse::<IpAddr>() {
+            Ok(IpAddr::V4(v4)) => Ok(v4.into()),
+            Ok(IpAddr::V6(v6)) => Ok(v6.into()),
+            Err(_) => Err(Error::Invalid(format!(
+                "{s:?} is no GID: it is written as an IP address"
+            ))),
+        }
+    }
+}
+
+/// An Ethernet address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl FromStr for MacAddress {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<MacAddress, Error> {
+        let wrong = || Error::Invalid(format!("{s:?} is no Ethernet address"));
+        let mut mac = [0; 6];
+        let mut parts = s.split(':');
+        for byte in &mut mac {
+            let part = parts.next().filter(|p| (1..=2).contains(&p.len())).ok_or_else(wrong)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
+        }
+        match parts.next() {
+            None => Ok(MacAddress(mac)),
+            Some(_) => Err(wrong()),
+        }
+    }
+}
+
+/// An entry of the GID table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GidEntry {
+    /// Its index.
+    pub index: u16,
+    /// The GID.
+    pub gid: Gid,
+    /// How its packets travel.
+    pub kind: GidKind,
+    /// VLAN 1 … 4094, or 0.
+    pub vlan: u16,
+    /// Ethernet address of its interface; zeros in [`Context::set_gid`](crate::Context::set_gid): the adapter's.
+    pub mac: MacAddress,
+}
+
+impl From<GidRecord> for GidEntry {
+    fn from(record: GidRecord) -> GidEntry {
+        GidEntry {
+            index: record.index,
+            gid: Gid(record.gid),
+            kind: GidKind::from_number(record.kind).unwrap_or(GidKind::None),
+            vlan: record.vlan,
+            mac: MacAddress(record.mac),
+        }
+    }
+}
+
+impl From<GidEntry> for GidRecord {
+    fn from(entry: GidEntry) -> GidRecord {
+        GidRecord {
+            gid: entry.gid.0,
+            index: entry.index,
+            vlan: entry.vlan,
+            kind: entry.kind.number(),
+            mac: entry.mac.0,
+            ..GidRecord::default()
+        }
+    }
+}
+
+/// A counter of the device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counter {
+    /// Its name, as in the device's metrics.
+    pub name: String,
+    /// Its value since the device was made.
+    pub value: u64,
+}
+
+impl From<CounterRecord> for Counter {
+    fn from(record: CounterRecord) -> Counter {
+        Counter {
+            name: text(&record.name),
+            value: record.value,
+        }
+    }
+}
+
+/// How many objects of a kind there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resource {
+    /// The kind: `pd`, `cq`, `qp`, `mr`, …
+    pub name: String,
+    /// In use.
+    pub used: u32,
+    /// Most there may be.
+    pub limit: u32,
+}
+
+impl From<ResourceRecord> for Resource {
+    fn from(record: ResourceRecord) -> Resource {
+        Resource {
+            name: text(&record.name),
+            used: record.used,
+            limit: record.limit,
+        }
+    }
+}
+
+/// The way to a peer (`ibv_ah_attr`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressVector {
+    /// GID of the destination.
+    pub dgid: Gid,
+    /// Its Ethernet address, or that of the next hop. `None`: the device finds it out, or refuses.
+    pub dmac: Option<MacAddress>,
+    /// Own entry of the GID table; its kind decides between RoCE v1 and v2.
+    pub sgid_index: u16,
+    /// 20 bits.
+    pub flow_label: u32,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
+    /// Hop limit or TTL.
+    pub hop_limit: u8,
+    /// 0 … 7.
+    pub service_level: u8,
+}
+
+impl Default for AddressVector {
+    fn default() -> AddressVector {
+        AddressVector {
+            dgid: Gid::default(),
+            dmac: None,
+            sgid_index: 0,
+            flow_label: 0,
+            traffic_class: 0,
+            hop_limit: 64,
+            service_level: 0,
+        }
+    }
+}
+
+impl From<AddressVector> for qp::AddressVector {
+    fn from(address: AddressVector) -> qp::AddressVector {
+        qp::AddressVector {
+            dgid: address.dgid.0,
+            dmac: address.dmac.unwrap_or_default().0,
+            sgid_index: address.sgid_index,
+            flow_label: address.flow_label,
+            traffic_class: address.traffic_class,
+            hop_limit: address.hop_limit,
+            service_level: address.service_level,
+            reserved: 0,
+        }
+    }
+}
+
+impl From<qp::AddressVector> for AddressVector {
+    fn from(address: qp::AddressVector) -> AddressVector {
+        AddressVector {
+            dgid: Gid(address.dgid),
+            dmac: Some(MacAddress(address.dmac)).filter(|mac| *mac != MacAddress::default()),
+            sgid_index: address.sgid_index,
+            flow_label: address.flow_label,
+            traffic_class: address.traffic_class,
+            hop_limit: address.hop_limit,
+            service_level: address.service_level,
+        }
+    }
+}
+
+/// Bytes of a path MTU.
+pub fn mtu_bytes(mtu: Mtu) -> u32 {
+    128 << mtu.number()
+}
+
+/// A text that is filled up with zeros.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gids_are_written_and_read() {
+        let gid: Gid = "::ffff:10.0.0.7".parse().expect("a GID");
+        assert_eq!(gid.to_string(), "0000:0000:0000:0000:0000:ffff:0a00:0007");
+        assert_eq!(gid, "10.0.0.7".parse().expect("a GID"));
+        assert_eq!(gid.to_string().parse::<Gid>().ok(), Some(gid));
+        assert_eq!(gid.ip().to_string(), "10.0.0.7");
+        assert!("10.0.0".parse::<Gid>().is_err());
+    }
+
+    #[test]
+    fn ethernet_addresses_are_written_and_read() {
+        let mac: MacAddress = "02:00:00:00:ab:1".parse().expect("an address");
+        assert_eq!(mac.to_string(), "02:00:00:00:ab:01");
+        for wrong in ["", "02:00:00:00:ab", "02:00:00:00:ab:01:02", "02:00:00:00:ab:+1f", "g:0:0:0:0:0"] {
+            assert!(wrong.parse::<MacAddress>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn mtus_have_their_bytes() {
+        assert_eq!(Mtu::ALL.iter().map(|m| mtu_bytes(*m)).collect::<Vec<_>>(), [256, 512, 1024, 2048, 4096]);
+    }
+}

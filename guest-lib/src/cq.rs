@@ -1,0 +1,394 @@
+//! Completion queues and their channels (`SPEC.md`, section 9).
+
+mod channel;
+mod completion;
+mod ring;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU32, Ordering::Release};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use vnic_device::command::queues::{CreateCq, ResizeCq, ResizeCqReply};
+use vnic_device::command::{Object, Opcode};
+use vnic_device::doorbell::Kind;
+use vnic_device::queue::CompletionKind;
+use vnic_device::ring::{Extent, completion_ring_len};
+
+pub use channel::CompletionChannel;
+pub use completion::WorkCompletion;
+use ring::Ring;
+
+use crate::driver::doorbells::bell;
+use crate::driver::{Core, lock};
+use crate::shared::{Memory, part_of};
+use crate::{Context, Error};
+
+/// How a completion queue is made.
+#[derive(Debug, Clone)]
+pub struct CqBuilder {
+    entries: u32,
+    channel: Option<CompletionChannel>,
+    context: u64,
+}
+
+impl CqBuilder {
+    /// With room for at least so many completions. It must have room for all that may be outstanding: a queue that
+    /// overruns is lost, with its queue pairs.
+    pub fn new(entries: u32) -> CqBuilder {
+        CqBuilder {
+            entries,
+            channel: None,
+            context: 0,
+        }
+    }
+
+    /// Its events arrive at this channel.
+    pub fn channel(mut self, channel: &CompletionChannel) -> CqBuilder {
+        self.channel = Some(channel.clone());
+        self
+    }
+
+    /// A number of the program's own: [`CompletionQueue::context`].
+    pub fn context(mut self, context: u64) -> CqBuilder {
+        self.context = context;
+        self
+    }
+}
+
+/// A completion queue. Clones are the same; it ends with the last clone and the last queue that completes there.
+#[derive(Clone)]
+pub struct CompletionQueue(pub(crate) Arc<Cq>);
+
+pub(crate) struct Cq {
+    core: Arc<Core>,
+    epoch: u32,
+    handle: u32,
+    context: u64,
+    channel: Option<CompletionChannel>,
+    state: Mutex<State>,
+}
+
+struct State {
+    ring: Ring,
+    /// The ring before a resize, until it is empty.
+    old: Option<(Ring, u32)>,
+    /// Completions taken since the queue was made.
+    taken: u64,
+    queues: HashMap<u32, Completing, BuildHasherDefault<NumberHasher>>,
+    /// The queue of the last completion.
+    last: Option<(u32, Completing)>,
+}
+
+/// How far a queue pair's queues are free.
+#[derive(Debug, Default)]
+pub(crate) struct Consumed {
+    pub send: AtomicU32,
+    pub receive: AtomicU32,
+}
+
+/// A queue pair that completes here.
+#[derive(Clone)]
+struct Completing {
+    consumed: Arc<Consumed>,
+    /// Has it a receive queue of its own?
+    receives: bool,
+    /// Completions before this one (by [`State::taken`]) are of the time before a reset, or of another of the same number.
+    from: u64,
+}
+
+/// Numbers of queue pairs, spread by a multiplication.
+#[derive(Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        let mixed = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // Tables use the highest and the lowest bits.
+        self.0 = mixed ^ mixed >> 32;
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        self.core.remove_sink(self.handle);
+        let memory = self.state.get_mut().map_or_else(
+            |poisoned| poisoned.into_inner().memory(),
+            |state| state.memory(),
+        );
+        self.core
+            .end(self.epoch, Opcode::DestroyCq, self.handle, Box::new(memory));
+    }
+}
+
+impl std::fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CompletionQueue({})", self.0.handle)
+    }
+}
+
+/// Memory for a ring of at least so many completions.
+fn new_ring(core: &Core, entries: u32) -> Result<(Ring, Vec<Extent>), Error> {
+    let entries = ring_entries(entries)?;
+    let len = completion_ring_len(entries);
+    let pages = core.transport.allocate(len as usize)?;
+    let extents = part_of(&pages.extents, 0, len);
+    Ok((Ring::new(Memory::of_pages(Arc::new(pages)), entries), extents))
+}
+
+/// Entries of a ring with room for so many.
+pub(crate) fn ring_entries(wanted: u32) -> Result<u32, Error> {
+    wanted
+        .max(1)
+        .checked_next_power_of_two()
+        .filter(|n| *n <= vnic_device::ring::ENTRIES_MAX)
+        .ok_or_else(|| Error::Invalid(format!("{wanted} entries: no ring is so long")))
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(core: &Arc<Core>, builder: CqBuilder) -> Result<CompletionQueue, Error> {
+        let epoch = core.epoch()?;
+        let (ring, extents) = new_ring(core, builder.entries)?;
+        let entries = ring.entries();
+        let made: Object = core
+            .call_with_extents(epoch, Opcode::CreateCq, &[&extents], |lists| CreateCq {
+                entries,
+                event_queue: 0,
+                ring: lists[0],
+            })
+            .inspect_err(|e| bury_if_unknown(core, e, &ring.memory()))?;
+        let cq = Arc::new(Cq {
+            core: Arc::clone(core),
+            epoch,
+            handle: made.handle,
+            context: builder.context,
+            channel: builder.channel,
+            state: Mutex::new(State {
+                ring,
+                old: None,
+                taken: 0,
+                queues: HashMap::default(),
+                last: None,
+            }),
+        });
+        if let Some(channel) = &cq.channel {
+            core.set_sink(cq.handle, channel.sink(&cq));
+        }
+        Ok(CompletionQueue(cq))
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.0.handle
+    }
+
+    /// The number that the program gave it.
+    pub fn context(&self) -> u64 {
+        self.0.context
+    }
+
+    /// The channel at which its events arrive.
+    pub fn channel(&self) -> Option<&CompletionChannel> {
+        self.0.channel.as_ref()
+    }
+
+    /// Completions that it has room for.
+    pub fn entries(&self) -> u32 {
+        self.lock().ring.entries()
+    }
+
+    /// The device that it belongs to.
+    pub fn device(&self) -> Context {
+        Context {
+            core: Arc::clone(&self.0.core),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0.state)
+    }
+
+    /// Takes completions, as many as there are and fit, and says how many. [`Error::Gone`] when there are none and there
+    /// will be none, because the device is gone or was reset.
+    #[inline]
+    pub fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, Error> {
+        let count = self.lock().poll(into);
+        if count == 0 && !into.is_empty() && !self.0.core.is_alive(self.0.epoch) {
+            // What was written before the end is there to be taken; look once more, behind the end.
+            return match self.lock().poll(into) {
+                0 => Err(self.0.core.dead()),
+                count => Ok(count),
+            };
+        }
+        Ok(count)
+    }
+
+    /// Asks for one event at the channel: at the next completion that was not taken yet, or with `solicited_only` the next
+    /// that its sender asked an event for, or that is an error. If there is such a one already, the event comes at once.
+    pub fn req_notify(&self, solicited_only: bool) -> Result<(), Error> {
+        let state = self.lock();
+        if state.old.is_some() {
+            // It must not be armed before it is empty, and there are completions to take.
+            if let Some(channel) = &self.0.channel {
+                channel.push(&self.0);
+            }
+            return Ok(());
+        }
+        let kind = if solicited_only {
+            Kind::ArmSolicited
+        } else {
+            Kind::ArmNext
+        };
+        let bell = bell(kind, self.0.handle, state.ring.consumer());
+        self.0.core.ring(self.0.epoch, bell)
+    }
+
+    /// Gives it room for at least so many completions.
+    pub fn resize(&self, entries: u32) -> Result<(), Error> {
+        let Cq {
+            core, epoch, handle, ..
+        } = &*self.0;
+        let mut state = self.lock();
+        if state.old.is_some() {
+            return Err(Error::Invalid(
+                "completions from before the last resize were not taken yet: poll first".into(),
+            ));
+        }
+        let (ring, extents) = new_ring(core, entries)?;
+        let body = |lists: &[vnic_device::ring::ExtentList]| ResizeCq {
+            cq: *handle,
+            entries: ring.entries(),
+            ring: lists[0],
+        };
+        let reply: ResizeCqReply = core
+            .call_with_extents(*epoch, Opcode::ResizeCq, &[&extents], body)
+            .inspect_err(|e| bury_if_unknown(core, e, &ring.memory()))?;
+        let old = std::mem::replace(&mut state.ring, ring);
+        if old.consumer() != reply.produced {
+            state.old = Some((old, reply.produced));
+        }
+        Ok(())
+    }
+
+    /// A queue pair completes here from now on.
+    pub(crate) fn attach(&self, number: u32, consumed: &Arc<Consumed>, receives: bool) {
+        let mut state = self.lock();
+        let from = state.taken + u64::from(state.waiting());
+        state.last = None;
+        let entry = state.queues.entry(number).or_insert_with(|| Completing {
+            consumed: Arc::clone(consumed),
+            receives,
+            from,
+        });
+        // Its sends and its receives may complete here.
+        entry.receives |= receives;
+        entry.from = from;
+    }
+
+    /// It does not any more.
+    pub(crate) fn detach(&self, number: u32) {
+        let mut state = self.lock();
+        state.last = None;
+        state.queues.remove(&number);
+    }
+}
+
+/// Memory that the device may have taken, although nobody knows as what.
+pub(crate) fn bury_if_unknown(core: &Core, error: &Error, memory: &Memory) {
+    if !matches!(error, Error::Command { .. } | Error::Invalid(_)) {
+        core.bury(Box::new(memory.clone()));
+    }
+}
+
+impl State {
+    fn memory(&self) -> Vec<Memory> {
+        let old = self.old.iter().map(|(ring, _)| ring.memory());
+        old.chain([self.ring.memory()]).collect()
+    }
+
+    /// Completions that are there and were not taken.
+    fn waiting(&self) -> u32 {
+        let old = self
+            .old
+            .as_ref()
+            .map_or(0, |(ring, end)| end.wrapping_sub(ring.consumer()));
+        old + self.ring.waiting()
+    }
+
+    #[inline]
+    fn poll(&mut self, into: &mut [WorkCompletion]) -> usize {
+        let mut count = 0;
+        if self.old.is_some() {
+            count = self.poll_old(into);
+        }
+        let first = count;
+        while let Some(slot) = into.get_mut(count) {
+            let Some(completion) = self.ring.take() else {
+                break;
+            };
+            self.consumed(&completion);
+            *slot = completion;
+            count += 1;
+        }
+        if count > first {
+            self.ring.publish();
+        }
+        count
+    }
+
+    #[cold]
+    fn poll_old(&mut self, into: &mut [WorkCompletion]) -> usize {
+        let Some((mut ring, end)) = self.old.take() else {
+            return 0;
+        };
+        let mut count = 0;
+        while ring.consumer() != end {
+            let Some(slot) = into.get_mut(count) else {
+                break;
+            };
+            let Some(completion) = ring.take() else { break };
+            self.consumed(&completion);
+            *slot = completion;
+            count += 1;
+        }
+        if ring.consumer() != end {
+            self.old = Some((ring, end));
+        }
+        count
+    }
+
+    /// What a completion says about its queue.
+    #[inline]
+    fn consumed(&mut self, completion: &WorkCompletion) {
+        let index = self.taken;
+        self.taken += 1;
+        let number = completion.0.qp;
+        let found = match &self.last {
+            Some((last, queue)) if *last == number => queue,
+            _ => {
+                let Some(queue) = self.queues.get(&number) else {
+                    return;
+                };
+                &self.last.insert((number, queue.clone())).1
+            }
+        };
+        if index < found.from {
+            return;
+        }
+        if !CompletionKind::is_receive(completion.0.kind) {
+            found.consumed.send.store(completion.0.consumed, Release);
+        } else if found.receives {
+            found.consumed.receive.store(completion.0.consumed, Release);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Completion channels.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{CompletionQueue, Cq};
+use crate::Error;
+use crate::driver::waiting::News;
+use crate::driver::{Core, Sink};
+
+/// Where events of completion queues arrive, with a descriptor to wait for. Clones are the same.
+///
+/// Take what there is, [arm](CompletionQueue::req_notify), and wait: no completion is lost. Events need no acknowledge.
+#[derive(Clone)]
+pub struct CompletionChannel(Arc<Channel>);
+
+struct Channel {
+    core: Arc<Core>,
+    epoch: u32,
+    news: Arc<News<Weak<Cq>>>,
+}
+
+/// What the thread of interrupts holds: nothing whose end is a command.
+struct Events {
+    news: Arc<News<Weak<Cq>>>,
+    cq: Weak<Cq>,
+}
+
+impl Sink for Events {
+    fn completed(&self) {
+        // A queue is armed once for each event, so it waits here once, or a few times after it was armed again.
+        self.news.push(Weak::clone(&self.cq), usize::MAX);
+    }
+}
+
+impl std::fmt::Debug for CompletionChannel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CompletionChannel({:?})", self.0.news.as_fd())
+    }
+}
+
+impl AsFd for CompletionChannel {
+    /// Readable while events wait, or the device is gone.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.news.as_fd()
+    }
+}
+
+impl CompletionChannel {
+    pub(crate) fn new(core: &Arc<Core>) -> Result<CompletionChannel, Error> {
+        let epoch = core.epoch()?;
+        let news = Arc::new(News::new()?);
+        let weak: Weak<dyn crate::driver::Closing> = Arc::downgrade(&news) as _;
+        core.register_waiting(weak);
+        if !core.is_alive(epoch) {
+            return Err(core.dead());
+        }
+        Ok(CompletionChannel(Arc::new(Channel {
+            core: Arc::clone(core),
+            epoch,
+            news,
+        })))
+    }
+
+    pub(super) fn sink(&self, cq: &Arc<Cq>) -> Arc<dyn Sink> {
+        Arc::new(Events {
+            news: Arc::clone(&self.0.news),
+            cq: Arc::downgrade(cq),
+        })
+    }
+
+    pub(super) fn push(&self, cq: &Arc<Cq>) {
+        self.0.news.push(Arc::downgrade(cq), usize::MAX);
+    }
+
+    /// The queue of the oldest event that waits, if any does. Never blocks. [`Error::Gone`] after the last one, when the
+    /// device is gone or was reset.
+    pub fn try_event(&self) -> Result<Option<CompletionQueue>, Error> {
+        loop {
+            match self.0.news.take()? {
+                None => return Ok(None),
+                // Of a queue that was destroyed meanwhile: nobody's.
+                Some(cq) => {
+                    if let Some(cq) = cq.upgrade() {
+                        return Ok(Some(CompletionQueue(cq)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for an event; its queue.
+    pub fn get_event(&self) -> Result<CompletionQueue, Error> {
+        loop {
+            if let Some(cq) = self.wait_event(None)? {
+                return Ok(cq);
+            }
+        }
+    }
+
+    /// Waits for an event, at most so long. `None`: the time is over.
+    pub fn wait_event(&self, patience: Option<Duration>) -> Result<Option<CompletionQueue>, Error> {
+        loop {
+            match self.0.news.wait(patience)? {
+                None => return Ok(None),
+                Some(cq) => {
+                    if let Some(cq) = cq.upgrade() {
+                        return Ok(Some(CompletionQueue(cq)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Is it of a device that still lives?
+    pub fn is_alive(&self) -> bool {
+        self.0.core.is_alive(self.0.epoch)
+    }
+}

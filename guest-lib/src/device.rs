@@ -1,0 +1,108 @@
+//! Finding and opening a device.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::fmt;
+
+use crate::transport::Transport;
+use crate::transport::host::HostTransport;
+use crate::transport::pci::{self, PciTransport};
+use crate::{Context, Error};
+
+/// Names the socket of an adapter's RDMA function, for a process of the host.
+pub const SOCKET_VARIABLE: &str = "VNIC_SOCKET";
+
+/// Where a device is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum DeviceAddress {
+    /// For a process of the host: the socket `NAME-rdma.sock` of an adapter.
+    Socket(PathBuf),
+    /// In a virtual machine: a PCI address as `0000:00:04.0`.
+    Pci(String),
+}
+
+impl fmt::Display for DeviceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceAddress::Socket(path) => write!(f, "{}", path.display()),
+            DeviceAddress::Pci(address) => f.write_str(address),
+        }
+    }
+}
+
+impl FromStr for DeviceAddress {
+    type Err = Error;
+
+    /// A PCI address (`0000:00:04.0`, `00:04.0`), or else a path.
+    fn from_str(s: &str) -> Result<DeviceAddress, Error> {
+        let hex = |part: &str, len: usize| part.len() == len && part.bytes().all(|b| b.is_ascii_hexdigit());
+        let parts: Vec<&str> = s.split([':', '.']).collect();
+        let is_pci = match parts[..] {
+            [domain, bus, slot, function] => {
+                hex(domain, 4) && hex(bus, 2) && hex(slot, 2) && hex(function, 1) && !s.contains('/')
+            }
+            [bus, slot, function] => hex(bus, 2) && hex(slot, 2) && hex(function, 1),
+            _ => false,
+        };
+        match (is_pci, parts.len()) {
+            (true, 3) => Ok(DeviceAddress::Pci(format!("0000:{s}"))),
+            (true, _) => Ok(DeviceAddress::Pci(s.to_owned())),
+            (false, _) if s.is_empty() => Err(Error::Invalid("an empty device address".into())),
+            (false, _) => Ok(DeviceAddress::Socket(s.into())),
+        }
+    }
+}
+
+/// Devices, before they are opened.
+#[derive(Debug)]
+pub struct Device(());
+
+impl Device {
+    /// Devices that this program can see: the socket that `VNIC_SOCKET` names, or else those on PCI.
+    pub fn list() -> Result<Vec<DeviceAddress>, Error> {
+        if let Some(path) = std::env::var_os(SOCKET_VARIABLE) {
+            return Ok(vec![DeviceAddress::Socket(path.into())]);
+        }
+        Ok(pci::find()?.into_iter().map(|a| DeviceAddress::Pci(a.to_string())).collect())
+    }
+
+    /// Opens a device.
+    pub fn open(address: &DeviceAddress) -> Result<Context, Error> {
+        match address {
+            DeviceAddress::Socket(path) => Device::with_transport(Arc::new(HostTransport::connect(path)?)),
+            DeviceAddress::Pci(address) => Device::with_transport(Arc::new(PciTransport::open(address)?)),
+        }
+    }
+
+    /// Opens the first device of [`list`](Device::list).
+    pub fn open_default() -> Result<Context, Error> {
+        match Device::list()?.first() {
+            Some(address) => Device::open(address),
+            None => Err(Error::NoDevice(format!(
+                "no RDMA function on PCI. In a virtual machine: was it started with one? On the host: set \
+                 {SOCKET_VARIABLE} to the NAME-rdma.sock of an adapter"
+            ))),
+        }
+    }
+
+    /// Opens a device that is reached in a way of the program's own.
+    pub fn with_transport(transport: Arc<dyn Transport>) -> Result<Context, Error> {
+        Context::start(transport)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_apart() {
+        let parse = |s: &str| s.parse::<DeviceAddress>().expect("an address");
+        assert_eq!(parse("0000:00:04.0"), DeviceAddress::Pci("0000:00:04.0".into()));
+        assert_eq!(parse("00:04.0"), DeviceAddress::Pci("0000:00:04.0".into()));
+        assert_eq!(parse("/run/vnic/vf0-rdma.sock"), DeviceAddress::Socket("/run/vnic/vf0-rdma.sock".into()));
+        assert_eq!(parse("vf0-rdma.sock"), DeviceAddress::Socket("vf0-rdma.sock".into()));
+        assert!("".parse::<DeviceAddress>().is_err());
+    }
+}

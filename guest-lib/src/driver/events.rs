@@ -1,0 +1,176 @@
+//! The thread of interrupts, and the event queues (`SPEC.md`, section 10).
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use vnic_device::config::FIRST_EVENT_QUEUE;
+use vnic_device::event::{EventKind, EventRecord, FaultQueue, fault};
+use vnic_device::ring::Extent;
+use vnic_device::zerocopy::FromBytes;
+
+use super::virtqueue::{Piece, Queue};
+use super::{ASYNC_LIMIT, Shared, lock};
+use crate::Error;
+use crate::event::{AsyncEvent, Fault};
+use crate::shared::{Memory, part_of};
+use crate::transport::Transport;
+
+const RECORD: usize = size_of::<EventRecord>();
+
+/// The event queues and their buffers: descriptor `i` has buffer `i`.
+pub(super) struct EventQueues {
+    queues: Vec<(Queue, Memory)>,
+}
+
+impl EventQueues {
+    pub fn new(transport: &dyn Transport, queues: Vec<Queue>) -> Result<EventQueues, Error> {
+        let mut all = Vec::new();
+        for mut queue in queues {
+            let pages = transport.allocate(RECORD * usize::from(queue.size()))?;
+            for i in 0..queue.size() {
+                let at = RECORD * usize::from(i);
+                // Pages are larger than records, and multiples of them.
+                let extent: Extent = part_of(&pages.extents, at as u64, RECORD as u64)
+                    .first()
+                    .copied()
+                    .unwrap_or_default();
+                queue.describe(i, &[Piece { extent, write: true }]);
+            }
+            all.push((queue, Memory::of_pages(Arc::new(pages))));
+        }
+        Ok(EventQueues { queues: all })
+    }
+
+    /// Gives all buffers to the device.
+    pub fn offer_all(&mut self, transport: &dyn Transport) {
+        for (number, (queue, _)) in (FIRST_EVENT_QUEUE..).zip(&mut self.queues) {
+            let mut notify = false;
+            for i in 0..queue.size() {
+                notify = queue.offer(i);
+            }
+            if notify {
+                transport.notify(number);
+            }
+        }
+    }
+
+    /// Takes all records, and gives the buffers back.
+    fn drain(&mut self, transport: &dyn Transport, mut take: impl FnMut(EventRecord)) {
+        for (number, (queue, memory)) in (FIRST_EVENT_QUEUE..).zip(&mut self.queues) {
+            let mut notify = false;
+            while let Some(used) = queue.take() {
+                if used.head >= queue.size() {
+                    continue;
+                }
+                let mut bytes = [0; RECORD];
+                memory.read(RECORD * usize::from(used.head), &mut bytes);
+                notify = queue.offer(used.head);
+                if used.len as usize >= RECORD
+                    && let Ok(record) = EventRecord::read_from_bytes(&bytes)
+                {
+                    take(record);
+                }
+            }
+            if notify {
+                transport.notify(number);
+            }
+        }
+    }
+}
+
+/// Waits for interrupts until `stop` is readable or the device is gone.
+pub(super) fn run(shared: &Shared, queues: &mut EventQueues, stop: &OwnedFd) {
+    loop {
+        let interrupt = shared.transport.interrupt();
+        let mut fds = [
+            PollFd::new(&interrupt, PollFlags::IN),
+            PollFd::new(stop, PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return shared.die(&format!("waiting for interrupts: {e}"), true),
+        }
+        if fds[1].revents().contains(PollFlags::IN) {
+            return;
+        }
+        if let Err(e) = shared.transport.acknowledge() {
+            return shared.die(&e.to_string(), true);
+        }
+        queues.drain(&*shared.transport, |record| shared.dispatch(&record));
+        shared.ring_bell();
+        if !shared.check_transport() {
+            return;
+        }
+    }
+}
+
+impl Shared {
+    /// Hands an event on.
+    fn dispatch(&self, record: &EventRecord) {
+        let object = record.object;
+        let Some(kind) = EventKind::from_number(record.kind) else {
+            // Of a later version, which says nothing that is needed.
+            return;
+        };
+        let event = match kind {
+            EventKind::Completion => {
+                let sink = lock(&self.sinks).get(&object).cloned();
+                if let Some(sink) = sink {
+                    sink.completed();
+                }
+                return;
+            }
+            EventKind::DeviceFatal => return self.die("it reported that it has failed", false),
+            EventKind::CqError => AsyncEvent::CqError {
+                cq: object,
+                fault: None,
+            },
+            EventKind::QpFatal => AsyncEvent::QpFatal {
+                qp: object,
+                fault: None,
+            },
+            EventKind::QpRequestError => AsyncEvent::QpRequestError { qp: object },
+            EventKind::QpAccessError => AsyncEvent::QpAccessError { qp: object },
+            EventKind::CommunicationEstablished => AsyncEvent::CommunicationEstablished { qp: object },
+            EventKind::SendQueueDrained => AsyncEvent::SendQueueDrained { qp: object },
+            EventKind::PortActive => AsyncEvent::PortActive,
+            EventKind::PortError => AsyncEvent::PortError,
+            EventKind::SrqError => AsyncEvent::SrqError {
+                srq: object,
+                fault: None,
+            },
+            EventKind::SrqLimitReached => AsyncEvent::SrqLimitReached { srq: object },
+            EventKind::LastWqeReached => AsyncEvent::LastWqeReached { qp: object },
+            EventKind::GidChange => AsyncEvent::GidChange { index: object },
+            EventKind::MrLost => AsyncEvent::MrLost { mr: object },
+            EventKind::EventsLost => AsyncEvent::EventsLost {
+                count: record.detail,
+            },
+            EventKind::QueueFault => {
+                let Some((queue, reason, index)) = fault(record.detail) else {
+                    return;
+                };
+                let fault = Some(Fault {
+                    queue,
+                    reason,
+                    index,
+                });
+                match queue {
+                    FaultQueue::Send | FaultQueue::Receive => AsyncEvent::QpFatal { qp: object, fault },
+                    FaultQueue::SharedReceive => AsyncEvent::SrqError { srq: object, fault },
+                    FaultQueue::Completion => AsyncEvent::CqError { cq: object, fault },
+                    // Nothing that is posted arrives any more.
+                    FaultQueue::Doorbells => {
+                        if self.doorbells.has(object) {
+                            self.die(&format!("it takes no more doorbells ({reason:?})"), false);
+                        }
+                        return;
+                    }
+                }
+            }
+        };
+        self.news.push(event, ASYNC_LIMIT);
+    }
+}

@@ -1,0 +1,137 @@
+//! Memory on the device.
+
+use std::sync::Arc;
+
+use vnic_device::command::Opcode;
+use vnic_device::command::memory::{AllocDm, CopyDm};
+use vnic_device::zerocopy::IntoBytes;
+
+use crate::Error;
+use crate::driver::Core;
+
+/// Bytes of a copy that fit into one command.
+const PIECE: usize = 32768;
+
+/// Memory of the device's own (`ibv_alloc_dm`; `SPEC.md`, section 11.4): zeros at first, reached by copies and, when
+/// registered, by keys. Clones are the same.
+#[derive(Clone)]
+pub struct DeviceMemory(Arc<Dm>);
+
+struct Dm {
+    core: Arc<Core>,
+    epoch: u32,
+    handle: u32,
+    len: u64,
+}
+
+impl Drop for Dm {
+    fn drop(&mut self) {
+        self.core.end(self.epoch, Opcode::FreeDm, self.handle, Box::new(()));
+    }
+}
+
+impl std::fmt::Debug for DeviceMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DeviceMemory({}, {} bytes)", self.0.handle, self.0.len)
+    }
+}
+
+impl DeviceMemory {
+    pub(crate) fn new(core: &Arc<Core>, len: u64, log_alignment: u32) -> Result<DeviceMemory, Error> {
+        let epoch = core.epoch()?;
+        let body = AllocDm {
+            len,
+            log_alignment,
+            reserved: 0,
+        };
+        let handle = core.make(epoch, Opcode::AllocDm, &body)?;
+        Ok(DeviceMemory(Arc::new(Dm {
+            core: Arc::clone(core),
+            epoch,
+            handle,
+            len,
+        })))
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.0.core
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.0.handle
+    }
+
+    /// Bytes.
+    // There is no memory of no bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u64 {
+        self.0.len
+    }
+
+    /// Copies into it. Offset and length are multiples of 4.
+    pub fn copy_to(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        let mut at = offset;
+        for piece in pieces(from.len()) {
+            let bytes = &from[piece.clone()];
+            self.copy(Opcode::CopyToDm, at, bytes.len(), bytes, 0)?;
+            at += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Copies out of it. Offset and length are multiples of 4.
+    pub fn copy_from(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        let mut at = offset;
+        for piece in pieces(into.len()) {
+            let bytes = &mut into[piece];
+            let reply = self.copy(Opcode::CopyFromDm, at, bytes.len(), &[], bytes.len())?;
+            if reply.len() != bytes.len() {
+                return Err(Error::Protocol(format!(
+                    "{} bytes of device memory instead of {}",
+                    reply.len(),
+                    bytes.len()
+                )));
+            }
+            bytes.copy_from_slice(&reply);
+            at += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        opcode: Opcode,
+        offset: u64,
+        len: usize,
+        list: &[u8],
+        room: usize,
+    ) -> Result<Vec<u8>, Error> {
+        let body = CopyDm {
+            dm: self.0.handle,
+            len: len as u32,
+            offset,
+        };
+        self.0
+            .core
+            .command(Some(self.0.epoch), opcode, body.as_bytes(), list, room)
+    }
+}
+
+/// Ranges of at most [`PIECE`] bytes; one that is empty if there are no bytes, so that the device checks the rest.
+fn pieces(len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let count = len.div_ceil(PIECE).max(1);
+    (0..count).map(move |i| i * PIECE..((i + 1) * PIECE).min(len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_cut_into_pieces() {
+        assert_eq!(pieces(0).collect::<Vec<_>>(), [0..0]);
+        assert_eq!(pieces(4).collect::<Vec<_>>(), [0..4]);
+        assert_eq!(pieces(PIECE + 4).collect::<Vec<_>>(), [0..PIECE, PIECE..PIECE + 4]);
+    }
+}

@@ -1,0 +1,330 @@
+//! Memory regions.
+
+use std::ops::RangeBounds;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use vnic_device::command::Opcode;
+use vnic_device::command::memory::{MrReply, RegisterDmMr, RegisterMr, ReregisterMr};
+use vnic_device::ring::{Extent, ExtentList};
+use vnic_device::verbs::reregister;
+
+use super::{DeviceMemory, SharedBuffer, Sge, bounds};
+use crate::driver::Core;
+use crate::shared::{Memory, part_of};
+use crate::{Access, Error, ProtectionDomain};
+
+/// Memory that is registered: local work requests name it by [`lkey`](MemoryRegion::lkey), peers by
+/// [`rkey`](MemoryRegion::rkey). Dropping it deregisters it; put it into an [`Arc`] to share it.
+///
+/// See the [module](crate::memory) about what may be done with the memory.
+pub struct MemoryRegion {
+    pd: ProtectionDomain,
+    handle: u32,
+    lkey: u32,
+    rkey: u32,
+    iova: u64,
+    len: u64,
+    access: Access,
+    /// What of it is in this process: nothing of device memory.
+    memory: Memory,
+    buffer: Option<SharedBuffer>,
+    _device_memory: Option<DeviceMemory>,
+}
+
+impl std::fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryRegion")
+            .field("number", &self.handle)
+            .field("addr", &format_args!("{:#x}", self.addr()))
+            .field("len", &self.len)
+            .field("lkey", &format_args!("{:#x}", self.lkey))
+            .field("rkey", &format_args!("{:#x}", self.rkey))
+            .field("access", &self.access)
+            .finish()
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        let pd = &self.pd.0;
+        pd.core
+            .end(pd.epoch, Opcode::DeregisterMr, self.handle, Box::new(self.memory.clone()));
+    }
+}
+
+/// What [`MemoryRegion::reregister`] changes; what is `None` stays.
+#[derive(Debug, Default)]
+pub struct Reregister<'a> {
+    /// Other memory: a buffer, the offset and the length in it, and the address of its first byte (`None`: its address in
+    /// this process).
+    pub translation: Option<(&'a SharedBuffer, usize, usize, Option<u64>)>,
+    /// Another protection domain.
+    pub pd: Option<&'a ProtectionDomain>,
+    /// Other rights.
+    pub access: Option<Access>,
+}
+
+impl ProtectionDomain {
+    /// Allocates memory of zeros and registers it: what most programs want. Its address for work requests and peers is its
+    /// address in this process.
+    pub fn allocate(&self, len: usize, access: Access) -> Result<MemoryRegion, Error> {
+        let buffer = SharedBuffer::new(&self.0.core, len)?;
+        self.register(&buffer, .., access)
+    }
+
+    /// Registers a part of a buffer. The same bytes may be registered any number of times.
+    ///
+    /// # Panics
+    /// If the range is not within the buffer.
+    #[track_caller]
+    pub fn register(
+        &self,
+        buffer: &SharedBuffer,
+        range: impl RangeBounds<usize>,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        let (offset, len) = bounds(range, buffer.len());
+        self.register_at(buffer, offset..offset + len, buffer.addr() + offset as u64, access)
+    }
+
+    /// Registers a part of a buffer so that work requests and peers see its first byte at the address `iova`.
+    ///
+    /// # Panics
+    /// If the range is not within the buffer.
+    #[track_caller]
+    pub fn register_at(
+        &self,
+        buffer: &SharedBuffer,
+        range: impl RangeBounds<usize>,
+        iova: u64,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        let (offset, len) = bounds(range, buffer.len());
+        let (memory, extents) = self.part(buffer, offset, len)?;
+        self.register_extents(memory, &extents, iova, access, Some(buffer.clone()))
+    }
+
+    /// Registers memory of the program's own. `iova`: the address at which work requests and peers see its first byte.
+    ///
+    /// Not every transport can do that; the error says what to do instead.
+    ///
+    /// # Safety
+    /// The memory stays mapped, readable and writable, until the region is dropped; if windows are still bound to the region
+    /// then, or the device is gone, until the last object of the device is dropped. Until then the device may write into it
+    /// at any time: the program makes no references to it meanwhile.
+    pub unsafe fn register_raw(
+        &self,
+        start: NonNull<u8>,
+        len: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        // SAFETY: the caller keeps the memory mapped for as long as the region lives.
+        let pinned = unsafe { self.0.core.transport.pin(start, len) }?;
+        let extents = part_of(&pinned.extents, 0, len as u64);
+        // SAFETY: the caller keeps the memory mapped, and has no references to it.
+        let memory = unsafe { Memory::foreign(start, len, Arc::new(pinned)) };
+        self.register_extents(memory, &extents, iova, access, None)
+    }
+
+    /// Registers a part of device memory. Offset and length are multiples of 4; addresses count from 0.
+    pub fn register_dm(
+        &self,
+        dm: &DeviceMemory,
+        offset: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        self.same_device(dm.core())?;
+        let access = access | Access::ZERO_BASED;
+        let body = RegisterDmMr {
+            pd: self.number(),
+            access: access.bits(),
+            dm: dm.number(),
+            offset,
+            len,
+            ..RegisterDmMr::default()
+        };
+        let reply: MrReply = self.0.core.call(self.0.epoch, Opcode::RegisterDmMr, &body)?;
+        Ok(MemoryRegion {
+            pd: self.clone(),
+            handle: reply.mr,
+            lkey: reply.lkey,
+            rkey: reply.rkey,
+            iova: 0,
+            len,
+            access,
+            memory: Memory::none(),
+            buffer: None,
+            _device_memory: Some(dm.clone()),
+        })
+    }
+
+    fn same_device(&self, core: &Arc<Core>) -> Result<(), Error> {
+        if Arc::ptr_eq(&self.0.core, core) {
+            return Ok(());
+        }
+        Err(Error::Invalid("memory and protection domain are of different devices".into()))
+    }
+
+    fn part(&self, buffer: &SharedBuffer, offset: usize, len: usize) -> Result<(Memory, Vec<Extent>), Error> {
+        self.same_device(&buffer.0.core)?;
+        let extents = part_of(&buffer.0.extents, offset as u64, len as u64);
+        Ok((buffer.0.memory.part(offset, len), extents))
+    }
+
+    fn register_extents(
+        &self,
+        memory: Memory,
+        extents: &[Extent],
+        iova: u64,
+        access: Access,
+        buffer: Option<SharedBuffer>,
+    ) -> Result<MemoryRegion, Error> {
+        let body = |lists: &[ExtentList]| RegisterMr {
+            pd: self.number(),
+            access: access.bits(),
+            iova,
+            extents: lists[0],
+        };
+        let Self(pd) = self;
+        let reply: Result<MrReply, Error> =
+            pd.core
+                .call_with_extents(pd.epoch, Opcode::RegisterMr, &[extents], body);
+        let reply = reply.inspect_err(|e| {
+            if !matches!(e, Error::Command { .. } | Error::Invalid(_)) {
+                // Perhaps it is registered, and nobody knows its number.
+                pd.core.bury(Box::new(memory.clone()));
+            }
+        })?;
+        Ok(MemoryRegion {
+            pd: self.clone(),
+            handle: reply.mr,
+            lkey: reply.lkey,
+            rkey: reply.rkey,
+            iova,
+            len: memory.len() as u64,
+            access,
+            memory,
+            buffer,
+            _device_memory: None,
+        })
+    }
+}
+
+impl MemoryRegion {
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.handle
+    }
+
+    /// The key by which work requests name it.
+    pub fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    /// The key by which peers name it.
+    pub fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    /// The address of its first byte, for work requests and peers: 0 if it is ZERO_BASED.
+    pub fn addr(&self) -> u64 {
+        if self.access.contains(Access::ZERO_BASED) { 0 } else { self.iova }
+    }
+
+    /// Bytes for work requests and peers. [`len`](MemoryRegion::len) is what of them is in this process: nothing, if it is
+    /// device memory.
+    pub fn length(&self) -> u64 {
+        self.len
+    }
+
+    /// What it allows.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// The buffer that it is a part of, if it was made from one.
+    pub fn buffer(&self) -> Option<&SharedBuffer> {
+        self.buffer.as_ref()
+    }
+
+    /// Names a part of it, for a work request.
+    ///
+    /// # Panics
+    /// If the range is not within, or has more than 2^32 − 1 bytes.
+    #[inline]
+    #[track_caller]
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Sge {
+        let (offset, len) = bounds(range, usize::try_from(self.len).unwrap_or(usize::MAX));
+        let Ok(len) = u32::try_from(len) else {
+            panic!("an element of a work request has less than 2^32 bytes, not {len}");
+        };
+        Sge {
+            addr: self.addr().wrapping_add(offset as u64),
+            len,
+            lkey: self.lkey,
+        }
+    }
+
+    /// Changes memory, protection domain or rights. Both keys change; work requests that name the old ones fail.
+    ///
+    /// After an error nothing has changed.
+    ///
+    /// # Panics
+    /// If the new range is not within the new buffer.
+    pub fn reregister(&mut self, change: Reregister<'_>) -> Result<(), Error> {
+        let core = Arc::clone(&self.pd.0.core);
+        let pd = change.pd.unwrap_or(&self.pd).clone();
+        pd.same_device(&core)?;
+        let access = change.access.unwrap_or(self.access);
+        let mut bits = 0;
+        let mut new = None;
+        let mut iova = self.iova;
+        let mut extents = Vec::new();
+        if let Some((buffer, offset, len, at)) = change.translation {
+            let (memory, list) = pd.part(buffer, offset, len)?;
+            iova = at.unwrap_or_else(|| memory.addr());
+            new = Some((memory, buffer.clone()));
+            extents = list;
+            bits |= reregister::TRANSLATION;
+        }
+        if change.pd.is_some() {
+            bits |= reregister::PD;
+        }
+        if change.access.is_some() {
+            bits |= reregister::ACCESS;
+        }
+        let body = |lists: &[ExtentList]| ReregisterMr {
+            mr: self.handle,
+            change: bits,
+            register: RegisterMr {
+                pd: pd.number(),
+                access: access.bits(),
+                iova,
+                extents: lists[0],
+            },
+        };
+        let reply: MrReply =
+            core.call_with_extents(self.pd.0.epoch, Opcode::ReregisterMr, &[&extents], body)?;
+        (self.lkey, self.rkey, self.iova, self.access) = (reply.lkey, reply.rkey, iova, access);
+        self.pd = pd;
+        if let Some((memory, buffer)) = new {
+            self.len = memory.len() as u64;
+            self.memory = memory;
+            self.buffer = Some(buffer);
+            self._device_memory = None;
+        }
+        Ok(())
+    }
+}

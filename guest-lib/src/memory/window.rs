@@ -1,0 +1,130 @@
+//! Memory windows.
+
+use std::ops::RangeBounds;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use vnic_device::command::Opcode;
+use vnic_device::command::memory::{AllocMw, MwReply};
+use vnic_device::queue::Bind;
+
+pub use vnic_device::verbs::MwType;
+
+use super::{MemoryRegion, bounds};
+use crate::wr::SendWr;
+use crate::{Access, Error, ProtectionDomain};
+
+/// A window: a key of its own for a part of a region, given and taken by work requests (IBTA 10.6.7; `SPEC.md`, section
+/// 11.2). Dropping it ends it.
+pub struct MemoryWindow {
+    pd: ProtectionDomain,
+    handle: u32,
+    kind: MwType,
+    rkey: AtomicU32,
+}
+
+impl std::fmt::Debug for MemoryWindow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "MemoryWindow({}, {:?}, rkey {:#x})",
+            self.handle,
+            self.kind,
+            self.rkey()
+        )
+    }
+}
+
+impl Drop for MemoryWindow {
+    fn drop(&mut self) {
+        let pd = &self.pd.0;
+        pd.core
+            .end(pd.epoch, Opcode::DeallocMw, self.handle, Box::new(()));
+    }
+}
+
+impl ProtectionDomain {
+    /// Makes a window.
+    pub fn alloc_mw(&self, kind: MwType) -> Result<MemoryWindow, Error> {
+        let body = AllocMw {
+            pd: self.number(),
+            mw_type: kind.number(),
+        };
+        let reply: MwReply = self.0.core.call(self.0.epoch, Opcode::AllocMw, &body)?;
+        Ok(MemoryWindow {
+            pd: self.clone(),
+            handle: reply.mw,
+            kind,
+            rkey: AtomicU32::new(reply.rkey),
+        })
+    }
+}
+
+/// A key with its low 8 bits counted on.
+fn next_key(key: u32) -> u32 {
+    key & !0xff | key.wrapping_add(1) & 0xff
+}
+
+impl MemoryWindow {
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.handle
+    }
+
+    /// Its type.
+    pub fn kind(&self) -> MwType {
+        self.kind
+    }
+
+    /// The key that peers use after the last [`bind`](MemoryWindow::bind) has completed.
+    pub fn rkey(&self) -> u32 {
+        self.rkey.load(Relaxed)
+    }
+
+    /// A work request that binds the window to a part of a region, to be posted at once: [`rkey`](MemoryWindow::rkey) is
+    /// from now on the key that it will have. A window of type 1 is unbound by a range of no bytes; one of type 2 by
+    /// [`SendWr::local_invalidate`], and it must be unbound before it is bound again.
+    ///
+    /// If the request is not posted, or fails, say [`restore_key`](MemoryWindow::restore_key).
+    ///
+    /// # Panics
+    /// If the range is not within the region.
+    #[track_caller]
+    pub fn bind(
+        &self,
+        region: &MemoryRegion,
+        range: impl RangeBounds<usize>,
+        access: Access,
+    ) -> SendWr<'static> {
+        let (offset, len) = bounds(range, usize::try_from(region.length()).unwrap_or(usize::MAX));
+        let new = next_key(self.rkey());
+        self.rkey.store(new, Relaxed);
+        SendWr::bind(Bind {
+            mw: self.handle,
+            rkey: match self.kind {
+                MwType::Type1 => 0,
+                MwType::Type2 => new,
+            },
+            mr: region.number(),
+            access: access.bits(),
+            addr: region.addr().wrapping_add(offset as u64),
+            len: len as u64,
+        })
+    }
+
+    /// Sets the key back to one that [`rkey`](MemoryWindow::rkey) said before: a bind was not carried out.
+    pub fn restore_key(&self, key: u32) {
+        self.rkey.store(key, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_key;
+
+    #[test]
+    fn only_the_low_bits_of_a_key_count() {
+        assert_eq!(next_key(0x12_3400), 0x12_3401);
+        assert_eq!(next_key(0x12_34ff), 0x12_3400);
+        assert_eq!(next_key(u32::MAX), 0xffff_ff00);
+    }
+}

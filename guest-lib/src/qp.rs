@@ -1,0 +1,340 @@
+//! Queue pairs.
+//!
+//! What a type of queue pair does not have, its handle does not have either:
+//!
+//! ```compile_fail
+//! # fn wrong(qp: &vnic_verbs::QueuePair<vnic_verbs::Ud>, peer: &vnic_verbs::Endpoint) {
+//! // Datagrams have no peer to connect to.
+//! let _ = qp.connect(peer, &vnic_verbs::ConnectOptions::default());
+//! # }
+//! ```
+//! ```compile_fail
+//! # fn wrong(qp: &vnic_verbs::QueuePair<vnic_verbs::XrcTarget>, sge: vnic_verbs::Sge) {
+//! // The receiving end of XRC does not send.
+//! let _ = qp.post_send(&[vnic_verbs::SendWr::send(sge)]);
+//! # }
+//! ```
+//! ```compile_fail
+//! # fn wrong(qp: &vnic_verbs::QueuePair<vnic_verbs::XrcInitiator>, sge: vnic_verbs::Sge) {
+//! // The sending end of XRC does not receive.
+//! let _ = qp.post_recv(&[vnic_verbs::RecvWr::new(sge)]);
+//! # }
+//! ```
+//! ```compile_fail
+//! # fn wrong(pd: &vnic_verbs::ProtectionDomain, cq: &vnic_verbs::CompletionQueue) {
+//! struct Mine;
+//! // There are five types of queue pairs, and no program adds one.
+//! impl vnic_verbs::QpKind for Mine {}
+//! # }
+//! ```
+
+mod attributes;
+mod builder;
+mod endpoint;
+mod modify;
+pub(crate) mod receive;
+mod send;
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU8, Ordering::Acquire};
+use std::sync::{Arc, Mutex};
+
+use vnic_device::command::Opcode;
+use vnic_device::command::qp::Multicast;
+use vnic_device::doorbell::Kind;
+use vnic_device::queue::SendLimits;
+use vnic_device::verbs::{QpState, QpType};
+
+pub use attributes::{ConnectOptions, QpAttributes, QpMask, QpQuery, RtrAttributes, RtsAttributes};
+pub use builder::QpBuilder;
+pub use endpoint::Endpoint;
+
+use crate::cq::Consumed;
+use crate::driver::doorbells::bell;
+use crate::driver::{Core, lock};
+use crate::wr::{RecvWr, SendWr};
+use crate::{CompletionQueue, Error, Gid, PostError, PostReason, ProtectionDomain, SharedReceiveQueue, XrcDomain};
+use receive::ReceiveRing;
+use send::SendRing;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A type of queue pair.
+pub trait QpKind: sealed::Sealed + Send + Sync + 'static {
+    /// Its number in the contract.
+    const TYPE: QpType;
+}
+
+/// A type that has a send queue.
+pub trait Sends: QpKind {}
+/// A type that has a receive queue, its own or a shared one.
+pub trait Receives: QpKind {}
+/// A type that has one peer.
+pub trait Connected: QpKind {}
+/// A type that is made from a protection domain and two completion queues.
+pub trait Plain: Sends + Receives {}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident: $($ability:ident)*;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub enum $name {}
+        impl sealed::Sealed for $name {}
+        impl QpKind for $name {
+            const TYPE: QpType = QpType::$name;
+        }
+        $(impl $ability for $name {})*
+    )*};
+}
+
+kinds! {
+    /// Reliable connection.
+    Rc: Sends Receives Connected Plain;
+    /// Unreliable connection.
+    Uc: Sends Receives Connected Plain;
+    /// Unreliable datagram.
+    Ud: Sends Receives Plain;
+    /// Sending end of an extended reliable connection.
+    XrcInitiator: Sends Connected;
+    /// Receiving end of an extended reliable connection.
+    XrcTarget: Connected;
+}
+
+/// A queue pair. Clones are the same; it is destroyed with the last one.
+pub struct QueuePair<K: QpKind> {
+    pub(crate) inner: Arc<Qp>,
+    kind: PhantomData<fn() -> K>,
+}
+
+pub(crate) struct Qp {
+    core: Arc<Core>,
+    epoch: u32,
+    number: u32,
+    limits: SendLimits,
+    signal_all: bool,
+    psn: u32,
+    /// The state in which it is by what was asked of it; an error of the device's may have changed it since.
+    state: AtomicU8,
+    /// Held while it is modified.
+    modifying: Mutex<()>,
+    send: Mutex<SendRing>,
+    receive: Mutex<ReceiveRing>,
+    consumed: Arc<Consumed>,
+    _pd: Option<ProtectionDomain>,
+    _xrcd: Option<XrcDomain>,
+    send_cq: Option<CompletionQueue>,
+    receive_cq: Option<CompletionQueue>,
+    srq: Option<SharedReceiveQueue>,
+}
+
+impl<K: QpKind> Clone for QueuePair<K> {
+    fn clone(&self) -> Self {
+        QueuePair {
+            inner: Arc::clone(&self.inner),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<K: QpKind> std::fmt::Debug for QueuePair<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "QueuePair<{:?}>({:#x}, {:?})",
+            K::TYPE,
+            self.inner.number,
+            self.inner.state()
+        )
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        let memory = (lock(&self.send).memory(), lock(&self.receive).memory());
+        self.core
+            .end(self.epoch, Opcode::DestroyQp, self.number, Box::new(memory));
+        for cq in self.send_cq.iter().chain(&self.receive_cq) {
+            cq.detach(self.number);
+        }
+    }
+}
+
+impl Qp {
+    fn state(&self) -> QpState {
+        QpState::from_number(self.state.load(Acquire)).unwrap_or(QpState::Err)
+    }
+
+    /// Completions of this queue pair free its places from now on.
+    fn attach(&self) {
+        if let Some(cq) = &self.send_cq {
+            cq.attach(self.number, &self.consumed, false);
+        }
+        if let (Some(cq), None) = (&self.receive_cq, &self.srq) {
+            cq.attach(self.number, &self.consumed, true);
+        }
+    }
+
+    /// Posts what was written, and says how the batch went.
+    fn posted(
+        &self,
+        kind: Kind,
+        producer: u32,
+        posted: usize,
+        refused: Option<PostReason>,
+    ) -> Result<usize, PostError> {
+        let gone = PostError {
+            posted: 0,
+            reason: PostReason::Gone,
+        };
+        if posted > 0 {
+            self.core
+                .ring(self.epoch, bell(kind, self.number, producer))
+                .map_err(|_| gone)?;
+        } else if !self.core.is_alive(self.epoch) {
+            return Err(gone);
+        }
+        match refused {
+            None => Ok(posted),
+            Some(reason) => Err(PostError { posted, reason }),
+        }
+    }
+}
+
+impl<K: QpKind> QueuePair<K> {
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// The number of the first packet that [`connect`](QueuePair::connect) sends: chosen at random when it was made.
+    pub fn psn(&self) -> u32 {
+        self.inner.psn
+    }
+
+    /// The state in which it is by what was asked of it. [`query`](QueuePair::query) asks the device.
+    pub fn state(&self) -> QpState {
+        self.inner.state()
+    }
+
+    /// The completion queue of its sends.
+    pub fn send_cq(&self) -> Option<&CompletionQueue> {
+        self.inner.send_cq.as_ref()
+    }
+
+    /// The completion queue of its receives.
+    pub fn recv_cq(&self) -> Option<&CompletionQueue> {
+        self.inner.receive_cq.as_ref()
+    }
+
+    /// The shared queue that it receives from.
+    pub fn srq(&self) -> Option<&SharedReceiveQueue> {
+        self.inner.srq.as_ref()
+    }
+
+    /// Most elements of a send.
+    pub fn max_send_sge(&self) -> u32 {
+        self.inner.limits.elements
+    }
+
+    /// Most inline bytes.
+    pub fn max_inline(&self) -> u32 {
+        self.inner.limits.inline
+    }
+}
+
+impl<K: Sends> QueuePair<K> {
+    /// Posts sends: all, or those before the first that is refused. One doorbell for all of them; nothing is allocated.
+    #[inline]
+    pub fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<usize, PostError> {
+        let qp = &*self.inner;
+        let mut ring = lock(&qp.send);
+        // Under the lock: a reset changes it there.
+        let state = qp.state();
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(PostError {
+                posted: 0,
+                reason: PostReason::State(state),
+            });
+        }
+        let mut consumed = qp.consumed.send.load(Acquire);
+        let mut posted = 0;
+        let mut refused = None;
+        for wr in wrs {
+            let result = match ring.write(wr, &qp.limits, consumed) {
+                Err(PostReason::Full) => {
+                    consumed = qp.consumed.send.load(Acquire);
+                    ring.write(wr, &qp.limits, consumed)
+                }
+                result => result,
+            };
+            if let Err(reason) = result {
+                refused = Some(reason);
+                break;
+            }
+            posted += 1;
+        }
+        qp.posted(Kind::Send, ring.producer(), posted, refused)
+    }
+
+    /// Do all sends complete visibly?
+    pub fn signals_all(&self) -> bool {
+        self.inner.signal_all
+    }
+
+    /// Blocks of the send ring; a send takes one for each 64 bytes of its own, and at least one.
+    pub fn send_blocks(&self) -> u32 {
+        lock(&self.inner.send).blocks()
+    }
+}
+
+impl<K: Receives> QueuePair<K> {
+    /// Posts receives: all, or those before the first that is refused. One doorbell for all of them; nothing is allocated.
+    #[inline]
+    pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<usize, PostError> {
+        let qp = &*self.inner;
+        let mut ring = lock(&qp.receive);
+        let reason = match qp.state() {
+            QpState::Reset => Some(PostReason::State(QpState::Reset)),
+            _ if ring.entries() == 0 => Some(PostReason::NoQueue),
+            _ => None,
+        };
+        if let Some(reason) = reason {
+            return Err(PostError { posted: 0, reason });
+        }
+        let consumed = qp.consumed.receive.load(Acquire);
+        let mut posted = 0;
+        let mut refused = None;
+        for wr in wrs {
+            if let Err(reason) = ring.write(wr, consumed) {
+                refused = Some(reason);
+                break;
+            }
+            posted += 1;
+        }
+        qp.posted(Kind::Receive, ring.producer(), posted, refused)
+    }
+}
+
+impl QueuePair<Ud> {
+    /// Receives what is sent to a multicast group.
+    pub fn attach_multicast(&self, group: Gid) -> Result<(), Error> {
+        self.multicast(Opcode::AttachMulticast, group)
+    }
+
+    /// Does so no longer.
+    pub fn detach_multicast(&self, group: Gid) -> Result<(), Error> {
+        self.multicast(Opcode::DetachMulticast, group)
+    }
+
+    fn multicast(&self, opcode: Opcode, group: Gid) -> Result<(), Error> {
+        let qp = &*self.inner;
+        let body = Multicast {
+            qp: qp.number,
+            reserved: 0,
+            gid: group.0,
+        };
+        qp.core.call(qp.epoch, opcode, &body)
+    }
+}

@@ -1,0 +1,168 @@
+//! Attributes of queue pairs.
+
+use vnic_device::command::qp::CreateQp;
+use vnic_device::verbs::{QpState, qp_mask};
+
+pub use vnic_device::command::qp::QpAttributes;
+
+use crate::{Access, AddressVector, Mtu};
+
+bitflags::bitflags! {
+    /// Which fields of [`QpAttributes`] are meant (`ibv_qp_attr_mask`; `SPEC.md`, section 5.5).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct QpMask: u32 {
+        /// `state`.
+        const STATE = qp_mask::STATE;
+        /// `current_state`: another one is refused.
+        const CURRENT_STATE = qp_mask::CURRENT_STATE;
+        /// `drained_event`.
+        const DRAINED_EVENT = qp_mask::DRAINED_EVENT;
+        /// `access`.
+        const ACCESS = qp_mask::ACCESS;
+        /// `pkey_index`.
+        const PKEY_INDEX = qp_mask::PKEY_INDEX;
+        /// `port`.
+        const PORT = qp_mask::PORT;
+        /// `qkey`.
+        const QKEY = qp_mask::QKEY;
+        /// `address`.
+        const ADDRESS = qp_mask::ADDRESS;
+        /// `path_mtu`.
+        const PATH_MTU = qp_mask::PATH_MTU;
+        /// `timeout`.
+        const TIMEOUT = qp_mask::TIMEOUT;
+        /// `retry_count`.
+        const RETRY_COUNT = qp_mask::RETRY_COUNT;
+        /// `rnr_retry`.
+        const RNR_RETRY = qp_mask::RNR_RETRY;
+        /// `rq_psn`.
+        const RQ_PSN = qp_mask::RQ_PSN;
+        /// `max_rd_atomic`.
+        const MAX_RD_ATOMIC = qp_mask::MAX_RD_ATOMIC;
+        /// `min_rnr_timer`.
+        const MIN_RNR_TIMER = qp_mask::MIN_RNR_TIMER;
+        /// `sq_psn`.
+        const SQ_PSN = qp_mask::SQ_PSN;
+        /// `max_dest_rd_atomic`.
+        const MAX_DEST_RD_ATOMIC = qp_mask::MAX_DEST_RD_ATOMIC;
+        /// `destination_qp`.
+        const DESTINATION_QP = qp_mask::DESTINATION_QP;
+        /// `udp_source_port`.
+        const UDP_SOURCE_PORT = qp_mask::UDP_SOURCE_PORT;
+    }
+}
+
+/// What a queue pair needs to receive: where its peer is. Those that its type does not have are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RtrAttributes {
+    /// The way to the peer.
+    pub address: AddressVector,
+    /// Largest packet.
+    pub path_mtu: Mtu,
+    /// The peer's queue pair.
+    pub destination_qp: u32,
+    /// Number of the first packet that it sends.
+    pub rq_psn: u32,
+    /// RC, XRC target: READs and atomics of the peer that may be outstanding.
+    pub max_dest_rd_atomic: u8,
+    /// RC, XRC target: code of the time that a peer waits when there is no receive, 0 … 31.
+    pub min_rnr_timer: u8,
+    /// UDP source port; `None`: derived from the numbers of the queue pairs.
+    pub udp_source_port: Option<u16>,
+}
+
+/// What a queue pair needs to send. Those that its type does not have are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RtsAttributes {
+    /// Number of the first packet that it sends.
+    pub sq_psn: u32,
+    /// RC, XRC: ACK timeout 4.096 µs · 2^n; 0 waits for ever.
+    pub timeout: u8,
+    /// RC, XRC initiator: retries, 0 … 7.
+    pub retry_count: u8,
+    /// RC, XRC initiator: retries when the peer has no receive, 0 … 7; 7: without end.
+    pub rnr_retry: u8,
+    /// RC, XRC initiator: READs and atomics that may be outstanding.
+    pub max_rd_atomic: u8,
+}
+
+/// How two ends are connected; the defaults suit most programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// Own entry of the GID table; it must be the one that the peer was told of.
+    pub gid_index: u16,
+    /// Largest packet; `None`: what the port can now.
+    pub path_mtu: Option<Mtu>,
+    /// What the peer may do.
+    pub access: Access,
+    /// READs and atomics that may be outstanding; `None`: what the device can, at most 16.
+    pub max_rd_atomic: Option<u8>,
+    /// READs and atomics of the peer; `None`: as many.
+    pub max_dest_rd_atomic: Option<u8>,
+    /// ACK timeout 4.096 µs · 2^n.
+    pub timeout: u8,
+    /// Retries, 0 … 7.
+    pub retry_count: u8,
+    /// Retries when the peer has no receive, 0 … 7; 7: without end.
+    pub rnr_retry: u8,
+    /// Code of the time that a peer waits when there is no receive.
+    pub min_rnr_timer: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
+    /// 20 bits.
+    pub flow_label: u32,
+    /// 0 … 7.
+    pub service_level: u8,
+    /// UDP source port; `None`: derived from the numbers of the queue pairs.
+    pub udp_source_port: Option<u16>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> ConnectOptions {
+        ConnectOptions {
+            gid_index: 0,
+            path_mtu: None,
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+            max_rd_atomic: None,
+            max_dest_rd_atomic: None,
+            // 67 ms, and 0.64 ms: as the examples of libibverbs have them.
+            timeout: 14,
+            retry_count: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+            service_level: 0,
+            udp_source_port: None,
+        }
+    }
+}
+
+/// What the device says about a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpQuery {
+    /// What it has; the PSNs are those that it has come to.
+    pub attributes: QpAttributes,
+    /// As it was made.
+    pub created: CreateQp,
+}
+
+impl QpQuery {
+    /// The state in which it is.
+    pub fn state(&self) -> QpState {
+        QpState::from_number(self.attributes.state).unwrap_or(QpState::Err)
+    }
+
+    /// What the peer may do.
+    pub fn access(&self) -> Access {
+        Access::from_bits_truncate(self.attributes.access)
+    }
+
+    /// The way to the peer, if it was set.
+    pub fn address(&self) -> Option<AddressVector> {
+        (self.attributes.has_address != 0).then(|| self.attributes.address.into())
+    }
+}

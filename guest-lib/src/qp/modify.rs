@@ -1,0 +1,231 @@
+//! States of queue pairs (`SPEC.md`, section 5.5).
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use vnic_device::command::qp::{ModifyQp, QpReply};
+use vnic_device::command::{Object, Opcode};
+use vnic_device::verbs::{QpState, QpType};
+
+use super::{
+    ConnectOptions, Connected, Endpoint, QpAttributes, QpKind, QpMask, QpQuery, QueuePair, RtrAttributes, RtsAttributes,
+    Ud,
+};
+use crate::driver::lock;
+use crate::{Access, AddressVector, Context, Error};
+
+/// READs and atomics of [`ConnectOptions`] by default.
+const RD_ATOMIC: u32 = 16;
+
+impl<K: QpKind> QueuePair<K> {
+    /// Changes the attributes that `mask` names; what `SPEC.md` allows in a state is checked by the device.
+    pub fn modify(&self, attributes: &QpAttributes, mask: QpMask) -> Result<(), Error> {
+        let qp = &*self.inner;
+        let body = ModifyQp {
+            qp: qp.number,
+            mask: mask.bits(),
+            attributes: *attributes,
+        };
+        let _one_at_a_time = lock(&qp.modifying);
+        let state = mask
+            .contains(QpMask::STATE)
+            .then(|| QpState::from_number(attributes.state))
+            .flatten();
+        if state != Some(QpState::Reset) {
+            let () = qp.core.call(qp.epoch, Opcode::ModifyQp, &body)?;
+            if let Some(state) = state {
+                qp.state.store(state.number(), Release);
+            }
+            return Ok(());
+        }
+        // While it is on its way nothing may be posted; behind it, both sides count from 0 again.
+        let mut send = lock(&qp.send);
+        let mut receive = lock(&qp.receive);
+        let () = qp.core.call(qp.epoch, Opcode::ModifyQp, &body)?;
+        qp.state.store(QpState::Reset.number(), Release);
+        // What lies in the completion queues is of the time before: it frees nothing.
+        qp.attach();
+        send.reset();
+        receive.reset();
+        qp.consumed.send.store(0, Relaxed);
+        qp.consumed.receive.store(0, Relaxed);
+        Ok(())
+    }
+
+    /// What the device says about it.
+    pub fn query(&self) -> Result<QpQuery, Error> {
+        let qp = &*self.inner;
+        let object = Object {
+            handle: qp.number,
+            reserved: 0,
+        };
+        let reply: QpReply = qp.core.call(qp.epoch, Opcode::QueryQp, &object)?;
+        Ok(QpQuery {
+            attributes: reply.attributes,
+            created: reply.created,
+        })
+    }
+
+    /// To ERR: what was posted is flushed.
+    pub fn to_error(&self) -> Result<(), Error> {
+        self.to(QpState::Err, QpAttributes::default(), QpMask::empty())
+    }
+
+    /// To RESET: what was posted is forgotten without completions.
+    pub fn to_reset(&self) -> Result<(), Error> {
+        self.to(QpState::Reset, QpAttributes::default(), QpMask::empty())
+    }
+
+    /// To SQD: what was posted is carried out, and what is posted then is not. `event`: with
+    /// [`SendQueueDrained`](crate::AsyncEvent::SendQueueDrained).
+    pub fn to_sqd(&self, event: bool) -> Result<(), Error> {
+        let attributes = QpAttributes {
+            drained_event: event.into(),
+            ..QpAttributes::default()
+        };
+        self.to(QpState::Sqd, attributes, QpMask::DRAINED_EVENT)
+    }
+
+    fn to(&self, state: QpState, attributes: QpAttributes, mask: QpMask) -> Result<(), Error> {
+        let attributes = QpAttributes {
+            state: state.number(),
+            ..attributes
+        };
+        self.modify(&attributes, mask | QpMask::STATE)
+    }
+}
+
+/// From RESET to INIT: what both kinds need.
+fn init() -> QpAttributes {
+    QpAttributes {
+        port: 1,
+        pkey_index: 0,
+        ..QpAttributes::default()
+    }
+}
+
+const INIT: QpMask = QpMask::PORT.union(QpMask::PKEY_INDEX);
+
+impl<K: Connected> QueuePair<K> {
+    /// To INIT: receives may be posted. `access`: what the peer may do.
+    pub fn to_init(&self, access: Access) -> Result<(), Error> {
+        let attributes = QpAttributes {
+            access: access.bits(),
+            ..init()
+        };
+        self.to(QpState::Init, attributes, INIT | QpMask::ACCESS)
+    }
+
+    /// To RTR: ready to receive.
+    pub fn to_rtr(&self, rtr: &RtrAttributes) -> Result<(), Error> {
+        let mut mask = QpMask::ADDRESS | QpMask::PATH_MTU | QpMask::DESTINATION_QP | QpMask::RQ_PSN;
+        if matches!(K::TYPE, QpType::Rc | QpType::XrcTarget) {
+            mask |= QpMask::MAX_DEST_RD_ATOMIC | QpMask::MIN_RNR_TIMER;
+        }
+        if rtr.udp_source_port.is_some() {
+            mask |= QpMask::UDP_SOURCE_PORT;
+        }
+        let attributes = QpAttributes {
+            path_mtu: rtr.path_mtu.number(),
+            max_dest_rd_atomic: rtr.max_dest_rd_atomic,
+            min_rnr_timer: rtr.min_rnr_timer,
+            udp_source_port: rtr.udp_source_port.unwrap_or_default(),
+            rq_psn: rtr.rq_psn,
+            destination_qp: rtr.destination_qp,
+            address: rtr.address.into(),
+            ..QpAttributes::default()
+        };
+        self.to(QpState::Rtr, attributes, mask)
+    }
+
+    /// To RTS: ready to send.
+    pub fn to_rts(&self, rts: &RtsAttributes) -> Result<(), Error> {
+        let mut mask = QpMask::SQ_PSN;
+        if !matches!(K::TYPE, QpType::Uc) {
+            mask |= QpMask::TIMEOUT;
+        }
+        if matches!(K::TYPE, QpType::Rc | QpType::XrcInitiator) {
+            mask |= QpMask::RETRY_COUNT | QpMask::RNR_RETRY | QpMask::MAX_RD_ATOMIC;
+        }
+        let attributes = QpAttributes {
+            max_rd_atomic: rts.max_rd_atomic,
+            timeout: rts.timeout,
+            retry_count: rts.retry_count,
+            rnr_retry: rts.rnr_retry,
+            sq_psn: rts.sq_psn,
+            ..QpAttributes::default()
+        };
+        self.to(QpState::Rts, attributes, mask)
+    }
+
+    /// Connects to the other end: INIT (unless it is there already), RTR, RTS. Receives that must be there when the peer
+    /// begins are posted between [`to_init`](QueuePair::to_init) and this.
+    pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
+        let context = Context {
+            core: std::sync::Arc::clone(&self.inner.core),
+        };
+        let path_mtu = match options.path_mtu {
+            Some(mtu) => mtu,
+            None => context.query_port()?.active_mtu(),
+        };
+        // The device's limit is at most 255: the attribute has 8 bits.
+        let most = context.query_device().max_rd_atomic.min(RD_ATOMIC) as u8;
+        if self.state() == QpState::Reset {
+            self.to_init(options.access)?;
+        }
+        self.to_rtr(&RtrAttributes {
+            address: AddressVector {
+                dgid: peer.gid,
+                dmac: peer.mac,
+                sgid_index: options.gid_index,
+                flow_label: options.flow_label,
+                traffic_class: options.traffic_class,
+                hop_limit: options.hop_limit,
+                service_level: options.service_level,
+            },
+            path_mtu,
+            destination_qp: peer.qpn,
+            rq_psn: peer.psn,
+            max_dest_rd_atomic: options.max_dest_rd_atomic.unwrap_or(most),
+            min_rnr_timer: options.min_rnr_timer,
+            udp_source_port: options.udp_source_port,
+        })?;
+        self.to_rts(&RtsAttributes {
+            sq_psn: self.psn(),
+            timeout: options.timeout,
+            retry_count: options.retry_count,
+            rnr_retry: options.rnr_retry,
+            max_rd_atomic: options.max_rd_atomic.unwrap_or(most),
+        })
+    }
+}
+
+impl QueuePair<Ud> {
+    /// To INIT: receives may be posted. `qkey`: what senders must know.
+    pub fn to_init(&self, qkey: u32) -> Result<(), Error> {
+        let attributes = QpAttributes { qkey, ..init() };
+        self.to(QpState::Init, attributes, INIT | QpMask::QKEY)
+    }
+
+    /// To RTR: ready to receive.
+    pub fn to_rtr(&self) -> Result<(), Error> {
+        self.to(QpState::Rtr, QpAttributes::default(), QpMask::empty())
+    }
+
+    /// To RTS: ready to send.
+    pub fn to_rts(&self) -> Result<(), Error> {
+        let attributes = QpAttributes {
+            sq_psn: self.psn(),
+            ..QpAttributes::default()
+        };
+        self.to(QpState::Rts, attributes, QpMask::SQ_PSN)
+    }
+
+    /// Makes it ready: INIT (unless it is there already), RTR, RTS.
+    pub fn activate(&self, qkey: u32) -> Result<(), Error> {
+        if self.state() == QpState::Reset {
+            self.to_init(qkey)?;
+        }
+        self.to_rtr()?;
+        self.to_rts()
+    }
+}

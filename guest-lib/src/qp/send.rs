@@ -1,0 +1,314 @@
+//! The driver's half of a send ring (`SPEC.md`, section 8.1).
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use vnic_device::event::FaultReason;
+use vnic_device::queue::{AtomicOperands, BLOCK_LEN, Element, Operation, SendHead, SendLimits, send_flags};
+use vnic_device::verbs::QpType;
+use vnic_device::zerocopy::transmute;
+
+use crate::PostReason;
+use crate::memory::Sge;
+use crate::shared::Memory;
+use crate::wr::{Place, SendWr};
+
+/// Words of a block.
+const WORDS: usize = BLOCK_LEN / 8;
+
+pub(crate) struct SendRing {
+    memory: Memory,
+    blocks: u32,
+    producer: u32,
+}
+
+/// Writes words into the ring, over its end as well.
+struct Writer<'a> {
+    words: &'a [AtomicU64],
+    at: usize,
+}
+
+impl Writer<'_> {
+    #[inline]
+    fn put(&mut self, word: u64) {
+        // The ring's words are a power of two; an empty ring has no room, so nothing is written.
+        let at = self.at & (self.words.len() - 1);
+        self.words[at].store(word, Relaxed);
+        self.at += 1;
+    }
+
+    #[inline]
+    fn element(&mut self, sge: &Sge) {
+        let words: [u64; 2] = transmute!(Element {
+            addr: sge.addr,
+            len: sge.len,
+            lkey: sge.lkey,
+        });
+        self.put(words[0]);
+        self.put(words[1]);
+    }
+}
+
+impl SendRing {
+    /// A ring in memory of zeros.
+    pub fn new(memory: Memory, blocks: u32) -> SendRing {
+        SendRing {
+            memory,
+            blocks,
+            producer: 0,
+        }
+    }
+
+    pub fn memory(&self) -> Memory {
+        self.memory.clone()
+    }
+
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Behind the last block that was written.
+    pub fn producer(&self) -> u32 {
+        self.producer
+    }
+
+    /// Begins anew.
+    pub fn reset(&mut self) {
+        self.producer = 0;
+    }
+
+    /// Writes a work request, if it is one that can be carried out and there is room. Blocks before `consumed` are free.
+    #[inline]
+    pub fn write(&mut self, wr: &SendWr<'_>, limits: &SendLimits, consumed: u32) -> Result<(), PostReason> {
+        let mut head = wr.head;
+        let count = match &wr.data.0 {
+            Place::One(_) | Place::Atomic(..) => 1,
+            Place::Many(sges) => sges.len(),
+            Place::Inline(bytes) => {
+                head.flags |= send_flags::INLINE;
+                bytes.len()
+            }
+            Place::Bind(_) => 0,
+        };
+        head.count = u16::try_from(count).map_err(|_| PostReason::Length)?;
+        let (operation, blocks) = head.check(limits).map_err(|fault| match fault {
+            FaultReason::Operation => PostReason::Operation,
+            FaultReason::Length => PostReason::Length,
+            _ => PostReason::Malformed,
+        })?;
+        if wr.contradicts || matches!(limits.qp_type, QpType::Ud) && !wr.has_destination {
+            return Err(PostReason::Malformed);
+        }
+        if let Place::Atomic(sge, ..) = &wr.data.0
+            && sge.len != 8
+        {
+            return Err(PostReason::Length);
+        }
+        debug_assert_eq!(
+            matches!(wr.data.0, Place::Atomic(..)),
+            matches!(operation, Operation::CompareSwap | Operation::FetchAdd)
+        );
+        if self.producer.wrapping_add(blocks).wrapping_sub(consumed) > self.blocks {
+            return Err(PostReason::Full);
+        }
+        let mut writer = Writer {
+            words: self.memory.words(self.blocks as usize * BLOCK_LEN),
+            at: self.producer as usize * WORDS,
+        };
+        let end = writer.at + blocks as usize * WORDS;
+        let head: [u64; size_of::<SendHead>() / 8] = transmute!(head);
+        for word in head {
+            writer.put(word);
+        }
+        match &wr.data.0 {
+            Place::One(sge) => writer.element(sge),
+            Place::Many(sges) => sges.iter().for_each(|sge| writer.element(sge)),
+            Place::Inline(bytes) => {
+                let whole = bytes.chunks_exact(8);
+                let rest = whole.remainder();
+                for chunk in whole {
+                    let mut word = [0; 8];
+                    word.copy_from_slice(chunk);
+                    writer.put(u64::from_le_bytes(word));
+                }
+                if !rest.is_empty() {
+                    let mut word = [0; 8];
+                    word[..rest.len()].copy_from_slice(rest);
+                    writer.put(u64::from_le_bytes(word));
+                }
+            }
+            Place::Atomic(sge, compare_or_add, swap) => {
+                writer.element(sge);
+                let words: [u64; 2] = transmute!(AtomicOperands {
+                    compare_or_add: *compare_or_add,
+                    swap: *swap,
+                });
+                words.into_iter().for_each(|word| writer.put(word));
+            }
+            Place::Bind(bind) => {
+                let words: [u64; 4] = transmute!(*bind);
+                words.into_iter().for_each(|word| writer.put(word));
+            }
+        }
+        while writer.at < end {
+            writer.put(0);
+        }
+        self.producer = self.producer.wrapping_add(blocks);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vnic_device::queue::Bind;
+
+    use super::*;
+    use crate::Data;
+    use crate::shared::tests::memory;
+
+    const RC: SendLimits = SendLimits {
+        qp_type: QpType::Rc,
+        elements: 4,
+        inline: 128,
+    };
+
+    fn ring(blocks: u32) -> SendRing {
+        SendRing::new(memory(blocks as usize * BLOCK_LEN), blocks)
+    }
+
+    fn bytes(ring: &SendRing, block: u32, count: u32) -> Vec<u8> {
+        let mut bytes = vec![0; count as usize * BLOCK_LEN];
+        for i in 0..count {
+            let at = ((block + i) % ring.blocks) as usize * BLOCK_LEN;
+            let to = i as usize * BLOCK_LEN;
+            ring.memory.read(at, &mut bytes[to..to + BLOCK_LEN]);
+        }
+        bytes
+    }
+
+    fn sge(addr: u64, len: u32, lkey: u32) -> Sge {
+        Sge { addr, len, lkey }
+    }
+
+    /// The WRITE of section 13.
+    #[test]
+    fn a_write_is_as_in_the_examples() {
+        let mut ring = ring(8);
+        ring.producer = 5;
+        ring.memory.fill(0, 8 * BLOCK_LEN, 0xff);
+        let wr = SendWr::write(sge(0x7f00_0000_1000, 8, 0x1200), 0x7f00_0000_2000, 0x1300)
+            .id(0x1122_3344_5566_7788)
+            .signaled();
+        assert_eq!(ring.write(&wr, &RC, 0), Ok(()));
+        assert_eq!(ring.producer(), 6);
+        let expected = [
+            0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0x00, 0x02, 0x01, 0, 0, 0, 0, 0, //
+            0, 0x20, 0, 0, 0, 0x7f, 0, 0, 0, 0x13, 0, 0, 0, 0, 0, 0, //
+            0, 0x10, 0, 0, 0, 0x7f, 0, 0, 8, 0, 0, 0, 0, 0x12, 0, 0, //
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        assert_eq!(bytes(&ring, 5, 1), expected);
+    }
+
+    /// The datagram of section 13.
+    #[test]
+    fn a_datagram_is_as_in_the_examples() {
+        let mut ring = ring(8);
+        ring.memory.fill(0, 8 * BLOCK_LEN, 0xff);
+        let mut wr = SendWr::send(Data::inline(b"hello"))
+            .id(1)
+            .imm(0x0a0b_0c0d)
+            .signaled()
+            .solicited();
+        let ud = SendLimits {
+            qp_type: QpType::Ud,
+            ..RC
+        };
+        assert_eq!(ring.write(&wr, &ud, 0), Err(PostReason::Malformed));
+        wr.head.remote = SendHead::datagram(9, 0x103);
+        wr.head.rkey = 0x1111_1111;
+        wr.has_destination = true;
+        assert_eq!(ring.write(&wr, &ud, 0), Ok(()));
+        let expected = [
+            1, 0, 0, 0, 0, 0, 0, 0, 3, 0x0e, 5, 0, 0x0d, 0x0c, 0x0b, 0x0a, //
+            9, 0, 0, 0, 3, 1, 0, 0, 0x11, 0x11, 0x11, 0x11, 0, 0, 0, 0, //
+            b'h', b'e', b'l', b'l', b'o', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, //
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        assert_eq!(bytes(&ring, 0, 1), expected);
+    }
+
+    #[test]
+    fn long_requests_go_over_the_end_of_the_ring() {
+        let mut ring = ring(4);
+        ring.memory.fill(0, 4 * BLOCK_LEN, 0xff);
+        ring.producer = u32::MAX;
+        let data: Vec<u8> = (0..101).collect();
+        let wr = SendWr::write(Data::inline(&data), 1, 2);
+        assert_eq!(ring.write(&wr, &RC, u32::MAX), Ok(()));
+        assert_eq!(ring.producer(), 2);
+        let written = bytes(&ring, 3, 3);
+        assert_eq!(written[10..12], [101, 0]);
+        assert_eq!(written[32..133], data);
+        assert!(written[133..].iter().all(|b| *b == 0));
+        // One block is left.
+        assert_eq!(ring.write(&wr, &RC, u32::MAX), Err(PostReason::Full));
+        let sges = [sge(1, 2, 3), sge(4, 5, 6)];
+        assert_eq!(ring.write(&SendWr::send(&sges), &RC, u32::MAX), Ok(()));
+        let written = bytes(&ring, 2, 1);
+        assert_eq!(written[32..48], [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(written[48..], [4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0]);
+        assert_eq!(ring.write(&SendWr::send(&sges), &RC, u32::MAX), Err(PostReason::Full));
+        assert_eq!(ring.write(&SendWr::send(&sges), &RC, 2), Ok(()));
+    }
+
+    #[test]
+    fn atomics_and_binds_have_their_operands() {
+        let mut ring = ring(8);
+        let wr = SendWr::compare_swap(sge(0x10, 8, 1), 0x20, 2, 0xaa, 0xbb);
+        assert_eq!(ring.write(&wr, &RC, 0), Ok(()));
+        let written = bytes(&ring, 0, 1);
+        assert_eq!((written[8], written[10]), (5, 1));
+        assert_eq!((written[48], written[56]), (0xaa, 0xbb));
+        let wr = SendWr::fetch_add(sge(0x10, 4, 1), 0x20, 2, 1);
+        assert_eq!(ring.write(&wr, &RC, 0), Err(PostReason::Length));
+        let bind = Bind {
+            mw: 7,
+            rkey: 8,
+            mr: 9,
+            access: 2,
+            addr: 10,
+            len: 11,
+        };
+        assert_eq!(ring.write(&SendWr::bind(bind), &RC, 0), Ok(()));
+        let written = bytes(&ring, 1, 1);
+        assert_eq!((written[8], written[10]), (8, 0));
+        assert_eq!([32, 36, 40, 44, 48, 56].map(|i| written[i]), [7, 8, 9, 2, 10, 11]);
+        let wr = SendWr::local_invalidate(0x77);
+        assert_eq!(ring.write(&wr, &RC, 0), Ok(()));
+        let written = bytes(&ring, 2, 1);
+        assert_eq!((written[8], written[10], written[12]), (7, 0, 0x77));
+    }
+
+    #[test]
+    fn what_cannot_be_carried_out_is_refused_at_once() {
+        let mut ring = ring(8);
+        let one = sge(1, 2, 3);
+        let five = [one; 5];
+        let long = [0; 129];
+        let huge = [one; 70_000];
+        let uc = SendLimits {
+            qp_type: QpType::Uc,
+            ..RC
+        };
+        let mut check = |wr: SendWr<'_>, limits: &SendLimits| ring.write(&wr, limits, 0);
+        assert_eq!(check(SendWr::send(&five), &RC), Err(PostReason::Length));
+        assert_eq!(check(SendWr::send(&huge), &RC), Err(PostReason::Length));
+        assert_eq!(check(SendWr::send(Data::inline(&long)), &RC), Err(PostReason::Length));
+        assert_eq!(check(SendWr::read(one, 0, 0), &uc), Err(PostReason::Operation));
+        assert_eq!(check(SendWr::read(Data::inline(b"x"), 0, 0), &RC), Err(PostReason::Malformed));
+        assert_eq!(check(SendWr::read(one, 0, 0).imm(1), &RC), Err(PostReason::Malformed));
+        assert_eq!(check(SendWr::write(one, 0, 0).invalidate(1), &RC), Err(PostReason::Malformed));
+        assert_eq!(check(SendWr::send(one).imm(1).imm(2), &RC), Ok(()));
+        assert_eq!(ring.producer(), 1, "what was refused takes no place");
+    }
+}

@@ -1,0 +1,225 @@
+//! Shared receive queues (`SPEC.md`, section 8.3).
+
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::{Arc, Mutex};
+
+use vnic_device::command::queues::{CreateSrq, ModifySrq, SrqReply};
+use vnic_device::command::{NONE, Object, Opcode};
+use vnic_device::doorbell::Kind;
+use vnic_device::queue::receive_stride;
+use vnic_device::ring::{shared_receive_ring_len, shared_receive_tail};
+use vnic_device::verbs::srq_mask;
+
+use crate::cq::{bury_if_unknown, ring_entries};
+use crate::driver::doorbells::bell;
+use crate::driver::lock;
+use crate::qp::receive::ReceiveRing;
+use crate::shared::{Memory, part_of};
+use crate::wr::RecvWr;
+use crate::{CompletionQueue, Error, PostError, PostReason, ProtectionDomain, XrcDomain};
+
+/// How a shared receive queue is made.
+#[derive(Debug, Clone)]
+pub struct SrqBuilder {
+    pd: ProtectionDomain,
+    max_wr: u32,
+    max_sge: u32,
+    xrc: Option<(XrcDomain, CompletionQueue)>,
+}
+
+impl SrqBuilder {
+    /// Receives that it has room for. Default: 256.
+    pub fn max_wr(mut self, max_wr: u32) -> SrqBuilder {
+        self.max_wr = max_wr;
+        self
+    }
+
+    /// Elements of a receive, at most 255. Default: 1.
+    pub fn max_sge(mut self, max_sge: u32) -> SrqBuilder {
+        self.max_sge = max_sge;
+        self
+    }
+
+    /// For XRC: its domain, and where it completes.
+    pub fn xrc(mut self, domain: &XrcDomain, cq: &CompletionQueue) -> SrqBuilder {
+        self.xrc = Some((domain.clone(), cq.clone()));
+        self
+    }
+
+    /// Makes it.
+    pub fn build(self) -> Result<SharedReceiveQueue, Error> {
+        let pd = Arc::clone(&self.pd.0);
+        let entries = ring_entries(self.max_wr)?;
+        let stride = receive_stride(self.max_sge)
+            .ok_or_else(|| Error::Invalid(format!("{} elements in a receive: at most 255", self.max_sge)))?;
+        let len = shared_receive_ring_len(entries, stride);
+        let pages = pd.core.transport.allocate(len as usize)?;
+        let extents = part_of(&pages.extents, 0, len);
+        let memory = Memory::of_pages(Arc::new(pages));
+        let (xrcd, cq) = self
+            .xrc
+            .as_ref()
+            .map_or((NONE, NONE), |(domain, cq)| (domain.number(), cq.number()));
+        let made: Object = pd
+            .core
+            .call_with_extents(pd.epoch, Opcode::CreateSrq, &[&extents], |lists| CreateSrq {
+                pd: pd.handle,
+                entries,
+                elements: self.max_sge,
+                xrcd,
+                cq,
+                reserved: 0,
+                ring: lists[0],
+            })
+            .inspect_err(|e| bury_if_unknown(&pd.core, e, &memory))?;
+        Ok(SharedReceiveQueue(Arc::new(Srq {
+            handle: made.handle,
+            pd: self.pd,
+            _xrc: self.xrc,
+            tail: memory.part(shared_receive_tail(entries, stride) as usize, 64),
+            state: Mutex::new(State {
+                ring: ReceiveRing::new(memory, entries, stride, self.max_sge),
+                taken: 0,
+            }),
+        })))
+    }
+}
+
+/// A receive queue that several queue pairs share. Clones are the same; it ends with the last clone and the last queue pair
+/// that receives from it.
+#[derive(Clone)]
+pub struct SharedReceiveQueue(pub(crate) Arc<Srq>);
+
+pub(crate) struct Srq {
+    handle: u32,
+    pd: ProtectionDomain,
+    _xrc: Option<(XrcDomain, CompletionQueue)>,
+    tail: Memory,
+    state: Mutex<State>,
+}
+
+struct State {
+    ring: ReceiveRing,
+    /// What the device has taken, as far as is known.
+    taken: u32,
+}
+
+/// What a shared receive queue is set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SrqAttributes {
+    /// Receives that wait.
+    pub waiting: u32,
+    /// Receives that may wait.
+    pub max_wr: u32,
+    /// The limit that is armed, or 0.
+    pub limit: u32,
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        let pd = &self.pd.0;
+        pd.core
+            .end(pd.epoch, Opcode::DestroySrq, self.handle, Box::new(self.tail.clone()));
+    }
+}
+
+impl std::fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SharedReceiveQueue({})", self.0.handle)
+    }
+}
+
+impl ProtectionDomain {
+    /// Begins to make a shared receive queue.
+    pub fn srq(&self) -> SrqBuilder {
+        SrqBuilder {
+            pd: self.clone(),
+            max_wr: 256,
+            max_sge: 1,
+            xrc: None,
+        }
+    }
+}
+
+impl SharedReceiveQueue {
+    /// Its number: also what XRC peers name it by.
+    pub fn number(&self) -> u32 {
+        self.0.handle
+    }
+
+    /// Receives that it has room for.
+    pub fn max_wr(&self) -> u32 {
+        lock(&self.0.state).ring.entries()
+    }
+
+    /// Posts receives: all, or those before the first that is refused.
+    pub fn post(&self, wrs: &[RecvWr<'_>]) -> Result<usize, PostError> {
+        let pd = &self.0.pd.0;
+        let mut state = lock(&self.0.state);
+        let State { ring, taken } = &mut *state;
+        let mut posted = 0;
+        let mut refused = None;
+        for wr in wrs {
+            if ring.is_full(*taken) {
+                *taken = self.0.tail.u32(0).load(Acquire);
+            }
+            match ring.write(wr, *taken) {
+                Ok(()) => posted += 1,
+                Err(reason) => {
+                    refused = Some(reason);
+                    break;
+                }
+            }
+        }
+        let gone = PostError {
+            posted: 0,
+            reason: PostReason::Gone,
+        };
+        if posted > 0 {
+            let bell = bell(Kind::SharedReceive, self.0.handle, ring.producer());
+            pd.core.ring(pd.epoch, bell).map_err(|_| gone)?;
+        } else if !pd.core.is_alive(pd.epoch) {
+            return Err(gone);
+        }
+        match refused {
+            None => Ok(posted),
+            Some(reason) => Err(PostError { posted, reason }),
+        }
+    }
+
+    /// Raises [`SrqLimitReached`](crate::AsyncEvent::SrqLimitReached) once, when fewer than this are left; 0: not.
+    pub fn set_limit(&self, limit: u32) -> Result<(), Error> {
+        self.modify(srq_mask::LIMIT, limit, 0)
+    }
+
+    /// Receives that may wait: at most what it has room for.
+    pub fn set_max_wr(&self, max_wr: u32) -> Result<(), Error> {
+        self.modify(srq_mask::MAX_WR, 0, max_wr)
+    }
+
+    fn modify(&self, mask: u32, limit: u32, max_wr: u32) -> Result<(), Error> {
+        let body = ModifySrq {
+            srq: self.0.handle,
+            mask,
+            limit,
+            max_wr,
+        };
+        let pd = &self.0.pd.0;
+        pd.core.call(pd.epoch, Opcode::ModifySrq, &body)
+    }
+
+    /// What it is set to, and how many wait.
+    pub fn query(&self) -> Result<SrqAttributes, Error> {
+        let pd = &self.0.pd.0;
+        let object = Object {
+            handle: self.0.handle,
+            reserved: 0,
+        };
+        let reply: SrqReply = pd.core.call(pd.epoch, Opcode::QuerySrq, &object)?;
+        Ok(SrqAttributes {
+            waiting: reply.waiting,
+            max_wr: reply.max_wr,
+            limit: reply.limit,
+        })
+    }
+}

@@ -1,0 +1,221 @@
+//! Work requests.
+
+use vnic_device::queue::{Bind, Operation, SendHead, send_flags};
+
+use crate::memory::Sge;
+use crate::pd::AddressHandle;
+
+/// Where the bytes of a work request are: nowhere, one element, several, or (inline) in the request itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Data<'a>(pub(crate) Place<'a>);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place<'a> {
+    One(Sge),
+    Many(&'a [Sge]),
+    Inline(&'a [u8]),
+    Atomic(Sge, u64, u64),
+    Bind(Bind),
+}
+
+impl<'a> Data<'a> {
+    /// No bytes.
+    pub const NONE: Data<'static> = Data(Place::Many(&[]));
+
+    /// These bytes, copied when the request is posted: they need not be registered, and may change afterwards.
+    pub const fn inline(bytes: &'a [u8]) -> Data<'a> {
+        Data(Place::Inline(bytes))
+    }
+
+    /// The elements; of none if it is inline.
+    pub(crate) fn elements(&self) -> &[Sge] {
+        match &self.0 {
+            Place::One(sge) | Place::Atomic(sge, ..) => std::slice::from_ref(sge),
+            Place::Many(sges) => sges,
+            Place::Inline(_) | Place::Bind(_) => &[],
+        }
+    }
+}
+
+impl From<Sge> for Data<'_> {
+    fn from(sge: Sge) -> Self {
+        Data(Place::One(sge))
+    }
+}
+
+impl<'a> From<&'a [Sge]> for Data<'a> {
+    fn from(sges: &'a [Sge]) -> Self {
+        Data(Place::Many(sges))
+    }
+}
+
+impl<'a, const N: usize> From<&'a [Sge; N]> for Data<'a> {
+    fn from(sges: &'a [Sge; N]) -> Self {
+        Data(Place::Many(sges))
+    }
+}
+
+/// A work request for a send queue (`ibv_send_wr`). It completes visibly only if it is [`signaled`](SendWr::signaled), if the
+/// queue pair signals all, or if it fails.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "a work request does nothing until it is posted"]
+pub struct SendWr<'a> {
+    pub(crate) head: SendHead,
+    pub(crate) data: Data<'a>,
+    pub(crate) has_destination: bool,
+    /// Built from parts that do not go together: refused when it is posted.
+    pub(crate) contradicts: bool,
+}
+
+impl<'a> SendWr<'a> {
+    fn new(operation: Operation, data: Data<'a>) -> SendWr<'a> {
+        SendWr {
+            head: SendHead {
+                operation: operation.number(),
+                ..SendHead::default()
+            },
+            data,
+            has_destination: false,
+            contradicts: false,
+        }
+    }
+
+    fn remote(operation: Operation, data: Data<'a>, addr: u64, rkey: u32) -> SendWr<'a> {
+        let mut wr = SendWr::new(operation, data);
+        wr.head.remote = addr;
+        wr.head.rkey = rkey;
+        wr
+    }
+
+    /// RDMA WRITE to `addr` under the peer's key.
+    pub fn write(data: impl Into<Data<'a>>, addr: u64, rkey: u32) -> SendWr<'a> {
+        SendWr::remote(Operation::Write, data.into(), addr, rkey)
+    }
+
+    /// RDMA READ from `addr` under the peer's key.
+    pub fn read(data: impl Into<Data<'a>>, addr: u64, rkey: u32) -> SendWr<'a> {
+        SendWr::remote(Operation::Read, data.into(), addr, rkey)
+    }
+
+    /// SEND.
+    pub fn send(data: impl Into<Data<'a>>) -> SendWr<'a> {
+        SendWr::new(Operation::Send, data.into())
+    }
+
+    /// If the 8 bytes at `addr` are `compare`, they become `swap`. What was there comes into the element, of 8 bytes.
+    pub fn compare_swap(into: Sge, addr: u64, rkey: u32, compare: u64, swap: u64) -> SendWr<'a> {
+        SendWr::remote(
+            Operation::CompareSwap,
+            Data(Place::Atomic(into, compare, swap)),
+            addr,
+            rkey,
+        )
+    }
+
+    /// Adds to the 8 bytes at `addr`. What was there comes into the element, of 8 bytes.
+    pub fn fetch_add(into: Sge, addr: u64, rkey: u32, add: u64) -> SendWr<'a> {
+        SendWr::remote(Operation::FetchAdd, Data(Place::Atomic(into, add, 0)), addr, rkey)
+    }
+
+    /// Takes a key of the own side back: of a window of type 2, or of a region with that right.
+    pub fn local_invalidate(key: u32) -> SendWr<'a> {
+        let mut wr = SendWr::new(Operation::LocalInvalidate, Data::NONE);
+        wr.head.imm = key;
+        wr
+    }
+
+    /// Made by [`MemoryWindow::bind`](crate::MemoryWindow::bind).
+    pub(crate) fn bind(bind: Bind) -> SendWr<'a> {
+        SendWr::new(Operation::BindMw, Data(Place::Bind(bind)))
+    }
+
+    /// Comes back in the completion.
+    pub fn id(mut self, id: u64) -> SendWr<'a> {
+        self.head.wr_id = id;
+        self
+    }
+
+    /// Completes visibly also when it succeeds.
+    pub fn signaled(mut self) -> SendWr<'a> {
+        self.head.flags |= send_flags::SIGNALED;
+        self
+    }
+
+    /// Asks the receiver for an event.
+    pub fn solicited(mut self) -> SendWr<'a> {
+        self.head.flags |= send_flags::SOLICITED;
+        self
+    }
+
+    /// Waits for the READs and atomics before it.
+    pub fn fence(mut self) -> SendWr<'a> {
+        self.head.flags |= send_flags::FENCE;
+        self
+    }
+
+    /// A WRITE or SEND with immediate data.
+    pub fn imm(mut self, imm: u32) -> SendWr<'a> {
+        self.head.imm = imm;
+        self.becomes(&[
+            (Operation::Write, Operation::WriteImm),
+            (Operation::Send, Operation::SendImm),
+        ])
+    }
+
+    /// A SEND that takes a key of the peer back.
+    pub fn invalidate(mut self, rkey: u32) -> SendWr<'a> {
+        self.head.imm = rkey;
+        self.becomes(&[(Operation::Send, Operation::SendInvalidate)])
+    }
+
+    /// The destination of a datagram. With the highest bit of `qkey` the queue pair's own key is used.
+    pub fn to(mut self, handle: &AddressHandle, qp: u32, qkey: u32) -> SendWr<'a> {
+        // More than 24 bits would be no number of a queue pair.
+        self.contradicts |= qp > vnic_device::doorbell::NUMBER_MAX;
+        self.head.remote = SendHead::datagram(handle.number(), qp);
+        self.head.rkey = qkey;
+        self.has_destination = true;
+        self
+    }
+
+    /// The peer's shared receive queue, for XRC.
+    pub fn to_srq(mut self, srq: u32) -> SendWr<'a> {
+        self.head.remote_srq = srq;
+        self
+    }
+
+    fn becomes(mut self, table: &[(Operation, Operation)]) -> SendWr<'a> {
+        let to = table
+            .iter()
+            .find(|(from, to)| [from.number(), to.number()].contains(&self.head.operation));
+        match to {
+            Some((_, to)) => self.head.operation = to.number(),
+            None => self.contradicts = true,
+        }
+        self
+    }
+}
+
+/// A work request for a receive queue (`ibv_recv_wr`).
+#[derive(Debug, Clone, Copy)]
+#[must_use = "a work request does nothing until it is posted"]
+pub struct RecvWr<'a> {
+    pub(crate) id: u64,
+    pub(crate) data: Data<'a>,
+}
+
+impl<'a> RecvWr<'a> {
+    /// Receives into these elements. Datagrams need 40 bytes more, in front.
+    pub fn new(data: impl Into<Data<'a>>) -> RecvWr<'a> {
+        RecvWr {
+            id: 0,
+            data: data.into(),
+        }
+    }
+
+    /// Comes back in the completion.
+    pub fn id(mut self, id: u64) -> RecvWr<'a> {
+        self.id = id;
+        self
+    }
+}
