@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Deref;
 use std::str::FromStr;
 
-use vnic_device::command::device::{CounterRecord, DeviceReply, GidRecord, PortReply, ResourceRecord, capabilities};
+use vnic_device::command::device::{
+    CounterRecord, DeviceReply, GidRecord, PortReply, ResourceRecord, capabilities,
+};
 use vnic_device::command::qp;
 use vnic_device::verbs::{AtomicScope, access};
 
@@ -201,7 +203,10 @@ impl FromStr for MacAddress {
         let mut mac = [0; 6];
         let mut parts = s.split(':');
         for byte in &mut mac {
-            let part = parts.next().filter(|p| (1..=2).contains(&p.len())).ok_or_else(wrong)?;
+            let part = parts
+                .next()
+                .filter(|p| (1..=2).contains(&p.len()))
+                .ok_or_else(wrong)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
         }
         match parts.next() {
@@ -381,13 +386,22 @@ mod tests {
     fn ethernet_addresses_are_written_and_read() {
         let mac: MacAddress = "02:00:00:00:ab:1".parse().expect("an address");
         assert_eq!(mac.to_string(), "02:00:00:00:ab:01");
-        for wrong in ["", "02:00:00:00:ab", "02:00:00:00:ab:01:02", "02:00:00:00:ab:+1f", "g:0:0:0:0:0"] {
+        for wrong in [
+            "",
+            "02:00:00:00:ab",
+            "02:00:00:00:ab:01:02",
+            "02:00:00:00:ab:+1f",
+            "g:0:0:0:0:0",
+        ] {
             assert!(wrong.parse::<MacAddress>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn mtus_have_their_bytes() {
-        assert_eq!(Mtu::ALL.iter().map(|m| mtu_bytes(*m)).collect::<Vec<_>>(), [256, 512, 1024, 2048, 4096]);
+        assert_eq!(
+            Mtu::ALL.iter().map(|m| mtu_bytes(*m)).collect::<Vec<_>>(),
+            [256, 512, 1024, 2048, 4096]
+        );
     }
 }

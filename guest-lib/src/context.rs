@@ -13,8 +13,8 @@ use crate::event::AsyncEvent;
 use crate::memory::{DeviceMemory, SharedBuffer};
 use crate::transport::Transport;
 use crate::{
-    CompletionChannel, CompletionQueue, Counter, DeviceAttributes, Error, GidEntry, PortAttributes, ProtectionDomain,
-    Resource, XrcDomain,
+    CompletionChannel, CompletionQueue, Counter, DeviceAttributes, Error, GidEntry, PortAttributes,
+    ProtectionDomain, Resource, XrcDomain,
 };
 
 /// An open device. Clones are the same; the device is closed when the last clone and the last object of it are gone.
@@ -128,7 +128,8 @@ impl Context {
     /// The oldest asynchronous event that waits, if any does. [`Error::Gone`] after the last one, when the device is gone
     /// for good.
     pub fn async_event(&self) -> Result<Option<AsyncEvent>, Error> {
-        self.lost_events().map_or_else(|| self.core.news.take(), |lost| Ok(Some(lost)))
+        self.lost_events()
+            .map_or_else(|| self.core.news.take(), |lost| Ok(Some(lost)))
     }
 
     /// Waits for an asynchronous event. `None` only when `patience` is over.

@@ -122,10 +122,10 @@ impl Hasher for NumberHasher {
 impl Drop for Cq {
     fn drop(&mut self) {
         self.core.remove_sink(self.handle);
-        let memory = self.state.get_mut().map_or_else(
-            |poisoned| poisoned.into_inner().memory(),
-            |state| state.memory(),
-        );
+        let memory = self
+            .state
+            .get_mut()
+            .map_or_else(|poisoned| poisoned.into_inner().memory(), |state| state.memory());
         self.core
             .end(self.epoch, Opcode::DestroyCq, self.handle, Box::new(memory));
     }

@@ -1,9 +1,9 @@
 //! Finding and opening a device.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::fmt;
 
 use crate::transport::Transport;
 use crate::transport::host::HostTransport;
@@ -64,7 +64,10 @@ impl Device {
         if let Some(path) = std::env::var_os(SOCKET_VARIABLE) {
             return Ok(vec![DeviceAddress::Socket(path.into())]);
         }
-        Ok(pci::find()?.into_iter().map(|a| DeviceAddress::Pci(a.to_string())).collect())
+        Ok(pci::find()?
+            .into_iter()
+            .map(|a| DeviceAddress::Pci(a.to_string()))
+            .collect())
     }
 
     /// Opens a device.
@@ -101,8 +104,14 @@ mod tests {
         let parse = |s: &str| s.parse::<DeviceAddress>().expect("an address");
         assert_eq!(parse("0000:00:04.0"), DeviceAddress::Pci("0000:00:04.0".into()));
         assert_eq!(parse("00:04.0"), DeviceAddress::Pci("0000:00:04.0".into()));
-        assert_eq!(parse("/run/vnic/vf0-rdma.sock"), DeviceAddress::Socket("/run/vnic/vf0-rdma.sock".into()));
-        assert_eq!(parse("vf0-rdma.sock"), DeviceAddress::Socket("vf0-rdma.sock".into()));
+        assert_eq!(
+            parse("/run/vnic/vf0-rdma.sock"),
+            DeviceAddress::Socket("/run/vnic/vf0-rdma.sock".into())
+        );
+        assert_eq!(
+            parse("vf0-rdma.sock"),
+            DeviceAddress::Socket("vf0-rdma.sock".into())
+        );
         assert!("".parse::<DeviceAddress>().is_err());
     }
 }

@@ -34,8 +34,8 @@ pub mod attributes;
 mod context;
 pub mod cq;
 mod device;
-mod driver;
 pub mod doctor;
+mod driver;
 pub mod error;
 pub mod event;
 pub mod memory;
@@ -56,11 +56,11 @@ pub use cq::{CompletionChannel, CompletionQueue, CqBuilder, WorkCompletion};
 pub use device::{Device, DeviceAddress, SOCKET_VARIABLE};
 pub use error::{Error, PostError, PostReason};
 pub use event::{AsyncEvent, Fault};
-pub use memory::{DeviceMemory, MemoryRegion, MemoryWindow, MwType, Reregister, SharedBuffer, Sge};
+pub use memory::{DeviceMemory, MemoryRegion, MemoryWindow, MwType, Reregister, Sge, SharedBuffer};
 pub use pd::{AddressHandle, ProtectionDomain, XrcDomain};
 pub use qp::{
-    ConnectOptions, Endpoint, QpAttributes, QpBuilder, QpKind, QpMask, QueuePair, Rc, RtrAttributes, RtsAttributes, Uc, Ud,
-    XrcInitiator, XrcTarget,
+    ConnectOptions, Endpoint, QpAttributes, QpBuilder, QpKind, QpMask, QueuePair, Rc, RtrAttributes,
+    RtsAttributes, Uc, Ud, XrcInitiator, XrcTarget,
 };
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqBuilder};
 pub use vnic_device::queue::{CompletionKind, Operation};

@@ -218,7 +218,9 @@ macro_rules! accessors {
             /// As [`load`](Self::load).
             #[track_caller]
             pub fn compare_swap(&self, offset: usize, expected: u64, new: u64) -> u64 {
-                let result = $memory(self).u64(offset).compare_exchange(expected, new, AcqRel, Acquire);
+                let result = $memory(self)
+                    .u64(offset)
+                    .compare_exchange(expected, new, AcqRel, Acquire);
                 match result {
                     Ok(was) | Err(was) => was,
                 }

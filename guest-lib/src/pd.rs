@@ -52,7 +52,9 @@ impl ProtectionDomain {
 
     /// Makes an address handle: the way for datagrams.
     pub fn create_ah(&self, address: &AddressVector) -> Result<AddressHandle, Error> {
-        let Plain { core, epoch, handle, .. } = &*self.0;
+        let Plain {
+            core, epoch, handle, ..
+        } = &*self.0;
         let body = CreateAh {
             pd: *handle,
             reserved: 0,
@@ -94,7 +96,8 @@ struct Ah {
 impl Drop for Ah {
     fn drop(&mut self) {
         let pd = &self.pd.0;
-        pd.core.end(pd.epoch, Opcode::DestroyAh, self.handle, Box::new(()));
+        pd.core
+            .end(pd.epoch, Opcode::DestroyAh, self.handle, Box::new(()));
     }
 }
 
@@ -111,7 +114,8 @@ impl AddressHandle {
             handle: self.0.handle,
             reserved: 0,
         };
-        let address: vnic_device::command::qp::AddressVector = pd.core.call(pd.epoch, Opcode::QueryAh, &object)?;
+        let address: vnic_device::command::qp::AddressVector =
+            pd.core.call(pd.epoch, Opcode::QueryAh, &object)?;
         Ok(address.into())
     }
 }

@@ -53,7 +53,9 @@ use crate::cq::Consumed;
 use crate::driver::doorbells::bell;
 use crate::driver::{Core, lock};
 use crate::wr::{RecvWr, SendWr};
-use crate::{CompletionQueue, Error, Gid, PostError, PostReason, ProtectionDomain, SharedReceiveQueue, XrcDomain};
+use crate::{
+    CompletionQueue, Error, Gid, PostError, PostReason, ProtectionDomain, SharedReceiveQueue, XrcDomain,
+};
 use receive::ReceiveRing;
 use send::SendRing;
 

@@ -96,7 +96,10 @@ impl Memory {
         self.check(offset, size_of::<T>());
         // SAFETY: within the memory, as was checked.
         let place = unsafe { self.start.add(offset) }.as_ptr();
-        assert!(place as usize % align_of::<T>() == 0, "{offset} is not aligned");
+        assert!(
+            (place as usize).is_multiple_of(align_of::<T>()),
+            "{offset} is not aligned"
+        );
         place.cast()
     }
 
@@ -136,7 +139,7 @@ impl Memory {
     pub fn words(&self, len: usize) -> &[AtomicU64] {
         self.check(0, len);
         let first = self.start.as_ptr();
-        assert!(first as usize % 8 == 0, "not aligned");
+        assert!((first as usize).is_multiple_of(8), "not aligned");
         // SAFETY: mapped, aligned, long enough, and only ever reached by atomics.
         unsafe { std::slice::from_raw_parts(first.cast(), len / 8) }
     }
@@ -279,7 +282,12 @@ pub(crate) mod tests {
                 let mut all = [0; 64];
                 m.read(0, &mut all);
                 assert_eq!(&all[offset..offset + len], data);
-                assert!(all[..offset].iter().chain(&all[offset + len..]).all(|&b| b == 0xee));
+                assert!(
+                    all[..offset]
+                        .iter()
+                        .chain(&all[offset + len..])
+                        .all(|&b| b == 0xee)
+                );
                 let mut back = vec![0; len];
                 m.part(offset, 64 - offset).read(0, &mut back);
                 assert_eq!(back, data);
@@ -307,7 +315,10 @@ pub(crate) mod tests {
         let e = |gpa, len| Extent { gpa, len };
         let all = [e(0x1000, 0x1000), e(0x2000, 0x1000), e(0x8000, 0x1000)];
         assert_eq!(part_of(&all, 0, 0x3000), [e(0x1000, 0x2000), e(0x8000, 0x1000)]);
-        assert_eq!(part_of(&all, 0x1800, 0x1000), [e(0x2800, 0x800), e(0x8000, 0x800)]);
+        assert_eq!(
+            part_of(&all, 0x1800, 0x1000),
+            [e(0x2800, 0x800), e(0x8000, 0x800)]
+        );
         assert_eq!(part_of(&all, 0x2fff, 1), [e(0x8fff, 1)]);
         assert_eq!(part_of(&all, 0, 0), []);
     }

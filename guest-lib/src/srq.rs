@@ -118,8 +118,12 @@ pub struct SrqAttributes {
 impl Drop for Srq {
     fn drop(&mut self) {
         let pd = &self.pd.0;
-        pd.core
-            .end(pd.epoch, Opcode::DestroySrq, self.handle, Box::new(self.tail.clone()));
+        pd.core.end(
+            pd.epoch,
+            Opcode::DestroySrq,
+            self.handle,
+            Box::new(self.tail.clone()),
+        );
     }
 }
 

@@ -101,9 +101,14 @@ impl Control {
         self.reply.read(0, &mut head);
         let head = ReplyHead::read_from_bytes(&head).unwrap_or_default();
         let len = head.len as usize;
-        if used.head != 0 || head.cookie != self.cookie || used.len as usize != head_len_of(len) || len > REPLY_MAX
+        if used.head != 0
+            || head.cookie != self.cookie
+            || used.len as usize != head_len_of(len)
+            || len > REPLY_MAX
         {
-            return Err(Error::Protocol(format!("{opcode:?} was answered by {used:?}, {head:?}")));
+            return Err(Error::Protocol(format!(
+                "{opcode:?} was answered by {used:?}, {head:?}"
+            )));
         }
         let mut body = vec![0; len];
         self.reply.read(size_of::<ReplyHead>(), &mut body);
@@ -215,13 +220,7 @@ impl Shared {
         loop {
             let first = u32::try_from(all.len()).unwrap_or(u32::MAX);
             let range = Range { first, reserved: 0 };
-            let reply = self.command(
-                Some(epoch),
-                opcode,
-                range.as_bytes(),
-                &[],
-                room * size_of::<R>(),
-            )?;
+            let reply = self.command(Some(epoch), opcode, range.as_bytes(), &[], room * size_of::<R>())?;
             let records = reply.chunks_exact(size_of::<R>());
             let count = records.len();
             for record in records {

@@ -140,12 +140,13 @@ impl Shared {
         let pages = self.transport.allocate(len as usize)?;
         let extents = part_of(&pages.extents, 0, len);
         let memory = Memory::of_pages(Arc::new(pages));
-        let made: Object =
-            self.call_with_extents(epoch, Opcode::CreateDoorbells, &[&extents], |lists| CreateDoorbells {
+        let made: Object = self.call_with_extents(epoch, Opcode::CreateDoorbells, &[&extents], |lists| {
+            CreateDoorbells {
                 entries: ENTRIES,
                 wake_queue: 0,
                 ring: lists[0],
-            })?;
+            }
+        })?;
         Ok(Own {
             memory,
             handle: made.handle,

@@ -145,18 +145,12 @@ impl Shared {
             EventKind::LastWqeReached => AsyncEvent::LastWqeReached { qp: object },
             EventKind::GidChange => AsyncEvent::GidChange { index: object },
             EventKind::MrLost => AsyncEvent::MrLost { mr: object },
-            EventKind::EventsLost => AsyncEvent::EventsLost {
-                count: record.detail,
-            },
+            EventKind::EventsLost => AsyncEvent::EventsLost { count: record.detail },
             EventKind::QueueFault => {
                 let Some((queue, reason, index)) = fault(record.detail) else {
                     return;
                 };
-                let fault = Some(Fault {
-                    queue,
-                    reason,
-                    index,
-                });
+                let fault = Some(Fault { queue, reason, index });
                 match queue {
                     FaultQueue::Send | FaultQueue::Receive => AsyncEvent::QpFatal { qp: object, fault },
                     FaultQueue::SharedReceive => AsyncEvent::SrqError { srq: object, fault },

@@ -1,15 +1,22 @@
-//! A transport without a device, for tests of the driver half: memory in pages of a chosen size that are never neighbours
-//! for the device.
+//! A transport with a little device behind it, for tests of the driver half: memory in pages of a chosen size that are
+//! never neighbours for the device, and answers to the commands that every driver gives.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use rustix::event::{EventfdFlags, eventfd};
+use vnic_device::command::device::{DeviceReply, HelloReply};
+use vnic_device::command::{CommandHead, Object, Opcode, ReplyHead};
 use vnic_device::config::{ABI_MAJOR, Config, MAGIC};
+use vnic_device::event::EventRecord;
 use vnic_device::ring::Extent;
+use vnic_device::status::CommandStatus;
+use vnic_device::zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use super::lock;
 use crate::Error;
 use crate::shared::Memory;
 use crate::transport::{Pinned, SharedPages, Transport, Virtqueue};
@@ -19,12 +26,21 @@ pub(crate) struct Fake {
     page: usize,
     interrupt: OwnedFd,
     memory: Mutex<Vec<(u64, Memory)>>,
-    /// Virtqueues that were set up.
-    pub queues: Mutex<Vec<Virtqueue>>,
-    /// Notifications so far.
-    pub notified: AtomicUsize,
-    /// Is it gone?
-    pub gone: Mutex<Option<String>>,
+    queues: Mutex<Vec<Virtqueue>>,
+    /// Taken of each virtqueue.
+    taken: Mutex<[u16; 3]>,
+    /// Notifications of the wake-up queue so far.
+    pub kicks: AtomicUsize,
+    /// Commands so far.
+    pub commands: Mutex<Vec<Opcode>>,
+    /// Does it leave commands unanswered?
+    pub deaf: AtomicBool,
+    /// Statuses with which the next commands end; OK when there are none.
+    pub statuses: Mutex<VecDeque<(CommandStatus, &'static str)>>,
+    handles: AtomicUsize,
+    gone: Mutex<Option<String>>,
+    /// Was it stopped?
+    pub stopped: AtomicBool,
 }
 
 impl Fake {
@@ -41,16 +57,26 @@ impl Fake {
             },
             page,
             interrupt: eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd"),
-            memory: Mutex::new(Vec::new()),
-            queues: Mutex::new(Vec::new()),
-            notified: AtomicUsize::new(0),
-            gone: Mutex::new(None),
+            memory: Mutex::default(),
+            queues: Mutex::default(),
+            taken: Mutex::default(),
+            kicks: AtomicUsize::new(0),
+            commands: Mutex::default(),
+            deaf: AtomicBool::new(false),
+            statuses: Mutex::default(),
+            handles: AtomicUsize::new(1),
+            gone: Mutex::default(),
+            stopped: AtomicBool::new(false),
         }
+    }
+
+    pub fn shared(page: usize) -> Arc<Fake> {
+        Arc::new(Fake::new(page))
     }
 
     /// The memory that the device sees at an address, up to the end of its page.
     pub fn seen(&self, gpa: u64) -> Memory {
-        let memory = self.memory.lock().expect("not poisoned");
+        let memory = lock(&self.memory);
         let (at, page) = memory
             .iter()
             .find(|(at, m)| (*at..at + m.len() as u64).contains(&gpa))
@@ -73,9 +99,122 @@ impl Fake {
         self.seen(gpa).u16(0).store(value, SeqCst);
     }
 
-    /// Interrupts.
-    pub fn interrupt_now(&self) {
+    fn u16(&self, gpa: u64) -> u16 {
+        self.seen(gpa).u16(0).load(SeqCst)
+    }
+
+    fn interrupt_now(&self) {
         rustix::io::write(&self.interrupt, &1u64.to_ne_bytes()).expect("an eventfd takes it");
+    }
+
+    /// The daemon ends.
+    pub fn hang_up(&self) {
+        *lock(&self.gone) = Some("it hung up".into());
+        self.interrupt_now();
+    }
+
+    /// Raises an event.
+    pub fn raise(&self, record: EventRecord) {
+        let buffer = self.next_chain(1).expect("a buffer for the event");
+        let (head, pieces) = buffer;
+        self.seen(pieces[0].0).write(0, record.as_bytes());
+        self.give_back(1, head, size_of::<EventRecord>() as u32);
+        self.interrupt_now();
+    }
+
+    /// Head and pieces (address, bytes, written by the device?) of the next chain of a virtqueue.
+    #[allow(clippy::type_complexity)]
+    fn next_chain(&self, queue: usize) -> Option<(u16, Vec<(u64, usize, bool)>)> {
+        let layout = *lock(&self.queues).get(queue)?;
+        let mut taken = lock(&self.taken);
+        if self.u16(layout.available + 2) == taken[queue] {
+            return None;
+        }
+        let head = self.u16(layout.available + 4 + 2 * u64::from(taken[queue] % layout.size));
+        taken[queue] = taken[queue].wrapping_add(1);
+        let mut pieces = Vec::new();
+        let mut at = head;
+        loop {
+            let descriptor = layout.descriptors + 16 * u64::from(at);
+            let (gpa, word) = (self.u64(descriptor), self.u64(descriptor + 8));
+            pieces.push((gpa, word as u32 as usize, word >> 32 & 2 != 0));
+            if word >> 32 & 1 == 0 {
+                return Some((head, pieces));
+            }
+            at = (word >> 48) as u16;
+        }
+    }
+
+    fn give_back(&self, queue: usize, head: u16, len: u32) {
+        let layout = lock(&self.queues)[queue];
+        let index = self.u16(layout.used + 2);
+        let entry = layout.used + 4 + 8 * u64::from(index % layout.size);
+        for (i, half) in [u32::from(head), len].into_iter().enumerate() {
+            self.seen(entry + 4 * i as u64).write(0, &half.to_le_bytes());
+        }
+        self.set_u16(layout.used + 2, index.wrapping_add(1));
+    }
+
+    /// Carries out what waits.
+    fn serve(&self) {
+        while let Some((head, pieces)) = self.next_chain(0) {
+            let mut command = Vec::new();
+            for (gpa, len, _) in pieces.iter().filter(|p| !p.2) {
+                let mut bytes = vec![0; *len];
+                self.seen(*gpa).read(0, &mut bytes);
+                command.extend(bytes);
+            }
+            let (request, _) = CommandHead::read_from_prefix(&command).expect("a head");
+            assert_eq!(command.len(), size_of::<CommandHead>() + request.len as usize);
+            let opcode = Opcode::from_number(request.opcode).expect("a command");
+            let (status, body) = self.carry_out(opcode);
+            let reply = ReplyHead {
+                status: status.number(),
+                len: body.len() as u32,
+                cookie: request.cookie,
+            };
+            let mut reply = [reply.as_bytes(), &body].concat();
+            let len = reply.len() as u32;
+            for (gpa, room, _) in pieces.iter().filter(|p| p.2) {
+                let part: Vec<u8> = reply.drain(..reply.len().min(*room)).collect();
+                self.seen(*gpa).write(0, &part);
+            }
+            assert!(reply.is_empty(), "no room for the reply to {opcode:?}");
+            self.give_back(0, head, len);
+            self.interrupt_now();
+        }
+    }
+
+    fn carry_out(&self, opcode: Opcode) -> (CommandStatus, Vec<u8>) {
+        lock(&self.commands).push(opcode);
+        if let Some((status, text)) = lock(&self.statuses).pop_front()
+            && status != CommandStatus::Ok
+        {
+            return (status, text.into());
+        }
+        let body = match opcode {
+            Opcode::Hello => HelloReply::new_zeroed().as_bytes().to_vec(),
+            Opcode::QueryDevice => DeviceReply {
+                max_command_len: 65536,
+                ..DeviceReply::default()
+            }
+            .as_bytes()
+            .to_vec(),
+            Opcode::AllocPd | Opcode::CreateDoorbells | Opcode::CreateCq | Opcode::CreateQp => Object {
+                handle: self.handles.fetch_add(1, SeqCst) as u32,
+                reserved: 0,
+            }
+            .as_bytes()
+            .to_vec(),
+            Opcode::RegisterMr => vnic_device::command::memory::MrReply {
+                mr: self.handles.fetch_add(1, SeqCst) as u32,
+                ..Default::default()
+            }
+            .as_bytes()
+            .to_vec(),
+            _ => Vec::new(),
+        };
+        (CommandStatus::Ok, body)
     }
 }
 
@@ -89,18 +228,26 @@ impl Transport for Fake {
     }
 
     fn start(&self, queues: &[Virtqueue]) -> Result<(), Error> {
-        *self.queues.lock().expect("not poisoned") = queues.to_vec();
+        *lock(&self.queues) = queues.to_vec();
         Ok(())
     }
 
-    fn stop(&self) {}
+    fn stop(&self) {
+        self.stopped.store(true, SeqCst);
+    }
 
     fn queue_size_max(&self, _virtqueue: u16) -> u16 {
         128
     }
 
-    fn notify(&self, _virtqueue: u16) {
-        self.notified.fetch_add(1, SeqCst);
+    fn notify(&self, virtqueue: u16) {
+        match virtqueue {
+            0 if !self.deaf.load(SeqCst) => self.serve(),
+            2 => {
+                self.kicks.fetch_add(1, SeqCst);
+            }
+            _ => {}
+        }
     }
 
     fn interrupt(&self) -> BorrowedFd<'_> {
@@ -113,7 +260,7 @@ impl Transport for Fake {
     }
 
     fn gone(&self) -> Option<Error> {
-        self.gone.lock().expect("not poisoned").clone().map(Error::Gone)
+        lock(&self.gone).clone().map(Error::Gone)
     }
 
     fn allocate(&self, len: usize) -> Result<SharedPages, Error> {
@@ -121,7 +268,7 @@ impl Transport for Fake {
         let memory = crate::shared::tests::memory(len + 4096);
         let skip = memory.addr().wrapping_neg() as usize % 4096;
         let memory = memory.part(skip, len);
-        let mut all = self.memory.lock().expect("not poisoned");
+        let mut all = lock(&self.memory);
         // Backwards and with gaps: what is contiguous here is not for the device.
         let base = 0x1_0000_0000 * (all.len() as u64 + 1);
         let mut extents = Vec::new();

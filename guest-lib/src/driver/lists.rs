@@ -132,7 +132,9 @@ mod tests {
     #[test]
     fn what_needs_too_many_chunks_is_refused() {
         let fake = Fake::new(4096);
-        let e = lists(&fake, &[&extents(1000)], 48).err().expect("4 chunks need 64");
+        let e = lists(&fake, &[&extents(1000)], 48)
+            .err()
+            .expect("4 chunks need 64");
         assert!(e.to_string().contains("hugepages"), "{e}");
     }
 }

@@ -16,6 +16,8 @@ mod events;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod lists;
+#[cfg(test)]
+mod tests;
 pub(crate) mod virtqueue;
 pub(crate) mod waiting;
 
@@ -128,7 +130,8 @@ impl Core {
         };
         let mut queues = Vec::new();
         for i in 0..virtqueues {
-            let number = u16::try_from(i).map_err(|_| Error::Protocol("more than 65535 virtqueues".into()))?;
+            let number =
+                u16::try_from(i).map_err(|_| Error::Protocol("more than 65535 virtqueues".into()))?;
             queues.push(Queue::new(&*transport, transport.queue_size_max(number))?);
         }
         let layouts: Vec<_> = queues.iter().map(Queue::layout).collect();

@@ -59,13 +59,16 @@ impl Queue {
         }
         let size = size.min(SIZE_MAX);
         let pages = transport.allocate(2 * PAGE)?;
-        let at = |offset: usize, len: usize| {
-            match crate::shared::part_of(&pages.extents, offset as u64, len as u64)[..] {
-                [Extent { gpa, len: have }] if have == len as u64 => Ok(gpa),
-                _ => Err(Error::Protocol(
-                    "a page of the transport is not contiguous".into(),
-                )),
-            }
+        let at = |offset: usize, len: usize| match crate::shared::part_of(
+            &pages.extents,
+            offset as u64,
+            len as u64,
+        )[..]
+        {
+            [Extent { gpa, len: have }] if have == len as u64 => Ok(gpa),
+            _ => Err(Error::Protocol(
+                "a page of the transport is not contiguous".into(),
+            )),
         };
         let n = usize::from(size);
         let used_offset = used_offset(size);
@@ -104,11 +107,11 @@ impl Queue {
         for (i, piece) in pieces.iter().enumerate() {
             let number = usize::from(first) + i;
             let last = i + 1 == pieces.len();
-            let flags = u64::from(!last) * NEXT | u64::from(piece.write) * WRITE;
+            let flags = if last { 0 } else { NEXT } | if piece.write { WRITE } else { 0 };
             let next = if last { 0 } else { number as u64 + 1 };
             let at = DESCRIPTOR * number;
             self.memory.u64(at).store(piece.extent.gpa, Relaxed);
-            let word = piece.extent.len & 0xffff_ffff | flags << 32 | next << 48;
+            let word = (piece.extent.len & 0xffff_ffff) | (flags << 32) | (next << 48);
             self.memory.u64(at + 8).store(word, Relaxed);
         }
     }

@@ -124,7 +124,10 @@ mod tests {
     use super::*;
 
     fn readable(news: &News<u32>) -> bool {
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let zero = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         let mut fds = [PollFd::new(news, PollFlags::IN)];
         poll(&mut fds, Some(&zero)).expect("poll works") == 1
     }

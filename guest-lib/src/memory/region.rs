@@ -9,7 +9,7 @@ use vnic_device::command::memory::{MrReply, RegisterDmMr, RegisterMr, Reregister
 use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::verbs::reregister;
 
-use super::{DeviceMemory, SharedBuffer, Sge, bounds};
+use super::{DeviceMemory, Sge, SharedBuffer, bounds};
 use crate::driver::Core;
 use crate::shared::{Memory, part_of};
 use crate::{Access, Error, ProtectionDomain};
@@ -48,8 +48,12 @@ impl std::fmt::Debug for MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         let pd = &self.pd.0;
-        pd.core
-            .end(pd.epoch, Opcode::DeregisterMr, self.handle, Box::new(self.memory.clone()));
+        pd.core.end(
+            pd.epoch,
+            Opcode::DeregisterMr,
+            self.handle,
+            Box::new(self.memory.clone()),
+        );
     }
 }
 
@@ -85,7 +89,12 @@ impl ProtectionDomain {
         access: Access,
     ) -> Result<MemoryRegion, Error> {
         let (offset, len) = bounds(range, buffer.len());
-        self.register_at(buffer, offset..offset + len, buffer.addr() + offset as u64, access)
+        self.register_at(
+            buffer,
+            offset..offset + len,
+            buffer.addr() + offset as u64,
+            access,
+        )
     }
 
     /// Registers a part of a buffer so that work requests and peers see its first byte at the address `iova`.
@@ -165,7 +174,9 @@ impl ProtectionDomain {
         if Arc::ptr_eq(&self.0.core, core) {
             return Ok(());
         }
-        Err(Error::Invalid("memory and protection domain are of different devices".into()))
+        Err(Error::Invalid(
+            "memory and protection domain are of different devices".into(),
+        ))
     }
 
     fn part(&self, buffer: &SharedBuffer, offset: usize, len: usize) -> Result<(Memory, Vec<Extent>), Error> {
@@ -235,7 +246,11 @@ impl MemoryRegion {
 
     /// The address of its first byte, for work requests and peers: 0 if it is ZERO_BASED.
     pub fn addr(&self) -> u64 {
-        if self.access.contains(Access::ZERO_BASED) { 0 } else { self.iova }
+        if self.access.contains(Access::ZERO_BASED) {
+            0
+        } else {
+            self.iova
+        }
     }
 
     /// Bytes for work requests and peers. [`len`](MemoryRegion::len) is what of them is in this process: nothing, if it is

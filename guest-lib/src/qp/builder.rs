@@ -145,8 +145,12 @@ impl<K: QpKind> QpBuilder<K> {
             0 => 0,
             n => ring_entries(n)?,
         };
-        let stride = receive_stride(self.max_recv_sge)
-            .ok_or_else(|| Error::Invalid(format!("{} elements in a receive: at most 255", self.max_recv_sge)))?;
+        let stride = receive_stride(self.max_recv_sge).ok_or_else(|| {
+            Error::Invalid(format!(
+                "{} elements in a receive: at most 255",
+                self.max_recv_sge
+            ))
+        })?;
         let (send_memory, send_extents) = ring(&core, send_ring_len(blocks))?;
         let (receive_memory, receive_extents) = ring(&core, receive_ring_len(receives, stride))?;
         let number = |handle: Option<u32>| handle.unwrap_or(NONE);
@@ -164,7 +168,11 @@ impl<K: QpKind> QpBuilder<K> {
                 &[&send_extents, &receive_extents],
                 |lists| CreateQp {
                     qp_type: K::TYPE.number(),
-                    flags: if self.signal_all { create_flags::SIGNAL_ALL } else { 0 },
+                    flags: if self.signal_all {
+                        create_flags::SIGNAL_ALL
+                    } else {
+                        0
+                    },
                     pd: number(self.pd.as_ref().map(ProtectionDomain::number)),
                     send_cq: number(self.send_cq.as_ref().map(CompletionQueue::number)),
                     recv_cq: number(self.receive_cq.as_ref().map(CompletionQueue::number)),
@@ -193,7 +201,12 @@ impl<K: QpKind> QpBuilder<K> {
             state: AtomicU8::new(QpState::Reset.number()),
             modifying: Mutex::new(()),
             send: Mutex::new(SendRing::new(send_memory, blocks)),
-            receive: Mutex::new(ReceiveRing::new(receive_memory, receives, stride, receive_elements)),
+            receive: Mutex::new(ReceiveRing::new(
+                receive_memory,
+                receives,
+                stride,
+                receive_elements,
+            )),
             consumed: Arc::new(Consumed::default()),
             _pd: self.pd,
             _xrcd: self.xrcd,

@@ -75,7 +75,11 @@ impl<K: QpKind> QueuePair<K> {
                 let there: Vec<String> = gids.iter().map(|e| e.index.to_string()).collect();
                 Error::Invalid(format!(
                     "there is no GID at index {gid_index}; there are: {}",
-                    if there.is_empty() { "none".into() } else { there.join(", ") }
+                    if there.is_empty() {
+                        "none".into()
+                    } else {
+                        there.join(", ")
+                    }
                 ))
             })?;
         Ok(Endpoint {
@@ -110,7 +114,13 @@ mod tests {
             ..endpoint
         };
         assert_eq!(without.to_string().parse::<Endpoint>().ok(), Some(without));
-        for wrong in ["", "qpn=1 psn=2", "qpn=1000000 psn=0 gid=::1", "qpn=x psn=0 gid=::1", "hello"] {
+        for wrong in [
+            "",
+            "qpn=1 psn=2",
+            "qpn=1000000 psn=0 gid=::1",
+            "qpn=x psn=0 gid=::1",
+            "hello",
+        ] {
             assert!(wrong.parse::<Endpoint>().is_err(), "{wrong}");
         }
     }

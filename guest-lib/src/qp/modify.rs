@@ -7,8 +7,8 @@ use vnic_device::command::{Object, Opcode};
 use vnic_device::verbs::{QpState, QpType};
 
 use super::{
-    ConnectOptions, Connected, Endpoint, QpAttributes, QpKind, QpMask, QpQuery, QueuePair, RtrAttributes, RtsAttributes,
-    Ud,
+    ConnectOptions, Connected, Endpoint, QpAttributes, QpKind, QpMask, QpQuery, QueuePair, RtrAttributes,
+    RtsAttributes, Ud,
 };
 use crate::driver::lock;
 use crate::{Access, AddressVector, Context, Error};

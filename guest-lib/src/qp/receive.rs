@@ -130,7 +130,10 @@ mod tests {
         assert_eq!(ring.write(&RecvWr::new(&three), free), Err(PostReason::Full));
         assert_eq!(ring.write(&RecvWr::new(&three), free.wrapping_add(1)), Ok(()));
         assert_eq!(ring.producer(), 3);
-        assert_eq!(ring.write(&RecvWr::new(&[sge(1, 2, 3); 4]), 3), Err(PostReason::Length));
+        assert_eq!(
+            ring.write(&RecvWr::new(&[sge(1, 2, 3); 4]), 3),
+            Err(PostReason::Length)
+        );
         assert_eq!(
             ring.write(&RecvWr::new(crate::Data::inline(b"x")), 3),
             Err(PostReason::Malformed)
@@ -140,6 +143,9 @@ mod tests {
     #[test]
     fn a_queue_without_entries_is_full() {
         let mut ring = ReceiveRing::new(Memory::none(), 0, 32, 0);
-        assert_eq!(ring.write(&RecvWr::new(crate::Data::NONE), 0), Err(PostReason::Full));
+        assert_eq!(
+            ring.write(&RecvWr::new(crate::Data::NONE), 0),
+            Err(PostReason::Full)
+        );
     }
 }

@@ -257,7 +257,10 @@ mod tests {
         let written = bytes(&ring, 2, 1);
         assert_eq!(written[32..48], [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0]);
         assert_eq!(written[48..], [4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0]);
-        assert_eq!(ring.write(&SendWr::send(&sges), &RC, u32::MAX), Err(PostReason::Full));
+        assert_eq!(
+            ring.write(&SendWr::send(&sges), &RC, u32::MAX),
+            Err(PostReason::Full)
+        );
         assert_eq!(ring.write(&SendWr::send(&sges), &RC, 2), Ok(()));
     }
 
@@ -303,11 +306,23 @@ mod tests {
         let mut check = |wr: SendWr<'_>, limits: &SendLimits| ring.write(&wr, limits, 0);
         assert_eq!(check(SendWr::send(&five), &RC), Err(PostReason::Length));
         assert_eq!(check(SendWr::send(&huge), &RC), Err(PostReason::Length));
-        assert_eq!(check(SendWr::send(Data::inline(&long)), &RC), Err(PostReason::Length));
+        assert_eq!(
+            check(SendWr::send(Data::inline(&long)), &RC),
+            Err(PostReason::Length)
+        );
         assert_eq!(check(SendWr::read(one, 0, 0), &uc), Err(PostReason::Operation));
-        assert_eq!(check(SendWr::read(Data::inline(b"x"), 0, 0), &RC), Err(PostReason::Malformed));
-        assert_eq!(check(SendWr::read(one, 0, 0).imm(1), &RC), Err(PostReason::Malformed));
-        assert_eq!(check(SendWr::write(one, 0, 0).invalidate(1), &RC), Err(PostReason::Malformed));
+        assert_eq!(
+            check(SendWr::read(Data::inline(b"x"), 0, 0), &RC),
+            Err(PostReason::Malformed)
+        );
+        assert_eq!(
+            check(SendWr::read(one, 0, 0).imm(1), &RC),
+            Err(PostReason::Malformed)
+        );
+        assert_eq!(
+            check(SendWr::write(one, 0, 0).invalidate(1), &RC),
+            Err(PostReason::Malformed)
+        );
         assert_eq!(check(SendWr::send(one).imm(1).imm(2), &RC), Ok(()));
         assert_eq!(ring.producer(), 1, "what was refused takes no place");
     }

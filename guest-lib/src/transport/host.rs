@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
-use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures as Protocol};
+use vhost::vhost_user::message::{
+    VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures as Protocol,
+};
 use vhost::vhost_user::{Error as Refused, Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
@@ -144,7 +146,12 @@ fn eventfd() -> Result<EventFd, Error> {
 fn epoll_of(call: &EventFd, stream: &UnixStream) -> rustix::io::Result<OwnedFd> {
     let interrupt = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let data = epoll::EventData::new_u64;
-    epoll::add(&interrupt, memory::descriptor(call), data(0), epoll::EventFlags::IN)?;
+    epoll::add(
+        &interrupt,
+        memory::descriptor(call),
+        data(0),
+        epoll::EventFlags::IN,
+    )?;
     let ends = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
     epoll::add(&interrupt, stream, data(1), ends)?;
     Ok(interrupt)
@@ -183,7 +190,10 @@ fn nobody_talks(name: &str, e: &vhost::Error) -> Error {
             PATIENCE.as_secs()
         )),
         vhost::Error::VhostUserProtocol(
-            Refused::Disconnected | Refused::PartialMessage | Refused::SocketBroken(_) | Refused::SocketError(_),
+            Refused::Disconnected
+            | Refused::PartialMessage
+            | Refused::SocketBroken(_)
+            | Refused::SocketError(_),
         ) => Error::Setup(format!(
             "{name}: the daemon closed the connection at once: another program or virtual machine drives this adapter; \
              end it, or take another adapter"
@@ -255,7 +265,10 @@ impl Transport for HostTransport {
     fn gone(&self) -> Option<Error> {
         let mut gone = lock(&self.gone);
         if gone.is_none() {
-            let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let zero = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
             let mut fds = [PollFd::new(&self.stream, PollFlags::RDHUP)];
             if let Ok(1) = poll(&mut fds, Some(&zero)) {
                 *gone = Some(format!(
@@ -306,6 +319,10 @@ mod tests {
         server.join().expect("it ends");
         let text = refusal(&path);
         assert!(text.contains("nobody listens"), "{text}");
-        assert!(no_rdma("/run/vf0-eth.sock", "…").to_string().contains("use /run/vf0-rdma.sock"));
+        assert!(
+            no_rdma("/run/vf0-eth.sock", "…")
+                .to_string()
+                .contains("use /run/vf0-rdma.sock")
+        );
     }
 }

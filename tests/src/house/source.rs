@@ -19,6 +19,30 @@ const UNSAFE: &[(&str, &str)] = &[
         "borrows the descriptor of a TAP device that a library owns",
     ),
     (
+        "guest-lib/src/shared.rs",
+        "memory that the device writes at any time, reached by atomics alone",
+    ),
+    (
+        "guest-lib/src/memory/region.rs",
+        "registers memory that its caller answers for",
+    ),
+    (
+        "guest-lib/src/transport/mod.rs",
+        "the seam hands out addresses, and pins memory that its caller answers for",
+    ),
+    (
+        "guest-lib/src/transport/host.rs",
+        "refuses to pin memory, which the seam marks as unsafe",
+    ),
+    (
+        "guest-lib/src/transport/host/memory.rs",
+        "maps memory that is shared with the daemon",
+    ),
+    (
+        "guest-lib/src/driver/fake.rs",
+        "the seam's other side, for tests of the driver half",
+    ),
+    (
         "guest-lib/src/pages/mapping.rs",
         "maps, unmaps and clears memory for the device",
     ),

@@ -4,7 +4,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use vhost::VhostUserMemoryRegionInfo;
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
@@ -160,8 +162,14 @@ impl Arenas {
         if let Some(pages) = arenas.iter().find_map(|arena| arena.take(len)) {
             return Ok(pages);
         }
-        let usual = FIRST.checked_shl(arenas.len() as u32).unwrap_or(LARGEST).clamp(FIRST, LARGEST);
-        let size = len.max(usual).checked_next_multiple_of(HUGE).ok_or_else(too_much)?;
+        let usual = FIRST
+            .checked_shl(arenas.len() as u32)
+            .unwrap_or(LARGEST)
+            .clamp(FIRST, LARGEST);
+        let size = len
+            .max(usual)
+            .checked_next_multiple_of(HUGE)
+            .ok_or_else(too_much)?;
         if arenas.len() as u64 >= self.slots {
             return Err(Error::Setup(format!(
                 "the device takes memory in {} pieces, and all are in use: allocate fewer, larger buffers",
