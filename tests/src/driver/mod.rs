@@ -21,6 +21,7 @@ mod memory;
 mod migration;
 pub mod packets;
 mod queue;
+pub mod rdma;
 pub mod rig;
 mod ring;
 
