@@ -3,7 +3,7 @@
 
 pub mod fault;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use vnic_backend::{MTU_RANGE, MacAddr, QUEUE_PAIRS_RANGE};
@@ -14,6 +14,8 @@ pub const MTU_DEFAULT: u16 = 1500;
 pub const QUEUE_PAIRS_DEFAULT: u16 = 1;
 /// Addresses one adapter can have.
 pub const MACS_MAX: usize = 16;
+/// The highest index that a GID table can have.
+pub const GID_INDEX_MAX: u16 = 4095;
 /// Longest path of a Unix socket, in bytes (`sockaddr_un` has 108 with the end mark).
 pub const SOCKET_PATH_MAX: usize = 107;
 
@@ -66,6 +68,22 @@ fn within(value: i64, range: std::ops::RangeInclusive<u16>, unit: &str) -> Check
 /// MTU of an adapter or a port.
 pub fn mtu(value: i64) -> Checked<u16> {
     within(value, MTU_RANGE, " bytes")
+}
+
+/// A GID, in network order: an IPv6 address, or an IPv4 address, which is mapped.
+pub fn gid(text: &str) -> Checked<[u8; 16]> {
+    let v4 = |a: Ipv4Addr| a.to_ipv6_mapped().octets();
+    let v6 = text.parse().map(|a: Ipv6Addr| a.octets());
+    v6.or_else(|_| text.parse().map(v4)).map_err(|_| {
+        format!(
+            "{text:?} is not a GID: an IPv6 address such as 2001:db8::1, or an IPv4 address such as 10.0.0.1"
+        )
+    })
+}
+
+/// An index of a GID table. How long the table is, its adapter knows.
+pub fn gid_index(value: i64) -> Checked<u16> {
+    within(value, 0..=GID_INDEX_MAX, "")
 }
 
 /// Number of queue pairs of an adapter.
@@ -243,6 +261,16 @@ mod tests {
             queue_pairs(70_000),
             Err("70000 is out of range: 1 to 16".to_owned())
         );
+    }
+
+    #[test]
+    fn gids_are_addresses_of_either_kind() {
+        assert_eq!(gid("::ffff:10.0.0.1"), gid("10.0.0.1"));
+        assert_eq!(gid("fe80::1").map(|g| (g[0], g[15])), Ok((0xfe, 1)));
+        for bad in ["", "10.0.0", "fe80", "fe80::1%eth0", "::1/128", "[::1]"] {
+            assert!(gid(bad).is_err_and(|e| e.contains("2001:db8::1")), "{bad}");
+        }
+        assert_eq!(gid_index(4096), Err("4096 is out of range: 0 to 4095".to_owned()));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Resource names (AIP-122): `adapters/{adapter}`, `ports/{port}`, `captures/{capture}`, `cores/{core}`,
-//! `faults/{fault}`.
+//! `faults/{fault}`, `adapters/{adapter}/gids/{index}`.
 
 /// Collection of adapters.
 pub const ADAPTERS: &str = "adapters";
@@ -16,6 +16,19 @@ pub const FAULTS: &str = "faults";
 /// The resource name of `id` in `collection`.
 pub fn of(collection: &str, id: &str) -> String {
     format!("{collection}/{id}")
+}
+
+/// The resource name of an entry of an adapter's GID table.
+pub fn gid(adapter: &str, index: u16) -> String {
+    format!("{ADAPTERS}/{adapter}/gids/{index}")
+}
+
+/// The adapter and the index, as it is written, in the resource name of an entry of a GID table.
+pub fn gid_parts(name: &str) -> Option<(&str, &str)> {
+    let (adapter, index) = name.rsplit_once("/gids/")?;
+    let adapter = id(ADAPTERS, adapter)?;
+    let digits = !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit());
+    digits.then_some((adapter, index))
 }
 
 /// The id in the resource name `name`, when it is one of `collection`.
@@ -39,6 +52,16 @@ mod tests {
         assert_eq!(id(ADAPTERS, "adapters/vf0"), Some("vf0"));
         for wrong in ["vf0", "adapters/", "adapters", "ports/vf0", "adapters/vf0/x", ""] {
             assert_eq!(id(ADAPTERS, wrong), None, "{wrong}");
+        }
+        assert_eq!(gid_parts(&gid("vf0", 7)), Some(("vf0", "7")));
+        for wrong in [
+            "adapters/vf0/gids/",
+            "adapters/vf0/gids/x",
+            "adapters/gids/1",
+            "vf0/gids/1",
+            "adapters/a/b/gids/1",
+        ] {
+            assert_eq!(gid_parts(wrong), None, "{wrong}");
         }
         assert_eq!(last("ports/p0"), "p0");
         assert_eq!(last("p0"), "p0");

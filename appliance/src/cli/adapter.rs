@@ -91,6 +91,8 @@ fn request(add: &AdapterAdd) -> Result<v1::CreateAdapterRequest, Failure> {
             data_core: add.data_core,
             socket_role: role.into(),
             eth_socket: add.socket.clone().unwrap_or_default(),
+            rdma_enabled: Some(!add.no_rdma),
+            rdma_socket: add.rdma_socket.clone().unwrap_or_default(),
             ..v1::Adapter::default()
         }),
     })
@@ -182,7 +184,36 @@ fn facts(a: &v1::Adapter) -> String {
         .add("dropped", format!("{} frames", traffic.drops))
         .add("switch port", a.switch_port.to_string())
         .add("lifetime", lifetime(a.lifetime()));
-    facts.finish()
+    let Some(rdma) = &a.rdma else {
+        let none = if a.rdma_enabled == Some(false) {
+            "none"
+        } else {
+            "not running"
+        };
+        facts.add("rdma function", none);
+        return facts.finish();
+    };
+    let used = |r: &v1::RdmaResource| (r.used > 0).then(|| format!("{} {}", r.r#type, r.used));
+    let used: Vec<String> = rdma.resources.iter().filter_map(used).collect();
+    facts
+        .add(
+            "rdma function",
+            format!("{} since {}", rdma_state(rdma), text::time(rdma.state_time)),
+        )
+        .add("rdma socket", &*rdma.socket)
+        .add("rdma memory", text::bytes(rdma.memory_bytes))
+        .add("rdma objects", used.join(", "));
+    format!("{}\n{}", facts.finish(), super::rdma::table(&rdma.gids))
+}
+
+fn rdma_state(rdma: &v1::RdmaFunction) -> &'static str {
+    match rdma.state() {
+        v1::rdma_function::State::Unspecified => "",
+        v1::rdma_function::State::Detached => "detached",
+        v1::rdma_function::State::Attached => "attached",
+        v1::rdma_function::State::Up => "up",
+        v1::rdma_function::State::Failed => "failed",
+    }
 }
 
 /// How long something exists, in words.

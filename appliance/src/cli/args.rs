@@ -17,6 +17,7 @@ Examples:
   vnicctl adapter add blue --mtu 9000 --access-vlan 10
   vnicctl -o json counter list vf0 --nonzero
   vnicctl capture live vf0 --drops-only
+  vnicctl gid list vf0
   vnicctl fault add lossy --to vf1 --probability 1% --drop
   vnicctl --endpoint unix:/tmp/nic/control.sock health
 
@@ -51,6 +52,12 @@ pub enum Noun {
     /// Adapters: what one virtual machine gets
     #[command(subcommand)]
     Adapter(AdapterVerb),
+    /// GID tables of adapters: the addresses of their RDMA functions
+    #[command(subcommand)]
+    Gid(GidVerb),
+    /// Objects of RDMA functions
+    #[command(subcommand)]
+    Resource(ResourceVerb),
     /// Uplink ports: where the switch leaves the NIC
     #[command(subcommand)]
     Port(PortVerb),
@@ -152,12 +159,87 @@ pub struct AdapterAdd {
     /// The data core that serves it [default: the one with the fewest adapters]
     #[arg(long, value_name = "CPU")]
     pub data_core: Option<u32>,
-    /// Path of the socket [default: NAME-eth.sock in the daemon's socket directory]
+    /// Path of the socket of the Ethernet function [default: NAME-eth.sock in the daemon's socket directory]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<String>,
-    /// The VMM listens on the socket and the daemon connects
+    /// Path of the socket of the RDMA function [default: NAME-rdma.sock in the daemon's socket directory]
+    #[arg(long, value_name = "PATH", conflicts_with = "no_rdma")]
+    pub rdma_socket: Option<String>,
+    /// Without an RDMA function
+    #[arg(long)]
+    pub no_rdma: bool,
+    /// The VMM listens on the sockets and the daemon connects
     #[arg(long)]
     pub connect: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum GidVerb {
+    /// List GIDs, as show_gids does
+    #[command(
+        visible_alias = "show",
+        after_help = "Examples:\n  vnicctl gid list\n  vnicctl -o json gid list vf0 | jq -r '.gids[] | select(.ipv4 != \
+                      \"\") | .ipv4'\n\nSOURCE says where an entry comes from: the adapter's MAC address, the \
+                      guest's ARP, ND or DHCP, the guest's driver, or the operator (`gid set`). DEV at the end is \
+                      the adapter, with the VLAN of the guest's interface."
+    )]
+    List {
+        /// Name of the adapter; all when absent
+        adapter: Option<String>,
+    },
+    /// Put a GID into the table of an adapter; it stays until `gid clear`, or the adapter is removed (it is not stored)
+    #[command(
+        after_help = "Examples:\n  vnicctl gid set vf0 --gid 10.0.0.5\n  vnicctl gid set vf0 --index 7 --gid \
+                      2001:db8::5 --version v1 --vlan 10"
+    )]
+    Set {
+        /// Name of the adapter
+        adapter: String,
+        /// Its place in the table [default: the first free one]
+        #[arg(long, value_name = "N", value_parser = number(check::gid_index))]
+        index: Option<u16>,
+        /// The GID: an IPv6 or an IPv4 address
+        #[arg(long, value_name = "ADDR", value_parser = gid)]
+        gid: String,
+        /// How its packets travel
+        #[arg(long, value_name = "VERSION", default_value = "v2")]
+        version: GidVersion,
+        /// VLAN of its interface, 1 to 4094 [default: none]
+        #[arg(long, value_name = "VLAN", value_parser = number(check::vlan_id))]
+        vlan: Option<u16>,
+    },
+    /// Remove a GID; one that was learned comes back when the guest uses the address again
+    #[command(after_help = "Example:\n  vnicctl gid clear vf0 7")]
+    Clear {
+        /// Name of the adapter
+        adapter: String,
+        /// Its place in the table
+        #[arg(value_parser = number(check::gid_index))]
+        index: u16,
+    },
+}
+
+/// RoCE versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum GidVersion {
+    /// RoCE v1: EtherType 0x8915
+    V1,
+    /// RoCE v2: UDP port 4791
+    V2,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ResourceVerb {
+    /// List how many objects of each type there are, and can be, as rdma resource does
+    #[command(
+        visible_alias = "show",
+        after_help = "Examples:\n  vnicctl resource list\n  vnicctl -o json resource list vf0 | jq '.resources[] | \
+                      select(.type == \"qp\") | .used'"
+    )]
+    List {
+        /// Name of the adapter; all when absent
+        adapter: Option<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -437,6 +519,10 @@ pub struct FaultAdd {
 
 fn span(text: &str) -> Result<Duration, String> {
     limits::span(text)
+}
+
+fn gid(text: &str) -> Result<String, String> {
+    check::gid(text).map(|_| text.to_owned())
 }
 
 fn number<T>(check: impl Fn(i64) -> check::Checked<T> + Clone) -> impl Fn(&str) -> Result<T, String> + Clone {

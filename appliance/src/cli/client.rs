@@ -12,6 +12,7 @@ use vnic_control::v1::counter_service_client::CounterServiceClient;
 use vnic_control::v1::event_service_client::EventServiceClient;
 use vnic_control::v1::fault_service_client::FaultServiceClient;
 use vnic_control::v1::port_service_client::PortServiceClient;
+use vnic_control::v1::rdma_service_client::RdmaServiceClient;
 use vnic_control::v1::server_service_client::ServerServiceClient;
 use vnic_control::v1::switch_service_client::SwitchServiceClient;
 
@@ -98,6 +99,11 @@ impl Client {
 
     pub async fn events(&self) -> Result<EventServiceClient<Channel>, Failure> {
         let client = EventServiceClient::new(self.channel().await?);
+        Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn rdma(&self) -> Result<RdmaServiceClient<Channel>, Failure> {
+        let client = RdmaServiceClient::new(self.channel().await?);
         Ok(client.max_decoding_message_size(RESPONSE_MAX))
     }
 

@@ -10,6 +10,7 @@ mod event;
 mod fault;
 mod output;
 mod port;
+mod rdma;
 mod server;
 mod switch;
 mod text;
@@ -107,6 +108,8 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
     let client = Client::new(&args.endpoint)?;
     match args.noun {
         Noun::Adapter(verb) => adapter::run(verb, &client, &out).await,
+        Noun::Gid(verb) => rdma::gid(verb, &client, &out).await,
+        Noun::Resource(verb) => rdma::resource(verb, &client, &out).await,
         Noun::Port(verb) => port::run(verb, &client, &out).await,
         Noun::Switch(verb) => switch::run(verb, &client, &out).await,
         Noun::Counter(verb) => counter::run(verb, &client, &out).await,

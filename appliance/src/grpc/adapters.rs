@@ -40,17 +40,23 @@ fn same(name: &str) -> String {
     name.to_owned()
 }
 
-/// An adapter with its traffic. May block.
-fn with_traffic(context: &Context, status: &AdapterStatus) -> v1::Adapter {
-    let samples = context.nic.counters();
+/// An adapter with its traffic and its RDMA function. May block.
+fn in_full(context: &Context, status: &AdapterStatus, traffic: Option<v1::AdapterTraffic>) -> v1::Adapter {
+    let name = status.spec.name.as_str();
+    // One that has been removed meanwhile has no function any more.
+    let rdma = context.nic.rdma(name).ok().flatten();
     v1::Adapter {
-        traffic: Some(
-            convert::adapter_traffic(&samples)
-                .remove(status.spec.name.as_str())
-                .unwrap_or_default(),
-        ),
+        traffic: Some(traffic.unwrap_or_default()),
+        rdma: rdma.map(|r| convert::rdma_function(name, &r)),
         ..convert::adapter(context, status)
     }
+}
+
+/// As [`in_full`], with the traffic as it is now.
+fn now(context: &Context, status: &AdapterStatus) -> v1::Adapter {
+    let samples = context.nic.counters();
+    let traffic = convert::adapter_traffic(&samples).remove(status.spec.name.as_str());
+    in_full(context, status, traffic)
 }
 
 #[tonic::async_trait]
@@ -62,16 +68,16 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         let request = request.into_inner();
         let page = Page::new(request.page_size, &request.page_token, 100, 1000)?;
         let context = self.0.clone();
-        let (all, samples) = blocking(move || (context.nic.adapters(), context.nic.counters())).await?;
+        let all = blocking(move || context.nic.adapters()).await?;
         let (statuses, next_page_token) = page.cut(all, |a| a.spec.name.clone());
-        let mut traffic = convert::adapter_traffic(&samples);
-        let adapters = statuses
-            .iter()
-            .map(|status| v1::Adapter {
-                traffic: Some(traffic.remove(status.spec.name.as_str()).unwrap_or_default()),
-                ..convert::adapter(&self.0, status)
-            })
-            .collect();
+        let context = self.0.clone();
+        let adapters = blocking(move || {
+            let samples = context.nic.counters();
+            let mut traffic = convert::adapter_traffic(&samples);
+            let of = |s: &AdapterStatus| in_full(&context, s, traffic.remove(s.spec.name.as_str()));
+            statuses.iter().map(of).collect()
+        })
+        .await?;
         Ok(Response::new(v1::ListAdaptersResponse {
             adapters,
             next_page_token,
@@ -86,7 +92,7 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         let context = self.0.clone();
         blocking(move || {
             let status = context.nic.adapter(&id).map_err(|e| from_nic(e, same))?;
-            Ok(Response::new(with_traffic(&context, &status)))
+            Ok(Response::new(now(&context, &status)))
         })
         .await?
     }
@@ -109,7 +115,7 @@ impl v1::adapter_service_server::AdapterService for Adapters {
             );
             let spec = wrong.finish(spec)?;
             let status = context.nic.add_adapter(spec).map_err(|e| from_nic(e, field))?;
-            Ok(Response::new(with_traffic(&context, &status)))
+            Ok(Response::new(now(&context, &status)))
         })
         .await?
     }
@@ -136,7 +142,7 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         let context = self.0.clone();
         blocking(move || {
             let status = context.nic.restart_adapter(&id).map_err(|e| from_nic(e, same))?;
-            Ok(Response::new(with_traffic(&context, &status)))
+            Ok(Response::new(now(&context, &status)))
         })
         .await?
     }

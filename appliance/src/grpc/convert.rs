@@ -1,13 +1,14 @@
 //! Between the types of the NIC and the messages of the control interface.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use vnic_backend::counters::Scope;
 use vnic_backend::{
-    AdapterSpec, AdapterStatus, AttachState, PortKind, PortSpec, PortStatus, Sample, SocketRole, VlanMode,
-    feature,
+    AdapterSpec, AdapterStatus, AttachState, GidKind, GidRow, GidSetting, GidSource, PortKind, PortSpec,
+    PortStatus, RdmaStatus, ResourceRow, Sample, SocketRole, VlanMode, feature,
 };
 use vnic_control::v1;
 
@@ -146,6 +147,103 @@ pub fn adapter(context: &Context, status: &AdapterStatus) -> v1::Adapter {
         traffic: None,
         rdma: None,
     }
+}
+
+/// The RDMA function of an adapter.
+pub fn rdma_function(adapter: &str, status: &RdmaStatus) -> v1::RdmaFunction {
+    let state = match status.state {
+        AttachState::Detached => v1::rdma_function::State::Detached,
+        AttachState::Attached => v1::rdma_function::State::Attached,
+        AttachState::Up => v1::rdma_function::State::Up,
+        AttachState::Failed => v1::rdma_function::State::Failed,
+    };
+    v1::RdmaFunction {
+        socket: status.socket.display().to_string(),
+        state: state.into(),
+        state_time: Some(timestamp(status.since)),
+        memory_bytes: status.memory_bytes,
+        gids: status.gids.iter().map(|row| gid(adapter, row)).collect(),
+        resources: status
+            .resources
+            .iter()
+            .map(|row| rdma_resource(adapter, row))
+            .collect(),
+    }
+}
+
+/// An entry of the GID table of an adapter.
+pub fn gid(adapter: &str, row: &GidRow) -> v1::Gid {
+    let version = match row.kind {
+        GidKind::RoceV1 => v1::gid::Version::RoceV1,
+        GidKind::RoceV2 => v1::gid::Version::RoceV2,
+    };
+    let source = match row.source {
+        GidSource::Mac => v1::gid::Source::Mac,
+        GidSource::Arp => v1::gid::Source::Arp,
+        GidSource::Nd => v1::gid::Source::Nd,
+        GidSource::Dhcp => v1::gid::Source::Dhcp,
+        GidSource::Operator => v1::gid::Source::Operator,
+        GidSource::Driver => v1::gid::Source::Driver,
+    };
+    let address = Ipv6Addr::from(row.gid);
+    let groups = address.segments().map(|group| format!("{group:04x}"));
+    v1::Gid {
+        name: names::gid(adapter, row.index),
+        gid: groups.join(":"),
+        version: version.into(),
+        vlan: row.vlan.map_or(0, u32::from),
+        index: u32::from(row.index),
+        ipv4: address
+            .to_ipv4_mapped()
+            .map(|a| a.to_string())
+            .unwrap_or_default(),
+        mac: row.mac.to_string(),
+        source: source.into(),
+    }
+}
+
+/// How many objects of a type an adapter has.
+pub fn rdma_resource(adapter: &str, row: &ResourceRow) -> v1::RdmaResource {
+    v1::RdmaResource {
+        adapter: names::of(names::ADAPTERS, adapter),
+        r#type: row.name.to_owned(),
+        used: row.used,
+        limit: row.limit,
+    }
+}
+
+/// What a request puts into a GID table.
+pub fn gid_setting(gid: &v1::Gid, wrong: &mut Violations) -> Option<GidSetting> {
+    let address = match gid.gid.as_str() {
+        "" => {
+            wrong.add(
+                "gid.gid",
+                "required: an IPv6 address such as 2001:db8::1, or an IPv4 address",
+            );
+            None
+        }
+        text => wrong.check("gid.gid", check::gid(text)),
+    };
+    let kind = match v1::gid::Version::try_from(gid.version) {
+        Ok(v1::gid::Version::Unspecified | v1::gid::Version::RoceV2) => Some(GidKind::RoceV2),
+        Ok(v1::gid::Version::RoceV1) => Some(GidKind::RoceV1),
+        Err(_) => {
+            wrong.add(
+                "gid.version",
+                format!("{} is unknown: VERSION_ROCE_V1 or VERSION_ROCE_V2", gid.version),
+            );
+            None
+        }
+    };
+    let vlan = match gid.vlan {
+        0 => Some(None),
+        vlan => wrong.check("gid.vlan", check::vlan_id(i64::from(vlan))).map(Some),
+    };
+    Some(GidSetting {
+        gid: address?,
+        kind: kind?,
+        vlan: vlan?,
+    })
 }
 
 /// A port, without its traffic.

@@ -10,6 +10,7 @@ mod events;
 mod faults;
 mod paging;
 mod ports;
+mod rdma;
 mod server_info;
 mod switch;
 mod watch;
@@ -28,7 +29,7 @@ use vnic_control::FILE_DESCRIPTOR_SET;
 use vnic_control::v1::{
     adapter_service_server as adapter, capture_service_server as capture, counter_service_server as counter,
     event_service_server as event, fault_service_server as fault, port_service_server as port,
-    server_service_server as server, switch_service_server as fdb,
+    rdma_service_server as rdma_function, server_service_server as server, switch_service_server as fdb,
 };
 
 use crate::daemon::Context;
@@ -41,13 +42,14 @@ const RESPONSE_MAX: usize = 4 << 20;
 const STREAMS_MAX: u32 = 128;
 
 /// The names of the services, for health.
-const SERVICES: [&str; 8] = [
+const SERVICES: [&str; 9] = [
     adapter::SERVICE_NAME,
     capture::SERVICE_NAME,
     counter::SERVICE_NAME,
     event::SERVICE_NAME,
     fault::SERVICE_NAME,
     port::SERVICE_NAME,
+    rdma_function::SERVICE_NAME,
     server::SERVICE_NAME,
     fdb::SERVICE_NAME,
 ];
@@ -103,6 +105,9 @@ pub async fn serve(
             context.clone()
         ))))
         .add_service(limited!(port::PortServiceServer::new(ports::Ports(
+            context.clone()
+        ))))
+        .add_service(limited!(rdma_function::RdmaServiceServer::new(rdma::Rdma(
             context.clone()
         ))))
         .add_service(limited!(server::ServerServiceServer::new(server_info::Info(

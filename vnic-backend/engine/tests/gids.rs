@@ -108,6 +108,10 @@ fn the_adapters_own_entries_are_there_from_the_start() {
         ]
     );
     assert_eq!(world.learner.next_time(), None);
+    // The guest says that it has the address: that is no news, and not asked for.
+    let mut world = World::new(256);
+    world.sent(&router_solicitation(own.0));
+    assert_eq!(world.learner.next_time(), None);
     // Tables that are too short for anything are no trouble.
     for len in 0..4 {
         let mut world = World::new(len);
@@ -302,6 +306,12 @@ fn a_changed_address_is_updated_within_seconds() {
     world.sent(&arp_announcement(B));
     world.pass(Duration::from_secs(5), &[Gid::from_ipv4(B)]);
     assert_eq!(world.gids(), [Gid::from_ipv4(B)]);
+    // Also when the new one comes after a test.
+    world.sent(&advertisement(GATEWAY, GATEWAY));
+    world.sent(&solicitation([0; 16], SIX));
+    world.pass(Duration::from_secs(8), &[Gid::from_ipv4(B), Gid(SIX)]);
+    assert_eq!(world.gids(), [Gid::from_ipv4(B), Gid(SIX)]);
+    world.pass(2 * QUIET, &[Gid::from_ipv4(B)]);
     // A second address beside it, which both answer: both stay.
     world.sent(&arp_announcement(A));
     world.pass(Duration::from_secs(5), &[Gid::from_ipv4(A), Gid::from_ipv4(B)]);
@@ -463,6 +473,16 @@ fn what_the_operator_sets_stays_and_others_give_way() {
     assert_eq!(world.learner.set(Some(0), None, Operator), Ok(0));
     world.apply();
     assert_eq!(at(&world, Gid::from_mac(MAC), GidKind::RoceV1), Some(0));
+    // Their places are kept for them, also while the operator has them elsewhere.
+    let own = v2(Gid::from_mac(MAC));
+    assert_eq!(world.learner.set(Some(1), v2(a), Operator), Ok(1));
+    assert_eq!(world.learner.set(Some(3), own, Operator), Ok(3));
+    assert_eq!(world.learner.set(Some(1), None, Operator), Ok(1));
+    world.sent(&arp_announcement(C));
+    assert_eq!(world.learner.set(Some(3), None, Operator), Ok(3));
+    world.apply();
+    assert_eq!(at(&world, Gid::from_mac(MAC), GidKind::RoceV2), Some(1));
+    world.learner.guest_down(world.now);
     // A learned one that is cleared comes back with the next sign.
     world.sent(&arp_announcement(C));
     assert_eq!(world.learner.set(Some(3), None, Operator), Ok(3));

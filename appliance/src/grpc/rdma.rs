@@ -1,0 +1,157 @@
+//! `vnic.v1.RdmaService`.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+use vnic_backend::{GidRow, GidSource, RdmaStatus};
+use vnic_control::v1;
+
+use super::errors::{Violations, blocking, from_nic, invalid};
+use super::{convert, paging::Page};
+use crate::daemon::Context;
+use crate::{check, names};
+
+/// The service.
+pub struct Rdma(pub Arc<Context>);
+
+/// The adapter in `parent`.
+fn parent(name: &str) -> Result<String, Status> {
+    let wrong = || {
+        invalid(
+            "parent",
+            format!("{name:?} is not of the form adapters/{{adapter}}"),
+        )
+    };
+    names::id(names::ADAPTERS, name)
+        .map(str::to_owned)
+        .ok_or_else(wrong)
+}
+
+/// The path in a SetGid request of what the NIC calls this.
+fn field(name: &str) -> String {
+    match name {
+        "index" => name.to_owned(),
+        other => format!("gid.{other}"),
+    }
+}
+
+fn same(name: &str) -> String {
+    name.to_owned()
+}
+
+/// The RDMA functions of one adapter or of all, by name of the adapter.
+async fn functions(context: &Arc<Context>, of: &str) -> Result<Vec<(String, RdmaStatus)>, Status> {
+    let only = if of.is_empty() { None } else { Some(parent(of)?) };
+    let context = context.clone();
+    blocking(move || {
+        let Some(name) = only else {
+            let names = context.nic.adapters().into_iter().map(|a| a.spec.name);
+            // One that has been removed meanwhile has none.
+            let found = names.filter_map(|name| Some((context.nic.rdma(&name).ok()??, name)));
+            return Ok(found.map(|(status, name)| (name, status)).collect());
+        };
+        let status = context.nic.rdma(&name).map_err(|e| from_nic(e, same))?;
+        Ok(status.map(|status| (name, status)).into_iter().collect())
+    })
+    .await?
+}
+
+#[tonic::async_trait]
+impl v1::rdma_service_server::RdmaService for Rdma {
+    async fn list_gids(
+        &self,
+        request: Request<v1::ListGidsRequest>,
+    ) -> Result<Response<v1::ListGidsResponse>, Status> {
+        let request = request.into_inner();
+        let page = Page::new(request.page_size, &request.page_token, 1000, 10_000)?;
+        let mut gids = Vec::new();
+        for (adapter, status) in functions(&self.0, &request.parent).await? {
+            gids.extend(status.gids.iter().map(|row| convert::gid(&adapter, row)));
+        }
+        // A space sorts before all that names have.
+        let key = |g: &v1::Gid| {
+            let adapter = names::gid_parts(&g.name).map_or("", |(adapter, _)| adapter);
+            format!("{adapter} {:05}", g.index)
+        };
+        let (gids, next_page_token) = page.cut(gids, key);
+        Ok(Response::new(v1::ListGidsResponse {
+            gids,
+            next_page_token,
+        }))
+    }
+
+    async fn set_gid(&self, request: Request<v1::SetGidRequest>) -> Result<Response<v1::Gid>, Status> {
+        let request = request.into_inner();
+        let mut wrong = Violations::default();
+        let adapter = names::id(names::ADAPTERS, &request.parent).map(str::to_owned);
+        if adapter.is_none() {
+            let problem = format!("{:?} is not of the form adapters/{{adapter}}", request.parent);
+            wrong.add("parent", problem);
+        }
+        let index = match request.index {
+            None => Some(None),
+            Some(index) => wrong.check("index", check::gid_index(i64::from(index))).map(Some),
+        };
+        let gid = convert::gid_setting(&request.gid.unwrap_or_default(), &mut wrong);
+        let all = adapter.zip(index).zip(gid);
+        let ((adapter, index), gid) = wrong.finish(all)?;
+        let context = self.0.clone();
+        blocking(move || {
+            let spec = context.nic.adapter(&adapter).map_err(|e| from_nic(e, same))?.spec;
+            let set = context.nic.set_gid(&adapter, index, Some(gid));
+            let row = GidRow {
+                index: set.map_err(|e| from_nic(e, field))?,
+                gid: gid.gid,
+                kind: gid.kind,
+                vlan: gid.vlan,
+                // The only one that is taken.
+                mac: spec.macs.first().copied().unwrap_or_default(),
+                source: GidSource::Operator,
+            };
+            Ok(Response::new(convert::gid(&adapter, &row)))
+        })
+        .await?
+    }
+
+    async fn delete_gid(
+        &self,
+        request: Request<v1::DeleteGidRequest>,
+    ) -> Result<Response<v1::DeleteGidResponse>, Status> {
+        let name = request.into_inner().name;
+        let (adapter, index) = names::gid_parts(&name).ok_or_else(|| {
+            invalid(
+                "name",
+                format!("{name:?} is not of the form adapters/{{adapter}}/gids/{{index}}"),
+            )
+        })?;
+        let mut wrong = Violations::default();
+        let index = wrong.check("name", check::gid_index(index.parse().unwrap_or(i64::MAX)));
+        let (index, adapter) = (wrong.finish(index)?, adapter.to_owned());
+        let context = self.0.clone();
+        blocking(move || {
+            let cleared = context.nic.set_gid(&adapter, Some(index), None);
+            cleared.map_err(|e| from_nic(e, |_| "name".to_owned()))?;
+            Ok(Response::new(v1::DeleteGidResponse {}))
+        })
+        .await?
+    }
+
+    async fn list_rdma_resources(
+        &self,
+        request: Request<v1::ListRdmaResourcesRequest>,
+    ) -> Result<Response<v1::ListRdmaResourcesResponse>, Status> {
+        let request = request.into_inner();
+        let page = Page::new(request.page_size, &request.page_token, 1000, 10_000)?;
+        let mut rows = Vec::new();
+        for (adapter, status) in functions(&self.0, &request.parent).await? {
+            let numbered = (0..).zip(&status.resources);
+            rows.extend(numbered.map(|(i, row)| (i, convert::rdma_resource(&adapter, row))));
+        }
+        let key = |(i, row): &(u32, v1::RdmaResource)| format!("{} {i:05}", names::last(&row.adapter));
+        let (rows, next_page_token) = page.cut(rows, key);
+        Ok(Response::new(v1::ListRdmaResourcesResponse {
+            resources: rows.into_iter().map(|(_, row)| row).collect(),
+            next_page_token,
+        }))
+    }
+}
