@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn bits_hold_all() {
-        for &kind in Kind::ALL {
+        for kind in Kind::ALL {
             let bell = Doorbell {
                 kind,
                 number: 0xab_cdef,

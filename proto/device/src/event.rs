@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn faults_are_packed_and_unpacked() {
-        for &queue in FaultQueue::ALL {
-            for &reason in FaultReason::ALL {
+        for queue in FaultQueue::ALL {
+            for reason in FaultReason::ALL {
                 for index in [0, 1, u32::MAX] {
                     let detail = fault_detail(queue, reason, index);
                     assert_eq!(fault(detail), Some((queue, reason, index)));

@@ -14,7 +14,7 @@ macro_rules! numbers {
 
         impl $name {
             /// All of them.
-            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+            pub const ALL: [$name; [$($number,)*].len()] = [$($name::$variant,)*];
 
             /// The one with a number.
             #[inline]

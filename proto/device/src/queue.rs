@@ -438,8 +438,8 @@ mod tests {
 
     #[test]
     fn services_have_their_operations() {
-        for &qp_type in QpType::ALL {
-            for &operation in Operation::ALL {
+        for qp_type in QpType::ALL {
+            for operation in Operation::ALL {
                 let head = SendHead {
                     operation: operation.number(),
                     count: u16::from(matches!(operation, Operation::CompareSwap | Operation::FetchAdd)),

@@ -118,7 +118,20 @@ numbers! {
     }
 }
 
+impl Mtu {
+    /// Payload bytes of a full packet (IBTA 9.2.1).
+    #[inline]
+    pub const fn bytes(self) -> u32 {
+        128 << self.number()
+    }
+}
+
 impl QpType {
+    /// Does it acknowledge and retry?
+    pub const fn reliable(self) -> bool {
+        matches!(self, QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget)
+    }
+
     /// Does this type of QP have the operation (IBTA 9.4 and annex A14)?
     pub const fn allows(self, operation: Operation) -> bool {
         use Operation as O;

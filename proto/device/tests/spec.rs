@@ -69,7 +69,7 @@ fn numbers<T: Debug>(all: &[T], number: impl Fn(&T) -> u64) -> BTreeSet<(u64, St
 /// The enumerations by name.
 macro_rules! enumerations {
     ($($name:ident in $place:ident),* $(,)?) => {
-        [$((stringify!($name), numbers($place::$name::ALL, |v| u64::from(v.number()))),)*]
+        [$((stringify!($name), numbers(&$place::$name::ALL, |v| u64::from(v.number()))),)*]
     };
 }
 
@@ -173,7 +173,7 @@ fn structs_have_no_gaps() {
 #[test]
 fn operations_belong_to_the_same_services() {
     let tables = tables("numbers");
-    for (row, &operation) in tables["Operation"].1.iter().zip(Operation::ALL) {
+    for (row, operation) in tables["Operation"].1.iter().zip(Operation::ALL) {
         let spec: BTreeSet<String> = row[2].split(", ").map(Into::into).collect();
         let code: BTreeSet<String> = verbs::QpType::ALL
             .iter()

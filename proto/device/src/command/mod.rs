@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn numbers_name_their_commands() {
         for opcode in Opcode::ALL {
-            assert_eq!(Opcode::from_number(opcode.number()), Some(*opcode));
+            assert_eq!(Opcode::from_number(opcode.number()), Some(opcode));
         }
         assert_eq!(Opcode::from_number(0xffff), None);
     }

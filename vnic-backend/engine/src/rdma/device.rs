@@ -32,10 +32,9 @@ use super::shared_receive_queue::{SharedReceiveQueue, SrqInit};
 use super::timer::Timers;
 use super::types::{
     Access, AddressVector, AhHandle, Arm, AttributeMask, Completion, CqHandle, Event, MrHandle, Mtu,
-    MwHandle, Object, PdHandle, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendWr, Span,
-    SrqHandle, VerbsError, XrcdHandle,
+    MwHandle, MwType, Object, PdHandle, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendWr,
+    Span, SrqHandle, VerbsError, XrcdHandle,
 };
-use super::window::MwType;
 
 /// The first QP numbers are for management (IBTA 3.9.4, 3.9.5).
 const QP_FIRST: u32 = 2;

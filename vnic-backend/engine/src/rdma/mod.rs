@@ -39,4 +39,3 @@ pub use qp::{state, udp_source_port};
 pub use region::{Registration, Reregister};
 pub use shared_receive_queue::SrqInit;
 pub use types::*;
-pub use window::MwType;

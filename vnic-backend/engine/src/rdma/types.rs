@@ -1,9 +1,12 @@
-//! The vocabulary of the verbs (IBTA volume 1, chapters 10 and 11; names as in `ibv_*(3)`).
+//! The vocabulary of the verbs (IBTA volume 1, chapters 10 and 11; names as in `ibv_*(3)`). What has a number there is
+//! from the contract with the driver (proto/device).
 
 use core::fmt;
 
 use bitflags::bitflags;
 use smallvec::SmallVec;
+pub use vnic_device::queue::CompletionKind as CompletionOp;
+pub use vnic_device::verbs::{CompletionStatus as Status, Mtu, MwType, QpState, QpType};
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
 use vnic_wire::psn::Psn;
@@ -88,95 +91,6 @@ pub struct Sge {
 
 /// A list of scatter/gather elements; short ones need no allocation.
 pub type SgList = SmallVec<[Sge; 4]>;
-
-/// Transport service of a queue pair (IBTA 9.4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum QpType {
-    /// Reliable connection.
-    Rc,
-    /// Unreliable connection.
-    Uc,
-    /// Unreliable datagram.
-    Ud,
-    /// The sending end of an extended reliable connection (IBTA annex A14).
-    XrcInitiator,
-    /// The receiving end of an extended reliable connection.
-    XrcTarget,
-}
-
-impl QpType {
-    /// Every type.
-    pub const ALL: [QpType; 5] = [
-        QpType::Rc,
-        QpType::Uc,
-        QpType::Ud,
-        QpType::XrcInitiator,
-        QpType::XrcTarget,
-    ];
-
-    /// Does it acknowledge and retry?
-    pub const fn reliable(self) -> bool {
-        matches!(self, QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget)
-    }
-}
-
-/// States of a queue pair (IBTA 10.3.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum QpState {
-    /// Just created: nothing is sent, received or posted.
-    Reset,
-    /// Receives may be posted.
-    Init,
-    /// Ready to receive.
-    Rtr,
-    /// Ready to send.
-    Rts,
-    /// Send queue drained or draining.
-    Sqd,
-    /// Send queue error (UC and UD).
-    Sqe,
-    /// Error: everything is flushed.
-    Err,
-}
-
-impl QpState {
-    /// Every state.
-    pub const ALL: [QpState; 7] = [
-        QpState::Reset,
-        QpState::Init,
-        QpState::Rtr,
-        QpState::Rts,
-        QpState::Sqd,
-        QpState::Sqe,
-        QpState::Err,
-    ];
-}
-
-/// Path MTU: payload bytes of a packet (IBTA 9.2.1; `ibv_mtu`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mtu {
-    /// 256 bytes.
-    Mtu256 = 1,
-    /// 512 bytes.
-    Mtu512 = 2,
-    /// 1024 bytes.
-    Mtu1024 = 3,
-    /// 2048 bytes.
-    Mtu2048 = 4,
-    /// 4096 bytes.
-    Mtu4096 = 5,
-}
-
-impl Mtu {
-    /// Every MTU, smallest first.
-    pub const ALL: [Mtu; 5] = [Mtu::Mtu256, Mtu::Mtu512, Mtu::Mtu1024, Mtu::Mtu2048, Mtu::Mtu4096];
-
-    /// Payload bytes of a full packet.
-    #[inline]
-    pub const fn bytes(self) -> u32 {
-        128 << (self as u32)
-    }
-}
 
 /// Where a packet goes (IBTA 11.2.2.1, `ibv_ah_attr`, as RoCE needs it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -339,63 +253,6 @@ pub struct RecvWr {
     pub tag: u32,
     /// Where the message goes. For UD the first 40 bytes are the GRH's.
     pub sges: SgList,
-}
-
-/// How a work request ended (IBTA 11.6.2; `ibv_wc_status` by name and number).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Status {
-    /// Done.
-    Success = 0,
-    /// A length that does not fit: of a message, or of the receive buffer.
-    LocalLengthError = 1,
-    /// An error in the device's own handling of the QP.
-    LocalQpOperationError = 2,
-    /// An invalid local key, or one without the right that was needed.
-    LocalProtectionError = 4,
-    /// Not carried out: the QP was in the error state.
-    FlushError = 5,
-    /// A window that could not be bound.
-    MwBindError = 6,
-    /// A response that the protocol does not allow.
-    BadResponseError = 7,
-    /// The receive was hit by an access error.
-    LocalAccessError = 8,
-    /// The peer refused the request as invalid.
-    RemoteInvalidRequestError = 9,
-    /// The peer's keys forbade it.
-    RemoteAccessError = 10,
-    /// The peer could not carry it out.
-    RemoteOperationError = 11,
-    /// No acknowledge after all retries.
-    RetryExceeded = 12,
-    /// The receiver was not ready after all retries.
-    RnrRetryExceeded = 13,
-    /// The peer gave up.
-    RemoteAborted = 15,
-}
-
-/// What a completion is about (`ibv_wc_opcode`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CompletionOp {
-    /// SEND of any kind.
-    Send,
-    /// RDMA WRITE.
-    Write,
-    /// RDMA READ.
-    Read,
-    /// Compare and swap.
-    CompareSwap,
-    /// Fetch and add.
-    FetchAdd,
-    /// Window bound.
-    BindMw,
-    /// Key invalidated.
-    LocalInvalidate,
-    /// A SEND was received.
-    Recv,
-    /// A WRITE with immediate data was received.
-    RecvWriteImm,
 }
 
 /// The sender of a datagram, as the completion tells it.

@@ -1,19 +1,14 @@
 //! Memory windows (IBTA 10.6.7): a part of a region under a key of its own, given out and taken back by work requests.
+//!
+//! Type 1 is bound by a verb, for all QPs of the protection domain. Type 2 is bound by a work request; this is type 2B:
+//! the QP that did it and the protection domain both count.
 
 use vnic_wire::aeth::NakCode;
 
 use super::region::{Entry, Region, Regions, inside, next_variant};
-use super::types::{Access, MrHandle, MwBind, MwHandle, Object, PdHandle, QpNumber, Status, VerbsError};
-
-/// Kind of a window (IBTA 10.6.7.2; `ibv_mw_type`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MwType {
-    /// Bound by a verb, for all QPs of the protection domain; the device chooses the key.
-    Type1,
-    /// Bound by a work request, for the QP that did it; the owner chooses the low 8 bits of the key. This is type 2B:
-    /// the QP and the protection domain both count.
-    Type2,
-}
+use super::types::{
+    Access, MrHandle, MwBind, MwHandle, MwType, Object, PdHandle, QpNumber, Status, VerbsError,
+};
 
 /// A memory window.
 #[derive(Debug)]
