@@ -14,7 +14,7 @@
 //! let region = pd.allocate(4096, Access::REMOTE_ALL)?;
 //! let cq = device.create_cq(64)?;
 //! let qp = pd.qp::<Rc>(&cq, &cq).max_send_wr(16).build()?;
-//! let peer = exchange(&qp.endpoint(0)?);
+//! let peer = exchange(&qp.endpoint(1)?);
 //! qp.connect(&peer, &ConnectOptions::default())?;
 //!
 //! region.write_at(0, b"hello");

@@ -10,6 +10,7 @@ use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::verbs::reregister;
 
 use super::{DeviceMemory, Sge, SharedBuffer, bounds};
+use crate::cq::bury_if_unknown;
 use crate::driver::Core;
 use crate::shared::{Memory, part_of};
 use crate::{Access, Error, ProtectionDomain};
@@ -203,12 +204,7 @@ impl ProtectionDomain {
         let reply: Result<MrReply, Error> =
             pd.core
                 .call_with_extents(pd.epoch, Opcode::RegisterMr, &[extents], body);
-        let reply = reply.inspect_err(|e| {
-            if !matches!(e, Error::Command { .. } | Error::Invalid(_)) {
-                // Perhaps it is registered, and nobody knows its number.
-                pd.core.bury(Box::new(memory.clone()));
-            }
-        })?;
+        let reply = reply.inspect_err(|e| bury_if_unknown(&pd.core, e, &memory))?;
         Ok(MemoryRegion {
             pd: self.clone(),
             handle: reply.mr,
@@ -331,7 +327,12 @@ impl MemoryRegion {
             },
         };
         let reply: MrReply =
-            core.call_with_extents(self.pd.0.epoch, Opcode::ReregisterMr, &[&extents], body)?;
+            core.call_with_extents(self.pd.0.epoch, Opcode::ReregisterMr, &[&extents], body)
+                .inspect_err(|e| {
+                    if let Some((memory, _)) = &new {
+                        bury_if_unknown(&core, e, memory);
+                    }
+                })?;
         (self.lkey, self.rkey, self.iova, self.access) = (reply.lkey, reply.rkey, iova, access);
         self.pd = pd;
         if let Some((memory, buffer)) = new {

@@ -65,6 +65,11 @@ impl<K: QpKind> QueuePair<K> {
         })
     }
 
+    /// Back to RTS, from SQD, or of UC and UD from SQE.
+    pub fn resume(&self) -> Result<(), Error> {
+        self.to(QpState::Rts, QpAttributes::default(), QpMask::empty())
+    }
+
     /// To ERR: what was posted is flushed.
     pub fn to_error(&self) -> Result<(), Error> {
         self.to(QpState::Err, QpAttributes::default(), QpMask::empty())
