@@ -77,6 +77,11 @@ const ROOMS: &[Room] = &[
         never: NO_CONTROL_PLANE,
     },
     Room {
+        name: "vnic-guest",
+        may_use: &["vnic-device", "vnic-verbs"],
+        never: NO_CONTROL_PLANE,
+    },
+    Room {
         name: "vnic-verbs-preload",
         may_use: &["vnic-device", "vnic-verbs"],
         never: NO_CONTROL_PLANE,
@@ -101,6 +106,7 @@ const ROOMS: &[Room] = &[
             "vnic-engine",
             "vnic-backend",
             "vnic-verbs",
+            "vnic-guest",
             "vnic-verbs-preload",
             "vnic-appliance",
             "vnic-sim",

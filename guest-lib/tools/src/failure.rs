@@ -1,0 +1,148 @@
+//! Why a tool did not do what was asked.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use vnic_verbs::{CompletionStatus, Error, PostError, WorkCompletion};
+
+/// Why a tool ends early.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Options that do not go together, or that the device does not allow.
+    #[error("{0}")]
+    Usage(String),
+    /// The library or the device refused something.
+    #[error("{device}: {error}")]
+    Verbs {
+        /// Which device.
+        device: String,
+        /// What it said.
+        error: Error,
+    },
+    /// A work request ended badly.
+    #[error("{what} {id} of queue pair {qp:#08x} ended with {} (vendor error {vendor:#x})", status_name(*status))]
+    Completion {
+        /// Receive, WRITE, ….
+        what: &'static str,
+        /// How it ended.
+        status: CompletionStatus,
+        /// Its number.
+        id: u64,
+        /// Of which queue pair.
+        qp: u32,
+        /// For developers of the device.
+        vendor: u32,
+    },
+    /// The other side is not as it should be, or is not there.
+    #[error("{0}")]
+    Peer(String),
+    /// Bytes that are not those that were sent.
+    #[error("wrong data: {0}")]
+    Data(String),
+    /// The operating system refused something.
+    #[error("{0}: {1}")]
+    Os(String, std::io::Error),
+}
+
+impl Failure {
+    /// For `map_err`.
+    pub fn os(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Failure {
+        let what = what.into();
+        move |error| Failure::Os(what, error)
+    }
+
+    /// The work request that ended badly.
+    pub fn completion(completion: &WorkCompletion, what: &'static str) -> Failure {
+        Failure::Completion {
+            what,
+            status: completion.status(),
+            id: completion.id(),
+            qp: completion.qp(),
+            vendor: completion.vendor_error(),
+        }
+    }
+
+    /// The same, as the last line of `--json`.
+    pub fn json(&self, tool: &str) -> Value {
+        let mut value = json!({ "tool": tool, "ok": false, "error": self.to_string() });
+        if let Failure::Completion { status, .. } = self {
+            value["status"] = status_name(*status).into();
+        }
+        value
+    }
+
+    /// 2 for a wrong command line, as clap has it.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Failure::Usage(_) => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        }
+    }
+
+    /// Names the device, if that was missing.
+    pub fn on(self, name: &str) -> Failure {
+        match self {
+            Failure::Verbs { device, error } if device.is_empty() => Failure::Verbs {
+                device: name.to_owned(),
+                error,
+            },
+            other => other,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Verbs {
+            device: String::new(),
+            error,
+        }
+    }
+}
+
+impl From<PostError> for Failure {
+    fn from(error: PostError) -> Failure {
+        Error::from(error).into()
+    }
+}
+
+/// What libibverbs calls a status (`enum ibv_wc_status`).
+pub fn status_name(status: CompletionStatus) -> &'static str {
+    use CompletionStatus as S;
+    match status {
+        S::Success => "IBV_WC_SUCCESS",
+        S::LocalLengthError => "IBV_WC_LOC_LEN_ERR",
+        S::LocalQpOperationError => "IBV_WC_LOC_QP_OP_ERR",
+        S::LocalProtectionError => "IBV_WC_LOC_PROT_ERR",
+        S::FlushError => "IBV_WC_WR_FLUSH_ERR",
+        S::MwBindError => "IBV_WC_MW_BIND_ERR",
+        S::BadResponseError => "IBV_WC_BAD_RESP_ERR",
+        S::LocalAccessError => "IBV_WC_LOC_ACCESS_ERR",
+        S::RemoteInvalidRequestError => "IBV_WC_REM_INV_REQ_ERR",
+        S::RemoteAccessError => "IBV_WC_REM_ACCESS_ERR",
+        S::RemoteOperationError => "IBV_WC_REM_OP_ERR",
+        S::RetryExceeded => "IBV_WC_RETRY_EXC_ERR",
+        S::RnrRetryExceeded => "IBV_WC_RNR_RETRY_EXC_ERR",
+        S::RemoteAborted => "IBV_WC_REM_ABORT_ERR",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_completion_is_named() {
+        let failure = Failure::Completion {
+            what: "WRITE",
+            status: CompletionStatus::RetryExceeded,
+            id: 7,
+            qp: 0x11,
+            vendor: 0,
+        };
+        assert!(failure.to_string().contains("WRITE 7 of queue pair 0x000011 ended with IBV_WC_RETRY_EXC_ERR"));
+        assert_eq!(failure.json("write_bw")["status"], "IBV_WC_RETRY_EXC_ERR");
+        let gone = Failure::from(Error::Gone("its daemon ended".into())).on("vf0-rdma.sock");
+        assert_eq!(gone.to_string(), "vf0-rdma.sock: the device is gone: its daemon ended");
+    }
+}

@@ -1,0 +1,316 @@
+//! What most tools begin with: a protection domain, a completion queue, queue pairs that are connected to the peer's; and
+//! what they wait with.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use vnic_verbs::{
+    ConnectOptions, Context, Data, Endpoint, MacAddress, MemoryRegion, Mtu, ProtectionDomain, QpType, SendWr, SharedReceiveQueue, WorkCompletion, mtu_bytes,
+};
+
+use crate::exchange::{self, Account, Area, Link, Offer};
+use crate::failure::Failure;
+use crate::options::{mtu_of, own_gid, path_mtu, type_name};
+use crate::queue::{Depths, QKEY, Queue};
+use crate::report::{Report, Verified};
+use crate::seat::Seat;
+use crate::wait::{Completions, Waiter};
+
+/// How long without a completion until somebody looks whether the peer is still there.
+const QUIET: Duration = Duration::from_millis(500);
+/// How long a question to a peer that is there, or its failure, may take: more than all retries of the queue pair.
+const ANSWER: Duration = Duration::from_secs(30);
+/// `wr_id` of such a question.
+const PROBE: u64 = u64::MAX;
+/// What a tool wants.
+pub struct Plan<'a> {
+    /// Its name.
+    pub tool: &'static str,
+    /// Type of its queue pairs.
+    pub kind: QpType,
+    /// How many.
+    pub qps: u32,
+    /// How large their queues are.
+    pub depths: Depths,
+    /// Their service level.
+    pub service_level: u8,
+    /// Where they receive from, if it is shared.
+    pub srq: Option<&'a SharedReceiveQueue>,
+    /// Options that must be equal on both sides.
+    pub run: Vec<(&'static str, String)>,
+    /// Memory for the peer, and its places for each queue pair.
+    pub area: Option<(&'a MemoryRegion, u64, u64)>,
+}
+
+/// Queue pairs that are connected to a peer's.
+pub struct Session {
+    waiter: Waiter,
+    /// The queue pairs.
+    pub queues: Vec<Queue>,
+    /// Who the peer is.
+    pub peer: Offer,
+    /// Path MTU.
+    pub mtu: Mtu,
+    /// Sends that are outstanding, besides questions.
+    pub outstanding: u64,
+    kind: QpType,
+    probing: bool,
+    by_number: HashMap<u32, usize>,
+}
+
+impl Session {
+    /// Makes queue pairs, tells the peer, hears of its own, and connects them. Receives can be posted then; after that both
+    /// say [`Link::ready`].
+    pub fn connect(seat: &mut Seat<'_>, pd: &ProtectionDomain, plan: &Plan<'_>) -> Result<Session, Failure> {
+        let context = &seat.context;
+        let Plan { kind, depths, .. } = *plan;
+        // One more send for a question whether the peer is there.
+        let depths = Depths {
+            sends: depths.sends + 1,
+            ..depths
+        };
+        let entries = u64::from(depths.sends + depths.receives) * u64::from(plan.qps);
+        let waiter = Waiter::new(context, u32::try_from(entries).unwrap_or(u32::MAX), seat.options.events)?;
+        let mut queues = Vec::new();
+        for _ in 0..plan.qps {
+            queues.push(Queue::new(kind, pd, &waiter.cq, depths, plan.srq)?);
+        }
+
+        let gid = own_gid(context, seat.options.gid_index)?;
+        let mtu = path_mtu(context, seat.options.mtu)?;
+        let mine = offer(plan, context, &queues, seat.seed(), &gid, mtu)?;
+        let peer = seat.link.swap(&mine)?;
+
+        let mtu = peer.mtu.map_or(mtu, |bytes| mtu.min(mtu_of(bytes)));
+        let options = ConnectOptions {
+            gid_index: gid.index,
+            path_mtu: Some(mtu),
+            service_level: plan.service_level,
+            ..ConnectOptions::default()
+        };
+        for (queue, theirs) in queues.iter_mut().zip(&peer.queues) {
+            let end = Endpoint {
+                qpn: theirs.number,
+                psn: theirs.psn,
+                gid: peer.gid,
+                mac: peer.mac,
+            };
+            queue.connect(pd, &end, peer.qkey.unwrap_or(QKEY), &options)?;
+        }
+        let by_number = queues.iter().enumerate().map(|(n, q)| (q.number(), n)).collect();
+        Ok(Session {
+            waiter,
+            queues,
+            peer,
+            mtu,
+            outstanding: 0,
+            kind,
+            probing: false,
+            by_number,
+        })
+    }
+
+    /// Which of the queue pairs a completion is of.
+    #[inline]
+    pub fn queue_of(&self, completion: &WorkCompletion) -> usize {
+        match self.queues.len() {
+            1 => 0,
+            _ => self.by_number.get(&completion.qp()).copied().unwrap_or(0),
+        }
+    }
+
+    /// Does a lost message stay lost?
+    pub fn is_lossy(&self) -> bool {
+        self.kind != QpType::Rc
+    }
+
+    /// Waits for completions. None of them, if nothing came for half a second; a reliable peer that is gone is an error.
+    pub fn take(&mut self, into: &mut Completions) -> Result<(), Failure> {
+        self.wait(into, QUIET)?;
+        if into.is_empty() && !self.is_lossy() {
+            self.probe()?;
+        }
+        Ok(())
+    }
+
+    /// Takes the completions that are there.
+    pub fn take_now(&mut self, into: &mut Completions) -> Result<(), Failure> {
+        self.wait(into, Duration::ZERO)
+    }
+
+    /// Waits for completions that are no answers to questions. A bad one is an error.
+    fn wait(&mut self, into: &mut Completions, patience: Duration) -> Result<(), Failure> {
+        loop {
+            self.waiter.take(into, patience)?;
+            if into.is_empty() {
+                return Ok(());
+            }
+            into.retain(|completion| {
+                let is_answer = !completion.is_receive() && completion.id() == PROBE;
+                if !completion.is_success() {
+                    let what = match (completion.is_receive(), is_answer) {
+                        (true, _) => "receive",
+                        (false, true) => "the question whether the peer is there, request",
+                        (false, false) => "request",
+                    };
+                    return Err(Failure::completion(completion, what));
+                }
+                if is_answer {
+                    self.probing = false;
+                }
+                Ok(!is_answer)
+            })?;
+            if !into.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Asks whether the peer is there, by a WRITE of no bytes, which needs no key (IBTA C9-88) and changes nothing. If it
+    /// is not, this ends in RETRY_EXC_ERR, as any request would.
+    fn probe(&mut self) -> Result<(), Failure> {
+        if self.kind == QpType::Rc && self.outstanding == 0 && !self.probing {
+            let question = SendWr::write(Data::NONE, 0, 0).id(PROBE).signaled();
+            if let Some(queue) = self.queues.first() {
+                queue.send(question)?;
+                self.probing = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the peer's word that its work is complete. Nothing if it does not say.
+    pub fn wait_done(&mut self, link: &mut Link) -> Result<Option<Account>, Failure> {
+        if !link.hears_done() {
+            return Ok(None);
+        }
+        loop {
+            match link.done_within(QUIET) {
+                Ok(None) => {}
+                Ok(done) => return Ok(done),
+                Err(failure) => return Err(self.cause(failure)),
+            }
+            self.probe()?;
+            // Nothing but answers to questions completes here.
+            self.take_now(&mut Completions::new())?;
+        }
+    }
+
+    /// When the exchange with the peer ended: what the queue pair says about that.
+    pub fn cause(&mut self, failure: Failure) -> Failure {
+        if matches!(failure, Failure::Data(_)) || self.kind != QpType::Rc {
+            return failure;
+        }
+        let end = Instant::now() + ANSWER;
+        if let Err(cause) = self.probe() {
+            return cause;
+        }
+        while self.probing && Instant::now() < end {
+            if let Err(cause) = self.wait(&mut Completions::new(), QUIET) {
+                return cause;
+            }
+        }
+        failure
+    }
+
+    /// The end of a part of the run: both sides say that their work is complete, `check` looks at what the peer did here,
+    /// and both compare.
+    pub fn settle(
+        &mut self,
+        link: &mut Link,
+        sent: &[u64],
+        check: impl FnOnce(&mut Session, Option<Account>) -> Result<Account, Failure>,
+    ) -> Result<Settled, Failure> {
+        link.say_done(sent)?;
+        let done = self.wait_done(link)?;
+        let here = check(self, done)?;
+        let there = link.compare(&here)?;
+        Ok(Settled { here, there })
+    }
+}
+
+/// What both sides found.
+#[derive(Debug, Clone)]
+pub struct Settled {
+    /// What this side found.
+    pub here: Account,
+    /// What the peer found, if it says.
+    pub there: Option<Account>,
+}
+
+impl Settled {
+    /// An error, if data were wrong anywhere.
+    pub fn bad_data(&self) -> Result<(), Failure> {
+        if self.here.bad > 0 {
+            return Err(Failure::Data(format!("{} messages from the peer", self.here.bad)));
+        }
+        match &self.there {
+            Some(there) if there.bad > 0 => Err(Failure::Data(format!("the peer got {} wrong messages", there.bad))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Who has looked at the data: `here`: this side did, of what it received or can read; `there`: the peer has something to
+/// look at.
+pub fn who_verified(seat: &Seat<'_>, here: bool, there: bool) -> Verified {
+    match (seat.options.no_verify, here, there && seat.link.is_talkative()) {
+        (true, ..) => Verified::Off,
+        (_, true, true) => Verified::Both,
+        (_, true, false) => Verified::Here,
+        (_, false, true) => Verified::ByPeer,
+        (_, false, false) => Verified::Unknown,
+    }
+}
+
+/// This side's line.
+fn offer(
+    plan: &Plan<'_>,
+    context: &Context,
+    queues: &[Queue],
+    seed: u64,
+    gid: &vnic_verbs::GidEntry,
+    mtu: Mtu,
+) -> Result<Offer, Failure> {
+    let mac = match gid.mac {
+        mac if mac == MacAddress::default() => context.query_port()?.mac(),
+        mac => mac,
+    };
+    let mut run = vec![("tool".to_owned(), plan.tool.to_owned()), ("type".to_owned(), type_name(plan.kind).to_owned())];
+    run.extend(plan.run.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+    Ok(Offer {
+        run,
+        queues: queues
+            .iter()
+            .map(|q| exchange::Queue {
+                number: q.number(),
+                psn: q.psn(),
+            })
+            .collect(),
+        gid: gid.gid,
+        mac: Some(mac),
+        mtu: Some(mtu_bytes(mtu)),
+        qkey: (plan.kind == QpType::Ud).then_some(QKEY),
+        area: plan.area.map(|(region, slots, step)| Area {
+            addr: region.addr(),
+            rkey: region.rkey(),
+            len: region.length(),
+            slots: Some(slots),
+            step: Some(step),
+        }),
+        seed: Some(seed),
+    })
+}
+
+/// What every report begins with.
+pub fn facts(report: &mut Report, seat: &Seat<'_>, session: &Session) {
+    report.word("role", seat.role().name());
+    report.fact("device", seat.context.name());
+    report.fact("type", type_name(session.kind));
+    report.fact("qps", session.queues.len());
+    report.fact("mtu", mtu_bytes(session.mtu));
+    report.fact("peer", session.peer.gid.ip().to_string());
+    report.word("seed", seat.seed());
+    report.word("peer_seed", session.peer.seed);
+    report.word("events", seat.options.events);
+}

@@ -1,0 +1,117 @@
+//! Waiting for completions.
+
+use std::time::{Duration, Instant};
+
+use vnic_verbs::{CompletionChannel, CompletionQueue, Context, CqBuilder, Error, WorkCompletion};
+
+/// Completions that are taken at a time.
+const BATCH: usize = 32;
+/// Polls before others get the processor.
+const SPINS: u32 = 200;
+
+/// Completions that were taken.
+#[derive(Debug, Clone, Copy)]
+pub struct Completions {
+    all: [WorkCompletion; BATCH],
+    count: usize,
+}
+
+impl Completions {
+    /// None yet.
+    pub fn new() -> Completions {
+        Completions {
+            all: [WorkCompletion::default(); BATCH],
+            count: 0,
+        }
+    }
+
+    /// Those that were taken.
+    pub fn iter(&self) -> impl Iterator<Item = &WorkCompletion> {
+        self.all[..self.count].iter()
+    }
+
+    /// Did nothing come?
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Keeps those for which `keep` says so.
+    pub fn retain<E>(&mut self, mut keep: impl FnMut(&WorkCompletion) -> Result<bool, E>) -> Result<(), E> {
+        let mut kept = 0;
+        for n in 0..self.count {
+            let completion = self.all[n];
+            if keep(&completion)? {
+                self.all[kept] = completion;
+                kept += 1;
+            }
+        }
+        self.count = kept;
+        Ok(())
+    }
+}
+
+/// A completion queue, and how it is waited for: by polling, or asleep until its channel has an event.
+pub struct Waiter {
+    /// The queue.
+    pub cq: CompletionQueue,
+    channel: Option<CompletionChannel>,
+}
+
+impl Waiter {
+    /// Makes a queue for so many completions, with a channel if `events`.
+    pub fn new(context: &Context, entries: u32, events: bool) -> Result<Waiter, Error> {
+        let channel = events.then(|| context.create_completion_channel()).transpose()?;
+        let mut builder = CqBuilder::new(entries);
+        if let Some(channel) = &channel {
+            builder = builder.channel(channel);
+        }
+        Ok(Waiter {
+            cq: context.create_cq_with(builder)?,
+            channel,
+        })
+    }
+
+    /// Waits until there are completions, at most so long, and takes them. The library says so if the device is gone.
+    pub fn take(&self, into: &mut Completions, patience: Duration) -> Result<(), Error> {
+        match &self.channel {
+            Some(channel) => self.sleep(channel, into, patience),
+            None => self.poll(into, patience),
+        }
+    }
+
+    fn poll(&self, into: &mut Completions, patience: Duration) -> Result<(), Error> {
+        let mut end = None;
+        for spins in 0u64.. {
+            into.count = self.cq.poll(&mut into.all)?;
+            if into.count > 0 || patience.is_zero() {
+                break;
+            }
+            if spins < SPINS.into() {
+                std::hint::spin_loop();
+                continue;
+            }
+            // Whom we wait for may need this processor.
+            std::thread::yield_now();
+            let now = Instant::now();
+            if now >= *end.get_or_insert(now + patience) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Take, arm, look again, sleep: so no completion is slept through.
+    fn sleep(&self, channel: &CompletionChannel, into: &mut Completions, patience: Duration) -> Result<(), Error> {
+        loop {
+            into.count = self.cq.poll(&mut into.all)?;
+            if into.count > 0 || patience.is_zero() {
+                return Ok(());
+            }
+            self.cq.req_notify(false)?;
+            into.count = self.cq.poll(&mut into.all)?;
+            if into.count > 0 || channel.wait_event(Some(patience))?.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
