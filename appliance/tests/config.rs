@@ -73,6 +73,11 @@ fn every_key_is_read() {
         data_core = 4
         socket_role = "connect"
         socket = "/elsewhere.sock"
+        rdma = true
+        rdma_socket = "/elsewhere-rdma.sock"
+        [[adapter]]
+        name = "plain"
+        rdma = false
         [[adapter]]
         name = "red"
         vlan = { trunk = [20, 30], native = 5 }
@@ -101,7 +106,11 @@ fn every_key_is_read() {
         (false, SocketRole::Connect)
     );
     assert_eq!(blue.eth_socket, Path::new("/elsewhere.sock"));
-    let red = &settings.adapters[1];
+    let rdma_socket = |i: usize| settings.adapters[i].rdma_socket.as_deref();
+    assert_eq!(rdma_socket(0), Some(Path::new("/elsewhere-rdma.sock")));
+    assert_eq!(rdma_socket(1), None);
+    assert_eq!(rdma_socket(2), Some(Path::new("/s/red-rdma.sock")));
+    let red = &settings.adapters[2];
     assert_eq!(
         red.vlan,
         VlanMode::Trunk {
@@ -234,6 +243,22 @@ fn columns_count_characters() {
              letter or digit",
             "x.toml:3:18: adapter[0].vlan.trunk: \"ä\": \"all\" or a list of VLANs is allowed",
             "x.toml:3:32: adapter[0].vlan.native: 0 is out of range: 1 to 4094",
+        ],
+    );
+}
+
+#[test]
+fn sockets_belong_to_one_function_of_one_adapter() {
+    errors(
+        "[[adapter]]\nname = \"a\"\nsocket = \"/x\"\nrdma_socket = \"/x\"\n[[adapter]]\nname = \"b\"\nrdma_socket = \"/x\"\n\
+         [[adapter]]\nname = \"c\"\nrdma = false\nrdma_socket = \"/c\"\n[[adapter]]\nname = \"d\"\nrdma = 1\n\
+         [[adapter]]\nname = \"e\"\nrdma_socket = \"e.sock\"\n",
+        &[
+            "x.toml:4:15: adapter[0].rdma_socket: /x is the socket of adapter a",
+            "x.toml:7:15: adapter[1].rdma_socket: /x is the socket of adapter a",
+            "x.toml:8:1: adapter[2].rdma_socket: an adapter with rdma = false has no such socket: leave out one of the two",
+            "x.toml:14:8: adapter[3].rdma: expected true or false, found integer",
+            "x.toml:17:15: adapter[4].rdma_socket: e.sock is not an absolute path",
         ],
     );
 }

@@ -193,7 +193,8 @@ fn facts(a: &v1::Adapter) -> String {
         facts.add("rdma function", none);
         return facts.finish();
     };
-    let used = |r: &v1::RdmaResource| (r.used > 0).then(|| format!("{} {}", r.r#type, r.used));
+    let used =
+        |r: &v1::RdmaResource| (r.used > 0 && r.r#type != "gid").then(|| format!("{} {}", r.r#type, r.used));
     let used: Vec<String> = rdma.resources.iter().filter_map(used).collect();
     facts
         .add(

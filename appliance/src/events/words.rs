@@ -234,6 +234,27 @@ mod tests {
     }
 
     #[test]
+    fn gids_are_told_as_addresses() {
+        let kind = NicEventKind::GidChanged {
+            index: 7,
+            gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 5],
+            added: true,
+        };
+        assert_eq!(described(kind.clone()).1, "GID ::ffff:10.0.0.5 at index 7 added");
+        let facts = [("index", "7"), ("gid", "::ffff:10.0.0.5"), ("added", "true")];
+        assert_eq!(parameters(&kind), facts.map(|(k, v)| (k, v.to_owned())));
+        assert_eq!(
+            described(NicEventKind::RdmaState(AttachState::Failed)).0,
+            Level::Error
+        );
+        let fault = NicEventKind::RdmaFault {
+            what: "send queue of QP 5: index beyond the ring".to_owned(),
+        };
+        assert_eq!(described(fault.clone()).0, Level::Warn);
+        assert_eq!(super::kind(&fault), "rdma_fault");
+    }
+
+    #[test]
     fn only_bugs_of_ours_are_errors() {
         assert_eq!(
             described(NicEventKind::AdapterState(AttachState::Failed)).0,
