@@ -8,6 +8,7 @@ mod idle;
 mod latency;
 pub mod machine;
 pub mod product;
+mod rdma;
 pub mod report;
 mod restart;
 mod rings;
@@ -61,6 +62,31 @@ pub static BENCHES: &[Bench] = &[
         name: "eth-idle",
         summary: "CPU use of a NIC that has nothing to do, with 2 and with 64 adapters",
         run: idle::run,
+    },
+    Bench {
+        name: "rdma-write-bw",
+        summary: "64 KiB RDMA WRITE between two adapters, one queue pair; peer: memcpy",
+        run: rdma::write_bw,
+    },
+    Bench {
+        name: "rdma-read-bw",
+        summary: "64 KiB RDMA READ between two adapters, one queue pair; peer: memcpy",
+        run: rdma::read_bw,
+    },
+    Bench {
+        name: "rdma-send-bw",
+        summary: "64 KiB SEND between two adapters, one queue pair; peer: memcpy",
+        run: rdma::send_bw,
+    },
+    Bench {
+        name: "rdma-msg-rate",
+        summary: "8 B RDMA WRITE in batches of 32, 1 and 1024 queue pairs; peer: the rings without RDMA",
+        run: rdma::rate,
+    },
+    Bench {
+        name: "rdma-write-lat",
+        summary: "8 B RDMA WRITE from guest to guest, one way; peer: the rings without RDMA",
+        run: rdma::write_lat,
     },
     Bench {
         name: "restart",
@@ -122,6 +148,7 @@ impl Lab {
             adapters,
             queue_pairs: 1,
             anti_spoofing,
+            mtu: 1500,
             vnicd: self.vnicd.as_deref(),
         })
     }

@@ -26,6 +26,8 @@ pub struct Setup<'a> {
     pub queue_pairs: u16,
     /// Accept only the guest's own address.
     pub anti_spoofing: bool,
+    /// MTU of the adapters.
+    pub mtu: u16,
     /// The daemon's program; `None`: in this process.
     pub vnicd: Option<&'a Path>,
 }
@@ -100,6 +102,11 @@ impl Product {
     /// The socket of `vf<index>`.
     pub fn socket(&self, index: usize) -> PathBuf {
         socket(&self.dir, index)
+    }
+
+    /// The RDMA socket of `vf<index>`.
+    pub fn rdma_socket(&self, index: usize) -> PathBuf {
+        rdma_socket(&self.dir, index)
     }
 
     /// Reads all counters.
@@ -199,6 +206,10 @@ fn socket(dir: &Path, index: usize) -> PathBuf {
     dir.join(format!("vf{index}-eth.sock"))
 }
 
+fn rdma_socket(dir: &Path, index: usize) -> PathBuf {
+    dir.join(format!("vf{index}-rdma.sock"))
+}
+
 fn in_process(setup: &Setup<'_>) -> Result<Nic> {
     let nic = Nic::start(NicConfig {
         data_cores: vec![setup.cpu],
@@ -210,13 +221,13 @@ fn in_process(setup: &Setup<'_>) -> Result<Nic> {
         nic.add_adapter(AdapterSpec {
             name: format!("vf{i}"),
             macs: vec![mac],
-            mtu: 1500,
+            mtu: setup.mtu,
             queue_pairs: setup.queue_pairs,
             vlan: VlanMode::default(),
             anti_spoofing: setup.anti_spoofing,
             data_core: None,
             eth_socket: socket(setup.dir, i),
-            rdma_socket: None,
+            rdma_socket: Some(rdma_socket(setup.dir, i)),
             socket_role: SocketRole::Listen,
         })?;
     }
@@ -262,8 +273,10 @@ fn configuration(setup: &Setup<'_>) -> String {
     );
     for i in 0..setup.adapters {
         text += &format!(
-            "\n[[adapter]]\nname = \"vf{i}\"\nmac = \"{}\"\nqueue_pairs = {}\nanti_spoofing = {}\n",
+            "\n[[adapter]]\nname = \"vf{i}\"\nmac = \"{}\"\nmtu = {}\nqueue_pairs = {}\n\
+             anti_spoofing = {}\n",
             guest_mac(i),
+            setup.mtu,
             setup.queue_pairs,
             setup.anti_spoofing
         );

@@ -32,7 +32,7 @@ const RING_ENTRIES: u32 = 256;
 /// Doorbells, or work requests, that the device takes before it looks elsewhere.
 const BURST: usize = 32;
 /// The longest a single measurement lasts: there are many.
-const MEASUREMENT_MAX: Duration = Duration::from_millis(40);
+pub const MEASUREMENT_MAX: Duration = Duration::from_millis(40);
 /// Posts that are timed together: long enough for the clock, short enough to lie between two disturbances.
 const CHUNK: u32 = 64;
 
@@ -628,6 +628,16 @@ fn figures() -> Vec<Figure> {
         }
     }
     figures
+}
+
+/// Work requests a second through the rings as specified, without RDMA: what a device could do at most.
+pub fn as_specified(cpus: [usize; 2], qps: usize, batch: usize, time: Duration) -> Result<f64> {
+    measure::<DoorbellRing<true, false>>(cpus, qps as u32, batch as u32, What::Rate, time).map(|m| m * 1e6)
+}
+
+/// From post to completion of one work request, in ns, the same way.
+pub fn alone(cpus: [usize; 2], time: Duration) -> Result<f64> {
+    measure::<DoorbellRing<true, false>>(cpus, 1, 1, What::Latency, time)
 }
 
 /// `rings`.
