@@ -47,7 +47,7 @@ impl Mapping {
             // Shared: after a fork a write must not put a copy in the place of the page that the device knows.
             Kind::Huge => (MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::HUGE_2MB, len),
             // Private, because transparent huge pages are seldom allowed for shared memory. These pages get pinned, and
-            // a fork copies pinned pages for the child, at once.
+            // a fork copies pinned pages for the child, at once (Linux 5.10).
             Kind::Normal => (
                 MapFlags::PRIVATE,
                 len.checked_add(HUGE).ok_or(rustix::io::Errno::NOMEM)?,

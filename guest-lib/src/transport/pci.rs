@@ -3,6 +3,9 @@
 //! The kernel's `uio_pci_generic` gives the interrupt to the program, sysfs the registers. The device sees
 //! guest-physical addresses, so its memory is pinned ([`pages`](crate::pages)).
 //!
+//! QEMU's `vhost-user-test-device` does not tell the guest when the daemon has gone: the device then only stops to
+//! answer, and to open it again ends the VM. So [`gone`](Transport::gone) knows of unplugged and of reset devices only.
+//!
 //! When a program is killed, the kernel closes `/dev/uioN` and takes bus mastering from the device, by which the VMM
 //! stops it. The kernel frees the program's memory at about the same time; only memory that an orderly end has taken
 //! from the device is certain not to be written any more.
@@ -31,7 +34,7 @@ use crate::pages::{Arena, Pins, pagemap};
 pub use address::PciAddress;
 use registers::Bars;
 use sysfs::{Function, Holder, Machine, Space};
-use virtio::Device;
+use virtio::{Device, QUEUE_INTERRUPT};
 
 /// RDMA functions of this machine that a program may open: those of which no driver of the kernel makes use.
 ///
@@ -61,6 +64,16 @@ fn has_our_magic(function: &Function) -> Result<bool, Error> {
     Ok(magic.map_err(Error::os("PCI configuration space"))? == MAGIC)
 }
 
+/// An error that a device's own business has, with the device's address.
+fn of_device(address: PciAddress, error: Error) -> Error {
+    match error {
+        Error::Setup(text) => Error::Setup(format!("{address}: {text}")),
+        Error::NoDevice(text) => Error::NoDevice(format!("{address}: {text}")),
+        Error::Version(text) => Error::Version(format!("{address}: {text}")),
+        other => other,
+    }
+}
+
 /// A device of this machine, over PCI. It is reset when this is dropped.
 pub struct PciTransport {
     name: String,
@@ -69,6 +82,10 @@ pub struct PciTransport {
     interrupts: File,
     /// Holds the lock: it goes after `interrupts`.
     space: Space,
+    /// The PCI command register that lets the device interrupt. The kernel disables that when an interrupt comes.
+    command: u16,
+    /// Whether the device was seen to be well since it was last asked whether it is gone.
+    well: AtomicBool,
     pins: Arc<Pins>,
     arena: Arc<Arena>,
     running: AtomicBool,
@@ -97,12 +114,13 @@ impl PciTransport {
         let space = function.open_space()?;
         function.bind()?;
         let interrupts = function.open_uio()?;
-        let layout = space.layout()?;
-        space
+        let about = |e| of_device(address, e);
+        let layout = space.layout().map_err(about)?;
+        let command = space
             .enable()
             .map_err(Error::os(format!("cannot enable {address}")))?;
         let device = Device::new(function.map(&layout)?, layout);
-        let config = device.identify()?;
+        let config = device.identify().map_err(about)?;
         // Only the doctor's report is poorer without.
         let _ = function.record(&config);
         let pins = Arc::new(Pins::new());
@@ -112,6 +130,8 @@ impl PciTransport {
             device,
             interrupts,
             space,
+            command,
+            well: AtomicBool::new(false),
             arena: Arena::new(Arc::clone(&pins)),
             pins,
             running: AtomicBool::new(false),
@@ -135,11 +155,14 @@ impl Transport for PciTransport {
     }
 
     fn start(&self, queues: &[Virtqueue]) -> Result<(), Error> {
-        self.device.start(queues)?;
+        let address = self.name.parse()?;
+        self.device.start(queues).map_err(|e| of_device(address, e))?;
         self.running.store(true, Ordering::Release);
         // An interrupt that a predecessor has left behind.
         self.device.interrupt_status();
-        self.space.unmask().map_err(Error::os("cannot enable interrupts"))
+        self.space
+            .set_command(self.command)
+            .map_err(Error::os("cannot enable interrupts"))
     }
 
     fn queue_size_max(&self, virtqueue: u16) -> u16 {
@@ -170,8 +193,11 @@ impl Transport for PciTransport {
             Err(_) => return Err(self.has_gone("it was unplugged, or its driver was taken away")),
         }
         // In this order: were the pin enabled first, the same interrupt would come once more.
-        self.device.interrupt_status();
-        self.space.unmask().map_err(|_| self.has_gone("it was unplugged"))
+        let why = self.device.interrupt_status();
+        self.well.store(why & !QUEUE_INTERRUPT == 0, Ordering::Relaxed);
+        self.space
+            .set_command(self.command)
+            .map_err(|_| self.has_gone("it was unplugged"))
     }
 
     fn gone(&self) -> Option<Error> {
@@ -179,7 +205,9 @@ impl Transport for PciTransport {
         if let Some(why) = known {
             return Some(Error::Gone(why));
         }
-        if !self.running.load(Ordering::Acquire) {
+        // Asking the device costs a way out of the VM, so it is not done for each interrupt: one that came for queues
+        // only has just told that the device is there.
+        if !self.running.load(Ordering::Acquire) || self.well.swap(false, Ordering::Relaxed) {
             return None;
         }
         self.device.gone().map(|why| self.has_gone(why))

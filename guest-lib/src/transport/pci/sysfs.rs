@@ -328,7 +328,7 @@ impl Space {
     }
 
     /// The command register.
-    pub fn command(&self) -> io::Result<u16> {
+    fn command(&self) -> io::Result<u16> {
         let mut bytes = [0; 2];
         self.file.read_exact_at(&mut bytes, COMMAND)?;
         Ok(u16::from_le_bytes(bytes))
@@ -352,19 +352,11 @@ impl Space {
         Ok(bytes)
     }
 
-    /// Lets the device use the guest's memory, and interrupt.
-    pub fn enable(&self) -> io::Result<()> {
-        let command = self.command()?;
-        self.set_command((command | MEMORY | MASTER) & !INTX_DISABLE)
-    }
-
-    /// Lets the next interrupt come: the kernel has disabled the pin when the last one came.
-    pub fn unmask(&self) -> io::Result<()> {
-        let command = self.command()?;
-        if command & INTX_DISABLE != 0 {
-            self.set_command(command & !INTX_DISABLE)?;
-        }
-        Ok(())
+    /// Lets the device use the guest's memory, and interrupt. Returns the command register that says so.
+    pub fn enable(&self) -> io::Result<u16> {
+        let enabled = (self.command()? | MEMORY | MASTER) & !INTX_DISABLE;
+        self.set_command(enabled)?;
+        Ok(enabled)
     }
 }
 

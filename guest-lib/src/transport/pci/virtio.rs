@@ -53,6 +53,8 @@ pub mod status {
 const VERSION_1: u32 = 1 << 0;
 /// No MSI-X vector: interrupts go by the pin.
 const NO_VECTOR: u16 = 0xffff;
+/// Bit of the interrupt status: a queue has news (section 4.1.4.5).
+pub const QUEUE_INTERRUPT: u8 = 1;
 /// Times that a reset is asked after, and how long is waited between two.
 const RESET_TRIES: u32 = 5000;
 const RESET_WAIT: Duration = Duration::from_millis(1);
