@@ -326,13 +326,13 @@ impl MemoryRegion {
                 extents: lists[0],
             },
         };
-        let reply: MrReply =
-            core.call_with_extents(self.pd.0.epoch, Opcode::ReregisterMr, &[&extents], body)
-                .inspect_err(|e| {
-                    if let Some((memory, _)) = &new {
-                        bury_if_unknown(&core, e, memory);
-                    }
-                })?;
+        let reply: MrReply = core
+            .call_with_extents(self.pd.0.epoch, Opcode::ReregisterMr, &[&extents], body)
+            .inspect_err(|e| {
+                if let Some((memory, _)) = &new {
+                    bury_if_unknown(&core, e, memory);
+                }
+            })?;
         (self.lkey, self.rkey, self.iova, self.access) = (reply.lkey, reply.rkey, iova, access);
         self.pd = pd;
         if let Some((memory, buffer)) = new {
