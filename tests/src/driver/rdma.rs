@@ -17,6 +17,7 @@ mod chain;
 mod objects;
 mod queues;
 mod side;
+pub mod spec;
 mod verbs;
 
 use std::collections::{BTreeSet, VecDeque};

@@ -8,7 +8,7 @@ use vnic_device::command::device::{
 use vnic_device::config::{ABI_MAJOR, ABI_MINOR};
 use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::{AtomicScope, GidKind as Kind, PortState};
-use vnic_engine::gids::GidSource;
+use vnic_engine::gids::{GidError, GidSource};
 use vnic_engine::rdma::{Counters, GidEntry, GidKind, MESSAGE_MAX, Mtu, PdHandle, XrcdHandle};
 use vnic_wire::gid::Gid;
 
@@ -182,7 +182,14 @@ impl Function {
         };
         match self.set_gid(Some(record.index), entry, GidSource::Driver) {
             Ok(_) => Ok(()),
-            Err(error) => fail(S::Invalid, error.to_string()),
+            Err(error) => {
+                let status = match error {
+                    GidError::Index { .. } | GidError::Vlan(_) => S::OutOfRange,
+                    GidError::Mac(_) | GidError::Held { .. } => S::NotPermitted,
+                    _ => S::Invalid,
+                };
+                fail(status, error.to_string())
+            }
         }
     }
 

@@ -1,0 +1,422 @@
+//! Commands about memory (section 11).
+
+use anyhow::Result;
+use vnic_device::command::memory::{
+    AllocDm, AllocMw, CopyDm, MrReply, MwReply, RegisterDmMr, RegisterMr, ReregisterMr,
+};
+use vnic_device::command::{NONE, Object, Opcode as O};
+use vnic_device::queue::Bind;
+use vnic_device::ring::{Extent, ExtentList};
+use vnic_device::status::CommandStatus as S;
+use vnic_device::verbs::{QpType, access, reregister};
+use vnic_device::zerocopy::{FromBytes, IntoBytes};
+use vnic_tests::driver::rdma::{Driver, Side, World, Wr, extents, fill};
+
+use super::{fine, refused};
+
+const NOBODY: u32 = 0x00ff_0000;
+
+fn object(bytes: &[u8]) -> u32 {
+    Object::read_from_bytes(bytes).expect("an object").handle
+}
+
+fn handle(handle: u32) -> Object {
+    Object { handle, reserved: 0 }
+}
+
+pub fn all(world: &mut World) -> Result<Driver> {
+    let mut s = world.side("a")?;
+    domains(&mut s.d);
+    regions(&mut s);
+    chunks(&mut s);
+    windows(&mut s);
+    device_memory(&mut s);
+    Ok(s.d)
+}
+
+fn domains(d: &mut Driver) {
+    let (pd, other) = (d.pd(), d.pd());
+    assert_ne!(pd, other);
+    let mr = d.mr(pd, 64, 0);
+    refused(d, O::DeallocPd, &handle(pd), &[], S::InUse);
+    refused(d, O::DeallocPd, &handle(NOBODY), &[], S::NoSuchObject);
+    refused(d, O::DeallocPd, &handle(NONE), &[], S::NoSuchObject);
+    fine(d, O::DeregisterMr, &handle(mr.handle), &[]);
+    refused(d, O::DeregisterMr, &handle(mr.handle), &[], S::NoSuchObject);
+    for pd in [pd, other] {
+        fine(d, O::DeallocPd, &handle(pd), &[]);
+        refused(d, O::DeallocPd, &handle(pd), &[], S::NoSuchObject);
+    }
+    // Handles are not given out again soon.
+    assert!(![pd, other].contains(&d.pd()));
+
+    let xrcd = d.xrcd();
+    let cq = d.cq(16);
+    let pd = d.pd();
+    let srq = d.srq(pd, 4, 1, Some((xrcd, cq.handle)));
+    refused(d, O::CloseXrcd, &handle(xrcd), &[], S::InUse);
+    fine(d, O::DestroySrq, &handle(srq.handle), &[]);
+    refused(d, O::CloseXrcd, &handle(NOBODY), &[], S::NoSuchObject);
+    fine(d, O::CloseXrcd, &handle(xrcd), &[]);
+    // All that there may be.
+    let before = d.resources();
+    let mut domains = Vec::new();
+    let most = d.device().max_xrcd as usize;
+    d.burst(
+        (0..=most).map(|_| (O::OpenXrcd, Vec::new())),
+        |reply| match reply.status {
+            S::Ok => domains.push(object(&reply.bytes)),
+            status => assert_eq!((status, domains.len()), (S::LimitReached, most)),
+        },
+    );
+    let ends = domains
+        .iter()
+        .map(|x| (O::CloseXrcd, handle(*x).as_bytes().to_vec()));
+    d.burst(ends, |reply| assert_eq!(reply.status, S::Ok));
+    assert_eq!(d.resources(), before);
+}
+
+fn regions(s: &mut Side) {
+    let (d, pd) = (&mut s.d, s.pd);
+    let most = d.device().max_mr_extents;
+    let area = d.area(8192);
+    let list = area.extents.as_bytes().to_vec();
+    let good = RegisterMr {
+        pd,
+        access: access::LOCAL_WRITE,
+        iova: 0x1000,
+        extents: extents(&area),
+    };
+    // (opcode, mr, change) for both ways to say where a region is.
+    let mr = fine(d, O::RegisterMr, &good, &list);
+    let mr = MrReply::read_from_bytes(&mr.bytes).expect("a region");
+    let again = |change: u32, register: RegisterMr| ReregisterMr {
+        mr: mr.mr,
+        change,
+        register,
+    };
+    let all = reregister::ALL;
+    let both = |d: &mut Driver, body: RegisterMr, list: &[u8], status: S| {
+        refused(d, O::RegisterMr, &body, list, status);
+        refused(d, O::ReregisterMr, &again(all, body), list, status);
+    };
+    both(d, RegisterMr { pd: NOBODY, ..good }, &list, S::NoSuchObject);
+    for rights in [access::REMOTE_WRITE, access::REMOTE_ATOMIC] {
+        both(
+            d,
+            RegisterMr {
+                access: rights,
+                ..good
+            },
+            &list,
+            S::Invalid,
+        );
+    }
+    both(
+        d,
+        RegisterMr {
+            iova: u64::MAX - 8190,
+            ..good
+        },
+        &list,
+        S::Invalid,
+    );
+    let elsewhere = [
+        (0xdead_0000_0000, 64),
+        (u64::MAX - 63, 64),
+        (1 << 63, 64),
+        (area.extents[0].gpa, 1 << 40),
+        (area.extents[0].gpa, u64::MAX),
+    ];
+    for (gpa, len) in elsewhere {
+        both(d, good, Extent { gpa, len }.as_bytes(), S::BadAddress);
+    }
+    let many = ExtentList {
+        count: most + 1,
+        chunks: 1,
+    };
+    both(
+        d,
+        RegisterMr {
+            extents: many,
+            ..good
+        },
+        &list,
+        S::LimitReached,
+    );
+    refused(
+        d,
+        O::ReregisterMr,
+        &ReregisterMr {
+            mr: NOBODY,
+            ..again(all, good)
+        },
+        &list,
+        S::NoSuchObject,
+    );
+    refused(
+        d,
+        O::ReregisterMr,
+        &again(reregister::PD, good),
+        &list,
+        S::Invalid,
+    );
+
+    // Each change alone gives new keys.
+    let (other, empty) = (d.pd(), RegisterMr::default());
+    let mut keys = vec![mr.lkey];
+    let changes = [
+        (reregister::PD, RegisterMr { pd: other, ..empty }, &[][..]),
+        (reregister::ACCESS, RegisterMr { access: 1, ..empty }, &[]),
+        (reregister::TRANSLATION, RegisterMr { iova: 5, ..good }, &list),
+        (0, empty, &[]),
+        (all, good, &list),
+    ];
+    for (change, register, list) in changes {
+        let made = fine(d, O::ReregisterMr, &again(change, register), list);
+        let made = MrReply::read_from_bytes(&made.bytes).expect("a region");
+        assert_eq!(made.mr, mr.mr);
+        assert!(!keys.contains(&made.lkey), "the keys are others");
+        keys.push(made.lkey);
+        if change == reregister::PD {
+            refused(d, O::DeallocPd, &handle(other), &[], S::InUse);
+        }
+    }
+    fine(d, O::DeallocPd, &handle(other), &[]);
+    // Pieces that begin and end anywhere; a region of nothing; the last address.
+    let pieces = d.area_in(&[1, 63, 100, 4000]);
+    let odd = RegisterMr {
+        extents: extents(&pieces),
+        iova: u64::MAX - 4163,
+        ..good
+    };
+    fine(d, O::RegisterMr, &odd, pieces.extents.as_bytes());
+    fine(
+        d,
+        O::RegisterMr,
+        &RegisterMr {
+            extents: ExtentList::default(),
+            ..good
+        },
+        &[],
+    );
+    fine(d, O::DeregisterMr, &handle(mr.mr), &[]);
+}
+
+/// Extents by way of chunks, in every command that has extents (section 6).
+fn chunks(s: &mut Side) {
+    let (d, pd) = (&mut s.d, s.pd);
+    let pieces = d.area_in(&[64; 40]);
+    let table = d.area_in(&[160, 480]);
+    table.write(0, pieces.extents.as_bytes());
+    let announce = |count, chunks| RegisterMr {
+        pd,
+        access: 1,
+        iova: 0,
+        extents: ExtentList { count, chunks },
+    };
+    let list = |e: &[Extent]| e.as_bytes().to_vec();
+    fine(d, O::RegisterMr, &announce(40, 2), &list(&table.extents));
+    let before = d.resources();
+    let used = before.iter().find(|r| r.0 == "mr_extents").expect("a row").1;
+    assert!(used >= 40, "{before:?}");
+    let [one, two] = table.extents[..] else {
+        unreachable!()
+    };
+    let wrong: [(&[Extent], u32); 5] = [
+        (&[one, Extent { len: 464, ..two }], 40),
+        (
+            &[
+                Extent {
+                    gpa: one.gpa + 8,
+                    ..one
+                },
+                two,
+            ],
+            39,
+        ),
+        (&[Extent { len: 152, ..one }, two], 39),
+        (
+            &[
+                one,
+                Extent {
+                    gpa: 0xdead_0000_0000,
+                    ..two
+                },
+            ],
+            40,
+        ),
+        (
+            &[Extent {
+                gpa: u64::MAX - 15,
+                len: 640,
+            }],
+            40,
+        ),
+    ];
+    for (chunks, count) in wrong {
+        let body = announce(count, chunks.len() as u32);
+        refused(d, O::RegisterMr, &body, &list(chunks), S::BadAddress);
+    }
+    refused(
+        d,
+        O::RegisterMr,
+        &announce(40, 3),
+        &list(&table.extents),
+        S::Malformed,
+    );
+    refused(
+        d,
+        O::RegisterMr,
+        &announce(40, u32::MAX),
+        &list(&table.extents),
+        S::Malformed,
+    );
+    refused(
+        d,
+        O::RegisterMr,
+        &announce(u32::MAX, 2),
+        &list(&table.extents),
+        S::LimitReached,
+    );
+    // More chunk than extents: the rest is not looked at.
+    fine(d, O::RegisterMr, &announce(3, 2), &list(&table.extents));
+}
+
+fn windows(s: &mut Side) {
+    let pd = s.pd;
+    refused(
+        &mut s.d,
+        O::AllocMw,
+        &AllocMw {
+            pd: NOBODY,
+            mw_type: 1,
+        },
+        &[],
+        S::NoSuchObject,
+    );
+    refused(&mut s.d, O::DeallocMw, &handle(NOBODY), &[], S::NoSuchObject);
+    let mw = fine(&mut s.d, O::AllocMw, &AllocMw { pd, mw_type: 1 }, &[]);
+    let mw = MwReply::read_from_bytes(&mw.bytes).expect("a window");
+    // Bound by a QP that is connected with itself.
+    let mut qp = s.qp(QpType::Rc);
+    let own = s.d.own_address();
+    s.d.up(&qp, &vnic_tests::driver::rdma::link(own, qp.number));
+    let bind = Bind {
+        mw: mw.mw,
+        mr: s.mr.handle,
+        access: access::REMOTE_WRITE,
+        addr: s.mr.iova,
+        len: 64,
+        rkey: 0,
+    };
+    s.done(&mut qp, &Wr::bind(1, bind));
+    let d = &mut s.d;
+    refused(d, O::DeregisterMr, &handle(s.mr.handle), &[], S::InUse);
+    let area = d.area(64);
+    let body = ReregisterMr {
+        mr: s.mr.handle,
+        change: reregister::TRANSLATION,
+        register: RegisterMr {
+            extents: extents(&area),
+            ..RegisterMr::default()
+        },
+    };
+    refused(d, O::ReregisterMr, &body, area.extents.as_bytes(), S::InUse);
+    fine(d, O::DeallocMw, &handle(mw.mw), &[]);
+    refused(d, O::DeallocMw, &handle(mw.mw), &[], S::NoSuchObject);
+    fine(d, O::ReregisterMr, &body, area.extents.as_bytes());
+}
+
+fn device_memory(s: &mut Side) {
+    let (d, pd) = (&mut s.d, s.pd);
+    let all = d.device().max_dm_size;
+    let alloc = |len, log_alignment| AllocDm {
+        len,
+        log_alignment,
+        reserved: 0,
+    };
+    refused(d, O::AllocDm, &alloc(64, 13), &[], S::OutOfRange);
+    for len in [all + 1, u64::MAX, u64::MAX - 7] {
+        refused(d, O::AllocDm, &alloc(len, 0), &[], S::LimitReached);
+    }
+    let dm = object(&fine(d, O::AllocDm, &alloc(all, 12), &[]).bytes);
+    refused(d, O::AllocDm, &alloc(1, 0), &[], S::LimitReached);
+    refused(d, O::FreeDm, &handle(NOBODY), &[], S::NoSuchObject);
+    fine(d, O::FreeDm, &handle(dm), &[]);
+    refused(d, O::FreeDm, &handle(dm), &[], S::NoSuchObject);
+
+    let dm = object(&fine(d, O::AllocDm, &alloc(4096, 0), &[]).bytes);
+    let copy = |dm, offset, len| CopyDm { dm, offset, len };
+    let zeros = fine(d, O::CopyFromDm, &copy(dm, 0, 4000), &[]).bytes;
+    assert_eq!(zeros, [0; 4000], "it is zero in the beginning");
+    let bytes = fill(9, 400);
+    fine(d, O::CopyToDm, &copy(dm, 1000, 400), &bytes);
+    assert_eq!(fine(d, O::CopyFromDm, &copy(dm, 1000, 400), &[]).bytes, bytes);
+    assert!(fine(d, O::CopyFromDm, &copy(dm, 4096, 0), &[]).bytes.is_empty());
+    for (dm, offset, len, status) in [
+        (NOBODY, 0, 4, S::NoSuchObject),
+        (dm, 2, 4, S::Invalid),
+        (dm, 0, 6, S::Invalid),
+        (dm, 4096, 4, S::OutOfRange),
+        (dm, 4000, 100, S::OutOfRange),
+        (dm, u64::MAX - 3, 4, S::OutOfRange),
+    ] {
+        refused(d, O::CopyFromDm, &copy(dm, offset, len), &[], status);
+        refused(
+            d,
+            O::CopyToDm,
+            &copy(dm, offset, len),
+            &vec![1; len as usize],
+            status,
+        );
+    }
+    refused(d, O::CopyToDm, &copy(dm, 0, 8), &[1; 4], S::Malformed);
+    refused(d, O::CopyFromDm, &copy(dm, 0, 8), &[1; 8], S::Malformed);
+
+    let good = RegisterDmMr {
+        pd,
+        access: access::ZERO_BASED | 1 | access::REMOTE_READ,
+        dm,
+        reserved: 0,
+        offset: 1000,
+        len: 400,
+    };
+    for (body, status) in [
+        (RegisterDmMr { pd: NOBODY, ..good }, S::NoSuchObject),
+        (RegisterDmMr { dm: NOBODY, ..good }, S::NoSuchObject),
+        (RegisterDmMr { access: 1, ..good }, S::Invalid),
+        (
+            RegisterDmMr {
+                access: access::ZERO_BASED | access::REMOTE_WRITE,
+                ..good
+            },
+            S::Invalid,
+        ),
+        (RegisterDmMr { offset: 1, ..good }, S::Invalid),
+        (RegisterDmMr { len: 399, ..good }, S::Invalid),
+        (RegisterDmMr { len: 4000, ..good }, S::OutOfRange),
+        (
+            RegisterDmMr {
+                offset: u64::MAX - 3,
+                ..good
+            },
+            S::OutOfRange,
+        ),
+    ] {
+        refused(d, O::RegisterDmMr, &body, &[], status);
+    }
+    let mr = fine(d, O::RegisterDmMr, &good, &[]);
+    let mr = MrReply::read_from_bytes(&mr.bytes).expect("a region");
+    refused(d, O::FreeDm, &handle(dm), &[], S::InUse);
+    // READ from there.
+    let mut qp = s.qp(QpType::Rc);
+    let own = s.d.own_address();
+    s.d.up(&qp, &vnic_tests::driver::rdma::link(own, qp.number));
+    let local = s.d.mr(pd, 4096, 0);
+    let wr = Wr::new(2, vnic_device::queue::Operation::Read, &[local.element(0, 396)]).remote(4, mr.rkey);
+    s.done(&mut qp, &wr);
+    assert_eq!(local.area.bytes(0, 396), bytes[4..]);
+    fine(&mut s.d, O::DeregisterMr, &handle(mr.mr), &[]);
+    fine(&mut s.d, O::FreeDm, &handle(dm), &[]);
+}
