@@ -11,6 +11,14 @@ const UNSAFE: &[(&str, &str)] = &[
         "guest memory: mapped by the guest's leave, read and written while the guest runs",
     ),
     (
+        "vnic-backend/src/rdma/memory.rs",
+        "payload of RDMA: copied between guests and device memory, changed by atomics",
+    ),
+    (
+        "vnic-backend/src/rdma/shared_ring.rs",
+        "rings of the RDMA function live in guest memory; phases and indices are atomics there",
+    ),
+    (
         "vnic-backend/src/ring/split.rs",
         "virtqueues live in guest memory; their indices are atomics there",
     ),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use rustix::fd::{AsFd, BorrowedFd};
 use vnic_engine::counters::QueueCounter as Q;
+use vnic_engine::gids;
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::switch::{PortId, Verdict};
@@ -420,14 +421,18 @@ impl TxQueue {
             segs: chain,
             skip: self.hdr_len,
         };
-        let verdict = if len > FRAME_MAX as u64 {
+        let tells = self.learns && tells_address(f.head);
+        let verdict = if tells && gids::is_answer(f.head) {
+            // To a question of the NIC's own: its receiver is behind the port it came from.
+            Verdict::Drop(DropReason::Hairpin)
+        } else if len > FRAME_MAX as u64 {
             Verdict::Drop(DropReason::MtuExceeded)
         } else if let Err(reason) = f.admissible(self.mtu) {
             Verdict::Drop(reason)
         } else {
             core.switch.forward(now, self.port, f.head, f.len)
         };
-        if self.learns && tells_address(f.head) {
+        if tells {
             core.learn(self.port, &f);
         }
         let crosses = core.crosses(self.port, &verdict);

@@ -1,8 +1,8 @@
 //! Completion queues in guest memory (`SPEC.md`, section 9).
 
-use vnic_device::queue::{CompletionEntry, CompletionKind, PHASE, completion_flags};
+use vnic_device::queue::{CompletionEntry, PHASE, completion_flags};
 use vnic_device::ring;
-use vnic_engine::rdma::{Arm, Completion, CompletionOp, Status};
+use vnic_engine::rdma::{Arm, Completion, Status};
 
 use super::shared_ring::SharedRing;
 
@@ -137,8 +137,8 @@ fn entry(c: &Completion) -> CompletionEntry {
         wr_id: c.wr_id,
         qp: c.qp.0,
         consumed: c.tag,
-        status: c.status as u8,
-        kind: kind(c.op).number(),
+        status: c.status.number(),
+        kind: c.op.number(),
         ..CompletionEntry::default()
     };
     if c.status != Status::Success {
@@ -163,18 +163,4 @@ fn entry(c: &Completion) -> CompletionEntry {
         }
     }
     e
-}
-
-fn kind(op: CompletionOp) -> CompletionKind {
-    match op {
-        CompletionOp::Send => CompletionKind::Send,
-        CompletionOp::Write => CompletionKind::Write,
-        CompletionOp::Read => CompletionKind::Read,
-        CompletionOp::CompareSwap => CompletionKind::CompareSwap,
-        CompletionOp::FetchAdd => CompletionKind::FetchAdd,
-        CompletionOp::BindMw => CompletionKind::BindMw,
-        CompletionOp::LocalInvalidate => CompletionKind::LocalInvalidate,
-        CompletionOp::Recv => CompletionKind::Recv,
-        CompletionOp::RecvWriteImm => CompletionKind::RecvWriteImm,
-    }
 }

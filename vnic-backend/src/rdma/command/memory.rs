@@ -5,10 +5,8 @@ use vnic_device::command::memory::{
 };
 use vnic_device::ring::Extent;
 use vnic_device::status::CommandStatus as S;
-use vnic_device::verbs::{MwType as Type, access, reregister};
-use vnic_engine::rdma::{
-    Access, Memory, MrHandle, MwHandle, MwType, PdHandle, Registration, Reregister, Span,
-};
+use vnic_device::verbs::{MwType, access, reregister};
+use vnic_engine::rdma::{Access, Memory, MrHandle, MwHandle, PdHandle, Registration, Reregister, Span};
 
 use super::{Failure, Outcome, Request, extents, fail, reserved, used_up};
 use crate::rdma::DEVICE_MEMORY_MAX;
@@ -183,9 +181,8 @@ impl Function {
         r.no_list()?;
         let body: AllocMw = r.body()?;
         r.room_for::<MwReply>()?;
-        let kind = match Type::from_number(body.mw_type) {
-            Some(Type::Type1) => MwType::Type1,
-            Some(Type::Type2) => MwType::Type2,
+        let kind = match MwType::from_number(body.mw_type) {
+            Some(kind) => kind,
             None => {
                 return fail(
                     S::NotSupported,

@@ -7,7 +7,7 @@ use vnic_device::command::{Object, Opcode};
 use vnic_device::queue::{SendLimits, receive_stride, send_blocks_max};
 use vnic_device::ring::{self, ExtentList};
 use vnic_device::status::CommandStatus as S;
-use vnic_device::verbs::{QpState as State, QpType as Type, qp_mask};
+use vnic_device::verbs::{Mtu, QpState, QpType, qp_mask};
 use vnic_engine::rdma as engine;
 use vnic_engine::rdma::{
     AhHandle, AttributeMask as Mask, CqHandle, PdHandle, QpNumber, SrqHandle, XrcdHandle,
@@ -45,44 +45,9 @@ const MASKS: [(u32, Mask); 19] = [
     (qp_mask::UDP_SOURCE_PORT, Mask::UDP_SOURCE_PORT),
 ];
 
-fn engine_type(t: Type) -> engine::QpType {
-    match t {
-        Type::Rc => engine::QpType::Rc,
-        Type::Uc => engine::QpType::Uc,
-        Type::Ud => engine::QpType::Ud,
-        Type::XrcInitiator => engine::QpType::XrcInitiator,
-        Type::XrcTarget => engine::QpType::XrcTarget,
-    }
-}
-
-fn engine_state(s: State) -> engine::QpState {
-    match s {
-        State::Reset => engine::QpState::Reset,
-        State::Init => engine::QpState::Init,
-        State::Rtr => engine::QpState::Rtr,
-        State::Rts => engine::QpState::Rts,
-        State::Sqd => engine::QpState::Sqd,
-        State::Sqe => engine::QpState::Sqe,
-        State::Err => engine::QpState::Err,
-    }
-}
-
-fn state_number(s: engine::QpState) -> u8 {
-    match s {
-        engine::QpState::Reset => State::Reset,
-        engine::QpState::Init => State::Init,
-        engine::QpState::Rtr => State::Rtr,
-        engine::QpState::Rts => State::Rts,
-        engine::QpState::Sqd => State::Sqd,
-        engine::QpState::Sqe => State::Sqe,
-        engine::QpState::Err => State::Err,
-    }
-    .number()
-}
-
-fn state(number: u8) -> Result<engine::QpState, Failure> {
-    match State::from_number(number) {
-        Some(state) => Ok(engine_state(state)),
+fn state(number: u8) -> Result<QpState, Failure> {
+    match QpState::from_number(number) {
+        Some(state) => Ok(state),
         None => fail(S::NotSupported, format!("there is no state {number}")),
     }
 }
@@ -167,7 +132,7 @@ impl Function {
         let most = most - send_extents.len() as u32;
         let receive_extents = extents(body.receive_ring, &mut list, most, &self.memory)?;
         used_up(list)?;
-        let Some(kind) = Type::from_number(body.qp_type) else {
+        let Some(kind) = QpType::from_number(body.qp_type) else {
             return fail(
                 S::NotSupported,
                 format!("there are no QPs of type {}", body.qp_type),
@@ -189,14 +154,14 @@ impl Function {
         if body.receive_entries > 0 {
             entries("receive_entries", body.receive_entries, 1, limits.max_qp_wr)?;
         }
-        let shared = optional(body.srq).is_some() || matches!(kind, Type::XrcInitiator | Type::XrcTarget);
+        let shared = optional(body.srq).is_some() || matches!(kind, QpType::XrcInitiator | QpType::XrcTarget);
         if shared && (body.receive_entries > 0 || body.receive_elements > 0) {
             return fail(
                 S::Invalid,
                 "receives come from a shared receive queue: there is no receive ring",
             );
         }
-        if kind == Type::XrcTarget && sends {
+        if kind == QpType::XrcTarget && sends {
             return fail(S::Invalid, "an XRC target sends nothing: there is no send ring");
         }
         if !sends && (body.send_elements > 0 || body.max_inline > 0) {
@@ -209,7 +174,7 @@ impl Function {
             );
         };
         let init = engine::QpInit {
-            qp_type: engine_type(kind),
+            qp_type: kind,
             pd: optional(body.pd).map(PdHandle),
             send_cq: optional(body.send_cq).map(CqHandle),
             recv_cq: optional(body.recv_cq).map(CqHandle),
@@ -313,7 +278,7 @@ impl Function {
             }
         }
         if has(qp_mask::PATH_MTU) {
-            let known = engine::Mtu::ALL.into_iter().find(|m| *m as u8 == a.path_mtu);
+            let known = Mtu::from_number(a.path_mtu);
             let Some(mtu) = known else {
                 return fail(
                     S::OutOfRange,
@@ -371,12 +336,12 @@ impl Function {
         values.udp_source_port = has(qp_mask::UDP_SOURCE_PORT).then_some(a.udp_source_port);
         self.device.modify_qp(qp, &values, mask, r.now)?;
         match self.device.qp_state(qp) {
-            Some(engine::QpState::Reset) => {
+            Some(QpState::Reset) => {
                 if let Some(shell) = self.qps.get_mut(body.qp) {
                     shell.reset();
                 }
             }
-            Some(engine::QpState::Err) => self.flush_all(body.qp, r.now),
+            Some(QpState::Err) => self.flush_all(body.qp, r.now),
             // What was posted in a state that did not send yet is sent now.
             _ => self.feed_sends(body.qp),
         }
@@ -391,9 +356,9 @@ impl Function {
             return fail(S::NoSuchObject, format!("no such queue pair as {number:#x}"));
         };
         let attributes = QpAttributes {
-            state: state_number(a.state),
-            current_state: state_number(a.state),
-            path_mtu: a.path_mtu as u8,
+            state: a.state.number(),
+            current_state: a.state.number(),
+            path_mtu: a.path_mtu.number(),
             drained_event: a.drained_event.into(),
             max_rd_atomic: a.max_rd_atomic,
             max_dest_rd_atomic: a.max_dest_rd_atomic,
@@ -429,7 +394,7 @@ impl Function {
         if self.device.is_in_group(qp) {
             return fail(S::InUse, "the queue pair is attached to a multicast group");
         }
-        if state != engine::QpState::Reset {
+        if state != QpState::Reset {
             self.device.fail_qp(qp);
             self.flush_all(number, r.now);
         }
