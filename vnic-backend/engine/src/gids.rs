@@ -320,6 +320,21 @@ impl GidLearner {
     }
 }
 
+/// Does this frame of a guest only answer a question of its NIC's? For callers that cannot wait for
+/// [`GidLearner::sent`] to say so. It is for nobody else: a switch would flood it.
+#[inline]
+pub fn is_answer(head: &[u8]) -> bool {
+    let (Some(destination), Some(source)) = (mac_at(head, 0), mac_at(head, 6)) else {
+        return false;
+    };
+    destination == ask::nic_mac(source) && hear::telling(head)
+}
+
+#[inline]
+fn mac_at(head: &[u8], at: usize) -> Option<MacAddr> {
+    Some(MacAddr(*head.get(at..)?.first_chunk()?))
+}
+
 /// An address that an interface can have: neither unspecified, loopback, multicast, broadcast nor reserved (RFC 6890).
 fn usable(gid: Gid) -> bool {
     const LOOPBACK: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);

@@ -8,7 +8,9 @@ mod gids {
 use core::time::Duration;
 
 use gids::frames::*;
-use vnic_engine::gids::{ADDRESSES_MAX, ANSWER, GidError, GidLearner, GidSource, QUESTIONS, QUIET, TESTING};
+use vnic_engine::gids::{
+    ADDRESSES_MAX, ANSWER, GidError, GidLearner, GidSource, QUESTIONS, QUIET, TESTING, is_answer,
+};
 use vnic_engine::rdma::{GidEntry, GidKind, GidTable};
 use vnic_wire::gid::Gid;
 use vnic_wire::time::Instant;
@@ -66,6 +68,7 @@ impl World {
             self.apply();
             for question in &asked {
                 if let Some(answer) = answer(question, has) {
+                    assert!(is_answer(&answer), "an answer is for nobody else");
                     assert!(self.sent(&answer), "an answer is for nobody else");
                 }
             }
@@ -191,7 +194,7 @@ fn what_the_guest_sends_tells_its_addresses() {
     ];
     for (what, frame, expected) in cases {
         let mut world = World::new(256);
-        assert!(!world.sent(frame), "{what}: not for the NIC");
+        assert!(!is_answer(frame) && !world.sent(frame), "{what}: not for the NIC");
         let got: Vec<_> = world.learned().iter().map(|(_, gid, _, s)| (*gid, *s)).collect();
         assert_eq!(got, *expected, "{what}");
         // Two entries each, RoCEv1 first, from index 2 on.
