@@ -15,11 +15,9 @@ mod tests;
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::SOCKET_VARIABLE;
 use crate::pages::{pagemap, pin};
 use crate::transport::pci::sysfs::Machine;
-
-/// Environment variable that names the socket of an adapter's RDMA function.
-const SOCKET_VARIABLE: &str = "VNIC_SOCKET";
 
 /// What a finding means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
