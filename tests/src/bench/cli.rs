@@ -52,6 +52,13 @@ request, work requests inline in one ring. Two threads, no RDMA; 1 and 1024 QPs,
 lasts at most 40 ms and is the median of its chunks; layouts take turns within a round. Peers: a word to the other CPU
 and back, and the bare ring exchange, each measured just before.
 
+rdma-write-bw, rdma-read-bw, rdma-send-bw, rdma-msg-rate, rdma-write-lat: one thread of this process drives two adapters
+through the verbs library, MTU 9000. Peers: memcpy of as many bytes on the NIC's CPU; the rings of the contract between the
+same two CPUs without any RDMA (see rings).
+
+rdma-scale: 64 drivers in this process make and connect 131,072 queue pairs; the daemon's own memory and the time of a
+scrape.
+
 restart: two guests in this process exchange frames; the daemon is killed and started again, the guests reconnect.
 
 Rights: root, for the huge pages of DPDK (more are taken when too few are free, and given back at the end).

@@ -9,6 +9,7 @@ mod latency;
 pub mod machine;
 pub mod product;
 mod rdma;
+mod rdma_scale;
 pub mod report;
 mod restart;
 mod rings;
@@ -87,6 +88,11 @@ pub static BENCHES: &[Bench] = &[
         name: "rdma-write-lat",
         summary: "8 B RDMA WRITE from guest to guest, one way; peer: the rings without RDMA",
         run: rdma::write_lat,
+    },
+    Bench {
+        name: "rdma-scale",
+        summary: "memory of the daemon: 131,072 connected RC queue pairs on 64 adapters (needs --vnicd)",
+        run: rdma_scale::run,
     },
     Bench {
         name: "restart",
