@@ -1,8 +1,10 @@
 //! Anonymous memory, mapped.
 
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// Bytes of a huge page of the size that is asked for.
 pub const HUGE: usize = 2 << 20;
@@ -25,6 +27,9 @@ pub struct Mapping {
     /// First byte that is used.
     start: NonNull<u8>,
     len: usize,
+    /// Huge pages belong to a file without a name: when the program is killed they go when the file is closed, which is
+    /// after the device was stopped, and not with the address space before.
+    _file: Option<OwnedFd>,
 }
 
 // SAFETY: it is an address range that this value alone unmaps.
@@ -43,25 +48,26 @@ impl Mapping {
             .max(1)
             .checked_next_multiple_of(unit)
             .ok_or(rustix::io::Errno::NOMEM)?;
-        let (flags, size) = match kind {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let (at, size, file) = match kind {
             // Shared: after a fork a write must not put a copy in the place of the page that the device knows.
-            Kind::Huge => (MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::HUGE_2MB, len),
+            Kind::Huge => {
+                let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+                let file = memfd_create("vnic-verbs", flags)?;
+                ftruncate(&file, len as u64)?;
+                // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
+                let at = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0) }?;
+                (at, len, Some(file))
+            }
             // Private, because transparent huge pages are seldom allowed for shared memory. These pages get pinned, and
             // a fork copies pinned pages for the child, at once (Linux 5.10).
-            Kind::Normal => (
-                MapFlags::PRIVATE,
-                len.checked_add(HUGE).ok_or(rustix::io::Errno::NOMEM)?,
-            ),
+            Kind::Normal => {
+                let size = len.checked_add(HUGE).ok_or(rustix::io::Errno::NOMEM)?;
+                // SAFETY: as above.
+                let at = unsafe { mmap_anonymous(std::ptr::null_mut(), size, access, MapFlags::PRIVATE) }?;
+                (at, size, None)
+            }
         };
-        // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
-        let at = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                size,
-                ProtFlags::READ | ProtFlags::WRITE,
-                flags,
-            )
-        }?;
         let Some(at) = NonNull::new(at.cast::<u8>()) else {
             return Err(rustix::io::Errno::NOMEM);
         };
@@ -72,6 +78,7 @@ impl Mapping {
             mapped: (at, size),
             start,
             len,
+            _file: file,
         };
         if kind == Kind::Normal {
             // Only an advice: without it there are more extents.

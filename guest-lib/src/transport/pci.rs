@@ -7,8 +7,7 @@
 //! answer, and to open it again ends the VM. So [`gone`](Transport::gone) knows of unplugged and of reset devices only.
 //!
 //! When a program is killed, the kernel closes `/dev/uioN` and takes bus mastering from the device, by which the VMM
-//! stops it. The kernel frees the program's memory at about the same time; only memory that an orderly end has taken
-//! from the device is certain not to be written any more.
+//! stops it, and only then lets go of the memory that the device knew: see `above_others` in `sysfs.rs`.
 
 mod address;
 mod capability;

@@ -36,6 +36,9 @@ const INTX_DISABLE: u16 = 1 << 10;
 /// Bytes of the configuration space that are looked at.
 const SPACE: usize = 256;
 
+/// Files of which programs seldom have so many, and which they may have by the usual limit of 1024.
+const ABOVE: i32 = 768;
+
 /// Times that a device node is looked for, and how long is waited between two: nodes may be made by a program.
 const NODE_TRIES: u32 = 250;
 const NODE_WAIT: Duration = Duration::from_millis(20);
@@ -233,7 +236,7 @@ impl Function {
                     tries += 1;
                     std::thread::sleep(NODE_WAIT);
                 }
-                other => return other.map_err(|e| denied(&path, e)),
+                other => return other.map(above_others).map_err(|e| denied(&path, e)),
             }
         }
     }
@@ -357,6 +360,19 @@ impl Space {
         let enabled = (self.command()? | MEMORY | MASTER) & !INTX_DISABLE;
         self.set_command(enabled)?;
         Ok(enabled)
+    }
+}
+
+/// Gives a file a number above those that io_uring gets later.
+///
+/// When a program is killed, Linux ends the use of its files in the order of their numbers, the highest first (it puts
+/// them on a list that it works off from the end). So the device is stopped first, which happens when this file is
+/// closed, and then the pins of its memory end. If the number cannot be had, the order is the other one, and for some
+/// microseconds the device may write to memory that is not the program's any more.
+fn above_others(file: File) -> File {
+    match rustix::io::fcntl_dupfd_cloexec(&file, ABOVE) {
+        Ok(above) => above.into(),
+        Err(_) => file,
     }
 }
 
