@@ -1,6 +1,7 @@
 //! Send and receive queues in guest memory (`SPEC.md`, section 8): read once, block by block, into the engine's work
 //! requests.
 
+use vnic_device::command::NONE;
 use vnic_device::event::FaultReason;
 use vnic_device::queue::{
     AtomicOperands, BLOCK_LEN, Bind, Element, Operation, ReceiveHead, SendHead, SendLimits, send_flags,
@@ -163,13 +164,16 @@ impl SendQueue {
             }
             Operation::BindMw => {
                 let bind: Bind = transmute!(first[1]);
+                let access = rights(bind.access);
+                // With a right that there is not, nothing can be bound: as a window that there is not.
+                let mw = if access.is_some() { bind.mw } else { NONE };
                 SendOp::BindMw(MwBind {
-                    mw: MwHandle(bind.mw),
+                    mw: MwHandle(mw),
                     rkey: bind.rkey,
                     mr: MrHandle(bind.mr),
                     addr: bind.addr,
                     len: bind.len,
-                    access: rights(bind.access).unwrap_or(UNKNOWN_RIGHT),
+                    access: access.unwrap_or_default(),
                 })
             }
         };
@@ -231,9 +235,6 @@ impl SendQueue {
         SendData::Inline(bytes)
     }
 }
-
-/// Stands for a right that there is not: a window with it cannot be bound.
-const UNKNOWN_RIGHT: Access = Access::from_bits_retain(1 << 30);
 
 /// The engine's rights. `None`: a bit that the contract does not have.
 pub fn rights(bits: u32) -> Option<Access> {
