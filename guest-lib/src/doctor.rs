@@ -1,7 +1,7 @@
 //! What stands in the way of RDMA on this machine, and the command that mends it.
 //!
-//! The doctor changes nothing, and asks the device nothing: when the daemon behind a device has gone, a mere question to
-//! it may end the VM. What is known of a device is what its last program wrote down.
+//! The doctor changes nothing, and asks the device nothing: when the daemon behind a device has gone, a mere
+//! question to it may end the VM. What is known of a device is what its last program wrote down.
 
 mod device;
 mod kernel;

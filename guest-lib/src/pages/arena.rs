@@ -10,10 +10,11 @@ use super::{extents, pagemap};
 use crate::Error;
 use crate::transport::SharedPages;
 
-/// Gives out pages, small pieces from common chunks of 2 MiB. Chunks stay until the arena and all pieces have gone.
+/// Gives out pages, small pieces from common chunks of 2 MiB. Chunks stay until the arena and all pieces have
+/// gone.
 ///
-/// Huge pages are taken if the administrator has set some aside, and pinned if that is possible. Otherwise normal pages
-/// are taken and pinned.
+/// Huge pages are taken if the administrator has set some aside, and pinned if that is possible. Otherwise normal
+/// pages are taken and pinned.
 #[derive(Debug)]
 pub struct Arena {
     pins: Arc<Pins>,
@@ -91,8 +92,8 @@ impl Arena {
         Ok(self.piece(memory, skip, len))
     }
 
-    /// Where bytes are that this arena gave out, and what keeps them there: they need no other pin. `None`: they are not
-    /// of this arena.
+    /// Where bytes are that this arena gave out, and what keeps them there: they need no other pin. `None`: they
+    /// are not of this arena.
     pub fn known(&self, start: usize, len: usize) -> Option<(Vec<Extent>, Arc<dyn Send + Sync>)> {
         let inside = |m: &Fixed| {
             let skip = start.checked_sub(m.mapping.start().as_ptr().addr())?;

@@ -2,8 +2,8 @@
 
 use vnic_device::ring::Extent;
 
-/// Bytes of consecutive pages as extents, neighbours as one: of the pages with these frame numbers, `len` bytes from
-/// byte `skip` of the first page on. Pages beyond are not looked at.
+/// Bytes of consecutive pages as extents, neighbours as one: of the pages with these frame numbers, `len` bytes
+/// from byte `skip` of the first page on. Pages beyond are not looked at.
 pub fn coalesce(frames: &[u64], page: u64, skip: u64, len: u64) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();
     let (mut skip, mut rest) = (skip, len);

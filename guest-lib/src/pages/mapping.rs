@@ -12,8 +12,8 @@ pub const HUGE: usize = 2 << 20;
 /// Kinds of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Huge pages that the administrator has set aside. They stay where they are even without a pin, but for kernels
-    /// that give memory back to the host.
+    /// Huge pages that the administrator has set aside. They stay where they are even without a pin, but for
+    /// kernels that give memory back to the host.
     Huge,
     /// What the kernel has, in transparent huge pages if it can.
     Normal,
@@ -27,8 +27,8 @@ pub struct Mapping {
     /// First byte that is used.
     start: NonNull<u8>,
     len: usize,
-    /// Huge pages belong to a file without a name: when the program is killed they go when the file is closed, which is
-    /// after the device was stopped, and not with the address space before.
+    /// Huge pages belong to a file without a name: when the program is killed they go when the file is closed,
+    /// which is after the device was stopped, and not with the address space before.
     _file: Option<OwnedFd>,
 }
 
@@ -59,8 +59,8 @@ impl Mapping {
                 let at = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0) }?;
                 (at, len, Some(file))
             }
-            // Private, because transparent huge pages are seldom allowed for shared memory. These pages get pinned, and
-            // a fork copies pinned pages for the child, at once (Linux 5.10).
+            // Private, because transparent huge pages are seldom allowed for shared memory. These pages get
+            // pinned, and a fork copies pinned pages for the child, at once (Linux 5.10).
             Kind::Normal => {
                 let size = len.checked_add(HUGE).ok_or(rustix::io::Errno::NOMEM)?;
                 // SAFETY: as above.

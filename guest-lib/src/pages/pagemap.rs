@@ -40,8 +40,8 @@ pub const fn frame(entry: u64) -> Result<u64, NoFrame> {
     }
 }
 
-/// Where memory of this process is, for a device. The memory must be pinned, or be huge pages: what is returned is true
-/// only as long as the pages stay where they are.
+/// Where memory of this process is, for a device. The memory must be pinned, or be huge pages: what is returned is
+/// true only as long as the pages stay where they are.
 pub fn extents(start: usize, len: usize) -> Result<Vec<Extent>, Error> {
     extents_by(Path::new(PATH), start, len)
 }

@@ -1,9 +1,9 @@
 //! Pins: memory that stays where it is, by Linux's leave and without a driver of our own.
 //!
 //! Memory that is registered as a fixed buffer of an io_uring is faulted in for writing and pinned for a long time
-//! (`FOLL_LONGTERM`): it is neither moved nor swapped nor merged until the registration ends, whatever happens to the
-//! mapping. No I/O is ever done through these rings. Each ring has a table of buffers, all empty in the beginning, which
-//! Linux 5.13 and later allow.
+//! (`FOLL_LONGTERM`): it is neither moved nor swapped nor merged until the registration ends, whatever happens to
+//! the mapping. No I/O is ever done through these rings. Each ring has a table of buffers, all empty in the
+//! beginning, which Linux 5.13 and later allow.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,7 +117,8 @@ impl Drop for Slot {
             std::mem::forget(Arc::clone(&self.table));
             return;
         }
-        // Emptying a place has no reason to fail. If it does the place is not used again, and the pin ends with the ring.
+        // Emptying a place has no reason to fail. If it does the place is not used again, and the pin ends with
+        // the ring.
         if self.table.set(self.index, 0, 0).is_ok() {
             self.table.free().push(self.index);
         }
@@ -162,8 +163,8 @@ impl Table {
         update.offset = index;
         update.data.ptr = std::ptr::from_ref(&buffer).cast_mut().cast();
         update.nr = 1;
-        // SAFETY: the kernel reads the structure and the one iovec that it points to. It takes references to the pages
-        // behind the range, or refuses; it neither reads nor writes them, as no request ever uses the ring.
+        // SAFETY: the kernel reads the structure and the one iovec that it points to. It takes references to the
+        // pages behind the range, or refuses; it neither reads nor writes them, as no request ever uses the ring.
         unsafe {
             io_uring_register(
                 self.ring.as_fd(),

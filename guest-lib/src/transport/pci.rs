@@ -4,10 +4,11 @@
 //! guest-physical addresses, so its memory is pinned ([`pages`](crate::pages)).
 //!
 //! QEMU's `vhost-user-test-device` does not tell the guest when the daemon has gone: the device then only stops to
-//! answer, and to open it again ends the VM. So [`gone`](Transport::gone) knows of unplugged and of reset devices only.
+//! answer, and to open it again ends the VM. So [`gone`](Transport::gone) knows of unplugged and of reset devices
+//! only.
 //!
-//! When a program is killed, the kernel closes `/dev/uioN` and takes bus mastering from the device, by which the VMM
-//! stops it, and only then lets go of the memory that the device knew: see `above_others` in `sysfs.rs`.
+//! When a program is killed, the kernel closes `/dev/uioN` and takes bus mastering from the device, by which the
+//! VMM stops it, and only then lets go of the memory that the device knew: see `above_others` in `sysfs.rs`.
 
 mod address;
 mod capability;
@@ -37,8 +38,8 @@ use virtio::{Device, QUEUE_INTERRUPT};
 
 /// RDMA functions of this machine that a program may open: those of which no driver of the kernel makes use.
 ///
-/// Virtio ids 42 and 38 are taken at their word until the device is opened. Others are asked for the first bytes of
-/// their configuration, unless a program has them.
+/// Virtio ids 42 and 38 are taken at their word until the device is opened. Others are asked for the first bytes
+/// of their configuration, unless a program has them.
 pub fn find() -> Result<Vec<PciAddress>, Error> {
     find_in(&Machine::here())
 }
@@ -204,8 +205,8 @@ impl Transport for PciTransport {
         if let Some(why) = known {
             return Some(Error::Gone(why));
         }
-        // Asking the device costs a way out of the VM, so it is not done for each interrupt: one that came for queues
-        // only has just told that the device is there.
+        // Asking the device costs a way out of the VM, so it is not done for each interrupt: one that came for
+        // queues only has just told that the device is there.
         if !self.running.load(Ordering::Acquire) || self.well.swap(false, Ordering::Relaxed) {
             return None;
         }

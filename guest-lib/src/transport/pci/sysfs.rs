@@ -221,8 +221,8 @@ impl Function {
         )))
     }
 
-    /// Opens the file by which its interrupts come. [`open_space`](Function::open_space) has locked the function: if two
-    /// had this file open, the end of one would take bus mastering from the other.
+    /// Opens the file by which its interrupts come. [`open_space`](Function::open_space) has locked the function:
+    /// if two had this file open, the end of one would take bus mastering from the other.
     pub fn open_uio(&self) -> Result<File, Error> {
         let path = self.machine.path(self.node()?);
         let mut tries = 0;
@@ -289,8 +289,8 @@ impl Function {
         Ok(bars)
     }
 
-    /// Writes down what the configuration of the device is, for others who must not ask the device. The number of the
-    /// function's directory tells it from one that is plugged in later at the same place.
+    /// Writes down what the configuration of the device is, for others who must not ask the device. The number of
+    /// the function's directory tells it from one that is plugged in later at the same place.
     pub fn record(&self, config: &Config) -> io::Result<()> {
         let place = std::fs::metadata(self.machine.path(self.dir()))?.ino();
         let records = self.machine.path(RECORDS);
@@ -365,10 +365,10 @@ impl Space {
 
 /// Gives a file a number above those that io_uring gets later.
 ///
-/// When a program is killed, Linux ends the use of its files in the order of their numbers, the highest first (it puts
-/// them on a list that it works off from the end). So the device is stopped first, which happens when this file is
-/// closed, and then the pins of its memory end. If the number cannot be had, the order is the other one, and for some
-/// microseconds the device may write to memory that is not the program's any more.
+/// When a program is killed, Linux ends the use of its files in the order of their numbers, the highest first (it
+/// puts them on a list that it works off from the end). So the device is stopped first, which happens when this
+/// file is closed, and then the pins of its memory end. If the number cannot be had, the order is the other one,
+/// and for some microseconds the device may write to memory that is not the program's any more.
 fn above_others(file: File) -> File {
     match rustix::io::fcntl_dupfd_cloexec(&file, ABOVE) {
         Ok(above) => above.into(),

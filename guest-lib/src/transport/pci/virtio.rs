@@ -81,7 +81,8 @@ impl<R: Registers> Device<R> {
     }
 
     /// Resets the device, says that there is a driver, and reads the configuration: once, since every read is a
-    /// question to the daemon, and QEMU's `vhost-user-test-device` ends the VM if it is asked when the daemon has gone.
+    /// question to the daemon, and QEMU's `vhost-user-test-device` ends the VM if it is asked when the daemon has
+    /// gone.
     pub fn identify(&self) -> Result<Config, Error> {
         self.reset()?;
         self.set_status(status::ACKNOWLEDGE);
