@@ -29,6 +29,8 @@
 //!
 //! All objects may be used by several threads at once. Those that are `Clone` are handles: clones are the same object,
 //! which is destroyed when the last of them, and the last object that needs it, is dropped.
+//!
+//! A device belongs to the process that opened it: a child that was forked must not use it (it may well `exec`).
 
 pub mod attributes;
 mod context;
@@ -67,3 +69,29 @@ pub use vnic_device::queue::{CompletionKind, Operation};
 pub use vnic_device::status::CommandStatus;
 pub use vnic_device::verbs::{AtomicScope, CompletionStatus, QpState, QpType};
 pub use wr::{Data, RecvWr, SendWr};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_goes_from_thread_to_thread() {
+        fn shared<T: Send + Sync + 'static>() {}
+        shared::<Context>();
+        shared::<ProtectionDomain>();
+        shared::<MemoryRegion>();
+        shared::<SharedBuffer>();
+        shared::<MemoryWindow>();
+        shared::<DeviceMemory>();
+        shared::<CompletionQueue>();
+        shared::<CompletionChannel>();
+        shared::<SharedReceiveQueue>();
+        shared::<AddressHandle>();
+        shared::<XrcDomain>();
+        shared::<QueuePair<Rc>>();
+        shared::<QueuePair<XrcTarget>>();
+        shared::<QpBuilder<Ud>>();
+        shared::<SendWr<'static>>();
+        shared::<Error>();
+    }
+}

@@ -12,16 +12,16 @@
 //!   region is harmless: the device refuses a key that is no longer there, and the request completes with an error.
 //! * *Memory is freed after the device has let it go.* A region holds its memory by a count. Dropping the region sends
 //!   DEREGISTER_MR; when the device has answered it does not touch the memory any more (`SPEC.md`, section 5.1), and only
-//!   then is the count given up. If the answer cannot be had (the device is gone, or windows are still bound), the memory
-//!   is kept until the transport has stopped the device. Rings of queues are treated alike. So no order of drops frees
+//!   then is the count given up. While windows are bound to it the device refuses; then it is tried again when something
+//!   else has ended. If no answer can be had (the device is gone), the memory is kept until the transport has stopped it. Rings of queues are treated alike. So no order of drops frees
 //!   memory early.
 //!
-//! ```compile_fail
+//! ```compile_fail,E0599
 //! # fn wrong(region: &vnic_verbs::MemoryRegion) {
 //! let bytes: &[u8] = region.as_ref(); // there is no such thing
 //! # }
 //! ```
-//! ```compile_fail
+//! ```compile_fail,E0133
 //! # fn wrong(pd: &vnic_verbs::ProtectionDomain) -> Result<(), vnic_verbs::Error> {
 //! let mut mine = vec![0u8; 4096];
 //! // Memory of the program's own can be freed while the device writes it: registering it is unsafe.

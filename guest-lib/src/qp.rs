@@ -2,30 +2,30 @@
 //!
 //! What a type of queue pair does not have, its handle does not have either:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0599
 //! # fn wrong(qp: &vnic_verbs::QueuePair<vnic_verbs::Ud>, peer: &vnic_verbs::Endpoint) {
 //! // Datagrams have no peer to connect to.
 //! let _ = qp.connect(peer, &vnic_verbs::ConnectOptions::default());
 //! # }
 //! ```
-//! ```compile_fail
+//! ```compile_fail,E0599
 //! # fn wrong(qp: &vnic_verbs::QueuePair<vnic_verbs::XrcTarget>, sge: vnic_verbs::Sge) {
 //! // The receiving end of XRC does not send.
 //! let _ = qp.post_send(&[vnic_verbs::SendWr::send(sge)]);
 //! # }
 //! ```
-//! ```compile_fail
+//! ```compile_fail,E0599
 //! # fn wrong(qp: &vnic_verbs::QueuePair<vnic_verbs::XrcInitiator>, sge: vnic_verbs::Sge) {
 //! // The sending end of XRC does not receive.
 //! let _ = qp.post_recv(&[vnic_verbs::RecvWr::new(sge)]);
 //! # }
 //! ```
-//! ```compile_fail
-//! # fn wrong(pd: &vnic_verbs::ProtectionDomain, cq: &vnic_verbs::CompletionQueue) {
+//! ```compile_fail,E0277
 //! struct Mine;
 //! // There are five types of queue pairs, and no program adds one.
-//! impl vnic_verbs::QpKind for Mine {}
-//! # }
+//! impl vnic_verbs::QpKind for Mine {
+//!     const TYPE: vnic_verbs::QpType = vnic_verbs::QpType::Rc;
+//! }
 //! ```
 
 mod attributes;

@@ -77,6 +77,15 @@ pub(crate) struct Core {
     thread: Option<JoinHandle<()>>,
 }
 
+/// An object without an owner.
+struct Lingering {
+    epoch: u32,
+    end: Opcode,
+    handle: u32,
+    /// What it may write.
+    memory: Box<dyn Any + Send + Sync>,
+}
+
 /// What the thread of interrupts knows, too.
 pub(crate) struct Shared {
     pub transport: Arc<dyn Transport>,
@@ -95,6 +104,8 @@ pub(crate) struct Shared {
     waiting: Mutex<Vec<Weak<dyn Closing>>>,
     pub doorbells: Doorbells,
     graveyard: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
+    /// What could not end yet, because the device still uses it for something else.
+    lingering: Mutex<Vec<Lingering>>,
     resetting: Mutex<()>,
     /// Of virtqueues that never carry a buffer. The device may look at them all the same.
     _wakes: Vec<Memory>,
@@ -157,6 +168,7 @@ impl Core {
             waiting: Mutex::new(Vec::new()),
             doorbells: Doorbells::new(wake),
             graveyard: Mutex::new(Vec::new()),
+            lingering: Mutex::new(Vec::new()),
             resetting: Mutex::new(()),
             _wakes: wakes.into_iter().map(Queue::into_memory).collect(),
             transport,
@@ -187,6 +199,7 @@ impl Drop for Core {
         self.shared.transport.stop();
         drop(keep);
         lock(&self.shared.graveyard).clear();
+        lock(&self.shared.lingering).clear();
     }
 }
 
@@ -230,6 +243,7 @@ impl Shared {
         self.call_in::<_, ()>(None, Opcode::Reset, &())?;
         self.doorbells.forget();
         lock(&self.graveyard).clear();
+        lock(&self.lingering).clear();
         self.begin()
     }
 
@@ -327,17 +341,54 @@ impl Shared {
         lock(&self.graveyard).push(memory);
     }
 
-    /// Ends an object by a command and gives its memory up; if the device does not say that it ended, the memory is kept.
+    /// Ends an object by a command and gives its memory up. If the device still uses the object (a region to which windows
+    /// are bound, and what that is in), it is tried again whenever another one has ended. If the device does not say that
+    /// it ended, the memory is kept.
     pub fn end(&self, epoch: u32, opcode: Opcode, handle: u32, memory: Box<dyn Any + Send + Sync>) {
         let now = self.alive.load(SeqCst);
         if now != 0 && now != epoch {
             // The reset that ended the object was acknowledged.
             return;
         }
-        if let Err(e) = self.object_command(epoch, opcode, handle)
-            && !matches!(e.status(), Some(CommandStatus::NoSuchObject))
-        {
-            self.bury(memory);
+        let object = Lingering {
+            epoch,
+            end: opcode,
+            handle,
+            memory,
+        };
+        match self.try_end(object) {
+            Some(object) => lock(&self.lingering).push(object),
+            None => self.end_lingering(),
+        }
+    }
+
+    /// The object, if it is still in use.
+    fn try_end(&self, object: Lingering) -> Option<Lingering> {
+        let Err(e) = self.object_command(object.epoch, object.end, object.handle) else {
+            return None;
+        };
+        match e.status() {
+            Some(CommandStatus::InUse) => return Some(object),
+            Some(CommandStatus::NoSuchObject) => {}
+            _ => self.bury(object.memory),
+        }
+        None
+    }
+
+    /// Ends what can end now, until nothing more does.
+    fn end_lingering(&self) {
+        loop {
+            let before = std::mem::take(&mut *lock(&self.lingering));
+            let count = before.len();
+            if count == 0 {
+                return;
+            }
+            let mut after: Vec<_> = before.into_iter().filter_map(|o| self.try_end(o)).collect();
+            let ended = after.len() < count;
+            lock(&self.lingering).append(&mut after);
+            if !ended {
+                return;
+            }
         }
     }
 }
