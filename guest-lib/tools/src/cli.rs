@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::options::{BandwidthOptions, DeviceOptions, PerfOptions, PingpongOptions};
+use crate::options::{
+    AtomicOptions, BandwidthOptions, DeviceOptions, PerfOptions, PingpongOptions, SrqOptions,
+};
 use crate::tools;
 
 const AFTER_HELP: &str = "\
@@ -22,6 +24,11 @@ Examples:
 
 Exit codes: 0 all is well, and all data are verified (unless --no-verify); 1 it is not (the reason is on standard error, and in \
 the JSON); 2 the command line is wrong.";
+
+/// Under the help of tools that work in pairs.
+const PAIR: &str = "\
+Start it with the same options on both sides: first without HOST (the server), then with the server's HOST (the client). Or \
+on one machine, both sides in one process: -d SOCKET --loopback OTHER_SOCKET.";
 
 /// Tools for vnic's RDMA function, in a virtual machine or in a process of the host.
 #[derive(Debug, Parser)]
@@ -61,11 +68,42 @@ enum Tool {
         device: DeviceOptions,
     },
     /// Messages there and back over a reliable connection
+    #[command(after_help = PAIR)]
     RcPingpong(PingpongOptions),
+    /// Messages there and back over an unreliable connection
+    #[command(after_help = PAIR)]
+    UcPingpong(PingpongOptions),
+    /// Datagrams there and back
+    #[command(after_help = PAIR)]
+    UdPingpong(PingpongOptions),
+    /// Messages there and back on several connections with one shared receive queue
+    #[command(after_help = PAIR)]
+    SrqPingpong(SrqOptions),
+    /// Bandwidth of RDMA WRITE
+    #[command(after_help = PAIR)]
+    WriteBw(BandwidthOptions),
+    /// Latency of RDMA WRITE, half of the way there and back
+    #[command(after_help = PAIR)]
+    WriteLat(PerfOptions),
+    /// Bandwidth of RDMA READ
+    #[command(after_help = PAIR)]
+    ReadBw(BandwidthOptions),
+    /// Latency of RDMA READ
+    #[command(after_help = PAIR)]
+    ReadLat(PerfOptions),
+    /// Bandwidth of SEND
+    #[command(after_help = PAIR)]
+    SendBw(BandwidthOptions),
     /// Latency of SEND, half of the way there and back
+    #[command(after_help = PAIR)]
     SendLat(PerfOptions),
+    /// Latency of atomics
+    #[command(after_help = PAIR)]
+    AtomicLat(AtomicOptions),
     /// Print a completion script
-    #[command(after_help = "Example:\n  vnic-guest completions bash > /usr/share/bash-completion/completions/vnic-guest")]
+    #[command(
+        after_help = "Example:\n  vnic-guest completions bash > /usr/share/bash-completion/completions/vnic-guest"
+    )]
     Completions {
         /// For which shell
         shell: Shell,
@@ -83,7 +121,16 @@ pub fn run(mut words: Vec<OsString>) -> ExitCode {
         Tool::Devinfo { device, verbose } => tools::devinfo::run(&device, verbose),
         Tool::ShowGids { device } => tools::show_gids::run(&device),
         Tool::RcPingpong(options) => tools::rc_pingpong::run(&options),
+        Tool::UcPingpong(options) => tools::ud_pingpong::run_uc(&options),
+        Tool::UdPingpong(options) => tools::ud_pingpong::run(&options),
+        Tool::SrqPingpong(options) => tools::srq_pingpong::run(&options),
+        Tool::WriteBw(options) => tools::write_bw::run(&options),
+        Tool::WriteLat(options) => tools::write_lat::run(&options),
+        Tool::ReadBw(options) => tools::read_bw::run(&options),
+        Tool::ReadLat(options) => tools::read_lat::run(&options),
+        Tool::SendBw(options) => tools::send_bw::run(&options),
         Tool::SendLat(options) => tools::send_lat::run(&options),
+        Tool::AtomicLat(options) => tools::atomic_lat::run(&options),
         Tool::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "vnic-guest", &mut std::io::stdout());
             ExitCode::SUCCESS
@@ -110,7 +157,10 @@ mod tests {
 
     #[test]
     fn it_is_the_tool_by_whose_name_it_is_called() {
-        assert_eq!(called_as(&"/usr/bin/rc_pingpong".into()), Some("rc_pingpong".into()));
+        assert_eq!(
+            called_as(&"/usr/bin/rc_pingpong".into()),
+            Some("rc_pingpong".into())
+        );
         assert_eq!(called_as(&"show-gids".into()), Some("show_gids".into()));
         assert_eq!(called_as(&"./vnic-guest".into()), None);
     }
@@ -121,7 +171,10 @@ mod tests {
         let Tool::WriteBw(options) = Args::parse_from(words.split(' ')).tool else {
             panic!("another tool");
         };
-        assert_eq!((options.qps, options.perf.size, options.perf.peer.gid_index), (2, Some(64), Some(1)));
+        assert_eq!(
+            (options.qps, options.perf.size, options.perf.peer.gid_index),
+            (2, Some(64), Some(1))
+        );
         assert!(Args::try_parse_from("vnic-guest write_bw -D 1 -n 5".split(' ')).is_err());
         assert!(Args::try_parse_from("vnic-guest rc_pingpong --client 10.0.0.1".split(' ')).is_err());
     }

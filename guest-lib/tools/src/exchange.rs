@@ -98,7 +98,9 @@ pub struct Offer {
 }
 
 /// Words `run` is made of.
-const RUN: &[&str] = &["tool", "type", "size", "all", "iters", "duration", "qps", "both", "verify"];
+const RUN: &[&str] = &[
+    "tool", "type", "size", "all", "iters", "duration", "qps", "both", "verify", "atomic",
+];
 
 impl fmt::Display for Offer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -183,9 +185,13 @@ impl<'a> Words<'a> {
     }
 
     fn list(&self, key: &str, max: u64) -> Result<Option<Vec<u64>>, String> {
-        let Some(text) = self.text(key) else { return Ok(None) };
+        let Some(text) = self.text(key) else {
+            return Ok(None);
+        };
         let parts = text.split(',').take(QPS_MAX + 1);
-        let list: Vec<u64> = parts.map(|part| number(key, part, max)).collect::<Result<_, _>>()?;
+        let list: Vec<u64> = parts
+            .map(|part| number(key, part, max))
+            .collect::<Result<_, _>>()?;
         if list.len() > QPS_MAX {
             return Err(format!("`{key}` has more than {QPS_MAX} numbers"));
         }
@@ -208,7 +214,11 @@ fn number(key: &str, text: &str, max: u64) -> Result<u64, String> {
 
 /// Of what a peer said, no more than is good for an error message.
 fn shorten(text: &str) -> String {
-    let mut short: String = text.chars().take(60).map(|c| if c.is_control() { '?' } else { c }).collect();
+    let mut short: String = text
+        .chars()
+        .take(60)
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
     if text.chars().nth(60).is_some() {
         short.push('…');
     }
@@ -232,12 +242,20 @@ impl FromStr for Offer {
             }
         }
         let numbers = words.list("qpn", 0xff_ffff)?.ok_or("it says no qpn")?;
-        let psns = words.list("psn", 0xff_ffff)?.unwrap_or_else(|| vec![0; numbers.len()]);
+        let psns = words
+            .list("psn", 0xff_ffff)?
+            .unwrap_or_else(|| vec![0; numbers.len()]);
         if numbers.len() != psns.len() {
-            return Err(format!("it names {} queue pairs and {} PSNs", numbers.len(), psns.len()));
+            return Err(format!(
+                "it names {} queue pairs and {} PSNs",
+                numbers.len(),
+                psns.len()
+            ));
         }
         let gid = words.text("gid").ok_or("it says no gid")?;
-        let gid = gid.parse().map_err(|_| format!("gid={} is no GID", shorten(gid)))?;
+        let gid = gid
+            .parse()
+            .map_err(|_| format!("gid={} is no GID", shorten(gid)))?;
         let mac = words.text("mac").map(|text| {
             text.parse()
                 .map_err(|_| format!("mac={} is no Ethernet address", shorten(text)))
@@ -388,7 +406,9 @@ impl Link {
     /// Waits, at most so long, for the peer's word that its work is complete. Nothing if it will not say.
     pub fn done_within(&mut self, patience: Duration) -> Result<Option<Account>, Failure> {
         if self.done.is_none() && self.hears_done() {
-            let Some(line) = self.line(Some(patience))? else { return Ok(None) };
+            let Some(line) = self.line(Some(patience))? else {
+                return Ok(None);
+            };
             self.done = Some(self.account("done", &line)?);
         }
         Ok(self.done.clone())
@@ -399,7 +419,8 @@ impl Link {
         if !self.is_talkative() {
             return Ok(None);
         }
-        self.carrier.send(&format!("checked bad={} lost={}", mine.bad, mine.lost))?;
+        self.carrier
+            .send(&format!("checked bad={} lost={}", mine.bad, mine.lost))?;
         let line = self.expect(Some(PATIENCE), "what it found")?;
         self.account("checked", &line).map(Some)
     }
@@ -407,7 +428,11 @@ impl Link {
     /// Tells the peer why this side ends. It may be gone.
     pub fn give_up(&mut self, why: &str) {
         if self.is_talkative() {
-            let why: String = why.chars().map(|c| if c.is_control() { ' ' } else { c }).take(1000).collect();
+            let why: String = why
+                .chars()
+                .map(|c| if c.is_control() { ' ' } else { c })
+                .take(1000)
+                .collect();
             let _ = self.carrier.send(&format!("error {why}"));
         }
     }
@@ -415,7 +440,12 @@ impl Link {
     fn account(&mut self, word: &str, line: &str) -> Result<Account, Failure> {
         let rest = match line.strip_prefix(word) {
             Some(rest) if rest.is_empty() || rest.starts_with(' ') => rest,
-            _ => return Err(Failure::Peer(format!("the peer said `{}`, not {word}", shorten(line)))),
+            _ => {
+                return Err(Failure::Peer(format!(
+                    "the peer said `{}`, not {word}",
+                    shorten(line)
+                )));
+            }
         };
         Account::parse(rest).map_err(|e| Failure::Peer(format!("the peer's `{word}`: {e}")))
     }
@@ -425,19 +455,27 @@ impl Link {
         if line.split_whitespace().next() == Some(word) {
             return Ok(());
         }
-        Err(Failure::Peer(format!("the peer said `{}`, not {word}", shorten(&line))))
+        Err(Failure::Peer(format!(
+            "the peer said `{}`, not {word}",
+            shorten(&line)
+        )))
     }
 
     fn expect(&mut self, patience: Option<Duration>, what: &str) -> Result<String, Failure> {
-        self.line(patience)?
-            .ok_or_else(|| Failure::Peer(format!("the peer does not say {what}: it hangs, or is another program")))
+        self.line(patience)?.ok_or_else(|| {
+            Failure::Peer(format!(
+                "the peer does not say {what}: it hangs, or is another program"
+            ))
+        })
     }
 
     fn line(&mut self, patience: Option<Duration>) -> Result<Option<String>, Failure> {
         let end = patience.map(|p| Instant::now() + p);
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            let Some(line) = self.carrier.receive(left)? else { return Ok(None) };
+            let Some(line) = self.carrier.receive(left)? else {
+                return Ok(None);
+            };
             let line = line.trim();
             if let Some(why) = line.strip_prefix("error ") {
                 let why: String = why.chars().take(1000).filter(|c| !c.is_control()).collect();

@@ -140,9 +140,16 @@ mod tests {
             qp: 0x11,
             vendor: 0,
         };
-        assert!(failure.to_string().contains("WRITE 7 of queue pair 0x000011 ended with IBV_WC_RETRY_EXC_ERR"));
+        assert!(
+            failure
+                .to_string()
+                .contains("WRITE 7 of queue pair 0x000011 ended with IBV_WC_RETRY_EXC_ERR")
+        );
         assert_eq!(failure.json("write_bw")["status"], "IBV_WC_RETRY_EXC_ERR");
         let gone = Failure::from(Error::Gone("its daemon ended".into())).on("vf0-rdma.sock");
-        assert_eq!(gone.to_string(), "vf0-rdma.sock: the device is gone: its daemon ended");
+        assert_eq!(
+            gone.to_string(),
+            "vf0-rdma.sock: the device is gone: its daemon ended"
+        );
     }
 }

@@ -6,6 +6,7 @@ use vnic_verbs::{Data, SendWr, WorkCompletion};
 
 use crate::failure::Failure;
 use crate::session::Session;
+use crate::slots::Slots;
 
 /// Requests that are posted with one doorbell.
 const BATCH: usize = 16;
@@ -37,6 +38,8 @@ pub struct Flow {
     queues: Vec<Progress>,
     posted: u64,
     done: u64,
+    inline: bool,
+    copies: Vec<u8>,
 }
 
 impl Flow {
@@ -54,7 +57,15 @@ impl Flow {
             queues: vec![Progress::default(); qps],
             posted: 0,
             done: 0,
+            inline: false,
+            copies: Vec::new(),
         }
+    }
+
+    /// Requests carry their data inline.
+    pub fn inline(mut self, inline: bool) -> Flow {
+        self.inline = inline;
+        self
     }
 
     /// Completed messages of each queue pair.
@@ -102,38 +113,60 @@ impl Flow {
         Some((i, visible))
     }
 
-    /// Posts what may be posted. `prepare` makes the data of a message, `request` says what is to be done with it.
-    pub fn post<'w>(
+    /// Posts what may be posted. `prepare` makes the data of a message in its slot, `request` says what is to be done with them.
+    pub fn post(
         &mut self,
         session: &mut Session,
+        slots: &Slots<'_>,
         mut prepare: impl FnMut(usize, u64),
-        request: impl Fn(usize, u64) -> SendWr<'w>,
+        request: impl for<'a> Fn(usize, u64, Data<'a>) -> SendWr<'a>,
     ) -> Result<(), Failure> {
+        let size = slots.size() as usize;
+        let mut copies = std::mem::take(&mut self.copies);
         for queue in 0..self.queues.len() {
             loop {
                 let late = self.is_late();
-                let mut batch = [SendWr::send(Data::NONE); BATCH];
+                let mut next = [(0, false); BATCH];
                 let mut count = 0;
                 while count < BATCH
                     && let Some((i, visible)) = self.next(queue, late)
                 {
                     prepare(queue, i);
-                    let request = request(queue, i).id(i);
-                    batch[count] = if visible { request.signaled() } else { request };
+                    next[count] = (i, visible);
                     count += 1;
                 }
                 if count == 0 {
                     break;
                 }
+                if self.inline {
+                    copies.resize(BATCH * size, 0);
+                    for ((i, _), copy) in next[..count].iter().zip(copies.chunks_mut(size)) {
+                        slots.read(queue, *i, copy);
+                    }
+                }
+                let mut batch = [SendWr::send(Data::NONE); BATCH];
+                for (n, (i, visible)) in next[..count].iter().enumerate() {
+                    let data = match self.inline {
+                        true => Data::inline(&copies[n * size..(n + 1) * size]),
+                        false => slots.sge(queue, *i).into(),
+                    };
+                    let request = request(queue, *i, data).id(*i);
+                    batch[n] = if *visible { request.signaled() } else { request };
+                }
                 session.queues[queue].send_all(&mut batch[..count])?;
             }
         }
+        self.copies = copies;
         session.outstanding = self.posted - self.done;
         Ok(())
     }
 
     /// A send has completed; which ones are complete now that were not before.
-    pub fn completed(&mut self, session: &mut Session, completion: &WorkCompletion) -> (usize, std::ops::Range<u64>) {
+    pub fn completed(
+        &mut self,
+        session: &mut Session,
+        completion: &WorkCompletion,
+    ) -> (usize, std::ops::Range<u64>) {
         let queue = session.queue_of(completion);
         let progress = &mut self.queues[queue];
         let before = progress.done;
@@ -160,7 +193,10 @@ mod tests {
                 }
                 // What is outstanding must have one that completes visibly.
                 let last = *visible.last().expect("one is visible");
-                assert!(last + 1 > flow.queues[0].done, "{n} {depth} {every}: stuck at {last}");
+                assert!(
+                    last + 1 > flow.queues[0].done,
+                    "{n} {depth} {every}: stuck at {last}"
+                );
                 flow.done = last + 1;
                 flow.queues[0].done = last + 1;
             }

@@ -49,7 +49,13 @@ pub struct PeerOptions {
     #[arg(long, value_name = "SOCKET|PCI", conflicts_with = "client")]
     pub loopback: Option<DeviceAddress>,
     /// Index of the own GID. Default: the first one of RoCE v2
-    #[arg(short = 'x', long, visible_short_alias = 'g', visible_alias = "gid-idx", value_name = "INDEX")]
+    #[arg(
+        short = 'x',
+        long,
+        visible_short_alias = 'g',
+        visible_alias = "gid-idx",
+        value_name = "INDEX"
+    )]
     pub gid_index: Option<u16>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096. Default: the most that both ports can
     #[arg(short, long, value_name = "BYTES", value_parser = parse_mtu)]
@@ -70,9 +76,9 @@ pub struct PeerOptions {
 pub struct PingpongOptions {
     #[command(flatten)]
     pub peer: PeerOptions,
-    /// Bytes of a message
-    #[arg(short, long, value_name = "BYTES", default_value_t = 4096)]
-    pub size: u32,
+    /// Bytes of a message. Default: 4096; datagrams: at most the MTU
+    #[arg(short, long, value_name = "BYTES")]
+    pub size: Option<u32>,
     /// Messages each way
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub iters: u64,
@@ -82,6 +88,54 @@ pub struct PingpongOptions {
     /// Service level
     #[arg(short = 'l', long = "sl", value_name = "SL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..8))]
     pub service_level: u8,
+}
+
+/// What `srq_pingpong` understands besides.
+#[derive(Debug, Clone, Args)]
+pub struct SrqOptions {
+    #[command(flatten)]
+    pub pingpong: PingpongOptions,
+    /// Queue pairs
+    #[arg(short, long = "num-qp", value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=QPS_MAX as i64))]
+    pub qps: u32,
+}
+
+/// An atomic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Atomic {
+    /// Adds 1
+    #[value(name = "FETCH_AND_ADD")]
+    FetchAndAdd,
+    /// Replaces a number by the next
+    #[value(name = "CMP_AND_SWAP")]
+    CmpAndSwap,
+}
+
+impl Atomic {
+    /// As in the option.
+    pub fn name(self) -> &'static str {
+        match self {
+            Atomic::FetchAndAdd => "FETCH_AND_ADD",
+            Atomic::CmpAndSwap => "CMP_AND_SWAP",
+        }
+    }
+}
+
+/// What `atomic_lat` understands besides.
+#[derive(Debug, Clone, Args)]
+pub struct AtomicOptions {
+    #[command(flatten)]
+    pub perf: PerfOptions,
+    /// Which atomic
+    #[arg(
+        short = 'A',
+        long,
+        visible_alias = "atomic_type",
+        value_name = "TYPE",
+        default_value = "FETCH_AND_ADD",
+        ignore_case = true
+    )]
+    pub atomic_type: Atomic,
 }
 
 /// What benchmarks understand besides.
@@ -105,7 +159,13 @@ pub struct PerfOptions {
     #[arg(short, long, value_name = "RC|UC|UD", default_value = "RC", value_parser = parse_type)]
     pub connection: QpType,
     /// Messages up to so many bytes are posted inline
-    #[arg(short = 'I', long, visible_alias = "inline_size", value_name = "BYTES", default_value_t = 0)]
+    #[arg(
+        short = 'I',
+        long,
+        visible_alias = "inline_size",
+        value_name = "BYTES",
+        default_value_t = 0
+    )]
     pub inline_size: u32,
     /// Service level
     #[arg(short = 'S', long = "sl", value_name = "SL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..8))]
@@ -199,7 +259,10 @@ impl PerfOptions {
 /// The own GID that was asked for, or else the first one of RoCE v2.
 pub fn own_gid(context: &Context, index: Option<u16>) -> Result<GidEntry, Failure> {
     let gids = context.gids()?;
-    let there: Vec<&GidEntry> = gids.iter().filter(|g| g.kind != GidKind::None && g.gid != Gid::default()).collect();
+    let there: Vec<&GidEntry> = gids
+        .iter()
+        .filter(|g| g.kind != GidKind::None && g.gid != Gid::default())
+        .collect();
     let found = match index {
         Some(index) => there.iter().find(|g| g.index == index),
         None => there
@@ -211,7 +274,10 @@ pub fn own_gid(context: &Context, index: Option<u16>) -> Result<GidEntry, Failur
         let there: Vec<String> = there.iter().map(|g| g.index.to_string()).collect();
         Failure::Usage(match index {
             Some(index) if !there.is_empty() => {
-                format!("there is no GID at index {index}; there are: {} (show_gids lists them)", there.join(", "))
+                format!(
+                    "there is no GID at index {index}; there are: {} (show_gids lists them)",
+                    there.join(", ")
+                )
             }
             _ => "the device has no GID yet: is its Ethernet function up?".into(),
         })
@@ -246,7 +312,10 @@ mod tests {
     fn mtus_and_types() {
         assert_eq!(parse_mtu("1024"), Ok(Mtu::Mtu1024));
         assert!(parse_mtu("1500").is_err());
-        assert_eq!((mtu_of(1500), mtu_of(4096), mtu_of(9)), (Mtu::Mtu1024, Mtu::Mtu4096, Mtu::Mtu256));
+        assert_eq!(
+            (mtu_of(1500), mtu_of(4096), mtu_of(9)),
+            (Mtu::Mtu1024, Mtu::Mtu4096, Mtu::Mtu256)
+        );
         assert_eq!(parse_type("uc"), Ok(QpType::Uc));
         assert!(parse_type("XRC").is_err());
     }

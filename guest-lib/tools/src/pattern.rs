@@ -57,7 +57,9 @@ pub fn search(bytes: &[u8], piece: usize, seeds: impl Iterator<Item = u64> + Clo
     let mut found = Found::Last;
     for (n, part) in bytes.chunks(piece).enumerate() {
         let at = n * piece;
-        let age = seeds.clone().position(|seed| first_difference(seed, at, part).is_none());
+        let age = seeds
+            .clone()
+            .position(|seed| first_difference(seed, at, part).is_none());
         match age {
             Some(0) => {}
             Some(_) => found = Found::Older,
@@ -89,7 +91,14 @@ mod tests {
             .chunks(8)
             .map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes")))
             .collect();
-        assert_eq!(words, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(
+            words,
+            [
+                6_457_827_717_110_365_317,
+                3_203_168_211_198_807_973,
+                9_817_491_932_198_370_423
+            ]
+        );
     }
 
     #[test]

@@ -6,7 +6,8 @@ use vnic_verbs::{QpType, mtu_bytes};
 
 use crate::failure::Failure;
 use crate::flow::Goal;
-use crate::options::{PerfOptions, path_mtu};
+use crate::options::{BandwidthOptions, PerfOptions, path_mtu};
+use crate::pattern::QP_STRIDE;
 use crate::report::Report;
 use crate::seat::Seat;
 
@@ -44,9 +45,20 @@ impl PerfOptions {
         }
     }
 
+    /// Messages on each queue pair, if that is how it ends.
+    pub fn iters(&self) -> Option<u64> {
+        match self.goal() {
+            Goal::Messages(n) => Some(n),
+            Goal::Time(_) => None,
+        }
+    }
+
     /// What must be equal on both sides.
     pub fn run(&self, size: u32) -> Vec<(&'static str, String)> {
-        let mut run = vec![("size", size.to_string()), ("verify", u8::from(!self.peer.no_verify).to_string())];
+        let mut run = vec![
+            ("size", size.to_string()),
+            ("verify", u8::from(!self.peer.no_verify).to_string()),
+        ];
         match self.goal() {
             Goal::Messages(n) => run.push(("iters", n.to_string())),
             Goal::Time(time) => run.push(("duration", time.as_secs().to_string())),
@@ -64,7 +76,9 @@ impl PerfOptions {
     ) -> Result<Report, Failure> {
         let limit = seat.context.query_device().max_inline;
         if self.inline_size > limit {
-            return Err(Failure::Usage(format!("the device takes at most {limit} inline bytes (-I)")));
+            return Err(Failure::Usage(format!(
+                "the device takes at most {limit} inline bytes (-I)"
+            )));
         }
         let mut report = Report::new(tool);
         for size in self.sizes(seat, default)? {
@@ -72,4 +86,38 @@ impl PerfOptions {
         }
         Ok(report)
     }
+}
+
+impl BandwidthOptions {
+    /// Checks what goes together.
+    pub fn check_bandwidth(&self, allowed: &[QpType], tool: &str) -> Result<(), Failure> {
+        self.perf.check(allowed, tool)?;
+        if self.bidirectional {
+            self.perf.peer.needs_talk("-b")?;
+        }
+        Ok(())
+    }
+
+    /// What must be equal on both sides.
+    pub fn run(&self, size: u32) -> Vec<(&'static str, String)> {
+        let mut run = self.perf.run(size);
+        run.push(("qps", self.qps.to_string()));
+        run.push(("both", u8::from(self.bidirectional).to_string()));
+        run
+    }
+
+    /// Messages over which the peak is measured.
+    pub fn part(&self) -> u64 {
+        match self.perf.goal() {
+            Goal::Messages(n) => n * u64::from(self.qps) / 10,
+            Goal::Time(_) => 1000,
+        }
+    }
+}
+
+/// The seed of message `i` of a queue pair.
+#[inline]
+pub fn seed_of(base: u64, queue: usize, i: u64) -> u64 {
+    base.wrapping_add((queue as u64).wrapping_mul(QP_STRIDE))
+        .wrapping_add(i)
 }

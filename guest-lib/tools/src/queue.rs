@@ -1,8 +1,8 @@
 //! A queue pair of a type that is chosen at run time.
 
 use vnic_verbs::{
-    Access, AddressHandle, AddressVector, CompletionQueue, ConnectOptions, Endpoint, Error, PostError, ProtectionDomain,
-    QpType, QueuePair, Rc, RecvWr, SendWr, SharedReceiveQueue, Uc, Ud,
+    Access, AddressHandle, AddressVector, CompletionQueue, ConnectOptions, Endpoint, Error, PostError,
+    ProtectionDomain, QpType, QueuePair, Rc, RecvWr, SendWr, SharedReceiveQueue, Uc, Ud,
 };
 
 /// The queue key of perftest and of libibverbs' examples.
@@ -90,7 +90,9 @@ impl Queue {
                 qp.to_init(QKEY)?;
                 Ok(Queue::Ud(qp, None))
             }
-            other => Err(Error::Invalid(format!("these tools have no queue pairs of type {other:?}"))),
+            other => Err(Error::Invalid(format!(
+                "these tools have no queue pairs of type {other:?}"
+            ))),
         }
     }
 

@@ -188,7 +188,11 @@ impl Report {
 
     /// Prints it. Was all as it should be?
     pub fn print(&self, json: bool) -> Result<bool, Failure> {
-        let text = if json { format!("{}\n", self.to_json()) } else { self.to_text() };
+        let text = if json {
+            format!("{}\n", self.to_json())
+        } else {
+            self.to_text()
+        };
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes())
             .and_then(|()| out.flush())
@@ -218,12 +222,20 @@ mod tests {
         let text = report.to_text();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "type RC");
-        for (title, value) in [("#bytes", "65536"), ("#iterations", "1000"), ("BW peak", "200.00"), ("MsgRate", "0.001600")] {
+        for (title, value) in [
+            ("#bytes", "65536"),
+            ("#iterations", "1000"),
+            ("BW peak", "200.00"),
+            ("MsgRate", "0.001600"),
+        ] {
             assert_eq!(lines[1].find(title), lines[2].find(value), "{text}");
         }
         let json = report.to_json();
         assert_eq!(json["results"][0]["bw_average_mib"], 100.5);
-        assert_eq!((&json["ok"], &json["verified"], &json["lost"]), (&json!(true), &json!(true), &json!(0)));
+        assert_eq!(
+            (&json["ok"], &json["verified"], &json["lost"]),
+            (&json!(true), &json!(true), &json!(0))
+        );
     }
 
     #[test]
@@ -237,7 +249,10 @@ mod tests {
         assert_eq!(report.to_json()["ok"], false);
         let text = report.to_text();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0].split_whitespace().count() - 2, lines[1].split_whitespace().count());
+        assert_eq!(
+            lines[0].split_whitespace().count() - 2,
+            lines[1].split_whitespace().count()
+        );
         assert_eq!(lines[2], "half of it is missing");
     }
 }

@@ -107,14 +107,22 @@ fn one_side(
     let context = open(options.device.device.as_ref())?;
     let link = match (options.exchange, &options.host) {
         (Exchange::Stdio, Some(_)) => {
-            return Err(Failure::Usage("with --exchange stdio there is no host; the side that begins has --client".into()));
+            return Err(Failure::Usage(
+                "with --exchange stdio there is no host; the side that begins has --client".into(),
+            ));
         }
         (Exchange::Stdio, None) => {
-            let role = if options.client { Role::Client } else { Role::Server };
+            let role = if options.client {
+                Role::Client
+            } else {
+                Role::Server
+            };
             Link::new(Carrier::stdio(), role)
         }
         (Exchange::Tcp, _) if options.client => {
-            return Err(Failure::Usage("--client is for --exchange stdio: name the server's host instead".into()));
+            return Err(Failure::Usage(
+                "--client is for --exchange stdio: name the server's host instead".into(),
+            ));
         }
         (Exchange::Tcp, Some(host)) => Link::new(Carrier::connect(host, options.port)?, Role::Client),
         (Exchange::Tcp, None) => {
@@ -134,7 +142,11 @@ fn both_sides(
     body: &(impl Fn(&mut Seat<'_>) -> Result<Report, Failure> + Sync),
 ) -> Result<Report, Failure> {
     let client = open(options.device.device.as_ref())?;
-    let server = if client.name() == other.to_string() { client.clone() } else { open(Some(other))? };
+    let server = if client.name() == other.to_string() {
+        client.clone()
+    } else {
+        open(Some(other))?
+    };
     let [here, there] = Carrier::pair();
     let terminal = std::io::stderr().is_terminal();
     let (client, server) = std::thread::scope(|scope| {

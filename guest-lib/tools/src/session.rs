@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use vnic_verbs::{
-    ConnectOptions, Context, Data, Endpoint, MacAddress, MemoryRegion, Mtu, ProtectionDomain, QpType, SendWr, SharedReceiveQueue, WorkCompletion, mtu_bytes,
+    ConnectOptions, Context, Data, Endpoint, MacAddress, MemoryRegion, Mtu, ProtectionDomain, QpType, SendWr,
+    SharedReceiveQueue, WorkCompletion, mtu_bytes,
 };
 
 use crate::exchange::{self, Account, Area, Link, Offer};
@@ -14,6 +15,7 @@ use crate::options::{mtu_of, own_gid, path_mtu, type_name};
 use crate::queue::{Depths, QKEY, Queue};
 use crate::report::{Report, Verified};
 use crate::seat::Seat;
+use crate::slots::Layout;
 use crate::wait::{Completions, Waiter};
 
 /// How long without a completion until somebody looks whether the peer is still there.
@@ -70,7 +72,11 @@ impl Session {
             ..depths
         };
         let entries = u64::from(depths.sends + depths.receives) * u64::from(plan.qps);
-        let waiter = Waiter::new(context, u32::try_from(entries).unwrap_or(u32::MAX), seat.options.events)?;
+        let waiter = Waiter::new(
+            context,
+            u32::try_from(entries).unwrap_or(u32::MAX),
+            seat.options.events,
+        )?;
         let mut queues = Vec::new();
         for _ in 0..plan.qps {
             queues.push(Queue::new(kind, pd, &waiter.cq, depths, plan.srq)?);
@@ -117,6 +123,21 @@ impl Session {
             1 => 0,
             _ => self.by_number.get(&completion.qp()).copied().unwrap_or(0),
         }
+    }
+
+    /// The peer's memory, and how it lies for messages of so many bytes.
+    pub fn target(&self, size: u32) -> Result<(Area, Layout), Failure> {
+        let area = self
+            .peer
+            .area
+            .ok_or_else(|| Failure::Peer("the peer says no addr and rkey of memory".into()))?;
+        let layout = Layout::of_peer(&area, self.queues.len() as u32, size).ok_or_else(|| {
+            Failure::Peer(format!(
+                "the peer's memory of {} bytes has no room for messages of {size}",
+                area.len
+            ))
+        })?;
+        Ok((area, layout))
     }
 
     /// Does a lost message stay lost?
@@ -222,6 +243,15 @@ impl Session {
         check: impl FnOnce(&mut Session, Option<Account>) -> Result<Account, Failure>,
     ) -> Result<Settled, Failure> {
         link.say_done(sent)?;
+        self.settle_said(link, check)
+    }
+
+    /// The same, when this side has said so already.
+    pub fn settle_said(
+        &mut self,
+        link: &mut Link,
+        check: impl FnOnce(&mut Session, Option<Account>) -> Result<Account, Failure>,
+    ) -> Result<Settled, Failure> {
         let done = self.wait_done(link)?;
         let here = check(self, done)?;
         let there = link.compare(&here)?;
@@ -239,13 +269,21 @@ pub struct Settled {
 }
 
 impl Settled {
+    /// What did not arrive, on both sides.
+    pub fn lost(&self) -> u64 {
+        self.here.lost + self.there.as_ref().map_or(0, |there| there.lost)
+    }
+
     /// An error, if data were wrong anywhere.
     pub fn bad_data(&self) -> Result<(), Failure> {
         if self.here.bad > 0 {
             return Err(Failure::Data(format!("{} messages from the peer", self.here.bad)));
         }
         match &self.there {
-            Some(there) if there.bad > 0 => Err(Failure::Data(format!("the peer got {} wrong messages", there.bad))),
+            Some(there) if there.bad > 0 => Err(Failure::Data(format!(
+                "the peer got {} wrong messages",
+                there.bad
+            ))),
             _ => Ok(()),
         }
     }
@@ -276,8 +314,15 @@ fn offer(
         mac if mac == MacAddress::default() => context.query_port()?.mac(),
         mac => mac,
     };
-    let mut run = vec![("tool".to_owned(), plan.tool.to_owned()), ("type".to_owned(), type_name(plan.kind).to_owned())];
-    run.extend(plan.run.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+    let mut run = vec![
+        ("tool".to_owned(), plan.tool.to_owned()),
+        ("type".to_owned(), type_name(plan.kind).to_owned()),
+    ];
+    run.extend(
+        plan.run
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), value.clone())),
+    );
     Ok(Offer {
         run,
         queues: queues

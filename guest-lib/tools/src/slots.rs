@@ -38,8 +38,14 @@ impl Layout {
     /// How the peer's places lie. What it does not say is as here.
     pub fn of_peer(area: &Area, qps: u32, size: u32) -> Option<Layout> {
         let stride = area.len / u64::from(qps);
-        let step = area.step.unwrap_or_else(|| u64::from(size).max(1).next_multiple_of(LINE).min(stride));
-        let room = if step < size.into() { None } else { stride.checked_div(step) };
+        let step = area
+            .step
+            .unwrap_or_else(|| u64::from(size).max(1).next_multiple_of(LINE).min(stride));
+        let room = if step < size.into() {
+            None
+        } else {
+            stride.checked_div(step)
+        };
         let count = area.slots.unwrap_or(room?.min(128));
         // A peer that announces more than it has would send us astray.
         (count > 0 && count <= room?).then_some(Layout { count, step, stride })
@@ -96,6 +102,22 @@ impl<'a> Slots<'a> {
         self.region.slice(at..at + (self.head + self.size) as usize)
     }
 
+    /// Copies message `i` out.
+    pub fn read(&self, queue: usize, i: u64, into: &mut [u8]) {
+        self.region.read_at(self.at(queue, i) + self.head as usize, into);
+    }
+
+    /// Bytes of a message.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Makes the place of message `i` empty.
+    pub fn wipe(&self, queue: usize, i: u64) {
+        let at = self.at(queue, i);
+        self.region.fill(at..at + (self.head + self.size) as usize, 0);
+    }
+
     /// Makes message `i`.
     pub fn fill(&self, queue: usize, i: u64, seed: u64) {
         let at = self.at(queue, i) + self.head as usize;
@@ -122,7 +144,13 @@ impl<'a> Slots<'a> {
     }
 
     /// What is in the place of message `i`, into which earlier ones were written as well, perhaps in part.
-    pub fn search(&self, queue: usize, i: u64, packet: usize, seeds: impl Iterator<Item = u64> + Clone) -> Found {
+    pub fn search(
+        &self,
+        queue: usize,
+        i: u64,
+        packet: usize,
+        seeds: impl Iterator<Item = u64> + Clone,
+    ) -> Found {
         let at = self.at(queue, i) + self.head as usize;
         pattern::search(&self.region.read_vec(at, self.size as usize), packet, seeds)
     }
@@ -139,12 +167,24 @@ mod tests {
 
     #[test]
     fn places_do_not_overlap_and_keep_within_the_budget() {
-        for (qps, size, most) in [(1, 0, 128), (1, 65536, 128), (1024, 65536, 128), (1, 8 << 20, 128), (3, 100, 7)] {
+        for (qps, size, most) in [
+            (1, 0, 128),
+            (1, 65536, 128),
+            (1024, 65536, 128),
+            (1, 8 << 20, 128),
+            (3, 100, 7),
+        ] {
             let layout = Layout::new(qps, size, most);
             assert!(layout.step >= u64::from(size) && layout.count >= 1 && layout.count <= u64::from(most));
-            assert!(layout.count == 1 || layout.bytes(qps) as u64 <= BUDGET, "{qps} {size}: {layout:?}");
+            assert!(
+                layout.count == 1 || layout.bytes(qps) as u64 <= BUDGET,
+                "{qps} {size}: {layout:?}"
+            );
             assert_eq!(layout.offset(1, 0), layout.stride);
-            assert_eq!(layout.offset(0, layout.count + 1), layout.offset(0, 1 % layout.count));
+            assert_eq!(
+                layout.offset(0, layout.count + 1),
+                layout.offset(0, 1 % layout.count)
+            );
         }
     }
 
@@ -172,7 +212,10 @@ mod tests {
         assert_eq!(Layout::of_peer(&area(4096, Some(65), Some(64)), 1, 64), None);
         assert_eq!(Layout::of_peer(&area(4096, Some(1), Some(64)), 1, 65), None);
         assert_eq!(Layout::of_peer(&area(64, None, None), 1, 65), None);
-        assert_eq!(Layout::of_peer(&area(4096, Some(u64::MAX), Some(u64::MAX)), 1, 64), None);
+        assert_eq!(
+            Layout::of_peer(&area(4096, Some(u64::MAX), Some(u64::MAX)), 1, 64),
+            None
+        );
         assert_eq!(Layout::of_peer(&area(4096, Some(1), Some(0)), 1, 0), None);
     }
 }

@@ -81,7 +81,9 @@ impl Times {
         // Nearest rank: the smallest value that at least that part of all does not exceed.
         let rank = |part: f64| -> Option<f64> {
             let place = (part * sorted.len() as f64).ceil() as usize;
-            sorted.get(place.saturating_sub(1)).map(|ns| micros(f64::from(*ns)))
+            sorted
+                .get(place.saturating_sub(1))
+                .map(|ns| micros(f64::from(*ns)))
         };
         let average = self.sum as f64 / self.count.max(1) as f64;
         let squares: f64 = sorted.iter().map(|ns| (f64::from(*ns) - average).powi(2)).sum();
@@ -164,11 +166,6 @@ impl Meter {
         }
     }
 
-    /// Since the beginning.
-    pub fn elapsed(&self) -> Duration {
-        self.start.elapsed()
-    }
-
     /// The rates of messages of so many bytes, from the beginning to the last one that was done.
     pub fn rate(&self, bytes: u64) -> Rate {
         let seconds = (self.last.0 - self.start).as_secs_f64().max(1e-9);
@@ -196,7 +193,10 @@ mod tests {
         let s = times.summary().expect("a summary");
         assert_eq!((s.count, s.min, s.max, s.typical), (1000, 1.0, 1000.0, 500.0));
         assert_eq!((s.p99, s.p999), (990.0, 999.0));
-        assert!((s.average - 500.5).abs() < 1e-9 && (s.deviation - 288.675).abs() < 0.001, "{s:?}");
+        assert!(
+            (s.average - 500.5).abs() < 1e-9 && (s.deviation - 288.675).abs() < 0.001,
+            "{s:?}"
+        );
         let mut one = Times::new();
         one.add(Duration::from_nanos(1500));
         let s = one.summary().expect("a summary");
@@ -209,10 +209,17 @@ mod tests {
         for ns in 0..5_000_000u64 {
             times.add(Duration::from_nanos(ns % 1000));
         }
-        assert!(times.kept.len() <= KEPT && times.kept.len() > KEPT / 4, "{}", times.kept.len());
+        assert!(
+            times.kept.len() <= KEPT && times.kept.len() > KEPT / 4,
+            "{}",
+            times.kept.len()
+        );
         let s = times.summary().expect("a summary");
         assert_eq!((s.count, s.min, s.max), (5_000_000, 0.0, 0.999));
-        assert!((s.typical - 0.5).abs() < 0.01 && (s.p99 - 0.99).abs() < 0.01, "{s:?}");
+        assert!(
+            (s.typical - 0.5).abs() < 0.01 && (s.p99 - 0.99).abs() < 0.01,
+            "{s:?}"
+        );
     }
 
     #[test]
@@ -224,7 +231,10 @@ mod tests {
         meter.done_at(5 + 10, b);
         meter.done_at(100, c);
         let rate = meter.rate(1 << 20);
-        assert!((rate.average - 100.0).abs() < 1e-6 && (rate.messages - 1e-4).abs() < 1e-9, "{rate:?}");
+        assert!(
+            (rate.average - 100.0).abs() < 1e-6 && (rate.messages - 1e-4).abs() < 1e-9,
+            "{rate:?}"
+        );
         assert!((rate.peak - 15.0 / 0.11).abs() < 1e-3, "{rate:?}");
     }
 }

@@ -71,7 +71,12 @@ pub struct Volley<'a> {
 
 impl<'a> Volley<'a> {
     /// Posts the receives.
-    pub fn new(seat: &Seat<'_>, session: &'a mut Session, court: &'a Court, inline: u32) -> Result<Volley<'a>, Failure> {
+    pub fn new(
+        seat: &Seat<'_>,
+        session: &'a mut Session,
+        court: &'a Court,
+        inline: u32,
+    ) -> Result<Volley<'a>, Failure> {
         let peer_seed = session.peer.seed.unwrap_or(seat.seed());
         let volley = Volley {
             sends: Slots::new(&court.source, court.sends, court.size, 0),
@@ -108,14 +113,21 @@ impl<'a> Volley<'a> {
         let sge = self.sends.sge(0, i);
         let bytes;
         let request = if self.court.size <= self.inline {
-            bytes = self.court.source.read_vec(self.court.sends.offset(0, i) as usize, self.court.size as usize);
+            bytes = self
+                .court
+                .source
+                .read_vec(self.court.sends.offset(0, i) as usize, self.court.size as usize);
             SendWr::send(Data::inline(&bytes))
         } else {
             SendWr::send(sge)
         };
         let request = request.id(i).signaled();
         // A number for those that may miss one.
-        let request = if self.session.is_lossy() { request.imm(i as u32) } else { request };
+        let request = if self.session.is_lossy() {
+            request.imm(i as u32)
+        } else {
+            request
+        };
         self.session.queues[0].send(request)?;
         self.session.outstanding += 1;
         Ok(())
@@ -135,10 +147,15 @@ impl<'a> Volley<'a> {
         let place = completion.id();
         let len = completion.byte_len().saturating_sub(self.court.head);
         if len != self.court.size {
-            return Err(Failure::Data(format!("message {i} has {len} bytes, not {}", self.court.size)));
+            return Err(Failure::Data(format!(
+                "message {i} has {len} bytes, not {}",
+                self.court.size
+            )));
         }
         if self.verify
-            && let Some(at) = self.receives.first_difference(0, place, self.seeds[1].wrapping_add(i))
+            && let Some(at) = self
+                .receives
+                .first_difference(0, place, self.seeds[1].wrapping_add(i))
         {
             self.bad += 1;
             return Err(Failure::Data(format!(
@@ -275,7 +292,10 @@ impl Score {
     /// A run in which nothing came is no success.
     pub fn judge(&self, report: &mut Report) {
         if self.sent > 0 && self.account.lost == self.sent {
-            report.fail(format!("none of {} messages came through: the peer is silent", self.sent));
+            report.fail(format!(
+                "none of {} messages came through: the peer is silent",
+                self.sent
+            ));
         }
     }
 }

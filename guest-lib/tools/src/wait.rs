@@ -101,7 +101,12 @@ impl Waiter {
     }
 
     /// Take, arm, look again, sleep: so no completion is slept through.
-    fn sleep(&self, channel: &CompletionChannel, into: &mut Completions, patience: Duration) -> Result<(), Error> {
+    fn sleep(
+        &self,
+        channel: &CompletionChannel,
+        into: &mut Completions,
+        patience: Duration,
+    ) -> Result<(), Error> {
         loop {
             into.count = self.cq.poll(&mut into.all)?;
             if into.count > 0 || patience.is_zero() {

@@ -106,9 +106,12 @@ impl Carrier {
     /// The next line, without its end; nothing if none came within the time.
     pub fn receive(&mut self, patience: Option<Duration>) -> Result<Option<String>, Failure> {
         match self {
-            Carrier::Tcp(stream, lines) => {
-                lines.next(patience, &*stream, |buffer| (&*stream).read(buffer), "the peer closed the connection")
-            }
+            Carrier::Tcp(stream, lines) => lines.next(
+                patience,
+                &*stream,
+                |buffer| (&*stream).read(buffer),
+                "the peer closed the connection",
+            ),
             Carrier::Stdio(lines) => lines.next(
                 patience,
                 rustix::stdio::stdin(),
@@ -123,7 +126,9 @@ impl Carrier {
                 match line {
                     Ok(line) => Ok(Some(line)),
                     Err(RecvTimeoutError::Timeout) => Ok(None),
-                    Err(RecvTimeoutError::Disconnected) => Err(Failure::Peer("the other end has ended".into())),
+                    Err(RecvTimeoutError::Disconnected) => {
+                        Err(Failure::Peer("the other end has ended".into()))
+                    }
                 }
             }
         }
@@ -150,7 +155,12 @@ impl Lines {
                 return Ok(Some(line));
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            let left = left.map(|left| Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 60, tv_nsec: 0 }));
+            let left = left.map(|left| {
+                Timespec::try_from(left).unwrap_or(Timespec {
+                    tv_sec: 60,
+                    tv_nsec: 0,
+                })
+            });
             match poll(&mut [PollFd::new(&from, PollFlags::IN)], left.as_ref()) {
                 Ok(0) => return Ok(None),
                 Ok(_) | Err(Errno::INTR) => {}
@@ -208,7 +218,10 @@ mod tests {
         assert_eq!(carrier.receive(patience).expect("a line").as_deref(), Some("two"));
         assert_eq!(carrier.receive(Some(Duration::ZERO)).expect("no line"), None);
         peer.write_all(b"ee\n").expect("sent");
-        assert_eq!(carrier.receive(patience).expect("a line").as_deref(), Some("three"));
+        assert_eq!(
+            carrier.receive(patience).expect("a line").as_deref(),
+            Some("three")
+        );
         drop(peer);
         assert!(matches!(carrier.receive(None), Err(Failure::Peer(_))));
     }

@@ -3,7 +3,10 @@ use super::*;
 fn offer() -> Offer {
     Offer {
         run: vec![("tool".into(), "write_bw".into()), ("size".into(), "64".into())],
-        queues: vec![Queue { number: 0x11, psn: 0x22 }],
+        queues: vec![Queue {
+            number: 0x11,
+            psn: 0x22,
+        }],
         gid: "fd00::1".parse().expect("a GID"),
         mac: Some(MacAddress([2, 0, 0, 0, 0, 1])),
         mtu: Some(1024),
@@ -29,7 +32,12 @@ fn lines_are_written_and_read() {
     );
     assert_eq!(line.parse::<Offer>(), Ok(offer()));
     let mut many = offer();
-    many.queues = (0..1024).map(|n| Queue { number: 0xff_0000 + n, psn: n }).collect();
+    many.queues = (0..1024)
+        .map(|n| Queue {
+            number: 0xff_0000 + n,
+            psn: n,
+        })
+        .collect();
     let line = many.to_string();
     assert!(line.len() < LINE_MAX / 2);
     assert_eq!(line.parse::<Offer>(), Ok(many));
@@ -37,7 +45,9 @@ fn lines_are_written_and_read() {
 
 #[test]
 fn another_program_may_say_less_and_more() {
-    let peer: Offer = "endpoint qpn=17 gid=::ffff:10.0.0.1 colour=blue".parse().expect("an endpoint");
+    let peer: Offer = "endpoint qpn=17 gid=::ffff:10.0.0.1 colour=blue"
+        .parse()
+        .expect("an endpoint");
     assert_eq!(peer.queues, [Queue { number: 17, psn: 0 }]);
     assert_eq!(peer.gid, "10.0.0.1".parse().expect("a GID"));
     assert!(peer.area.is_none() && peer.seed.is_none() && peer.run.is_empty());
@@ -60,7 +70,10 @@ fn nonsense_is_refused() {
         ("endpoint qpn=1 gid=::1 word", "not key=value"),
         ("endpoint qpn=1 gid=::1 version=2", "version 2"),
         ("endpoint qpn=1 gid=::1 rkey=1 addr=1", "no len"),
-        ("endpoint qpn=1 gid=::1 rkey=1 addr=0xffffffffffffffff len=1", "more than"),
+        (
+            "endpoint qpn=1 gid=::1 rkey=1 addr=0xffffffffffffffff len=1",
+            "more than",
+        ),
     ] {
         let e = line.parse::<Offer>().expect_err(line);
         assert!(e.contains(why), "{line}: {e}");
@@ -91,8 +104,15 @@ fn a_whole_conversation() {
     server.ready().expect("ready");
     let done = server.done_within(Duration::from_secs(60)).expect("done");
     assert_eq!(done.and_then(|d| d.sent), Some(vec![7, 8]));
-    let mine = Account { sent: None, bad: 1, lost: 2 };
-    assert_eq!(server.compare(&mine).expect("an account"), Some(Account::default()));
+    let mine = Account {
+        sent: None,
+        bad: 1,
+        lost: 2,
+    };
+    assert_eq!(
+        server.compare(&mine).expect("an account"),
+        Some(Account::default())
+    );
     let (peer, found) = other.join().expect("no panic").expect("no failure");
     assert_eq!((peer, found), (offer(), Some(mine)));
 }
@@ -115,7 +135,10 @@ fn different_options_are_an_error_on_both_sides() {
 fn who_gives_up_says_why() {
     let (mut server, mut client) = links();
     client.give_up("no memory\nleft");
-    let e = server.done_within(Duration::from_secs(60)).expect_err("an error").to_string();
+    let e = server
+        .done_within(Duration::from_secs(60))
+        .expect_err("an error")
+        .to_string();
     assert_eq!(e, "the peer gave up: no memory left");
     client.carrier.send("donkey").expect("sent");
     assert!(server.done_within(Duration::from_secs(60)).is_err());

@@ -10,17 +10,19 @@ use crate::seat;
 
 /// Lists them. They are not opened.
 pub fn run(json: bool) -> ExitCode {
-    let report = Device::list().map_err(|e| Failure::from(e).on("devices")).map(|devices| {
-        let names: Vec<String> = devices.iter().map(ToString::to_string).collect();
-        let mut report = Report::new("devices");
-        for name in &names {
-            report.note(name.clone());
-        }
-        if names.is_empty() {
-            report.note("none (`vnic-guest doctor` says why)");
-        }
-        report.word("devices", names);
-        report
-    });
+    let report = Device::list()
+        .map_err(|e| Failure::from(e).on("devices"))
+        .map(|devices| {
+            let names: Vec<String> = devices.iter().map(ToString::to_string).collect();
+            let mut report = Report::new("devices");
+            for name in &names {
+                report.note(name.clone());
+            }
+            if names.is_empty() {
+                report.note("none (`vnic-guest doctor` says why)");
+            }
+            report.word("devices", names);
+            report
+        });
     seat::finish("devices", json, report)
 }

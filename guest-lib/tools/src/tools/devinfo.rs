@@ -19,10 +19,21 @@ pub fn run(options: &DeviceOptions, verbose: bool) -> ExitCode {
 }
 
 /// Puts a line under the others, and the same into the JSON.
-fn line(report: &mut Report, json: &mut Map<String, Value>, indent: usize, key: &str, value: impl Into<Value>) {
+fn line(
+    report: &mut Report,
+    json: &mut Map<String, Value>,
+    indent: usize,
+    key: &str,
+    value: impl Into<Value>,
+) {
     let value = value.into();
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    report.note(format!("{:indent$}{:<width$} {text}", "", format!("{key}:"), width = 32 - indent));
+    report.note(format!(
+        "{:indent$}{:<width$} {text}",
+        "",
+        format!("{key}:"),
+        width = 32 - indent
+    ));
     json.insert(key.to_owned(), value);
 }
 
@@ -42,7 +53,10 @@ fn info(context: &Context, verbose: bool) -> Result<Report, Failure> {
     say("hw_ver", json!(format!("{:#x}", device.hardware_version)));
     if verbose {
         say("capabilities", json!(capabilities(device.capabilities())));
-        say("atomic_scope", json!(format!("{:?}", device.atomic_scope()).to_lowercase()));
+        say(
+            "atomic_scope",
+            json!(format!("{:?}", device.atomic_scope()).to_lowercase()),
+        );
         for (key, value) in [
             ("max_mr_size", device.max_mr_size),
             ("max_dm_size", device.max_dm_size),
@@ -75,10 +89,13 @@ fn info(context: &Context, verbose: bool) -> Result<Report, Failure> {
     report.note("    port: 1".to_owned());
     let mut port_json = Map::new();
     let mut say = |key: &str, value: Value| line(&mut report, &mut port_json, 8, key, value);
-    say("state", json!(match port.state() {
-        PortState::Active => "PORT_ACTIVE",
-        PortState::Down => "PORT_DOWN",
-    }));
+    say(
+        "state",
+        json!(match port.state() {
+            PortState::Active => "PORT_ACTIVE",
+            PortState::Down => "PORT_DOWN",
+        }),
+    );
     say("max_mtu", json!(mtu_bytes(port.max_mtu())));
     say("active_mtu", json!(mtu_bytes(port.active_mtu())));
     say("mac", json!(MacAddress(port.mac).to_string()));
@@ -89,7 +106,10 @@ fn info(context: &Context, verbose: bool) -> Result<Report, Failure> {
         say("gid_tbl_len", json!(port.gid_table_len));
         say("pkey_tbl_len", json!(port.pkey_table_len));
         for entry in context.gids()? {
-            say(&format!("GID[{}]", entry.index), json!(format!("{}, RoCE {}", entry.gid, kind_name(entry.kind))));
+            say(
+                &format!("GID[{}]", entry.index),
+                json!(format!("{}, RoCE {}", entry.gid, kind_name(entry.kind))),
+            );
         }
     }
     json.insert("port".into(), port_json.into());
@@ -107,7 +127,12 @@ fn objects(context: &Context, report: &mut Report, json: &mut Map<String, Value>
     report.note("    objects: used of most");
     let mut all = Map::new();
     for r in context.resources()? {
-        report.note(format!("        {:<24} {} of {}", format!("{}:", r.name), r.used, r.limit));
+        report.note(format!(
+            "        {:<24} {} of {}",
+            format!("{}:", r.name),
+            r.used,
+            r.limit
+        ));
         all.insert(r.name, json!({ "used": r.used, "limit": r.limit }));
     }
     json.insert("objects".into(), all.into());
@@ -125,7 +150,10 @@ fn objects(context: &Context, report: &mut Report, json: &mut Map<String, Value>
 
 /// As `ibv_devinfo` writes it.
 fn guid(bytes: &[u8; 8]) -> String {
-    let parts: Vec<String> = bytes.chunks(2).map(|two| format!("{:02x}{:02x}", two[0], two[1])).collect();
+    let parts: Vec<String> = bytes
+        .chunks(2)
+        .map(|two| format!("{:02x}{:02x}", two[0], two[1]))
+        .collect();
     parts.join(":")
 }
 

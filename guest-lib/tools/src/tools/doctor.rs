@@ -22,7 +22,10 @@ pub fn run(json: bool) -> ExitCode {
         .collect();
     report.word("findings", rows);
     for finding in &findings {
-        report.note(format!("{:<8} {}: {}", finding.verdict, finding.what, finding.detail));
+        report.note(format!(
+            "{:<8} {}: {}",
+            finding.verdict, finding.what, finding.detail
+        ));
         if let Some(cure) = &finding.cure {
             report.note(format!("{:<8} → {cure}", ""));
         }

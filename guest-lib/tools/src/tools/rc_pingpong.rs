@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use vnic_verbs::{
-    Access, ConnectOptions, Data, Endpoint, MacAddress, MemoryRegion, QueuePair, Rc, RecvWr, SendWr, WorkCompletion, mtu_bytes,
+    Access, ConnectOptions, Data, Endpoint, MacAddress, MemoryRegion, QueuePair, Rc, RecvWr, SendWr,
+    WorkCompletion, mtu_bytes,
 };
 
 use crate::exchange::{Account, Offer, Queue, Role};
@@ -20,6 +21,8 @@ use crate::stats::Times;
 use crate::wait::{Completions, Waiter};
 
 const TOOL: &str = "rc_pingpong";
+/// Bytes of a message, if nothing is said.
+const SIZE: u32 = 4096;
 /// `wr_id` of sends; receives have the number of their place.
 const SEND: u64 = 1 << 32;
 /// `wr_id` of the question whether the peer is there.
@@ -34,7 +37,7 @@ pub fn run(options: &PingpongOptions) -> ExitCode {
 
 fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report, Failure> {
     let context = &seat.context;
-    let size = options.size as usize;
+    let size = options.size.unwrap_or(SIZE) as usize;
     let places = receives(options);
 
     // Memory: one message to send, and places for those that come.
@@ -123,29 +126,36 @@ fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report, Fa
     report.word("qpn", game.qp.number());
     report.word("seed", seeds[0]);
     report.word("peer_seed", seeds[1]);
-    report.word("size", options.size);
+    report.word("size", size);
     report.word("iterations", options.iters);
     report.word("seconds", took.as_secs_f64());
     // As the original says it: both directions count.
-    let bytes = 2 * options.iters * u64::from(options.size);
+    let bytes = 2 * options.iters * size as u64;
     let seconds = took.as_secs_f64().max(1e-9);
-    report.note(format!("{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8e-6 / seconds));
+    report.note(format!(
+        "{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec",
+        bytes as f64 * 8e-6 / seconds
+    ));
     report.note(format!(
         "{} iters in {seconds:.2} seconds = {:.2} usec/iter",
         options.iters,
         seconds * 1e6 / options.iters as f64
     ));
     if let Some(summary) = times.summary() {
-        report.latency(options.size.into(), &summary);
+        report.latency(size as u64, &summary);
     }
     report.lost(0, options.iters);
-    report.verified(if seat.options.no_verify { Verified::Off } else { Verified::Both });
+    report.verified(if seat.options.no_verify {
+        Verified::Off
+    } else {
+        Verified::Both
+    });
     Ok(report)
 }
 
 /// So many receives as were asked for, but not more memory than 16 MiB.
 fn receives(options: &PingpongOptions) -> usize {
-    let fit = (16 << 20) / options.size.max(1);
+    let fit = (16 << 20) / options.size.unwrap_or(SIZE).max(1);
     options.rx_depth.min(fit).max(1) as usize
 }
 
@@ -178,9 +188,14 @@ impl Game {
     /// Looks at message `i` in its place.
     fn look(&self, i: u64, place: usize, len: u32) -> Result<(), Failure> {
         if len as usize != self.size {
-            return Err(Failure::Data(format!("message {i} has {len} bytes, not {}", self.size)));
+            return Err(Failure::Data(format!(
+                "message {i} has {len} bytes, not {}",
+                self.size
+            )));
         }
-        let Some([_, theirs]) = self.seeds else { return Ok(()) };
+        let Some([_, theirs]) = self.seeds else {
+            return Ok(());
+        };
         let message = self.sink.read_vec(place * self.size, self.size);
         match pattern::first_difference(theirs.wrapping_add(i), 0, &message) {
             Some(at) => Err(Failure::Data(format!("message {i} differs from byte {at} on"))),

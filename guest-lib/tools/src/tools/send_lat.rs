@@ -20,7 +20,9 @@ const RECEIVES: u32 = 64;
 pub fn run(options: &PerfOptions) -> ExitCode {
     seat::run(TOOL, &options.peer, |seat| {
         options.check(&[QpType::Rc, QpType::Uc, QpType::Ud], TOOL)?;
-        options.each_size(seat, TOOL, 2, |seat, size, report| one(seat, options, size, report))
+        options.each_size(seat, TOOL, 2, |seat, size, report| {
+            one(seat, options, size, report)
+        })
     })
 }
 

@@ -19,11 +19,18 @@ pub fn run(options: &DeviceOptions) -> ExitCode {
 fn table(context: &Context) -> Result<Report, Failure> {
     let mut report = Report::new("show_gids");
     report.word("device", context.name());
-    report.note(format!("{:<6} {:<40} {:<16} {:<4} {:<5} MAC", "INDEX", "GID", "IPv4", "VER", "VLAN"));
+    report.note(format!(
+        "{:<6} {:<40} {:<16} {:<4} {:<5} MAC",
+        "INDEX", "GID", "IPv4", "VER", "VLAN"
+    ));
     let mut rows = Vec::new();
     for entry in context.gids().map_err(|e| Failure::from(e).on(context.name()))? {
         let ip = entry.gid.ip();
-        let ipv4 = if ip.is_ipv4() { ip.to_string() } else { String::new() };
+        let ipv4 = if ip.is_ipv4() {
+            ip.to_string()
+        } else {
+            String::new()
+        };
         let version = kind_name(entry.kind);
         report.note(format!(
             "{:<6} {:<40} {ipv4:<16} {version:<4} {:<5} {}",

@@ -1,0 +1,237 @@
+//! `send_bw`: how much SEND carries. The client sends, with `-b` both do; the receiver looks at each message, and posts its
+//! receive anew. Over UC and UD messages carry their number, and what does not arrive is counted.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use vnic_verbs::{Access, QpType, RecvWr, SendWr, WorkCompletion};
+
+use crate::exchange::{Account, Role};
+use crate::failure::Failure;
+use crate::flow::Flow;
+use crate::options::BandwidthOptions;
+use crate::perf::seed_of;
+use crate::queue::{Depths, GRH};
+use crate::report::Report;
+use crate::seat::{self, Progress, Seat};
+use crate::session::{Plan, Session, facts, who_verified};
+use crate::slots::{Layout, Slots};
+use crate::stats::Meter;
+use crate::wait::Completions;
+
+const TOOL: &str = "send_bw";
+/// Requests outstanding, if nothing is said.
+const DEPTH: u32 = 128;
+
+/// Runs it.
+pub fn run(options: &BandwidthOptions) -> ExitCode {
+    seat::run(TOOL, &options.perf.peer, |seat| {
+        options.check_bandwidth(&[QpType::Rc, QpType::Uc, QpType::Ud], TOOL)?;
+        let one = |seat: &mut Seat<'_>, size, report: &mut Report| one(seat, options, size, report);
+        options.perf.each_size(seat, TOOL, 65536, one)
+    })
+}
+
+fn one(
+    seat: &mut Seat<'_>,
+    options: &BandwidthOptions,
+    size: u32,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let perf = &options.perf;
+    let verify = !perf.peer.no_verify;
+    let depth = options.tx_depth.unwrap_or(DEPTH);
+    let sends = seat.role() == Role::Client || options.bidirectional;
+    let receives = seat.role() == Role::Server || options.bidirectional;
+
+    // Memory to send from, and places to receive into.
+    let pd = seat.context.alloc_pd()?;
+    let layout = Layout::new(options.qps, size, depth);
+    let source = pd.allocate(layout.bytes(options.qps), Access::LOCAL_WRITE)?;
+    let head = if perf.connection == QpType::Ud { GRH } else { 0 };
+    let places = Layout::new(options.qps, size + head, options.rx_depth);
+    let sink = pd.allocate(places.bytes(options.qps), Access::LOCAL_WRITE)?;
+    let plan = Plan {
+        tool: TOOL,
+        kind: perf.connection,
+        qps: options.qps,
+        depths: Depths {
+            sends: depth,
+            receives: places.count as u32,
+            inline: perf.inline_size,
+        },
+        service_level: perf.service_level,
+        srq: None,
+        run: options.run(size),
+        area: None,
+    };
+    let mut session = Session::connect(seat, &pd, &plan)?;
+    let mut receiver = Receiver {
+        slots: Slots::new(&sink, places, size, head),
+        size,
+        head,
+        seed: verify.then_some(session.peer.seed.unwrap_or(seat.seed())),
+        next: vec![0; session.queues.len()],
+        came: 0,
+    };
+    if receives {
+        for queue in 0..session.queues.len() {
+            (0..places.count).try_for_each(|place| receiver.post(&session, queue, place))?;
+        }
+    }
+    seat.link.ready()?;
+
+    let from = Slots::new(&source, layout, size, 0);
+    let seed = seat.seed();
+    let inline = size <= perf.inline_size && size > 0;
+    let window = if verify {
+        layout.count.min(depth.into())
+    } else {
+        depth.into()
+    };
+    let qps = session.queues.len();
+    let mut flow = Flow::start(qps, perf.goal(), window, options.cq_mod).inline(inline);
+    let mut meter = Meter::start(options.part());
+    let mut progress = Progress::new(seat.watched);
+    let mut taken = Completions::new();
+    let numbered = session.is_lossy();
+    // How many shall come: known from the start, or when the peer says so.
+    let mut expected = perf.iters().filter(|_| receives).map(|n| n * qps as u64);
+    let (mut said, mut told) = (false, !receives);
+    loop {
+        let sent = !sends || flow.is_finished();
+        if sent && !said {
+            // The peer hears of it at once: it may wait for messages that are lost.
+            let counts = if sends { flow.sent() } else { vec![0; qps] };
+            seat.link.say_done(&counts)?;
+            said = true;
+        }
+        let came = !receives || expected.is_some_and(|n| receiver.came >= n);
+        if sent && came {
+            break;
+        }
+        if !sent {
+            flow.post(
+                &mut session,
+                &from,
+                |queue, i| {
+                    if verify {
+                        from.fill(queue, i, seed_of(seed, queue, i));
+                    }
+                },
+                |_, i, data| {
+                    let request = SendWr::send(data);
+                    if numbered { request.imm(i as u32) } else { request }
+                },
+            )?;
+        }
+        session.take(&mut taken)?;
+        for completion in taken.iter() {
+            let queue = session.queue_of(completion);
+            if completion.is_receive() {
+                receiver.look(&session, queue, completion)?;
+            } else {
+                flow.completed(&mut session, completion);
+            }
+        }
+        if sends {
+            meter.done(flow.done());
+        } else {
+            meter.done(receiver.came);
+        }
+        let n = flow.done() + receiver.came;
+        progress.at(n, || format!("{n} messages"));
+        if taken.is_empty() && receives && sent {
+            // Nothing comes: is the peer done? What it sent before it said so has arrived by now, or is lost.
+            if told {
+                break;
+            }
+            let done = seat
+                .link
+                .done_within(Duration::ZERO)
+                .map_err(|failure| session.cause(failure))?;
+            if let Some(done) = done {
+                expected = done.sent.map(|counts| counts.iter().sum()).or(expected);
+                told = true;
+            }
+        }
+    }
+
+    let sent = if sends { flow.sent() } else { vec![0; qps] };
+    let lost = expected.map_or(0, |n| n.saturating_sub(receiver.came));
+    if lost > 0 && !session.is_lossy() {
+        return Err(Failure::Data(format!("{lost} messages did not come")));
+    }
+    let settled = session.settle_said(&mut seat.link, |_, _| {
+        Ok(Account {
+            lost,
+            ..Account::default()
+        })
+    })?;
+    settled.bad_data()?;
+    facts(report, seat, &session);
+    let rate = meter.rate(size.into());
+    report.bandwidth(
+        size.into(),
+        if sends { flow.done() } else { receiver.came },
+        &rate,
+    );
+    report.word("received", receiver.came);
+    report.lost(
+        settled.lost(),
+        sent.iter().sum::<u64>().max(expected.unwrap_or(0)),
+    );
+    report.verified(who_verified(seat, receives, sends));
+    if receives && receiver.came == 0 {
+        report.fail("no message came through");
+    }
+    Ok(())
+}
+
+/// The receiving side.
+struct Receiver<'a> {
+    slots: Slots<'a>,
+    size: u32,
+    head: u32,
+    /// Of the peer's messages; nothing if they are not looked at.
+    seed: Option<u64>,
+    /// The message that comes next on each queue pair.
+    next: Vec<u64>,
+    came: u64,
+}
+
+impl Receiver<'_> {
+    fn post(&self, session: &Session, queue: usize, place: u64) -> Result<(), Failure> {
+        session.queues[queue].receive(&[RecvWr::new(self.slots.sge(queue, place)).id(place)])?;
+        Ok(())
+    }
+
+    /// Looks at a message, and posts its receive anew.
+    fn look(&mut self, session: &Session, queue: usize, completion: &WorkCompletion) -> Result<(), Failure> {
+        let place = completion.id();
+        let expected = self.next[queue];
+        // Numbers have 32 bits on the wire; messages before this one may be lost.
+        let ahead = completion
+            .imm()
+            .map_or(0, |low| low.wrapping_sub(expected as u32) as i32);
+        let i = expected.wrapping_add_signed(ahead.into());
+        let len = completion.byte_len().saturating_sub(self.head);
+        if len != self.size {
+            return Err(Failure::Data(format!(
+                "message {i} has {len} bytes, not {}",
+                self.size
+            )));
+        }
+        if let Some(seed) = self.seed
+            && let Some(at) = self.slots.first_difference(queue, place, seed_of(seed, queue, i))
+        {
+            return Err(Failure::Data(format!(
+                "message {i} of queue pair {queue} differs from byte {at} on (seed {})",
+                seed_of(seed, queue, i)
+            )));
+        }
+        self.next[queue] = expected.max(i + 1);
+        self.came += 1;
+        self.post(session, queue, place)
+    }
+}
