@@ -80,8 +80,8 @@ impl<K: QpKind> QueuePair<K> {
         self.to(QpState::Reset, QpAttributes::default(), QpMask::empty())
     }
 
-    /// To SQD: what was posted is carried out, and what is posted then is not. `event`: with
-    /// [`SendQueueDrained`](crate::AsyncEvent::SendQueueDrained).
+    /// To SQD: sends that have begun are completed, the others wait for [`resume`](QueuePair::resume). `event`: raise
+    /// [`SendQueueDrained`](crate::AsyncEvent::SendQueueDrained) when it has drained.
     pub fn to_sqd(&self, event: bool) -> Result<(), Error> {
         let attributes = QpAttributes {
             drained_event: event.into(),

@@ -588,3 +588,119 @@ fn receives_are_there_when_the_peer_sends() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn queue_pairs_stop_drain_and_go_on() -> Result<()> {
+    let Pair { rig: _rig, a, b } = pair()?;
+    let receives = a.context.create_cq(64)?;
+    let qa = a.pd.qp::<Rc>(&a.cq, &receives).signal_all().build()?;
+    let qb = b.rc()?;
+    connect(&qa, &qb)?;
+    let write = SendWr::write(a.region.slice(..LEN / 2), b.region.addr(), b.region.rkey());
+    for round in 0..50 {
+        qa.post_send(&[write.id(1), write.id(2)])?;
+        qa.to_sqd(true)?;
+        let event = a.context.wait_async_event(Some(PATIENCE))?;
+        ensure!(
+            event == Some(AsyncEvent::SendQueueDrained { qp: qa.number() }),
+            "{event:?}"
+        );
+        // What had begun has ended; the rest waits, with what is posted now.
+        let mut wcs = [WorkCompletion::default(); 3];
+        let begun = a.cq.poll(&mut wcs)?;
+        ensure!(begun < 3, "{begun} of 2");
+        qa.post_send(&[write.id(3)])?;
+        a.context.clock()?;
+        quiet(&a.cq)?;
+        assert_eq!(qa.query()?.state(), QpState::Sqd);
+        qa.resume()?;
+        for wc in &mut wcs[begun..] {
+            *wc = a.done()?;
+        }
+        assert_eq!(wcs.map(|w| w.id()), [1, 2, 3], "{round}");
+        // Receives have a queue of their own, which goes round, too.
+        for i in 0..10 {
+            qa.post_recv(&[RecvWr::new(a.region.slice(..8)).id(i)])?;
+            a.context.clock()?;
+            qb.post_send(&[SendWr::send(b.region.slice(..8)).signaled()])?;
+            b.done()?;
+            assert_eq!(take(&receives)?.ok()?.id(), i);
+        }
+        quiet(&a.cq)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn unreliable_senders_recover_from_their_errors() -> Result<()> {
+    let Pair { rig: _rig, a, b } = pair()?;
+    let uc = |side: &Side| side.pd.qp::<Uc>(&side.cq, &side.cq).build();
+    let (ua, ub) = (uc(&a)?, uc(&b)?);
+    connect(&ua, &ub)?;
+    let good = SendWr::write(a.region.slice(..8), b.region.addr(), b.region.rkey()).signaled();
+    let mut wrong = a.region.slice(..8);
+    wrong.lkey ^= 0x0100_0000;
+    let bad = SendWr::write(wrong, b.region.addr(), b.region.rkey());
+    for _ in 0..30 {
+        ua.post_send(&[good.id(1), bad.id(2), good.id(3)])?;
+        let ends: Vec<_> = (0..3).map(|_| take(&a.cq)).collect::<Result<_>>()?;
+        let ends: Vec<_> = ends.iter().map(|w| (w.id(), w.status())).collect();
+        assert_eq!(
+            ends,
+            [
+                (1, CompletionStatus::Success),
+                (2, CompletionStatus::LocalProtectionError),
+                (3, CompletionStatus::FlushError)
+            ]
+        );
+        assert_eq!(ua.query()?.state(), QpState::Sqe);
+        ua.resume()?;
+        ua.post_send(&[good])?;
+        a.done()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn groups_receive_what_is_sent_to_them() -> Result<()> {
+    let Pair { rig: _rig, a, b } = pair()?;
+    let group = "ff0e::1234:5678".parse()?;
+    let ud = |side: &Side| -> Result<QueuePair<Ud>> {
+        let qp = side.pd.qp::<Ud>(&side.cq, &side.cq).max_inline(64).build()?;
+        qp.activate(7)?;
+        Ok(qp)
+    };
+    let (sender, one, other) = (ud(&a)?, ud(&b)?, ud(&b)?);
+    for (i, qp) in [&one, &other].into_iter().enumerate() {
+        qp.attach_multicast(group)?;
+        qp.post_recv(&[RecvWr::new(b.region.slice(i * 100..(i + 1) * 100)).id(i as u64)])?;
+    }
+    b.context.clock()?;
+    let to = a.pd.create_ah(&AddressVector {
+        dgid: group,
+        sgid_index: 1,
+        ..AddressVector::default()
+    })?;
+    let send = |what: &[u8]| -> Result<()> {
+        sender.post_send(&[SendWr::send(Data::inline(what)).to(&to, 0xff_ffff, 7).signaled()])?;
+        a.done()?;
+        Ok(())
+    };
+    send(b"to both")?;
+    let mut ids = [b.done()?.id(), b.done()?.id()];
+    ids.sort_unstable();
+    assert_eq!(ids, [0, 1]);
+    assert_eq!(
+        [40, 140].map(|at| b.region.read_vec(at, 7)),
+        [b"to both".to_vec(), b"to both".to_vec()]
+    );
+    one.detach_multicast(group)?;
+    for (i, qp) in [&one, &other].into_iter().enumerate() {
+        qp.post_recv(&[RecvWr::new(b.region.slice(i * 100..(i + 1) * 100)).id(i as u64)])?;
+    }
+    b.context.clock()?;
+    send(b"to one")?;
+    assert_eq!(b.done()?.id(), 1);
+    b.context.clock()?;
+    quiet(&b.cq)
+}
