@@ -25,6 +25,8 @@ const PATIENCE: u32 = 1 << 16;
 /// The rings, made when they are first needed.
 pub(crate) struct Doorbells {
     slots: [Slot; RINGS],
+    /// Handles of all rings. Apart, for the thread of interrupts must not wait for a slot: who holds one may wait for it.
+    handles: Mutex<Vec<u32>>,
     wake_virtqueue: u16,
 }
 
@@ -40,7 +42,6 @@ struct Ring {
 
 struct Own {
     memory: Memory,
-    handle: u32,
     written: u32,
     taken: u32,
 }
@@ -59,6 +60,7 @@ impl Doorbells {
     pub fn new(wake_virtqueue: u16) -> Doorbells {
         Doorbells {
             slots: std::array::from_fn(|_| Slot(Mutex::new(None))),
+            handles: Mutex::default(),
             wake_virtqueue,
         }
     }
@@ -68,17 +70,12 @@ impl Doorbells {
         for slot in &self.slots {
             *lock(&slot.0) = None;
         }
+        lock(&self.handles).clear();
     }
 
     /// Is it the handle of one of the rings?
     pub fn has(&self, handle: u32) -> bool {
-        let is = |slot: &Slot| {
-            lock(&slot.0)
-                .as_ref()
-                .and_then(|r| r.own.as_ref())
-                .is_some_and(|o| o.handle == handle)
-        };
-        self.slots.iter().any(is)
+        lock(&self.handles).contains(&handle)
     }
 }
 
@@ -147,9 +144,9 @@ impl Shared {
                 ring: lists[0],
             }
         })?;
+        lock(&self.doorbells.handles).push(made.handle);
         Ok(Own {
             memory,
-            handle: made.handle,
             written: 0,
             taken: 0,
         })
@@ -204,7 +201,6 @@ mod tests {
     fn own() -> Own {
         Own {
             memory: memory(doorbell_ring_len(ENTRIES) as usize),
-            handle: 0,
             written: 0,
             taken: 0,
         }

@@ -279,3 +279,30 @@ fn a_device_with_few_rings_shares_them() {
     });
     assert_eq!(fake.kicks.load(SeqCst), 16);
 }
+
+#[test]
+fn a_full_ring_that_the_device_gave_up_ends_the_wait() {
+    let fake = Fake::shared(4096);
+    let context = open(&fake);
+    let cq = context.create_cq(4).expect("a CQ");
+    let writing = cq.clone();
+    // The fake never takes from a ring: when it is full, this waits.
+    let poster = std::thread::spawn(move || {
+        loop {
+            if let Err(e) = writing.req_notify(false) {
+                return e;
+            }
+        }
+    });
+    // Whichever of the rings it is.
+    for ring in 1..10 {
+        let detail = fault_detail(FaultQueue::Doorbells, FaultReason::Reserved, 0);
+        fake.raise(event(EventKind::QueueFault, ring, detail));
+    }
+    let e = poster.join().expect("it ends");
+    assert!(e.is_gone() && e.to_string().contains("doorbells"), "{e}");
+    assert_eq!(
+        context.wait_async_event(SOME_TIME).expect("alive"),
+        Some(AsyncEvent::DeviceFatal)
+    );
+}
