@@ -416,6 +416,7 @@ async fn health_reflection_and_server_info_answer() {
         "",
         "vnic.v1.AdapterService",
         "vnic.v1.CaptureService",
+        "vnic.v1.RdmaService",
         "vnic.v1.ServerService",
     ] {
         let answer = health
@@ -450,6 +451,7 @@ async fn health_reflection_and_server_info_answer() {
         "vnic.v1.SwitchService",
         "vnic.v1.CounterService",
         "vnic.v1.CaptureService",
+        "vnic.v1.RdmaService",
         "vnic.v1.ServerService",
         "grpc.health.v1.Health",
     ] {

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use vnic_appliance::metrics::{Snapshot, render};
 use vnic_backend::counters::{self, Scope};
 use vnic_backend::{
-    AdapterSpec, AdapterStatus, AttachState, DropReason, PortId, PortKind, PortSpec, PortStatus, Sample,
-    SocketRole, VlanMode,
+    AdapterSpec, AdapterStatus, AttachState, DropReason, PortId, PortKind, PortSpec, PortStatus, RdmaStatus,
+    ResourceRow, Sample, SocketRole, VlanMode,
 };
 
 fn adapter(name: &str) -> AdapterStatus {
@@ -58,6 +58,21 @@ fn snapshot() -> Snapshot {
         .collect();
     Snapshot {
         adapters: vec![adapter("vf0"), adapter("vf1")],
+        rdma: vec![(
+            "vf0".to_owned(),
+            RdmaStatus {
+                socket: "/x".into(),
+                state: AttachState::Up,
+                since: SystemTime::UNIX_EPOCH,
+                memory_bytes: 8192,
+                gids: Vec::new(),
+                resources: vec![ResourceRow {
+                    name: "qp",
+                    used: 3,
+                    limit: 131_072,
+                }],
+            },
+        )],
         ports: vec![PortStatus {
             spec: PortSpec {
                 name: "p0".to_owned(),
@@ -95,6 +110,10 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_adapter_up{adapter=\"vf0\"} 1",
         "vnic_adapter_info{adapter=\"vf0\",mac=\"02:00:00:00:00:01\",mtu=\"1500\",queue_pairs=\"2\",core=\"1\"} 1",
         "vnic_rdma_rx_write_requests_total{adapter=\"vf0\"} 18446744073709551615",
+        "vnic_rdma_up{adapter=\"vf0\"} 1",
+        "vnic_rdma_memory_bytes{adapter=\"vf0\"} 8192",
+        "vnic_rdma_objects{adapter=\"vf0\",type=\"qp\"} 3",
+        "vnic_rdma_objects_limit{adapter=\"vf0\",type=\"qp\"} 131072",
         "vnic_port_up{port=\"p0\"} 1",
         "vnic_fdb_entries{kind=\"static\"} 0",
         "vnic_scrape_duration_seconds 0.001",
@@ -132,6 +151,7 @@ fn what_was_removed_is_gone() {
     let mut snapshot = snapshot();
     assert!(page(&snapshot).contains("vf0"));
     snapshot.adapters.remove(0);
+    snapshot.rdma.clear();
     snapshot.samples.retain(|s| s.owner != "vf0");
     assert!(!page(&snapshot).contains("vf0"));
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ::metrics::{Key, KeyName, Label, Level, Metadata, Recorder, SharedString};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use vnic_backend::counters::{self, Scope};
-use vnic_backend::{AdapterStatus, AttachState, DropReason, FdbEntry, PortKind, PortStatus, Sample};
+use vnic_backend::{
+    AdapterStatus, AttachState, DropReason, FdbEntry, PortKind, PortStatus, RdmaStatus, Sample,
+};
 
 use super::naming;
 use crate::daemon::Context;
@@ -17,6 +19,8 @@ use crate::daemon::Context;
 pub struct Snapshot {
     /// Adapters.
     pub adapters: Vec<AdapterStatus>,
+    /// RDMA functions, by name of the adapter.
+    pub rdma: Vec<(String, RdmaStatus)>,
     /// Uplink ports.
     pub ports: Vec<PortStatus>,
     /// Counters of the data path.
@@ -32,8 +36,15 @@ pub struct Snapshot {
 impl Snapshot {
     /// Reads everything. May block.
     pub fn take(context: &Context) -> Snapshot {
+        let adapters = context.nic.adapters();
+        let rdma = adapters.iter().map(|a| a.spec.name.clone());
         Snapshot {
-            adapters: context.nic.adapters(),
+            // One that has been removed meanwhile has none.
+            rdma: rdma
+                .filter_map(|name| Some((context.nic.rdma(&name).ok()??, name)))
+                .map(|(status, name)| (name, status))
+                .collect(),
+            adapters,
             ports: context.nic.ports(),
             samples: context.nic.counters(),
             fdb: context.nic.fdb(),
@@ -100,6 +111,7 @@ pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
     }
     drops_that_never_happened(&page, snapshot);
     adapters(&page, &snapshot.adapters);
+    rdma(&page, &snapshot.rdma);
     ports(&page, &snapshot.ports);
 
     page.help("vnic_build_info", "The build that runs: always 1.");
@@ -229,6 +241,33 @@ fn adapters(page: &Page, adapters: &[AdapterStatus]) {
             ("core", core),
         ]);
         page.gauge("vnic_adapter_info", info, 1.0);
+    }
+}
+
+fn rdma(page: &Page, functions: &[(String, RdmaStatus)]) {
+    page.help("vnic_rdma_up", "1 when a driver of the RDMA function runs.");
+    page.help(
+        "vnic_rdma_memory_bytes",
+        "Memory of the driver that is mapped for the RDMA function.",
+    );
+    page.help(
+        "vnic_rdma_objects",
+        "Objects of the RDMA function in use, by type (as rdma resource); of type gid: filled entries of the table.",
+    );
+    page.help("vnic_rdma_objects_limit", "The most there can be, by type.");
+    for (adapter, status) in functions {
+        let label = || vec![("adapter", adapter.clone())];
+        page.gauge("vnic_rdma_up", label(), yes(status.state == AttachState::Up));
+        page.gauge("vnic_rdma_memory_bytes", label(), number(status.memory_bytes));
+        for row in &status.resources {
+            let label = || {
+                let mut labels = label();
+                labels.push(("type", row.name.to_owned()));
+                labels
+            };
+            page.gauge("vnic_rdma_objects", label(), f64::from(row.used));
+            page.gauge("vnic_rdma_objects_limit", label(), f64::from(row.limit));
+        }
     }
 }
 
