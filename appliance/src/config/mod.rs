@@ -16,8 +16,8 @@ use vnic_backend::{AdapterSpec, FaultSpec, NicConfig, PortSpec};
 use crate::check::ControlListen;
 use crate::macs::MacSource;
 
-pub(crate) use command_line::{eth_socket, rdma_socket};
 pub use command_line::{Simple, Tap};
+pub(crate) use command_line::{eth_socket, rdma_socket};
 pub use diagnostics::Diagnostics;
 pub use environment::Environment;
 pub use faults::from_text as faults_from_text;

@@ -89,7 +89,8 @@ fn rdma_state(state: AttachState) -> (Level, String) {
         AttachState::Up => (Level::Info, "up: a driver runs"),
         AttachState::Failed => (
             Level::Error,
-            "taken down by a bug; `vnicctl adapter restart` brings it back; please report the log lines before this one",
+            "taken down by a bug; `vnicctl adapter restart` brings it back; please report the log lines before \
+             this one",
         ),
     };
     (level, format!("RDMA function {text}"))

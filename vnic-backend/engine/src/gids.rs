@@ -10,12 +10,12 @@
 //!  anywhere     what the operator or the driver has put there: it stays, others give way
 //! ```
 //!
-//! An entry keeps its index while its address lives. Only the guest's word counts: an address that a DHCP server has given
-//! or that the guest is still probing (RFC 4862 section 5.4) is asked for first. Addresses of other interfaces (frames
-//! with another Ethernet source, nested VLAN tags) are none of this adapter's.
+//! An entry keeps its index while its address lives. Only the guest's word counts: an address that a DHCP server has
+//! given or that the guest is still probing (RFC 4862 section 5.4) is asked for first. Addresses of other interfaces
+//! (frames with another Ethernet source, nested VLAN tags) are none of this adapter's.
 //!
-//! A guest that claims addresses without end gets [`ADDRESSES_MAX`]; further ones are refused, so that those that are used
-//! stay. Room comes back when claimed addresses do not answer.
+//! A guest that claims addresses without end gets [`ADDRESSES_MAX`]; further ones are refused, so that those that are
+//! used stay. Room comes back when claimed addresses do not answer.
 
 mod addresses;
 mod ask;
@@ -246,12 +246,12 @@ impl GidLearner {
         self.table.changes().into_iter()
     }
 
-    /// Fills an entry, or clears one, and answers its index. `by` is [`GidSource::Driver`] or
-    /// [`GidSource::Operator`] (any other means the operator). A driver cannot change what the operator has set; nobody can clear the adapter's
-    /// own entries, but both can cover them.
+    /// Fills an entry, or clears one, and answers its index. `by` is [`GidSource::Driver`] or [`GidSource::Operator`]
+    /// (any other means the operator). A driver cannot change what the operator has set; nobody can clear the
+    /// adapter's own entries, but both can cover them.
     ///
-    /// A new entry without an index gets the one where its GID was learned, or the lowest free one. A learned
-    /// entry gives way: to the same GID at another index by vanishing, to another GID at its index by moving. Clearing a
+    /// A new entry without an index gets the one where its GID was learned, or the lowest free one. A learned entry
+    /// gives way: to the same GID at another index by vanishing, to another GID at its index by moving. Clearing a
     /// learned entry forgets its address, with both its entries, until the guest shows again that it has it. To clear
     /// what is empty is an error for the operator, and nothing for a driver (SPEC section 5.4).
     pub fn set(
