@@ -23,6 +23,13 @@ const REPLY_MAX: usize = 65536;
 const REPLY_MIN: usize = 512;
 /// How often the used ring is looked at before the thread sleeps.
 const SPINS: u32 = 2000;
+/// How long a device may take for a command before it is taken for dead. Not every transport can tell that a daemon has
+/// ended.
+pub(super) const ANSWER: Duration = if cfg!(test) {
+    Duration::from_secs(3)
+} else {
+    Duration::from_secs(60)
+};
 /// How long a device that has failed may take for the command that it has.
 const LAST_CHANCE: Duration = Duration::from_secs(5);
 
@@ -155,6 +162,7 @@ impl Shared {
             std::hint::spin_loop();
         }
         let mut last_chance = None;
+        let asked = Instant::now();
         loop {
             let seen = *lock(&self.bell.0);
             if let Some(used) = control.queue.take() {
@@ -163,6 +171,9 @@ impl Shared {
             // A device that has failed gets a last chance to answer; one that is not there gets none.
             let failed = epoch.is_some_and(|e| !self.is_alive(e));
             let end = failed.then(|| *last_chance.get_or_insert_with(|| Instant::now() + LAST_CHANCE));
+            if asked.elapsed() > ANSWER {
+                self.die_unheard(&format!("{opcode:?} was not answered"));
+            }
             if !self.check_transport() || end.is_some_and(|end| Instant::now() > end) {
                 control.abandoned = true;
                 return Err(self.dead());

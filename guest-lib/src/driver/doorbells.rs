@@ -1,16 +1,19 @@
 //! Doorbell rings (`SPEC.md`, section 7). Each thread has one, shared with few others.
 
+use std::cell::OnceCell;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicUsize, fence};
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use vnic_device::command::queues::CreateDoorbells;
 use vnic_device::command::{Object, Opcode};
 use vnic_device::doorbell::{Doorbell, Kind};
 use vnic_device::ring::{doorbell_ring_len, phase};
 
+use super::control::ANSWER;
 use super::{Shared, lock};
 use crate::Error;
 use crate::shared::{Memory, part_of};
@@ -110,8 +113,14 @@ impl Shared {
         match &mut ring.own {
             None => Ok(false),
             Some(own) => {
-                own.write(bell, || self.is_alive(epoch) && self.check_transport())
-                    .ok_or_else(|| self.dead())?;
+                let since = OnceCell::new();
+                let goes_on = || {
+                    if since.get_or_init(Instant::now).elapsed() > ANSWER {
+                        self.die_unheard("doorbells were not taken");
+                    }
+                    self.is_alive(epoch) && self.check_transport()
+                };
+                own.write(bell, goes_on).ok_or_else(|| self.dead())?;
                 fence(SeqCst);
                 if own.no_kick() == 0 {
                     self.transport.notify(self.doorbells.wake_virtqueue);

@@ -294,6 +294,14 @@ impl Shared {
         self.ring_bell();
     }
 
+    /// The device does not do what it must: it is taken for dead.
+    fn die_unheard(&self, what: &str) {
+        self.die(
+            &format!("{what} for too long: its daemon hangs, or has ended without a word"),
+            true,
+        );
+    }
+
     /// Looks whether the transport still is there; if not, nothing lives any longer.
     fn check_transport(&self) -> bool {
         if self.broken.load(SeqCst) {

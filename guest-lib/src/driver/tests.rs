@@ -168,6 +168,23 @@ fn when_the_daemon_ends_everything_ends() {
 }
 
 #[test]
+fn a_device_that_does_not_answer_is_taken_for_dead() {
+    let fake = Fake::shared(4096);
+    let context = open(&fake);
+    fake.deaf.store(true, SeqCst);
+    let e = context.alloc_pd().expect_err("no answer");
+    assert!(
+        e.is_gone() && e.to_string().contains("AllocPd was not answered"),
+        "{e}"
+    );
+    assert_eq!(
+        context.wait_async_event(SOME_TIME).expect("the last"),
+        Some(AsyncEvent::DeviceFatal)
+    );
+    assert!(context.create_completion_channel().is_err_and(|e| e.is_gone()));
+}
+
+#[test]
 fn a_reset_ends_what_was_and_begins_anew() {
     let fake = Fake::shared(4096);
     let context = open(&fake);
@@ -305,4 +322,17 @@ fn a_full_ring_that_the_device_gave_up_ends_the_wait() {
         context.wait_async_event(SOME_TIME).expect("alive"),
         Some(AsyncEvent::DeviceFatal)
     );
+}
+
+#[test]
+fn a_full_ring_that_nobody_takes_from_is_an_end() {
+    let fake = Fake::shared(4096);
+    let context = open(&fake);
+    let cq = context.create_cq(4).expect("a CQ");
+    let e = loop {
+        if let Err(e) = cq.req_notify(false) {
+            break e;
+        }
+    };
+    assert!(e.is_gone() && e.to_string().contains("not taken"), "{e}");
 }
