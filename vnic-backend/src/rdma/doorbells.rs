@@ -102,8 +102,13 @@ impl DoorbellRing {
         self.ring.store_u32(at, polls.into());
     }
 
-    /// Its memory is gone.
-    pub fn fail(&mut self) {
-        self.faulted = true;
+    /// Entries taken so far.
+    pub fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    /// Its memory is gone. False: it had a fault before.
+    pub fn fail(&mut self) -> bool {
+        !std::mem::replace(&mut self.faulted, true)
     }
 }

@@ -236,24 +236,17 @@ impl Function {
         }
         for bell in self.bells.iter_mut().flatten() {
             if !bell.ring.remap(memory) {
-                bell.fail();
-                let detail = fault_detail(FaultQueue::Doorbells, FaultReason::Memory, 0);
-                self.events.push(EventKind::QueueFault, bell.handle, detail);
+                if bell.fail() {
+                    let detail = fault_detail(FaultQueue::Doorbells, FaultReason::Memory, bell.taken());
+                    self.events.push(EventKind::QueueFault, bell.handle, detail);
+                }
             } else {
                 bell.set_polling(true);
             }
         }
         // As after an overrun: who completes there fails.
-        let users: Vec<u32> = self
-            .qps
-            .iter_mut()
-            .filter(|(_, qp)| {
-                lost_cqs.contains(&qp.created.send_cq) || lost_cqs.contains(&qp.created.recv_cq)
-            })
-            .map(|(number, _)| number)
-            .collect();
-        for number in users {
-            self.device.fail_qp(QpNumber(number));
+        for number in lost_cqs {
+            self.device.fail_cq(CqHandle(number));
         }
         for (number, queue, index) in lost_qps {
             self.device.fail_qp(QpNumber(number));

@@ -54,6 +54,11 @@ impl SharedRing {
         made.remap(memory).then_some(made)
     }
 
+    /// Is its memory there? It was at first, and may have gone away.
+    pub fn is_there(&self) -> bool {
+        !matches!(self.pieces, Pieces::None)
+    }
+
     /// Extents it was given by.
     pub fn extents(&self) -> usize {
         self.extents.len()

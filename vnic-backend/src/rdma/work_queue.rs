@@ -80,7 +80,7 @@ impl SendQueue {
     /// Both sides begin again.
     pub fn reset(&mut self) {
         self.progress = Progress::default();
-        self.faulted = false;
+        self.faulted = !self.ring.is_there();
     }
 
     /// A doorbell came. False: its index is a fault.
@@ -295,7 +295,7 @@ impl ReceiveQueue {
     /// Both sides begin again.
     pub fn reset(&mut self) {
         self.progress = Progress::default();
-        self.faulted = false;
+        self.faulted = !self.ring.is_there();
     }
 
     /// Entries of the ring.

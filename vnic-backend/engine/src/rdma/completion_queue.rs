@@ -89,6 +89,11 @@ impl CompletionQueue {
         self.entries.is_empty()
     }
 
+    /// Takes no more from now on. False: it did not before, either.
+    pub fn fail(&mut self) -> bool {
+        !core::mem::replace(&mut self.failed, true)
+    }
+
     /// Asks for an event when the next completion, or the next solicited or failed one, is added. Those that wait
     /// already make none (`ibv_req_notify_cq`). Once asked for any completion, asking for solicited ones changes nothing
     /// until the event (IBTA 11.4.2.2).

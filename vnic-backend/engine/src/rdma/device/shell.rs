@@ -91,6 +91,16 @@ impl Device {
         }
     }
 
+    /// A completion queue takes no more, because its memory is gone: as after an overrun, but without `CqError`.
+    pub fn fail_cq(&mut self, cq: CqHandle) {
+        if let Some(queue) = self.shared.cqs.get_mut(cq.0)
+            && queue.fail()
+        {
+            self.shared.overrun.push(cq);
+            self.fail_overrun();
+        }
+    }
+
     /// Ends a shared receive queue's work: what waits there is forgotten, nothing can be posted, its QPs find it empty.
     /// No event. It still has to be destroyed.
     pub fn fail_srq(&mut self, srq: SrqHandle) {
