@@ -39,6 +39,7 @@ fn nic(lab: &Lab, queue_pairs: u16) -> Result<Product> {
         adapters: 2,
         queue_pairs,
         anti_spoofing: true,
+        mtu: 1500,
         vnicd: Some(&vnicd),
     })
 }

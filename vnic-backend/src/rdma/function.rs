@@ -13,6 +13,7 @@ use vnic_engine::rdma::{
     VerbsError, limits,
 };
 use vnic_fabric::Instant;
+use vnic_wire::opcode::{Operation, Transport};
 
 use super::completions::CompletionRing;
 use super::doorbells::DoorbellRing;
@@ -136,6 +137,8 @@ impl Function {
             gid_news: Vec::new(),
         };
         function.apply_gids();
+        // The adapter's own: always there, and no news.
+        function.gid_news.clear();
         Ok(function)
     }
 
@@ -152,8 +155,6 @@ impl Function {
     /// The driver is gone: so is everything it made. Answers how far its virtqueues were: control, then events.
     pub fn detach(&mut self) -> Vec<u16> {
         self.reset();
-        self.learner.driver_down();
-        self.apply_gids();
         self.memory.set_map(Arc::default());
         let Some(a) = self.attached.take() else {
             return Vec::new();
@@ -256,6 +257,8 @@ impl Function {
 
     /// Ends all objects. Peers hear nothing.
     pub fn reset(&mut self) {
+        self.learner.driver_down();
+        self.apply_gids();
         for (sum, value) in self.counted.iter_mut().zip(self.device.counters().values()) {
             *sum += value;
         }
@@ -381,13 +384,39 @@ impl Function {
     #[inline]
     pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>) {
         self.busy = true;
-        self.device.receive(now, packet, &self.memory);
         let number = packet.headers.bth.destination_qp;
+        if self.lacks_receive(number, packet) {
+            // Whoever posted a receive and then let its peer send has written the doorbell before the packet was posted. It
+            // was not this function's turn since: a packet must not overtake it.
+            self.take_doorbells(BELLS_A_TURN);
+        }
+        self.device.receive(now, packet, &self.memory);
         if let Some(qp) = self.qps.get(number)
             && let Some(receive) = &qp.receive
             && receive.has_more()
         {
             self.feed_receives(number);
+        }
+    }
+
+    /// Does a packet take a receive that the engine has not been given?
+    #[inline]
+    fn lacks_receive(&self, number: u32, packet: &Incoming<'_>) -> bool {
+        use Operation::{WriteLastImm, WriteOnlyImm};
+        let opcode = packet.headers.bth.opcode;
+        let takes = opcode
+            .operation()
+            .is_some_and(|o| o.is_send() || matches!(o, WriteLastImm | WriteOnlyImm));
+        if !takes {
+            return false;
+        }
+        // A group's members, and the shared queue that an XRC packet names, are not looked for.
+        match self.qps.get(number) {
+            Some(qp) if opcode.transport() != Transport::Xrc => {
+                let shared = SrqHandle(qp.created.srq);
+                self.device.held(QpNumber(number)).1 == 0 && self.device.srq_held(shared) == 0
+            }
+            _ => true,
         }
     }
 
