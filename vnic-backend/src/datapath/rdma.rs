@@ -92,14 +92,15 @@ impl Worker {
             }
         }
         self.rounds = self.rounds.wrapping_add(1);
-        if work == 0 || self.rounds.is_multiple_of(SELDOM) {
+        if self.rounds.is_multiple_of(SELDOM) {
             self.rdma_seldom(now);
         }
         work
     }
 
+    /// Addresses and counters. Also before the core sleeps, so that nothing is left untold.
     #[inline(never)]
-    fn rdma_seldom(&mut self, now: Instant) {
+    pub(super) fn rdma_seldom(&mut self, now: Instant) {
         let (functions, core) = (&mut self.functions, &mut self.core);
         if catch_unwind(AssertUnwindSafe(|| functions.poll_gids(core, now))).is_err() {
             self.count_panic();

@@ -413,6 +413,7 @@ impl Worker {
         // What fault rules hold back is due some day.
         let due = self.core.out.faults().and_then(|f| f.next_time());
         let now = self.now();
+        self.rdma_seldom(now);
         let due = due.into_iter().chain(self.rdma_due(now)).min();
         let longest = due.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP));
         self.waker.set_asleep(true);
