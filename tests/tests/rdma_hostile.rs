@@ -1,0 +1,133 @@
+//! A driver that breaks every rule (`proto/device/SPEC.md`, section 12) harms only itself: the daemon lives, its memory is
+//! bounded, the neighbours' traffic goes on and is right.
+//!
+//! The seed is printed; `VNIC_SEED=… cargo test -p vnic-tests --test rdma_hostile` plays it again. `VNIC_STEPS` makes it
+//! longer.
+
+#[path = "rdma_hostile/evil.rs"]
+mod evil;
+#[path = "rdma_hostile/neighbours.rs"]
+mod neighbours;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use vnic_backend::AttachState;
+use vnic_tests::driver::rdma::{Area, World};
+use vnic_tests::driver::rig::{Dice, wait_for};
+
+use evil::Evil;
+use neighbours::Neighbours;
+
+/// Bytes of this process that are in memory.
+fn resident() -> Result<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: u64 = statm.split(' ').nth(1).context("statm")?.parse()?;
+    Ok(pages * rustix::param::page_size() as u64)
+}
+
+fn steps() -> u64 {
+    let steps = std::env::var("VNIC_STEPS").ok().and_then(|s| s.parse().ok());
+    steps.unwrap_or(20_000)
+}
+
+/// A processor of the guest that changes words of memory while the device reads them.
+struct Meddler {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Meddler {
+    fn start(memory: Area) -> Result<Meddler> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let ended = stop.clone();
+        let mut dice = Dice::new(7);
+        let run = move || {
+            while !ended.load(Ordering::Relaxed) {
+                for _ in 0..200 {
+                    let at = dice.below(memory.len() / 2 / 8) * 8;
+                    let word: u64 = memory.load(at);
+                    // One bit, and a moment later it is back.
+                    memory.store(at, word ^ 1 << dice.below(64));
+                    memory.store(at, word);
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        };
+        let thread = std::thread::Builder::new().name("meddler".into()).spawn(run)?;
+        Ok(Meddler {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Meddler {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic there was printed; this is no place for another.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[test]
+fn a_driver_that_breaks_every_rule_harms_only_itself() -> Result<()> {
+    let mut world = World::new(1, &["a", "b", "evil"])?;
+    let neighbours = Neighbours::start(&world)?;
+    let mut evil = Evil::new(
+        world.socket("evil"),
+        Dice::thrown(),
+        &neighbours.qps,
+        &neighbours.keys,
+        &neighbours.addresses,
+    )?;
+    neighbours.check()?;
+    let before = resident()?;
+    let steps = steps();
+    let meddler = Meddler::start(evil.heap())?;
+    for step in 0..steps {
+        evil.step().with_context(|| format!("step {step}"))?;
+        if step % (steps / 20).max(1) == 0 {
+            neighbours.check().with_context(|| format!("step {step}"))?;
+        }
+    }
+    drop(meddler);
+    neighbours.check()?;
+    let grown = resident()?.saturating_sub(before);
+    println!("{} MiB more than before", grown >> 20);
+    // 16 MiB of guest memory, a bounded window of work requests, and the tables of a few thousand objects.
+    ensure!(grown < 512 << 20, "{grown} bytes more than before");
+    for (what, n) in evil.finish()? {
+        println!("{n:8} {what}");
+    }
+    ensure!(
+        wait_for(|| world.objects("evil").is_empty()),
+        "{:?}",
+        world.objects("evil")
+    );
+    println!("{} rounds of the neighbours", neighbours.finish()?);
+    for s in world.rig.nic.counters() {
+        if s.owner == "evil" && s.value > 0 {
+            println!("{:12} {}", s.value, s.def.name);
+        }
+    }
+    ensure!(
+        world.rig.core_counter("panics") == 0,
+        "the data core panicked: {:?}",
+        world.rig.poll_events()
+    );
+    ensure!(world.rig.nic.adapter("evil")?.state != AttachState::Failed);
+    // And it may come again, as if nothing had been.
+    let mut side = world.side("evil")?;
+    let own = side.d.own_address();
+    let mut qp = side.qp(vnic_device::verbs::QpType::Rc);
+    side.d.up(&qp, &vnic_tests::driver::rdma::link(own, qp.number));
+    let wr = vnic_tests::driver::rdma::Wr::new(1, vnic_device::queue::Operation::Write, &[side.at(0, 100)]);
+    side.done(&mut qp, &wr.remote(side.mr.iova, side.mr.rkey));
+    world.finish()
+}
