@@ -101,7 +101,12 @@ fn quiet(cq: &CompletionQueue) -> Result<()> {
 }
 
 fn pair() -> Result<Pair> {
-    let mut rig = Rig::new(1)?;
+    pair_on(1)
+}
+
+/// On so many data cores, the adapters on different ones if there are two.
+fn pair_on(cores: usize) -> Result<Pair> {
+    let mut rig = Rig::new(cores)?;
     add(&mut rig, "a")?;
     add(&mut rig, "b")?;
     Ok(Pair {
