@@ -112,7 +112,7 @@ enum Tool {
 
 /// Does what the command line says.
 pub fn run(mut words: Vec<OsString>) -> ExitCode {
-    if let Some(tool) = words.first().and_then(|program| called_as(program)) {
+    if let Some(tool) = words.first().and_then(called_as) {
         words.splice(0..1, ["vnic-guest".into(), tool]);
     }
     match Args::parse_from(words).tool {

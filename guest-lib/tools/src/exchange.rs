@@ -479,7 +479,7 @@ impl Link {
             let line = line.trim();
             if let Some(why) = line.strip_prefix("error ") {
                 let why: String = why.chars().take(1000).filter(|c| !c.is_control()).collect();
-                return Err(Failure::Peer(format!("the peer gave up: {why}")));
+                return Err(Failure::GaveUp(why));
             }
             if !line.is_empty() {
                 return Ok(Some(line.to_owned()));

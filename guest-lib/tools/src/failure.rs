@@ -20,14 +20,12 @@ pub enum Failure {
         error: Error,
     },
     /// A work request ended badly.
-    #[error("{what} {id} of queue pair {qp:#08x} ended with {} (vendor error {vendor:#x})", status_name(*status))]
+    #[error("{what}, on queue pair {qp:#08x}, ended with {} (vendor error {vendor:#x})", status_name(*status))]
     Completion {
-        /// Receive, WRITE, ….
-        what: &'static str,
+        /// Which one.
+        what: String,
         /// How it ended.
         status: CompletionStatus,
-        /// Its number.
-        id: u64,
         /// Of which queue pair.
         qp: u32,
         /// For developers of the device.
@@ -36,6 +34,9 @@ pub enum Failure {
     /// The other side is not as it should be, or is not there.
     #[error("{0}")]
     Peer(String),
+    /// The other side ended, and said why.
+    #[error("the peer gave up: {0}")]
+    GaveUp(String),
     /// Bytes that are not those that were sent.
     #[error("wrong data: {0}")]
     Data(String),
@@ -52,11 +53,10 @@ impl Failure {
     }
 
     /// The work request that ended badly.
-    pub fn completion(completion: &WorkCompletion, what: &'static str) -> Failure {
+    pub fn completion(completion: &WorkCompletion, what: impl Into<String>) -> Failure {
         Failure::Completion {
-            what,
+            what: what.into(),
             status: completion.status(),
-            id: completion.id(),
             qp: completion.qp(),
             vendor: completion.vendor_error(),
         }
@@ -134,16 +134,15 @@ mod tests {
     #[test]
     fn a_bad_completion_is_named() {
         let failure = Failure::Completion {
-            what: "WRITE",
+            what: "request 7".into(),
             status: CompletionStatus::RetryExceeded,
-            id: 7,
             qp: 0x11,
             vendor: 0,
         };
         assert!(
             failure
                 .to_string()
-                .contains("WRITE 7 of queue pair 0x000011 ended with IBV_WC_RETRY_EXC_ERR")
+                .contains("request 7, on queue pair 0x000011, ended with IBV_WC_RETRY_EXC_ERR")
         );
         assert_eq!(failure.json("write_bw")["status"], "IBV_WC_RETRY_EXC_ERR");
         let gone = Failure::from(Error::Gone("its daemon ended".into())).on("vf0-rdma.sock");

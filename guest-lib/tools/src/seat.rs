@@ -48,16 +48,17 @@ pub fn open(address: Option<&DeviceAddress>) -> Result<Context, Failure> {
     }
 }
 
-/// Runs one side of a tool, or with `--loopback` both, and prints its report.
+/// Runs one side of a tool, or with `--loopback` both, and prints its report. `check`: do the options go together?
 pub fn run(
     tool: &str,
     options: &PeerOptions,
+    check: Result<(), Failure>,
     body: impl Fn(&mut Seat<'_>) -> Result<Report, Failure> + Sync,
 ) -> ExitCode {
-    let report = match &options.loopback {
+    let report = check.and_then(|()| match &options.loopback {
         Some(other) => both_sides(options, other, &body),
         None => one_side(options, &body),
-    };
+    });
     finish(tool, options.device.json, report)
 }
 
@@ -157,7 +158,7 @@ fn both_sides(
     let server = server.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     match (client, server) {
         // The peer's failure is the cause if this side only noticed that.
-        (Err(Failure::Peer(_)), Err(cause)) => Err(cause),
+        (Err(Failure::Peer(_) | Failure::GaveUp(_)), Err(cause)) => Err(cause),
         (Err(cause), _) | (Ok(_), Err(cause)) => Err(cause),
         (Ok(report), Ok(_)) => Ok(report),
     }

@@ -21,7 +21,9 @@ use crate::wait::{Completions, Waiter};
 /// How long without a completion until somebody looks whether the peer is still there.
 const QUIET: Duration = Duration::from_millis(500);
 /// How long a question to a peer that is there, or its failure, may take: more than all retries of the queue pair.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER: Duration = Duration::from_secs(10);
+/// How often a peer is asked whose exchange broke off.
+const ASKS: u32 = 5;
 /// `wr_id` of such a question.
 const PROBE: u64 = u64::MAX;
 /// What a tool wants.
@@ -170,9 +172,9 @@ impl Session {
                 let is_answer = !completion.is_receive() && completion.id() == PROBE;
                 if !completion.is_success() {
                     let what = match (completion.is_receive(), is_answer) {
-                        (true, _) => "receive",
-                        (false, true) => "the question whether the peer is there, request",
-                        (false, false) => "request",
+                        (true, _) => format!("receive {}", completion.id()),
+                        (false, true) => "the question whether the peer is there".to_owned(),
+                        (false, false) => format!("request {}", completion.id()),
                     };
                     return Err(Failure::completion(completion, what));
                 }
@@ -217,18 +219,25 @@ impl Session {
         }
     }
 
-    /// When the exchange with the peer ended: what the queue pair says about that.
+    /// When the exchange with the peer broke off: what the queue pair says about that.
     pub fn cause(&mut self, failure: Failure) -> Failure {
-        if matches!(failure, Failure::Data(_)) || self.kind != QpType::Rc {
+        if matches!(failure, Failure::GaveUp(_)) || self.is_lossy() {
             return failure;
         }
-        let end = Instant::now() + ANSWER;
-        if let Err(cause) = self.probe() {
-            return cause;
-        }
-        while self.probing && Instant::now() < end {
-            if let Err(cause) = self.wait(&mut Completions::new(), QUIET) {
+        // An answer may be of before the end, or the peer's device has not noticed its end yet.
+        for _ in 0..ASKS {
+            if let Err(cause) = self.probe() {
                 return cause;
+            }
+            // Instead of a question, requests that are outstanding tell as much.
+            let end = Instant::now() + ANSWER;
+            let mut taken = Completions::new();
+            while (self.probing || self.outstanding > 0) && Instant::now() < end {
+                if let Err(cause) = self.wait(&mut taken, QUIET / 4) {
+                    return cause;
+                }
+                let sends = taken.iter().filter(|completion| !completion.is_receive()).count() as u64;
+                self.outstanding = self.outstanding.saturating_sub(sends);
             }
         }
         failure

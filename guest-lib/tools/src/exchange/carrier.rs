@@ -70,6 +70,12 @@ impl Carrier {
         stream
             .set_write_timeout(Some(super::PATIENCE))
             .map_err(Failure::os("SO_SNDTIMEO"))?;
+        // A machine that is switched off says nothing: after half a minute it counts as gone.
+        rustix::net::sockopt::set_socket_keepalive(&stream, true)
+            .and_then(|()| rustix::net::sockopt::set_tcp_keepidle(&stream, Duration::from_secs(10)))
+            .and_then(|()| rustix::net::sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(5)))
+            .and_then(|()| rustix::net::sockopt::set_tcp_keepcnt(&stream, 4))
+            .map_err(|e| Failure::Os("SO_KEEPALIVE".into(), e.into()))?;
         Ok(Carrier::Tcp(stream, Lines::default()))
     }
 

@@ -24,11 +24,14 @@ const SIZE: u32 = 8;
 /// Runs it.
 pub fn run(options: &AtomicOptions) -> ExitCode {
     let perf = &options.perf;
-    seat::run(TOOL, &perf.peer, |seat| {
-        perf.check(&[QpType::Rc], TOOL)?;
-        if perf.all || perf.size.is_some_and(|size| size != SIZE) {
-            return Err(Failure::Usage("an atomic has 8 bytes: neither -s nor -a".into()));
-        }
+    let check = perf.check(&[QpType::Rc], TOOL);
+    let check = check.and_then(
+        |()| match perf.all || perf.size.is_some_and(|size| size != SIZE) {
+            true => Err(Failure::Usage("an atomic has 8 bytes: neither -s nor -a".into())),
+            false => Ok(()),
+        },
+    );
+    seat::run(TOOL, &perf.peer, check, |seat| {
         if seat.context.query_device().atomic_scope() == AtomicScope::None {
             return Err(Failure::Usage("the device has no atomics".into()));
         }

@@ -32,7 +32,7 @@ const QUIET: Duration = Duration::from_secs(1);
 
 /// Runs it.
 pub fn run(options: &PingpongOptions) -> ExitCode {
-    seat::run(TOOL, &options.peer, |seat| pingpong(seat, options))
+    seat::run(TOOL, &options.peer, Ok(()), |seat| pingpong(seat, options))
 }
 
 fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report, Failure> {
@@ -277,9 +277,15 @@ impl Game {
 
 /// A completion that is an error ends the game.
 fn good(completion: &WorkCompletion) -> Result<(), Failure> {
-    match (completion.is_success(), completion.is_receive()) {
-        (true, _) => Ok(()),
-        (false, true) => Err(Failure::completion(completion, "receive")),
-        (false, false) => Err(Failure::completion(completion, "request")),
+    if completion.is_success() {
+        return Ok(());
     }
+    Err(Failure::completion(
+        completion,
+        match (completion.is_receive(), completion.id()) {
+            (true, _) => "a receive",
+            (false, QUESTION) => "the question whether the peer is there",
+            (false, _) => "a send",
+        },
+    ))
 }

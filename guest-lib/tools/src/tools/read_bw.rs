@@ -23,8 +23,8 @@ const DEPTH: u32 = 16;
 
 /// Runs it.
 pub fn run(options: &BandwidthOptions) -> ExitCode {
-    seat::run(TOOL, &options.perf.peer, |seat| {
-        options.check_bandwidth(&[QpType::Rc], TOOL)?;
+    let check = options.check_bandwidth(&[QpType::Rc], TOOL);
+    seat::run(TOOL, &options.perf.peer, check, |seat| {
         let one = |seat: &mut Seat<'_>, size, report: &mut Report| one(seat, options, size, report);
         options.perf.each_size(seat, TOOL, 65536, one)
     })
@@ -78,7 +78,7 @@ fn one(
         depth.into()
     };
     // Where the same place would be read into the same memory, that is wiped in between.
-    let wipe = verify && layout.count % there.count == 0;
+    let wipe = verify && layout.count.is_multiple_of(there.count);
     let mut sent = vec![0; session.queues.len()];
     let reads = seat.role() == Role::Client || options.bidirectional;
     if reads {

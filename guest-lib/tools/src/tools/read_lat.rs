@@ -22,8 +22,8 @@ const TOOL: &str = "read_lat";
 
 /// Runs it.
 pub fn run(options: &PerfOptions) -> ExitCode {
-    seat::run(TOOL, &options.peer, |seat| {
-        options.check(&[QpType::Rc], TOOL)?;
+    let check = options.check(&[QpType::Rc], TOOL);
+    seat::run(TOOL, &options.peer, check, |seat| {
         options.each_size(seat, TOOL, 2, |seat, size, report| {
             one(seat, options, size, report)
         })

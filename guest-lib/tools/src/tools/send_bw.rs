@@ -25,8 +25,8 @@ const DEPTH: u32 = 128;
 
 /// Runs it.
 pub fn run(options: &BandwidthOptions) -> ExitCode {
-    seat::run(TOOL, &options.perf.peer, |seat| {
-        options.check_bandwidth(&[QpType::Rc, QpType::Uc, QpType::Ud], TOOL)?;
+    let check = options.check_bandwidth(&[QpType::Rc, QpType::Uc, QpType::Ud], TOOL);
+    seat::run(TOOL, &options.perf.peer, check, |seat| {
         let one = |seat: &mut Seat<'_>, size, report: &mut Report| one(seat, options, size, report);
         options.perf.each_size(seat, TOOL, 65536, one)
     })

@@ -18,8 +18,8 @@ const RECEIVES: u32 = 64;
 
 /// Runs it.
 pub fn run(options: &PerfOptions) -> ExitCode {
-    seat::run(TOOL, &options.peer, |seat| {
-        options.check(&[QpType::Rc, QpType::Uc, QpType::Ud], TOOL)?;
+    let check = options.check(&[QpType::Rc, QpType::Uc, QpType::Ud], TOOL);
+    seat::run(TOOL, &options.peer, check, |seat| {
         options.each_size(seat, TOOL, 2, |seat, size, report| {
             one(seat, options, size, report)
         })

@@ -21,7 +21,9 @@ const TOOL: &str = "srq_pingpong";
 
 /// Runs it.
 pub fn run(options: &SrqOptions) -> ExitCode {
-    seat::run(TOOL, &options.pingpong.peer, |seat| pingpong(seat, options))
+    seat::run(TOOL, &options.pingpong.peer, Ok(()), |seat| {
+        pingpong(seat, options)
+    })
 }
 
 /// How far a queue pair is.

@@ -17,14 +17,14 @@ use crate::volley::{Court, Volley};
 
 /// Runs `ud_pingpong`.
 pub fn run(options: &PingpongOptions) -> ExitCode {
-    seat::run("ud_pingpong", &options.peer, |seat| {
+    seat::run("ud_pingpong", &options.peer, Ok(()), |seat| {
         pingpong(seat, options, "ud_pingpong", QpType::Ud)
     })
 }
 
 /// Runs `uc_pingpong`.
 pub fn run_uc(options: &PingpongOptions) -> ExitCode {
-    seat::run("uc_pingpong", &options.peer, |seat| {
+    seat::run("uc_pingpong", &options.peer, Ok(()), |seat| {
         pingpong(seat, options, "uc_pingpong", QpType::Uc)
     })
 }

@@ -27,13 +27,14 @@ const QUIET: Duration = Duration::from_millis(500);
 
 /// Runs it.
 pub fn run(options: &PerfOptions) -> ExitCode {
-    seat::run(TOOL, &options.peer, |seat| {
-        options.check(&[QpType::Rc, QpType::Uc], TOOL)?;
-        if options.size == Some(0) {
-            return Err(Failure::Usage(
-                "nobody sees a WRITE of no bytes arrive: -s 1 or more".into(),
-            ));
-        }
+    let check = options.check(&[QpType::Rc, QpType::Uc], TOOL);
+    let check = check.and_then(|()| match options.size {
+        Some(0) => Err(Failure::Usage(
+            "nobody sees a WRITE of no bytes arrive: -s 1 or more".into(),
+        )),
+        _ => Ok(()),
+    });
+    seat::run(TOOL, &options.peer, check, |seat| {
         options.each_size(seat, TOOL, 2, |seat, size, report| {
             one(seat, options, size, report)
         })
