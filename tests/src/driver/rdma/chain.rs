@@ -75,6 +75,28 @@ impl Driver {
     /// # Panics
     /// When the device does not answer, writes beside the chain, or the chain does not fit.
     pub fn raw(&mut self, readable: &[u8], room: usize) -> (u32, Vec<u8>) {
+        let places = self.submit(readable, room);
+        let (head, used) = self.wait_used();
+        assert_eq!(head, 0, "another chain than the only one");
+        let mut out = Vec::new();
+        for (gpa, len) in &places {
+            let mut bytes = vec![0; len + GAP as usize];
+            self.mem.read(*gpa, &mut bytes).expect("the arena");
+            assert_eq!(
+                bytes[*len..],
+                [PATTERN; GAP as usize],
+                "the device wrote behind a descriptor"
+            );
+            out.extend_from_slice(&bytes[..*len]);
+        }
+        (used, out)
+    }
+
+    /// Makes a chain available; answers where the device writes, and how much.
+    ///
+    /// # Panics
+    /// When the chain does not fit.
+    pub fn submit(&mut self, readable: &[u8], room: usize) -> Vec<(u64, usize)> {
         let mut at = self.arena + TABLE;
         let mut descs = Vec::new();
         let mut places = Vec::new();
@@ -101,16 +123,7 @@ impl Driver {
         }
         self.offer_chain(&descs);
         self.control.publish();
-        let (head, used) = self.wait_used();
-        assert_eq!(head, 0, "another chain than the only one");
-        let mut out = Vec::new();
-        for (gpa, len) in &places {
-            let mut bytes = vec![0; len + GAP as usize];
-            self.mem.read(*gpa, &mut bytes).expect("the arena");
-            assert_eq!(bytes[*len..], pattern, "the device wrote behind a descriptor");
-            out.extend_from_slice(&bytes[..*len]);
-        }
-        (used, out)
+        places
     }
 
     fn offer_chain(&mut self, descs: &[(u64, u32, u16)]) {
