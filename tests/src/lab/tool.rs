@@ -14,6 +14,8 @@ use super::{Guest, Lab};
 
 /// The longest that a tool may take from one line to the next.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// Where a tool in a guest leaves its errors.
+const ERRORS: &str = "/tmp/tool.err";
 /// The program.
 pub const PROGRAM: &str = "vnic-guest";
 
@@ -114,7 +116,8 @@ impl<'a> Tool<'a> {
     pub fn in_guest(guest: &'a mut Guest, arguments: &str) -> Result<Tool<'a>> {
         let command = format!("{PROGRAM} {arguments}");
         // It reads from the agent's terminal, in the agent's place.
-        guest.send(&format!("exec {command} </dev/ttyS1"))?;
+        // (On a terminal it would show its progress: its errors go elsewhere.)
+        guest.send(&format!("exec {command} </dev/ttyS1 2>{ERRORS}"))?;
         Ok(Tool {
             seat: Seat::Guest(guest),
             command,
@@ -152,6 +155,9 @@ impl<'a> Tool<'a> {
         };
         let line = line.with_context(|| format!("`{}`, after:\n{}", self.command, self.output))?;
         if line.starts_with("@@exit=") {
+            if let Seat::Guest(guest) = &mut self.seat {
+                self.output.push_str(&guest.ok(&format!("cat {ERRORS}"))?);
+            }
             bail!(
                 "`{}` has ended ({line}) too early:\n{}",
                 self.command,
@@ -190,6 +196,7 @@ impl<'a> Tool<'a> {
             Seat::Guest(guest) => {
                 let (exit, rest) = guest.finish(&self.command)?;
                 self.output.push_str(&rest);
+                self.output.push_str(&guest.ok(&format!("cat {ERRORS}"))?);
                 exit
             }
             Seat::Host(process) => {
@@ -221,8 +228,8 @@ impl<'a> Tool<'a> {
 pub fn run(mut server: Tool<'_>, mut client: Tool<'_>) -> Result<[Value; 2]> {
     join(&mut server, &mut client)?;
     let what = [server.command.clone(), client.command.clone()];
-    client.wait_for("done")?;
-    server.tell("done")?;
+    let done = client.wait_for("done")?;
+    server.tell(&done)?;
     let outcomes = [server.finish()?, client.finish()?];
     let mut reports = outcomes
         .iter()
