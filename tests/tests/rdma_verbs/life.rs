@@ -278,8 +278,8 @@ fn threads_share_everything() -> Result<()> {
         for (i, (qa, _)) in qps.iter().enumerate() {
             let (a, b, left, of, common, shared) = (&a, &b, &left, &of, &common, &shared);
             threads.push(scope.spawn(move || -> Result<()> {
-                let end = Instant::now() + PATIENCE;
-                let (mut own, mut others) = (0, 0);
+                let mut end = Instant::now() + PATIENCE;
+                let (mut own, mut others, mut seen) = (0, 0, 0);
                 let mut wcs = [WorkCompletion::default(); 16];
                 loop {
                     let at = i * 4096 + own * 8;
@@ -315,9 +315,12 @@ fn threads_share_everything() -> Result<()> {
                             None => common.fetch_add(1, SeqCst),
                         };
                     }
-                    let done = left.iter().all(|n| n.load(SeqCst) == EACH);
-                    if own == EACH && others == EACH && done && common.load(SeqCst) == THREADS * EACH {
+                    let done: usize = left.iter().chain([common]).map(|n| n.load(SeqCst)).sum();
+                    if own == EACH && others == EACH && done == 2 * THREADS * EACH {
                         return Ok(());
+                    }
+                    if done != seen {
+                        (seen, end) = (done, Instant::now() + PATIENCE);
                     }
                     ensure!(Instant::now() < end, "stuck");
                     // Objects come and go meanwhile.

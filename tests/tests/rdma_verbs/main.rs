@@ -121,7 +121,11 @@ fn connect<K: vnic_verbs::qp::Connected, L: vnic_verbs::qp::Connected>(
     a: &QueuePair<K>,
     b: &QueuePair<L>,
 ) -> Result<()> {
-    let options = ConnectOptions::default();
+    // An ACK may take seconds on a busy machine.
+    let options = ConnectOptions {
+        timeout: 20,
+        ..ConnectOptions::default()
+    };
     // As text, as programs exchange it.
     let (at_a, at_b) = (a.endpoint(1)?.to_string(), b.endpoint(1)?.to_string());
     a.connect(&at_b.parse::<Endpoint>()?, &options)?;
