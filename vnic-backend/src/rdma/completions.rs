@@ -4,6 +4,7 @@ use vnic_device::queue::{CompletionEntry, PHASE, completion_flags};
 use vnic_device::ring;
 use vnic_engine::rdma::{Arm, Completion, Status};
 
+use super::events::Events;
 use super::shared_ring::SharedRing;
 
 /// A completion queue's ring, and who waits for it.
@@ -25,6 +26,8 @@ pub struct CompletionRing {
     pub lost: bool,
     /// It waits for the driver to make room.
     pub waiting: bool,
+    /// Its event waits for a buffer of the driver's.
+    pub event_waits: bool,
 }
 
 impl CompletionRing {
@@ -40,6 +43,7 @@ impl CompletionRing {
             event_queue,
             lost: false,
             waiting: false,
+            event_waits: false,
         }
     }
 
@@ -50,6 +54,7 @@ impl CompletionRing {
         *self = CompletionRing {
             lost: self.lost,
             waiting: self.waiting,
+            event_waits: self.event_waits,
             ..CompletionRing::new(ring, entries, event_queue)
         };
         produced
@@ -108,6 +113,14 @@ impl CompletionRing {
         }
         self.armed = Some((arm, consumer));
         self.fires()
+    }
+
+    /// Tells whoever armed the queue. A driver that arms it again before it has taken the event gets no second one: the
+    /// first still tells it to look.
+    pub fn tell(&mut self, cq: u32, events: &mut Events) {
+        if !std::mem::replace(&mut self.event_waits, true) {
+            events.completion(self.event_queue, cq, self.produced);
+        }
     }
 
     #[inline]

@@ -31,7 +31,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// A completion for somebody who armed a CQ. Never lost: a CQ has at most one.
+    /// A completion for somebody who armed a CQ. Never lost: [`CompletionRing::tell`](super::completions) sees to it
+    /// that a CQ has at most one waiting.
     pub fn completion(&mut self, event_queue: u16, cq: u32, produced: u32) {
         let record = EventRecord {
             kind: EventKind::Completion.number(),
@@ -63,14 +64,26 @@ impl Events {
         self.waiting.push_back((0, record));
     }
 
+    /// A CQ is gone, and whoever armed it.
+    pub fn forget(&mut self, cq: u32) {
+        let completion = EventKind::Completion.number();
+        self.waiting
+            .retain(|(_, r)| r.kind != completion || r.object != cq);
+    }
+
     /// Nothing waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Writes what there are buffers for. Answers how much, and the fault that stopped a queue.
-    pub fn deliver(&mut self, queues: &mut [EventQueue]) -> (usize, Option<(u16, Fault)>) {
+    /// Writes what there are buffers for; `told` hears of the CQs whose events were written. Answers how much was written,
+    /// and the fault that stopped a queue.
+    pub fn deliver(
+        &mut self,
+        queues: &mut [EventQueue],
+        mut told: impl FnMut(u32),
+    ) -> (usize, Option<(u16, Fault)>) {
         let mut fault = None;
         let mut done = 0;
         // Queues are few, and each is in order: what finds no buffer keeps its place.
@@ -90,6 +103,9 @@ impl Events {
                 Ok(true) => {
                     done += 1;
                     self.common -= usize::from(counts);
+                    if !counts {
+                        told(record.object);
+                    }
                 }
                 Ok(false) => {
                     blocked |= bit;

@@ -84,7 +84,7 @@ impl Function {
         if let Some(cq) = self.cqs.get_mut(number)
             && cq.arm(arm, consumer)
         {
-            self.events.completion(cq.event_queue, number, cq.produced());
+            cq.tell(number, &mut self.events);
         }
     }
 
@@ -163,7 +163,7 @@ impl Function {
         if !std::mem::replace(&mut qp.fault_told, true) {
             self.events
                 .push(EventKind::QueueFault, number, fault_detail(queue, reason, index));
-            self.faults.push(format!(
+            self.complain(format!(
                 "the {queue:?} queue of QP {number:#x} has a fault at index {index}: {reason:?}"
             ));
         }
@@ -179,7 +179,7 @@ impl Function {
         if !std::mem::replace(&mut srq.fault_told, true) {
             let detail = fault_detail(FaultQueue::SharedReceive, reason, index);
             self.events.push(EventKind::QueueFault, number, detail);
-            self.faults.push(format!(
+            self.complain(format!(
                 "SRQ {number:#x} has a fault at index {index}: {reason:?}"
             ));
         }

@@ -26,6 +26,8 @@ use crate::datapath::RdmaSnapshot;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
 
+/// Faults of one driver that people are told of.
+const COMPLAINTS: u32 = 16;
 /// How long completions may wait for a full ring to be looked at again, when the core would sleep.
 const FULL_RING_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
@@ -96,7 +98,9 @@ pub struct Function {
     published: Arc<super::RdmaCounters>,
     /// Something has happened since the counters were published.
     busy: bool,
-    pub(super) faults: Vec<String>,
+    faults: Vec<String>,
+    /// Faults of the present driver.
+    complaints: u32,
     /// Keeps the GID table true to the guest's addresses.
     pub(super) learner: GidLearner,
     pub(super) gid_news: Vec<(u16, [u8; 16], bool)>,
@@ -133,6 +137,7 @@ impl Function {
             published,
             busy: false,
             faults: Vec::new(),
+            complaints: 0,
             learner,
             gid_news: Vec::new(),
         };
@@ -147,6 +152,7 @@ impl Function {
     /// A driver is there. Gives the descriptors that it kicks.
     pub fn attach(&mut self, attachment: Attachment) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.reset();
+        self.complaints = 0;
         self.memory.set_map(attachment.map.clone());
         self.attached = Some(attachment);
         self.kicks()
@@ -436,7 +442,12 @@ impl Function {
         let Some(a) = &mut self.attached else {
             return 0;
         };
-        let (done, fault) = self.events.deliver(&mut a.events);
+        let cqs = &mut self.cqs;
+        let (done, fault) = self.events.deliver(&mut a.events, |cq| {
+            if let Some(ring) = cqs.get_mut(cq) {
+                ring.event_waits = false;
+            }
+        });
         if let Some((queue, fault)) = fault {
             self.faults
                 .push(format!("event queue {queue} was stopped: {fault}"));
@@ -477,7 +488,7 @@ impl Function {
                 return done;
             };
             if ring.write(&completion, now.0) {
-                self.events.completion(ring.event_queue, cq.0, ring.produced());
+                ring.tell(cq.0, &mut self.events);
             }
             done += 1;
         }
@@ -549,6 +560,19 @@ impl Function {
         let full = (!self.full.is_empty()).then(|| now + FULL_RING_PAUSE);
         let gids = self.learner.next_time();
         timer.into_iter().chain(full).chain(gids).min()
+    }
+
+    /// Tells people what a driver did; not more than they want to read of one driver.
+    #[cold]
+    pub(super) fn complain(&mut self, what: String) {
+        self.complaints += 1;
+        match self.complaints {
+            ..COMPLAINTS => self.faults.push(what),
+            COMPLAINTS => self
+                .faults
+                .push(format!("{what}; no more is told of this driver")),
+            _ => {}
+        }
     }
 
     /// The control queue broke the rules of virtio: it is stopped.

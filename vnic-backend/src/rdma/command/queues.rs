@@ -113,6 +113,7 @@ impl Function {
             self.ring_extents -= ring.ring.extents() as u32;
         }
         self.cqs.remove(cq);
+        self.events.forget(cq);
         Ok(())
     }
 
