@@ -17,7 +17,8 @@ use crate::{
     ProtectionDomain, Resource, XrcDomain,
 };
 
-/// An open device. Clones are the same; the device is closed when the last clone and the last object of it are gone.
+/// An open device. Clones are the same; the device is closed when the last clone and the last object of it are
+/// gone.
 #[derive(Clone)]
 pub struct Context {
     pub(crate) core: Arc<Core>,
@@ -125,8 +126,8 @@ impl Context {
         SharedBuffer::new(&self.core, len)
     }
 
-    /// The oldest asynchronous event that waits, if any does. [`Error::Gone`] after the last one, when the device is gone
-    /// for good.
+    /// The oldest asynchronous event that waits, if any does. [`Error::Gone`] after the last one, when the
+    /// device is gone for good.
     pub fn async_event(&self) -> Result<Option<AsyncEvent>, Error> {
         self.lost_events()
             .map_or_else(|| self.core.news.take(), |lost| Ok(Some(lost)))

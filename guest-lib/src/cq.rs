@@ -93,7 +93,8 @@ struct Completing {
     consumed: Arc<Consumed>,
     /// Has it a receive queue of its own?
     receives: bool,
-    /// Completions before this one (by [`State::taken`]) are of the time before a reset, or of another of the same number.
+    /// Completions before this one (by [`State::taken`]) are of the time before a reset, or of another of the
+    /// same number.
     from: u64,
 }
 
@@ -218,8 +219,8 @@ impl CompletionQueue {
         lock(&self.0.state)
     }
 
-    /// Takes completions, as many as there are and fit, and says how many. [`Error::Gone`] when there are none and there
-    /// will be none, because the device is gone or was reset.
+    /// Takes completions, as many as there are and fit, and says how many. [`Error::Gone`] when there are none
+    /// and there will be none, because the device is gone or was reset.
     #[inline]
     pub fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, Error> {
         let count = self.lock().poll(into);
@@ -233,8 +234,9 @@ impl CompletionQueue {
         Ok(count)
     }
 
-    /// Asks for one event at the channel: at the next completion that was not taken yet, or with `solicited_only` the next
-    /// that its sender asked an event for, or that is an error. If there is such a one already, the event comes at once.
+    /// Asks for one event at the channel: at the next completion that was not taken yet, or with
+    /// `solicited_only` the next that its sender asked an event for, or that is an error. If there is such a one
+    /// already, the event comes at once.
     pub fn req_notify(&self, solicited_only: bool) -> Result<(), Error> {
         let state = self.lock();
         if state.old.is_some() {

@@ -95,8 +95,8 @@ impl Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostReason {
-    /// The queue has no room: take completions first. Requests that are not signaled free their place when a later one
-    /// completes.
+    /// The queue has no room: take completions first. Requests that are not signaled free their place when a
+    /// later one completes.
     #[error("the queue is full")]
     Full,
     /// The queue pair is not in a state in which this may be posted.
@@ -105,7 +105,8 @@ pub enum PostReason {
     /// The type of queue pair does not have the operation.
     #[error("this type of queue pair has no such operation")]
     Operation,
-    /// More elements, or more inline bytes, than were agreed on when the queue was made; or not 8 bytes for an atomic.
+    /// More elements, or more inline bytes, than were agreed on when the queue was made; or not 8 bytes for an
+    /// atomic.
     #[error("too many elements or bytes")]
     Length,
     /// INLINE where it cannot be, or a datagram without a destination.

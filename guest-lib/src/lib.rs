@@ -1,8 +1,8 @@
-//! Verbs on vnic's RDMA function, for programs in a virtual machine or in a process of the host, without any driver in
-//! a kernel.
+//! Verbs on vnic's RDMA function, for programs in a virtual machine or in a process of the host, without any
+//! driver in a kernel.
 //!
-//! Names and meanings are those of the verbs (IBTA volume 1, chapters 10 and 11; libibverbs). The contract with the device is
-//! `proto/device/SPEC.md`.
+//! Names and meanings are those of the verbs (IBTA volume 1, chapters 10 and 11; libibverbs). The contract with
+//! the device is `proto/device/SPEC.md`.
 //!
 //! ```no_run
 //! use vnic_verbs::{Access, ConnectOptions, Device, Endpoint, Rc, SendWr, WorkCompletion};
@@ -27,8 +27,8 @@
 //! # }
 //! ```
 //!
-//! All objects may be used by several threads at once. Those that are `Clone` are handles: clones are the same object,
-//! which is destroyed when the last of them, and the last object that needs it, is dropped.
+//! All objects may be used by several threads at once. Those that are `Clone` are handles: clones are the same
+//! object, which is destroyed when the last of them, and the last object that needs it, is dropped.
 //!
 //! A device belongs to the process that opened it: a child that was forked must not use it (it may well `exec`).
 

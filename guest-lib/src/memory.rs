@@ -2,19 +2,21 @@
 //!
 //! # Why nothing here can be used after it was freed
 //!
-//! A registered buffer is written by the device, on behalf of peers that know its key, at any time and from another
-//! address space. Lifetimes of this program's references cannot speak about that. So:
+//! A registered buffer is written by the device, on behalf of peers that know its key, at any time and from
+//! another address space. Lifetimes of this program's references cannot speak about that. So:
 //!
-//! * *No references.* Nothing hands out `&[u8]` or `&mut [u8]` into registered memory. It is read and written by copies
-//!   ([`read_at`](SharedBuffer::read_at), [`write_at`](SharedBuffer::write_at)) and by atomics
+//! * *No references.* Nothing hands out `&[u8]` or `&mut [u8]` into registered memory. It is read and written by
+//!   copies ([`read_at`](SharedBuffer::read_at), [`write_at`](SharedBuffer::write_at)) and by atomics
 //!   ([`load`](SharedBuffer::load), …), which are defined whatever the device does meanwhile.
-//! * *Work requests name memory by key, not by reference.* An [`Sge`] is a number for the device. One that outlives its
-//!   region is harmless: the device refuses a key that is no longer there, and the request completes with an error.
-//! * *Memory is freed after the device has let it go.* A region holds its memory by a count. Dropping the region sends
-//!   DEREGISTER_MR; when the device has answered it does not touch the memory any more (`SPEC.md`, section 5.1), and only
-//!   then is the count given up. While windows are bound to it the device refuses; then it is tried again when something
-//!   else has ended. If no answer can be had (the device is gone), the memory is kept until the transport has stopped it. Rings of queues are treated alike. So no order of drops frees
-//!   memory early.
+//! * *Work requests name memory by key, not by reference.* An [`Sge`] is a number for the device. One that
+//!   outlives its region is harmless: the device refuses a key that is no longer there, and the request
+//!   completes with an error.
+//! * *Memory is freed after the device has let it go.* A region holds its memory by a count. Dropping the region
+//!   sends DEREGISTER_MR; when the device has answered it does not touch the memory any more (`SPEC.md`, section
+//!   5.1), and only then is the count given up. While windows are bound to it the device refuses; then it is
+//!   tried again when something else has ended. If no answer can be had (the device is gone), the memory is kept
+//!   until the transport has stopped it. Rings of queues are treated alike. So no order of drops frees memory
+//!   early.
 //!
 //! ```compile_fail,E0599
 //! # fn wrong(region: &vnic_verbs::MemoryRegion) {
@@ -174,7 +176,8 @@ macro_rules! accessors {
                 memory.fill(offset, len, byte);
             }
 
-            /// Loads the byte at an offset, with acquire order: for programs that wait for the last byte of a WRITE.
+            /// Loads the byte at an offset, with acquire order: for programs that wait for the last byte of a
+            /// WRITE.
             ///
             /// # Panics
             /// If it is beyond the end.

@@ -35,8 +35,8 @@ impl Plain {
     }
 }
 
-/// A protection domain: what belongs together (IBTA 10.2.3). Clones are the same; it ends with the last clone and the last
-/// object in it.
+/// A protection domain: what belongs together (IBTA 10.2.3). Clones are the same; it ends with the last clone
+/// and the last object in it.
 #[derive(Clone)]
 pub struct ProtectionDomain(pub(crate) Arc<Plain>);
 
@@ -83,8 +83,8 @@ impl XrcDomain {
     }
 }
 
-/// The way to a peer, for datagrams. Clones are the same. A datagram whose handle is destroyed before the device has sent
-/// it completes with an error.
+/// The way to a peer, for datagrams. Clones are the same. A datagram whose handle is destroyed before the device
+/// has sent it completes with an error.
 #[derive(Clone)]
 pub struct AddressHandle(Arc<Ah>);
 

@@ -210,7 +210,8 @@ impl<K: QpKind> QueuePair<K> {
         self.inner.number
     }
 
-    /// The number of the first packet that [`connect`](QueuePair::connect) sends: chosen at random when it was made.
+    /// The number of the first packet that [`connect`](QueuePair::connect) sends: chosen at random when it was
+    /// made.
     pub fn psn(&self) -> u32 {
         self.inner.psn
     }
@@ -247,7 +248,8 @@ impl<K: QpKind> QueuePair<K> {
 }
 
 impl<K: Sends> QueuePair<K> {
-    /// Posts sends: all, or those before the first that is refused. One doorbell for all of them; nothing is allocated.
+    /// Posts sends: all, or those before the first that is refused. One doorbell for all of them; nothing is
+    /// allocated.
     #[inline]
     pub fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<usize, PostError> {
         let qp = &*self.inner;
@@ -292,7 +294,8 @@ impl<K: Sends> QueuePair<K> {
 }
 
 impl<K: Receives> QueuePair<K> {
-    /// Posts receives: all, or those before the first that is refused. One doorbell for all of them; nothing is allocated.
+    /// Posts receives: all, or those before the first that is refused. One doorbell for all of them; nothing is
+    /// allocated.
     #[inline]
     pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<usize, PostError> {
         let qp = &*self.inner;

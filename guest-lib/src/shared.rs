@@ -1,7 +1,8 @@
 //! Memory that others write while we read: the device, and through it its peers.
 //!
-//! No reference to plain bytes in it is ever made, here or outside: a `&[u8]` promises that nobody writes, and somebody
-//! does. Everything goes by atomic loads and stores, so that what comes out may be old or mixed, but never undefined.
+//! No reference to plain bytes in it is ever made, here or outside: a `&[u8]` promises that nobody writes, and
+//! somebody does. Everything goes by atomic loads and stores, so that what comes out may be old or mixed, but
+//! never undefined.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -47,8 +48,8 @@ impl Memory {
     /// Memory that somebody else owns.
     ///
     /// # Safety
-    /// `len` bytes from `start` stay mapped, readable and writable, for as long as `keep` or a clone of it is there, and
-    /// the program makes no references into them that this could contradict.
+    /// `len` bytes from `start` stay mapped, readable and writable, for as long as `keep` or a clone of it is
+    /// there, and the program makes no references into them that this could contradict.
     pub unsafe fn foreign(start: NonNull<u8>, len: usize, keep: Arc<dyn Any + Send + Sync>) -> Memory {
         Memory {
             start,

@@ -85,8 +85,8 @@ impl SrqBuilder {
     }
 }
 
-/// A receive queue that several queue pairs share. Clones are the same; it ends with the last clone and the last queue pair
-/// that receives from it.
+/// A receive queue that several queue pairs share. Clones are the same; it ends with the last clone and the last
+/// queue pair that receives from it.
 #[derive(Clone)]
 pub struct SharedReceiveQueue(pub(crate) Arc<Srq>);
 

@@ -55,8 +55,8 @@ impl<'a, const N: usize> From<&'a [Sge; N]> for Data<'a> {
     }
 }
 
-/// A work request for a send queue (`ibv_send_wr`). It completes visibly only if it is [`signaled`](SendWr::signaled), if the
-/// queue pair signals all, or if it fails.
+/// A work request for a send queue (`ibv_send_wr`). It completes visibly only if it is
+/// [`signaled`](SendWr::signaled), if the queue pair signals all, or if it fails.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a work request does nothing until it is posted"]
 pub struct SendWr<'a> {
@@ -102,7 +102,8 @@ impl<'a> SendWr<'a> {
         SendWr::new(Operation::Send, data.into())
     }
 
-    /// If the 8 bytes at `addr` are `compare`, they become `swap`. What was there comes into the element, of 8 bytes.
+    /// If the 8 bytes at `addr` are `compare`, they become `swap`. What was there comes into the element, of 8
+    /// bytes.
     pub fn compare_swap(into: Sge, addr: u64, rkey: u32, compare: u64, swap: u64) -> SendWr<'a> {
         SendWr::remote(
             Operation::CompareSwap,

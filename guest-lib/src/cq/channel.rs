@@ -11,7 +11,8 @@ use crate::driver::{Core, Sink};
 
 /// Where events of completion queues arrive, with a descriptor to wait for. Clones are the same.
 ///
-/// Take what there is, [arm](CompletionQueue::req_notify), and wait: no completion is lost. Events need no acknowledge.
+/// Take what there is, [arm](CompletionQueue::req_notify), and wait: no completion is lost. Events need no
+/// acknowledge.
 #[derive(Clone)]
 pub struct CompletionChannel(Arc<Channel>);
 
@@ -74,8 +75,8 @@ impl CompletionChannel {
         self.0.news.push(Arc::downgrade(cq), usize::MAX);
     }
 
-    /// The queue of the oldest event that waits, if any does. Never blocks. [`Error::Gone`] after the last one, when the
-    /// device is gone or was reset.
+    /// The queue of the oldest event that waits, if any does. Never blocks. [`Error::Gone`] after the last one,
+    /// when the device is gone or was reset.
     pub fn try_event(&self) -> Result<Option<CompletionQueue>, Error> {
         loop {
             match self.0.news.take()? {

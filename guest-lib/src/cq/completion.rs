@@ -9,7 +9,8 @@ use crate::{Error, MacAddress};
 
 /// How a work request ended (`ibv_wc`).
 ///
-/// When it did not succeed, only [`id`](WorkCompletion::id), [`qp`](WorkCompletion::qp), [`status`](WorkCompletion::status),
+/// When it did not succeed, only [`id`](WorkCompletion::id), [`qp`](WorkCompletion::qp),
+/// [`status`](WorkCompletion::status),
 /// [`vendor_error`](WorkCompletion::vendor_error) and [`is_receive`](WorkCompletion::is_receive) mean something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]

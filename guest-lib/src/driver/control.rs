@@ -23,8 +23,8 @@ const REPLY_MAX: usize = 65536;
 const REPLY_MIN: usize = 512;
 /// How often the used ring is looked at before the thread sleeps.
 const SPINS: u32 = 2000;
-/// How long a device may take for a command before it is taken for dead. Not every transport can tell that a daemon has
-/// ended.
+/// How long a device may take for a command before it is taken for dead. Not every transport can tell that a
+/// daemon has ended.
 pub(super) const ANSWER: Duration = if cfg!(test) {
     Duration::from_secs(3)
 } else {

@@ -28,7 +28,8 @@ const PATIENCE: u32 = 1 << 16;
 /// The rings, made when they are first needed.
 pub(crate) struct Doorbells {
     slots: [Slot; RINGS],
-    /// Handles of all rings. Apart, for the thread of interrupts must not wait for a slot: who holds one may wait for it.
+    /// Handles of all rings. Apart, for the thread of interrupts must not wait for a slot: who holds one may
+    /// wait for it.
     handles: Mutex<Vec<u32>>,
     wake_virtqueue: u16,
 }

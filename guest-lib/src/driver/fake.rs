@@ -1,5 +1,5 @@
-//! A transport with a little device behind it, for tests of the driver half: memory in pages of a chosen size that are
-//! never neighbours for the device, and answers to the commands that every driver gives.
+//! A transport with a little device behind it, for tests of the driver half: memory in pages of a chosen size
+//! that are never neighbours for the device, and answers to the commands that every driver gives.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -11,8 +11,8 @@ use crate::shared::{Memory, part_of};
 use crate::transport::{SharedPages, Transport};
 use std::sync::Arc;
 
-/// Lists, ready for a command: what its body says of each, what follows the body, and memory that must be there while
-/// the command is carried out.
+/// Lists, ready for a command: what its body says of each, what follows the body, and memory that must be there
+/// while the command is carried out.
 pub(crate) struct Lists {
     pub heads: Vec<ExtentList>,
     pub bytes: Vec<u8>,

@@ -1,14 +1,14 @@
 //! The driver half: virtqueues, commands, events, doorbells (`SPEC.md`, sections 4 to 7 and 10).
 //!
-//! *Threads.* One thread of ours waits for interrupts. It hands events on, and wakes whoever waits for a command. It never
-//! waits for a command itself, and never drops anything whose end is a command.
+//! *Threads.* One thread of ours waits for interrupts. It hands events on, and wakes whoever waits for a
+//! command. It never waits for a command itself, and never drops anything whose end is a command.
 //!
-//! *Epochs.* What was made before a reset of the device is dead after it. Each object remembers the epoch in which it was
-//! made; [`Shared::alive`] says which one is, or that none is.
+//! *Epochs.* What was made before a reset of the device is dead after it. Each object remembers the epoch in
+//! which it was made; [`Shared::alive`] says which one is, or that none is.
 //!
-//! *Memory.* The device writes into memory until it has said that it does not any more. So memory of objects is given up
-//! only after the device has answered the command that ends the object; if that cannot be had, it goes to the graveyard,
-//! which is cleared when the transport has stopped the device.
+//! *Memory.* The device writes into memory until it has said that it does not any more. So memory of objects is
+//! given up only after the device has answered the command that ends the object; if that cannot be had, it goes
+//! to the graveyard, which is cleared when the transport has stopped the device.
 
 pub(crate) mod control;
 pub(crate) mod doorbells;
@@ -125,8 +125,8 @@ impl Core {
         let config = *transport.config();
         if config.abi_major != ABI_MAJOR {
             return Err(Error::Version(format!(
-                "{} speaks version {}.{} of the contract, this library {ABI_MAJOR}.{ABI_MINOR}: use the library that \
-                 came with the daemon",
+                "{} speaks version {}.{} of the contract, this library {ABI_MAJOR}.{ABI_MINOR}: use the \
+                 library that came with the daemon",
                 transport.name(),
                 config.abi_major,
                 config.abi_minor
@@ -218,8 +218,8 @@ impl Shared {
             }
             let config = self.transport.config();
             Error::Version(format!(
-                "{} speaks version {}.{} of the contract and not {ABI_MAJOR}.0 to {ABI_MAJOR}.{ABI_MINOR}: use the \
-                 library that came with the daemon ({e})",
+                "{} speaks version {}.{} of the contract and not {ABI_MAJOR}.0 to {ABI_MAJOR}.{ABI_MINOR}: \
+                 use the library that came with the daemon ({e})",
                 self.transport.name(),
                 config.abi_major,
                 config.abi_minor,
@@ -349,9 +349,9 @@ impl Shared {
         lock(&self.graveyard).push(memory);
     }
 
-    /// Ends an object by a command and gives its memory up. If the device still uses the object (a region to which windows
-    /// are bound, and what that is in), it is tried again whenever another one has ended. If the device does not say that
-    /// it ended, the memory is kept.
+    /// Ends an object by a command and gives its memory up. If the device still uses the object (a region to
+    /// which windows are bound, and what that is in), it is tried again whenever another one has ended. If the
+    /// device does not say that it ended, the memory is kept.
     pub fn end(&self, epoch: u32, opcode: Opcode, handle: u32, memory: Box<dyn Any + Send + Sync>) {
         let now = self.alive.load(SeqCst);
         if now != 0 && now != epoch {

@@ -10,8 +10,8 @@ use crate::Error;
 use crate::shared::Memory;
 use crate::transport::{Transport, Virtqueue};
 
-/// Most entries: so many descriptors fill one page of 4096 bytes, and the two rings fit into another. Pages are the least
-/// that is contiguous for the device.
+/// Most entries: so many descriptors fill one page of 4096 bytes, and the two rings fit into another. Pages are
+/// the least that is contiguous for the device.
 pub(crate) const SIZE_MAX: u16 = 256;
 
 const DESCRIPTOR: usize = 16;

@@ -64,7 +64,8 @@ impl<T> News<T> {
         self.raise(&mut state);
     }
 
-    /// The oldest; `None` if none waits. After [`close`](News::close) the error that was given, when all are taken.
+    /// The oldest; `None` if none waits. After [`close`](News::close) the error that was given, when all are
+    /// taken.
     pub fn take(&self) -> Result<Option<T>, Error> {
         let mut state = lock(&self.state);
         let first = state.waiting.pop_front();

@@ -12,8 +12,8 @@ use crate::driver::Core;
 /// Bytes of a copy that fit into one command.
 const PIECE: usize = 32768;
 
-/// Memory of the device's own (`ibv_alloc_dm`; `SPEC.md`, section 11.4): zeros at first, reached by copies and, when
-/// registered, by keys. Clones are the same.
+/// Memory of the device's own (`ibv_alloc_dm`; `SPEC.md`, section 11.4): zeros at first, reached by copies and,
+/// when registered, by keys. Clones are the same.
 #[derive(Clone)]
 pub struct DeviceMemory(Arc<Dm>);
 

@@ -61,8 +61,8 @@ impl Drop for MemoryRegion {
 /// What [`MemoryRegion::reregister`] changes; what is `None` stays.
 #[derive(Debug, Default)]
 pub struct Reregister<'a> {
-    /// Other memory: a buffer, the offset and the length in it, and the address of its first byte (`None`: its address in
-    /// this process).
+    /// Other memory: a buffer, the offset and the length in it, and the address of its first byte (`None`: its
+    /// address in this process).
     pub translation: Option<(&'a SharedBuffer, usize, usize, Option<u64>)>,
     /// Another protection domain.
     pub pd: Option<&'a ProtectionDomain>,
@@ -71,8 +71,8 @@ pub struct Reregister<'a> {
 }
 
 impl ProtectionDomain {
-    /// Allocates memory of zeros and registers it: what most programs want. Its address for work requests and peers is its
-    /// address in this process.
+    /// Allocates memory of zeros and registers it: what most programs want. Its address for work requests and
+    /// peers is its address in this process.
     pub fn allocate(&self, len: usize, access: Access) -> Result<MemoryRegion, Error> {
         let buffer = SharedBuffer::new(&self.0.core, len)?;
         self.register(&buffer, .., access)
@@ -115,14 +115,15 @@ impl ProtectionDomain {
         self.register_extents(memory, &extents, iova, access, Some(buffer.clone()))
     }
 
-    /// Registers memory of the program's own. `iova`: the address at which work requests and peers see its first byte.
+    /// Registers memory of the program's own. `iova`: the address at which work requests and peers see its first
+    /// byte.
     ///
     /// Not every transport can do that; the error says what to do instead.
     ///
     /// # Safety
-    /// The memory stays mapped, readable and writable, until the region is dropped; if windows are still bound to the region
-    /// then, or the device is gone, until the last object of the device is dropped. Until then the device may write into it
-    /// at any time: the program makes no references to it meanwhile.
+    /// The memory stays mapped, readable and writable, until the region is dropped; if windows are still bound
+    /// to the region then, or the device is gone, until the last object of the device is dropped. Until then the
+    /// device may write into it at any time: the program makes no references to it meanwhile.
     pub unsafe fn register_raw(
         &self,
         start: NonNull<u8>,
@@ -249,8 +250,8 @@ impl MemoryRegion {
         }
     }
 
-    /// Bytes for work requests and peers. [`len`](MemoryRegion::len) is what of them is in this process: nothing, if it is
-    /// device memory.
+    /// Bytes for work requests and peers. [`len`](MemoryRegion::len) is what of them is in this process:
+    /// nothing, if it is device memory.
     pub fn length(&self) -> u64 {
         self.len
     }

@@ -13,7 +13,8 @@ use super::{MemoryRegion, bounds};
 use crate::wr::SendWr;
 use crate::{Access, Error, ProtectionDomain};
 
-/// A window: a key of its own for a part of a region, given and taken by work requests (IBTA 10.6.7; `SPEC.md`, section
+/// A window: a key of its own for a part of a region, given and taken by work requests (IBTA 10.6.7; `SPEC.md`,
+/// section
 /// 11.2). Dropping it ends it.
 pub struct MemoryWindow {
     pd: ProtectionDomain,
@@ -80,8 +81,9 @@ impl MemoryWindow {
         self.rkey.load(Relaxed)
     }
 
-    /// A work request that binds the window to a part of a region, to be posted at once: [`rkey`](MemoryWindow::rkey) is
-    /// from now on the key that it will have. A window of type 1 is unbound by a range of no bytes; one of type 2 by
+    /// A work request that binds the window to a part of a region, to be posted at once:
+    /// [`rkey`](MemoryWindow::rkey) is from now on the key that it will have. A window of type 1 is unbound by a
+    /// range of no bytes; one of type 2 by
     /// [`SendWr::local_invalidate`], and it must be unbound before it is bound again.
     ///
     /// If the request is not posted, or fails, say [`restore_key`](MemoryWindow::restore_key).

@@ -89,8 +89,8 @@ pub struct RtsAttributes {
 /// How two ends are connected; the defaults suit most programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Own entry of the GID table; it must be the one that the peer was told of. 1 is always there: RoCE v2, from the
-    /// adapter's Ethernet address.
+    /// Own entry of the GID table; it must be the one that the peer was told of. 1 is always there: RoCE v2,
+    /// from the adapter's Ethernet address.
     pub gid_index: u16,
     /// Largest packet; `None`: what the port can now.
     pub path_mtu: Option<Mtu>,

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use super::{QpKind, QueuePair};
 use crate::{Context, Error, Gid, GidKind, MacAddress};
 
-/// One end of a connection, as the other has to know it. As text it is one line: `qpn=000102 psn=00abcd gid=… mac=…`.
+/// One end of a connection, as the other has to know it. As text it is one line: `qpn=000102 psn=00abcd gid=…
+/// mac=…`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {
     /// Number of the queue pair.

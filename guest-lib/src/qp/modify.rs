@@ -80,7 +80,8 @@ impl<K: QpKind> QueuePair<K> {
         self.to(QpState::Reset, QpAttributes::default(), QpMask::empty())
     }
 
-    /// To SQD: sends that have begun are completed, the others wait for [`resume`](QueuePair::resume). `event`: raise
+    /// To SQD: sends that have begun are completed, the others wait for [`resume`](QueuePair::resume). `event`:
+    /// raise
     /// [`SendQueueDrained`](crate::AsyncEvent::SendQueueDrained) when it has drained.
     pub fn to_sqd(&self, event: bool) -> Result<(), Error> {
         let attributes = QpAttributes {
@@ -162,8 +163,8 @@ impl<K: Connected> QueuePair<K> {
         self.to(QpState::Rts, attributes, mask)
     }
 
-    /// Connects to the other end: INIT (unless it is there already), RTR, RTS. Receives that must be there when the peer
-    /// begins are posted between [`to_init`](QueuePair::to_init) and this.
+    /// Connects to the other end: INIT (unless it is there already), RTR, RTS. Receives that must be there when
+    /// the peer begins are posted between [`to_init`](QueuePair::to_init) and this.
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
         let context = Context {
             core: std::sync::Arc::clone(&self.inner.core),

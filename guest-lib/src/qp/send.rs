@@ -76,7 +76,8 @@ impl SendRing {
         self.producer = 0;
     }
 
-    /// Writes a work request, if it is one that can be carried out and there is room. Blocks before `consumed` are free.
+    /// Writes a work request, if it is one that can be carried out and there is room. Blocks before `consumed`
+    /// are free.
     #[inline]
     pub fn write(&mut self, wr: &SendWr<'_>, limits: &SendLimits, consumed: u32) -> Result<(), PostReason> {
         let mut head = wr.head;

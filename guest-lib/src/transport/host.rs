@@ -1,8 +1,8 @@
 //! The way of a process on the host: it is the frontend of vhost-user, as a VMM is, for itself alone.
 //!
-//! The memory that it gives is in anonymous files which it shares with the daemon. Guest-physical addresses are the
-//! addresses in this process. What is freed here while the daemon still looks at it harms nobody: the daemon has a mapping
-//! of its own, and pages go only when nobody maps them.
+//! The memory that it gives is in anonymous files which it shares with the daemon. Guest-physical addresses are
+//! the addresses in this process. What is freed here while the daemon still looks at it harms nobody: the daemon
+//! has a mapping of its own, and pages go only when nobody maps them.
 
 mod free;
 mod memory;
@@ -168,15 +168,15 @@ fn no_connection(path: &Path, e: std::io::Error) -> Error {
     let shown = path.display();
     match e.kind() {
         ErrorKind::NotFound => Error::NoDevice(format!(
-            "there is no socket {shown}: is vnicd running, and has it an adapter of that name? `vnicctl adapter list` shows \
-             them; the socket of one is DIR/NAME-rdma.sock"
+            "there is no socket {shown}: is vnicd running, and has it an adapter of that name? `vnicctl \
+             adapter list` shows them; the socket of one is DIR/NAME-rdma.sock"
         )),
         ErrorKind::ConnectionRefused => Error::NoDevice(format!(
             "nobody listens at {shown}: the daemon that made it has ended; start vnicd again"
         )),
         ErrorKind::PermissionDenied => Error::Setup(format!(
-            "{shown} may not be opened: it is for its owner and its group (`ls -l` shows them); run as a member of that \
-             group, or as root"
+            "{shown} may not be opened: it is for its owner and its group (`ls -l` shows them); run as a \
+             member of that group, or as root"
         )),
         _ => Error::os(format!("connecting to {shown}"))(e),
     }
@@ -186,7 +186,8 @@ fn no_connection(path: &Path, e: std::io::Error) -> Error {
 fn nobody_talks(name: &str, e: &vhost::Error) -> Error {
     match e {
         vhost::Error::VhostUserProtocol(Refused::SocketRetry(_)) => Error::Setup(format!(
-            "{name}: no answer within {} s: another program or virtual machine drives this adapter, or the daemon hangs",
+            "{name}: no answer within {} s: another program or virtual machine drives this adapter, or the \
+             daemon hangs",
             PATIENCE.as_secs()
         )),
         vhost::Error::VhostUserProtocol(
@@ -195,8 +196,8 @@ fn nobody_talks(name: &str, e: &vhost::Error) -> Error {
             | Refused::SocketBroken(_)
             | Refused::SocketError(_),
         ) => Error::Setup(format!(
-            "{name}: the daemon closed the connection at once: another program or virtual machine drives this adapter; \
-             end it, or take another adapter"
+            "{name}: the daemon closed the connection at once: another program or virtual machine drives \
+             this adapter; end it, or take another adapter"
         )),
         e => Error::Setup(format!("{name}: the daemon refused the first question: {e}")),
     }
@@ -290,8 +291,8 @@ impl Transport for HostTransport {
     // SAFETY: it is refused, whatever the memory is.
     unsafe fn pin(&self, _start: NonNull<u8>, _len: usize) -> Result<Pinned, Error> {
         Err(Error::Setup(
-            "memory of a process on the host cannot be shared with the daemon where it is: allocate it with this library \
-             (ProtectionDomain::allocate, Context::allocate), and copy"
+            "memory of a process on the host cannot be shared with the daemon where it is: allocate it \
+             with this library (ProtectionDomain::allocate, Context::allocate), and copy"
                 .into(),
         ))
     }

@@ -1,4 +1,5 @@
-//! How a driver reaches its device: the seam between verbs and the way memory, notifications and interrupts travel.
+//! How a driver reaches its device: the seam between verbs and the way memory, notifications and interrupts
+//! travel.
 
 pub mod host;
 pub mod identity;
@@ -20,22 +21,22 @@ pub trait Transport: Send + Sync {
     /// What the device is called in messages: a socket's path or a PCI address.
     fn name(&self) -> &str;
 
-    /// Negotiates features, sets up all virtqueues (number `i` is `queues[i]`) and lets the device begin. Called once.
-    /// Of the features of rings only `VIRTIO_F_VERSION_1` may be accepted: the driver half uses no others.
+    /// Negotiates features, sets up all virtqueues (number `i` is `queues[i]`) and lets the device begin. Called
+    /// once. Of the features of rings only `VIRTIO_F_VERSION_1` may be accepted: the driver half uses no others.
     fn start(&self, queues: &[Virtqueue]) -> Result<(), Error>;
 
     /// Most entries that a virtqueue may have; a power of two. Called before [`start`](Transport::start).
     fn queue_size_max(&self, virtqueue: u16) -> u16;
 
-    /// Ends what [`start`](Transport::start) began: when it returns, the device touches no memory any more. Called once,
-    /// at the end, also when the device is gone.
+    /// Ends what [`start`](Transport::start) began: when it returns, the device touches no memory any more.
+    /// Called once, at the end, also when the device is gone.
     fn stop(&self);
 
     /// Notifies a virtqueue: of new buffers, or a kick.
     fn notify(&self, virtqueue: u16);
 
-    /// Readable when the device has interrupted since the last [`acknowledge`](Transport::acknowledge). One for all
-    /// virtqueues.
+    /// Readable when the device has interrupted since the last [`acknowledge`](Transport::acknowledge). One for
+    /// all virtqueues.
     fn interrupt(&self) -> BorrowedFd<'_>;
 
     /// Takes the interrupt back and lets the next one come. Never blocks.

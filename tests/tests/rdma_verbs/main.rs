@@ -1,4 +1,5 @@
-//! guest-lib as a process of the host, against the RDMA function of an in-process NIC: programs as people write them.
+//! guest-lib as a process of the host, against the RDMA function of an in-process NIC: programs as people write
+//! them.
 
 mod life;
 mod traffic;

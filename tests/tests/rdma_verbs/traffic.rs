@@ -564,8 +564,8 @@ fn queues_grow_while_they_are_used() -> Result<()> {
     Ok(())
 }
 
-/// A receive that was posted before the peer posted its send, as programs see it, is there when the packet comes, although
-/// the two doorbells are in rings of different functions.
+/// A receive that was posted before the peer posted its send, as programs see it, is there when the packet
+/// comes, although the two doorbells are in rings of different functions.
 fn receives_are_there_on(cores: usize) -> Result<()> {
     let Pair { rig: _rig, a, b } = pair_on(cores)?;
     let uc = |side: &Side| side.pd.qp::<Uc>(&side.cq, &side.cq).build();

@@ -45,6 +45,7 @@ struct Arena {
     file: OwnedFd,
     start: NonNull<u8>,
     len: usize,
+    huge: bool,
     free: Mutex<Free>,
 }
 
@@ -70,10 +71,12 @@ struct Part {
 impl Drop for Part {
     fn drop(&mut self) {
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let zero = self.len >= WORTH_IT
-            && fallocate(&self.arena.file, punch, self.at as u64, self.len as u64).is_ok()
-            // Of a huge page only the whole is given back, and zeros are written into the rest; all read zero.
-            ;
+        // Of huge pages old kernels give only whole ones back, and leave in the others what was there.
+        let unit = if self.arena.huge { HUGE } else { 1 };
+        let whole = self.at.is_multiple_of(unit) && self.len.is_multiple_of(unit);
+        let zero = whole
+            && self.len >= WORTH_IT
+            && fallocate(&self.arena.file, punch, self.at as u64, self.len as u64).is_ok();
         lock(&self.arena.free).give_back(self.at, self.len, zero);
     }
 }
@@ -112,6 +115,7 @@ impl Arena {
             file,
             start,
             len,
+            huge,
             free: Mutex::new(Free::new(len)),
         })
     }
