@@ -1,5 +1,7 @@
 //! Options that tools share. Their letters are those of perftest and of libibverbs' examples.
 
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
 use vnic_verbs::{Context, DeviceAddress, Gid, GidEntry, GidKind, Mtu, QpType, mtu_bytes};
 
@@ -60,6 +62,9 @@ pub struct PeerOptions {
     /// Path MTU: 256, 512, 1024, 2048 or 4096. Default: the most that both ports can
     #[arg(short, long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<Mtu>,
+    /// How long a reliable connection waits for an acknowledge before it repeats: 4.096 µs · 2^N; 0: for ever
+    #[arg(short = 'u', long, visible_alias = "qp_timeout", value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u8).range(..32))]
+    pub qp_timeout: u8,
     /// Sleep on events of the completion queue instead of polling it
     #[arg(short, long)]
     pub events: bool,
@@ -223,6 +228,15 @@ pub fn type_name(kind: QpType) -> &'static str {
 }
 
 impl PeerOptions {
+    /// How long a question to a peer may take, with all repetitions.
+    pub fn answer(&self) -> Duration {
+        let acknowledge = match self.qp_timeout {
+            0 => Duration::ZERO,
+            n => Duration::from_nanos(4096 << n),
+        };
+        Duration::from_secs(10) + acknowledge * 16
+    }
+
     /// What of these options only works if the peer answers.
     pub fn needs_talk(&self, option: &str) -> Result<(), Failure> {
         if self.exchange == Exchange::Stdio && self.loopback.is_none() {

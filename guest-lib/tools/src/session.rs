@@ -20,8 +20,6 @@ use crate::wait::{Completions, Waiter};
 
 /// How long without a completion until somebody looks whether the peer is still there.
 const QUIET: Duration = Duration::from_millis(500);
-/// How long a question to a peer that is there, or its failure, may take: more than all retries of the queue pair.
-const ANSWER: Duration = Duration::from_secs(10);
 /// How often a peer is asked whose exchange broke off.
 const ASKS: u32 = 5;
 /// `wr_id` of such a question.
@@ -59,6 +57,8 @@ pub struct Session {
     pub outstanding: u64,
     kind: QpType,
     probing: bool,
+    /// How long a question to the peer may take.
+    answer: Duration,
     by_number: HashMap<u32, usize>,
 }
 
@@ -94,6 +94,7 @@ impl Session {
             gid_index: gid.index,
             path_mtu: Some(mtu),
             service_level: plan.service_level,
+            timeout: seat.options.qp_timeout,
             ..ConnectOptions::default()
         };
         for (queue, theirs) in queues.iter_mut().zip(&peer.queues) {
@@ -114,6 +115,7 @@ impl Session {
             outstanding: 0,
             kind,
             probing: false,
+            answer: seat.options.answer(),
             by_number,
         })
     }
@@ -230,7 +232,7 @@ impl Session {
                 return cause;
             }
             // Instead of a question, requests that are outstanding tell as much.
-            let end = Instant::now() + ANSWER;
+            let end = Instant::now() + self.answer;
             let mut taken = Completions::new();
             while (self.probing || self.outstanding > 0) && Instant::now() < end {
                 if let Err(cause) = self.wait(&mut taken, QUIET / 4) {

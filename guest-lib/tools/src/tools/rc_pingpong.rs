@@ -94,6 +94,7 @@ fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report, Fa
             gid_index: gid.index,
             path_mtu: Some(mtu),
             service_level: options.service_level,
+            timeout: seat.options.qp_timeout,
             ..ConnectOptions::default()
         },
     )?;
