@@ -9,6 +9,8 @@ mod memory;
 mod pairs;
 #[path = "rdma_contract/queues.rs"]
 mod queues;
+#[path = "rdma_contract/states.rs"]
+mod states;
 #[path = "rdma_contract/whole.rs"]
 mod whole;
 

@@ -1,23 +1,23 @@
 //! A driver that breaks every rule, by the dice.
 
+#[path = "bodies.rs"]
+mod bodies;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use vhost::VhostBackend;
-use vnic_device::command::memory::{
-    AllocDm, AllocMw, CopyDm, MrReply, MwReply, RegisterDmMr, RegisterMr, ReregisterMr,
-};
-use vnic_device::command::qp::{AddressVector, CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes};
-use vnic_device::command::queues::{CreateCq, CreateDoorbells, CreateSrq, ModifySrq, ResizeCq};
-use vnic_device::command::{CommandHead, NONE, Object, Opcode as O, Range};
+use vnic_device::command::memory::{MrReply, MwReply};
+use vnic_device::command::qp::{AddressVector, ModifyQp, QpAttributes};
+use vnic_device::command::{CommandHead, NONE, Opcode as O};
 use vnic_device::doorbell::Kind;
 use vnic_device::queue::{Element, SendHead};
 use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::status::CommandStatus as S;
-use vnic_device::verbs::{QpState, QpType};
+use vnic_device::verbs::QpState;
 use vnic_device::zerocopy::{FromBytes, IntoBytes};
-use vnic_tests::driver::rdma::{Area, Bells, Driver, HEAP_AT, Link, Options, Pieces, link, spec};
+use vnic_tests::driver::rdma::{Area, Bells, Driver, HEAP_AT, Link, Options, Pieces, link};
 use vnic_tests::driver::rig::Dice;
 
 /// Memory that comes and goes.
@@ -256,241 +256,6 @@ impl Evil {
     }
 
     // Commands.
-
-    /// A body and list that might be right.
-    fn body(&mut self, opcode: O) -> (Vec<u8>, Vec<u8>) {
-        let handle = |handle: u32| Object { handle, reserved: 0 }.as_bytes().to_vec();
-        let none = Vec::new;
-        match opcode {
-            O::QueryGids | O::QueryCounters | O::QueryResources => {
-                let range = Range {
-                    first: self.odd(),
-                    reserved: 0,
-                };
-                (range.as_bytes().to_vec(), none())
-            }
-            O::DeallocPd => (handle(self.any(PD)), none()),
-            O::DeregisterMr => (handle(self.any(MR)), none()),
-            O::DeallocMw => (handle(self.any(MW)), none()),
-            O::FreeDm => (handle(self.any(DM)), none()),
-            O::DestroyCq => (handle(self.any(CQ)), none()),
-            O::QuerySrq | O::DestroySrq => (handle(self.any(SRQ)), none()),
-            O::QueryAh | O::DestroyAh => (handle(self.any(AH)), none()),
-            O::CloseXrcd => (handle(self.any(XRCD)), none()),
-            O::QueryQp | O::DestroyQp => (handle(self.any(QP)), none()),
-            O::DestroyDoorbells => (handle(self.any(BELLS)), none()),
-            O::RegisterMr | O::ReregisterMr => {
-                let len = self.dice.below(1 << 18);
-                let (extents, list) = self.extents(len);
-                let iova = if self.one_in(10) { self.odd64() } else { 0x1000 };
-                let register = RegisterMr {
-                    pd: self.any(PD),
-                    access: self.access(),
-                    iova,
-                    extents,
-                };
-                if opcode == O::RegisterMr {
-                    return (register.as_bytes().to_vec(), list);
-                }
-                let change = self.dice.below(9) as u32;
-                let body = ReregisterMr {
-                    mr: self.any(MR),
-                    change,
-                    register,
-                };
-                (
-                    body.as_bytes().to_vec(),
-                    if change & 1 == 1 { list } else { none() },
-                )
-            }
-            O::AllocMw => {
-                let body = AllocMw {
-                    pd: self.any(PD),
-                    mw_type: 1 + self.dice.below(2) as u32,
-                };
-                (body.as_bytes().to_vec(), none())
-            }
-            O::AllocDm => {
-                let body = AllocDm {
-                    len: self.dice.below(1 << 15),
-                    log_alignment: 3,
-                    reserved: 0,
-                };
-                (body.as_bytes().to_vec(), none())
-            }
-            O::CopyToDm | O::CopyFromDm => {
-                let len = 4 * self.dice.below(500) as u32;
-                let body = CopyDm {
-                    dm: self.any(DM),
-                    len,
-                    offset: 4 * self.dice.below(5000),
-                };
-                let list = if opcode == O::CopyToDm {
-                    vec![7; len as usize]
-                } else {
-                    none()
-                };
-                (body.as_bytes().to_vec(), list)
-            }
-            O::RegisterDmMr => {
-                let body = RegisterDmMr {
-                    pd: self.any(PD),
-                    access: self.access() | 0x20,
-                    dm: self.any(DM),
-                    reserved: 0,
-                    offset: 4 * self.dice.below(100),
-                    len: 4 * self.dice.below(1000),
-                };
-                (body.as_bytes().to_vec(), none())
-            }
-            O::CreateCq | O::ResizeCq => {
-                let entries = self.entries(10);
-                let (ring, list) = self.extents(64 * u64::from(entries.min(1 << 12)) + 64);
-                let event_queue = if self.one_in(30) { self.odd() } else { 0 };
-                let body = if opcode == O::CreateCq {
-                    CreateCq {
-                        entries,
-                        event_queue,
-                        ring,
-                    }
-                    .as_bytes()
-                    .to_vec()
-                } else {
-                    ResizeCq {
-                        cq: self.any(CQ),
-                        entries,
-                        ring,
-                    }
-                    .as_bytes()
-                    .to_vec()
-                };
-                (body, list)
-            }
-            O::CreateSrq => {
-                let entries = self.entries(8);
-                let (ring, list) = self.extents(64 * u64::from(entries.min(1 << 12)) + 64);
-                let xrc = self.one_in(3);
-                let body = CreateSrq {
-                    pd: self.any(PD),
-                    entries,
-                    elements: self.dice.below(4) as u32,
-                    xrcd: if xrc { self.any(XRCD) } else { NONE },
-                    cq: if xrc { self.any(CQ) } else { NONE },
-                    reserved: 0,
-                    ring,
-                };
-                (body.as_bytes().to_vec(), list)
-            }
-            O::ModifySrq => {
-                let body = ModifySrq {
-                    srq: self.any(SRQ),
-                    mask: self.dice.below(4) as u32,
-                    limit: self.dice.below(40) as u32,
-                    max_wr: self.dice.below(300) as u32,
-                };
-                (body.as_bytes().to_vec(), none())
-            }
-            O::CreateAh => {
-                let body = CreateAh {
-                    pd: self.any(PD),
-                    reserved: 0,
-                    address: self.address(),
-                };
-                (body.as_bytes().to_vec(), none())
-            }
-            O::CreateQp => self.create_qp(),
-            O::ModifyQp => {
-                let raw: Vec<u8> = (0..72).map(|_| self.dice.bits() as u8).collect();
-                let attributes = QpAttributes::read_from_bytes(&raw).unwrap_or_default();
-                let attributes = QpAttributes {
-                    state: self.dice.below(7) as u8,
-                    reserved: 0,
-                    has_address: 0,
-                    address: self.address(),
-                    ..attributes
-                };
-                let mask = self.dice.bits() as u32 & 0x8013_bfff & self.dice.bits() as u32;
-                let body = ModifyQp {
-                    qp: self.any(QP),
-                    mask: mask | 1,
-                    attributes,
-                };
-                (body.as_bytes().to_vec(), none())
-            }
-            O::AttachMulticast | O::DetachMulticast => {
-                let mut gid = [0; 16];
-                gid[0] = 0xff;
-                gid[15] = self.dice.below(4) as u8;
-                let body = Multicast {
-                    qp: self.any(QP),
-                    reserved: 0,
-                    gid,
-                };
-                (body.as_bytes().to_vec(), none())
-            }
-            O::CreateDoorbells => {
-                let entries = if self.one_in(10) {
-                    self.odd()
-                } else {
-                    16 << self.dice.below(4)
-                };
-                let (ring, list) = self.extents(8 * u64::from(entries.min(4096)) + 128);
-                let body = CreateDoorbells {
-                    entries,
-                    wake_queue: 0,
-                    ring,
-                };
-                (body.as_bytes().to_vec(), list)
-            }
-            _ => {
-                let (len, _) = spec::shape(opcode);
-                ((0..len).map(|_| self.dice.below(3) as u8).collect(), none())
-            }
-        }
-    }
-
-    fn create_qp(&mut self) -> (Vec<u8>, Vec<u8>) {
-        let (rc, uc, ud) = (QpType::Rc, QpType::Uc, QpType::Ud);
-        let (initiator, target) = (QpType::XrcInitiator, QpType::XrcTarget);
-        let qp_type = *self.dice.pick(&[rc, rc, rc, uc, ud, ud, initiator, target]);
-        let sends = qp_type != target;
-        let shared = self.one_in(3) && sends && qp_type != initiator;
-        let receives = !shared && sends && qp_type != initiator;
-        let send_blocks = if sends { 1 << (4 + self.dice.below(5)) } else { 0 };
-        let receive_entries = if receives { self.entries(8) } else { 0 };
-        let (send_ring, mut list) = if sends {
-            self.extents(64 * send_blocks)
-        } else {
-            Default::default()
-        };
-        let (receive_ring, more) = if receives {
-            self.extents(64 * u64::from(receive_entries.min(4096)))
-        } else {
-            Default::default()
-        };
-        list.extend(more);
-        let body = CreateQp {
-            qp_type: qp_type.number(),
-            flags: self.dice.below(2) as u32,
-            pd: if sends { self.any(PD) } else { NONE },
-            send_cq: if sends { self.any(CQ) } else { NONE },
-            recv_cq: if receives || shared { self.any(CQ) } else { NONE },
-            srq: if shared { self.any(SRQ) } else { NONE },
-            xrcd: if sends {
-                self.maybe(XRCD, 40)
-            } else {
-                self.any(XRCD)
-            },
-            send_blocks: send_blocks as u32,
-            send_elements: if sends { self.dice.below(8) as u32 } else { 0 },
-            max_inline: if sends { self.dice.below(200) as u32 } else { 0 },
-            receive_entries,
-            receive_elements: if receives { self.dice.below(4) as u32 } else { 0 },
-            send_ring,
-            receive_ring,
-        };
-        (body.as_bytes().to_vec(), list)
-    }
 
     fn command_of(&mut self, opcode: O, body: Vec<u8>, list: Vec<u8>) {
         let head = self.d.head(opcode, body.len(), list.len());

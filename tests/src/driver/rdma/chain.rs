@@ -1,13 +1,17 @@
 //! Commands as descriptor chains.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
+
+use vm_memory::{Bytes, GuestAddress};
 
 use vnic_device::command::{CommandHead, Opcode, ReplyHead};
 use vnic_device::status::CommandStatus;
 use vnic_device::zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::super::guest::pause;
+use super::super::memory::GuestMem;
 use super::super::rig::deadline;
 use super::super::ring::{Desc, INDIRECT, NEXT, WRITE};
 use super::Driver;
@@ -314,5 +318,80 @@ impl Driver {
                 bytes: rest[..reply.len as usize].to_vec(),
             });
         }
+    }
+
+    /// The same command again and again until it fails, without looking at the replies more than needed. `each` gets the
+    /// first word of every body. Answers how often it succeeded, and how it failed.
+    ///
+    /// # Panics
+    /// When the device does not answer, gives chains back out of order, or never refuses.
+    pub fn exhaust(
+        &mut self,
+        opcode: Opcode,
+        body: &[u8],
+        mut each: impl FnMut(u32),
+    ) -> (u32, CommandStatus) {
+        const SLOT: u64 = 512;
+        let slots = self.control.size() / 2;
+        let arena = self.arena;
+        let at = |i: u16| arena + TABLE + SLOT * u64::from(i);
+        let head = self.head(opcode, body.len(), 0);
+        let bytes = [head.as_bytes(), body].concat();
+        assert!(bytes.len() <= 256);
+        let at: Vec<u64> = (0..slots).map(at).collect();
+        for i in 0..slots {
+            let (from, to) = (at[usize::from(i)], at[usize::from(i)] + 256);
+            self.mem.write(from, &bytes).expect("the arena");
+            let (len, next) = (bytes.len() as u32, 2 * i + 1);
+            let desc = |addr, len, flags, next| Desc {
+                addr,
+                len,
+                flags,
+                next,
+            };
+            self.control.set_desc(2 * i, desc(from, len, NEXT, next));
+            self.control.set_desc(next, desc(to, 80, WRITE, 0));
+        }
+        let (mut offered, mut taken, mut good) = (0u32, 0u32, 0u32);
+        let mut end = None;
+        let word = |mem: &GuestMem, gpa| -> u32 {
+            let loaded = mem.map().load(GuestAddress(gpa), Ordering::Relaxed);
+            loaded.expect("the arena")
+        };
+        let deadline = deadline();
+        let mut tries = 0;
+        while end.is_none() || taken < offered {
+            while end.is_none() && offered - taken < u32::from(slots) {
+                self.control.offer(2 * (offered % u32::from(slots)) as u16);
+                offered += 1;
+            }
+            self.control.publish();
+            let Some((id, _)) = self.control.take() else {
+                assert!(
+                    Instant::now() < deadline + good / 1000 * super::super::rig::PATIENCE,
+                    "no answer"
+                );
+                pause(tries);
+                tries += 1;
+                continue;
+            };
+            tries = 0;
+            let slot = taken % u32::from(slots);
+            assert_eq!(id, 2 * slot, "chains come back in order");
+            taken += 1;
+            let reply = at[slot as usize] + 256;
+            match CommandStatus::from_number(word(&self.mem, reply)).expect("a status of the contract") {
+                CommandStatus::Ok => {
+                    assert!(end.is_none(), "refused, and then not");
+                    good += 1;
+                    each(word(&self.mem, reply + 16));
+                }
+                status => {
+                    self.seen.insert((opcode.number(), status.number()));
+                    end = Some(status);
+                }
+            }
+        }
+        (good, end.expect("it has ended"))
     }
 }
