@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -132,7 +133,10 @@ pub fn run(mut words: Vec<OsString>) -> ExitCode {
         Tool::SendLat(options) => tools::send_lat::run(&options),
         Tool::AtomicLat(options) => tools::atomic_lat::run(&options),
         Tool::Completions { shell } => {
-            clap_complete::generate(shell, &mut Args::command(), "vnic-guest", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "vnic-guest", &mut script);
+            // Whoever reads it may have seen enough.
+            let _ = std::io::stdout().write_all(&script);
             ExitCode::SUCCESS
         }
     }

@@ -84,7 +84,7 @@ fn one(
     if reads {
         let seed = session.peer.seed.unwrap_or(seat.seed());
         let mut flow = Flow::start(session.queues.len(), perf.goal(), window, options.cq_mod);
-        let mut meter = Meter::start(options.part());
+        let mut meter = Meter::start(options.part(window));
         let mut progress = Progress::new(seat.watched);
         let mut taken = Completions::new();
         while !flow.is_finished() {

@@ -91,7 +91,7 @@ fn one(
     };
     let qps = session.queues.len();
     let mut flow = Flow::start(qps, perf.goal(), window, options.cq_mod).inline(inline);
-    let mut meter = Meter::start(options.part());
+    let mut meter = Meter::start(options.part(window));
     let mut progress = Progress::new(seat.watched);
     let mut taken = Completions::new();
     let numbered = session.is_lossy();

@@ -78,7 +78,7 @@ fn one(
         let seed = seat.seed();
         let inline = size <= perf.inline_size && size > 0;
         let mut flow = Flow::start(session.queues.len(), perf.goal(), window, options.cq_mod).inline(inline);
-        let mut meter = Meter::start(options.part());
+        let mut meter = Meter::start(options.part(window));
         let mut progress = Progress::new(seat.watched);
         let mut taken = Completions::new();
         while !flow.is_finished() {
