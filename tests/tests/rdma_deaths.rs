@@ -134,7 +134,7 @@ fn die(world: &World, peer: &mut Side, dice: &mut Dice, n: u64) -> Result<()> {
         rkey: v.mr.rkey,
     };
     clutter(&mut v, back);
-    v.cq.arm(&mut v.bells, n % 2 == 0);
+    v.cq.arm(&mut v.bells, n.is_multiple_of(2));
     for i in 0..16 {
         let big = 1 + dice.below(60_000) as u32;
         peer.receive(&mut qp, 1000 + i, &[peer.at(0, 100_000)]);
@@ -162,7 +162,7 @@ fn die(world: &World, peer: &mut Side, dice: &mut Dice, n: u64) -> Result<()> {
     v.d.hang_up();
     drop(v);
     ends(peer, &mut qp, target, 16)?;
-    if n % 3 == 0 {
+    if n.is_multiple_of(3) {
         goes_on(world, peer, &mut qp, n)?;
     }
     peer.d.end(Opcode::DestroyQp, qp.number)?;
@@ -405,7 +405,7 @@ fn victim(args: &str) -> Result<()> {
             .inline(&n.to_le_bytes())
             .remote(iova, rkey);
         v.done(&mut own, &wr);
-        if n % 50 == 0 {
+        if n.is_multiple_of(50) {
             std::thread::sleep(Duration::from_micros(100));
         }
     }

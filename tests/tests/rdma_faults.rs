@@ -634,7 +634,7 @@ fn memory_shared_anew_elsewhere_changes_nothing() -> Result<()> {
         a.mr.area.write(0, &bytes);
         b.receive(&mut qb, round, &[b.at(0, 60_000)]);
         a.post(&mut qa, &Wr::send(round, &[a.at(0, 60_000)]));
-        if round % 3 == 0 {
+        if round.is_multiple_of(3) {
             b.d.set_mem_table()?;
         }
         a.cq.arm(&mut a.bells, false);

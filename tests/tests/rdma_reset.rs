@@ -225,7 +225,7 @@ fn drivers_come_and_go() -> Result<()> {
         a.done(&mut qa, &Wr::send(round, &[a.at(0, 5000)]));
         b.cq.good(round);
         assert_eq!(b.mr.area.bytes(0, 5000), bytes);
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             b.d.hang_up();
         } else {
             b.d.stop_rings()?;

@@ -59,7 +59,7 @@ fn requests_lie_over_the_end_of_rings_in_pieces() -> Result<()> {
         // One to six blocks, elements and inline bytes in turn.
         let n = (i * 7 % 301) as usize;
         let elements: Vec<_> = (0..i % 7).map(|k| a.at(100 * k, 100)).collect();
-        let (wr, data) = if i % 2 == 0 {
+        let (wr, data) = if i.is_multiple_of(2) {
             (Wr::send(i, &[]).inline(&bytes[..n]), &bytes[..n])
         } else {
             (Wr::send(i, &elements), &bytes[..100 * elements.len()])
@@ -119,7 +119,7 @@ fn doorbells_of_several_rings_overtake_each_other() -> Result<()> {
         }
         // The newest index first, then older ones by both rings.
         other.ring(Kind::Send, qp.number, begin + 6);
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             other.wait_taken();
         }
         for old in [3, 0, 5, 1] {
@@ -282,7 +282,7 @@ fn completion_queues_change_their_rings_under_traffic() -> Result<()> {
         for i in 0..10 {
             s.post(&mut qp, &write(&s, next + i, 0));
         }
-        let area = if round % 2 == 0 {
+        let area = if round.is_multiple_of(2) {
             s.d.area_in(&[64 * 3, 64 * (u64::from(entries) - 3), 64])
         } else {
             s.d.area(ring::completion_ring_len(entries))
@@ -487,7 +487,7 @@ fn events_wait_for_buffers_and_too_many_are_counted() -> Result<()> {
         ..GidRecord::default()
     };
     let set = |d: &mut Driver, n: u64| {
-        let changes = (0..n).map(|i| gid(100, if i % 2 == 0 { 2 } else { 0 }));
+        let changes = (0..n).map(|i| gid(100, if i.is_multiple_of(2) { 2 } else { 0 }));
         let commands = changes.map(|g| {
             (
                 Opcode::SetGid,
@@ -557,7 +557,7 @@ fn a_core_that_sleeps_is_woken() -> Result<()> {
     let (mut qa, mut qb) = a.pair(&mut b, QpType::Rc);
     for i in 0..300u64 {
         // Every other time the core has certainly gone to sleep.
-        if i % 2 == 0 {
+        if i.is_multiple_of(2) {
             assert!(
                 wait_for(|| !a.bells.no_kick() && !b.bells.no_kick()),
                 "it never sleeps"
