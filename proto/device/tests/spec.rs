@@ -225,7 +225,7 @@ fn commands_name_errors_that_there_are() {
 
 #[test]
 fn the_text_is_of_this_version() {
-    let version = format!("Version **{}.{}-draft**", config::ABI_MAJOR, config::ABI_MINOR);
+    let version = format!("Version **{}.{}**", config::ABI_MAJOR, config::ABI_MINOR);
     assert!(SPEC.contains(&version), "{version}");
     let ids = format!(
         "device id is {} (reserved for RDMA in virtio 1.3, section 5), or {} with",
