@@ -496,6 +496,20 @@ fn rings_whose_memory_goes_away() -> Result<()> {
     b.d.end(Opcode::DestroyCq, cq.handle).expect("DESTROY_CQ");
     works(&mut a, &mut b);
 
+    // A shared receive queue: its QPs find it empty.
+    with_module(&mut b)?;
+    let area = m(&b, 0, ring::shared_receive_ring_len(16, 32));
+    let (mut qa, qb, srq) = shared_in_module(&mut a, &mut b, area)?;
+    a.done(&mut qa, &Wr::send(1, &[]));
+    b.cq.good(1);
+    b.d.unplug(MODULE)?;
+    fault_of(&mut b, srq, Q::SharedReceive, R::Memory, Some(2));
+    b.bells.ring(Kind::SharedReceive, srq, 5);
+    a.fails(&mut qa, &Wr::send(2, &[]), Status::RnrRetryExceeded);
+    b.d.end(Opcode::DestroyQp, qb.number).expect("DESTROY_QP");
+    b.d.end(Opcode::DestroySrq, srq).expect("DESTROY_SRQ");
+    works(&mut a, &mut b);
+
     // A doorbell ring.
     with_module(&mut b)?;
     let area = m(&b, 0, ring::doorbell_ring_len(16));
@@ -571,6 +585,73 @@ fn shared_receive_queues_whose_completion_queue_fails() -> Result<()> {
         b.d.count_events(EventKind::QueueFault);
         works(&mut a, &mut b);
     }
+    world.finish()
+}
+
+/// A QP with a shared receive queue in that memory; two receives are posted.
+fn shared_in_module(a: &mut Side, b: &mut Side, area: Area) -> Result<(Qp, Qp, u32)> {
+    use vnic_device::command::NONE;
+    use vnic_device::command::queues::CreateSrq;
+    use vnic_tests::driver::rdma::{ReceiveRing, Srq, extents, list_of};
+    let body = CreateSrq {
+        pd: b.pd,
+        entries: 16,
+        elements: 1,
+        xrcd: NONE,
+        cq: NONE,
+        reserved: 0,
+        ring: extents(&area),
+    };
+    let made: Object = b.d.ask(Opcode::CreateSrq, &body, &list_of(&area.extents))?;
+    let ring = ReceiveRing {
+        area,
+        entries: 16,
+        stride: 32,
+        producer: 0,
+        consumer: 0,
+    };
+    let mut srq = Srq {
+        handle: made.handle,
+        ring,
+    };
+    let spec = b.spec(QpType::Rc).shared(&srq);
+    let (qa, qb) = (a.qp(QpType::Rc), b.d.qp(&spec));
+    let (to_b, to_a) = (a.d.address_of(&mut b.d), b.d.address_of(&mut a.d));
+    a.d.up(
+        &qa,
+        &Link {
+            rnr_retry: 1,
+            ..link(to_b, qb.number)
+        },
+    );
+    b.d.up(&qb, &link(to_a, qa.number));
+    for id in 1..3 {
+        srq.receive(&mut b.bells, id, &[]);
+    }
+    b.bells.wait_taken();
+    b.d.sync();
+    Ok((qa, qb, srq.handle))
+}
+
+/// The memory of the virtqueues themselves: the driver is deaf and dumb, and nobody else notices.
+#[test]
+fn virtqueues_whose_memory_goes_away() -> Result<()> {
+    let world = World::new(1, &["a", "b", "c"])?;
+    let (mut a, mut c) = (world.side("a")?, world.side("c")?);
+    for _ in 0..5 {
+        let mut b = world.side("b")?;
+        let (mut qb, _qa) = b.pair(&mut a, QpType::Rc);
+        b.cq.arm(&mut b.bells, false);
+        b.bells.wait_taken();
+        b.d.unplug(vnic_tests::driver::rdma::RINGS_AT)?;
+        b.d.control.kick();
+        // Its rings work still.
+        b.done(&mut qb, &write(&b, 1, &a));
+        works(&mut a, &mut c);
+        b.d.hang_up();
+    }
+    let mut b = world.side("b")?;
+    works(&mut a, &mut b);
     world.finish()
 }
 

@@ -516,14 +516,15 @@ impl Evil {
         if self.one_in(400) {
             // A broken doorbell, and then a new ring.
             let bits = self.dice.bits();
-            self.bells[i].ring_bits(bits);
+            self.bells[i].write(bits);
+            self.bells[i].kick_if_wanted();
             self.count("wild doorbell");
             let handle = self.bells[i].handle;
             let _ = self.d.end(O::DestroyDoorbells, handle);
             self.furnish();
             return;
         }
-        // (A ring that was destroyed by the dice is never taken from: no waiting for room.)
+        // (A ring that the dice have destroyed or scribbled over is never taken from: no waiting for room.)
         let bells = &mut self.bells[i];
         let bits = vnic_device::doorbell::Doorbell { kind, number, index }.to_bits(false);
         bells.write(bits);
