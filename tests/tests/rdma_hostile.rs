@@ -192,3 +192,85 @@ fn strangers_are_not_heard() -> Result<()> {
     }
     world.finish()
 }
+
+/// Arming a queue again and again, with no buffer for its events, costs the daemon no memory: a queue has one event.
+#[test]
+fn events_of_armed_queues_are_bounded() -> Result<()> {
+    use vnic_device::command::Opcode;
+    use vnic_device::doorbell::Kind;
+    use vnic_device::event::EventKind;
+    use vnic_device::queue::Operation;
+    use vnic_device::verbs::QpType;
+    use vnic_tests::driver::rdma::{Driver, Options, Side, Wr, link};
+    let world = World::new(1, &["evil"])?;
+    let options = Options {
+        events: 0,
+        ..Options::default()
+    };
+    let mut s = Side::new(Driver::start(world.socket("evil"), options)?);
+    let own = s.d.own_address();
+    // Queues with a completion each; half of them are destroyed with their event on its way.
+    let mut queues = Vec::new();
+    for _ in 0..20 {
+        let mut cq = s.d.cq(16);
+        let spec = vnic_tests::driver::rdma::QpSpec {
+            send_cq: cq.handle,
+            ..s.spec(QpType::Rc)
+        };
+        let mut qp = s.d.qp(&spec);
+        s.d.up(&qp, &link(own, qp.number));
+        s.post(
+            &mut qp,
+            &Wr::new(1, Operation::Write, &[]).remote(s.mr.iova, s.mr.rkey),
+        );
+        cq.good(1);
+        queues.push((cq, qp));
+    }
+    for _ in 0..5_000 {
+        for (cq, _) in &queues {
+            s.bells.ring(Kind::ArmNext, cq.handle, 0);
+        }
+    }
+    s.bells.wait_taken();
+    for (cq, qp) in queues.iter().skip(10) {
+        s.d.end(Opcode::DestroyQp, qp.number)?;
+        s.d.end(Opcode::DestroyCq, cq.handle)?;
+    }
+    // A queue that comes, is armed and goes, ten thousand times.
+    let mark = s.d.mark();
+    let mut qp = s.qp(QpType::Rc);
+    s.d.up(&qp, &link(own, qp.number));
+    for _ in 0..10_000 {
+        s.d.release(mark + (64 << 10));
+        let cq = s.d.cq(16);
+        s.bells.ring(Kind::ArmNext, cq.handle, 0x8000_0001);
+        s.d.end(Opcode::DestroyCq, cq.handle)?;
+    }
+    s.done(
+        &mut qp,
+        &Wr::new(1, Operation::Write, &[]).remote(s.mr.iova, s.mr.rkey),
+    );
+    let mut events = Vec::new();
+    loop {
+        for i in 0..64 {
+            s.d.offer_event_buffer(i, 32);
+        }
+        s.d.event_ring.publish();
+        s.d.sync();
+        let before = events.len();
+        while let Some(event) = s.d.take_event(false) {
+            events.extend(event);
+        }
+        if events.len() - before < 64 {
+            break;
+        }
+    }
+    ensure!(events.iter().all(|e| e.kind == EventKind::Completion.number()));
+    for (cq, _) in queues.iter().take(10) {
+        let n = events.iter().filter(|e| e.object == cq.handle).count();
+        ensure!(n == 1, "{n} events of queue {}", cq.handle);
+    }
+    ensure!(events.len() <= 20 + 8192, "{} events waited", events.len());
+    println!("{} events waited", events.len());
+    world.finish()
+}

@@ -14,7 +14,7 @@ use vnic_device::queue::{Operation, send_flags};
 use vnic_device::ring;
 use vnic_device::verbs::{CompletionStatus as Status, QpState, QpType, qp_mask};
 use vnic_tests::driver::rdma::{
-    Cq, Driver, Options, Qp, QpSpec, Side, World, Wr, connect, extents, fill, link, list_of,
+    Cq, Driver, Link, Options, Qp, QpSpec, Side, World, Wr, connect, extents, fill, link, list_of,
 };
 use vnic_tests::driver::rig::wait_for;
 
@@ -397,6 +397,52 @@ fn armed_queues_raise_one_event() -> Result<()> {
     world.finish()
 }
 
+/// Whoever waits for an event when the ring is replaced is not forgotten.
+#[test]
+fn queues_stay_armed_when_they_are_resized() -> Result<()> {
+    let world = World::new(1, &["a"])?;
+    let mut s = world.side("a")?;
+    let mut cq = s.d.cq(16);
+    let spec = QpSpec {
+        send_cq: cq.handle,
+        recv_cq: cq.handle,
+        ..s.spec(QpType::Rc)
+    };
+    let mut qp = alone_of(&mut s, &spec);
+    for (round, solicited) in [false, true, false, true].into_iter().enumerate() {
+        // Some laps on, so that old and new indices differ.
+        for i in 0..7 {
+            s.post(&mut qp, &write(&s, i, 0));
+            cq.good(i);
+        }
+        cq.arm(&mut s.bells, solicited);
+        s.bells.wait_taken();
+        let entries = [32, 8, 16, 64][round];
+        let area = s.d.area(ring::completion_ring_len(entries));
+        let body = ResizeCq {
+            cq: cq.handle,
+            entries,
+            ring: extents(&area),
+        };
+        let list = list_of(&area.extents);
+        let reply: ResizeCqReply = s.d.ask(Opcode::ResizeCq, &body, &list).expect("RESIZE_CQ");
+        assert_eq!(reply.produced, cq.consumer);
+        cq = Cq {
+            area,
+            entries,
+            consumer: 0,
+            handle: cq.handle,
+        };
+        assert_eq!(s.d.count_events(EventKind::Completion), 0);
+        s.receive(&mut qp, 9, &[]);
+        s.post(&mut qp, &Wr::send(9, &[]).flags(send_flags::SOLICITED).silent());
+        let e = s.d.event(EventKind::Completion);
+        assert_eq!((e.object, e.detail), (cq.handle, 1));
+        cq.good(9);
+    }
+    world.finish()
+}
+
 /// A driver that takes all there is, arms and waits for the event loses none, however the two meet.
 #[test]
 fn arming_loses_no_completion() -> Result<()> {
@@ -587,6 +633,55 @@ fn a_core_that_sleeps_is_woken() -> Result<()> {
     a.bells.kick_if_wanted();
     for i in 0..5 {
         a.cq.good(i);
+        b.cq.good(i);
+    }
+    // Also while a shared receive queue has more than the device may hold.
+    let mut srq = b.d.srq(b.pd, 16, 1, None);
+    let spec = b.spec(QpType::Rc).shared(&srq);
+    let (mut q1, q2) = (a.qp(QpType::Rc), b.d.qp(&spec));
+    connect(&mut a.d, &q1, &mut b.d, &q2);
+    for i in 0..32 {
+        while srq.ring.producer.wrapping_sub(srq.taken()) == 16 {
+            std::thread::yield_now();
+        }
+        srq.receive(&mut b.bells, i, &[]);
+    }
+    for i in 0..32 {
+        let before = world.rig.core_counter("sleeps");
+        a.d.sync();
+        assert!(
+            wait_for(|| world.rig.core_counter("sleeps") > before),
+            "it does not sleep"
+        );
+        a.done(&mut q1, &Wr::send(i, &[]));
+        b.cq.good(i);
+    }
+    // And while a QP waits for ever for somebody who is not there.
+    let spec = QpSpec {
+        blocks: 256,
+        ..a.spec(QpType::Rc)
+    };
+    let mut lost = a.d.qp(&spec);
+    let to_b = a.d.address_of(&mut b.d);
+    let way = Link {
+        timeout: 0,
+        ..link(to_b, 0xab_cdef)
+    };
+    a.d.up(&lost, &way);
+    for i in 0..256 {
+        lost.sends().write(&Wr::send(i, &[]));
+    }
+    lost.ring(&mut a.bells);
+    a.bells.wait_taken();
+    let before = world.rig.core_counter("sleeps");
+    a.d.sync();
+    assert!(
+        wait_for(|| world.rig.core_counter("sleeps") > before + 1),
+        "it does not sleep"
+    );
+    a.d.to(&lost, QpState::Err);
+    for i in 0..256 {
+        a.cq.expect(i, Status::FlushError);
     }
     // Kicks too many do no harm.
     for _ in 0..10_000 {

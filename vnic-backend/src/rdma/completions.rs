@@ -55,6 +55,9 @@ impl CompletionRing {
             lost: self.lost,
             waiting: self.waiting,
             event_waits: self.event_waits,
+            // Whoever waits for an event waits on; the indices are those of the new ring.
+            armed: self.armed.map(|(arm, from)| (arm, from.wrapping_sub(produced))),
+            solicited: self.solicited.map(|behind| behind.wrapping_sub(produced)),
             ..CompletionRing::new(ring, entries, event_queue)
         };
         produced

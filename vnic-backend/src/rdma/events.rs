@@ -144,7 +144,8 @@ fn write(queue: &mut EventQueue, record: &EventRecord) -> Result<bool, Fault> {
     let Some(ring) = &mut queue.ring else {
         return Ok(false);
     };
-    while ring.ready()? > 0 {
+    // (A driver that goes on offering buffers too small is not waited for.)
+    for _ in 0..ring.ready()? {
         let head = ring.head(0)?;
         let mut segs: Vec<Seg> = Vec::with_capacity(1);
         let room = ring.chain(head, true, &mut segs)?;

@@ -521,8 +521,9 @@ impl Function {
     /// Asks the driver to kick, and says whether there is something to do after all.
     pub fn request_kicks(&mut self) -> bool {
         let Some(a) = &mut self.attached else { return false };
-        let mut more =
-            self.device.wants_transmit() || !self.starving.is_empty() || !self.starving_srqs.is_empty();
+        // (Queues that wait for room in the engine get it by a packet, a timer or a command: that is a round of work, and
+        // the next one looks at them.)
+        let mut more = self.device.wants_transmit();
         if let Some(control) = &mut a.control {
             more |= control.request_kicks().unwrap_or(true);
         }
