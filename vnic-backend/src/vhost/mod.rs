@@ -1,5 +1,8 @@
 //! vhost-user devices: what a VMM talks to.
 
+#[macro_use]
+mod refuse;
+
 mod early;
 mod eth;
 mod rdma;
