@@ -265,7 +265,11 @@ fn kill_one(world: &World, peer: &mut Side, dice: &mut Dice) -> Result<u64> {
     let target = child.target()?;
     let mut there = child.address;
     there.sgid_index = own.sgid_index;
-    peer.d.up(&qp, &hasty(there, target.qp));
+    let way = Link {
+        timeout: 12,
+        ..link(there, target.qp)
+    };
+    peer.d.up(&qp, &way);
     child.go()?;
     // Both write until it dies; it counts in the peer's memory.
     let least = 5 + dice.below(200);
@@ -387,6 +391,7 @@ fn victim(args: &str) -> Result<()> {
     let mut to = address(to)?;
     let back = v.d.own_address();
     to.sgid_index = back.sgid_index;
+    v.d.up(&own, &link(to, qp.parse()?));
     println!(
         "victim {} {} {} {}",
         hex(back.as_bytes()),
@@ -397,7 +402,6 @@ fn victim(args: &str) -> Result<()> {
     std::io::stdout().flush()?;
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
-    v.d.up(&own, &link(to, qp.parse()?));
     clutter(&mut v, to);
     let (iova, rkey) = (iova.parse()?, rkey.parse()?);
     for n in 1u64.. {

@@ -4,6 +4,7 @@
 use anyhow::Result;
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
+use vnic_device::command::device::GidRecord;
 use vnic_device::command::memory::{AllocDm, AllocMw};
 use vnic_device::command::qp::Multicast;
 use vnic_device::command::{Object, Opcode};
@@ -99,6 +100,13 @@ fn everything(s: &mut Side) {
     s.d.qp(&spec);
     let spec = s.spec(QpType::Rc).shared(&srq);
     s.d.qp(&spec);
+    let gid = GidRecord {
+        gid: [0xfd; 16],
+        index: 90,
+        kind: 2,
+        ..GidRecord::default()
+    };
+    assert_eq!(s.d.status(Opcode::SetGid, &gid, &[]), S::Ok);
     let qp = s.qp(QpType::Ud);
     let mut body = Multicast {
         qp: qp.number,
@@ -200,6 +208,8 @@ fn every_end_ends_everything() -> Result<()> {
         d.events.clear();
         assert_eq!(d.status(Opcode::AllocPd, &[0u8; 0], &[]), S::NotReady);
         d.hello();
+        let gids = d.gids();
+        assert!(gids.len() >= 2 && gids.iter().all(|g| g.index != 90), "{gids:?}");
         assert!(
             d.resources().iter().all(|r| r.1 == 0 || r.0 == "gid"),
             "{:?}",

@@ -229,6 +229,9 @@ impl Function {
     pub(super) fn reset_by_driver(&mut self, r: Request<'_>) -> Outcome {
         r.no_body()?;
         self.reset();
+        // What the driver has put into the GID table ends, too.
+        self.learner.driver_down();
+        self.apply_gids();
         Ok(())
     }
 
