@@ -7,7 +7,7 @@ use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::{QpState, QpType};
 use vnic_device::zerocopy::{FromBytes, IntoBytes};
-use vnic_tests::driver::rdma::{Driver, Side, World};
+use vnic_tests::driver::rdma::{Driver, Qp, ReceiveRing, SendRing, Side, World, Wr, fill, link};
 
 use super::{fine, refused, states};
 
@@ -21,6 +21,7 @@ pub fn all(world: &mut World) -> Result<Driver> {
     let mut s = world.side("a")?;
     addresses(&mut s);
     create(&mut s);
+    by_chunks(&mut s);
     states::modify(&mut s);
     states::draining(&mut s);
     groups(&mut s);
@@ -491,6 +492,76 @@ fn create(s: &mut Side) {
         refused(d, O::QueryQp, &qp, &[], S::NoSuchObject);
         refused(d, O::DestroyQp, &qp, &[], S::NoSuchObject);
     }
+}
+
+/// Both rings by chunks of extents, and work requests that lie in them.
+fn by_chunks(s: &mut Side) {
+    let (pd, cq) = (s.pd, s.cq.handle);
+    let own = s.d.own_address();
+    let send = s.d.area_in(&[64, 128, 64 * 13]);
+    let receive = s.d.area_in(&[256, 128, 640]);
+    let tables = [&send, &receive].map(|ring| {
+        let table = s.d.area_in(&[16, 32]);
+        table.write(0, ring.extents.as_bytes());
+        table
+    });
+    let announced = ExtentList { count: 3, chunks: 2 };
+    let body = CreateQp {
+        qp_type: QpType::Rc.number(),
+        pd,
+        send_cq: cq,
+        recv_cq: cq,
+        srq: NONE,
+        xrcd: NONE,
+        send_blocks: 16,
+        send_elements: 6,
+        receive_entries: 8,
+        receive_elements: 7,
+        send_ring: announced,
+        receive_ring: announced,
+        ..CreateQp::default()
+    };
+    let list = tables.each_ref().map(|t| t.extents.as_bytes()).concat();
+    refused(&mut s.d, O::CreateQp, &body, &list[..48], S::Malformed);
+    let made = fine(&mut s.d, O::CreateQp, &body, &list);
+    let number = Object::read_from_bytes(&made.bytes).expect("an object").handle;
+    // The tables are read once.
+    for table in &tables {
+        table.write(0, &[0xff; 48]);
+    }
+    let (producer, consumer) = (0, 0);
+    let mut qp = Qp {
+        number,
+        qp_type: QpType::Rc,
+        send: Some(SendRing {
+            area: send,
+            blocks: 16,
+            producer,
+            consumer,
+        }),
+        receive: Some(ReceiveRing {
+            area: receive,
+            entries: 8,
+            stride: 128,
+            producer,
+            consumer,
+        }),
+    };
+    s.d.up(&qp, &link(own, number));
+    for n in 0..50u64 {
+        let bytes = fill(n, 600);
+        s.mr.area.write(0, &bytes);
+        let parts: Vec<_> = (0..6).map(|i| s.at(100 * i, 100)).collect();
+        let into: Vec<_> = (0..7).map(|i| s.at(8192 + 100 * i, 100)).collect();
+        s.receive(&mut qp, n, &into);
+        s.post(&mut qp, &Wr::send(n, &parts));
+        for _ in 0..2 {
+            let e = s.cq.good(n);
+            assert_eq!(e.consumed, (n as u32 + 1) * if e.kind == 0 { 2 } else { 1 });
+        }
+        assert_eq!(s.mr.area.bytes(8192, 600), bytes);
+    }
+    fine(&mut s.d, O::DestroyQp, &handle(number), &[]);
 }
 
 fn groups(s: &mut Side) {

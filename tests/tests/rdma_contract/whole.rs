@@ -1,6 +1,8 @@
 //! The device as a whole: identity, what it says of itself, GIDs, counters, the clock (sections 2 and 5.4).
 
 use anyhow::Result;
+use vhost::vhost_user::VhostUserFrontend;
+use vhost::vhost_user::message::VhostUserConfigFlags;
 use vnic_backend::{GidKind, GidSetting};
 use vnic_device::command::Opcode as O;
 use vnic_device::command::device::{DeviceReply, GidRecord, PortReply, capabilities};
@@ -22,6 +24,18 @@ pub fn all(world: &mut World) -> Result<Driver> {
     );
     assert!(config.event_queues >= 1 && config.wake_queues >= 1);
     assert_eq!((config.mac, config.reserved), (mac, [0; 44]));
+
+    // Beyond its end a VMM may show its guest zeros; writes mean nothing.
+    let f = d.frontend()?;
+    assert_eq!(
+        f.get_queue_num()?,
+        1 + u64::from(config.event_queues + config.wake_queues)
+    );
+    assert!(f.get_max_mem_slots()? >= 32);
+    let (_, tail) = f.get_config(60, 8, VhostUserConfigFlags::empty(), &[0; 8])?;
+    assert_eq!(tail, [0; 8]);
+    f.set_config(0, VhostUserConfigFlags::WRITABLE, &[0xff; 8])?;
+    assert_eq!(d.config()?, config);
 
     let device: DeviceReply = d.device();
     assert_eq!(device.capabilities & !capabilities::ALL, 0);
