@@ -42,12 +42,8 @@ fn what_has_ended_is_not_touched() -> Result<()> {
             for _ in 0..=round % 3 {
                 a.cq.wait();
             }
-            let gone = Object {
-                handle: mr.handle,
-                reserved: 0,
-            };
             match how {
-                Deregister => drop(b.d.ask::<_, [u8; 0]>(Opcode::DeregisterMr, &gone, &[])?),
+                Deregister => b.d.end(Opcode::DeregisterMr, mr.handle)?,
                 Rekey => {
                     let body = ReregisterMr {
                         mr: mr.handle,
@@ -57,7 +53,7 @@ fn what_has_ended_is_not_touched() -> Result<()> {
                             ..RegisterMr::default()
                         },
                     };
-                    drop(b.d.ask::<_, MrReply>(Opcode::ReregisterMr, &body, &[])?);
+                    b.d.ask::<_, MrReply>(Opcode::ReregisterMr, &body, &[])?;
                 }
                 DestroyQp => b.d.end(Opcode::DestroyQp, qb.number)?,
                 ToErr => b.d.to(&qb, QpState::Err),
