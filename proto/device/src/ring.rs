@@ -8,6 +8,8 @@ use crate::queue::{BLOCK_LEN, CompletionEntry, CompletionTail, SharedReceiveTail
 
 /// Most entries or blocks that any ring may have.
 pub const ENTRIES_MAX: u32 = 1 << 24;
+/// Most extents of one command's list.
+pub const EXTENTS_MAX: u32 = 1 << 18;
 /// Addresses and lengths of a ring's extents are multiples of it: a line never straddles two.
 pub const ALIGNMENT: u64 = 64;
 

@@ -8,7 +8,7 @@ mod queues;
 pub use memory::DeviceMemoryTable;
 
 use vnic_device::command::{CommandHead, Object as ObjectBody, Opcode, ReplyHead};
-use vnic_device::ring::{Extent, ExtentList};
+use vnic_device::ring::{EXTENTS_MAX, Extent, ExtentList};
 use vnic_device::status::CommandStatus as S;
 use vnic_device::zerocopy::{FromBytes, Immutable, IntoBytes};
 use vnic_engine::rdma::{Memory, VerbsError};
@@ -190,6 +190,13 @@ fn extents(
         );
     };
     *list = rest;
+    if wanted.count > EXTENTS_MAX {
+        // The core works on nothing else meanwhile.
+        return fail(
+            S::LimitReached,
+            format!("{} extents; one command has at most {EXTENTS_MAX}", wanted.count),
+        );
+    }
     if wanted.count > most {
         return fail(
             S::LimitReached,
