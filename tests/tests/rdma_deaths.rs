@@ -24,7 +24,7 @@ use vnic_tests::driver::rig::{Dice, wait_for};
 /// Deaths in this process.
 const DEATHS: u32 = 100;
 /// Processes that are killed.
-const KILLED: u32 = 24;
+const KILLED: u32 = 100;
 /// Set for a process that is to be killed.
 const VICTIM: &str = "VNIC_RDMA_VICTIM";
 
