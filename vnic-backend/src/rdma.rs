@@ -82,9 +82,9 @@ impl Identity {
         WAKE_QUEUES.into()
     }
 
-    /// A number that was not given for long.
+    /// A number of 24 bits that was not given for long, and is never the last one: `ffffffff` names no object.
     fn next_handle(&mut self) -> u32 {
-        self.handles = (self.handles + 1) & 0xff_fffe;
+        self.handles = (self.handles + 1) % 0xff_ffff;
         self.handles
     }
 }
@@ -98,5 +98,26 @@ pub fn device_config(mac: MacAddr, ethernet_mtu: u16) -> DeviceConfig {
         limits: Limits::default(),
         mtu: mtu.unwrap_or(Mtu::Mtu256),
         pin_source_port: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_do_not_come_back_soon_and_never_name_nothing() {
+        let mut identity = Identity::new(MacAddr([2, 0, 0, 0, 0, 1]), Arc::default());
+        let first = identity.next_handle();
+        assert!((0..10_000).all(|_| identity.next_handle() != first));
+        identity.handles = 0xff_fffd;
+        assert_eq!([identity.next_handle(), identity.next_handle()], [0xff_fffe, 0]);
+    }
+
+    #[test]
+    fn path_mtus_fit_into_the_adapters() {
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        let mtus = [68, 576, 1500, 2200, 9000].map(|mtu| device_config(mac, mtu).mtu.bytes());
+        assert_eq!(mtus, [256, 256, 1024, 2048, 4096]);
     }
 }

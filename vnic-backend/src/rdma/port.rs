@@ -1,6 +1,7 @@
 //! The RDMA functions of a data core, and the way of their packets: to a neighbour as they are, by the switch as frames.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use vnic_engine::rdma::{Incoming, Outgoing, Payload, Sink};
 use vnic_fabric::switch::{Egress, PortId, Verdict};
@@ -103,10 +104,28 @@ impl Functions {
     }
 
     fn transmit(&mut self, port: PortId, core: &mut Core, now: Instant) -> usize {
-        // Out of its place, so that its neighbours can be reached.
+        // Out of its place, so that its neighbours can be reached; back in it whatever happens, so that a caught panic ends
+        // this function and not its adapter.
         let Some(mut function) = self.slots[usize::from(port.0)].take() else {
             return 0;
         };
+        let sent = catch_unwind(AssertUnwindSafe(|| {
+            self.transmit_from(&mut function, port, core, now)
+        }));
+        self.slots[usize::from(port.0)] = Some(function);
+        sent.unwrap_or_else(|panic| {
+            self.loopback.clear();
+            resume_unwind(panic)
+        })
+    }
+
+    fn transmit_from(
+        &mut self,
+        function: &mut Function,
+        port: PortId,
+        core: &mut Core,
+        now: Instant,
+    ) -> usize {
         let mac = function.device().mac();
         let mut wire = Wire {
             functions: &mut self.slots,
@@ -130,7 +149,6 @@ impl Functions {
             };
             function.receive(now, &packet);
         }
-        self.slots[usize::from(port.0)] = Some(function);
         sent
     }
 
