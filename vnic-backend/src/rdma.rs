@@ -60,8 +60,6 @@ const HEADERS_MAX: u32 = 40 + 8 + 12 + 28 + 4;
 pub struct Identity {
     /// The adapter's address.
     pub mac: MacAddr,
-    /// May its guest fill the GID table?
-    pub guest_sets_gids: bool,
     /// Who knows where GIDs are.
     pub registry: Arc<GidRegistry>,
     handles: u32,
@@ -72,7 +70,6 @@ impl Identity {
     pub fn new(mac: MacAddr, registry: Arc<GidRegistry>) -> Identity {
         Identity {
             mac,
-            guest_sets_gids: true,
             registry,
             handles: 0,
         }

@@ -165,9 +165,6 @@ impl Function {
                         format!("VLAN {}; allowed are 1 to 4094, or 0", record.vlan),
                     );
                 }
-                if !self.identity.guest_sets_gids {
-                    return fail(S::NotPermitted, "the adapter does not let its guest choose GIDs");
-                }
                 let own = record.mac == [0; 6];
                 if !own && record.mac != self.identity.mac.0 {
                     return fail(S::NotPermitted, "a GID has the Ethernet address of its adapter");
