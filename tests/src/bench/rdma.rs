@@ -1,6 +1,7 @@
 //! RDMA between two adapters, driven by one thread of a host process through the verbs library.
 
 use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -51,6 +52,8 @@ struct Pair {
     _product: Product,
     sides: [Side; 2],
     qps: Vec<[QueuePair<Rc>; 2]>,
+    /// Receives posted: they use the places in turn, as WRITEs do.
+    received: AtomicUsize,
     _dir: tempfile::TempDir,
 }
 
@@ -106,6 +109,7 @@ impl Pair {
             _product: product,
             sides,
             qps,
+            received: AtomicUsize::new(0),
             _dir: dir,
         })
     }
@@ -159,7 +163,8 @@ impl Pair {
     /// Posts a receive for a large message.
     fn receive(&self) -> Result<()> {
         let far = &self.sides[1].region;
-        self.qps[0][1].post_recv(&[RecvWr::new(far.slice(..LARGE))])?;
+        let at = self.received.fetch_add(1, Ordering::Relaxed) % PLACES * LARGE;
+        self.qps[0][1].post_recv(&[RecvWr::new(far.slice(at..at + LARGE))])?;
         Ok(())
     }
 

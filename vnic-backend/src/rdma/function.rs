@@ -449,8 +449,7 @@ impl Function {
             }
         });
         if let Some((queue, fault)) = fault {
-            self.faults
-                .push(format!("event queue {queue} was stopped: {fault}"));
+            self.complain(format!("event queue {queue} was stopped: {fault}"));
         }
         done
     }
@@ -581,8 +580,7 @@ impl Function {
         if let Some(a) = &mut self.attached {
             a.control = None;
         }
-        self.faults
-            .push(format!("the control queue was stopped: {fault}"));
+        self.complain(format!("the control queue was stopped: {fault}"));
     }
 }
 

@@ -13,6 +13,7 @@ use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqH
 use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::{NetHdr, feature as f};
 
+use super::map_region;
 use super::server::{Device, Endpoint};
 use crate::datapath::RingStart;
 use crate::mem::{DirtyLog, MemMap, Region};
@@ -197,17 +198,6 @@ impl EthDevice {
         self.mem = Arc::new(MemMap::new(&self.regions));
         Ok(())
     }
-
-    fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Region> {
-        Region::map(
-            region.guest_phys_addr,
-            region.memory_size,
-            region.user_addr,
-            file,
-            region.mmap_offset,
-        )
-        .map_err(Error::ReqHandlerError)
-    }
 }
 
 impl Device for EthDevice {
@@ -273,7 +263,7 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         let mapped = regions
             .iter()
             .zip(files)
-            .map(|(r, f)| Self::map(r, f))
+            .map(|(r, f)| map_region(r, f))
             .collect::<Result<Vec<_>>>()?;
         self.paused(|d| {
             d.regions = mapped;
@@ -295,7 +285,7 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         if self.regions.len() >= REGIONS_MAX {
             return Err(Error::InvalidOperation("too many memory regions"));
         }
-        let mapped = Self::map(region, file)?;
+        let mapped = map_region(region, file)?;
         self.paused(|d| {
             d.regions.push(mapped);
             d.remap()

@@ -12,6 +12,7 @@ use vnic_device::config::{ABI_MAJOR, ABI_MINOR, CONFIG_LEN, Config, MAGIC};
 use vnic_device::zerocopy::IntoBytes;
 use vnic_engine::virtio_net::feature as f;
 
+use super::map_region;
 use super::server::{Device, Endpoint};
 use crate::datapath::RdmaRings;
 use crate::mem::{MemMap, Region};
@@ -182,17 +183,6 @@ impl RdmaDevice {
         self.update();
         Ok(())
     }
-
-    fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Region> {
-        Region::map(
-            region.guest_phys_addr,
-            region.memory_size,
-            region.user_addr,
-            file,
-            region.mmap_offset,
-        )
-        .map_err(Error::ReqHandlerError)
-    }
 }
 
 impl Device for RdmaDevice {
@@ -251,7 +241,7 @@ impl VhostUserBackendReqHandlerMut for RdmaDevice {
                 "memory regions and descriptors do not match, or are more than 509",
             ));
         }
-        let mapped = regions.iter().zip(files).map(|(r, f)| Self::map(r, f));
+        let mapped = regions.iter().zip(files).map(|(r, f)| map_region(r, f));
         let mapped = mapped.collect::<Result<Vec<_>>>()?;
         self.remap(mapped);
         Ok(None)
@@ -271,7 +261,7 @@ impl VhostUserBackendReqHandlerMut for RdmaDevice {
             return Err(Error::InvalidOperation("too many memory regions: at most 509"));
         }
         let mut regions = self.regions.clone();
-        regions.push(Self::map(region, file)?);
+        regions.push(map_region(region, file)?);
         self.remap(regions);
         Ok(None)
     }
