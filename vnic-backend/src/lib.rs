@@ -16,5 +16,5 @@ pub mod types;
 mod uplink;
 mod vhost;
 
-pub use nic::{Capture, Nic};
+pub use nic::{Capture, DroplessStatus, Nic};
 pub use types::*;

@@ -2,6 +2,7 @@
 
 mod faults;
 mod rdma;
+mod settings;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,6 +24,7 @@ use crate::types::*;
 use crate::uplink::TapDevice;
 use crate::vhost::{self, Endpoint};
 use faults::FaultTable;
+pub use settings::DroplessStatus;
 
 /// A running NIC. Cheap to clone; the data cores stop when [`Nic::shutdown`] is called.
 #[derive(Clone)]

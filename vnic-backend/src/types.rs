@@ -25,6 +25,7 @@ pub mod fault {
 }
 pub use vnic_engine::gids::GidSource;
 pub use vnic_engine::rdma::GidKind;
+pub use vnic_engine::settings;
 pub use vnic_fabric::switch::{PortId, SwitchConfig};
 pub use vnic_fabric::{DropReason, VlanMode};
 pub use vnic_wire::MacAddr;
@@ -396,6 +397,15 @@ pub enum NicEventKind {
     ProtocolError {
         /// What, and what to do about it.
         what: String,
+    },
+    /// The operator switched dropless mode on.
+    DroplessEntered,
+    /// The operator switched dropless mode off.
+    DroplessExited,
+    /// A frame waited too long for a receive buffer: it was dropped, and dropless mode is off.
+    DroplessTimeout {
+        /// The receive queue.
+        queue: u16,
     },
     /// An uplink port was added.
     PortAdded,

@@ -58,6 +58,19 @@ pub fn describe(event: &NicEvent) -> (Level, String) {
             ),
         ),
         NicEventKind::ProtocolError { what } => (Level::Warn, format!("refused the VMM: {what}")),
+        // The words of the three are WinOF-2's.
+        NicEventKind::DroplessEntered => (
+            Level::Info,
+            "Dropless mode entered. For more details, please refer to the user manual document".to_owned(),
+        ),
+        NicEventKind::DroplessExited => (
+            Level::Info,
+            "Dropless mode exited. For more details, please refer to the user manual document.".to_owned(),
+        ),
+        NicEventKind::DroplessTimeout { queue } => (
+            Level::Warn,
+            format!("Delay drop timer timed out for RQ Index {queue}. Dropless mode feature is now disabled"),
+        ),
         NicEventKind::PortAdded => (Level::Info, "port added".to_owned()),
         NicEventKind::PortRemoved => (Level::Info, "port removed".to_owned()),
         NicEventKind::PortLink { up: true } => (Level::Info, "link up".to_owned()),
@@ -108,6 +121,9 @@ pub fn kind(event: &NicEventKind) -> &'static str {
         NicEventKind::RingFault { .. } => "ring_fault",
         NicEventKind::SpoofedSource { .. } => "spoofed_source",
         NicEventKind::ProtocolError { .. } => "protocol_error",
+        NicEventKind::DroplessEntered => "dropless_entered",
+        NicEventKind::DroplessExited => "dropless_exited",
+        NicEventKind::DroplessTimeout { .. } => "dropless_timeout",
         NicEventKind::PortAdded => "port_added",
         NicEventKind::PortRemoved => "port_removed",
         NicEventKind::PortLink { .. } => "port_link",
@@ -117,11 +133,23 @@ pub fn kind(event: &NicEventKind) -> &'static str {
     }
 }
 
+/// The number of an event that the documents of WinOF-2 know; 0: they do not.
+pub fn id(event: &NicEventKind) -> u32 {
+    match event {
+        NicEventKind::DroplessTimeout { .. } => 75,
+        NicEventKind::DroplessEntered => 77,
+        NicEventKind::DroplessExited => 78,
+        _ => 0,
+    }
+}
+
 /// The facts of an event, for programs.
 pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
     match event {
         NicEventKind::AdapterAdded
         | NicEventKind::AdapterRemoved
+        | NicEventKind::DroplessEntered
+        | NicEventKind::DroplessExited
         | NicEventKind::PortAdded
         | NicEventKind::PortRemoved => Vec::new(),
         NicEventKind::AdapterState(state) | NicEventKind::RdmaState(state) => {
@@ -138,6 +166,7 @@ pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
         }
         NicEventKind::SpoofedSource { source } => vec![("source", source.to_string())],
         NicEventKind::ProtocolError { what } => vec![("what", what.clone())],
+        NicEventKind::DroplessTimeout { queue } => vec![("queue", queue.to_string())],
         NicEventKind::PortLink { up } => vec![("up", up.to_string())],
         NicEventKind::FaultAdded { id, name, action } => vec![
             ("fault_id", id.to_string()),

@@ -11,4 +11,5 @@ pub mod counters;
 pub mod gids;
 pub mod offload;
 pub mod rdma;
+pub mod settings;
 pub mod virtio_net;
