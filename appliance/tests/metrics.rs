@@ -15,6 +15,7 @@ use vnic_backend::{
 
 fn adapter(name: &str) -> AdapterStatus {
     AdapterStatus {
+        settings: Default::default(),
         spec: AdapterSpec {
             name: name.to_owned(),
             macs: vec!["02:00:00:00:00:01".parse().expect("an address")],

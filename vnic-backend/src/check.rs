@@ -1,5 +1,6 @@
 //! Is what the control plane asks for possible? Every refusal names the field and what is allowed.
 
+use vnic_engine::settings::{AdapterSettings, Burst, RecvCompletion, SendCompletion};
 use vnic_fabric::fault::{Rule, RuleError};
 use vnic_wire::MacAddr;
 
@@ -67,15 +68,102 @@ fn socket(field: &'static str, path: &std::path::Path) -> Result<(), NicError> {
     invalid(field, format!("{} is longer than 107 bytes", path.display()))
 }
 
-/// No two adapters share an address.
-pub fn unique_macs<'a>(
-    spec: &AdapterSpec,
-    mut others: impl Iterator<Item = &'a AdapterSpec>,
+/// No two adapters share an address; `others` are their names and addresses.
+pub fn free_macs<'a, M: Iterator<Item = MacAddr>>(
+    field: &'static str,
+    macs: &[MacAddr],
+    others: impl Iterator<Item = (&'a str, M)>,
 ) -> Result<(), NicError> {
-    match others.find_map(|o| Some((o, spec.macs.iter().find(|m| o.macs.contains(m))?))) {
-        Some((other, mac)) => invalid("macs", format!("{mac} belongs to adapter {}", other.name)),
-        None => Ok(()),
+    for (other, mut theirs) in others {
+        if let Some(mac) = theirs.find(|m| macs.contains(m)) {
+            return invalid(field, format!("{mac} belongs to adapter {other}"));
+        }
     }
+    Ok(())
+}
+
+/// Settings of an adapter, each on its own and together. The fields are the names of their keys.
+pub fn settings(s: &AdapterSettings, spec: &AdapterSpec) -> Result<(), NicError> {
+    if !TX_COALESCING_RANGE.contains(&s.tx_coalescing) {
+        let (lo, hi) = (TX_COALESCING_RANGE.start(), TX_COALESCING_RANGE.end());
+        return invalid(
+            "TxMaxPostSendsCoalescing",
+            format!("{}; allowed are {lo} to {hi}", s.tx_coalescing),
+        );
+    }
+    if s.send_completion == SendCompletion::NdisPoll && s.tx_coalescing > TX_COALESCING_POLL_MAX {
+        return invalid(
+            "TxMaxPostSendsCoalescing",
+            format!(
+                "{}; while SendCompletionMethod is 2 (NDIS poll), at most {TX_COALESCING_POLL_MAX} are allowed",
+                s.tx_coalescing
+            ),
+        );
+    }
+    if s.recv_completion == RecvCompletion::NdisPoll && s.burst != Burst::Off {
+        return invalid(
+            "RecvCompletionMethod",
+            "4 (NDIS poll) and AsyncReceiveIndicate exclude each other: set AsyncReceiveIndicate to 0 first"
+                .into(),
+        );
+    }
+    if s.vlan_prio > 7 {
+        return invalid("VlanPrio", format!("{}; allowed are 0 to 7", s.vlan_prio));
+    }
+    vlan_id(s.vlan_id, &spec.vlan)?;
+    if s.macs.len() > MORE_MACS_MAX {
+        return invalid(
+            "mac-address-list",
+            format!("{} addresses; at most {MORE_MACS_MAX} are allowed", s.macs.len()),
+        );
+    }
+    for (i, mac) in s.macs.iter().enumerate() {
+        if mac.is_multicast() || *mac == MacAddr::default() {
+            return invalid("mac-address-list", format!("{mac} is no unicast address"));
+        }
+        if s.macs[..i].contains(mac) {
+            return invalid("mac-address-list", format!("{mac} is named twice"));
+        }
+        if spec.macs.contains(mac) {
+            return invalid(
+                "mac-address-list",
+                format!("{mac} is the adapter's own address already"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The configuration says of which VLANs an adapter is; `VlanID` chooses one of them.
+fn vlan_id(vlan: u16, mode: &VlanMode) -> Result<(), NicError> {
+    let allowed = match mode {
+        _ if vlan == 0 => return Ok(()),
+        _ if !(1..=4094).contains(&vlan) => {
+            return invalid("VlanID", format!("{vlan}; allowed are 0 to 4094"));
+        }
+        VlanMode::Access(own) if vlan == *own => return Ok(()),
+        VlanMode::Access(own) => format!("0 and {own}"),
+        VlanMode::Trunk { allowed: None, .. } => return Ok(()),
+        VlanMode::Trunk { native, .. } if vlan == *native => return Ok(()),
+        VlanMode::Trunk {
+            native,
+            allowed: Some(set),
+        } => {
+            if set.contains(&vlan) {
+                return Ok(());
+            }
+            let mut all = vec![0, *native];
+            all.extend(set);
+            all.sort_unstable();
+            all.dedup();
+            let all: Vec<String> = all.iter().map(u16::to_string).collect();
+            all.join(", ")
+        }
+    };
+    invalid(
+        "VlanID",
+        format!("{vlan}; the adapter's VLAN membership allows {allowed}"),
+    )
 }
 
 /// A port on its own.

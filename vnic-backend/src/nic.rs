@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
+use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortConfig;
 
 use crate::capture::Sink;
@@ -55,6 +56,8 @@ struct AdapterEntry {
     /// The Ethernet function's socket.
     adapter: Arc<Endpoint>,
     rdma: Option<RdmaEntry>,
+    /// Settings that were given last; those that act are the endpoint's.
+    wanted: AdapterSettings,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -126,7 +129,11 @@ impl Nic {
         check::adapter(&spec, &self.inner.config)?;
         let mut state = self.inner.state()?;
         state.free_name("adapter", &spec.name)?;
-        check::unique_macs(&spec, state.adapters.values().map(|e| &e.adapter.spec))?;
+        check::free_macs(
+            "macs",
+            &spec.macs,
+            state.adapters.values().map(AdapterEntry::owned),
+        )?;
         if state.adapters.len() >= ADAPTERS_MAX {
             return Err(NicError::Limit(format!(
                 "a NIC has at most {ADAPTERS_MAX} adapters"
@@ -144,17 +151,13 @@ impl Nic {
         let (workers, hub) = (self.inner.workers.clone(), self.inner.hub.clone());
         let adapter = Endpoint::new(spec, id, core, counters, workers, hub).map_err(os)?;
         let adapter = Arc::new(adapter);
-        let config = PortConfig {
-            vlan: adapter.spec.vlan.clone(),
-            macs: adapter.spec.macs.clone(),
-            anti_spoofing: adapter.spec.anti_spoofing,
-            learning: !adapter.spec.anti_spoofing,
-        };
+        let config = settings::port_config(&adapter, &AdapterSettings::default());
         self.inner
             .add_to_cores(id, core, &config, || Side::Adapter(adapter.counters.clone()));
         let mut entry = AdapterEntry {
             adapter,
             rdma: None,
+            wanted: AdapterSettings::default(),
             threads: Vec::new(),
         };
         let opened = self
@@ -186,10 +189,11 @@ impl Nic {
         Ok(())
     }
 
-    /// Closes the connection to the adapter's guest, so that its link goes down and comes back when its VMM
-    /// reconnects.
+    /// Lets act what waits for a restart ([`Nic::configure_adapter`]), and closes the connection to the adapter's guest,
+    /// so that its link goes down and comes back when its VMM reconnects.
     pub fn restart_adapter(&self, name: &str) -> Result<AdapterStatus, NicError> {
         let (adapter, rdma) = self.inner.endpoints(name)?;
+        self.apply_waiting(name)?;
         adapter.restart();
         if let Some(rdma) = rdma {
             rdma.restart();

@@ -52,6 +52,13 @@ pub const PORTS_MAX: usize = 8;
 /// Fault rules a NIC can have at a time.
 pub const FAULTS_MAX: usize = 64;
 
+/// Addresses that `mac-address-list` can add to an adapter's own.
+pub const MORE_MACS_MAX: usize = 128;
+/// Values of `TxMaxPostSendsCoalescing`.
+pub const TX_COALESCING_RANGE: std::ops::RangeInclusive<u16> = 1..=256;
+/// The most while `SendCompletionMethod` is NDIS poll (WinOF-2 Ethernet Network, NDIS Poll Mode).
+pub const TX_COALESCING_POLL_MAX: u16 = 32;
+
 /// Who listens and who connects on an adapter's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SocketRole {
@@ -118,6 +125,8 @@ impl AttachState {
 pub struct AdapterStatus {
     /// What it was made from; `data_core` is filled in.
     pub spec: AdapterSpec,
+    /// Settings that act on it.
+    pub settings: settings::AdapterSettings,
     /// Its port of the switch.
     pub port: PortId,
     /// How far its guest has come.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossbeam_channel::Sender;
 use vnic_engine::gids::GidError;
 use vnic_engine::offload::Accepts;
+use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::fault::{Rule, RuleId, Tally};
 use vnic_fabric::switch::{PortConfig, PortId};
 use vnic_wire::MacAddr;
@@ -77,6 +78,24 @@ pub enum Command {
         config: PortConfig,
         /// Who serves it.
         side: Side,
+    },
+    /// A port has other settings from now on; answered when it has.
+    SetPort {
+        /// Its number.
+        id: PortId,
+        /// For the switch.
+        config: PortConfig,
+        /// Answer.
+        done: Sender<()>,
+    },
+    /// Settings of an adapter that this core serves act from now on; answered when they do.
+    Configure {
+        /// The adapter.
+        id: PortId,
+        /// What acts on it, all of it.
+        settings: Arc<AdapterSettings>,
+        /// Answer.
+        done: Sender<()>,
     },
     /// A port is gone; answered when the core holds nothing of it.
     RemovePort {

@@ -15,6 +15,7 @@ mod link;
 mod outputs;
 mod rdma;
 mod rx;
+mod settings;
 mod sleep;
 mod tx;
 mod worker;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use vnic_engine::counters::{Block, CoreCounter, QueueCounter as Q};
 use vnic_engine::offload::Accepts;
+use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::MacAddr;
@@ -45,6 +46,8 @@ pub struct AdapterRx {
     pub counters: Arc<AdapterCounters>,
     /// What its driver accepts unfinished.
     pub accepts: Accepts,
+    /// What acts on it.
+    pub settings: AdapterSettings,
     /// Receive queues by pair.
     pub queues: Vec<Option<RxQueue>>,
     /// Pairs whose receive queue runs.
@@ -64,6 +67,7 @@ impl AdapterRx {
         AdapterRx {
             counters,
             accepts: Accepts::NONE,
+            settings: AdapterSettings::default(),
             queues,
             active: ArrayVec::new(),
             has_rdma: false,

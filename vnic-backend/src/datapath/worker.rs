@@ -463,6 +463,14 @@ impl Worker {
                 };
                 *self.core.slot(id) = slot;
             }
+            Command::SetPort { id, config, done } => {
+                self.core.switch.set_port(id, config);
+                let _ = done.send(());
+            }
+            Command::Configure { id, settings, done } => {
+                self.configure(id, &settings);
+                let _ = done.send(());
+            }
             Command::RemovePort { id, done } => {
                 self.remove_function(id);
                 self.core.switch.remove_port(id);

@@ -1,9 +1,16 @@
 //! Settings that act on adapters while they run.
 
-use vnic_engine::settings::AdapterSettings;
+use std::sync::Arc;
 
-use super::Nic;
+use crossbeam_channel::bounded;
+use vnic_engine::settings::{self, AdapterSettings, Apply};
+use vnic_fabric::switch::PortConfig;
+
+use super::{AdapterEntry, Inner, Nic, not_found};
+use crate::check;
+use crate::datapath::Command;
 use crate::types::*;
+use crate::vhost::Endpoint;
 
 /// Dropless mode of an adapter as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,11 +26,48 @@ pub struct DroplessStatus {
 }
 
 impl Nic {
-    /// Lets settings act on an adapter from now on. Those that a driver sees only when it starts take effect at
-    /// [`Nic::restart_adapter`]. All of them or, on an error, none.
+    /// Lets settings act on an adapter from now on. Those whose key says [`Apply::Restart`] wait for
+    /// [`Nic::restart_adapter`]. All of them are taken or, on an error, none; the error names the key.
     pub fn configure_adapter(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
-        let _ = settings;
-        self.inner.adapter(name).map(drop)
+        let mut state = self.inner.state()?;
+        state.check_settings(name, settings)?;
+        let entry = state
+            .adapters
+            .get_mut(name)
+            .ok_or_else(|| not_found("adapter", name))?;
+        entry.wanted = settings.clone();
+        let acting = at_once(&entry.adapter.settings(), settings);
+        // Under the lock: two calls reach all cores in the same order.
+        self.inner.enforce(entry, acting);
+        Ok(())
+    }
+
+    /// Would [`Nic::configure_adapter`] take these settings? The error names the key and says what is allowed.
+    pub fn check_adapter_settings(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
+        self.inner.state()?.check_settings(name, settings)
+    }
+
+    /// The settings that were given last: some of them may wait for a restart. Those that act are in
+    /// [`AdapterStatus::settings`].
+    pub fn adapter_settings(&self, name: &str) -> Result<AdapterSettings, NicError> {
+        let state = self.inner.state()?;
+        let entry = state
+            .adapters
+            .get(name)
+            .ok_or_else(|| not_found("adapter", name))?;
+        Ok(entry.wanted.clone())
+    }
+
+    /// Lets act what waits for a restart of the adapter.
+    pub(super) fn apply_waiting(&self, name: &str) -> Result<(), NicError> {
+        let mut state = self.inner.state()?;
+        let entry = state
+            .adapters
+            .get_mut(name)
+            .ok_or_else(|| not_found("adapter", name))?;
+        let wanted = entry.wanted.clone();
+        self.inner.enforce(entry, wanted);
+        Ok(())
     }
 
     /// The operator switches dropless mode on (how long a frame may wait, 1..=100 in 100 µs) or off (0). Each call is an
@@ -38,4 +82,106 @@ impl Nic {
         self.inner.adapter(name)?;
         Ok(DroplessStatus::default())
     }
+}
+
+impl super::State {
+    fn check_settings(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
+        let entry = self
+            .adapters
+            .get(name)
+            .ok_or_else(|| not_found("adapter", name))?;
+        let spec = &entry.adapter.spec;
+        check::settings(settings, spec)?;
+        let others = self.adapters.values().filter(|e| e.adapter.spec.name != name);
+        check::free_macs(
+            "mac-address-list",
+            &settings.macs,
+            others.map(AdapterEntry::owned),
+        )
+    }
+}
+
+impl AdapterEntry {
+    /// Its name and all its addresses, also those that it is to get at its next restart.
+    pub(super) fn owned(&self) -> (&str, impl Iterator<Item = MacAddr>) {
+        let (spec, more) = (&self.adapter.spec, self.adapter.settings().macs);
+        let waiting = self.wanted.macs.clone();
+        (&spec.name, spec.macs.iter().copied().chain(more).chain(waiting))
+    }
+}
+
+impl Inner {
+    /// Tells the cores. What was checked is not refused any more.
+    fn enforce(&self, entry: &AdapterEntry, settings: AdapterSettings) {
+        let adapter = &entry.adapter;
+        let before = adapter.settings();
+        if before == settings {
+            return;
+        }
+        let config = port_config(adapter, &settings);
+        if config != port_config(adapter, &before) {
+            let answers: Vec<_> = self
+                .workers
+                .iter()
+                .map(|w| {
+                    let (done, answer) = bounded::<()>(1);
+                    let (id, config) = (adapter.id, config.clone());
+                    w.send(Command::SetPort { id, config, done });
+                    answer
+                })
+                .collect();
+            for answer in answers {
+                let _ = answer.recv();
+            }
+        }
+        let (done, answer) = bounded::<()>(1);
+        adapter.set_settings(settings.clone());
+        self.workers[adapter.core].send(Command::Configure {
+            id: adapter.id,
+            settings: Arc::new(settings),
+            done,
+        });
+        let _ = answer.recv();
+    }
+}
+
+/// An adapter's port of the switch.
+pub(super) fn port_config(adapter: &Endpoint, settings: &AdapterSettings) -> PortConfig {
+    let spec = &adapter.spec;
+    PortConfig {
+        vlan: match settings.vlan_id {
+            0 => spec.vlan.clone(),
+            vlan => VlanMode::Access(vlan),
+        },
+        macs: spec.macs.iter().chain(&settings.macs).copied().collect(),
+        anti_spoofing: spec.anti_spoofing,
+        learning: !spec.anti_spoofing,
+    }
+}
+
+/// What acts at once when `wanted` is given to an adapter on which `acting` acts: what the table of keys says may change
+/// while a driver runs.
+fn at_once(acting: &AdapterSettings, wanted: &AdapterSettings) -> AdapterSettings {
+    let mut next = acting.clone();
+    macro_rules! take {
+        ($($key:literal => $field:ident),* $(,)?) => {$(
+            if settings::key($key).is_none_or(|k| k.apply == Apply::Dynamic) {
+                next.$field.clone_from(&wanted.$field);
+            }
+        )*};
+    }
+    take! {
+        "AsyncReceiveIndicate" => burst,
+        "RfdReservationFactor" => reserve,
+        "RecvCompletionMethod" => recv_completion,
+        "SendCompletionMethod" => send_completion,
+        "TxMaxPostSendsCoalescing" => tx_coalescing,
+        "VlanID" => vlan_id,
+        "VlanPrio" => vlan_prio,
+        "TxUntagPriorityTag" => tx_untag_priority_tag,
+        "mac-address-list" => macs,
+        "roce_mode" => roce_mode,
+        "*NetworkDirect" => network_direct,
+    }
+    next
 }

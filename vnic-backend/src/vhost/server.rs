@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::OwnedFd;
 use vhost::vhost_user::{BackendReqHandler, Error as VhostError, VhostUserBackendReqHandlerMut};
+use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortId;
 
 use super::early;
@@ -72,6 +73,8 @@ pub struct Endpoint {
     /// Its counters.
     pub counters: Arc<AdapterCounters>,
     link: Link,
+    /// What acts on the adapter.
+    settings: Mutex<AdapterSettings>,
     workers: Arc<Vec<WorkerHandle>>,
     hub: EventHub,
     state: Mutex<State>,
@@ -117,6 +120,7 @@ impl Endpoint {
         Ok(Endpoint {
             role: Role::Ethernet,
             link: Link::default(),
+            settings: Mutex::default(),
             spec,
             id,
             core,
@@ -151,11 +155,25 @@ impl Endpoint {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What acts on the adapter.
+    pub fn settings(&self) -> AdapterSettings {
+        self.settings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Notes what acts on the adapter.
+    pub fn set_settings(&self, settings: AdapterSettings) {
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+    }
+
     /// As it is now.
     pub fn status(&self) -> AdapterStatus {
         let s = self.state();
         AdapterStatus {
             spec: self.spec.clone(),
+            settings: self.settings(),
             port: self.id,
             state: s.attach,
             since: s.since,
