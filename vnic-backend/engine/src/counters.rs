@@ -120,6 +120,11 @@ counters! {
         TxNotifications => ("tx_notifications", "Interrupts sent to the guest for its transmit ring."),
         Kicks => ("kicks", "Wake-ups by the guest's kick while its data core slept."),
         RingFaults => ("ring_faults", "Times a ring was stopped because the guest wrote something illegal into it."),
+        RxWaited => ("rx_waited", "Frames that found no receive buffer and waited for one, in the reserve for bursts or in dropless mode."),
+        RxWaitedNs => ("rx_waited_ns", "Nanoseconds that these frames waited, all together."),
+        DroplessEntries => ("dropless_entries", "Times dropless mode was entered; counted at the first queue."),
+        DroplessExits => ("dropless_exits", "Times dropless mode was left, by the operator or because a frame waited too long; counted at the first queue."),
+        DroplessTimeouts => ("dropless_timeouts", "Times a frame waited too long for a receive buffer of this queue, which ended dropless mode."),
     }
 }
 

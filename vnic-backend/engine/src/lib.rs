@@ -8,6 +8,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod counters;
+pub mod dropless;
 pub mod gids;
 pub mod offload;
 pub mod rdma;
