@@ -2,17 +2,32 @@
 //! line, `.reg` files, documentation and tests read this table.
 //!
 //! ```text
-//!  text or number ── KeyDef::check ──▶ Checked ── stored ──▶ AdapterSettings::effective ──▶ the data path
+//!  text ── KeyDef::parse ──▶ Value ── KeyDef::check ──▶ Checked ── check_together ──▶ stored
+//!  stored ── effective (the adapter's own value wins over the driver's) ──▶ AdapterSettings::from_values ──▶ the data path
 //! ```
 
+mod apply;
+mod check;
+mod define;
 mod table;
+mod together;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use vnic_wire::MacAddr;
 
+pub use apply::{Origin, dropless_timeout, effective};
+pub use check::{Checked, Refusal};
 pub use table::KEYS;
+pub use together::{Conflict, check_change, check_together};
+
+/// Where the values of one adapter are in a Windows registry: below a subkey that is the adapter's index, four decimal
+/// digits (WinOF-2 Ethernet Network, Dropless Mode: Enabling/Disabling the Feature).
+pub const CLASS_PATH: &str =
+    r"HKEY_LOCAL_MACHINE\SYSTEM\CurrentControlSet\Control\Class\{4d36e972-e325-11ce-bfc1-08002be10318}";
+/// Where the values of the whole driver are in a Windows registry (WinOF-2 Ethernet Network, Configuring the RoCE Mode).
+pub const DRIVER_PATH: &str = r"HKEY_LOCAL_MACHINE\SYSTEM\CurrentControlSet\Services\mlx5\Parameters\Roce";
 
 /// What a value looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +69,50 @@ pub enum Value {
     Text(String),
     /// `REG_MULTI_SZ` of addresses.
     Macs(Vec<MacAddr>),
+}
+
+/// The type a value has in a `.reg` file that we write. When reading, a number is taken as `REG_DWORD` and as `REG_SZ`
+/// alike: the manual asks for `REG_SZ` throughout, its tables say `DWORD`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegType {
+    /// `REG_DWORD`.
+    Dword,
+    /// `REG_SZ`.
+    Sz,
+    /// `REG_MULTI_SZ`.
+    MultiSz,
+}
+
+/// What WinOF-2 users change it with. Here all of them are values of one registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The registry: [`CLASS_PATH`], and [`DRIVER_PATH`] for the driver.
+    Registry,
+    /// `mlx5cmd`; the text is its verb.
+    Tool(&'static str),
+}
+
+/// What a key depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// While this key is one of `values`, the key `other` must be from `min` to `max`.
+    While {
+        /// Values of this key.
+        values: &'static [u32],
+        /// Name of the other key.
+        other: &'static str,
+        /// Its least value.
+        min: u32,
+        /// Its greatest value.
+        max: u32,
+    },
+    /// This key may be changed only while the key `other` is `value`.
+    ChangeOnlyWhile {
+        /// Name of the other key.
+        other: &'static str,
+        /// The value it must have.
+        value: u32,
+    },
 }
 
 /// When a stored value begins to act.
@@ -101,15 +160,18 @@ bitflags::bitflags! {
 }
 
 /// One row of the table.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyDef {
     /// As documented, with its `*` where it has one.
     pub name: &'static str,
+    /// Other spellings that documents use for the same key.
+    pub aliases: &'static [&'static str],
     /// What its values look like.
     pub kind: Kind,
     /// What an illegal value falls back to where [`Illegal::Default`] says so, and what the documents call the default.
     pub default: Option<u32>,
-    /// What acts while nothing is stored. It differs from `default` where a feature must be switched on first.
+    /// What acts while nothing is stored. It differs from `default` where a feature must be switched on first. None where
+    /// nothing acts: the key is not built, or it is not a number.
     pub unset: Option<u32>,
     /// Unit of a number, or empty.
     pub unit: &'static str,
@@ -121,8 +183,16 @@ pub struct KeyDef {
     pub illegal: Illegal,
     /// Does it change anything?
     pub built: Built,
+    /// What it depends on.
+    pub rules: &'static [Rule],
+    /// Its type in `.reg` files that we write.
+    pub reg: RegType,
+    /// What WinOF-2 users change it with.
+    pub place: Place,
     /// One line for people: what it changes.
     pub help: &'static str,
+    /// What else one must know: what was decided where documents are silent or contradict each other. May be empty.
+    pub note: &'static str,
     /// Which document asks for it, with its section.
     pub source: &'static str,
 }
@@ -220,7 +290,9 @@ impl Default for AdapterSettings {
     }
 }
 
-/// The row of a key, whatever the case of its letters (registry value names do not distinguish them).
+/// The row of a key by its name or one of its other spellings, whatever the case of its letters (registry value names do
+/// not distinguish them).
 pub fn key(name: &str) -> Option<&'static KeyDef> {
-    KEYS.iter().find(|k| k.name.eq_ignore_ascii_case(name))
+    let is = |known: &&str| known.eq_ignore_ascii_case(name);
+    KEYS.iter().find(|k| is(&k.name) || k.aliases.iter().any(is))
 }

@@ -1,18 +1,64 @@
-//! The table of keys.
+//! The table of keys, by subject. Where a document gives a default that another contradicts, the WinOF-2 text counts.
 
-use super::{Apply, Built, Illegal, KeyDef, Kind, Scopes};
+mod completion;
+mod congestion;
+mod dscp;
+mod guard;
+mod offload;
+mod qos;
+mod receive;
+mod roce;
+mod vlan;
+
+use super::KeyDef;
+
+/// Rows of keys whose names differ by a number only: `$text` and the number make the name, `$row` makes a row of it.
+macro_rules! family {
+    ($prefix:literal, $suffix:literal, $row:expr, $($n:literal => $default:expr),+ $(,)?) => {
+        [$($row(concat!($prefix, $n, $suffix), $default)),+]
+    };
+}
+use family;
+
+const PARTS: &[&[KeyDef]] = &[
+    receive::KEYS,
+    completion::KEYS,
+    vlan::KEYS,
+    roce::KEYS,
+    congestion::ENABLE,
+    congestion::PARAMETERS,
+    qos::KEYS,
+    dscp::SWITCHES,
+    dscp::TO_DSCP,
+    dscp::TO_PRIORITY,
+    dscp::MARKS,
+    offload::KEYS,
+    guard::KEYS,
+];
+
+const COUNT: usize = {
+    let (mut count, mut part) = (0, 0);
+    while part < PARTS.len() {
+        count += PARTS[part].len();
+        part += 1;
+    }
+    count
+};
+
+static ALL: [KeyDef; COUNT] = {
+    let mut all = [receive::KEYS[0]; COUNT];
+    let (mut next, mut part) = (0, 0);
+    while part < PARTS.len() {
+        let mut row = 0;
+        while row < PARTS[part].len() {
+            all[next] = PARTS[part][row];
+            next += 1;
+            row += 1;
+        }
+        part += 1;
+    }
+    all
+};
 
 /// Every key.
-pub static KEYS: &[KeyDef] = &[KeyDef {
-    name: "DelayDropTimeout",
-    kind: Kind::Dword { min: 0, max: 100 },
-    default: Some(50),
-    unset: Some(0),
-    unit: "100 us",
-    scopes: Scopes::ADAPTER,
-    apply: Apply::Dynamic,
-    illegal: Illegal::Default,
-    built: Built::Yes,
-    help: "How long a packet that finds no receive buffer may wait before it is dropped and dropless mode ends; 0 switches dropless mode off.",
-    source: "WinOF-2 Ethernet Network, Dropless Mode",
-}];
+pub static KEYS: &[KeyDef] = &ALL;

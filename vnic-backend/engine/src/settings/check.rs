@@ -1,0 +1,225 @@
+//! Values: from text, to text, and whether a key allows them.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use vnic_wire::MacAddr;
+
+use super::{Built, Illegal, KeyDef, Kind, Value};
+
+/// What is stored for a value that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Checked {
+    /// The value, in its plain form: a number where the key is a number.
+    Accepted(Value),
+    /// The default instead of an illegal value: documented so for this key ([`Illegal::Default`]).
+    Fallback {
+        /// What is stored.
+        stored: Value,
+        /// What was asked for.
+        asked: Value,
+        /// What is wrong with it, and what is stored instead; for people.
+        why: String,
+    },
+}
+
+impl Checked {
+    /// What is stored.
+    pub fn value(&self) -> &Value {
+        match self {
+            Checked::Accepted(value) | Checked::Fallback { stored: value, .. } => value,
+        }
+    }
+}
+
+/// Why a value is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It is not allowed; nothing is stored.
+    #[error("{text}")]
+    NotAllowed {
+        /// The key, the value and what is allowed; for people.
+        text: String,
+    },
+    /// It is above the line rate: the call fails, and the line rate is stored all the same (WinOF-2 Ethernet Network, RCM
+    /// Parameters).
+    #[error("{text}")]
+    AboveLineRate {
+        /// What is stored.
+        store: Value,
+        /// The key, the value and the line rate; for people.
+        text: String,
+    },
+    /// The key is not built. The text says what it waits for.
+    #[error("not implemented: this key waits for {0}")]
+    NotBuilt(&'static str),
+}
+
+impl KeyDef {
+    /// The value that `text` stands for. Numbers are decimal, or hexadecimal after `0x`; a number that has a word may be
+    /// given by it ([`word`](KeyDef::word)), small and capital letters alike. A list of addresses is separated by
+    /// blanks, commas or semicolons. Text that is no value of this key stays text, and [`check`](KeyDef::check) judges it.
+    pub fn parse(&self, text: &str) -> Value {
+        self.plain(&Value::Text(text.to_owned()))
+    }
+
+    /// The value as it is stored: a number for a key that is a number, whatever type it came with.
+    fn plain(&self, value: &Value) -> Value {
+        let Value::Text(text) = value else {
+            return value.clone();
+        };
+        let plain = match self.kind {
+            Kind::Dword { .. } | Kind::Rate { .. } | Kind::Bool => number(text).map(Value::Dword),
+            Kind::Enum(values) => number(text).or_else(|| worded(values, text)).map(Value::Dword),
+            Kind::MacList { .. } => addresses(text).map(Value::Macs),
+            Kind::Text { .. } => None,
+        };
+        plain.unwrap_or_else(|| value.clone())
+    }
+
+    /// The value as text that [`parse`](KeyDef::parse) takes: numbers in decimal, addresses as `AB-CD-EF-AB-CD-E0`.
+    pub fn format(&self, value: &Value) -> String {
+        match value {
+            Value::Dword(number) => number.to_string(),
+            Value::Text(text) => text.clone(),
+            Value::Macs(macs) => macs
+                .iter()
+                .map(|mac| mac.to_string().to_ascii_uppercase().replace(':', "-"))
+                .collect::<Vec<_>>()
+                .join(" "),
+        }
+    }
+
+    /// The word of a value, where its number has one: `NDIS poll` for 4 of `RecvCompletionMethod`.
+    pub fn word(&self, value: &Value) -> Option<&'static str> {
+        match (self.kind, value) {
+            (Kind::Enum(values), Value::Dword(number)) => values
+                .iter()
+                .find(|(known, _)| known == number)
+                .map(|(_, word)| *word),
+            _ => None,
+        }
+    }
+
+    /// What is allowed, for people.
+    pub fn allowed(&self) -> String {
+        let unit = match self.unit {
+            "" => String::new(),
+            unit => format!(" (in {unit})"),
+        };
+        match self.kind {
+            Kind::Dword { min, max } => format!("{min} to {max}{unit}"),
+            Kind::Rate { min } => format!("{min} to the line rate{unit}"),
+            Kind::Enum(values) => values
+                .iter()
+                .map(|(number, word)| format!("{number} ({word})"))
+                .collect::<Vec<_>>()
+                .join(", "),
+            Kind::Bool => "0 and 1".to_owned(),
+            Kind::MacList { max } => {
+                format!("at most {max} different unicast Ethernet addresses, none of them zero")
+            }
+            Kind::Text { max } => format!("text of at most {max} bytes"),
+        }
+    }
+
+    /// Whether `value` may be stored, and what is stored then. `line_rate_mbps` is the rate of the adapter's link, for keys
+    /// that are rates.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`]; a key that is not built refuses every value.
+    pub fn check(&self, value: &Value, line_rate_mbps: u32) -> Result<Checked, Refusal> {
+        match self.built {
+            Built::Yes => self.check_value(value, line_rate_mbps),
+            Built::No(what) => Err(Refusal::NotBuilt(what)),
+        }
+    }
+
+    /// As [`check`](KeyDef::check), as if the key were built: what the document says of the value.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`], never [`Refusal::NotBuilt`].
+    pub fn check_value(&self, value: &Value, line_rate_mbps: u32) -> Result<Checked, Refusal> {
+        let value = self.plain(value);
+        if self.allows(&value, line_rate_mbps) {
+            return Ok(Checked::Accepted(value));
+        }
+        let asked = match self.format(&value) {
+            text if text.is_empty() => "an empty value".to_owned(),
+            text => text,
+        };
+        let text = format!(
+            "{}: {asked} is not allowed; allowed: {}",
+            self.name,
+            self.allowed()
+        );
+        match (self.illegal, self.default, &value) {
+            (Illegal::Default, Some(default), _) => Ok(Checked::Fallback {
+                stored: Value::Dword(default),
+                why: format!("{text}; the default, {default}, is stored instead"),
+                asked: value,
+            }),
+            (Illegal::LineRate, _, Value::Dword(rate)) if *rate > line_rate_mbps => {
+                Err(Refusal::AboveLineRate {
+                    store: Value::Dword(line_rate_mbps),
+                    text: format!(
+                        "{}: {rate} Mbit/s is above the line rate; the line rate, {line_rate_mbps} Mbit/s, is stored instead",
+                        self.name
+                    ),
+                })
+            }
+            _ => Err(Refusal::NotAllowed { text }),
+        }
+    }
+
+    /// Whether the value is one that the key allows, in its plain form.
+    pub(super) fn allows(&self, value: &Value, line_rate_mbps: u32) -> bool {
+        match (self.kind, value) {
+            (Kind::Dword { min, max }, Value::Dword(number)) => (min..=max).contains(number),
+            (Kind::Rate { min }, Value::Dword(number)) => (min..=line_rate_mbps).contains(number),
+            (Kind::Enum(values), Value::Dword(number)) => values.iter().any(|(known, _)| known == number),
+            (Kind::Bool, Value::Dword(number)) => *number <= 1,
+            (Kind::MacList { max }, Value::Macs(macs)) => {
+                macs.len() <= max
+                    && macs.iter().enumerate().all(|(i, mac)| {
+                        !mac.is_multicast()
+                            && *mac != MacAddr::default()
+                            && macs.iter().take(i).all(|other| other != mac)
+                    })
+            }
+            (Kind::Text { max }, Value::Text(text)) => text.len() <= max,
+            _ => false,
+        }
+    }
+}
+
+fn number(text: &str) -> Option<u32> {
+    let text = text.trim();
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None => (text, 10),
+    };
+    // The library would take a sign.
+    if digits.starts_with('+') {
+        return None;
+    }
+    u32::from_str_radix(digits, radix).ok()
+}
+
+fn worded(values: &[(u32, &str)], text: &str) -> Option<u32> {
+    values
+        .iter()
+        .find(|(_, word)| word.eq_ignore_ascii_case(text.trim()))
+        .map(|(number, _)| *number)
+}
+
+fn addresses(text: &str) -> Option<Vec<MacAddr>> {
+    text.split([' ', '\t', '\n', ',', ';'])
+        .filter(|part| !part.is_empty())
+        .map(|part| part.parse().ok())
+        .collect()
+}

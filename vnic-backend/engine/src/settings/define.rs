@@ -1,0 +1,137 @@
+//! Words with which the rows of the table are written: a row begins as the most common case, and says what differs.
+
+use super::{Apply, Built, Illegal, KeyDef, Kind, Place, RegType, Rule, Scopes};
+
+impl KeyDef {
+    const fn new(name: &'static str, kind: Kind) -> KeyDef {
+        KeyDef {
+            name,
+            aliases: &[],
+            kind,
+            default: None,
+            unset: None,
+            unit: "",
+            scopes: Scopes::ADAPTER,
+            apply: Apply::Restart,
+            illegal: Illegal::Reject,
+            built: Built::Yes,
+            rules: &[],
+            reg: match kind {
+                Kind::MacList { .. } => RegType::MultiSz,
+                Kind::Text { .. } => RegType::Sz,
+                _ => RegType::Dword,
+            },
+            place: Place::Registry,
+            help: "",
+            note: "",
+            source: "",
+        }
+    }
+
+    pub(super) const fn number(name: &'static str, min: u32, max: u32) -> KeyDef {
+        KeyDef::new(name, Kind::Dword { min, max })
+    }
+
+    pub(super) const fn rate(name: &'static str, min: u32) -> KeyDef {
+        let row = KeyDef::new(name, Kind::Rate { min }).unit("Mbit/s");
+        KeyDef {
+            illegal: Illegal::LineRate,
+            ..row
+        }
+    }
+
+    pub(super) const fn one_of(name: &'static str, values: &'static [(u32, &'static str)]) -> KeyDef {
+        KeyDef::new(name, Kind::Enum(values))
+    }
+
+    pub(super) const fn switch(name: &'static str) -> KeyDef {
+        KeyDef::new(name, Kind::Bool)
+    }
+
+    pub(super) const fn macs(name: &'static str, max: usize) -> KeyDef {
+        KeyDef::new(name, Kind::MacList { max })
+    }
+
+    /// The default, which also acts while nothing is stored.
+    pub(super) const fn default(self, value: u32) -> KeyDef {
+        KeyDef {
+            default: Some(value),
+            unset: Some(value),
+            ..self
+        }
+    }
+
+    /// What acts while nothing is stored, where that is not the default.
+    pub(super) const fn unset(self, value: u32) -> KeyDef {
+        KeyDef {
+            unset: Some(value),
+            ..self
+        }
+    }
+
+    pub(super) const fn unit(self, unit: &'static str) -> KeyDef {
+        KeyDef { unit, ..self }
+    }
+
+    pub(super) const fn dynamic(self) -> KeyDef {
+        KeyDef {
+            apply: Apply::Dynamic,
+            ..self
+        }
+    }
+
+    pub(super) const fn illegal_is_default(self) -> KeyDef {
+        KeyDef {
+            illegal: Illegal::Default,
+            ..self
+        }
+    }
+
+    pub(super) const fn scopes(self, scopes: Scopes) -> KeyDef {
+        KeyDef { scopes, ..self }
+    }
+
+    pub(super) const fn alias(self, aliases: &'static [&'static str]) -> KeyDef {
+        KeyDef { aliases, ..self }
+    }
+
+    pub(super) const fn rules(self, rules: &'static [Rule]) -> KeyDef {
+        KeyDef { rules, ..self }
+    }
+
+    /// Written to `.reg` files as `REG_SZ`: documented so, or a standardized keyword (they are all `REG_SZ`).
+    pub(super) const fn sz(self) -> KeyDef {
+        KeyDef {
+            reg: RegType::Sz,
+            ..self
+        }
+    }
+
+    pub(super) const fn tool(self, verb: &'static str) -> KeyDef {
+        KeyDef {
+            place: Place::Tool(verb),
+            ..self
+        }
+    }
+
+    /// Not built: it waits for `what`, and nothing acts.
+    pub(super) const fn waits_for(self, what: &'static str) -> KeyDef {
+        KeyDef {
+            built: Built::No(what),
+            unset: None,
+            ..self
+        }
+    }
+
+    pub(super) const fn help(self, help: &'static str) -> KeyDef {
+        KeyDef { help, ..self }
+    }
+
+    pub(super) const fn note(self, note: &'static str) -> KeyDef {
+        KeyDef { note, ..self }
+    }
+
+    pub(super) const fn source(self, source: &'static str) -> KeyDef {
+        KeyDef { source, ..self }
+    }
+}

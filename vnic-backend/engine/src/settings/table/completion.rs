@@ -1,0 +1,71 @@
+//! How a guest hears of what is done.
+
+use super::super::Rule;
+use super::KeyDef;
+
+const POLL: &str = "WinOF-2 Ethernet Network, NDIS Poll Mode";
+
+/// A key that must be 0 while NDIS poll is chosen with `values`.
+const fn off_while(values: &'static [u32], other: &'static str) -> Rule {
+    Rule::While {
+        values,
+        other,
+        min: 0,
+        max: 0,
+    }
+}
+
+pub(super) const KEYS: &[KeyDef] = &[
+    KeyDef::one_of(
+        "RecvCompletionMethod",
+        &[(0, "polling"), (1, "adaptive"), (4, "NDIS poll")],
+    )
+    .default(1)
+    .sz()
+    .rules(&[
+        off_while(&[4], "AsyncReceiveIndicate"),
+        off_while(&[4], "ThreadedDpcEnable"),
+    ])
+    .help("How a guest hears of received packets.")
+    .note("2 and 3 are not described and not allowed. NDIS poll excludes burst handling.")
+    .source(POLL),
+    KeyDef::one_of(
+        "SendCompletionMethod",
+        &[(0, "polling"), (1, "interrupt"), (2, "NDIS poll")],
+    )
+    .default(1)
+    .sz()
+    .rules(&[
+        off_while(&[2], "TxThreadedDpcEnable"),
+        Rule::While {
+            values: &[2],
+            other: "TxMaxPostSendsCoalescing",
+            min: 1,
+            max: 32,
+        },
+    ])
+    .help("How a guest hears of sent packets.")
+    .source(POLL),
+    KeyDef::number("TxMaxPostSendsCoalescing", 1, 256)
+        .default(32)
+        .sz()
+        .unit("packets")
+        .help("How many sent packets are completed together at most.")
+        .note(
+            "Only its limit of 32 with NDIS poll is documented. 32 is taken for the default, 256 for the most; when it acts \
+             is not documented: at restart, as the method that it belongs to.",
+        )
+        .source(POLL),
+    KeyDef::switch("ThreadedDpcEnable")
+        .sz()
+        .waits_for("deferred work in threads: here data cores poll, and there are no DPCs")
+        .help("Receive work in a threaded DPC.")
+        .note("The name is not in the WinOF-2 text, only the feature.")
+        .source("WinOF-2 Ethernet Network, Threaded DPC"),
+    KeyDef::switch("TxThreadedDpcEnable")
+        .sz()
+        .waits_for("deferred work in threads: here data cores poll, and there are no DPCs")
+        .help("Transmit work in a threaded DPC.")
+        .note("The name is not in the WinOF-2 text, only the feature.")
+        .source("WinOF-2 Ethernet Network, Threaded DPC"),
+];

@@ -1,0 +1,63 @@
+//! Guards against queues that stand still, and against hosts that do not keep up.
+
+use super::super::Rule;
+use super::KeyDef;
+
+const HINT: &str = "WinOF-2 Ethernet Network, Explicit Congestion Notification (ECN) Hint in CQE";
+const LIFETIME: &str = "WinOF-2 Ethernet Network, Head of Queue Lifetime Limit";
+const STALL: &str = "WinOF-2 Ethernet Network, Receive Path Activity Monitoring";
+const ONLY_MONITORED: &[Rule] = &[Rule::ChangeOnlyWhile {
+    other: "CongestionMonitoringEnable",
+    value: 1,
+}];
+const UNCONFIRMED: &str =
+    "The WinOF-2 text names the key, and gives neither range nor default: these follow the register QHLL.";
+const UNNAMED: &str =
+    "The name is not in the WinOF-2 text, only the feature. The range is that of the register PFCC.";
+
+const fn hint(row: KeyDef) -> KeyDef {
+    row.dynamic().waits_for("congestion control").source(HINT)
+}
+
+const fn lifetime(row: KeyDef) -> KeyDef {
+    row.waits_for("QoS and flow control")
+        .note(UNCONFIRMED)
+        .source(LIFETIME)
+}
+
+pub(super) const KEYS: &[KeyDef] = &[
+    hint(KeyDef::switch("CongestionMonitoringEnable").default(0))
+        .help("Received packets that met a congested receive buffer are marked (ECN)."),
+    hint(KeyDef::one_of("CongestionAction", &[(0, "off"), (1, "drop"), (2, "mark")]).default(2))
+        .rules(ONLY_MONITORED)
+        .help("What happens to lossy packets while the receive buffer overflows."),
+    hint(KeyDef::one_of("CongestionMode", &[(0, "aggressive"), (1, "dynamic")]).default(1))
+        .rules(ONLY_MONITORED)
+        .help("How eagerly packets are marked or dropped."),
+    lifetime(
+        KeyDef::number("TCHeadOfQueueLifeTimeLimit", 0, 20)
+            .default(19)
+            .unit("log2 of 4.096 us"),
+    )
+    .help("How long a packet may wait at the head of a traffic class before it is dropped; 20: for ever."),
+    lifetime(KeyDef::number("TCStallCount", 0, 7).default(7).unit("packets"))
+        .help("Drops in a row after which a traffic class counts as stalled; 0: never."),
+    lifetime(
+        KeyDef::number("TCHeadOfQueueLifeTimeLimitEnable", 0, 0xff)
+            .default(0)
+            .unit("bit per traffic class"),
+    )
+    .help("Traffic classes that have a limit."),
+    KeyDef::number("DeviceRxStallTimeout", 0, 8000)
+        .unit("ms")
+        .waits_for("QoS and flow control")
+        .help("How long the receive path may stand still before pause frames stop; 0: for ever.")
+        .note(UNNAMED)
+        .source(STALL),
+    KeyDef::number("DeviceRxStallWatermark", 0, 8000)
+        .unit("ms")
+        .waits_for("QoS and flow control")
+        .help("How long the receive path may stand still before it is counted; 0: for ever.")
+        .note(UNNAMED)
+        .source(STALL),
+];

@@ -1,0 +1,59 @@
+//! Flow control, priorities and hardware QoS.
+
+use super::KeyDef;
+
+const QOS: &str = "QoS and flow control";
+const HARDWARE: &str = "WinOF-2 Ethernet Network, Hardware QoS Offload";
+
+pub(super) const KEYS: &[KeyDef] = &[
+    KeyDef::one_of(
+        "*FlowControl",
+        &[
+            (0, "off"),
+            (1, "transmit"),
+            (2, "receive"),
+            (3, "both"),
+            (4, "negotiated"),
+        ],
+    )
+    .default(3)
+    .sz()
+    .waits_for(QOS)
+    .help("Global pause (IEEE 802.3 annex 31B).")
+    .note("Documents differ on the default: 3 for clients, 0 for servers.")
+    .source("WinOF-2 Ethernet Network, Global Pause (Flow Control)"),
+    KeyDef::number("DefaultUntaggedPriority", 0, 7)
+        .default(0)
+        .unit("PCP")
+        .dynamic()
+        .illegal_is_default()
+        .tool("-QosConfig -DefaultUntaggedPriority")
+        .waits_for(QOS)
+        .help("Priority of packets without a tag.")
+        .source("WinOF-2 Ethernet Network, RCM with Untagged Traffic"),
+    KeyDef::number("DcbxMode", 2, 2)
+        .waits_for("DCBX")
+        .help("2: the NIC runs DCBX. Without the key it does not.")
+        .note("No other value is documented.")
+        .source("WinOF-2 Ethernet Network, Data Center Bridging Exchange (DCBX)"),
+    KeyDef::switch("*QoSOffload")
+        .default(1)
+        .sz()
+        .waits_for(QOS)
+        .help("Transmit bandwidth of virtual machines is managed by the NIC.")
+        .source(HARDWARE),
+    KeyDef::number("*QosOffloadSupportedTCs", 0, 0xff)
+        .default(0xff)
+        .sz()
+        .unit("bit per traffic class")
+        .waits_for(QOS)
+        .help("Traffic classes that *QoSOffload manages.")
+        .source(HARDWARE),
+    KeyDef::switch("SendQueuePerPrio")
+        .default(0)
+        .sz()
+        .waits_for(QOS)
+        .help("1: a send queue for each priority.")
+        .note("When it acts is not documented: at restart, as the keys beside it.")
+        .source(HARDWARE),
+];

@@ -1,0 +1,55 @@
+//! RDMA.
+
+use super::super::Scopes;
+use super::KeyDef;
+
+const ZERO_TOUCH: &str = "WinOF-2 Ethernet Network, Zero Touch RoCE";
+
+const fn facility(name: &'static str, help: &'static str) -> KeyDef {
+    KeyDef::switch(name)
+        .default(1)
+        .dynamic()
+        .tool("-ZtRoce")
+        .waits_for("zero touch RoCE")
+        .help(help)
+        .note(
+            "On by default in software; firmware may lack it, and then it cannot be switched on. WinOF-2 keeps it with its \
+             tool, over restarts of the driver.",
+        )
+        .source(ZERO_TOUCH)
+}
+
+pub(super) const KEYS: &[KeyDef] = &[
+    KeyDef::one_of("roce_mode", &[(0, "RoCEv1"), (2, "RoCEv2"), (4, "no RoCE")])
+        .default(2)
+        .scopes(Scopes::ADAPTER.union(Scopes::DRIVER))
+        .help("Protocol of RDMA packets. What is stored for the adapter wins over what is stored for the driver.")
+        .note("1 and 3 are not defined and not allowed.")
+        .source("WinOF-2 Ethernet Network, Configuring the RoCE Mode"),
+    KeyDef::switch("*NetworkDirect")
+        .default(1)
+        .sz()
+        .help("The adapter has RDMA.")
+        .note("Recommended off where the switches mark no congestion and have no priority flow control.")
+        .source("WinOF-2 Ethernet Network, RoCE Configuration"),
+    KeyDef::switch("EceSupportEnabled")
+        .default(1)
+        .waits_for("enhanced connection establishment")
+        .help("RDMA connections exchange what their ends can do (IBTA 1.4, enhanced connection establishment).")
+        .note(
+            "The section also speaks of switching ECE on by firmware settings; those settings (selective repeat, \
+             programmable congestion control) are other features. When it acts is not documented.",
+        )
+        .source("WinOF-2 Ethernet Network, Enhanced Connection Establishment"),
+    facility(
+        "AdpRetrans",
+        "RDMA adapts its retransmission timeouts to the network.",
+    ),
+    facility("TxWindow", "RDMA adapts how much it has in flight."),
+    facility("SlowStart", "RDMA begins again at a low rate after a retransmission.").alias(&["SlowRestart"]),
+    KeyDef::switch("EnableGpuDirect")
+        .default(0)
+        .waits_for("memory of GPUs")
+        .help("RDMA to and from the memory of a GPU without the host's memory between.")
+        .source("WinOF-2 Ethernet Network, GPUDirect"),
+];

@@ -1,0 +1,29 @@
+//! Tags of transmitted packets.
+
+use super::super::Scopes;
+use super::KeyDef;
+
+const TEAMING: &str = "WinOF-2 Ethernet Network, VLAN Support";
+
+pub(super) const KEYS: &[KeyDef] = &[
+    KeyDef::number("VlanID", 0, 4094)
+        .default(0)
+        .scopes(Scopes::ADAPTER.union(Scopes::TEAM))
+        .help("VLAN with which all transmitted packets are tagged; 0: none.")
+        .note(
+            "Documented for the virtual adapter of a team; the QoS section sets it for a physical one too. When it acts is \
+             not documented: at restart.",
+        )
+        .source(TEAMING),
+    KeyDef::number("VlanPrio", 0, 7)
+        .default(0)
+        .scopes(Scopes::ADAPTER.union(Scopes::TEAM))
+        .help("Priority in the tags that VlanID asks for.")
+        .note("When it acts is not documented: at restart, as VlanID.")
+        .source(TEAMING),
+    KeyDef::switch("TxUntagPriorityTag")
+        .default(0)
+        .help("1: transmitted packets that have a priority but no VLAN leave without a tag.")
+        .note("They count on their original priority all the same. For PFC by DSCP, set it to 1.")
+        .source("WinOF-2 Ethernet Network, DSCP: Registry Settings"),
+];

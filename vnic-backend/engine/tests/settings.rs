@@ -1,0 +1,443 @@
+//! The table of settings, and what is done with values: every row against what its own kind promises, and properties over
+//! any input.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use vnic_engine::settings::{
+    self, AdapterSettings, Apply, Built, Burst, Checked, Illegal, KEYS, KeyDef, Kind, Origin, Place,
+    RecvCompletion, Refusal, RegType, RoceMode, Rule, Scopes, SendCompletion, Value, check_change,
+    check_together, effective, key,
+};
+use vnic_wire::MacAddr;
+
+const LINE_RATE: u32 = 100_000;
+
+fn row(name: &str) -> &'static KeyDef {
+    key(name).unwrap_or_else(|| panic!("{name} is not in the table"))
+}
+
+fn stored(values: &[(&str, u32)]) -> impl Fn(&str) -> Option<Value> {
+    let values: BTreeMap<String, u32> = values.iter().map(|(k, v)| (k.to_string(), *v)).collect();
+    move |name| values.get(name).copied().map(Value::Dword)
+}
+
+#[test]
+fn every_row_is_whole() {
+    let mut names = BTreeSet::new();
+    for def in KEYS {
+        for name in std::iter::once(&def.name).chain(def.aliases) {
+            assert!(names.insert(name.to_ascii_lowercase()), "{name} is there twice");
+            assert_eq!(key(&name.to_uppercase()).map(|k| k.name), Some(def.name));
+        }
+        assert!(
+            !def.help.is_empty() && def.help.ends_with('.'),
+            "{}: help",
+            def.name
+        );
+        assert!(
+            def.note.is_empty() || def.note.ends_with('.'),
+            "{}: note",
+            def.name
+        );
+        assert!(
+            def.source.starts_with("WinOF-2 Ethernet Network, "),
+            "{}: source",
+            def.name
+        );
+        assert!(def.scopes.contains(Scopes::ADAPTER), "{}: scope", def.name);
+        for value in [def.default, def.unset].into_iter().flatten() {
+            let value = Value::Dword(value);
+            assert_eq!(
+                def.check_value(&value, LINE_RATE),
+                Ok(Checked::Accepted(value)),
+                "{}",
+                def.name
+            );
+        }
+        if def.illegal == Illegal::Default {
+            assert!(def.default.is_some(), "{}: falls back to nothing", def.name);
+        }
+        assert_eq!(
+            def.illegal == Illegal::LineRate,
+            matches!(def.kind, Kind::Rate { .. }),
+            "{}",
+            def.name
+        );
+        assert_eq!(
+            def.reg == RegType::MultiSz,
+            matches!(def.kind, Kind::MacList { .. }),
+            "{}",
+            def.name
+        );
+        match def.built {
+            Built::Yes => assert!(
+                def.unset.is_some() || matches!(def.kind, Kind::MacList { .. }),
+                "{}",
+                def.name
+            ),
+            Built::No(what) => assert!(!what.is_empty() && def.unset.is_none(), "{}", def.name),
+        }
+        for rule in def.rules {
+            let (Rule::While { other, .. } | Rule::ChangeOnlyWhile { other, .. }) = rule;
+            assert!(
+                key(other).is_some(),
+                "{}: depends on {other}, which is not in the table",
+                def.name
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_built() {
+    let built: Vec<_> = KEYS
+        .iter()
+        .filter(|k| k.built == Built::Yes)
+        .map(|k| k.name)
+        .collect();
+    assert_eq!(
+        built,
+        [
+            "AsyncReceiveIndicate",
+            "RfdReservationFactor",
+            "DelayDropTimeout",
+            "mac-address-list",
+            "RecvCompletionMethod",
+            "SendCompletionMethod",
+            "TxMaxPostSendsCoalescing",
+            "VlanID",
+            "VlanPrio",
+            "TxUntagPriorityTag",
+            "roce_mode",
+            "*NetworkDirect",
+        ]
+    );
+}
+
+#[test]
+fn documented_fallbacks() {
+    let fall_back: Vec<_> = KEYS
+        .iter()
+        .filter(|k| k.illegal == Illegal::Default)
+        .map(|k| k.name)
+        .collect();
+    assert_eq!(
+        fall_back,
+        [
+            "DelayDropTimeout",
+            "DefaultUntaggedPriority",
+            "RxUntaggedMapToLossless"
+        ]
+    );
+    assert!(
+        KEYS.iter()
+            .filter(|k| k.illegal == Illegal::Default)
+            .all(|k| k.apply == Apply::Dynamic)
+    );
+    let to_line_rate: Vec<_> = KEYS
+        .iter()
+        .filter(|k| k.illegal == Illegal::LineRate)
+        .map(|k| k.name)
+        .collect();
+    assert_eq!(
+        to_line_rate,
+        [
+            "DcqcnRpgAiRate",
+            "DcqcnRpgHaiRate",
+            "DcqcnRpgMinRate",
+            "DcqcnRateToSetOnFirstCnp"
+        ]
+    );
+    let for_driver: Vec<_> = KEYS
+        .iter()
+        .filter(|k| k.scopes.contains(Scopes::DRIVER))
+        .map(|k| k.name)
+        .collect();
+    assert_eq!(for_driver, ["roce_mode"]);
+    assert_eq!(row("AdpRetrans").place, Place::Tool("-ZtRoce"));
+}
+
+#[test]
+fn drop_timeout() {
+    let def = row("delaydroptimeout");
+    for (text, number) in [("0", 0), (" 100 ", 100), ("0x32", 50), ("0X64", 100), ("007", 7)] {
+        assert_eq!(
+            def.check(&def.parse(text), LINE_RATE),
+            Ok(Checked::Accepted(Value::Dword(number))),
+            "{text}"
+        );
+    }
+    for text in ["101", "-1", "+1", "", "0x", "5 ms", "4294967296", "fifty", "1.5"] {
+        let checked = def.check(&def.parse(text), LINE_RATE).unwrap();
+        assert_eq!(checked.value(), &Value::Dword(50), "{text}");
+        let Checked::Fallback { why, .. } = checked else {
+            panic!("{text} is accepted");
+        };
+        assert!(
+            why.contains("DelayDropTimeout") && why.contains("0 to 100"),
+            "{why}"
+        );
+    }
+}
+
+#[test]
+fn rates_above_the_line_rate_store_the_line_rate() {
+    let def = row("DcqcnRpgHaiRate");
+    let above = def.check_value(&def.parse("100001"), LINE_RATE).unwrap_err();
+    let Refusal::AboveLineRate { store, text } = above else {
+        panic!("{above}");
+    };
+    assert_eq!(store, Value::Dword(LINE_RATE));
+    assert!(text.contains("100000 Mbit/s"), "{text}");
+    assert_eq!(
+        def.check_value(&def.parse("100000"), LINE_RATE),
+        Ok(Checked::Accepted(Value::Dword(LINE_RATE)))
+    );
+    for below in ["0", "fast"] {
+        let refusal = def.check_value(&def.parse(below), LINE_RATE).unwrap_err();
+        assert!(matches!(refusal, Refusal::NotAllowed { .. }), "{refusal}");
+    }
+    assert_eq!(
+        def.check(&def.parse("5"), LINE_RATE),
+        Err(Refusal::NotBuilt("congestion control"))
+    );
+}
+
+#[test]
+fn words_and_numbers() {
+    let def = row("RecvCompletionMethod");
+    for (text, number) in [("4", 4), ("NDIS poll", 4), ("ADAPTIVE", 1), ("0x0", 0)] {
+        assert_eq!(def.parse(text), Value::Dword(number));
+    }
+    let refusal = def.check(&def.parse("2"), LINE_RATE).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "RecvCompletionMethod: 2 is not allowed; allowed: 0 (polling), 1 (adaptive), 4 (NDIS poll)"
+    );
+    assert_eq!(def.word(&Value::Dword(4)), Some("NDIS poll"));
+    assert_eq!(def.word(&Value::Dword(2)), None);
+}
+
+#[test]
+fn address_lists() {
+    let def = row("mac-address-list");
+    let macs = [
+        MacAddr([2, 0, 0, 0, 0, 1]),
+        MacAddr([0xa8, 0xcd, 0xef, 0xab, 0xcd, 0xe1]),
+    ];
+    let value = def.parse("02:00:00:00:00:01, A8-CD-EF-AB-CD-E1");
+    assert_eq!(value, Value::Macs(macs.to_vec()));
+    assert_eq!(def.format(&value), "02-00-00-00-00-01 A8-CD-EF-AB-CD-E1");
+    assert_eq!(
+        def.check(&def.parse(""), LINE_RATE),
+        Ok(Checked::Accepted(Value::Macs(vec![])))
+    );
+    let many: Vec<_> = (0..65u8).map(|i| MacAddr([2, 0, 0, 0, 0, i])).collect();
+    for bad in [
+        def.parse("01:00:5e:00:00:01"),
+        def.parse("00:00:00:00:00:00"),
+        def.parse("ff:ff:ff:ff:ff:ff"),
+        def.parse("02:00:00:00:00:01 02:00:00:00:00:01"),
+        def.parse("02:00:00:00:00"),
+        Value::Dword(1),
+        Value::Macs(many),
+    ] {
+        assert!(
+            matches!(def.check(&bad, LINE_RATE), Err(Refusal::NotAllowed { .. })),
+            "{bad:?}"
+        );
+    }
+}
+
+#[test]
+fn poll_mode_excludes_burst_handling() {
+    for (recv, burst, fine) in [
+        (1, 1, true),
+        (4, 0, true),
+        (4, 1, false),
+        (4, 2, false),
+        (0, 2, true),
+    ] {
+        let values = [("RecvCompletionMethod", recv), ("AsyncReceiveIndicate", burst)];
+        assert_eq!(check_together(stored(&values)).is_ok(), fine, "{values:?}");
+    }
+    assert!(check_together(stored(&[("RecvCompletionMethod", 4)])).is_ok());
+    let conflict = check_together(stored(&[
+        ("RecvCompletionMethod", 4),
+        ("AsyncReceiveIndicate", 1),
+    ]))
+    .unwrap_err();
+    assert_eq!(
+        (conflict.key, conflict.other),
+        ("RecvCompletionMethod", "AsyncReceiveIndicate")
+    );
+    for (send, most, fine) in [(1, 256, true), (2, 32, true), (2, 33, false)] {
+        let values = [("SendCompletionMethod", send), ("TxMaxPostSendsCoalescing", most)];
+        assert_eq!(check_together(stored(&values)).is_ok(), fine, "{values:?}");
+    }
+    assert!(check_together(stored(&[("SendCompletionMethod", 2)])).is_ok());
+    assert!(check_together(stored(&[("RecvCompletionMethod", 4), ("ThreadedDpcEnable", 1)])).is_err());
+}
+
+#[test]
+fn congestion_keys_change_only_while_monitored() {
+    for name in ["CongestionAction", "CongestionMode"] {
+        assert!(check_change(name, stored(&[])).is_err());
+        assert!(check_change(name, stored(&[("CongestionMonitoringEnable", 0)])).is_err());
+        assert!(check_change(name, stored(&[("CongestionMonitoringEnable", 1)])).is_ok());
+    }
+    assert!(check_change("CongestionMonitoringEnable", stored(&[])).is_ok());
+    assert!(check_change("no such key", stored(&[])).is_ok());
+}
+
+#[test]
+fn adapter_wins_over_driver() {
+    let (one, two) = (Value::Dword(0), Value::Dword(4));
+    let of = |adapter, driver| effective("roce_mode", adapter, driver);
+    assert_eq!(of(Some(&one), Some(&two)), (Some(one.clone()), Origin::Adapter));
+    assert_eq!(of(None, Some(&two)), (Some(two.clone()), Origin::Driver));
+    assert_eq!(of(None, None), (Some(Value::Dword(2)), Origin::Unset));
+    assert_eq!(
+        effective("VlanID", None, Some(&two)),
+        (Some(Value::Dword(0)), Origin::Unset)
+    );
+    assert_eq!(
+        effective("DelayDropTimeout", None, None),
+        (Some(Value::Dword(0)), Origin::Unset)
+    );
+    assert_eq!(effective("*RscIPv4", None, None), (None, Origin::Unset));
+    assert_eq!(effective("no such key", Some(&one), None), (None, Origin::Unset));
+}
+
+#[test]
+fn nothing_stored_is_the_default() {
+    assert_eq!(AdapterSettings::from_values(|_| None), AdapterSettings::default());
+    assert_eq!(settings::dropless_timeout(|_| None), 0);
+}
+
+#[test]
+fn stored_values_act() {
+    let values = stored(&[
+        ("AsyncReceiveIndicate", 2),
+        ("RfdReservationFactor", 10_000),
+        ("RecvCompletionMethod", 0),
+        ("SendCompletionMethod", 2),
+        ("TxMaxPostSendsCoalescing", 8),
+        ("VlanID", 4094),
+        ("VlanPrio", 7),
+        ("TxUntagPriorityTag", 1),
+        ("roce_mode", 4),
+        ("*NetworkDirect", 0),
+        ("DelayDropTimeout", 100),
+    ]);
+    let macs = vec![MacAddr([2, 0, 0, 0, 0, 9])];
+    let lookup = |name: &str| match name {
+        "mac-address-list" => Some(Value::Macs(macs.clone())),
+        _ => values(name),
+    };
+    assert_eq!(
+        AdapterSettings::from_values(lookup),
+        AdapterSettings {
+            burst: Burst::Poll,
+            reserve: 10_000,
+            recv_completion: RecvCompletion::Polling,
+            send_completion: SendCompletion::NdisPoll,
+            tx_coalescing: 8,
+            vlan_id: 4094,
+            vlan_prio: 7,
+            tx_untag_priority_tag: true,
+            macs: macs.clone(),
+            roce_mode: RoceMode::Off,
+            network_direct: false,
+        }
+    );
+    assert_eq!(settings::dropless_timeout(lookup), 100);
+    // An older version may have stored what this one does not allow.
+    let illegal = stored(&[
+        ("VlanID", 4095),
+        ("RecvCompletionMethod", 2),
+        ("DelayDropTimeout", 1000),
+        ("RfdReservationFactor", 0),
+    ]);
+    assert_eq!(AdapterSettings::from_values(&illegal), AdapterSettings::default());
+    assert_eq!(settings::dropless_timeout(&illegal), 0);
+}
+
+fn any_key() -> impl Strategy<Value = &'static KeyDef> {
+    (0..KEYS.len()).prop_map(|i| &KEYS[i])
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        any::<u32>().prop_map(Value::Dword),
+        (0u32..300).prop_map(Value::Dword),
+        ".{0,40}".prop_map(Value::Text),
+        "(0x)?[0-9a-f]{0,9}".prop_map(Value::Text),
+        proptest::collection::vec(any::<[u8; 6]>().prop_map(MacAddr), 0..70).prop_map(Value::Macs),
+    ]
+}
+
+proptest! {
+    /// What is stored is always allowed itself, and is what its own text stands for.
+    #[test]
+    fn what_is_stored_is_allowed(def in any_key(), value in any_value(), line_rate in 1u32..) {
+        let stored = match def.check_value(&value, line_rate) {
+            Ok(checked) => {
+                prop_assert_eq!(def.illegal == Illegal::Default || matches!(checked, Checked::Accepted(_)), true);
+                checked.value().clone()
+            }
+            Err(Refusal::AboveLineRate { store, .. }) => {
+                prop_assert_eq!(def.illegal, Illegal::LineRate);
+                store
+            }
+            Err(Refusal::NotAllowed { text }) => {
+                prop_assert!(text.contains(def.name) && text.contains(&def.allowed()));
+                return Ok(());
+            }
+            Err(Refusal::NotBuilt(_)) => unreachable!("check_value does not look at it"),
+        };
+        prop_assert_eq!(def.check_value(&stored, line_rate), Ok(Checked::Accepted(stored.clone())));
+        prop_assert_eq!(def.parse(&def.format(&stored)), stored);
+    }
+
+    /// A number counts the same as `REG_DWORD`, as decimal and as hexadecimal text.
+    #[test]
+    fn types_of_numbers_do_not_matter(def in any_key(), number in any::<u32>(), line_rate in 1u32..) {
+        if matches!(def.kind, Kind::MacList { .. } | Kind::Text { .. }) {
+            return Ok(());
+        }
+        let answer = def.check_value(&Value::Dword(number), line_rate);
+        for text in [number.to_string(), format!("0x{number:x}"), format!(" 0X{number:08X} ")] {
+            prop_assert_eq!(&def.check_value(&Value::Text(text.clone()), line_rate), &answer);
+            prop_assert_eq!(def.parse(&text), Value::Dword(number));
+        }
+    }
+
+    /// A key that is not built refuses everything, and says what it waits for.
+    #[test]
+    fn unbuilt_keys_take_nothing(def in any_key(), value in any_value()) {
+        match def.built {
+            Built::Yes => prop_assert_eq!(def.check(&value, LINE_RATE), def.check_value(&value, LINE_RATE)),
+            Built::No(what) => prop_assert_eq!(def.check(&value, LINE_RATE), Err(Refusal::NotBuilt(what))),
+        }
+    }
+
+    /// Whatever is stored, legal or not: an answer, and only legal settings.
+    #[test]
+    fn any_store_gives_legal_settings(values in proptest::collection::btree_map(0..KEYS.len(), any_value(), 0..40)) {
+        let lookup = |name: &str| {
+            let at = KEYS.iter().position(|k| k.name == name)?;
+            values.get(&at).cloned()
+        };
+        let got = AdapterSettings::from_values(lookup);
+        prop_assert!((1..=5_000_000).contains(&got.reserve));
+        prop_assert!((1..=256).contains(&got.tx_coalescing));
+        prop_assert!(got.vlan_id <= 4094 && got.vlan_prio <= 7);
+        prop_assert!(settings::dropless_timeout(lookup) <= 100);
+        prop_assert!(check_together(lookup).is_ok() || !values.is_empty());
+        for def in KEYS {
+            let _ = check_change(def.name, lookup);
+        }
+    }
+}
