@@ -1,6 +1,9 @@
 //! What happens in the NIC: logged here, kept for a while, and handed on to watchers.
 
+mod control;
+pub mod kinds;
 mod log;
+mod record;
 mod words;
 
 use std::sync::Arc;
@@ -10,7 +13,9 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 use vnic_backend::{Nic, NicEvent};
 
-pub use log::{EventLog, Following, KEPT, Owner, Record};
+pub use control::ControlEvent;
+pub use log::{EventLog, Following, KEPT};
+pub use record::{Owner, Record, severity};
 pub use words::{Level, describe};
 
 /// Events that a watcher may be behind before its stream is ended.
@@ -51,8 +56,7 @@ impl EventHub {
                 let mut events = first;
                 loop {
                     for event in &events {
-                        write(&event);
-                        log.append(Record::of(&event, |name| nic.port(name).is_ok()));
+                        add(&log, Record::of(&event, |name| nic.port(name).is_ok()));
                         // Nobody watches: that is fine.
                         let _ = sender.send(Notice::Event(Arc::new(event)));
                     }
@@ -65,8 +69,7 @@ impl EventHub {
                         return;
                     }
                     events = nic.subscribe();
-                    tracing::debug!("subscribed to the events again; some may be missing above");
-                    log.append(Record::gap());
+                    add(&log, Record::gap());
                     let _ = sender.send(Notice::Gap);
                 }
             })?;
@@ -78,19 +81,25 @@ impl EventHub {
         self.sender.subscribe()
     }
 
+    /// Notes what happens in the control plane.
+    pub fn record(&self, event: impl Into<Record>) {
+        add(&self.log, event.into());
+    }
+
     /// The next time that the NIC ends the events, stop instead of asking again.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
 }
 
-fn write(event: &NicEvent) {
+/// Logs an event and keeps it.
+fn add(log: &EventLog, record: Record) {
     // What is about no adapter or port has no such field.
-    let owner = Some(event.owner.as_str()).filter(|o| !o.is_empty());
-    let (level, message) = describe(event);
-    match level {
+    let (owner, message) = (record.owner_name(), &record.message);
+    match record.level {
         Level::Info => tracing::info!(owner, "{message}"),
         Level::Warn => tracing::warn!(owner, "{message}"),
         Level::Error => tracing::error!(owner, "{message}"),
     }
+    log.append(record);
 }

@@ -3,6 +3,7 @@
 //! logs).
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod capture;
 pub mod check;
 pub mod cli;

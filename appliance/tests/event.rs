@@ -48,7 +48,7 @@ async fn events_are_listed_filtered_and_followed() {
     };
     let first = next().await;
     assert_eq!((first.revision, first.kind.as_str()), (1, "adapter_added"));
-    assert_eq!((first.adapter.as_str(), first.id), ("adapters/vf0", 0));
+    assert_eq!((first.adapter.as_str(), first.id), ("adapters/vf0", 0x1100));
     assert_eq!(first.severity(), Severity::Info);
     assert!(first.time.is_some() && first.monotonic_ns > 0);
     lab.said(&["fault", "add", "f", "--drop"]).await;
@@ -88,6 +88,11 @@ async fn events_are_listed_filtered_and_followed() {
         .await,
         ["fault_added"]
     );
+    let id = added.id;
+    assert_eq!(
+        kinds(&lab, v1::EventFilter { id, ..any() }).await,
+        ["fault_added"]
+    );
     let since = removed.time;
     assert_eq!(
         kinds(&lab, v1::EventFilter { since, ..any() }).await,
@@ -123,15 +128,57 @@ async fn events_are_listed_filtered_and_followed() {
     let status = lab.events().list_events(request).await.expect_err("wrong");
     assert_eq!(fields(&status), ["filter.adapter", "filter.min_severity"]);
 
+    lab.said(&["adapter", "restart", "vf0"]).await;
+    let restarted = loop {
+        let event = next().await;
+        if event.kind == "adapter_restarted" {
+            break event;
+        }
+    };
+    assert!(restarted.parameters["by"].starts_with("uid "), "{restarted:?}");
+    assert_eq!(restarted.boot_id, added.boot_id);
+    assert!(!added.boot_id.is_empty());
+
     let lines = lab.said(&["event", "list", "--min-severity", "warning"]).await;
     assert!(
         lines.contains("fault 1 \"f\" added") && lines.lines().count() == 1,
         "{lines}"
     );
     let json = lab
-        .json(&["event", "list", "vf0", "--since", "1h", "--last", "1"])
+        .json(&[
+            "event",
+            "list",
+            "vf0",
+            "--since",
+            "1h",
+            "--kind",
+            "adapter_added",
+            "--last",
+            "1",
+        ])
         .await;
     assert_eq!(json["events"][0]["kind"], "adapter_added");
     assert_eq!(lab.said(&["event", "list", "--kind", "x"]).await, "no events\n");
+    assert_eq!(lab.said(&["event", "list", "--id", "75"]).await, "no events\n");
+    let known = lab.said(&["event", "kinds"]).await;
+    for kind in vnic_appliance::events::kinds::KINDS {
+        let id = kind.id.to_string();
+        let is = |l: &str| l.split_whitespace().take(2).eq([id.as_str(), kind.name]);
+        assert!(known.lines().any(is), "{known}");
+    }
     lab.end().await;
+}
+
+#[test]
+fn the_document_is_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/events.md");
+    let made = vnic_appliance::events::kinds::markdown();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, &made).expect("docs/events.md");
+    }
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        text == made,
+        "docs/events.md is not what the table says: UPDATE_DOCS=1 cargo test writes it"
+    );
 }

@@ -537,6 +537,9 @@ pub struct EventArgs {
     /// Only events of this kind, such as fault_injected or adapter_state
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
+    /// Only events with this number, such as 75; `vnicctl event kinds` tells them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub id: Option<u32>,
     /// Only events that matter at least so much
     #[arg(long, value_name = "SEVERITY", value_enum)]
     pub min_severity: Option<Severity>,
@@ -570,6 +573,9 @@ pub enum EventVerb {
         #[arg(long, value_name = "N")]
         last: Option<usize>,
     },
+    /// List the kinds of events that there can be
+    #[command(after_help = "Example:\n  vnicctl -o json event kinds | jq '.kinds[].kind'")]
+    Kinds,
     /// Show events as they happen
     #[command(
         after_help = "Examples:\n  vnicctl event follow --kind fault_injected\n  vnicctl -o json event follow --after 0   (one \

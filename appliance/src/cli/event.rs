@@ -41,6 +41,23 @@ pub async fn run(verb: EventVerb, client: &Client, out: &Output) -> Result<(), F
                 events => events.iter().map(line).collect(),
             })
         }
+        EventVerb::Kinds => {
+            let list = service.list_event_kinds(v1::ListEventKindsRequest {}).await?;
+            let list = list.into_inner();
+            out.message("ListEventKindsResponse", &list, || {
+                let mut table = text::Table::new(&[">ID", "KIND", "SEVERITY", "MEANING"]);
+                for k in &list.kinds {
+                    let severities: Vec<&str> = k.severities().map(severity).collect();
+                    table.row([
+                        k.id.to_string(),
+                        k.kind.clone(),
+                        severities.join(", "),
+                        k.meaning.clone(),
+                    ]);
+                }
+                table.finish("no kinds")
+            })
+        }
         EventVerb::Follow { filter, after } => {
             let request = v1::FollowEventsRequest {
                 filter: Some(wanted(&filter, client).await?),
@@ -81,21 +98,27 @@ async fn wanted(args: &EventArgs, client: &Client) -> Result<v1::EventFilter, Fa
         kind: args.kind.clone().unwrap_or_default(),
         min_severity: severity.into(),
         since: since.map(Into::into),
+        id: args.id.unwrap_or(0),
     })
 }
 
-fn line(e: &v1::Event) -> String {
-    let severity = match e.severity() {
+fn severity(severity: Wire) -> &'static str {
+    match severity {
         Wire::Unspecified => "",
         Wire::Info => "info",
         Wire::Warning => "warning",
         Wire::Error => "error",
-    };
+    }
+}
+
+fn line(e: &v1::Event) -> String {
     let owner = if e.adapter.is_empty() { &e.port } else { &e.adapter };
     let owner = if owner.is_empty() { "-" } else { names::last(owner) };
     format!(
-        "{}  {severity:<7}  {owner:<15}  {}\n",
+        "{}  {:>4}  {:<7}  {owner:<15}  {}\n",
         text::time(e.time),
+        e.id,
+        severity(e.severity()),
         e.message
     )
 }

@@ -2,121 +2,33 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
 
 use tokio::sync::broadcast;
-use vnic_backend::{NicEvent, NicEventKind};
+use vnic_control::v1::Event;
 
-use super::words::{self, Level};
-use super::{BACKLOG, describe};
+use super::{BACKLOG, Record};
 
 /// Events that are kept.
 pub const KEPT: usize = 10_000;
-
-/// To what an event happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Owner {
-    /// To no adapter or port in particular.
-    Nic,
-    /// To this adapter.
-    Adapter(String),
-    /// To this port.
-    Port(String),
-}
-
-/// One event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
-    /// Its number, from 1; 0 until it is in the log.
-    pub revision: u64,
-    /// When.
-    pub time: SystemTime,
-    /// When, in nanoseconds of CLOCK_MONOTONIC.
-    pub monotonic_ns: u64,
-    /// How much it matters.
-    pub level: Level,
-    /// What kind it is, for programs.
-    pub kind: &'static str,
-    /// To what it happened.
-    pub owner: Owner,
-    /// What happened, for people.
-    pub message: String,
-    /// Its facts, for programs.
-    pub parameters: Vec<(&'static str, String)>,
-    /// So many more of its kind are summed up in it.
-    pub suppressed: u64,
-}
-
-fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    let rest = u64::try_from(now.tv_nsec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
-}
-
-impl Record {
-    /// The record of an event that has just come. `is_port` says whether a name is a port's.
-    pub fn of(event: &NicEvent, is_port: impl FnOnce(&str) -> bool) -> Record {
-        let (level, message) = describe(event);
-        let name = || event.owner.clone();
-        let owner = match &event.kind {
-            _ if event.owner.is_empty() => Owner::Nic,
-            NicEventKind::PortAdded | NicEventKind::PortRemoved | NicEventKind::PortLink { .. } => {
-                Owner::Port(name())
-            }
-            NicEventKind::Fault(_) if is_port(&event.owner) => Owner::Port(name()),
-            _ => Owner::Adapter(name()),
-        };
-        // The event has come a moment after it happened: the clocks are brought together again.
-        let ago = event.time.elapsed().unwrap_or_default();
-        let ago = u64::try_from(ago.as_nanos()).unwrap_or(0);
-        Record {
-            revision: 0,
-            time: event.time,
-            monotonic_ns: monotonic_ns().saturating_sub(ago),
-            level,
-            kind: words::kind(&event.kind),
-            owner,
-            message,
-            parameters: words::parameters(&event.kind),
-            suppressed: words::suppressed(&event.kind),
-        }
-    }
-
-    /// Events were lost before they came here.
-    pub fn gap() -> Record {
-        Record {
-            revision: 0,
-            time: SystemTime::now(),
-            monotonic_ns: monotonic_ns(),
-            level: Level::Warn,
-            kind: "events_lost",
-            owner: Owner::Nic,
-            message: "more happened than could be written down: events before this one are missing"
-                .to_owned(),
-            parameters: Vec::new(),
-            suppressed: 0,
-        }
-    }
-}
 
 /// What was, and what will be.
 #[derive(Debug)]
 pub struct Following {
     /// Events that had happened, oldest first.
-    pub before: Vec<Arc<Record>>,
+    pub before: Vec<Arc<Event>>,
     /// Those that come behind them, without a gap.
-    pub news: broadcast::Receiver<Arc<Record>>,
+    pub news: broadcast::Receiver<Arc<Event>>,
 }
 
 /// The last [`KEPT`] events.
 pub struct EventLog {
     inner: Mutex<Inner>,
-    news: broadcast::Sender<Arc<Record>>,
+    news: broadcast::Sender<Arc<Event>>,
+    boot_id: String,
 }
 
 struct Inner {
-    records: VecDeque<Arc<Record>>,
+    records: VecDeque<Arc<Event>>,
     last: u64,
 }
 
@@ -127,9 +39,11 @@ impl EventLog {
             records: VecDeque::new(),
             last: 0,
         };
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         EventLog {
             inner: Mutex::new(inner),
             news: broadcast::channel(BACKLOG).0,
+            boot_id: boot_id.trim().to_owned(),
         }
     }
 
@@ -138,21 +52,20 @@ impl EventLog {
     }
 
     /// Numbers an event and keeps it.
-    pub fn append(&self, mut record: Record) {
+    pub fn append(&self, record: Record) {
         let mut inner = self.lock();
         inner.last += 1;
-        record.revision = inner.last;
-        let record = Arc::new(record);
+        let event = Arc::new(record.into_event(inner.last, &self.boot_id));
         if inner.records.len() == KEPT {
             inner.records.pop_front();
         }
-        inner.records.push_back(record.clone());
+        inner.records.push_back(event.clone());
         // Nobody follows: that is fine. Sent under the lock, so that who follows misses nothing.
-        let _ = self.news.send(record);
+        let _ = self.news.send(event);
     }
 
     /// All that are kept, oldest first.
-    pub fn all(&self) -> Vec<Arc<Record>> {
+    pub fn all(&self) -> Vec<Arc<Event>> {
         self.lock().records.iter().cloned().collect()
     }
 
@@ -208,33 +121,5 @@ mod tests {
         assert_eq!(following.news.try_recv().expect("news").revision, KEPT as u64 + 6);
         assert_eq!(log.follow(None).expect("nothing").before.len(), 0);
         assert_eq!(log.follow(Some(0)).expect("all").before.len(), KEPT);
-    }
-
-    #[test]
-    fn records_know_to_what_it_happened() {
-        let of = |owner: &str, kind| {
-            let event = NicEvent {
-                time: SystemTime::now(),
-                owner: owner.to_owned(),
-                kind,
-            };
-            Record::of(&event, |name| name == "p0")
-        };
-        let fault = || {
-            NicEventKind::Fault(vnic_backend::FaultInjection {
-                id: 3,
-                name: "lossy".to_owned(),
-                what: vnic_backend::Injected::More(7),
-            })
-        };
-        assert_eq!(of("p0", fault()).owner, Owner::Port("p0".to_owned()));
-        assert_eq!(of("vf0", fault()).owner, Owner::Adapter("vf0".to_owned()));
-        let record = of("", fault());
-        assert_eq!((record.owner, record.suppressed), (Owner::Nic, 7));
-        assert_eq!(record.message, "fault 3 \"lossy\": 7 more frames");
-        assert_eq!(record.parameters[1], ("fault", "lossy".to_owned()));
-        let record = of("p0", NicEventKind::PortLink { up: false });
-        assert_eq!((record.level, record.kind), (Level::Warn, "port_link"));
-        assert!(record.monotonic_ns > 0);
     }
 }

@@ -1,5 +1,6 @@
 //! Events in words and numbers, for people and for programs: decided here and nowhere else.
 
+use super::kinds::{self, Kind};
 use vnic_backend::{AttachState, FaultInjection, Injected, NicEvent, NicEventKind};
 
 /// How much an event matters to the person who runs the daemon.
@@ -11,6 +12,17 @@ pub enum Level {
     Warn,
     /// A bug of the daemon.
     Error,
+}
+
+impl Level {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Info => "info",
+            Level::Warn => "warning",
+            Level::Error => "error",
+        }
+    }
 }
 
 /// The level and the words of an event: the only place where they are decided.
@@ -109,37 +121,27 @@ fn rdma_state(state: AttachState) -> (Level, String) {
     (level, format!("RDMA function {text}"))
 }
 
-/// What kind of event it is, for programs: these words are a contract.
-pub fn kind(event: &NicEventKind) -> &'static str {
+/// What kind of event it is: its number and its name are a contract.
+pub fn kind(event: &NicEventKind) -> &'static Kind {
     match event {
-        NicEventKind::AdapterAdded => "adapter_added",
-        NicEventKind::AdapterRemoved => "adapter_removed",
-        NicEventKind::AdapterState(_) => "adapter_state",
-        NicEventKind::RdmaState(_) => "rdma_state",
-        NicEventKind::GidChanged { .. } => "gid_changed",
-        NicEventKind::RdmaFault { .. } => "rdma_fault",
-        NicEventKind::RingFault { .. } => "ring_fault",
-        NicEventKind::SpoofedSource { .. } => "spoofed_source",
-        NicEventKind::ProtocolError { .. } => "protocol_error",
-        NicEventKind::DroplessEntered => "dropless_entered",
-        NicEventKind::DroplessExited => "dropless_exited",
-        NicEventKind::DroplessTimeout { .. } => "dropless_timeout",
-        NicEventKind::PortAdded => "port_added",
-        NicEventKind::PortRemoved => "port_removed",
-        NicEventKind::PortLink { .. } => "port_link",
-        NicEventKind::FaultAdded { .. } => "fault_added",
-        NicEventKind::FaultRemoved { .. } => "fault_removed",
-        NicEventKind::Fault(_) => "fault_injected",
-    }
-}
-
-/// The number of an event that the documents of WinOF-2 know; 0: they do not.
-pub fn id(event: &NicEventKind) -> u32 {
-    match event {
-        NicEventKind::DroplessTimeout { .. } => 75,
-        NicEventKind::DroplessEntered => 77,
-        NicEventKind::DroplessExited => 78,
-        _ => 0,
+        NicEventKind::AdapterAdded => &kinds::ADAPTER_ADDED,
+        NicEventKind::AdapterRemoved => &kinds::ADAPTER_REMOVED,
+        NicEventKind::AdapterState(_) => &kinds::ADAPTER_STATE,
+        NicEventKind::RdmaState(_) => &kinds::RDMA_STATE,
+        NicEventKind::GidChanged { .. } => &kinds::GID_CHANGED,
+        NicEventKind::RdmaFault { .. } => &kinds::RDMA_FAULT,
+        NicEventKind::RingFault { .. } => &kinds::RING_FAULT,
+        NicEventKind::SpoofedSource { .. } => &kinds::SPOOFED_SOURCE,
+        NicEventKind::ProtocolError { .. } => &kinds::PROTOCOL_ERROR,
+        NicEventKind::DroplessEntered => &kinds::DROPLESS_ENTERED,
+        NicEventKind::DroplessExited => &kinds::DROPLESS_EXITED,
+        NicEventKind::DroplessTimeout { .. } => &kinds::DROPLESS_TIMEOUT,
+        NicEventKind::PortAdded => &kinds::PORT_ADDED,
+        NicEventKind::PortRemoved => &kinds::PORT_REMOVED,
+        NicEventKind::PortLink { .. } => &kinds::PORT_LINK,
+        NicEventKind::FaultAdded { .. } => &kinds::FAULT_ADDED,
+        NicEventKind::FaultRemoved { .. } => &kinds::FAULT_REMOVED,
+        NicEventKind::Fault(_) => &kinds::FAULT_INJECTED,
     }
 }
 
@@ -200,6 +202,14 @@ pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
             }
             all
         }
+    }
+}
+
+/// What of an event its sum is made by, besides its owner and kind: the rule of a fault. Nothing that a guest chooses.
+pub fn key(event: &NicEventKind) -> u64 {
+    match event {
+        NicEventKind::Fault(FaultInjection { id, .. }) => u64::from(*id),
+        _ => 0,
     }
 }
 
@@ -281,7 +291,7 @@ mod tests {
             what: "send queue of QP 5: index beyond the ring".to_owned(),
         };
         assert_eq!(described(fault.clone()).0, Level::Warn);
-        assert_eq!(super::kind(&fault), "rdma_fault");
+        assert_eq!(super::kind(&fault).name, "rdma_fault");
     }
 
     #[test]

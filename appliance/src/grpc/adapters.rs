@@ -9,7 +9,9 @@ use vnic_control::v1;
 
 use super::errors::{Violations, blocking, from_nic, invalid};
 use super::{convert, paging::Page, watch};
+use crate::access;
 use crate::daemon::Context;
+use crate::events::ControlEvent;
 use crate::names;
 
 /// The service.
@@ -138,10 +140,14 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         &self,
         request: Request<v1::RestartAdapterRequest>,
     ) -> Result<Response<v1::Adapter>, Status> {
+        let by = access::who(&request);
         let id = id(&request.into_inner().name)?;
         let context = self.0.clone();
         blocking(move || {
             let status = context.nic.restart_adapter(&id).map_err(|e| from_nic(e, same))?;
+            context
+                .hub
+                .record(ControlEvent::AdapterRestarted { adapter: id, by });
             Ok(Response::new(now(&context, &status)))
         })
         .await?

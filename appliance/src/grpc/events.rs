@@ -10,10 +10,10 @@ use vnic_control::v1;
 use vnic_control::v1::event::Severity;
 
 use super::errors::{Violations, shutting_down, status};
+use super::paging::Page;
 use super::watch::{finish, too_slow};
-use super::{convert, paging::Page};
 use crate::daemon::Context;
-use crate::events::{Following, Level, Owner, Record};
+use crate::events::{Following, kinds, severity};
 use crate::names;
 
 /// The service.
@@ -22,40 +22,11 @@ pub struct Events(pub Arc<Context>);
 /// Events that a client may have unread before it is dropped.
 const UNREAD_MAX: usize = 1024;
 
-fn severity(level: Level) -> Severity {
-    match level {
-        Level::Info => Severity::Info,
-        Level::Warn => Severity::Warning,
-        Level::Error => Severity::Error,
-    }
-}
-
-fn message(record: &Record) -> v1::Event {
-    let (mut adapter, mut port) = (String::new(), String::new());
-    match &record.owner {
-        Owner::Nic => {}
-        Owner::Adapter(name) => adapter = names::of(names::ADAPTERS, name),
-        Owner::Port(name) => port = names::of(names::PORTS, name),
-    }
-    let parameters = record.parameters.iter();
-    v1::Event {
-        revision: record.revision,
-        time: Some(convert::timestamp(record.time)),
-        monotonic_ns: record.monotonic_ns,
-        id: 0,
-        severity: severity(record.level).into(),
-        kind: record.kind.to_owned(),
-        adapter,
-        port,
-        message: record.message.clone(),
-        parameters: parameters.map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
-        suppressed: record.suppressed,
-    }
-}
-
 /// Which events are wanted.
 struct Filter {
-    owner: Option<Owner>,
+    adapter: String,
+    port: String,
+    id: u32,
     kind: String,
     min: i32,
     since: Option<SystemTime>,
@@ -65,18 +36,13 @@ impl Filter {
     fn new(filter: Option<v1::EventFilter>) -> Result<Filter, Status> {
         let f = filter.unwrap_or_default();
         let mut wrong = Violations::default();
-        let id = |collection: &str, field: &str, name: &str, wrong: &mut Violations| {
-            if name.is_empty() {
-                return None;
-            }
-            let id = names::id(collection, name).map(str::to_owned);
-            if id.is_none() {
+        let name = |collection: &str, field: &str, name: &str, wrong: &mut Violations| {
+            if !name.is_empty() && names::id(collection, name).is_none() {
                 wrong.add(field, format!("{name:?} is not of the form {collection}/NAME"));
             }
-            id
         };
-        let adapter = id(names::ADAPTERS, "filter.adapter", &f.adapter, &mut wrong);
-        let port = id(names::PORTS, "filter.port", &f.port, &mut wrong);
+        name(names::ADAPTERS, "filter.adapter", &f.adapter, &mut wrong);
+        name(names::PORTS, "filter.port", &f.port, &mut wrong);
         if !f.adapter.is_empty() && !f.port.is_empty() {
             wrong.add("filter.port", "an event is about an adapter or a port, not both");
         }
@@ -92,7 +58,9 @@ impl Filter {
             wrong.add("filter.since", "not a time");
         }
         let filter = Filter {
-            owner: adapter.map(Owner::Adapter).or(port.map(Owner::Port)),
+            adapter: f.adapter,
+            port: f.port,
+            id: f.id,
             kind: f.kind,
             min: f.min_severity,
             since: since.ok().flatten(),
@@ -100,11 +68,17 @@ impl Filter {
         wrong.finish(Some(filter))
     }
 
-    fn wants(&self, r: &Record) -> bool {
-        self.owner.as_ref().is_none_or(|o| *o == r.owner)
-            && (self.kind.is_empty() || self.kind == r.kind)
-            && i32::from(severity(r.level)) >= self.min
-            && self.since.is_none_or(|since| r.time >= since)
+    fn wants(&self, e: &v1::Event) -> bool {
+        let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        is(&self.adapter, &e.adapter)
+            && is(&self.port, &e.port)
+            && is(&self.kind, &e.kind)
+            && (self.id == 0 || self.id == e.id)
+            && e.severity >= self.min
+            && self.since.is_none_or(|since| {
+                let time = e.time.and_then(|time| SystemTime::try_from(time).ok());
+                time.is_some_and(|time| time >= since)
+            })
     }
 }
 
@@ -117,9 +91,9 @@ async fn follow(
     Following { before, mut news }: Following,
     sender: &Sender,
 ) -> Result<(), Status> {
-    let response = |r: &Record| {
+    let response = |e: &v1::Event| {
         Ok(v1::FollowEventsResponse {
-            event: Some(message(r)),
+            event: Some(e.clone()),
         })
     };
     for record in before.iter().filter(|r| filter.wants(r)) {
@@ -158,7 +132,7 @@ impl v1::event_service_server::EventService for Events {
         all.retain(|r| filter.wants(r));
         let (records, next_page_token) = page.cut(all, |r| format!("{:020}", r.revision));
         Ok(Response::new(v1::ListEventsResponse {
-            events: records.iter().map(|r| message(r)).collect(),
+            events: records.into_iter().map(Arc::unwrap_or_clone).collect(),
             next_page_token,
         }))
     }
@@ -194,5 +168,20 @@ impl v1::event_service_server::EventService for Events {
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn list_event_kinds(
+        &self,
+        _request: Request<v1::ListEventKindsRequest>,
+    ) -> Result<Response<v1::ListEventKindsResponse>, Status> {
+        let kind = |k: &&kinds::Kind| v1::EventKind {
+            id: k.id,
+            kind: k.name.to_owned(),
+            severities: k.levels.iter().map(|l| severity(*l).into()).collect(),
+            meaning: k.meaning.to_owned(),
+        };
+        Ok(Response::new(v1::ListEventKindsResponse {
+            kinds: kinds::KINDS.iter().map(kind).collect(),
+        }))
     }
 }

@@ -1,0 +1,200 @@
+//! Every kind of event, in one table: number, name, severity, meaning. The gRPC interface, `vnicctl event kinds` and
+//! `docs/events.md` are made from it.
+
+use std::fmt::Write as _;
+
+use super::Level;
+
+/// A kind of event.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// Its number. Below [`OURS`] it is WinOF-2's.
+    pub id: u32,
+    /// Its name, for programs.
+    pub name: &'static str,
+    /// How much it can matter.
+    pub levels: &'static [Level],
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// The first number of the events that WinOF-2 has not. Its documents use numbers up to 0x1AE.
+pub const OURS: u32 = 0x1000;
+
+/// Where the events below [`OURS`] are documented.
+pub const SOURCE: &str =
+    "WinOF-2 User Manual, Ethernet Network, Dropless Mode: Timeout Values and Timeout Notification";
+
+macro_rules! kinds {
+    ($($name:ident = $id:literal, $text:literal, $levels:expr, $meaning:literal;)*) => {
+        $(#[doc = $meaning] pub static $name: Kind = Kind {
+            id: $id,
+            name: $text,
+            levels: &$levels,
+            meaning: $meaning,
+        };)*
+
+        /// All of them, by number.
+        pub static KINDS: &[&Kind] = &[$(&$name),*];
+    };
+}
+
+use Level::{Error, Info, Warn};
+
+kinds! {
+    DROPLESS_TIMEOUT = 75, "dropless_timeout", [Warn],
+        "A packet waited for a receive buffer longer than DelayDropTimeout: it was dropped, and dropless mode is off.";
+    DROPLESS_ENTERED = 77, "dropless_entered", [Info], "Dropless mode was switched on.";
+    DROPLESS_EXITED = 78, "dropless_exited", [Info], "Dropless mode was switched off.";
+
+    DAEMON_STARTED = 0x1000, "daemon_started", [Info, Warn],
+        "The daemon started. A warning if the one before it did not end in order: events of its last second may be missing.";
+    DAEMON_STOPPED = 0x1001, "daemon_stopped", [Info], "The daemon ends in order.";
+    STATE_RESET = 0x1002, "state_reset", [Error], "Stored state was given up and begins anew.";
+    EVENTS_LOST = 0x1003, "events_lost", [Warn],
+        "More happened than could be written down: events before this one are missing.";
+    ACCESS_REFUSED = 0x1004, "access_refused", [Warn], "A client asked for what its role may not do, or has no role.";
+    SETTINGS_CHANGED = 0x1005, "settings_changed", [Info], "Stored settings were changed.";
+    SETTINGS_REFUSED = 0x1006, "settings_refused", [Warn], "A change of settings, or a stored setting, was refused.";
+    ADAPTER_RESTARTED = 0x1007, "adapter_restarted", [Info], "An adapter was restarted on request.";
+    CERTIFICATES_LOADED = 0x1008, "certificates_loaded", [Info, Warn],
+        "The certificates of the control interface were read again. A warning if they were refused: the old ones stay.";
+
+    STORED_ADAPTER_SHADOWED = 0x1009, "stored_adapter_shadowed", [Warn],
+        "An adapter made at run time did not come back: the configuration has its name, address or socket.";
+
+    ADAPTER_ADDED = 0x1100, "adapter_added", [Info], "An adapter was made.";
+    ADAPTER_REMOVED = 0x1101, "adapter_removed", [Info], "An adapter was removed.";
+    ADAPTER_STATE = 0x1102, "adapter_state", [Info, Error],
+        "A VMM or a driver came or went. An error if a bug took the adapter down.";
+    RDMA_STATE = 0x1103, "rdma_state", [Info, Error],
+        "The same for the RDMA function of an adapter.";
+    GID_CHANGED = 0x1104, "gid_changed", [Info], "A GID came or went.";
+    RDMA_FAULT = 0x1105, "rdma_fault", [Warn], "The driver of an RDMA function did something illegal.";
+    RING_FAULT = 0x1106, "ring_fault", [Warn], "A guest wrote something illegal into a ring, which stopped.";
+    SPOOFED_SOURCE = 0x1107, "spoofed_source", [Warn],
+        "A guest sends from an address that is not its adapter's: these frames are dropped.";
+    PROTOCOL_ERROR = 0x1108, "protocol_error", [Warn], "A VMM broke the vhost-user protocol and was refused.";
+    PORT_ADDED = 0x1110, "port_added", [Info], "A port was made.";
+    PORT_REMOVED = 0x1111, "port_removed", [Info], "A port was removed.";
+    PORT_LINK = 0x1112, "port_link", [Info, Warn], "The link of a port came up. A warning if it went down.";
+    FAULT_ADDED = 0x1120, "fault_added", [Warn], "A fault rule was added: frames suffer on purpose.";
+    FAULT_REMOVED = 0x1121, "fault_removed", [Info], "A fault rule was removed.";
+    FAULT_INJECTED = 0x1122, "fault_injected", [Info], "A fault rule hit a frame.";
+}
+
+/// Events of WinOF-2 that this NIC cannot have, and why.
+pub const NOT_MODELLED: &[(&str, &str, &str)] = &[
+    (
+        "0x0002",
+        "firmware initialisation timed out",
+        "there is no firmware",
+    ),
+    (
+        "0x0004",
+        "RSS configured while the system's RSS is off",
+        "the guest's own driver decides about RSS",
+    ),
+    (
+        "0x0006",
+        "largest MTU of the firmware is too small",
+        "there is no firmware; an MTU out of range is refused when it is set",
+    ),
+    (
+        "0x0008",
+        "function level reset did not complete",
+        "there is no PCI function to reset",
+    ),
+    (
+        "0x000C",
+        "fewer MSI-X vectors than the minimum",
+        "the VMM provides the interrupts",
+    ),
+    ("0x0042", "firmware health report", "there is no firmware"),
+    ("0x0045", "firmware lacks requirements of IPoIB", "Ethernet only"),
+    (
+        "0x01AC, 0x01AD, 0x01AE",
+        "page limit of virtual functions",
+        "their text is not published, and there is no firmware that lends pages",
+    ),
+    (
+        "(number not published)",
+        "periodic event with the PCI place of each physical function",
+        "adapters have no PCI place on the host",
+    ),
+    (
+        "(number not published)",
+        "IPoIB port state changed",
+        "Ethernet only",
+    ),
+    (
+        "(number of the vendor's choice)",
+        "RoCE frame size does not fit the jumbo packet size",
+        "the path MTU of a queue pair is checked by the verb that sets it",
+    ),
+    (
+        "mlx4: all",
+        "events of WinOF for ConnectX-3, among them 0x57 to 0x59 for dropless mode",
+        "another driver; dropless mode is told by 75, 77 and 78",
+    ),
+];
+
+/// The kind with this name.
+pub fn named(name: &str) -> Option<&'static Kind> {
+    KINDS.iter().copied().find(|k| k.name == name)
+}
+
+impl Kind {
+    /// How much it can matter, in words.
+    pub fn severities(&self) -> String {
+        let names: Vec<&str> = self.levels.iter().map(|l| l.name()).collect();
+        names.join(", ")
+    }
+}
+
+/// `docs/events.md`.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "# Events\n\nWhat can be in the event log (`vnicctl event list`). This file is made from the table in \
+         `appliance/src/events/kinds.rs`; a test holds it to that.\n\nNumbers below 4096 are WinOF-2's, with its words; \
+         the others are this NIC's own. `vnicctl event list --id N` and `--kind KIND` filter by them.\n\n\
+         | id | kind | severity | meaning |\n|---|---|---|---|\n",
+    );
+    for k in KINDS {
+        let _ = writeln!(
+            text,
+            "| {} | `{}` | {} | {} |",
+            k.id,
+            k.name,
+            k.severities(),
+            k.meaning
+        );
+    }
+    let _ = write!(
+        text,
+        "\n75, 77 and 78: {SOURCE}.\n\n## Not modelled\n\nEvents that the documents of WinOF-2 name and that cannot \
+         happen here.\n\n| id | event | why not |\n|---|---|---|\n"
+    );
+    for (id, event, why) in NOT_MODELLED {
+        let _ = writeln!(text, "| {id} | {event} | {why} |");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_are_unique_and_in_order() {
+        assert!(KINDS.windows(2).all(|w| w[0].id < w[1].id));
+        let mut names: Vec<_> = KINDS.iter().map(|k| k.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), KINDS.len());
+        let documented: Vec<_> = KINDS.iter().map(|k| k.id).filter(|id| *id < OURS).collect();
+        assert_eq!(documented, [75, 77, 78]);
+        assert!(KINDS.iter().all(|k| !k.levels.is_empty()));
+        assert_eq!(named("port_link"), Some(&PORT_LINK));
+    }
+}

@@ -1,0 +1,221 @@
+//! One event, before it has its number.
+
+use std::time::SystemTime;
+
+use vnic_backend::{NicEvent, NicEventKind};
+use vnic_control::v1;
+use vnic_control::v1::event::Severity;
+
+use super::kinds::{self, Kind};
+use super::words::{self, Level};
+use super::{ControlEvent, describe};
+use crate::names;
+
+/// To what an event happened.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// To no adapter or port in particular.
+    Nic,
+    /// To this adapter.
+    Adapter(String),
+    /// To this port.
+    Port(String),
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// When.
+    pub time: SystemTime,
+    /// When, in nanoseconds of CLOCK_MONOTONIC.
+    pub monotonic_ns: u64,
+    /// How much it matters.
+    pub level: Level,
+    /// What kind it is.
+    pub kind: &'static Kind,
+    /// To what it happened.
+    pub owner: Owner,
+    /// What distinguishes it from others of its owner and kind where too many are summed up. Nothing that a guest
+    /// chooses: there is a sum for each.
+    pub key: u64,
+    /// What happened, for people.
+    pub message: String,
+    /// Its facts, for programs.
+    pub parameters: Vec<(&'static str, String)>,
+    /// It stands for so many that are not told one by one; 0: it is one itself.
+    pub suppressed: u64,
+}
+
+/// CLOCK_MONOTONIC, in nanoseconds.
+pub(super) fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let rest = u64::try_from(now.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+}
+
+impl Record {
+    /// The record of an event that has just come. `is_port` says whether a name is a port's.
+    pub fn of(event: &NicEvent, is_port: impl FnOnce(&str) -> bool) -> Record {
+        let (level, message) = describe(event);
+        let name = || event.owner.clone();
+        let owner = match &event.kind {
+            _ if event.owner.is_empty() => Owner::Nic,
+            NicEventKind::PortAdded | NicEventKind::PortRemoved | NicEventKind::PortLink { .. } => {
+                Owner::Port(name())
+            }
+            NicEventKind::Fault(_) if is_port(&event.owner) => Owner::Port(name()),
+            _ => Owner::Adapter(name()),
+        };
+        // The event has come a moment after it happened: the clocks are brought together again.
+        let ago = event.time.elapsed().unwrap_or_default();
+        let ago = u64::try_from(ago.as_nanos()).unwrap_or(0);
+        Record {
+            time: event.time,
+            monotonic_ns: monotonic_ns().saturating_sub(ago),
+            level,
+            kind: words::kind(&event.kind),
+            owner,
+            key: words::key(&event.kind),
+            message,
+            parameters: words::parameters(&event.kind),
+            suppressed: words::suppressed(&event.kind),
+        }
+    }
+
+    /// The record of what happens now.
+    pub fn now(
+        kind: &'static Kind,
+        level: Level,
+        owner: Owner,
+        message: String,
+        parameters: Vec<(&'static str, String)>,
+    ) -> Record {
+        Record {
+            time: SystemTime::now(),
+            monotonic_ns: monotonic_ns(),
+            level,
+            kind,
+            owner,
+            key: 0,
+            message,
+            parameters,
+            suppressed: 0,
+        }
+    }
+
+    /// Events were lost before they came here.
+    pub fn gap() -> Record {
+        let message = "more happened than could be written down: events before this one are missing";
+        Record::now(
+            &kinds::EVENTS_LOST,
+            Level::Warn,
+            Owner::Nic,
+            message.to_owned(),
+            Vec::new(),
+        )
+    }
+
+    /// What matters most, and what is told by its number: these are stored at once.
+    pub fn urgent(&self) -> bool {
+        self.level == Level::Error || self.kind.id < kinds::OURS
+    }
+
+    /// The name of its owner for the daemon's own log.
+    pub fn owner_name(&self) -> Option<&str> {
+        match &self.owner {
+            Owner::Nic => None,
+            Owner::Adapter(name) | Owner::Port(name) => Some(name),
+        }
+    }
+
+    /// As it is stored and sent, under its number.
+    pub fn into_event(self, revision: u64, boot_id: &str) -> v1::Event {
+        let (mut adapter, mut port) = (String::new(), String::new());
+        match &self.owner {
+            Owner::Nic => {}
+            Owner::Adapter(name) => adapter = names::of(names::ADAPTERS, name),
+            Owner::Port(name) => port = names::of(names::PORTS, name),
+        }
+        let parameters = self.parameters.into_iter();
+        v1::Event {
+            revision,
+            time: Some(self.time.into()),
+            monotonic_ns: self.monotonic_ns,
+            id: self.kind.id,
+            severity: severity(self.level).into(),
+            kind: self.kind.name.to_owned(),
+            adapter,
+            port,
+            message: self.message,
+            parameters: parameters.map(|(k, v)| (k.to_owned(), v)).collect(),
+            suppressed: self.suppressed,
+            boot_id: boot_id.to_owned(),
+        }
+    }
+}
+
+impl From<ControlEvent> for Record {
+    fn from(event: ControlEvent) -> Record {
+        let (level, message) = event.describe();
+        Record::now(event.kind(), level, event.owner(), message, event.parameters())
+    }
+}
+
+/// A level as clients see it.
+pub fn severity(level: Level) -> Severity {
+    match level {
+        Level::Info => Severity::Info,
+        Level::Warn => Severity::Warning,
+        Level::Error => Severity::Error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_know_to_what_it_happened() {
+        let of = |owner: &str, kind| {
+            let event = NicEvent {
+                time: SystemTime::now(),
+                owner: owner.to_owned(),
+                kind,
+            };
+            Record::of(&event, |name| name == "p0")
+        };
+        let fault = || {
+            NicEventKind::Fault(vnic_backend::FaultInjection {
+                id: 3,
+                name: "lossy".to_owned(),
+                what: vnic_backend::Injected::More(7),
+            })
+        };
+        assert_eq!(of("p0", fault()).owner, Owner::Port("p0".to_owned()));
+        assert_eq!(of("vf0", fault()).owner, Owner::Adapter("vf0".to_owned()));
+        let record = of("", fault());
+        assert_eq!(
+            (record.owner.clone(), record.suppressed, record.key),
+            (Owner::Nic, 7, 3)
+        );
+        assert_eq!(record.message, "fault 3 \"lossy\": 7 more frames");
+        assert_eq!(record.parameters[1], ("fault", "lossy".to_owned()));
+        let record = of("p0", NicEventKind::PortLink { up: false });
+        assert_eq!((record.level, record.kind.name), (Level::Warn, "port_link"));
+        assert!(record.monotonic_ns > 0 && !record.urgent());
+        let event = record.into_event(9, "boot");
+        assert_eq!((event.revision, event.port.as_str()), (9, "ports/p0"));
+        assert_eq!((event.id, event.severity()), (0x1112, Severity::Warning));
+
+        for (kind, id) in [
+            (NicEventKind::DroplessTimeout { queue: 2 }, 75),
+            (NicEventKind::DroplessEntered, 77),
+            (NicEventKind::DroplessExited, 78),
+        ] {
+            let record = of("vf0", kind);
+            assert!(record.urgent() && record.kind.levels.contains(&record.level));
+            assert_eq!(record.kind.id, id);
+        }
+    }
+}
