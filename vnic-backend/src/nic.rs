@@ -11,14 +11,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
+use vnic_engine::counters::{CoreValues, Values};
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortConfig;
 
 use crate::capture::Sink;
 use crate::check;
-use crate::datapath::{
-    self, AdapterCounters, Command, CoreEvent, PortCounters, Side, WorkerHandle, core_samples, rdma_samples,
-};
+use crate::datapath::{self, AdapterCounters, Command, CoreEvent, PortCounters, Side, WorkerHandle};
 use crate::hub::EventHub;
 use crate::rdma::{Function, GidRegistry, Identity, RdmaCounters, device_config};
 use crate::types::*;
@@ -325,23 +324,29 @@ impl Nic {
     }
 
     /// Every counter of the NIC, read without stopping the data path.
-    pub fn counters(&self) -> Vec<Sample> {
-        let mut out = Vec::new();
+    pub fn counter_values(&self) -> Values {
         let state = self.inner.lock();
-        for (name, e) in &state.adapters {
-            e.adapter.counters.samples(name, &mut out);
-            if let Some(rdma) = &e.rdma {
-                rdma_samples(&rdma.counters, name, &mut out);
-            }
+        let cpus = &self.inner.config.data_cores;
+        let adapters = state.adapters.iter().map(|(name, e)| {
+            let rdma = e.rdma.as_ref().map(|rdma| &*rdma.counters);
+            let cpu = cpus.get(e.adapter.core).copied().unwrap_or_default();
+            e.adapter.counters.read(name, cpu, rdma)
+        });
+        let ports = state.ports.iter().map(|(name, p)| p.counters.read(name));
+        let cores = self.inner.workers.iter().map(|w| CoreValues {
+            cpu: w.cpu,
+            values: w.counters.snapshot(),
+        });
+        Values {
+            adapters: adapters.collect(),
+            ports: ports.collect(),
+            cores: cores.collect(),
         }
-        for (name, p) in &state.ports {
-            p.counters.samples(name, &mut out);
-        }
-        drop(state);
-        for w in self.inner.workers.iter() {
-            core_samples(&w.counters, &w.cpu.to_string(), &mut out);
-        }
-        out
+    }
+
+    /// As [`Nic::counter_values`], each value with its row of the table.
+    pub fn counters(&self) -> Vec<Sample> {
+        self.counter_values().samples()
     }
 
     /// Events from now on. A subscriber that falls more than 4096 events behind is disconnected.

@@ -1,9 +1,13 @@
 //! Counters: declared once, in tables; gRPC, command line, Prometheus and documentation read this table.
 
-use alloc::vec::Vec;
+pub mod names;
+mod values;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::rdma;
+
+pub use values::{AdapterValues, CoreValues, Drops, PortValues, Values};
 
 /// What a counter is attached to, and therefore which labels it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,8 +84,8 @@ impl<const N: usize> Block<N> {
     }
 
     /// Reads all values.
-    pub fn snapshot(&self) -> Vec<u64> {
-        self.0.iter().map(|c| c.load(Ordering::Relaxed)).collect()
+    pub fn snapshot(&self) -> [u64; N] {
+        core::array::from_fn(|i| self.get(i))
     }
 }
 
@@ -125,6 +129,13 @@ counters! {
         DroplessEntries => ("dropless_entries", "Times dropless mode was entered; counted at the first queue."),
         DroplessExits => ("dropless_exits", "Times dropless mode was left, by the operator or because a frame waited too long; counted at the first queue."),
         DroplessTimeouts => ("dropless_timeouts", "Times a frame waited too long for a receive buffer of this queue, which ended dropless mode."),
+        RxMulticastBytes => ("rx_multicast_bytes", "Bytes of the frames delivered to the guest whose destination is a group address."),
+        RxBroadcast => ("rx_broadcast", "Frames delivered to the guest for the broadcast address; they are in rx_multicast, too."),
+        RxBroadcastBytes => ("rx_broadcast_bytes", "Bytes of these frames, without the virtio header and the FCS."),
+        TxMulticast => ("tx_multicast", "Frames taken from the guest whose destination is a group address."),
+        TxMulticastBytes => ("tx_multicast_bytes", "Bytes of these frames, without the virtio header and the FCS."),
+        TxBroadcast => ("tx_broadcast", "Frames taken from the guest for the broadcast address; they are in tx_multicast, too."),
+        TxBroadcastBytes => ("tx_broadcast_bytes", "Bytes of these frames, without the virtio header and the FCS."),
     }
 }
 

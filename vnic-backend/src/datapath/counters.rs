@@ -1,9 +1,8 @@
 //! The counter blocks of one owner, written by its data core, read by anyone.
 
-use vnic_engine::counters::{
-    ADAPTER_DROP, Block, CORE_COUNTERS, CoreCounter, CounterDef, PORT_COUNTERS, PORT_DROP, PortCounter,
-    QUEUE_COUNTERS, QueueCounter, RDMA_COUNTERS, Sample,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vnic_engine::counters::{self, AdapterValues, Block, CoreCounter, PortCounter, PortValues, QueueCounter};
 use vnic_fabric::DropReason;
 
 use crate::rdma::RdmaCounters;
@@ -13,6 +12,7 @@ pub type Drops = Block<{ DropReason::ALL.len() }>;
 
 /// Counters of an adapter. They live as long as the adapter, whatever its guest does.
 pub struct AdapterCounters {
+    life: u64,
     /// By queue pair.
     pub queues: Box<[Block<{ QueueCounter::COUNT }>]>,
     /// By reason.
@@ -23,26 +23,79 @@ impl AdapterCounters {
     /// Zeroes for `pairs` queue pairs.
     pub fn new(pairs: usize) -> Self {
         AdapterCounters {
+            life: Life::default().0,
             queues: (0..pairs).map(|_| Block::default()).collect(),
             drops: Drops::default(),
         }
     }
 
-    /// All values as samples.
-    pub fn samples(&self, owner: &str, out: &mut Vec<Sample>) {
-        for (queue, block) in self.queues.iter().enumerate() {
-            // An adapter offers more pairs than most guests use: those never used are left out.
-            if queue == 0 || block.snapshot().iter().any(|v| *v != 0) {
-                push(&QUEUE_COUNTERS, block, owner, Some(queue as u16), out);
+    /// All values. An adapter offers more pairs than most guests use: those never used are left out.
+    pub fn read(&self, name: &str, core: usize, rdma: Option<&RdmaCounters>) -> AdapterValues {
+        let used = |(queue, values): &(u16, [u64; QueueCounter::COUNT])| {
+            *queue == 0 || values.iter().any(|v| *v != 0)
+        };
+        let queues = (0..).zip(self.queues.iter().map(Block::snapshot));
+        AdapterValues {
+            name: name.into(),
+            life: self.life,
+            core: u32::try_from(core).unwrap_or(u32::MAX),
+            queues: queues.filter(used).collect(),
+            drops: read_drops(&self.drops),
+            rdma: rdma.map(|block| Box::new(block.snapshot())),
+        }
+    }
+}
+
+/// Frames of a burst for several receivers. Most bursts have none: then there is nothing to add up.
+#[derive(Default)]
+pub struct Groups {
+    multicast: u64,
+    multicast_bytes: u64,
+    broadcast: u64,
+    broadcast_bytes: u64,
+}
+
+impl Groups {
+    /// A frame that begins with `head`.
+    #[inline]
+    pub fn frame(&mut self, head: &[u8], len: u64) {
+        if head.first().is_some_and(|first| first & 1 != 0) {
+            self.group(head, len);
+        }
+    }
+
+    #[inline(never)]
+    fn group(&mut self, head: &[u8], len: u64) {
+        self.multicast += 1;
+        self.multicast_bytes += len;
+        if head.starts_with(&[0xff; 6]) {
+            self.broadcast += 1;
+            self.broadcast_bytes += len;
+        }
+    }
+
+    /// Adds what came together to these four counters: frames and bytes for groups, and those of them for all.
+    #[inline]
+    pub fn flush(&mut self, block: &Block<{ QueueCounter::COUNT }>, to: [QueueCounter; 4]) {
+        if self.multicast > 0 {
+            let sums = std::mem::take(self);
+            let values = [
+                sums.multicast,
+                sums.multicast_bytes,
+                sums.broadcast,
+                sums.broadcast_bytes,
+            ];
+            for (counter, value) in to.into_iter().zip(values) {
+                block.add(counter as usize, value);
             }
         }
-        push_drops(&ADAPTER_DROP, &self.drops, owner, out);
     }
 }
 
 /// Counters of an uplink port.
 #[derive(Default)]
 pub struct PortCounters {
+    life: Life,
     /// Traffic.
     pub io: Block<{ PortCounter::COUNT }>,
     /// By reason.
@@ -50,49 +103,31 @@ pub struct PortCounters {
 }
 
 impl PortCounters {
-    /// All values as samples.
-    pub fn samples(&self, owner: &str, out: &mut Vec<Sample>) {
-        push(&PORT_COUNTERS, &self.io, owner, None, out);
-        push_drops(&PORT_DROP, &self.drops, owner, out);
+    /// All values.
+    pub fn read(&self, name: &str) -> PortValues {
+        PortValues {
+            name: name.into(),
+            life: self.life.0,
+            io: self.io.snapshot(),
+            drops: read_drops(&self.drops),
+        }
     }
 }
 
 /// Counters of a data core.
 pub type CoreCounters = Block<{ CoreCounter::COUNT }>;
 
-/// All values of a core as samples.
-pub fn core_samples(block: &CoreCounters, owner: &str, out: &mut Vec<Sample>) {
-    push(&CORE_COUNTERS, block, owner, None, out);
+fn read_drops(drops: &Drops) -> counters::Drops {
+    let all = DropReason::ALL.iter();
+    all.map(|r| (r.name(), drops.get(*r as usize))).collect()
 }
 
-/// All values of an RDMA function as samples.
-pub fn rdma_samples(block: &RdmaCounters, owner: &str, out: &mut Vec<Sample>) {
-    push(&RDMA_COUNTERS, block, owner, None, out);
-}
+/// A number that no other owner of counters of this process has.
+pub struct Life(u64);
 
-fn push<const N: usize>(
-    defs: &'static [CounterDef; N],
-    block: &Block<N>,
-    owner: &str,
-    queue: Option<u16>,
-    out: &mut Vec<Sample>,
-) {
-    let values = defs.iter().enumerate();
-    out.extend(values.map(|(i, def)| Sample {
-        def,
-        owner: owner.into(),
-        queue,
-        reason: None,
-        value: block.get(i),
-    }));
-}
-
-fn push_drops(def: &'static CounterDef, drops: &Drops, owner: &str, out: &mut Vec<Sample>) {
-    out.extend(DropReason::ALL.iter().map(|r| Sample {
-        def,
-        owner: owner.into(),
-        queue: None,
-        reason: Some(r.name()),
-        value: drops.get(*r as usize),
-    }));
+impl Default for Life {
+    fn default() -> Life {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Life(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }

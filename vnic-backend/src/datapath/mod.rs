@@ -22,7 +22,7 @@ mod worker;
 
 pub use command::{Command, RdmaRings, RdmaSnapshot, RingStart, Side};
 pub use core::{Core, CoreEvent};
-pub use counters::{AdapterCounters, CoreCounters, PortCounters, core_samples, rdma_samples};
+pub use counters::{AdapterCounters, CoreCounters, PortCounters};
 pub use frame::{FRAME_MAX, OutFrame, RawFrame, SNAP};
 pub use inject::{FaultReport, Reported};
 pub use link::Gate;

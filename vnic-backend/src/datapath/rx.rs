@@ -10,7 +10,7 @@ use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::DropReason;
 
-use super::counters::AdapterCounters;
+use super::counters::{AdapterCounters, Groups};
 use super::frame::{OutFrame, SNAP};
 use super::link::Gate;
 use crate::mem::{Seg, Writer, prefetch_for_writing};
@@ -49,7 +49,7 @@ pub struct RxQueue {
     ahead_used: usize,
     frames: u64,
     bytes: u64,
-    multicast: u64,
+    groups: Groups,
 }
 
 impl RxQueue {
@@ -82,7 +82,7 @@ impl RxQueue {
             ahead_used: 0,
             frames: 0,
             bytes: 0,
-            multicast: 0,
+            groups: Groups::default(),
         }
     }
 
@@ -104,7 +104,7 @@ impl RxQueue {
                 }
                 self.frames += 1;
                 self.bytes += f.len() as u64;
-                self.multicast += u64::from(f.head[0] & 1);
+                self.groups.frame(f.head, f.len() as u64);
                 Ok(())
             }
             Ok(Err(reason)) => Err(reason),
@@ -276,9 +276,13 @@ impl RxQueue {
         if self.frames > 0 {
             c.add(Q::RxFrames as usize, std::mem::take(&mut self.frames));
             c.add(Q::RxBytes as usize, std::mem::take(&mut self.bytes));
-            if self.multicast > 0 {
-                c.add(Q::RxMulticast as usize, std::mem::take(&mut self.multicast));
-            }
+            let groups = [
+                Q::RxMulticast,
+                Q::RxMulticastBytes,
+                Q::RxBroadcast,
+                Q::RxBroadcastBytes,
+            ];
+            self.groups.flush(c, groups);
         }
         if upto != self.ring.published() {
             if self.ring.publish(upto) {

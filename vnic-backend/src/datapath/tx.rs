@@ -16,7 +16,7 @@ use vnic_fabric::{DropReason, Instant};
 
 use super::MAX_CORES;
 use super::core::Core;
-use super::counters::AdapterCounters;
+use super::counters::{AdapterCounters, Groups};
 use super::frame::{FRAME_MAX, RawFrame, SNAP};
 use super::link::SlotRef;
 use super::rx::notify;
@@ -325,6 +325,13 @@ impl TxQueue {
         c.add(Q::TxFrames as usize, u64::from(done));
         c.add(Q::TxBytes as usize, sums.bytes);
         c.add(Q::TxForwarded as usize, u64::from(done) - sums.dropped);
+        let groups = [
+            Q::TxMulticast,
+            Q::TxMulticastBytes,
+            Q::TxBroadcast,
+            Q::TxBroadcastBytes,
+        ];
+        sums.groups.flush(c, groups);
         match fault {
             Some(f) => Err(f),
             None => Ok(usize::from(done)),
@@ -478,6 +485,7 @@ impl TxQueue {
             Step::Done
         };
         sums.bytes += len;
+        sums.groups.frame(f.head, len);
         step
     }
 
@@ -550,5 +558,6 @@ enum Step {
 #[derive(Default)]
 struct Sums {
     bytes: u64,
+    groups: Groups,
     dropped: u64,
 }

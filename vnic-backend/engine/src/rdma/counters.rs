@@ -1,9 +1,8 @@
 //! Counters of the RDMA function: declared once, in this table.
 //!
 //! Names are those of the mlx5 driver's `hw_counters` (kernel, `drivers/infiniband/hw/mlx5/counters.c`) and vport
-//! statistics where these count the same; the counters of WinOF-2 ("Mellanox WinOF-2 Diagnostics" and others) that show
-//! the same number are in the table's last column. What this device cannot do (DC, adaptive retransmission, slow
-//! restart) has no counter.
+//! statistics where these count the same; [`crate::counters::names`] has the other names of the same numbers. What this
+//! device cannot do (DC, adaptive retransmission, slow restart, CNPs) has no counter.
 
 use vnic_wire::roce::Path;
 use vnic_wire::transport::Headers;
@@ -20,12 +19,10 @@ pub struct Definition {
     pub unit: &'static str,
     /// One line for people.
     pub help: &'static str,
-    /// WinOF-2 counters that show it, as `set: name`; of a name that ends in `PerSec` it is what the rate is made from.
-    pub winof2: &'static [&'static str],
 }
 
 macro_rules! counters {
-    ($($(#[$group:meta])* { $($field:ident: $unit:literal, $help:literal $(, $winof2:literal)*;)* })*) => {
+    ($($(#[$group:meta])* { $($field:ident: $unit:literal, $help:literal;)* })*) => {
         /// The counters of one device: monotonic, from 0 when the device was made.
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         #[allow(missing_docs, reason = "the help text is the documentation")]
@@ -34,7 +31,7 @@ macro_rules! counters {
         impl Counters {
             /// The table, in the order of [`Counters::values`].
             pub const TABLE: &'static [Definition] = &[$($(
-                Definition { name: stringify!($field), unit: $unit, help: $help, winof2: &[$($winof2),*] },
+                Definition { name: stringify!($field), unit: $unit, help: $help },
             )*)*];
 
             /// How many counters there are.
@@ -54,67 +51,65 @@ macro_rules! counters {
 counters! {
     // Responder.
     {
-        rx_write_requests: "requests", "RDMA WRITE requests received.", "Diagnostics: ReceivedRDMAWriterequests";
-        rx_read_requests: "requests", "RDMA READ requests received.", "Diagnostics: ReceivedRDMAReadrequests";
+        rx_write_requests: "requests", "RDMA WRITE requests received.";
+        rx_read_requests: "requests", "RDMA READ requests received.";
         rx_atomic_requests: "requests", "Atomic requests received.";
-        out_of_buffer: "packets", "Packets that found no receive posted.", "VF Diagnostics: PacketsReceiveddroppedduetolackofreceiveWQEs";
-        out_of_sequence: "packets", "Requests received after a gap in the sequence.", "Diagnostics: ResponderOutofOrderSequenceReceived";
-        duplicate_request: "packets", "Requests received again.", "Diagnostics: ResponderDuplicateRequestReceived";
-        resp_rnr_nak: "packets", "RNR NAKs sent.", "Diagnostics: ResponderRNRNAK";
-        resp_local_length_error: "errors", "Messages longer than the receive that they met, and other lengths that do not fit.", "Diagnostics: ResponderLocalLengthErrors";
-        resp_local_protection_error: "errors", "Receives whose own keys forbade the message.", "Diagnostics: ResponderLocalProtectionErrors";
-        resp_local_qp_operation_error: "errors", "Receives that failed for an error in the device's own handling.", "Diagnostics: ResponderLocalQPOperationErrors";
-        resp_remote_access_errors: "errors", "Requests that the keys forbade.", "Diagnostics: ResponderRemoteAccessErrors";
-        resp_remote_invalid_request: "errors", "Requests that the protocol does not allow.", "Diagnostics: ResponderRemoteInvalidRequestErrors";
-        resp_cqe_error: "completions", "Receives completed with an error, flushed ones included.", "Diagnostics: ResponderCQEswithError";
-        resp_cqe_flush_error: "completions", "Receives flushed.", "Diagnostics: ResponderCQEsflushedwitherror";
+        out_of_buffer: "packets", "Packets that found no receive posted.";
+        out_of_sequence: "packets", "Requests received after a gap in the sequence.";
+        duplicate_request: "packets", "Requests received again.";
+        resp_rnr_nak: "packets", "RNR NAKs sent.";
+        resp_local_length_error: "errors", "Messages longer than the receive that they met, and other lengths that do not fit.";
+        resp_local_protection_error: "errors", "Receives whose own keys forbade the message.";
+        resp_local_qp_operation_error: "errors", "Receives that failed for an error in the device's own handling.";
+        resp_remote_access_errors: "errors", "Requests that the keys forbade.";
+        resp_remote_invalid_request: "errors", "Requests that the protocol does not allow.";
+        resp_cqe_error: "completions", "Receives completed with an error, flushed ones included.";
+        resp_cqe_flush_error: "completions", "Receives flushed.";
     }
     // Requester.
     {
-        rnr_nak_retry_err: "packets", "RNR NAKs received while there were retries left.", "Diagnostics: RequesterRNRNAK";
-        packet_seq_err: "packets", "Sequence error NAKs received while there were retries left.", "Diagnostics: RequesterOutofOrderSequenceNAK";
-        implied_nak_seq_err: "events", "Responses whose sequence showed that a READ or atomic response is missing.", "Diagnostics: ImpliedNAKSequenceErrors";
-        local_ack_timeout_err: "timeouts", "Acknowledge timers that ran out while there were retries left.", "Diagnostics: RequesterTimeoutReceived";
-        req_transport_retries_exceeded: "errors", "Requests given up after all retries.", "Diagnostics: RequesterRetryExceededErrors", "Diagnostics: RequesterQPTransportRetriesExceededErrors";
-        req_rnr_retries_exceeded: "errors", "Requests given up because the receiver was not ready after all retries.", "Diagnostics: RequesterRNRNAKRetriesExceededError";
-        req_remote_invalid_request: "errors", "Requests that the peer refused as invalid.", "Diagnostics: RequesterRemoteInvalidRequestErrors";
-        req_remote_access_errors: "errors", "Requests that the peer's keys forbade.", "Diagnostics: RequesterRemoteAccessErrors";
-        req_remote_operation_errors: "errors", "Requests that the peer could not carry out.", "Diagnostics: RequesterRemoteOperationErrors";
-        req_local_length_error: "errors", "Requests of a length that does not fit.", "Diagnostics: RequesterLocalLengthErrors";
-        req_local_protection_error: "errors", "Requests whose own keys forbade them.", "Diagnostics: RequesterLocalProtectionErrors";
-        req_local_qp_operation_error: "errors", "Requests that failed for an error in the device's own handling.", "Diagnostics: LocalOperationErrors";
-        req_mw_bind_error: "errors", "Windows that could not be bound, keys that could not be invalidated.", "Diagnostics: RequesterMemoryWindowBindingErrors";
-        req_bad_response: "errors", "Responses that the protocol does not allow.", "Diagnostics: RequesterBadResponse";
-        req_cqe_error: "completions", "Requests completed with an error, flushed ones included.", "Diagnostics: RequesterCQEswithError";
-        req_cqe_flush_error: "completions", "Requests flushed.", "Diagnostics: RequesterCQEsflushedwitherror";
+        rnr_nak_retry_err: "packets", "RNR NAKs received while there were retries left.";
+        packet_seq_err: "packets", "Sequence error NAKs received while there were retries left.";
+        implied_nak_seq_err: "events", "Responses whose sequence showed that a READ or atomic response is missing.";
+        local_ack_timeout_err: "timeouts", "Acknowledge timers that ran out while there were retries left.";
+        req_transport_retries_exceeded: "errors", "Requests given up after all retries.";
+        req_rnr_retries_exceeded: "errors", "Requests given up because the receiver was not ready after all retries.";
+        req_remote_invalid_request: "errors", "Requests that the peer refused as invalid.";
+        req_remote_access_errors: "errors", "Requests that the peer's keys forbade.";
+        req_remote_operation_errors: "errors", "Requests that the peer could not carry out.";
+        req_local_length_error: "errors", "Requests of a length that does not fit.";
+        req_local_protection_error: "errors", "Requests whose own keys forbade them.";
+        req_local_qp_operation_error: "errors", "Requests that failed for an error in the device's own handling.";
+        req_mw_bind_error: "errors", "Windows that could not be bound, keys that could not be invalidated.";
+        req_bad_response: "errors", "Responses that the protocol does not allow.";
+        req_cqe_error: "completions", "Requests completed with an error, flushed ones included.";
+        req_cqe_flush_error: "completions", "Requests flushed.";
     }
     // Congestion.
     {
-        np_ecn_marked_roce_packets: "packets", "RoCEv2 packets received with a congestion mark.", "Congestion Control: NotificationPointRoCEv2ECNMarkedPackets";
-        np_cnp_sent: "packets", "Congestion notification packets sent.", "Congestion Control: NotificationPointCNPsSentSuccessfully";
-        rp_cnp_handled: "packets", "Congestion notification packets that slowed a QP.", "Congestion Control: ReactionPointSuccessfullyHandledCNPPackets";
-        rp_cnp_ignored: "packets", "Congestion notification packets that changed nothing.", "Congestion Control: ReactionPointIgnoredCNPPackets";
+        np_ecn_marked_roce_packets: "packets", "RoCEv2 packets received with a congestion mark.";
+        rp_cnp_ignored: "packets", "Congestion notification packets that changed nothing.";
     }
     // Completion queues.
     {
-        cq_overrun: "events", "Completion queues that overran.", "Diagnostics: CQOverflow", "Diagnostics Ext 1: CQOverrun", "VF Diagnostics: CQOverrun";
+        cq_overrun: "events", "Completion queues that overran.";
     }
     // Traffic. Bytes are those of whole frames without the FCS, also where no frame was built for a local peer.
     {
-        rx_vport_rdma_unicast_packets: "packets", "RDMA packets received for one receiver.", "VF Port Traffic: RdmaPacketsReceivedUnicastPerSec";
-        rx_vport_rdma_unicast_bytes: "bytes", "Bytes of these.", "VF Port Traffic: RdmaBytesReceivedUnicastPerSec";
-        rx_vport_rdma_multicast_packets: "packets", "RDMA packets received for a group.", "VF Port Traffic: RdmaPacketsReceivedMulticastPerSec";
-        rx_vport_rdma_multicast_bytes: "bytes", "Bytes of these.", "VF Port Traffic: RdmaBytesReceivedMulticastPerSec";
-        tx_vport_rdma_unicast_packets: "packets", "RDMA packets sent to one receiver.", "VF Port Traffic: RdmaPacketsSentUnicastPerSec";
-        tx_vport_rdma_unicast_bytes: "bytes", "Bytes of these.", "VF Port Traffic: RdmaBytesSentUnicastPerSec";
-        tx_vport_rdma_multicast_packets: "packets", "RDMA packets sent to a group.", "VF Port Traffic: RdmaPacketsSentMulticastPerSec";
-        tx_vport_rdma_multicast_bytes: "bytes", "Bytes of these.", "VF Port Traffic: RdmaBytesSentMulticastPerSec";
+        rx_vport_rdma_unicast_packets: "packets", "RDMA packets received for one receiver.";
+        rx_vport_rdma_unicast_bytes: "bytes", "Bytes of these.";
+        rx_vport_rdma_multicast_packets: "packets", "RDMA packets received for a group.";
+        rx_vport_rdma_multicast_bytes: "bytes", "Bytes of these.";
+        tx_vport_rdma_unicast_packets: "packets", "RDMA packets sent to one receiver.";
+        tx_vport_rdma_unicast_bytes: "bytes", "Bytes of these.";
+        tx_vport_rdma_multicast_packets: "packets", "RDMA packets sent to a group.";
+        tx_vport_rdma_multicast_bytes: "bytes", "Bytes of these.";
     }
     // Packets that were dropped silently, by reason. Those that found no receive are in `out_of_buffer`.
     {
         rx_icrc_encapsulated: "packets", "Packets with a wrong ICRC.";
         drop_malformed: "packets", "Packets whose headers contradict each other, or of a reserved opcode.";
-        drop_bad_gid: "packets", "Packets to an address that is not this device's, or from another one than the QP's peer's.", "Diagnostics: PacketsReceivedSteeringDropped", "VF Diagnostics: PacketsReceiveddroppedduetoSteering";
+        drop_bad_gid: "packets", "Packets to an address that is not this device's, or from another one than the QP's peer's.";
         drop_no_qp: "packets", "Packets to a QP that is not there, or to a group without members.";
         drop_wrong_transport: "packets", "Packets of another transport service than the QP's.";
         drop_wrong_state: "packets", "Packets that the QP does not take in its state.";

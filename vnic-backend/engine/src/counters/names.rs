@@ -1,0 +1,390 @@
+//! The names under which users of other cards and tools look for counters: declared once, in [`SETS`]; gRPC, command
+//! line, Prometheus and documentation read this table.
+//!
+//! A name says where its value comes from, or why there is none. There is no zero that was not counted.
+//! Bytes are those of frames without the FCS: no frame of this NIC has one until an uplink's wire adds it.
+
+mod ethtool;
+mod infiniband;
+mod node;
+mod reasons;
+mod terms;
+mod windows;
+mod winof2_device;
+mod winof2_diagnostics;
+mod winof2_ring;
+mod winof2_traffic;
+
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::{
+    ADAPTER_DROP, AdapterValues, PORT_COUNTERS, PortCounter, PortValues, QUEUE_COUNTERS, QueueCounter,
+};
+use crate::rdma;
+
+/// Whose names they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Windows: performance counters of WinOF-2, of WinOF, and of Windows itself.
+    WinOf2,
+    /// Linux: sysfs of an RDMA device, `rdma statistic`.
+    Mlx5,
+    /// Linux: `ethtool -S`.
+    Ethtool,
+    /// `node_exporter`.
+    NodeExporter,
+}
+
+/// What a set of counters is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Instance {
+    /// An adapter. Names with `[i]` are there once for each queue pair.
+    Adapter,
+    /// A queue pair of an adapter.
+    Queue,
+    /// A priority of an adapter.
+    Priority,
+    /// An uplink port.
+    Port,
+}
+
+/// Does a value only grow?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It does.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// Something that is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Term {
+    /// A counter of queue pairs: of one, or of all of an adapter.
+    Queue(QueueCounter),
+    /// A drop reason of the owner, by its name.
+    Drop(&'static str),
+    /// A counter of the RDMA function, by its place in [`rdma::Counters::TABLE`].
+    Rdma(usize),
+    /// A counter of an uplink port.
+    Port(PortCounter),
+    /// The CPU whose poll loop serves the adapter.
+    Cpu,
+}
+
+/// Terms added up, others taken off, the rest divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sum {
+    /// Added.
+    pub plus: &'static [Term],
+    /// Taken off.
+    pub minus: &'static [Term],
+    /// The divisor.
+    pub per: u64,
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// It is this.
+    Is(Sum),
+    /// It is what this grows by in a second; the reader makes it from two samples.
+    Rate(Sum),
+    /// It is the first divided by the second, rounded down; there is none while the second is 0.
+    Mean(Sum, Sum),
+    /// There is nothing in this NIC that it could count.
+    NotModelled(&'static str),
+    /// It is not counted in this version; the text says what it waits for.
+    NotYet(&'static str),
+}
+
+/// One name.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Name {
+    /// As its users write it; `[i]` stands for the number of a queue pair.
+    pub name: &'static str,
+    /// Unit of the value, or empty.
+    pub unit: &'static str,
+    /// Does it only grow?
+    pub kind: Kind,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// Names that users look at together.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Set {
+    /// As its users write it.
+    pub title: &'static str,
+    /// Whose names they are.
+    pub family: Family,
+    /// What it is about.
+    pub instance: Instance,
+    /// The names, in the order in which they are known.
+    pub names: &'static [Name],
+}
+
+/// All sets.
+pub static SETS: &[&Set] = &[
+    &winof2_traffic::PORT_TRAFFIC,
+    &winof2_traffic::PORT_QOS,
+    &winof2_traffic::VF_PORT_TRAFFIC,
+    &winof2_traffic::VF_INTERNAL_TRAFFIC,
+    &winof2_traffic::IB_PORT,
+    &winof2_diagnostics::CONGESTION_CONTROL,
+    &winof2_diagnostics::DIAGNOSTICS,
+    &winof2_diagnostics::DIAGNOSTICS_EXT_1,
+    &winof2_diagnostics::VF_DIAGNOSTICS,
+    &winof2_device::DEVICE_DIAGNOSTICS,
+    &winof2_device::PCI_DEVICE_DIAGNOSTICS,
+    &winof2_device::PORT_DIAGNOSTICS,
+    &winof2_device::ICMC,
+    &winof2_device::SW_BACKCHANNEL,
+    &winof2_device::LATER,
+    &winof2_ring::RECEIVE_DATAPATH,
+    &winof2_ring::TRANSMIT_DATAPATH,
+    &winof2_ring::RSS,
+    &windows::RDMA_ACTIVITY,
+    &windows::SMB_DIRECT,
+    &windows::WINOF_QOS,
+    &windows::WINOF_DIAGNOSTICS,
+    &infiniband::HW_COUNTERS,
+    &infiniband::HW_COUNTERS_OPTIONAL,
+    &infiniband::PORT_COUNTERS,
+    &ethtool::RING,
+    &ethtool::VPORT,
+    &ethtool::PHYSICAL_PORT,
+    &ethtool::PRIORITY,
+    &ethtool::DEVICE,
+    &node::INFINIBAND,
+];
+
+/// The set with this title or [id](Set::id); capital and small letters are the same.
+pub fn set(wanted: &str) -> Option<&'static Set> {
+    let all = SETS.iter().copied();
+    all.into_iter()
+        .find(|s| s.title.eq_ignore_ascii_case(wanted) || s.id().eq_ignore_ascii_case(wanted))
+}
+
+impl Set {
+    /// The title in letters, digits and hyphens.
+    pub fn id(&self) -> String {
+        let mut id = String::new();
+        let title = self.title.split(" (/").next().unwrap_or_default();
+        for c in title.chars().map(|c| c.to_ascii_lowercase()) {
+            if c.is_ascii_alphanumeric() {
+                id.push(c);
+            } else if !id.ends_with('-') {
+                id.push('-');
+            }
+        }
+        id.truncate(id.trim_end_matches('-').len());
+        id
+    }
+}
+
+/// Is there a value, and what is it?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// This is it.
+    Value(u64),
+    /// What a rate is made from, from two samples.
+    Grown(u64),
+    /// There is nothing that it could count; or for a mean: nothing was counted yet.
+    NotModelled(&'static str),
+    /// It is not counted in this version.
+    NotYet(&'static str),
+}
+
+/// A name with its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// The row of the table.
+    pub def: &'static Name,
+    /// The queue pair it is about.
+    pub queue: Option<u16>,
+    /// Its value.
+    pub reading: Reading,
+}
+
+impl Named {
+    /// The name, with the number of the queue pair where it has a place for one.
+    pub fn name(&self) -> String {
+        match self.queue {
+            Some(queue) => self.def.name.replace("[i]", &queue.to_string()),
+            None => self.def.name.into(),
+        }
+    }
+}
+
+/// Whose values.
+#[derive(Clone, Copy)]
+enum Owner<'a> {
+    Adapter(&'a AdapterValues),
+    Queue(&'a AdapterValues, &'a [u64; QueueCounter::COUNT]),
+    Port(&'a PortValues),
+}
+
+/// Why there is no value although the name has one.
+const NO_RDMA: &str = "the adapter has no RDMA function";
+const NONE_YET: &str = "nothing was counted yet that it could be the mean of";
+const OTHER_OWNER: &str = "it belongs to adapters, or to uplink ports, and this is of the other kind";
+
+impl Owner<'_> {
+    fn term(self, term: Term) -> Option<u64> {
+        let drop = |drops: &super::Drops, reason| drops.iter().find(|(r, _)| *r == reason).map(|(_, n)| *n);
+        match (self, term) {
+            (Owner::Queue(_, values), Term::Queue(q)) => Some(values[q as usize]),
+            (Owner::Adapter(a), Term::Queue(q)) => {
+                let values = a.queues.iter().map(|(_, values)| values[q as usize]);
+                Some(values.fold(0, u64::wrapping_add))
+            }
+            (Owner::Adapter(a) | Owner::Queue(a, _), Term::Cpu) => Some(u64::from(a.core)),
+            (Owner::Adapter(a), Term::Drop(reason)) => drop(&a.drops, reason),
+            (Owner::Adapter(a), Term::Rdma(i)) => a.rdma.as_ref().map(|values| values[i]),
+            (Owner::Port(p), Term::Port(i)) => Some(p.io[i as usize]),
+            (Owner::Port(p), Term::Drop(reason)) => drop(&p.drops, reason),
+            _ => None,
+        }
+    }
+
+    /// An adapter without an RDMA function has no RDMA traffic to add; what is about RDMA alone, it has not.
+    fn sum(self, sum: Sum) -> Option<u64> {
+        let part = |terms: &[Term]| {
+            let known = terms.iter().filter_map(|t| self.term(*t));
+            known.fold(None, |sum: Option<u64>, n| {
+                Some(sum.unwrap_or_default().wrapping_add(n))
+            })
+        };
+        // Terms are read one after the other: what is taken off may have grown a little more.
+        let rest = part(sum.plus)?.saturating_sub(part(sum.minus).unwrap_or_default());
+        Some(rest / sum.per)
+    }
+
+    fn reading(self, source: Source) -> Reading {
+        let missing = Reading::NotModelled(match self {
+            Owner::Adapter(a) if a.rdma.is_none() => NO_RDMA,
+            _ => OTHER_OWNER,
+        });
+        match source {
+            Source::Is(sum) => self.sum(sum).map_or(missing, Reading::Value),
+            Source::Rate(sum) => self.sum(sum).map_or(missing, Reading::Grown),
+            Source::Mean(sum, count) => match (self.sum(sum), self.sum(count)) {
+                (Some(_), Some(0)) => Reading::NotModelled(NONE_YET),
+                (Some(sum), Some(count)) => Reading::Value(sum / count),
+                _ => missing,
+            },
+            Source::NotModelled(why) => Reading::NotModelled(why),
+            Source::NotYet(why) => Reading::NotYet(why),
+        }
+    }
+}
+
+/// The values of a set for an adapter.
+pub fn of_adapter(set: &'static Set, adapter: &AdapterValues) -> Vec<Named> {
+    let mut out = Vec::new();
+    let per_queue = |def: &Name| set.instance == Instance::Queue || def.name.contains("[i]");
+    let readable = |def: &Name| !matches!(def.source, Source::NotModelled(_) | Source::NotYet(_));
+    let mut scalar = |def: &'static Name| {
+        out.push(Named {
+            def,
+            queue: None,
+            reading: Owner::Adapter(adapter).reading(def.source),
+        });
+    };
+    // What there is not, there is not once for all queues.
+    for def in set.names.iter().filter(|d| !(per_queue(d) && readable(d))) {
+        scalar(def);
+    }
+    for (queue, values) in &adapter.queues {
+        for def in set.names.iter().filter(|d| per_queue(d) && readable(d)) {
+            out.push(Named {
+                def,
+                queue: Some(*queue),
+                reading: Owner::Queue(adapter, values).reading(def.source),
+            });
+        }
+    }
+    out
+}
+
+/// The values of a set for an uplink port.
+pub fn of_port(set: &'static Set, port: &PortValues) -> Vec<Named> {
+    let read = |def: &'static Name| Named {
+        def,
+        queue: None,
+        reading: Owner::Port(port).reading(def.source),
+    };
+    set.names.iter().map(read).collect()
+}
+
+/// The names that people know the terms by.
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Term::Queue(q) => f.write_str(QUEUE_COUNTERS[*q as usize].name),
+            Term::Drop(reason) => write!(f, "{}{{{reason}}}", ADAPTER_DROP.name),
+            Term::Rdma(i) => f.write_str(rdma::Counters::TABLE[*i].name),
+            Term::Port(p) => f.write_str(PORT_COUNTERS[*p as usize].name),
+            Term::Cpu => f.write_str("the CPU of its data core"),
+        }
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let brackets = self.per > 1 && self.plus.len() + self.minus.len() > 1;
+        let signed = self.plus.iter().map(|t| ('+', t));
+        if brackets {
+            f.write_str("(")?;
+        }
+        for (i, (sign, term)) in signed.chain(self.minus.iter().map(|t| ('−', t))).enumerate() {
+            match i {
+                0 => write!(f, "{term}")?,
+                _ => write!(f, " {sign} {term}")?,
+            }
+        }
+        if brackets {
+            f.write_str(")")?;
+        }
+        match self.per {
+            1 => Ok(()),
+            per => write!(f, " / {per}"),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Is(sum) => write!(f, "{sum}"),
+            Source::Rate(sum) => write!(f, "rate of {sum}"),
+            Source::Mean(sum, count) => write!(f, "({sum}) / ({count})"),
+            Source::NotModelled(why) => write!(f, "not modelled: {why}"),
+            Source::NotYet(why) => write!(f, "not yet: {why}"),
+        }
+    }
+}
+
+/// Short words for the tables.
+const fn counter(name: &'static str, unit: &'static str, source: Source) -> Name {
+    let kind = Kind::Counter;
+    Name {
+        name,
+        unit,
+        kind,
+        source,
+    }
+}
+
+const fn gauge(name: &'static str, unit: &'static str, source: Source) -> Name {
+    let kind = Kind::Gauge;
+    Name {
+        name,
+        unit,
+        kind,
+        source,
+    }
+}

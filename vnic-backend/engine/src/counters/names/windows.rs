@@ -1,0 +1,95 @@
+//! Counters of Windows itself, and of WinOF, the driver of older cards.
+
+use super::Source::Rate;
+use super::Term::Queue;
+use super::reasons as r;
+use super::terms::{self as t, is, rdma};
+use super::{Family, Instance, Set, counter, gauge};
+use crate::counters::QueueCounter as Q;
+
+/// `Windows RDMA Activity`.
+pub static RDMA_ACTIVITY: Set = Set {
+    title: "Windows RDMA Activity",
+    family: Family::WinOf2,
+    instance: Instance::Adapter,
+    names: &[
+        counter("RDMAAcceptedConnections", "connections", r::CM),
+        gauge("RDMAActiveConnections", "connections", r::CM),
+        counter("RDMACompletionQueueErrors", "errors", is(&[rdma("cq_overrun")])),
+        counter("RDMAConnectionErrors", "errors", r::CM),
+        counter("RDMAFailedConnectionAttempts", "attempts", r::CM),
+        counter("RDMAInitiatedConnections", "connections", r::CM),
+        gauge("RDMAInboundBytesPersec", "bytes/s", Rate(t::RDMA_RX_BYTES)),
+        gauge("RDMAInboundFramesPersec", "frames/s", Rate(t::RDMA_RX_PACKETS)),
+        gauge("RDMAOutboundBytesPersec", "bytes/s", Rate(t::RDMA_TX_BYTES)),
+        gauge("RDMAOutboundFramesPersec", "frames/s", Rate(t::RDMA_TX_PACKETS)),
+    ],
+};
+
+/// `Windows SMB Direct Connection`.
+pub static SMB_DIRECT: Set = Set {
+    title: "Windows SMB Direct Connection",
+    family: Family::WinOf2,
+    instance: Instance::Adapter,
+    names: &[
+        gauge("BytesRDMAReadPersec", "per second", r::SMB),
+        gauge("BytesRDMAWrittenPersec", "per second", r::SMB),
+        gauge("BytesReceivedPersec", "per second", r::SMB),
+        gauge("BytesSentPersec", "per second", r::SMB),
+        gauge("MemoryRegions", "regions", r::SMB),
+        gauge("RCQNotificationEventsPersec", "per second", r::SMB),
+        gauge("RDMARegistrationsPersec", "per second", r::SMB),
+        gauge("ReceivesPersec", "per second", r::SMB),
+        gauge("RemoteInvalidationsPersec", "per second", r::SMB),
+        gauge("SCQNotificationEventsPersec", "per second", r::SMB),
+        gauge("SendsPersec", "per second", r::SMB),
+        gauge("StallsRDMAReadPersec", "per second", r::SMB),
+        gauge("StallsRDMARegistrationsPersec", "per second", r::SMB),
+        gauge("StallsSendCreditPersec", "per second", r::SMB),
+        gauge("StallsSendQueuePersec", "per second", r::SMB),
+    ],
+};
+
+/// `WinOF (mlx4) Adapter QoS - congestion part`.
+pub static WINOF_QOS: Set = Set {
+    title: "WinOF (mlx4) Adapter QoS - congestion part",
+    family: Family::WinOf2,
+    instance: Instance::Adapter,
+    names: &[
+        gauge("RequesterAllocatedRateLimiters", "", r::DCQCN),
+        counter("RequesterTotalAllocatedRateLimiters", "", r::DCQCN),
+        gauge("RequesterCurrentTotalRate", "", r::DCQCN),
+        gauge("RequesterAverageTotalRate", "", r::DCQCN),
+        gauge("RequesterTrafficRateHighPeak", "", r::DCQCN),
+        gauge("RequesterTrafficRateLowPeak", "", r::DCQCN),
+        counter("RequesterSuccessfullyHandledLimitationRequest", "", r::DCQCN),
+        counter(
+            "RequesterIgnoredLimitationRequest",
+            "",
+            is(&[rdma("rp_cnp_ignored")]),
+        ),
+        gauge("ResponderActiveCNP", "", r::DCQCN),
+        counter("ResponderCNPSentSuccessfully", "", r::DCQCN),
+        counter("ResponderECNHandledSuccessfully", "", r::DCQCN),
+        counter("ResponderIgnoredECN", "", r::DCQCN),
+        counter("ResponderIgnoredECNdueCNPcoalesce", "", r::DCQCN),
+        counter("SentDiscardFrames", "", is(t::OUTBOUND_DISCARDED)),
+    ],
+};
+
+/// `WinOF (mlx4) Adapter Diagnostics - dropless/stall part`.
+pub static WINOF_DIAGNOSTICS: Set = Set {
+    title: "WinOF (mlx4) Adapter Diagnostics - dropless/stall part",
+    family: Family::WinOf2,
+    instance: Instance::Adapter,
+    names: &[
+        counter("DroplessModeEntries", "events", is(&[Queue(Q::DroplessEntries)])),
+        counter("DroplessModeExits", "events", is(&[Queue(Q::DroplessExits)])),
+        counter("Devicedetectedstalledstate", "", r::PFC),
+        counter("Packetdetectedasstalled", "", r::PFC),
+        counter("PacketsdiscardedduetoHeadOfQueuelifetimelimit", "", r::PFC),
+        counter("PacketsdiscardedduetoTCinstalledstate", "", r::PFC),
+        counter("TXRingIsFullPackets", "", r::DRIVER),
+        counter("TXCopiedPackets", "", r::ALL_COPIED),
+    ],
+};

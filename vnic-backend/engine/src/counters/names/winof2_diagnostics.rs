@@ -1,0 +1,295 @@
+//! What went wrong, by adapter.
+
+use super::Source::NotModelled;
+use super::Term::{Drop, Queue};
+use super::reasons as r;
+use super::terms::{is, rdma};
+use super::{Family, Instance, Set, counter, gauge};
+use crate::counters::QueueCounter as Q;
+
+/// `WinOF-2 Congestion Control`.
+pub static CONGESTION_CONTROL: Set = Set {
+    title: "WinOF-2 Congestion Control",
+    family: Family::WinOf2,
+    instance: Instance::Adapter,
+    names: &[
+        counter("NotificationPointCNPsSentSuccessfully", "packets", r::DCQCN),
+        counter(
+            "NotificationPointRoCEv2ECNMarkedPackets",
+            "packets",
+            is(&[rdma("np_ecn_marked_roce_packets")]),
+        ),
+        counter("ReactionPointSuccessfullyHandledCNPPackets", "packets", r::DCQCN),
+        counter(
+            "ReactionPointIgnoredCNPPackets",
+            "packets",
+            is(&[rdma("rp_cnp_ignored")]),
+        ),
+        gauge("ReactionPointCurrentNumberofFlows", "flows", r::DCQCN),
+        gauge("ReactionPointAIFactorValue", "Mbit/s", r::DCQCN),
+        gauge("ReactionPointGFactorValue", "1/1024", r::DCQCN),
+        gauge("ReactionPointRTTValueinMicrosec", "us", r::DCQCN),
+        counter("ReactionPointNumberofAIFactorDecreased", "events", r::DCQCN),
+        counter("ReactionPointNumberofAIFactorIncreased", "events", r::DCQCN),
+        counter("ReactionPointNumberofGFactorDecreased", "events", r::DCQCN),
+        counter("ReactionPointNumberofGFactorIncreased", "events", r::DCQCN),
+        counter("ReactionPointNumberofQPsUnderCCDecreased", "events", r::DCQCN),
+        counter("ReactionPointNumberofQPsUnderCCIncreased", "events", r::DCQCN),
+    ],
+};
+
+/// `WinOF-2 Diagnostics`.
+pub static DIAGNOSTICS: Set = Set {
+    title: "WinOF-2 Diagnostics",
+    family: Family::WinOf2,
+    instance: Instance::Adapter,
+    names: &[
+        counter("AsyncEQOverrun", "events", r::NO_EQ),
+        counter("CompletionEQOverrun", "events", r::NO_EQ),
+        counter("CQOverflow", "events", is(&[rdma("cq_overrun")])),
+        counter("BadChecksumPacketsInSlowPath", "packets", r::NO_SLOW_PATH),
+        counter("CorrectChecksumPacketsInSlowPath", "packets", r::NO_SLOW_PATH),
+        counter(
+            "UndeterminedChecksumPacketsInSlowPath",
+            "packets",
+            r::NO_SLOW_PATH,
+        ),
+        counter("CopiedSendPackets", "packets", r::ALL_COPIED),
+        counter("QueuedSendPackets", "packets", r::DRIVER),
+        gauge("CPUMEMPages4KMappedByTPTForCQ", "4K pages", r::NO_TRANSLATION),
+        gauge("CPUMEMPages4KMappedByTPTForEQ", "4K pages", r::NO_TRANSLATION),
+        gauge("CPUMEMPages4KMappedByTPTForMR", "4K pages", r::NO_TRANSLATION),
+        gauge("CPUMEMPages4KMappedByTPTForQP", "4K pages", r::NO_TRANSLATION),
+        gauge("MTTEntriesUsedForCQ", "entries", r::NO_TRANSLATION),
+        gauge("MTTEntriesUsedForEQ", "entries", r::NO_TRANSLATION),
+        gauge("MTTEntriesUsedForMR", "entries", r::NO_TRANSLATION),
+        gauge("MTTEntriesUsedForQP", "entries", r::NO_TRANSLATION),
+        counter("CriticalStallWatermarkReached", "events", r::PFC),
+        counter("MinorStallWatermarkReached", "events", r::PFC),
+        counter("HeadofQueuetimeoutPacketdiscarded", "packets", r::PFC),
+        counter("StalledStatePacketdiscarded", "packets", r::PFC),
+        counter("DroplessModeEntries", "events", is(&[Queue(Q::DroplessEntries)])),
+        counter("DroplessModeExits", "events", is(&[Queue(Q::DroplessExits)])),
+        counter("DumpMeNowCalls", "events", r::NO_FIRMWARE),
+        counter("ResetRequests", "events", r::DRIVER),
+        gauge("WatchDogExpiredPerSec", "1/s", r::DRIVER),
+        counter("TransmissionEngineHangEvents", "events", r::DRIVER),
+        counter("LinkStateChangeEvents", "events", r::LINK_EVENTS),
+        counter("LinkStateChangeDownEvents", "events", r::LINK_EVENTS),
+        counter(
+            "PacketsReceivedSteeringDropped",
+            "packets",
+            is(&[rdma("drop_bad_gid")]),
+        ),
+        counter(
+            "PacketsReceivedWQEtoosmall",
+            "packets",
+            is(&[Drop("rx_buffer_too_small")]),
+        ),
+        gauge("Currentqueuesunderprocessorhandle", "queues", r::NO_SCHEDULER),
+        gauge("Totalqueuesunderprocessorhandle", "queues", r::NO_SCHEDULER),
+        gauge("Sendqueuespriority", "value", r::QOS),
+        gauge("ReceiveCompletionsinPassivePerSec", "1/s", r::DRIVER),
+        gauge("SendCompletionsinPassivePerSec", "1/s", r::DRIVER),
+        counter(
+            "ReceivedRDMAReadrequests",
+            "requests",
+            is(&[rdma("rx_read_requests")]),
+        ),
+        counter(
+            "ReceivedRDMAWriterequests",
+            "requests",
+            is(&[rdma("rx_write_requests")]),
+        ),
+        counter(
+            "ImpliedNAKSequenceErrors",
+            "events",
+            is(&[rdma("implied_nak_seq_err")]),
+        ),
+        counter(
+            "LocalOperationErrors",
+            "errors",
+            is(&[rdma("req_local_qp_operation_error")]),
+        ),
+        counter("RequesterBadResponse", "errors", is(&[rdma("req_bad_response")])),
+        counter(
+            "RequesterCQEsflushedwitherror",
+            "CQEs",
+            is(&[rdma("req_cqe_flush_error")]),
+        ),
+        counter("RequesterCQEswithError", "CQEs", is(&[rdma("req_cqe_error")])),
+        counter(
+            "RequesterLocalLengthErrors",
+            "errors",
+            is(&[rdma("req_local_length_error")]),
+        ),
+        counter(
+            "RequesterLocalProtectionErrors",
+            "errors",
+            is(&[rdma("req_local_protection_error")]),
+        ),
+        counter(
+            "RequesterMemoryWindowBindingErrors",
+            "errors",
+            is(&[rdma("req_mw_bind_error")]),
+        ),
+        counter(
+            "RequesterOutofOrderSequenceNAK",
+            "NAKs",
+            is(&[rdma("packet_seq_err")]),
+        ),
+        counter(
+            "RequesterQPTransportRetriesExceededErrors",
+            "errors",
+            is(&[rdma("req_transport_retries_exceeded")]),
+        ),
+        counter(
+            "RequesterRemoteAccessErrors",
+            "errors",
+            is(&[rdma("req_remote_access_errors")]),
+        ),
+        counter(
+            "RequesterRemoteInvalidRequestErrors",
+            "errors",
+            is(&[rdma("req_remote_invalid_request")]),
+        ),
+        counter(
+            "RequesterRemoteOperationErrors",
+            "errors",
+            is(&[rdma("req_remote_operation_errors")]),
+        ),
+        counter(
+            "RequesterRetryExceededErrors",
+            "errors",
+            is(&[rdma("req_transport_retries_exceeded")]),
+        ),
+        counter("RequesterRNRNAK", "NAKs", is(&[rdma("rnr_nak_retry_err")])),
+        counter(
+            "RequesterRNRNAKRetriesExceededError",
+            "errors",
+            is(&[rdma("req_rnr_retries_exceeded")]),
+        ),
+        counter(
+            "RequesterTimeoutReceived",
+            "timeouts",
+            is(&[rdma("local_ack_timeout_err")]),
+        ),
+        counter(
+            "ResponderCQEsflushedwitherror",
+            "CQEs",
+            is(&[rdma("resp_cqe_flush_error")]),
+        ),
+        counter("ResponderCQEswithError", "CQEs", is(&[rdma("resp_cqe_error")])),
+        counter(
+            "ResponderDuplicateRequestReceived",
+            "requests",
+            is(&[rdma("duplicate_request")]),
+        ),
+        counter(
+            "ResponderLocalLengthErrors",
+            "errors",
+            is(&[rdma("resp_local_length_error")]),
+        ),
+        counter(
+            "ResponderLocalProtectionErrors",
+            "errors",
+            is(&[rdma("resp_local_protection_error")]),
+        ),
+        counter(
+            "ResponderLocalQPOperationErrors",
+            "errors",
+            is(&[rdma("resp_local_qp_operation_error")]),
+        ),
+        counter(
+            "ResponderOutofOrderSequenceReceived",
+            "packets",
+            is(&[rdma("out_of_sequence")]),
+        ),
+        counter(
+            "ResponderRemoteAccessErrors",
+            "errors",
+            is(&[rdma("resp_remote_access_errors")]),
+        ),
+        counter(
+            "ResponderRemoteInvalidRequestErrors",
+            "errors",
+            is(&[rdma("resp_remote_invalid_request")]),
+        ),
+        counter("ResponderRNRNAK", "NAKs", is(&[rdma("resp_rnr_nak")])),
+    ],
+};
+
+/// `WinOF-2 Diagnostics Ext 1`.
+pub static DIAGNOSTICS_EXT_1: Set = Set {
+    title: "WinOF-2 Diagnostics Ext 1",
+    family: Family::WinOf2,
+    instance: Instance::Adapter,
+    names: &[
+        counter(
+            "ChecksumcalculatedbySWPerPacket",
+            "packets",
+            is(&[Queue(Q::ChecksumFinished)]),
+        ),
+        counter("CMDREQ", "messages", r::CM),
+        counter("CQOverrun", "events", is(&[rdma("cq_overrun")])),
+        counter("RoCEAdaptiveRetransmission", "events", r::ZTR),
+        counter("RoCEadaptiveretransmissiontimeouts", "timeouts", r::ZTR),
+        counter("RoCESlowRestart", "events", r::ZTR),
+        counter("RoCESlowRestartCNPs", "packets", r::ZTR),
+        counter("RoCESlowRestartTransmission", "events", r::ZTR),
+        counter(
+            "Generated Packets dropped due to steering failure",
+            "packets",
+            is(&[Drop("no_destination")]),
+        ),
+        counter(
+            "Handled Packets dropped due to steering failure",
+            "packets",
+            is(&[rdma("drop_bad_gid")]),
+        ),
+    ],
+};
+
+/// `WinOF-2 VF Diagnostics`.
+pub static VF_DIAGNOSTICS: Set = Set {
+    title: "WinOF-2 VF Diagnostics",
+    family: Family::WinOf2,
+    instance: Instance::Adapter,
+    names: &[
+        counter("AsyncEQOverrun", "events", r::NO_EQ),
+        counter("CompletionEQOverrun", "events", r::NO_EQ),
+        counter("CQOverrun", "events", is(&[rdma("cq_overrun")])),
+        gauge("Currentqueuesunderprocessorhandle", "queues", r::NO_SCHEDULER),
+        gauge("Totalqueuesunderprocessorhandle", "queues", r::NO_SCHEDULER),
+        counter("InvalidCommands", "commands", r::NO_BACKCHANNEL),
+        counter("QuotaExceededCommand", "commands", r::NO_BACKCHANNEL),
+        counter(
+            "PacketsReceiveddroppedduetolackofreceiveWQEs",
+            "packets",
+            is(&[Drop("no_rx_buffer"), rdma("out_of_buffer")]),
+        ),
+        counter(
+            "PacketsReceiveddroppedduetoSteering",
+            "packets",
+            is(&[rdma("drop_bad_gid")]),
+        ),
+        counter(
+            "PacketsReceiveddroppedduetoVPortDown",
+            "packets",
+            NotModelled(
+                "frames for an adapter that is down are counted where they come from: see `receiver_down`",
+            ),
+        ),
+        counter(
+            "PacketsTransmitteddroppedduetoVPortDown",
+            "packets",
+            NotModelled("an adapter that is down takes no frames from its guest"),
+        ),
+        counter(
+            "PacketsReceivedWQEtoosmall",
+            "packets",
+            is(&[Drop("rx_buffer_too_small")]),
+        ),
+        counter("SendQueuePriorityUpdateFlow", "events", r::QOS),
+    ],
+};

@@ -1,0 +1,176 @@
+//! Values of all counters, as they were read together.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::{
+    ADAPTER_DROP, CORE_COUNTERS, CoreCounter, CounterDef, PORT_COUNTERS, PORT_DROP, PortCounter,
+    QUEUE_COUNTERS, QueueCounter, RDMA_COUNTERS, Sample,
+};
+use crate::rdma;
+
+/// A drop reason and how often.
+pub type Drops = Vec<(&'static str, u64)>;
+
+/// Counters of an adapter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdapterValues {
+    /// Its name.
+    pub name: String,
+    /// Which adapter of this name: never given twice while the process lives.
+    pub life: u64,
+    /// The CPU whose poll loop serves it.
+    pub core: u32,
+    /// By queue pair: the first, and those that were used.
+    pub queues: Vec<(u16, [u64; QueueCounter::COUNT])>,
+    /// Every reason.
+    pub drops: Drops,
+    /// Of its RDMA function, in the order of [`rdma::Counters::TABLE`].
+    pub rdma: Option<Box<[u64; rdma::Counters::COUNT]>>,
+}
+
+/// Counters of an uplink port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortValues {
+    /// Its name.
+    pub name: String,
+    /// As [`AdapterValues::life`].
+    pub life: u64,
+    /// Traffic.
+    pub io: [u64; PortCounter::COUNT],
+    /// Every reason.
+    pub drops: Drops,
+}
+
+/// Counters of a data core.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CoreValues {
+    /// Its CPU.
+    pub cpu: usize,
+    /// Its counters.
+    pub values: [u64; CoreCounter::COUNT],
+}
+
+/// Counters of everything. They are read one after the other, not at one instant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Values {
+    /// By name.
+    pub adapters: Vec<AdapterValues>,
+    /// By name.
+    pub ports: Vec<PortValues>,
+    /// In the order of the NIC.
+    pub cores: Vec<CoreValues>,
+}
+
+fn less(values: &mut [u64], base: &[u64]) {
+    for (value, base) in values.iter_mut().zip(base) {
+        *value = value.wrapping_sub(*base);
+    }
+}
+
+fn less_drops(drops: &mut Drops, base: &Drops) {
+    for ((_, value), (_, base)) in drops.iter_mut().zip(base) {
+        *value = value.wrapping_sub(*base);
+    }
+}
+
+impl AdapterValues {
+    /// What was counted since `base` was read from the same life of the adapter.
+    pub fn since(mut self, base: &AdapterValues) -> AdapterValues {
+        for (queue, values) in &mut self.queues {
+            // A queue that is not there was not used.
+            if let Some((_, base)) = base.queues.iter().find(|(q, _)| q == queue) {
+                less(values, base);
+            }
+        }
+        less_drops(&mut self.drops, &base.drops);
+        if let (Some(values), Some(base)) = (&mut self.rdma, &base.rdma) {
+            less(values.as_mut_slice(), base.as_slice());
+        }
+        self
+    }
+
+    fn samples(&self, out: &mut Vec<Sample>) {
+        for (queue, values) in &self.queues {
+            push(&QUEUE_COUNTERS, values, &self.name, Some(*queue), out);
+        }
+        push_drops(&ADAPTER_DROP, &self.drops, &self.name, out);
+        if let Some(values) = &self.rdma {
+            push(&RDMA_COUNTERS, values.as_slice(), &self.name, None, out);
+        }
+    }
+}
+
+impl PortValues {
+    /// What was counted since `base` was read from the same life of the port.
+    pub fn since(mut self, base: &PortValues) -> PortValues {
+        less(&mut self.io, &base.io);
+        less_drops(&mut self.drops, &base.drops);
+        self
+    }
+
+    fn samples(&self, out: &mut Vec<Sample>) {
+        push(&PORT_COUNTERS, &self.io, &self.name, None, out);
+        push_drops(&PORT_DROP, &self.drops, &self.name, out);
+    }
+}
+
+impl CoreValues {
+    /// What was counted since `base` was read.
+    pub fn since(mut self, base: &CoreValues) -> CoreValues {
+        less(&mut self.values, &base.values);
+        self
+    }
+}
+
+impl Values {
+    /// Each value with its row of the table and its owner.
+    pub fn samples(&self) -> Vec<Sample> {
+        let mut out = Vec::new();
+        for adapter in &self.adapters {
+            adapter.samples(&mut out);
+        }
+        for port in &self.ports {
+            port.samples(&mut out);
+        }
+        for core in &self.cores {
+            push(
+                &CORE_COUNTERS,
+                &core.values,
+                &alloc::format!("{}", core.cpu),
+                None,
+                &mut out,
+            );
+        }
+        out
+    }
+
+    /// Only these of one adapter.
+    pub fn of_adapter(adapter: AdapterValues) -> Values {
+        Values {
+            adapters: alloc::vec![adapter],
+            ..Values::default()
+        }
+    }
+}
+
+fn push(defs: &'static [CounterDef], values: &[u64], owner: &str, queue: Option<u16>, out: &mut Vec<Sample>) {
+    out.extend(defs.iter().zip(values).map(|(def, value)| Sample {
+        def,
+        owner: owner.into(),
+        queue,
+        reason: None,
+        value: *value,
+    }));
+}
+
+fn push_drops(def: &'static CounterDef, drops: &Drops, owner: &str, out: &mut Vec<Sample>) {
+    out.extend(drops.iter().map(|(reason, value)| Sample {
+        def,
+        owner: owner.into(),
+        queue: None,
+        reason: Some(reason),
+        value: *value,
+    }));
+}
