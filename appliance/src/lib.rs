@@ -16,6 +16,8 @@ pub mod logging;
 pub mod macs;
 pub mod metrics;
 pub mod names;
+pub mod registry;
+pub mod store;
 
 /// Version of the product.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

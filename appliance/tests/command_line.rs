@@ -235,12 +235,17 @@ fn adapters_are_listed_shown_added_and_removed() {
         (&9000.into(), &12.into())
     );
     assert_eq!(added["anti_spoofing"], false);
-    assert_eq!(added["lifetime"], "LIFETIME_UNTIL_DAEMON_ENDS");
+    assert_eq!(added["lifetime"], "LIFETIME_STORED");
     let list = daemon.json(&["adapter", "list"]);
     assert_eq!(list["adapters"][0]["name"], "adapters/blue");
     assert_eq!(list["adapters"][1]["traffic"]["rx_frames"], 0);
     let shown = daemon.said(&["adapter", "show", "blue"]);
-    for part in ["02:00:00:00:00:07", "access 12", "9000", "not stored"] {
+    for part in [
+        "02:00:00:00:00:07",
+        "access 12",
+        "9000",
+        "made at run time and stored",
+    ] {
         assert!(shown.contains(part), "{part} in\n{shown}");
     }
     daemon.said(&["adapter", "remove", "blue"]);

@@ -111,7 +111,7 @@ async fn adapters_come_and_go() {
         ("adapters/blue", 9000, 2, Some(false))
     );
     assert_eq!((blue.macs.clone(), blue.vlan.clone()), (wish.macs, wish.vlan));
-    assert_eq!(blue.lifetime(), v1::Lifetime::UntilDaemonEnds);
+    assert_eq!(blue.lifetime(), v1::Lifetime::Stored);
     let socket = PathBuf::from(&blue.eth_socket);
     assert!(socket.exists());
 

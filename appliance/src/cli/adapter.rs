@@ -221,6 +221,7 @@ fn rdma_state(rdma: &v1::RdmaFunction) -> &'static str {
 pub fn lifetime(lifetime: v1::Lifetime) -> &'static str {
     match lifetime {
         v1::Lifetime::Unspecified => "",
+        v1::Lifetime::Stored => "made at run time and stored: comes back when the daemon restarts",
         v1::Lifetime::Configured => "in the configuration: comes back when the daemon restarts",
         v1::Lifetime::UntilDaemonEnds => "until the daemon ends: not stored",
     }

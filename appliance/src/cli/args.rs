@@ -109,7 +109,7 @@ pub enum AdapterVerb {
         /// Name of the adapter
         name: String,
     },
-    /// Make an adapter; it lives until it is removed or the daemon ends (it is not stored)
+    /// Make an adapter; it is stored, and lives until it is removed
     #[command(
         after_help = "Examples:\n  vnicctl adapter add blue\n  vnicctl adapter add db --mac 02:00:5e:00:00:07 \
                       --mtu 9000 --queue-pairs 4\n  vnicctl adapter add lab --trunk 10,20 --native 1 \
@@ -122,7 +122,8 @@ pub enum AdapterVerb {
         /// Name of the adapter
         name: String,
     },
-    /// Close the connection to the guest's VMM, which reconnects; brings back a failed adapter
+    /// Let pending settings act and close the connection to the guest's VMM, which reconnects; brings back a failed
+    /// adapter
     #[command(after_help = "Example:\n  vnicctl adapter restart vf0")]
     Restart {
         /// Name of the adapter

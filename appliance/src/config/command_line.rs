@@ -187,5 +187,6 @@ pub(super) fn settings(
         ports,
         faults: Vec::new(),
         macs,
+        reset_damaged_state: overrides.reset_damaged_state,
     })
 }

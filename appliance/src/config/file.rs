@@ -115,6 +115,7 @@ impl<'a> Context<'a> {
             ports: ports.into_iter().collect::<Option<_>>()?,
             faults: faults?,
             macs,
+            reset_damaged_state: self.overrides.reset_damaged_state,
         })
     }
 

@@ -21,6 +21,7 @@ pub(crate) use command_line::{eth_socket, rdma_socket};
 pub use diagnostics::Diagnostics;
 pub use environment::Environment;
 pub use faults::from_text as faults_from_text;
+pub use suggest::nearest;
 
 /// Everything the daemon needs to know, complete and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub struct Settings {
     pub faults: Vec<FaultSpec>,
     /// Makes addresses for adapters that were given none.
     pub macs: MacSource,
+    /// Damaged state is put aside, and defaults are used.
+    pub reset_damaged_state: bool,
 }
 
 /// Where and for whom the control interface listens.
@@ -76,6 +79,8 @@ pub struct Overrides {
     pub metrics: Option<Option<SocketAddr>>,
     /// Where the control interface listens.
     pub control: Vec<ControlListen>,
+    /// Damaged state is put aside, and defaults are used.
+    pub reset_damaged_state: bool,
 }
 
 impl Settings {

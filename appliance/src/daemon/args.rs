@@ -44,8 +44,8 @@ Examples:
 When all sockets listen, one line with the word `ready` goes to standard output; it names the control socket \
 and the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more. SIGTERM and SIGINT end the daemon.
 
-Adapters and ports made at run time (vnicctl, gRPC) live until the daemon ends: they are not stored. Write \
-those that must come back into the configuration file.
+Adapters made at run time (vnicctl, gRPC), settings and NV configuration are stored in state.redb in the state \
+directory and are there again after a restart. Ports made at run time live until the daemon ends.
 
 Rights: none are needed but for TAP ports (CAP_NET_ADMIN, or a TAP device made beforehand for this user) and \
 for the directories of the sockets and the state.
@@ -100,6 +100,10 @@ pub struct Args {
     #[arg(long, value_name = "PORTNAME=IFNAME")]
     tap: Vec<Tap>,
 
+    /// Keep a damaged state.redb under another name and begin with defaults, instead of refusing to start
+    #[arg(long)]
+    reset_damaged_state: bool,
+
     /// How log lines look
     #[arg(long, value_name = "FORMAT", default_value = "human")]
     log_format: LogFormat,
@@ -132,6 +136,7 @@ impl Args {
             data_cores: self.data_cores.as_ref().map(|c| c.0.clone()),
             metrics: self.metrics.as_ref().map(|m| m.0),
             control: self.control.clone(),
+            reset_damaged_state: self.reset_damaged_state,
         }
     }
 

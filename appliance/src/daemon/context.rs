@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use tokio::sync::watch;
@@ -12,6 +12,8 @@ use crate::capture::CaptureFiles;
 use crate::config::Settings;
 use crate::events::EventHub;
 use crate::names;
+use crate::registry::Registry;
+use crate::store::Store;
 
 /// Where the daemon really listens (port 0 resolved).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,10 +36,16 @@ pub struct Context {
     pub hub: EventHub,
     /// Captures to files.
     pub captures: CaptureFiles,
+    /// What survives the daemon.
+    pub store: Arc<Store>,
+    /// Settings of the driver and of adapters.
+    pub registry: Registry,
     /// When the daemon started.
     pub started: (SystemTime, Instant),
     /// Adapters and ports that are as the configuration says, by name, and fault rules, by resource name.
     configured: Mutex<BTreeSet<String>>,
+    /// Adapters that were made at run time and are stored, by name.
+    stored: Mutex<BTreeSet<String>>,
     ready: AtomicBool,
     ending: watch::Sender<bool>,
 }
@@ -50,17 +58,22 @@ impl Context {
         endpoints: Endpoints,
         hub: EventHub,
         captures: CaptureFiles,
+        store: Arc<Store>,
+        registry: Registry,
     ) -> Context {
         let adapters = settings.adapters.iter().map(|a| a.name.clone());
         let ports = settings.ports.iter().map(|p| p.name.clone());
         let faults = settings.faults.iter().map(|f| names::of(names::FAULTS, &f.name));
         Context {
             configured: Mutex::new(adapters.chain(ports).chain(faults).collect()),
+            stored: Mutex::default(),
             nic,
             settings,
             endpoints,
             hub,
             captures,
+            store,
+            registry,
             started: (SystemTime::now(), Instant::now()),
             ready: AtomicBool::new(false),
             ending: watch::Sender::new(false),
@@ -100,11 +113,26 @@ impl Context {
             .contains(name)
     }
 
-    /// The adapter or port was removed: a new one of this name is not that of the configuration.
-    pub fn forget_configured(&self, name: &str) {
-        self.configured
+    /// Is it an adapter that was made at run time and is stored?
+    pub fn is_stored(&self, name: &str) -> bool {
+        self.stored
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .remove(name);
+            .contains(name)
+    }
+
+    /// It is an adapter that was made at run time and is stored.
+    pub fn set_stored(&self, name: &str) {
+        self.stored
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name.to_owned());
+    }
+
+    /// The adapter or port was removed: a new one of this name is not that of the configuration.
+    pub fn forget_configured(&self, name: &str) {
+        for set in [&self.configured, &self.stored] {
+            set.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        }
     }
 }

@@ -18,7 +18,9 @@ use vnic_backend::{Nic, NicError};
 
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
-use crate::events::EventHub;
+use crate::events::{ControlEvent, EventHub};
+use crate::registry::Registry;
+use crate::store::{self, OnDamage, Store, StoreError};
 use crate::{grpc, metrics};
 
 pub use args::{Args, ExitCode, run};
@@ -53,6 +55,9 @@ pub enum StartError {
         /// The answer.
         source: io::Error,
     },
+    /// What is stored cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The NIC refused something.
     #[error("{what}: {source}")]
     Nic {
@@ -86,6 +91,12 @@ impl Daemon {
         std::fs::create_dir_all(&settings.socket_dir)
             .map_err(os(format!("cannot make {}", settings.socket_dir.display())))?;
         let state = StateDir::lock(&settings.state_dir)?;
+        let on_damage = match settings.reset_damaged_state {
+            true => OnDamage::Reset,
+            false => OnDamage::Refuse,
+        };
+        let (store, reset) = Store::open(&settings.state_dir, store::STATE, store::STATE_SCHEMA, on_damage)?;
+        let store = Arc::new(store);
 
         let (control, listener) = control_socket::bind(&settings.control)?;
         let tcp = match settings.control.tcp {
@@ -109,9 +120,24 @@ impl Daemon {
             what: "cannot start the NIC".to_owned(),
             source,
         })?;
+        let registry = Registry::new(nic.clone(), store.clone())?;
         let hub = EventHub::start(nic.clone()).map_err(os("cannot start a thread"))?;
+        if let Some(reset) = reset {
+            let kept_as = reset.kept.map_or_else(String::new, |p| p.display().to_string());
+            hub.record(ControlEvent::StateReset {
+                what: format!(
+                    "{} (registry, NV configuration, adapters): {}",
+                    store::STATE,
+                    reset.problem
+                ),
+                kept_as,
+                by: String::new(),
+            });
+        }
         let captures = CaptureFiles::new(settings.state_dir.join("captures"));
-        let context = Arc::new(Context::new(nic, settings, endpoints, hub, captures));
+        let context = Arc::new(Context::new(
+            nic, settings, endpoints, hub, captures, store, registry,
+        ));
 
         let metrics = web.map(|listener| tokio::spawn(metrics::serve(listener, context.clone())));
         let (grpc, health) = grpc::serve(&context, listener, tcp).await;
@@ -157,7 +183,12 @@ impl Daemon {
                         source,
                     })?;
                 tracing::debug!(owner = name, mac, socket, "adapter of the configuration added");
+                // What is stored for it and is refused now is told; it lives without.
+                if let Err(error) = context.registry.adapter_added(&name) {
+                    let _ = grpc::registry::refused(&context, "", error, |r| r.key.clone());
+                }
             }
+            grpc::stored_adapters::bring_back(&context)?;
             let faults = context.settings.faults.clone();
             let names: Vec<String> = faults.iter().map(|f| f.name.clone()).collect();
             context
@@ -222,6 +253,7 @@ impl Daemon {
             context.captures.stop_all();
             context.hub.stop();
             context.nic.shutdown();
+            context.store.close();
         };
         match tokio::time::timeout(NIC_SHUTDOWN_MAX, tokio::task::spawn_blocking(work)).await {
             Ok(Ok(())) => {}

@@ -8,7 +8,7 @@ use vnic_backend::AdapterStatus;
 use vnic_control::v1;
 
 use super::errors::{Violations, blocking, from_nic, invalid};
-use super::{convert, paging::Page, watch};
+use super::{convert, paging::Page, stored_adapters, watch};
 use crate::access;
 use crate::daemon::Context;
 use crate::events::ControlEvent;
@@ -117,6 +117,12 @@ impl v1::adapter_service_server::AdapterService for Adapters {
             );
             let spec = wrong.finish(spec)?;
             let status = context.nic.add_adapter(spec).map_err(|e| from_nic(e, field))?;
+            let name = &status.spec.name;
+            if let Err(refused) = stored_adapters::keep(&context, name, &adapter) {
+                // What cannot be stored is not there.
+                let _ = context.nic.remove_adapter(name);
+                return Err(refused);
+            }
             Ok(Response::new(now(&context, &status)))
         })
         .await?
@@ -129,6 +135,8 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         let id = id(&request.into_inner().name)?;
         let context = self.0.clone();
         blocking(move || {
+            context.nic.adapter(&id).map_err(|e| from_nic(e, same))?;
+            stored_adapters::forget(&context, &id)?;
             context.nic.remove_adapter(&id).map_err(|e| from_nic(e, same))?;
             context.forget_configured(&id);
             Ok(Response::new(v1::DeleteAdapterResponse {}))
@@ -144,7 +152,7 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         let id = id(&request.into_inner().name)?;
         let context = self.0.clone();
         blocking(move || {
-            let status = context.nic.restart_adapter(&id).map_err(|e| from_nic(e, same))?;
+            let status = context.registry.restart(&id).map_err(|e| from_nic(e, same))?;
             context
                 .hub
                 .record(ControlEvent::AdapterRestarted { adapter: id, by });

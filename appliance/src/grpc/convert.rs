@@ -98,6 +98,8 @@ fn default_native_vlan() -> u16 {
 fn lifetime(context: &Context, name: &str) -> i32 {
     let lifetime = if context.is_configured(name) {
         v1::Lifetime::Configured
+    } else if context.is_stored(name) {
+        v1::Lifetime::Stored
     } else {
         v1::Lifetime::UntilDaemonEnds
     };

@@ -11,7 +11,9 @@ mod faults;
 mod paging;
 mod ports;
 mod rdma;
+pub mod registry;
 mod server_info;
+pub mod stored_adapters;
 mod switch;
 mod watch;
 
@@ -29,7 +31,8 @@ use vnic_control::FILE_DESCRIPTOR_SET;
 use vnic_control::v1::{
     adapter_service_server as adapter, capture_service_server as capture, counter_service_server as counter,
     event_service_server as event, fault_service_server as fault, port_service_server as port,
-    rdma_service_server as rdma_function, server_service_server as server, switch_service_server as fdb,
+    rdma_service_server as rdma_function, registry_service_server as settings,
+    server_service_server as server, switch_service_server as fdb,
 };
 
 use crate::daemon::Context;
@@ -42,7 +45,7 @@ const RESPONSE_MAX: usize = 4 << 20;
 const STREAMS_MAX: u32 = 128;
 
 /// The names of the services, for health.
-const SERVICES: [&str; 9] = [
+const SERVICES: [&str; 10] = [
     adapter::SERVICE_NAME,
     capture::SERVICE_NAME,
     counter::SERVICE_NAME,
@@ -50,6 +53,7 @@ const SERVICES: [&str; 9] = [
     fault::SERVICE_NAME,
     port::SERVICE_NAME,
     rdma_function::SERVICE_NAME,
+    settings::SERVICE_NAME,
     server::SERVICE_NAME,
     fdb::SERVICE_NAME,
 ];
@@ -110,6 +114,9 @@ pub async fn serve(
         .add_service(limited!(rdma_function::RdmaServiceServer::new(rdma::Rdma(
             context.clone()
         ))))
+        .add_service(limited!(settings::RegistryServiceServer::new(
+            registry::Registry(context.clone())
+        )))
         .add_service(limited!(server::ServerServiceServer::new(server_info::Info(
             context.clone()
         ))))

@@ -1,0 +1,97 @@
+//! The mark: the number of the last commit, in a file of two slots beside the database. One slot is written at a time, so
+//! that a write that power loss interrupts leaves the other.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+/// The number, and its complement.
+const SLOT: usize = 16;
+
+/// The file of the mark.
+pub struct Mark(File);
+
+/// Name of the mark of a database.
+pub fn path(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(".mark");
+    PathBuf::from(name)
+}
+
+impl Mark {
+    /// The number of the last commit; none when there is no mark. The inner error says that no slot can be read.
+    pub fn read(database: &Path) -> io::Result<Result<Option<u64>, String>> {
+        let path = path(database);
+        let mut bytes = Vec::new();
+        match File::open(&path) {
+            Ok(file) => file.take(2 * SLOT as u64).read_to_end(&mut bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(None)),
+            Err(error) => return Err(error),
+        };
+        let newest = bytes.chunks_exact(SLOT).filter_map(number).max();
+        Ok(newest
+            .map(Some)
+            .ok_or_else(|| format!("its mark {} is damaged", path.display())))
+    }
+
+    /// Opens the mark, or makes it, and writes the number.
+    pub fn open(database: &Path, commits: u64) -> io::Result<Mark> {
+        let path = path(database);
+        let open = |path: &Path, new| File::options().write(true).create(new).truncate(new).open(path);
+        if path.exists() {
+            let mut mark = Mark(open(&path, false)?);
+            mark.write(commits)?;
+            return Ok(mark);
+        }
+        // It gets its name when it can be read: a crash in between leaves none.
+        let new = path.with_extension("mark.new");
+        let mut mark = Mark(open(&new, true)?);
+        mark.write(commits)?;
+        std::fs::rename(&new, &path)?;
+        Ok(mark)
+    }
+
+    /// Writes the number of the last commit to the disk.
+    pub fn write(&mut self, commits: u64) -> io::Result<()> {
+        let mut slot = [0; SLOT];
+        slot[..8].copy_from_slice(&commits.to_le_bytes());
+        slot[8..].copy_from_slice(&(!commits).to_le_bytes());
+        self.0.write_all_at(&slot, (commits % 2) * SLOT as u64)?;
+        self.0.sync_data()
+    }
+}
+
+fn number(slot: &[u8]) -> Option<u64> {
+    let (number, complement) = slot.split_at_checked(8)?;
+    let number = u64::from_le_bytes(number.try_into().ok()?);
+    let complement = u64::from_le_bytes(complement.try_into().ok()?);
+    (number == !complement).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_torn_slot_leaves_the_number_before() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let database = dir.path().join("x.redb");
+        assert_eq!(Mark::read(&database).expect("reads"), Ok(None));
+        std::fs::write(&database, "not empty").expect("written");
+        let mut mark = Mark::open(&database, 1).expect("made");
+        for n in 1..=7 {
+            mark.write(n).expect("written");
+            assert_eq!(Mark::read(&database).expect("reads"), Ok(Some(n)));
+        }
+        let mut bytes = std::fs::read(path(&database)).expect("read");
+        bytes[SLOT + 3] ^= 1;
+        std::fs::write(path(&database), &bytes).expect("written");
+        assert_eq!(Mark::read(&database).expect("reads"), Ok(Some(6)));
+        bytes[2] ^= 1;
+        std::fs::write(path(&database), &bytes).expect("written");
+        assert!(Mark::read(&database).expect("reads").is_err());
+        std::fs::write(path(&database), []).expect("written");
+        assert!(Mark::read(&database).expect("reads").is_err());
+    }
+}
