@@ -6,11 +6,12 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use vnic_appliance::metrics::{Snapshot, render};
-use vnic_backend::counters::{self, Scope};
+use vnic_appliance::metrics::{Snapshot, render, render_node};
+use vnic_backend::counters::names::{self, Source};
+use vnic_backend::counters::{self, AdapterValues, CoreValues, PortValues, Values};
 use vnic_backend::{
     AdapterSpec, AdapterStatus, AttachState, DropReason, PortId, PortKind, PortSpec, PortStatus, RdmaStatus,
-    ResourceRow, Sample, SocketRole, VlanMode,
+    ResourceRow, SocketRole, VlanMode,
 };
 
 fn adapter(name: &str) -> AdapterStatus {
@@ -37,26 +38,35 @@ fn adapter(name: &str) -> AdapterStatus {
     }
 }
 
+fn drops(value: impl Fn(DropReason) -> u64) -> Vec<(&'static str, u64)> {
+    DropReason::ALL.map(|r| (r.name(), value(r))).to_vec()
+}
+
+fn values(name: &str, hairpins: u64) -> AdapterValues {
+    AdapterValues {
+        name: name.to_owned(),
+        life: 1,
+        core: 1,
+        queues: vec![(0, [u64::MAX; _])],
+        drops: drops(|r| if r == DropReason::Hairpin { hairpins } else { 0 }),
+        rdma: (name == "vf0").then(|| Box::new([u64::MAX; _])),
+    }
+}
+
 fn snapshot() -> Snapshot {
-    let samples = counters::all()
-        .map(|def| {
-            let (owner, queue, reason) = match def.scope {
-                Scope::AdapterQueue => ("vf0", Some(0), None),
-                Scope::AdapterDrop => ("vf0", None, Some(DropReason::Hairpin.name())),
-                Scope::Port => ("p0", None, None),
-                Scope::PortDrop => ("p0", None, Some(DropReason::Runt.name())),
-                Scope::Rdma => ("vf0", None, None),
-                Scope::Core => ("1", None, None),
-            };
-            Sample {
-                def,
-                owner: owner.to_owned(),
-                queue,
-                reason,
-                value: u64::MAX,
-            }
-        })
-        .collect();
+    let counters = Values {
+        adapters: vec![values("vf0", u64::MAX), values("vf1", 0)],
+        ports: vec![PortValues {
+            name: "p0".to_owned(),
+            life: 2,
+            io: [u64::MAX; _],
+            drops: drops(|_| 3),
+        }],
+        cores: vec![CoreValues {
+            cpu: 1,
+            values: [u64::MAX; _],
+        }],
+    };
     Snapshot {
         adapters: vec![adapter("vf0"), adapter("vf1")],
         rdma: vec![(
@@ -87,7 +97,7 @@ fn snapshot() -> Snapshot {
             port: PortId(2),
             up: true,
         }],
-        samples,
+        counters,
         fdb: Vec::new(),
         data_cores: 1,
         started: Some(SystemTime::UNIX_EPOCH),
@@ -108,6 +118,7 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
     }
     for line in [
         "vnic_adapter_rx_frames_total{adapter=\"vf0\",queue=\"0\"} 18446744073709551615",
+        "vnic_adapter_rx_waited_seconds_total{adapter=\"vf0\",queue=\"0\"} 18446744073.709551615",
         "vnic_adapter_up{adapter=\"vf0\"} 1",
         "vnic_adapter_info{adapter=\"vf0\",mac=\"02:00:00:00:00:01\",mtu=\"1500\",queue_pairs=\"2\",core=\"1\"} 1",
         "vnic_rdma_rx_write_requests_total{adapter=\"vf0\"} 18446744073709551615",
@@ -153,15 +164,12 @@ fn what_was_removed_is_gone() {
     assert!(page(&snapshot).contains("vf0"));
     snapshot.adapters.remove(0);
     snapshot.rdma.clear();
-    snapshot.samples.retain(|s| s.owner != "vf0");
+    snapshot.counters.adapters.remove(0);
     assert!(!page(&snapshot).contains("vf0"));
 }
 
-#[test]
-fn promtool_accepts_the_page() {
-    if !common::installed("promtool", "promtool_accepts_the_page") {
-        return;
-    }
+/// What promtool says of a page; nothing, when it is good.
+fn promtool(text: &str) -> String {
     let mut promtool = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -169,17 +177,50 @@ fn promtool_accepts_the_page() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("promtool");
-    let text = page(&snapshot());
     let mut stdin = promtool.stdin.take().expect("its input");
     stdin.write_all(text.as_bytes()).expect("written");
     drop(stdin);
     let output = promtool.wait_with_output().expect("its answer");
     let said = [output.stdout, output.stderr].concat();
-    assert!(
-        output.status.success() && said.is_empty(),
-        "{}\n{text}",
-        String::from_utf8_lossy(&said)
-    );
+    let said = String::from_utf8_lossy(&said).into_owned();
+    if output.status.success() {
+        said
+    } else {
+        format!("{}: {said}", output.status)
+    }
+}
+
+#[test]
+fn promtool_accepts_the_pages() {
+    if !common::installed("promtool", "promtool_accepts_the_pages") {
+        return;
+    }
+    for text in [page(&snapshot()), render_node(&snapshot())] {
+        let said = promtool(&text);
+        assert!(said.is_empty(), "{said}\n{text}");
+    }
+}
+
+#[test]
+fn the_other_page_has_the_names_of_node_exporter() {
+    let page = render_node(&snapshot());
+    for line in [
+        "node_infiniband_info{board_id=\"vnic\",device=\"vf0\",firmware_version=\"VERSION\",hca_type=\"vnic\"} 1",
+        "node_infiniband_state_id{device=\"vf0\",port=\"1\"} 4",
+        "node_infiniband_physical_state_id{device=\"vf0\",port=\"1\"} 5",
+        "node_infiniband_rate_bytes_per_second{device=\"vf0\",port=\"1\"} 12500000000",
+        "node_infiniband_rx_write_requests_total{device=\"vf0\",port=\"1\"} 18446744073709551615",
+    ] {
+        let line = line.replace("VERSION", vnic_appliance::VERSION);
+        assert!(page.lines().any(|l| l == line), "{line} in\n{page}");
+    }
+    // Without an RDMA function there is no device.
+    assert!(!page.contains("vf1"));
+    let set = names::set("node_exporter infiniband").expect("a set");
+    for name in set.names {
+        let has_value = page.contains(&format!("\n{}{{device=\"vf0\"", name.name));
+        assert_eq!(has_value, matches!(name.source, Source::Is(_)), "{}", name.name);
+    }
 }
 
 /// The rules and the board of `deploy` use only metrics that exist.

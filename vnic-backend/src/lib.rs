@@ -17,4 +17,5 @@ mod uplink;
 mod vhost;
 
 pub use nic::{Capture, DroplessStatus, Nic};
+pub use rdma::SPEED_MBPS as RDMA_SPEED_MBPS;
 pub use types::*;

@@ -3,6 +3,15 @@
 use vnic_backend::Sample;
 use vnic_backend::counters::{CounterDef, Scope};
 
+/// How names of counters of nanoseconds end. In Prometheus, time is in seconds.
+pub const NANOSECONDS: &str = "_ns";
+
+/// Nanoseconds as seconds, exact.
+pub fn seconds(ns: u64) -> String {
+    let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// The Prometheus name of a counter: `vnic_<scope>_<name>_total`.
 pub fn metric(def: &CounterDef) -> String {
     let scope = match def.scope {
@@ -11,7 +20,10 @@ pub fn metric(def: &CounterDef) -> String {
         Scope::Rdma => "rdma",
         Scope::Core => "core",
     };
-    format!("vnic_{scope}_{}_total", def.name)
+    match def.name.strip_suffix(NANOSECONDS) {
+        Some(name) => format!("vnic_{scope}_{name}_seconds_total"),
+        None => format!("vnic_{scope}_{}_total", def.name),
+    }
 }
 
 /// The labels of a value.
@@ -47,7 +59,19 @@ mod tests {
                     .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'),
                 "{name}"
             );
-            assert!(def.help.ends_with('.'), "{name}: {}", def.help);
+            assert!(
+                def.help.ends_with('.') && !def.help.contains(['\\', '\n']),
+                "{name}: {}",
+                def.help
+            );
         }
+    }
+
+    #[test]
+    fn time_is_in_seconds() {
+        assert_eq!(seconds(0), "0");
+        assert_eq!(seconds(1), "0.000000001");
+        assert_eq!(seconds(2_500_000_000), "2.5");
+        assert_eq!(seconds(u64::MAX), "18446744073.709551615");
     }
 }

@@ -1,4 +1,4 @@
-//! The web server of the metrics: three paths, no state.
+//! The web server of the metrics: four paths, no state.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use super::node::render as render_node;
 use super::render::{Snapshot, render};
 use crate::daemon::Context;
 
@@ -70,7 +71,8 @@ async fn answer(
         return Ok(response);
     }
     Ok(match request.uri().path() {
-        "/metrics" => metrics(context).await,
+        "/metrics" => metrics(context, |snapshot, spent| render(snapshot, spent)).await,
+        "/metrics/node" => metrics(context, |snapshot, _| render_node(snapshot)).await,
         "/livez" => {
             let work = move || context.nic.responsive(LIVE_WITHIN);
             match tokio::task::spawn_blocking(work).await {
@@ -82,16 +84,22 @@ async fn answer(
         "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "not all sockets listen\n"),
         "/" => text(
             StatusCode::OK,
-            "vnicd\n/metrics  for Prometheus\n/livez    do all data cores turn?\n/readyz   do all sockets listen?\n",
+            "vnicd\n/metrics       for Prometheus\n/metrics/node  for Prometheus, by node_exporter's names\n/livez         do all data cores turn?\n/readyz        do all sockets listen?\n",
         ),
-        _ => text(StatusCode::NOT_FOUND, "there are /metrics, /livez and /readyz\n"),
+        _ => text(
+            StatusCode::NOT_FOUND,
+            "there are /metrics, /metrics/node, /livez and /readyz\n",
+        ),
     })
 }
 
-async fn metrics(context: Arc<Context>) -> Response<Full<Bytes>> {
+async fn metrics(
+    context: Arc<Context>,
+    render: impl FnOnce(&Snapshot, &dyn Fn() -> Duration) -> String + Send + 'static,
+) -> Response<Full<Bytes>> {
     let work = move || {
         let start = Instant::now();
-        render(&Snapshot::take(&context), || start.elapsed())
+        render(&Snapshot::take(&context), &|| start.elapsed())
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(page) => respond(StatusCode::OK, PROMETHEUS, page),

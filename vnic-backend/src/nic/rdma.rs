@@ -30,6 +30,37 @@ impl Nic {
         }))
     }
 
+    /// The RDMA functions of all adapters that have one, by the adapter's name. All are asked before the first answer is
+    /// waited for: however many there are, no data core is woken more than once.
+    pub fn rdma_functions(&self) -> Vec<(String, RdmaStatus)> {
+        let asked: Vec<_> = {
+            let state = self.inner.lock();
+            let functions = state.adapters.iter().filter_map(|(name, entry)| {
+                let (adapter, rdma) = (&entry.adapter, entry.rdma.as_ref()?.endpoint.status());
+                let socket = adapter.spec.rdma_socket.clone()?;
+                let (reply, answer) = bounded(1);
+                let id = adapter.id;
+                self.inner.workers[adapter.core].send(Command::RdmaQuery { id, reply });
+                Some((name.clone(), socket, rdma, answer))
+            });
+            functions.collect()
+        };
+        let answered = asked.into_iter().filter_map(|(name, socket, status, answer)| {
+            // One that has been removed meanwhile does not answer.
+            let s: RdmaSnapshot = answer.recv().ok()?;
+            let status = RdmaStatus {
+                socket,
+                state: status.state,
+                since: status.since,
+                memory_bytes: status.memory_bytes,
+                gids: s.gids,
+                resources: s.resources,
+            };
+            Some((name, status))
+        });
+        answered.collect()
+    }
+
     /// Fills an entry of an adapter's GID table, the first free one when no index is given, or clears one. What is
     /// set here stays until it is cleared here, or the adapter is removed. Answers the index.
     pub fn set_gid(
