@@ -1,9 +1,12 @@
 //! The driver's half of a split virtqueue (virtio 1.3 section 2.7), written by hand and with every part open:
 //! hostile tests write what no driver would.
 
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicU16, Ordering, fence};
+use std::time::Duration;
 
 use anyhow::Result;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vhost::VringConfigData;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
@@ -271,6 +274,18 @@ impl Ring {
         } else {
             self.set_avail_flags(u16::from(!want));
         }
+    }
+
+    /// Sleeps until the device interrupts, or has been silent for so long; says whether it interrupted.
+    pub fn wait_for_call(&self, at_most: Duration) -> bool {
+        // SAFETY: the descriptor is open as long as `self.call`, which outlives this function.
+        let call = unsafe { BorrowedFd::borrow_raw(self.call.as_raw_fd()) };
+        let at_most = Timespec {
+            tv_sec: at_most.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: at_most.subsec_nanos().into(),
+        };
+        let mut fds = [PollFd::new(&call, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&at_most)), Ok(1))
     }
 
     /// Interrupts since the last call of this function.

@@ -10,6 +10,7 @@ extern crate std;
 pub mod counters;
 pub mod dropless;
 pub mod gids;
+pub mod moderation;
 pub mod offload;
 pub mod rdma;
 pub mod settings;

@@ -12,6 +12,7 @@ use vnic_fabric::{DropReason, Instant};
 use vnic_wire::MacAddr;
 
 use super::MAX_CORES;
+use super::calls::Owed;
 use super::counters::CoreCounters;
 use super::frame::{OutFrame, RawFrame, SNAP};
 use super::inject::{FaultReport, Injector};
@@ -94,6 +95,10 @@ pub struct Core {
     pub links_out: Vec<Option<LinkOut>>,
     /// Links from the other cores, by number.
     pub links_in: Vec<Option<LinkIn>>,
+    /// Interrupts that its guests are owed.
+    pub owed: Owed,
+    /// When this round began.
+    pub now: Instant,
     events: Sender<CoreEvent>,
     index: usize,
     many: bool,
@@ -116,6 +121,8 @@ impl Core {
             out,
             links_out,
             links_in,
+            owed: Owed::default(),
+            now: Instant(0),
             events,
             index,
             many,
@@ -337,14 +344,17 @@ impl Core {
         let links = &self.links_in;
         let open = |g: Gate| links[g.core].as_ref().is_none_or(|l| l.is_committed(g.seq));
         let Outputs { slots, touched, .. } = &mut self.out;
-        let events = &self.events;
+        let (events, owed, now) = (&self.events, &mut self.owed, self.now);
         touched.retain(|&(port, q)| match slots.get_mut(usize::from(port.0)) {
             Some(Slot::Adapter(a)) => {
                 let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else {
                     return false;
                 };
-                let done = rx.flush(open);
+                let done = rx.flush(now, open);
                 rx.touched = !done;
+                if let Some(due) = rx.call_is_due() {
+                    owed.by(port, q, due);
+                }
                 if let Some(fault) = rx.take_fault() {
                     a.counters.queues[usize::from(q)].add(Q::RingFaults as usize, 1);
                     let _ = events.try_send(CoreEvent::RingFault {
@@ -372,7 +382,7 @@ impl Core {
         if let Some(Slot::Adapter(a)) = self.out.slots.get_mut(usize::from(port.0))
             && let Some(Some(rx)) = a.queues.get_mut(pair)
         {
-            rx.flush(open);
+            rx.flush(self.now, open);
         }
     }
 

@@ -6,6 +6,7 @@
 //!                            └─▶ link ─▶ other core ─▶ rx    (by reference, copied there)
 //! ```
 
+mod calls;
 mod command;
 mod core;
 mod counters;
@@ -20,6 +21,7 @@ mod sleep;
 mod tx;
 mod worker;
 
+pub use calls::notify;
 pub use command::{Command, RdmaRings, RdmaSnapshot, RingStart, Side};
 pub use core::{Core, CoreEvent};
 pub use counters::{AdapterCounters, CoreCounters, PortCounters};
@@ -27,7 +29,6 @@ pub use frame::{FRAME_MAX, OutFrame, RawFrame, SNAP};
 pub use inject::{FaultReport, Reported};
 pub use link::Gate;
 pub use outputs::Inbound;
-pub use rx::notify;
 pub use worker::{WorkerHandle, start};
 
 /// The most data cores a NIC can have.

@@ -5,11 +5,12 @@ use std::fs::File;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use rustix::fd::AsFd;
 use vnic_engine::counters::QueueCounter as Q;
+use vnic_engine::moderation::{Decision, Method};
 use vnic_engine::virtio_net::NetHdr;
-use vnic_fabric::DropReason;
+use vnic_fabric::{DropReason, Instant};
 
+use super::calls::{Caller, Calls};
 use super::counters::{AdapterCounters, Groups};
 use super::frame::{OutFrame, SNAP};
 use super::link::Gate;
@@ -27,7 +28,7 @@ const AHEAD_LEN: usize = 2048;
 /// A receive queue of a running guest.
 pub struct RxQueue {
     ring: SplitRing,
-    call: Option<File>,
+    calls: Calls,
     pair: usize,
     hdr_len: usize,
     mergeable: bool,
@@ -66,7 +67,7 @@ impl RxQueue {
         ring.suppress_kicks();
         RxQueue {
             ring,
-            call,
+            calls: Calls::new(call, Method::default()),
             pair,
             hdr_len,
             mergeable,
@@ -261,7 +262,7 @@ impl RxQueue {
 
     /// Lets the guest see what was put, as far as `open` says that the senders' cores have committed it, and
     /// interrupts it if it asked for that. False while frames are held back.
-    pub fn flush(&mut self, open: impl Fn(Gate) -> bool) -> bool {
+    pub fn flush(&mut self, now: Instant, open: impl Fn(Gate) -> bool) -> bool {
         while let Some((gate, _)) = self.gates.front() {
             if !open(*gate) {
                 break;
@@ -284,10 +285,11 @@ impl RxQueue {
             ];
             self.groups.flush(c, groups);
         }
-        if upto != self.ring.published() {
-            if self.ring.publish(upto) {
-                notify(self.call.as_ref());
-                c.add(Q::RxNotifications as usize, 1);
+        let before = self.ring.published();
+        if upto != before {
+            let wanted = self.ring.publish(upto);
+            if wanted || self.calls.owes() {
+                self.tell(before, wanted, now);
             } else {
                 c.add(Q::RxNotificationsSuppressed as usize, 1);
             }
@@ -295,9 +297,31 @@ impl RxQueue {
         self.gates.is_empty()
     }
 
+    /// Interrupts the guest, now or later.
+    fn tell(&mut self, before: u16, wanted: bool, now: Instant) {
+        let c = &self.counters.queues[self.pair];
+        let frames = c.get(Q::RxFrames as usize);
+        let counter = match self.calls.shown(&self.ring, before, wanted, now, frames) {
+            Decision::Interrupt => Q::RxNotifications,
+            Decision::Later if wanted => Q::RxNotificationsCoalesced,
+            Decision::Later | Decision::Nothing => Q::RxNotificationsSuppressed,
+        };
+        c.add(counter as usize, 1);
+        match self.calls.take_transitions() {
+            0 => {}
+            n => c.add(Q::RxProfileTransitions as usize, n),
+        }
+    }
+
+    /// Until when an interrupt is owed.
+    #[inline]
+    pub fn call_is_due(&self) -> Option<Instant> {
+        self.calls.due()
+    }
+
     /// Interrupts the guest here from now on.
     pub fn set_call(&mut self, call: Option<File>) {
-        self.call = call;
+        self.calls.set_call(call);
     }
 
     /// What the guest did to the ring, told once.
@@ -320,10 +344,12 @@ impl RxQueue {
     }
 }
 
-/// Interrupts the guest.
-pub fn notify(call: Option<&File>) {
-    if let Some(fd) = call {
-        // A full eventfd or pipe already says all there is to say; a closed one is the frontend's loss.
-        let _ = rustix::io::write(fd.as_fd(), &1u64.to_ne_bytes());
+impl Caller for RxQueue {
+    fn calls(&mut self) -> (&mut Calls, &SplitRing) {
+        (&mut self.calls, &self.ring)
+    }
+
+    fn count_call(&self) {
+        self.counters.queues[self.pair].add(Q::RxNotifications as usize, 1);
     }
 }

@@ -3,6 +3,7 @@
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortId;
 
+use super::calls::Caller as _;
 use super::worker::Worker;
 
 impl Worker {
@@ -11,6 +12,17 @@ impl Worker {
         let Some(adapter) = self.core.adapter(id) else {
             return;
         };
-        adapter.settings.clone_from(settings);
+        let before = std::mem::replace(&mut adapter.settings, settings.clone());
+        if before.recv_completion != settings.recv_completion {
+            for rx in adapter.queues.iter_mut().flatten() {
+                rx.set_method(settings.recv_completion.into());
+            }
+        }
+        for tx in self.txs.iter_mut().flatten().filter(|tx| tx.port == id) {
+            tx.batch = settings.tx_coalescing;
+            if before.send_completion != settings.send_completion {
+                tx.set_method(settings.send_completion.into());
+            }
+        }
     }
 }

@@ -9,22 +9,24 @@ use arrayvec::ArrayVec;
 use rustix::fd::{AsFd, BorrowedFd};
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::gids;
+use vnic_engine::moderation::{Decision, Method};
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
 use super::MAX_CORES;
+use super::calls::{Caller, Calls};
 use super::core::Core;
 use super::counters::{AdapterCounters, Groups};
 use super::frame::{FRAME_MAX, RawFrame, SNAP};
 use super::link::SlotRef;
-use super::rx::notify;
 use crate::mem::{self, Seg, prefetch};
 use crate::ring::{Fault, SplitRing};
 use crate::types::Direction;
 
-/// Frames taken from one queue before the next queue gets its turn.
+/// Frames taken from one queue at once, and before the next queue gets its turn unless the adapter's settings say
+/// otherwise.
 pub const BURST: u16 = 32;
 
 /// A transmit queue of a running guest.
@@ -41,7 +43,9 @@ pub struct TxQueue {
     stopped: bool,
     ring: SplitRing,
     kick: File,
-    call: Option<File>,
+    calls: Calls,
+    /// Frames completed together at most.
+    pub batch: u16,
     hdr_len: usize,
     mtu: usize,
     counters: Arc<AdapterCounters>,
@@ -177,7 +181,8 @@ impl TxQueue {
             stopped: false,
             ring,
             kick,
-            call,
+            calls: Calls::new(call, Method::default()),
+            batch: BURST,
             hdr_len,
             mtu,
             counters,
@@ -193,7 +198,7 @@ impl TxQueue {
 
     /// Interrupts the guest here from now on.
     pub fn set_call(&mut self, call: Option<File>) {
-        self.call = call;
+        self.calls.set_call(call);
     }
 
     /// No buffer is under way on another core.
@@ -246,29 +251,66 @@ impl TxQueue {
         self.counters.queues[self.pair].add(Q::Kicks as usize, 1);
     }
 
-    /// Takes up to [`BURST`] frames and sends them on their way. Answers how many.
+    /// Takes up to [`TxQueue::batch`] frames and sends them on their way. Answers how many.
     pub fn poll(&mut self, index: usize, core: &mut Core, scratch: &mut Scratch, now: Instant) -> usize {
         if self.broken.is_some() || self.stopped {
             return 0;
         }
-        match self.burst(index, core, scratch, now) {
-            Ok(n) => n,
-            Err(fault) => {
-                self.broken = Some(fault);
-                0
+        let (mut sums, mut done) = (Sums::default(), 0);
+        let fault = loop {
+            let limit = BURST.min(self.batch - done);
+            match self.burst(limit, index, core, scratch, &mut sums, now) {
+                Ok(n) => {
+                    done += n;
+                    if n < limit || done == self.batch {
+                        break None;
+                    }
+                }
+                Err((n, fault)) => {
+                    done += n;
+                    break Some(fault);
+                }
             }
+        };
+        if done > 0 {
+            // Complete the sender's buffers before any receiver can see the frames: whenever we are killed, no frame
+            // is delivered twice.
+            self.publish(core);
+            core.flush();
+            let c = &self.counters.queues[self.pair];
+            c.add(Q::TxFrames as usize, u64::from(done));
+            c.add(Q::TxBytes as usize, sums.bytes);
+            c.add(Q::TxForwarded as usize, u64::from(done) - sums.dropped);
+            let groups = [
+                Q::TxMulticast,
+                Q::TxMulticastBytes,
+                Q::TxBroadcast,
+                Q::TxBroadcastBytes,
+            ];
+            sums.groups.flush(c, groups);
         }
+        if fault.is_some() {
+            self.broken = fault;
+            return 0;
+        }
+        usize::from(done)
     }
 
     #[inline]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one burst's facts; the scratch is the core's"
+    )]
     fn burst(
         &mut self,
+        limit: u16,
         index: usize,
         core: &mut Core,
         scratch: &mut Scratch,
+        sums: &mut Sums,
         now: Instant,
-    ) -> Result<usize, Fault> {
-        let n = self.ring.ready()?.min(BURST);
+    ) -> Result<u16, (u16, Fault)> {
+        let n = self.ring.ready().map_err(|f| (0, f))?.min(limit);
         if n == 0 {
             return Ok(0);
         }
@@ -300,10 +342,9 @@ impl TxQueue {
         for (t, snap) in frames.iter_mut().zip(snaps.iter_mut()) {
             t.snapped = self.snap(t, snap);
         }
-        let mut sums = Sums::default();
         let mut done = 0u16;
         for (t, snap) in frames.iter().zip(snaps.iter()) {
-            match self.frame(index, t, t.chain(segs), snap, wide, core, &mut sums, now) {
+            match self.frame(index, t, t.chain(segs), snap, wide, core, sums, now) {
                 Step::Done => {
                     self.ring.stage(t.head, 0);
                     done += 1;
@@ -317,24 +358,9 @@ impl TxQueue {
             }
         }
         self.ring.advance(done);
-        // Complete the sender's buffers before any receiver can see the frames: whenever we are killed, no frame
-        // is delivered twice.
-        self.publish();
-        core.flush();
-        let c = &self.counters.queues[self.pair];
-        c.add(Q::TxFrames as usize, u64::from(done));
-        c.add(Q::TxBytes as usize, sums.bytes);
-        c.add(Q::TxForwarded as usize, u64::from(done) - sums.dropped);
-        let groups = [
-            Q::TxMulticast,
-            Q::TxMulticastBytes,
-            Q::TxBroadcast,
-            Q::TxBroadcastBytes,
-        ];
-        sums.groups.flush(c, groups);
         match fault {
-            Some(f) => Err(f),
-            None => Ok(usize::from(done)),
+            Some(f) => Err((done, f)),
+            None => Ok(done),
         }
     }
 
@@ -378,10 +404,28 @@ impl TxQueue {
         true
     }
 
-    fn publish(&mut self) {
-        if self.ring.unpublished() && self.ring.publish(self.ring.staged()) {
-            notify(self.call.as_ref());
-            self.counters.queues[self.pair].add(Q::TxNotifications as usize, 1);
+    #[inline]
+    fn publish(&mut self, core: &mut Core) {
+        if self.ring.unpublished() {
+            let before = self.ring.published();
+            let wanted = self.ring.publish(self.ring.staged());
+            if wanted || self.calls.owes() {
+                self.tell(core, before, wanted);
+            }
+        }
+    }
+
+    /// Interrupts the guest, now or later.
+    fn tell(&mut self, core: &mut Core, before: u16, wanted: bool) {
+        let c = &self.counters.queues[self.pair];
+        let frames = c.get(Q::TxFrames as usize);
+        match self.calls.shown(&self.ring, before, wanted, core.now, frames) {
+            Decision::Interrupt => c.add(Q::TxNotifications as usize, 1),
+            Decision::Later if wanted => c.add(Q::TxNotificationsCoalesced as usize, 1),
+            Decision::Later | Decision::Nothing => {}
+        }
+        if let Some(due) = self.calls.due() {
+            core.owed.until(due);
         }
     }
 
@@ -533,13 +577,23 @@ impl TxQueue {
             n += 1;
         }
         if n > 0 {
-            self.publish();
+            self.publish(core);
             for (link, seq) in commits {
                 core.commit(link, seq);
             }
             core.flush();
         }
         n
+    }
+}
+
+impl Caller for TxQueue {
+    fn calls(&mut self) -> (&mut Calls, &SplitRing) {
+        (&mut self.calls, &self.ring)
+    }
+
+    fn count_call(&self) {
+        self.counters.queues[self.pair].add(Q::TxNotifications as usize, 1);
     }
 }
 

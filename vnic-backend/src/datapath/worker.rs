@@ -13,6 +13,7 @@ use vnic_fabric::Instant;
 use vnic_fabric::switch::{PortId, Switch, SwitchConfig, SwitchStats, Verdict};
 
 use super::MAX_CORES;
+use super::calls::Caller as _;
 use super::command::{Command, RingStart, Side};
 use super::core::{Core, CoreEvent};
 use super::counters::{CoreCounters, PortCounters};
@@ -184,7 +185,7 @@ struct UplinkRx {
 pub(super) struct Worker {
     pub(super) core: Core,
     pub(super) functions: Functions,
-    txs: Vec<Option<TxQueue>>,
+    pub(super) txs: Vec<Option<TxQueue>>,
     uplinks: Vec<Option<UplinkRx>>,
     stopping: Vec<(PortId, u16, Sender<Option<u16>>)>,
     scratch: Scratch,
@@ -209,6 +210,7 @@ impl Worker {
         let mut last_work = self.now();
         loop {
             let now = self.now();
+            self.core.now = now;
             while let Ok(command) = self.mailbox.try_recv() {
                 self.counters.add(C::Commands as usize, 1);
                 last_work = now;
@@ -251,6 +253,9 @@ impl Worker {
     /// One look at everything. Answers how much was done.
     fn round(&mut self, now: Instant) -> usize {
         let mut work = 0;
+        if now >= self.core.owed.next {
+            self.call_due(now);
+        }
         if self.core.out.faulty() {
             work += self.fault_round(now);
         }
@@ -410,11 +415,15 @@ impl Worker {
         if !self.core.settled() || self.txs.iter().flatten().any(|tx| !tx.drained()) {
             return;
         }
+        let now = self.now();
+        if self.core.owed.soon(now) {
+            return;
+        }
         // What fault rules hold back is due some day.
         let due = self.core.out.faults().and_then(|f| f.next_time());
-        let now = self.now();
         self.rdma_seldom(now);
-        let due = due.into_iter().chain(self.rdma_due(now)).min();
+        let owed = self.core.owed.next;
+        let due = due.into_iter().chain(self.rdma_due(now)).chain([owed]).min();
         let longest = due.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP));
         self.waker.set_asleep(true);
         let mut more = longest.is_zero() || !self.mailbox.is_empty() || !self.core.settled();
@@ -603,12 +612,17 @@ impl Worker {
             return;
         };
         let (counters, learns) = (adapter.counters.clone(), adapter.has_rdma);
+        let (method, batch) = (
+            adapter.settings.send_completion.into(),
+            adapter.settings.tx_coalescing,
+        );
         if start.index.is_multiple_of(2) {
             adapter.accepts = start.accepts;
             let Some(place) = adapter.queues.get_mut(pair) else {
                 return;
             };
-            *place = Some(RxQueue::new(
+            let method = adapter.settings.recv_completion.into();
+            let mut rx = RxQueue::new(
                 start.ring,
                 start.call,
                 pair,
@@ -616,7 +630,9 @@ impl Worker {
                 start.mergeable,
                 start.mtu,
                 counters,
-            ));
+            );
+            rx.set_method(method);
+            *place = Some(rx);
             adapter.activate();
         } else {
             let Some(kick) = start.kick else { return };
@@ -631,6 +647,8 @@ impl Worker {
                 counters,
             );
             tx.learns = learns;
+            tx.batch = batch;
+            tx.set_method(method);
             let i = free_index(&mut self.txs);
             let _ = self.sleeper.add(tx.kick_fd(), Source::Kick(i as u32));
             self.txs[i] = Some(tx);
@@ -679,7 +697,10 @@ impl Worker {
             if place.as_ref().is_some_and(|rx| !rx.drained()) {
                 return None;
             }
-            let base = place.take().map(|rx| rx.base());
+            let base = place.take().map(|mut rx| {
+                rx.settle_calls();
+                rx.base()
+            });
             adapter.activate();
             let down = adapter.active.is_empty();
             if down && let Some(function) = self.functions.get_mut(id) {
@@ -701,7 +722,8 @@ impl Worker {
         if !tx.drained() {
             return None;
         }
-        let tx = self.txs[i].take()?;
+        let mut tx = self.txs[i].take()?;
+        tx.settle_calls();
         self.sleeper.remove(tx.kick_fd());
         Some(Some(tx.base()))
     }

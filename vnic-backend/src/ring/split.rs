@@ -443,6 +443,23 @@ impl SplitRing {
         }
     }
 
+    /// Does the guest want an interrupt for the entries from `from` to what was published last? To be asked some time after
+    /// [`SplitRing::publish`], which stored and fenced: a guest that begins to want one now looks at them itself.
+    pub fn wants_interrupt(&self, from: u16) -> bool {
+        if self.event_idx {
+            let event = self.avail_u16(4 + 2 * self.size as usize).load(Ordering::Relaxed);
+            let shown = self.published.wrapping_sub(from);
+            self.published.wrapping_sub(event).wrapping_sub(1) < shown
+        } else {
+            self.avail_u16(0).load(Ordering::Relaxed) & AVAIL_NO_INTERRUPT == 0
+        }
+    }
+
+    /// The guest's index of available buffers, unchecked: whether it moves shows whether the guest does anything.
+    pub fn available(&self) -> u16 {
+        self.avail_u16(2).load(Ordering::Relaxed)
+    }
+
     /// Tells the guest not to kick: we poll. With event idx one kick in 65536 still comes.
     pub fn suppress_kicks(&self) {
         if self.event_idx {

@@ -1,0 +1,198 @@
+//! When a guest is interrupted for what a ring of its was given. Sans-I/O: told what was shown to the guest and whether
+//! it asked for an interrupt, it says whether to send one now, and when to ask again.
+//!
+//! ```text
+//!  on demand   an interrupt whenever the guest asks for one: virtio's own suppression decides (NDIS poll; interrupt)
+//!  polling     none; but when a guest that asked has taken nothing for SAFETY_NET, it gets one after all
+//!  adaptive    latency profile: as on demand
+//!              bulk profile:    SPACING between two, or sooner when the guest falls behind
+//!              latency ─ BULK_ABOVE frames within a WINDOW ─▶ bulk ─ fewer than LATENCY_BELOW in one ─▶ latency
+//! ```
+//!
+//! Whatever the method, what is shown is visible at once: a guest that polls waits for nothing. An interrupt that was
+//! put off is owed: [`Moderation::due`] says until when, whoever sleeps.
+
+use core::time::Duration;
+
+use vnic_wire::time::Instant;
+
+use crate::settings::{RecvCompletion, SendCompletion};
+
+/// How long a polling guest that asked for an interrupt may take nothing before it gets one.
+pub const SAFETY_NET: Duration = Duration::from_millis(1);
+/// Time between two interrupts in the bulk profile: none comes later than that.
+pub const SPACING: Duration = Duration::from_micros(64);
+/// Over such a time frames are counted.
+pub const WINDOW: Duration = Duration::from_millis(1);
+/// From so many frames in a [`WINDOW`] on, the bulk profile.
+pub const BULK_ABOVE: u64 = 200;
+/// Below so many, the latency profile.
+pub const LATENCY_BELOW: u64 = 100;
+
+/// How interrupts are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Method {
+    /// Whenever the guest asks for one.
+    #[default]
+    OnDemand,
+    /// The guest polls; interrupts are a safety net.
+    Polling,
+    /// Fewer the more there is to do.
+    Adaptive,
+}
+
+impl From<RecvCompletion> for Method {
+    fn from(setting: RecvCompletion) -> Method {
+        match setting {
+            RecvCompletion::Polling => Method::Polling,
+            RecvCompletion::Adaptive => Method::Adaptive,
+            RecvCompletion::NdisPoll => Method::OnDemand,
+        }
+    }
+}
+
+impl From<SendCompletion> for Method {
+    fn from(setting: SendCompletion) -> Method {
+        match setting {
+            SendCompletion::Polling => Method::Polling,
+            SendCompletion::Interrupt | SendCompletion::NdisPoll => Method::OnDemand,
+        }
+    }
+}
+
+/// What the adaptive method is after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Profile {
+    /// Each interrupt at once.
+    #[default]
+    Latency,
+    /// Few interrupts.
+    Bulk,
+}
+
+/// What to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Interrupt the guest: it is owed nothing any more.
+    Interrupt,
+    /// Not now; the interrupt is owed.
+    Later,
+    /// Nothing is owed.
+    Nothing,
+}
+
+/// The state of one ring.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Moderation {
+    method: Method,
+    profile: Profile,
+    transitions: u64,
+    due: Option<Instant>,
+    /// When the last interrupt was sent.
+    last: Option<Instant>,
+    window: Instant,
+    /// Frames ever at the window's beginning.
+    frames: u64,
+}
+
+impl Moderation {
+    /// Owes nothing.
+    pub fn new(method: Method) -> Moderation {
+        Moderation {
+            method,
+            ..Moderation::default()
+        }
+    }
+
+    /// Something was shown to the guest: `wanted`, it asks for an interrupt; `frames`, shown ever; `behind`, so much of the
+    /// ring is shown and not known to be taken that the guest should look.
+    pub fn shown(&mut self, now: Instant, wanted: bool, frames: u64, behind: bool) -> Decision {
+        if !wanted {
+            return match self.due {
+                Some(_) if behind && self.method == Method::Adaptive => self.sent(now),
+                Some(_) => Decision::Later,
+                None => Decision::Nothing,
+            };
+        }
+        let due = match self.method {
+            Method::OnDemand => return self.sent(now),
+            Method::Polling => now + SAFETY_NET,
+            Method::Adaptive => {
+                self.sample(now, frames);
+                match self.last {
+                    Some(last) if self.profile == Profile::Bulk && !behind && now < last + SPACING => {
+                        last + SPACING
+                    }
+                    _ => return self.sent(now),
+                }
+            }
+        };
+        self.due.get_or_insert(due);
+        Decision::Later
+    }
+
+    /// Until when an interrupt is owed.
+    #[inline]
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// It is [`Moderation::due`]: does the guest still want to be told (`wanted`), and has it taken anything since this was
+    /// last asked (`progress`)?
+    pub fn expire(&mut self, now: Instant, wanted: bool, progress: bool) -> Decision {
+        if self.due.is_none() || !wanted {
+            self.due = None;
+            return Decision::Nothing;
+        }
+        if self.method == Method::Polling && progress {
+            self.due = Some(now + SAFETY_NET);
+            return Decision::Later;
+        }
+        self.sent(now)
+    }
+
+    /// The ring stops, or another method begins: what is owed must be sent. True if something is.
+    pub fn settle(&mut self) -> bool {
+        self.due.take().is_some()
+    }
+
+    /// What the adaptive method is after.
+    pub fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// Changes of the profile since this was last asked.
+    pub fn take_transitions(&mut self) -> u64 {
+        core::mem::take(&mut self.transitions)
+    }
+
+    fn sent(&mut self, now: Instant) -> Decision {
+        (self.last, self.due) = (Some(now), None);
+        Decision::Interrupt
+    }
+
+    /// Chooses the profile by the rate of frames.
+    fn sample(&mut self, now: Instant, frames: u64) {
+        let elapsed = now.since(self.window);
+        let new = frames.saturating_sub(self.frames);
+        if elapsed < WINDOW {
+            if new >= BULK_ABOVE {
+                self.choose(Profile::Bulk);
+            }
+            return;
+        }
+        // A window ends when the guest asks for the first time after it: what it had is scaled to its length.
+        let rate = u128::from(new) * WINDOW.as_nanos() / elapsed.as_nanos();
+        if rate < u128::from(LATENCY_BELOW) {
+            self.choose(Profile::Latency);
+        } else if rate >= u128::from(BULK_ABOVE) {
+            self.choose(Profile::Bulk);
+        }
+        (self.window, self.frames) = (now, frames);
+    }
+
+    fn choose(&mut self, profile: Profile) {
+        self.transitions += u64::from(self.profile != profile);
+        self.profile = profile;
+    }
+}
