@@ -29,7 +29,7 @@ enum Happens {
 }
 
 fn scene(out: &mut String, name: &str, method: Method, happens: &[(u64, Happens)]) {
-    writeln!(out, "# {name}: {method:?}").unwrap();
+    writeln!(out, "# {name}: {method:?}").expect("text");
     let mut m = Moderation::new(method);
     let mut frames = 0;
     for (us, what) in happens {
@@ -61,9 +61,9 @@ fn scene(out: &mut String, name: &str, method: Method, happens: &[(u64, Happens)
             0 => String::new(),
             _ => format!(", {:?} from now on", m.profile()),
         };
-        writeln!(out, "{us:>6} us  {text:<44} {decision}{owed}{changed}").unwrap();
+        writeln!(out, "{us:>6} us  {text:<44} {decision}{owed}{changed}").expect("text");
     }
-    writeln!(out).unwrap();
+    writeln!(out).expect("text");
 }
 
 #[test]
