@@ -378,7 +378,7 @@ fn chains_are_what_virtio_queue_says() -> Result<()> {
         let mock = MockSplitQueue::create(mem.map(), GuestAddress(AT), SIZE);
         // Frames scattered over memory, chains scattered over the table.
         let mut free: Vec<u16> = (0..SIZE).collect();
-        let (mut data, mut tables) = (AT + (64 << 10), AT + (512 << 10));
+        let (mut data, mut tables) = (AT + (64 << 10), AT + (896 << 10));
         let mut seq = 0;
         while free.len() > 8 && dice.below(60) > 0 {
             let bytes = [

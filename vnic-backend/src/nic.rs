@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use vnic_engine::counters::{CoreValues, Values};
+use vnic_engine::dropless::Told;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortConfig;
 
@@ -24,7 +25,7 @@ use crate::types::*;
 use crate::uplink::TapDevice;
 use crate::vhost::{self, Endpoint};
 use faults::FaultTable;
-pub use settings::DroplessStatus;
+pub use settings::{BurstStatus, DroplessStatus};
 
 /// A running NIC. Cheap to clone; the data cores stop when [`Nic::shutdown`] is called.
 #[derive(Clone)]
@@ -577,6 +578,14 @@ impl Inner {
                 gid,
                 added,
             } => (port, NicEventKind::GidChanged { index, gid, added }),
+            CoreEvent::Dropless { port, told } => (
+                port,
+                match told {
+                    Told::Entered => NicEventKind::DroplessEntered,
+                    Told::Exited => NicEventKind::DroplessExited,
+                    Told::Timeout { queue } => NicEventKind::DroplessTimeout { queue: queue.into() },
+                },
+            ),
             CoreEvent::PortLink { port, up } => {
                 if let Some(p) = state.ports.values_mut().find(|p| p.id == port) {
                     p.up = up;

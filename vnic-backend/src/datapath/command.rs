@@ -97,6 +97,15 @@ pub enum Command {
         /// Answer.
         done: Sender<()>,
     },
+    /// The operator switches an adapter's dropless mode on or off; answered when it is.
+    SetDropless {
+        /// The adapter.
+        id: PortId,
+        /// How long a frame may wait, 1..=100 in 100 µs; 0: off.
+        timeout: u8,
+        /// Answer.
+        done: Sender<()>,
+    },
     /// A port is gone; answered when the core holds nothing of it.
     RemovePort {
         /// Its number.

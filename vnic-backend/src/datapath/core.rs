@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use crossbeam_channel::Sender;
 use vnic_engine::counters::{Block, CoreCounter, QueueCounter as Q};
+use vnic_engine::dropless::Told;
 use vnic_engine::offload::HEAD_MAX;
 use vnic_fabric::switch::{Egress, PortId, Switch, Verdict};
 use vnic_fabric::{DropReason, Instant};
@@ -20,6 +21,7 @@ use super::link::{
     Gate, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef,
 };
 use super::outputs::{AdapterRx, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot};
+use super::waiting::Waiting;
 use crate::mem::{self, Seg};
 use crate::ring::Fault;
 use crate::types::Direction;
@@ -76,6 +78,13 @@ pub enum CoreEvent {
     },
     /// A fault rule did something.
     Fault(Box<FaultReport>),
+    /// Dropless mode of an adapter was entered or left.
+    Dropless {
+        /// The adapter.
+        port: PortId,
+        /// How.
+        told: Told,
+    },
     /// An uplink's device went away or came back.
     PortLink {
         /// The uplink.
@@ -113,8 +122,9 @@ impl Core {
         links_in: Vec<Option<LinkIn>>,
         counters: Arc<CoreCounters>,
         events: Sender<CoreEvent>,
+        waiting: Waiting,
     ) -> Core {
-        let out = Outputs::new(counters);
+        let out = Outputs::new(counters, waiting);
         let many = links_out.iter().any(Option::is_some);
         Core {
             switch,
@@ -262,6 +272,9 @@ impl Core {
         let mut work = 0;
         for c in 0..self.links_in.len() {
             for _ in 0..LINK_BURST {
+                if self.out.waiting.brimful() {
+                    break;
+                }
                 let Some(message) = self.links_in[c].as_mut().and_then(LinkIn::recv) else {
                     break;
                 };

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vnic_engine::counters::{self, AdapterValues, Block, CoreCounter, PortCounter, PortValues, QueueCounter};
 use vnic_fabric::DropReason;
 
+use super::waiting::WaitGauges;
 use crate::rdma::RdmaCounters;
 
 /// Drops by [`DropReason`].
@@ -17,6 +18,8 @@ pub struct AdapterCounters {
     pub queues: Box<[Block<{ QueueCounter::COUNT }>]>,
     /// By reason.
     pub drops: Drops,
+    /// Frames that wait for receive buffers, as they are now.
+    pub waits: WaitGauges,
 }
 
 impl AdapterCounters {
@@ -26,6 +29,7 @@ impl AdapterCounters {
             life: Life::default().0,
             queues: (0..pairs).map(|_| Block::default()).collect(),
             drops: Drops::default(),
+            waits: WaitGauges::default(),
         }
     }
 

@@ -10,15 +10,18 @@ mod calls;
 mod command;
 mod core;
 mod counters;
+mod dpc;
 mod frame;
 mod inject;
 mod link;
 mod outputs;
 mod rdma;
+mod rings;
 mod rx;
 mod settings;
 mod sleep;
 mod tx;
+mod waiting;
 mod worker;
 
 pub use calls::notify;

@@ -16,6 +16,7 @@ use super::frame::{Bounce, Finished, OutFrame, RawFrame, flow_hash, for_receiver
 use super::inject::Injector;
 use super::link::Gate;
 use super::rx::RxQueue;
+use super::waiting::{Waiting, Waits};
 use crate::capture::Sink;
 use crate::mem;
 use crate::types::Direction;
@@ -58,6 +59,8 @@ pub struct AdapterRx {
     pub takes_roce: bool,
     /// Foreign source addresses of its guest that were reported.
     pub spoofs: ArrayVec<MacAddr, SPOOF_REPORTS>,
+    /// Frames that wait for receive buffers.
+    pub waits: Waits,
 }
 
 impl AdapterRx {
@@ -73,6 +76,7 @@ impl AdapterRx {
             has_rdma: false,
             takes_roce: false,
             spoofs: ArrayVec::new(),
+            waits: Waits::default(),
         }
     }
 
@@ -108,8 +112,10 @@ pub struct Outputs {
     pub touched: Vec<(PortId, u8)>,
     /// Frames that concern RDMA functions.
     pub inbound: VecDeque<(PortId, Inbound)>,
+    /// Receivers for whom frames wait.
+    pub waiting: Waiting,
     bounce: Bounce,
-    captures: Vec<Arc<Sink>>,
+    pub(super) captures: Vec<Arc<Sink>>,
     faults: Option<Box<Injector>>,
     /// There are captures or faults: frames take the long way.
     watched: bool,
@@ -119,8 +125,9 @@ pub struct Outputs {
 
 impl Outputs {
     /// Nobody there yet.
-    pub fn new(counters: Arc<CoreCounters>) -> Outputs {
+    pub fn new(counters: Arc<CoreCounters>, waiting: Waiting) -> Outputs {
         Outputs {
+            waiting,
             slots: Vec::new(),
             touched: Vec::with_capacity(64),
             inbound: VecDeque::new(),
@@ -183,6 +190,7 @@ impl Outputs {
             &mut self.inbound,
             &self.captures,
             &self.counters,
+            &mut self.waiting,
         ) else {
             return 0;
         };
@@ -221,12 +229,13 @@ impl Outputs {
             if a.has_rdma && diverted(a.takes_roce, e.port, &whole, &mut self.inbound) {
                 return;
             }
-            if let Err(reason) = rx.put(&whole, gate) {
-                a.counters.drops.add(reason as usize, 1);
-            }
+            let placed = rx.put(&whole, gate);
             if !rx.touched {
                 rx.touched = true;
                 self.touched.push((e.port, q));
+            }
+            if let Err(reason) = placed {
+                a.refused(e.port, q, &whole, gate, reason, &mut self.waiting);
             }
             return;
         }
@@ -282,6 +291,7 @@ impl Outputs {
             &mut self.inbound,
             &self.captures,
             &self.counters,
+            &mut self.waiting,
         ) else {
             return Ok(Finished::AsIs);
         };
@@ -308,11 +318,11 @@ impl Outputs {
             bounce,
             captures,
             counters,
+            waiting,
             ..
         } = self;
         let finished = match slots.get_mut(usize::from(e.port.0)) {
             Some(Slot::Adapter(a)) => {
-                let drops = &a.counters.drops;
                 if a.has_rdma && concerns_rdma(f.head).is_some() {
                     let mut taken = false;
                     let r = for_receiver(f, e.tag, &Accepts::NONE, bounce, |out| {
@@ -328,26 +338,29 @@ impl Outputs {
                 let q = match a.active.len() {
                     1 => a.active[0],
                     0 => {
-                        drops.add(DropReason::ReceiverDown as usize, 1);
+                        a.counters.drops.add(DropReason::ReceiverDown as usize, 1);
                         return None;
                     }
                     n => a.active[flow_hash(f.head) as usize % n],
                 };
-                let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else {
-                    return None;
-                };
+                let accepts = a.accepts;
                 let mut given = false;
-                let r = for_receiver(f, e.tag, &a.accepts, bounce, |out| {
-                    let dropped = rx.put(out, gate).err();
-                    given = dropped.is_none();
+                let r = for_receiver(f, e.tag, &accepts, bounce, |out| {
+                    let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else {
+                        return;
+                    };
+                    let mut dropped = rx.put(out, gate).err();
                     if let Some(reason) = dropped {
-                        drops.add(reason as usize, 1);
+                        dropped = a.refused(e.port, q, out, gate, reason, waiting);
                     }
+                    given = dropped.is_none();
                     if !captures.is_empty() {
                         offer(captures, counters, e.port, out, dropped);
                     }
                 });
-                if !rx.touched {
+                if let Some(Some(rx)) = a.queues.get_mut(usize::from(q))
+                    && !rx.touched
+                {
                     rx.touched = true;
                     touched.push((e.port, q));
                 }
@@ -355,7 +368,7 @@ impl Outputs {
                     a.counters.queues[usize::from(q)].add(Q::TsoPassed as usize, 1);
                 }
                 if let Err(reason) = r {
-                    drops.add(reason as usize, 1);
+                    a.counters.drops.add(reason as usize, 1);
                 }
                 r
             }
@@ -401,6 +414,7 @@ pub struct Receivers<'a> {
     captures: &'a [Arc<Sink>],
     /// Counters of the core.
     pub counters: &'a CoreCounters,
+    waiting: &'a mut Waiting,
 }
 
 /// The parts of [`Outputs`] that faults need, and those in which they are.
@@ -411,6 +425,7 @@ fn split<'a>(
     inbound: &'a mut VecDeque<(PortId, Inbound)>,
     captures: &'a [Arc<Sink>],
     counters: &'a CoreCounters,
+    waiting: &'a mut Waiting,
 ) -> (Option<&'a mut Injector>, Receivers<'a>) {
     let receivers = Receivers {
         slots,
@@ -418,6 +433,7 @@ fn split<'a>(
         inbound,
         captures,
         counters,
+        waiting,
     };
     (faults.as_deref_mut(), receivers)
 }
@@ -432,20 +448,22 @@ impl Receivers<'_> {
                 let n = a.active.len();
                 let q = a.active.get(flow_hash(f.head) as usize % n.max(1)).copied();
                 let rx = q.and_then(|q| Some((q, a.queues.get_mut(usize::from(q))?.as_mut()?)));
-                let dropped = match rx {
-                    None => Some(DropReason::ReceiverDown),
+                match rx {
+                    None => {
+                        a.counters.drops.add(DropReason::ReceiverDown as usize, 1);
+                        Some(DropReason::ReceiverDown)
+                    }
                     Some((q, rx)) => {
                         if !rx.touched {
                             rx.touched = true;
                             touched.push((port, q));
                         }
-                        rx.put(f, gate).err()
+                        match rx.put(f, gate) {
+                            Ok(()) => None,
+                            Err(reason) => a.refused(port, q, f, gate, reason, self.waiting),
+                        }
                     }
-                };
-                if let Some(reason) = dropped {
-                    a.counters.drops.add(reason as usize, 1);
                 }
-                dropped
             }
             Some(Slot::Uplink(p)) => {
                 if !p.touched {
@@ -557,8 +575,14 @@ fn divert(
     roce
 }
 
+/// Is it RoCE?
+pub fn is_roce(head: &[u8]) -> bool {
+    concerns_rdma(head) == Some(Concern::Roce)
+}
+
+/// Offers a frame for a receiver to the running captures.
 #[cold]
-fn offer(
+pub fn offer(
     captures: &[Arc<Sink>],
     counters: &CoreCounters,
     port: PortId,

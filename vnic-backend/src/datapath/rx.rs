@@ -5,6 +5,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use rustix::fd::{AsFd, BorrowedFd};
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::moderation::{Decision, Method};
 use vnic_engine::virtio_net::NetHdr;
@@ -14,7 +15,7 @@ use super::calls::{Caller, Calls};
 use super::counters::{AdapterCounters, Groups};
 use super::frame::{OutFrame, SNAP};
 use super::link::Gate;
-use crate::mem::{Seg, Writer, prefetch_for_writing};
+use crate::mem::{self, Seg, Writer, prefetch_for_writing};
 use crate::ring::{Fault, SplitRing};
 
 /// The most buffers one frame is spread over: 64 KiB in buffers of 64 bytes.
@@ -25,10 +26,38 @@ const AHEAD: usize = 32;
 /// Longer frames take long to copy and may need several buffers: they are placed without reading ahead.
 const AHEAD_LEN: usize = 2048;
 
+/// A frame that waits for a receive buffer: a copy of our own.
+pub struct Parked {
+    bytes: Box<[u8]>,
+    hdr: NetHdr,
+    gate: Option<Gate>,
+    /// Since when it waits.
+    pub since: Instant,
+}
+
+impl Parked {
+    /// The frame.
+    pub fn frame(&self) -> OutFrame<'_> {
+        OutFrame {
+            head: &self.bytes,
+            segs: &[],
+            skip: 0,
+            tail: 0,
+            hdr: self.hdr,
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn cost(&self) -> u64 {
+        (self.bytes.len() + size_of::<Parked>()) as u64
+    }
+}
+
 /// A receive queue of a running guest.
 pub struct RxQueue {
     ring: SplitRing,
     calls: Calls,
+    kick: Option<File>,
     pair: usize,
     hdr_len: usize,
     mergeable: bool,
@@ -48,6 +77,15 @@ pub struct RxQueue {
     ahead: ArrayVec<(u16, Seg), AHEAD>,
     /// How many of them are used.
     ahead_used: usize,
+    /// Frames that wait for buffers, the longest first. While there are any, nothing is read ahead: a frame that comes
+    /// finds no buffer and queues behind them.
+    parked: VecDeque<Parked>,
+    /// So many of them, the last ones, are beyond the reserve.
+    pub over: usize,
+    /// What the guest had offered when it was not enough for the first of them.
+    not_enough: Option<u16>,
+    /// The guest was asked to kick when it offers more.
+    pub asked: bool,
     frames: u64,
     bytes: u64,
     groups: Groups,
@@ -55,8 +93,13 @@ pub struct RxQueue {
 
 impl RxQueue {
     /// Takes over a ring that a guest has enabled.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "what a ring is started with, made in one place"
+    )]
     pub fn new(
         ring: SplitRing,
+        kick: Option<File>,
         call: Option<File>,
         pair: usize,
         hdr_len: usize,
@@ -68,6 +111,7 @@ impl RxQueue {
         RxQueue {
             ring,
             calls: Calls::new(call, Method::default()),
+            kick,
             pair,
             hdr_len,
             mergeable,
@@ -81,6 +125,10 @@ impl RxQueue {
             used: Vec::with_capacity(64),
             ahead: ArrayVec::new(),
             ahead_used: 0,
+            parked: VecDeque::new(),
+            over: 0,
+            not_enough: None,
+            asked: false,
             frames: 0,
             bytes: 0,
             groups: Groups::default(),
@@ -100,12 +148,7 @@ impl RxQueue {
         let before = self.ring.staged();
         match self.place(f) {
             Ok(Ok(())) => {
-                if let Some(gate) = gate {
-                    self.gates.push_back((gate, before));
-                }
-                self.frames += 1;
-                self.bytes += f.len() as u64;
-                self.groups.frame(f.head, f.len() as u64);
+                self.account(f, gate, before);
                 Ok(())
             }
             Ok(Err(reason)) => Err(reason),
@@ -114,6 +157,17 @@ impl RxQueue {
                 Err(DropReason::RxRingBroken)
             }
         }
+    }
+
+    /// Books a frame that was placed.
+    #[inline(always)]
+    fn account(&mut self, f: &OutFrame<'_>, gate: Option<Gate>, before: u16) {
+        if let Some(gate) = gate {
+            self.gates.push_back((gate, before));
+        }
+        self.frames += 1;
+        self.bytes += f.len() as u64;
+        self.groups.frame(f.head, f.len() as u64);
     }
 
     #[inline]
@@ -159,6 +213,9 @@ impl RxQueue {
     fn look_ahead(&mut self) -> Result<(), Fault> {
         self.ahead.clear();
         self.ahead_used = 0;
+        if !self.parked.is_empty() {
+            return Ok(());
+        }
         let n = self.ring.ready()?.min(AHEAD as u16);
         self.ring.prefetch_descriptors(n);
         for k in 0..n {
@@ -178,6 +235,14 @@ impl RxQueue {
     fn place_chain(&mut self, f: &OutFrame<'_>, need: usize) -> Result<Result<(), DropReason>, Fault> {
         self.ahead.clear();
         self.ahead_used = 0;
+        if !self.parked.is_empty() {
+            return Ok(Err(DropReason::NoRxBuffer));
+        }
+        self.place_next(f, need)
+    }
+
+    /// The same, whoever waits.
+    fn place_next(&mut self, f: &OutFrame<'_>, need: usize) -> Result<Result<(), DropReason>, Fault> {
         if self.ring.ready()? == 0 {
             return Ok(Err(DropReason::NoRxBuffer));
         }
@@ -317,6 +382,103 @@ impl RxQueue {
     #[inline]
     pub fn call_is_due(&self) -> Option<Instant> {
         self.calls.due()
+    }
+
+    /// Keeps a copy of a frame until there are buffers for it. False: there is no memory for it.
+    pub fn park(&mut self, f: &OutFrame<'_>, gate: Option<Gate>, since: Instant) -> bool {
+        let mut bytes = Vec::new();
+        if bytes.try_reserve_exact(f.len()).is_err() || self.parked.try_reserve(1).is_err() {
+            return false;
+        }
+        bytes.extend_from_slice(f.head);
+        bytes.resize(f.len(), 0);
+        mem::gather(f.segs, f.skip, &mut bytes[f.head.len()..]);
+        if self.parked.is_empty() {
+            // What was there was not enough for it.
+            self.not_enough = None;
+        }
+        self.parked.push_back(Parked {
+            bytes: bytes.into_boxed_slice(),
+            hdr: f.hdr,
+            gate,
+            since,
+        });
+        true
+    }
+
+    /// Frames that wait.
+    pub fn parked(&self) -> &VecDeque<Parked> {
+        &self.parked
+    }
+
+    /// The frame that waits longest goes into the buffers that have come. Nothing: none waits, or it waits on. Otherwise the
+    /// frame, whether it was beyond the reserve, and what became of it.
+    pub fn serve(&mut self) -> Option<(Parked, bool, Result<(), DropReason>)> {
+        let beyond = self.over == self.parked.len();
+        if self.broken.is_none() && !self.parked.is_empty() {
+            // A look at one number, as long as nothing has changed: a guest could offer many buffers that are too small.
+            match self.ring.offered() {
+                Ok(idx) if self.not_enough == Some(idx) => return None,
+                Ok(_) => {}
+                Err(fault) => self.broken = Some(fault),
+            }
+        }
+        let first = self.parked.pop_front()?;
+        let before = self.ring.staged();
+        let outcome = if self.broken.is_some() {
+            Err(DropReason::RxRingBroken)
+        } else {
+            let f = first.frame();
+            match self.place_next(&f, self.hdr_len + f.len()) {
+                Ok(Err(DropReason::NoRxBuffer)) => {
+                    self.not_enough = Some(self.ring.seen());
+                    self.parked.push_front(first);
+                    return None;
+                }
+                Ok(outcome) => outcome,
+                Err(fault) => {
+                    self.broken = Some(fault);
+                    Err(DropReason::RxRingBroken)
+                }
+            }
+        };
+        if outcome.is_ok() {
+            self.account(&first.frame(), first.gate, before);
+        }
+        self.over -= usize::from(beyond);
+        Some((first, beyond, outcome))
+    }
+
+    /// Gives up waiting for frames beyond the reserve, or for all.
+    pub fn give_up(&mut self, all: bool) -> impl Iterator<Item = Parked> {
+        let n = if all { self.parked.len() } else { self.over };
+        self.over = 0;
+        let keep = self.parked.len() - n;
+        self.parked.drain(keep..)
+    }
+
+    /// The guest's kick: it has made buffers available.
+    pub fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.kick.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Asks for a kick when there are more buffers than the last look found; true when there are already.
+    pub fn request_more(&mut self) -> bool {
+        if self.broken.is_some() {
+            return false;
+        }
+        match self.ring.request_more() {
+            Ok(more) => more,
+            Err(fault) => {
+                self.broken = Some(fault);
+                true
+            }
+        }
+    }
+
+    /// Asks for no kicks.
+    pub fn suppress_kicks(&self) {
+        self.ring.suppress_kicks();
     }
 
     /// Interrupts the guest here from now on.

@@ -4,6 +4,7 @@ use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortId;
 
 use super::calls::Caller as _;
+use super::rings::watch;
 use super::worker::Worker;
 
 impl Worker {
@@ -23,6 +24,14 @@ impl Worker {
             if before.send_completion != settings.send_completion {
                 tx.set_method(settings.send_completion.into());
             }
+        }
+        if (before.burst, before.reserve) != (settings.burst, settings.reserve) {
+            if let Some(adapter) = self.core.adapter(id) {
+                for rx in adapter.queues.iter().flatten() {
+                    watch(settings.burst, rx, id, &self.sleeper, &self.dpc, self.index);
+                }
+            }
+            self.core.reserve_changed(id);
         }
     }
 }

@@ -17,6 +17,8 @@ pub enum Source {
     Uplink(u32),
     /// The RDMA function of the adapter at this port.
     Rdma(u32),
+    /// A guest gives receive buffers to the adapter at this port.
+    Buffers(u32),
 }
 
 impl Source {
@@ -26,6 +28,7 @@ impl Source {
             Source::Kick(i) => 1 << 32 | u64::from(i),
             Source::Uplink(i) => 2 << 32 | u64::from(i),
             Source::Rdma(i) => 3 << 32 | u64::from(i),
+            Source::Buffers(i) => 4 << 32 | u64::from(i),
         })
     }
 
@@ -35,6 +38,7 @@ impl Source {
             1 => Source::Kick(v as u32),
             2 => Source::Uplink(v as u32),
             3 => Source::Rdma(v as u32),
+            4 => Source::Buffers(v as u32),
             _ => Source::Waker,
         }
     }

@@ -483,6 +483,10 @@ impl TxQueue {
         } else {
             core.switch.forward(now, self.port, f.head, f.len)
         };
+        if core.out.waiting.pressed && core.must_wait(self.port, &verdict, f.head) {
+            // A receiver has no room, and somebody waits for it: so do its senders.
+            return Step::Wait;
+        }
         if tells {
             core.learn(self.port, &f);
         }

@@ -1,6 +1,5 @@
 //! One data core's loop.
 
-use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,16 +12,16 @@ use vnic_fabric::Instant;
 use vnic_fabric::switch::{PortId, Switch, SwitchConfig, SwitchStats, Verdict};
 
 use super::MAX_CORES;
-use super::calls::Caller as _;
-use super::command::{Command, RingStart, Side};
+use super::command::{Command, Side};
 use super::core::{Core, CoreEvent};
 use super::counters::{CoreCounters, PortCounters};
+use super::dpc::{Bell, Dpc};
 use super::frame::{FRAME_MAX, RawFrame, SNAP};
 use super::link::{LinkIn, LinkOut, Waker, link};
 use super::outputs::{AdapterRx, Slot};
-use super::rx::RxQueue;
 use super::sleep::{Sleeper, Source};
 use super::tx::{Scratch, TxQueue};
+use super::waiting::{Clock, Pressure, Waiting};
 use crate::mem::Seg;
 use crate::rdma::Functions;
 use crate::types::{Direction, FdbEntry, NicError};
@@ -95,7 +94,11 @@ pub fn start(
             ins[to][from] = Some(input);
         }
     }
-    let epoch = std::time::Instant::now();
+    let clock = Clock::start();
+    let pressure = Arc::new(Pressure::default());
+    let bells: Vec<_> = wakers.iter().map(|w| Arc::new(Bell::new(w.clone()))).collect();
+    let dpc = Dpc::start(bells.clone()).map_err(|e| os("starting the thread for receive buffers", e))?;
+    let dpc = Arc::new(dpc);
     let mut handles: Vec<WorkerHandle> = Vec::with_capacity(n);
     for (index, ((&cpu, outs), ins)) in cpus.iter().zip(outs).zip(ins).enumerate() {
         let (commands, mailbox) = unbounded();
@@ -114,6 +117,7 @@ pub fn start(
             ins,
             counters.clone(),
             events.clone(),
+            Waiting::new(pressure.clone(), clock),
         );
         let (pinned, was_pinned) = crossbeam_channel::bounded(1);
         let worker = Worker {
@@ -127,7 +131,10 @@ pub fn start(
             waker: waker.clone(),
             sleeper,
             counters: counters.clone(),
-            epoch,
+            clock,
+            bell: bells[index].clone(),
+            dpc: dpc.clone(),
+            index,
             idle_spin,
             rounds: 0,
             frame: vec![0; FRAME_MAX].into_boxed_slice(),
@@ -180,6 +187,8 @@ struct UplinkRx {
     mtu: usize,
     next_look: Instant,
     alive: bool,
+    /// A frame that was read and waits for a receiver's buffer: nothing is read behind it.
+    kept: Option<Box<[u8]>>,
 }
 
 pub(super) struct Worker {
@@ -187,13 +196,17 @@ pub(super) struct Worker {
     pub(super) functions: Functions,
     pub(super) txs: Vec<Option<TxQueue>>,
     uplinks: Vec<Option<UplinkRx>>,
-    stopping: Vec<(PortId, u16, Sender<Option<u16>>)>,
+    pub(super) stopping: Vec<(PortId, u16, Sender<Option<u16>>)>,
     scratch: Scratch,
     mailbox: Receiver<Command>,
     waker: Arc<Waker>,
     pub(super) sleeper: Sleeper,
     pub(super) counters: Arc<CoreCounters>,
-    epoch: std::time::Instant,
+    pub(super) clock: Clock,
+    /// Rung when a guest gives buffers for which frames wait.
+    bell: Arc<Bell>,
+    pub(super) dpc: Arc<Dpc>,
+    pub(super) index: usize,
     idle_spin: Duration,
     /// Rounds of the RDMA functions.
     pub(super) rounds: u32,
@@ -203,7 +216,7 @@ pub(super) struct Worker {
 
 impl Worker {
     fn now(&self) -> Instant {
-        Instant(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.clock.now()
     }
 
     fn run(mut self) {
@@ -256,6 +269,10 @@ impl Worker {
         if now >= self.core.owed.next {
             self.call_due(now);
         }
+        self.core.out.waiting.look();
+        if !self.core.out.waiting.is_empty() {
+            work += self.waiting_round();
+        }
         if self.core.out.faulty() {
             work += self.fault_round(now);
         }
@@ -283,6 +300,13 @@ impl Worker {
     #[cold]
     fn fault_round(&mut self, now: Instant) -> usize {
         let caught = catch_unwind(AssertUnwindSafe(|| self.core.fault_round(now)));
+        caught.unwrap_or_else(|_| self.count_panic())
+    }
+
+    #[cold]
+    fn waiting_round(&mut self) -> usize {
+        let rung = self.bell.take();
+        let caught = catch_unwind(AssertUnwindSafe(|| self.core.waiting_round(rung)));
         caught.unwrap_or_else(|_| self.count_panic())
     }
 
@@ -351,7 +375,16 @@ impl Worker {
         }
         let mut work = 0;
         while work < UPLINK_BURST {
-            let len = match up.device.recv(&mut self.frame) {
+            let kept = up.kept.take();
+            let fresh = kept.is_none();
+            let read = match kept {
+                Some(bytes) => {
+                    self.frame[..bytes.len()].copy_from_slice(&bytes);
+                    Ok(Some(bytes.len()))
+                }
+                None => up.device.recv(&mut self.frame),
+            };
+            let len = match read {
                 Ok(Some(n)) => n,
                 Ok(None) => break,
                 Err(_) => {
@@ -367,9 +400,10 @@ impl Worker {
                     break;
                 }
             };
-            work += 1;
-            up.counters.io.add(P::RxFrames as usize, 1);
-            up.counters.io.add(P::RxBytes as usize, len as u64);
+            if fresh {
+                up.counters.io.add(P::RxFrames as usize, 1);
+                up.counters.io.add(P::RxBytes as usize, len as u64);
+            }
             // As for a guest's frame: only the first bytes may be edited.
             let segs = [Seg {
                 ptr: self.frame.as_mut_ptr(),
@@ -386,6 +420,13 @@ impl Worker {
                 Ok(()) => self.core.switch.forward(now, up.port, f.head, len),
                 Err(reason) => Verdict::Drop(reason),
             };
+            if self.core.out.waiting.pressed
+                && (self.core.must_wait(up.port, &verdict, f.head) || !self.core.links_have_room())
+            {
+                up.kept = Some(self.frame[..len].into());
+                break;
+            }
+            work += 1;
             if let Verdict::Drop(reason) = verdict {
                 self.core.captured(up.port, Direction::Ingress, &f, Some(reason));
                 up.counters.drops.add(reason as usize, 1);
@@ -423,7 +464,8 @@ impl Worker {
         let due = self.core.out.faults().and_then(|f| f.next_time());
         self.rdma_seldom(now);
         let owed = self.core.owed.next;
-        let due = due.into_iter().chain(self.rdma_due(now)).chain([owed]).min();
+        let due = due.into_iter().chain(self.rdma_due(now)).chain([owed]);
+        let due = due.chain(self.core.waiting_due()).min();
         let longest = due.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP));
         self.waker.set_asleep(true);
         let mut more = longest.is_zero() || !self.mailbox.is_empty() || !self.core.settled();
@@ -431,6 +473,11 @@ impl Worker {
             more |= tx.request_kicks();
         }
         more |= self.request_rdma_kicks();
+        more |= self.uplinks.iter().flatten().any(|up| up.kept.is_some());
+        let waiting = !self.core.out.waiting.is_empty();
+        if waiting {
+            more |= self.core.request_buffers() | self.bell.is_rung();
+        }
         if !more {
             self.counters.add(C::Sleeps as usize, 1);
             for source in self.sleeper.wait(longest) {
@@ -445,8 +492,8 @@ impl Worker {
                             up.next_look = Instant(0);
                         }
                     }
-                    // Every function is looked at anyway.
-                    Source::Waker | Source::Rdma(_) => {}
+                    // Every function is looked at anyway, and so is everybody for whom frames wait.
+                    Source::Waker | Source::Rdma(_) | Source::Buffers(_) => {}
                 }
             }
         }
@@ -455,6 +502,9 @@ impl Worker {
             tx.suppress_kicks();
         }
         self.suppress_rdma_kicks();
+        if waiting {
+            self.core.suppress_buffer_kicks();
+        }
     }
 
     /// Carries out a command; false ends the loop.
@@ -480,8 +530,13 @@ impl Worker {
                 self.configure(id, &settings);
                 let _ = done.send(());
             }
+            Command::SetDropless { id, timeout, done } => {
+                self.core.set_dropless(id, timeout);
+                let _ = done.send(());
+            }
             Command::RemovePort { id, done } => {
                 self.remove_function(id);
+                self.core.forget_waiting(id);
                 self.core.switch.remove_port(id);
                 *self.core.slot(id) = Slot::Empty;
                 if let Some(faults) = self.core.out.faults() {
@@ -603,133 +658,13 @@ impl Worker {
             mtu,
             next_look: Instant(0),
             alive: true,
+            kept: None,
         });
-    }
-
-    fn start_ring(&mut self, id: PortId, start: RingStart) {
-        let pair = usize::from(start.index / 2);
-        let Some(adapter) = self.core.adapter(id) else {
-            return;
-        };
-        let (counters, learns) = (adapter.counters.clone(), adapter.has_rdma);
-        let (method, batch) = (
-            adapter.settings.send_completion.into(),
-            adapter.settings.tx_coalescing,
-        );
-        if start.index.is_multiple_of(2) {
-            adapter.accepts = start.accepts;
-            let Some(place) = adapter.queues.get_mut(pair) else {
-                return;
-            };
-            let method = adapter.settings.recv_completion.into();
-            let mut rx = RxQueue::new(
-                start.ring,
-                start.call,
-                pair,
-                start.hdr_len,
-                start.mergeable,
-                start.mtu,
-                counters,
-            );
-            rx.set_method(method);
-            *place = Some(rx);
-            adapter.activate();
-        } else {
-            let Some(kick) = start.kick else { return };
-            let mut tx = TxQueue::new(
-                id,
-                pair,
-                start.ring,
-                kick,
-                start.call,
-                start.hdr_len,
-                start.mtu,
-                counters,
-            );
-            tx.learns = learns;
-            tx.batch = batch;
-            tx.set_method(method);
-            let i = free_index(&mut self.txs);
-            let _ = self.sleeper.add(tx.kick_fd(), Source::Kick(i as u32));
-            self.txs[i] = Some(tx);
-        }
-    }
-
-    fn set_call(&mut self, id: PortId, index: u16, call: Option<File>) {
-        let pair = usize::from(index / 2);
-        if index.is_multiple_of(2) {
-            if let Some(Some(rx)) = self.core.adapter(id).and_then(|a| a.queues.get_mut(pair)) {
-                rx.set_call(call);
-            }
-        } else if let Some(tx) = self
-            .txs
-            .iter_mut()
-            .flatten()
-            .find(|t| t.port == id && t.pair == pair)
-        {
-            tx.set_call(call);
-        }
-    }
-
-    fn finish_stopping(&mut self) {
-        let mut waiting = std::mem::take(&mut self.stopping);
-        waiting.retain(|(id, index, done)| match self.try_stop(*id, *index) {
-            Some(base) => {
-                let _ = done.send(base);
-                false
-            }
-            None => true,
-        });
-        self.stopping.append(&mut waiting);
-    }
-
-    /// Takes a ring out; `None` while something of it is under way.
-    fn try_stop(&mut self, id: PortId, index: u16) -> Option<Option<u16>> {
-        let pair = usize::from(index / 2);
-        if index.is_multiple_of(2) {
-            self.core.flush_queue(id, pair);
-            let Some(adapter) = self.core.adapter(id) else {
-                return Some(None);
-            };
-            let Some(place) = adapter.queues.get_mut(pair) else {
-                return Some(None);
-            };
-            if place.as_ref().is_some_and(|rx| !rx.drained()) {
-                return None;
-            }
-            let base = place.take().map(|mut rx| {
-                rx.settle_calls();
-                rx.base()
-            });
-            adapter.activate();
-            let down = adapter.active.is_empty();
-            if down && let Some(function) = self.functions.get_mut(id) {
-                function.guest_down(Instant(
-                    u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX),
-                ));
-            }
-            return Some(base);
-        }
-        let Some(i) = self
-            .txs
-            .iter()
-            .position(|t| matches!(t, Some(t) if t.port == id && t.pair == pair))
-        else {
-            return Some(None);
-        };
-        let tx = self.txs[i].as_mut()?;
-        tx.stop();
-        if !tx.drained() {
-            return None;
-        }
-        let mut tx = self.txs[i].take()?;
-        tx.settle_calls();
-        self.sleeper.remove(tx.kick_fd());
-        Some(Some(tx.base()))
     }
 }
 
-fn free_index<T>(places: &mut Vec<Option<T>>) -> usize {
+/// The first free place.
+pub(super) fn free_index<T>(places: &mut Vec<Option<T>>) -> usize {
     match places.iter().position(Option::is_none) {
         Some(i) => i,
         None => {

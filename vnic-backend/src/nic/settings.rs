@@ -1,8 +1,11 @@
 //! Settings that act on adapters while they run.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crossbeam_channel::bounded;
+use vnic_engine::counters::QueueCounter as Q;
+use vnic_engine::dropless::TIMEOUT_MAX;
 use vnic_engine::settings::{self, AdapterSettings, Apply};
 use vnic_fabric::switch::PortConfig;
 
@@ -23,6 +26,27 @@ pub struct DroplessStatus {
     pub entries: u64,
     /// Times that it was left, by the operator or because a frame waited too long.
     pub exits: u64,
+    /// Times that a frame waited too long.
+    pub timeouts: u64,
+    /// Frames that wait now and push their senders back.
+    pub waiting: u64,
+}
+
+/// The reserve of an adapter for bursts that find no receive buffer, as it is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BurstStatus {
+    /// Who waits for buffers; off: the reserve takes nothing.
+    pub mode: settings::Burst,
+    /// Frames that it holds at most, all receive queues together.
+    pub reserve: u32,
+    /// Frames in it now.
+    pub frames: u64,
+    /// The most there have been.
+    pub frames_max: u64,
+    /// Memory that frames without a receive buffer take now, in bytes; with those that wait in dropless mode.
+    pub bytes: u64,
+    /// The most they have taken.
+    pub bytes_max: u64,
 }
 
 impl Nic {
@@ -73,14 +97,47 @@ impl Nic {
     /// The operator switches dropless mode on (how long a frame may wait, 1..=100 in 100 µs) or off (0). Each call is an
     /// act: it is told as an event even if nothing changes.
     pub fn set_dropless(&self, name: &str, timeout: u8) -> Result<(), NicError> {
-        let _ = timeout;
-        self.inner.adapter(name).map(drop)
+        if timeout > TIMEOUT_MAX {
+            return Err(NicError::Invalid {
+                field: "DelayDropTimeout",
+                problem: format!("{timeout} is not in 0..={TIMEOUT_MAX} (100 us)"),
+            });
+        }
+        let adapter = self.inner.adapter(name)?;
+        let (done, answer) = bounded::<()>(1);
+        let id = adapter.id;
+        self.inner.workers[adapter.core].send(Command::SetDropless { id, timeout, done });
+        let _ = answer.recv();
+        Ok(())
     }
 
     /// Dropless mode of an adapter.
     pub fn dropless(&self, name: &str) -> Result<DroplessStatus, NicError> {
-        self.inner.adapter(name)?;
-        Ok(DroplessStatus::default())
+        let adapter = self.inner.adapter(name)?;
+        let (waits, queues) = (&adapter.counters.waits, &adapter.counters.queues);
+        let sum = |c: Q| queues.iter().map(|q| q.get(c as usize)).sum();
+        Ok(DroplessStatus {
+            on: waits.on.load(Ordering::Acquire) > 0,
+            timeout: waits.timeout.load(Ordering::Relaxed),
+            entries: sum(Q::DroplessEntries),
+            exits: sum(Q::DroplessExits),
+            timeouts: sum(Q::DroplessTimeouts),
+            waiting: waits.beyond.load(Ordering::Relaxed),
+        })
+    }
+
+    /// The reserve of an adapter for bursts.
+    pub fn burst(&self, name: &str) -> Result<BurstStatus, NicError> {
+        let adapter = self.inner.adapter(name)?;
+        let (waits, acting) = (&adapter.counters.waits, adapter.settings());
+        Ok(BurstStatus {
+            mode: acting.burst,
+            reserve: acting.reserve,
+            frames: waits.reserved.load(Ordering::Relaxed),
+            frames_max: waits.reserved_max.load(Ordering::Relaxed),
+            bytes: waits.bytes.load(Ordering::Relaxed),
+            bytes_max: waits.bytes_max.load(Ordering::Relaxed),
+        })
     }
 }
 

@@ -255,6 +255,12 @@ impl Wire<'_> {
             self.core.count_drop(self.port, reason);
             return;
         }
+        if self.core.out.waiting.pressed && self.core.too_many_wait(self.port, &verdict, f.head) {
+            // For a guest without a driver for its function, which takes no frames: what is reliable is sent again.
+            self.core
+                .count_drop(self.port, vnic_fabric::DropReason::NoRxBuffer);
+            return;
+        }
         self.core.captured(self.port, Direction::Ingress, &f, None);
         if self.core.crosses(self.port, &verdict)
             && self.core.send_remote(self.port, &verdict, &f, None).is_none()

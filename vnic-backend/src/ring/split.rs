@@ -481,6 +481,31 @@ impl SplitRing {
         Ok(self.avail_seen != self.next_avail)
     }
 
+    /// Asks the guest to kick when it makes more buffers available than there were at the last look, and says whether
+    /// that has happened in the meantime.
+    pub fn request_more(&mut self) -> Result<bool, Fault> {
+        let seen = self.avail_seen;
+        if self.event_idx {
+            self.set_avail_event(seen);
+        } else {
+            self.used_u16(0).store(0, Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+        self.refresh()?;
+        Ok(self.avail_seen != seen)
+    }
+
+    /// `avail.idx`, with a fresh look.
+    pub fn offered(&mut self) -> Result<u16, Fault> {
+        self.refresh()?;
+        Ok(self.avail_seen)
+    }
+
+    /// `avail.idx` at the last look.
+    pub fn seen(&self) -> u16 {
+        self.avail_seen
+    }
+
     fn set_avail_event(&self, value: u16) {
         self.used_u16(4 + 8 * self.size as usize)
             .store(value, Ordering::Relaxed);

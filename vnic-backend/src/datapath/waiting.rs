@@ -1,0 +1,639 @@
+//! Frames that find no receive buffer and wait for one: in the reserve for bursts, and, when that is full, in dropless
+//! mode.
+//!
+//! ```text
+//!  no buffer ─▶ reserve has room ─▶ a copy waits there
+//!                    │ full, or switched off
+//!                    ├─▶ dropless mode on: a copy waits beyond it, its senders are pushed back, the queue's timer runs
+//!                    └─▶ off: dropped
+//! ```
+//!
+//! A frame that waits is a copy of our own: its sender's buffer is completed, and whatever happens to the sender afterwards
+//! does not concern it. While frames wait beyond the reserve the adapter is *pressed*, which all cores see: rings with a
+//! frame for it are not drained (flooded frames included, before anybody gets them), uplinks are not read. So beyond the
+//! reserve there is at most what was under way when the adapter became pressed. Links between cores are drained: what one
+//! receiver waits for must not hold up the others on its core; only when [`BRIMFUL`] waits on a core are they left alone.
+//! Frames that nobody can push back (those that fault rules held back, those of RDMA functions and of the NIC itself) wait,
+//! too, as long as there is room, and are dropped otherwise.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use arrayvec::ArrayVec;
+use vnic_engine::counters::QueueCounter as Q;
+use vnic_engine::dropless::{Dropless, Told};
+use vnic_engine::settings::Burst;
+use vnic_fabric::switch::{PortId, Verdict};
+use vnic_fabric::{DropReason, Instant};
+
+use super::core::{Core, CoreEvent};
+use super::counters::AdapterCounters;
+use super::frame::OutFrame;
+use super::link::Gate;
+use super::outputs::{AdapterRx, Outputs, Slot, is_roce, offer};
+use super::rx::{Parked, RxQueue};
+use crate::types::{ADAPTERS_MAX, PORTS_MAX};
+
+/// Bytes of frames beyond reserves with which a core takes nothing more from other cores.
+const BRIMFUL: u64 = 32 << 20;
+/// Bytes of frames beyond reserves that a core keeps at most.
+const BEYOND_MAX: u64 = 64 << 20;
+/// Bytes beyond reserves up to which packets of RDMA functions, which nobody pushes back, may add to them.
+const UNASKED_MAX: u64 = 1 << 20;
+
+/// Which ports are pressed, seen by all cores.
+pub struct Pressure {
+    /// How many.
+    count: AtomicU32,
+    /// By port: 0, [`PRESSED`] or [`BUT_ROCE`].
+    ports: [AtomicU8; ADAPTERS_MAX + PORTS_MAX],
+}
+
+/// Frames for the port wait.
+const PRESSED: u8 = 1;
+/// All but RoCE: that is for its RDMA function.
+const BUT_ROCE: u8 = 2;
+
+impl Default for Pressure {
+    fn default() -> Self {
+        Pressure {
+            count: AtomicU32::new(0),
+            ports: [const { AtomicU8::new(0) }; ADAPTERS_MAX + PORTS_MAX],
+        }
+    }
+}
+
+/// The time of the data cores.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock(std::time::Instant);
+
+impl Clock {
+    /// Time begins.
+    pub fn start() -> Clock {
+        Clock(std::time::Instant::now())
+    }
+
+    /// Since then.
+    #[inline]
+    pub fn now(self) -> Instant {
+        Instant(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Who waits on a core.
+pub struct Waiting {
+    /// A port is pressed, on this core or another: senders look which before they send.
+    pub pressed: bool,
+    /// Adapters of this core with frames that wait.
+    ports: Vec<PortId>,
+    /// Bytes of frames beyond reserves.
+    beyond: u64,
+    pressure: Arc<Pressure>,
+    clock: Clock,
+}
+
+impl Waiting {
+    /// Nobody.
+    pub fn new(pressure: Arc<Pressure>, clock: Clock) -> Waiting {
+        Waiting {
+            pressed: false,
+            ports: Vec::new(),
+            beyond: 0,
+            pressure,
+            clock,
+        }
+    }
+
+    /// Does nobody wait on this core?
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.ports.is_empty()
+    }
+
+    /// Learns what has become of the ports of other cores.
+    #[inline]
+    pub fn look(&mut self) {
+        self.pressed = self.pressure.count.load(Ordering::Relaxed) != 0;
+    }
+
+    /// So much waits that nothing more is taken from other cores.
+    #[inline]
+    pub fn brimful(&self) -> bool {
+        self.beyond > BRIMFUL
+    }
+
+    /// Must a frame for this port wait?
+    fn holds_up(&self, port: PortId, roce: bool) -> bool {
+        let state = self.pressure.ports.get(usize::from(port.0));
+        match state.map_or(0, |s| s.load(Ordering::Relaxed)) {
+            0 => false,
+            BUT_ROCE => !roce,
+            _ => true,
+        }
+    }
+
+    fn mark(&mut self, port: PortId, state: u8) {
+        let Some(place) = self.pressure.ports.get(usize::from(port.0)) else {
+            return;
+        };
+        // One writer: the port's core.
+        let before = place.swap(state, Ordering::Relaxed);
+        match (before, state) {
+            (0, 0) => {}
+            (0, _) => {
+                self.pressure.count.fetch_add(1, Ordering::Relaxed);
+            }
+            (_, 0) => {
+                self.pressure.count.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        self.look();
+    }
+}
+
+/// What an adapter knows of its frames that wait.
+#[derive(Default)]
+pub struct Waits {
+    /// Dropless mode.
+    pub dropless: Dropless,
+    /// Frames in the reserve, all queues together.
+    reserved: usize,
+    /// It is among the core's waiting ports.
+    listed: bool,
+}
+
+/// How many frames wait for receive buffers of an adapter, for readers anywhere; one writer.
+#[derive(Default)]
+pub struct WaitGauges {
+    /// Dropless mode is on: its time-out in 100 µs; otherwise 0.
+    pub on: AtomicU8,
+    /// The time-out that was set last, in 100 µs.
+    pub timeout: AtomicU8,
+    /// Frames in the reserve.
+    pub reserved: AtomicU64,
+    /// The most there have been.
+    pub reserved_max: AtomicU64,
+    /// Frames beyond it.
+    pub beyond: AtomicU64,
+    /// Bytes of memory that all of them take.
+    pub bytes: AtomicU64,
+    /// The most they have taken.
+    pub bytes_max: AtomicU64,
+}
+
+impl WaitGauges {
+    fn add(&self, cost: u64) {
+        let bytes = self.bytes.load(Ordering::Relaxed) + cost;
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.bytes_max.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    fn remove(&self, cost: u64) {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        self.bytes.store(bytes.saturating_sub(cost), Ordering::Relaxed);
+    }
+}
+
+impl AdapterRx {
+    /// Frames that the reserve holds at most.
+    fn reserve(&self) -> usize {
+        match self.settings.burst {
+            Burst::Off => 0,
+            Burst::Thread | Burst::Poll => self.settings.reserve as usize,
+        }
+    }
+
+    /// A frame did not get into queue `q`: it waits, or it is dropped for the reason that is answered.
+    #[cold]
+    #[inline(never)]
+    pub fn refused(
+        &mut self,
+        port: PortId,
+        q: u8,
+        f: &OutFrame<'_>,
+        gate: Option<Gate>,
+        reason: DropReason,
+        waiting: &mut Waiting,
+    ) -> Option<DropReason> {
+        let dropped = self.retry_or_park(port, q, f, gate, reason, waiting).err();
+        if let Some(reason) = dropped {
+            self.counters.drops.add(reason as usize, 1);
+        }
+        dropped
+    }
+
+    fn retry_or_park(
+        &mut self,
+        port: PortId,
+        q: u8,
+        f: &OutFrame<'_>,
+        gate: Option<Gate>,
+        mut reason: DropReason,
+        waiting: &mut Waiting,
+    ) -> Result<(), DropReason> {
+        let i = usize::from(q);
+        if reason == DropReason::NoRxBuffer && self.waits.listed {
+            // Buffers may have come, first for those that wait already.
+            self.serve(i, waiting);
+            self.mark(port, waiting);
+            let Some(Some(rx)) = self.queues.get_mut(i) else {
+                return Err(DropReason::ReceiverDown);
+            };
+            if rx.parked().is_empty() {
+                match rx.put(f, gate) {
+                    Ok(()) => return Ok(()),
+                    Err(again) => reason = again,
+                }
+            }
+        }
+        let reserve = self.reserve();
+        if reason != DropReason::NoRxBuffer || (reserve == 0 && !self.waits.dropless.is_on()) {
+            return Err(reason);
+        }
+        let beyond = self.waits.reserved >= reserve;
+        if beyond && (!self.waits.dropless.is_on() || waiting.beyond >= BEYOND_MAX) {
+            return Err(reason);
+        }
+        let now = waiting.clock.now();
+        let Some(Some(rx)) = self.queues.get_mut(i) else {
+            return Err(DropReason::ReceiverDown);
+        };
+        if !rx.park(f, gate, now) {
+            return Err(reason);
+        }
+        let cost = rx.parked().back().map_or(0, Parked::cost);
+        self.counters.waits.add(cost);
+        self.counters.queues[i].add(Q::RxWaited as usize, 1);
+        if beyond {
+            rx.over += 1;
+            waiting.beyond += cost;
+            self.waits.dropless.waits(q, now);
+        } else {
+            self.waits.reserved += 1;
+        }
+        if !self.waits.listed {
+            self.waits.listed = true;
+            waiting.ports.push(port);
+        }
+        self.mark(port, waiting);
+        Ok(())
+    }
+
+    /// Gives what waits for queue `q` the buffers that have come. Answers how many frames are gone.
+    fn serve(&mut self, q: usize, waiting: &mut Waiting) -> usize {
+        let Some(Some(rx)) = self.queues.get_mut(q) else {
+            return 0;
+        };
+        let mut n = 0;
+        while let Some((frame, beyond, outcome)) = rx.serve() {
+            n += 1;
+            if let Err(reason) = outcome {
+                self.counters.drops.add(reason as usize, 1);
+            }
+            leaves(&self.counters, q, &frame, waiting, &mut self.waits, beyond);
+        }
+        if n > 0 {
+            self.follow(Some(q), waiting);
+        }
+        n
+    }
+
+    /// Frames beyond the reserve move into what room it has; timers run for those that are beyond it now. `moved`: the
+    /// first frame of this queue has changed.
+    fn follow(&mut self, moved: Option<usize>, waiting: &mut Waiting) {
+        let reserve = self.reserve();
+        for (q, rx) in self.queues.iter_mut().enumerate() {
+            let Some(rx) = rx else { continue };
+            let mut progress = moved == Some(q);
+            while rx.over > 0 && self.waits.reserved < reserve {
+                let first = rx.parked().len() - rx.over;
+                waiting.beyond -= rx.parked().get(first).map_or(0, Parked::cost);
+                rx.over -= 1;
+                self.waits.reserved += 1;
+                progress = true;
+            }
+            if rx.over == 0 {
+                self.waits.dropless.served(q as u8);
+            } else if progress {
+                self.waits.dropless.served(q as u8);
+                self.waits.dropless.waits(q as u8, waiting.clock.now());
+            }
+        }
+    }
+
+    /// Drops what waits for queue `q`, beyond the reserve or all.
+    fn give_up(
+        &mut self,
+        q: usize,
+        all: bool,
+        reason: DropReason,
+        waiting: &mut Waiting,
+        mut dropped: impl FnMut(&OutFrame<'_>),
+    ) {
+        let Some(Some(rx)) = self.queues.get_mut(q) else {
+            return;
+        };
+        let over = rx.over;
+        let reserved = rx.parked().len() - over;
+        for (i, frame) in rx.give_up(all).enumerate() {
+            self.counters.drops.add(reason as usize, 1);
+            let beyond = !all || i >= reserved;
+            leaves(&self.counters, q, &frame, waiting, &mut self.waits, beyond);
+            dropped(&frame.frame());
+        }
+        self.follow(Some(q), waiting);
+    }
+
+    /// Tells everybody whether the adapter is pressed, and how many wait.
+    fn mark(&mut self, port: PortId, waiting: &mut Waiting) {
+        let beyond: usize = self.queues.iter().flatten().map(|rx| rx.over).sum();
+        let state = match (beyond, self.takes_roce) {
+            (0, _) => 0,
+            (_, true) => BUT_ROCE,
+            (_, false) => PRESSED,
+        };
+        waiting.mark(port, state);
+        let gauges = &self.counters.waits;
+        let reserved = self.waits.reserved as u64;
+        gauges.reserved.store(reserved, Ordering::Relaxed);
+        gauges.reserved_max.fetch_max(reserved, Ordering::Relaxed);
+        gauges.beyond.store(beyond as u64, Ordering::Relaxed);
+    }
+
+    /// Books what dropless mode says.
+    fn told(&self, told: Told, before: (u64, u64)) {
+        let d = &self.waits.dropless;
+        let first = &self.counters.queues[0];
+        first.add(Q::DroplessEntries as usize, d.entries() - before.0);
+        first.add(Q::DroplessExits as usize, d.exits() - before.1);
+        if let Told::Timeout { queue } = told
+            && let Some(block) = self.counters.queues.get(usize::from(queue))
+        {
+            block.add(Q::DroplessTimeouts as usize, 1);
+        }
+        let on = if d.is_on() { d.timeout() } else { 0 };
+        self.counters.waits.timeout.store(d.timeout(), Ordering::Relaxed);
+        self.counters.waits.on.store(on, Ordering::Release);
+    }
+
+    /// Queues with frames that wait.
+    fn waiters(&mut self) -> impl Iterator<Item = &mut RxQueue> {
+        self.queues
+            .iter_mut()
+            .flatten()
+            .filter(|rx| !rx.parked().is_empty())
+    }
+}
+
+/// A frame waits no longer.
+fn leaves(
+    counters: &AdapterCounters,
+    q: usize,
+    frame: &Parked,
+    waiting: &mut Waiting,
+    waits: &mut Waits,
+    beyond: bool,
+) {
+    let cost = frame.cost();
+    counters.waits.remove(cost);
+    let waited = waiting.clock.now().since(frame.since).as_nanos();
+    counters.queues[q].add(Q::RxWaitedNs as usize, u64::try_from(waited).unwrap_or(u64::MAX));
+    if beyond {
+        waiting.beyond -= cost;
+    } else {
+        waits.reserved -= 1;
+    }
+}
+
+impl Core {
+    /// Must a frame wait, because a frame for one of its receivers waits?
+    #[cold]
+    #[inline(never)]
+    pub fn must_wait(&self, ingress: PortId, verdict: &Verdict, head: &[u8]) -> bool {
+        let roce = is_roce(head);
+        let waiting = &self.out.waiting;
+        match *verdict {
+            Verdict::Unicast(e) => waiting.holds_up(e.port, roce),
+            Verdict::Flood { vlan, tci } => self
+                .switch
+                .flood_targets(ingress, vlan, tci)
+                .any(|e| waiting.holds_up(e.port, roce)),
+            Verdict::Drop(_) => false,
+        }
+    }
+
+    /// The same for a packet of an RDMA function, of which some may wait: it is sent before anybody asks whether it can be.
+    #[cold]
+    pub fn too_many_wait(&self, ingress: PortId, verdict: &Verdict, head: &[u8]) -> bool {
+        self.out.waiting.beyond > UNASKED_MAX && self.must_wait(ingress, verdict, head)
+    }
+
+    /// Looks whether buffers have come for frames that wait, and who has waited too long. `rung`: the thread that waits for
+    /// guests says that buffers have come. Answers how many frames are gone.
+    #[cold]
+    pub fn waiting_round(&mut self, rung: bool) -> usize {
+        let mut news: ArrayVec<(PortId, Told), 16> = ArrayVec::new();
+        let mut work = 0;
+        let Outputs {
+            slots,
+            touched,
+            waiting,
+            captures,
+            counters,
+            ..
+        } = &mut self.out;
+        let mut i = 0;
+        while let Some(&port) = waiting.ports.get(i) {
+            let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) else {
+                waiting.ports.swap_remove(i);
+                continue;
+            };
+            let now = waiting.clock.now();
+            let by_thread = a.settings.burst == Burst::Thread;
+            let due = a.waits.dropless.next_time().is_some_and(|at| at <= now);
+            if !by_thread || rung || due || a.waiters().any(|rx| !rx.asked) {
+                for q in 0..a.queues.len() {
+                    let mut n = a.serve(q, waiting);
+                    if by_thread
+                        && let Some(Some(rx)) = a.queues.get_mut(q)
+                        && !rx.parked().is_empty()
+                    {
+                        // The thread tells of what comes from now on; what came meanwhile is looked at now and in the next
+                        // round.
+                        rx.asked = !rx.request_more();
+                        if !rx.asked {
+                            n += a.serve(q, waiting);
+                        }
+                    }
+                    work += n;
+                    if n > 0
+                        && let Some(Some(rx)) = a.queues.get_mut(q)
+                        && !rx.touched
+                    {
+                        rx.touched = true;
+                        touched.push((port, q as u8));
+                    }
+                }
+            }
+            let before = (a.waits.dropless.entries(), a.waits.dropless.exits());
+            // A frame whose buffers have come is not late, however late we look.
+            if news.remaining_capacity() > 0
+                && let Some(told) = a.waits.dropless.expire(now)
+            {
+                a.told(told, before);
+                news.push((port, told));
+                for q in 0..a.queues.len() {
+                    a.give_up(q, false, DropReason::NoRxBuffer, waiting, |f| {
+                        offer(captures, counters, port, f, Some(DropReason::NoRxBuffer));
+                    });
+                }
+                work += 1;
+            }
+            a.mark(port, waiting);
+            for rx in a.queues.iter_mut().flatten() {
+                if rx.parked().is_empty() && by_thread {
+                    rx.asked = false;
+                    rx.suppress_kicks();
+                }
+            }
+            if a.waiters().next().is_none() {
+                a.waits.listed = false;
+                waiting.ports.swap_remove(i);
+            } else {
+                i += 1;
+            }
+        }
+        self.flush();
+        for (port, told) in news {
+            self.tell_dropless(port, told);
+        }
+        work
+    }
+
+    fn tell_dropless(&self, port: PortId, told: Told) {
+        self.report(CoreEvent::Dropless { port, told });
+    }
+
+    /// The operator switches an adapter's dropless mode on or off. Frames that wait beyond the reserve are dropped with it.
+    pub fn set_dropless(&mut self, port: PortId, timeout: u8) {
+        let Outputs {
+            slots,
+            touched,
+            waiting,
+            captures,
+            counters,
+            ..
+        } = &mut self.out;
+        let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) else {
+            return;
+        };
+        let before = (a.waits.dropless.entries(), a.waits.dropless.exits());
+        let Some(told) = a.waits.dropless.set(timeout) else {
+            return;
+        };
+        a.told(told, before);
+        if !a.waits.dropless.is_on() {
+            for q in 0..a.queues.len() {
+                // What has buffers by now is not lost.
+                let n = a.serve(q, waiting);
+                if n > 0
+                    && let Some(Some(rx)) = a.queues.get_mut(q)
+                    && !rx.touched
+                {
+                    rx.touched = true;
+                    touched.push((port, q as u8));
+                }
+                a.give_up(q, false, DropReason::NoRxBuffer, waiting, |f| {
+                    offer(captures, counters, port, f, Some(DropReason::NoRxBuffer));
+                });
+            }
+            a.mark(port, waiting);
+            self.flush();
+        }
+        self.tell_dropless(port, told);
+    }
+
+    /// Settings of an adapter have changed: its reserve may have more room.
+    pub fn reserve_changed(&mut self, port: PortId) {
+        let Outputs { slots, waiting, .. } = &mut self.out;
+        if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) {
+            a.follow(None, waiting);
+            a.mark(port, waiting);
+            for rx in a.waiters() {
+                // Whoever looks for buffers from now on begins with a look.
+                rx.asked = false;
+                rx.suppress_kicks();
+            }
+        }
+    }
+
+    /// A queue's guest is gone: nothing waits for it any more.
+    pub fn drop_waiting(&mut self, port: PortId, pair: usize) {
+        let Outputs {
+            slots,
+            waiting,
+            captures,
+            counters,
+            ..
+        } = &mut self.out;
+        if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) {
+            a.give_up(pair, true, DropReason::ReceiverDown, waiting, |f| {
+                offer(captures, counters, port, f, Some(DropReason::ReceiverDown));
+            });
+            a.mark(port, waiting);
+        }
+    }
+
+    /// An adapter is removed.
+    pub fn forget_waiting(&mut self, port: PortId) {
+        let queues = self.adapter(port).map_or(0, |a| a.queues.len());
+        for pair in 0..queues {
+            self.drop_waiting(port, pair);
+        }
+        self.out.waiting.ports.retain(|p| *p != port);
+        self.out.waiting.mark(port, 0);
+    }
+
+    /// When somebody has waited too long.
+    pub fn waiting_due(&self) -> Option<Instant> {
+        let Outputs { slots, waiting, .. } = &self.out;
+        let times = waiting
+            .ports
+            .iter()
+            .filter_map(|p| match slots.get(usize::from(p.0)) {
+                Some(Slot::Adapter(a)) => a.waits.dropless.next_time(),
+                _ => None,
+            });
+        times.min()
+    }
+
+    /// Asks guests for whom frames wait to kick when they give buffers; says whether they have given some after all.
+    pub fn request_buffers(&mut self) -> bool {
+        let Outputs { slots, waiting, .. } = &mut self.out;
+        let mut more = false;
+        for port in &waiting.ports {
+            let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) else {
+                continue;
+            };
+            let by_thread = a.settings.burst == Burst::Thread;
+            for rx in a.waiters() {
+                // The thread's kicks were asked for when the frame was looked at first.
+                more |= if by_thread { !rx.asked } else { rx.request_more() };
+            }
+        }
+        more
+    }
+
+    /// Awake again, the core looks by itself.
+    pub fn suppress_buffer_kicks(&mut self) {
+        let Outputs { slots, waiting, .. } = &mut self.out;
+        for port in &waiting.ports {
+            if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0))
+                && a.settings.burst != Burst::Thread
+            {
+                a.waiters().for_each(|rx| rx.suppress_kicks());
+            }
+        }
+    }
+}
