@@ -70,7 +70,10 @@ fn a_refusal_names_the_key_and_changes_nothing() -> Result<()> {
     refused("vf1", "VlanID", "allows 0 and 7", &settings(|s| s.vlan_id = 8));
 
     assert_eq!(rig.nic.adapter_settings("vf0")?, legal);
-    assert_eq!(rig.nic.adapter("vf0")?.settings.vlan_prio, 3);
+    // The list of addresses acts at once, the priority at the next restart.
+    let acting = rig.nic.adapter("vf0")?.settings;
+    assert_eq!((acting.vlan_prio, acting.macs), (0, legal.macs.clone()));
+    assert_eq!(rig.nic.restart_adapter("vf0")?.settings, legal);
     assert_eq!(rig.nic.adapter_settings("vf1")?, AdapterSettings::default());
     rig.nic.configure_adapter("vf1", &settings(|s| s.vlan_id = 7))?;
     let unknown = rig.nic.configure_adapter("vf9", &legal);

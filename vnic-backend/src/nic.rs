@@ -234,6 +234,7 @@ impl Nic {
             macs: Vec::new(),
             anti_spoofing: false,
             learning: true,
+            ..PortConfig::default()
         };
         self.inner.add_to_cores(id, core, &config, || {
             Side::Uplink(device.clone(), counters.clone())

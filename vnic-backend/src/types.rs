@@ -27,7 +27,7 @@ pub use vnic_engine::gids::GidSource;
 pub use vnic_engine::rdma::GidKind;
 pub use vnic_engine::settings;
 pub use vnic_fabric::switch::{PortId, SwitchConfig};
-pub use vnic_fabric::{DropReason, VlanMode};
+pub use vnic_fabric::{DropReason, PriorityTags, VlanMode};
 pub use vnic_wire::MacAddr;
 
 /// Settings of the whole NIC, fixed for its life.

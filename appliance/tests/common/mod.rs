@@ -2,7 +2,6 @@
 #![allow(dead_code)]
 
 pub mod lab;
-pub mod process;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -262,7 +262,7 @@ pub struct AdapterSettings {
     pub vlan_id: u16,
     /// `VlanPrio`: priority in these tags.
     pub vlan_prio: u8,
-    /// `TxUntagPriorityTag`: untagged frames of the guest get a priority tag (VLAN 0).
+    /// `TxUntagPriorityTag`: frames that have a priority but no VLAN leave without a tag.
     pub tx_untag_priority_tag: bool,
     /// `mac-address-list`: further addresses whose frames the guest gets.
     pub macs: Vec<MacAddr>,

@@ -17,5 +17,5 @@ pub use drop_reason::DropReason;
 pub use fault::{Facts, Faults};
 pub use network::{Link, Network};
 pub use switch::{PortId, Switch};
-pub use vlan::{TagEdit, VlanMode};
+pub use vlan::{PriorityTags, TagEdit, VlanMode};
 pub use vnic_wire::time::Instant;

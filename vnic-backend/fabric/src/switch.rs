@@ -18,7 +18,8 @@ use core::fmt;
 use core::time::Duration;
 use vnic_wire::MacAddr;
 
-use crate::{DropReason, Instant, TagEdit, VlanMode};
+use crate::vlan::Marking;
+use crate::{DropReason, Instant, PriorityTags, TagEdit, VlanMode};
 use fdb::{Fdb, Key, Kind};
 use learn::{Ageing, stamp};
 use port::{FlowId, LastFlow, Port, VLAN_MAX};
@@ -60,6 +61,11 @@ pub struct PortConfig {
     pub anti_spoofing: bool,
     /// Learn source addresses of frames that come from this port.
     pub learning: bool,
+    /// Priority (PCP, 0..=7) that frames without a tag from this port have where they leave tagged (IEEE 802.1Q clause
+    /// 6.9.4).
+    pub default_priority: u8,
+    /// What becomes of priority tags.
+    pub priority_tags: PriorityTags,
 }
 
 /// Where a frame goes, and what becomes of its tag there.
@@ -318,7 +324,7 @@ impl Switch {
         let Some(vlan) = port.classify(frame.tci) else {
             return Verdict::Drop(DropReason::VlanNotAllowed);
         };
-        let ingress_up = port.up;
+        let (ingress_up, marking) = (port.up, port.marking);
         let source = Key::new(vlan, frame.source);
         if port.learning && !port.source.holds(source, self.now, self.generation) {
             self.learn(source, ingress);
@@ -336,7 +342,7 @@ impl Switch {
                 return if receiver.up {
                     Verdict::Unicast(Egress {
                         port: to,
-                        tag: receiver.tag_edit(vlan, frame.tci),
+                        tag: receiver.tag_edit(vlan, frame.tci, marking),
                     })
                 } else {
                     Verdict::Drop(DropReason::ReceiverDown)
@@ -365,7 +371,8 @@ impl Switch {
             return None;
         }
         let port = self.port(to)?;
-        port.member(vlan).then(|| port.tag_edit(vlan, tci))
+        let marking = self.port(ingress).map_or(Marking::default(), |p| p.marking);
+        port.member(vlan).then(|| port.tag_edit(vlan, tci, marking))
     }
 
     /// The receivers of a frame with the verdict [`Verdict::Flood`]: every port of the VLAN that is up, except

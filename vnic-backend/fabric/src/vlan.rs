@@ -29,6 +29,28 @@ impl Default for VlanMode {
     }
 }
 
+/// What becomes of priority tags (VID 0) of frames that come from a port, where they leave untagged otherwise: where their
+/// VLAN leaves untagged and the port takes tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PriorityTags {
+    /// Frames leave as they came.
+    #[default]
+    Keep,
+    /// Frames without a tag get one, with the port's default priority.
+    Add,
+    /// They are removed.
+    Strip,
+}
+
+/// How a port marks the frames that come from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Marking {
+    /// Priority of frames without a tag, in the place of a TCI.
+    pub pcp: u16,
+    /// See [`PriorityTags`].
+    pub priority_tags: PriorityTags,
+}
+
 /// What must happen to a frame's outer 802.1Q tag on its way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TagEdit {
@@ -46,12 +68,22 @@ pub enum TagEdit {
 pub const VID_MASK: u16 = 0x0fff;
 
 /// The tag edit for a frame of `vlan` that arrived with the outer tag `tci` (`None`: untagged; VID 0:
-/// priority-tagged) and leaves on a port with these settings (IEEE 802.1Q clause 8.6.1 and table 9-2).
+/// priority-tagged) from a port that marks it so, and leaves on a port with these settings (IEEE 802.1Q clauses 6.9.3 and
+/// 8.6.1, table 9-2).
 #[inline]
-pub(crate) const fn tag_edit(vlan: u16, tci: Option<u16>, untagged: u16, access: bool) -> TagEdit {
+pub(crate) const fn tag_edit(
+    vlan: u16,
+    tci: Option<u16>,
+    from: Marking,
+    untagged: u16,
+    access: bool,
+) -> TagEdit {
     match tci {
-        None if vlan == untagged => TagEdit::Keep,
-        None => TagEdit::Push(vlan),
+        None if vlan == untagged => match from.priority_tags {
+            PriorityTags::Add if !access => TagEdit::Push(from.pcp),
+            _ => TagEdit::Keep,
+        },
+        None => TagEdit::Push(from.pcp | vlan),
         Some(t) if t & VID_MASK != 0 => {
             if vlan == untagged {
                 TagEdit::Pop
@@ -59,7 +91,9 @@ pub(crate) const fn tag_edit(vlan: u16, tci: Option<u16>, untagged: u16, access:
                 TagEdit::Keep
             }
         }
-        Some(_) if vlan == untagged && access => TagEdit::Pop,
+        Some(_) if vlan == untagged && (access || matches!(from.priority_tags, PriorityTags::Strip)) => {
+            TagEdit::Pop
+        }
         Some(_) if vlan == untagged => TagEdit::Keep,
         Some(t) => TagEdit::Replace((t & !VID_MASK) | vlan),
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::select;
 use vnic_fabric::switch::{Egress, PortConfig, PortId, Switch, SwitchConfig, Verdict};
-use vnic_fabric::{DropReason, Instant, TagEdit, VlanMode};
+use vnic_fabric::{DropReason, Instant, PriorityTags, TagEdit, VlanMode};
 use vnic_wire::MacAddr;
 
 const AGEING: Duration = Duration::from_secs(8);
@@ -63,13 +63,19 @@ fn config() -> impl Strategy<Value = PortConfig> {
         prop::collection::vec(mac(), 0..3),
         prop::bool::weighted(0.3),
         prop::bool::weighted(0.8),
+        0u8..8,
+        select(vec![PriorityTags::Keep, PriorityTags::Add, PriorityTags::Strip]),
     )
-        .prop_map(|(vlan, macs, anti_spoofing, learning)| PortConfig {
-            vlan,
-            macs,
-            anti_spoofing,
-            learning,
-        })
+        .prop_map(
+            |(vlan, macs, anti_spoofing, learning, default_priority, priority_tags)| PortConfig {
+                vlan,
+                macs,
+                anti_spoofing,
+                learning,
+                default_priority,
+                priority_tags,
+            },
+        )
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -274,8 +280,8 @@ impl Model {
 }
 
 /// What arrives must be of the right VLAN for the receiver, tagged or not as its settings say, with the
-/// sender's priority as long as there is a tag to carry it.
-fn check_tag(config: &PortConfig, vlan: u16, tci: Option<u16>, edit: TagEdit) {
+/// sender's priority, or its port's, as long as there is a tag to carry it.
+fn check_tag(from: &PortConfig, config: &PortConfig, vlan: u16, tci: Option<u16>, edit: TagEdit) {
     let out = match (edit, tci) {
         (TagEdit::Keep, t) => t,
         (TagEdit::Push(new), None) => Some(new),
@@ -290,9 +296,23 @@ fn check_tag(config: &PortConfig, vlan: u16, tci: Option<u16>, edit: TagEdit) {
     );
     match (&config.vlan, out) {
         (VlanMode::Access(_), Some(_)) => panic!("tag on an access port"),
-        (_, Some(t)) => assert_eq!(t >> 12, tci.map_or(0, |t| t >> 12)),
+        (_, Some(t)) => {
+            let priority = tci.unwrap_or(u16::from(from.default_priority) << 13) >> 12;
+            assert_eq!(t >> 12, priority);
+            if t & 0xfff == 0 {
+                // A mere priority tag: as the sender's port says.
+                let wanted = match tci {
+                    Some(_) => PriorityTags::Strip != from.priority_tags,
+                    None => PriorityTags::Add == from.priority_tags,
+                };
+                assert!(wanted, "{from:?}");
+            }
+        }
         // A priority tag stays where the receiver takes tags.
-        (VlanMode::Trunk { .. }, None) => assert!(tci.is_none_or(|t| t & 0xfff != 0)),
+        (VlanMode::Trunk { .. }, None) => match tci {
+            None => assert_ne!(from.priority_tags, PriorityTags::Add),
+            Some(t) => assert!(t & 0xfff != 0 || from.priority_tags == PriorityTags::Strip),
+        },
         (VlanMode::Access(_), None) => {}
     }
 }
@@ -432,7 +452,7 @@ impl World {
             let (config, up) = &self.model.ports[&e.port.0];
             assert!(up, "to a port that is down");
             assert!(member(&config.vlan, vlan), "into another VLAN");
-            check_tag(config, vlan, tci, e.tag);
+            check_tag(&self.model.ports[&port].0, config, vlan, tci, e.tag);
             assert!(got.insert(e.port.0), "twice to the same port");
         }
         assert_eq!(Ok(got), expected);

@@ -213,6 +213,12 @@ pub(super) fn port_config(adapter: &Endpoint, settings: &AdapterSettings) -> Por
         macs: spec.macs.iter().chain(&settings.macs).copied().collect(),
         anti_spoofing: spec.anti_spoofing,
         learning: !spec.anti_spoofing,
+        default_priority: settings.vlan_prio,
+        priority_tags: match settings {
+            s if s.tx_untag_priority_tag => PriorityTags::Strip,
+            s if s.vlan_id == 0 && s.vlan_prio > 0 => PriorityTags::Add,
+            _ => PriorityTags::Keep,
+        },
     }
 }
 

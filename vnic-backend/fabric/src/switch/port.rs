@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::fdb::Key;
 use super::{PortConfig, Verdict};
-use crate::vlan::{VID_MASK, tag_edit};
+use crate::vlan::{Marking, VID_MASK, tag_edit};
 use crate::{DropReason, TagEdit, VlanMode};
 
 /// Largest VLAN identifier in use: 4095 is reserved (IEEE 802.1Q table 9-2).
@@ -71,6 +71,8 @@ pub(crate) struct Port {
     access: bool,
     /// VLAN of untagged frames; 0: the setting makes no sense, and there is none.
     untagged: u16,
+    /// How frames that come from here are marked.
+    pub(crate) marking: Marking,
     /// Own addresses, as numbers.
     macs: Vec<u64>,
     /// One bit a VLAN; `None`: all.
@@ -113,6 +115,10 @@ impl Port {
             anti_spoofing: config.anti_spoofing,
             access,
             untagged,
+            marking: Marking {
+                pcp: u16::from(config.default_priority & 7) << 13,
+                priority_tags: config.priority_tags,
+            },
             macs: config
                 .macs
                 .iter()
@@ -154,8 +160,8 @@ impl Port {
     }
 
     #[inline]
-    pub(crate) fn tag_edit(&self, vlan: u16, tci: Option<u16>) -> TagEdit {
-        tag_edit(vlan, tci, self.untagged, self.access)
+    pub(crate) fn tag_edit(&self, vlan: u16, tci: Option<u16>, from: Marking) -> TagEdit {
+        tag_edit(vlan, tci, from, self.untagged, self.access)
     }
 
     /// The keys of the port's own addresses.

@@ -103,6 +103,60 @@ fn own_addresses_are_known_before_anyone_speaks() {
 }
 
 #[test]
+fn a_ports_priority_is_in_the_tags_of_its_frames() {
+    let from = |vlan, default_priority, priority_tags| PortConfig {
+        vlan,
+        macs: vec![A],
+        default_priority,
+        priority_tags,
+        ..PortConfig::default()
+    };
+    let edits = |config: PortConfig, tci| {
+        let mut s = switch(vec![config, trunk(1, None), trunk(5, None), access(1), access(5)]);
+        let f = frame(GROUP_ADDR, A, tci);
+        let Verdict::Flood { vlan, tci } = s.forward(at(0.0), PortId(0), &f, 60) else {
+            panic!("not flooded");
+        };
+        s.flood_targets(PortId(0), vlan, tci)
+            .map(|e| (e.port.0, e.tag))
+            .collect::<Vec<_>>()
+    };
+    use PriorityTags::{Add, Keep, Strip};
+    let tagged = |p: u16, v: u16| TagEdit::Push(p << 13 | v);
+    // In an access VLAN: the tag with its priority, and none where the VLAN leaves untagged.
+    let five = VlanMode::Access(5);
+    assert_eq!(
+        edits(from(five.clone(), 3, Keep), None),
+        [(1, tagged(3, 5)), (2, TagEdit::Keep), (4, TagEdit::Keep)]
+    );
+    // The frame's own priority comes first.
+    assert_eq!(
+        edits(from(five, 3, Keep), Some(6 << 13)),
+        [
+            (1, TagEdit::Replace(6 << 13 | 5)),
+            (2, TagEdit::Keep),
+            (4, TagEdit::Pop)
+        ]
+    );
+    // Without a VLAN: a priority tag where tags are taken.
+    let none = VlanMode::default;
+    let expected = [(1, tagged(3, 0)), (2, tagged(3, 1)), (3, TagEdit::Keep)];
+    assert_eq!(edits(from(none(), 3, Add), None), expected);
+    assert_eq!(
+        edits(from(none(), 3, Strip), Some(2 << 13)),
+        [
+            (1, TagEdit::Pop),
+            (2, TagEdit::Replace(2 << 13 | 1)),
+            (3, TagEdit::Pop)
+        ]
+    );
+    assert_eq!(
+        edits(from(none(), 3, Strip), None),
+        [(1, TagEdit::Keep), (2, tagged(3, 1)), (3, TagEdit::Keep)]
+    );
+}
+
+#[test]
 fn order_of_checks() {
     let mut s = switch(vec![
         PortConfig {
@@ -492,7 +546,7 @@ fn nonsense_settings_do_no_harm() {
             vlan,
             macs: vec![A, MacAddr::default(), GROUP_ADDR],
             learning: true,
-            anti_spoofing: false,
+            ..PortConfig::default()
         };
         let mut s = switch(vec![config.clone(), config]);
         assert_eq!(

@@ -18,8 +18,11 @@ pub(super) const KEYS: &[KeyDef] = &[
     KeyDef::number("VlanPrio", 0, 7)
         .default(0)
         .scopes(Scopes::ADAPTER.union(Scopes::TEAM))
-        .help("Priority in the tags that VlanID asks for.")
-        .note("When it acts is not documented: at restart, as VlanID.")
+        .help("Priority in the tags of transmitted packets.")
+        .note(
+            "While VlanID is 0, packets without a tag get a priority tag (VLAN 0) if this is not 0, unless TxUntagPriorityTag \
+             is 1. When it acts is not documented: at restart, as VlanID.",
+        )
         .source(TEAMING),
     KeyDef::switch("TxUntagPriorityTag")
         .default(0)
