@@ -233,7 +233,7 @@ fn address_lists() {
         def.check(&def.parse(""), LINE_RATE),
         Ok(Checked::Accepted(Value::Macs(vec![])))
     );
-    let many: Vec<_> = (0..65u8).map(|i| MacAddr([2, 0, 0, 0, 0, i])).collect();
+    let many: Vec<_> = (0..129u8).map(|i| MacAddr([2, 0, 0, 0, 0, i])).collect();
     for bad in [
         def.parse("01:00:5e:00:00:01"),
         def.parse("00:00:00:00:00:00"),
@@ -374,7 +374,7 @@ fn any_value() -> impl Strategy<Value = Value> {
         (0u32..300).prop_map(Value::Dword),
         ".{0,40}".prop_map(Value::Text),
         "(0x)?[0-9a-f]{0,9}".prop_map(Value::Text),
-        proptest::collection::vec(any::<[u8; 6]>().prop_map(MacAddr), 0..70).prop_map(Value::Macs),
+        proptest::collection::vec(any::<[u8; 6]>().prop_map(MacAddr), 0..140).prop_map(Value::Macs),
     ]
 }
 
@@ -441,3 +441,100 @@ proptest! {
         }
     }
 }
+
+/// The rows of a table with a heading; a cell with commas is quoted.
+fn rows(csv: &'static str) -> Vec<BTreeMap<&'static str, String>> {
+    let cells = |line: &str| {
+        let mut cells = vec![String::new()];
+        let mut quoted = false;
+        for c in line.chars() {
+            match c {
+                '"' => quoted = !quoted,
+                ',' if !quoted => cells.push(String::new()),
+                c => cells.last_mut().expect("never empty").push(c),
+            }
+        }
+        cells
+    };
+    let mut lines = csv.lines();
+    let heading: Vec<&str> = lines.next().expect("a heading").split(',').collect();
+    lines
+        .map(|line| heading.iter().copied().zip(cells(line)).collect())
+        .collect()
+}
+
+/// Every row of the catalog that comes from the WinOF-2 text is a key of the table with the range, the default and the
+/// behaviour of the catalog, or is left out for the reason that stands there.
+#[test]
+fn nothing_of_the_catalog_is_forgotten() {
+    let rows = rows(include_str!("data/seed_keys.csv"));
+    assert_eq!(rows.len(), 164);
+    let mut found = BTreeSet::new();
+    for cells in &rows {
+        let catalog = &cells["catalog"];
+        assert_ne!(
+            cells["keys"].is_empty(),
+            cells["left_out"].is_empty(),
+            "{catalog}"
+        );
+        for name in cells["keys"].split(' ').filter(|n| !n.is_empty()) {
+            let def = row(name);
+            assert!(def.name == name || def.aliases.contains(&name), "{name}");
+            found.insert(def.name);
+            let (min, max) = match def.kind {
+                Kind::Dword { min, max } => (min.to_string(), max.to_string()),
+                Kind::Rate { min } => (min.to_string(), "line rate".to_owned()),
+                Kind::Enum(values) => {
+                    let numbers: Vec<u32> = values.iter().map(|(n, _)| *n).collect();
+                    let end = |n: Option<&u32>| n.map_or(String::new(), u32::to_string);
+                    (end(numbers.iter().min()), end(numbers.iter().max()))
+                }
+                Kind::Bool => ("0".to_owned(), "1".to_owned()),
+                Kind::MacList { .. } | Kind::Text { .. } => (String::new(), String::new()),
+            };
+            let mut check = |column: &str, ours: String| {
+                let theirs = &cells[column];
+                // What a document does not say was decided; the row's note says how.
+                if !theirs.is_empty() && *theirs != ours && !DECIDED.contains(&(name, column)) {
+                    panic!("{name}: {column} is {ours}, in the catalog {theirs}");
+                }
+            };
+            check("min", min);
+            check("max", max);
+            check("default", def.default.map_or(String::new(), |d| d.to_string()));
+            check(
+                "apply",
+                if def.apply == Apply::Dynamic {
+                    "dynamic"
+                } else {
+                    "restart"
+                }
+                .to_owned(),
+            );
+            check(
+                "illegal",
+                match def.illegal {
+                    Illegal::Default => "default",
+                    Illegal::LineRate => "line rate",
+                    Illegal::Reject => "",
+                }
+                .to_owned(),
+            );
+        }
+    }
+    let more: Vec<_> = KEYS
+        .iter()
+        .map(|k| k.name)
+        .filter(|name| !found.contains(name))
+        .collect();
+    assert_eq!(more, Vec::<&str>::new(), "keys that are not in the catalog");
+}
+
+/// Where the table differs from the catalog on purpose; the row's note says why.
+const DECIDED: &[(&str, &str)] = &[
+    // The catalog has the limit with NDIS poll, which is a rule here.
+    ("TxMaxPostSendsCoalescing", "max"),
+    // 0 switches these two off; the catalog has the least of the register.
+    ("DeviceRxStallTimeout", "min"),
+    ("DeviceRxStallWatermark", "min"),
+];

@@ -41,13 +41,13 @@ pub(super) const KEYS: &[KeyDef] = &[
              and 50 is what an illegal value falls back to, which switches it on.",
         )
         .source("WinOF-2 Ethernet Network, Dropless Mode"),
-    KeyDef::macs("mac-address-list", 64)
+    KeyDef::macs("mac-address-list", 128)
         .dynamic()
         .tool("-MacAddressList")
         .help("Further unicast addresses whose packets the adapter takes without being promiscuous.")
         .note(
             "WinOF-2 has no name for it in the registry, only the verb of its tool. How many addresses there may be is not \
-             documented: 64.",
+             documented: 128.",
         )
         .source("WinOF-2 Ethernet Network, Additional MAC Addresses for the Network Adapter"),
 ];
