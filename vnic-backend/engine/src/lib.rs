@@ -12,6 +12,7 @@ pub mod dropless;
 pub mod gids;
 pub mod moderation;
 pub mod offload;
+pub mod oid;
 pub mod rdma;
 pub mod settings;
 pub mod virtio_net;

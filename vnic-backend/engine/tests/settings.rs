@@ -492,7 +492,7 @@ fn nothing_of_the_catalog_is_forgotten() {
                 Kind::Bool => ("0".to_owned(), "1".to_owned()),
                 Kind::MacList { .. } | Kind::Text { .. } => (String::new(), String::new()),
             };
-            let mut check = |column: &str, ours: String| {
+            let check = |column: &str, ours: String| {
                 let theirs = &cells[column];
                 // What a document does not say was decided; the row's note says how.
                 if !theirs.is_empty() && *theirs != ours && !DECIDED.contains(&(name, column)) {
