@@ -48,8 +48,8 @@ pub const VIRTQUEUES: u16 = 1 + EVENT_QUEUES + WAKE_QUEUES;
 const DOORBELL_RINGS_MAX: u32 = 64;
 /// Bytes of device memory of an adapter: what a ConnectX-5 has, as `ibv_devinfo -v` shows it.
 const DEVICE_MEMORY_MAX: u64 = 128 << 10;
-/// What the port says of its speed, in Mb/s. Nothing holds it to that yet.
-pub const SPEED_MBPS: u32 = 100_000;
+/// What the port says of its speed, in Mb/s.
+pub const SPEED_MBPS: u32 = crate::types::LINE_RATE_MBPS;
 
 /// Bytes of a RoCE packet that are not payload, at most: IPv6, UDP, BTH, the longest extended headers, ICRC (IBTA 9.2,
 /// annex A17).

@@ -24,6 +24,7 @@ pub mod fault {
     }
 }
 pub use vnic_engine::gids::GidSource;
+pub use vnic_engine::oid;
 pub use vnic_engine::rdma::GidKind;
 pub use vnic_engine::settings;
 pub use vnic_fabric::switch::{PortId, SwitchConfig};
@@ -45,6 +46,8 @@ pub struct NicConfig {
 pub const MTU_RANGE: std::ops::RangeInclusive<u16> = 68..=9216;
 /// Queue pairs an adapter can have.
 pub const QUEUE_PAIRS_RANGE: std::ops::RangeInclusive<u16> = 1..=16;
+/// What the link of an adapter says of its speed, in Mbit/s. Nothing holds it to that yet.
+pub const LINE_RATE_MBPS: u32 = 100_000;
 /// Adapters a NIC can have, and ports a NIC can have.
 pub const ADAPTERS_MAX: usize = 256;
 /// Uplink ports a NIC can have.

@@ -73,6 +73,9 @@ pub enum Noun {
     /// Faults put into the traffic on purpose: loss, delay, reordering, duplicates, corruption, CE marks
     #[command(subcommand)]
     Fault(FaultVerb),
+    /// OIDs: what an NDIS driver is asked and told, byte by byte
+    #[command(subcommand)]
+    Oid(super::oid::OidVerb),
     /// What happened
     #[command(subcommand)]
     Event(EventVerb),

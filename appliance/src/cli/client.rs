@@ -11,6 +11,7 @@ use vnic_control::v1::capture_service_client::CaptureServiceClient;
 use vnic_control::v1::counter_service_client::CounterServiceClient;
 use vnic_control::v1::event_service_client::EventServiceClient;
 use vnic_control::v1::fault_service_client::FaultServiceClient;
+use vnic_control::v1::oid_service_client::OidServiceClient;
 use vnic_control::v1::port_service_client::PortServiceClient;
 use vnic_control::v1::rdma_service_client::RdmaServiceClient;
 use vnic_control::v1::server_service_client::ServerServiceClient;
@@ -94,6 +95,11 @@ impl Client {
 
     pub async fn faults(&self) -> Result<FaultServiceClient<Channel>, Failure> {
         let client = FaultServiceClient::new(self.channel().await?);
+        Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn oids(&self) -> Result<OidServiceClient<Channel>, Failure> {
+        let client = OidServiceClient::new(self.channel().await?);
         Ok(client.max_decoding_message_size(RESPONSE_MAX))
     }
 

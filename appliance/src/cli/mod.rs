@@ -8,6 +8,7 @@ mod counter;
 mod docs;
 mod event;
 mod fault;
+mod oid;
 mod output;
 mod port;
 mod rdma;
@@ -115,6 +116,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Counter(verb) => counter::run(verb, &client, &out).await,
         Noun::Capture(verb) => capture::run(verb, &client, &out).await,
         Noun::Fault(verb) => fault::run(verb, &client, &out).await,
+        Noun::Oid(verb) => oid::run(verb, &client, &out).await,
         Noun::Event(verb) => event::run(verb, &client, &out).await,
         Noun::Server(verb) => server::run(verb, &client, &out).await,
         Noun::Health => server::health(&client, &out).await,

@@ -8,6 +8,7 @@ mod counters;
 mod errors;
 mod events;
 mod faults;
+mod oid;
 mod paging;
 mod ports;
 mod rdma;
@@ -30,8 +31,8 @@ use tonic_health::server::HealthReporter;
 use vnic_control::FILE_DESCRIPTOR_SET;
 use vnic_control::v1::{
     adapter_service_server as adapter, capture_service_server as capture, counter_service_server as counter,
-    event_service_server as event, fault_service_server as fault, port_service_server as port,
-    rdma_service_server as rdma_function, registry_service_server as settings,
+    event_service_server as event, fault_service_server as fault, oid_service_server as oids,
+    port_service_server as port, rdma_service_server as rdma_function, registry_service_server as settings,
     server_service_server as server, switch_service_server as fdb,
 };
 
@@ -45,12 +46,13 @@ const RESPONSE_MAX: usize = 4 << 20;
 const STREAMS_MAX: u32 = 128;
 
 /// The names of the services, for health.
-const SERVICES: [&str; 10] = [
+const SERVICES: [&str; 11] = [
     adapter::SERVICE_NAME,
     capture::SERVICE_NAME,
     counter::SERVICE_NAME,
     event::SERVICE_NAME,
     fault::SERVICE_NAME,
+    oids::SERVICE_NAME,
     port::SERVICE_NAME,
     rdma_function::SERVICE_NAME,
     settings::SERVICE_NAME,
@@ -108,6 +110,7 @@ pub async fn serve(
         .add_service(limited!(fault::FaultServiceServer::new(faults::Faults(
             context.clone()
         ))))
+        .add_service(limited!(oids::OidServiceServer::new(oid::Oids(context.clone()))))
         .add_service(limited!(port::PortServiceServer::new(ports::Ports(
             context.clone()
         ))))

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
+pub use vnic_backend::LINE_RATE_MBPS;
 use vnic_backend::settings::{AdapterSettings, Apply, KEYS, KeyDef, Value, dropless_timeout, key as key_of};
 use vnic_backend::{AdapterStatus, NicError};
 
@@ -12,9 +13,6 @@ use super::check::{Plan, Refusal, Why};
 use super::state::{Change, Commit, INDEX_MAX, INDEXES, Scope};
 use super::{Inner, Registry, RegistryError, Told};
 use crate::store::{Batch, StoreError};
-
-/// Line rate of adapters, in Mbit/s: what the fastest ConnectX-5 has. Nothing in the model is that fast.
-pub const LINE_RATE_MBPS: u32 = 100_000;
 
 /// The key of dropless mode: writing it is an act of its own.
 const DELAY_DROP: &str = "DelayDropTimeout";
