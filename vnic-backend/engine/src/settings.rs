@@ -9,6 +9,7 @@
 mod apply;
 mod check;
 mod define;
+mod document;
 mod table;
 mod together;
 
@@ -19,6 +20,7 @@ use vnic_wire::MacAddr;
 
 pub use apply::{Origin, dropless_timeout, effective};
 pub use check::{Checked, Refusal};
+pub use document::markdown;
 pub use table::KEYS;
 pub use together::{Conflict, check_change, check_together};
 

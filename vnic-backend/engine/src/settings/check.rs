@@ -107,9 +107,11 @@ impl KeyDef {
     pub fn allowed(&self) -> String {
         let unit = match self.unit {
             "" => String::new(),
-            unit => format!(" (in {unit})"),
+            unit if unit.starts_with(|c: char| c.is_ascii_digit()) => format!(" (units of {unit})"),
+            unit => format!(" ({unit})"),
         };
         match self.kind {
+            Kind::Dword { min, max } if min == max => format!("{min}{unit}"),
             Kind::Dword { min, max } => format!("{min} to {max}{unit}"),
             Kind::Rate { min } => format!("{min} to the line rate{unit}"),
             Kind::Enum(values) => values
