@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::Signal;
 
 use super::process::Process;
 use super::{Lab, accelerator};
@@ -299,5 +300,24 @@ impl Guest {
     /// Does the machine still run?
     pub fn running(&mut self) -> bool {
         self.process.running()
+    }
+
+    /// Holds the machine in the middle of whatever it does (User-Mode-Linux only: one process is the whole kernel), until
+    /// [`Guest::thaw`]. When this returns it does nothing any more.
+    pub fn freeze(&self) -> Result<()> {
+        self.process.signal(Signal::STOP)?;
+        let stat = format!("/proc/{}/stat", self.process.id());
+        super::wait_for("the machine stands still", super::PATIENCE, || {
+            let text = std::fs::read_to_string(&stat)?;
+            // The state follows the name, which is in parentheses.
+            let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+            ensure!(matches!(state, Some('T' | 't')), "its state is {state:?}");
+            Ok(())
+        })
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) -> Result<()> {
+        self.process.signal(Signal::CONT)
     }
 }

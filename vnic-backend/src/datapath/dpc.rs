@@ -32,8 +32,13 @@ impl Bell {
     }
 
     fn ring(&self) {
-        self.rung.store(true, Ordering::Release);
+        self.look();
         self.waker.wake();
+    }
+
+    /// The core shall look, whether or not anybody has kicked: it has slept, and there are guests without a kick.
+    pub fn look(&self) {
+        self.rung.store(true, Ordering::Release);
     }
 
     /// Has it been rung?

@@ -503,6 +503,7 @@ impl Worker {
         }
         self.suppress_rdma_kicks();
         if waiting {
+            self.bell.look();
             self.core.suppress_buffer_kicks();
         }
     }
