@@ -68,7 +68,8 @@ enum Drop {
     NoBuffer,
 }
 
-/// Of which adapter a drop counts depends on its reason: its sender's, or its receiver's.
+/// Of which adapter a drop counts depends on its reason: its sender's, or its receiver's. `receiver_down` is almost always
+/// found by the switch, and then it is the sender's.
 const fn drop_of(reason: DropReason) -> Drop {
     match reason {
         DropReason::Runt
@@ -79,11 +80,11 @@ const fn drop_of(reason: DropReason) -> Drop {
         DropReason::VlanNotAllowed
         | DropReason::Hairpin
         | DropReason::NoDestination
+        | DropReason::ReceiverDown
         | DropReason::CoreExchangeFull => Drop::OutDiscard,
         DropReason::ReceiverMtu => Drop::InError,
         DropReason::NoRxBuffer => Drop::NoBuffer,
-        DropReason::ReceiverDown
-        | DropReason::RxBufferTooSmall
+        DropReason::RxBufferTooSmall
         | DropReason::RxRingBroken
         | DropReason::PortTransmit
         | DropReason::FaultInjected => Drop::InDiscard,
@@ -264,5 +265,108 @@ impl v1::oid_service_server::OidService for Oids {
             Ok(Response::new(answer))
         })
         .await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vnic_backend::counters;
+
+    fn sample(scope: Scope, name: &str, reason: Option<&'static str>, value: u64) -> Sample {
+        let mut rows = counters::all().filter(|def| def.scope == scope && def.name == name);
+        Sample {
+            def: rows
+                .next()
+                .unwrap_or_else(|| panic!("there is no counter {name}")),
+            owner: "vf0".to_owned(),
+            queue: None,
+            reason,
+            value,
+        }
+    }
+
+    #[test]
+    fn statistics_add_up() {
+        let mut samples = Vec::new();
+        // Two queues: the numbers below are counted twice.
+        for _ in 0..2 {
+            for (name, value) in [
+                ("rx_frames", 1000),
+                ("rx_multicast", 300),
+                ("rx_broadcast", 100),
+                ("rx_bytes", 10_000),
+                ("rx_multicast_bytes", 3_000),
+                ("rx_broadcast_bytes", 1_000),
+                ("tx_frames", 500),
+                ("tx_multicast", 50),
+                ("tx_broadcast", 20),
+                ("tx_bytes", 5_000),
+                ("tx_multicast_bytes", 500),
+                ("tx_broadcast_bytes", 200),
+            ] {
+                samples.push(sample(Scope::AdapterQueue, name, None, value));
+            }
+        }
+        for (name, value) in [
+            ("rx_vport_rdma_unicast_packets", 7),
+            ("rx_vport_rdma_unicast_bytes", 70),
+            ("rx_vport_rdma_multicast_packets", 3),
+            ("rx_vport_rdma_multicast_bytes", 30),
+            ("tx_vport_rdma_unicast_packets", 9),
+            ("tx_vport_rdma_unicast_bytes", 90),
+            ("tx_vport_rdma_multicast_packets", 1),
+            ("tx_vport_rdma_multicast_bytes", 10),
+        ] {
+            samples.push(sample(Scope::Rdma, name, None, value));
+        }
+        for (i, reason) in DropReason::ALL.into_iter().enumerate() {
+            samples.push(sample(Scope::AdapterDrop, "drops", Some(reason.name()), 1 << i));
+        }
+        let mut other = sample(Scope::AdapterQueue, "rx_frames", None, 1_000_000);
+        other.owner = "vf1".to_owned();
+        samples.push(other);
+        let got = statistics(&samples, "vf0");
+        assert_eq!(
+            (got.in_ucast_pkts, got.in_multicast_pkts, got.in_broadcast_pkts),
+            (Some(1400 + 7), Some(400 + 3), Some(200))
+        );
+        assert_eq!(
+            (
+                got.in_octets,
+                got.in_ucast_octets,
+                got.in_multicast_octets,
+                got.in_broadcast_octets
+            ),
+            (Some(20_100), Some(14_070), Some(4_030), Some(2_000))
+        );
+        assert_eq!(
+            (got.out_ucast_pkts, got.out_multicast_pkts, got.out_broadcast_pkts),
+            (Some(900 + 9), Some(60 + 1), Some(40))
+        );
+        assert_eq!(
+            (
+                got.out_octets,
+                got.out_ucast_octets,
+                got.out_multicast_octets,
+                got.out_broadcast_octets
+            ),
+            (Some(10_100), Some(9_090), Some(610), Some(400))
+        );
+        let dropped = [got.in_errors, got.in_discards, got.out_errors, got.out_discards];
+        // Each reason is in one of them, and only in one.
+        assert_eq!(
+            dropped.into_iter().flatten().sum::<u64>(),
+            (1 << DropReason::ALL.len()) - 1
+        );
+        assert_eq!(got.no_buffer, 1 << DropReason::NoRxBuffer as usize);
+        assert_eq!(statistics(&[], "vf0").in_octets, None);
+    }
+
+    #[test]
+    fn versions_are_taken_apart() {
+        assert_eq!(version("3.12.1"), (3, 12));
+        assert_eq!(version("0.1.0-rc"), (0, 1));
+        assert_eq!(version(""), (0, 0));
     }
 }

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt::Write as _;
+use core::fmt::{self, Write as _};
 
 use super::{Apply, Built, Illegal, KEYS, KeyDef, Kind, Place, Rule};
 
@@ -115,7 +115,7 @@ fn section(out: &mut String, family: &[&KeyDef]) {
         ),
     }
     for rule in def.rules {
-        fact("Together", &together(rule));
+        fact("Together", &rule.to_string());
     }
     if let Place::Tool(verb) = def.place {
         fact("In WinOF-2", &format!("`mlx5cmd {verb}`"));
@@ -131,24 +131,30 @@ fn section(out: &mut String, family: &[&KeyDef]) {
     }
 }
 
-fn together(rule: &Rule) -> String {
-    match *rule {
-        Rule::While {
-            values,
-            other,
-            min,
-            max,
-        } => {
-            let values: Vec<String> = values.iter().map(u32::to_string).collect();
-            let range = if min == max {
-                min.to_string()
-            } else {
-                format!("{min} to {max}")
-            };
-            format!("while it is {}, `{other}` must be {range}", values.join(" or "))
-        }
-        Rule::ChangeOnlyWhile { other, value } => {
-            format!("it can be changed only while `{other}` is {value}")
+impl fmt::Display for Rule {
+    /// What the rule says of the key that has it: `while it is 4, AsyncReceiveIndicate must be 0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Rule::While {
+                values,
+                other,
+                min,
+                max,
+            } => {
+                f.write_str("while it is ")?;
+                for (i, value) in values.iter().enumerate() {
+                    write!(f, "{}{value}", if i == 0 { "" } else { " or " })?;
+                }
+                write!(f, ", {other} must be {min}")?;
+                if min == max {
+                    Ok(())
+                } else {
+                    write!(f, " to {max}")
+                }
+            }
+            Rule::ChangeOnlyWhile { other, value } => {
+                write!(f, "it can be changed only while {other} is {value}")
+            }
         }
     }
 }
