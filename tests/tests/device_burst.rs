@@ -280,3 +280,38 @@ fn dropless_begins_where_the_reserve_ends() -> Result<()> {
     }
     Ok(())
 }
+
+/// A frame that needs more buffers than the guest gives at a time, and a guest that gives them one by one: nobody spins, nothing
+/// is delivered in part.
+#[test]
+fn buffers_that_are_not_enough() -> Result<()> {
+    for mode in [Burst::Thread, Burst::Poll] {
+        for event_idx in [false, true] {
+            let mut rig = Rig::new(1)?;
+            let (a, b) = (rig.add("a")?, rig.add("b")?);
+            let mut ga = rig.attach("a", sender())?;
+            let mut o = receiver();
+            (o.rx_buffer, o.post, o.repost) = (64, 5, false);
+            if event_idx {
+                o = o.with(feature::RING_EVENT_IDX);
+            }
+            let mut gb = rig.attach("b", o)?;
+            rig.nic.configure_adapter("b", &settings(mode, 10))?;
+            // 512 bytes with the header: eight buffers.
+            burst(&mut ga, b, a, 7..8);
+            for _ in 5..8 {
+                assert_eq!(rig.nic.burst("b")?.frames, 1);
+                for _ in 0..2 {
+                    let sleeps = rig.core_counter("sleeps");
+                    assert!(wait_for(|| rig.core_counter("sleeps") > sleeps));
+                }
+                assert!(gb.try_recv(0).is_none());
+                assert_eq!(gb.post(0, 1), 1);
+            }
+            let mut seqs = vec![];
+            expect(&mut gb, &mut seqs, 7..8);
+            rig.finish(Copies::Extra(0))?;
+        }
+    }
+    Ok(())
+}

@@ -4,12 +4,14 @@
 //! time: it tries ([`in_time`]) until a try went through without a time-out, and then nothing may be lost. What must hold
 //! whether or not the time was over (order, other receivers, the books) is asserted in every try.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use vnic_backend::settings::{AdapterSettings, Burst};
 use vnic_backend::{AttachState, DropReason, MacAddr, NicEventKind};
 use vnic_tests::driver::packets::{BROADCAST, Flow, Number, number_of, numbered, parse, tso, udp};
-use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
+use vnic_tests::driver::rig::{Copies, Dice, Rig, deadline, wait_for};
 use vnic_tests::driver::{Guest, NetHdr, OFFLOADS, Options, feature};
 
 /// Buffers of a receiver that is held up.
@@ -516,4 +518,101 @@ fn cut_and_merged_frames_wait_as_a_whole() -> Result<()> {
         rig.finish(Copies::Unknown)?;
     }
     Ok(())
+}
+
+/// Guests on two cores that send to each other and to all, and take their frames when they like; modes, reserves and guests
+/// come and go. Nothing overtakes, nothing comes twice, and in the end nothing waits.
+#[test]
+fn whatever_everybody_does() -> Result<()> {
+    const GUESTS: usize = 4;
+    let mut dice = Dice::thrown();
+    let mut rig = Rig::new(2)?;
+    let (mut macs, mut guests) = (vec![], vec![]);
+    for i in 0..GUESTS {
+        let name = format!("g{i}");
+        macs.push(rig.add(&name)?);
+        let mut o = Options {
+            queue_size: 64,
+            rx_buffer: if i % 2 == 0 { 2048 } else { 300 },
+            ..Options::default()
+        };
+        if i < 2 {
+            o = o.with(feature::RING_EVENT_IDX);
+        }
+        guests.push(rig.attach(&name, o)?);
+    }
+    let mut next: HashMap<(usize, u32), u64> = HashMap::new();
+    let mut take = |i: usize, g: &mut Guest, most: u64| {
+        let mut n = 0;
+        while n < most
+            && let Some((_, _, f)) = g.try_recv(0)
+        {
+            let number = number_of(&f).expect("only numbered frames are sent");
+            let next = next.entry((i, number.sender)).or_default();
+            assert!(number.seq >= *next, "{number:?} at {i}, after {}", *next - 1);
+            *next = number.seq + 1;
+            n += 1;
+        }
+        n
+    };
+    let mut seq = 0;
+    for _ in 0..400 {
+        let i = dice.below(GUESTS as u64) as usize;
+        let name = format!("g{i}");
+        match dice.below(40) {
+            0..4 => rig.nic.set_dropless(&name, dice.below(101) as u8)?,
+            4..8 => {
+                let settings = AdapterSettings {
+                    burst: *dice.pick(&[Burst::Off, Burst::Thread, Burst::Poll]),
+                    reserve: dice.below(100) as u32,
+                    ..AdapterSettings::default()
+                };
+                rig.nic.configure_adapter(&name, &settings)?;
+            }
+            8 => {
+                guests[i].hang_up();
+                rig.state(&name, AttachState::Detached)?;
+                guests[i].connect(rig.socket(&name))?;
+                rig.up(&name)?;
+            }
+            9 => guests[i].set_mem_table()?,
+            10..25 => drop(take(i, &mut guests[i], dice.below(100))),
+            _ => {
+                for _ in 0..dice.below(80) {
+                    let to = match dice.below(6) {
+                        0 => BROADCAST,
+                        _ => macs[(i + 1 + dice.below(GUESTS as u64 - 1) as usize) % GUESTS],
+                    };
+                    let n = Number {
+                        sender: i as u32,
+                        stream: 0,
+                        seq,
+                    };
+                    let f = numbered(to, macs[i], n, 60 + dice.below(1400) as usize);
+                    seq += 1;
+                    // Whoever is held up sends less.
+                    if !guests[i].stage(0, &f, NetHdr::default()) {
+                        break;
+                    }
+                }
+                guests[i].ring(1).publish();
+            }
+        }
+    }
+    // In the end everybody takes everything.
+    let nic = rig.nic.clone();
+    assert!(wait_for(|| {
+        let mut quiet = true;
+        for (i, g) in guests.iter_mut().enumerate() {
+            quiet &= take(i, g, u64::MAX) == 0;
+            quiet &= g.reclaim(0) == 0;
+            let held = nic.burst(&format!("g{i}")).expect("the adapter is there");
+            quiet &= held.bytes == 0;
+        }
+        quiet
+    }));
+    for g in &guests {
+        g.mem().check_canaries()?;
+    }
+    rig.finish(Copies::Unknown)
 }

@@ -333,6 +333,79 @@ fn uplink() -> Result<()> {
     Ok(())
 }
 
+/// In dropless mode an uplink is not read while a frame of it waits for a receiver: the kernel keeps the rest, and nothing is
+/// lost or out of order. As long as a frame may wait is short, so it is tried until no timer ran out.
+#[test]
+fn uplink_waits_for_a_receiver() -> Result<()> {
+    const FRAMES: u64 = 300;
+    for cores in [1, 2] {
+        let mut rig = Rig::new(cores)?;
+        // The port is on the first core, and so is the first adapter.
+        rig.add("a")?;
+        let b = rig.add("b")?;
+        let ifname = format!("vnw{cores}x{}", std::process::id());
+        let port = PortSpec {
+            name: "p0".into(),
+            kind: PortKind::Tap {
+                ifname: ifname.clone(),
+            },
+            mtu: 1500,
+            vlan: VlanMode::default(),
+            data_core: None,
+        };
+        match rig.nic.add_port(port) {
+            Err(NicError::Os { what, source }) => {
+                println!("skipped: {what}: {source}");
+                return Ok(());
+            }
+            other => other?,
+        };
+        let wire = Wire::open(&ifname)?;
+        let mut gb = rig.attach(
+            "b",
+            Options {
+                queue_size: 64,
+                ..Options::default()
+            },
+        )?;
+        let host = vnic_backend::MacAddr([2, 0xaa, 0, 0, 0, 1]);
+        let end = Instant::now() + std::time::Duration::from_secs(120);
+        for stream in 0.. {
+            ensure!(Instant::now() < end, "no frame was waited for in time");
+            rig.nic.set_dropless("b", 100)?;
+            let before = rig.nic.dropless("b")?.timeouts;
+            for seq in 0..FRAMES {
+                let number = Number {
+                    sender: 1,
+                    stream,
+                    seq,
+                };
+                wire.send(&numbered(b, host, number, 200))?;
+            }
+            let status = || rig.nic.dropless("b").expect("the adapter is there");
+            assert!(wait_for(|| status().waiting > 0 || status().timeouts > before));
+            let mut next = 0;
+            assert!(wait_for(|| {
+                while let Some((_, _, f)) = gb.try_recv(0) {
+                    if let Some(n) = number_of(&f).filter(|n| n.stream == stream) {
+                        assert!(n.seq >= next, "{n:?} after {next}");
+                        assert!(n.seq == next || status().timeouts > before, "{next} is lost");
+                        next = n.seq + 1;
+                    }
+                }
+                next == FRAMES || status().timeouts > before
+            }));
+            if status().timeouts == before {
+                assert_eq!(next, FRAMES);
+                break;
+            }
+        }
+        rig.nic.remove_port("p0")?;
+        rig.finish(Copies::Unknown)?;
+    }
+    Ok(())
+}
+
 /// What an adapter that came up sends: a reverse ARP request (RFC 903).
 fn vnic_announce(mac: vnic_backend::MacAddr) -> Vec<u8> {
     let mut f = [
