@@ -8,6 +8,7 @@ pub mod capture;
 pub mod check;
 pub mod cli;
 pub mod config;
+pub mod counters;
 pub mod daemon;
 pub mod events;
 pub mod faults;

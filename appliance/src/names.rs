@@ -1,5 +1,5 @@
 //! Resource names (AIP-122): `adapters/{adapter}`, `ports/{port}`, `captures/{capture}`, `cores/{core}`,
-//! `faults/{fault}`, `adapters/{adapter}/gids/{index}`.
+//! `faults/{fault}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`.
 
 /// Collection of adapters.
 pub const ADAPTERS: &str = "adapters";
@@ -12,6 +12,9 @@ pub const CORES: &str = "cores";
 
 /// Collection of fault rules.
 pub const FAULTS: &str = "faults";
+
+/// Collection of sets of counters.
+pub const COUNTER_SETS: &str = "counterSets";
 
 /// The resource name of `id` in `collection`.
 pub fn of(collection: &str, id: &str) -> String {

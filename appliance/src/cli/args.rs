@@ -66,7 +66,7 @@ pub enum Noun {
     Switch(SwitchVerb),
     /// Counters
     #[command(subcommand)]
-    Counter(CounterVerb),
+    Counter(super::counter::CounterVerb),
     /// Packet capture, with drop reasons
     #[command(subcommand)]
     Capture(CaptureVerb),
@@ -299,26 +299,6 @@ pub enum SwitchVerb {
         /// Only entries of this VLAN
         #[arg(long, value_name = "VLAN")]
         vlan: Option<u32>,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub enum CounterVerb {
-    /// List counters
-    #[command(
-        visible_alias = "show",
-        after_help = "Examples:\n  vnicctl counter list vf0 --nonzero\n  vnicctl counter list cores/1\n  vnicctl \
-                      counter list --name drops --nonzero"
-    )]
-    List {
-        /// Only counters of this adapter, port or core: vf0, ports/p0, cores/1
-        owner: Option<String>,
-        /// Only counters of this name
-        #[arg(long, value_name = "NAME")]
-        name: Option<String>,
-        /// Leave out counters that are zero
-        #[arg(long)]
-        nonzero: bool,
     },
 }
 

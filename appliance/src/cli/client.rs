@@ -68,6 +68,11 @@ impl Client {
         })
     }
 
+    /// Where the daemon is, as people write it.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
     pub async fn adapters(&self) -> Result<AdapterServiceClient<Channel>, Failure> {
         let client = AdapterServiceClient::new(self.channel().await?);
         Ok(client.max_decoding_message_size(RESPONSE_MAX))

@@ -1,20 +1,42 @@
-//! `vnic.v1.CounterService`: every counter of the data path's table, whatever it is called.
+//! `vnic.v1.CounterService`: every counter of the data path's table, and the same by the names that users know.
+
+mod sets;
+mod watch;
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tokio::sync::Semaphore;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Response, Status};
 use vnic_backend::Sample;
 use vnic_backend::counters::Scope;
 use vnic_control::v1;
 
-use super::errors::{blocking, invalid};
+use super::errors::{blocking, invalid, status};
 use super::paging::Page;
 use crate::daemon::Context;
 use crate::metrics::naming;
 use crate::names;
 
+/// Streams of values at a time.
+const WATCHES_MAX: usize = 64;
+
 /// The service.
-pub struct Counters(pub Arc<Context>);
+pub struct Counters {
+    context: Arc<Context>,
+    /// Streams that may still be opened.
+    watches: Arc<Semaphore>,
+}
+
+impl Counters {
+    /// Without streams.
+    pub fn new(context: Arc<Context>) -> Counters {
+        Counters {
+            context,
+            watches: Arc::new(Semaphore::new(WATCHES_MAX)),
+        }
+    }
+}
 
 fn scope(scope: Scope) -> v1::counter::Scope {
     match scope {
@@ -69,7 +91,7 @@ impl v1::counter_service_server::CounterService for Counters {
                 ),
             ));
         }
-        let context = self.0.clone();
+        let context = self.context.clone();
         let mut samples = blocking(move || context.nic.counters()).await?;
         let owner_id = names::last(owner);
         samples.retain(|s| {
@@ -91,5 +113,47 @@ impl v1::counter_service_server::CounterService for Counters {
             counters: samples.iter().map(counter).collect(),
             next_page_token,
         }))
+    }
+
+    async fn list_counter_sets(
+        &self,
+        request: Request<v1::ListCounterSetsRequest>,
+    ) -> Result<Response<v1::ListCounterSetsResponse>, Status> {
+        sets::list(&request.into_inner()).map(Response::new)
+    }
+
+    async fn read_counter_sets(
+        &self,
+        request: Request<v1::ReadCounterSetsRequest>,
+    ) -> Result<Response<v1::ReadCounterSetsResponse>, Status> {
+        let answer = sets::read(&self.context, request.into_inner()).await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn snapshot_counters(
+        &self,
+        request: Request<v1::SnapshotCountersRequest>,
+    ) -> Result<Response<v1::SnapshotCountersResponse>, Status> {
+        let answer = sets::snapshot(&self.context, &request.into_inner().owner).await?;
+        Ok(Response::new(answer))
+    }
+
+    type WatchCountersStream = ReceiverStream<Result<v1::WatchCountersResponse, Status>>;
+
+    async fn watch_counters(
+        &self,
+        request: Request<v1::WatchCountersRequest>,
+    ) -> Result<Response<Self::WatchCountersStream>, Status> {
+        let wish = watch::Wish::new(&self.context, request.into_inner())?;
+        let Ok(slot) = self.watches.clone().try_acquire_owned() else {
+            return Err(status(
+                Code::ResourceExhausted,
+                "LIMIT_REACHED",
+                format!("{WATCHES_MAX} streams of counters are open already"),
+                [],
+            ));
+        };
+        let stream = watch::start(self.context.clone(), wish, slot).await?;
+        Ok(Response::new(stream))
     }
 }

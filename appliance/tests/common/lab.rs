@@ -63,6 +63,7 @@ impl Lab {
         let socket = self.dir.path().join("control.sock");
         command
             .env("VNIC_ENDPOINT", format!("unix:{}", socket.display()))
+            .env("XDG_STATE_HOME", self.dir.path().join("home"))
             .args(arguments);
         tokio::task::spawn_blocking(move || command.output().expect("vnicctl"))
             .await

@@ -200,6 +200,11 @@ pub static RDMA_COUNTERS: [CounterDef; rdma::Counters::COUNT] = {
     rows
 };
 
+/// The unit of an RDMA counter, by its place in [`RDMA_COUNTERS`].
+pub fn rdma_unit(place: usize) -> &'static str {
+    rdma::Counters::TABLE.get(place).map_or("", |row| row.unit)
+}
+
 /// Every counter the data path keeps.
 pub fn all() -> impl Iterator<Item = &'static CounterDef> {
     QUEUE_COUNTERS

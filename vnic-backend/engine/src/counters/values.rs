@@ -63,15 +63,20 @@ pub struct Values {
     pub cores: Vec<CoreValues>,
 }
 
+/// What was counted since; a counter that began anew has all of its value since then.
+fn grown(value: u64, base: u64) -> u64 {
+    value.checked_sub(base).unwrap_or(value)
+}
+
 fn less(values: &mut [u64], base: &[u64]) {
     for (value, base) in values.iter_mut().zip(base) {
-        *value = value.wrapping_sub(*base);
+        *value = grown(*value, *base);
     }
 }
 
 fn less_drops(drops: &mut Drops, base: &Drops) {
     for ((_, value), (_, base)) in drops.iter_mut().zip(base) {
-        *value = value.wrapping_sub(*base);
+        *value = grown(*value, *base);
     }
 }
 
@@ -144,14 +149,6 @@ impl Values {
             );
         }
         out
-    }
-
-    /// Only these of one adapter.
-    pub fn of_adapter(adapter: AdapterValues) -> Values {
-        Values {
-            adapters: alloc::vec![adapter],
-            ..Values::default()
-        }
     }
 }
 

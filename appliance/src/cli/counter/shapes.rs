@@ -1,0 +1,231 @@
+//! How counters look: tables, and the shapes of tools that people know.
+
+use std::fmt::Write as _;
+
+use vnic_control::v1;
+use vnic_control::v1::CounterAvailability as A;
+
+use super::super::text::{self, Table};
+use crate::names;
+
+/// As `ethtool -S`: what has no value is not there.
+pub fn ethtool(sets: &[v1::CounterSetValues]) -> String {
+    let mut text = String::from("NIC statistics:\n");
+    for value in sets.iter().flat_map(|s| &s.values) {
+        if let Some(n) = value.value {
+            let _ = writeln!(text, "     {}: {n}", value.name);
+        }
+    }
+    text
+}
+
+/// As `rdma statistic show link`: the hardware counters of the one port.
+pub fn rdma_statistic(sets: &[v1::CounterSetValues]) -> String {
+    let mut text = String::new();
+    // The first set is that of hw_counters; those of the port are in sysfs only.
+    for set in sets.iter().take(1) {
+        let _ = write!(text, "link {}/1", names::last(&set.owner));
+        for value in &set.values {
+            if let Some(n) = value.value {
+                let _ = write!(text, " {} {n}", value.name);
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn label(value: &v1::CounterValue) -> String {
+    match value.queue {
+        Some(queue) if !value.name.contains(&queue.to_string()) => format!("queue {queue}"),
+        _ => value.reason.clone(),
+    }
+}
+
+/// Growth in a second, for people.
+fn rate(rate: f64) -> String {
+    // A rate is never negative, and far below 2^63.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    match rate {
+        r if r >= 99.5 => format!("{}/s", text::count(r.round() as u64)),
+        0.0 => "0/s".to_owned(),
+        r => format!("{r:.1}/s"),
+    }
+}
+
+/// A table for each set; with `all` also what has no value, and why.
+pub fn tables(sets: &[v1::CounterSetValues], all: bool) -> String {
+    let mut out = String::new();
+    for set in sets {
+        let mut table = Table::new(&["COUNTER", "LABEL", ">VALUE", "UNIT", "NOTE"]);
+        let mut rows = 0;
+        for value in &set.values {
+            let (shown, note) = match (value.availability(), value.value, value.rate) {
+                (A::Rate, _, Some(r)) => (rate(r), String::new()),
+                (A::Rate, _, None) => (
+                    "-".to_owned(),
+                    "a rate: see --sample, or counter watch".to_owned(),
+                ),
+                (A::NotYet, ..) => ("-".to_owned(), format!("not yet: {}", value.why)),
+                (_, Some(n), _) => (n.to_string(), String::new()),
+                (_, None, _) => ("-".to_owned(), format!("not modelled: {}", value.why)),
+            };
+            if value.value.is_none() && !all {
+                continue;
+            }
+            rows += 1;
+            table.row([value.name.clone(), label(value), shown, value.unit.clone(), note]);
+        }
+        if rows == 0 && sets.len() > 1 {
+            continue;
+        }
+        if sets.len() > 1 {
+            let gap = if out.is_empty() { "" } else { "\n" };
+            let _ = writeln!(out, "{gap}{}", set.title);
+        }
+        out += &table.finish("no counters");
+    }
+    match out.is_empty() {
+        true => "no counters\n".to_owned(),
+        false => out,
+    }
+}
+
+/// One sample of a stream.
+pub fn sample(message: &v1::WatchCountersResponse) -> String {
+    let mut table = Table::new(&["COUNTER", "LABEL", ">VALUE", ">RATE", "UNIT"]);
+    for value in &message.values {
+        let shown = value.value.map(|n| n.to_string());
+        table.row([
+            value.name.clone(),
+            label(value),
+            match value.availability() {
+                A::Rate => "-".to_owned(),
+                _ => shown.unwrap_or_default(),
+            },
+            value.rate.map(rate).unwrap_or_default(),
+            value.unit.clone(),
+        ]);
+    }
+    format!(
+        "{}\n{}\n",
+        text::time(message.sample_time),
+        table.finish("no counters")
+    )
+}
+
+/// The sets, one a line.
+pub fn sets(sets: &[v1::CounterSet]) -> String {
+    let mut table = Table::new(&["SET", "TITLE", "ABOUT", ">COUNTERS", ">WITH A VALUE"]);
+    for set in sets {
+        use v1::counter_set::Instance;
+        let about = match set.instance() {
+            Instance::Unspecified => "anything",
+            Instance::Adapter => "an adapter",
+            Instance::Queue => "a queue pair",
+            Instance::Priority => "a priority",
+            Instance::Port => "an uplink port",
+        };
+        let readable = set
+            .counters
+            .iter()
+            .filter(|c| matches!(c.availability(), A::Available | A::Rate));
+        let known = |n: usize| match set.counters.is_empty() {
+            true => String::new(),
+            false => n.to_string(),
+        };
+        table.row([
+            names::last(&set.name).to_owned(),
+            set.title.clone(),
+            about.to_owned(),
+            known(set.counters.len()),
+            known(readable.count()),
+        ]);
+    }
+    table.finish("no sets")
+}
+
+/// The names of sets.
+pub fn names(sets: &[v1::CounterSet]) -> String {
+    let mut out = String::new();
+    for set in sets {
+        let mut table = Table::new(&["COUNTER", "UNIT", "KIND", "WHERE IT COMES FROM"]);
+        for counter in &set.counters {
+            let kind = match (counter.availability(), counter.kind()) {
+                (A::Rate, _) => "rate",
+                (_, v1::CounterKind::Gauge) => "gauge",
+                _ => "counter",
+            };
+            let source = match counter.availability() {
+                A::NotModelled => format!("not modelled: {}", counter.source),
+                A::NotYet => format!("not yet: {}", counter.source),
+                _ => counter.source.clone(),
+            };
+            table.row([
+                counter.name.clone(),
+                counter.unit.clone(),
+                kind.to_owned(),
+                source,
+            ]);
+        }
+        out += &table.finish("the NIC's own names: see counter list");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(name: &str, value: Option<u64>) -> v1::CounterValue {
+        v1::CounterValue {
+            name: name.to_owned(),
+            value,
+            ..v1::CounterValue::default()
+        }
+    }
+
+    fn set(values: Vec<v1::CounterValue>) -> v1::CounterSetValues {
+        v1::CounterSetValues {
+            owner: "adapters/vf0".to_owned(),
+            values,
+            ..v1::CounterSetValues::default()
+        }
+    }
+
+    #[test]
+    fn ethtools_shape() {
+        let sets = [
+            set(vec![value("rx_packets", Some(7)), value("rx[i]_recover", None)]),
+            set(vec![value("rx_vport_unicast_bytes", Some(u64::MAX))]),
+        ];
+        assert_eq!(
+            ethtool(&sets),
+            "NIC statistics:\n     rx_packets: 7\n     rx_vport_unicast_bytes: 18446744073709551615\n"
+        );
+    }
+
+    #[test]
+    fn rdma_statistics_shape() {
+        let sets = [
+            set(vec![
+                value("rx_write_requests", Some(0)),
+                value("rx_dct_connect", None),
+                value("out_of_buffer", Some(3)),
+            ]),
+            set(vec![value("port_rcv_data", Some(9))]),
+        ];
+        assert_eq!(
+            rdma_statistic(&sets),
+            "link vf0/1 rx_write_requests 0 out_of_buffer 3\n"
+        );
+    }
+
+    #[test]
+    fn rates_are_short() {
+        assert_eq!(rate(0.0), "0/s");
+        assert_eq!(rate(1.25), "1.2/s");
+        assert_eq!(rate(1234.6), "1235/s");
+        assert_eq!(rate(2_000_000.0), "2.00M/s");
+    }
+}

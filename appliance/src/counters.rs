@@ -1,0 +1,229 @@
+//! Counters of one owner, under whatever names: for gRPC.
+
+pub mod baseline;
+
+use std::collections::BTreeSet;
+
+use vnic_backend::Sample;
+use vnic_backend::counters::names::{self, Family, Instance, Kind, Reading, SETS, Set};
+use vnic_backend::counters::{AdapterValues, CoreValues, PortValues, RDMA_COUNTERS, Values, rdma_unit};
+
+use crate::names as resources;
+
+/// The set of the data path's own names.
+pub const NATIVE: &str = "native";
+
+/// Whose counters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// An adapter, by name.
+    Adapter(String),
+    /// An uplink port, by name.
+    Port(String),
+    /// A data core, by CPU.
+    Core(usize),
+}
+
+impl Owner {
+    /// From a resource name.
+    pub fn parse(name: &str) -> Option<Owner> {
+        if let Some(id) = resources::id(resources::ADAPTERS, name) {
+            return Some(Owner::Adapter(id.to_owned()));
+        }
+        if let Some(id) = resources::id(resources::PORTS, name) {
+            return Some(Owner::Port(id.to_owned()));
+        }
+        let cpu = resources::id(resources::CORES, name)?;
+        Some(Owner::Core(cpu.parse().ok()?))
+    }
+
+    /// Its counters, if it is there.
+    pub fn find(&self, values: Values) -> Option<OwnerValues> {
+        match self {
+            Owner::Adapter(name) => {
+                let found = values.adapters.into_iter().find(|a| a.name == *name);
+                found.map(OwnerValues::Adapter)
+            }
+            Owner::Port(name) => {
+                let found = values.ports.into_iter().find(|p| p.name == *name);
+                found.map(OwnerValues::Port)
+            }
+            Owner::Core(cpu) => {
+                let found = values.cores.into_iter().find(|c| c.cpu == *cpu);
+                found.map(OwnerValues::Core)
+            }
+        }
+    }
+
+    /// Has it counters under the names of this set?
+    pub fn has(&self, set: &Set) -> bool {
+        match self {
+            Owner::Adapter(_) => set.instance != Instance::Port,
+            Owner::Port(_) => set.instance == Instance::Port,
+            Owner::Core(_) => false,
+        }
+    }
+}
+
+/// The counters of one owner, read together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnerValues {
+    /// Of an adapter.
+    Adapter(AdapterValues),
+    /// Of an uplink port.
+    Port(PortValues),
+    /// Of a data core.
+    Core(CoreValues),
+}
+
+/// A set of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// The data path's own.
+    Native,
+    /// Those that users know.
+    Set(&'static Set),
+}
+
+impl Names {
+    /// By title, id or resource name.
+    pub fn find(wanted: &str) -> Option<Names> {
+        let wanted = resources::id(resources::COUNTER_SETS, wanted).unwrap_or(wanted);
+        if wanted.eq_ignore_ascii_case(NATIVE) {
+            return Some(Names::Native);
+        }
+        names::set(wanted).map(Names::Set)
+    }
+
+    /// Those of a family that an owner has.
+    pub fn of_family(family: Family, owner: &Owner) -> Vec<Names> {
+        let sets = SETS.iter().copied();
+        sets.filter(|s| s.family == family && owner.has(s))
+            .map(Names::Set)
+            .collect()
+    }
+
+    /// The id in its resource name.
+    pub fn id(self) -> String {
+        match self {
+            Names::Native => NATIVE.to_owned(),
+            Names::Set(set) => set.id(),
+        }
+    }
+
+    /// As its users write it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Names::Native => NATIVE,
+            Names::Set(set) => set.title,
+        }
+    }
+
+    /// Every name of it that can have a value, with `[i]` for queue pairs.
+    pub fn known(self) -> BTreeSet<&'static str> {
+        match self {
+            Names::Native => vnic_backend::counters::all().map(|def| def.name).collect(),
+            Names::Set(set) => set.names.iter().map(|n| n.name).collect(),
+        }
+    }
+}
+
+/// A value under one of its names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// The name.
+    pub name: String,
+    /// The same with `[i]` for a queue pair.
+    pub pattern: &'static str,
+    /// The queue pair it is about.
+    pub queue: Option<u16>,
+    /// The drop reason.
+    pub reason: Option<&'static str>,
+    /// Unit, or empty.
+    pub unit: &'static str,
+    /// Does it only grow?
+    pub kind: Kind,
+    /// The value, or why there is none.
+    pub reading: Reading,
+}
+
+impl OwnerValues {
+    /// The values under these names.
+    pub fn items(&self, names: Names) -> Vec<Item> {
+        let named = match (names, self) {
+            (Names::Native, _) => return self.samples().iter().map(native).collect(),
+            (Names::Set(set), OwnerValues::Adapter(a)) => names::of_adapter(set, a),
+            (Names::Set(set), OwnerValues::Port(p)) => names::of_port(set, p),
+            (Names::Set(_), OwnerValues::Core(_)) => Vec::new(),
+        };
+        let item = |n: &names::Named| Item {
+            name: n.name(),
+            pattern: n.def.name,
+            queue: n.queue,
+            reason: None,
+            unit: n.def.unit,
+            kind: n.def.kind,
+            reading: n.reading,
+        };
+        named.iter().map(item).collect()
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let mut values = Values::default();
+        match self.clone() {
+            OwnerValues::Adapter(a) => values.adapters.push(a),
+            OwnerValues::Port(p) => values.ports.push(p),
+            OwnerValues::Core(c) => values.cores.push(c),
+        }
+        values.samples()
+    }
+
+    /// Is this the same owner, not a new one of its name?
+    pub fn same_life(&self, other: &OwnerValues) -> bool {
+        match (self, other) {
+            (OwnerValues::Adapter(a), OwnerValues::Adapter(b)) => a.life == b.life,
+            (OwnerValues::Port(a), OwnerValues::Port(b)) => a.life == b.life,
+            (OwnerValues::Core(a), OwnerValues::Core(b)) => a.cpu == b.cpu,
+            _ => false,
+        }
+    }
+
+    /// What was counted since `base` was read; all of it when `base` is another owner's.
+    pub fn since(self, base: &OwnerValues) -> OwnerValues {
+        if !self.same_life(base) {
+            return self;
+        }
+        match (self, base) {
+            (OwnerValues::Adapter(a), OwnerValues::Adapter(base)) => OwnerValues::Adapter(a.since(base)),
+            (OwnerValues::Port(p), OwnerValues::Port(base)) => OwnerValues::Port(p.since(base)),
+            (OwnerValues::Core(c), OwnerValues::Core(base)) => OwnerValues::Core(c.since(base)),
+            (values, _) => values,
+        }
+    }
+}
+
+fn native(sample: &Sample) -> Item {
+    let name = sample.def.name;
+    Item {
+        name: name.to_owned(),
+        pattern: name,
+        queue: sample.queue,
+        reason: sample.reason,
+        unit: unit(sample),
+        kind: Kind::Counter,
+        reading: Reading::Value(sample.value),
+    }
+}
+
+/// The unit of a native counter: RDMA's table says it, the others have it in their names.
+fn unit(sample: &Sample) -> &'static str {
+    let name = sample.def.name;
+    let rdma = RDMA_COUNTERS.iter().position(|def| std::ptr::eq(def, sample.def));
+    match rdma {
+        Some(i) => rdma_unit(i),
+        None if name.ends_with("_bytes") => "bytes",
+        None if name.ends_with("_ns") => "ns",
+        None if name.ends_with("_frames") || name == "drops" => "frames",
+        None => "",
+    }
+}

@@ -1,0 +1,319 @@
+//! Counters by the names that users know.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tonic::{Code, Status};
+use vnic_backend::counters::names::{Family, Instance, Kind, Name, Reading, SETS, Source};
+use vnic_control::v1;
+
+use super::super::convert;
+use super::super::errors::{blocking, invalid, status};
+use crate::counters::baseline::{self, Baseline};
+use crate::counters::{Item, NATIVE, Names, Owner, OwnerValues};
+use crate::daemon::Context;
+
+/// Time between two samples that a rate is made from.
+const SAMPLING: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(10);
+
+fn family(family: Family) -> v1::counter_set::Family {
+    match family {
+        Family::WinOf2 => v1::counter_set::Family::Winof2,
+        Family::Mlx5 => v1::counter_set::Family::Mlx5,
+        Family::Ethtool => v1::counter_set::Family::Ethtool,
+        Family::NodeExporter => v1::counter_set::Family::NodeExporter,
+    }
+}
+
+/// The family that is wanted; `None`: the native names.
+fn wanted_family(wanted: i32) -> Result<Option<Family>, Status> {
+    use v1::counter_set::Family as F;
+    match F::try_from(wanted) {
+        Ok(F::Unspecified | F::Native) => Ok(None),
+        Ok(F::Winof2) => Ok(Some(Family::WinOf2)),
+        Ok(F::Mlx5) => Ok(Some(Family::Mlx5)),
+        Ok(F::Ethtool) => Ok(Some(Family::Ethtool)),
+        Ok(F::NodeExporter) => Ok(Some(Family::NodeExporter)),
+        Err(_) => Err(invalid("family", format!("{wanted} is not a family"))),
+    }
+}
+
+fn kind(kind: Kind) -> i32 {
+    match kind {
+        Kind::Counter => v1::CounterKind::Counter.into(),
+        Kind::Gauge => v1::CounterKind::Gauge.into(),
+    }
+}
+
+fn definition(name: &Name) -> v1::CounterName {
+    use v1::CounterAvailability as A;
+    let (availability, source) = match name.source {
+        Source::Is(_) | Source::Mean(..) => (A::Available, name.source.to_string()),
+        Source::Rate(sum) => (A::Rate, sum.to_string()),
+        Source::NotModelled(why) => (A::NotModelled, why.to_owned()),
+        Source::NotYet(why) => (A::NotYet, why.to_owned()),
+    };
+    v1::CounterName {
+        name: name.name.to_owned(),
+        unit: name.unit.to_owned(),
+        kind: kind(name.kind),
+        availability: availability.into(),
+        source,
+    }
+}
+
+fn message(names: Names, with_counters: bool) -> v1::CounterSet {
+    let (of, instance, counters) = match names {
+        Names::Native => (
+            v1::counter_set::Family::Native,
+            v1::counter_set::Instance::Unspecified,
+            Vec::new(),
+        ),
+        Names::Set(set) => {
+            let instance = match set.instance {
+                Instance::Adapter => v1::counter_set::Instance::Adapter,
+                Instance::Queue => v1::counter_set::Instance::Queue,
+                Instance::Priority => v1::counter_set::Instance::Priority,
+                Instance::Port => v1::counter_set::Instance::Port,
+            };
+            let counters = match with_counters {
+                true => set.names.iter().map(definition).collect(),
+                false => Vec::new(),
+            };
+            (family(set.family), instance, counters)
+        }
+    };
+    v1::CounterSet {
+        name: crate::names::of(crate::names::COUNTER_SETS, &names.id()),
+        title: names.title().to_owned(),
+        family: of.into(),
+        instance: instance.into(),
+        counters,
+    }
+}
+
+/// The set of this name.
+pub fn find(wanted: &str) -> Result<Names, Status> {
+    Names::find(wanted).ok_or_else(|| {
+        invalid(
+            "counter_set",
+            format!("there is no set {wanted:?}: ListCounterSets tells those that there are"),
+        )
+    })
+}
+
+/// All sets, or some.
+pub fn list(request: &v1::ListCounterSetsRequest) -> Result<v1::ListCounterSetsResponse, Status> {
+    let native = v1::counter_set::Family::Native;
+    let only = wanted_family(request.family)?;
+    let sets: Vec<Names> = if request.counter_set.is_empty() {
+        let all = [Names::Native].into_iter();
+        all.chain(SETS.iter().copied().map(Names::Set)).collect()
+    } else {
+        vec![find(&request.counter_set)?]
+    };
+    let wanted = |names: &Names| match (names, only) {
+        (Names::Native, None) => true,
+        (Names::Native, Some(_)) => false,
+        (Names::Set(set), Some(only)) => set.family == only,
+        (Names::Set(_), None) => request.family != i32::from(native),
+    };
+    Ok(v1::ListCounterSetsResponse {
+        counter_sets: sets
+            .into_iter()
+            .filter(wanted)
+            .map(|names| message(names, request.with_counters))
+            .collect(),
+    })
+}
+
+/// The owner of this resource name.
+pub fn owner(name: &str) -> Result<Owner, Status> {
+    Owner::parse(name).ok_or_else(|| {
+        invalid(
+            "owner",
+            format!("{name:?} is not of the form adapters/{{adapter}}, ports/{{port}} or cores/{{core}}"),
+        )
+    })
+}
+
+/// Has the owner counters of this set?
+pub fn about(owner: &Owner, names: Names) -> Result<(), Status> {
+    match names {
+        Names::Set(set) if !owner.has(set) => {
+            let whose = match set.instance {
+                Instance::Port => "uplink ports",
+                _ => "adapters",
+            };
+            Err(invalid(
+                "counter_set",
+                format!("{:?} is about {whose}", set.title),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// There is no such owner (any more).
+pub fn gone(name: &str) -> Status {
+    let text = format!("there is no {name}");
+    let metadata = [("name", name.to_owned())];
+    status(Code::NotFound, "NOT_FOUND", text, metadata)
+}
+
+/// Reads an owner's counters.
+pub async fn values(context: &Arc<Context>, name: &str, owner: &Owner) -> Result<OwnerValues, Status> {
+    let (context, wanted) = (context.clone(), owner.clone());
+    let values = blocking(move || wanted.find(context.nic.counter_values())).await?;
+    values.ok_or_else(|| gone(name))
+}
+
+/// What a client sent as its baseline; `None` when it sent none.
+pub fn baseline(context: &Context, bytes: &[u8]) -> Result<Option<Baseline>, Status> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    match baseline::decode(bytes, baseline::daemon(context.started.0)) {
+        Some(baseline) => Ok(Some(baseline)),
+        None => Err(invalid("baseline", "it was not made by SnapshotCounters")),
+    }
+}
+
+/// A span of time in a request.
+pub fn span(
+    field: &str,
+    value: Option<prost_types::Duration>,
+    range: &RangeInclusive<Duration>,
+) -> Result<Option<Duration>, Status> {
+    let Some(value) = value else { return Ok(None) };
+    let span = Duration::try_from(value).ok().filter(|span| range.contains(span));
+    match span {
+        Some(span) => Ok(Some(span)),
+        None => Err(invalid(
+            field,
+            format!("{:?} to {:?} is allowed", range.start(), range.end()),
+        )),
+    }
+}
+
+/// Growth in a second.
+// Rates are shown with a few digits.
+#[allow(clippy::cast_precision_loss)]
+pub fn rate(now: u64, before: u64, elapsed: Duration) -> f64 {
+    let grown = now.saturating_sub(before) as f64;
+    let rate = grown / elapsed.as_secs_f64();
+    if rate.is_finite() { rate } else { 0.0 }
+}
+
+/// A value as a message, without a rate.
+pub fn value(item: &Item) -> v1::CounterValue {
+    use v1::CounterAvailability as A;
+    let (availability, value, why) = match item.reading {
+        Reading::Value(value) => (A::Available, Some(value), ""),
+        Reading::Grown(value) => (A::Rate, Some(value), ""),
+        Reading::NotModelled(why) => (A::NotModelled, None, why),
+        Reading::NotYet(why) => (A::NotYet, None, why),
+    };
+    v1::CounterValue {
+        name: item.name.clone(),
+        queue: item.queue.map(u32::from),
+        reason: item.reason.unwrap_or_default().to_owned(),
+        unit: item.unit.to_owned(),
+        kind: kind(item.kind),
+        availability: availability.into(),
+        value,
+        rate: None,
+        why: why.to_owned(),
+    }
+}
+
+/// Some sets of one owner.
+pub async fn read(
+    context: &Arc<Context>,
+    request: v1::ReadCounterSetsRequest,
+) -> Result<v1::ReadCounterSetsResponse, Status> {
+    let who = owner(&request.owner)?;
+    let sets = match (request.counter_set.as_str(), wanted_family(request.family)?) {
+        ("", None) => vec![Names::Native],
+        ("", Some(family)) => Names::of_family(family, &who),
+        (wanted, _) => vec![find(wanted)?],
+    };
+    sets.iter().try_for_each(|names| about(&who, *names))?;
+    let sampling = span("sampling_period", request.sampling_period, &SAMPLING)?;
+    let base = baseline(context, &request.baseline)?;
+
+    let mut first = None;
+    if let Some(period) = sampling {
+        first = Some((values(context, &request.owner, &who).await?, Instant::now()));
+        tokio::time::sleep(period).await;
+    }
+    let now = values(context, &request.owner, &who).await?;
+    let time = SystemTime::now();
+    let elapsed = first.as_ref().map(|(_, at)| at.elapsed()).unwrap_or_default();
+    // Of an owner that is new since then, everything is new.
+    let first = first
+        .map(|(first, _)| first)
+        .filter(|first| first.same_life(&now));
+
+    let mut answer = v1::ReadCounterSetsResponse {
+        sample_time: Some(convert::timestamp(time)),
+        ..v1::ReadCounterSetsResponse::default()
+    };
+    let shown = match base {
+        Some(Baseline::Of(base, time)) if base.same_life(&now) => {
+            answer.since = Some(time);
+            now.clone().since(&base)
+        }
+        Some(_) => {
+            answer.baseline_outdated = true;
+            now.clone()
+        }
+        None => now.clone(),
+    };
+    for names in sets {
+        let mut all: Vec<v1::CounterValue> = shown.items(names).iter().map(value).collect();
+        if let Some(first) = &first {
+            // Both without the baseline, so that they have the same queues.
+            rates(&mut all, &first.items(names), &now.items(names), elapsed);
+        }
+        answer.sets.push(v1::CounterSetValues {
+            counter_set: crate::names::of(crate::names::COUNTER_SETS, &names.id()),
+            title: names.title().to_owned(),
+            owner: request.owner.clone(),
+            values: all,
+        });
+    }
+    Ok(answer)
+}
+
+/// Fills in rates.
+fn rates(all: &mut [v1::CounterValue], before: &[Item], now: &[Item], elapsed: Duration) {
+    let same = |a: &Item, b: &Item| (a.pattern, a.queue, a.reason) == (b.pattern, b.queue, b.reason);
+    for (shown, now) in all.iter_mut().zip(now) {
+        let Reading::Grown(grown) = now.reading else {
+            continue;
+        };
+        let before = before.iter().find(|b| same(b, now)).map(|b| b.reading);
+        // A queue that was not there had counted nothing.
+        let before = match before {
+            Some(Reading::Grown(before)) => before,
+            _ => 0,
+        };
+        shown.rate = Some(rate(grown, before, elapsed));
+    }
+}
+
+/// A baseline.
+pub async fn snapshot(context: &Arc<Context>, name: &str) -> Result<v1::SnapshotCountersResponse, Status> {
+    let who = owner(name)?;
+    let now = values(context, name, &who).await?;
+    let time = SystemTime::now();
+    Ok(v1::SnapshotCountersResponse {
+        baseline: baseline::encode(&now, baseline::daemon(context.started.0), time),
+        time: Some(convert::timestamp(time)),
+    })
+}
+
+/// The set that is meant when none is named.
+pub const DEFAULT: &str = NATIVE;
