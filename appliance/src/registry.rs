@@ -332,7 +332,24 @@ impl Registry {
 
     /// A key in a scope.
     pub fn view(&self, scope: &Scope, key: &'static KeyDef) -> View {
-        view(&self.shared.lock(), scope, key)
+        let mut view = view(&self.shared.lock(), scope, key);
+        self.really(&mut view);
+        view
+    }
+
+    /// What acts of the key of dropless mode is not what was stored last: the mode has an OID, too, and a packet that waits
+    /// too long ends it.
+    fn really(&self, view: &mut View) {
+        if view.key.name != acting::DELAY_DROP || view.effective.is_none() {
+            return;
+        }
+        let Some(Ok(mode)) = view.scope.adapter().map(|name| self.nic.dropless(name)) else {
+            // It was removed meanwhile.
+            return;
+        };
+        let next = view.pending.take().or_else(|| view.effective.take());
+        view.effective = Some(Value::Dword(if mode.on { mode.timeout.into() } else { 0 }));
+        view.pending = next.filter(|next| Some(next) != view.effective.as_ref());
     }
 
     /// All keys in these scopes, those of adapters with what acts; of the driver only what is stored. And the revision.
@@ -357,7 +374,12 @@ impl Registry {
             }
         }
         views.sort_by(|a, b| (&a.scope, a.key.name).cmp(&(&b.scope, b.key.name)));
-        (views, inner.committed.revision)
+        let revision = inner.committed.revision;
+        drop(inner);
+        for view in &mut views {
+            self.really(view);
+        }
+        (views, revision)
     }
 
     /// The transactions after this revision, or what is stored, and what comes then. An error is the oldest revision that

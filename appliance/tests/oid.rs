@@ -47,6 +47,28 @@ fn name(status: Option<v1::NdisStatus>) -> String {
     status.expect("a status").status_name
 }
 
+/// What the registry says of the timeout: stored, effective, pending.
+async fn stored(lab: &Lab) -> (Option<String>, Option<String>, Option<String>) {
+    let request = v1::GetEntryRequest {
+        scope: "adapters/vf0".to_owned(),
+        key: "DelayDropTimeout".to_owned(),
+    };
+    let mut registry = RegistryServiceClient::new(lab.channel.clone());
+    let entry = registry
+        .get_entry(request.clone())
+        .await
+        .expect("an entry")
+        .into_inner();
+    let request = v1::ListEntriesRequest {
+        scope: request.scope,
+        key: request.key,
+        ..v1::ListEntriesRequest::default()
+    };
+    let list = registry.list_entries(request).await.expect("a list").into_inner();
+    assert_eq!(list.entries, std::slice::from_ref(&entry));
+    (entry.stored, entry.effective, entry.pending)
+}
+
 /// Stores the timeout of dropless mode.
 async fn store(lab: &Lab, value: &str) {
     let request = v1::SetEntryRequest {
@@ -148,16 +170,21 @@ async fn dropless_mode_by_its_oid() {
 async fn the_oid_and_the_key() {
     let lab = Lab::start(1).await;
     let mode = async || query(&lab, DROPLESS, Some(5)).await.data[4];
+    let some = |text: &str| Some(text.to_owned());
     store(&lab, "20").await;
     assert_eq!(mode().await, 1);
+    assert_eq!(stored(&lab).await, (some("20"), some("20"), None));
     set(&lab, DROPLESS, &OFF).await;
     assert_eq!(mode().await, 0);
+    assert_eq!(stored(&lab).await, (some("20"), some("0"), some("20")));
     lab.said(&["adapter", "restart", "vf0"]).await;
     assert_eq!(mode().await, 1, "the key is read anew");
+    assert_eq!(stored(&lab).await, (some("20"), some("20"), None));
     store(&lab, "0").await;
     assert_eq!(mode().await, 0);
     set(&lab, DROPLESS, &ON).await;
     assert_eq!(mode().await, 1);
+    assert_eq!(stored(&lab).await, (some("0"), some("50"), some("0")));
     let told: Vec<_> = kinds(&lab)
         .await
         .into_iter()

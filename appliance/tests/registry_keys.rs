@@ -355,6 +355,11 @@ async fn the_table_is_what_clients_are_told() {
         };
         assert_eq!(row.illegal(), illegal, "{}", def.name);
         assert_eq!((row.help.as_str(), row.source.as_str()), (def.help, def.source));
+        assert_eq!(
+            (row.note.as_str(), row.aliases.len()),
+            (def.note, def.aliases.len())
+        );
+        assert_eq!(row.rules.len(), def.rules.len(), "{}", def.name);
         let for_driver = row.scopes.iter().any(|s| s == "driver");
         assert_eq!(for_driver, def.scopes.contains(Scopes::DRIVER), "{}", def.name);
     }

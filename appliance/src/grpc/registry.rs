@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
-use vnic_backend::settings::{Apply, Built, Illegal, KEYS, KeyDef, Kind, Origin, Scopes, Value, key};
+use vnic_backend::settings::{Apply, Built, Illegal, KEYS, KeyDef, Kind, Origin, Place, Scopes, Value, key};
 use vnic_control::v1;
 
 use super::errors::{Violations, blocking, invalid, shutting_down, status};
@@ -194,6 +194,13 @@ fn declaration(def: &KeyDef) -> v1::RegistryKey {
         unit: def.unit.to_owned(),
         help: def.help.to_owned(),
         source: def.source.to_owned(),
+        note: def.note.to_owned(),
+        aliases: def.aliases.iter().map(|alias| (*alias).to_owned()).collect(),
+        rules: def.rules.iter().map(ToString::to_string).collect(),
+        mlx5cmd: match def.place {
+            Place::Registry => String::new(),
+            Place::Tool(verb) => verb.to_owned(),
+        },
         ..v1::RegistryKey::default()
     };
     let kind = match def.kind {

@@ -15,7 +15,7 @@ use super::{Inner, Registry, RegistryError, Told};
 use crate::store::{Batch, StoreError};
 
 /// The key of dropless mode: writing it is an act of its own.
-const DELAY_DROP: &str = "DelayDropTimeout";
+pub(super) const DELAY_DROP: &str = "DelayDropTimeout";
 
 /// What acts after a restart where something else acted before.
 #[derive(Debug, Clone)]
