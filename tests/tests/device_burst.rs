@@ -89,6 +89,9 @@ fn a_burst_waits_in_the_reserve() -> Result<()> {
                 rig.nic.configure_adapter("b", &settings(mode, 150))?;
                 burst(&mut ga, b, a, 0..FRAMES);
                 rig.settle()?;
+                assert!(wait_for(|| {
+                    rig.counter("b", "rx_waited") + rig.counter("b", "drops") == FRAMES - BUFFERS
+                }));
                 let held = rig.nic.burst("b")?;
                 assert_eq!((held.mode, held.reserve, held.frames), (mode, 150, 150));
                 assert!(held.bytes >= 150 * LEN as u64 && held.bytes < 150 * (LEN as u64 + 200));

@@ -83,6 +83,21 @@ fn in_time(rig: &mut Rig, name: &str, mut attempt: impl FnMut(&mut Rig) -> Resul
     }
 }
 
+/// Waits until all `frames` are with the guest or lost since `lost`; answers how many are lost.
+fn all_of(rig: &Rig, name: &str, g: &mut Guest, seqs: &mut Vec<u64>, lost: u64, frames: u64) -> u64 {
+    let now = || rig.drops(name, DropReason::NoRxBuffer) - lost;
+    assert!(
+        wait_for(|| {
+            take(g, seqs);
+            seqs.len() as u64 + now() == frames
+        }),
+        "{} came and {} are lost",
+        seqs.len(),
+        now()
+    );
+    now()
+}
+
 /// Waits until a frame for `name` waits, or has waited too long.
 fn held_up(rig: &Rig, name: &str, timeouts: u64) -> bool {
     assert!(wait_for(|| {
@@ -103,10 +118,9 @@ fn with_the_mode_off_frames_are_lost() -> Result<()> {
     burst(&mut ga, b, a, 0, 0..FRAMES);
     ga.drain();
     let mut seqs = vec![];
-    take(&mut gb, &mut seqs);
+    let lost = all_of(&rig, "b", &mut gb, &mut seqs, 0, FRAMES);
     assert_eq!(seqs, (0..u64::from(BUFFERS)).collect::<Vec<_>>());
-    let lost = FRAMES - u64::from(BUFFERS);
-    assert_eq!(rig.drops("b", DropReason::NoRxBuffer), lost);
+    assert_eq!(lost, FRAMES - u64::from(BUFFERS));
     assert_eq!(rig.counter("b", "rx_waited"), 0);
     rig.finish(Copies::Extra(0))
 }
@@ -143,13 +157,9 @@ fn nothing_is_lost(cores: usize, to: Option<MacAddr>) -> Result<()> {
             take(&mut gb, &mut seqs);
             assert!(Instant::now() < end, "stuck at {}", seqs.len());
         }
-        let lost = || rig.drops("b", DropReason::NoRxBuffer) - before.1;
-        assert!(wait_for(|| {
-            take(&mut gb, &mut seqs);
-            seqs.len() as u64 + lost() == FRAMES
-        }));
+        let lost = all_of(rig, "b", &mut gb, &mut seqs, before.1, FRAMES);
         if rig.nic.dropless("b")?.timeouts == before.0 {
-            assert_eq!(lost(), 0);
+            assert_eq!(lost, 0);
             assert!(rig.nic.dropless("b")?.on);
         }
         // Whoever takes its frames gets all of them, in order, whatever the other one does.
@@ -215,7 +225,10 @@ fn a_frame_that_waits_too_long_ends_the_mode() -> Result<()> {
         assert_eq!((status.entries, status.exits, status.timeouts), (1, 1, 1));
         assert_eq!(status.timeout, 50);
         let mut seqs = vec![];
-        take(&mut gb, &mut seqs);
+        assert!(wait_for(|| {
+            take(&mut gb, &mut seqs);
+            seqs.len() >= usize::from(BUFFERS)
+        }));
         assert_eq!(seqs.len(), usize::from(BUFFERS));
         // Off: what comes now is lost, nobody waits.
         burst(&mut ga, b, a, 0, FRAMES..2 * FRAMES);
@@ -302,6 +315,7 @@ fn frames_for_others_are_not_lost_by_waiting() -> Result<()> {
         in_time(&mut rig, "x", |rig| {
             rig.nic.set_dropless("x", 100)?;
             let before = rig.nic.dropless("x")?.timeouts;
+            let lost = rig.drops("x", DropReason::NoRxBuffer);
             for seq in 0..FRAMES {
                 let f = numbered(x, a, number(0, seq), 100);
                 assert!(ga.stage(0, &f, NetHdr::default()));
@@ -311,7 +325,6 @@ fn frames_for_others_are_not_lost_by_waiting() -> Result<()> {
             ga.ring(1).publish();
             held_up(rig, "x", before);
             let (mut at_x, mut at_y) = (vec![], vec![]);
-            let lost = rig.drops("x", DropReason::NoRxBuffer);
             assert!(wait_for(|| {
                 take(&mut gx, &mut at_x);
                 take(&mut gy, &mut at_y);
@@ -322,11 +335,9 @@ fn frames_for_others_are_not_lost_by_waiting() -> Result<()> {
                 take(&mut gy, &mut at_y);
                 at_y.len() as u64 == FRAMES
             }));
-            rig.settle()?;
-            take(&mut gx, &mut at_x);
+            let lost = all_of(rig, "x", &mut gx, &mut at_x, lost, FRAMES);
             if rig.nic.dropless("x")?.timeouts == before {
-                assert_eq!(at_x.len() as u64, FRAMES);
-                assert_eq!(rig.drops("x", DropReason::NoRxBuffer), lost);
+                assert_eq!(lost, 0);
             }
             Ok(())
         })?;
@@ -348,6 +359,7 @@ fn others_do_not_wait() -> Result<()> {
         in_time(&mut rig, "x", |rig| {
             rig.nic.set_dropless("x", 100)?;
             let before = rig.nic.dropless("x")?.timeouts;
+            let lost = rig.drops("x", DropReason::NoRxBuffer);
             burst(&mut ga, x, a, 0, 0..FRAMES);
             held_up(rig, "x", before);
             burst(&mut gd, y, d, 0, 0..20);
@@ -360,12 +372,8 @@ fn others_do_not_wait() -> Result<()> {
             let now = rig.nic.dropless("x")?;
             assert!(now.waiting > 0 || now.timeouts > before);
             let mut at_x = vec![];
-            assert!(wait_for(|| {
-                take(&mut gx, &mut at_x);
-                ga.reclaim(0) == 0 && rig.nic.dropless("x").is_ok_and(|d| d.waiting == 0)
-            }));
-            rig.settle()?;
-            take(&mut gx, &mut at_x);
+            all_of(rig, "x", &mut gx, &mut at_x, lost, FRAMES);
+            ga.drain();
             Ok(())
         })?;
         rig.finish(Copies::Extra(0))?;
@@ -399,18 +407,16 @@ fn the_operator_switches_it() -> Result<()> {
     in_time(&mut rig, "b", |rig| {
         let lost = rig.drops("b", DropReason::NoRxBuffer);
         rig.nic.set_dropless("b", 100)?;
+        let before = rig.nic.dropless("b")?.timeouts;
         burst(&mut ga, b, a, 0, 0..FRAMES);
-        held_up(rig, "b", rig.nic.dropless("b")?.timeouts);
+        held_up(rig, "b", before);
         rig.nic.set_dropless("b", 0)?;
         assert!(!rig.nic.dropless("b")?.on && rig.nic.dropless("b")?.waiting == 0);
         ga.drain();
         let mut seqs = vec![];
-        take(&mut gb, &mut seqs);
+        let lost = all_of(rig, "b", &mut gb, &mut seqs, lost, FRAMES);
         assert_eq!(seqs, (0..u64::from(BUFFERS)).collect::<Vec<_>>());
-        assert_eq!(
-            rig.drops("b", DropReason::NoRxBuffer) - lost,
-            FRAMES - u64::from(BUFFERS)
-        );
+        assert_eq!(lost, FRAMES - u64::from(BUFFERS));
         Ok(())
     })?;
     rig.finish(Copies::Extra(0))
@@ -490,11 +496,12 @@ fn cut_and_merged_frames_wait_as_a_whole() -> Result<()> {
         in_time(&mut rig, "b", |rig| {
             rig.nic.set_dropless("b", 100)?;
             let before = rig.nic.dropless("b")?.timeouts;
+            let lost = rig.drops("b", DropReason::NoRxBuffer);
             for _ in 0..3 {
                 assert!(ga.send(0, &f, hdr));
             }
             held_up(rig, "b", before);
-            let mut segments = 0;
+            let mut segments = 0u64;
             let mut take = |gb: &mut Guest| {
                 while let Some((_, _, f)) = gb.try_recv(0) {
                     let p = parse(&f);
@@ -504,12 +511,12 @@ fn cut_and_merged_frames_wait_as_a_whole() -> Result<()> {
                 }
                 segments
             };
+            let mut got = 0;
+            let lost = || rig.drops("b", DropReason::NoRxBuffer) - lost;
             assert!(wait_for(|| {
-                take(&mut gb);
-                ga.reclaim(0) == 0 && rig.nic.dropless("b").is_ok_and(|d| d.waiting == 0)
+                got = take(&mut gb);
+                ga.reclaim(0) == 0 && got + lost() == 120
             }));
-            rig.settle()?;
-            let got = take(&mut gb);
             if rig.nic.dropless("b")?.timeouts == before {
                 assert_eq!(got, 120);
             }
