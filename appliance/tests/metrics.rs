@@ -10,8 +10,8 @@ use vnic_appliance::metrics::{Snapshot, render, render_node};
 use vnic_backend::counters::names::{self, Source};
 use vnic_backend::counters::{self, AdapterValues, CoreValues, PortValues, Values};
 use vnic_backend::{
-    AdapterSpec, AdapterStatus, AttachState, DropReason, PortId, PortKind, PortSpec, PortStatus, RdmaStatus,
-    ResourceRow, SocketRole, VlanMode,
+    AdapterSpec, AdapterStatus, AttachState, BurstStatus, DropReason, DroplessStatus, PortId, PortKind,
+    PortSpec, PortStatus, RdmaStatus, ResourceRow, SocketRole, VlanMode,
 };
 
 fn adapter(name: &str) -> AdapterStatus {
@@ -35,6 +35,18 @@ fn adapter(name: &str) -> AdapterStatus {
         features: 0,
         queue_pairs_enabled: 1,
         memory_bytes: 4096,
+        dropless: DroplessStatus {
+            on: true,
+            waiting: 7,
+            ..DroplessStatus::default()
+        },
+        burst: BurstStatus {
+            frames: 5,
+            frames_max: 150,
+            bytes: 10_000,
+            bytes_max: 300_000,
+            ..BurstStatus::default()
+        },
     }
 }
 
@@ -122,6 +134,12 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_adapter_up{adapter=\"vf0\"} 1",
         "vnic_adapter_info{adapter=\"vf0\",mac=\"02:00:00:00:00:01\",mtu=\"1500\",queue_pairs=\"2\",core=\"1\"} 1",
         "vnic_rdma_rx_write_requests_total{adapter=\"vf0\"} 18446744073709551615",
+        "vnic_adapter_dropless_mode{adapter=\"vf0\"} 1",
+        "vnic_adapter_dropless_waiting_frames{adapter=\"vf0\"} 7",
+        "vnic_adapter_reserve_frames{adapter=\"vf0\"} 5",
+        "vnic_adapter_reserve_frames_max{adapter=\"vf0\"} 150",
+        "vnic_adapter_waiting_bytes{adapter=\"vf0\"} 10000",
+        "vnic_adapter_waiting_bytes_max{adapter=\"vf0\"} 300000",
         "vnic_rdma_up{adapter=\"vf0\"} 1",
         "vnic_rdma_memory_bytes{adapter=\"vf0\"} 8192",
         "vnic_rdma_objects{adapter=\"vf0\",type=\"qp\"} 3",

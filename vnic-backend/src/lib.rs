@@ -16,6 +16,6 @@ pub mod types;
 mod uplink;
 mod vhost;
 
-pub use nic::{BurstStatus, Capture, DroplessStatus, Nic};
+pub use nic::{Capture, Nic};
 pub use rdma::SPEED_MBPS as RDMA_SPEED_MBPS;
 pub use types::*;

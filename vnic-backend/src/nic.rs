@@ -25,7 +25,6 @@ use crate::types::*;
 use crate::uplink::TapDevice;
 use crate::vhost::{self, Endpoint};
 use faults::FaultTable;
-pub use settings::{BurstStatus, DroplessStatus};
 
 /// A running NIC. Cheap to clone; the data cores stop when [`Nic::shutdown`] is called.
 #[derive(Clone)]

@@ -142,6 +142,44 @@ pub struct AdapterStatus {
     pub queue_pairs_enabled: u16,
     /// Guest memory mapped, in bytes.
     pub memory_bytes: u64,
+    /// Dropless mode.
+    pub dropless: DroplessStatus,
+    /// The reserve for bursts.
+    pub burst: BurstStatus,
+}
+
+/// Dropless mode of an adapter as it is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DroplessStatus {
+    /// Is it on?
+    pub on: bool,
+    /// How long a frame may wait, in 100 µs; the last one that was set.
+    pub timeout: u8,
+    /// Times that it was entered.
+    pub entries: u64,
+    /// Times that it was left, by the operator or because a frame waited too long.
+    pub exits: u64,
+    /// Times that a frame waited too long.
+    pub timeouts: u64,
+    /// Frames that wait now and push their senders back.
+    pub waiting: u64,
+}
+
+/// The reserve of an adapter for bursts that find no receive buffer, as it is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BurstStatus {
+    /// Who waits for buffers; off: the reserve takes nothing.
+    pub mode: settings::Burst,
+    /// Frames that it holds at most, all receive queues together.
+    pub reserve: u32,
+    /// Frames in it now.
+    pub frames: u64,
+    /// The most there have been.
+    pub frames_max: u64,
+    /// Memory that frames without a receive buffer take now, in bytes; with those that wait in dropless mode.
+    pub bytes: u64,
+    /// The most they have taken.
+    pub bytes_max: u64,
 }
 
 /// The RDMA function of an adapter as it is now.

@@ -159,6 +159,7 @@ fn adapters(page: &mut Page, adapters: &[AdapterStatus]) {
         label,
         |a| since_1970(a.since),
     );
+    waiting(page, adapters, label);
     page.gauge("vnic_adapter_info", "Settings of the adapter: always 1.");
     for spec in adapters.iter().map(|a| &a.spec) {
         let mac = spec.macs.first().map(ToString::to_string).unwrap_or_default();
@@ -171,6 +172,46 @@ fn adapters(page: &mut Page, adapters: &[AdapterStatus]) {
             ("core", &core),
         ];
         page.value(&labels, 1);
+    }
+}
+
+/// Frames that find no receive buffer and wait for one.
+fn waiting(page: &mut Page, adapters: &[AdapterStatus], label: fn(&AdapterStatus) -> (&'static str, &str)) {
+    type Row = (&'static str, &'static str, fn(&AdapterStatus) -> u64);
+    let rows: [Row; 6] = [
+        (
+            "vnic_adapter_dropless_mode",
+            "1 while dropless mode is on.",
+            |a| u64::from(a.dropless.on),
+        ),
+        (
+            "vnic_adapter_dropless_waiting_frames",
+            "Frames that wait in dropless mode for a receive buffer and hold up their senders.",
+            |a| a.dropless.waiting,
+        ),
+        (
+            "vnic_adapter_reserve_frames",
+            "Frames that wait in the reserve for bursts (AsyncReceiveIndicate) for a receive buffer.",
+            |a| a.burst.frames,
+        ),
+        (
+            "vnic_adapter_reserve_frames_max",
+            "The most frames that have waited in the reserve at a time.",
+            |a| a.burst.frames_max,
+        ),
+        (
+            "vnic_adapter_waiting_bytes",
+            "Memory that frames take which wait for a receive buffer.",
+            |a| a.burst.bytes,
+        ),
+        (
+            "vnic_adapter_waiting_bytes_max",
+            "The most memory that such frames have taken.",
+            |a| a.burst.bytes_max,
+        ),
+    ];
+    for (name, help, value) in rows {
+        each(page, (name, help), adapters, label, value);
     }
 }
 

@@ -15,40 +15,6 @@ use crate::datapath::Command;
 use crate::types::*;
 use crate::vhost::Endpoint;
 
-/// Dropless mode of an adapter as it is now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DroplessStatus {
-    /// Is it on?
-    pub on: bool,
-    /// How long a frame may wait, in 100 µs; the last one that was set.
-    pub timeout: u8,
-    /// Times that it was entered.
-    pub entries: u64,
-    /// Times that it was left, by the operator or because a frame waited too long.
-    pub exits: u64,
-    /// Times that a frame waited too long.
-    pub timeouts: u64,
-    /// Frames that wait now and push their senders back.
-    pub waiting: u64,
-}
-
-/// The reserve of an adapter for bursts that find no receive buffer, as it is now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct BurstStatus {
-    /// Who waits for buffers; off: the reserve takes nothing.
-    pub mode: settings::Burst,
-    /// Frames that it holds at most, all receive queues together.
-    pub reserve: u32,
-    /// Frames in it now.
-    pub frames: u64,
-    /// The most there have been.
-    pub frames_max: u64,
-    /// Memory that frames without a receive buffer take now, in bytes; with those that wait in dropless mode.
-    pub bytes: u64,
-    /// The most they have taken.
-    pub bytes_max: u64,
-}
-
 impl Nic {
     /// Lets settings act on an adapter from now on. Those whose key says [`Apply::Restart`] wait for
     /// [`Nic::restart_adapter`]. All of them are taken or, on an error, none; the error names the key.
@@ -113,31 +79,41 @@ impl Nic {
 
     /// Dropless mode of an adapter.
     pub fn dropless(&self, name: &str) -> Result<DroplessStatus, NicError> {
-        let adapter = self.inner.adapter(name)?;
-        let (waits, queues) = (&adapter.counters.waits, &adapter.counters.queues);
+        Ok(self.inner.adapter(name)?.dropless())
+    }
+
+    /// The reserve of an adapter for bursts.
+    pub fn burst(&self, name: &str) -> Result<BurstStatus, NicError> {
+        Ok(self.inner.adapter(name)?.burst())
+    }
+}
+
+impl Endpoint {
+    /// Dropless mode, as its data core counts.
+    pub(crate) fn dropless(&self) -> DroplessStatus {
+        let (waits, queues) = (&self.counters.waits, &self.counters.queues);
         let sum = |c: Q| queues.iter().map(|q| q.get(c as usize)).sum();
-        Ok(DroplessStatus {
+        DroplessStatus {
             on: waits.on.load(Ordering::Acquire) > 0,
             timeout: waits.timeout.load(Ordering::Relaxed),
             entries: sum(Q::DroplessEntries),
             exits: sum(Q::DroplessExits),
             timeouts: sum(Q::DroplessTimeouts),
             waiting: waits.beyond.load(Ordering::Relaxed),
-        })
+        }
     }
 
-    /// The reserve of an adapter for bursts.
-    pub fn burst(&self, name: &str) -> Result<BurstStatus, NicError> {
-        let adapter = self.inner.adapter(name)?;
-        let (waits, acting) = (&adapter.counters.waits, adapter.settings());
-        Ok(BurstStatus {
+    /// The reserve for bursts, as its data core counts.
+    pub(crate) fn burst(&self) -> BurstStatus {
+        let (waits, acting) = (&self.counters.waits, self.settings());
+        BurstStatus {
             mode: acting.burst,
             reserve: acting.reserve,
             frames: waits.reserved.load(Ordering::Relaxed),
             frames_max: waits.reserved_max.load(Ordering::Relaxed),
             bytes: waits.bytes.load(Ordering::Relaxed),
             bytes_max: waits.bytes_max.load(Ordering::Relaxed),
-        })
+        }
     }
 }
 

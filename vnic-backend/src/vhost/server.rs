@@ -179,6 +179,8 @@ impl Endpoint {
             since: s.since,
             features: s.features,
             queue_pairs_enabled: s.pairs,
+            dropless: self.dropless(),
+            burst: self.burst(),
             memory_bytes: s.memory,
         }
     }
