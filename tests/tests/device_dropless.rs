@@ -11,6 +11,7 @@ use anyhow::{Result, ensure};
 use vnic_backend::settings::{AdapterSettings, Burst};
 use vnic_backend::{AttachState, DropReason, MacAddr, NicEventKind};
 use vnic_tests::driver::packets::{BROADCAST, Flow, Number, number_of, numbered, parse, tso, udp};
+use vnic_tests::driver::rdma::{self, Driver, World};
 use vnic_tests::driver::rig::{Copies, Dice, Rig, deadline, wait_for};
 use vnic_tests::driver::{Guest, NetHdr, OFFLOADS, Options, feature};
 
@@ -622,4 +623,50 @@ fn whatever_everybody_does() -> Result<()> {
         g.mem().check_canaries()?;
     }
     rig.finish(Copies::Unknown)
+}
+
+/// RoCE for an RDMA function does not use receive buffers of the Ethernet function, and so it does not wait for them.
+#[test]
+fn roce_for_the_rdma_function_does_not_wait() -> Result<()> {
+    const PACKETS: u64 = 10;
+    for cores in [1, 2] {
+        let World { mut rig } = World::new(cores, &["a", "b", "c"])?;
+        let mac = |i| MacAddr([2, 0, 0, 0, 0, i]);
+        let (a, b, c) = (mac(1), mac(2), mac(3));
+        let _driver = Driver::start(rig.dir().join("b-rdma.sock"), rdma::Options::default())?;
+        let mut ga = rig.attach("a", sender())?;
+        let mut gb = rig.attach("b", receiver())?;
+        let mut gc = rig.attach("c", sender())?;
+        let flow = Flow {
+            to: b,
+            from: c,
+            v6: false,
+            vlan: None,
+            port: 50_000,
+        };
+        // RoCEv2 by its port; what is in it is nonsense, which the function counts.
+        let mut packet = udp(&flow, &[0; 40]);
+        packet[36..38].copy_from_slice(&4791u16.to_be_bytes());
+        let heard = |rig: &Rig| rig.counter("b", "rx_icrc_encapsulated") + rig.counter("b", "drop_malformed");
+        in_time(&mut rig, "b", |rig| {
+            rig.nic.set_dropless("b", 100)?;
+            let before = rig.nic.dropless("b")?.timeouts;
+            let lost = rig.drops("b", DropReason::NoRxBuffer);
+            burst(&mut ga, b, a, 0, 0..FRAMES);
+            held_up(rig, "b", before);
+            let was = heard(rig);
+            for _ in 0..PACKETS {
+                assert!(gc.send(0, &packet, NetHdr::default()));
+            }
+            // Nobody takes frames meanwhile: in a try without a time-out they were heard while others waited.
+            assert!(wait_for(|| heard(rig) == was + PACKETS));
+            let mut seqs = vec![];
+            all_of(rig, "b", &mut gb, &mut seqs, lost, FRAMES);
+            ga.drain();
+            Ok(())
+        })?;
+        gc.drain();
+        rig.finish(Copies::Unknown)?;
+    }
+    Ok(())
 }
