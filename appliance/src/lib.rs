@@ -17,6 +17,7 @@ pub mod logging;
 pub mod macs;
 pub mod metrics;
 pub mod names;
+pub mod nv;
 pub mod registry;
 pub mod store;
 

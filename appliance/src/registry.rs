@@ -11,7 +11,9 @@
 
 mod acting;
 mod check;
+mod exchange;
 
+pub mod reg_file;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,6 +29,7 @@ use vnic_backend::settings::{self, Built, KEYS, KeyDef, Origin, Value};
 use crate::store::{Batch, Store, StoreError};
 pub use acting::{Applied, LINE_RATE_MBPS};
 pub use check::{Action, Operation, Refusal, Warning, Why, known};
+pub use exchange::{Import, ImportOptions};
 pub use state::{Change, Commit, Entry, NoScope, Scope, State};
 
 /// Transactions that are kept for watchers that come back.

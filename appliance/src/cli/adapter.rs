@@ -108,6 +108,15 @@ fn state(adapter: &v1::Adapter) -> &'static str {
     }
 }
 
+/// Why the adapter is there after a restart of the daemon.
+fn comes_back(adapter: &v1::Adapter) -> &'static str {
+    match adapter.lifetime() {
+        v1::Lifetime::Configured => "configured",
+        v1::Lifetime::Stored => "stored",
+        v1::Lifetime::UntilDaemonEnds | v1::Lifetime::Unspecified => "no",
+    }
+}
+
 fn queues(adapter: &v1::Adapter) -> String {
     format!("{}/{}", adapter.queue_pairs_enabled, adapter.queue_pairs)
 }
@@ -116,6 +125,7 @@ fn table(adapters: &[v1::Adapter]) -> String {
     let mut table = Table::new(&[
         "NAME",
         "STATE",
+        "COMES BACK",
         "MAC",
         ">MTU",
         ">QUEUES",
@@ -135,6 +145,7 @@ fn table(adapters: &[v1::Adapter]) -> String {
         table.row([
             names::last(&a.name).to_owned(),
             state(a).to_owned(),
+            comes_back(a).to_owned(),
             mac,
             a.mtu.to_string(),
             queues(a),

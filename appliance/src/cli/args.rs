@@ -7,7 +7,9 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use vnic_backend::fault::PsnRange;
 
+use super::nvconfig::NvVerb;
 use super::output::Format;
+use super::registry::RegistryVerb;
 use super::vlan::VlanArgs;
 use crate::check::{self, fault as limits};
 
@@ -18,6 +20,7 @@ Examples:
   vnicctl -o json counter list vf0 --nonzero
   vnicctl capture live vf0 --drops-only
   vnicctl gid list vf0
+  vnicctl registry set vf0 DelayDropTimeout 50
   vnicctl fault add lossy --to vf1 --probability 1% --drop
   vnicctl --endpoint unix:/tmp/nic/control.sock health
 
@@ -76,6 +79,12 @@ pub enum Noun {
     /// OIDs: what an NDIS driver is asked and told, byte by byte
     #[command(subcommand)]
     Oid(super::oid::OidVerb),
+    /// Settings by the names that WinOF-2 users know
+    #[command(subcommand)]
+    Registry(RegistryVerb),
+    /// NV configuration, as of mlxconfig: takes effect when the device is reset
+    #[command(subcommand)]
+    Nvconfig(NvVerb),
     /// What happened
     #[command(subcommand)]
     Event(EventVerb),

@@ -11,9 +11,11 @@ use vnic_control::v1::capture_service_client::CaptureServiceClient;
 use vnic_control::v1::counter_service_client::CounterServiceClient;
 use vnic_control::v1::event_service_client::EventServiceClient;
 use vnic_control::v1::fault_service_client::FaultServiceClient;
+use vnic_control::v1::nv_config_service_client::NvConfigServiceClient;
 use vnic_control::v1::oid_service_client::OidServiceClient;
 use vnic_control::v1::port_service_client::PortServiceClient;
 use vnic_control::v1::rdma_service_client::RdmaServiceClient;
+use vnic_control::v1::registry_service_client::RegistryServiceClient;
 use vnic_control::v1::server_service_client::ServerServiceClient;
 use vnic_control::v1::switch_service_client::SwitchServiceClient;
 
@@ -116,6 +118,15 @@ impl Client {
     pub async fn rdma(&self) -> Result<RdmaServiceClient<Channel>, Failure> {
         let client = RdmaServiceClient::new(self.channel().await?);
         Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn registry(&self) -> Result<RegistryServiceClient<Channel>, Failure> {
+        let client = RegistryServiceClient::new(self.channel().await?);
+        Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn nvconfig(&self) -> Result<NvConfigServiceClient<Channel>, Failure> {
+        Ok(NvConfigServiceClient::new(self.channel().await?))
     }
 
     pub async fn server(&self) -> Result<ServerServiceClient<Channel>, Failure> {

@@ -8,10 +8,12 @@ mod counter;
 mod docs;
 mod event;
 mod fault;
+mod nvconfig;
 mod oid;
 mod output;
 mod port;
 mod rdma;
+mod registry;
 mod server;
 mod switch;
 mod text;
@@ -117,6 +119,8 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Capture(verb) => capture::run(verb, &client, &out).await,
         Noun::Fault(verb) => fault::run(verb, &client, &out).await,
         Noun::Oid(verb) => oid::run(verb, &client, &out).await,
+        Noun::Registry(verb) => registry::run(verb, &client, &out).await,
+        Noun::Nvconfig(verb) => nvconfig::run(verb, &client, &out).await,
         Noun::Event(verb) => event::run(verb, &client, &out).await,
         Noun::Server(verb) => server::run(verb, &client, &out).await,
         Noun::Health => server::health(&client, &out).await,

@@ -69,6 +69,14 @@ pub fn print(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Writes a file to standard output.
+pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()?;
+    Ok(())
+}
+
 /// Any message of the package as JSON: the descriptors know its fields.
 fn to_json<M: prost::Message>(name: &str, message: &M) -> Result<serde_json::Value, Failure> {
     let bug = |e: &dyn std::fmt::Display| Failure::Failed(format!("cannot show vnic.v1.{name} as JSON: {e}"));

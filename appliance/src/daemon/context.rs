@@ -12,6 +12,7 @@ use crate::capture::CaptureFiles;
 use crate::config::Settings;
 use crate::events::EventHub;
 use crate::names;
+use crate::nv::Nv;
 use crate::registry::Registry;
 use crate::store::Store;
 
@@ -40,6 +41,8 @@ pub struct Context {
     pub store: Arc<Store>,
     /// Settings of the driver and of adapters.
     pub registry: Registry,
+    /// NV configuration.
+    pub nv: Nv,
     /// When the daemon started.
     pub started: (SystemTime, Instant),
     /// Adapters and ports that are as the configuration says, by name, and fault rules, by resource name.
@@ -60,6 +63,7 @@ impl Context {
         captures: CaptureFiles,
         store: Arc<Store>,
         registry: Registry,
+        nv: Nv,
     ) -> Context {
         let adapters = settings.adapters.iter().map(|a| a.name.clone());
         let ports = settings.ports.iter().map(|p| p.name.clone());
@@ -74,6 +78,7 @@ impl Context {
             captures,
             store,
             registry,
+            nv,
             started: (SystemTime::now(), Instant::now()),
             ready: AtomicBool::new(false),
             ending: watch::Sender::new(false),

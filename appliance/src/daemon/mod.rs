@@ -19,6 +19,7 @@ use vnic_backend::{Nic, NicError};
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
 use crate::events::{ControlEvent, EventHub};
+use crate::nv::Nv;
 use crate::registry::Registry;
 use crate::store::{self, OnDamage, Store, StoreError};
 use crate::{grpc, metrics};
@@ -121,6 +122,8 @@ impl Daemon {
             source,
         })?;
         let registry = Registry::new(nic.clone(), store.clone())?;
+        let nv = Nv::new(store.clone())?;
+        registry.set_roce_off(nv.roce_off());
         let hub = EventHub::start(nic.clone()).map_err(os("cannot start a thread"))?;
         if let Some(reset) = reset {
             let kept_as = reset.kept.map_or_else(String::new, |p| p.display().to_string());
@@ -136,7 +139,7 @@ impl Daemon {
         }
         let captures = CaptureFiles::new(settings.state_dir.join("captures"));
         let context = Arc::new(Context::new(
-            nic, settings, endpoints, hub, captures, store, registry,
+            nic, settings, endpoints, hub, captures, store, registry, nv,
         ));
 
         let metrics = web.map(|listener| tokio::spawn(metrics::serve(listener, context.clone())));

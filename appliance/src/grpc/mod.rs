@@ -8,6 +8,7 @@ mod counters;
 mod errors;
 mod events;
 mod faults;
+mod nvconfig;
 mod oid;
 mod paging;
 mod ports;
@@ -31,9 +32,9 @@ use tonic_health::server::HealthReporter;
 use vnic_control::FILE_DESCRIPTOR_SET;
 use vnic_control::v1::{
     adapter_service_server as adapter, capture_service_server as capture, counter_service_server as counter,
-    event_service_server as event, fault_service_server as fault, oid_service_server as oids,
-    port_service_server as port, rdma_service_server as rdma_function, registry_service_server as settings,
-    server_service_server as server, switch_service_server as fdb,
+    event_service_server as event, fault_service_server as fault, nv_config_service_server as nv,
+    oid_service_server as oids, port_service_server as port, rdma_service_server as rdma_function,
+    registry_service_server as settings, server_service_server as server, switch_service_server as fdb,
 };
 
 use crate::daemon::Context;
@@ -46,7 +47,7 @@ const RESPONSE_MAX: usize = 4 << 20;
 const STREAMS_MAX: u32 = 128;
 
 /// The names of the services, for health.
-const SERVICES: [&str; 11] = [
+const SERVICES: [&str; 12] = [
     adapter::SERVICE_NAME,
     capture::SERVICE_NAME,
     counter::SERVICE_NAME,
@@ -55,6 +56,7 @@ const SERVICES: [&str; 11] = [
     oids::SERVICE_NAME,
     port::SERVICE_NAME,
     rdma_function::SERVICE_NAME,
+    nv::SERVICE_NAME,
     settings::SERVICE_NAME,
     server::SERVICE_NAME,
     fdb::SERVICE_NAME,
@@ -115,6 +117,9 @@ pub async fn serve(
             context.clone()
         ))))
         .add_service(limited!(rdma_function::RdmaServiceServer::new(rdma::Rdma(
+            context.clone()
+        ))))
+        .add_service(limited!(nv::NvConfigServiceServer::new(nvconfig::NvConfig(
             context.clone()
         ))))
         .add_service(limited!(settings::RegistryServiceServer::new(

@@ -16,8 +16,8 @@ use crate::access;
 use crate::daemon::Context;
 use crate::events::{ControlEvent, Owner};
 use crate::registry::{
-    Action, Commit, Done, Following, NoScope, Operation, Refusal, RegistryError, Scope, State, Told, View,
-    Why, known,
+    Action, Commit, Done, Following, ImportOptions, NoScope, Operation, Refusal, RegistryError, Scope, State,
+    Told, View, Why, known,
 };
 
 /// The service.
@@ -27,6 +27,8 @@ pub struct Registry(pub Arc<Context>);
 const OPERATIONS_MAX: usize = 10_000;
 /// Messages that a client may have unread before it is dropped.
 const UNREAD_MAX: usize = 1024;
+/// Bytes of a `.reg` file.
+const FILE_MAX: usize = 512 << 10;
 /// Values in one message of a snapshot.
 const SNAPSHOT_PART: usize = 500;
 
@@ -328,6 +330,77 @@ fn not_found(why: &Why) -> Status {
     status(Code::NotFound, reason, why.to_string(), [])
 }
 
+/// Carries out a `.reg` file. May block.
+fn import(
+    context: &Context,
+    by: &str,
+    request: &v1::ImportRegistryRequest,
+) -> Result<v1::ImportRegistryResponse, Status> {
+    if request.content.len() > FILE_MAX {
+        return Err(invalid("content", format!("a file has at most {FILE_MAX} bytes")));
+    }
+    let mut options = ImportOptions {
+        skip_unknown: request.skip_unknown,
+        ..ImportOptions::default()
+    };
+    let mut wrong = Violations::default();
+    for (index, name) in &request.adapters {
+        match index.parse() {
+            Ok(number) if index.len() <= 4 => {
+                options.adapters.insert(number, name.clone());
+            }
+            _ => wrong.add("adapters", format!("{index:?} is no index: four digits")),
+        }
+    }
+    wrong.finish(Some(()))?;
+    let registry = &context.registry;
+    let file = registry
+        .read_file(&request.content, &options)
+        .map_err(|problems| {
+            let mut wrong = Violations::default();
+            for p in problems {
+                wrong.add(format!("content: line {}", p.line), p.problem);
+            }
+            wrong
+                .finish(None::<()>)
+                .err()
+                .unwrap_or_else(|| invalid("content", "wrong"))
+        })?;
+    let left_out = file
+        .left_out
+        .into_iter()
+        .map(|(scope, key, message)| v1::RegistryWarning {
+            scope,
+            key,
+            message,
+            stored: None,
+        });
+    let mut response = v1::ImportRegistryResponse {
+        changed: 0,
+        revision: registry.committed().revision,
+        warnings: left_out.collect(),
+    };
+    if file.operations.is_empty() {
+        return Ok(response);
+    }
+    let failed = |e| {
+        refused(context, by, e, |r| {
+            format!("content: line {}", file.lines.get(r.operation).unwrap_or(&0))
+        })
+    };
+    if request.validate_only {
+        let found = registry.validate(&file.operations).map_err(failed)?;
+        response.warnings.extend(warnings(&found));
+        return Ok(response);
+    }
+    let done = registry.transact(&file.operations).map_err(failed)?;
+    changed(context, by, &done);
+    response.changed = u32::try_from(done.changes.len()).unwrap_or(u32::MAX);
+    response.revision = done.revision;
+    response.warnings.extend(warnings(&done.warnings));
+    Ok(response)
+}
+
 type Stream = ReceiverStream<Result<v1::WatchEntriesResponse, Status>>;
 type Sender = mpsc::Sender<Result<v1::WatchEntriesResponse, Status>>;
 
@@ -607,16 +680,31 @@ impl v1::registry_service_server::RegistryService for Registry {
 
     async fn export_registry(
         &self,
-        _request: Request<v1::ExportRegistryRequest>,
+        request: Request<v1::ExportRegistryRequest>,
     ) -> Result<Response<v1::ExportRegistryResponse>, Status> {
-        Err(status(Code::Unimplemented, "NOT_BUILT", "not implemented", []))
+        let request = request.into_inner();
+        let mut scopes = BTreeSet::new();
+        for (i, text) in request.scopes.iter().enumerate() {
+            scopes.insert(Self::readable(&self.0, &format!("scopes[{i}]"), text)?);
+        }
+        let context = self.0.clone();
+        blocking(move || {
+            let wanted = |scope: &Scope| scopes.is_empty() || scopes.contains(scope);
+            let file = context.registry.write_file(wanted, request.utf8);
+            let (content, revision) = file.map_err(|e| refused(&context, "", e, |r| r.key.clone()))?;
+            Ok(Response::new(v1::ExportRegistryResponse { content, revision }))
+        })
+        .await?
     }
 
     async fn import_registry(
         &self,
-        _request: Request<v1::ImportRegistryRequest>,
+        request: Request<v1::ImportRegistryRequest>,
     ) -> Result<Response<v1::ImportRegistryResponse>, Status> {
-        Err(status(Code::Unimplemented, "NOT_BUILT", "not implemented", []))
+        let by = access::who(&request);
+        let request = request.into_inner();
+        let context = self.0.clone();
+        blocking(move || import(&context, &by, &request).map(Response::new)).await?
     }
 
     type WatchEntriesStream = Stream;

@@ -134,6 +134,11 @@ impl Registry {
         Ok(())
     }
 
+    /// Have adapters no RDMA function, whatever is stored? Acts at their next restart.
+    pub fn set_roce_off(&self, off: bool) {
+        self.roce_off.store(off, Ordering::Release);
+    }
+
     /// Restarts an adapter: what is pending becomes effective, and the guest's link goes down and comes back. May block.
     pub fn restart(&self, adapter: &str) -> Result<AdapterStatus, NicError> {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +180,7 @@ impl Registry {
     /// An adapter has been made: what is stored for it, and for the driver, acts on it; it gets an index if it has none.
     /// May block.
     pub fn adapter_added(&self, adapter: &str) -> Result<(), RegistryError> {
-        self.give_index(adapter)?;
+        self.index_or_new(adapter)?;
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let stored = self.shared.lock().stored(adapter);
         let wanted = self.settings(&stored);
@@ -210,21 +215,23 @@ impl Registry {
         Ok(())
     }
 
-    fn give_index(&self, adapter: &str) -> Result<(), StoreError> {
+    /// The index of an adapter in `.reg` files; one that has none gets the smallest that is free. May block.
+    pub(super) fn index_or_new(&self, adapter: &str) -> Result<u16, StoreError> {
         let index = {
             let mut inner = self.shared.lock();
-            let taken: BTreeSet<u16> = inner.indexes.values().copied().collect();
-            match (0..=INDEX_MAX).find(|i| !taken.contains(i)) {
-                Some(index) if !inner.indexes.contains_key(adapter) => {
-                    inner.indexes.insert(adapter.to_owned(), index);
-                    index
-                }
-                _ => return Ok(()),
+            if let Some(index) = inner.indexes.get(adapter) {
+                return Ok(*index);
             }
+            let taken: BTreeSet<u16> = inner.indexes.values().copied().collect();
+            // There are fewer adapters than indexes.
+            let index = (0..INDEX_MAX).find(|i| !taken.contains(i)).unwrap_or(INDEX_MAX);
+            inner.indexes.insert(adapter.to_owned(), index);
+            index
         };
         let mut batch = Batch::new();
         batch.put(INDEXES, adapter.as_bytes(), index.to_le_bytes());
-        self.store.commit(batch)
+        self.store.commit(batch)?;
+        Ok(index)
     }
 
     /// The index of an adapter in `.reg` files.

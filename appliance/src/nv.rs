@@ -1,0 +1,257 @@
+//! NV configuration, as of mlxconfig: the third kind of state, beside settings that act at once and settings that wait for
+//! an adapter's restart. It takes effect when the device is reset; the start of the daemon is a reset, too.
+
+mod table;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use table::{NvDef, NvKind, NvScope, PARAMETERS, ROCE_CONTROL, ROCE_OFF};
+
+use crate::config::nearest;
+use crate::store::{Batch, Store, StoreError};
+
+/// Rows: parameter; its next value.
+const TABLE: &str = "nv";
+
+/// Why a parameter is not set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NvWhy {
+    /// There is no such parameter.
+    #[error("there is no parameter {name:?}{}", nearest.map(|n| format!(": did you mean {n}?")).unwrap_or_default())]
+    Unknown {
+        /// The name.
+        name: String,
+        /// One that is nearly the same.
+        nearest: Option<&'static str>,
+    },
+    /// The value is not allowed.
+    #[error("{name}: {value:?} is not allowed; allowed: {allowed}")]
+    NotAllowed {
+        /// The parameter.
+        name: &'static str,
+        /// The value.
+        value: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// It is not built.
+    #[error("{name}: not implemented: this parameter waits for {waits_for}")]
+    NotBuilt {
+        /// The parameter.
+        name: &'static str,
+        /// What it waits for.
+        waits_for: &'static str,
+    },
+}
+
+/// A parameter and its values.
+#[derive(Debug, Clone, Copy)]
+pub struct NvView {
+    /// Its row.
+    pub def: &'static NvDef,
+    /// Its value now.
+    pub current: Option<u32>,
+    /// Its value after the next reset.
+    pub next: Option<u32>,
+}
+
+/// The NV configuration.
+pub struct Nv {
+    store: Arc<Store>,
+    values: Mutex<Values>,
+}
+
+/// What is set; a parameter that is not has its default.
+#[derive(Default)]
+struct Values {
+    current: BTreeMap<&'static str, u32>,
+    next: BTreeMap<&'static str, u32>,
+}
+
+/// The row of a parameter, whatever the case of its letters.
+pub fn parameter(name: &str) -> Result<&'static NvDef, NvWhy> {
+    let found = PARAMETERS.iter().find(|p| p.name.eq_ignore_ascii_case(name));
+    found.ok_or_else(|| {
+        let names: Vec<&'static str> = PARAMETERS.iter().map(|p| p.name).collect();
+        NvWhy::Unknown {
+            name: name.to_owned(),
+            nearest: nearest(&name.to_ascii_uppercase(), &names),
+        }
+    })
+}
+
+impl NvDef {
+    /// What is allowed, for people.
+    pub fn allowed(&self) -> String {
+        match self.kind {
+            NvKind::Number { min, max } => format!("{min} to {max}"),
+            NvKind::Enum(choices) => {
+                let words: Vec<String> = choices.iter().map(|(v, w)| format!("{v} ({w})")).collect();
+                words.join(", ")
+            }
+            NvKind::Bool => "0 and 1".to_owned(),
+        }
+    }
+
+    /// The value of a text: a number in decimal, or after `0x` in hexadecimal, or the word for it. It is refused if the
+    /// parameter does not allow it, or is not built.
+    pub fn check(&'static self, text: &str) -> Result<u32, NvWhy> {
+        if let Some(waits_for) = self.waits_for {
+            return Err(NvWhy::NotBuilt {
+                name: self.name,
+                waits_for,
+            });
+        }
+        let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+            Some(digits) => u32::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        };
+        let number = number.filter(|_| !text.contains('+'));
+        let value = match self.kind {
+            NvKind::Number { min, max } => number.filter(|n| (min..=max).contains(n)),
+            NvKind::Enum(choices) => {
+                let is = |(v, word): &&(u32, &str)| Some(*v) == number || word.eq_ignore_ascii_case(text);
+                choices.iter().find(is).map(|(v, _)| *v)
+            }
+            NvKind::Bool => number.filter(|n| *n <= 1),
+        };
+        value.ok_or_else(|| NvWhy::NotAllowed {
+            name: self.name,
+            value: text.to_owned(),
+            allowed: self.allowed(),
+        })
+    }
+
+    fn legal(&'static self, value: u32) -> bool {
+        self.check(&value.to_string()).is_ok()
+    }
+}
+
+impl Nv {
+    /// Reads what is stored, and resets the device: what was to be next is current.
+    pub fn new(store: Arc<Store>) -> Result<Nv, StoreError> {
+        let mut values = Values::default();
+        for (name, bytes) in store.all(TABLE)? {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            let value = bytes.as_slice().try_into().ok().map(u32::from_le_bytes);
+            match (parameter(&name), value) {
+                (Ok(def), Some(value)) if def.legal(value) => {
+                    values.next.insert(def.name, value);
+                }
+                _ => tracing::warn!(
+                    "NV configuration: {name}: what is stored means nothing here: left as it is"
+                ),
+            }
+        }
+        values.current = values.next.clone();
+        Ok(Nv {
+            store,
+            values: Mutex::new(values),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Values> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A parameter with its values.
+    pub fn view(&self, def: &'static NvDef) -> NvView {
+        let values = self.lock();
+        let value = |set: &BTreeMap<&'static str, u32>| match def.waits_for {
+            None => set.get(def.name).copied().or(def.default),
+            Some(_) => None,
+        };
+        NvView {
+            def,
+            current: value(&values.current),
+            next: value(&values.next),
+        }
+    }
+
+    /// Sets next values: of all, or of none. May block.
+    pub fn set(&self, assignments: &[(&'static NvDef, u32)]) -> Result<(), StoreError> {
+        // Held while it is written: what is remembered is what is stored.
+        let mut values = self.lock();
+        let mut batch = Batch::new();
+        for (def, value) in assignments {
+            batch.put(TABLE, def.name.as_bytes(), value.to_le_bytes());
+        }
+        self.store.commit(batch)?;
+        values
+            .next
+            .extend(assignments.iter().map(|(def, v)| (def.name, *v)));
+        Ok(())
+    }
+
+    /// Sets next values to their defaults; gives those that change. May block.
+    pub fn reset(&self, wanted: &[&'static NvDef]) -> Result<Vec<&'static NvDef>, StoreError> {
+        let mut values = self.lock();
+        let changed: Vec<&'static NvDef> = wanted
+            .iter()
+            .copied()
+            .filter(|def| values.next.contains_key(def.name))
+            .collect();
+        let mut batch = Batch::new();
+        for def in &changed {
+            batch.delete(TABLE, def.name.as_bytes());
+        }
+        self.store.commit(batch)?;
+        for def in &changed {
+            values.next.remove(def.name);
+        }
+        Ok(changed)
+    }
+
+    /// The device is reset: next values are current; gives the parameters whose value has changed.
+    pub fn reset_device(&self) -> Vec<&'static NvDef> {
+        let mut values = self.lock();
+        let (before, next) = (values.current.clone(), values.next.clone());
+        let value =
+            |set: &BTreeMap<&'static str, u32>, def: &NvDef| set.get(def.name).copied().or(def.default);
+        values.current.clone_from(&next);
+        let changed = PARAMETERS.iter().filter(|d| value(&before, d) != value(&next, d));
+        changed.collect()
+    }
+
+    /// Have adapters no RDMA function?
+    pub fn roce_off(&self) -> bool {
+        self.lock().current.get(ROCE_CONTROL) == Some(&ROCE_OFF)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_order_and_complete() {
+        for pair in PARAMETERS.windows(2) {
+            assert!(pair[0].name < pair[1].name, "{}", pair[1].name);
+        }
+        for def in PARAMETERS {
+            assert!(!def.help.is_empty() && !def.source.is_empty(), "{}", def.name);
+            assert_eq!(def.waits_for.is_none(), def.default.is_some(), "{}", def.name);
+        }
+    }
+
+    #[test]
+    fn values_are_numbers_or_words() {
+        let def = parameter("roce_control").expect("a parameter");
+        for (text, value) in [("0", 0), ("off", 1), ("ON", 2), ("0x2", 2)] {
+            assert_eq!(def.check(text), Ok(value));
+        }
+        for text in ["3", "", "-1", "+1", "0x", "maybe"] {
+            assert!(matches!(def.check(text), Err(NvWhy::NotAllowed { .. })), "{text}");
+        }
+        assert!(matches!(
+            parameter("SRIOV_EN").expect("a parameter").check("1"),
+            Err(NvWhy::NotBuilt { .. })
+        ));
+        let unknown = parameter("ROCE_CONTROLL").expect_err("unknown");
+        assert!(
+            unknown.to_string().contains("did you mean ROCE_CONTROL?"),
+            "{unknown}"
+        );
+    }
+}
