@@ -53,7 +53,7 @@ pub enum RegistryVerb {
         /// An adapter, or the word `driver` for all adapters that have no value of their own
         scope: String,
         /// Key and value, again for further ones
-        #[arg(num_args = 2.., required = true, value_names = ["KEY", "VALUE"], allow_hyphen_values = true)]
+        #[arg(num_args = 2.., required = true, value_names = ["KEY", "VALUE"])]
         pairs: Vec<String>,
         #[command(flatten)]
         condition: Condition,
