@@ -14,7 +14,7 @@ use crate::events::EventHub;
 use crate::names;
 use crate::nv::Nv;
 use crate::registry::Registry;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// Where the daemon really listens (port 0 resolved).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +23,27 @@ pub struct Endpoints {
     pub control: Vec<String>,
     /// `http://ADDR:PORT/metrics`.
     pub metrics_url: Option<String>,
+}
+
+/// What survives the daemon.
+pub struct Stored {
+    /// Where it is.
+    pub store: Arc<Store>,
+    /// Settings of the driver and of adapters.
+    pub registry: Registry,
+    /// NV configuration.
+    pub nv: Nv,
+}
+
+impl Stored {
+    /// Reads it. The device is reset by this: what was to be next in the NV configuration counts from now on.
+    pub fn read(nic: &Nic, store: Store) -> Result<Stored, StoreError> {
+        let store = Arc::new(store);
+        let registry = Registry::new(nic.clone(), store.clone())?;
+        let nv = Nv::new(store.clone())?;
+        registry.set_roce_off(nv.roce_off());
+        Ok(Stored { store, registry, nv })
+    }
 }
 
 /// What the parts of the daemon share.
@@ -61,9 +82,7 @@ impl Context {
         endpoints: Endpoints,
         hub: EventHub,
         captures: CaptureFiles,
-        store: Arc<Store>,
-        registry: Registry,
-        nv: Nv,
+        stored: Stored,
     ) -> Context {
         let adapters = settings.adapters.iter().map(|a| a.name.clone());
         let ports = settings.ports.iter().map(|p| p.name.clone());
@@ -76,9 +95,9 @@ impl Context {
             endpoints,
             hub,
             captures,
-            store,
-            registry,
-            nv,
+            store: stored.store,
+            registry: stored.registry,
+            nv: stored.nv,
             started: (SystemTime::now(), Instant::now()),
             ready: AtomicBool::new(false),
             ending: watch::Sender::new(false),

@@ -19,13 +19,11 @@ use vnic_backend::{Nic, NicError};
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
 use crate::events::{ControlEvent, EventHub};
-use crate::nv::Nv;
-use crate::registry::Registry;
 use crate::store::{self, OnDamage, Store, StoreError};
 use crate::{grpc, metrics};
 
 pub use args::{Args, ExitCode, run};
-pub use context::{Context, Endpoints};
+pub use context::{Context, Endpoints, Stored};
 use control_socket::ControlSocket;
 use state_dir::StateDir;
 
@@ -97,7 +95,6 @@ impl Daemon {
             false => OnDamage::Refuse,
         };
         let (store, reset) = Store::open(&settings.state_dir, store::STATE, store::STATE_SCHEMA, on_damage)?;
-        let store = Arc::new(store);
 
         let (control, listener) = control_socket::bind(&settings.control)?;
         let tcp = match settings.control.tcp {
@@ -121,9 +118,7 @@ impl Daemon {
             what: "cannot start the NIC".to_owned(),
             source,
         })?;
-        let registry = Registry::new(nic.clone(), store.clone())?;
-        let nv = Nv::new(store.clone())?;
-        registry.set_roce_off(nv.roce_off());
+        let stored = Stored::read(&nic, store)?;
         let hub = EventHub::start(nic.clone()).map_err(os("cannot start a thread"))?;
         if let Some(reset) = reset {
             let kept_as = reset.kept.map_or_else(String::new, |p| p.display().to_string());
@@ -138,9 +133,7 @@ impl Daemon {
             });
         }
         let captures = CaptureFiles::new(settings.state_dir.join("captures"));
-        let context = Arc::new(Context::new(
-            nic, settings, endpoints, hub, captures, store, registry, nv,
-        ));
+        let context = Arc::new(Context::new(nic, settings, endpoints, hub, captures, stored));
 
         let metrics = web.map(|listener| tokio::spawn(metrics::serve(listener, context.clone())));
         let (grpc, health) = grpc::serve(&context, listener, tcp).await;

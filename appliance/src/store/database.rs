@@ -56,9 +56,8 @@ fn sorted(file: &Path, error: redb::Error) -> StoreError {
             _ => os(e.to_string()),
         },
         Error::DatabaseAlreadyOpen => os("another process uses it".to_owned()),
-        Error::UpgradeRequired(version) => {
-            os(format!("its file format {version} is too old for this version"))
-        }
+        // No version of ours wrote another format.
+        Error::UpgradeRequired(version) => damaged(format!("it has file format {version}")),
         other => damaged(other.to_string()),
     }
 }
