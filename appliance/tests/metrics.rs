@@ -88,6 +88,7 @@ fn snapshot() -> Snapshot {
                 state: AttachState::Up,
                 since: SystemTime::UNIX_EPOCH,
                 memory_bytes: 8192,
+                off: None,
                 gids: Vec::new(),
                 resources: vec![ResourceRow {
                     name: "qp",

@@ -193,6 +193,8 @@ pub struct RdmaStatus {
     pub since: SystemTime,
     /// Memory of the driver that is mapped, in bytes.
     pub memory_bytes: u64,
+    /// Why it takes no driver: a setting of the adapter.
+    pub off: Option<&'static str>,
     /// Filled entries of the GID table, by index.
     pub gids: Vec<GidRow>,
     /// Objects in use, by type.

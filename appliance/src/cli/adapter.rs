@@ -210,7 +210,10 @@ fn facts(a: &v1::Adapter) -> String {
     facts
         .add(
             "rdma function",
-            format!("{} since {}", rdma_state(rdma), text::time(rdma.state_time)),
+            match rdma.off.as_str() {
+                "" => format!("{} since {}", rdma_state(rdma), text::time(rdma.state_time)),
+                why => format!("off: {why}"),
+            },
         )
         .add("rdma socket", &*rdma.socket)
         .add("rdma memory", text::bytes(rdma.memory_bytes))

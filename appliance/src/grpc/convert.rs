@@ -164,6 +164,7 @@ pub fn rdma_function(adapter: &str, status: &RdmaStatus) -> v1::RdmaFunction {
         state: state.into(),
         state_time: Some(timestamp(status.since)),
         memory_bytes: status.memory_bytes,
+        off: status.off.unwrap_or_default().to_owned(),
         gids: status.gids.iter().map(|row| gid(adapter, row)).collect(),
         resources: status
             .resources

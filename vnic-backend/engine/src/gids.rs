@@ -129,6 +129,9 @@ pub enum GidError {
         /// What to do instead.
         cure: &'static str,
     },
+    /// The adapter's `roce_mode` has no such entries.
+    #[error("the adapter's roce_mode has no GIDs of this kind")]
+    Kind,
     /// No index is free.
     #[error("no entry is free: all {0} are in use")]
     Full(u16),
@@ -207,6 +210,13 @@ impl GidLearner {
     /// The driver of the RDMA function is gone: what it has set is cleared.
     pub fn driver_down(&mut self) {
         if self.table.forget_driver() {
+            self.place();
+        }
+    }
+
+    /// Entries of these kinds only from now on. What the operator and the driver have set of others is hidden as long.
+    pub fn allow(&mut self, kinds: &[GidKind]) {
+        if self.table.allow(kinds) {
             self.place();
         }
     }

@@ -52,6 +52,8 @@ pub struct RingStart {
 /// An RDMA function, as its core sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaSnapshot {
+    /// Why it takes no driver.
+    pub off: Option<&'static str>,
     /// Filled entries of the GID table, by index.
     pub gids: Vec<GidRow>,
     /// Objects in use, by type.

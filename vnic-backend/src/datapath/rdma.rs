@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
 
@@ -44,6 +45,15 @@ impl Worker {
         if let Some(function) = self.functions.get_mut(port) {
             function.remap(rings.map, rings.control, rings.events);
             function.suppress_kicks();
+        }
+    }
+
+    /// `roce_mode` and `*NetworkDirect` of an adapter from now on.
+    pub(super) fn set_roce(&mut self, port: PortId, settings: &AdapterSettings) {
+        if let Some(function) = self.functions.get_mut(port) {
+            function.set_roce(settings.roce_mode, settings.network_direct);
+            self.follow(port);
+            self.news(port);
         }
     }
 

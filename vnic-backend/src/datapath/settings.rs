@@ -14,6 +14,12 @@ impl Worker {
             return;
         };
         let before = std::mem::replace(&mut adapter.settings, settings.clone());
+        if (before.roce_mode, before.network_direct) != (settings.roce_mode, settings.network_direct) {
+            self.set_roce(id, settings);
+        }
+        let Some(adapter) = self.core.adapter(id) else {
+            return;
+        };
         if before.recv_completion != settings.recv_completion {
             for rx in adapter.queues.iter_mut().flatten() {
                 rx.set_method(settings.recv_completion.into());

@@ -25,6 +25,7 @@ impl Nic {
             state: status.state,
             since: status.since,
             memory_bytes: status.memory_bytes,
+            off: s.off,
             gids: s.gids,
             resources: s.resources,
         }))
@@ -53,6 +54,7 @@ impl Nic {
                 state: status.state,
                 since: status.since,
                 memory_bytes: status.memory_bytes,
+                off: s.off,
                 gids: s.gids,
                 resources: s.resources,
             };
@@ -92,6 +94,7 @@ fn refusal(error: GidError) -> NicError {
     let field = match error {
         GidError::Index { .. } | GidError::Held { .. } | GidError::NoIndex => "index",
         GidError::NotUnicast | GidError::Exists(_) => "gid",
+        GidError::Kind => "version",
         GidError::Vlan(_) => "vlan",
         GidError::Mac(_) => "mac",
         GidError::Empty(index) => {

@@ -9,9 +9,10 @@ use rustix::fd::BorrowedFd;
 use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
 use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::{
-    Completion, Counters, CqHandle, Device, DeviceConfig, Event, Incoming, Object, QpNumber, SrqHandle,
-    VerbsError, limits,
+    Completion, Counters, CqHandle, Device, DeviceConfig, Event, GidKind, Incoming, Object, QpNumber,
+    SrqHandle, VerbsError, limits,
 };
+use vnic_engine::settings::RoceMode;
 use vnic_fabric::Instant;
 use vnic_wire::opcode::{Operation, Transport};
 
@@ -104,6 +105,8 @@ pub struct Function {
     /// Keeps the GID table true to the guest's addresses.
     pub(super) learner: GidLearner,
     pub(super) gid_news: Vec<(u16, [u8; 16], bool)>,
+    /// `roce_mode` and `*NetworkDirect` of the adapter.
+    roce: (RoceMode, bool),
 }
 
 impl Function {
@@ -140,6 +143,7 @@ impl Function {
             complaints: 0,
             learner,
             gid_news: Vec::new(),
+            roce: (RoceMode::default(), true),
         };
         function.apply_gids();
         // The adapter's own: always there, and no news.
@@ -189,7 +193,31 @@ impl Function {
         let mut fresh =
             Function::new(self.config.clone(), self.identity.clone(), self.published.clone()).ok()?;
         fresh.counted = self.counter_values();
+        fresh.set_roce(self.roce.0, self.roce.1);
         Some(fresh)
+    }
+
+    /// `roce_mode` and `*NetworkDirect` of the adapter from now on. A driver that may not be there any more is ended.
+    pub fn set_roce(&mut self, mode: RoceMode, network_direct: bool) {
+        self.roce = (mode, network_direct);
+        self.learner.allow(match self.off() {
+            Some(_) => &[],
+            None if mode == RoceMode::V1 => &[GidKind::RoceV1],
+            None => &[GidKind::RoceV1, GidKind::RoceV2],
+        });
+        if self.off().is_some() && self.hello {
+            self.reset();
+        }
+        self.apply_gids();
+    }
+
+    /// Why the function takes no driver, if it does not.
+    pub fn off(&self) -> Option<&'static str> {
+        match self.roce {
+            (_, false) => Some("*NetworkDirect is 0: the adapter has no RDMA"),
+            (RoceMode::Off, true) => Some("roce_mode is 4: the adapter has no RoCE"),
+            _ => None,
+        }
     }
 
     /// The guest shares other memory now; its virtqueues were set up anew in it. Objects stay; those whose memory has
@@ -341,6 +369,7 @@ impl Function {
     /// As the control plane sees it.
     pub fn snapshot(&self) -> RdmaSnapshot {
         RdmaSnapshot {
+            off: self.off(),
             gids: self.gid_rows(),
             resources: self.resource_rows(),
         }

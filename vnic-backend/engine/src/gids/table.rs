@@ -28,11 +28,17 @@ pub(super) struct Table {
     own: [Option<u16>; 2],
     told: Vec<Option<GidEntry>>,
     changed: bool,
+    /// Which of [`KINDS`] there may be.
+    allowed: [bool; 2],
 }
 
 /// What packets are recognised by.
 fn key(e: &GidEntry) -> (Gid, GidKind, Option<u16>) {
     (e.gid, e.kind, e.vlan)
+}
+
+fn is_allowed(allowed: [bool; 2], kind: GidKind) -> bool {
+    KINDS.iter().zip(allowed).any(|(k, yes)| yes && *k == kind)
 }
 
 impl Table {
@@ -45,7 +51,14 @@ impl Table {
             own: [Some(0), Some(1)],
             told: vec![None; len.into()],
             changed: false,
+            allowed: [true; 2],
         }
+    }
+
+    /// Entries of these kinds only; [`Table::place`] must follow if that is true.
+    pub fn allow(&mut self, kinds: &[GidKind]) -> bool {
+        let allowed = KINDS.map(|kind| kinds.contains(&kind));
+        core::mem::replace(&mut self.allowed, allowed) != allowed
     }
 
     fn len(&self) -> u16 {
@@ -76,6 +89,9 @@ impl Table {
         if entry.mac != self.mac {
             return Err(GidError::Mac(entry.mac));
         }
+        if !is_allowed(self.allowed, entry.kind) {
+            return Err(GidError::Kind);
+        }
         if let Some(at) = index {
             self.may_change(at, by)?;
         }
@@ -88,7 +104,9 @@ impl Table {
             (_, Some((there, ..))) => return Err(GidError::Exists(there)),
             (Some(at), None) => at,
             (None, None) => {
-                let free = (FIRST..self.len()).find(|i| self.slots[usize::from(*i)].is_none());
+                // What is hidden keeps its place.
+                let free = |i: &u16| self.slots[usize::from(*i)].is_none() && !self.set.contains_key(i);
+                let free = (FIRST..self.len()).find(free);
                 free.ok_or(GidError::Full(self.len()))?
             }
         };
@@ -141,7 +159,8 @@ impl Table {
     pub fn place(&mut self, addresses: &mut [Address]) {
         let mut slots: Vec<Option<Slot>> = vec![None; self.slots.len()];
         let mut keys = BTreeSet::new();
-        for (at, slot) in &self.set {
+        let allowed = self.allowed;
+        for (at, slot) in self.set.iter().filter(|(_, s)| is_allowed(allowed, s.0.kind)) {
             slots[usize::from(*at)] = Some(*slot);
             keys.insert(key(&slot.0));
         }
@@ -152,7 +171,7 @@ impl Table {
             mac: self.mac,
         };
         let mut put = |slots: &mut [Option<Slot>], at: Option<u16>, slot: Slot| -> Option<u16> {
-            let at = at?;
+            let at = at.filter(|_| is_allowed(allowed, slot.0.kind))?;
             let place = slots.get_mut(usize::from(at)).filter(|s| s.is_none())?;
             if !keys.insert(key(&slot.0)) {
                 return None;

@@ -43,6 +43,9 @@ impl Function {
             );
             return fail(S::NotSupported, text);
         }
+        if let Some(why) = self.off() {
+            return fail(S::NotPermitted, why);
+        }
         self.hello = true;
         r.reply(&HelloReply {
             // (There is one minor version so far.)
@@ -182,7 +185,7 @@ impl Function {
             Err(error) => {
                 let status = match error {
                     GidError::Index { .. } | GidError::Vlan(_) => S::OutOfRange,
-                    GidError::Mac(_) | GidError::Held { .. } => S::NotPermitted,
+                    GidError::Mac(_) | GidError::Kind | GidError::Held { .. } => S::NotPermitted,
                     _ => S::Invalid,
                 };
                 fail(status, error.to_string())
