@@ -64,7 +64,8 @@ fn every_command_has_every_end() -> Result<()> {
     let mut world = World::new(1, &["a", "b"])?;
     let mut seen = BTreeSet::new();
     type Part = fn(&mut World) -> Result<Driver>;
-    let parts: [(&str, Part); 6] = [
+    let parts: [(&str, Part); 7] = [
+        ("without RDMA", whole::not_permitted),
         ("framing", framing::all),
         ("reserved", framing::reserved),
         ("whole", whole::all),

@@ -8,7 +8,7 @@ use vnic_backend::AdapterStatus;
 use vnic_control::v1;
 
 use super::errors::{Violations, blocking, from_nic, invalid};
-use super::{convert, paging::Page, stored_adapters, watch};
+use super::{adapter_macs, adapter_macs::Edit, convert, paging::Page, stored_adapters, watch};
 use crate::access;
 use crate::daemon::Context;
 use crate::events::ControlEvent;
@@ -59,6 +59,26 @@ fn now(context: &Context, status: &AdapterStatus) -> v1::Adapter {
     let samples = context.nic.counters();
     let traffic = convert::adapter_traffic(&samples).remove(status.spec.name.as_str());
     in_full(context, status, traffic)
+}
+
+impl Adapters {
+    async fn edit_macs(
+        &self,
+        name: &str,
+        macs: &[String],
+        edit: Edit,
+        by: String,
+    ) -> Result<Response<v1::Adapter>, Status> {
+        let (id, macs) = (id(name)?, adapter_macs::parse(macs)?);
+        let context = self.0.clone();
+        blocking(move || {
+            context.nic.adapter(&id).map_err(|e| from_nic(e, same))?;
+            adapter_macs::edit(&context, &id, &macs, edit, &by)?;
+            let status = context.nic.adapter(&id).map_err(|e| from_nic(e, same))?;
+            Ok(Response::new(now(&context, &status)))
+        })
+        .await?
+    }
 }
 
 #[tonic::async_trait]
@@ -159,6 +179,25 @@ impl v1::adapter_service_server::AdapterService for Adapters {
             Ok(Response::new(now(&context, &status)))
         })
         .await?
+    }
+
+    async fn add_mac_addresses(
+        &self,
+        request: Request<v1::AddMacAddressesRequest>,
+    ) -> Result<Response<v1::Adapter>, Status> {
+        let by = access::who(&request);
+        let request = request.into_inner();
+        self.edit_macs(&request.name, &request.macs, Edit::Add, by).await
+    }
+
+    async fn remove_mac_addresses(
+        &self,
+        request: Request<v1::RemoveMacAddressesRequest>,
+    ) -> Result<Response<v1::Adapter>, Status> {
+        let by = access::who(&request);
+        let request = request.into_inner();
+        self.edit_macs(&request.name, &request.macs, Edit::Remove, by)
+            .await
     }
 
     type WatchAdaptersStream = ReceiverStream<Result<v1::WatchAdaptersResponse, Status>>;

@@ -125,6 +125,7 @@ pub fn adapter(context: &Context, status: &AdapterStatus) -> v1::Adapter {
     v1::Adapter {
         name: names::of(names::ADAPTERS, &spec.name),
         macs: spec.macs.iter().map(ToString::to_string).collect(),
+        additional_macs: status.settings.macs.iter().map(ToString::to_string).collect(),
         mtu: u32::from(spec.mtu),
         queue_pairs: u32::from(spec.queue_pairs),
         vlan: Some(vlan(&spec.vlan)),
@@ -334,7 +335,10 @@ pub fn adapter_spec(
     let name = wrong.check("adapter_id", check::name(id));
     let taken: BTreeMap<_, _> = others
         .iter()
-        .flat_map(|a| a.spec.macs.iter().map(|mac| (*mac, a.spec.name.as_str())))
+        .flat_map(|a| {
+            let all = a.spec.macs.iter().chain(&a.settings.macs);
+            all.map(|mac| (*mac, a.spec.name.as_str()))
+        })
         .collect();
 
     if adapter.macs.len() > check::MACS_MAX {

@@ -1,6 +1,7 @@
 //! The control interface: gRPC package `vnic.v1` on a Unix socket and, on request, on TCP of the loopback
 //! interface, with health and reflection.
 
+mod adapter_macs;
 mod adapters;
 mod captures;
 mod convert;

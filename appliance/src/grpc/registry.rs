@@ -151,7 +151,7 @@ fn part(why: &Why) -> &'static str {
 }
 
 /// A transaction that happened, as an event.
-fn changed(context: &Context, by: &str, done: &Done) {
+pub fn changed(context: &Context, by: &str, done: &Done) {
     let Some(first) = done.changes.first() else { return };
     let words: Vec<String> = done
         .changes

@@ -3,16 +3,38 @@
 use anyhow::Result;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
+use vnic_backend::settings::AdapterSettings;
 use vnic_backend::{GidKind, GidSetting};
 use vnic_device::command::Opcode as O;
-use vnic_device::command::device::{DeviceReply, GidRecord, PortReply, capabilities};
+use vnic_device::command::device::{DeviceReply, GidRecord, Hello, PortReply, capabilities};
 use vnic_device::config::MAGIC;
 use vnic_device::event::EventKind;
 use vnic_device::status::CommandStatus as S;
-use vnic_device::zerocopy::FromBytes;
-use vnic_tests::driver::rdma::{Driver, World};
+use vnic_device::zerocopy::{FromBytes, IntoBytes};
+use vnic_tests::driver::rdma::{Driver, Options, World};
 
 use super::{fine, refused};
+
+/// An adapter whose settings say that it has no RDMA.
+pub fn not_permitted(world: &mut World) -> Result<Driver> {
+    let nic = &world.rig.nic;
+    let off = AdapterSettings {
+        network_direct: false,
+        ..AdapterSettings::default()
+    };
+    nic.configure_adapter("a", &off)?;
+    nic.restart_adapter("a")?;
+    let mut driver = Driver::attach(world.socket("a"), Options::default())?;
+    let hello = Hello {
+        abi_major: 1,
+        ..Hello::default()
+    };
+    let reply = driver.command(O::Hello, hello.as_bytes(), &[]);
+    assert_eq!(reply.status, S::NotPermitted, "{reply}");
+    nic.configure_adapter("a", &AdapterSettings::default())?;
+    nic.restart_adapter("a")?;
+    Ok(driver)
+}
 
 pub fn all(world: &mut World) -> Result<Driver> {
     let mut d = world.driver("a")?;
