@@ -6,7 +6,7 @@ use super::args::{AdapterAdd, AdapterVerb};
 use super::client::{Client, resource};
 use super::output::Output;
 use super::text::{self, Facts, Table};
-use super::{Failure, vlan};
+use super::{Failure, adapter_mac, vlan};
 use crate::names::{self, ADAPTERS};
 
 /// Runs a command.
@@ -42,6 +42,7 @@ pub async fn run(verb: AdapterVerb, client: &Client, out: &Output) -> Result<(),
                 .into_inner();
             out.message("Adapter", &adapter, || facts(&adapter))
         }
+        AdapterVerb::Mac(verb) => adapter_mac::run(verb, client, out).await,
         AdapterVerb::Watch { name } => {
             let name = name.map(|n| resource(ADAPTERS, &n)).unwrap_or_default();
             let mut stream = service
@@ -137,10 +138,10 @@ fn table(adapters: &[v1::Adapter]) -> String {
     ]);
     for a in adapters {
         let traffic = a.traffic.unwrap_or_default();
-        let mac = match a.macs.as_slice() {
-            [] => String::new(),
-            [one] => one.clone(),
-            [first, more @ ..] => format!("{first} +{}", more.len()),
+        let mac = match (a.macs.as_slice(), a.additional_macs.len()) {
+            ([], _) => String::new(),
+            ([one], 0) => one.clone(),
+            ([first, own @ ..], more) => format!("{first} +{}", own.len() + more),
         };
         table.row([
             names::last(&a.name).to_owned(),
@@ -179,6 +180,7 @@ fn facts(a: &v1::Adapter) -> String {
             format!("{} since {}", state(a), text::time(a.state_time)),
         )
         .add("mac", a.macs.join(" "))
+        .add("more macs", a.additional_macs.join(" "))
         .add("mtu", a.mtu.to_string())
         .add("queue pairs", format!("{} (enabled/offered)", queues(a)))
         .add("vlan", vlan::words(a.vlan.as_ref()))

@@ -91,6 +91,13 @@ pub enum Noun {
     /// The daemon itself
     #[command(subcommand)]
     Server(ServerVerb),
+    /// Verbs of the Windows tool mlx5cmd, with its options
+    #[command(after_help = super::mlx5cmd::HELP)]
+    Mlx5cmd {
+        /// Verb and options of the tool
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+        words: Vec<String>,
+    },
     /// Is the daemon ready? Exit code 0 when it is
     #[command(after_help = "Example:\n  vnicctl health && echo ready")]
     Health,
@@ -141,6 +148,9 @@ pub enum AdapterVerb {
         /// Name of the adapter
         name: String,
     },
+    /// Addresses of an adapter besides the one that its guest is given
+    #[command(subcommand)]
+    Mac(super::adapter_mac::MacVerb),
     /// Show attach and link state, and then changes as they happen
     #[command(
         after_help = "Examples:\n  vnicctl adapter watch\n  vnicctl -o json adapter watch vf0   (one object a line)"

@@ -1,6 +1,7 @@
 //! `vnicctl`: the command line of the daemon, a client of its gRPC interface and nothing else.
 
 mod adapter;
+mod adapter_mac;
 mod args;
 mod capture;
 mod client;
@@ -8,6 +9,7 @@ mod counter;
 mod docs;
 mod event;
 mod fault;
+mod mlx5cmd;
 mod nvconfig;
 mod oid;
 mod output;
@@ -111,6 +113,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
     let client = Client::new(&args.endpoint)?;
     match args.noun {
         Noun::Adapter(verb) => adapter::run(verb, &client, &out).await,
+        Noun::Mlx5cmd { words } => mlx5cmd::run(&words, &client, &out).await,
         Noun::Gid(verb) => rdma::gid(verb, &client, &out).await,
         Noun::Resource(verb) => rdma::resource(verb, &client, &out).await,
         Noun::Port(verb) => port::run(verb, &client, &out).await,

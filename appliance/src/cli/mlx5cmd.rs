@@ -1,0 +1,237 @@
+//! `vnicctl mlx5cmd`: verbs as users of the Windows tool write them, with its single-dash options.
+
+use std::fmt::Write as _;
+
+use vnic_control::v1;
+use vnic_control::v1::registry_service_client::RegistryServiceClient;
+
+use super::client::{Client, resource};
+use super::output::Output;
+use super::{Failure, adapter, adapter_mac};
+use crate::names::{self, ADAPTERS};
+
+/// Examples, for the help.
+pub const HELP: &str = "\
+Examples:
+  vnicctl mlx5cmd -MacAddressList -Name vf0 -Query
+  vnicctl mlx5cmd -MacAddressList -Name vf0 -Add -Entries 2 02-00-5E-00-01-01 02-00-5E-00-01-02
+  vnicctl mlx5cmd -MacAddressList -Name vf0 -Delete -Entries 1 02-00-5E-00-01-01
+  vnicctl mlx5cmd -RegKeys -Name vf0
+  vnicctl mlx5cmd -Stat
+
+Options may be written in small or capital letters. Verbs of the tool whose feature this NIC does not have yet are \
+refused.";
+
+/// What the tool says when it has done something.
+const DONE: &str = "The command was executed successfully\n";
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Wish {
+    MacQuery(String),
+    MacAdd(String, Vec<String>),
+    MacDelete(String, Vec<String>),
+    RegKeys(String),
+    Stat,
+}
+
+/// Runs a command.
+pub async fn run(words: &[String], client: &Client, out: &Output) -> Result<(), Failure> {
+    match parse(words).map_err(Failure::Usage)? {
+        Wish::MacQuery(name) => {
+            let adapter = adapter_mac::list(client, &name).await?;
+            out.message("Adapter", &adapter, || mac_list(&adapter))
+        }
+        Wish::MacAdd(name, macs) => {
+            let adapter = adapter_mac::add(client, &name, macs).await?;
+            out.message("Adapter", &adapter, || DONE.to_owned())
+        }
+        Wish::MacDelete(name, macs) => {
+            let adapter = adapter_mac::delete(client, &name, macs).await?;
+            out.message("Adapter", &adapter, || DONE.to_owned())
+        }
+        Wish::RegKeys(name) => {
+            let mut service = RegistryServiceClient::new(client.channel().await?);
+            let request = v1::ListEntriesRequest {
+                scope: resource(ADAPTERS, &name),
+                page_size: 10_000,
+                ..v1::ListEntriesRequest::default()
+            };
+            let list = service.list_entries(request).await?.into_inner();
+            out.message("ListEntriesResponse", &list, || reg_keys(&name, &list.entries))
+        }
+        Wish::Stat => {
+            let all = adapter::list(client).await?;
+            out.message("ListAdaptersResponse", &all, || stat(&all.adapters))
+        }
+    }
+}
+
+/// Reads the tool's command line.
+fn parse(words: &[String]) -> Result<Wish, String> {
+    let is = |word: &String, option: &str| word.eq_ignore_ascii_case(option);
+    let Some((verb, mut rest)) = words.split_first() else {
+        return Err(format!("what shall be done is missing\n\n{HELP}"));
+    };
+    let (mut name, mut query, mut edit) = (None, false, None);
+    while let Some((option, behind)) = rest.split_first() {
+        rest = behind;
+        if is(option, "-Name") {
+            let (value, behind) = rest.split_first().ok_or("-Name: the adapter's name is missing")?;
+            name = Some(value.clone());
+            rest = behind;
+        } else if is(option, "-Query") {
+            query = true;
+        } else if is(option, "-Add") || is(option, "-Delete") {
+            if edit.is_some() {
+                return Err(
+                    "-Add and -Delete are given together, or twice; one of them is allowed".to_owned(),
+                );
+            }
+            edit = Some((is(option, "-Add"), Vec::new()));
+        } else if is(option, "-Entries") {
+            let Some((_, macs)) = &mut edit else {
+                return Err("-Entries stands behind -Add or -Delete".to_owned());
+            };
+            let (count, behind) = rest.split_first().ok_or("-Entries: how many is missing")?;
+            let n: usize = count
+                .parse()
+                .map_err(|_| format!("-Entries: {count:?} is no number of addresses"))?;
+            let (given, behind) = behind.split_at(behind.iter().take_while(|w| !w.starts_with('-')).count());
+            if n == 0 || given.len() != n {
+                return Err(format!("-Entries: {n} announced, {} given", given.len()));
+            }
+            macs.extend_from_slice(given);
+            rest = behind;
+        } else {
+            return Err(format!("{option} is not an option that is known here\n\n{HELP}"));
+        }
+    }
+    let named = |name: Option<String>| name.ok_or_else(|| format!("{verb} needs -Name and an adapter"));
+    let other = query || edit.is_some();
+    if is(verb, "-MacAddressList") {
+        let name = named(name)?;
+        return match (query, edit) {
+            (true, None) => Ok(Wish::MacQuery(name)),
+            (false, Some((_, macs))) if macs.is_empty() => {
+                Err("-Entries and addresses are missing".to_owned())
+            }
+            (false, Some((true, macs))) => Ok(Wish::MacAdd(name, macs)),
+            (false, Some((false, macs))) => Ok(Wish::MacDelete(name, macs)),
+            _ => Err("one of -Query, -Add and -Delete is needed".to_owned()),
+        };
+    }
+    if is(verb, "-RegKeys") && !other {
+        return Ok(Wish::RegKeys(named(name)?));
+    }
+    if is(verb, "-Stat") && !other && name.is_none() {
+        return Ok(Wish::Stat);
+    }
+    Err(format!("{} is not implemented\n\n{HELP}", words.join(" ")))
+}
+
+/// An address as the tool writes it.
+fn dashed(mac: &str) -> String {
+    mac.replace(':', "-").to_uppercase()
+}
+
+fn mac_list(adapter: &v1::Adapter) -> String {
+    let mut text = format!("MAC address list for adapter '{}':\n", names::last(&adapter.name));
+    for mac in &adapter.additional_macs {
+        let _ = writeln!(text, "{}", dashed(mac));
+    }
+    let _ = writeln!(text, "Number of entries: {}", adapter.additional_macs.len());
+    text + DONE
+}
+
+fn reg_keys(name: &str, entries: &[v1::RegistryEntry]) -> String {
+    let mut text = format!("Registry keys for adapter '{name}':\n");
+    for entry in entries.iter().filter(|e| e.built) {
+        let effective = entry.effective.as_deref().unwrap_or_default();
+        let _ = match &entry.pending {
+            Some(pending) => writeln!(text, "{}: {effective} (after a restart: {pending})", entry.key),
+            None => writeln!(text, "{}: {effective}", entry.key),
+        };
+    }
+    text + DONE
+}
+
+fn stat(adapters: &[v1::Adapter]) -> String {
+    let mut text = String::new();
+    for a in adapters {
+        let link = match a.state() {
+            v1::adapter::State::Up => "up",
+            _ => "down",
+        };
+        let rdma = match &a.rdma {
+            Some(r) if r.off.is_empty() => "Enabled",
+            _ => "Disabled",
+        };
+        let _ = writeln!(text, "Adapter name: {}", names::last(&a.name));
+        let mac = a.macs.first().map(|m| dashed(m)).unwrap_or_default();
+        let _ = writeln!(text, "MAC address: {mac}");
+        let _ = writeln!(text, "MTU: {}", a.mtu);
+        let _ = writeln!(text, "Link: {link}");
+        let _ = writeln!(text, "RoCE: {rdma}\n");
+    }
+    text + DONE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(line: &str) -> Result<Wish, String> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        parse(&words)
+    }
+
+    #[test]
+    fn command_lines_of_the_tool_are_read() {
+        let macs = vec!["AB-CD-EF-AB-CD-E0".to_owned(), "AB-CD-EF-AB-CD-E1".to_owned()];
+        let ok = |line: &str| ask(line).expect("a command");
+        assert_eq!(
+            ok("-MacAddressList -Name vf0 -Query"),
+            Wish::MacQuery("vf0".to_owned())
+        );
+        assert_eq!(
+            ok("-macaddresslist -name vf0 -add -entries 2 AB-CD-EF-AB-CD-E0 AB-CD-EF-AB-CD-E1"),
+            Wish::MacAdd("vf0".to_owned(), macs.clone())
+        );
+        assert_eq!(
+            ok("-MacAddressList -Delete -Entries 2 AB-CD-EF-AB-CD-E0 AB-CD-EF-AB-CD-E1 -Name vf0"),
+            Wish::MacDelete("vf0".to_owned(), macs)
+        );
+        assert_eq!(ok("-RegKeys -Name vf0"), Wish::RegKeys("vf0".to_owned()));
+        assert_eq!(ok("-Stat"), Wish::Stat);
+    }
+
+    #[test]
+    fn wrong_command_lines_say_what_is_wrong() {
+        for (line, problem) in [
+            ("", "missing"),
+            ("-MacAddressList -Query", "-Name"),
+            ("-MacAddressList -Name", "name is missing"),
+            ("-MacAddressList -Name vf0", "one of -Query, -Add and -Delete"),
+            ("-MacAddressList -Name vf0 -Query -Add -Entries 1 A", "one of"),
+            ("-MacAddressList -Name vf0 -Add -Delete", "together"),
+            ("-MacAddressList -Name vf0 -Add", "-Entries"),
+            ("-MacAddressList -Name vf0 -Entries 1 A", "behind"),
+            ("-MacAddressList -Name vf0 -Add -Entries x A", "no number"),
+            (
+                "-MacAddressList -Name vf0 -Add -Entries 2 A",
+                "2 announced, 1 given",
+            ),
+            (
+                "-MacAddressList -Name vf0 -Add -Entries 1 A B",
+                "1 announced, 2 given",
+            ),
+            ("-MacAddressList -Name vf0 -Frob", "-Frob"),
+            ("-Sniffer", "not implemented"),
+            ("-Stat -Query", "not implemented"),
+        ] {
+            let error = ask(line).expect_err(line);
+            assert!(error.contains(problem), "{line}: {error}");
+        }
+    }
+}
