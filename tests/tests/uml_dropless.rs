@@ -118,6 +118,12 @@ impl Scene<'_> {
         Ok(())
     }
 
+    /// Stores values of keys of the adapter.
+    fn store(&self, pairs: &[&str]) -> Result<()> {
+        self.daemon.ctl(&[&["registry", "set", "vf1"], pairs].concat())?;
+        Ok(())
+    }
+
     /// What the OID says: 1 or 0 behind the signature.
     fn is_on(&self) -> Result<bool> {
         let answer = self.daemon.ctl(&["oid", "query", "vf1", OID])?;
@@ -171,7 +177,9 @@ fn a_guest_that_stops_taking_buffers() {
         too_late(&mut scene)?;
         lab.step("on: who waits too long ends the mode");
         by_hand(&scene)?;
-        lab.step("on and off by hand");
+        lab.step("on and off by hand, by the OID and by the key");
+        the_reserve(&mut scene)?;
+        lab.step("a burst waits in the reserve");
         ensure!(scene.daemon.stop()?.success(), "vnicd did not end well");
         Ok(())
     });
@@ -268,6 +276,12 @@ fn by_hand(scene: &Scene<'_>) -> Result<()> {
     scene.switch(OFF)?;
     ensure!(!scene.is_on()?, "switched off");
     scene.tells(events, &[ENTERED, EXITED])?;
+    // An illegal value falls back to the default, which is on.
+    scene.store(&["DelayDropTimeout", "101"])?;
+    ensure!(scene.is_on()?, "switched on by the key");
+    scene.store(&["DelayDropTimeout", "0"])?;
+    ensure!(!scene.is_on()?, "switched off by the key");
+    scene.tells(events, &[ENTERED, EXITED, ENTERED, EXITED])?;
     let list = scene.daemon.ctl(&["event", "list"])?;
     let said = |id: u64, text: &str| {
         let all = list["events"].as_array().into_iter().flatten();
@@ -278,4 +292,29 @@ fn by_hand(scene: &Scene<'_>) -> Result<()> {
     ensure!(said(EXITED, "Dropless mode exited"), "{list}");
     ensure!(said(TIMEOUT, "timed out for RQ Index 0"), "{list}");
     Ok(())
+}
+
+/// The mode is off, but bursts wait in a reserve: nothing is lost, however long the guest stands still.
+fn the_reserve(scene: &mut Scene<'_>) -> Result<()> {
+    scene.store(&["RfdReservationFactor", "10000"])?;
+    for mode in ["1", "2"] {
+        scene.store(&["AsyncReceiveIndicate", mode])?;
+        let before = scene.received()?;
+        let (lost, waited) = (scene.dropped()?, scene.count("rx_waited")?);
+        scene.guest.freeze()?;
+        scene.burst();
+        scene.sender.drain();
+        ensure!(scene.count("rx_waited")? > waited, "no frame waited");
+        ensure!(scene.dropped()? == lost, "frames were lost");
+        scene.guest.thaw()?;
+        scene.receives(before, FRAMES)?;
+    }
+    // Off again, and frames are lost again.
+    scene.store(&["AsyncReceiveIndicate", "0"])?;
+    let lost = scene.dropped()?;
+    scene.guest.freeze()?;
+    scene.burst();
+    scene.sender.drain();
+    ensure!(scene.dropped()? > lost, "no frame was lost");
+    scene.guest.thaw()
 }
