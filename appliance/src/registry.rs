@@ -333,6 +333,11 @@ impl Registry {
         self.shared.lock().committed.clone()
     }
 
+    /// Number of the last transaction on the disk.
+    pub fn revision(&self) -> u64 {
+        self.shared.lock().committed.revision
+    }
+
     /// A key in a scope.
     pub fn view(&self, scope: &Scope, key: &'static KeyDef) -> View {
         let mut view = view(&self.shared.lock(), scope, key);

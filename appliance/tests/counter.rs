@@ -1,5 +1,5 @@
 //! Counters by the names that users know: by gRPC and by `vnicctl`, without traffic. What values they have under traffic
-//! is in `tests/tests/counters.rs`.
+//! is in `tests/tests/counters.rs`, which needs guests.
 
 mod common;
 
@@ -388,4 +388,18 @@ async fn the_command_line_shows_the_shapes_that_people_know() {
         .await;
     assert_eq!(watched.lines().filter(|l| l.starts_with("commands")).count(), 2);
     lab.end().await;
+}
+
+#[test]
+fn the_document_is_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/counters.md");
+    let made = vnic_backend::counters::names::markdown();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, &made).expect("docs/counters.md");
+    }
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        text == made,
+        "docs/counters.md is not what the table says: UPDATE_DOCS=1 cargo test writes it"
+    );
 }

@@ -114,6 +114,8 @@ fn snapshot() -> Snapshot {
         fdb: Vec::new(),
         data_cores: 1,
         started: Some(SystemTime::UNIX_EPOCH),
+        registry_revision: 12,
+        store_bytes: Some(65_536),
     }
 }
 
@@ -145,6 +147,8 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_rdma_memory_bytes{adapter=\"vf0\"} 8192",
         "vnic_rdma_objects{adapter=\"vf0\",type=\"qp\"} 3",
         "vnic_rdma_objects_limit{adapter=\"vf0\",type=\"qp\"} 131072",
+        "vnic_registry_revision 12",
+        "vnic_store_size_bytes 65536",
         "vnic_port_up{port=\"p0\"} 1",
         "vnic_fdb_entries{kind=\"static\"} 0",
         "vnic_scrape_duration_seconds 0.001",

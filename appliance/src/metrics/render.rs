@@ -28,6 +28,10 @@ pub struct Snapshot {
     pub data_cores: usize,
     /// When the daemon started.
     pub started: Option<SystemTime>,
+    /// Revision of the registry.
+    pub registry_revision: u64,
+    /// Bytes of the file of stored state.
+    pub store_bytes: Option<u64>,
 }
 
 impl Snapshot {
@@ -41,6 +45,8 @@ impl Snapshot {
             fdb: context.nic.fdb(),
             data_cores: context.settings.nic.data_cores.len(),
             started: Some(context.started.0),
+            registry_revision: context.registry.revision(),
+            store_bytes: std::fs::metadata(context.store.file()).ok().map(|m| m.len()),
         }
     }
 }
@@ -75,6 +81,15 @@ pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
             "When the daemon started, in seconds since 1970.",
         );
         page.value(&[], since_1970(started));
+    }
+    page.gauge(
+        "vnic_registry_revision",
+        "Revision of the registry: each transaction that changes it adds 1.",
+    );
+    page.value(&[], snapshot.registry_revision);
+    if let Some(bytes) = snapshot.store_bytes {
+        page.gauge("vnic_store_size_bytes", "Size of the file of stored state.");
+        page.value(&[], bytes);
     }
     page.gauge(
         "vnic_scrape_duration_seconds",

@@ -59,6 +59,9 @@ same two CPUs without any RDMA (see rings).
 rdma-scale: 64 drivers in this process make and connect 131,072 queue pairs; the daemon's own memory and the time of a
 scrape.
 
+scrape: 64 adapters, the traffic of eth-loop through two of them, with and without somebody who reads all metrics once a
+second, in turns of a second or --seconds, whatever is longer. The rate is what the guest counts.
+
 restart: two guests in this process exchange frames; the daemon is killed and started again, the guests reconnect.
 
 Rights: root, for the huge pages of DPDK (more are taken when too few are free, and given back at the end).

@@ -16,7 +16,7 @@ use super::testpmd::{self, MEMORY_BYTES, Testpmd};
 use super::{EXCHANGE_TIME, Lab, Run, WARM_UP};
 
 /// Guests are up well before this.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Bursts of 32 frames that each guest port of `eth-loop` puts into circulation: with what a driver holds back they
 /// always fit its rings of 256, so that none is ever lost.
 const LOOP_BURSTS: usize = 6;
@@ -26,7 +26,7 @@ const SHARE_MIN: f64 = 0.9;
 const MOVED: f64 = 2.0;
 
 /// What differs between the two benches.
-struct Kind {
+pub(super) struct Kind {
     name: &'static str,
     ports: usize,
     peer: &'static str,
@@ -39,7 +39,7 @@ const DRAIN: Kind = Kind {
     peer: "testpmd vhost rxonly",
     peer_mode: "rxonly",
 };
-const LOOP: Kind = Kind {
+pub(super) const LOOP: Kind = Kind {
     name: "eth-loop",
     ports: 2,
     peer: "testpmd vhost io",
@@ -351,7 +351,7 @@ fn peer(lab: &Lab, kind: &Kind, dir: &Path) -> Result<Pair> {
 }
 
 /// The DPDK guest that makes the traffic, on the sending side's CPU.
-fn guest(lab: &Lab, kind: &Kind, dir: &Path, sockets: &[PathBuf]) -> Result<Testpmd> {
+pub(super) fn guest(lab: &Lab, kind: &Kind, dir: &Path, sockets: &[PathBuf]) -> Result<Testpmd> {
     let mode = if kind.looped() { "io" } else { "txonly" };
     let mut args = vec![format!("--forward-mode={mode}"), "--txpkts=64".into()];
     if lab.unicast {
@@ -375,7 +375,8 @@ fn guest(lab: &Lab, kind: &Kind, dir: &Path, sockets: &[PathBuf]) -> Result<Test
     )
 }
 
-fn go(guest: &mut Testpmd, kind: &Kind) -> Result<()> {
+/// Starts the traffic.
+pub(super) fn go(guest: &mut Testpmd, kind: &Kind) -> Result<()> {
     if kind.looped() {
         guest.go(&format!("start tx_first {LOOP_BURSTS}"))
     } else {

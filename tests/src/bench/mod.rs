@@ -14,6 +14,7 @@ pub mod report;
 mod restart;
 mod rings;
 mod scale;
+mod scrape;
 pub mod testpmd;
 
 use std::path::{Path, PathBuf};
@@ -93,6 +94,11 @@ pub static BENCHES: &[Bench] = &[
         name: "rdma-scale",
         summary: "memory of the daemon: 131,072 connected RC queue pairs on 64 adapters (needs --vnicd)",
         run: rdma_scale::run,
+    },
+    Bench {
+        name: "scrape",
+        summary: "a scrape of 64 adapters, and what eth-loop loses by one a second (needs --vnicd)",
+        run: scrape::run,
     },
     Bench {
         name: "restart",

@@ -170,6 +170,14 @@ impl Product {
         }
     }
 
+    /// Where the daemon's metrics are.
+    pub fn metrics(&self) -> Option<&str> {
+        match &self.body {
+            Body::InProcess(_) => None,
+            Body::Daemon { metrics, .. } => Some(metrics),
+        }
+    }
+
     /// Kills the daemon as a crash would.
     pub fn kill(&mut self) -> Result<()> {
         match &mut self.body {
@@ -284,7 +292,8 @@ fn configuration(setup: &Setup<'_>) -> String {
     text
 }
 
-fn scrape(metrics: &str) -> Result<String> {
+/// The page of metrics of the daemon that listens there.
+pub fn scrape(metrics: &str) -> Result<String> {
     let mut stream = TcpStream::connect(metrics).context("connecting to the daemon's metrics")?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     write!(

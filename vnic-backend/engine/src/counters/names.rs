@@ -4,6 +4,7 @@
 //! A name says where its value comes from, or why there is none. There is no zero that was not counted.
 //! Bytes are those of frames without the FCS: no frame of this NIC has one until an uplink's wire adds it.
 
+mod document;
 mod ethtool;
 mod infiniband;
 mod node;
@@ -23,6 +24,8 @@ use super::{
     ADAPTER_DROP, AdapterValues, PORT_COUNTERS, PortCounter, PortValues, QUEUE_COUNTERS, QueueCounter,
 };
 use crate::rdma;
+
+pub use document::markdown;
 
 /// Whose names they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

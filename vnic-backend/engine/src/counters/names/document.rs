@@ -1,0 +1,81 @@
+//! The table for people: `docs/counters.md`.
+
+use alloc::format;
+use alloc::string::String;
+
+use super::{Family, Instance, Kind, SETS, Set, Source};
+use crate::counters;
+
+const INTRODUCTION: &str = "\
+# Counters
+
+Every counter of the NIC, and the names under which users of other cards and tools look for it. This file is made from the
+tables in `vnic-backend/engine/src/counters`; a test holds it to that.
+
+A name has a value that was counted, or a reason why there is none: never a zero that nobody counted. Bytes are those of
+frames without the FCS. In WinOF-2's sets, traffic is Ethernet and RDMA together, as on a port; received is what was delivered,
+sent is what was taken from the guest. Rates are made by the reader from two samples. KB are 1000 bytes.
+
+`vnicctl counter show ADAPTER --set SET` shows a set, `--names winof2|mlx5|ethtool` all of a family; `vnicctl counter reset
+ADAPTER` lets your view begin at zero and changes no counter. Prometheus has the NIC's own counters at `/metrics` and
+node_exporter's names at `/metrics/node`.
+";
+
+/// The whole document.
+pub fn markdown() -> String {
+    let mut text = String::from(INTRODUCTION);
+    text += "\n## The NIC's own\n\n| counter | of | meaning |\n|---|---|---|\n";
+    for def in counters::all() {
+        let of = match def.scope {
+            counters::Scope::AdapterQueue => "queue pair of an adapter",
+            counters::Scope::AdapterDrop => "adapter, by reason",
+            counters::Scope::Port => "uplink port",
+            counters::Scope::PortDrop => "uplink port, by reason",
+            counters::Scope::Rdma => "RDMA function",
+            counters::Scope::Core => "data core",
+        };
+        text += &format!("| `{}` | {of} | {} |\n", def.name, def.help);
+    }
+    text += "\n## By other names\n\n| set | id | names | with a value |\n|---|---|---|---|\n";
+    for set in SETS {
+        let values = set.names.iter().filter(|n| readable(&n.source)).count();
+        let (title, id, all) = (set.title, set.id(), set.names.len());
+        text += &format!("| {title} | `{id}` | {all} | {values} |\n");
+    }
+    for set in SETS {
+        text += &of(set);
+    }
+    text
+}
+
+fn readable(source: &Source) -> bool {
+    !matches!(source, Source::NotModelled(_) | Source::NotYet(_))
+}
+
+fn of(set: &Set) -> String {
+    let family = match set.family {
+        Family::WinOf2 => "Windows",
+        Family::Mlx5 => "Linux, RDMA",
+        Family::Ethtool => "Linux, `ethtool -S`",
+        Family::NodeExporter => "Prometheus, `/metrics/node`",
+    };
+    let about = match set.instance {
+        Instance::Adapter => "an adapter; `[i]` is a queue pair",
+        Instance::Queue => "a queue pair of an adapter",
+        Instance::Priority => "a priority of an adapter",
+        Instance::Port => "an uplink port",
+    };
+    let mut text = format!(
+        "\n### {}\n\n{family}. About {about}.\n\n| name | unit | kind | where it comes from |\n|---|---|---|---|\n",
+        set.title
+    );
+    for name in set.names {
+        let kind = match (name.source, name.kind) {
+            (Source::Rate(_), _) => "rate",
+            (_, Kind::Counter) => "counter",
+            (_, Kind::Gauge) => "gauge",
+        };
+        text += &format!("| `{}` | {} | {kind} | {} |\n", name.name, name.unit, name.source);
+    }
+    text
+}
