@@ -367,6 +367,43 @@ async fn the_table_is_what_clients_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn people_are_told_all_of_it() {
+    let lab = start(tempfile::tempdir().expect("a directory")).await;
+    // One row of each subject and of each sort of dependency.
+    for name in [
+        "DelayDropTimeout",
+        "RecvCompletionMethod",
+        "CongestionMode",
+        "*UsoIPv4",
+        "AdpRetrans",
+        "RroceDscpMarkPriorityFlowControl[7]",
+        "DcqcnRpgAiRate",
+    ] {
+        let def = key(name).expect("a key");
+        let said = lab.said(&["registry", "describe", name]).await;
+        assert!(said.contains(def.help) && said.contains(def.source), "{said}");
+        assert!(said.contains(def.note), "{said}");
+        for rule in def.rules {
+            assert!(said.contains(&rule.to_string()), "{said}");
+        }
+        for alias in def.aliases {
+            assert!(said.contains(alias), "{said}");
+            assert_eq!(lab.said(&["registry", "describe", alias]).await, said);
+        }
+        if let Built::No(what) = def.built {
+            assert!(said.contains("not implemented") && said.contains(what), "{said}");
+            let refused = lab.refused(1, &["registry", "set", "vf0", name, "1"]).await;
+            assert!(refused.contains("not implemented"), "{refused}");
+        }
+    }
+    let all = lab.said(&["registry", "describe"]).await;
+    for def in KEYS {
+        assert!(all.contains(def.name), "{} is missing", def.name);
+    }
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn all_keys_together_survive_the_daemon() {
     let mut lab = start(tempfile::tempdir().expect("a directory")).await;
     // Values that may be together, none of them what acts while nothing is stored.

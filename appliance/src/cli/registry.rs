@@ -495,8 +495,18 @@ fn declaration(k: &v1::RegistryKey) -> String {
                 false => format!("not implemented: waits for {}", k.waits_for),
             },
         )
-        .add("source", &*k.source);
-    facts.finish()
+        .add("source", &*k.source)
+        .add("also written", k.aliases.join(", "));
+    for rule in &k.rules {
+        facts.add("together", &**rule);
+    }
+    if !k.mlx5cmd.is_empty() {
+        facts.add("in WinOF-2", format!("mlx5cmd {}", k.mlx5cmd));
+    }
+    match k.note.is_empty() {
+        true => facts.finish(),
+        false => format!("{}\n{}\n", facts.finish(), k.note),
+    }
 }
 
 fn lines(message: &v1::WatchEntriesResponse) -> String {
