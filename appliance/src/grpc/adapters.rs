@@ -141,6 +141,7 @@ impl v1::adapter_service_server::AdapterService for Adapters {
             if let Err(refused) = stored_adapters::keep(&context, name, &adapter) {
                 // What cannot be stored is not there.
                 let _ = context.nic.remove_adapter(name);
+                context.registry.adapter_taken_back(name);
                 return Err(refused);
             }
             Ok(Response::new(now(&context, &status)))

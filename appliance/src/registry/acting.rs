@@ -215,6 +215,11 @@ impl Registry {
         Ok(())
     }
 
+    /// An adapter that was just made is taken back: nothing acts on it. What is stored for it stays.
+    pub fn adapter_taken_back(&self, adapter: &str) {
+        self.shared.lock().acting.remove(adapter);
+    }
+
     /// The index of an adapter in `.reg` files; one that has none gets the smallest that is free. May block.
     pub(super) fn index_or_new(&self, adapter: &str) -> Result<u16, StoreError> {
         let index = {
