@@ -110,7 +110,7 @@ fn state(adapter: &v1::Adapter) -> &'static str {
 }
 
 /// Why the adapter is there after a restart of the daemon.
-fn comes_back(adapter: &v1::Adapter) -> &'static str {
+fn kept(adapter: &v1::Adapter) -> &'static str {
     match adapter.lifetime() {
         v1::Lifetime::Configured => "configured",
         v1::Lifetime::Stored => "stored",
@@ -126,7 +126,6 @@ fn table(adapters: &[v1::Adapter]) -> String {
     let mut table = Table::new(&[
         "NAME",
         "STATE",
-        "COMES BACK",
         "MAC",
         ">MTU",
         ">QUEUES",
@@ -134,6 +133,7 @@ fn table(adapters: &[v1::Adapter]) -> String {
         ">RX FRAMES",
         ">TX FRAMES",
         ">DROPS",
+        "KEPT",
         "SOCKET",
     ]);
     for a in adapters {
@@ -146,7 +146,6 @@ fn table(adapters: &[v1::Adapter]) -> String {
         table.row([
             names::last(&a.name).to_owned(),
             state(a).to_owned(),
-            comes_back(a).to_owned(),
             mac,
             a.mtu.to_string(),
             queues(a),
@@ -154,6 +153,7 @@ fn table(adapters: &[v1::Adapter]) -> String {
             text::count(traffic.rx_frames),
             text::count(traffic.tx_frames),
             text::count(traffic.drops),
+            kept(a).to_owned(),
             a.eth_socket.clone(),
         ]);
     }
