@@ -91,6 +91,14 @@ pub fn queue_pairs(value: i64) -> Checked<u16> {
     within(value, QUEUE_PAIRS_RANGE, "")
 }
 
+/// Events that are kept.
+pub fn events_kept(value: i64) -> Checked<usize> {
+    usize::try_from(value)
+        .ok()
+        .filter(|v| (100..=1_000_000).contains(v))
+        .ok_or_else(|| format!("{value} is out of range: 100 to 1000000 events"))
+}
+
 /// A VLAN id.
 pub fn vlan_id(value: i64) -> Checked<u16> {
     within(value, 1..=4094, "")

@@ -1,20 +1,23 @@
-//! What happens in the NIC: logged here, kept for a while, and handed on to watchers.
+//! What happens in the NIC and in the control plane: logged here, stored for a while, and handed on to watchers.
 
 mod control;
 pub mod kinds;
+mod limit;
 mod log;
 mod record;
 mod words;
 
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::broadcast;
 use vnic_backend::{Nic, NicEvent};
 
 pub use control::ControlEvent;
-pub use log::{EventLog, Following, KEPT};
+pub use log::{EventLog, Following, Keep, NotKept, Part};
 pub use record::{Owner, Record, severity};
 pub use words::{Level, describe};
 
@@ -36,27 +39,29 @@ pub struct EventHub {
     /// The last events.
     pub log: Arc<EventLog>,
     stop: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl EventHub {
-    /// Starts the thread that takes the events.
-    pub fn start(nic: Nic) -> std::io::Result<EventHub> {
+    /// Opens the log in the state directory, notes that the daemon starts, and starts the thread that takes the events.
+    pub fn start(nic: Nic, state_dir: &Path, keep: Keep) -> std::io::Result<EventHub> {
         let (sender, _) = broadcast::channel(BACKLOG);
         let stop = Arc::new(AtomicBool::new(false));
-        let log = Arc::new(EventLog::new());
+        let first = nic.subscribe();
+        let log = Arc::new(EventLog::open(Some(state_dir), keep)?);
         let hub = EventHub {
             sender: sender.clone(),
             log: log.clone(),
             stop: stop.clone(),
+            thread: Mutex::default(),
         };
-        let first = nic.subscribe();
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("events".to_owned())
             .spawn(move || {
                 let mut events = first;
                 loop {
                     for event in &events {
-                        add(&log, Record::of(&event, |name| nic.port(name).is_ok()));
+                        log.append(Record::of(&event, |name| nic.port(name).is_ok()));
                         // Nobody watches: that is fine.
                         let _ = sender.send(Notice::Event(Arc::new(event)));
                     }
@@ -69,10 +74,11 @@ impl EventHub {
                         return;
                     }
                     events = nic.subscribe();
-                    add(&log, Record::gap());
+                    log.append(Record::gap());
                     let _ = sender.send(Notice::Gap);
                 }
             })?;
+        *hub.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(hub)
     }
 
@@ -83,23 +89,27 @@ impl EventHub {
 
     /// Notes what happens in the control plane.
     pub fn record(&self, event: impl Into<Record>) {
-        add(&self.log, event.into());
+        self.log.append(event.into());
     }
 
     /// The next time that the NIC ends the events, stop instead of asking again.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
-}
 
-/// Logs an event and keeps it.
-fn add(log: &EventLog, record: Record) {
-    // What is about no adapter or port has no such field.
-    let (owner, message) = (record.owner_name(), &record.message);
-    match record.level {
-        Level::Info => tracing::info!(owner, "{message}"),
-        Level::Warn => tracing::warn!(owner, "{message}"),
-        Level::Error => tracing::error!(owner, "{message}"),
+    /// Takes the NIC's last events, when it has ended after [`EventHub::stop`], notes that the daemon ends, and stores
+    /// the log.
+    pub fn finish(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+        self.close();
     }
-    log.append(record);
+
+    /// As [`EventHub::finish`], for a NIC that does not end.
+    pub fn close(&self) {
+        self.record(ControlEvent::DaemonStopped);
+        self.log.close();
+    }
 }

@@ -230,7 +230,9 @@ fn wrong_shapes_are_named() {
     );
     errors(
         "[frobnicate]\n",
-        &["x.toml:1:2: frobnicate: unknown key; allowed here: adapter, control, fault, metrics, nic, port"],
+        &[
+            "x.toml:1:2: frobnicate: unknown key; allowed here: adapter, control, events, fault, metrics, nic, port",
+        ],
     );
 }
 

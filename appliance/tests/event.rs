@@ -46,25 +46,27 @@ async fn events_are_listed_filtered_and_followed() {
         let message = stream.next().await.expect("an event").expect("no error");
         message.event.expect("an event")
     };
+    let started = next().await;
+    assert_eq!((started.revision, started.kind.as_str()), (1, "daemon_started"));
     let first = next().await;
-    assert_eq!((first.revision, first.kind.as_str()), (1, "adapter_added"));
+    assert_eq!((first.revision, first.kind.as_str()), (2, "adapter_added"));
     assert_eq!((first.adapter.as_str(), first.id), ("adapters/vf0", 0x1100));
     assert_eq!(first.severity(), Severity::Info);
     assert!(first.time.is_some() && first.monotonic_ns > 0);
     lab.said(&["fault", "add", "f", "--drop"]).await;
     let added = next().await;
-    assert_eq!((added.revision, added.kind.as_str()), (2, "fault_added"));
+    assert_eq!((added.revision, added.kind.as_str()), (3, "fault_added"));
     assert_eq!(added.severity(), Severity::Warning);
     assert_eq!(added.parameters["action"], "drop");
     lab.said(&["fault", "remove", "f"]).await;
     let removed = next().await;
-    assert_eq!((removed.revision, removed.kind.as_str()), (3, "fault_removed"));
+    assert_eq!((removed.revision, removed.kind.as_str()), (4, "fault_removed"));
     assert!(removed.monotonic_ns >= added.monotonic_ns);
 
     let any = v1::EventFilter::default;
     assert_eq!(
         kinds(&lab, any()).await,
-        ["adapter_added", "fault_added", "fault_removed"]
+        ["daemon_started", "adapter_added", "fault_added", "fault_removed"]
     );
     let adapter = "adapters/vf0".to_owned();
     assert_eq!(
@@ -113,7 +115,7 @@ async fn events_are_listed_filtered_and_followed() {
         .into_inner();
     page.page_token = one.next_page_token;
     let two = lab.events().list_events(page).await.expect("a page").into_inner();
-    assert_eq!((one.events.len(), two.events.len()), (2, 1));
+    assert_eq!((one.events.len(), two.events.len()), (2, 2));
     assert!(two.next_page_token.is_empty());
 
     let wrong = v1::EventFilter {

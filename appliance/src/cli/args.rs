@@ -564,7 +564,7 @@ pub enum Severity {
 
 #[derive(Debug, Subcommand)]
 pub enum EventVerb {
-    /// List events, oldest first; the daemon keeps the last 10,000
+    /// List events, oldest first; they outlive the daemon
     #[command(
         after_help = "Examples:\n  vnicctl event list --since 10min --min-severity warning\n  vnicctl -o json event list vf0 \
                       --kind fault_injected | jq '.events[].parameters'"

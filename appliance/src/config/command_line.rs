@@ -9,6 +9,7 @@ use vnic_backend::{
 
 use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, metrics_default};
 use crate::check::{self, ControlListen};
+use crate::events::Keep;
 use crate::macs::MacSource;
 
 /// How long a poll loop spins without work where nothing else is said.
@@ -183,6 +184,7 @@ pub(super) fn settings(
         state_dir,
         control,
         metrics: overrides.metrics.unwrap_or(Some(metrics_default())),
+        events: Keep::default(),
         adapters,
         ports,
         faults: Vec::new(),

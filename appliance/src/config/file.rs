@@ -18,6 +18,7 @@ use super::faults;
 use super::reader::{At, Section};
 use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, metrics_default};
 use crate::check;
+use crate::events::Keep;
 use crate::macs::MacSource;
 
 /// Parses and checks the text of a configuration file.
@@ -77,6 +78,7 @@ impl<'a> Context<'a> {
             .unwrap_or_else(|| self.environment.cpus.clone());
         let control = self.control(root, &socket_dir);
         let metrics = self.metrics(root);
+        let events = self.events(root);
 
         let mut taken = Taken::default();
         let adapter_sections = root.tables("adapter");
@@ -111,6 +113,7 @@ impl<'a> Context<'a> {
             state_dir: nic.state_dir,
             control: control?,
             metrics: metrics?,
+            events: events?,
             adapters,
             ports: ports.into_iter().collect::<Option<_>>()?,
             faults: faults?,
@@ -285,6 +288,29 @@ impl<'a> Context<'a> {
             section.finish();
         }
         self.overrides.metrics.map_or(listen, Some)
+    }
+
+    fn events(&self, root: &Section<'a>) -> Option<Keep> {
+        let Some(section) = root.table("events") else {
+            return Some(Keep::default());
+        };
+        let events = self.number(
+            section.integer("keep"),
+            Keep::default().events,
+            check::events_kept,
+        );
+        let age = self.duration(
+            section.integer("days"),
+            Keep::default().age,
+            1..=3650,
+            "days",
+            |days| Duration::from_secs(days * 86_400),
+        );
+        section.finish();
+        Some(Keep {
+            events: events?,
+            age: age?,
+        })
     }
 
     fn name(&self, section: &Section<'a>, taken: &mut Taken) -> Option<String> {

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use vnic_backend::{AdapterSpec, FaultSpec, NicConfig, PortSpec};
 
 use crate::check::ControlListen;
+use crate::events::Keep;
 use crate::macs::MacSource;
 
 pub use command_line::{Simple, Tap};
@@ -38,6 +39,8 @@ pub struct Settings {
     pub control: Control,
     /// Where metrics are served; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
+    /// How many events are kept, and how long.
+    pub events: Keep,
     /// Adapters to start with.
     pub adapters: Vec<AdapterSpec>,
     /// Uplink ports to start with.

@@ -119,7 +119,8 @@ impl Daemon {
             source,
         })?;
         let stored = Stored::read(&nic, store)?;
-        let hub = EventHub::start(nic.clone()).map_err(os("cannot start a thread"))?;
+        let hub = EventHub::start(nic.clone(), &settings.state_dir, settings.events)
+            .map_err(os("cannot start a thread"))?;
         if let Some(reset) = reset {
             let kept_as = reset.kept.map_or_else(String::new, |p| p.display().to_string());
             hub.record(ControlEvent::StateReset {
@@ -250,11 +251,15 @@ impl Daemon {
             context.hub.stop();
             context.nic.shutdown();
             context.store.close();
+            context.hub.finish();
         };
         match tokio::time::timeout(NIC_SHUTDOWN_MAX, tokio::task::spawn_blocking(work)).await {
             Ok(Ok(())) => {}
             Ok(Err(panic)) => tracing::error!("shutdown: {panic}"),
-            Err(_) => tracing::error!("the NIC does not end by itself: ending without it"),
+            Err(_) => {
+                tracing::error!("the NIC does not end by itself: ending without it");
+                self.context.hub.close();
+            }
         }
         if let Some(task) = self.metrics {
             task.abort();

@@ -62,6 +62,8 @@ kinds! {
 
     STORED_ADAPTER_SHADOWED = 0x1009, "stored_adapter_shadowed", [Warn],
         "An adapter made at run time did not come back: the configuration has its name, address or socket.";
+    EVENTS_NOT_STORED = 0x100A, "events_not_stored", [Error],
+        "The file of the event log cannot be used: events are kept in memory and are gone when the daemon ends.";
 
     ADAPTER_ADDED = 0x1100, "adapter_added", [Info], "An adapter was made.";
     ADAPTER_REMOVED = 0x1101, "adapter_removed", [Info], "An adapter was removed.";

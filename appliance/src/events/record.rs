@@ -1,5 +1,6 @@
 //! One event, before it has its number.
 
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::time::SystemTime;
 
 use vnic_backend::{NicEvent, NicEventKind};
@@ -12,7 +13,7 @@ use super::{ControlEvent, describe};
 use crate::names;
 
 /// To what an event happened.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// To no adapter or port in particular.
     Nic,
@@ -121,14 +122,6 @@ impl Record {
         self.level == Level::Error || self.kind.id < kinds::OURS
     }
 
-    /// The name of its owner for the daemon's own log.
-    pub fn owner_name(&self) -> Option<&str> {
-        match &self.owner {
-            Owner::Nic => None,
-            Owner::Adapter(name) | Owner::Port(name) => Some(name),
-        }
-    }
-
     /// As it is stored and sent, under its number.
     pub fn into_event(self, revision: u64, boot_id: &str) -> v1::Event {
         let (mut adapter, mut port) = (String::new(), String::new());
@@ -158,7 +151,15 @@ impl Record {
 impl From<ControlEvent> for Record {
     fn from(event: ControlEvent) -> Record {
         let (level, message) = event.describe();
-        Record::now(event.kind(), level, event.owner(), message, event.parameters())
+        let mut record = Record::now(event.kind(), level, event.owner(), message, event.parameters());
+        let hash = BuildHasherDefault::<DefaultHasher>::default();
+        record.key = match &event {
+            // One who is refused again and again hides no other.
+            ControlEvent::AccessRefused { by, .. } => hash.hash_one(by),
+            // What is different is told one by one: people who are let in do it.
+            _ => hash.hash_one(&record.parameters),
+        };
+        record
     }
 }
 

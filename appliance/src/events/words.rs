@@ -208,7 +208,9 @@ pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
 /// What of an event its sum is made by, besides its owner and kind: the rule of a fault. Nothing that a guest chooses.
 pub fn key(event: &NicEventKind) -> u64 {
     match event {
-        NicEventKind::Fault(FaultInjection { id, .. }) => u64::from(*id),
+        NicEventKind::Fault(FaultInjection { id, .. })
+        | NicEventKind::FaultAdded { id, .. }
+        | NicEventKind::FaultRemoved { id, .. } => u64::from(*id),
         _ => 0,
     }
 }

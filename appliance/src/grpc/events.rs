@@ -9,12 +9,13 @@ use tonic::{Code, Request, Response, Status};
 use vnic_control::v1;
 use vnic_control::v1::event::Severity;
 
-use super::errors::{Violations, shutting_down, status};
+use super::errors::{Violations, blocking, shutting_down, status};
 use super::paging::Page;
 use super::watch::{finish, too_slow};
 use crate::daemon::Context;
-use crate::events::{Following, kinds, severity};
+use crate::events::{EventLog, Following, NotKept, Part, kinds, severity};
 use crate::names;
+use crate::store::StoreError;
 
 /// The service.
 pub struct Events(pub Arc<Context>);
@@ -85,10 +86,48 @@ impl Filter {
 type Stream = ReceiverStream<Result<v1::FollowEventsResponse, Status>>;
 type Sender = mpsc::Sender<Result<v1::FollowEventsResponse, Status>>;
 
+/// Events that are read at a time for a stream.
+const READ: usize = 500;
+
+/// What a log that cannot be read says.
+fn unreadable(error: &StoreError) -> Status {
+    status(Code::DataLoss, "EVENTS_UNREADABLE", error.to_string(), [])
+}
+
+fn not_kept(after: u64, why: NotKept) -> Status {
+    let (text, metadata) = match why {
+        NotKept::Gone(oldest) => (
+            format!("events after {after} are no longer kept: the oldest is {oldest}"),
+            ("oldest_revision", oldest),
+        ),
+        NotKept::Ahead(last) => (
+            format!("there has been no event {after} in this log: the last one is {last}"),
+            ("last_revision", last),
+        ),
+    };
+    let metadata = [(metadata.0, metadata.1.to_string())];
+    status(Code::OutOfRange, "EVENTS_GONE", text, metadata)
+}
+
+/// Reads a part of the log where that holds nobody up.
+async fn read(
+    log: &Arc<EventLog>,
+    after: u64,
+    up_to: u64,
+    most: usize,
+    filter: &Arc<Filter>,
+) -> Result<Part, Status> {
+    let (log, filter) = (log.clone(), filter.clone());
+    let part = blocking(move || log.read(after, up_to, most, |e| filter.wants(e))).await?;
+    part.map_err(|e| unreadable(&e))
+}
+
 /// Sends what was, which waits for the client, and then what happens, which does not.
 async fn follow(
-    filter: Filter,
-    Following { before, mut news }: Following,
+    log: Arc<EventLog>,
+    filter: Arc<Filter>,
+    after: Option<u64>,
+    Following { last, mut news }: Following,
     sender: &Sender,
 ) -> Result<(), Status> {
     let response = |e: &v1::Event| {
@@ -96,22 +135,28 @@ async fn follow(
             event: Some(e.clone()),
         })
     };
-    for record in before.iter().filter(|r| filter.wants(r)) {
-        if sender.send(response(record)).await.is_err() {
-            return Ok(());
+    let mut after = after.unwrap_or(last);
+    while after < last {
+        // A client that reads slowly must not miss what is removed meanwhile.
+        log.keeps(after).map_err(|why| not_kept(after, why))?;
+        let part = read(&log, after, last, READ, &filter).await?;
+        for event in part.events {
+            if sender.send(response(&event)).await.is_err() {
+                return Ok(());
+            }
         }
+        after = part.up_to;
     }
-    drop(before);
     loop {
-        let record = match news.recv().await {
-            Ok(record) => record,
+        let event = match news.recv().await {
+            Ok(event) => event,
             Err(broadcast::error::RecvError::Lagged(_)) => return Err(too_slow()),
             Err(broadcast::error::RecvError::Closed) => return Err(shutting_down()),
         };
-        if !filter.wants(&record) {
+        if !filter.wants(&event) {
             continue;
         }
-        match sender.try_send(response(&record)) {
+        match sender.try_send(response(&event)) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => return Err(too_slow()),
             Err(mpsc::error::TrySendError::Closed(_)) => return Ok(()),
@@ -127,12 +172,20 @@ impl v1::event_service_server::EventService for Events {
     ) -> Result<Response<v1::ListEventsResponse>, Status> {
         let request = request.into_inner();
         let page = Page::new(request.page_size, &request.page_token, 100, 1000)?;
-        let filter = Filter::new(request.filter)?;
-        let mut all = self.0.hub.log.all();
-        all.retain(|r| filter.wants(r));
-        let (records, next_page_token) = page.cut(all, |r| format!("{:020}", r.revision));
+        let after = page.after_number()?;
+        let filter = Arc::new(Filter::new(request.filter)?);
+        // One more tells whether there is another page.
+        let part = read(&self.0.hub.log, after, u64::MAX, page.size() + 1, &filter).await?;
+        let mut events: Vec<v1::Event> = part.events.into_iter().map(Arc::unwrap_or_clone).collect();
+        let mut next_page_token = String::new();
+        if events.len() > page.size() {
+            events.truncate(page.size());
+            next_page_token = events
+                .last()
+                .map_or_else(String::new, |e| Page::token(e.revision));
+        }
         Ok(Response::new(v1::ListEventsResponse {
-            events: records.into_iter().map(Arc::unwrap_or_clone).collect(),
+            events,
             next_page_token,
         }))
     }
@@ -144,21 +197,19 @@ impl v1::event_service_server::EventService for Events {
         request: Request<v1::FollowEventsRequest>,
     ) -> Result<Response<Stream>, Status> {
         let request = request.into_inner();
-        let filter = Filter::new(request.filter)?;
+        let filter = Arc::new(Filter::new(request.filter)?);
         let after = request.after_revision;
-        let following = self.0.hub.log.follow(after).map_err(|oldest| {
-            let text = format!(
-                "events after {} are no longer kept: the oldest is {oldest}",
-                after.unwrap_or(0)
-            );
-            let metadata = [("oldest_revision", oldest.to_string())];
-            status(Code::OutOfRange, "EVENTS_GONE", text, metadata)
-        })?;
+        let log = self.0.hub.log.clone();
+        // Before what was is read, so that nothing is missed between the two.
+        let following = log.follow();
+        if let Some(after) = after {
+            log.keeps(after).map_err(|why| not_kept(after, why))?;
+        }
         let (sender, receiver) = mpsc::channel(UNREAD_MAX);
         let ended = self.0.ended();
         tokio::spawn(async move {
             tokio::select! {
-                status = follow(filter, following, &sender) => {
+                status = follow(log, filter, after, following, &sender) => {
                     if let Err(status) = status {
                         finish(&sender, status).await;
                     }

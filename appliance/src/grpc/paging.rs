@@ -11,6 +11,13 @@ pub struct Page<'a> {
     after: Option<&'a str>,
 }
 
+fn foreign() -> Status {
+    invalid(
+        "page_token",
+        "not a token of this method: pass the next_page_token of the page before",
+    )
+}
+
 const PREFIX: &str = "after:";
 
 impl<'a> Page<'a> {
@@ -23,14 +30,24 @@ impl<'a> Page<'a> {
         };
         let after = match token {
             "" => None,
-            _ => Some(token.strip_prefix(PREFIX).ok_or_else(|| {
-                invalid(
-                    "page_token",
-                    "not a token of this method: pass the next_page_token of the page before",
-                )
-            })?),
+            _ => Some(token.strip_prefix(PREFIX).ok_or_else(foreign)?),
         };
         Ok(Page { size, after })
+    }
+
+    /// Elements that it has at most.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The key of the last element of the page before, where keys are numbers; 0: there is none.
+    pub fn after_number(&self) -> Result<u64, Status> {
+        self.after.map_or(Ok(0), |key| key.parse()).map_err(|_| foreign())
+    }
+
+    /// The token of the page behind this element.
+    pub fn token(key: impl std::fmt::Display) -> String {
+        format!("{PREFIX}{key}")
     }
 
     /// Cuts the page out of all elements; gives the token of the next page, too. Orders by key.
@@ -45,7 +62,7 @@ impl<'a> Page<'a> {
         if keyed.len() > self.size {
             keyed.truncate(self.size);
             if let Some((last, _)) = keyed.last() {
-                next = format!("{PREFIX}{last}");
+                next = Page::token(last);
             }
         }
         (keyed.into_iter().map(|(_, item)| item).collect(), next)

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod lab;
+pub mod process;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
