@@ -313,6 +313,15 @@ fn wrong_usage_and_an_unreachable_daemon_have_their_exit_codes() {
     for arguments in [
         &["adapter", "dance"] as &[&str],
         &["--endpoint", "https://x:1", "adapter", "list"],
+        &["--endpoint", "http://127.0.0.1:1", "adapter", "list"],
+        &[
+            "--endpoint",
+            "https://x:1",
+            "--ca",
+            "/nonexistent",
+            "adapter",
+            "list",
+        ],
         &["--endpoint", "ftp://x", "health"],
         &["adapter", "add", "x", "--access-vlan", "1", "--trunk", "2"],
     ] {
@@ -332,6 +341,7 @@ fn wrong_usage_and_an_unreachable_daemon_have_their_exit_codes() {
         &[],
         &["--adapters", "1", "--data-cores", "60000", "--socket-dir", "/tmp"],
         &["--adapters", "1", "--control", "tcp:0.0.0.0:1"],
+        &["--adapters", "1", "--control", "tcp:127.0.0.1:0"],
         &["--adapters", "1", "--config", "x"],
         &["--config", "/nonexistent.toml"],
     ] {

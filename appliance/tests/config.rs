@@ -58,6 +58,7 @@ fn every_key_is_read() {
         state_dir = "/t"
         [control]
         listen = ["unix:/c.sock", "tcp:[::1]:0"]
+        tls = { certificate = "/c.pem", key = "/c.key", client_ca = "/ca.pem" }
         mode = "0600"
         group = "12"
         [metrics]
@@ -194,13 +195,25 @@ fn cores_must_exist_and_be_data_cores() {
 }
 
 #[test]
-fn listening_in_the_open_is_refused_with_the_reason() {
-    let found = parse("[control]\nlisten = [\"tcp:0.0.0.0:9401\"]\n").expect_err("refused");
-    assert!(
-        found.starts_with("x.toml:2:11: control.listen[0]: 0.0.0.0:9401 is not a loopback address"),
-        "{found}"
+fn tcp_takes_certificates() {
+    for address in ["0.0.0.0:9401", "127.0.0.1:0"] {
+        let found = parse(&format!("[control]\nlisten = [\"tcp:{address}\"]\n")).expect_err("refused");
+        let begin =
+            format!("x.toml:2:10: control.listen: tcp:{address} takes mutual TLS: name certificate, key and");
+        assert!(found.starts_with(&begin), "{found}");
+    }
+    let tls = "[control.tls]\ncertificate = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n";
+    let settings = parse(&format!("control.listen = \"tcp:0.0.0.0:9401\"\n{tls}")).expect("valid");
+    assert_eq!(settings.control.tls.expect("files").client_ca, Path::new("/a"));
+    errors(
+        "[control.tls]\ncertificate = \"c\"\nca = \"/a\"\n",
+        &[
+            "x.toml:1:1: control.tls.key: this key is required",
+            "x.toml:1:1: control.tls.client_ca: this key is required",
+            "x.toml:2:15: control.tls.certificate: \"c\" is not an absolute path",
+            "x.toml:3:1: control.tls.ca: unknown key; allowed here: certificate, client_ca, key",
+        ],
     );
-    assert!(found.contains("mutual TLS, which is not built yet"), "{found}");
     errors(
         "[control]\nlisten = [\"unix:/a\", \"unix:/b\"]\n",
         &["x.toml:2:10: control.listen: at most one Unix socket and one TCP address are allowed"],
@@ -231,7 +244,7 @@ fn wrong_shapes_are_named() {
     errors(
         "[frobnicate]\n",
         &[
-            "x.toml:1:2: frobnicate: unknown key; allowed here: adapter, control, events, fault, metrics, nic, port",
+            "x.toml:1:2: frobnicate: unknown key; allowed here: access, adapter, control, events, fault, metrics, nic, port",
         ],
     );
 }
@@ -333,15 +346,16 @@ fn the_example_is_valid_and_complete() {
             _ => format!("{line}\n"),
         })
         .collect();
-    // The group of the example may not exist on this machine.
+    // The people of the example may not exist on this machine.
     let all = all.replace("group = \"kvm\"", "group = \"0\"");
+    let all = all.replace("{ alice =", "{ 1000 =").replace("{ kvm =", "{ 36 =");
     let switched_on = parse(&all).expect("every setting of the example is valid");
     assert_eq!((switched_on.ports.len(), switched_on.faults.len()), (1, 5));
 
     // An unknown key in each section makes the reader tell every key it knows.
     let probe = "zzzzzzzzzzzzzzzz = 1\n";
     let told = parse(&format!(
-        "[nic]\n{probe}[control]\n{probe}[metrics]\n{probe}[[adapter]]\nname = \"a\"\n{probe}[[port]]\nname = \
+        "[nic]\n{probe}[control]\n{probe}[control.tls]\ncertificate = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n{probe}[access]\n{probe}[events]\n{probe}[metrics]\n{probe}[[adapter]]\nname = \"a\"\n{probe}[[port]]\nname = \
          \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}[[fault]]\nname = \"f\"\naction = \"drop\"\n{probe}"
     ))
     .expect_err("unknown keys");
@@ -350,11 +364,40 @@ fn the_example_is_valid_and_complete() {
         let (_, known) = line.split_once("allowed here: ").expect("the list of keys");
         for key in known.split(", ") {
             assert!(
-                all.lines().any(|l| l.starts_with(&format!("{key} = "))),
+                all.lines()
+                    .any(|l| l.starts_with(&format!("{key} = ")) || l.ends_with(&format!(".{key}]"))),
                 "{key} is missing in the example"
             );
             keys += 1;
         }
     }
     assert!(keys > 40, "{told}");
+}
+
+#[test]
+fn roles_are_given_to_users_groups_and_certificates() {
+    use vnic_appliance::access::Role::{Admin, Operator, Viewer};
+    let settings = parse("").expect("valid");
+    assert_eq!(settings.access.default, Some(Viewer));
+    let text = "[access]\ndefault = \"none\"\nusers = { root = \"operator\", 1000 = \"admin\" }\n\
+                groups = { 36 = \"viewer\" }\ncertificates = { \"a.example.com\" = \"admin\" }\n";
+    let access = parse(text).expect("valid").access;
+    assert_eq!(access.users, [(0, Operator), (1000, Admin)].into());
+    assert_eq!(access.groups, [(36, Viewer)].into());
+    assert_eq!(access.certificates["a.example.com"], Admin);
+    assert_eq!(access.default, None);
+    errors(
+        "[access]\ndefault = \"root\"\nusers = { nobody-here = \"admin\", 5 = \"king\", 6 = 7 }\n\
+         [access.groups]\nroot = \"viewer\"\n0 = \"viewer\"\n[access.certificates]\n\"\" = \"viewer\"\n",
+        &[
+            "x.toml:2:11: access.default: \"root\" is no role: \"viewer\", \"operator\" and \"admin\" are allowed, and \
+             \"none\"",
+            "x.toml:3:11: access.users.nobody-here: \"nobody-here\" is not a user of this machine: a name in /etc/passwd \
+             or a number",
+            "x.toml:3:38: access.users.5: \"king\" is no role: \"viewer\", \"operator\" and \"admin\" are allowed",
+            "x.toml:3:50: access.users.6: expected a string, found integer",
+            "x.toml:5:1: access.groups.root: this one has a role already, by its name or its number",
+            "x.toml:8:1: access.certificates.: a name of a certificate is not empty",
+        ],
+    );
 }

@@ -10,6 +10,7 @@ use vnic_backend::fault::PsnRange;
 use super::nvconfig::NvVerb;
 use super::output::Format;
 use super::registry::RegistryVerb;
+use super::tls::TlsArgs;
 use super::vlan::VlanArgs;
 use crate::check::{self, fault as limits};
 
@@ -31,7 +32,7 @@ command line is wrong.";
 #[derive(Debug, Parser)]
 #[command(name = "vnicctl", version, after_help = AFTER_HELP, max_term_width = 110)]
 pub struct Args {
-    /// Where the daemon listens: unix:PATH, or http://ADDR:PORT on this machine
+    /// Where the daemon listens: unix:PATH, or https://HOST:PORT with certificates
     #[arg(
         long,
         global = true,
@@ -40,6 +41,9 @@ pub struct Args {
         default_value = "unix:/run/vnic/control.sock"
     )]
     pub endpoint: String,
+
+    #[command(flatten)]
+    pub tls: TlsArgs,
 
     /// How results look: tables for people, JSON for scripts (messages as in the .proto files)
     #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table")]

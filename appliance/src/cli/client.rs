@@ -20,6 +20,7 @@ use vnic_control::v1::server_service_client::ServerServiceClient;
 use vnic_control::v1::switch_service_client::SwitchServiceClient;
 
 use super::Failure;
+use super::tls::TlsArgs;
 use crate::names;
 
 /// Largest answer that is taken, in bytes.
@@ -32,36 +33,38 @@ pub struct Client {
 }
 
 impl Client {
-    /// For `unix:PATH`, a path, or `http://ADDR:PORT`.
-    pub fn new(text: &str) -> Result<Client, Failure> {
+    /// For `unix:PATH`, a path, or `https://ADDR:PORT`.
+    pub fn new(text: &str, tls: &TlsArgs) -> Result<Client, Failure> {
+        const ALLOWED: &str = "unix:PATH or https://HOST:PORT is allowed";
         let wrong = |why: &str| Failure::Usage(format!("--endpoint {text}: {why}"));
-        let shown = if text.starts_with("http://") {
-            text.to_owned()
-        } else if text.starts_with("https://") {
+        if text.starts_with("http://") {
             return Err(wrong(
-                "TLS is not built yet: use unix:PATH, or http://127.0.0.1:PORT on the daemon's machine",
+                "the daemon speaks TLS only over TCP: https://HOST:PORT with --ca, --cert and --key",
             ));
-        } else {
-            let path = text.strip_prefix("unix:").unwrap_or(text);
-            let path = path.strip_prefix("//").unwrap_or(path);
-            if path.is_empty() || path.contains("://") {
-                return Err(wrong("unix:PATH or http://ADDR:PORT is allowed"));
-            }
-            let path = std::path::absolute(path).map_err(|e| wrong(&e.to_string()))?;
-            format!("unix:{}", path.display())
-        };
-        let endpoint = Endpoint::from_shared(shown.clone())
-            .map_err(|_| wrong("unix:PATH or http://ADDR:PORT is allowed"))?;
+        }
+        if text.starts_with("https://") {
+            let endpoint = Endpoint::from_shared(text.to_owned()).map_err(|_| wrong(ALLOWED))?;
+            let endpoint = endpoint
+                .tls_config(tls.config()?)
+                .map_err(|e| wrong(&cause(&e)))?;
+            let shown = text.to_owned();
+            return Ok(Client { endpoint, shown });
+        }
+        let path = text.strip_prefix("unix:").unwrap_or(text);
+        let path = path.strip_prefix("//").unwrap_or(path);
+        if path.is_empty() || path.contains("://") {
+            return Err(wrong(ALLOWED));
+        }
+        let path = std::path::absolute(path).map_err(|e| wrong(&e.to_string()))?;
+        let shown = format!("unix:{}", path.display());
+        let endpoint = Endpoint::from_shared(shown.clone()).map_err(|_| wrong(ALLOWED))?;
         Ok(Client { endpoint, shown })
     }
 
     /// Connects.
     pub async fn channel(&self) -> Result<Channel, Failure> {
         self.endpoint.connect().await.map_err(|error| {
-            let mut cause: &dyn std::error::Error = &error;
-            while let Some(source) = cause.source() {
-                cause = source;
-            }
+            let cause = cause(&error);
             Failure::Failed(format!(
                 "cannot reach vnicd at {}: {cause}; is it running there, and may you use its socket? \
                  (--endpoint or VNIC_ENDPOINT names another place)",
@@ -166,6 +169,15 @@ pub fn resource(collection: &str, name: &str) -> String {
     } else {
         names::of(collection, name)
     }
+}
+
+/// What is at the bottom of an error.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 /// A refusal in words: what, and each wrong field.

@@ -19,6 +19,7 @@ mod registry;
 mod server;
 mod switch;
 mod text;
+mod tls;
 mod vlan;
 
 use std::process;
@@ -110,7 +111,7 @@ pub fn run() -> ExitCode {
 
 async fn dispatch(args: Args) -> Result<(), Failure> {
     let out = Output::new(args.output);
-    let client = Client::new(&args.endpoint)?;
+    let client = Client::new(&args.endpoint, &args.tls)?;
     match args.noun {
         Noun::Adapter(verb) => adapter::run(verb, &client, &out).await,
         Noun::Mlx5cmd { words } => mlx5cmd::run(&words, &client, &out).await,

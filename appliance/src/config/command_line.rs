@@ -8,6 +8,7 @@ use vnic_backend::{
 };
 
 use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, metrics_default};
+use crate::access::{Access, TlsFiles};
 use crate::check::{self, ControlListen};
 use crate::events::Keep;
 use crate::macs::MacSource;
@@ -68,12 +69,17 @@ pub(super) fn directories(
 }
 
 /// The control interface: the Unix socket always, TCP on request.
-pub(super) fn control(listen: &[ControlListen], socket_dir: &Path) -> Result<Control, String> {
+pub(super) fn control(
+    listen: &[ControlListen],
+    tls: Option<TlsFiles>,
+    socket_dir: &Path,
+) -> Result<Control, String> {
     let mut control = Control {
         unix: socket_dir.join("control.sock"),
         mode: CONTROL_MODE,
         group: None,
         tcp: None,
+        tls,
     };
     let (mut unix_seen, mut tcp_seen) = (false, false);
     for one in listen {
@@ -90,6 +96,12 @@ pub(super) fn control(listen: &[ControlListen], socket_dir: &Path) -> Result<Con
         if twice {
             return Err("at most one Unix socket and one TCP address are allowed".to_owned());
         }
+    }
+    if let (Some(addr), None) = (control.tcp, &control.tls) {
+        return Err(format!(
+            "tcp:{addr} takes mutual TLS: name certificate, key and client_ca in [control.tls] of the configuration \
+             file, and the clients in access.certificates; or use the Unix socket, over ssh -L from another machine"
+        ));
     }
     check::socket_path(&control.unix)?;
     Ok(control)
@@ -116,7 +128,7 @@ pub(super) fn settings(
         overrides.state_dir.as_deref(),
         environment,
     )?;
-    let control = control(&overrides.control, &socket_dir).map_err(|e| format!("--control: {e}"))?;
+    let control = control(&overrides.control, None, &socket_dir).map_err(|e| format!("--control: {e}"))?;
     let data_cores = overrides
         .data_cores
         .clone()
@@ -183,6 +195,7 @@ pub(super) fn settings(
         socket_dir,
         state_dir,
         control,
+        access: Access::default(),
         metrics: overrides.metrics.unwrap_or(Some(metrics_default())),
         events: Keep::default(),
         adapters,

@@ -16,7 +16,8 @@ use super::command_line::{self, IDLE_SPIN_DEFAULT};
 use super::diagnostics::{Diagnostics, Sink};
 use super::faults;
 use super::reader::{At, Section};
-use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, metrics_default};
+use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, access, metrics_default};
+use crate::access::group_id;
 use crate::check;
 use crate::events::Keep;
 use crate::macs::MacSource;
@@ -77,6 +78,7 @@ impl<'a> Context<'a> {
             .map(|n| n.config.data_cores.clone())
             .unwrap_or_else(|| self.environment.cpus.clone());
         let control = self.control(root, &socket_dir);
+        let access = access::access(root, self.sink);
         let metrics = self.metrics(root);
         let events = self.events(root);
 
@@ -112,6 +114,7 @@ impl<'a> Context<'a> {
             socket_dir: nic.socket_dir,
             state_dir: nic.state_dir,
             control: control?,
+            access: access?,
             metrics: metrics?,
             events: events?,
             adapters,
@@ -244,7 +247,7 @@ impl<'a> Context<'a> {
     fn control(&self, root: &Section<'a>, socket_dir: &Path) -> Option<Control> {
         let mut listen = Vec::new();
         let (mut mode, mut group) = (Some(CONTROL_MODE), Some(None));
-        let mut span = 0..0;
+        let (mut span, mut tls) = (0..0, Some(None));
         if let Some(section) = root.table("control") {
             if let Some(at) = section.string_or_strings("listen") {
                 span = at.span;
@@ -258,13 +261,14 @@ impl<'a> Context<'a> {
             if let Some(at) = section.string("group") {
                 group = at.check(self.sink, group_id).map(|at| Some(at.value));
             }
+            tls = access::tls(&section, self.sink);
             section.finish();
         }
         let mut listen = listen.into_iter().collect::<Option<Vec<_>>>()?;
         if !self.overrides.control.is_empty() {
             listen.clone_from(&self.overrides.control);
         }
-        match command_line::control(&listen, socket_dir) {
+        match command_line::control(&listen, tls?, socket_dir) {
             Ok(control) => Some(Control {
                 mode: mode?,
                 group: group?,
@@ -600,19 +604,4 @@ fn octal_mode(text: &str) -> check::Checked<u32> {
         .ok()
         .filter(|mode| *mode <= 0o777)
         .ok_or_else(|| format!("{text:?} is not a mode: three or four octal digits such as \"0660\""))
-}
-
-/// The number of a group, by number or by its name in `/etc/group`.
-fn group_id(text: &str) -> check::Checked<u32> {
-    if let Ok(id) = text.parse() {
-        return Ok(id);
-    }
-    std::fs::read_to_string("/etc/group")
-        .unwrap_or_default()
-        .lines()
-        .find_map(|line| {
-            let mut fields = line.split(':');
-            (fields.next() == Some(text)).then(|| fields.nth(1)?.parse().ok())?
-        })
-        .ok_or_else(|| format!("{text:?} is not a group of this machine: a name in /etc/group or a number"))
 }

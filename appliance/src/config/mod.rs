@@ -1,5 +1,6 @@
 //! The daemon's settings: from a TOML file or from the command line, checked in full before anything starts.
 
+mod access;
 mod command_line;
 mod diagnostics;
 mod environment;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 
 use vnic_backend::{AdapterSpec, FaultSpec, NicConfig, PortSpec};
 
+use crate::access::{Access, TlsFiles};
 use crate::check::ControlListen;
 use crate::events::Keep;
 use crate::macs::MacSource;
@@ -37,6 +39,8 @@ pub struct Settings {
     pub state_dir: PathBuf,
     /// The control interface.
     pub control: Control,
+    /// Who may do what on it.
+    pub access: Access,
     /// Where metrics are served; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
     /// How many events are kept, and how long.
@@ -62,8 +66,10 @@ pub struct Control {
     pub mode: u32,
     /// Its group, by number; `None`: the daemon's.
     pub group: Option<u32>,
-    /// A TCP address of the loopback interface.
+    /// A TCP address; it takes `tls`.
     pub tcp: Option<SocketAddr>,
+    /// Certificates for TCP.
+    pub tls: Option<TlsFiles>,
 }
 
 /// The mode of the control socket: its group may use it, others may not.

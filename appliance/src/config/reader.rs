@@ -212,6 +212,31 @@ impl<'a> Section<'a> {
         Some(Section::new(at.value, at.span, at.key, self.sink))
     }
 
+    /// A table whose keys are names of the user's choice, each with a text: what is there, or nothing. A text of the wrong
+    /// type is noted, and `None`.
+    #[allow(clippy::type_complexity)]
+    pub fn texts_by_name(&self, key: &'static str) -> Option<Vec<(At<&'a str>, Option<At<&'a str>>)>> {
+        let Some(at) = self.get(key) else {
+            return Some(Vec::new());
+        };
+        let table = self.typed(at, "a table", DeValue::as_table)?;
+        let rows = table.value.iter().map(|(name, value)| {
+            let path = format!("{}.{}", table.key, name.get_ref());
+            let name = At {
+                value: name.get_ref().as_ref(),
+                span: name.span(),
+                key: path.clone(),
+            };
+            let value = At {
+                value: value.get_ref(),
+                span: value.span(),
+                key: path,
+            };
+            (name, self.typed(value, "a string", DeValue::as_str))
+        });
+        Some(rows.collect())
+    }
+
     /// Tables written as `[[key]]`.
     pub fn tables(&self, key: &'static str) -> Vec<Section<'a>> {
         let expected = format!("tables, each written as [[{key}]]");

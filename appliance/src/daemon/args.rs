@@ -42,7 +42,8 @@ Examples:
   vnicd --adapters 2 --tap p0=tap0            (needs CAP_NET_ADMIN for the TAP device)
 
 When all sockets listen, one line with the word `ready` goes to standard output; it names the control socket \
-and the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more. SIGTERM and SIGINT end the daemon.
+and the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more. SIGTERM and SIGINT end the daemon; \
+SIGHUP makes it read the certificates of [control.tls] again.
 
 Adapters made at run time (vnicctl, gRPC), settings and NV configuration are stored in state.redb in the state \
 directory and are there again after a restart. Ports made at run time live until the daemon ends.
@@ -92,7 +93,8 @@ pub struct Args {
     #[arg(long, value_name = "ADDR:PORT", value_parser = parse_metrics)]
     metrics: Option<Metrics>,
 
-    /// Listen for gRPC here: unix:PATH instead of DIR/control.sock, or tcp:ADDR:PORT (loopback only) besides it
+    /// Listen for gRPC here: unix:PATH instead of DIR/control.sock, or tcp:ADDR:PORT besides it (takes [control.tls]
+    /// in the configuration file)
     #[arg(long, value_name = "ADDR", value_parser = check::control_listen)]
     control: Vec<ControlListen>,
 
@@ -217,6 +219,7 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
     // Before anything starts, so that no signal is missed.
     let mut terminate = signal(SignalKind::terminate()).map_err(super::os("cannot catch SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(super::os("cannot catch SIGINT"))?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(super::os("cannot catch SIGHUP"))?;
 
     let daemon = Daemon::start(settings).await?;
     let line = daemon.ready_line();
@@ -226,9 +229,12 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
     systemd::ready(&line);
     let watchdog = tokio::spawn(systemd::watchdog(daemon.context().clone()));
 
-    let name = tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
+    let name = loop {
+        tokio::select! {
+            _ = terminate.recv() => break "SIGTERM",
+            _ = interrupt.recv() => break "SIGINT",
+            _ = hangup.recv() => daemon.reload_certificates(),
+        }
     };
     tracing::info!("{name}: ending");
     systemd::stopping();

@@ -19,7 +19,7 @@ use crate::store::{Store, StoreError};
 /// Where the daemon really listens (port 0 resolved).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoints {
-    /// `unix:PATH`, then `http://ADDR:PORT` where TCP was asked for.
+    /// `unix:PATH`, then `https://ADDR:PORT` where TCP was asked for.
     pub control: Vec<String>,
     /// `http://ADDR:PORT/metrics`.
     pub metrics_url: Option<String>,

@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use vnic_backend::{Nic, NicError};
 
+use crate::access::Tls;
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
 use crate::events::{ControlEvent, EventHub};
@@ -57,6 +58,9 @@ pub enum StartError {
     /// What is stored cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The certificates of the control interface cannot be used: which file, and why.
+    #[error("{0}")]
+    Certificates(String),
     /// The NIC refused something.
     #[error("{what}: {source}")]
     Nic {
@@ -79,6 +83,7 @@ pub struct Daemon {
     grpc: Vec<JoinHandle<()>>,
     health: grpc::Health,
     metrics: Option<JoinHandle<()>>,
+    tls: Option<Arc<Tls>>,
     // Dropped in this order: the lock is given back when everything else is gone.
     _control: ControlSocket,
     _state: StateDir,
@@ -87,6 +92,15 @@ pub struct Daemon {
 impl Daemon {
     /// Starts everything; when this returns, all sockets listen. Must be called in a tokio runtime.
     pub async fn start(settings: Settings) -> Result<Daemon, StartError> {
+        let tls = match settings
+            .control
+            .tls
+            .as_ref()
+            .filter(|_| settings.control.tcp.is_some())
+        {
+            None => None,
+            Some(files) => Some(Arc::new(Tls::load(files).map_err(StartError::Certificates)?)),
+        };
         std::fs::create_dir_all(&settings.socket_dir)
             .map_err(os(format!("cannot make {}", settings.socket_dir.display())))?;
         let state = StateDir::lock(&settings.state_dir)?;
@@ -137,12 +151,13 @@ impl Daemon {
         let context = Arc::new(Context::new(nic, settings, endpoints, hub, captures, stored));
 
         let metrics = web.map(|listener| tokio::spawn(metrics::serve(listener, context.clone())));
-        let (grpc, health) = grpc::serve(&context, listener, tcp).await;
+        let (grpc, health) = grpc::serve(&context, listener, tcp.zip(tls.clone())).await;
         let daemon = Daemon {
             context,
             grpc,
             health,
             metrics,
+            tls,
             _control: control,
             _state: state,
         };
@@ -209,6 +224,20 @@ impl Daemon {
     /// What the parts of the daemon share.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// Reads the certificates of the control interface again. Connections keep those that they began with.
+    pub fn reload_certificates(&self) {
+        let Some(tls) = &self.tls else {
+            tracing::info!(
+                "there are no certificates to be read again: the control interface does not listen on TCP"
+            );
+            return;
+        };
+        let problem = tls.reload().err().unwrap_or_default();
+        self.context
+            .hub
+            .record(ControlEvent::CertificatesLoaded { problem });
     }
 
     /// The line that tells scripts that all sockets listen.
@@ -279,7 +308,7 @@ fn endpoints(
     let local = |l: &tokio::net::TcpListener| l.local_addr().map_err(os("cannot read a socket's address"));
     let mut control = vec![format!("unix:{}", settings.control.unix.display())];
     if let Some(listener) = tcp {
-        control.push(format!("http://{}", local(listener)?));
+        control.push(format!("https://{}", local(listener)?));
     }
     let metrics_url = match web {
         None => None,

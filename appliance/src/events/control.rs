@@ -62,6 +62,13 @@ pub enum ControlEvent {
         /// The role it has; empty: none.
         has: &'static str,
     },
+    /// A connection was refused before its first request.
+    ConnectionRefused {
+        /// From where.
+        by: String,
+        /// Why.
+        problem: String,
+    },
     /// The certificates were read again.
     CertificatesLoaded {
         /// Why they were refused; empty: they were not.
@@ -87,7 +94,9 @@ impl ControlEvent {
             ControlEvent::AdapterRestarted { .. } => &kinds::ADAPTER_RESTARTED,
             ControlEvent::SettingsChanged { .. } => &kinds::SETTINGS_CHANGED,
             ControlEvent::SettingsRefused { .. } => &kinds::SETTINGS_REFUSED,
-            ControlEvent::AccessRefused { .. } => &kinds::ACCESS_REFUSED,
+            ControlEvent::AccessRefused { .. } | ControlEvent::ConnectionRefused { .. } => {
+                &kinds::ACCESS_REFUSED
+            }
             ControlEvent::CertificatesLoaded { .. } => &kinds::CERTIFICATES_LOADED,
         }
     }
@@ -153,6 +162,10 @@ impl ControlEvent {
                     format!("{by} with {has} was refused {method}, which takes role {needs}"),
                 )
             }
+            ControlEvent::ConnectionRefused { by, problem } => (
+                Level::Warn,
+                format!("a connection from {by} was refused: {problem}"),
+            ),
             ControlEvent::CertificatesLoaded { problem } if problem.is_empty() => (
                 Level::Info,
                 "certificates read again: connections from now on use them".to_owned(),
@@ -203,6 +216,9 @@ impl ControlEvent {
                 ("needs", (*needs).to_owned()),
                 ("has", (*has).to_owned()),
             ],
+            ControlEvent::ConnectionRefused { by, problem } => {
+                vec![("by", by.clone()), ("problem", problem.clone())]
+            }
             ControlEvent::CertificatesLoaded { problem } => vec![("problem", problem.clone())],
         }
     }

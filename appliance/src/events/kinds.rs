@@ -53,7 +53,7 @@ kinds! {
     STATE_RESET = 0x1002, "state_reset", [Error], "Stored state was given up and begins anew.";
     EVENTS_LOST = 0x1003, "events_lost", [Warn],
         "More happened than could be written down: events before this one are missing.";
-    ACCESS_REFUSED = 0x1004, "access_refused", [Warn], "A client asked for what its role may not do, or has no role.";
+    ACCESS_REFUSED = 0x1004, "access_refused", [Warn], "A client asked for what its role may not do, or its connection was refused.";
     SETTINGS_CHANGED = 0x1005, "settings_changed", [Info], "Stored settings were changed.";
     SETTINGS_REFUSED = 0x1006, "settings_refused", [Warn], "A change of settings, or a stored setting, was refused.";
     ADAPTER_RESTARTED = 0x1007, "adapter_restarted", [Info], "An adapter was restarted on request.";

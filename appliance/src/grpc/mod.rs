@@ -1,12 +1,12 @@
-//! The control interface: gRPC package `vnic.v1` on a Unix socket and, on request, on TCP of the loopback
-//! interface, with health and reflection.
+//! The control interface: gRPC package `vnic.v1` on a Unix socket and, on request, over TCP with mutual TLS, with health
+//! and reflection. Every request passes the gate of [`crate::access`].
 
 mod adapter_macs;
 mod adapters;
 mod captures;
 mod convert;
 mod counters;
-mod errors;
+pub(crate) mod errors;
 mod events;
 mod faults;
 mod nvconfig;
@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
@@ -38,6 +37,7 @@ use vnic_control::v1::{
     registry_service_server as settings, server_service_server as server, switch_service_server as fdb,
 };
 
+use crate::access::{self, Gate, Limits, Places, Tell, Tls};
 use crate::daemon::Context;
 
 /// Largest request, in bytes.
@@ -84,7 +84,7 @@ impl Health {
 pub async fn serve(
     context: &Arc<Context>,
     unix: UnixListener,
-    tcp: Option<TcpListener>,
+    tcp: Option<(TcpListener, Arc<Tls>)>,
 ) -> (Vec<JoinHandle<()>>, Health) {
     let (reporter, health_service) = tonic_health::server::health_reporter();
     let health = Health(reporter);
@@ -142,8 +142,14 @@ pub async fn serve(
         Err(error) => tracing::error!("gRPC reflection is off: {error}"),
     }
 
+    let tell: Tell = {
+        let context = context.clone();
+        Arc::new(move |event| context.hub.record(event))
+    };
+    let (gate, places) = (Gate::new(tell.clone()), Places::new(Limits::default()));
     let builder = || {
         Server::builder()
+            .layer(gate.clone())
             .max_concurrent_streams(STREAMS_MAX)
             .http2_keepalive_interval(Some(Duration::from_secs(30)))
             .http2_keepalive_timeout(Some(Duration::from_secs(20)))
@@ -154,15 +160,16 @@ pub async fn serve(
         }
     };
     let mut tasks = Vec::new();
+    let policy = &context.settings.access;
     let (router, ended) = (builder().add_routes(routes.clone()), context.ended());
+    let incoming = access::unix(unix, policy.clone(), places.clone());
     tasks.push(tokio::spawn(async move {
-        let incoming = UnixListenerStream::new(unix);
         done("unix", router.serve_with_incoming_shutdown(incoming, ended).await);
     }));
-    if let Some(listener) = tcp {
+    if let Some((listener, tls)) = tcp {
         let (router, ended) = (builder().add_routes(routes), context.ended());
+        let incoming = access::mutual_tls(listener, tls, policy.clone(), places, tell);
         tasks.push(tokio::spawn(async move {
-            let incoming = TcpListenerStream::new(listener);
             done("tcp", router.serve_with_incoming_shutdown(incoming, ended).await);
         }));
     }

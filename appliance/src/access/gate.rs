@@ -1,0 +1,339 @@
+//! The gate that every request passes: the role of the method, limits, and the deadline of calls.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::{Bytes, Frame, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tonic::{Code, Status};
+use tower::{Layer, Service};
+
+use super::{Peer, Role, Tell, methods};
+use crate::events::ControlEvent;
+use crate::grpc::errors::status;
+
+/// How long a call that answers once may take.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+/// Streams of all clients.
+pub const STREAMS_MAX: usize = 256;
+
+/// Puts the gate in front of a service.
+#[derive(Clone)]
+pub struct Gate {
+    tell: Tell,
+    streams: Arc<Semaphore>,
+    deadline: Duration,
+}
+
+impl Gate {
+    /// `tell` is told of those who may not do what they asked for.
+    pub fn new(tell: Tell) -> Gate {
+        Gate {
+            tell,
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            deadline: DEADLINE,
+        }
+    }
+
+    /// May this peer call this method? For a stream, its place among the streams.
+    fn admit(&self, peer: Option<&Peer>, path: &str) -> Result<Option<OwnedSemaphorePermit>, Status> {
+        let row = methods::row(path);
+        let needs = row.map_or(Role::Admin, |row| row.role);
+        let (role, who) = peer.map_or((None, "an unknown client"), |peer| (peer.role, peer.who.as_str()));
+        if let Some(limit) = peer.and_then(|peer| peer.over.as_deref()) {
+            return Err(exhausted(
+                "TOO_MANY_CONNECTIONS",
+                &format!("{limit} are allowed: close one"),
+            ));
+        }
+        if role.is_none_or(|role| role < needs) {
+            let has = role.map_or("", Role::name);
+            (self.tell)(ControlEvent::AccessRefused {
+                by: who.to_owned(),
+                // What is not ours may be anything, of any length.
+                method: row.map_or("an unknown method", |row| row.path).to_owned(),
+                needs: needs.name(),
+                has,
+            });
+            let shown = if has.is_empty() { "no role" } else { has };
+            let text = format!("{path} takes the role {}; {who} has {shown}", needs.name());
+            let metadata = [("needs", needs.name().to_owned()), ("has", has.to_owned())];
+            return Err(status(Code::PermissionDenied, "ROLE_TOO_LOW", text, metadata));
+        }
+        if !row.is_some_and(|row| row.stream) {
+            return Ok(None);
+        }
+        let permit = self.streams.clone().try_acquire_owned();
+        permit.map(Some).map_err(|_| {
+            let text =
+                format!("{STREAMS_MAX} streams of all clients are allowed: end one, or try again later");
+            exhausted("TOO_MANY_STREAMS", &text)
+        })
+    }
+}
+
+fn exhausted(reason: &str, text: &str) -> Status {
+    status(Code::ResourceExhausted, reason, text, [])
+}
+
+impl<S> Layer<S> for Gate {
+    type Service = Gated<S>;
+
+    fn layer(&self, inner: S) -> Gated<S> {
+        Gated {
+            inner,
+            gate: self.clone(),
+        }
+    }
+}
+
+/// A service behind the gate.
+#[derive(Clone)]
+pub struct Gated<S> {
+    inner: S,
+    gate: Gate,
+}
+
+impl<S> Service<Request<Body>> for Gated<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
+        let permit = match self.gate.admit(peer, request.uri().path()) {
+            Ok(permit) => permit,
+            Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
+        };
+        // The one that was polled ready is used; the copy stays.
+        let copy = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, copy);
+        let deadline = self.gate.deadline;
+        Box::pin(async move {
+            let Some(permit) = permit else {
+                return match tokio::time::timeout(deadline, inner.call(request)).await {
+                    Ok(result) => result,
+                    Err(_) => Ok(late(deadline).into_http()),
+                };
+            };
+            let response = inner.call(request).await?;
+            Ok(response.map(|body| {
+                Body::new(Counted {
+                    body,
+                    _permit: permit,
+                })
+            }))
+        })
+    }
+}
+
+fn late(deadline: Duration) -> Status {
+    let text = format!(
+        "the daemon did not answer within {} s; what was asked for may still happen",
+        deadline.as_secs()
+    );
+    status(Code::DeadlineExceeded, "TOO_LATE", text, [])
+}
+
+/// The body of a stream, which has its place as long as it lives.
+struct Counted {
+    body: Body,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl hyper::body::Body for Counted {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    /// Answers, or never does.
+    #[derive(Clone)]
+    struct Fake {
+        answers: bool,
+    }
+
+    impl Service<Request<Body>> for Fake {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            if self.answers {
+                let body = http_body_util::Full::new(Bytes::from_static(b"x"));
+                Box::pin(std::future::ready(Ok(Response::new(Body::new(body)))))
+            } else {
+                Box::pin(std::future::pending())
+            }
+        }
+    }
+
+    struct Bench {
+        service: Gated<Fake>,
+        refused: Arc<Mutex<Vec<ControlEvent>>>,
+    }
+
+    fn bench(answers: bool) -> Bench {
+        let refused = Arc::new(Mutex::new(Vec::new()));
+        let told = refused.clone();
+        let gate = Gate::new(Arc::new(move |event| told.lock().expect("events").push(event)));
+        Bench {
+            service: gate.layer(Fake { answers }),
+            refused,
+        }
+    }
+
+    fn peer(role: Option<Role>) -> Peer {
+        Peer {
+            who: "uid 7".to_owned(),
+            role,
+            over: None,
+        }
+    }
+
+    impl Bench {
+        async fn call(&mut self, peer: Peer, path: &str) -> Response<Body> {
+            let mut request = Request::new(Body::empty());
+            *request.uri_mut() = path.parse().expect("a path");
+            request.extensions_mut().insert(Arc::new(peer));
+            self.service.call(request).await.expect("an answer")
+        }
+
+        async fn refusal(&mut self, peer: Peer, path: &str) -> Status {
+            let response = self.call(peer, path).await;
+            Status::from_header_map(response.headers()).expect("a refusal")
+        }
+    }
+
+    const CREATE: &str = "/vnic.v1.AdapterService/CreateAdapter";
+    const WATCH: &str = "/vnic.v1.AdapterService/WatchAdapters";
+
+    #[tokio::test]
+    async fn a_role_that_is_too_low_is_refused_and_told() {
+        let mut bench = bench(true);
+        for role in [None, Some(Role::Viewer), Some(Role::Operator)] {
+            let status = bench.refusal(peer(role), CREATE).await;
+            assert_eq!(status.code(), Code::PermissionDenied);
+            let has = role.map_or("no role", Role::name);
+            let text = format!("{CREATE} takes the role admin; uid 7 has {has}");
+            assert_eq!(status.message(), text);
+        }
+        assert!(
+            bench
+                .call(peer(Some(Role::Admin)), CREATE)
+                .await
+                .headers()
+                .is_empty()
+        );
+        let unknown = bench.refusal(peer(Some(Role::Viewer)), "/x.Y/Z").await;
+        assert_eq!(unknown.code(), Code::PermissionDenied);
+        let refused = bench.refused.lock().expect("events").clone();
+        assert_eq!(refused.len(), 4);
+        assert!(matches!(
+            &refused[1],
+            ControlEvent::AccessRefused {
+                needs: "admin",
+                has: "viewer",
+                ..
+            }
+        ));
+        // A request without a peer is nobody's.
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = WATCH.parse().expect("a path");
+        let response = bench.service.call(request).await.expect("an answer");
+        let status = Status::from_header_map(response.headers()).expect("a refusal");
+        assert_eq!(status.code(), Code::PermissionDenied);
+    }
+
+    #[tokio::test]
+    async fn streams_are_limited_as_long_as_they_live() {
+        let mut bench = bench(true);
+        let mut streams = Vec::new();
+        for _ in 0..STREAMS_MAX {
+            let stream = bench.call(peer(Some(Role::Viewer)), WATCH).await;
+            assert!(Status::from_header_map(stream.headers()).is_none());
+            streams.push(stream);
+        }
+        let status = bench.refusal(peer(Some(Role::Admin)), WATCH).await;
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert!(status.message().contains("256 streams"), "{status}");
+        // Calls go on, and a stream that ends makes room.
+        assert!(
+            bench
+                .call(peer(Some(Role::Admin)), CREATE)
+                .await
+                .headers()
+                .is_empty()
+        );
+        streams.pop();
+        assert!(
+            bench
+                .call(peer(Some(Role::Viewer)), WATCH)
+                .await
+                .headers()
+                .is_empty()
+        );
+    }
+
+    #[tokio::test]
+    async fn a_connection_beyond_a_limit_hears_which() {
+        let over = Some("64 connections from uid 7".to_owned());
+        let peer = Peer {
+            over,
+            ..peer(Some(Role::Admin))
+        };
+        let status = bench(true).refusal(peer, CREATE).await;
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(
+            status.message(),
+            "64 connections from uid 7 are allowed: close one"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_not_answered_ends() {
+        let before = tokio::time::Instant::now();
+        let status = bench(false).refusal(peer(Some(Role::Admin)), CREATE).await;
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        assert!(status.message().contains("30 s"), "{status}");
+        // Virtual time.
+        assert_eq!(before.elapsed().as_secs(), DEADLINE.as_secs());
+    }
+}

@@ -1,0 +1,137 @@
+//! The role that each method of the control interface takes. A method without a row takes [`Role::Admin`], and a test
+//! fails.
+
+use super::Role::{self, Admin, Operator, Viewer};
+
+/// A method.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Method {
+    /// Its path, such as `/vnic.v1.AdapterService/GetAdapter`.
+    pub path: &'static str,
+    /// Who may call it.
+    pub role: Role,
+    /// Does it answer with a stream?
+    pub stream: bool,
+}
+
+const fn call(path: &'static str, role: Role) -> Method {
+    let stream = false;
+    Method { path, role, stream }
+}
+
+const fn stream(path: &'static str, role: Role) -> Method {
+    let stream = true;
+    Method { path, role, stream }
+}
+
+/// All methods.
+pub static METHODS: &[Method] = &[
+    call("/grpc.health.v1.Health/Check", Viewer),
+    stream("/grpc.health.v1.Health/Watch", Viewer),
+    stream(
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        Viewer,
+    ),
+    call("/vnic.v1.AdapterService/ListAdapters", Viewer),
+    call("/vnic.v1.AdapterService/GetAdapter", Viewer),
+    call("/vnic.v1.AdapterService/CreateAdapter", Admin),
+    call("/vnic.v1.AdapterService/DeleteAdapter", Admin),
+    call("/vnic.v1.AdapterService/RestartAdapter", Operator),
+    stream("/vnic.v1.AdapterService/WatchAdapters", Viewer),
+    // Captures hold what guests say to each other.
+    stream("/vnic.v1.CaptureService/StreamCapture", Admin),
+    call("/vnic.v1.CaptureService/CreateCapture", Admin),
+    call("/vnic.v1.CaptureService/ListCaptures", Viewer),
+    call("/vnic.v1.CaptureService/StopCapture", Admin),
+    call("/vnic.v1.CounterService/ListCounters", Viewer),
+    call("/vnic.v1.CounterService/ListCounterSets", Viewer),
+    call("/vnic.v1.CounterService/ReadCounterSets", Viewer),
+    call("/vnic.v1.CounterService/SnapshotCounters", Viewer),
+    stream("/vnic.v1.CounterService/WatchCounters", Viewer),
+    call("/vnic.v1.EventService/ListEvents", Viewer),
+    stream("/vnic.v1.EventService/FollowEvents", Viewer),
+    call("/vnic.v1.EventService/ListEventKinds", Viewer),
+    call("/vnic.v1.FaultService/ListFaults", Viewer),
+    call("/vnic.v1.FaultService/GetFault", Viewer),
+    call("/vnic.v1.FaultService/CreateFault", Operator),
+    call("/vnic.v1.FaultService/BatchCreateFaults", Operator),
+    call("/vnic.v1.FaultService/DeleteFault", Operator),
+    call("/vnic.v1.NvConfigService/ListNvParameters", Viewer),
+    call("/vnic.v1.NvConfigService/SetNvParameters", Admin),
+    call("/vnic.v1.NvConfigService/ResetNvParameters", Admin),
+    call("/vnic.v1.NvConfigService/ResetDevice", Admin),
+    call("/vnic.v1.OidService/ListOids", Viewer),
+    call("/vnic.v1.OidService/QueryOid", Viewer),
+    call("/vnic.v1.OidService/SetOid", Operator),
+    call("/vnic.v1.PortService/ListPorts", Viewer),
+    call("/vnic.v1.PortService/GetPort", Viewer),
+    call("/vnic.v1.PortService/CreatePort", Admin),
+    call("/vnic.v1.PortService/DeletePort", Admin),
+    stream("/vnic.v1.PortService/WatchPorts", Viewer),
+    call("/vnic.v1.RdmaService/ListGids", Viewer),
+    call("/vnic.v1.RdmaService/SetGid", Operator),
+    call("/vnic.v1.RdmaService/DeleteGid", Operator),
+    call("/vnic.v1.RdmaService/ListRdmaResources", Viewer),
+    call("/vnic.v1.RegistryService/ListKeys", Viewer),
+    call("/vnic.v1.RegistryService/ListEntries", Viewer),
+    call("/vnic.v1.RegistryService/GetEntry", Viewer),
+    call("/vnic.v1.RegistryService/SetEntry", Operator),
+    call("/vnic.v1.RegistryService/DeleteEntry", Operator),
+    call("/vnic.v1.RegistryService/ApplyTransaction", Operator),
+    call("/vnic.v1.RegistryService/ExportRegistry", Viewer),
+    // A file replaces settings of many adapters at a time.
+    call("/vnic.v1.RegistryService/ImportRegistry", Admin),
+    stream("/vnic.v1.RegistryService/WatchEntries", Viewer),
+    call("/vnic.v1.ServerService/GetServerInfo", Viewer),
+    call("/vnic.v1.SwitchService/GetSwitch", Viewer),
+    call("/vnic.v1.SwitchService/ListFdbEntries", Viewer),
+];
+
+/// The row of a path.
+pub fn row(path: &str) -> Option<&'static Method> {
+    METHODS.iter().find(|m| m.path == path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn every_method_has_a_role_and_every_row_is_a_method() {
+        let mut found = BTreeMap::new();
+        for set in [
+            vnic_control::FILE_DESCRIPTOR_SET,
+            tonic_health::pb::FILE_DESCRIPTOR_SET,
+            tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+        ] {
+            let pool = prost_reflect::DescriptorPool::decode(set).expect("descriptors");
+            for service in pool.services() {
+                for method in service.methods() {
+                    let path = format!("/{}/{}", service.full_name(), method.name());
+                    assert!(
+                        !method.is_client_streaming() || path.contains("Reflection"),
+                        "{path}"
+                    );
+                    found.insert(path, method.is_server_streaming());
+                }
+            }
+        }
+        let table: BTreeMap<String, bool> = METHODS.iter().map(|m| (m.path.to_owned(), m.stream)).collect();
+        assert_eq!(table.len(), METHODS.len(), "a method has two rows");
+        assert_eq!(table, found);
+    }
+
+    #[test]
+    fn what_only_reads_is_for_viewers_and_nothing_else_is() {
+        for method in METHODS.iter().filter(|m| m.path.starts_with("/vnic.")) {
+            let (_, name) = method.path.rsplit_once('/').expect("a path");
+            let reads = [
+                "List", "Get", "Query", "Read", "Snapshot", "Watch", "Follow", "Export",
+            ]
+            .iter()
+            .any(|p| name.starts_with(p));
+            assert_eq!(method.role == Viewer, reads, "{}", method.path);
+        }
+    }
+}

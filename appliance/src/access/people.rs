@@ -1,0 +1,72 @@
+//! Users and groups of this machine, from `/etc/passwd` and `/etc/group`. Those that other services know (LDAP, …) have
+//! numbers.
+
+/// Lines of a file, each cut at its colons.
+fn lines(file: &str) -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let cut = |line: &str| line.split(':').map(str::to_owned).collect();
+    text.lines().map(cut).collect()
+}
+
+fn by_name(lines: &[Vec<String>], name: &str) -> Option<u32> {
+    lines.iter().find(|f| f[0] == name)?.get(2)?.parse().ok()
+}
+
+/// The number of a group, by number or by its name in `/etc/group`.
+pub fn group_id(text: &str) -> Result<u32, String> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    by_name(&lines("/etc/group"), text)
+        .ok_or_else(|| format!("{text:?} is not a group of this machine: a name in /etc/group or a number"))
+}
+
+/// The number of a user, by number or by its name in `/etc/passwd`.
+pub fn user_id(text: &str) -> Result<u32, String> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    by_name(&lines("/etc/passwd"), text)
+        .ok_or_else(|| format!("{text:?} is not a user of this machine: a name in /etc/passwd or a number"))
+}
+
+/// The name of a user.
+pub fn user_name(uid: u32) -> Option<String> {
+    let uid = uid.to_string();
+    let mut users = lines("/etc/passwd").into_iter();
+    users
+        .find(|f| f.get(2) == Some(&uid))
+        .map(|mut f| f.swap_remove(0))
+}
+
+/// The groups of a user: the one it runs with, and those that count it among their members.
+pub fn groups_of(name: Option<&str>, gid: u32) -> Vec<u32> {
+    let mut groups = vec![gid];
+    if let Some(name) = name {
+        let has = |f: &&Vec<String>| {
+            f.get(3)
+                .is_some_and(|members| members.split(',').any(|m| m == name))
+        };
+        let lines = lines("/etc/group");
+        let more = lines.iter().filter(has).filter_map(|f| f[2].parse::<u32>().ok());
+        groups.extend(more);
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_are_known_by_name_and_by_number() {
+        assert_eq!((user_id("root"), user_id("12345")), (Ok(0), Ok(12345)));
+        assert!(user_id("no such user").is_err_and(|e| e.contains("/etc/passwd")));
+        assert_eq!((group_id("root"), group_id("7")), (Ok(0), Ok(7)));
+        assert!(group_id("no such group").is_err_and(|e| e.contains("/etc/group")));
+        assert_eq!(user_name(0).as_deref(), Some("root"));
+        assert_eq!(user_name(4_000_000_000), None);
+        assert_eq!(groups_of(Some("no such user"), 5), [5]);
+        assert_eq!(groups_of(None, 5), [5]);
+    }
+}

@@ -1,0 +1,252 @@
+//! Mutual TLS: the daemon's certificate, and whose clients' certificates it takes. TLS 1.3 only: there are no old
+//! clients.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+use tokio_rustls::server::TlsStream;
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+
+/// Where the certificates are: PEM files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The daemon's certificate, and behind it those between it and its CA.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The CA, or several, whose clients may connect.
+    pub client_ca: PathBuf,
+}
+
+/// What TLS needs. It can be read again while the daemon runs; connections keep what they began with.
+pub struct Tls {
+    files: TlsFiles,
+    config: RwLock<Arc<ServerConfig>>,
+}
+
+fn read(path: &Path, key: &str) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|e| format!("control.tls.{key}: cannot read {}: {e}", path.display()))
+}
+
+/// The certificates in a file: at least one, each of them valid now.
+fn certificates(path: &Path, key: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let wrong = |why: &str| format!("control.tls.{key}: {}: {why}", path.display());
+    let text = read(path, key)?;
+    let all = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| wrong(&format!("not PEM: {e}")))?;
+    if all.is_empty() {
+        return Err(wrong("no certificate in it (BEGIN CERTIFICATE)"));
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    for der in &all {
+        let (_, certificate) =
+            X509Certificate::from_der(der).map_err(|e| wrong(&format!("no certificate: {e}")))?;
+        let (validity, subject) = (certificate.validity(), certificate.subject());
+        if validity.not_after.timestamp() < now {
+            return Err(wrong(&format!("{subject} expired on {}", validity.not_after)));
+        }
+        if validity.not_before.timestamp() > now {
+            return Err(wrong(&format!(
+                "{subject} is valid from {} on",
+                validity.not_before
+            )));
+        }
+    }
+    Ok(all)
+}
+
+fn load(files: &TlsFiles) -> Result<ServerConfig, String> {
+    let chain = certificates(&files.certificate, "certificate")?;
+    let authorities = certificates(&files.client_ca, "client_ca")?;
+    let key = read(&files.key, "key")?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|e| {
+        format!(
+            "control.tls.key: {}: no private key in it (PKCS #8, PKCS #1 or SEC 1 in PEM, not encrypted): {e}",
+            files.key.display()
+        )
+    })?;
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots
+            .add(authority)
+            .map_err(|e| format!("control.tls.client_ca: {}: {e}", files.client_ca.display()))?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .build()
+        .map_err(|e| format!("control.tls.client_ca: {}: {e}", files.client_ca.display()))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| e.to_string())?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(|e| match e {
+            rustls::Error::InconsistentKeys(_) => format!(
+                "control.tls.key: {} is not the key of {}",
+                files.key.display(),
+                files.certificate.display()
+            ),
+            other => format!("control.tls.key: {}: {other}", files.key.display()),
+        })?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}
+
+impl Tls {
+    /// Reads the files.
+    pub fn load(files: &TlsFiles) -> Result<Tls, String> {
+        Ok(Tls {
+            files: files.clone(),
+            config: RwLock::new(Arc::new(load(files)?)),
+        })
+    }
+
+    /// Reads the files again; if something is wrong with them, what was read before stays.
+    pub fn reload(&self) -> Result<(), String> {
+        let config = Arc::new(load(&self.files)?);
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+
+    /// For the next connection.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        let config = self.config.read().unwrap_or_else(PoisonError::into_inner);
+        TlsAcceptor::from(config.clone())
+    }
+
+    /// The names of the certificate of the other end.
+    pub fn names_of(&self, stream: &TlsStream<TcpStream>) -> Result<Vec<String>, String> {
+        let (_, connection) = stream.get_ref();
+        let certificate = connection.peer_certificates().and_then(|all| all.first());
+        names(certificate.ok_or("no certificate")?)
+    }
+}
+
+/// The common name and the alternative names (DNS and URI) of a certificate, in this order.
+fn names(der: &[u8]) -> Result<Vec<String>, String> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|e| format!("its certificate: {e}"))?;
+    let common = certificate.subject().iter_common_name();
+    let mut names: Vec<String> = common
+        .filter_map(|n| n.as_str().ok())
+        .map(str::to_owned)
+        .collect();
+    let alternatives = certificate
+        .subject_alternative_name()
+        .map_err(|e| format!("its certificate: {e}"))?;
+    if let Some(extension) = alternatives {
+        names.extend(
+            extension
+                .value
+                .general_names
+                .iter()
+                .filter_map(|name| match name {
+                    GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
+                    _ => None,
+                }),
+        );
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Made {
+        dir: tempfile::TempDir,
+        files: TlsFiles,
+    }
+
+    fn made(days: std::ops::Range<i32>) -> Made {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| dir.path().join(name);
+        let files = TlsFiles {
+            certificate: path("server.pem"),
+            key: path("server.key"),
+            client_ca: path("ca.pem"),
+        };
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let alternatives = ["ops.example.com".to_owned()];
+        let mut parameters = rcgen::CertificateParams::new(alternatives).expect("parameters");
+        parameters
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, "ops");
+        let uri = "spiffe://example.com/ops".try_into().expect("a URI");
+        parameters.subject_alt_names.push(rcgen::SanType::URI(uri));
+        parameters.not_before = rcgen::date_time_ymd(2020 + days.start, 1, 1);
+        parameters.not_after = rcgen::date_time_ymd(2020 + days.end, 1, 1);
+        let certificate = parameters.self_signed(&key).expect("a certificate");
+        std::fs::write(&files.certificate, certificate.pem()).expect("a file");
+        std::fs::write(&files.client_ca, certificate.pem()).expect("a file");
+        std::fs::write(&files.key, key.serialize_pem()).expect("a file");
+        Made { dir, files }
+    }
+
+    fn refused(files: &TlsFiles) -> String {
+        Tls::load(files).err().expect("refused")
+    }
+
+    #[test]
+    fn names_are_the_common_one_and_the_alternatives() {
+        let made = made(0..100);
+        let der = certificates(&made.files.certificate, "certificate").expect("a certificate");
+        let expected = ["ops", "ops.example.com", "spiffe://example.com/ops"];
+        assert_eq!(names(&der[0]).expect("names"), expected);
+        assert!(names(b"nonsense").is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_file() {
+        let good = made(0..100);
+        let tls = Tls::load(&good.files).expect("good");
+        let text = refused(&made(0..1).files);
+        assert!(
+            text.contains("server.pem") && text.contains("expired on"),
+            "{text}"
+        );
+        let text = refused(&made(90..100).files);
+        assert!(text.contains("is valid from"), "{text}");
+        let other = made(0..100);
+        let mixed = TlsFiles {
+            key: other.files.key.clone(),
+            ..good.files.clone()
+        };
+        let text = refused(&mixed);
+        assert!(text.contains("is not the key of"), "{text}");
+        let missing = TlsFiles {
+            client_ca: other.dir.path().join("nothing"),
+            ..good.files.clone()
+        };
+        let text = refused(&missing);
+        assert!(text.contains("control.tls.client_ca: cannot read"), "{text}");
+        let no_key = TlsFiles {
+            key: good.files.certificate.clone(),
+            ..good.files.clone()
+        };
+        assert!(refused(&no_key).contains("no private key"));
+        let no_certificate = TlsFiles {
+            certificate: good.files.key.clone(),
+            ..good.files.clone()
+        };
+        assert!(refused(&no_certificate).contains("no certificate in it"));
+
+        // What is wrong when it is read again changes nothing.
+        let before = tls.config.read().expect("a lock").clone();
+        std::fs::write(&good.files.certificate, "nonsense").expect("a file");
+        assert!(tls.reload().is_err());
+        assert!(Arc::ptr_eq(&before, &tls.config.read().expect("a lock")));
+        std::fs::copy(&other.files.certificate, &good.files.certificate).expect("a copy");
+        std::fs::copy(&other.files.key, &good.files.key).expect("a copy");
+        tls.reload().expect("good");
+        assert!(!Arc::ptr_eq(&before, &tls.config.read().expect("a lock")));
+    }
+}
