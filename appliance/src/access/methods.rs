@@ -38,6 +38,8 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.AdapterService/DeleteAdapter", Admin),
     call("/vnic.v1.AdapterService/RestartAdapter", Operator),
     stream("/vnic.v1.AdapterService/WatchAdapters", Viewer),
+    call("/vnic.v1.AdapterService/AddMacAddresses", Operator),
+    call("/vnic.v1.AdapterService/RemoveMacAddresses", Operator),
     // Captures hold what guests say to each other.
     stream("/vnic.v1.CaptureService/StreamCapture", Admin),
     call("/vnic.v1.CaptureService/CreateCapture", Admin),
