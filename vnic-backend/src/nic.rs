@@ -123,14 +123,30 @@ impl Nic {
         Ok(Nic { inner })
     }
 
-    /// Adds an adapter and opens its socket. When this returns, the socket listens.
-    pub fn add_adapter(&self, mut spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
+    /// Adds an adapter on which the settings of a new one act, and opens its socket. When this returns, the socket
+    /// listens.
+    pub fn add_adapter(&self, spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
+        self.add_adapter_with(spec, AdapterSettings::default())
+    }
+
+    /// As [`Nic::add_adapter`], with settings that act before anybody can attach. An error about a setting names its key.
+    pub fn add_adapter_with(
+        &self,
+        mut spec: AdapterSpec,
+        settings: AdapterSettings,
+    ) -> Result<AdapterStatus, NicError> {
         check::adapter(&spec, &self.inner.config)?;
+        check::settings(&settings, &spec)?;
         let mut state = self.inner.state()?;
         state.free_name("adapter", &spec.name)?;
         check::free_macs(
             "macs",
             &spec.macs,
+            state.adapters.values().map(AdapterEntry::owned),
+        )?;
+        check::free_macs(
+            "mac-address-list",
+            &settings.macs,
             state.adapters.values().map(AdapterEntry::owned),
         )?;
         if state.adapters.len() >= ADAPTERS_MAX {
@@ -150,19 +166,19 @@ impl Nic {
         let (workers, hub) = (self.inner.workers.clone(), self.inner.hub.clone());
         let adapter = Endpoint::new(spec, id, core, counters, workers, hub).map_err(os)?;
         let adapter = Arc::new(adapter);
-        let config = settings::port_config(&adapter, &AdapterSettings::default());
+        let config = settings::port_config(&adapter, &settings);
         self.inner
             .add_to_cores(id, core, &config, || Side::Adapter(adapter.counters.clone()));
         let mut entry = AdapterEntry {
             adapter,
             rdma: None,
-            wanted: AdapterSettings::default(),
+            wanted: settings.clone(),
             threads: Vec::new(),
         };
-        let opened = self
-            .inner
-            .add_rdma(&mut entry)
-            .and_then(|()| entry.open_sockets());
+        let opened = self.inner.add_rdma(&mut entry).and_then(|()| {
+            self.inner.start_with(&entry.adapter, settings);
+            entry.open_sockets()
+        });
         if let Err(error) = opened {
             self.inner.end_adapter(&mut entry);
             return Err(error);

@@ -187,18 +187,11 @@ impl Daemon {
             for spec in &context.settings.adapters {
                 let (name, mac) = (spec.name.clone(), spec.macs.first().map(ToString::to_string));
                 let socket = spec.eth_socket.display().to_string();
-                context
-                    .nic
-                    .add_adapter(spec.clone())
-                    .map_err(|source| StartError::Nic {
-                        what: format!("cannot add adapter {name}"),
-                        source,
-                    })?;
+                grpc::stored_adapters::add(&context, spec.clone()).map_err(|source| StartError::Nic {
+                    what: format!("cannot add adapter {name}"),
+                    source,
+                })?;
                 tracing::debug!(owner = name, mac, socket, "adapter of the configuration added");
-                // What is stored for it and is refused now is told; it lives without.
-                if let Err(error) = context.registry.adapter_added(&name) {
-                    let _ = grpc::registry::refused(&context, "", error, |r| r.key.clone());
-                }
             }
             grpc::stored_adapters::bring_back(&context)?;
             let faults = context.settings.faults.clone();

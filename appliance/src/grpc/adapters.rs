@@ -136,7 +136,7 @@ impl v1::adapter_service_server::AdapterService for Adapters {
                 &mut wrong,
             );
             let spec = wrong.finish(spec)?;
-            let status = context.nic.add_adapter(spec).map_err(|e| from_nic(e, field))?;
+            let status = stored_adapters::add(&context, spec).map_err(|e| from_nic(e, field))?;
             let name = &status.spec.name;
             if let Err(refused) = stored_adapters::keep(&context, name, &adapter) {
                 // What cannot be stored is not there.

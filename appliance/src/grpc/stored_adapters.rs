@@ -2,6 +2,7 @@
 
 use prost::Message as _;
 use tonic::{Code, Status};
+use vnic_backend::{AdapterSpec, AdapterStatus, NicError};
 use vnic_control::v1;
 
 use super::errors::{Violations, status};
@@ -36,18 +37,24 @@ fn failed(error: &StoreError) -> Status {
     status(Code::Unavailable, "STORE_FAILED", error.to_string(), [])
 }
 
-/// An adapter has just been made on request: its stored settings act, and it is stored.
+/// An adapter has just been made on request: it is stored.
 pub fn keep(context: &Context, name: &str, adapter: &v1::Adapter) -> Result<(), Status> {
-    let same = |r: &crate::registry::Refusal| r.key.clone();
-    context
-        .registry
-        .adapter_added(name)
-        .map_err(|e| registry::refused(context, "", e, same))?;
     let mut batch = Batch::new();
     batch.put(TABLE, name.as_bytes(), asked(adapter).encode_to_vec());
     context.store.commit(batch).map_err(|e| failed(&e))?;
     context.set_stored(name);
     Ok(())
+}
+
+/// Makes an adapter with what is stored for it. What of that is refused now is told as an event: it lives without. May
+/// block.
+pub fn add(context: &Context, spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
+    let (status, refused) = context.registry.add_adapter(spec)?;
+    if let Some(error) = refused {
+        let same = |r: &crate::registry::Refusal| r.key.clone();
+        let _ = registry::refused(context, "", error, same);
+    }
+    Ok(status)
 }
 
 /// An adapter is about to be removed: it is not made again, and what is stored for it is forgotten.
@@ -87,12 +94,7 @@ fn again(context: &Context, name: &str, adapter: &[u8]) -> Result<(), String> {
     let mut wrong = Violations::default();
     let spec = convert::adapter_spec(context, name, &adapter, &context.nic.adapters(), &mut wrong);
     let spec = wrong.finish(spec).map_err(|e| e.message().to_owned())?;
-    context.nic.add_adapter(spec).map_err(|e| e.to_string())?;
+    add(context, spec).map_err(|e| e.to_string())?;
     tracing::debug!(owner = name, "adapter made at run time added again");
-    // What it had is refused now: it lives without.
-    if let Err(error) = context.registry.adapter_added(name) {
-        let same = |r: &crate::registry::Refusal| r.key.clone();
-        let _ = registry::refused(context, "", error, same);
-    }
     Ok(())
 }

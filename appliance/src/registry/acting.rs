@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 pub use vnic_backend::LINE_RATE_MBPS;
 use vnic_backend::settings::{AdapterSettings, Apply, KEYS, KeyDef, Value, dropless_timeout, key as key_of};
-use vnic_backend::{AdapterStatus, NicError};
+use vnic_backend::{AdapterSpec, AdapterStatus, NicError};
 
 use super::check::{Plan, Refusal, Why};
 use super::state::{Change, Commit, INDEX_MAX, INDEXES, Scope};
@@ -177,42 +177,41 @@ impl Registry {
         }
     }
 
-    /// An adapter has been made: what is stored for it, and for the driver, acts on it; it gets an index if it has none.
-    /// May block.
-    pub fn adapter_added(&self, adapter: &str) -> Result<(), RegistryError> {
-        self.index_or_new(adapter)?;
+    /// Makes an adapter: what is stored for it, and for the driver, acts before anybody can attach. Where the NIC refuses
+    /// what is stored, the adapter lives without it, and the second part of the answer says so. May block.
+    ///
+    /// # Errors
+    ///
+    /// The NIC refuses the adapter as such.
+    pub fn add_adapter(&self, spec: AdapterSpec) -> Result<(AdapterStatus, Option<RegistryError>), NicError> {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let stored = self.shared.lock().stored(adapter);
-        let wanted = self.settings(&stored);
-        // A new adapter has the settings of a new adapter: nothing to do in most cases.
-        if wanted != AdapterSettings::default() || stored.contains_key(DELAY_DROP) {
-            let done = self
-                .nic
-                .configure_adapter(adapter, &wanted)
-                .and_then(|()| self.nic.restart_adapter(adapter))
-                .and_then(|_| match dropless_timeout(from(&stored)) {
-                    0 => Ok(()),
-                    timeout => self.nic.set_dropless(adapter, timeout),
-                });
-            if let Err(error) = done {
+        let adapter = spec.name.clone();
+        let stored = self.shared.lock().stored(&adapter);
+        let first = self.nic.add_adapter_with(spec.clone(), self.settings(&stored));
+        let (status, acting, mut refused) = match first {
+            Ok(status) => (status, stored, None),
+            Err(NicError::Invalid { field, problem }) if key_of(field).is_some() => {
+                let status = self.nic.add_adapter(spec)?;
                 let refusal = Refusal {
                     operation: 0,
-                    scope: Scope::Adapter(adapter.to_owned()),
-                    key: match &error {
-                        NicError::Invalid { field, .. } => (*field).to_owned(),
-                        _ => String::new(),
-                    },
-                    why: Why::Nic(error.to_string()),
+                    scope: Scope::Adapter(adapter.clone()),
+                    key: field.to_owned(),
+                    why: Why::Nic(format!("{field}: {problem}")),
                 };
-                self.shared
-                    .lock()
-                    .acting
-                    .insert(adapter.to_owned(), BTreeMap::new());
-                return Err(RegistryError::Refused(vec![refusal]));
+                let refused = RegistryError::Refused(vec![refusal]);
+                (status, BTreeMap::new(), Some(refused))
             }
+            Err(other) => return Err(other),
+        };
+        let timeout = dropless_timeout(from(&acting));
+        if timeout > 0 {
+            self.nic.set_dropless(&adapter, timeout)?;
         }
-        self.shared.lock().acting.insert(adapter.to_owned(), stored);
-        Ok(())
+        self.shared.lock().acting.insert(adapter.clone(), acting);
+        if let Err(error) = self.index_or_new(&adapter) {
+            refused = refused.or(Some(error.into()));
+        }
+        Ok((status, refused))
     }
 
     /// An adapter that was just made is taken back: nothing acts on it. What is stored for it stays.

@@ -167,6 +167,11 @@ impl Inner {
                 let _ = answer.recv();
             }
         }
+        self.start_with(adapter, settings);
+    }
+
+    /// Tells the core that serves an adapter; the switch knows already.
+    pub(super) fn start_with(&self, adapter: &Endpoint, settings: AdapterSettings) {
         let (done, answer) = bounded::<()>(1);
         adapter.set_settings(settings.clone());
         self.workers[adapter.core].send(Command::Configure {
