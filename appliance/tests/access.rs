@@ -217,11 +217,11 @@ fn over_tcp(daemon: &Process, trusted: &str, ca: &Authority, name: &str, argumen
     let options = [
         "--endpoint",
         &endpoint,
-        "--ca",
+        "--tls-ca",
         trusted,
-        "--cert",
+        "--tls-cert",
         &certificate,
-        "--key",
+        "--tls-key",
         &key,
     ];
     daemon.ctl(&[&options, arguments].concat())

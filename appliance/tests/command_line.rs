@@ -317,7 +317,7 @@ fn wrong_usage_and_an_unreachable_daemon_have_their_exit_codes() {
         &[
             "--endpoint",
             "https://x:1",
-            "--ca",
+            "--tls-ca",
             "/nonexistent",
             "adapter",
             "list",

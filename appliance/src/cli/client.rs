@@ -39,7 +39,7 @@ impl Client {
         let wrong = |why: &str| Failure::Usage(format!("--endpoint {text}: {why}"));
         if text.starts_with("http://") {
             return Err(wrong(
-                "the daemon speaks TLS only over TCP: https://HOST:PORT with --ca, --cert and --key",
+                "the daemon speaks TLS only over TCP: https://HOST:PORT with --tls-ca, --tls-cert and --tls-key",
             ));
         }
         if text.starts_with("https://") {
