@@ -195,6 +195,8 @@ fn facts(a: &v1::Adapter) -> String {
         .add("to the guest", flow(traffic.rx_frames, traffic.rx_bytes))
         .add("from the guest", flow(traffic.tx_frames, traffic.tx_bytes))
         .add("dropped", format!("{} frames", traffic.drops))
+        .add("dropless mode", dropless(&a.dropless.unwrap_or_default()))
+        .add("reserve", reserve(&a.reserve.unwrap_or_default()))
         .add("switch port", a.switch_port.to_string())
         .add("lifetime", lifetime(a.lifetime()));
     let Some(rdma) = &a.rdma else {
@@ -221,6 +223,30 @@ fn facts(a: &v1::Adapter) -> String {
         .add("rdma memory", text::bytes(rdma.memory_bytes))
         .add("rdma objects", used.join(", "));
     format!("{}\n{}", facts.finish(), super::rdma::table(&rdma.gids))
+}
+
+fn dropless(mode: &v1::DroplessMode) -> String {
+    let state = if mode.on {
+        let us = mode.timeout * 100;
+        format!("on: frames wait up to {us} us; {} wait now", mode.waiting)
+    } else {
+        "off".to_owned()
+    };
+    match mode.timeouts {
+        0 => state,
+        n => format!("{state}; {n} times a frame waited too long"),
+    }
+}
+
+fn reserve(reserve: &v1::BurstReserve) -> String {
+    if !reserve.on {
+        return "off".to_owned();
+    }
+    let (frames, bytes) = (reserve.frames, text::bytes(reserve.bytes));
+    format!(
+        "{frames} of {} frames, {bytes}; {} at most so far",
+        reserve.limit, reserve.frames_max
+    )
 }
 
 fn rdma_state(rdma: &v1::RdmaFunction) -> &'static str {

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use vnic_backend::counters::Scope;
+use vnic_backend::settings::Burst;
 use vnic_backend::{
-    AdapterSpec, AdapterStatus, AttachState, GidKind, GidRow, GidSetting, GidSource, PortKind, PortSpec,
-    PortStatus, RdmaStatus, ResourceRow, Sample, SocketRole, VlanMode, feature,
+    AdapterSpec, AdapterStatus, AttachState, BurstStatus, DroplessStatus, GidKind, GidRow, GidSetting,
+    GidSource, PortKind, PortSpec, PortStatus, RdmaStatus, ResourceRow, Sample, SocketRole, VlanMode,
+    feature,
 };
 use vnic_control::v1;
 
@@ -149,6 +151,30 @@ pub fn adapter(context: &Context, status: &AdapterStatus) -> v1::Adapter {
         lifetime: lifetime(context, &spec.name),
         traffic: None,
         rdma: None,
+        dropless: Some(dropless(&status.dropless)),
+        reserve: Some(reserve(&status.burst)),
+    }
+}
+
+fn dropless(status: &DroplessStatus) -> v1::DroplessMode {
+    v1::DroplessMode {
+        on: status.on,
+        timeout: u32::from(status.timeout),
+        entries: status.entries,
+        exits: status.exits,
+        timeouts: status.timeouts,
+        waiting: status.waiting,
+    }
+}
+
+fn reserve(status: &BurstStatus) -> v1::BurstReserve {
+    v1::BurstReserve {
+        on: status.mode != Burst::Off,
+        limit: status.reserve,
+        frames: status.frames,
+        frames_max: status.frames_max,
+        bytes: status.bytes,
+        bytes_max: status.bytes_max,
     }
 }
 
