@@ -268,7 +268,7 @@ fn over_tcp_the_certificate_says_who_it_is() {
     let all = refusals(&daemon);
     assert_eq!(all.len(), 2, "{all:?}");
 
-    // A certificate of another CA, and one that was made by hand with the CA's name, come not even so far.
+    // A certificate of another CA comes not even so far.
     refused(&over_tcp(&daemon, &trusted, &other, "boss", &["adapter", "list"]));
     // A daemon that the client does not trust.
     let said = refused(&over_tcp(
