@@ -116,6 +116,7 @@ fn snapshot() -> Snapshot {
         started: Some(SystemTime::UNIX_EPOCH),
         registry_revision: 12,
         store_bytes: Some(65_536),
+        events: [("info", 40), ("warning", 2), ("error", 0)],
     }
 }
 
@@ -149,6 +150,7 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_rdma_objects_limit{adapter=\"vf0\",type=\"qp\"} 131072",
         "vnic_registry_revision 12",
         "vnic_store_size_bytes 65536",
+        "vnic_events_total{severity=\"warning\"} 2",
         "vnic_port_up{port=\"p0\"} 1",
         "vnic_fdb_entries{kind=\"static\"} 0",
         "vnic_scrape_duration_seconds 0.001",

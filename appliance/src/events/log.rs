@@ -112,6 +112,8 @@ struct Shared {
 }
 
 struct Inner {
+    /// Events that have happened since the log was opened, by [`Level`], those told in sum included.
+    happened: [u64; 3],
     limiter: Limiter,
     /// Revisions and times, in seconds since 1970, of what is stored.
     index: VecDeque<(u64, i64)>,
@@ -157,6 +159,7 @@ impl EventLog {
     /// can be had, or without a directory, events are kept in memory: a log is no reason not to start.
     pub fn open(dir: Option<&Path>, keep: Keep) -> std::io::Result<EventLog> {
         let mut inner = Inner {
+            happened: [0; 3],
             limiter: Limiter::default(),
             index: VecDeque::new(),
             tail: VecDeque::new(),
@@ -228,6 +231,7 @@ impl EventLog {
         let event = {
             let mut inner = self.shared.lock();
             let now = monotonic_ns();
+            inner.happened[record.level as usize] += record.suppressed.max(1);
             let Some(record) = inner.limiter.admit(record, now) else {
                 // The writer tells the sum.
                 self.shared.wake.notify_one();
@@ -241,6 +245,11 @@ impl EventLog {
             event
         };
         write_down(&event);
+    }
+
+    /// How many events have happened since the log was opened, by [`Level`]; those told in sum count each.
+    pub fn happened(&self) -> [u64; 3] {
+        self.shared.lock().happened
     }
 
     /// Waits until all that was appended is stored, or cannot be.

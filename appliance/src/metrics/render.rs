@@ -32,6 +32,8 @@ pub struct Snapshot {
     pub registry_revision: u64,
     /// Bytes of the file of stored state.
     pub store_bytes: Option<u64>,
+    /// Events since the daemon started, by severity.
+    pub events: [(&'static str, u64); 3],
 }
 
 impl Snapshot {
@@ -47,6 +49,10 @@ impl Snapshot {
             started: Some(context.started.0),
             registry_revision: context.registry.revision(),
             store_bytes: std::fs::metadata(context.store.file()).ok().map(|m| m.len()),
+            events: {
+                let [info, warning, error] = context.hub.log.happened();
+                [("info", info), ("warning", warning), ("error", error)]
+            },
         }
     }
 }
@@ -90,6 +96,13 @@ pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
     if let Some(bytes) = snapshot.store_bytes {
         page.gauge("vnic_store_size_bytes", "Size of the file of stored state.");
         page.value(&[], bytes);
+    }
+    page.counter(
+        "vnic_events_total",
+        "Events since the daemon started, by severity; those that the event log tells in sum count each.",
+    );
+    for (severity, n) in &snapshot.events {
+        page.value(&[("severity", severity)], n);
     }
     page.gauge(
         "vnic_scrape_duration_seconds",
