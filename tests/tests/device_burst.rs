@@ -92,7 +92,7 @@ fn a_burst_waits_in_the_reserve() -> Result<()> {
                 assert!(wait_for(|| {
                     rig.counter("b", "rx_waited") + rig.counter("b", "drops") == FRAMES - BUFFERS
                 }));
-                let held = rig.nic.burst("b")?;
+                let held = rig.nic.adapter("b")?.burst;
                 assert_eq!((held.mode, held.reserve, held.frames), (mode, 150, 150));
                 assert!(held.bytes >= 150 * LEN as u64 && held.bytes < 150 * (LEN as u64 + 200));
                 assert_eq!(rig.drops("b", DropReason::NoRxBuffer), FRAMES - 150 - BUFFERS);
@@ -100,15 +100,15 @@ fn a_burst_waits_in_the_reserve() -> Result<()> {
                 // Nobody spins for a guest that takes its time.
                 let sleeps = rig.core_counter("sleeps");
                 assert!(wait_for(|| rig.core_counter("sleeps") > sleeps));
-                assert_eq!(rig.nic.burst("b")?.frames, 150);
+                assert_eq!(rig.nic.adapter("b")?.burst.frames, 150);
                 let kicks = gb.ring(0).kicks;
                 let mut seqs = vec![];
                 expect(&mut gb, &mut seqs, 0..BUFFERS + 150);
                 // The thread has nothing else to go by; a core that polls may have been awake.
                 assert!(mode == Burst::Poll || gb.ring(0).kicks > kicks);
-                let empty = || rig.nic.burst("b").map(|h| (h.frames, h.bytes));
+                let empty = || rig.nic.adapter("b").map(|a| (a.burst.frames, a.burst.bytes));
                 assert!(wait_for(|| empty().is_ok_and(|e| e == (0, 0))));
-                let held = rig.nic.burst("b")?;
+                let held = rig.nic.adapter("b")?.burst;
                 assert_eq!(held.frames_max, 150);
                 assert!(held.bytes_max >= 150 * LEN as u64);
                 assert!(rig.counter("b", "rx_waited_ns") > 0);
@@ -180,7 +180,7 @@ fn the_reserve_is_the_adapters() -> Result<()> {
     let on = |q| rig.queue_counter("b", q, "rx_waited");
     assert!(on(0) > 0 && on(1) > 0, "frames of both queues wait");
     assert_eq!(on(0) + on(1), 100);
-    assert_eq!(rig.nic.burst("b")?.frames, 100);
+    assert_eq!(rig.nic.adapter("b")?.burst.frames, 100);
     let dropped = rig.drops("b", DropReason::NoRxBuffer);
     assert_eq!(dropped, sent - 100 - 2 * BUFFERS);
     let mut got = 0;
@@ -205,16 +205,16 @@ fn settings_change_under_way() -> Result<()> {
     burst(&mut ga, b, a, 0..BUFFERS);
     set(Burst::Thread, 10)?;
     burst(&mut ga, b, a, 100..150);
-    assert_eq!(nic.burst("b")?.frames, 10);
+    assert_eq!(nic.adapter("b")?.burst.frames, 10);
     set(Burst::Poll, 30)?;
     burst(&mut ga, b, a, 200..250);
-    assert_eq!(nic.burst("b")?.frames, 30);
+    assert_eq!(nic.adapter("b")?.burst.frames, 30);
     set(Burst::Thread, 20)?;
     burst(&mut ga, b, a, 300..350);
-    assert_eq!(nic.burst("b")?.frames, 30);
+    assert_eq!(nic.adapter("b")?.burst.frames, 30);
     set(Burst::Off, 20)?;
     burst(&mut ga, b, a, 400..450);
-    assert_eq!(nic.burst("b")?.frames, 30);
+    assert_eq!(nic.adapter("b")?.burst.frames, 30);
     let mut seqs = vec![];
     expect(&mut gb, &mut seqs, (0..BUFFERS).chain(100..110).chain(200..220));
     burst(&mut ga, b, a, 500..550);
@@ -240,7 +240,7 @@ fn the_guest_goes_away() -> Result<()> {
                 gb.hang_up();
             }
             assert!(wait_for(|| rig.drops("b", DropReason::ReceiverDown) == 150));
-            assert_eq!(rig.nic.burst("b")?.bytes, 0);
+            assert_eq!(rig.nic.adapter("b")?.burst.bytes, 0);
             // It comes back: nothing old is left, the new works.
             gb.connect(rig.socket("b"))?;
             rig.up("b")?;
@@ -274,7 +274,7 @@ fn dropless_begins_where_the_reserve_ends() -> Result<()> {
             // One more waits, and nobody gives a buffer.
             burst(&mut ga, b, a, 1000..1001);
             rig.wait_event("b", |k| matches!(k, NicEventKind::DroplessTimeout { queue: 0 }))?;
-            assert_eq!(rig.nic.burst("b")?.frames, 100);
+            assert_eq!(rig.nic.adapter("b")?.burst.frames, 100);
             assert!(wait_for(|| rig.drops("b", DropReason::NoRxBuffer) == 1));
             let mut seqs = vec![];
             expect(&mut gb, &mut seqs, 0..BUFFERS + 100);
@@ -303,7 +303,7 @@ fn buffers_that_are_not_enough() -> Result<()> {
             // 512 bytes with the header: eight buffers.
             burst(&mut ga, b, a, 7..8);
             for _ in 5..8 {
-                assert_eq!(rig.nic.burst("b")?.frames, 1);
+                assert_eq!(rig.nic.adapter("b")?.burst.frames, 1);
                 for _ in 0..2 {
                     let sleeps = rig.core_counter("sleeps");
                     assert!(wait_for(|| rig.core_counter("sleeps") > sleeps));

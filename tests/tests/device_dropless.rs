@@ -175,7 +175,7 @@ fn nothing_is_lost(cores: usize, to: Option<MacAddr>) -> Result<()> {
     })?;
     assert!(rig.counter("b", "rx_waited") > 0);
     assert!(rig.counter("b", "rx_waited_ns") > 0);
-    assert_eq!(rig.nic.burst("b")?.bytes, 0);
+    assert_eq!(rig.nic.adapter("b")?.burst.bytes, 0);
     let extra = if to == BROADCAST { tries * FRAMES } else { 0 };
     rig.finish(Copies::Extra(extra))
 }
@@ -462,7 +462,7 @@ fn the_receiver_goes_away() -> Result<()> {
                 rig.finish(Copies::Unknown)?;
             } else {
                 assert!(wait_for(|| rig.nic.dropless("b").is_ok_and(|d| d.waiting == 0)));
-                assert_eq!(rig.nic.burst("b")?.bytes, 0);
+                assert_eq!(rig.nic.adapter("b")?.burst.bytes, 0);
                 rig.finish(Copies::Extra(0))?;
             }
         }
@@ -614,7 +614,7 @@ fn whatever_everybody_does() -> Result<()> {
         for (i, g) in guests.iter_mut().enumerate() {
             quiet &= take(i, g, u64::MAX) == 0;
             quiet &= g.reclaim(0) == 0;
-            let held = nic.burst(&format!("g{i}")).expect("the adapter is there");
+            let held = nic.adapter(&format!("g{i}")).expect("the adapter is there").burst;
             quiet &= held.bytes == 0;
         }
         quiet

@@ -150,6 +150,27 @@ fn captures() -> Result<()> {
 struct Wire(OwnedFd);
 
 impl Wire {
+    /// The wire of an uplink port `p0` that is made for it; none where this machine makes no TAP devices.
+    fn of_port(rig: &Rig, ifname: &str) -> Result<Option<Wire>> {
+        let port = PortSpec {
+            name: "p0".into(),
+            kind: PortKind::Tap {
+                ifname: ifname.into(),
+            },
+            mtu: 1500,
+            vlan: VlanMode::default(),
+            data_core: None,
+        };
+        match rig.nic.add_port(port) {
+            Err(NicError::Os { what, source }) => {
+                println!("skipped: {what}: {source}");
+                Ok(None)
+            }
+            Err(other) => Err(other.into()),
+            Ok(_) => Wire::open(ifname).map(Some),
+        }
+    }
+
     fn open(ifname: &str) -> Result<Wire> {
         let mut all = getifaddrs()?;
         let link = all.find_map(|a| {
@@ -229,23 +250,9 @@ fn uplink() -> Result<()> {
         let a = rig.add_with("a", |s| s.vlan = VlanMode::Access(30))?;
         let b = rig.add("b")?;
         let ifname = format!("vnt{cores}x{}", std::process::id());
-        let port = PortSpec {
-            name: "p0".into(),
-            kind: PortKind::Tap {
-                ifname: ifname.clone(),
-            },
-            mtu: 1500,
-            vlan: VlanMode::default(),
-            data_core: None,
+        let Some(wire) = Wire::of_port(&rig, &ifname)? else {
+            return Ok(());
         };
-        match rig.nic.add_port(port) {
-            Err(NicError::Os { what, source }) => {
-                println!("skipped: {what}: {source}");
-                return Ok(());
-            }
-            other => other?,
-        };
-        let wire = Wire::open(&ifname)?;
         let owners = vec!["p0".into()];
         let sent = rig.nic.capture(CaptureSpec {
             owners,
@@ -344,23 +351,9 @@ fn uplink_waits_for_a_receiver() -> Result<()> {
         rig.add("a")?;
         let b = rig.add("b")?;
         let ifname = format!("vnw{cores}x{}", std::process::id());
-        let port = PortSpec {
-            name: "p0".into(),
-            kind: PortKind::Tap {
-                ifname: ifname.clone(),
-            },
-            mtu: 1500,
-            vlan: VlanMode::default(),
-            data_core: None,
+        let Some(wire) = Wire::of_port(&rig, &ifname)? else {
+            return Ok(());
         };
-        match rig.nic.add_port(port) {
-            Err(NicError::Os { what, source }) => {
-                println!("skipped: {what}: {source}");
-                return Ok(());
-            }
-            other => other?,
-        };
-        let wire = Wire::open(&ifname)?;
         let mut gb = rig.attach(
             "b",
             Options {

@@ -3,7 +3,9 @@
 use anyhow::Result;
 use vnic_backend::settings::{AdapterSettings, Burst, RecvCompletion, SendCompletion};
 use vnic_backend::{MacAddr, NicError, VlanMode};
-use vnic_tests::driver::rig::{Copies, Rig};
+use vnic_tests::driver::packets::{Number, number_of, numbered};
+use vnic_tests::driver::rig::{Copies, Rig, deadline};
+use vnic_tests::driver::{NetHdr, Options};
 
 fn settings(change: impl FnOnce(&mut AdapterSettings)) -> AdapterSettings {
     let mut settings = AdapterSettings::default();
@@ -85,4 +87,48 @@ fn a_refusal_names_the_key_and_changes_nothing() -> Result<()> {
     rig.nic.configure_adapter("vf0", &AdapterSettings::default())?;
     rig.add_with("vf2", |s| s.macs = vec![more])?;
     rig.finish(Copies::Extra(0))
+}
+
+/// What is stored for an adapter acts before anybody can attach, what takes a restart otherwise included.
+#[test]
+fn an_adapter_is_made_with_its_settings() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let inside = settings(|s| (s.vlan_id, s.vlan_prio) = (10, 3));
+    let spec = rig.spec("vf0");
+    assert_eq!(rig.nic.add_adapter_with(spec, inside.clone())?.settings, inside);
+    assert_eq!(rig.nic.adapter("vf0")?.settings, inside);
+    let peer = rig.add_with("vf1", |s| s.vlan = VlanMode::Access(10))?;
+    let stranger = rig.add_with("vf2", |s| s.vlan = VlanMode::Access(20))?;
+    let mut guests = Vec::new();
+    for name in ["vf0", "vf1", "vf2"] {
+        guests.push(rig.attach(name, Options::default())?);
+    }
+    let [a, b, c] = &mut guests[..] else {
+        unreachable!()
+    };
+    let own = rig.nic.adapter("vf0")?.spec.macs[0];
+    let number = |seq| Number {
+        sender: 0,
+        stream: 0,
+        seq,
+    };
+    // The switch knows the VLAN as well: a neighbour in it is reached, one outside is not.
+    a.send_wait(0, &numbered(stranger, own, number(0), 60), NetHdr::default());
+    a.send_wait(0, &numbered(peer, own, number(1), 60), NetHdr::default());
+    let mut frame = b.recv(0, deadline()).expect("a frame").2;
+    while number_of(&frame) != Some(number(1)) {
+        // One for nobody in the VLAN is flooded in it.
+        frame = b.recv(0, deadline()).expect("a frame").2;
+    }
+    assert!(c.try_recv(0).is_none());
+
+    // What contradicts the adapter's configuration is refused with its key, and nothing is left.
+    let mut spec = rig.spec("vf3");
+    spec.vlan = VlanMode::Access(7);
+    match rig.nic.add_adapter_with(spec, inside) {
+        Err(NicError::Invalid { field, .. }) => assert_eq!(field, "VlanID"),
+        other => panic!("{other:?}"),
+    }
+    assert!(rig.nic.adapter("vf3").is_err());
+    rig.finish(Copies::Unknown)
 }

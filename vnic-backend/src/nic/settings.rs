@@ -81,11 +81,6 @@ impl Nic {
     pub fn dropless(&self, name: &str) -> Result<DroplessStatus, NicError> {
         Ok(self.inner.adapter(name)?.dropless())
     }
-
-    /// The reserve of an adapter for bursts.
-    pub fn burst(&self, name: &str) -> Result<BurstStatus, NicError> {
-        Ok(self.inner.adapter(name)?.burst())
-    }
 }
 
 impl Endpoint {
