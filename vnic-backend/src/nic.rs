@@ -1,6 +1,7 @@
 //! The control plane's handle on the running NIC.
 
 mod faults;
+mod qos;
 mod rdma;
 mod settings;
 
@@ -13,7 +14,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 use vnic_engine::counters::{CoreValues, Values};
 use vnic_engine::dropless::Told;
-use vnic_engine::settings::AdapterSettings;
+use vnic_engine::settings::{AdapterSettings, QosKeys};
 use vnic_fabric::switch::PortConfig;
 
 use crate::capture::Sink;
@@ -57,6 +58,7 @@ struct AdapterEntry {
     rdma: Option<RdmaEntry>,
     /// Settings that were given last; those that act are the endpoint's.
     wanted: AdapterSettings,
+    qos: QosSpec,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -72,6 +74,7 @@ struct PortEntry {
     core: usize,
     counters: Arc<PortCounters>,
     up: bool,
+    qos: QosSpec,
 }
 
 /// A running capture; dropping it ends the capture.
@@ -173,9 +176,14 @@ impl Nic {
             adapter,
             rdma: None,
             wanted: settings.clone(),
+            qos: QosSpec::default(),
             threads: Vec::new(),
         };
         let opened = self.inner.add_rdma(&mut entry).and_then(|()| {
+            if settings.qos != QosKeys::default() {
+                let change = qos::change(&QosSpec::default(), &settings.qos)?;
+                self.inner.send_qos(entry.adapter.id, change);
+            }
             self.inner.start_with(&entry.adapter, settings);
             entry.open_sockets()
         });
@@ -262,6 +270,7 @@ impl Nic {
             core,
             counters,
             up: true,
+            qos: QosSpec::default(),
         };
         let status = entry.status();
         state.names.insert(id, name.clone());

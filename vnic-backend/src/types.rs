@@ -1,5 +1,7 @@
 //! What the control plane says to the data path and hears from it.
 
+mod qos;
+
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -30,6 +32,8 @@ pub use vnic_engine::settings;
 pub use vnic_fabric::switch::{PortId, SwitchConfig};
 pub use vnic_fabric::{DropReason, PriorityTags, VlanMode};
 pub use vnic_wire::MacAddr;
+
+pub use qos::*;
 
 /// Settings of the whole NIC, fixed for its life.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -46,6 +46,7 @@ fn scope(scope: Scope) -> v1::counter::Scope {
         Scope::PortDrop => v1::counter::Scope::PortDrop,
         Scope::Rdma => v1::counter::Scope::Rdma,
         Scope::Core => v1::counter::Scope::Core,
+        Scope::Priority | Scope::Link => v1::counter::Scope::Unspecified,
     }
 }
 
@@ -54,6 +55,7 @@ fn collection(scope: Scope) -> &'static str {
         Scope::AdapterQueue | Scope::AdapterDrop | Scope::Rdma => names::ADAPTERS,
         Scope::Port | Scope::PortDrop => names::PORTS,
         Scope::Core => names::CORES,
+        Scope::Priority | Scope::Link => names::ADAPTERS,
     }
 }
 

@@ -76,18 +76,25 @@ const fn drop_of(reason: DropReason) -> Drop {
         | DropReason::MtuExceeded
         | DropReason::MalformedOffload
         | DropReason::InvalidSource
-        | DropReason::SpoofedSource => Drop::OutError,
+        | DropReason::SpoofedSource
+        | DropReason::MacControl => Drop::OutError,
         DropReason::VlanNotAllowed
         | DropReason::Hairpin
         | DropReason::NoDestination
         | DropReason::ReceiverDown
-        | DropReason::CoreExchangeFull => Drop::OutDiscard,
+        | DropReason::CoreExchangeFull
+        | DropReason::SendQueueFull => Drop::OutDiscard,
         DropReason::ReceiverMtu => Drop::InError,
         DropReason::NoRxBuffer => Drop::NoBuffer,
         DropReason::RxBufferTooSmall
         | DropReason::RxRingBroken
         | DropReason::PortTransmit
-        | DropReason::FaultInjected => Drop::InDiscard,
+        | DropReason::FaultInjected
+        | DropReason::EgressFull
+        | DropReason::LosslessOverflow
+        | DropReason::HeadOfQueue
+        | DropReason::ClassStalled
+        | DropReason::CongestionHint => Drop::InDiscard,
     }
 }
 

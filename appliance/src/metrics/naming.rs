@@ -19,6 +19,8 @@ pub fn metric(def: &CounterDef) -> String {
         Scope::Port | Scope::PortDrop => "port",
         Scope::Rdma => "rdma",
         Scope::Core => "core",
+        Scope::Priority => "priority",
+        Scope::Link => "link",
     };
     match def.name.strip_suffix(NANOSECONDS) {
         Some(name) => format!("vnic_{scope}_{name}_seconds_total"),
@@ -32,6 +34,7 @@ pub fn labels(sample: &Sample) -> Vec<(&'static str, String)> {
         Scope::AdapterQueue | Scope::AdapterDrop | Scope::Rdma => "adapter",
         Scope::Port | Scope::PortDrop => "port",
         Scope::Core => "core",
+        Scope::Priority | Scope::Link => "adapter",
     };
     let mut labels = vec![(owner, sample.owner.clone())];
     if let Some(queue) = sample.queue {

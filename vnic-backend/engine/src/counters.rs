@@ -20,6 +20,10 @@ pub enum Scope {
     Port,
     /// An uplink port, with a drop reason: labels `port`, `reason`.
     PortDrop,
+    /// A priority of an adapter or port: labels `adapter` or `port`, `priority`.
+    Priority,
+    /// The link of an adapter or port: label `adapter` or `port`.
+    Link,
     /// The RDMA function of an adapter: label `adapter`.
     Rdma,
     /// A data core: label `core`.
@@ -150,6 +154,41 @@ counters! {
         RxForwarded => ("rx_forwarded", "Frames from the uplink for which the switch found at least one receiver."),
         TxFrames => ("tx_frames", "Frames sent to the uplink."),
         TxBytes => ("tx_bytes", "Bytes of these frames, without the FCS."),
+    }
+}
+
+counters! {
+    /// Counters of a priority: `rx` is what comes over the link to the adapter's guest or from the wire, `tx` what goes the
+    /// other way. Of an adapter both ends are the NIC's: pause that it receives holds up what its guest sends.
+    PriorityCounter, PRIORITY_COUNTERS, Scope::Priority, {
+        RxFrames => ("rx_frames", "Frames received with this priority."),
+        RxBytes => ("rx_bytes", "Bytes of these frames, without the FCS."),
+        TxFrames => ("tx_frames", "Frames sent with this priority."),
+        TxBytes => ("tx_bytes", "Bytes of these frames, without the FCS."),
+        RxPause => ("rx_pause", "Pause frames received for this priority (IEEE 802.1Qbb)."),
+        RxPauseUs => ("rx_pause_us", "Microseconds that this priority could not send because the peer said so."),
+        RxPauseTransitions => ("rx_pause_transitions", "Times that it went from waiting to sending."),
+        TxPause => ("tx_pause", "Pause frames sent for this priority (IEEE 802.1Qbb)."),
+        TxPauseUs => ("tx_pause_us", "Microseconds for which senders of this priority were told to wait."),
+        RxDiscards => ("rx_discards", "Frames received with this priority and dropped for want of room."),
+        RxCongestionDiscards => ("rx_congestion_discards", "Frames dropped because the guest does not keep up and CongestionAction says so."),
+        RxMarked => ("rx_marked", "Packets marked (ECN congestion experienced) because the guest does not keep up."),
+        LifetimeDiscards => ("lifetime_discards", "Frames dropped after too long a wait at the head of their traffic class."),
+        StalledDiscards => ("stalled_discards", "Frames dropped because their traffic class was stalled."),
+    }
+}
+
+counters! {
+    /// Counters of a link's flow control; directions as for [`PriorityCounter`].
+    LinkCounter, LINK_COUNTERS, Scope::Link, {
+        RxPause => ("rx_pause", "Global pause frames received (IEEE 802.3 annex 31B)."),
+        RxPauseUs => ("rx_pause_us", "Microseconds that nothing could be sent because the peer said so."),
+        RxPauseTransitions => ("rx_pause_transitions", "Times that sending went from waiting to going on."),
+        TxPause => ("tx_pause", "Global pause frames sent."),
+        TxPauseUs => ("tx_pause_us", "Microseconds for which senders were told to wait."),
+        PauseStormWarnings => ("tx_pause_storm_warnings", "Times that the receive path stood still for longer than the minor watermark."),
+        PauseStormErrors => ("tx_pause_storm_errors", "Times that it stood still for longer than the critical watermark: no more pause was sent."),
+        ControlFrames => ("rx_control_frames", "MAC control frames received, of all kinds."),
     }
 }
 

@@ -10,6 +10,7 @@ mod apply;
 mod check;
 mod define;
 mod document;
+mod qos;
 mod table;
 mod together;
 
@@ -21,6 +22,7 @@ use vnic_wire::MacAddr;
 pub use apply::{Origin, dropless_timeout, effective};
 pub use check::{Checked, Refusal};
 pub use document::markdown;
+pub use qos::{HintAction, HintMode, QosKeys, RxTrust};
 pub use table::KEYS;
 pub use together::{Conflict, check_change, check_together};
 
@@ -272,6 +274,8 @@ pub struct AdapterSettings {
     pub roce_mode: RoceMode,
     /// `*NetworkDirect`: the adapter has an RDMA function.
     pub network_direct: bool,
+    /// Quality of service and flow control.
+    pub qos: QosKeys,
 }
 
 impl Default for AdapterSettings {
@@ -288,6 +292,7 @@ impl Default for AdapterSettings {
             macs: Vec::new(),
             roce_mode: RoceMode::default(),
             network_direct: true,
+            qos: QosKeys::default(),
         }
     }
 }

@@ -350,6 +350,7 @@ fn stored_values_act() {
             macs: macs.clone(),
             roce_mode: RoceMode::Off,
             network_direct: false,
+            ..AdapterSettings::default()
         }
     );
     assert_eq!(settings::dropless_timeout(lookup), 100);

@@ -37,11 +37,25 @@ pub enum DropReason {
     CoreExchangeFull,
     /// A fault rule says so, or too much is held back by fault rules already.
     FaultInjected,
+    /// The queue of the receiving port has no room for more of this source and priority (a lossy priority).
+    EgressFull,
+    /// A lossless priority had no room although its senders were told to wait: the headroom was too small, or they did not obey.
+    LosslessOverflow,
+    /// It waited at the head of its traffic class for longer than the head-of-queue lifetime.
+    HeadOfQueue,
+    /// Its traffic class is stalled: too many of its frames had waited too long.
+    ClassStalled,
+    /// The send queue of its priority is full (`SendQueuePerPrio`; a lossy priority).
+    SendQueueFull,
+    /// A pause frame from a guest: only links speak MAC control.
+    MacControl,
+    /// The guest does not keep up, and `CongestionAction` says so.
+    CongestionHint,
 }
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [DropReason; 16] = [
+    pub const ALL: [DropReason; 23] = [
         DropReason::Runt,
         DropReason::MtuExceeded,
         DropReason::MalformedOffload,
@@ -58,6 +72,13 @@ impl DropReason {
         DropReason::PortTransmit,
         DropReason::CoreExchangeFull,
         DropReason::FaultInjected,
+        DropReason::EgressFull,
+        DropReason::LosslessOverflow,
+        DropReason::HeadOfQueue,
+        DropReason::ClassStalled,
+        DropReason::SendQueueFull,
+        DropReason::MacControl,
+        DropReason::CongestionHint,
     ];
 
     /// The name used as the `reason` label of counters and in captures.
@@ -79,6 +100,13 @@ impl DropReason {
             DropReason::PortTransmit => "port_transmit",
             DropReason::CoreExchangeFull => "core_exchange_full",
             DropReason::FaultInjected => "fault_injected",
+            DropReason::EgressFull => "egress_full",
+            DropReason::LosslessOverflow => "lossless_overflow",
+            DropReason::HeadOfQueue => "head_of_queue",
+            DropReason::ClassStalled => "class_stalled",
+            DropReason::SendQueueFull => "send_queue_full",
+            DropReason::MacControl => "mac_control",
+            DropReason::CongestionHint => "congestion_hint",
         }
     }
 }

@@ -12,11 +12,12 @@ use vnic_fabric::switch::{PortConfig, PortId};
 use vnic_wire::MacAddr;
 
 use super::counters::{AdapterCounters, PortCounters};
+use super::qos::QosChange;
 use crate::capture::Sink;
 use crate::mem::MemMap;
 use crate::rdma::{Attachment, Function};
 use crate::ring::SplitRing;
-use crate::types::{FdbEntry, GidRow, GidSetting, ResourceRow};
+use crate::types::{FdbEntry, GidRow, GidSetting, QueueStatus, ResourceRow};
 use crate::uplink::TapDevice;
 
 /// Who serves a port.
@@ -107,6 +108,22 @@ pub enum Command {
         timeout: u8,
         /// Answer.
         done: Sender<()>,
+    },
+    /// Quality of service of a port, whoever serves it, is this from now on; answered when it is.
+    Qos {
+        /// The port.
+        id: PortId,
+        /// All of it.
+        change: Arc<QosChange>,
+        /// Answer.
+        done: Sender<()>,
+    },
+    /// What waits at a port that this core serves.
+    QosQuery {
+        /// The port.
+        id: PortId,
+        /// Answer.
+        reply: Sender<QueueStatus>,
     },
     /// A port is gone; answered when the core holds nothing of it.
     RemovePort {

@@ -21,6 +21,7 @@ use super::link::{
     Gate, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef,
 };
 use super::outputs::{AdapterRx, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot};
+use super::qos::{Pauses, PortsQos};
 use super::waiting::Waiting;
 use crate::mem::{self, Seg};
 use crate::ring::Fault;
@@ -106,6 +107,10 @@ pub struct Core {
     pub links_in: Vec<Option<LinkIn>>,
     /// Interrupts that its guests are owed.
     pub owed: Owed,
+    /// Quality of service of all ports.
+    pub qos: PortsQos,
+    /// Who is told to wait.
+    pub pauses: Arc<Pauses>,
     /// When this round began.
     pub now: Instant,
     events: Sender<CoreEvent>,
@@ -115,6 +120,10 @@ pub struct Core {
 
 impl Core {
     /// A core with nothing on it; `index` is its place among the NIC's cores.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a record of one core, made in one place"
+    )]
     pub fn new(
         index: usize,
         switch: Switch,
@@ -123,6 +132,7 @@ impl Core {
         counters: Arc<CoreCounters>,
         events: Sender<CoreEvent>,
         waiting: Waiting,
+        pauses: Arc<Pauses>,
     ) -> Core {
         let out = Outputs::new(counters, waiting);
         let many = links_out.iter().any(Option::is_some);
@@ -132,6 +142,8 @@ impl Core {
             links_out,
             links_in,
             owed: Owed::default(),
+            qos: PortsQos::default(),
+            pauses,
             now: Instant(0),
             events,
             index,

@@ -2,7 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vnic_engine::counters::{self, AdapterValues, Block, CoreCounter, PortCounter, PortValues, QueueCounter};
+use vnic_engine::counters::{
+    self, AdapterValues, Block, CoreCounter, LinkCounter, PortCounter, PortValues, PriorityCounter,
+    QueueCounter,
+};
 use vnic_fabric::DropReason;
 
 use super::waiting::WaitGauges;
@@ -11,6 +14,15 @@ use crate::rdma::RdmaCounters;
 /// Drops by [`DropReason`].
 pub type Drops = Block<{ DropReason::ALL.len() }>;
 
+/// What is counted at a link, whoever is behind it: by priority, and of its flow control.
+#[derive(Default)]
+pub struct LinkCounters {
+    /// By priority.
+    pub priorities: [Block<{ PriorityCounter::COUNT }>; 8],
+    /// All together.
+    pub link: Block<{ LinkCounter::COUNT }>,
+}
+
 /// Counters of an adapter. They live as long as the adapter, whatever its guest does.
 pub struct AdapterCounters {
     life: u64,
@@ -18,6 +30,8 @@ pub struct AdapterCounters {
     pub queues: Box<[Block<{ QueueCounter::COUNT }>]>,
     /// By reason.
     pub drops: Drops,
+    /// Its link.
+    pub link: LinkCounters,
     /// Frames that wait for receive buffers, as they are now.
     pub waits: WaitGauges,
 }
@@ -29,6 +43,7 @@ impl AdapterCounters {
             life: Life::default().0,
             queues: (0..pairs).map(|_| Block::default()).collect(),
             drops: Drops::default(),
+            link: LinkCounters::default(),
             waits: WaitGauges::default(),
         }
     }
@@ -102,6 +117,8 @@ pub struct PortCounters {
     life: Life,
     /// Traffic.
     pub io: Block<{ PortCounter::COUNT }>,
+    /// Its link.
+    pub link: LinkCounters,
     /// By reason.
     pub drops: Drops,
 }

@@ -15,6 +15,7 @@ mod frame;
 mod inject;
 mod link;
 mod outputs;
+mod qos;
 mod rdma;
 mod rings;
 mod rx;
@@ -32,6 +33,7 @@ pub use frame::{FRAME_MAX, OutFrame, RawFrame, SNAP};
 pub use inject::{FaultReport, Reported};
 pub use link::Gate;
 pub use outputs::Inbound;
+pub use qos::QosChange;
 pub use worker::{WorkerHandle, start};
 
 /// The most data cores a NIC can have.

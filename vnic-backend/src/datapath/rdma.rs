@@ -57,6 +57,9 @@ impl Worker {
         }
     }
 
+    /// How the RDMA packets of an adapter are marked from now on.
+    pub(super) fn set_marking(&mut self, _port: PortId) {}
+
     /// Ends all that the driver has made. Answers how far its virtqueues were.
     pub(super) fn detach_driver(&mut self, port: PortId) -> Vec<u16> {
         let Some(function) = self.functions.get_mut(port) else {

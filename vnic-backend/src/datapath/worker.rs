@@ -19,6 +19,7 @@ use super::dpc::{Bell, Dpc};
 use super::frame::{FRAME_MAX, RawFrame, SNAP};
 use super::link::{LinkIn, LinkOut, Waker, link};
 use super::outputs::{AdapterRx, Slot};
+use super::qos::Pauses;
 use super::sleep::{Sleeper, Source};
 use super::tx::{Scratch, TxQueue};
 use super::waiting::{Clock, Pressure, Waiting};
@@ -96,6 +97,7 @@ pub fn start(
     }
     let clock = Clock::start();
     let pressure = Arc::new(Pressure::default());
+    let pauses = Arc::new(Pauses::default());
     let bells: Vec<_> = wakers.iter().map(|w| Arc::new(Bell::new(w.clone()))).collect();
     let dpc = Dpc::start(bells.clone()).map_err(|e| os("starting the thread for receive buffers", e))?;
     let dpc = Arc::new(dpc);
@@ -118,6 +120,7 @@ pub fn start(
             counters.clone(),
             events.clone(),
             Waiting::new(pressure.clone(), clock),
+            pauses.clone(),
         );
         let (pinned, was_pinned) = crossbeam_channel::bounded(1);
         let worker = Worker {
@@ -535,7 +538,15 @@ impl Worker {
                 self.core.set_dropless(id, timeout);
                 let _ = done.send(());
             }
+            Command::Qos { id, change, done } => {
+                self.set_qos(id, change);
+                let _ = done.send(());
+            }
+            Command::QosQuery { id, reply } => {
+                let _ = reply.send(self.qos_status(id));
+            }
             Command::RemovePort { id, done } => {
+                self.forget_qos(id);
                 self.remove_function(id);
                 self.core.forget_waiting(id);
                 self.core.switch.remove_port(id);

@@ -9,7 +9,7 @@ use vnic_engine::dropless::TIMEOUT_MAX;
 use vnic_engine::settings::{self, AdapterSettings, Apply};
 use vnic_fabric::switch::PortConfig;
 
-use super::{AdapterEntry, Inner, Nic, not_found};
+use super::{AdapterEntry, Inner, Nic, not_found, qos};
 use crate::check;
 use crate::datapath::Command;
 use crate::types::*;
@@ -113,7 +113,7 @@ impl Endpoint {
 }
 
 impl super::State {
-    fn check_settings(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
+    pub(super) fn check_settings(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
         let entry = self
             .adapters
             .get(name)
@@ -140,7 +140,7 @@ impl AdapterEntry {
 
 impl Inner {
     /// Tells the cores. What was checked is not refused any more.
-    fn enforce(&self, entry: &AdapterEntry, settings: AdapterSettings) {
+    pub(super) fn enforce(&self, entry: &AdapterEntry, settings: AdapterSettings) {
         let adapter = &entry.adapter;
         let before = adapter.settings();
         if before == settings {
@@ -162,7 +162,11 @@ impl Inner {
                 let _ = answer.recv();
             }
         }
+        let qos = (before.qos != settings.qos).then(|| qos::change(&entry.qos, &settings.qos));
         self.start_with(adapter, settings);
+        if let Some(Ok(change)) = qos {
+            self.send_qos(adapter.id, change);
+        }
     }
 
     /// Tells the core that serves an adapter; the switch knows already.

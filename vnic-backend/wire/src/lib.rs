@@ -35,6 +35,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod nd;
 pub mod opcode;
+pub mod pause;
 pub mod psn;
 pub mod reth;
 pub mod roce;

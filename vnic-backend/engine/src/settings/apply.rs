@@ -71,6 +71,7 @@ impl AdapterSettings {
                 _ => unset.roce_mode,
             },
             network_direct: number("*NetworkDirect").map_or(unset.network_direct, |v| v != 0),
+            qos: super::QosKeys::from_numbers(number),
         }
     }
 }

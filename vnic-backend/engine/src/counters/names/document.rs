@@ -31,6 +31,8 @@ pub fn markdown() -> String {
             counters::Scope::AdapterDrop => "adapter, by reason",
             counters::Scope::Port => "uplink port",
             counters::Scope::PortDrop => "uplink port, by reason",
+            counters::Scope::Priority => "priority of an adapter or port",
+            counters::Scope::Link => "link of an adapter or port",
             counters::Scope::Rdma => "RDMA function",
             counters::Scope::Core => "data core",
         };

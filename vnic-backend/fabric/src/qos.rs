@@ -1,0 +1,44 @@
+//! Quality of service at a port: which priority a frame has, which traffic class serves it, when it may go, and how
+//! senders are told to wait. Sans-I/O: the live NIC and the simulator use the same code.
+//!
+//! ```text
+//!  frame ─ classify ─▶ priority ─ Classes ─▶ traffic class
+//!                                                  │
+//!  source ─ Bucket (what its schedule queue allows) ┤            Buffers: XOFF and XON by source and priority
+//!                                                  ▼                          │
+//!                            Egress: strict, then ETS, by source ─▶ wire      ▼
+//!                                    ▲ closed priorities              PauseTx ─▶ 802.3x, 802.1Qbb
+//!                                 PauseRx ◀─ 802.3x, 802.1Qbb           StallGuard ends it
+//! ```
+//!
+//! A *port* is an adapter or an uplink. Its configuration ([`PortQos`]) counts at both ends of an adapter's link: for what
+//! the guest sends, and for what the switch sends to the guest. An uplink's counts for what is sent to the wire; the
+//! other direction is the peer's.
+
+pub mod bucket;
+pub mod buffers;
+pub mod classify;
+pub mod config;
+pub mod egress;
+pub mod hint;
+pub mod lifetime;
+pub mod pause;
+pub mod stall;
+
+pub use bucket::Bucket;
+pub use buffers::{Buffers, Change};
+pub use classify::{Classification, Decision, Match, Policy, Trust};
+pub use config::{
+    Buffer, Classes, Guard, HintAction, HintMode, HintSettings, Lifetimes, PauseSettings, PortQos, QosError,
+    ScheduleQueue, Tsa,
+};
+pub use egress::{Egress, Entry, Pick};
+pub use hint::Hint;
+pub use lifetime::Lifetime;
+pub use pause::{PauseRx, PauseTx};
+pub use stall::{StallGuard, StallNews};
+
+/// Priorities, and traffic classes (IEEE 802.1Q clause 8.6.6).
+pub const PRIORITIES: usize = 8;
+/// Bytes that a frame takes on the wire beside its own: preamble and start delimiter 8, FCS 4, gap 12 (IEEE 802.3 clause 4).
+pub const WIRE_OVERHEAD: u32 = 24;

