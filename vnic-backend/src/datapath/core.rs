@@ -21,7 +21,7 @@ use super::link::{
     Gate, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef,
 };
 use super::outputs::{AdapterRx, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot};
-use super::qos::{Pauses, PortsQos};
+use super::qos::{Pauses, PortsQos, Senders};
 use super::waiting::Waiting;
 use crate::mem::{self, Seg};
 use crate::ring::Fault;
@@ -111,6 +111,8 @@ pub struct Core {
     pub qos: PortsQos,
     /// Who is told to wait.
     pub pauses: Arc<Pauses>,
+    /// What its adapters may send.
+    pub senders: Senders,
     /// When this round began.
     pub now: Instant,
     events: Sender<CoreEvent>,
@@ -144,6 +146,7 @@ impl Core {
             owed: Owed::default(),
             qos: PortsQos::default(),
             pauses,
+            senders: Senders::default(),
             now: Instant(0),
             events,
             index,

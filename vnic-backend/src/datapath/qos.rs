@@ -21,7 +21,7 @@ use vnic_fabric::switch::PortId;
 
 pub use pauses::Pauses;
 pub use receiver::Receiver;
-pub use sender::Sender;
+pub use sender::{Sender, Senders};
 
 use super::worker::Worker;
 use crate::types::QueueStatus;
