@@ -9,7 +9,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 use vnic_backend::VlanMode;
-use vnic_backend::settings::{Apply, Built, Illegal, KEYS, KeyDef, Kind, Scopes, Value, key, markdown};
+use vnic_backend::settings::{Apply, Built, Illegal, KEYS, KeyDef, Kind, Rule, Scopes, Value, key, markdown};
 use vnic_control::v1;
 use vnic_control::v1::adapter_service_client::AdapterServiceClient;
 use vnic_control::v1::registry_key as wire;
@@ -179,6 +179,17 @@ async fn drive(lab: &Lab, def: &KeyDef) {
     );
     assert!(entry.built);
 
+    // What must be so before it may be changed.
+    let before = def.rules.iter().filter_map(|rule| match rule {
+        Rule::ChangeOnlyWhile { other, value } => Some((*other, value.to_string())),
+        Rule::While { .. } => None,
+    });
+    let before: Vec<_> = before.collect();
+    for (other, value) in &before {
+        set(lab, name, &legal(def)[0]).await.expect_err("not yet");
+        set(lab, other, value).await.expect(other);
+    }
+
     let mut acting = unset.clone().unwrap_or_default();
     let mut last = String::new();
     for value in legal(def) {
@@ -244,6 +255,9 @@ async fn drive(lab: &Lab, def: &KeyDef) {
         "{name} after a restart"
     );
     forget(lab, VF0, name).await;
+    for (other, _) in &before {
+        forget(lab, VF0, other).await;
+    }
     restart(lab).await;
     let entry = get(lab, name).await;
     assert_eq!((entry.stored, entry.pending), (None, None), "{name}");
@@ -420,24 +434,55 @@ async fn all_keys_together_survive_the_daemon() {
         ("TxUntagPriorityTag", "1"),
         ("roce_mode", "4"),
         ("*NetworkDirect", "0"),
+        ("*FlowControl", "1"),
+        ("DefaultUntaggedPriority", "4"),
+        ("*QoSOffload", "0"),
+        ("*QosOffloadSupportedTCs", "15"),
+        ("SendQueuePerPrio", "1"),
+        ("RxUntaggedMapToLossless", "1"),
+        ("DscpBasedEtsEnabled", "1"),
+        ("DscpBasedpfcEnabled", "1"),
+        ("DscpForGlobalFlowControl", "46"),
+        ("RxTrustedState", "3"),
+        ("CongestionMonitoringEnable", "1"),
+        ("CongestionAction", "1"),
+        ("CongestionMode", "0"),
+        ("TCHeadOfQueueLifeTimeLimit", "10"),
+        ("TCStallCount", "3"),
+        ("TCHeadOfQueueLifeTimeLimitEnable", "255"),
+        ("DeviceRxStallTimeout", "1000"),
+        ("DeviceRxStallWatermark", "500"),
     ];
+    let tables = [
+        ("DscpToPriorityMappingTable_", 64, ""),
+        ("PriorityToDscpMappingTable_", 8, ""),
+        ("RroceDscpMarkPriorityFlowControl[", 8, "]"),
+    ];
+    let tables = tables.iter().flat_map(|(first, count, last)| {
+        (0..*count).map(move |n| (format!("{first}{n}{last}"), ((n + 3) % 7).to_string()))
+    });
+    let wanted = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let wanted: Vec<(String, String)> = wanted.into_iter().chain(tables).collect();
     let built: BTreeSet<_> = KEYS
         .iter()
         .filter(|k| k.built == Built::Yes)
         .map(|k| k.name)
         .collect();
     assert_eq!(
-        wanted.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>(),
+        wanted
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect::<BTreeSet<_>>(),
         built
     );
-    let operations = wanted.map(|(name, value)| v1::RegistryOperation {
+    let operations = wanted.iter().map(|(name, value)| v1::RegistryOperation {
         scope: VF0.to_owned(),
-        key: name.to_owned(),
-        action: Some(v1::registry_operation::Action::Set(value.to_owned())),
+        key: name.clone(),
+        action: Some(v1::registry_operation::Action::Set(value.clone())),
         if_match: None,
     });
     let request = v1::ApplyTransactionRequest {
-        operations: operations.to_vec(),
+        operations: operations.collect(),
         validate_only: false,
     };
     let done = service(&lab)
@@ -447,8 +492,8 @@ async fn all_keys_together_survive_the_daemon() {
         .into_inner();
     assert!(done.warnings.is_empty(), "{:?}", done.warnings);
     lab = again(lab).await;
-    for (name, value) in wanted {
-        let entry = get(&lab, name).await;
+    for (name, value) in &wanted {
+        let (entry, value) = (get(&lab, name).await, value.as_str());
         assert_eq!(entry.stored.as_deref(), Some(value), "{name}");
         // A start of the daemon is a restart of its adapters.
         assert_eq!(

@@ -175,7 +175,7 @@ pub struct KeyDef {
     /// What an illegal value falls back to where [`Illegal::Default`] says so, and what the documents call the default.
     pub default: Option<u32>,
     /// What acts while nothing is stored. It differs from `default` where a feature must be switched on first. None where
-    /// nothing acts: the key is not built, or it is not a number.
+    /// nothing acts: the key is not built, it is not a number, or another key counts then.
     pub unset: Option<u32>,
     /// Unit of a number, or empty.
     pub unit: &'static str,

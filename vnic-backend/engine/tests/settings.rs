@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use vnic_engine::settings::{
-    self, AdapterSettings, Apply, Built, Burst, Checked, Illegal, KEYS, KeyDef, Kind, Origin, Place,
-    RecvCompletion, Refusal, RegType, RoceMode, Rule, Scopes, SendCompletion, Value, check_change,
-    check_together, effective, key,
+    self, AdapterSettings, Apply, Built, Burst, Checked, HintAction, HintMode, Illegal, KEYS, KeyDef, Kind,
+    Origin, Place, QosKeys, RecvCompletion, Refusal, RegType, RoceMode, Rule, RxTrust, Scopes,
+    SendCompletion, Value, check_change, check_together, effective, key,
 };
 use vnic_wire::MacAddr;
 
@@ -71,6 +71,8 @@ fn every_row_is_whole() {
             def.name
         );
         match def.built {
+            // An older name of another key: that one counts while nothing is stored.
+            Built::Yes if def.name.starts_with("RroceDscpMark") => assert_eq!(def.unset, None),
             Built::Yes => assert!(
                 def.unset.is_some() || matches!(def.kind, Kind::MacList { .. }),
                 "{}",
@@ -91,11 +93,15 @@ fn every_row_is_whole() {
 
 #[test]
 fn what_is_built() {
-    let built: Vec<_> = KEYS
-        .iter()
-        .filter(|k| k.built == Built::Yes)
-        .map(|k| k.name)
-        .collect();
+    let built = KEYS.iter().filter(|k| k.built == Built::Yes).map(|k| k.name);
+    let families = [
+        "DscpToPriorityMappingTable_",
+        "PriorityToDscpMappingTable_",
+        "RroceDscpMarkPriorityFlowControl[",
+    ];
+    let (members, built): (Vec<_>, Vec<_>) =
+        built.partition(|name| families.iter().any(|f| name.starts_with(f)));
+    assert_eq!(members.len(), 64 + 8 + 8);
     assert_eq!(
         built,
         [
@@ -111,6 +117,24 @@ fn what_is_built() {
             "TxUntagPriorityTag",
             "roce_mode",
             "*NetworkDirect",
+            "*FlowControl",
+            "DefaultUntaggedPriority",
+            "*QoSOffload",
+            "*QosOffloadSupportedTCs",
+            "SendQueuePerPrio",
+            "RxUntaggedMapToLossless",
+            "DscpBasedEtsEnabled",
+            "DscpBasedpfcEnabled",
+            "DscpForGlobalFlowControl",
+            "RxTrustedState",
+            "CongestionMonitoringEnable",
+            "CongestionAction",
+            "CongestionMode",
+            "TCHeadOfQueueLifeTimeLimit",
+            "TCStallCount",
+            "TCHeadOfQueueLifeTimeLimitEnable",
+            "DeviceRxStallTimeout",
+            "DeviceRxStallWatermark",
         ]
     );
 }
@@ -365,6 +389,118 @@ fn stored_values_act() {
     assert_eq!(settings::dropless_timeout(&illegal), 0);
 }
 
+/// What acts with these values of quality of service.
+fn qos(values: &[(&str, u32)]) -> QosKeys {
+    AdapterSettings::from_values(stored(values)).qos
+}
+
+#[test]
+fn stored_values_of_quality_of_service_act() {
+    for (value, tx, rx) in [
+        (0, false, false),
+        (1, true, false),
+        (2, false, true),
+        (3, true, true),
+        (4, true, true),
+    ] {
+        let got = qos(&[("*FlowControl", value)]);
+        assert_eq!((got.pause_tx, got.pause_rx), (tx, rx), "{value}");
+    }
+    let trusts = [RxTrust::Port, RxTrust::Pcp, RxTrust::Dscp, RxTrust::Both];
+    for (value, trust) in (0..).zip(trusts) {
+        assert_eq!(qos(&[("RxTrustedState", value)]).trust, trust);
+    }
+    let actions = [HintAction::Off, HintAction::Drop, HintAction::Mark];
+    for (value, action) in (0..).zip(actions) {
+        assert_eq!(qos(&[("CongestionAction", value)]).hint_action, action);
+    }
+    assert_eq!(qos(&[("CongestionMode", 0)]).hint_mode, HintMode::Aggressive);
+    let got = qos(&[
+        ("DefaultUntaggedPriority", 6),
+        ("DscpBasedEtsEnabled", 1),
+        ("DscpBasedpfcEnabled", 1),
+        ("DscpForGlobalFlowControl", 46),
+        ("RxUntaggedMapToLossless", 1),
+        ("*QoSOffload", 0),
+        ("*QosOffloadSupportedTCs", 0x0f),
+        ("SendQueuePerPrio", 1),
+        ("TCHeadOfQueueLifeTimeLimit", 10),
+        ("TCStallCount", 2),
+        ("TCHeadOfQueueLifeTimeLimitEnable", 0x81),
+        ("DeviceRxStallTimeout", 500),
+        ("DeviceRxStallWatermark", 100),
+        ("CongestionMonitoringEnable", 1),
+    ]);
+    let expected = QosKeys {
+        default_priority: 6,
+        dscp_table: true,
+        dscp_by_priority: true,
+        default_dscp: 46,
+        untagged_to_lossless: true,
+        offload: false,
+        offload_classes: 0x0f,
+        send_queue_per_priority: true,
+        lifetime: 10,
+        stall_count: 2,
+        lifetime_classes: 0x81,
+        stall_critical_ms: 500,
+        stall_minor_ms: 100,
+        hint: true,
+        ..QosKeys::default()
+    };
+    assert_eq!(got, expected);
+    assert_eq!(got.acting_watermarks(), (100, 500));
+}
+
+#[test]
+fn tables_by_dscp_and_by_priority() {
+    for dscp in 0..64usize {
+        let name = format!("DscpToPriorityMappingTable_{dscp}");
+        let wanted = (dscp as u32 + 3) % 8;
+        let off = qos(&[(&name, wanted)]);
+        assert_eq!(
+            usize::from(off.acting_dscp_map()[dscp]),
+            dscp / 8,
+            "{name} does not count"
+        );
+        let on = qos(&[(&name, wanted), ("DscpBasedEtsEnabled", 1)]);
+        let mut map = QosKeys::default().dscp_to_priority;
+        map[dscp] = wanted as u8;
+        assert_eq!(on.acting_dscp_map(), map, "{name}");
+    }
+    // The documented table, two rows of which differ from the static one.
+    let documented = qos(&[("DscpBasedEtsEnabled", 1)]).acting_dscp_map();
+    for (dscp, priority) in documented.iter().enumerate() {
+        let expected = if matches!(dscp, 3 | 4) { dscp } else { dscp / 8 };
+        assert_eq!(usize::from(*priority), expected, "DSCP {dscp}");
+    }
+    for priority in 0..8usize {
+        let newer = format!("PriorityToDscpMappingTable_{priority}");
+        let older = format!("RroceDscpMarkPriorityFlowControl[{priority}]");
+        let of = |values: &[(&str, u32)]| qos(values).priority_to_dscp[priority];
+        assert_eq!(usize::from(of(&[])), priority);
+        assert_eq!(of(&[(&newer, 40)]), 40);
+        assert_eq!(of(&[(&older, 50)]), 50);
+        assert_eq!(of(&[(&newer, 40), (&older, 0)]), 0, "the older name wins");
+    }
+}
+
+#[test]
+fn watermarks_of_the_receive_path() {
+    let of = |critical, minor| {
+        qos(&[
+            ("DeviceRxStallTimeout", critical),
+            ("DeviceRxStallWatermark", minor),
+        ])
+        .acting_watermarks()
+    };
+    assert_eq!(qos(&[]).acting_watermarks(), (6800, 8000));
+    assert_eq!(of(0, 6800), (6800, 0), "never critical");
+    assert_eq!(of(1, 0), (0, 80), "the least of the register");
+    assert_eq!(of(1000, 6800), (850, 1000), "85 % where it would come too late");
+    assert_eq!(of(1000, 1000), (1000, 1000));
+}
+
 fn any_key() -> impl Strategy<Value = &'static KeyDef> {
     (0..KEYS.len()).prop_map(|i| &KEYS[i])
 }
@@ -435,6 +571,13 @@ proptest! {
         prop_assert!((1..=5_000_000).contains(&got.reserve));
         prop_assert!((1..=256).contains(&got.tx_coalescing));
         prop_assert!(got.vlan_id <= 4094 && got.vlan_prio <= 7);
+        let qos = &got.qos;
+        prop_assert!(qos.default_priority < 8 && qos.default_dscp < 64);
+        prop_assert!(qos.acting_dscp_map().iter().all(|p| *p < 8));
+        prop_assert!(qos.priority_to_dscp.iter().all(|d| *d < 64));
+        prop_assert!(qos.lifetime <= 20 && qos.stall_count <= 7);
+        let (minor, critical) = qos.acting_watermarks();
+        prop_assert!(critical == 0 || ((80..=8000).contains(&critical) && minor <= critical));
         prop_assert!(settings::dropless_timeout(lookup) <= 100);
         prop_assert!(check_together(lookup).is_ok() || !values.is_empty());
         for def in KEYS {
@@ -538,4 +681,7 @@ const DECIDED: &[(&str, &str)] = &[
     // 0 switches these two off; the catalog has the least of the register.
     ("DeviceRxStallTimeout", "min"),
     ("DeviceRxStallWatermark", "min"),
+    // Port and both are ours.
+    ("RxTrustedState", "min"),
+    ("RxTrustedState", "max"),
 ];

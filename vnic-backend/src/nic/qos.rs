@@ -121,6 +121,7 @@ pub(super) fn change(spec: &QosSpec, keys: &QosKeys) -> Result<Arc<QosChange>, N
 /// What acts: what the operator has configured, and what the keys say.
 fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
     use vnic_engine::settings::{HintAction, HintMode, RxTrust};
+    let (minor_ms, critical_ms) = keys.acting_watermarks();
     PortQos {
         rate: spec.rate,
         classification: Classification {
@@ -143,8 +144,8 @@ fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
         },
         buffer: spec.buffer,
         guard: Guard {
-            minor_ms: keys.stall_minor_ms,
-            critical_ms: keys.stall_critical_ms,
+            minor_ms,
+            critical_ms,
         },
         lifetimes: Lifetimes {
             limit: keys.lifetime,

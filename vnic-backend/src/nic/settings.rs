@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_channel::bounded;
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::dropless::TIMEOUT_MAX;
-use vnic_engine::settings::{self, AdapterSettings, Apply};
+use vnic_engine::settings::{self, AdapterSettings, Apply, QosKeys};
 use vnic_fabric::switch::PortConfig;
 
 use super::{AdapterEntry, Inner, Nic, not_found, qos};
@@ -120,6 +120,7 @@ impl super::State {
             .ok_or_else(|| not_found("adapter", name))?;
         let spec = &entry.adapter.spec;
         check::settings(settings, spec)?;
+        qos::change(&entry.qos, &settings.qos)?;
         let others = self.adapters.values().filter(|e| e.adapter.spec.name != name);
         check::free_macs(
             "mac-address-list",
@@ -225,6 +226,42 @@ fn at_once(acting: &AdapterSettings, wanted: &AdapterSettings) -> AdapterSetting
         "mac-address-list" => macs,
         "roce_mode" => roce_mode,
         "*NetworkDirect" => network_direct,
+    }
+    next.qos = qos_at_once(&acting.qos, &wanted.qos);
+    next
+}
+
+/// As [`at_once`], of the keys of quality of service.
+fn qos_at_once(acting: &QosKeys, wanted: &QosKeys) -> QosKeys {
+    let mut next = acting.clone();
+    macro_rules! take {
+        ($($key:literal => $($field:ident),+);* $(;)?) => {$(
+            if settings::key($key).is_none_or(|k| k.apply == Apply::Dynamic) {
+                $(next.$field = wanted.$field;)+
+            }
+        )*};
+    }
+    take! {
+        "*FlowControl" => pause_tx, pause_rx;
+        "DefaultUntaggedPriority" => default_priority;
+        "RxTrustedState" => trust;
+        "DscpToPriorityMappingTable_0" => dscp_to_priority;
+        "DscpBasedEtsEnabled" => dscp_table;
+        "PriorityToDscpMappingTable_0" => priority_to_dscp;
+        "DscpBasedpfcEnabled" => dscp_by_priority;
+        "DscpForGlobalFlowControl" => default_dscp;
+        "RxUntaggedMapToLossless" => untagged_to_lossless;
+        "*QoSOffload" => offload;
+        "*QosOffloadSupportedTCs" => offload_classes;
+        "SendQueuePerPrio" => send_queue_per_priority;
+        "TCHeadOfQueueLifeTimeLimit" => lifetime;
+        "TCStallCount" => stall_count;
+        "TCHeadOfQueueLifeTimeLimitEnable" => lifetime_classes;
+        "DeviceRxStallTimeout" => stall_critical_ms;
+        "DeviceRxStallWatermark" => stall_minor_ms;
+        "CongestionMonitoringEnable" => hint;
+        "CongestionAction" => hint_action;
+        "CongestionMode" => hint_mode;
     }
     next
 }

@@ -1,5 +1,10 @@
 //! Quality of service and flow control, as far as the documents have keys for it.
 
+use super::table::{MARKS, TO_DSCP, TO_PRIORITY};
+
+/// Least critical watermark of the receive path (register PFCC).
+const STALL_CRITICAL_MIN_MS: u32 = 80;
+
 /// Which field of a received packet names its priority (`RxTrustedState`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum RxTrust {
@@ -131,8 +136,67 @@ impl Default for QosKeys {
 impl QosKeys {
     /// What acts with these numbers. `number` gives what counts for a key, or None where nothing acts.
     pub(super) fn from_numbers(number: impl Fn(&'static str) -> Option<u32>) -> QosKeys {
-        let _ = number;
-        QosKeys::default()
+        let unset = QosKeys::default();
+        let byte = |name, unset: u8| number(name).map_or(unset, |n| u8::try_from(n).unwrap_or(unset));
+        let switch = |name, unset: bool| number(name).map_or(unset, |n| n != 0);
+        let flow_control = number("*FlowControl");
+        QosKeys {
+            pause_tx: flow_control.map_or(unset.pause_tx, |v| matches!(v, 1 | 3 | 4)),
+            pause_rx: flow_control.map_or(unset.pause_rx, |v| matches!(v, 2..=4)),
+            default_priority: byte("DefaultUntaggedPriority", unset.default_priority),
+            trust: match number("RxTrustedState") {
+                Some(0) => RxTrust::Port,
+                Some(1) => RxTrust::Pcp,
+                Some(2) => RxTrust::Dscp,
+                Some(3) => RxTrust::Both,
+                _ => unset.trust,
+            },
+            dscp_to_priority: core::array::from_fn(|dscp| {
+                byte(TO_PRIORITY[dscp].name, unset.dscp_to_priority[dscp])
+            }),
+            dscp_table: switch("DscpBasedEtsEnabled", unset.dscp_table),
+            priority_to_dscp: core::array::from_fn(|priority| {
+                let newer = byte(TO_DSCP[priority].name, unset.priority_to_dscp[priority]);
+                byte(MARKS[priority].name, newer)
+            }),
+            dscp_by_priority: switch("DscpBasedpfcEnabled", unset.dscp_by_priority),
+            default_dscp: byte("DscpForGlobalFlowControl", unset.default_dscp),
+            untagged_to_lossless: switch("RxUntaggedMapToLossless", unset.untagged_to_lossless),
+            offload: switch("*QoSOffload", unset.offload),
+            offload_classes: byte("*QosOffloadSupportedTCs", unset.offload_classes),
+            send_queue_per_priority: switch("SendQueuePerPrio", unset.send_queue_per_priority),
+            lifetime: byte("TCHeadOfQueueLifeTimeLimit", unset.lifetime),
+            stall_count: byte("TCStallCount", unset.stall_count),
+            lifetime_classes: byte("TCHeadOfQueueLifeTimeLimitEnable", unset.lifetime_classes),
+            stall_critical_ms: number("DeviceRxStallTimeout").unwrap_or(unset.stall_critical_ms),
+            stall_minor_ms: number("DeviceRxStallWatermark").unwrap_or(unset.stall_minor_ms),
+            hint: switch("CongestionMonitoringEnable", unset.hint),
+            hint_action: match number("CongestionAction") {
+                Some(0) => HintAction::Off,
+                Some(1) => HintAction::Drop,
+                Some(2) => HintAction::Mark,
+                _ => unset.hint_action,
+            },
+            hint_mode: match number("CongestionMode") {
+                Some(0) => HintMode::Aggressive,
+                Some(1) => HintMode::Dynamic,
+                _ => unset.hint_mode,
+            },
+        }
+    }
+
+    /// The watermarks of the receive path that count, in ms, 0: never: how long it may stand still before that is told, and
+    /// before pause ends. Not every number of the keys makes sense together with the other.
+    pub fn acting_watermarks(&self) -> (u32, u32) {
+        let critical = match self.stall_critical_ms {
+            0 => 0,
+            ms => ms.max(STALL_CRITICAL_MIN_MS),
+        };
+        let minor = match self.stall_minor_ms {
+            ms if critical != 0 && ms > critical => critical * 85 / 100,
+            ms => ms,
+        };
+        (minor, critical)
     }
 
     /// The map by DSCP that counts.

@@ -20,6 +20,8 @@ macro_rules! family {
 }
 use family;
 
+pub(super) use dscp::{MARKS, TO_DSCP, TO_PRIORITY};
+
 const PARTS: &[&[KeyDef]] = &[
     receive::KEYS,
     completion::KEYS,
@@ -29,9 +31,9 @@ const PARTS: &[&[KeyDef]] = &[
     congestion::PARAMETERS,
     qos::KEYS,
     dscp::SWITCHES,
-    dscp::TO_DSCP,
-    dscp::TO_PRIORITY,
-    dscp::MARKS,
+    TO_DSCP,
+    TO_PRIORITY,
+    MARKS,
     offload::KEYS,
     guard::KEYS,
 ];

@@ -2,7 +2,6 @@
 
 use super::{KeyDef, family};
 
-const QOS: &str = "QoS and flow control";
 const SETTINGS: &str = "WinOF-2 Ethernet Network, DSCP: Registry Settings";
 const TABLE: &str = "WinOF-2 Ethernet Network, DSCP Based QoS";
 const MARK: &str = "WinOF-2 Ethernet Network, Setting the DSCP in the IP Header";
@@ -11,8 +10,10 @@ const fn to_dscp(name: &'static str, default: u32) -> KeyDef {
     KeyDef::number(name, 0, 63)
         .default(default)
         .unit("DSCP")
-        .waits_for(QOS)
         .help("DSCP of RDMA packets of this priority.")
+        .note(
+            "RroceDscpMarkPriorityFlowControl of the same priority, the older name, wins where it is stored.",
+        )
         .source(SETTINGS)
 }
 
@@ -20,10 +21,9 @@ const fn to_priority(name: &'static str, default: u32) -> KeyDef {
     KeyDef::number(name, 0, 7)
         .default(default)
         .unit("PCP")
-        .waits_for(QOS)
-        .help("Priority of packets with this DSCP, where RxTrustedState is 2.")
+        .help("Priority of packets with this DSCP, where RxTrustedState is 2 and DscpBasedEtsEnabled is 1.")
         .note(
-            "The defaults are those of this section, with priority 3 for DSCP 3 and 4 for DSCP 4. The section Receive Trust \
+            "While DscpBasedEtsEnabled is 0, the static table of the section Receive Trust State counts. The defaults are those of this section, with priority 3 for DSCP 3 and 4 for DSCP 4. The section Receive Trust \
              State maps 0 to 7 to priority 0 throughout.",
         )
         .source(TABLE)
@@ -32,9 +32,11 @@ const fn to_priority(name: &'static str, default: u32) -> KeyDef {
 const fn mark(name: &'static str, (): ()) -> KeyDef {
     KeyDef::number(name, 0, 63)
         .unit("DSCP")
-        .waits_for(QOS)
         .help("DSCP of RDMA packets of this priority; older name of PriorityToDscpMappingTable.")
-        .note("No default is documented.")
+        .note(
+            "No default is documented: while it is not stored, PriorityToDscpMappingTable of the same priority counts. Where \
+             it is stored, it wins: it acts only for who wrote it on purpose.",
+        )
         .source(MARK)
 }
 
@@ -44,7 +46,6 @@ pub(super) const SWITCHES: &[KeyDef] = &[
         .default(0)
         .dynamic()
         .illegal_is_default()
-        .waits_for(QOS)
         .help("1: packets without a tag go to the lossless receive queue.")
         .note(
             "The table's footer wants a restart for every key, the row says dynamic since 2.10: it is dynamic. The row says \
@@ -53,33 +54,34 @@ pub(super) const SWITCHES: &[KeyDef] = &[
         .source(SETTINGS),
     KeyDef::switch("DscpBasedEtsEnabled")
         .default(0)
-        .waits_for(QOS)
-        .help("Bandwidth shares (ETS) by DSCP.")
+        .help("1: DscpToPriorityMappingTable counts; 0: the static table, eight DSCP values for each priority.")
         .source(SETTINGS),
     KeyDef::switch("DscpBasedpfcEnabled")
-        .waits_for(QOS)
+        .unset(0)
         .help("The DSCP of an RDMA packet follows its priority.")
-        .note("No default is documented.")
+        .note("No default is documented: 0 while nothing is stored.")
         .source(SETTINGS),
     KeyDef::number("DscpForGlobalFlowControl", 0, 63)
         .default(26)
         .unit("DSCP")
-        .waits_for(QOS)
         .help("DSCP of RDMA packets that have no priority.")
         .source(SETTINGS),
-    KeyDef::one_of("RxTrustedState", &[(1, "PCP"), (2, "DSCP")])
+    KeyDef::one_of("RxTrustedState", &[(0, "port"), (1, "PCP"), (2, "DSCP"), (3, "both")])
         .default(1)
-        .waits_for(QOS)
-        .help("What gives received packets their priority.")
+        .help("What gives packets their priority.")
+        .note(
+            "1 and 2 are documented. 0 (none: the default priority for all) and 3 (the DSCP of IP packets, the PCP of others) \
+             are ours, after the trust states of the cards (register QPTS).",
+        )
         .source("WinOF-2 Ethernet Network, Receive Trust State"),
 ];
 
-pub(super) const TO_DSCP: &[KeyDef] = &family!(
+pub(in super::super) const TO_DSCP: &[KeyDef] = &family!(
     "PriorityToDscpMappingTable_", "", to_dscp,
     0 => 0, 1 => 1, 2 => 2, 3 => 3, 4 => 4, 5 => 5, 6 => 6, 7 => 7,
 );
 
-pub(super) const TO_PRIORITY: &[KeyDef] = &family!(
+pub(in super::super) const TO_PRIORITY: &[KeyDef] = &family!(
     "DscpToPriorityMappingTable_", "", to_priority,
     0 => 0, 1 => 0, 2 => 0, 3 => 3, 4 => 4, 5 => 0, 6 => 0, 7 => 0,
     8 => 1, 9 => 1, 10 => 1, 11 => 1, 12 => 1, 13 => 1, 14 => 1, 15 => 1,
@@ -91,7 +93,7 @@ pub(super) const TO_PRIORITY: &[KeyDef] = &family!(
     56 => 7, 57 => 7, 58 => 7, 59 => 7, 60 => 7, 61 => 7, 62 => 7, 63 => 7,
 );
 
-pub(super) const MARKS: &[KeyDef] = &family!(
+pub(in super::super) const MARKS: &[KeyDef] = &family!(
     "RroceDscpMarkPriorityFlowControl[", "]", mark,
     0 => (), 1 => (), 2 => (), 3 => (), 4 => (), 5 => (), 6 => (), 7 => (),
 );

@@ -12,17 +12,18 @@ const ONLY_MONITORED: &[Rule] = &[Rule::ChangeOnlyWhile {
 }];
 const UNCONFIRMED: &str =
     "The WinOF-2 text names the key, and gives neither range nor default: these follow the register QHLL.";
-const UNNAMED: &str =
-    "The name is not in the WinOF-2 text, only the feature. The range is that of the register PFCC.";
+const UNNAMED_TIMEOUT: &str = "The name is not in the WinOF-2 text, only the feature. Range and default are those of the \
+                               register PFCC; 1 to 79 count as 80, its least.";
+const UNNAMED_WATERMARK: &str = "The name is not in the WinOF-2 text, only the feature. The range is that of the register \
+                                 PFCC; the default, and what counts where it is above DeviceRxStallTimeout, is 85 % of \
+                                 that, as Linux has it.";
 
 const fn hint(row: KeyDef) -> KeyDef {
-    row.dynamic().waits_for("congestion control").source(HINT)
+    row.dynamic().source(HINT)
 }
 
 const fn lifetime(row: KeyDef) -> KeyDef {
-    row.waits_for("QoS and flow control")
-        .note(UNCONFIRMED)
-        .source(LIFETIME)
+    row.note(UNCONFIRMED).source(LIFETIME)
 }
 
 pub(super) const KEYS: &[KeyDef] = &[
@@ -49,15 +50,15 @@ pub(super) const KEYS: &[KeyDef] = &[
     )
     .help("Traffic classes that have a limit."),
     KeyDef::number("DeviceRxStallTimeout", 0, 8000)
+        .default(8000)
         .unit("ms")
-        .waits_for("QoS and flow control")
         .help("How long the receive path may stand still before pause frames stop; 0: for ever.")
-        .note(UNNAMED)
+        .note(UNNAMED_TIMEOUT)
         .source(STALL),
     KeyDef::number("DeviceRxStallWatermark", 0, 8000)
+        .default(6800)
         .unit("ms")
-        .waits_for("QoS and flow control")
         .help("How long the receive path may stand still before it is counted; 0: for ever.")
-        .note(UNNAMED)
+        .note(UNNAMED_WATERMARK)
         .source(STALL),
 ];

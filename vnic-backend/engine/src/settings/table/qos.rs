@@ -2,7 +2,6 @@
 
 use super::KeyDef;
 
-const QOS: &str = "QoS and flow control";
 const HARDWARE: &str = "WinOF-2 Ethernet Network, Hardware QoS Offload";
 
 pub(super) const KEYS: &[KeyDef] = &[
@@ -18,9 +17,11 @@ pub(super) const KEYS: &[KeyDef] = &[
     )
     .default(3)
     .sz()
-    .waits_for(QOS)
-    .help("Global pause (IEEE 802.3 annex 31B).")
-    .note("Documents differ on the default: 3 for clients, 0 for servers.")
+    .help("Global pause (IEEE 802.3 annex 31B): pause frames are sent (transmit), obeyed (receive), or both.")
+    .note(
+        "Documents differ on the default: 3 for clients, 0 for servers. A link here has nobody to negotiate with: 4 counts as \
+         3. Without effect while priority flow control is on.",
+    )
     .source("WinOF-2 Ethernet Network, Global Pause (Flow Control)"),
     KeyDef::number("DefaultUntaggedPriority", 0, 7)
         .default(0)
@@ -28,7 +29,6 @@ pub(super) const KEYS: &[KeyDef] = &[
         .dynamic()
         .illegal_is_default()
         .tool("-QosConfig -DefaultUntaggedPriority")
-        .waits_for(QOS)
         .help("Priority of packets without a tag.")
         .source("WinOF-2 Ethernet Network, RCM with Untagged Traffic"),
     KeyDef::number("DcbxMode", 2, 2)
@@ -39,20 +39,18 @@ pub(super) const KEYS: &[KeyDef] = &[
     KeyDef::switch("*QoSOffload")
         .default(1)
         .sz()
-        .waits_for(QOS)
         .help("Transmit bandwidth of virtual machines is managed by the NIC.")
+        .note("0: schedule queues that are stored stay, and do not act.")
         .source(HARDWARE),
     KeyDef::number("*QosOffloadSupportedTCs", 0, 0xff)
         .default(0xff)
         .sz()
         .unit("bit per traffic class")
-        .waits_for(QOS)
         .help("Traffic classes that *QoSOffload manages.")
         .source(HARDWARE),
     KeyDef::switch("SendQueuePerPrio")
         .default(0)
         .sz()
-        .waits_for(QOS)
         .help("1: a send queue for each priority.")
         .note("When it acts is not documented: at restart, as the keys beside it.")
         .source(HARDWARE),
