@@ -59,7 +59,7 @@ impl Owner {
     pub fn has(&self, set: &Set) -> bool {
         match self {
             Owner::Adapter(_) => set.instance != Instance::Port,
-            Owner::Port(_) => set.instance == Instance::Port,
+            Owner::Port(_) => matches!(set.instance, Instance::Port | Instance::Priority),
             Owner::Core(_) => false,
         }
     }
@@ -119,7 +119,7 @@ impl Names {
         }
     }
 
-    /// Every name of it that can have a value, with `[i]` for queue pairs.
+    /// Every name of it that can have a value, with `[i]` for queue pairs and `[p]` for priorities.
     pub fn known(self) -> BTreeSet<&'static str> {
         match self {
             Names::Native => vnic_backend::counters::all().map(|def| def.name).collect(),
@@ -133,10 +133,12 @@ impl Names {
 pub struct Item {
     /// The name.
     pub name: String,
-    /// The same with `[i]` for a queue pair.
+    /// The same with `[i]` for a queue pair and `[p]` for a priority.
     pub pattern: &'static str,
     /// The queue pair it is about.
     pub queue: Option<u16>,
+    /// The priority it is about.
+    pub priority: Option<u8>,
     /// The drop reason.
     pub reason: Option<&'static str>,
     /// Unit, or empty.
@@ -145,6 +147,16 @@ pub struct Item {
     pub kind: Kind,
     /// The value, or why there is none.
     pub reading: Reading,
+}
+
+/// What tells a value apart from the others of its set.
+pub type Key = (&'static str, Option<u16>, Option<u8>, Option<&'static str>);
+
+impl Item {
+    /// What tells it apart from the others of its set.
+    pub fn key(&self) -> Key {
+        (self.pattern, self.queue, self.priority, self.reason)
+    }
 }
 
 impl OwnerValues {
@@ -160,6 +172,7 @@ impl OwnerValues {
             name: n.name(),
             pattern: n.def.name,
             queue: n.queue,
+            priority: n.priority,
             reason: None,
             unit: n.def.unit,
             kind: n.def.kind,
@@ -208,6 +221,7 @@ fn native(sample: &Sample) -> Item {
         name: name.to_owned(),
         pattern: name,
         queue: sample.queue,
+        priority: sample.priority,
         reason: sample.reason,
         unit: unit(sample),
         kind: Kind::Counter,
@@ -223,6 +237,7 @@ fn unit(sample: &Sample) -> &'static str {
         Some(i) => rdma_unit(i),
         None if name.ends_with("_bytes") => "bytes",
         None if name.ends_with("_ns") => "ns",
+        None if name.ends_with("_us") => "us",
         None if name.ends_with("_frames") || name == "drops" => "frames",
         None => "",
     }

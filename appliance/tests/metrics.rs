@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use vnic_appliance::metrics::{Snapshot, render, render_node};
 use vnic_backend::counters::names::{self, Source};
-use vnic_backend::counters::{self, AdapterValues, CoreValues, PortValues, Values};
+use vnic_backend::counters::{self, AdapterValues, CoreValues, LinkValues, PortValues, Values};
 use vnic_backend::{
     AdapterSpec, AdapterStatus, AttachState, BurstStatus, DropReason, DroplessStatus, PortId, PortKind,
     PortSpec, PortStatus, RdmaStatus, ResourceRow, SocketRole, VlanMode,
@@ -54,6 +54,14 @@ fn drops(value: impl Fn(DropReason) -> u64) -> Vec<(&'static str, u64)> {
     DropReason::ALL.map(|r| (r.name(), value(r))).to_vec()
 }
 
+/// Priorities 0 and 3 have counted.
+fn link(value: u64) -> LinkValues {
+    let mut link = LinkValues::default();
+    (link.priorities[0], link.priorities[3]) = ([value; _], [value; _]);
+    link.all = [value; _];
+    link
+}
+
 fn values(name: &str, hairpins: u64) -> AdapterValues {
     AdapterValues {
         name: name.to_owned(),
@@ -61,6 +69,7 @@ fn values(name: &str, hairpins: u64) -> AdapterValues {
         core: 1,
         queues: vec![(0, [u64::MAX; _])],
         drops: drops(|r| if r == DropReason::Hairpin { hairpins } else { 0 }),
+        link: Box::new(link(if name == "vf0" { u64::MAX } else { 0 })),
         rdma: (name == "vf0").then(|| Box::new([u64::MAX; _])),
     }
 }
@@ -73,6 +82,7 @@ fn snapshot() -> Snapshot {
             life: 2,
             io: [u64::MAX; _],
             drops: drops(|_| 3),
+            link: Box::new(link(5)),
         }],
         cores: vec![CoreValues {
             cpu: 1,
@@ -135,6 +145,13 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
     for line in [
         "vnic_adapter_rx_frames_total{adapter=\"vf0\",queue=\"0\"} 18446744073709551615",
         "vnic_adapter_rx_waited_seconds_total{adapter=\"vf0\",queue=\"0\"} 18446744073.709551615",
+        "vnic_adapter_priority_rx_frames_total{adapter=\"vf0\",priority=\"3\"} 18446744073709551615",
+        "vnic_adapter_priority_tx_pause_seconds_total{adapter=\"vf0\",priority=\"0\"} 18446744073709.551615",
+        "vnic_adapter_priority_tx_frames_total{adapter=\"vf1\",priority=\"0\"} 0",
+        "vnic_adapter_link_tx_pause_total{adapter=\"vf0\"} 18446744073709551615",
+        "vnic_port_priority_rx_marked_total{port=\"p0\",priority=\"3\"} 5",
+        "vnic_port_link_tx_pause_storm_errors_total{port=\"p0\"} 5",
+        "vnic_port_link_rx_pause_seconds_total{port=\"p0\"} 0.000005",
         "vnic_adapter_up{adapter=\"vf0\"} 1",
         "vnic_adapter_info{adapter=\"vf0\",mac=\"02:00:00:00:00:01\",mtu=\"1500\",queue_pairs=\"2\",core=\"1\"} 1",
         "vnic_rdma_rx_write_requests_total{adapter=\"vf0\"} 18446744073709551615",
@@ -157,6 +174,8 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
     ] {
         assert!(page.lines().any(|l| l == line), "{line} in\n{page}");
     }
+    // Priorities that were never used have no lines.
+    assert!(!page.contains("priority=\"1\"") && !page.contains("adapter=\"vf1\",priority=\"3\""));
 }
 
 #[test]

@@ -314,7 +314,9 @@ fn table(counters: &[v1::Counter]) -> String {
     let mut table = Table::new(&["OWNER", "COUNTER", "LABEL", ">VALUE", "MEANING"]);
     for c in counters {
         let label = |key: &str| c.labels.get(key).cloned();
-        let label = label("reason").or_else(|| label("queue").map(|q| format!("queue {q}")));
+        let label = label("reason")
+            .or_else(|| label("queue").map(|q| format!("queue {q}")))
+            .or_else(|| label("priority").map(|p| format!("priority {p}")));
         table.row([
             c.owner.clone(),
             c.name.clone(),

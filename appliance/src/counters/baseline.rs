@@ -8,13 +8,15 @@ use std::time::SystemTime;
 
 use prost::Message as _;
 use vnic_backend::DropReason;
-use vnic_backend::counters::{AdapterValues, CoreValues, Drops, PortValues, QueueCounter, RDMA_COUNTERS};
+use vnic_backend::counters::{
+    AdapterValues, CoreValues, Drops, LinkValues, PortValues, QueueCounter, RDMA_COUNTERS,
+};
 
 use super::OwnerValues;
 
 /// The form of a baseline. Another one is another program's.
 const VERSION: u32 = 1;
-/// Longer ones are not made: 16 queue pairs of an adapter with an RDMA function take less than half of it.
+/// Longer ones are not made: 16 queue pairs of an adapter with an RDMA function take about half of it.
 pub const BYTES_MAX: usize = 16 << 10;
 
 /// A baseline on the wire.
@@ -38,7 +40,7 @@ struct Wire {
     queues: Vec<u32>,
     #[prost(bool, tag = "8")]
     rdma: bool,
-    /// Queue by queue, then drops, then RDMA.
+    /// Queue by queue or the port's traffic, then drops, then the link, then RDMA.
     #[prost(uint64, repeated, tag = "9")]
     values: Vec<u64>,
 }
@@ -67,6 +69,7 @@ pub fn encode(values: &OwnerValues, daemon: u64, time: SystemTime) -> Vec<u8> {
         ..Wire::default()
     };
     let drops = |drops: &Drops| drops.iter().map(|(_, n)| *n).collect::<Vec<_>>();
+    let link = |link: &LinkValues| [link.priorities.as_flattened(), &link.all].concat();
     match values {
         OwnerValues::Adapter(a) => {
             wire.name.clone_from(&a.name);
@@ -76,6 +79,7 @@ pub fn encode(values: &OwnerValues, daemon: u64, time: SystemTime) -> Vec<u8> {
                 wire.values.extend(values);
             }
             wire.values.extend(drops(&a.drops));
+            wire.values.extend(link(&a.link));
             if let Some(rdma) = &a.rdma {
                 wire.rdma = true;
                 wire.values.extend(rdma.iter());
@@ -87,6 +91,7 @@ pub fn encode(values: &OwnerValues, daemon: u64, time: SystemTime) -> Vec<u8> {
             wire.life = p.life;
             wire.values.extend(p.io);
             wire.values.extend(drops(&p.drops));
+            wire.values.extend(link(&p.link));
         }
         OwnerValues::Core(c) => {
             wire.kind = 2;
@@ -120,6 +125,7 @@ pub fn decode(bytes: &[u8], this_daemon: u64) -> Option<Baseline> {
                 queues.push((u16::try_from(*queue).ok()?, values));
             }
             let drops = take_drops(&mut rest)?;
+            let link = take_link(&mut rest)?;
             let rdma: Option<[u64; RDMA_COUNTERS.len()]> = match wire.rdma {
                 true => Some(take(&mut rest)?),
                 false => None,
@@ -130,6 +136,7 @@ pub fn decode(bytes: &[u8], this_daemon: u64) -> Option<Baseline> {
                 core: 0,
                 queues,
                 drops,
+                link,
                 rdma: rdma.map(Box::new),
             })
         }
@@ -138,6 +145,7 @@ pub fn decode(bytes: &[u8], this_daemon: u64) -> Option<Baseline> {
             life: wire.life,
             io: take(&mut rest)?,
             drops: take_drops(&mut rest)?,
+            link: take_link(&mut rest)?,
         }),
         2 => OwnerValues::Core(CoreValues {
             cpu: usize::try_from(wire.life).ok()?,
@@ -160,9 +168,28 @@ fn take_drops(rest: &mut &[u64]) -> Option<Drops> {
     Some(named.collect())
 }
 
+fn take_link(rest: &mut &[u64]) -> Option<Box<LinkValues>> {
+    let mut link = Box::<LinkValues>::default();
+    for values in &mut link.priorities {
+        *values = take(rest)?;
+    }
+    link.all = take(rest)?;
+    Some(link)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// No value twice.
+    fn link() -> Box<LinkValues> {
+        let mut next = u64::MAX;
+        let mut count = |v: &mut u64| (*v, next) = (next, next - 1);
+        let mut link = Box::<LinkValues>::default();
+        link.priorities.iter_mut().flatten().for_each(&mut count);
+        link.all.iter_mut().for_each(&mut count);
+        link
+    }
 
     fn adapter(rdma: bool) -> OwnerValues {
         OwnerValues::Adapter(AdapterValues {
@@ -171,6 +198,7 @@ mod tests {
             core: 0,
             queues: vec![(0, [u64::MAX; _]), (15, [3; _])],
             drops: DropReason::ALL.map(|r| (r.name(), 9)).to_vec(),
+            link: link(),
             rdma: rdma.then(|| Box::new([u64::MAX; _])),
         })
     }
@@ -182,6 +210,7 @@ mod tests {
             life: 8,
             io: [1; _],
             drops: DropReason::ALL.map(|r| (r.name(), 2)).to_vec(),
+            link: link(),
         });
         let core = OwnerValues::Core(CoreValues {
             cpu: 3,
@@ -203,7 +232,7 @@ mod tests {
         a.queues = (0..16).map(|q| (q, [u64::MAX; _])).collect();
         a.drops.iter_mut().for_each(|d| d.1 = u64::MAX);
         let bytes = encode(&OwnerValues::Adapter(a), u64::MAX, SystemTime::now());
-        assert!(bytes.len() < BYTES_MAX / 2, "{}", bytes.len());
+        assert!(bytes.len() < BYTES_MAX / 3 * 2, "{}", bytes.len());
         assert!(matches!(decode(&bytes, u64::MAX), Some(Baseline::Of(..))));
     }
 

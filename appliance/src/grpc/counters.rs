@@ -46,16 +46,22 @@ fn scope(scope: Scope) -> v1::counter::Scope {
         Scope::PortDrop => v1::counter::Scope::PortDrop,
         Scope::Rdma => v1::counter::Scope::Rdma,
         Scope::Core => v1::counter::Scope::Core,
-        Scope::Priority | Scope::Link => v1::counter::Scope::Unspecified,
+        Scope::AdapterPriority => v1::counter::Scope::AdapterPriority,
+        Scope::PortPriority => v1::counter::Scope::PortPriority,
+        Scope::AdapterLink => v1::counter::Scope::AdapterLink,
+        Scope::PortLink => v1::counter::Scope::PortLink,
     }
 }
 
 fn collection(scope: Scope) -> &'static str {
     match scope {
-        Scope::AdapterQueue | Scope::AdapterDrop | Scope::Rdma => names::ADAPTERS,
-        Scope::Port | Scope::PortDrop => names::PORTS,
+        Scope::AdapterQueue
+        | Scope::AdapterDrop
+        | Scope::AdapterPriority
+        | Scope::AdapterLink
+        | Scope::Rdma => names::ADAPTERS,
+        Scope::Port | Scope::PortDrop | Scope::PortPriority | Scope::PortLink => names::PORTS,
         Scope::Core => names::CORES,
-        Scope::Priority | Scope::Link => names::ADAPTERS,
     }
 }
 
@@ -103,11 +109,12 @@ impl v1::counter_service_server::CounterService for Counters {
         });
         let (samples, next_page_token) = page.cut(samples, |s| {
             format!(
-                "{}/{} {} {:05} {}",
+                "{}/{} {} {}{:05} {}",
                 collection(s.def.scope),
                 s.owner,
                 s.def.name,
-                s.queue.unwrap_or_default(),
+                if s.priority.is_some() { "priority" } else { "" },
+                s.queue.or(s.priority.map(u16::from)).unwrap_or_default(),
                 s.reason.unwrap_or_default()
             )
         });

@@ -288,6 +288,7 @@ mod tests {
                 .unwrap_or_else(|| panic!("there is no counter {name}")),
             owner: "vf0".to_owned(),
             queue: None,
+            priority: None,
             reason,
             value,
         }

@@ -3,12 +3,20 @@
 use vnic_backend::Sample;
 use vnic_backend::counters::{CounterDef, Scope};
 
-/// How names of counters of nanoseconds end. In Prometheus, time is in seconds.
-pub const NANOSECONDS: &str = "_ns";
+/// How names of counters of time end, and how many of them make a second. In Prometheus, time is in seconds.
+const TIMES: [(&str, u64); 2] = [("_ns", 1_000_000_000), ("_us", 1_000_000)];
 
-/// Nanoseconds as seconds, exact.
-pub fn seconds(ns: u64) -> String {
-    let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+/// The name without its unit of time, and how many of that unit make a second.
+pub fn time(name: &str) -> Option<(&str, u64)> {
+    TIMES
+        .into_iter()
+        .find_map(|(unit, second)| Some((name.strip_suffix(unit)?, second)))
+}
+
+/// Time as seconds, exact; `second` of its unit make one, a power of ten.
+pub fn seconds(time: u64, second: u64) -> String {
+    let digits = second.ilog10() as usize;
+    let text = format!("{}.{:0digits$}", time / second, time % second);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
@@ -19,11 +27,13 @@ pub fn metric(def: &CounterDef) -> String {
         Scope::Port | Scope::PortDrop => "port",
         Scope::Rdma => "rdma",
         Scope::Core => "core",
-        Scope::Priority => "priority",
-        Scope::Link => "link",
+        Scope::AdapterPriority => "adapter_priority",
+        Scope::PortPriority => "port_priority",
+        Scope::AdapterLink => "adapter_link",
+        Scope::PortLink => "port_link",
     };
-    match def.name.strip_suffix(NANOSECONDS) {
-        Some(name) => format!("vnic_{scope}_{name}_seconds_total"),
+    match time(def.name) {
+        Some((name, _)) => format!("vnic_{scope}_{name}_seconds_total"),
         None => format!("vnic_{scope}_{}_total", def.name),
     }
 }
@@ -31,14 +41,20 @@ pub fn metric(def: &CounterDef) -> String {
 /// The labels of a value.
 pub fn labels(sample: &Sample) -> Vec<(&'static str, String)> {
     let owner = match sample.def.scope {
-        Scope::AdapterQueue | Scope::AdapterDrop | Scope::Rdma => "adapter",
-        Scope::Port | Scope::PortDrop => "port",
+        Scope::AdapterQueue
+        | Scope::AdapterDrop
+        | Scope::AdapterPriority
+        | Scope::AdapterLink
+        | Scope::Rdma => "adapter",
+        Scope::Port | Scope::PortDrop | Scope::PortPriority | Scope::PortLink => "port",
         Scope::Core => "core",
-        Scope::Priority | Scope::Link => "adapter",
     };
     let mut labels = vec![(owner, sample.owner.clone())];
     if let Some(queue) = sample.queue {
         labels.push(("queue", queue.to_string()));
+    }
+    if let Some(priority) = sample.priority {
+        labels.push(("priority", priority.to_string()));
     }
     if let Some(reason) = sample.reason {
         labels.push(("reason", reason.to_owned()));
@@ -72,9 +88,13 @@ mod tests {
 
     #[test]
     fn time_is_in_seconds() {
-        assert_eq!(seconds(0), "0");
-        assert_eq!(seconds(1), "0.000000001");
-        assert_eq!(seconds(2_500_000_000), "2.5");
-        assert_eq!(seconds(u64::MAX), "18446744073.709551615");
+        let ns = |name| time(name).expect("a time").1;
+        assert_eq!(seconds(0, ns("x_ns")), "0");
+        assert_eq!(seconds(1, ns("x_ns")), "0.000000001");
+        assert_eq!(seconds(2_500_000_000, ns("x_ns")), "2.5");
+        assert_eq!(seconds(u64::MAX, ns("x_ns")), "18446744073.709551615");
+        assert_eq!(time("rx_pause_us"), Some(("rx_pause", 1_000_000)));
+        assert_eq!(seconds(2_000_001, 1_000_000), "2.000001");
+        assert_eq!(time("rx_bus"), None);
     }
 }

@@ -3,10 +3,11 @@
 use std::fmt::Display;
 
 use vnic_backend::counters::{
-    ADAPTER_DROP, CORE_COUNTERS, CounterDef, PORT_COUNTERS, PORT_DROP, QUEUE_COUNTERS, RDMA_COUNTERS, Values,
+    ADAPTER_DROP, CORE_COUNTERS, CounterDef, LINK_COUNTERS, LinkValues, PORT_COUNTERS, PORT_DROP,
+    PORT_LINK_COUNTERS, PORT_PRIORITY_COUNTERS, PRIORITY_COUNTERS, QUEUE_COUNTERS, RDMA_COUNTERS, Values,
 };
 
-use super::naming::{self, NANOSECONDS};
+use super::naming;
 use super::page::Page;
 
 /// A metric with a value for each of these labels.
@@ -16,13 +17,41 @@ fn metric<'a, L: AsRef<[(&'a str, &'a dyn Display)]>>(
     values: impl Iterator<Item = (L, u64)>,
 ) {
     page.counter(&naming::metric(def), def.help);
-    let seconds = def.name.ends_with(NANOSECONDS);
+    let time = naming::time(def.name);
     for (labels, value) in values {
-        if seconds {
-            page.value(labels.as_ref(), naming::seconds(value));
-        } else {
-            page.value(labels.as_ref(), value);
+        match time {
+            Some((_, second)) => page.value(labels.as_ref(), naming::seconds(value, second)),
+            None => page.value(labels.as_ref(), value),
         }
+    }
+}
+
+/// Counters of the links of adapters, or of uplink ports. Priorities that were never used have no lines: there may be many
+/// adapters, and most have one priority.
+fn links<'a>(
+    page: &mut Page,
+    owner: &'static str,
+    tables: (&'static [CounterDef], &'static [CounterDef]),
+    links: impl Iterator<Item = (&'a String, &'a LinkValues)> + Clone,
+) {
+    for (i, def) in tables.0.iter().enumerate() {
+        let used = links
+            .clone()
+            .flat_map(|(name, link)| link.used().map(move |used| (name, used)));
+        let lines: Vec<_> = used.map(|(name, (p, values))| (name, p, values[i])).collect();
+        let values = lines.iter().map(|(name, priority, value)| {
+            let labels: [(&str, &dyn Display); 2] = [(owner, name), ("priority", priority)];
+            (labels, *value)
+        });
+        metric(page, def, values);
+    }
+    for (i, def) in tables.1.iter().enumerate() {
+        let links: Vec<_> = links.clone().collect();
+        let values = links.iter().map(|(name, link)| {
+            let labels: [(&str, &dyn Display); 1] = [(owner, name)];
+            (labels, link.all[i])
+        });
+        metric(page, def, values);
     }
 }
 
@@ -45,6 +74,8 @@ pub fn counters(page: &mut Page, all: &Values) {
         (labels, *n)
     });
     metric(page, &ADAPTER_DROP, drops);
+    let adapters = all.adapters.iter().map(|a| (&a.name, &*a.link));
+    links(page, "adapter", (&PRIORITY_COUNTERS, &LINK_COUNTERS), adapters);
     for (i, def) in PORT_COUNTERS.iter().enumerate() {
         let values = all.ports.iter().map(|p| {
             let labels: [(&str, &dyn Display); 1] = [("port", &p.name)];
@@ -59,6 +90,13 @@ pub fn counters(page: &mut Page, all: &Values) {
         (labels, *n)
     });
     metric(page, &PORT_DROP, drops);
+    let ports = all.ports.iter().map(|p| (&p.name, &*p.link));
+    links(
+        page,
+        "port",
+        (&PORT_PRIORITY_COUNTERS, &PORT_LINK_COUNTERS),
+        ports,
+    );
     for (i, def) in RDMA_COUNTERS.iter().enumerate() {
         let functions = all.adapters.iter().filter_map(|a| Some((a, a.rdma.as_ref()?)));
         let values = functions.map(|(a, values)| {

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::rdma;
 
-pub use values::{AdapterValues, CoreValues, Drops, PortValues, Values};
+pub use values::{AdapterValues, CoreValues, Drops, LinkValues, PortValues, Values};
 
 /// What a counter is attached to, and therefore which labels it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,10 +20,14 @@ pub enum Scope {
     Port,
     /// An uplink port, with a drop reason: labels `port`, `reason`.
     PortDrop,
-    /// A priority of an adapter or port: labels `adapter` or `port`, `priority`.
-    Priority,
-    /// The link of an adapter or port: label `adapter` or `port`.
-    Link,
+    /// A priority of an adapter: labels `adapter`, `priority`.
+    AdapterPriority,
+    /// A priority of an uplink port: labels `port`, `priority`.
+    PortPriority,
+    /// The link of an adapter: label `adapter`.
+    AdapterLink,
+    /// The link of an uplink port: label `port`.
+    PortLink,
     /// The RDMA function of an adapter: label `adapter`.
     Rdma,
     /// A data core: label `core`.
@@ -50,6 +54,8 @@ pub struct Sample {
     pub owner: alloc::string::String,
     /// The queue pair, for [`Scope::AdapterQueue`].
     pub queue: Option<u16>,
+    /// The priority, for [`Scope::AdapterPriority`] and [`Scope::PortPriority`].
+    pub priority: Option<u8>,
     /// The drop reason, for the scopes that carry one.
     pub reason: Option<&'static str>,
     /// The monotonic value since the owner was created.
@@ -160,7 +166,7 @@ counters! {
 counters! {
     /// Counters of a priority: `rx` is what comes over the link to the adapter's guest or from the wire, `tx` what goes the
     /// other way. Of an adapter both ends are the NIC's: pause that it receives holds up what its guest sends.
-    PriorityCounter, PRIORITY_COUNTERS, Scope::Priority, {
+    PriorityCounter, PRIORITY_COUNTERS, Scope::AdapterPriority, {
         RxFrames => ("rx_frames", "Frames received with this priority."),
         RxBytes => ("rx_bytes", "Bytes of these frames, without the FCS."),
         TxFrames => ("tx_frames", "Frames sent with this priority."),
@@ -180,7 +186,7 @@ counters! {
 
 counters! {
     /// Counters of a link's flow control; directions as for [`PriorityCounter`].
-    LinkCounter, LINK_COUNTERS, Scope::Link, {
+    LinkCounter, LINK_COUNTERS, Scope::AdapterLink, {
         RxPause => ("rx_pause", "Global pause frames received (IEEE 802.3 annex 31B)."),
         RxPauseUs => ("rx_pause_us", "Microseconds that nothing could be sent because the peer said so."),
         RxPauseTransitions => ("rx_pause_transitions", "Times that sending went from waiting to going on."),
@@ -207,6 +213,29 @@ counters! {
         LearnRefused => ("learn_refused", "Addresses not learned because the table or the port's share of it was full."),
     }
 }
+
+/// The same rows, of an uplink port.
+const fn of_port<const N: usize>(rows: &[CounterDef; N], scope: Scope) -> [CounterDef; N] {
+    const NONE: CounterDef = CounterDef {
+        name: "",
+        scope: Scope::Port,
+        help: "",
+    };
+    let mut out = [NONE; N];
+    let mut i = 0;
+    while i < N {
+        (out[i].name, out[i].scope, out[i].help) = (rows[i].name, scope, rows[i].help);
+        i += 1;
+    }
+    out
+}
+
+/// The rows of [`PriorityCounter`] for uplink ports.
+pub static PORT_PRIORITY_COUNTERS: [CounterDef; PriorityCounter::COUNT] =
+    of_port(&PRIORITY_COUNTERS, Scope::PortPriority);
+
+/// The rows of [`LinkCounter`] for uplink ports.
+pub static PORT_LINK_COUNTERS: [CounterDef; LinkCounter::COUNT] = of_port(&LINK_COUNTERS, Scope::PortLink);
 
 /// The row of an adapter's drops.
 pub static ADAPTER_DROP: CounterDef = CounterDef {
@@ -249,8 +278,12 @@ pub fn all() -> impl Iterator<Item = &'static CounterDef> {
     QUEUE_COUNTERS
         .iter()
         .chain([&ADAPTER_DROP])
+        .chain(&PRIORITY_COUNTERS)
+        .chain(&LINK_COUNTERS)
         .chain(&PORT_COUNTERS)
         .chain([&PORT_DROP])
+        .chain(&PORT_PRIORITY_COUNTERS)
+        .chain(&PORT_LINK_COUNTERS)
         .chain(&RDMA_COUNTERS)
         .chain(&CORE_COUNTERS)
 }

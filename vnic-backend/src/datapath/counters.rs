@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vnic_engine::counters::{
-    self, AdapterValues, Block, CoreCounter, LinkCounter, PortCounter, PortValues, PriorityCounter,
-    QueueCounter,
+    self, AdapterValues, Block, CoreCounter, LinkCounter, LinkValues, PortCounter, PortValues,
+    PriorityCounter, QueueCounter,
 };
+use vnic_engine::rdma::Counters as Rdma;
 use vnic_fabric::DropReason;
 
 use super::waiting::WaitGauges;
@@ -21,6 +22,35 @@ pub struct LinkCounters {
     pub priorities: [Block<{ PriorityCounter::COUNT }>; 8],
     /// All together.
     pub link: Block<{ LinkCounter::COUNT }>,
+    /// What was last said of priority 0, in the order of [`TRAFFIC`].
+    rest: [AtomicU64; TRAFFIC.len()],
+}
+
+/// What the data path counts of priorities 1 to 7 only: of priority 0 there is all that these have not.
+const TRAFFIC: [PriorityCounter; 4] = [
+    PriorityCounter::RxFrames,
+    PriorityCounter::RxBytes,
+    PriorityCounter::TxFrames,
+    PriorityCounter::TxBytes,
+];
+
+impl LinkCounters {
+    /// All values. `totals` are the owner's frames and bytes of all priorities, in the order of [`TRAFFIC`], read before.
+    fn read(&self, totals: [u64; TRAFFIC.len()]) -> Box<LinkValues> {
+        let mut values = LinkValues {
+            priorities: std::array::from_fn(|p| self.priorities[p].snapshot()),
+            all: self.link.snapshot(),
+        };
+        for ((counter, total), rest) in TRAFFIC.into_iter().zip(totals).zip(&self.rest) {
+            let of = |values: &[u64; PriorityCounter::COUNT]| values[counter as usize];
+            let others = values.priorities[1..].iter().map(of).fold(0, u64::wrapping_add);
+            // The others were read later than the total: the difference is never too large, but it may be less than
+            // what was said before. A counter does not go back.
+            let now = total.saturating_sub(others);
+            values.priorities[0][counter as usize] = rest.fetch_max(now, Ordering::Relaxed).max(now);
+        }
+        Box::new(values)
+    }
 }
 
 /// Counters of an adapter. They live as long as the adapter, whatever its guest does.
@@ -53,16 +83,51 @@ impl AdapterCounters {
         let used = |(queue, values): &(u16, [u64; QueueCounter::COUNT])| {
             *queue == 0 || values.iter().any(|v| *v != 0)
         };
-        let queues = (0..).zip(self.queues.iter().map(Block::snapshot));
+        let queues: Vec<_> = (0..).zip(self.queues.iter().map(Block::snapshot)).collect();
+        let rdma = rdma.map(|block| Box::new(block.snapshot()));
+        let totals = totals(&queues, rdma.as_deref());
         AdapterValues {
             name: name.into(),
             life: self.life,
             core: u32::try_from(core).unwrap_or(u32::MAX),
-            queues: queues.filter(used).collect(),
+            link: self.link.read(totals),
+            queues: queues.into_iter().filter(used).collect(),
             drops: read_drops(&self.drops),
-            rdma: rdma.map(|block| Box::new(block.snapshot())),
+            rdma,
         }
     }
+}
+
+/// Frames and bytes of an adapter's Ethernet queues and RDMA function, in the order of [`TRAFFIC`].
+fn totals(
+    queues: &[(u16, [u64; QueueCounter::COUNT])],
+    rdma: Option<&[u64; Rdma::COUNT]>,
+) -> [u64; TRAFFIC.len()] {
+    let ethernet = [
+        QueueCounter::RxFrames,
+        QueueCounter::RxBytes,
+        QueueCounter::TxFrames,
+        QueueCounter::TxBytes,
+    ]
+    .map(|c| {
+        let values = queues.iter().map(|(_, values)| values[c as usize]);
+        values.fold(0, u64::wrapping_add)
+    });
+    let names = [
+        ["rx_vport_rdma_unicast_packets", "rx_vport_rdma_multicast_packets"],
+        ["rx_vport_rdma_unicast_bytes", "rx_vport_rdma_multicast_bytes"],
+        ["tx_vport_rdma_unicast_packets", "tx_vport_rdma_multicast_packets"],
+        ["tx_vport_rdma_unicast_bytes", "tx_vport_rdma_multicast_bytes"],
+    ];
+    let of = |name: &str| {
+        let place = Rdma::NAMES.iter().position(|n| *n == name);
+        rdma.zip(place).map_or(0, |(values, i)| values[i])
+    };
+    let mut totals = ethernet;
+    for (total, [unicast, multicast]) in totals.iter_mut().zip(names) {
+        *total = total.wrapping_add(of(unicast)).wrapping_add(of(multicast));
+    }
+    totals
 }
 
 /// Frames of a burst for several receivers. Most bursts have none: then there is nothing to add up.
@@ -126,10 +191,18 @@ pub struct PortCounters {
 impl PortCounters {
     /// All values.
     pub fn read(&self, name: &str) -> PortValues {
+        let io = self.io.snapshot();
+        let totals = [
+            PortCounter::RxFrames,
+            PortCounter::RxBytes,
+            PortCounter::TxFrames,
+            PortCounter::TxBytes,
+        ];
         PortValues {
             name: name.into(),
             life: self.life.0,
-            io: self.io.snapshot(),
+            link: self.link.read(totals.map(|c| io[c as usize])),
+            io,
             drops: read_drops(&self.drops),
         }
     }

@@ -36,8 +36,9 @@ pub fn rdma_statistic(sets: &[v1::CounterSetValues]) -> String {
 }
 
 fn label(value: &v1::CounterValue) -> String {
-    match value.queue {
-        Some(queue) if !value.name.contains(&queue.to_string()) => format!("queue {queue}"),
+    match (value.queue, value.priority) {
+        (Some(queue), _) if !value.name.contains(&queue.to_string()) => format!("queue {queue}"),
+        (_, Some(priority)) if !value.name.contains(&priority.to_string()) => format!("priority {priority}"),
         _ => value.reason.clone(),
     }
 }

@@ -144,6 +144,7 @@ pub fn about(owner: &Owner, names: Names) -> Result<(), Status> {
         Names::Set(set) if !owner.has(set) => {
             let whose = match set.instance {
                 Instance::Port => "uplink ports",
+                Instance::Priority => "adapters and uplink ports",
                 _ => "adapters",
             };
             Err(invalid(
@@ -218,6 +219,7 @@ pub fn value(item: &Item) -> v1::CounterValue {
     v1::CounterValue {
         name: item.name.clone(),
         queue: item.queue.map(u32::from),
+        priority: item.priority.map(u32::from),
         reason: item.reason.unwrap_or_default().to_owned(),
         unit: item.unit.to_owned(),
         kind: kind(item.kind),
@@ -289,7 +291,7 @@ pub async fn read(
 
 /// Fills in rates.
 fn rates(all: &mut [v1::CounterValue], before: &[Item], now: &[Item], elapsed: Duration) {
-    let same = |a: &Item, b: &Item| (a.pattern, a.queue, a.reason) == (b.pattern, b.queue, b.reason);
+    let same = |a: &Item, b: &Item| a.key() == b.key();
     for (shown, now) in all.iter_mut().zip(now) {
         let Reading::Grown(grown) = now.reading else {
             continue;

@@ -18,7 +18,7 @@ use super::super::errors::{invalid, shutting_down};
 use super::super::watch::finish;
 use super::sets;
 use crate::counters::baseline::Baseline;
-use crate::counters::{Item, Names, Owner, OwnerValues};
+use crate::counters::{Item, Key, Names, Owner, OwnerValues};
 use crate::daemon::Context;
 
 /// Time between two samples.
@@ -82,9 +82,6 @@ impl Wish {
     }
 }
 
-/// What tells a value apart from the others of its set.
-type Key = (&'static str, Option<u16>, Option<&'static str>);
-
 /// What the client knows.
 struct Known {
     at: Instant,
@@ -105,14 +102,13 @@ fn next(wish: &Wish, known: &mut Option<Known>, values: OwnerValues) -> Option<v
     // Of an owner that is new since then, everything is new.
     let before = known.take().filter(|k| k.values.same_life(&values));
     let items = wish.items(values.clone());
-    let key = |i: &Item| (i.pattern, i.queue, i.reason);
-    let shown = items.iter().map(|i| (key(i), number(i))).collect();
+    let shown = items.iter().map(|i| (i.key(), number(i))).collect();
     let elapsed = before.as_ref().map(|b| at.duration_since(b.at));
     let message = |(item, elapsed): (&Item, Option<Duration>)| {
         let mut value = sets::value(item);
         if let (Some(before), Some(elapsed)) = (&before, elapsed) {
             // A queue that was not there had counted nothing.
-            let before = before.shown.get(&key(item)).copied().unwrap_or_default();
+            let before = before.shown.get(&item.key()).copied().unwrap_or_default();
             if wish.on_change && before == number(item) {
                 return None;
             }

@@ -21,7 +21,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::{
-    ADAPTER_DROP, AdapterValues, PORT_COUNTERS, PortCounter, PortValues, QUEUE_COUNTERS, QueueCounter,
+    ADAPTER_DROP, AdapterValues, LINK_COUNTERS, LinkCounter, LinkValues, PORT_COUNTERS, PRIORITY_COUNTERS,
+    PortCounter, PortValues, PriorityCounter, QUEUE_COUNTERS, QueueCounter,
 };
 use crate::rdma;
 
@@ -47,7 +48,7 @@ pub enum Instance {
     Adapter,
     /// A queue pair of an adapter.
     Queue,
-    /// A priority of an adapter.
+    /// A priority of an adapter or of an uplink port.
     Priority,
     /// An uplink port.
     Port,
@@ -73,6 +74,10 @@ pub enum Term {
     Rdma(usize),
     /// A counter of an uplink port.
     Port(PortCounter),
+    /// A counter of priorities: of one, or of all of an adapter or uplink port.
+    Priority(PriorityCounter),
+    /// A counter of the link of an adapter or uplink port.
+    Link(LinkCounter),
     /// The CPU whose poll loop serves the adapter.
     Cpu,
 }
@@ -106,7 +111,7 @@ pub enum Source {
 /// One name.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Name {
-    /// As its users write it; `[i]` stands for the number of a queue pair.
+    /// As its users write it; `[i]` stands for the number of a queue pair, `[p]` for a priority.
     pub name: &'static str,
     /// Unit of the value, or empty.
     pub unit: &'static str,
@@ -159,6 +164,7 @@ pub static SETS: &[&Set] = &[
     &ethtool::RING,
     &ethtool::VPORT,
     &ethtool::PHYSICAL_PORT,
+    &ethtool::FLOW_CONTROL,
     &ethtool::PRIORITY,
     &ethtool::DEVICE,
     &node::INFINIBAND,
@@ -208,16 +214,19 @@ pub struct Named {
     pub def: &'static Name,
     /// The queue pair it is about.
     pub queue: Option<u16>,
+    /// The priority it is about.
+    pub priority: Option<u8>,
     /// Its value.
     pub reading: Reading,
 }
 
 impl Named {
-    /// The name, with the number of the queue pair where it has a place for one.
+    /// The name, with the number of the queue pair or priority where it has a place for one.
     pub fn name(&self) -> String {
-        match self.queue {
-            Some(queue) => self.def.name.replace("[i]", &queue.to_string()),
-            None => self.def.name.into(),
+        match (self.queue, self.priority) {
+            (Some(queue), _) => self.def.name.replace("[i]", &queue.to_string()),
+            (None, Some(priority)) => self.def.name.replace("[p]", &priority.to_string()),
+            (None, None) => self.def.name.into(),
         }
     }
 }
@@ -228,6 +237,7 @@ enum Owner<'a> {
     Adapter(&'a AdapterValues),
     Queue(&'a AdapterValues, &'a [u64; QueueCounter::COUNT]),
     Port(&'a PortValues),
+    Priority(&'a [u64; PriorityCounter::COUNT]),
 }
 
 /// Why there is no value although the name has one.
@@ -246,9 +256,20 @@ impl Owner<'_> {
             }
             (Owner::Adapter(a) | Owner::Queue(a, _), Term::Cpu) => Some(u64::from(a.core)),
             (Owner::Adapter(a), Term::Drop(reason)) => drop(&a.drops, reason),
+            (Owner::Priority(values), Term::Priority(c)) => Some(values[c as usize]),
             (Owner::Adapter(a), Term::Rdma(i)) => a.rdma.as_ref().map(|values| values[i]),
             (Owner::Port(p), Term::Port(i)) => Some(p.io[i as usize]),
             (Owner::Port(p), Term::Drop(reason)) => drop(&p.drops, reason),
+            (Owner::Adapter(AdapterValues { link, .. }) | Owner::Port(PortValues { link, .. }), term) => {
+                match term {
+                    Term::Priority(c) => {
+                        let values = link.priorities.iter().map(|values| values[c as usize]);
+                        Some(values.fold(0, u64::wrapping_add))
+                    }
+                    Term::Link(c) => Some(link.all[c as usize]),
+                    _ => None,
+                }
+            }
             _ => None,
         }
     }
@@ -285,42 +306,64 @@ impl Owner<'_> {
     }
 }
 
+fn readable(def: &Name) -> bool {
+    !matches!(def.source, Source::NotModelled(_) | Source::NotYet(_))
+}
+
 /// The values of a set for an adapter.
 pub fn of_adapter(set: &'static Set, adapter: &AdapterValues) -> Vec<Named> {
     let mut out = Vec::new();
     let per_queue = |def: &Name| set.instance == Instance::Queue || def.name.contains("[i]");
-    let readable = |def: &Name| !matches!(def.source, Source::NotModelled(_) | Source::NotYet(_));
-    let mut scalar = |def: &'static Name| {
-        out.push(Named {
-            def,
-            queue: None,
-            reading: Owner::Adapter(adapter).reading(def.source),
-        });
-    };
-    // What there is not, there is not once for all queues.
-    for def in set.names.iter().filter(|d| !(per_queue(d) && readable(d))) {
-        scalar(def);
-    }
+    let own = |def: &Name| set.instance != Instance::Priority && !per_queue(def);
+    // What there is not, there is not once for all queues and priorities.
+    let once = set.names.iter().filter(|d| own(d) || !readable(d));
+    out.extend(once.map(|def| Named {
+        def,
+        queue: None,
+        priority: None,
+        reading: Owner::Adapter(adapter).reading(def.source),
+    }));
     for (queue, values) in &adapter.queues {
         for def in set.names.iter().filter(|d| per_queue(d) && readable(d)) {
             out.push(Named {
                 def,
                 queue: Some(*queue),
+                priority: None,
                 reading: Owner::Queue(adapter, values).reading(def.source),
             });
         }
     }
+    priorities(set, &adapter.link, &mut out);
     out
 }
 
 /// The values of a set for an uplink port.
 pub fn of_port(set: &'static Set, port: &PortValues) -> Vec<Named> {
+    let own = |def: &Name| set.instance != Instance::Priority || !readable(def);
     let read = |def: &'static Name| Named {
         def,
         queue: None,
+        priority: None,
         reading: Owner::Port(port).reading(def.source),
     };
-    set.names.iter().map(read).collect()
+    let mut out: Vec<_> = set.names.iter().filter(|d| own(d)).map(read).collect();
+    priorities(set, &port.link, &mut out);
+    out
+}
+
+/// The values of a set about priorities: each of them, used or not, as users of other cards know it.
+fn priorities(set: &'static Set, link: &LinkValues, out: &mut Vec<Named>) {
+    if set.instance != Instance::Priority {
+        return;
+    }
+    for (priority, values) in (0..).zip(&link.priorities) {
+        out.extend(set.names.iter().filter(|d| readable(d)).map(|def| Named {
+            def,
+            queue: None,
+            priority: Some(priority),
+            reading: Owner::Priority(values).reading(def.source),
+        }));
+    }
 }
 
 /// The names that people know the terms by.
@@ -331,6 +374,8 @@ impl fmt::Display for Term {
             Term::Drop(reason) => write!(f, "{}{{{reason}}}", ADAPTER_DROP.name),
             Term::Rdma(i) => f.write_str(rdma::Counters::TABLE[*i].name),
             Term::Port(p) => f.write_str(PORT_COUNTERS[*p as usize].name),
+            Term::Priority(p) => write!(f, "{} of the priority", PRIORITY_COUNTERS[*p as usize].name),
+            Term::Link(l) => write!(f, "{} of the link", LINK_COUNTERS[*l as usize].name),
             Term::Cpu => f.write_str("the CPU of its data core"),
         }
     }

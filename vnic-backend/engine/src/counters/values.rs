@@ -5,13 +5,23 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{
-    ADAPTER_DROP, CORE_COUNTERS, CoreCounter, CounterDef, PORT_COUNTERS, PORT_DROP, PortCounter,
+    ADAPTER_DROP, CORE_COUNTERS, CoreCounter, CounterDef, LINK_COUNTERS, LinkCounter, PORT_COUNTERS,
+    PORT_DROP, PORT_LINK_COUNTERS, PORT_PRIORITY_COUNTERS, PRIORITY_COUNTERS, PortCounter, PriorityCounter,
     QUEUE_COUNTERS, QueueCounter, RDMA_COUNTERS, Sample,
 };
 use crate::rdma;
 
 /// A drop reason and how often.
 pub type Drops = Vec<(&'static str, u64)>;
+
+/// What is counted at a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkValues {
+    /// By priority.
+    pub priorities: [[u64; PriorityCounter::COUNT]; 8],
+    /// Of its flow control, all together.
+    pub all: [u64; LinkCounter::COUNT],
+}
 
 /// Counters of an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +36,8 @@ pub struct AdapterValues {
     pub queues: Vec<(u16, [u64; QueueCounter::COUNT])>,
     /// Every reason.
     pub drops: Drops,
+    /// Of its link.
+    pub link: Box<LinkValues>,
     /// Of its RDMA function, in the order of [`rdma::Counters::TABLE`].
     pub rdma: Option<Box<[u64; rdma::Counters::COUNT]>>,
 }
@@ -41,6 +53,8 @@ pub struct PortValues {
     pub io: [u64; PortCounter::COUNT],
     /// Every reason.
     pub drops: Drops,
+    /// Of its link.
+    pub link: Box<LinkValues>,
 }
 
 /// Counters of a data core.
@@ -80,6 +94,34 @@ fn less_drops(drops: &mut Drops, base: &Drops) {
     }
 }
 
+impl LinkValues {
+    /// The first priority, and those that were used.
+    pub fn used(&self) -> impl Iterator<Item = (u8, &[u64; PriorityCounter::COUNT])> {
+        let all = (0..).zip(&self.priorities);
+        all.filter(|(priority, values)| *priority == 0 || values.iter().any(|v| *v != 0))
+    }
+
+    fn less(&mut self, base: &LinkValues) {
+        for (values, base) in self.priorities.iter_mut().zip(&base.priorities) {
+            less(values, base);
+        }
+        less(&mut self.all, &base.all);
+    }
+
+    fn samples(
+        &self,
+        priorities: &'static [CounterDef],
+        all: &'static [CounterDef],
+        owner: &str,
+        out: &mut Vec<Sample>,
+    ) {
+        for (priority, values) in self.used() {
+            push(priorities, values, owner, Part::Priority(priority), out);
+        }
+        push(all, &self.all, owner, Part::All, out);
+    }
+}
+
 impl AdapterValues {
     /// What was counted since `base` was read from the same life of the adapter.
     pub fn since(mut self, base: &AdapterValues) -> AdapterValues {
@@ -90,6 +132,7 @@ impl AdapterValues {
             }
         }
         less_drops(&mut self.drops, &base.drops);
+        self.link.less(&base.link);
         if let (Some(values), Some(base)) = (&mut self.rdma, &base.rdma) {
             less(values.as_mut_slice(), base.as_slice());
         }
@@ -98,11 +141,13 @@ impl AdapterValues {
 
     fn samples(&self, out: &mut Vec<Sample>) {
         for (queue, values) in &self.queues {
-            push(&QUEUE_COUNTERS, values, &self.name, Some(*queue), out);
+            push(&QUEUE_COUNTERS, values, &self.name, Part::Queue(*queue), out);
         }
         push_drops(&ADAPTER_DROP, &self.drops, &self.name, out);
+        self.link
+            .samples(&PRIORITY_COUNTERS, &LINK_COUNTERS, &self.name, out);
         if let Some(values) = &self.rdma {
-            push(&RDMA_COUNTERS, values.as_slice(), &self.name, None, out);
+            push(&RDMA_COUNTERS, values.as_slice(), &self.name, Part::All, out);
         }
     }
 }
@@ -112,12 +157,15 @@ impl PortValues {
     pub fn since(mut self, base: &PortValues) -> PortValues {
         less(&mut self.io, &base.io);
         less_drops(&mut self.drops, &base.drops);
+        self.link.less(&base.link);
         self
     }
 
     fn samples(&self, out: &mut Vec<Sample>) {
-        push(&PORT_COUNTERS, &self.io, &self.name, None, out);
+        push(&PORT_COUNTERS, &self.io, &self.name, Part::All, out);
         push_drops(&PORT_DROP, &self.drops, &self.name, out);
+        self.link
+            .samples(&PORT_PRIORITY_COUNTERS, &PORT_LINK_COUNTERS, &self.name, out);
     }
 }
 
@@ -144,7 +192,7 @@ impl Values {
                 &CORE_COUNTERS,
                 &core.values,
                 &alloc::format!("{}", core.cpu),
-                None,
+                Part::All,
                 &mut out,
             );
         }
@@ -152,11 +200,25 @@ impl Values {
     }
 }
 
-fn push(defs: &'static [CounterDef], values: &[u64], owner: &str, queue: Option<u16>, out: &mut Vec<Sample>) {
+/// Of which part of its owner a value is.
+#[derive(Clone, Copy)]
+enum Part {
+    All,
+    Queue(u16),
+    Priority(u8),
+}
+
+fn push(defs: &'static [CounterDef], values: &[u64], owner: &str, part: Part, out: &mut Vec<Sample>) {
+    let (queue, priority) = match part {
+        Part::All => (None, None),
+        Part::Queue(queue) => (Some(queue), None),
+        Part::Priority(priority) => (None, Some(priority)),
+    };
     out.extend(defs.iter().zip(values).map(|(def, value)| Sample {
         def,
         owner: owner.into(),
         queue,
+        priority,
         reason: None,
         value: *value,
     }));
@@ -167,6 +229,7 @@ fn push_drops(def: &'static CounterDef, drops: &Drops, owner: &str, out: &mut Ve
         def,
         owner: owner.into(),
         queue: None,
+        priority: None,
         reason: Some(reason),
         value: *value,
     }));

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use super::{Family, Instance, Kind, SETS, Set, Source};
+use super::{Family, Instance, Kind, SETS, Set, Source, readable};
 use crate::counters;
 
 const INTRODUCTION: &str = "\
@@ -16,6 +16,12 @@ A name has a value that was counted, or a reason why there is none: never a zero
 frames without the FCS. In WinOF-2's sets, traffic is Ethernet and RDMA together, as on a port; received is what was delivered,
 sent is what was taken from the guest. Rates are made by the reader from two samples. KB are 1000 bytes.
 
+Directions of pause are those of the frames that ask for it, as in the cards' programming manual: `rx_pause`, `rx_pause_us`,
+`Rcv Pause` are about pause that the port received, and the time that its own sending stood still for it; `tx_pause`,
+`tx_pause_us`, `Sent Pause` about pause that it sent, and the time that the other end was told to wait. An adapter's
+link ends in the NIC on both sides: what it receives is told to its guest's frames, what it sends to their senders.
+Priority 0 is what no other priority has: the owner's frames less those of the priorities 1 to 7.
+
 `vnicctl counter show ADAPTER --set SET` shows a set, `--names winof2|mlx5|ethtool` all of a family; `vnicctl counter reset
 ADAPTER` lets your view begin at zero and changes no counter. Prometheus has the NIC's own counters at `/metrics` and
 node_exporter's names at `/metrics/node`.
@@ -27,12 +33,14 @@ pub fn markdown() -> String {
     text += "\n## The NIC's own\n\n| counter | of | meaning |\n|---|---|---|\n";
     for def in counters::all() {
         let of = match def.scope {
+            // The same rows as of adapters.
+            counters::Scope::PortPriority | counters::Scope::PortLink => continue,
             counters::Scope::AdapterQueue => "queue pair of an adapter",
             counters::Scope::AdapterDrop => "adapter, by reason",
             counters::Scope::Port => "uplink port",
             counters::Scope::PortDrop => "uplink port, by reason",
-            counters::Scope::Priority => "priority of an adapter or port",
-            counters::Scope::Link => "link of an adapter or port",
+            counters::Scope::AdapterPriority => "priority of an adapter or uplink port",
+            counters::Scope::AdapterLink => "link of an adapter or uplink port",
             counters::Scope::Rdma => "RDMA function",
             counters::Scope::Core => "data core",
         };
@@ -40,7 +48,7 @@ pub fn markdown() -> String {
     }
     text += "\n## By other names\n\n| set | id | names | with a value |\n|---|---|---|---|\n";
     for set in SETS {
-        let values = set.names.iter().filter(|n| readable(&n.source)).count();
+        let values = set.names.iter().filter(|n| readable(n)).count();
         let (title, id, all) = (set.title, set.id(), set.names.len());
         text += &format!("| {title} | `{id}` | {all} | {values} |\n");
     }
@@ -48,10 +56,6 @@ pub fn markdown() -> String {
         text += &of(set);
     }
     text
-}
-
-fn readable(source: &Source) -> bool {
-    !matches!(source, Source::NotModelled(_) | Source::NotYet(_))
 }
 
 fn of(set: &Set) -> String {
@@ -64,7 +68,7 @@ fn of(set: &Set) -> String {
     let about = match set.instance {
         Instance::Adapter => "an adapter; `[i]` is a queue pair",
         Instance::Queue => "a queue pair of an adapter",
-        Instance::Priority => "a priority of an adapter",
+        Instance::Priority => "a priority of an adapter or uplink port; `[p]` is its number",
         Instance::Port => "an uplink port",
     };
     let mut text = format!(

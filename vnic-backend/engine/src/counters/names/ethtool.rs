@@ -1,11 +1,11 @@
 //! Linux: `ethtool -S`.
 
 use super::Source::{Is, NotModelled};
-use super::Term::{Drop, Queue};
+use super::Term::{Drop, Link, Priority, Queue};
 use super::reasons as r;
 use super::terms::{self as t, is, rdma};
 use super::{Family, Instance, Set, counter, gauge};
-use crate::counters::QueueCounter as Q;
+use crate::counters::{LinkCounter as L, PriorityCounter as C, QueueCounter as Q};
 
 /// `Linux ethtool ring/netdev (mlx5)`.
 pub static RING: Set = Set {
@@ -187,11 +187,11 @@ pub static PHYSICAL_PORT: Set = Set {
         ),
         counter("rx_oversize_pkts_phy", "packets", is(&[Drop("mtu_exceeded")])),
         counter("rx_symbol_err_phy", "packets", r::NO_PHY),
-        counter("rx_mac_control_phy", "packets", r::NO_CONTROL),
-        counter("tx_mac_control_phy", "packets", r::NO_CONTROL),
-        counter("rx_pause_ctrl_phy", "packets", r::PFC),
-        counter("tx_pause_ctrl_phy", "packets", r::PFC),
-        counter("rx_unsupported_op_phy", "packets", r::NO_CONTROL),
+        counter("rx_mac_control_phy", "packets", is(&[Link(L::ControlFrames)])),
+        counter("tx_mac_control_phy", "packets", r::SENT_CONTROL),
+        counter("rx_pause_ctrl_phy", "packets", is(&[Link(L::RxPause)])),
+        counter("tx_pause_ctrl_phy", "packets", is(&[Link(L::TxPause)])),
+        counter("rx_unsupported_op_phy", "packets", r::OTHER_CONTROL),
         counter("rx_discards_phy", "packets", is(&[Drop("core_exchange_full")])),
         counter("tx_discards_phy", "packets", is(&[Drop("port_transmit")])),
         counter("tx_errors_phy", "packets", is(&[Drop("receiver_mtu")])),
@@ -222,18 +222,30 @@ pub static PHYSICAL_PORT: Set = Set {
         counter("module_high_temp", "events", r::NO_PHY),
         counter("module_bad_shorted", "events", r::NO_PHY),
         counter("module_unplug", "events", r::NO_PHY),
-        counter("rx_buffer_passed_thres_phy", "events", r::PFC),
-        counter("tx_pause_storm_warning_events", "events", r::PFC),
-        counter("tx_pause_storm_error_events", "events", r::PFC),
+        counter("rx_buffer_passed_thres_phy", "events", r::NO_WIRE_BUFFER),
+        counter(
+            "tx_pause_storm_warning_events",
+            "events",
+            is(&[Link(L::PauseStormWarnings)]),
+        ),
+        counter(
+            "tx_pause_storm_error_events",
+            "events",
+            is(&[Link(L::PauseStormErrors)]),
+        ),
         counter("rx_bits_phy", "bits", r::NO_PHY),
         counter("rx_pcs_symbol_err_phy", "symbols", r::NO_PHY),
         counter("rx_corrected_bits_phy", "bits", r::NO_PHY),
         counter("rx_err_lane_[l]_phy", "errors", r::NO_PHY),
-        counter("rx_global_pause", "packets", r::PFC),
-        counter("rx_global_pause_duration", "us", r::PFC),
-        counter("tx_global_pause", "packets", r::PFC),
-        counter("tx_global_pause_duration", "us", r::PFC),
-        counter("rx_global_pause_transition", "events", r::PFC),
+        counter("rx_global_pause", "packets", is(&[Link(L::RxPause)])),
+        counter("rx_global_pause_duration", "us", is(&[Link(L::RxPauseUs)])),
+        counter("tx_global_pause", "packets", is(&[Link(L::TxPause)])),
+        counter("tx_global_pause_duration", "us", is(&[Link(L::TxPauseUs)])),
+        counter(
+            "rx_global_pause_transition",
+            "events",
+            is(&[Link(L::RxPauseTransitions)]),
+        ),
         counter(
             "rx_if_down_packets",
             "packets",
@@ -244,25 +256,63 @@ pub static PHYSICAL_PORT: Set = Set {
     ],
 };
 
+/// `Linux ethtool flow control (mlx5)`: of a physical port's names those that an adapter's link has, too.
+pub static FLOW_CONTROL: Set = Set {
+    title: "Linux ethtool flow control (mlx5)",
+    family: Family::Ethtool,
+    instance: Instance::Adapter,
+    names: &[
+        counter("rx_pause_ctrl_phy", "packets", is(&[Link(L::RxPause)])),
+        counter("tx_pause_ctrl_phy", "packets", is(&[Link(L::TxPause)])),
+        counter(
+            "tx_pause_storm_warning_events",
+            "events",
+            is(&[Link(L::PauseStormWarnings)]),
+        ),
+        counter(
+            "tx_pause_storm_error_events",
+            "events",
+            is(&[Link(L::PauseStormErrors)]),
+        ),
+        counter("rx_global_pause", "packets", is(&[Link(L::RxPause)])),
+        counter("rx_global_pause_duration", "us", is(&[Link(L::RxPauseUs)])),
+        counter("tx_global_pause", "packets", is(&[Link(L::TxPause)])),
+        counter("tx_global_pause_duration", "us", is(&[Link(L::TxPauseUs)])),
+        counter(
+            "rx_global_pause_transition",
+            "events",
+            is(&[Link(L::RxPauseTransitions)]),
+        ),
+    ],
+};
+
 /// `Linux ethtool per priority (mlx5)`.
 pub static PRIORITY: Set = Set {
     title: "Linux ethtool per priority (mlx5)",
     family: Family::Ethtool,
     instance: Instance::Priority,
     names: &[
-        counter("rx_prio[p]_bytes", "bytes", r::QOS),
-        counter("rx_prio[p]_packets", "packets", r::QOS),
-        counter("tx_prio[p]_bytes", "bytes", r::QOS),
-        counter("tx_prio[p]_packets", "packets", r::QOS),
-        counter("rx_prio[p]_pause", "packets", r::PFC),
-        counter("rx_prio[p]_pause_duration", "us", r::PFC),
-        counter("rx_prio[p]_pause_transition", "events", r::PFC),
-        counter("tx_prio[p]_pause", "packets", r::PFC),
-        counter("tx_prio[p]_pause_duration", "us", r::PFC),
+        counter("rx_prio[p]_bytes", "bytes", is(&[Priority(C::RxBytes)])),
+        counter("rx_prio[p]_packets", "packets", is(&[Priority(C::RxFrames)])),
+        counter("tx_prio[p]_bytes", "bytes", is(&[Priority(C::TxBytes)])),
+        counter("tx_prio[p]_packets", "packets", is(&[Priority(C::TxFrames)])),
+        counter("rx_prio[p]_pause", "packets", is(&[Priority(C::RxPause)])),
+        counter("rx_prio[p]_pause_duration", "us", is(&[Priority(C::RxPauseUs)])),
+        counter(
+            "rx_prio[p]_pause_transition",
+            "events",
+            is(&[Priority(C::RxPauseTransitions)]),
+        ),
+        counter("tx_prio[p]_pause", "packets", is(&[Priority(C::TxPause)])),
+        counter("tx_prio[p]_pause_duration", "us", is(&[Priority(C::TxPauseUs)])),
         counter("rx_prio[p]_buf_discard", "packets", r::NO_MULTI_HOST),
-        counter("rx_prio[p]_cong_discard", "packets", r::NO_MULTI_HOST),
-        counter("rx_prio[p]_marked", "packets", r::NO_MULTI_HOST),
-        counter("rx_prio[p]_discards", "packets", r::QOS),
+        counter(
+            "rx_prio[p]_cong_discard",
+            "packets",
+            is(&[Priority(C::RxCongestionDiscards)]),
+        ),
+        counter("rx_prio[p]_marked", "packets", is(&[Priority(C::RxMarked)])),
+        counter("rx_prio[p]_discards", "packets", is(&[Priority(C::RxDiscards)])),
     ],
 };
 

@@ -41,7 +41,23 @@ pub const NO_SCHEDULER: Source = NotModelled("there are no queue handles of a dr
 /// Slow path.
 pub const NO_SLOW_PATH: Source = NotModelled("there is no slow path besides the data path");
 /// MAC control.
-pub const NO_CONTROL: Source = NotModelled("control frames of the wire do not get past the uplink's device");
+pub const NO_CONTROL: Source =
+    NotModelled("MAC control frames of the wire end at the uplink, and between NIC and guest there are none");
+/// MAC control frames sent.
+pub const SENT_CONTROL: Source = NotModelled(
+    "pause is all that is sent, and it is counted by kind: see `tx_pause_ctrl_phy` and `tx_prio[p]_pause`",
+);
+/// MAC control frames of other kinds.
+pub const OTHER_CONTROL: Source =
+    NotModelled("MAC control frames are counted together, whatever their kind: see `rx_mac_control_phy`");
+/// Buffers of uplinks.
+pub const NO_WIRE_BUFFER: Source = NotModelled("nothing waits between an uplink's wire and the switch");
+/// Priorities of queues of a driver.
+pub const NO_SEND_PRIORITY: Source =
+    NotModelled("each frame has its priority, the queue that it comes from has none that could change");
+/// Marks by queue.
+pub const MARKED: Source =
+    NotModelled("marks are counted by priority, not by queue and version of IP: see `rx_marked`");
 /// Multiple hosts.
 pub const NO_MULTI_HOST: Source = NotModelled("there is one host");
 /// Backchannel between PF and VF.
@@ -84,10 +100,6 @@ pub const RDMA_DROPS: Source =
     NotModelled("packets that the switch drops are counted by adapter and reason: see `drops`");
 
 // It will be.
-/// Priorities.
-pub const QOS: Source = NotYet("it comes with priorities and traffic classes");
-/// Pause frames.
-pub const PFC: Source = NotYet("it comes with flow control");
 /// Congestion control.
 pub const DCQCN: Source = NotYet("it comes with congestion control");
 /// Adaptive retransmission, slow restart.

@@ -1,8 +1,9 @@
 //! What the values of several names are made from.
 
-use super::Term::{Drop, Port, Queue};
+use super::Term::{Drop, Port, Priority, Queue};
 use super::{Source, Sum, Term};
 use crate::counters::PortCounter as P;
+use crate::counters::PriorityCounter as C;
 use crate::counters::QueueCounter as Q;
 use crate::rdma;
 
@@ -156,6 +157,8 @@ pub const OUTBOUND_DISCARDED: &[Term] = &[
     Drop("receiver_down"),
     Drop("port_transmit"),
     Drop("core_exchange_full"),
+    Drop("send_queue_full"),
+    Drop("mac_control"),
 ];
 /// The frame is wrong.
 pub const OUTBOUND_ERRORS: &[Term] = &[
@@ -169,12 +172,31 @@ pub const INBOUND_DISCARDED: &[Term] = &[
     Drop("no_rx_buffer"),
     Drop("rx_ring_broken"),
     Drop("fault_injected"),
+    Drop("egress_full"),
+    Drop("lossless_overflow"),
+    Drop("head_of_queue"),
+    Drop("class_stalled"),
+    Drop("congestion_hint"),
 ];
 /// The frame does not fit.
 pub const INBOUND_ERRORS: &[Term] = &[Drop("rx_buffer_too_small"), Drop("receiver_mtu")];
 
 /// Batches of frames that a guest was given.
 pub const RX_BATCHES: Sum = sum(&[Queue(Q::RxNotifications), Queue(Q::RxNotificationsSuppressed)]);
+
+// Of a priority.
+/// Bytes received.
+pub const PRIORITY_RX_BYTES: Sum = sum(&[Priority(C::RxBytes)]);
+/// Bytes sent.
+pub const PRIORITY_TX_BYTES: Sum = sum(&[Priority(C::TxBytes)]);
+/// Both.
+pub const PRIORITY_BYTES: Sum = sum(&[Priority(C::RxBytes), Priority(C::TxBytes)]);
+/// Frames received.
+pub const PRIORITY_RX: Sum = sum(&[Priority(C::RxFrames)]);
+/// Frames sent.
+pub const PRIORITY_TX: Sum = sum(&[Priority(C::TxFrames)]);
+/// Both.
+pub const PRIORITY_FRAMES: Sum = sum(&[Priority(C::RxFrames), Priority(C::TxFrames)]);
 
 // Of an uplink.
 /// Frames from the wire.

@@ -1,11 +1,11 @@
 //! Counters of Windows itself, and of WinOF, the driver of older cards.
 
 use super::Source::Rate;
-use super::Term::Queue;
+use super::Term::{Drop, Link, Queue};
 use super::reasons as r;
 use super::terms::{self as t, is, rdma};
 use super::{Family, Instance, Set, counter, gauge};
-use crate::counters::QueueCounter as Q;
+use crate::counters::{LinkCounter as L, QueueCounter as Q};
 
 /// `Windows RDMA Activity`.
 pub static RDMA_ACTIVITY: Set = Set {
@@ -85,10 +85,22 @@ pub static WINOF_DIAGNOSTICS: Set = Set {
     names: &[
         counter("DroplessModeEntries", "events", is(&[Queue(Q::DroplessEntries)])),
         counter("DroplessModeExits", "events", is(&[Queue(Q::DroplessExits)])),
-        counter("Devicedetectedstalledstate", "", r::PFC),
-        counter("Packetdetectedasstalled", "", r::PFC),
-        counter("PacketsdiscardedduetoHeadOfQueuelifetimelimit", "", r::PFC),
-        counter("PacketsdiscardedduetoTCinstalledstate", "", r::PFC),
+        counter("Devicedetectedstalledstate", "", is(&[Link(L::PauseStormErrors)])),
+        counter(
+            "Packetdetectedasstalled",
+            "",
+            is(&[Drop("head_of_queue"), Drop("class_stalled")]),
+        ),
+        counter(
+            "PacketsdiscardedduetoHeadOfQueuelifetimelimit",
+            "",
+            is(&[Drop("head_of_queue")]),
+        ),
+        counter(
+            "PacketsdiscardedduetoTCinstalledstate",
+            "",
+            is(&[Drop("class_stalled")]),
+        ),
         counter("TXRingIsFullPackets", "", r::DRIVER),
         counter("TXCopiedPackets", "", r::ALL_COPIED),
     ],

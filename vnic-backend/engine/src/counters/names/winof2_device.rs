@@ -1,7 +1,10 @@
 //! The inside of a chip: nearly nothing of it is here.
 
+use super::Term::Priority;
 use super::reasons as r;
+use super::terms::is;
 use super::{Family, Instance, Set, counter, gauge};
+use crate::counters::PriorityCounter as C;
 
 /// `WinOF-2 Device Diagnostics`.
 pub static DEVICE_DIAGNOSTICS: Set = Set {
@@ -98,8 +101,16 @@ pub static PCI_DEVICE_DIAGNOSTICS: Set = Set {
         counter("TXPCIerrors", "errors", r::NO_PCIE),
         counter("TXPCIfatalerrors", "errors", r::NO_PCIE),
         counter("TXPCInonfatalerrors", "errors", r::NO_PCIE),
-        counter("RXPACKETDROPSPCIeBUFFERS", "packets", r::NO_PCIE),
-        counter("RXPACKETMARKEDPCIeBUFFERS", "packets", r::NO_PCIE),
+        counter(
+            "RXPACKETDROPSPCIeBUFFERS",
+            "packets",
+            is(&[Priority(C::RxCongestionDiscards)]),
+        ),
+        counter(
+            "RXPACKETMARKEDPCIeBUFFERS",
+            "packets",
+            is(&[Priority(C::RxMarked)]),
+        ),
     ],
 };
 

@@ -1,11 +1,11 @@
 //! What went wrong, by adapter.
 
 use super::Source::NotModelled;
-use super::Term::{Drop, Queue};
+use super::Term::{Drop, Link, Queue};
 use super::reasons as r;
 use super::terms::{is, rdma};
 use super::{Family, Instance, Set, counter, gauge};
-use crate::counters::QueueCounter as Q;
+use crate::counters::{LinkCounter as L, QueueCounter as Q};
 
 /// `WinOF-2 Congestion Control`.
 pub static CONGESTION_CONTROL: Set = Set {
@@ -64,10 +64,26 @@ pub static DIAGNOSTICS: Set = Set {
         gauge("MTTEntriesUsedForEQ", "entries", r::NO_TRANSLATION),
         gauge("MTTEntriesUsedForMR", "entries", r::NO_TRANSLATION),
         gauge("MTTEntriesUsedForQP", "entries", r::NO_TRANSLATION),
-        counter("CriticalStallWatermarkReached", "events", r::PFC),
-        counter("MinorStallWatermarkReached", "events", r::PFC),
-        counter("HeadofQueuetimeoutPacketdiscarded", "packets", r::PFC),
-        counter("StalledStatePacketdiscarded", "packets", r::PFC),
+        counter(
+            "CriticalStallWatermarkReached",
+            "events",
+            is(&[Link(L::PauseStormErrors)]),
+        ),
+        counter(
+            "MinorStallWatermarkReached",
+            "events",
+            is(&[Link(L::PauseStormWarnings)]),
+        ),
+        counter(
+            "HeadofQueuetimeoutPacketdiscarded",
+            "packets",
+            is(&[Drop("head_of_queue")]),
+        ),
+        counter(
+            "StalledStatePacketdiscarded",
+            "packets",
+            is(&[Drop("class_stalled")]),
+        ),
         counter("DroplessModeEntries", "events", is(&[Queue(Q::DroplessEntries)])),
         counter("DroplessModeExits", "events", is(&[Queue(Q::DroplessExits)])),
         counter("DumpMeNowCalls", "events", r::NO_FIRMWARE),
@@ -88,7 +104,7 @@ pub static DIAGNOSTICS: Set = Set {
         ),
         gauge("Currentqueuesunderprocessorhandle", "queues", r::NO_SCHEDULER),
         gauge("Totalqueuesunderprocessorhandle", "queues", r::NO_SCHEDULER),
-        gauge("Sendqueuespriority", "value", r::QOS),
+        gauge("Sendqueuespriority", "value", r::NO_SEND_PRIORITY),
         gauge("ReceiveCompletionsinPassivePerSec", "1/s", r::DRIVER),
         gauge("SendCompletionsinPassivePerSec", "1/s", r::DRIVER),
         counter(
@@ -290,6 +306,6 @@ pub static VF_DIAGNOSTICS: Set = Set {
             "packets",
             is(&[Drop("rx_buffer_too_small")]),
         ),
-        counter("SendQueuePriorityUpdateFlow", "events", r::QOS),
+        counter("SendQueuePriorityUpdateFlow", "events", r::NO_SEND_PRIORITY),
     ],
 };

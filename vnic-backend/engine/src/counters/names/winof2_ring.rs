@@ -24,8 +24,8 @@ pub static RECEIVE_DATAPATH: Set = Set {
         counter("DpcWatchDogTotalDpcStarvation", "events", r::DRIVER),
         counter("Dropsduetocompletionqueueerrors", "packets", r::DROPS_OF_ADAPTER),
         counter("Dropsduetoinvalidpacketsize", "packets", r::DROPS_OF_ADAPTER),
-        counter("EcnMarkedPacketsIpv4", "packets", r::DCQCN),
-        counter("EcnMarkedPacketsIpv6", "packets", r::DCQCN),
+        counter("EcnMarkedPacketsIpv4", "packets", r::MARKED),
+        counter("EcnMarkedPacketsIpv6", "packets", r::MARKED),
         counter("Interruptsonincorrectcpu", "interrupts", r::NO_AFFINITY),
         counter(
             "Numberofinterrupts",

@@ -1,10 +1,11 @@
 //! Traffic by adapter.
 
 use super::Source::{Is, NotModelled, Rate};
-use super::Term::Drop;
+use super::Term::{Drop, Priority};
 use super::reasons as r;
 use super::terms::{self as t, is, rate, rdma};
 use super::{Family, Instance, Set, counter, gauge};
+use crate::counters::PriorityCounter as C;
 
 /// `WinOF-2 Port Traffic`.
 pub static PORT_TRAFFIC: Set = Set {
@@ -67,22 +68,26 @@ pub static PORT_QOS: Set = Set {
     family: Family::WinOf2,
     instance: Instance::Priority,
     names: &[
-        counter("BytesReceived", "bytes", r::QOS),
-        counter("BytesSent", "bytes", r::QOS),
-        counter("BytesTotal", "bytes", r::QOS),
-        gauge("KBytesReceivedPerSec", "KB/s", r::QOS),
-        gauge("KBytesSentPerSec", "KB/s", r::QOS),
-        gauge("KBytesTotalPerSec", "KB/s", r::QOS),
-        counter("PacketsReceived", "packets", r::QOS),
-        gauge("PacketsReceivedPerSec", "packets/s", r::QOS),
-        counter("PacketsSent", "packets", r::QOS),
-        gauge("PacketsSentPerSec", "packets/s", r::QOS),
-        counter("PacketsTotal", "packets", r::QOS),
-        gauge("PacketsTotalPerSec", "packets/s", r::QOS),
-        counter("RcvPauseFrames", "frames", r::PFC),
-        counter("RcvPauseDuration", "us", r::PFC),
-        counter("SentPauseFrames", "frames", r::PFC),
-        counter("SentPauseDuration", "us", r::PFC),
+        counter("BytesReceived", "bytes", Is(t::PRIORITY_RX_BYTES)),
+        counter("BytesSent", "bytes", Is(t::PRIORITY_TX_BYTES)),
+        counter("BytesTotal", "bytes", Is(t::PRIORITY_BYTES)),
+        gauge(
+            "KBytesReceivedPerSec",
+            "KB/s",
+            Rate(t::PRIORITY_RX_BYTES.per(1000)),
+        ),
+        gauge("KBytesSentPerSec", "KB/s", Rate(t::PRIORITY_TX_BYTES.per(1000))),
+        gauge("KBytesTotalPerSec", "KB/s", Rate(t::PRIORITY_BYTES.per(1000))),
+        counter("PacketsReceived", "packets", Is(t::PRIORITY_RX)),
+        gauge("PacketsReceivedPerSec", "packets/s", Rate(t::PRIORITY_RX)),
+        counter("PacketsSent", "packets", Is(t::PRIORITY_TX)),
+        gauge("PacketsSentPerSec", "packets/s", Rate(t::PRIORITY_TX)),
+        counter("PacketsTotal", "packets", Is(t::PRIORITY_FRAMES)),
+        gauge("PacketsTotalPerSec", "packets/s", Rate(t::PRIORITY_FRAMES)),
+        counter("RcvPauseFrames", "frames", is(&[Priority(C::RxPause)])),
+        counter("RcvPauseDuration", "us", is(&[Priority(C::RxPauseUs)])),
+        counter("SentPauseFrames", "frames", is(&[Priority(C::TxPause)])),
+        counter("SentPauseDuration", "us", is(&[Priority(C::TxPauseUs)])),
     ],
 };
 
