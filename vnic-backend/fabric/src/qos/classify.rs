@@ -2,6 +2,9 @@
 
 use alloc::vec::Vec;
 
+use vnic_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
+use vnic_wire::{EtherType, checksum, ethernet, ipv4, ipv6};
+
 use super::PRIORITIES;
 
 /// Which field of a received frame names its priority (register QPTS; `rdma-notes-zh` section 24).
@@ -107,7 +110,9 @@ impl Classification {
         map
     };
 
-    /// The priority of a frame that is received, 0..=7. `head`: at least its first 64 bytes, or all of it.
+    /// The priority of a frame that is received, 0..=7. `head`: at least its first 64 bytes, or all of it. The outer tag
+    /// counts, and it is one if the switch takes it for one: 0x8100, not 0x88a8 (IEEE 802.1Q table 9-1); the DSCP is that of
+    /// the packet behind that tag.
     #[inline]
     pub fn priority(&self, head: &[u8]) -> u8 {
         let (pcp, at) = match head.get(12..16) {
@@ -133,12 +138,163 @@ impl Classification {
         self.dscp_to_priority.get(usize::from(dscp)).copied()
     }
 
-    /// What is decided about a frame that is sent: the policies first, then [`priority`](Classification::priority).
+    /// What is decided about a frame that is sent: by the first policy that is about it, otherwise by
+    /// [`priority`](Classification::priority). `rdma`: the adapter's RDMA function sends it. `head`: as there; where there
+    /// are policies, all headers of the frame.
+    #[inline]
     pub fn decide(&self, head: &[u8], rdma: bool) -> Decision {
-        let _ = rdma;
+        if self.policies.is_empty() {
+            return Decision {
+                priority: self.priority(head),
+                ..Decision::default()
+            };
+        }
+        self.by_policy(head, rdma)
+    }
+
+    fn by_policy(&self, head: &[u8], rdma: bool) -> Decision {
+        let packet = Packet::parse(head);
+        let is_default = |p: &&Policy| p.matches == Match::Default;
+        let matching = self.policies.iter().find(|p| p.matches.holds(&packet, rdma));
+        let Some(policy) = matching.or_else(|| self.policies.iter().find(is_default)) else {
+            return Decision {
+                priority: self.priority(head),
+                ..Decision::default()
+            };
+        };
+        let dscp = policy.dscp.filter(|_| packet.network.is_some()).map(|d| d & 0x3f);
+        let written = match (self.trust, dscp) {
+            (Trust::Dscp | Trust::Both, Some(d)) => self.dscp_to_priority.get(usize::from(d)).copied(),
+            _ => None,
+        };
+        let pcp = policy.priority.map(|p| p & 7);
         Decision {
-            priority: self.priority(head),
-            ..Decision::default()
+            priority: pcp.or(written).unwrap_or_else(|| self.priority(head)),
+            pcp,
+            dscp,
         }
     }
 }
+
+impl Match {
+    /// Is a policy with this condition about the frame? Not [`Match::Default`]: that depends on the others.
+    fn holds(&self, packet: &Packet, rdma: bool) -> bool {
+        let upper = packet.upper.filter(|_| !rdma);
+        let is = |protocol| upper.is_some_and(|u| u.protocol == protocol);
+        let port = upper.and_then(|u| u.destination);
+        match *self {
+            Match::Default => false,
+            Match::Tcp => is(PROTOCOL_TCP),
+            Match::Udp => is(PROTOCOL_UDP),
+            Match::DestinationPorts {
+                protocol,
+                first,
+                last,
+            } => (protocol == 0 || is(protocol)) && port.is_some_and(|p| (first..=last).contains(&p)),
+            Match::Smb => is(PROTOCOL_TCP) && port == Some(SMB_PORT),
+            Match::NetDirect => rdma,
+        }
+    }
+}
+
+/// SMB over TCP (IANA).
+const SMB_PORT: u16 = 445;
+
+/// What policies look at.
+struct Packet {
+    /// Where its IP header is, and whether that is an IPv6 one.
+    network: Option<(usize, bool)>,
+    upper: Option<Upper>,
+}
+
+/// The layer above IP.
+#[derive(Clone, Copy)]
+struct Upper {
+    protocol: u8,
+    /// Destination port, of TCP and UDP. Fragments have none, also the first of them: all of a packet goes the same way.
+    destination: Option<u16>,
+}
+
+impl Packet {
+    fn parse(head: &[u8]) -> Packet {
+        let mut packet = Packet {
+            network: None,
+            upper: None,
+        };
+        let Ok(link) = ethernet::payload(head) else {
+            return packet;
+        };
+        let bytes = head.get(link.offset..).unwrap_or(&[]);
+        let (protocol, offset, fragment) = match link.ethertype {
+            EtherType::IPV4 => {
+                let Ok(ip) = ipv4::Header::parse(bytes) else {
+                    return packet;
+                };
+                packet.network = Some((link.offset, false));
+                (ip.protocol, ip.header_len, ip.is_fragment())
+            }
+            EtherType::IPV6 => {
+                let Ok(ip) = ipv6::Header::parse(bytes) else {
+                    return packet;
+                };
+                packet.network = Some((link.offset, true));
+                let Ok(upper) = ip.upper(bytes) else {
+                    return packet;
+                };
+                (upper.protocol, upper.offset, upper.fragment)
+            }
+            _ => return packet,
+        };
+        let has_ports = !fragment && matches!(protocol, PROTOCOL_TCP | PROTOCOL_UDP);
+        let destination = bytes.get(offset + 2..offset + 4).filter(|_| has_ports);
+        packet.upper = Some(Upper {
+            protocol,
+            destination: destination.map(|b| u16::from_be_bytes([b[0], b[1]])),
+        });
+        packet
+    }
+}
+
+impl Decision {
+    /// Does a policy write anything into the frame?
+    #[inline]
+    pub fn rewrites(&self) -> bool {
+        self.pcp.is_some() || self.dscp.is_some()
+    }
+
+    /// Writes into the front of the frame what the policy says: the priority into its own tag, if it has one, and the DSCP
+    /// (RFC 2474; ECN stays) with the checksum of an IPv4 header (RFC 1624). `unfinished`: place of a checksum that is
+    /// computed later.
+    pub fn apply(&self, head: &mut [u8], unfinished: Option<usize>) {
+        if let (Some(pcp), Some([0x81, 0x00, tci, _])) = (self.pcp, head.get_mut(12..16)) {
+            *tci = *tci & 0x1f | (pcp & 7) << 5;
+        }
+        let (Some(dscp), Some((at, v6))) = (self.dscp, Packet::parse(head).network) else {
+            return;
+        };
+        let Some([first, second]) = head.get_mut(at..at + 2) else {
+            return;
+        };
+        if v6 {
+            // Version 4 bits, traffic class 8, flow label 20 (RFC 8200 section 3).
+            *first = *first & 0xf0 | dscp >> 2;
+            *second = *second & 0x3f | dscp << 6;
+            return;
+        }
+        let before = u16::from_be_bytes([*first, *second]);
+        *second = *second & 3 | dscp << 2;
+        let after = u16::from_be_bytes([*first, *second]);
+        let field = at + 10;
+        if unfinished == Some(field) {
+            return;
+        }
+        if let Some(sum) = head.get_mut(field..field + 2) {
+            let old = u16::from_be_bytes([sum[0], sum[1]]);
+            let total = u32::from(!old) + u32::from(!before) + u32::from(after);
+            sum.copy_from_slice(&(!checksum::fold(total)).to_be_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! What an operator configures at a port.
 
 use super::PRIORITIES;
-use super::classify::Classification;
+use super::classify::{Classification, Trust};
 
 /// How a traffic class gets its turn (`mlnx_qos --tsa`; IEEE 802.1Q clause 8.6.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -214,6 +214,8 @@ impl PortQos {
             || self.pause.pfc != 0
             || self.queue.is_some()
             || self.send_queue_per_priority
+            || self.classification.trust != Trust::Pcp
+            || self.classification.default_priority != 0
             || !self.classification.policies.is_empty()
     }
 
