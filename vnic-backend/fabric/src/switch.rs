@@ -16,7 +16,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
-use vnic_wire::MacAddr;
+use vnic_wire::{EtherType, MacAddr};
 
 use crate::vlan::Marking;
 use crate::{DropReason, Instant, PriorityTags, TagEdit, VlanMode};
@@ -77,21 +77,45 @@ pub struct Egress {
     pub tag: TagEdit,
 }
 
+/// A frame for all: what decides about its receivers and its tag on the way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flood {
+    /// The frame's VLAN.
+    pub vlan: u16,
+    /// The TCI of the frame's outer 802.1Q tag if it came with one (VID 0: a mere priority tag).
+    pub tci: Option<u16>,
+    /// The priority of a frame that came without one, in the place of a TCI.
+    pub pcp: u16,
+}
+
 /// The switch's decision for one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// One receiver.
     Unicast(Egress),
     /// Every other port of the frame's VLAN that is up: iterate [`Switch::flood_targets`].
-    Flood {
-        /// The frame's VLAN.
-        vlan: u16,
-        /// The TCI of the frame's outer 802.1Q tag if it came with one (VID 0: a mere priority tag); needed
-        /// to decide the tag on the way out.
-        tci: Option<u16>,
-    },
+    Flood(Flood),
     /// Nobody.
     Drop(DropReason),
+}
+
+impl Verdict {
+    /// The verdict about a frame without a tag that has this priority (0..=7) whatever the default of its port is.
+    #[must_use]
+    pub const fn with_priority(self, priority: u8) -> Verdict {
+        let pcp = (priority as u16 & 7) << 13;
+        match self {
+            Verdict::Unicast(Egress {
+                port,
+                tag: TagEdit::Push(tci),
+            }) => Verdict::Unicast(Egress {
+                port,
+                tag: TagEdit::Push(tci & 0x1fff | pcp),
+            }),
+            Verdict::Flood(flood) if flood.tci.is_none() => Verdict::Flood(Flood { pcp, ..flood }),
+            other => other,
+        }
+    }
 }
 
 /// What the switch counts about itself; drops are the caller's to count, by verdict.
@@ -164,6 +188,18 @@ impl Header {
 
 /// The I/G bit of an address as a number.
 const GROUP: u64 = 1 << 40;
+
+/// EtherType of MAC control (IEEE 802.3 annex 31A).
+const MAC_CONTROL: [u8; 2] = EtherType::MAC_CONTROL.0.to_be_bytes();
+
+/// Is it MAC control, or would it be behind the switch: a mere priority tag may be removed?
+#[inline]
+fn is_mac_control(head: &[u8]) -> bool {
+    match head.get(12..14) {
+        Some([0x81, 0x00]) => head.get(16..18) == Some(&MAC_CONTROL),
+        ethertype => ethertype == Some(&MAC_CONTROL),
+    }
+}
 
 impl Switch {
     /// A switch without ports. Its table places addresses in a way that anyone can compute; see
@@ -270,7 +306,8 @@ impl Switch {
 
     /// Decides about one frame from `ingress`. `head` holds at least the first `min(frame_len, 18)` bytes.
     ///
-    /// In this order: length, source address, anti-spoofing, VLAN of the frame, learning, destination. A
+    /// In this order: length, MAC control (only links speak it: no bridge forwards it, IEEE 802.1Q clause 8.6.3), source
+    /// address, anti-spoofing, VLAN of the frame, learning, destination. A
     /// frame of a flow that does not change costs two comparisons (and a look into the table every 17 ms,
     /// for ageing).
     #[inline]
@@ -312,6 +349,9 @@ impl Switch {
         let Some(frame) = Header::parse(head, frame_len) else {
             return Verdict::Drop(DropReason::Runt);
         };
+        if is_mac_control(head) {
+            return Verdict::Drop(DropReason::MacControl);
+        }
         if frame.source & GROUP != 0 {
             return Verdict::Drop(DropReason::InvalidSource);
         }
@@ -351,7 +391,11 @@ impl Switch {
         }
         let members = self.up_members.get(usize::from(vlan)).copied();
         if members.unwrap_or(0) > u16::from(ingress_up) {
-            Verdict::Flood { vlan, tci: frame.tci }
+            Verdict::Flood(Flood {
+                vlan,
+                tci: frame.tci,
+                pcp: marking.pcp,
+            })
         } else {
             Verdict::Drop(DropReason::NoDestination)
         }
@@ -366,25 +410,24 @@ impl Switch {
     /// What a flooded frame's tag becomes at `to`; `None` when `to` is no receiver of it. The loop of the fast
     /// path: [`Switch::flood_targets`] in single steps, with nothing kept in memory between them.
     #[inline]
-    pub fn flood_to(&self, to: PortId, ingress: PortId, vlan: u16, tci: Option<u16>) -> Option<TagEdit> {
+    pub fn flood_to(&self, to: PortId, ingress: PortId, flood: &Flood) -> Option<TagEdit> {
         if to == ingress {
             return None;
         }
         let port = self.port(to)?;
-        let marking = self.port(ingress).map_or(Marking::default(), |p| p.marking);
-        port.member(vlan).then(|| port.tag_edit(vlan, tci, marking))
+        let marking = Marking {
+            pcp: flood.pcp,
+            ..self.port(ingress).map_or(Marking::default(), |p| p.marking)
+        };
+        port.member(flood.vlan)
+            .then(|| port.tag_edit(flood.vlan, flood.tci, marking))
     }
 
     /// The receivers of a frame with the verdict [`Verdict::Flood`]: every port of the VLAN that is up, except
     /// the one the frame came from.
-    pub fn flood_targets(
-        &self,
-        ingress: PortId,
-        vlan: u16,
-        tci: Option<u16>,
-    ) -> impl Iterator<Item = Egress> {
+    pub fn flood_targets(&self, ingress: PortId, flood: Flood) -> impl Iterator<Item = Egress> {
         self.up.iter().filter_map(move |&port| {
-            let tag = self.flood_to(port, ingress, vlan, tci)?;
+            let tag = self.flood_to(port, ingress, &flood)?;
             Some(Egress { port, tag })
         })
     }

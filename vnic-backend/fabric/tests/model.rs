@@ -441,9 +441,9 @@ impl World {
                     };
                     (vlan, vec![e])
                 }
-                Verdict::Flood { vlan, tci: t } => {
-                    assert_eq!(t, tci);
-                    (vlan, switch.flood_targets(PortId(port), vlan, t).collect())
+                Verdict::Flood(flood) => {
+                    assert_eq!(flood.tci, tci);
+                    (flood.vlan, switch.flood_targets(PortId(port), flood).collect())
                 }
             };
         let mut got = BTreeSet::new();

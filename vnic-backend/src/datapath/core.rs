@@ -185,10 +185,7 @@ impl Core {
         let remote = |p: PortId| matches!(self.out.slots.get(usize::from(p.0)), Some(Slot::Remote(_)));
         match *verdict {
             Verdict::Unicast(e) => remote(e.port),
-            Verdict::Flood { vlan, tci } => self
-                .switch
-                .flood_targets(ingress, vlan, tci)
-                .any(|e| remote(e.port)),
+            Verdict::Flood(flood) => self.switch.flood_targets(ingress, flood).any(|e| remote(e.port)),
             Verdict::Drop(_) => false,
         }
     }
@@ -205,9 +202,9 @@ impl Core {
     ) {
         match *verdict {
             Verdict::Unicast(e) => self.out.give(ingress, e, f, gate, sender),
-            Verdict::Flood { vlan, tci } => {
+            Verdict::Flood(ref flood) => {
                 for &port in self.switch.up_ports() {
-                    if let Some(tag) = self.switch.flood_to(port, ingress, vlan, tci) {
+                    if let Some(tag) = self.switch.flood_to(port, ingress, flood) {
                         self.out.give(ingress, Egress { port, tag }, f, gate, sender);
                     }
                 }
@@ -237,11 +234,11 @@ impl Core {
                 add(e.port);
                 RemoteDest::One(e)
             }
-            Verdict::Flood { vlan, tci } => {
+            Verdict::Flood(flood) => {
                 self.switch
-                    .flood_targets(ingress, vlan, tci)
+                    .flood_targets(ingress, flood)
                     .for_each(|e| add(e.port));
-                RemoteDest::Flood { vlan, tci }
+                RemoteDest::Flood(flood)
             }
             Verdict::Drop(_) => return Some(ArrayVec::new()),
         };
@@ -358,7 +355,7 @@ impl Core {
         });
         let verdict = match rf.dest {
             RemoteDest::One(e) => Verdict::Unicast(e),
-            RemoteDest::Flood { vlan, tci } => Verdict::Flood { vlan, tci },
+            RemoteDest::Flood(flood) => Verdict::Flood(flood),
         };
         self.deliver(rf.ingress, &verdict, &f, gate, None);
     }
@@ -519,10 +516,10 @@ impl Core {
             skip: 0,
         };
         let verdict = self.switch.forward(now, port, f.head, f.len);
-        let Verdict::Flood { vlan, tci } = verdict else {
+        let Verdict::Flood(flood) = verdict else {
             return;
         };
-        for e in self.switch.flood_targets(port, vlan, tci) {
+        for e in self.switch.flood_targets(port, flood) {
             if matches!(self.out.slots.get(usize::from(e.port.0)), Some(Slot::Uplink(_))) {
                 self.out.give(port, e, &f, None, None);
             }

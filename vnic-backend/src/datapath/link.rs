@@ -14,7 +14,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use vnic_engine::virtio_net::NetHdr;
-use vnic_fabric::switch::{Egress, FdbUpdate, PortId};
+use vnic_fabric::switch::{Egress, FdbUpdate, Flood, PortId};
 
 use super::frame::SNAP;
 use crate::mem::Seg;
@@ -39,12 +39,7 @@ pub enum RemoteDest {
     /// One port.
     One(Egress),
     /// All ports of that core in the frame's VLAN.
-    Flood {
-        /// The frame's VLAN.
-        vlan: u16,
-        /// Its tag.
-        tci: Option<u16>,
-    },
+    Flood(Flood),
 }
 
 /// Where the bytes are.

@@ -512,8 +512,7 @@ impl TxQueue {
                 return Step::Wait;
             };
             core.captured(self.port, Direction::Ingress, &f, None);
-            let then_local =
-                matches!(verdict, Verdict::Flood { .. }).then(|| Box::new(Held::new(&f, verdict)));
+            let then_local = matches!(verdict, Verdict::Flood(_)).then(|| Box::new(Held::new(&f, verdict)));
             self.slots.push_back(Slot {
                 head: taken.head,
                 left: commits.len() as u8,

@@ -415,9 +415,9 @@ impl Core {
         let waiting = &self.out.waiting;
         match *verdict {
             Verdict::Unicast(e) => waiting.holds_up(e.port, roce),
-            Verdict::Flood { vlan, tci } => self
+            Verdict::Flood(flood) => self
                 .switch
-                .flood_targets(ingress, vlan, tci)
+                .flood_targets(ingress, flood)
                 .any(|e| waiting.holds_up(e.port, roce)),
             Verdict::Drop(_) => false,
         }

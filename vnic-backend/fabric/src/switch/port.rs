@@ -11,18 +11,27 @@ use crate::{DropReason, TagEdit, VlanMode};
 /// Largest VLAN identifier in use: 4095 is reserved (IEEE 802.1Q table 9-2).
 pub(crate) const VLAN_MAX: u16 = 4094;
 
-/// The first 16 bytes of a frame as two words, reduced to what the decision depends on: addresses, and the
-/// tag if there is one.
+/// The first 16 bytes of a frame as two words, reduced to what the decision depends on: addresses, the tag if there is one,
+/// and whether it is MAC control, behind a tag, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FlowId(u64, u64);
 
 impl FlowId {
     #[inline]
     pub(crate) const fn of(h: &[u8; 18]) -> FlowId {
+        const TAG: u16 = u16::from_le_bytes([0x81, 0x00]);
+        const MAC_CONTROL: u16 = u16::from_le_bytes([0x88, 0x08]);
         let a = u64::from_le_bytes([h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7]]);
         let b = u64::from_le_bytes([h[8], h[9], h[10], h[11], h[12], h[13], h[14], h[15]]);
-        let tagged = h[12] == 0x81 && h[13] == 0x00;
-        FlowId(a, if tagged { b } else { b & 0xffff_ffff })
+        match (b >> 32) as u16 {
+            // What is behind the tag takes its place here: no other frame looks like that.
+            TAG if u16::from_le_bytes([h[16], h[17]]) == MAC_CONTROL => {
+                FlowId(a, b & !(0xffff << 32) | (MAC_CONTROL as u64) << 32)
+            }
+            TAG => FlowId(a, b),
+            MAC_CONTROL => FlowId(a, b & 0xffff_ffff | (MAC_CONTROL as u64) << 32),
+            _ => FlowId(a, b & 0xffff_ffff),
+        }
     }
 }
 

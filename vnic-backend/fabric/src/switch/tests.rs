@@ -75,10 +75,14 @@ fn unicast(port: u16, tag: TagEdit) -> Verdict {
     })
 }
 
-const FLOOD: Verdict = Verdict::Flood { vlan: 1, tci: None };
+const FLOOD: Verdict = flood(1, None);
+
+const fn flood(vlan: u16, tci: Option<u16>) -> Verdict {
+    Verdict::Flood(Flood { vlan, tci, pcp: 0 })
+}
 
 fn targets(s: &Switch, from: u16, vlan: u16, tci: Option<u16>) -> Vec<(u16, TagEdit)> {
-    s.flood_targets(PortId(from), vlan, tci)
+    s.flood_targets(PortId(from), Flood { vlan, tci, pcp: 0 })
         .map(|e| (e.port.0, e.tag))
         .collect()
 }
@@ -114,10 +118,10 @@ fn a_ports_priority_is_in_the_tags_of_its_frames() {
     let edits = |config: PortConfig, tci| {
         let mut s = switch(vec![config, trunk(1, None), trunk(5, None), access(1), access(5)]);
         let f = frame(GROUP_ADDR, A, tci);
-        let Verdict::Flood { vlan, tci } = s.forward(at(0.0), PortId(0), &f, 60) else {
+        let Verdict::Flood(flood) = s.forward(at(0.0), PortId(0), &f, 60) else {
             panic!("not flooded");
         };
-        s.flood_targets(PortId(0), vlan, tci)
+        s.flood_targets(PortId(0), flood)
             .map(|e| (e.port.0, e.tag))
             .collect::<Vec<_>>()
     };
@@ -234,10 +238,7 @@ fn a_steady_flow_survives_ageing_and_notices_every_change() {
         Verdict::Drop(DropReason::NoDestination)
     );
     s.set_port(PortId(0), access(2));
-    assert_eq!(
-        send(&mut s, 999.0, 0, B, A),
-        Verdict::Flood { vlan: 2, tci: None }
-    );
+    assert_eq!(send(&mut s, 999.0, 0, B, A), flood(2, None));
     s.set_port(
         PortId(0),
         PortConfig {
@@ -296,13 +297,7 @@ fn no_destination_when_alone() {
     s.set_link(PortId(5), true);
     assert_eq!(send(&mut s, 0.0, 0, B, A), none);
     let f = frame(MacAddr::BROADCAST, A, Some(2));
-    assert_eq!(
-        s.forward(at(0.0), PortId(0), &f, 60),
-        Verdict::Flood {
-            vlan: 2,
-            tci: Some(2)
-        }
-    );
+    assert_eq!(s.forward(at(0.0), PortId(0), &f, 60), flood(2, Some(2)));
     assert_eq!(targets(&s, 0, 2, Some(2)), [(5, TagEdit::Pop)]);
     // The sender's own link does not matter.
     s.set_link(PortId(0), false);
@@ -345,7 +340,7 @@ fn tag_edits() {
         let mut s = switch(vec![trunk(10, None), receiver]);
         let f = frame(GROUP_ADDR, A, tci);
         match s.forward(at(0.0), PortId(0), &f, f.len()) {
-            Verdict::Flood { vlan, tci: t } => {
+            Verdict::Flood(Flood { vlan, tci: t, .. }) => {
                 assert_eq!(t, tci, "{row}");
                 let got: Vec<_> = targets(&s, 0, vlan, t);
                 assert_eq!(got, [(1, edit.expect(&row))], "{row}");
@@ -570,4 +565,65 @@ fn nonsense_settings_do_no_harm() {
         send(&mut s, 0.0, 0, B, A),
         Verdict::Drop(DropReason::NoDestination)
     );
+}
+
+#[test]
+fn mac_control_is_for_links_only() {
+    let mut s = switch(vec![owner(A), owner(B)]);
+    let control = Verdict::Drop(DropReason::MacControl);
+    let mut forward = |tci, ethertype: u16| {
+        let mut f = frame(B, A, tci);
+        let place = if tci.is_some() { 16 } else { 12 };
+        f[place..place + 2].copy_from_slice(&ethertype.to_be_bytes());
+        s.forward(at(0.0), PortId(0), &f, f.len())
+    };
+    // Whatever was decided about the same addresses before.
+    for _ in 0..2 {
+        assert_eq!(forward(None, 0x0800), unicast(1, TagEdit::Keep));
+        assert_eq!(forward(None, 0x8808), control);
+        assert_eq!(forward(Some(0), 0x0800), unicast(1, TagEdit::Keep));
+        // Without its tag it would be one.
+        assert_eq!(forward(Some(0), 0x8808), control);
+        assert_eq!(forward(Some(1), 0x8808), control);
+        assert_eq!(forward(Some(1), 0x0800), unicast(1, TagEdit::Pop));
+        assert_eq!(forward(Some(0), 0x0800), unicast(1, TagEdit::Keep));
+    }
+}
+
+#[test]
+fn a_frames_priority_goes_before_its_ports() {
+    let config = PortConfig {
+        default_priority: 3,
+        priority_tags: PriorityTags::Add,
+        ..access(5)
+    };
+    let mut s = switch(vec![config, trunk(1, None), trunk(5, None), access(5)]);
+    let f = frame(GROUP_ADDR, A, None);
+    let verdict = s.forward(at(0.0), PortId(0), &f, 60);
+    let edits = |s: &Switch, verdict| {
+        let Verdict::Flood(flood) = verdict else {
+            panic!("not flooded");
+        };
+        let edits = s.flood_targets(PortId(0), flood).map(|e| e.tag);
+        edits.collect::<Vec<_>>()
+    };
+    use TagEdit::{Keep, Push};
+    assert_eq!(edits(&s, verdict), [Push(3 << 13 | 5), Push(3 << 13), Keep]);
+    let six = verdict.with_priority(6);
+    assert_eq!(edits(&s, six), [Push(6 << 13 | 5), Push(6 << 13), Keep]);
+    // To a receiver that is known, too.
+    for (port, tag) in [(1, Push(6 << 13 | 5)), (2, Push(6 << 13)), (3, Keep)] {
+        s.apply_update(FdbUpdate::Learn {
+            vlan: 5,
+            mac: B,
+            port: PortId(port),
+        });
+        let f = frame(B, A, None);
+        let verdict = s.forward(at(0.0), PortId(0), &f, 60);
+        assert_eq!(verdict.with_priority(6), unicast(port, tag));
+    }
+    // A tag that the frame has is its own.
+    let f = frame(GROUP_ADDR, A, Some(2 << 13));
+    let verdict = s.forward(at(0.0), PortId(0), &f, 60);
+    assert_eq!(verdict.with_priority(6), verdict);
 }
