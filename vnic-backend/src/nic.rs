@@ -135,11 +135,24 @@ impl Nic {
     /// As [`Nic::add_adapter`], with settings that act before anybody can attach. An error about a setting names its key.
     pub fn add_adapter_with(
         &self,
+        spec: AdapterSpec,
+        settings: AdapterSettings,
+    ) -> Result<AdapterStatus, NicError> {
+        self.add_adapter_qos(spec, settings, QosSpec::default())
+    }
+
+    /// As [`Nic::add_adapter_with`], with a quality of service that acts before anybody can attach.
+    pub fn add_adapter_qos(
+        &self,
         mut spec: AdapterSpec,
         settings: AdapterSettings,
+        qos: QosSpec,
     ) -> Result<AdapterStatus, NicError> {
         check::adapter(&spec, &self.inner.config)?;
         check::settings(&settings, &spec)?;
+        qos::check::spec(&qos, qos::check::Side::Adapter)?;
+        let change = qos::change(&qos, &settings.qos)?;
+        let default = qos == QosSpec::default() && settings.qos == QosKeys::default();
         let mut state = self.inner.state()?;
         state.free_name("adapter", &spec.name)?;
         check::free_macs(
@@ -176,12 +189,11 @@ impl Nic {
             adapter,
             rdma: None,
             wanted: settings.clone(),
-            qos: QosSpec::default(),
+            qos,
             threads: Vec::new(),
         };
         let opened = self.inner.add_rdma(&mut entry).and_then(|()| {
-            if settings.qos != QosKeys::default() {
-                let change = qos::change(&QosSpec::default(), &settings.qos)?;
+            if !default {
                 self.inner.send_qos(entry.adapter.id, change);
             }
             self.inner.start_with(&entry.adapter, settings);

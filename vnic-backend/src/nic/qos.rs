@@ -1,5 +1,7 @@
 //! Quality of service of adapters and ports.
 
+pub(super) mod check;
+
 use std::sync::Arc;
 
 use crossbeam_channel::bounded;
@@ -7,7 +9,7 @@ use vnic_engine::settings::{AdapterSettings, QosKeys};
 use vnic_fabric::qos as fabric;
 use vnic_fabric::switch::PortId;
 
-use super::{Inner, Nic, not_found};
+use super::{Inner, Nic, State, not_found};
 use crate::datapath::{Command, QosChange};
 use crate::types::*;
 
@@ -18,6 +20,8 @@ impl Nic {
         let mut state = self.inner.state()?;
         if let Some(entry) = state.adapters.get_mut(name) {
             let keys = entry.adapter.settings().qos;
+            check::spec(&spec, check::Side::Adapter)?;
+            check_queue(&spec, &entry.qos, &keys)?;
             let change = change(&spec, &keys)?;
             entry.qos = spec;
             self.inner.send_qos(entry.adapter.id, change);
@@ -27,6 +31,8 @@ impl Nic {
             .ports
             .get_mut(name)
             .ok_or_else(|| not_found("adapter or port", name))?;
+        check::spec(&spec, check::Side::Port)?;
+        check::watermarks(&spec.keys)?;
         let change = change(&spec, &spec.keys)?;
         entry.qos = spec;
         self.inner.send_qos(entry.id, change);
@@ -35,27 +41,39 @@ impl Nic {
 
     /// Would [`Nic::set_qos`] take this? The error names the field and says what is allowed.
     pub fn check_qos(&self, name: &str, spec: &QosSpec) -> Result<(), NicError> {
+        let keys = self.inner.state()?.keys(name, spec)?;
+        self.check_qos_with(name, spec, &keys)
+    }
+
+    /// As [`Nic::check_qos`], with these keys acting on an adapter. For a port they are those of `spec`.
+    pub fn check_qos_with(&self, name: &str, spec: &QosSpec, keys: &QosKeys) -> Result<(), NicError> {
         let state = self.inner.state()?;
-        let keys = match (state.adapters.get(name), state.ports.get(name)) {
-            (Some(entry), _) => entry.adapter.settings().qos,
-            (None, Some(_)) => spec.keys.clone(),
-            (None, None) => return Err(not_found("adapter or port", name)),
-        };
-        change(spec, &keys).map(drop)
+        check::watermarks(keys)?;
+        match (state.adapters.get(name), state.ports.contains_key(name)) {
+            (Some(entry), _) => {
+                check::spec(spec, check::Side::Adapter)?;
+                check_queue(spec, &entry.qos, keys)?;
+            }
+            (None, true) => check::spec(spec, check::Side::Port)?,
+            (None, false) => return Err(not_found("adapter or port", name)),
+        }
+        change(spec, keys).map(drop)
     }
 
     /// Quality of service of an adapter or a port, as configured and as it is now.
     pub fn qos(&self, name: &str) -> Result<QosStatus, NicError> {
-        let state = self.inner.state()?;
-        let (spec, keys, id, core) = match (state.adapters.get(name), state.ports.get(name)) {
-            (Some(e), _) => (
-                e.qos.clone(),
-                e.adapter.settings().qos,
-                e.adapter.id,
-                e.adapter.core,
-            ),
-            (None, Some(p)) => (p.qos.clone(), p.qos.keys.clone(), p.id, p.core),
-            (None, None) => return Err(not_found("adapter or port", name)),
+        let (spec, keys, id, core) = {
+            let state = self.inner.state()?;
+            match (state.adapters.get(name), state.ports.get(name)) {
+                (Some(e), _) => (
+                    e.qos.clone(),
+                    e.adapter.settings().qos,
+                    e.adapter.id,
+                    e.adapter.core,
+                ),
+                (None, Some(p)) => (p.qos.clone(), p.qos.keys.clone(), p.id, p.core),
+                (None, None) => return Err(not_found("adapter or port", name)),
+            }
         };
         let acting = merge(&spec, &keys);
         let (reply, answer) = bounded(1);
@@ -83,6 +101,25 @@ impl Nic {
         acting.qos = settings.qos.clone();
         self.inner.enforce(entry, acting);
         Ok(())
+    }
+}
+
+impl State {
+    /// The keys that count for an adapter or, with this configuration, for a port.
+    fn keys(&self, name: &str, spec: &QosSpec) -> Result<QosKeys, NicError> {
+        match (self.adapters.get(name), self.ports.contains_key(name)) {
+            (Some(entry), _) => Ok(entry.adapter.settings().qos),
+            (None, true) => Ok(spec.keys.clone()),
+            (None, false) => Err(not_found("adapter or port", name)),
+        }
+    }
+}
+
+/// Only a schedule queue that was not there before must fit what the keys say now.
+fn check_queue(spec: &QosSpec, before: &QosSpec, keys: &QosKeys) -> Result<(), NicError> {
+    match &spec.queue {
+        Some(queue) if spec.queue != before.queue => check::new_queue(queue, keys),
+        _ => Ok(()),
     }
 }
 
@@ -164,7 +201,21 @@ fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
                 HintMode::Dynamic => fabric::HintMode::Dynamic,
             },
         },
-        queue: spec.queue.clone().filter(|_| keys.offload),
+        queue: spec
+            .queue
+            .as_ref()
+            .filter(|_| keys.offload)
+            .map(|queue| supported(queue, keys.offload_classes)),
         send_queue_per_priority: keys.send_queue_per_priority,
+    }
+}
+
+/// What a schedule queue says about these classes, a bit each.
+fn supported(queue: &ScheduleQueue, classes: u8) -> ScheduleQueue {
+    let of =
+        |rates: &[u64; 8]| std::array::from_fn(|tc| if classes & (1 << tc) != 0 { rates[tc] } else { 0 });
+    ScheduleQueue {
+        limit: of(&queue.limit),
+        guarantee: of(&queue.guarantee),
     }
 }
