@@ -33,7 +33,7 @@ use core::time::Duration;
 
 pub use facts::{Facts, Roce};
 pub use holding::{Holding, Path};
-use random::SplitMix64;
+pub(crate) use random::SplitMix64;
 pub use rule::{
     ALWAYS, Action, BITS_MAX, BITS24_MAX, COPIES_MAX, HOLD_MAX, Match, Opcodes, PsnRange, REORDER_MAX, Rule,
     RuleError, RuleId,

@@ -17,6 +17,7 @@
 
 pub mod bucket;
 pub mod buffers;
+mod check;
 pub mod classify;
 pub mod config;
 pub mod egress;

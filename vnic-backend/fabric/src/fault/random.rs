@@ -3,25 +3,25 @@
 /// SplitMix64 (G. L. Steele Jr., D. Lea, C. H. Flood, "Fast splittable pseudorandom number generators", OOPSLA
 /// 2014): eight bytes of state, any seed is as good as any other. Not for secrets.
 #[derive(Debug, Clone)]
-pub(super) struct SplitMix64(u64);
+pub(crate) struct SplitMix64(u64);
 
 /// The odd number next to 2^64 divided by the golden ratio.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl SplitMix64 {
     /// The stream of two seeds; streams of other pairs have nothing to do with it.
-    pub(super) fn of(a: u64, b: u64) -> SplitMix64 {
+    pub(crate) fn of(a: u64, b: u64) -> SplitMix64 {
         SplitMix64(mix(mix(a.wrapping_add(GAMMA)) ^ b.wrapping_mul(GAMMA)))
     }
 
     /// 64 random bits.
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GAMMA);
         mix(self.0)
     }
 
     /// A number below `n`; 0 when `n` is 0. The bias is below n/2^64.
-    pub(super) fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
 }

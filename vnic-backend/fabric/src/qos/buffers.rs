@@ -1,7 +1,21 @@
 //! Room for what waits at a port, by source and priority: when a source is told to wait (XOFF) and to go on (XON), and what
 //! is dropped (IEEE 802.1Q clause 36 and annex N).
+//!
+//! ```text
+//!   0 ......... xon ......... threshold │ headroom, each source and priority its own
+//!   └──────── shared: size ────────────┘└─ what was under way when XOFF was told ─┘
+//! ```
+//!
+//! The threshold of a source and priority is `xoff`, but never more than what is left of the shared room: so nobody takes
+//! all of it, those who come late get a part, and the shared room is never exceeded (dynamic thresholds, Choudhury and
+//! Hahne 1998, with a factor of 1). From the threshold on a lossy priority drops. A lossless one says XOFF and goes on in
+//! its headroom, which no other can take: whoever stops within it loses nothing, however many there are. XON comes when the
+//! headroom is free again and no more than `xon` is in the shared room (less in proportion where the threshold is lower).
 
-use super::PortQos;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::{Buffer, PRIORITIES, PortQos};
 use crate::DropReason;
 
 /// A source is told something else than before.
@@ -13,48 +27,205 @@ pub struct Change {
     pub xoff: u8,
 }
 
+/// What waits of one source and priority, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Room {
+    shared: u32,
+    headroom: u32,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Source {
+    rooms: [Room; PRIORITIES],
+    /// Priorities over their threshold, a bit each.
+    xoff: u8,
+    /// What it was told last.
+    told: u8,
+    /// It stands in the list of those who may have to be told something.
+    listed: bool,
+}
+
 /// See the module.
 #[derive(Debug)]
-pub struct Buffers {}
+pub struct Buffers {
+    settings: Buffer,
+    /// Priorities that lose nothing, a bit each.
+    lossless: u8,
+    sources: Vec<Source>,
+    /// Bytes of all.
+    shared: u64,
+    headroom: u64,
+    /// Sources over their threshold, by priority.
+    over: [u16; PRIORITIES],
+    silent: bool,
+    changes: VecDeque<u16>,
+}
 
 impl Buffers {
     /// Empty.
-    pub fn new(_qos: &PortQos) -> Buffers {
-        todo!()
+    pub fn new(qos: &PortQos) -> Buffers {
+        Buffers {
+            settings: qos.buffer,
+            lossless: qos.lossless(),
+            sources: Vec::new(),
+            shared: 0,
+            headroom: 0,
+            over: [0; PRIORITIES],
+            silent: false,
+            changes: VecDeque::new(),
+        }
     }
 
     /// Another configuration; what waits stays. May bring changes.
-    pub fn configure(&mut self, _qos: &PortQos) {
-        todo!()
+    pub fn configure(&mut self, qos: &PortQos) {
+        self.settings = qos.buffer;
+        self.lossless = qos.lossless();
+        for source in 0..self.sources.len() {
+            for p in 0..PRIORITIES {
+                let room = self.sources[source].rooms[p];
+                let full = room.shared != 0 && room.shared >= self.threshold();
+                let over = self.lossless & 1 << p != 0 && (room.headroom != 0 || full);
+                self.set_over(source, p, over);
+            }
+        }
     }
 
     /// Something of so many bytes wants in: it is in, or it is dropped for this reason.
-    pub fn admit(&mut self, _source: u16, _priority: u8, _bytes: u32) -> Result<(), DropReason> {
-        todo!()
+    #[inline]
+    pub fn admit(&mut self, source: u16, priority: u8, bytes: u32) -> Result<(), DropReason> {
+        let (i, p) = (usize::from(source), usize::from(priority) % PRIORITIES);
+        let bit = 1 << p;
+        if self.sources.len() <= i {
+            self.sources.resize(i + 1, Source::default());
+        }
+        let threshold = self.threshold();
+        let settings = self.settings;
+        let fits = u64::from(bytes) <= self.free();
+        let source = &mut self.sources[i];
+        let room = &mut source.rooms[p];
+        if source.xoff & bit == 0 && room.shared < threshold && fits {
+            room.shared += bytes;
+            self.shared += u64::from(bytes);
+            if self.lossless & bit != 0 && self.sources[i].rooms[p].shared >= self.threshold() {
+                self.set_over(i, p, true);
+            }
+            return Ok(());
+        }
+        if self.lossless & bit == 0 {
+            return Err(DropReason::EgressFull);
+        }
+        let admitted = bytes <= settings.headroom.saturating_sub(room.headroom);
+        if admitted {
+            room.headroom += bytes;
+            self.headroom += u64::from(bytes);
+        }
+        // With nothing waiting it would never be told to go on.
+        if room.headroom != 0 || room.shared != 0 {
+            self.set_over(i, p, true);
+        }
+        if admitted {
+            Ok(())
+        } else {
+            Err(DropReason::LosslessOverflow)
+        }
     }
 
     /// It is out.
-    pub fn release(&mut self, _source: u16, _priority: u8, _bytes: u32) {
-        todo!()
+    #[inline]
+    pub fn release(&mut self, source: u16, priority: u8, bytes: u32) {
+        let (i, p) = (usize::from(source), usize::from(priority) % PRIORITIES);
+        let Some(source) = self.sources.get_mut(i) else {
+            return;
+        };
+        let room = &mut source.rooms[p];
+        // The headroom first: it has to be free before the next XOFF.
+        let headroom = bytes.min(room.headroom);
+        let shared = (bytes - headroom).min(room.shared);
+        room.headroom -= headroom;
+        room.shared -= shared;
+        let (over, room) = (source.xoff & 1 << p != 0, *room);
+        self.headroom -= u64::from(headroom);
+        self.shared -= u64::from(shared);
+        if over && room.headroom == 0 && room.shared <= self.xon() {
+            self.set_over(i, p, false);
+        }
     }
 
     /// Nobody is told to wait any more (storm prevention), or everybody may be again.
-    pub fn set_silent(&mut self, _silent: bool) {
-        todo!()
+    pub fn set_silent(&mut self, silent: bool) {
+        if silent == self.silent {
+            return;
+        }
+        self.silent = silent;
+        for i in 0..self.sources.len() {
+            self.list(i);
+        }
     }
 
     /// What a source is told, whenever it changes.
+    #[inline]
     pub fn poll_change(&mut self) -> Option<Change> {
-        todo!()
+        while let Some(i) = self.changes.pop_front() {
+            let source = &mut self.sources[usize::from(i)];
+            source.listed = false;
+            let xoff = if self.silent { 0 } else { source.xoff };
+            if source.told != xoff {
+                source.told = xoff;
+                return Some(Change { source: i, xoff });
+            }
+        }
+        None
     }
 
-    /// Priorities of which any source is told to wait, a bit each.
+    /// Priorities of which any source is over its threshold, a bit each: it is told to wait, or would be if nobody had
+    /// stopped that ([`Buffers::set_silent`]).
+    #[inline]
     pub fn pausing(&self) -> u8 {
-        todo!()
+        (0..PRIORITIES)
+            .filter(|p| self.over[*p] != 0)
+            .fold(0, |all, p| all | 1 << p)
     }
 
     /// Bytes in use, all together.
     pub fn used(&self) -> u64 {
-        todo!()
+        self.shared + self.headroom
+    }
+
+    fn free(&self) -> u64 {
+        u64::from(self.settings.size).saturating_sub(self.shared)
+    }
+
+    /// Bytes in the shared room from which on a source and priority waits or drops.
+    fn threshold(&self) -> u32 {
+        // Not above xoff, which is a u32.
+        self.free().min(u64::from(self.settings.xoff)) as u32
+    }
+
+    /// Bytes in the shared room at which it may go on.
+    fn xon(&self) -> u32 {
+        let Buffer { xoff, xon, .. } = self.settings;
+        let part = u64::from(self.threshold()) * u64::from(xon) / u64::from(xoff.max(1));
+        part.min(u64::from(xon)) as u32
+    }
+
+    fn set_over(&mut self, source: usize, priority: usize, over: bool) {
+        let bit = 1 << priority;
+        if (self.sources[source].xoff & bit != 0) == over {
+            return;
+        }
+        self.sources[source].xoff ^= bit;
+        if over {
+            self.over[priority] += 1;
+        } else {
+            self.over[priority] -= 1;
+        }
+        self.list(source);
+    }
+
+    fn list(&mut self, source: usize) {
+        if !core::mem::replace(&mut self.sources[source].listed, true) {
+            // Its number was a u16 when it was made.
+            self.changes.push_back(source as u16);
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! What an operator configures at a port.
 
-use super::PRIORITIES;
+use vnic_wire::pause::{FRAME_LEN, QUANTUM_BITS};
+
 use super::classify::{Classification, Trust};
+use super::{PRIORITIES, WIRE_OVERHEAD, check};
 
 /// How a traffic class gets its turn (`mlnx_qos --tsa`; IEEE 802.1Q clause 8.6.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -22,8 +24,8 @@ pub struct Classes {
     pub of_priority: [u8; PRIORITIES],
     /// How each gets its turn.
     pub tsa: [Tsa; PRIORITIES],
-    /// Percent of each [`Tsa::Ets`] class; 0 for all others. They add up to 100 where there is one, unless the operator
-    /// said otherwise: then they count as weights.
+    /// Percent of each [`Tsa::Ets`] class; 0 for all others. They add up to 100 at most, and count as
+    /// weights of what stricter classes leave.
     pub share: [u8; PRIORITIES],
     /// Most that each may send, in bit/s on the wire; 0: no limit.
     pub limit: [u64; PRIORITIES],
@@ -61,7 +63,8 @@ pub struct Buffer {
     pub xoff: u32,
     /// Bytes at which it is told to go on (XON); below `xoff`.
     pub xon: u32,
-    /// Bytes of one source and priority that still fit above `xoff`: what was under way.
+    /// Bytes of one source and lossless priority that still fit when it is told to wait: what was under way. Beside
+    /// `size`.
     pub headroom: u32,
     /// Metres of cable, from which [`Buffer::headroom_for`] is computed (`mlnx_qos --cable_len`).
     pub cable_len: u8,
@@ -230,19 +233,30 @@ impl PortQos {
 
     /// Is the configuration one that can act? All rules in one place, for file, command line and gRPC.
     pub fn check(&self) -> Result<(), QosError> {
-        check(self)
+        check::check(self)
     }
 }
 
-/// See [`PortQos::check`].
-fn check(_qos: &PortQos) -> Result<(), QosError> {
-    Ok(())
-}
-
 impl Buffer {
-    /// Bytes that can arrive after a pause frame was sent, at this rate over this cable, with frames of this MTU
-    /// (IEEE 802.1Q annex N).
-    pub fn headroom_for(_rate: u64, _cable_len: u8, _mtu: u16) -> u32 {
-        Buffer::default().headroom
+    /// Bytes that can arrive after a pause frame was sent, at this rate (bit/s; 0: as at 100 Gbit/s) over this cable
+    /// (metres), with frames of this MTU; rounded up to whole KiB.
+    ///
+    /// IEEE 802.1Q annex N, simplified: one full-size frame that the pause frame has to wait for, the pause frame, the
+    /// cable there and back (5 ns a metre), what the peer may take to obey (IEEE 802.3 clause 31B.3.7: 60 quanta up to
+    /// 10 Gbit/s, 118 up to 40, 394 above; delays of its interfaces included), and one full-size frame that it has just
+    /// begun then.
+    pub fn headroom_for(rate: u64, cable_len: u8, mtu: u16) -> u32 {
+        let rate = if rate == 0 { 100_000_000_000 } else { rate };
+        let quanta = match rate {
+            0..=10_000_000_000 => 60,
+            10_000_000_001..=40_000_000_000 => 118,
+            _ => 394,
+        };
+        // Ethernet header and VLAN tag beside the MTU.
+        let frame = u64::from(mtu) + 18 + u64::from(WIRE_OVERHEAD);
+        let pause = FRAME_LEN as u64 + u64::from(WIRE_OVERHEAD);
+        let cable = 2 * 5 * u128::from(cable_len) * u128::from(rate) / 8_000_000_000;
+        let bytes = u128::from(2 * frame + pause + quanta * QUANTUM_BITS / 8) + cable;
+        u32::try_from(bytes.next_multiple_of(1024)).unwrap_or(u32::MAX)
     }
 }

@@ -1,10 +1,34 @@
 //! Queues of a port, and which of them goes next: strict classes, then ETS by deficit in bytes on the wire; within a class,
 //! what sources are sure to get, then all in turn.
+//!
+//! Order of the classes, as on the cards (`tc_group` of the QETC register): [`Tsa::Vendor`] classes in equal turns; then
+//! [`Tsa::Strict`] ones, the higher number first; then [`Tsa::Ets`] ones by their shares, which count as weights of what is
+//! left; then those with a share of 0. Turns and shares are by bytes on the wire: whoever has had the least for its weight
+//! goes next (start-time fair queueing, Goyal 1996: what a class is ahead or behind is never more than one frame). A class
+//! that has nothing to send, or may not, leaves its turn to the others and does not catch up later.
+//!
+//! A source gets what it is sure of in a class, and its turn in what is left of the class.
+//!
+//! Rates are those of a link: what has waited is sent as if it had been sent in time, so that a core that looks late does
+//! not lose any of it (up to [`CATCH_UP`]); silence gathers credit of [`SLACK`] only.
 
-use core::marker::PhantomData;
+mod fifo;
+#[cfg(test)]
+mod tests;
+mod turns;
 
-use super::PortQos;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Bucket, PRIORITIES, PortQos, Tsa};
 use crate::Instant;
+use fifo::{NONE, Nodes};
+use turns::{Queue, Turns, bits};
+
+/// Credit that silence gathers at a rate: a round of a busy core.
+pub const SLACK: Duration = Duration::from_micros(100);
+/// How late a core may look at what waits without losing any of its rate: a time slice of the kernel's scheduler.
+pub const CATCH_UP: Duration = Duration::from_millis(5);
 
 /// What a queue knows of something that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,89 +52,392 @@ pub struct Pick {
     pub class: u8,
     /// Place of the source's queue.
     pub(super) queue: u32,
+    /// By what the source is sure to get.
+    sure: bool,
 }
+
+/// Groups of classes that take turns.
+const VENDOR: usize = 0;
+const ETS: usize = 1;
+const REST: usize = 2;
 
 /// See the module. `T` is whatever waits.
 #[derive(Debug)]
 pub struct Egress<T> {
-    items: PhantomData<T>,
+    len: usize,
+    /// Class by priority.
+    class_of: [u8; PRIORITIES],
+    /// Priorities of each class, a bit each.
+    priorities: [u8; PRIORITIES],
+    port: Bucket,
+    limits: [Bucket; PRIORITIES],
+    /// Classes, a bit each: with a limit; strict; by group.
+    limited: u8,
+    strict: u8,
+    groups: [u8; 3],
+    /// What a byte costs a class in virtual time: 2^32 by its weight.
+    cost: [u64; PRIORITIES],
+    /// Virtual time: of the next frame of a class, and of the frame that a group sent last.
+    start: [u128; PRIORITIES],
+    group_time: [u128; 3],
+    /// Until then the port had nothing that might have gone, though it had credit.
+    idle_until: Instant,
+    nodes: Nodes<T>,
+    turns: Turns,
+    /// Place of the queue by source and class.
+    index: Vec<[u32; PRIORITIES]>,
+    free: Vec<u32>,
+    bytes: [u64; PRIORITIES],
 }
 
 impl<T> Egress<T> {
     /// Empty queues.
-    pub fn new(_qos: &PortQos, _now: Instant) -> Egress<T> {
-        todo!()
+    pub fn new(qos: &PortQos, now: Instant) -> Egress<T> {
+        let mut egress = Egress {
+            len: 0,
+            class_of: [0; PRIORITIES],
+            priorities: [0; PRIORITIES],
+            port: Bucket::new(0, SLACK),
+            limits: [Bucket::new(0, SLACK); PRIORITIES],
+            limited: 0,
+            strict: 0,
+            groups: [0; 3],
+            cost: [0; PRIORITIES],
+            start: [0; PRIORITIES],
+            group_time: [0; 3],
+            idle_until: now,
+            nodes: Nodes::new(),
+            turns: Turns::new(),
+            index: Vec::new(),
+            free: Vec::new(),
+            bytes: [0; PRIORITIES],
+        };
+        egress.configure(qos, now);
+        egress
     }
 
     /// Another configuration; what waits goes on waiting, in its order.
-    pub fn configure(&mut self, _qos: &PortQos, _now: Instant) {
-        todo!()
+    pub fn configure(&mut self, qos: &PortQos, now: Instant) {
+        let classes = &qos.classes;
+        self.port.set_rate(qos.rate);
+        (self.limited, self.strict, self.groups) = (0, 0, [0; 3]);
+        for c in 0..PRIORITIES {
+            self.limits[c].set_rate(classes.limit[c]);
+            let bit = 1 << c;
+            if classes.limit[c] != 0 {
+                self.limited |= bit;
+            }
+            match (classes.tsa[c], classes.share[c]) {
+                (Tsa::Vendor, _) => self.groups[VENDOR] |= bit,
+                (Tsa::Strict, _) => self.strict |= bit,
+                (Tsa::Ets, 0) => self.groups[REST] |= bit,
+                (Tsa::Ets, _) => self.groups[ETS] |= bit,
+            }
+            let weight = match classes.tsa[c] {
+                Tsa::Ets => u64::from(classes.share[c].max(1)),
+                _ => 1,
+            };
+            self.cost[c] = (1 << 32) / weight;
+        }
+        // Who joins a group has no part in its past.
+        for (g, group) in self.groups.into_iter().enumerate() {
+            let latest = bits(group).map(|c| self.start[c]).max().unwrap_or(0);
+            self.group_time[g] = latest.max(self.group_time[g]);
+            for c in bits(group) {
+                self.start[c] = self.group_time[g];
+            }
+        }
+        let class_of = classes.of_priority.map(|c| c % PRIORITIES as u8);
+        if class_of != self.class_of || self.priorities == [0; PRIORITIES] {
+            self.reclass(class_of);
+        }
+    }
+
+    /// Priorities go to other classes: all that waits is put in order again.
+    fn reclass(&mut self, class_of: [u8; PRIORITIES]) {
+        self.class_of = class_of;
+        self.priorities = [0; PRIORITIES];
+        for (p, c) in class_of.into_iter().enumerate() {
+            self.priorities[usize::from(c)] |= 1 << p;
+        }
+        let mut waiting = Vec::with_capacity(self.len);
+        for q in &mut self.turns.queues {
+            while let Some(first) = self.nodes.pop(&mut q.fifo) {
+                waiting.push(first);
+            }
+        }
+        waiting.sort_unstable_by_key(|(number, ..)| *number);
+        let gone = self.turns.queues.iter().filter(|q| q.gone);
+        let gone: Vec<u16> = gone.map(|q| q.source).collect();
+        self.turns.clear();
+        (self.len, self.bytes) = (0, [0; PRIORITIES]);
+        for (_, entry, item) in waiting {
+            self.push(entry, item);
+        }
+        for source in gone {
+            for class in 0..PRIORITIES as u8 {
+                let at = self.place(source, class);
+                let q = self.turns.queues.get_mut(at as usize);
+                if let Some(q) = q.filter(|q| q.sure.rate() == 0) {
+                    q.gone = true;
+                    self.end_if_gone(at);
+                }
+            }
+        }
     }
 
     /// What a source is sure to get of each class, in bit/s (0: nothing); forgotten with [`Egress::forget_source`].
-    pub fn set_guarantee(&mut self, _source: u16, _guarantee: &[u64; 8]) {
-        todo!()
+    pub fn set_guarantee(&mut self, source: u16, guarantee: &[u64; 8]) {
+        for (class, rate) in guarantee.iter().enumerate() {
+            if *rate == 0 && self.place(source, class as u8) == NONE {
+                continue;
+            }
+            let at = self.queue(source, class as u8);
+            self.turns.queues[at as usize].gone = false;
+            if self.turns.queues[at as usize].sure.rate() != *rate {
+                self.turns.set_sure(at, Bucket::new(*rate, CATCH_UP));
+            }
+        }
     }
 
     /// A source is gone; what it has sent is still sent.
-    pub fn forget_source(&mut self, _source: u16) {
-        todo!()
+    pub fn forget_source(&mut self, source: u16) {
+        for class in 0..PRIORITIES as u8 {
+            let at = self.place(source, class);
+            if at != NONE {
+                self.turns.set_sure(at, Bucket::UNLIMITED);
+                self.turns.queues[at as usize].gone = true;
+                self.end_if_gone(at);
+            }
+        }
     }
 
     /// May something go at once, because nothing it would have to wait for waits, and there is credit? Then it counts as
     /// sent. `closed`: priorities that may not be sent now, a bit each.
-    pub fn pass(&mut self, _now: Instant, _entry: &Entry, _closed: u8) -> bool {
-        todo!()
+    #[inline]
+    pub fn pass(&mut self, now: Instant, entry: &Entry, closed: u8) -> bool {
+        let p = usize::from(entry.priority) % PRIORITIES;
+        let class = usize::from(self.class_of[p]);
+        if closed & 1 << p != 0 || !self.port.is_open(now) || !self.limits[class].is_open(now) {
+            return false;
+        }
+        if self.len != 0 && (self.waits(class) || self.ready(now, closed) != 0) {
+            return false;
+        }
+        self.pay(now, entry, class);
+        true
     }
 
     /// Something waits behind what its source sent in its class before.
-    pub fn push(&mut self, _entry: Entry, _item: T) {
-        todo!()
+    pub fn push(&mut self, entry: Entry, item: T) {
+        let class = self.class_of[usize::from(entry.priority) % PRIORITIES];
+        let at = self.queue(entry.source, class);
+        let q = &mut self.turns.queues[at as usize];
+        q.gone = false;
+        let starts = q.fifo.is_empty();
+        self.nodes.push(&mut q.fifo, entry, item);
+        if starts {
+            self.turns.start(at, entry.priority % PRIORITIES as u8);
+        }
+        self.len += 1;
+        self.bytes[usize::from(class)] += u64::from(entry.bytes);
     }
 
     /// Which goes next, if any may.
-    pub fn next(&mut self, _now: Instant, _closed: u8) -> Option<Pick> {
-        todo!()
+    pub fn next(&mut self, now: Instant, closed: u8) -> Option<Pick> {
+        if self.len == 0 || !self.port.is_open(now) {
+            return None;
+        }
+        let ready = self.ready(now, closed);
+        if ready == 0 {
+            self.idle_until = now;
+            return None;
+        }
+        let class = self.choose(ready);
+        let open = self.turns.heads() & !closed & self.priorities[class];
+        let (queue, sure) = self.turns.next(now, open);
+        Some(Pick {
+            class: class as u8,
+            queue,
+            sure,
+        })
     }
 
     /// What that is.
-    pub fn front(&self, _pick: Pick) -> Option<(&Entry, &T)> {
-        todo!()
+    pub fn front(&self, pick: Pick) -> Option<(&Entry, &T)> {
+        let q = self.turns.queues.get(pick.queue as usize)?;
+        self.nodes.front(&q.fifo)
     }
 
     /// Takes it; it counts as sent.
-    pub fn take(&mut self, _now: Instant, _pick: Pick) -> Option<(Entry, T)> {
-        todo!()
+    pub fn take(&mut self, now: Instant, pick: Pick) -> Option<(Entry, T)> {
+        let q = self.turns.queues.get(pick.queue as usize)?;
+        let class = usize::from(q.class);
+        let entry = *self.nodes.front(&q.fifo)?.0;
+        self.pay(now, &entry, class);
+        if let Some(g) = self.groups.iter().position(|g| g & 1 << class != 0) {
+            let start = self.start[class].max(self.group_time[g]);
+            self.group_time[g] = start;
+            self.start[class] = start + u128::from(entry.wire) * u128::from(self.cost[class]);
+        }
+        self.turns.charge(now, pick.queue, pick.sure, entry.wire);
+        self.remove(pick)
     }
 
     /// Takes it without counting it as sent: it is dropped.
-    pub fn discard(&mut self, _pick: Pick) -> Option<(Entry, T)> {
-        todo!()
+    pub fn discard(&mut self, pick: Pick) -> Option<(Entry, T)> {
+        self.remove(pick)
     }
 
     /// What waits longest at the head of a class, whether it may go or not.
-    pub fn oldest(&self, _class: u8) -> Option<(Pick, &Entry)> {
-        todo!()
+    pub fn oldest(&self, class: u8) -> Option<(Pick, &Entry)> {
+        if !self.waits(usize::from(class) % PRIORITIES) {
+            return None;
+        }
+        let queues = self
+            .turns
+            .queues
+            .iter()
+            .enumerate()
+            .filter(|(_, q)| q.class == class);
+        let heads = queues.filter_map(|(at, q)| Some((at, self.nodes.front(&q.fifo)?.0)));
+        let (at, entry) = heads.min_by_key(|(_, entry)| entry.since)?;
+        let pick = Pick {
+            class,
+            queue: at as u32,
+            sure: false,
+        };
+        Some((pick, entry))
     }
 
     /// When something may go that may not go now for want of credit; `None`: only a push or an opened priority changes
-    /// anything.
-    pub fn next_time(&self, _now: Instant, _closed: u8) -> Option<Instant> {
-        todo!()
+    /// anything. In the past: now.
+    pub fn next_time(&self, now: Instant, closed: u8) -> Option<Instant> {
+        let waiting = self.classes(self.turns.heads() & !closed);
+        let opens = bits(waiting).map(|c| self.limits[c].opens_at()).min()?;
+        Some(opens.max(self.port.opens_at()).max(now))
     }
 
     /// How many wait.
     pub fn len(&self) -> usize {
-        todo!()
+        self.len
     }
 
     /// Does nothing wait?
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len == 0
     }
 
     /// Bytes of buffer that wait, by class.
     pub fn bytes(&self) -> [u64; 8] {
-        todo!()
+        self.bytes
+    }
+
+    /// Does anything wait in a class?
+    fn waits(&self, class: usize) -> bool {
+        self.turns.heads() & self.priorities[class] != 0
+    }
+
+    /// Classes of these priorities, a bit each.
+    fn classes(&self, priorities: u8) -> u8 {
+        bits(priorities).fold(0, |all, p| all | 1 << self.class_of[p])
+    }
+
+    /// Classes of which something may go, apart from the port's rate.
+    fn ready(&self, now: Instant, closed: u8) -> u8 {
+        let waiting = self.classes(self.turns.heads() & !closed);
+        bits(waiting & self.limited)
+            .filter(|c| !self.limits[*c].is_open(now))
+            .fold(waiting, |ready, c| ready & !(1 << c))
+    }
+
+    /// Which of these classes (not none) goes next.
+    fn choose(&self, ready: u8) -> usize {
+        if ready.is_power_of_two() {
+            return ready.trailing_zeros() as usize;
+        }
+        let strict = ready & self.strict;
+        if ready & self.groups[VENDOR] == 0 && strict != 0 {
+            return strict.ilog2() as usize;
+        }
+        let turn = |g: usize| {
+            let time = |c: &usize| self.start[*c].max(self.group_time[g]);
+            bits(ready & self.groups[g]).min_by_key(time)
+        };
+        (0..3).find_map(turn).unwrap_or(0)
+    }
+
+    /// The rates are charged for something of a class.
+    #[inline]
+    fn pay(&mut self, now: Instant, entry: &Entry, class: usize) {
+        if self.port.rate() == 0 && self.limited & 1 << class == 0 {
+            return;
+        }
+        let earliest = now.0.saturating_sub(CATCH_UP.as_nanos() as u64);
+        let slack = SLACK.as_nanos() as u64;
+        let came = entry.since.min(now);
+        let port = came.max(self.idle_until.min(now)).0.saturating_sub(slack);
+        self.port
+            .charge_since(now, Instant(port.max(earliest)), entry.wire);
+        let class_since = came.0.saturating_sub(slack).max(earliest);
+        self.limits[class].charge_since(now, Instant(class_since), entry.wire);
+    }
+
+    fn remove(&mut self, pick: Pick) -> Option<(Entry, T)> {
+        let q = self.turns.queues.get_mut(pick.queue as usize)?;
+        let class = usize::from(q.class);
+        let (_, entry, item) = self.nodes.pop(&mut q.fifo)?;
+        let head = self
+            .nodes
+            .front(&q.fifo)
+            .map(|(e, _)| e.priority % PRIORITIES as u8);
+        self.turns.advance(pick.queue, head);
+        self.len -= 1;
+        self.bytes[class] -= u64::from(entry.bytes);
+        if head.is_none() {
+            self.end_if_gone(pick.queue);
+        }
+        Some((entry, item))
+    }
+
+    /// Place of a source's queue; [`NONE`]: it has none.
+    fn place(&self, source: u16, class: u8) -> u32 {
+        let places = self.index.get(usize::from(source));
+        places.map_or(NONE, |p| p[usize::from(class)])
+    }
+
+    /// Place of a source's queue, which is made if there is none.
+    fn queue(&mut self, source: u16, class: u8) -> u32 {
+        let at = self.place(source, class);
+        if at != NONE {
+            return at;
+        }
+        let at = match self.free.pop() {
+            Some(at) => {
+                let ticket = self.turns.queues[at as usize].next_ticket();
+                self.turns.queues[at as usize] = Queue::new(source, class, ticket);
+                at
+            }
+            None => {
+                self.turns.queues.push(Queue::new(source, class, 0));
+                (self.turns.queues.len() - 1) as u32
+            }
+        };
+        let row = usize::from(source);
+        if self.index.len() <= row {
+            self.index.resize(row + 1, [NONE; PRIORITIES]);
+        }
+        self.index[row][usize::from(class)] = at;
+        at
+    }
+
+    /// An empty queue whose source is gone gives its place back.
+    fn end_if_gone(&mut self, at: u32) {
+        let q = &self.turns.queues[at as usize];
+        if q.gone && q.fifo.is_empty() {
+            self.index[usize::from(q.source)][usize::from(q.class)] = NONE;
+            self.free.push(at);
+        }
     }
 }

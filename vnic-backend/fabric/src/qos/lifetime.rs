@@ -2,37 +2,83 @@
 //! that waits in it is dropped until something of it is sent again, or 8 lifetimes have passed (WinOF-2 Ethernet Network,
 //! Head of Queue Lifetime Limit; IBTA volume 1 section 18.2.5.4; register QHLL).
 
-use super::Lifetimes;
+use core::time::Duration;
+
+use super::{Lifetimes, PRIORITIES};
 use crate::{DropReason, Instant};
+
+/// `limit` with which a frame may wait for ever.
+const FOR_EVER: u8 = 20;
+/// Lifetimes for which a class stays stalled.
+const STALLED_FOR: u32 = 8;
 
 /// The state of one port's classes.
 #[derive(Debug, Clone, Default)]
-pub struct Lifetime {}
+pub struct Lifetime {
+    /// Drops in a row, by class.
+    drops: [u8; PRIORITIES],
+    /// Classes that are stalled, a bit each, and until when.
+    stalled: u8,
+    until: [Instant; PRIORITIES],
+}
 
 impl Lifetime {
-    /// Must the frame at the head of `class`, there since `head_since`, be dropped?
+    /// Must the frame at the head of `class`, there since `head_since`, be dropped? Ask again for the next one.
     pub fn judge(
         &mut self,
-        _now: Instant,
-        _settings: Lifetimes,
-        _class: u8,
-        _head_since: Instant,
+        now: Instant,
+        settings: Lifetimes,
+        class: u8,
+        head_since: Instant,
     ) -> Option<DropReason> {
-        todo!()
+        let i = usize::from(class) % PRIORITIES;
+        let Some(lifetime) = lifetime(settings, class) else {
+            self.sent(class);
+            return None;
+        };
+        let bit = 1 << i;
+        if self.stalled & bit != 0 {
+            if now < self.until[i] {
+                return Some(DropReason::ClassStalled);
+            }
+            self.sent(class);
+        }
+        if now.since(head_since) < lifetime {
+            return None;
+        }
+        self.drops[i] = self.drops[i].saturating_add(1);
+        if settings.stall_count != 0 && self.drops[i] >= settings.stall_count {
+            self.stalled |= bit;
+            self.until[i] = now + lifetime * STALLED_FOR;
+        }
+        Some(DropReason::HeadOfQueue)
     }
 
-    /// Something of `class` was sent.
-    pub fn sent(&mut self, _class: u8) {
-        todo!()
+    /// Something of `class` was sent: it is not stalled.
+    #[inline]
+    pub fn sent(&mut self, class: u8) {
+        let i = usize::from(class) % PRIORITIES;
+        self.drops[i] = 0;
+        self.stalled &= !(1 << i);
     }
 
-    /// Classes that are stalled, a bit each.
+    /// Classes that are stalled, a bit each. A stall that has passed counts until [`Lifetime::judge`] is asked.
     pub fn stalled(&self) -> u8 {
-        todo!()
+        self.stalled
     }
 
     /// When the frame at the head of `class`, there since `head_since`, has waited too long.
-    pub fn due(&self, _settings: Lifetimes, _class: u8, _head_since: Instant) -> Option<Instant> {
-        todo!()
+    pub fn due(&self, settings: Lifetimes, class: u8, head_since: Instant) -> Option<Instant> {
+        let lifetime = lifetime(settings, class)?;
+        if self.stalled & 1 << (usize::from(class) % PRIORITIES) != 0 {
+            return Some(head_since);
+        }
+        Some(head_since + lifetime)
     }
+}
+
+/// How long a frame of a class may wait; `None`: for ever.
+fn lifetime(settings: Lifetimes, class: u8) -> Option<Duration> {
+    let enabled = settings.enable & 1 << (usize::from(class) % PRIORITIES) != 0;
+    (enabled && settings.limit < FOR_EVER).then(|| Duration::from_nanos(4096 << settings.limit))
 }

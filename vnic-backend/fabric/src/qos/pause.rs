@@ -1,48 +1,159 @@
 //! The two ends of flow control on a link: who is told to wait, and who waits (IEEE 802.3 annex 31B, IEEE 802.1Q clause 36).
+//!
+//! Which of the two kinds acts follows from the settings, at both ends the same way: with a priority named, priority flow
+//! control for the named ones and no global pause; otherwise global pause, as far as it is on.
 
-use vnic_wire::pause::Frame;
+use core::time::Duration;
 
-use super::PauseSettings;
+use vnic_wire::pause::{Frame, QUANTUM_BITS};
+
+use super::{PRIORITIES, PauseSettings};
 use crate::Instant;
+
+/// Speed that counts for a link that has none.
+const NO_RATE: u64 = 100_000_000_000;
+/// What XOFF says: as long as a frame can say.
+const XOFF: u16 = 0xffff;
+
+/// So many quanta at a rate.
+fn quanta(n: u16, rate: u64) -> Duration {
+    let rate = if rate == 0 { NO_RATE } else { rate };
+    let ns = u128::from(n) * u128::from(QUANTUM_BITS) * 1_000_000_000 / u128::from(rate);
+    Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+}
 
 /// The end that waits.
 #[derive(Debug, Clone, Default)]
-pub struct PauseRx {}
+pub struct PauseRx {
+    /// Priorities that wait, a bit each, and until when.
+    waiting: u8,
+    until: [Instant; PRIORITIES],
+}
 
 impl PauseRx {
-    /// A pause frame came; quanta are 512 bit times at `rate` (0: as at 100 Gbit/s).
-    pub fn frame(&mut self, _now: Instant, _frame: &Frame, _settings: PauseSettings, _rate: u64) {
-        todo!()
+    /// A pause frame came; quanta are 512 bit times at `rate` (0: as at 100 Gbit/s). What the settings do not allow is not
+    /// obeyed.
+    pub fn frame(&mut self, now: Instant, frame: &Frame, settings: PauseSettings, rate: u64) {
+        match frame {
+            Frame::Global(n) if settings.pfc == 0 && settings.global_rx => {
+                for p in 0..PRIORITIES {
+                    self.wait(p, now, *n, rate);
+                }
+            }
+            Frame::Priorities { enabled, quanta } if settings.pfc != 0 => {
+                for (p, n) in quanta.iter().enumerate() {
+                    if enabled & settings.pfc & 1 << p != 0 {
+                        self.wait(p, now, *n, rate);
+                    }
+                }
+            }
+            Frame::Global(_) | Frame::Priorities { .. } => {}
+        }
+    }
+
+    fn wait(&mut self, priority: usize, now: Instant, n: u16, rate: u64) {
+        if n == 0 {
+            self.waiting &= !(1 << priority);
+        } else {
+            self.waiting |= 1 << priority;
+            self.until[priority] = now + quanta(n, rate);
+        }
+    }
+
+    /// Other settings: what they do not allow waits no longer.
+    pub fn configure(&mut self, settings: PauseSettings) {
+        self.waiting &= match settings {
+            s if s.pfc != 0 => s.pfc,
+            s if s.global_rx => 0xff,
+            _ => 0,
+        };
     }
 
     /// Priorities that wait now, a bit each.
-    pub fn paused(&mut self, _now: Instant) -> u8 {
-        todo!()
+    #[inline]
+    pub fn paused(&mut self, now: Instant) -> u8 {
+        if self.waiting != 0 {
+            for p in 0..PRIORITIES {
+                if self.until[p] <= now {
+                    self.waiting &= !(1 << p);
+                }
+            }
+        }
+        self.waiting
     }
 
     /// When one of them may go again.
     pub fn next_time(&self) -> Option<Instant> {
-        todo!()
+        (0..PRIORITIES)
+            .filter(|p| self.waiting & 1 << p != 0)
+            .map(|p| self.until[p])
+            .min()
     }
 }
 
 /// The end that tells.
 #[derive(Debug, Clone, Default)]
-pub struct PauseTx {}
+pub struct PauseTx {
+    /// Priorities that shall wait, a bit each.
+    xoff: u8,
+    /// What the peer was told last: priorities that wait, and whether all do.
+    priorities: u8,
+    global: bool,
+    /// Something may have to be told now.
+    changed: bool,
+    /// When what was told is repeated.
+    repeat_at: Option<Instant>,
+}
 
 impl PauseTx {
     /// These priorities shall wait, all others may go.
-    pub fn set(&mut self, _now: Instant, _xoff: u8) {
-        todo!()
+    pub fn set(&mut self, now: Instant, xoff: u8) {
+        let _ = now;
+        self.changed |= xoff != self.xoff;
+        self.xoff = xoff;
     }
 
-    /// The next frame for the peer that is due: a change, or a repetition before the last one runs out.
-    pub fn poll(&mut self, _now: Instant, _settings: PauseSettings, _rate: u64) -> Option<Frame> {
-        todo!()
+    /// The settings are others: [`PauseTx::poll`] has to look, too, whether what was told still holds.
+    pub fn configure(&mut self) {
+        self.changed = true;
     }
 
-    /// When [`PauseTx::poll`] has one.
+    /// The next frame for the peer that is due: a change, or a repetition before the last one runs out (at half its time,
+    /// so that one may be lost). Ask until there is none.
+    pub fn poll(&mut self, now: Instant, settings: PauseSettings, rate: u64) -> Option<Frame> {
+        let repeat = self.repeat_at.is_some_and(|at| at <= now);
+        if !self.changed && !repeat {
+            return None;
+        }
+        let priorities = self.xoff & settings.pfc;
+        let global = settings.pfc == 0 && settings.global_tx && self.xoff != 0;
+        let told = self.priorities;
+        let frame = if global != self.global || (global && repeat) {
+            self.global = global;
+            Some(Frame::Global(if global { XOFF } else { 0 }))
+        } else if priorities != told || (priorities != 0 && repeat) {
+            self.priorities = priorities;
+            Some(Frame::Priorities {
+                enabled: priorities | told,
+                quanta: core::array::from_fn(|p| if priorities & 1 << p != 0 { XOFF } else { 0 }),
+            })
+        } else {
+            self.changed = false;
+            None
+        };
+        if frame.is_some() || repeat {
+            let waits = self.global || self.priorities != 0;
+            self.repeat_at = waits.then(|| now + quanta(XOFF, rate) / 2);
+        }
+        frame
+    }
+
+    /// When [`PauseTx::poll`] has one; in the past: now.
     pub fn next_time(&self) -> Option<Instant> {
-        todo!()
+        if self.changed {
+            Some(Instant(0))
+        } else {
+            self.repeat_at
+        }
     }
 }

@@ -272,7 +272,7 @@ proptest! {
             // A sum of zero can be written in two ways.
             let header = &after[at..at + 20 + 4 * options];
             prop_assert_eq!(checksum::fold(checksum::sum(header)), 0xffff);
-            after[at + 10..at + 12].copy_from_slice(&wanted[at + 10..at + 12].to_vec());
+            after[at + 10..at + 12].copy_from_slice(&wanted[at + 10..at + 12]);
         }
         prop_assert_eq!(&after, &wanted);
         // Nothing breaks with less of it.

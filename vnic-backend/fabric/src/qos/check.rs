@@ -1,0 +1,223 @@
+//! What a configuration of a port must fulfil. Rules that need to know more than the port (a schedule queue has limits for
+//! all supported classes or for none) are the NIC's. The fields have the names that the control plane gives them.
+
+use alloc::format;
+use alloc::string::String;
+
+use super::{Lifetimes, Match, PRIORITIES, PortQos, QosError, Tsa};
+
+/// Least rate, in bit/s: at it a full-size frame takes 12 s.
+const RATE_MIN: u64 = 1_000;
+/// Most, in bit/s.
+const RATE_MAX: u64 = 1_000_000_000_000;
+/// Milliseconds of a watermark. Register PFCC and the PRM say 80; `rdma-notes-zh` section 9 says 100 for the Linux driver's
+/// file, which stands for the same register: the wider one holds.
+const WATERMARK: core::ops::RangeInclusive<u32> = 80..=8000;
+/// Most bytes of a buffer.
+const BUFFER_MAX: u32 = 256 << 20;
+/// Most bytes of headroom.
+const HEADROOM_MAX: u32 = 64 << 20;
+/// Least bytes at which a source is told to wait: a full-size frame.
+const XOFF_MIN: u32 = 2048;
+
+fn err(field: &'static str, problem: String) -> QosError {
+    QosError { field, problem }
+}
+
+/// A rate that is 0 or within the limits.
+fn rate(field: &'static str, what: &str, value: u64) -> Result<(), QosError> {
+    if value != 0 && !(RATE_MIN..=RATE_MAX).contains(&value) {
+        return Err(err(
+            field,
+            format!("{what}{value} bit/s; allowed: 0 (none), or {RATE_MIN} to {RATE_MAX}"),
+        ));
+    }
+    Ok(())
+}
+
+/// Every element is at most `max`.
+fn at_most(field: &'static str, index: &str, values: &[u8], max: u8) -> Result<(), QosError> {
+    match values.iter().enumerate().find(|(_, v)| **v > max) {
+        Some((i, v)) => Err(err(field, format!("{index} {i} has {v}; allowed: 0 to {max}"))),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn check(qos: &PortQos) -> Result<(), QosError> {
+    rate("rate_bps", "", qos.rate)?;
+    classification(qos)?;
+    classes(qos)?;
+    buffer(qos)?;
+    guard(qos)?;
+    lifetimes(qos.lifetimes)?;
+    queue(qos)
+}
+
+fn classification(qos: &PortQos) -> Result<(), QosError> {
+    let c = &qos.classification;
+    at_most("default_priority", "value", &[c.default_priority], 7)?;
+    at_most("dscp_to_priority", "DSCP", &c.dscp_to_priority, 7)?;
+    for (i, policy) in c.policies.iter().enumerate() {
+        let name = &policy.name;
+        if name.is_empty() {
+            return Err(err("policies", format!("policy {i} has no name")));
+        }
+        if c.policies[..i].iter().any(|p| p.name == *name) {
+            return Err(err("policies", format!("\"{name}\" is there twice")));
+        }
+        if let Some(p) = policy.priority.filter(|p| *p > 7) {
+            return Err(err(
+                "policies",
+                format!("\"{name}\" has priority {p}; allowed: 0 to 7"),
+            ));
+        }
+        if let Some(d) = policy.dscp.filter(|d| *d > 63) {
+            return Err(err(
+                "policies",
+                format!("\"{name}\" has DSCP {d}; allowed: 0 to 63"),
+            ));
+        }
+        if policy.priority.is_none() && policy.dscp.is_none() {
+            return Err(err(
+                "policies",
+                format!("\"{name}\" does nothing: it needs a priority or a DSCP"),
+            ));
+        }
+        if let Match::DestinationPorts {
+            protocol,
+            first,
+            last,
+        } = policy.matches
+        {
+            if first > last {
+                return Err(err(
+                    "policies",
+                    format!("\"{name}\" has ports {first} to {last}: none"),
+                ));
+            }
+            if ![0, 6, 17].contains(&protocol) {
+                return Err(err(
+                    "policies",
+                    format!(
+                        "\"{name}\" has ports of protocol {protocol}; allowed: 6 (TCP), 17 (UDP), 0 (both)"
+                    ),
+                ));
+            }
+        }
+    }
+    let defaults = c.policies.iter().filter(|p| p.matches == Match::Default);
+    if defaults.count() > 1 {
+        return Err(err("policies", String::from("more than one is the default")));
+    }
+    Ok(())
+}
+
+fn classes(qos: &PortQos) -> Result<(), QosError> {
+    let c = &qos.classes;
+    at_most("priority_to_tc", "priority", &c.of_priority, 7)?;
+    at_most("tc_bandwidth_percent", "traffic class", &c.share, 100)?;
+    for (tc, share) in c.share.into_iter().enumerate() {
+        if share != 0 && c.tsa[tc] != Tsa::Ets {
+            return Err(err(
+                "tc_bandwidth_percent",
+                format!("traffic class {tc} has {share} %, but only classes with ets have a share"),
+            ));
+        }
+    }
+    let sum: u32 = c.share.into_iter().map(u32::from).sum();
+    if sum > 100 {
+        return Err(err(
+            "tc_bandwidth_percent",
+            format!("the shares of the ets classes add up to {sum} %; allowed: at most 100"),
+        ));
+    }
+    for (tc, limit) in c.limit.into_iter().enumerate() {
+        rate("tc_rate_limit_bps", &format!("traffic class {tc} has "), limit)?;
+    }
+    Ok(())
+}
+
+fn buffer(qos: &PortQos) -> Result<(), QosError> {
+    let b = &qos.buffer;
+    if b.size > BUFFER_MAX {
+        return Err(err(
+            "buffer_size",
+            format!("{} bytes; allowed: at most {BUFFER_MAX}", b.size),
+        ));
+    }
+    if b.xoff < XOFF_MIN || b.xoff > b.size {
+        return Err(err(
+            "buffer_xoff",
+            format!(
+                "{} bytes; allowed: {XOFF_MIN} to the buffer's size ({})",
+                b.xoff, b.size
+            ),
+        ));
+    }
+    if b.xon >= b.xoff {
+        return Err(err(
+            "buffer_xon",
+            format!("{} bytes; allowed: less than buffer_xoff ({})", b.xon, b.xoff),
+        ));
+    }
+    if b.headroom > HEADROOM_MAX {
+        return Err(err(
+            "buffer_headroom",
+            format!("{} bytes; allowed: at most {HEADROOM_MAX}", b.headroom),
+        ));
+    }
+    Ok(())
+}
+
+fn guard(qos: &PortQos) -> Result<(), QosError> {
+    let g = qos.guard;
+    for (field, ms) in [
+        ("storm_minor_ms", g.minor_ms),
+        ("storm_critical_ms", g.critical_ms),
+    ] {
+        if ms != 0 && !WATERMARK.contains(&ms) {
+            let (least, most) = (WATERMARK.start(), WATERMARK.end());
+            return Err(err(
+                field,
+                format!("{ms} ms; allowed: 0 (never), or {least} to {most}"),
+            ));
+        }
+    }
+    if g.critical_ms != 0 && g.minor_ms > g.critical_ms {
+        return Err(err(
+            "storm_minor_ms",
+            format!(
+                "{} ms; allowed: at most storm_critical_ms ({})",
+                g.minor_ms, g.critical_ms
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn lifetimes(l: Lifetimes) -> Result<(), QosError> {
+    at_most("hol_lifetime", "value", &[l.limit], 20)?;
+    at_most("hol_stall_count", "value", &[l.stall_count], 7)
+}
+
+fn queue(qos: &PortQos) -> Result<(), QosError> {
+    let Some(q) = &qos.queue else {
+        return Ok(());
+    };
+    for tc in 0..PRIORITIES {
+        let (limit, guarantee) = (q.limit[tc], q.guarantee[tc]);
+        rate("schedule_queue", &format!("limit of traffic class {tc}: "), limit)?;
+        rate(
+            "schedule_queue",
+            &format!("guarantee of traffic class {tc}: "),
+            guarantee,
+        )?;
+        if limit != 0 && guarantee > limit {
+            return Err(err(
+                "schedule_queue",
+                format!("traffic class {tc} is sure to get {guarantee} bit/s, but its limit is {limit}"),
+            ));
+        }
+    }
+    Ok(())
+}

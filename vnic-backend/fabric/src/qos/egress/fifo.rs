@@ -1,0 +1,104 @@
+//! Many first-in-first-out queues in one piece of memory: as large as the most that ever waited at once, nothing is
+//! allocated beyond that.
+
+use alloc::vec::Vec;
+
+use super::Entry;
+
+/// No place.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// One queue: places of its first and last in [`Nodes`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fifo {
+    head: u32,
+    tail: u32,
+}
+
+impl Fifo {
+    pub(super) const EMPTY: Fifo = Fifo {
+        head: NONE,
+        tail: NONE,
+    };
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+}
+
+#[derive(Debug)]
+struct Node<T> {
+    entry: Entry,
+    /// Nothing in a free node.
+    item: Option<T>,
+    /// What was pushed before has a lower number.
+    number: u64,
+    next: u32,
+}
+
+/// The memory of all queues.
+#[derive(Debug)]
+pub(super) struct Nodes<T> {
+    nodes: Vec<Node<T>>,
+    free: u32,
+    next: u64,
+}
+
+impl<T> Nodes<T> {
+    pub(super) const fn new() -> Nodes<T> {
+        Nodes {
+            nodes: Vec::new(),
+            free: NONE,
+            next: 0,
+        }
+    }
+
+    pub(super) fn push(&mut self, fifo: &mut Fifo, entry: Entry, item: T) {
+        let number = self.next;
+        self.next += 1;
+        let node = Node {
+            entry,
+            item: Some(item),
+            number,
+            next: NONE,
+        };
+        let at = match self.nodes.get_mut(self.free as usize) {
+            Some(free) => {
+                let at = self.free;
+                self.free = free.next;
+                *free = node;
+                at
+            }
+            None => {
+                // A node is larger than 32 bytes: memory ends long before the numbers do.
+                let at = self.nodes.len() as u32;
+                self.nodes.push(node);
+                at
+            }
+        };
+        match self.nodes.get_mut(fifo.tail as usize) {
+            Some(last) => last.next = at,
+            None => fifo.head = at,
+        }
+        fifo.tail = at;
+    }
+
+    pub(super) fn front(&self, fifo: &Fifo) -> Option<(&Entry, &T)> {
+        let node = self.nodes.get(fifo.head as usize)?;
+        node.item.as_ref().map(|item| (&node.entry, item))
+    }
+
+    /// The first, with its number.
+    pub(super) fn pop(&mut self, fifo: &mut Fifo) -> Option<(u64, Entry, T)> {
+        let at = fifo.head;
+        let node = self.nodes.get_mut(at as usize)?;
+        let item = node.item.take()?;
+        fifo.head = node.next;
+        if fifo.head == NONE {
+            fifo.tail = NONE;
+        }
+        node.next = self.free;
+        self.free = at;
+        Some((node.number, node.entry, item))
+    }
+}

@@ -1,0 +1,314 @@
+//! Who of a class's sources goes next: those with credit of what they are sure to get, the most behind first; then all in
+//! turn (deficit round robin in bytes on the wire, Shreedhar and Varghese 1995; a frame may take its source into debt, so
+//! that lengths need not be known before).
+//!
+//! A source's queue stands in the list of its first frame's priority, so that what is closed costs nothing to skip. A round
+//! number keeps turns equal between the lists of one class.
+
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::fifo::{Fifo, NONE};
+use crate::Instant;
+use crate::qos::{Bucket, PRIORITIES};
+
+/// Bytes of a turn: a full-size frame.
+const QUANTUM: i64 = 1600;
+/// No priority.
+const NOWHERE: u8 = u8::MAX;
+
+/// What one source sent in one class.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub source: u16,
+    pub class: u8,
+    pub fifo: Fifo,
+    /// What it is sure to get; a rate of 0: nothing.
+    pub sure: Bucket,
+    /// Its source is gone: it ends when it is empty.
+    pub gone: bool,
+    /// Priority of its first frame: whose list it stands in; [`NOWHERE`]: in none, it is empty.
+    head: u8,
+    previous: u32,
+    next: u32,
+    /// Bytes that it may still send in this turn; negative: debt.
+    deficit: i64,
+    /// Round of its next turn.
+    round: u64,
+    /// Its entry in a heap of `sure`: the heap, and a number that makes older entries void.
+    heap: u8,
+    ticket: u32,
+}
+
+impl Queue {
+    pub(super) fn new(source: u16, class: u8, ticket: u32) -> Queue {
+        Queue {
+            source,
+            class,
+            fifo: Fifo::EMPTY,
+            sure: Bucket::UNLIMITED,
+            gone: false,
+            head: NOWHERE,
+            previous: NONE,
+            next: NONE,
+            deficit: 0,
+            round: 0,
+            heap: NOWHERE,
+            ticket,
+        }
+    }
+
+    /// A number that no entry of this place has.
+    pub(super) fn next_ticket(&self) -> u32 {
+        self.ticket.wrapping_add(1)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct List {
+    first: u32,
+    last: u32,
+}
+
+const EMPTY: List = List {
+    first: NONE,
+    last: NONE,
+};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Turns {
+    pub queues: Vec<Queue>,
+    /// By priority of the first frame.
+    lists: [List; PRIORITIES],
+    /// Priorities whose list is not empty, a bit each.
+    heads: u8,
+    /// By class.
+    rounds: [u64; PRIORITIES],
+    /// By priority of the first frame: when a queue has credit, its place, its ticket.
+    sure: [BinaryHeap<Reverse<(Instant, u32, u32)>>; PRIORITIES],
+}
+
+impl Turns {
+    pub(super) fn new() -> Turns {
+        Turns {
+            queues: Vec::new(),
+            lists: [EMPTY; PRIORITIES],
+            heads: 0,
+            rounds: [0; PRIORITIES],
+            sure: [const { BinaryHeap::new() }; PRIORITIES],
+        }
+    }
+
+    /// Priorities of first frames, a bit each.
+    #[inline]
+    pub(super) fn heads(&self) -> u8 {
+        self.heads
+    }
+
+    /// Queue `at`, which was empty, has a first frame of this priority.
+    pub(super) fn start(&mut self, at: u32, priority: u8) {
+        let q = &mut self.queues[at as usize];
+        let round = self.rounds[usize::from(q.class)];
+        // Debt lasts over an empty queue, but rounds that pass pay it.
+        let passed = i64::try_from(round.saturating_sub(q.round)).unwrap_or(i64::MAX);
+        q.deficit = q.deficit.saturating_add(passed.saturating_mul(QUANTUM)).min(0) + QUANTUM;
+        let last = self.lists[usize::from(priority)].last;
+        let behind = self.queues.get(last as usize).map_or(0, |l| l.round);
+        self.queues[at as usize].round = round.max(behind);
+        self.link_last(at, priority);
+        self.enlist(at);
+    }
+
+    /// The first frame of queue `at` is another, or there is none any more.
+    pub(super) fn advance(&mut self, at: u32, priority: Option<u8>) {
+        let q = &self.queues[at as usize];
+        let (head, deficit) = (q.head, q.deficit);
+        match priority {
+            Some(p) if p == head => {}
+            None => self.unlink(at),
+            Some(p) => {
+                self.unlink(at);
+                if deficit > 0 {
+                    self.link_first(at, p);
+                } else {
+                    self.link_last(at, p);
+                }
+                self.enlist(at);
+            }
+        }
+    }
+
+    /// Nothing waits anywhere.
+    pub(super) fn clear(&mut self) {
+        self.lists = [EMPTY; PRIORITIES];
+        self.heads = 0;
+        for heap in &mut self.sure {
+            heap.clear();
+        }
+        for q in &mut self.queues {
+            q.fifo = Fifo::EMPTY;
+            (q.head, q.previous, q.next, q.heap) = (NOWHERE, NONE, NONE, NOWHERE);
+        }
+    }
+
+    /// Which goes next of the queues whose first frames have these priorities, all of one class and none empty; and whether
+    /// by what it is sure to get.
+    pub(super) fn next(&mut self, now: Instant, open: u8) -> (u32, bool) {
+        match self.most_behind(now, open) {
+            Some(at) => (at, true),
+            None => (self.turn(open), false),
+        }
+    }
+
+    /// Queue `at` sent so many bytes.
+    #[inline]
+    pub(super) fn charge(&mut self, now: Instant, at: u32, sure: bool, bytes: u32) {
+        let q = &mut self.queues[at as usize];
+        if sure {
+            q.sure.charge(now, bytes);
+            q.heap = NOWHERE;
+            self.enlist(at);
+        } else {
+            q.deficit -= i64::from(bytes);
+        }
+    }
+
+    /// What queue `at` is sure to get has changed.
+    pub(super) fn set_sure(&mut self, at: u32, sure: Bucket) {
+        let q = &mut self.queues[at as usize];
+        q.sure = sure;
+        q.heap = NOWHERE;
+        q.ticket = q.next_ticket();
+        if q.head != NOWHERE {
+            self.enlist(at);
+        }
+    }
+
+    fn most_behind(&mut self, now: Instant, open: u8) -> Option<u32> {
+        let mut best: Option<(Instant, u32)> = None;
+        for p in bits(open) {
+            let heap = &mut self.sure[p];
+            while let Some(Reverse((since, at, ticket))) = heap.peek().copied() {
+                let q = self.queues.get_mut(at as usize);
+                match q.filter(|q| q.ticket == ticket) {
+                    // It stays while the queue has such a frame in front, and comes back with it.
+                    Some(q) if usize::from(q.head) == p => {
+                        if since <= now && best.is_none_or(|(b, _)| since < b) {
+                            best = Some((since, at));
+                        }
+                        break;
+                    }
+                    Some(q) => q.heap = NOWHERE,
+                    None => {}
+                }
+                heap.pop();
+            }
+        }
+        best.map(|(_, at)| at)
+    }
+
+    fn turn(&mut self, open: u8) -> u32 {
+        loop {
+            // Turns of an earlier round come first; what was closed has not gathered any.
+            let p = if open.is_power_of_two() {
+                open.trailing_zeros() as usize
+            } else {
+                let round = |p: usize| {
+                    let q = self.queues.get(self.lists[p].first as usize);
+                    q.map_or(u64::MAX, |q| q.round.max(self.rounds[usize::from(q.class)]))
+                };
+                bits(open).min_by_key(|p| round(*p)).unwrap_or(0)
+            };
+            let at = self.lists[p].first;
+            let q = &mut self.queues[at as usize];
+            let round = &mut self.rounds[usize::from(q.class)];
+            *round = q.round.max(*round);
+            q.round = *round;
+            if q.deficit > 0 {
+                return at;
+            }
+            q.deficit += QUANTUM;
+            q.round += 1;
+            if self.lists[p].last != at {
+                self.unlink(at);
+                self.link_last(at, p as u8);
+            }
+        }
+    }
+
+    /// Puts queue `at` into the heap of its first frame's priority, if it is sure of anything.
+    fn enlist(&mut self, at: u32) {
+        let q = &mut self.queues[at as usize];
+        if q.sure.rate() == 0 || q.heap == q.head {
+            return;
+        }
+        q.ticket = q.next_ticket();
+        q.heap = q.head;
+        let entry = Reverse((q.sure.opens_at(), at, q.ticket));
+        let heap = &mut self.sure[usize::from(q.head)];
+        heap.push(entry);
+        if heap.len() > 2 * self.queues.len() + 64 {
+            let queues = &self.queues;
+            heap.retain(|Reverse((_, at, ticket))| queues[*at as usize].ticket == *ticket);
+        }
+    }
+
+    fn link_last(&mut self, at: u32, priority: u8) {
+        let list = &mut self.lists[usize::from(priority)];
+        let last = core::mem::replace(&mut list.last, at);
+        if last == NONE {
+            list.first = at;
+        } else {
+            self.queues[last as usize].next = at;
+        }
+        let q = &mut self.queues[at as usize];
+        (q.head, q.previous, q.next) = (priority, last, NONE);
+        self.heads |= 1 << priority;
+    }
+
+    fn link_first(&mut self, at: u32, priority: u8) {
+        let list = &mut self.lists[usize::from(priority)];
+        let first = core::mem::replace(&mut list.first, at);
+        if first == NONE {
+            list.last = at;
+        } else {
+            self.queues[first as usize].previous = at;
+        }
+        let q = &mut self.queues[at as usize];
+        (q.head, q.previous, q.next) = (priority, NONE, first);
+        self.heads |= 1 << priority;
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let q = &mut self.queues[at as usize];
+        let (head, previous, next) = (q.head, q.previous, q.next);
+        (q.head, q.previous, q.next) = (NOWHERE, NONE, NONE);
+        let list = &mut self.lists[usize::from(head)];
+        if previous == NONE {
+            list.first = next;
+        } else {
+            self.queues[previous as usize].next = next;
+        }
+        if next == NONE {
+            list.last = previous;
+        } else {
+            self.queues[next as usize].previous = previous;
+        }
+        if list.first == NONE {
+            self.heads &= !(1 << head);
+        }
+    }
+}
+
+/// Numbers of the bits that are set.
+pub(super) fn bits(mut mask: u8) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let bit = mask.trailing_zeros() as usize;
+        (mask != 0).then(|| {
+            mask &= mask - 1;
+            bit
+        })
+    })
+}
