@@ -62,3 +62,57 @@ impl Frame {
         b
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
+    /// The fields up to the first quanta, as IEEE 802.3 figures 31A-1, 31B and 31D draw them.
+    #[test]
+    fn known_bytes() {
+        let global = Frame::Global(0xffff).emit(SOURCE);
+        let begin = [1, 0x80, 0xc2, 0, 0, 1, 2, 0, 0, 0, 0, 1, 0x88, 0x08];
+        assert_eq!(global[..14], begin);
+        assert_eq!(global[14..20], [0, 1, 0xff, 0xff, 0, 0]);
+        assert!(global[18..].iter().all(|b| *b == 0));
+        let frame = Frame::Priorities {
+            enabled: 0b0001_1000,
+            quanta: [0, 0, 0, 0xffff, 0x1234, 0, 0, 0],
+        };
+        let bytes = frame.emit(SOURCE);
+        assert_eq!(bytes[..14], begin);
+        assert_eq!(bytes[14..24], [1, 1, 0, 0x18, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[24..34], [0xff, 0xff, 0x12, 0x34, 0, 0, 0, 0, 0, 0]);
+        assert!(bytes[34..].iter().all(|b| *b == 0));
+    }
+
+    #[test]
+    fn what_is_emitted_is_read() {
+        for frame in [
+            Frame::Global(0),
+            Frame::Global(77),
+            Frame::Priorities {
+                enabled: 0xff,
+                quanta: [1, 2, 3, 4, 5, 6, 7, 0xffff],
+            },
+        ] {
+            let bytes = frame.emit(SOURCE);
+            assert_eq!(Frame::parse(&bytes), Ok(frame));
+            for len in 0..34 {
+                assert_eq!(Frame::parse(&bytes[..len]), Err(Error::Truncated));
+            }
+        }
+    }
+
+    #[test]
+    fn other_frames_are_not_read() {
+        let mut bytes = Frame::Global(1).emit(SOURCE);
+        bytes[15] = 2;
+        assert_eq!(Frame::parse(&bytes), Err(Error::Kind));
+        let mut bytes = Frame::Global(1).emit(SOURCE);
+        bytes[13] = 0;
+        assert_eq!(Frame::parse(&bytes), Err(Error::Kind));
+    }
+}

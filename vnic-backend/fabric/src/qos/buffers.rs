@@ -9,7 +9,8 @@
 //! The threshold of a source and priority is `xoff`, but never more than what is left of the shared room: so nobody takes
 //! all of it, those who come late get a part, and the shared room is never exceeded (dynamic thresholds, Choudhury and
 //! Hahne 1998, with a factor of 1). From the threshold on a lossy priority drops. A lossless one says XOFF and goes on in
-//! its headroom, which no other can take: whoever stops within it loses nothing, however many there are. XON comes when the
+//! its headroom, which no other can take: whoever stops within it (the frame that found no room included) loses nothing,
+//! however many there are. XON comes when the
 //! headroom is free again and no more than `xon` is in the shared room (less in proportion where the threshold is lower).
 
 use alloc::collections::VecDeque;
@@ -229,3 +230,6 @@ impl Buffers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

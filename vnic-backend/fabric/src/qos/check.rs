@@ -221,3 +221,166 @@ fn queue(qos: &PortQos) -> Result<(), QosError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::qos::{Buffer, Policy, ScheduleQueue};
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        type Change = fn(&mut PortQos);
+        let wrong: [(&str, Change); 20] = [
+            ("rate_bps: 999 bit/s", |q| q.rate = 999),
+            ("default_priority: value 0 has 8", |q| {
+                q.classification.default_priority = 8
+            }),
+            ("dscp_to_priority: DSCP 26 has 9", |q| {
+                q.classification.dscp_to_priority[26] = 9
+            }),
+            ("priority_to_tc: priority 3 has 8", |q| {
+                q.classes.of_priority[3] = 8
+            }),
+            ("tc_bandwidth_percent: traffic class 2 has 101", |q| {
+                q.classes.share[2] = 101
+            }),
+            ("tc_bandwidth_percent: traffic class 2 has 50 %, but", |q| {
+                q.classes.share[2] = 50
+            }),
+            (
+                "tc_bandwidth_percent: the shares of the ets classes add up to 110 %",
+                |q| {
+                    q.classes.tsa = [Tsa::Ets; 8];
+                    q.classes.share = [50, 50, 10, 0, 0, 0, 0, 0];
+                },
+            ),
+            ("tc_rate_limit_bps: traffic class 7 has 5 bit/s", |q| {
+                q.classes.limit[7] = 5
+            }),
+            ("buffer_size: ", |q| q.buffer.size = u32::MAX),
+            ("buffer_xoff: 1 bytes; allowed: 2048 to", |q| q.buffer.xoff = 1),
+            ("buffer_xoff: ", |q| q.buffer.size = 4096),
+            (
+                "buffer_xon: 262144 bytes; allowed: less than buffer_xoff (262144)",
+                |q| q.buffer.xon = q.buffer.xoff,
+            ),
+            ("buffer_headroom: ", |q| q.buffer.headroom = u32::MAX),
+            ("storm_minor_ms: 79 ms; allowed: 0 (never), or 80 to 8000", |q| {
+                q.guard.minor_ms = 79
+            }),
+            ("storm_critical_ms: 8001 ms", |q| q.guard.critical_ms = 8001),
+            (
+                "storm_minor_ms: 6800 ms; allowed: at most storm_critical_ms (100)",
+                |q| q.guard.critical_ms = 100,
+            ),
+            ("hol_lifetime: value 0 has 21; allowed: 0 to 20", |q| {
+                q.lifetimes.limit = 21
+            }),
+            ("hol_stall_count: value 0 has 8", |q| q.lifetimes.stall_count = 8),
+            ("schedule_queue: limit of traffic class 0: 1 bit/s", |q| {
+                q.queue = Some(ScheduleQueue {
+                    limit: [1; 8],
+                    guarantee: [0; 8],
+                });
+            }),
+            (
+                "schedule_queue: traffic class 0 is sure to get 2000000 bit/s, but its limit is 1000000",
+                |q| {
+                    q.queue = Some(ScheduleQueue {
+                        limit: [1_000_000; 8],
+                        guarantee: [2_000_000; 8],
+                    });
+                },
+            ),
+        ];
+        for (text, change) in wrong {
+            let mut q = PortQos::default();
+            assert_eq!(q.check(), Ok(()));
+            change(&mut q);
+            let error = q.check().expect_err(text).to_string();
+            assert!(error.starts_with(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_the_documents_show_is_right() {
+        let mut q = PortQos::default();
+        q.classes.tsa = [Tsa::Ets; 8];
+        for shares in [[0, 0, 50, 50, 0, 0, 0, 0], [0, 0, 0, 16, 0, 80, 0, 0], [0; 8]] {
+            q.classes.share = shares;
+            assert_eq!(q.check(), Ok(()), "{shares:?}");
+        }
+        for (minor_ms, critical_ms) in [(0, 0), (80, 80), (80, 8000), (0, 100), (6800, 0), (6800, 8000)] {
+            q.guard = crate::qos::Guard {
+                minor_ms,
+                critical_ms,
+            };
+            assert_eq!(q.check(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn policies_are_checked() {
+        let policy = |name: &str, matches, priority, dscp| Policy {
+            name: name.into(),
+            matches,
+            priority,
+            dscp,
+        };
+        let ports = |protocol, first, last| Match::DestinationPorts {
+            protocol,
+            first,
+            last,
+        };
+        let good = vec![
+            policy("DEFAULT", Match::Default, Some(3), None),
+            policy("TCP1", ports(6, 31_000, 31_999), Some(0), Some(16)),
+        ];
+        let mut q = PortQos::default();
+        q.classification.policies = good.clone();
+        assert_eq!(q.check(), Ok(()));
+        for (bad, text) in [
+            (policy("", Match::Tcp, Some(1), None), "policy 2 has no name"),
+            (
+                policy("TCP1", Match::Tcp, Some(1), None),
+                "\"TCP1\" is there twice",
+            ),
+            (policy("x", Match::Tcp, Some(8), None), "priority 8"),
+            (policy("x", Match::Tcp, None, Some(64)), "DSCP 64"),
+            (policy("x", Match::Tcp, None, None), "does nothing"),
+            (policy("x", ports(6, 2, 1), Some(1), None), "ports 2 to 1"),
+            (policy("x", ports(7, 1, 2), Some(1), None), "protocol 7"),
+            (
+                policy("x", Match::Default, Some(1), None),
+                "more than one is the default",
+            ),
+        ] {
+            q.classification.policies = good.iter().cloned().chain([bad]).collect::<Vec<_>>();
+            let error = q.check().expect_err(text).to_string();
+            assert!(error.starts_with("policies: ") && error.contains(text), "{error}");
+        }
+    }
+
+    /// By hand: 10 Gbit/s, 100 m, 1500 bytes: 2 x 1542 + 84 + 60 x 64 + 1250 = 8258 bytes.
+    #[test]
+    fn headroom_of_known_links() {
+        for (rate, metres, mtu, kib) in [
+            (1_000_000_000, 10, 1500, 7),
+            (10_000_000_000, 100, 1500, 9),
+            (10_000_000_000, 100, 9216, 24),
+            (40_000_000_000, 7, 1500, 11),
+            (100_000_000_000, 100, 9216, 55),
+            (0, 100, 9216, 55),
+        ] {
+            assert_eq!(
+                Buffer::headroom_for(rate, metres, mtu),
+                kib << 10,
+                "{rate} {metres} {mtu}"
+            );
+        }
+    }
+}

@@ -119,6 +119,8 @@ impl<T> Egress<T> {
     /// Another configuration; what waits goes on waiting, in its order.
     pub fn configure(&mut self, qos: &PortQos, now: Instant) {
         let classes = &qos.classes;
+        // What waited for other rates gives no credit at these.
+        self.idle_until = now;
         self.port.set_rate(qos.rate);
         (self.limited, self.strict, self.groups) = (0, 0, [0; 3]);
         for c in 0..PRIORITIES {
