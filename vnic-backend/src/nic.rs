@@ -15,6 +15,7 @@ use crossbeam_channel::{Receiver, bounded};
 use vnic_engine::counters::{CoreValues, Values};
 use vnic_engine::dropless::Told;
 use vnic_engine::settings::{AdapterSettings, QosKeys};
+use vnic_fabric::qos::StallNews;
 use vnic_fabric::switch::PortConfig;
 
 use crate::capture::Sink;
@@ -623,6 +624,15 @@ impl Inner {
                     Told::Timeout { queue } => NicEventKind::DroplessTimeout { queue: queue.into() },
                 },
             ),
+            CoreEvent::Stall { port, news } => (
+                port,
+                match news {
+                    StallNews::Minor => NicEventKind::PauseStormWarning,
+                    StallNews::Critical => NicEventKind::PauseStorm,
+                    StallNews::Recovered => NicEventKind::PauseStormOver,
+                },
+            ),
+            CoreEvent::ClassStalled { port, class } => (port, NicEventKind::ClassStalled { class }),
             CoreEvent::PortLink { port, up } => {
                 if let Some(p) = state.ports.values_mut().find(|p| p.id == port) {
                     p.up = up;

@@ -463,6 +463,18 @@ pub enum NicEventKind {
         /// The receive queue.
         queue: u16,
     },
+    /// The receive path of an adapter or a port stands still, and senders were told to wait for longer than the minor
+    /// watermark.
+    PauseStormWarning,
+    /// For longer than the critical watermark: nobody is told to wait any more, on any priority, until it moves.
+    PauseStorm,
+    /// It moves again: flow control is as configured.
+    PauseStormOver,
+    /// Too many frames of a traffic class waited too long at its head: what waits in it is dropped.
+    ClassStalled {
+        /// The traffic class.
+        class: u8,
+    },
     /// An uplink port was added.
     PortAdded,
     /// An uplink port was removed.

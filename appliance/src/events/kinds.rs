@@ -80,6 +80,13 @@ kinds! {
     PORT_ADDED = 0x1110, "port_added", [Info], "A port was made.";
     PORT_REMOVED = 0x1111, "port_removed", [Info], "A port was removed.";
     PORT_LINK = 0x1112, "port_link", [Info, Warn], "The link of a port came up. A warning if it went down.";
+    PAUSE_STORM_WARNING = 0x1118, "pause_storm_warning", [Warn],
+        "Senders were told to wait by a receiver that stood still for longer than the minor watermark.";
+    PAUSE_STORM = 0x1119, "pause_storm", [Warn],
+        "It stood still for longer than the critical watermark: nobody is told to wait any more, until it moves.";
+    PAUSE_STORM_OVER = 0x111A, "pause_storm_over", [Info], "It moves again: flow control is as configured.";
+    CLASS_STALLED = 0x111B, "class_stalled", [Warn],
+        "Too many frames of a traffic class waited too long at its head: what waits in it is dropped.";
     FAULT_ADDED = 0x1120, "fault_added", [Warn], "A fault rule was added: frames suffer on purpose.";
     FAULT_REMOVED = 0x1121, "fault_removed", [Info], "A fault rule was removed.";
     FAULT_INJECTED = 0x1122, "fault_injected", [Info], "A fault rule hit a frame.";

@@ -60,12 +60,20 @@ impl Record {
     pub fn of(event: &NicEvent, is_port: impl FnOnce(&str) -> bool) -> Record {
         let (level, message) = describe(event);
         let name = || event.owner.clone();
+        let either = matches!(
+            event.kind,
+            NicEventKind::Fault(_)
+                | NicEventKind::PauseStormWarning
+                | NicEventKind::PauseStorm
+                | NicEventKind::PauseStormOver
+                | NicEventKind::ClassStalled { .. }
+        );
         let owner = match &event.kind {
             _ if event.owner.is_empty() => Owner::Nic,
             NicEventKind::PortAdded | NicEventKind::PortRemoved | NicEventKind::PortLink { .. } => {
                 Owner::Port(name())
             }
-            NicEventKind::Fault(_) if is_port(&event.owner) => Owner::Port(name()),
+            _ if either && is_port(&event.owner) => Owner::Port(name()),
             _ => Owner::Adapter(name()),
         };
         // The event has come a moment after it happened: the clocks are brought together again.

@@ -83,6 +83,29 @@ pub fn describe(event: &NicEvent) -> (Level, String) {
             Level::Warn,
             format!("Delay drop timer timed out for RQ Index {queue}. Dropless mode feature is now disabled"),
         ),
+        NicEventKind::PauseStormWarning => (
+            Level::Warn,
+            "the receive path stands still while senders are told to wait: longer than the minor watermark \
+             (DeviceRxStallWatermark)"
+                .to_owned(),
+        ),
+        NicEventKind::PauseStorm => (
+            Level::Warn,
+            "the receive path stands still for longer than the critical watermark (DeviceRxStallTimeout): no sender is \
+             told to wait any more, on any priority, until it moves"
+                .to_owned(),
+        ),
+        NicEventKind::PauseStormOver => (
+            Level::Info,
+            "the receive path moves again: flow control is as configured".to_owned(),
+        ),
+        NicEventKind::ClassStalled { class } => (
+            Level::Warn,
+            format!(
+                "traffic class {class} is stalled: too many of its frames waited too long (TCHeadOfQueueLifeTimeLimit, \
+                 TCStallCount); what waits in it is dropped"
+            ),
+        ),
         NicEventKind::PortAdded => (Level::Info, "port added".to_owned()),
         NicEventKind::PortRemoved => (Level::Info, "port removed".to_owned()),
         NicEventKind::PortLink { up: true } => (Level::Info, "link up".to_owned()),
@@ -136,6 +159,10 @@ pub fn kind(event: &NicEventKind) -> &'static Kind {
         NicEventKind::DroplessEntered => &kinds::DROPLESS_ENTERED,
         NicEventKind::DroplessExited => &kinds::DROPLESS_EXITED,
         NicEventKind::DroplessTimeout { .. } => &kinds::DROPLESS_TIMEOUT,
+        NicEventKind::PauseStormWarning => &kinds::PAUSE_STORM_WARNING,
+        NicEventKind::PauseStorm => &kinds::PAUSE_STORM,
+        NicEventKind::PauseStormOver => &kinds::PAUSE_STORM_OVER,
+        NicEventKind::ClassStalled { .. } => &kinds::CLASS_STALLED,
         NicEventKind::PortAdded => &kinds::PORT_ADDED,
         NicEventKind::PortRemoved => &kinds::PORT_REMOVED,
         NicEventKind::PortLink { .. } => &kinds::PORT_LINK,
@@ -152,6 +179,9 @@ pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
         | NicEventKind::AdapterRemoved
         | NicEventKind::DroplessEntered
         | NicEventKind::DroplessExited
+        | NicEventKind::PauseStormWarning
+        | NicEventKind::PauseStorm
+        | NicEventKind::PauseStormOver
         | NicEventKind::PortAdded
         | NicEventKind::PortRemoved => Vec::new(),
         NicEventKind::AdapterState(state) | NicEventKind::RdmaState(state) => {
@@ -169,6 +199,7 @@ pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
         NicEventKind::SpoofedSource { source } => vec![("source", source.to_string())],
         NicEventKind::ProtocolError { what } => vec![("what", what.clone())],
         NicEventKind::DroplessTimeout { queue } => vec![("queue", queue.to_string())],
+        NicEventKind::ClassStalled { class } => vec![("class", class.to_string())],
         NicEventKind::PortLink { up } => vec![("up", up.to_string())],
         NicEventKind::FaultAdded { id, name, action } => vec![
             ("fault_id", id.to_string()),

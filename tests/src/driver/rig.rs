@@ -47,7 +47,7 @@ pub fn wait_for(mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// Reasons that only a frame's sender is charged with.
-const INGRESS: [DropReason; 8] = [
+const INGRESS: [DropReason; 10] = [
     DropReason::Runt,
     DropReason::MtuExceeded,
     DropReason::MalformedOffload,
@@ -56,9 +56,11 @@ const INGRESS: [DropReason; 8] = [
     DropReason::VlanNotAllowed,
     DropReason::Hairpin,
     DropReason::NoDestination,
+    DropReason::MacControl,
+    DropReason::SendQueueFull,
 ];
 /// Reasons that only a copy's receiver is charged with.
-const EGRESS: [DropReason; 7] = [
+const EGRESS: [DropReason; 12] = [
     DropReason::NoRxBuffer,
     DropReason::RxBufferTooSmall,
     DropReason::ReceiverMtu,
@@ -66,6 +68,11 @@ const EGRESS: [DropReason; 7] = [
     DropReason::PortTransmit,
     DropReason::CoreExchangeFull,
     DropReason::FaultInjected,
+    DropReason::EgressFull,
+    DropReason::LosslessOverflow,
+    DropReason::HeadOfQueue,
+    DropReason::ClassStalled,
+    DropReason::CongestionHint,
 ];
 
 /// How many copies the switch made of all forwarded frames.
@@ -203,9 +210,18 @@ impl Rig {
     pub fn counter(&self, owner: &str, name: &str) -> u64 {
         let all = self.nic.counters();
         all.iter()
-            .filter(|s| s.owner == owner && s.def.name == name)
+            .filter(|s| s.owner == owner && s.def.name == name && s.priority.is_none())
             .map(|s| s.value)
             .sum()
+    }
+
+    /// A counter of one priority.
+    pub fn priority_counter(&self, owner: &str, priority: u8, name: &str) -> u64 {
+        let all = self.nic.counters();
+        let mine = |s: &&vnic_backend::Sample| {
+            s.owner == owner && s.def.name == name && s.priority == Some(priority)
+        };
+        all.iter().filter(mine).map(|s| s.value).sum()
     }
 
     /// A counter of one queue pair.
@@ -291,6 +307,8 @@ impl Rig {
         let (mut orphans, mut duplicates) = (0, 0);
         for s in self.nic.counters() {
             match s.def.name {
+                // The same frames, by priority.
+                _ if s.priority.is_some() => {}
                 "orphans" => orphans += s.value,
                 "fault_copies" => duplicates += s.value,
                 name => {

@@ -8,6 +8,7 @@ use crossbeam_channel::Sender;
 use vnic_engine::counters::{Block, CoreCounter, QueueCounter as Q};
 use vnic_engine::dropless::Told;
 use vnic_engine::offload::HEAD_MAX;
+use vnic_fabric::qos::StallNews;
 use vnic_fabric::switch::{Egress, PortId, Switch, Verdict};
 use vnic_fabric::{DropReason, Instant};
 use vnic_wire::MacAddr;
@@ -21,7 +22,7 @@ use super::link::{
     Gate, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef,
 };
 use super::outputs::{AdapterRx, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot};
-use super::qos::{Pauses, PortsQos, Senders};
+use super::qos::{Pauses, PortsQos, Senders, Teller};
 use super::waiting::Waiting;
 use crate::mem::{self, Seg};
 use crate::ring::Fault;
@@ -86,6 +87,20 @@ pub enum CoreEvent {
         /// How.
         told: Told,
     },
+    /// Receive path activity monitoring of a port has something to tell.
+    Stall {
+        /// The port.
+        port: PortId,
+        /// What.
+        news: StallNews,
+    },
+    /// A traffic class of a port is stalled: too many of its frames waited too long.
+    ClassStalled {
+        /// The port.
+        port: PortId,
+        /// The class.
+        class: u8,
+    },
     /// An uplink's device went away or came back.
     PortLink {
         /// The uplink.
@@ -136,7 +151,7 @@ impl Core {
         waiting: Waiting,
         pauses: Arc<Pauses>,
     ) -> Core {
-        let out = Outputs::new(counters, waiting);
+        let out = Outputs::new(counters, waiting, Teller::new(pauses.clone(), index));
         let many = links_out.iter().any(Option::is_some);
         Core {
             switch,

@@ -176,6 +176,76 @@ impl Groups {
     }
 }
 
+/// Nobody has classified the frame: its tag counts, as where nothing is configured.
+pub const BY_TAG: u8 = 8;
+
+/// Which way frames go over a link, as its [`PriorityCounter`]s see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// To the guest, or from the wire.
+    Received,
+    /// From the guest, or to the wire.
+    Sent,
+}
+
+/// Frames of a burst by priority, but those of priority 0: they are what the others leave of the owner's totals. So an
+/// untagged frame costs nothing where nothing is configured.
+#[derive(Default)]
+pub struct Priorities {
+    /// Frames and bytes; the first place stays empty.
+    sums: [(u64, u64); 8],
+    any: bool,
+}
+
+impl Priorities {
+    /// A frame of this priority, or [`BY_TAG`], that begins with `head`.
+    #[inline(always)]
+    pub fn frame(&mut self, priority: u8, head: &[u8], len: u64) {
+        if priority == BY_TAG && !matches!(head.get(12..14), Some([0x81, 0x00])) {
+            return;
+        }
+        self.count(priority, head, len);
+    }
+
+    #[inline(never)]
+    fn count(&mut self, priority: u8, head: &[u8], len: u64) {
+        let priority = match priority {
+            BY_TAG => head.get(14).map_or(0, |tci| tci >> 5),
+            p => p,
+        };
+        if priority != 0
+            && let Some((frames, bytes)) = self.sums.get_mut(usize::from(priority))
+        {
+            *frames += 1;
+            *bytes += len;
+            self.any = true;
+        }
+    }
+
+    /// Adds what came together. Before the owner's totals of the same frames: whoever reads takes the difference.
+    #[inline]
+    pub fn flush(&mut self, link: &LinkCounters, way: Way) {
+        if self.any {
+            self.flush_all(link, way);
+        }
+    }
+
+    #[inline(never)]
+    fn flush_all(&mut self, link: &LinkCounters, way: Way) {
+        let (f, b) = match way {
+            Way::Received => (PriorityCounter::RxFrames, PriorityCounter::RxBytes),
+            Way::Sent => (PriorityCounter::TxFrames, PriorityCounter::TxBytes),
+        };
+        for ((frames, bytes), block) in std::mem::take(&mut self.sums).into_iter().zip(&link.priorities) {
+            if frames > 0 {
+                block.add(f as usize, frames);
+                block.add(b as usize, bytes);
+            }
+        }
+        self.any = false;
+    }
+}
+
 /// Counters of an uplink port.
 #[derive(Default)]
 pub struct PortCounters {

@@ -28,12 +28,12 @@ mod worker;
 pub use calls::notify;
 pub use command::{Command, RdmaRings, RdmaSnapshot, RingStart, Side};
 pub use core::{Core, CoreEvent};
-pub use counters::{AdapterCounters, CoreCounters, PortCounters};
+pub use counters::{AdapterCounters, BY_TAG, CoreCounters, PortCounters, Priorities, Way};
 pub use frame::{FRAME_MAX, OutFrame, RawFrame, SNAP};
 pub use inject::{FaultReport, Reported};
 pub use link::Gate;
 pub use outputs::Inbound;
-pub use qos::QosChange;
+pub use qos::{Link, QosChange, Receiver};
 pub use worker::{WorkerHandle, start};
 
 /// The most data cores a NIC can have.

@@ -15,6 +15,7 @@ use super::counters::{AdapterCounters, CoreCounters};
 use super::frame::{Bounce, Finished, OutFrame, RawFrame, flow_hash, for_receiver};
 use super::inject::Injector;
 use super::link::Gate;
+use super::qos::{Pool, Receiver, Teller};
 use super::rx::RxQueue;
 use super::waiting::{Waiting, Waits};
 use crate::capture::Sink;
@@ -61,6 +62,8 @@ pub struct AdapterRx {
     pub spoofs: ArrayVec<MacAddr, SPOOF_REPORTS>,
     /// Frames that wait for receive buffers.
     pub waits: Waits,
+    /// Quality of service of what it is given, if anything is configured.
+    pub receiver: Option<Box<Receiver>>,
 }
 
 impl AdapterRx {
@@ -77,6 +80,7 @@ impl AdapterRx {
             takes_roce: false,
             spoofs: ArrayVec::new(),
             waits: Waits::default(),
+            receiver: None,
         }
     }
 
@@ -114,7 +118,19 @@ pub struct Outputs {
     pub inbound: VecDeque<(PortId, Inbound)>,
     /// Receivers for whom frames wait.
     pub waiting: Waiting,
-    bounce: Bounce,
+    /// Ports with a [`Receiver`] that has something to do.
+    pub(super) queued: Vec<PortId>,
+    /// What the receivers of this core tell the senders.
+    pub(super) teller: Teller,
+    /// Memory for frames that wait in queues.
+    pub(super) pool: Pool,
+    /// The port whose [`Receiver`] is out of its place. Between two rounds: it was lost in a panic.
+    pub taken: Option<PortId>,
+    /// Some uplink of this core waits, or tells its peer to wait.
+    pub(super) links_busy: bool,
+    /// When this round began.
+    pub now: Instant,
+    pub(super) bounce: Bounce,
     pub(super) captures: Vec<Arc<Sink>>,
     faults: Option<Box<Injector>>,
     /// There are captures or faults: frames take the long way.
@@ -125,9 +141,15 @@ pub struct Outputs {
 
 impl Outputs {
     /// Nobody there yet.
-    pub fn new(counters: Arc<CoreCounters>, waiting: Waiting) -> Outputs {
+    pub fn new(counters: Arc<CoreCounters>, waiting: Waiting, teller: Teller) -> Outputs {
         Outputs {
             waiting,
+            queued: Vec::new(),
+            teller,
+            pool: Pool::default(),
+            taken: None,
+            links_busy: false,
+            now: Instant(0),
             slots: Vec::new(),
             touched: Vec::with_capacity(64),
             inbound: VecDeque::new(),
@@ -215,6 +237,7 @@ impl Outputs {
         let plain = f.hdr.flags | f.hdr.gso_type == 0 && e.tag == TagEdit::Keep && !self.watched;
         if plain
             && let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(e.port.0))
+            && a.receiver.is_none()
             && let [q] = a.active[..]
             && let Some(Some(rx)) = a.queues.get_mut(usize::from(q))
         {
@@ -239,11 +262,30 @@ impl Outputs {
             }
             return;
         }
-        self.give_finished(ingress, e, f, gate, sender);
+        self.give_slowly(ingress, e, f, gate, sender);
     }
 
     #[inline(never)]
-    fn give_finished(
+    fn give_slowly(
+        &mut self,
+        ingress: PortId,
+        e: Egress,
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+        sender: Option<&Block<{ Q::COUNT }>>,
+    ) {
+        match self.take_receiver(e.port) {
+            Some(mut receiver) => {
+                self.give_queued(&mut receiver, (ingress, e), f, gate, sender);
+                self.put_receiver(receiver);
+            }
+            None => self.give_now(ingress, e, f, gate, sender),
+        }
+    }
+
+    /// Hands a frame to one local receiver, past its queues: there are none, or its turn has come.
+    #[inline(never)]
+    pub(super) fn give_now(
         &mut self,
         ingress: PortId,
         e: Egress,
@@ -257,17 +299,11 @@ impl Outputs {
         } else {
             self.put_finished(e, f, gate)
         };
-        if let (Some(c), Some(Ok(how))) = (sender, finished) {
-            match how {
-                Finished::Checksum => c.add(Q::ChecksumFinished as usize, 1),
-                Finished::Cut => c.add(Q::TsoCut as usize, 1),
-                Finished::AsIs | Finished::Passed => {}
-            }
-        }
+        count_finished(sender, finished);
     }
 
     /// Is there a local receiver that takes frames?
-    fn receives(&self, port: PortId) -> bool {
+    pub(super) fn receives(&self, port: PortId) -> bool {
         match self.slots.get(usize::from(port.0)) {
             Some(Slot::Adapter(a)) => !a.active.is_empty() || a.takes_roce,
             Some(Slot::Uplink(_)) => true,
@@ -406,6 +442,20 @@ impl Outputs {
     }
 }
 
+/// Counts, for its sender, how a frame was finished.
+pub(super) fn count_finished(
+    sender: Option<&Block<{ Q::COUNT }>>,
+    finished: Option<Result<Finished, DropReason>>,
+) {
+    if let (Some(c), Some(Ok(how))) = (sender, finished) {
+        match how {
+            Finished::Checksum => c.add(Q::ChecksumFinished as usize, 1),
+            Finished::Cut => c.add(Q::TsoCut as usize, 1),
+            Finished::AsIs | Finished::Passed => {}
+        }
+    }
+}
+
 /// The receivers of a core, for whoever has complete frames for them.
 pub struct Receivers<'a> {
     slots: &'a mut [Slot],
@@ -442,6 +492,9 @@ impl Receivers<'_> {
     /// Hands over a complete frame; `comment` is for the captures.
     pub fn put(&mut self, port: PortId, f: &OutFrame<'_>, gate: Option<Gate>, comment: Option<&str>) {
         let (touched, captures, counters) = (&mut *self.touched, self.captures, self.counters);
+        if let Some(slot) = self.slots.get_mut(usize::from(port.0)) {
+            slot.classify(f.head);
+        }
         let dropped = match self.slots.get_mut(usize::from(port.0)) {
             Some(Slot::Adapter(a)) if a.has_rdma && diverted(a.takes_roce, port, f, self.inbound) => None,
             Some(Slot::Adapter(a)) => {

@@ -13,16 +13,19 @@ mod link;
 mod pauses;
 mod receiver;
 mod sender;
+mod spells;
 
 use std::sync::Arc;
 
-use vnic_fabric::qos::PortQos;
+use vnic_fabric::qos::{PauseSettings, PortQos};
 use vnic_fabric::switch::PortId;
 
+pub use link::{Link, is_control};
 pub use pauses::Pauses;
-pub use receiver::Receiver;
+pub use receiver::{Pool, Receiver, Teller};
 pub use sender::{Sender, Senders};
 
+use super::outputs::{Outputs, Slot};
 use super::worker::Worker;
 use crate::types::QueueStatus;
 
@@ -47,6 +50,33 @@ impl PortsQos {
     #[inline]
     pub fn get(&self, port: PortId) -> Option<&Arc<QosChange>> {
         self.ports.get(usize::from(port.0))?.as_ref()
+    }
+
+    /// What acts at a port of this core, configured or not.
+    fn acting(&self, port: PortId, out: &Outputs) -> Arc<QosChange> {
+        if let Some(change) = self.get(port) {
+            return change.clone();
+        }
+        // An uplink where nobody has said anything sends and obeys global pause, as *FlowControl says for adapters.
+        let uplink = matches!(out.slots.get(usize::from(port.0)), Some(Slot::Uplink(_)));
+        let pause = PauseSettings {
+            global_tx: uplink,
+            global_rx: uplink,
+            pfc: 0,
+        };
+        Arc::new(QosChange {
+            qos: PortQos {
+                pause,
+                ..PortQos::default()
+            },
+            forced_traffic_class: None,
+        })
+    }
+
+    /// All that are configured.
+    fn all(&self) -> impl Iterator<Item = (PortId, &QosChange)> {
+        let ports = (0..).zip(&self.ports);
+        ports.filter_map(|(i, change)| Some((PortId(i), &**change.as_ref()?)))
     }
 
     fn set(&mut self, port: PortId, change: Option<Arc<QosChange>>) {

@@ -124,6 +124,9 @@ impl Worker {
             });
             adapter.activate();
             let down = adapter.active.is_empty();
+            if down {
+                self.core.drop_queued(id);
+            }
             if down && let Some(function) = self.functions.get_mut(id) {
                 function.guest_down(self.clock.now());
             }

@@ -12,7 +12,7 @@ use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::{DropReason, Instant};
 
 use super::calls::{Caller, Calls};
-use super::counters::{AdapterCounters, Groups};
+use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
 use super::frame::{OutFrame, SNAP};
 use super::link::Gate;
 use crate::mem::{self, Seg, Writer, prefetch_for_writing};
@@ -31,6 +31,7 @@ pub struct Parked {
     bytes: Box<[u8]>,
     hdr: NetHdr,
     gate: Option<Gate>,
+    priority: u8,
     /// Since when it waits.
     pub since: Instant,
 }
@@ -86,9 +87,16 @@ pub struct RxQueue {
     not_enough: Option<u16>,
     /// The guest was asked to kick when it offers more.
     pub asked: bool,
+    /// What has no room while the guest offers no more than this: `avail.idx`, bytes of each frame, frames.
+    no_room: Option<(u16, usize, usize)>,
+    /// The most buffers that the guest has offered at a time.
+    most: u16,
+    /// Priority of the frame that comes next, as the adapter's receiver classifies it; [`BY_TAG`]: nobody does.
+    pub priority: u8,
     frames: u64,
     bytes: u64,
     groups: Groups,
+    priorities: Priorities,
 }
 
 impl RxQueue {
@@ -129,9 +137,13 @@ impl RxQueue {
             over: 0,
             not_enough: None,
             asked: false,
+            no_room: None,
+            most: 0,
+            priority: BY_TAG,
             frames: 0,
             bytes: 0,
             groups: Groups::default(),
+            priorities: Priorities::default(),
         }
     }
 
@@ -148,7 +160,7 @@ impl RxQueue {
         let before = self.ring.staged();
         match self.place(f) {
             Ok(Ok(())) => {
-                self.account(f, gate, before);
+                self.account(f, gate, before, self.priority);
                 Ok(())
             }
             Ok(Err(reason)) => Err(reason),
@@ -161,13 +173,14 @@ impl RxQueue {
 
     /// Books a frame that was placed.
     #[inline(always)]
-    fn account(&mut self, f: &OutFrame<'_>, gate: Option<Gate>, before: u16) {
+    fn account(&mut self, f: &OutFrame<'_>, gate: Option<Gate>, before: u16, priority: u8) {
         if let Some(gate) = gate {
             self.gates.push_back((gate, before));
         }
         self.frames += 1;
         self.bytes += f.len() as u64;
         self.groups.frame(f.head, f.len() as u64);
+        self.priorities.frame(priority, f.head, f.len() as u64);
     }
 
     #[inline]
@@ -340,6 +353,7 @@ impl RxQueue {
             .map_or(self.ring.staged(), |(_, before)| *before);
         let c = &self.counters.queues[self.pair];
         if self.frames > 0 {
+            self.priorities.flush(&self.counters.link, Way::Received);
             c.add(Q::RxFrames as usize, std::mem::take(&mut self.frames));
             c.add(Q::RxBytes as usize, std::mem::take(&mut self.bytes));
             let groups = [
@@ -384,6 +398,61 @@ impl RxQueue {
         self.calls.due()
     }
 
+    /// Has the guest buffers for so many frames of `len` bytes each? What never will have room is said to have it: putting
+    /// it finds out why not.
+    #[inline]
+    pub fn has_room(&mut self, len: usize, frames: usize) -> bool {
+        let need = self.hdr_len + len;
+        if frames == 1
+            && let Some((_, seg)) = self.ahead.get(self.ahead_used)
+            && seg.len as usize >= need
+        {
+            return true;
+        }
+        self.broken.is_some() || (self.parked.is_empty() && self.look_for_room(need, frames).unwrap_or(true))
+    }
+
+    fn look_for_room(&mut self, need: usize, frames: usize) -> Result<bool, Fault> {
+        let ready = self.ring.ready_now()?;
+        let offered = self.ring.seen();
+        // A look at one number, as long as nothing has changed: a guest could offer many buffers that are too small.
+        if let Some((idx, len, n)) = self.no_room
+            && (idx == offered && len <= need && n <= frames)
+        {
+            return Ok(false);
+        }
+        let mut k = 0;
+        for _ in 0..frames {
+            let mut room = 0;
+            while room < need as u64 {
+                if k == ready {
+                    // A full ring that is still too small will never do.
+                    let full = k == self.ring.size();
+                    self.no_room = (!full).then_some((offered, need, frames));
+                    return Ok(full);
+                }
+                self.segs.clear();
+                let len = self.ring.chain(self.ring.head(k)?, true, &mut self.segs)?;
+                k += 1;
+                room += len;
+                let hopeless =
+                    !self.mergeable || len < self.hdr_len as u64 || usize::from(k) > MERGE_MAX * frames;
+                if room < need as u64 && hopeless {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Buffers that the guest has taken long to give back, of how many: those that it does not offer now, of the most it has
+    /// offered at a time.
+    pub fn behind(&mut self) -> (usize, usize) {
+        let ready = self.ring.ready_now().unwrap_or(0);
+        self.most = self.most.max(ready);
+        (usize::from(self.most - ready), usize::from(self.most))
+    }
+
     /// Keeps a copy of a frame until there are buffers for it. False: there is no memory for it.
     pub fn park(&mut self, f: &OutFrame<'_>, gate: Option<Gate>, since: Instant) -> bool {
         let mut bytes = Vec::new();
@@ -401,6 +470,7 @@ impl RxQueue {
             bytes: bytes.into_boxed_slice(),
             hdr: f.hdr,
             gate,
+            priority: self.priority,
             since,
         });
         true
@@ -443,7 +513,7 @@ impl RxQueue {
             }
         };
         if outcome.is_ok() {
-            self.account(&first.frame(), first.gate, before);
+            self.account(&first.frame(), first.gate, before, first.priority);
         }
         self.over -= usize::from(beyond);
         Some((first, beyond, outcome))

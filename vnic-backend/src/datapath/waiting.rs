@@ -31,6 +31,7 @@ use super::counters::AdapterCounters;
 use super::frame::OutFrame;
 use super::link::Gate;
 use super::outputs::{AdapterRx, Outputs, Slot, is_roce, offer};
+use super::qos::Pauses;
 use super::rx::{Parked, RxQueue};
 use crate::types::{ADAPTERS_MAX, PORTS_MAX};
 
@@ -82,24 +83,27 @@ impl Clock {
 
 /// Who waits on a core.
 pub struct Waiting {
-    /// A port is pressed, on this core or another: senders look which before they send.
+    /// A port is pressed, or somebody is told to wait, on this core or another: senders look whom it concerns before they
+    /// send.
     pub pressed: bool,
     /// Adapters of this core with frames that wait.
     ports: Vec<PortId>,
     /// Bytes of frames beyond reserves.
     beyond: u64,
     pressure: Arc<Pressure>,
+    pauses: Arc<Pauses>,
     clock: Clock,
 }
 
 impl Waiting {
     /// Nobody.
-    pub fn new(pressure: Arc<Pressure>, clock: Clock) -> Waiting {
+    pub fn new(pressure: Arc<Pressure>, pauses: Arc<Pauses>, clock: Clock) -> Waiting {
         Waiting {
             pressed: false,
             ports: Vec::new(),
             beyond: 0,
             pressure,
+            pauses,
             clock,
         }
     }
@@ -113,7 +117,7 @@ impl Waiting {
     /// Learns what has become of the ports of other cores.
     #[inline]
     pub fn look(&mut self) {
-        self.pressed = self.pressure.count.load(Ordering::Relaxed) != 0;
+        self.pressed = self.pressure.count.load(Ordering::Relaxed) != 0 || self.pauses.any();
     }
 
     /// So much waits that nothing more is taken from other cores.
@@ -197,7 +201,7 @@ impl WaitGauges {
 
 impl AdapterRx {
     /// Frames that the reserve holds at most.
-    fn reserve(&self) -> usize {
+    pub(super) fn reserve(&self) -> usize {
         match self.settings.burst {
             Burst::Off => 0,
             Burst::Thread | Burst::Poll => self.settings.reserve as usize,

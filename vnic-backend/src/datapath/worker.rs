@@ -14,12 +14,12 @@ use vnic_fabric::switch::{PortId, Switch, SwitchConfig, SwitchStats, Verdict};
 use super::MAX_CORES;
 use super::command::{Command, Side};
 use super::core::{Core, CoreEvent};
-use super::counters::{CoreCounters, PortCounters};
+use super::counters::{BY_TAG, CoreCounters, PortCounters, Priorities, Way};
 use super::dpc::{Bell, Dpc};
 use super::frame::{FRAME_MAX, RawFrame, SNAP};
 use super::link::{LinkIn, LinkOut, Waker, link};
 use super::outputs::{AdapterRx, Slot};
-use super::qos::Pauses;
+use super::qos::{Pauses, is_control};
 use super::sleep::{Sleeper, Source};
 use super::tx::{Scratch, TxQueue};
 use super::waiting::{Clock, Pressure, Waiting};
@@ -119,7 +119,7 @@ pub fn start(
             ins,
             counters.clone(),
             events.clone(),
-            Waiting::new(pressure.clone(), clock),
+            Waiting::new(pressure.clone(), pauses.clone(), clock),
             pauses.clone(),
         );
         let (pinned, was_pinned) = crossbeam_channel::bounded(1);
@@ -227,6 +227,7 @@ impl Worker {
         loop {
             let now = self.now();
             self.core.now = now;
+            self.core.out.now = now;
             while let Ok(command) = self.mailbox.try_recv() {
                 self.counters.add(C::Commands as usize, 1);
                 last_work = now;
@@ -273,8 +274,17 @@ impl Worker {
             self.call_due(now);
         }
         self.core.out.waiting.look();
+        if let Some(port) = self.core.out.taken {
+            self.core.mend_receiver(port);
+        }
         if !self.core.out.waiting.is_empty() {
             work += self.waiting_round();
+        }
+        if self.core.links_busy() {
+            self.links_round(now);
+        }
+        if !self.core.out.queued.is_empty() {
+            work += self.receivers_round(now);
         }
         if self.core.out.faulty() {
             work += self.fault_round(now);
@@ -311,6 +321,28 @@ impl Worker {
         let rung = self.bell.take();
         let caught = catch_unwind(AssertUnwindSafe(|| self.core.waiting_round(rung)));
         caught.unwrap_or_else(|_| self.count_panic())
+    }
+
+    #[cold]
+    fn links_round(&mut self, now: Instant) {
+        let (core, ports) = (&mut self.core, self.uplinks.iter().flatten().map(|up| up.port));
+        let caught = catch_unwind(AssertUnwindSafe(|| core.links_round(ports, now)));
+        if caught.is_err() {
+            self.count_panic();
+        }
+    }
+
+    #[cold]
+    fn receivers_round(&mut self, now: Instant) -> usize {
+        match catch_unwind(AssertUnwindSafe(|| self.core.receivers_round(now))) {
+            Ok(work) => work,
+            Err(_) => {
+                if let Some(port) = self.core.out.taken {
+                    self.core.report(CoreEvent::Panic { port });
+                }
+                self.count_panic()
+            }
+        }
     }
 
     #[inline]
@@ -404,6 +436,18 @@ impl Worker {
                 }
             };
             if fresh {
+                if is_control(&self.frame[..len]) {
+                    self.core.control_frame(up.port, &self.frame[..len], now);
+                    work += 1;
+                    continue;
+                }
+                let priority = match self.core.qos.get(up.port) {
+                    Some(change) => change.qos.classification.priority(&self.frame[..len]),
+                    None => BY_TAG,
+                };
+                let mut sums = Priorities::default();
+                sums.frame(priority, &self.frame[..len], len as u64);
+                sums.flush(&up.counters.link, Way::Received);
                 up.counters.io.add(P::RxFrames as usize, 1);
                 up.counters.io.add(P::RxBytes as usize, len as u64);
             }
@@ -460,7 +504,7 @@ impl Worker {
             return;
         }
         let now = self.now();
-        if self.core.owed.soon(now) {
+        if self.core.owed.soon(now) || self.core.receivers_due_soon(now) {
             return;
         }
         // What fault rules hold back is due some day.
@@ -468,7 +512,11 @@ impl Worker {
         self.rdma_seldom(now);
         let owed = self.core.owed.next;
         let due = due.into_iter().chain(self.rdma_due(now)).chain([owed]);
-        let due = due.chain(self.core.waiting_due()).min();
+        let due = due.chain(self.core.waiting_due());
+        let due = due
+            .chain(self.core.receivers_due(now))
+            .chain(self.links_due())
+            .min();
         let longest = due.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP));
         self.waker.set_asleep(true);
         let mut more = longest.is_zero() || !self.mailbox.is_empty() || !self.core.settled();
@@ -480,6 +528,10 @@ impl Worker {
         let waiting = !self.core.out.waiting.is_empty();
         if waiting {
             more |= self.core.request_buffers() | self.bell.is_rung();
+        }
+        let queued = !self.core.out.queued.is_empty();
+        if queued {
+            more |= self.core.request_room();
         }
         if !more {
             self.counters.add(C::Sleeps as usize, 1);
@@ -508,6 +560,9 @@ impl Worker {
         if waiting {
             self.bell.look();
             self.core.suppress_buffer_kicks();
+        }
+        if queued {
+            self.core.suppress_room_kicks();
         }
     }
 
@@ -657,6 +712,11 @@ impl Worker {
             Command::Shutdown => return false,
         }
         true
+    }
+
+    fn links_due(&self) -> Option<Instant> {
+        self.core
+            .links_due(self.uplinks.iter().flatten().map(|up| up.port))
     }
 
     fn add_uplink(&mut self, port: PortId, device: Arc<TapDevice>, counters: Arc<PortCounters>) {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 use vnic_engine::counters::PortCounter as P;
 use vnic_fabric::DropReason;
+use vnic_wire::MacAddr;
 
-use crate::datapath::{Gate, OutFrame, PortCounters};
+use crate::datapath::{BY_TAG, Gate, Link, OutFrame, PortCounters, Priorities, Receiver, Way};
 use crate::mem;
 use crate::types::{NicError, PortKind, PortSpec};
 
@@ -20,6 +21,7 @@ const STAGE_LIMIT: usize = 512;
 pub struct TapDevice {
     device: SyncDevice,
     mtu: u16,
+    mac: MacAddr,
 }
 
 impl TapDevice {
@@ -63,7 +65,8 @@ impl TapDevice {
                 problem,
             });
         }
-        Ok(TapDevice { device, mtu })
+        let mac = own_address(&spec.name);
+        Ok(TapDevice { device, mtu, mac })
     }
 
     /// Reads a frame; nothing when there is none.
@@ -87,25 +90,53 @@ impl TapDevice {
     }
 }
 
+/// The address from which a port speaks for itself, the same at each start: locally administered, of its name (FNV-1a).
+fn own_address(name: &str) -> MacAddr {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let [.., a, b, c, d, e] = hash.to_be_bytes();
+    MacAddr([2, a, b, c, d, e])
+}
+
 /// Towards the wire.
 pub struct PortTx {
     device: Arc<TapDevice>,
-    counters: Arc<PortCounters>,
-    staged: VecDeque<(Vec<u8>, Option<Gate>)>,
+    /// Its counters.
+    pub counters: Arc<PortCounters>,
+    staged: VecDeque<Staged>,
     pool: Vec<Vec<u8>>,
     /// Is it in the list of receivers to be flushed?
     pub touched: bool,
+    /// Priority of the frame that comes next, as the port's receiver classifies it; [`BY_TAG`]: nobody does.
+    pub priority: u8,
+    /// Quality of service of what it is given, if anything is configured or its wire's other end says wait.
+    pub receiver: Option<Box<Receiver>>,
+    /// Flow control of its wire.
+    pub link: Link,
+    priorities: Priorities,
+}
+
+/// A frame that waits to be written.
+struct Staged {
+    bytes: Vec<u8>,
+    gate: Option<Gate>,
+    priority: u8,
 }
 
 impl PortTx {
     /// For an open device.
     pub fn new(device: Arc<TapDevice>, counters: Arc<PortCounters>) -> Self {
         PortTx {
+            link: Link::new(device.mac),
             device,
             counters,
             staged: VecDeque::new(),
             pool: Vec::new(),
             touched: false,
+            priority: BY_TAG,
+            receiver: None,
+            priorities: Priorities::default(),
         }
     }
 
@@ -120,27 +151,49 @@ impl PortTx {
         buf.extend_from_slice(f.head);
         buf.resize(f.len(), 0);
         mem::gather(f.segs, f.skip, &mut buf[f.head.len()..]);
-        self.staged.push_back((buf, gate));
+        self.staged.push_back(Staged {
+            bytes: buf,
+            gate,
+            priority: self.priority,
+        });
         Ok(())
+    }
+
+    /// Is there room for so many frames?
+    pub fn has_room(&self, frames: usize) -> bool {
+        self.staged.is_empty() || self.staged.len() + frames <= STAGE_LIMIT
+    }
+
+    /// Writes MAC control at once: it waits for nobody.
+    pub fn send_control(&self, frame: &[u8]) {
+        // A device that is gone takes nothing; that is found out when it is read.
+        let _ = self.device.device.send(frame);
     }
 
     /// Writes what its senders' cores have committed. False while frames are held back.
     pub fn flush(&mut self, open: impl Fn(Gate) -> bool) -> bool {
-        while let Some((buf, gate)) = self.staged.front() {
+        while let Some(Staged {
+            bytes: buf,
+            gate,
+            priority,
+        }) = self.staged.front()
+        {
             if gate.is_some_and(|g| !open(g)) {
                 return false;
             }
             match self.device.device.send(buf) {
                 Ok(_) => {
+                    self.priorities.frame(*priority, buf, buf.len() as u64);
+                    self.priorities.flush(&self.counters.link, Way::Sent);
                     self.counters.io.add(P::TxFrames as usize, 1);
                     self.counters.io.add(P::TxBytes as usize, buf.len() as u64);
                 }
                 Err(_) => self.count_drop(DropReason::PortTransmit),
             }
-            if let Some((buf, _)) = self.staged.pop_front()
+            if let Some(sent) = self.staged.pop_front()
                 && self.pool.len() < 64
             {
-                self.pool.push(buf);
+                self.pool.push(sent.bytes);
             }
         }
         true

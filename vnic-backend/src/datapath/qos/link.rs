@@ -1,1 +1,225 @@
 //! Flow control on the wire: pause frames that an uplink sends and obeys.
+//!
+//! ```text
+//!  wire ─▶ MAC control? ─ yes ─▶ PauseRx ─▶ closed priorities of the uplink's queues
+//!              │ no: switch
+//!              ▼
+//!  wire ◀─ PauseTx ◀─ Pauses: what receivers of all cores tell the uplink's frames
+//! ```
+
+use vnic_engine::counters::{LinkCounter as L, PriorityCounter as P};
+use vnic_fabric::Instant;
+use vnic_fabric::qos::{PauseRx, PauseSettings, PauseTx};
+use vnic_fabric::switch::PortId;
+use vnic_wire::pause::{DESTINATION, Frame};
+use vnic_wire::{EtherType, MacAddr};
+
+use super::super::core::Core;
+use super::super::counters::LinkCounters;
+use super::super::frame::OutFrame;
+use super::super::outputs::{Outputs, Slot, offer};
+use super::pauses::Told;
+use super::spells::Spells;
+
+/// Flow control of an uplink.
+pub struct Link {
+    rx: PauseRx,
+    tx: PauseTx,
+    mac: MacAddr,
+    /// What acts.
+    pause: PauseSettings,
+    /// Priorities that the peer has stopped.
+    stopped: u8,
+    /// Priorities that the peer is told to stop.
+    told: u8,
+    waits: Spells,
+    tells: Spells,
+}
+
+impl Link {
+    /// Nobody waits; pause frames come from this address.
+    pub fn new(mac: MacAddr) -> Link {
+        Link {
+            rx: PauseRx::default(),
+            tx: PauseTx::default(),
+            mac,
+            pause: PauseSettings::default(),
+            stopped: 0,
+            told: 0,
+            waits: Spells::default(),
+            tells: Spells::default(),
+        }
+    }
+
+    /// Priorities that the peer has stopped, a bit each.
+    pub fn paused(&self) -> u8 {
+        self.stopped
+    }
+
+    /// Priorities that the peer is told to stop, a bit each.
+    pub fn told(&self) -> u8 {
+        self.told
+    }
+
+    /// Has it something to do each round?
+    fn is_busy(&self) -> bool {
+        self.stopped | self.told != 0 || self.next_time().is_some()
+    }
+
+    fn next_time(&self) -> Option<Instant> {
+        let times = [self.rx.next_time(), self.tx.next_time()];
+        times.into_iter().flatten().min()
+    }
+
+    fn count_waits(&mut self, now: Instant, mask: u8, pfc: u8, link: &LinkCounters) {
+        self.waits.set(now, mask, |p, us, end| match pfc {
+            0 if p == 0 => {
+                link.link.add(L::RxPauseUs as usize, us);
+                link.link.add(L::RxPauseTransitions as usize, end.into());
+            }
+            0 => {}
+            _ => {
+                link.priorities[p].add(P::RxPauseUs as usize, us);
+                link.priorities[p].add(P::RxPauseTransitions as usize, end.into());
+            }
+        });
+    }
+
+    fn count_tells(&mut self, now: Instant, mask: u8, pfc: u8, link: &LinkCounters) {
+        self.tells.set(now, mask, |p, us, _| match pfc {
+            0 if p == 0 => link.link.add(L::TxPauseUs as usize, us),
+            0 => {}
+            _ => link.priorities[p].add(P::TxPauseUs as usize, us),
+        });
+    }
+}
+
+/// Is it MAC control: by its destination, which no bridge forwards, or by its EtherType (IEEE 802.3 clause 31)?
+#[inline]
+pub fn is_control(head: &[u8]) -> bool {
+    head.starts_with(&DESTINATION.0) || head.get(12..14) == Some(&EtherType::MAC_CONTROL.0.to_be_bytes())
+}
+
+impl Core {
+    /// MAC control came from the wire of an uplink.
+    #[cold]
+    pub fn control_frame(&mut self, port: PortId, bytes: &[u8], now: Instant) {
+        let change = self.qos.acting(port, &self.out);
+        let Some(Slot::Uplink(p)) = self.out.slots.get_mut(usize::from(port.0)) else {
+            return;
+        };
+        let link = &p.counters.link;
+        link.link.add(L::ControlFrames as usize, 1);
+        let Ok(frame) = Frame::parse(bytes) else { return };
+        match frame {
+            Frame::Global(_) => link.link.add(L::RxPause as usize, 1),
+            Frame::Priorities { enabled, .. } => {
+                for (_, block) in (0..).zip(&link.priorities).filter(|(i, _)| enabled >> i & 1 != 0) {
+                    block.add(P::RxPause as usize, 1);
+                }
+            }
+        }
+        p.link.rx.frame(now, &frame, change.qos.pause, change.qos.rate);
+        self.link_round(port, now);
+    }
+
+    /// An uplink's settings are others.
+    pub(super) fn configure_link(&mut self, port: PortId) {
+        if matches!(self.out.slots.get(usize::from(port.0)), Some(Slot::Uplink(_))) {
+            self.link_round(port, self.now);
+        }
+    }
+
+    /// Does any uplink of this core have to look what it is told, or how long it still waits?
+    #[inline]
+    pub fn links_busy(&self) -> bool {
+        self.out.links_busy || self.pauses.any()
+    }
+
+    /// One look at the flow control of these uplinks.
+    #[cold]
+    pub fn links_round(&mut self, ports: impl Iterator<Item = PortId>, now: Instant) {
+        self.out.links_busy = false;
+        for port in ports {
+            self.link_round(port, now);
+        }
+    }
+
+    fn link_round(&mut self, port: PortId, now: Instant) {
+        let change = self.qos.acting(port, &self.out);
+        let (pause, rate) = (change.qos.pause, change.qos.rate);
+        let xoff = match self.pauses.of(port) {
+            Told { global: true, .. } => 0xff,
+            Told { priorities, .. } => priorities,
+        };
+        // What this uplink may say at all.
+        let xoff = match pause.pfc {
+            0 if pause.global_tx && xoff != 0 => 0xff,
+            0 => 0,
+            pfc => xoff & pfc,
+        };
+        let Outputs {
+            slots,
+            captures,
+            counters,
+            links_busy,
+            ..
+        } = &mut self.out;
+        let Some(Slot::Uplink(p)) = slots.get_mut(usize::from(port.0)) else {
+            return;
+        };
+        let books = p.counters.clone();
+        if pause != p.link.pause {
+            p.link.pause = pause;
+            p.link.rx.configure(pause);
+            p.link.tx.configure();
+        }
+        if xoff != p.link.told {
+            p.link.told = xoff;
+            p.link.tx.set(now, xoff);
+        }
+        p.link.count_tells(now, xoff, pause.pfc, &books.link);
+        while let Some(frame) = p.link.tx.poll(now, pause, rate) {
+            let bytes = frame.emit(p.link.mac);
+            p.send_control(&bytes);
+            match frame {
+                Frame::Global(_) => books.link.link.add(L::TxPause as usize, 1),
+                Frame::Priorities { enabled, .. } => {
+                    for (_, block) in (0..)
+                        .zip(&books.link.priorities)
+                        .filter(|(i, _)| enabled >> i & 1 != 0)
+                    {
+                        block.add(P::TxPause as usize, 1);
+                    }
+                }
+            }
+            let out = OutFrame {
+                head: &bytes,
+                segs: &[],
+                skip: 0,
+                tail: 0,
+                hdr: Default::default(),
+            };
+            offer(captures, counters, port, &out, None);
+        }
+        let stopped = p.link.rx.paused(now);
+        p.link.count_waits(now, stopped, pause.pfc, &books.link);
+        *links_busy |= p.link.is_busy() || stopped != 0;
+        if stopped != p.link.stopped {
+            p.link.stopped = stopped;
+            self.set_up_receiver(port, stopped);
+        }
+    }
+
+    /// When an uplink of this core has to repeat itself, or may go on.
+    pub fn links_due(&self, ports: impl Iterator<Item = PortId>) -> Option<Instant> {
+        if !self.out.links_busy {
+            return None;
+        }
+        let times = ports.filter_map(|port| match self.out.slots.get(usize::from(port.0)) {
+            Some(Slot::Uplink(p)) => p.link.next_time(),
+            _ => None,
+        });
+        times.min()
+    }
+}

@@ -1,23 +1,718 @@
 //! What waits at a port for its guest or its wire.
+//!
+//! ```text
+//!  Outputs::give ─ class ─ nothing waits, and there is credit ──────────────▶ delivered, as without all this
+//!                    │                                                             ▲
+//!                    └─▶ Buffers ─▶ a copy in Egress ─ its turn, room ─────────────┘   (each round, `serve`)
+//!                           │ full                        │ waited too long
+//!                           ▼                             ▼
+//!                        XOFF, or dropped              dropped
+//! ```
+//!
+//! A frame that waits is finished: its tag edited, and cut if its receiver does not take it whole. It is a copy of our own, so
+//! its sender's buffer is completed; its gate stays with it. Captures, fault rules, and what RDMA functions take away see it
+//! when it leaves.
+
+mod mark;
+mod pool;
+mod serve;
+mod teller;
 
 use std::sync::Arc;
 
-use vnic_fabric::switch::PortId;
+use vnic_engine::counters::{Block, LinkCounter as L, PriorityCounter as P, QueueCounter as Q};
+use vnic_engine::offload::{self, Accepts, HEAD_MAX, Request};
+use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::qos::{
+    Buffers, Classification, Egress as Queues, Entry, Hint, HintAction, Lifetime, PauseSettings, PortQos,
+    StallGuard, Trust, WIRE_OVERHEAD,
+};
+use vnic_fabric::switch::{Egress, PortId};
+use vnic_fabric::{DropReason, Instant, TagEdit};
 
+use super::super::core::Core;
+use super::super::counters::{AdapterCounters, BY_TAG, LinkCounters, PortCounters};
+use super::super::frame::{OutFrame, RawFrame, for_receiver};
+use super::super::link::Gate;
+use super::super::outputs::{AdapterRx, INBOUND_MAX, Outputs, Slot, count_finished, is_roce, offer};
 use super::super::worker::Worker;
 use super::QosChange;
+use super::pauses::Told;
+use super::spells::Spells;
 use crate::types::QueueStatus;
+
+pub use pool::Pool;
+pub use teller::Teller;
+
+/// Bytes of buffer that a frame takes beside its own: what we need to keep it.
+const FRAME_COST: u32 = 128;
+/// Traffic classes.
+const CLASSES: usize = 8;
+
+/// A frame that waits: finished, a copy of our own.
+pub struct Queued {
+    bytes: Vec<u8>,
+    hdr: NetHdr,
+    ingress: PortId,
+    gate: Option<Gate>,
+}
+
+/// Where a port's frames are counted.
+enum Books {
+    Guest(Arc<AdapterCounters>),
+    Wire(Arc<PortCounters>),
+}
+
+impl Books {
+    fn link(&self) -> &LinkCounters {
+        match self {
+            Books::Guest(c) => &c.link,
+            Books::Wire(c) => &c.link,
+        }
+    }
+
+    fn drop(&self, reason: DropReason) {
+        match self {
+            Books::Guest(c) => c.drops.add(reason as usize, 1),
+            Books::Wire(c) => c.drops.add(reason as usize, 1),
+        }
+    }
+}
 
 /// The receiving side of a port that has something configured, on the core that serves it.
 pub struct Receiver {
+    /// The port.
+    pub port: PortId,
     /// What acts.
     pub change: Arc<QosChange>,
+    /// Priorities of which no frame is dropped for want of room, a bit each.
+    lossless: u8,
+    /// Priorities that the wire's other end has stopped, a bit each.
+    closed: u8,
+    /// Priorities whose first frames found no room at the guest, a bit each.
+    blocked: u8,
+    queues: Queues<Queued>,
+    buffers: Buffers,
+    guard: StallGuard,
+    lifetime: Lifetime,
+    hint: Hint,
+    /// Since when the head of each class is there.
+    head_since: [Instant; CLASSES],
+    /// Something has left since the guard was asked last.
+    moved: bool,
+    /// It is among the ports that have something to do.
+    listed: bool,
+    /// Priorities of which senders are told to wait.
+    telling: Spells,
+    books: Books,
+}
+
+impl Receiver {
+    fn new(port: PortId, change: Arc<QosChange>, books: Books, now: Instant) -> Receiver {
+        let qos = &change.qos;
+        Receiver {
+            port,
+            lossless: qos.lossless(),
+            closed: 0,
+            blocked: 0,
+            queues: Queues::new(qos, now),
+            buffers: Buffers::new(qos),
+            guard: StallGuard::default(),
+            lifetime: Lifetime::default(),
+            hint: Hint::new(u64::from(port.0) + 1),
+            head_since: [now; CLASSES],
+            moved: false,
+            listed: false,
+            telling: Spells::default(),
+            books,
+            change,
+        }
+    }
+
+    /// Another configuration. What waits goes on waiting; if nothing has to any more, it leaves as it came in.
+    fn configure(&mut self, change: Arc<QosChange>, now: Instant) {
+        self.queues.configure(&change.qos, now);
+        self.change = change;
+        self.settle();
+    }
+
+    /// Room and flow control are those of what is configured, unless something waits that came in under others and only has
+    /// to leave.
+    fn settle(&mut self) {
+        if self.is_active() || self.queues.is_empty() {
+            self.buffers.configure(&self.change.qos);
+            self.lossless = self.change.qos.lossless();
+        }
+    }
+
+    /// May a frame have to wait?
+    fn is_active(&self) -> bool {
+        self.closed != 0 || self.change.qos.queues()
+    }
+
+    /// Is it needed, and be it only to know the priorities of frames?
+    fn is_needed(&self) -> bool {
+        self.is_active() || !self.queues.is_empty() || classifies(&self.change.qos)
+    }
+
+    /// The priority of a frame that is about to be received.
+    #[inline]
+    pub fn priority(&self, head: &[u8], tag: TagEdit) -> u8 {
+        let c = &self.change.qos.classification;
+        let priority = match tag {
+            TagEdit::Keep | TagEdit::Pop if c.untagged_to_lossless => self.with_untagged(c, head),
+            TagEdit::Keep | TagEdit::Pop => c.priority(head),
+            TagEdit::Push(tci) => with_tag(c, head, 12, tci),
+            TagEdit::Replace(tci) => with_tag(c, head, 16, tci),
+        };
+        priority & 7
+    }
+
+    /// Frames without a tag are lossless (`RxUntaggedMapToLossless`).
+    fn with_untagged(&self, c: &Classification, head: &[u8]) -> u8 {
+        let tagged = matches!(head.get(12..14), Some([0x81, 0x00]));
+        if tagged || c.trust != Trust::Pcp || self.lossless == 0 {
+            return c.priority(head);
+        }
+        self.lossless.trailing_zeros() as u8
+    }
+
+    /// Tells the senders what has changed for them.
+    fn tell(&mut self, teller: &mut Teller, now: Instant) {
+        while let Some(change) = self.buffers.poll_change() {
+            let told = told(self.change.qos.pause, change.xoff);
+            let before = teller.tell(self.port, PortId(change.source), told);
+            if let Books::Guest(counters) = &self.books {
+                for (p, block) in counters.link.priorities.iter().enumerate() {
+                    if (before.priorities ^ told.priorities) >> p & 1 != 0 {
+                        block.add(P::TxPause as usize, 1);
+                    }
+                }
+                counters
+                    .link
+                    .link
+                    .add(L::TxPause as usize, u64::from(before.global != told.global));
+            }
+        }
+        self.count_telling(now);
+    }
+
+    /// How long senders were told to wait by now. An uplink's own frames to its wire say so, not what its queue tells.
+    fn count_telling(&mut self, now: Instant) {
+        let Books::Guest(counters) = &self.books else {
+            return;
+        };
+        let pause = self.change.qos.pause;
+        let told = match self.guard.is_tripped() {
+            true => Told::default(),
+            false => told(pause, self.buffers.pausing()),
+        };
+        let mask = if told.global { 0xff } else { told.priorities };
+        let link = &counters.link;
+        self.telling.set(now, mask, |p, us, _| match pause.pfc {
+            0 if p == 0 => link.link.add(L::TxPauseUs as usize, us),
+            0 => {}
+            _ => link.priorities[p].add(P::TxPauseUs as usize, us),
+        });
+    }
+
+    /// A frame was dropped for want of room, or because it waited too long.
+    fn count_drop(&self, priority: u8, reason: DropReason) {
+        self.books.drop(reason);
+        let counter = match reason {
+            DropReason::HeadOfQueue => P::LifetimeDiscards,
+            DropReason::ClassStalled => P::StalledDiscards,
+            DropReason::CongestionHint => P::RxCongestionDiscards,
+            _ if matches!(self.books, Books::Guest(_)) => P::RxDiscards,
+            _ => return,
+        };
+        self.books.link().priorities[usize::from(priority)].add(counter as usize, 1);
+    }
+
+    fn push(&mut self, entry: Entry, frame: Queued) {
+        let class = self.change.qos.classes.of_priority[usize::from(entry.priority)] & 7;
+        if self.change.qos.lifetimes.enable != 0 && self.queues.oldest(class).is_none() {
+            self.head_since[usize::from(class)] = entry.since;
+        }
+        self.queues.push(entry, frame);
+    }
+}
+
+/// What a source is told whose priorities shall wait.
+fn told(pause: PauseSettings, xoff: u8) -> Told {
+    match pause.pfc {
+        0 => Told {
+            priorities: 0,
+            global: pause.global_tx && xoff != 0,
+        },
+        pfc => Told {
+            priorities: xoff & pfc,
+            global: false,
+        },
+    }
+}
+
+/// Are the priorities of frames others than where nothing is configured?
+fn classifies(qos: &PortQos) -> bool {
+    let c = &qos.classification;
+    c.trust != Trust::Pcp || c.default_priority != 0 || c.untagged_to_lossless
+}
+
+/// The priority of a frame that gets this tag in place of its bytes 12 to `from`.
+fn with_tag(c: &Classification, head: &[u8], from: usize, tci: u16) -> u8 {
+    let mut edited = [0; 64];
+    let rest = head.get(from..).unwrap_or_default();
+    let n = rest.len().min(edited.len() - 16);
+    edited[12..14].copy_from_slice(&[0x81, 0x00]);
+    edited[14..16].copy_from_slice(&tci.to_be_bytes());
+    edited[16..16 + n].copy_from_slice(&rest[..n]);
+    c.priority(&edited[..16 + n])
+}
+
+/// What a frame needs.
+struct Needs {
+    /// Bytes on the wire.
+    wire: u32,
+    /// Frames that the receiver gets.
+    frames: usize,
+    /// Bytes of the longest of them.
+    longest: usize,
+}
+
+/// `None`: its request is no good.
+#[inline]
+fn measure(f: &RawFrame<'_>, tag: TagEdit, accepts: &Accepts) -> Option<Needs> {
+    let shift = match tag {
+        TagEdit::Push(_) => 4,
+        TagEdit::Pop => -4,
+        TagEdit::Keep | TagEdit::Replace(_) => 0,
+    };
+    let len = f.len.saturating_add_signed(shift);
+    let one = Needs {
+        wire: len as u32 + WIRE_OVERHEAD,
+        frames: 1,
+        longest: len,
+    };
+    if f.hdr.gso_type == NetHdr::GSO_NONE {
+        return Some(one);
+    }
+    let head = &f.head[..f.head.len().min(HEAD_MAX)];
+    let request = offload::check(&f.hdr, head, f.len).ok()?;
+    let Request::Tso(tso) = request else {
+        return Some(one);
+    };
+    let headers = tso.head_len.saturating_add_signed(shift);
+    let payload = f.len.saturating_sub(tso.head_len);
+    let frames = payload.div_ceil(tso.gso_size.max(1)).max(1);
+    let wire = payload + frames * (headers + WIRE_OVERHEAD as usize);
+    let whole = request.accepted_by(accepts);
+    Some(Needs {
+        wire: wire as u32,
+        frames: if whole { 1 } else { frames },
+        longest: if whole {
+            len
+        } else {
+            headers + tso.gso_size.min(payload)
+        },
+    })
+}
+
+impl Slot {
+    fn receiver(&mut self) -> Option<&mut Option<Box<Receiver>>> {
+        match self {
+            Slot::Adapter(a) => Some(&mut a.receiver),
+            Slot::Uplink(p) => Some(&mut p.receiver),
+            Slot::Empty | Slot::Remote(_) => None,
+        }
+    }
+
+    /// The frame that comes next has this priority.
+    fn set_priority(&mut self, priority: u8) {
+        match self {
+            Slot::Adapter(a) => {
+                for q in &a.active {
+                    if let Some(Some(rx)) = a.queues.get_mut(usize::from(*q)) {
+                        rx.priority = priority;
+                    }
+                }
+            }
+            Slot::Uplink(p) => p.priority = priority,
+            Slot::Empty | Slot::Remote(_) => {}
+        }
+    }
+
+    /// The frame that comes next begins with this, and has not come through the port's queues: fault rules held it back.
+    pub fn classify(&mut self, head: &[u8]) {
+        if let Some(Some(receiver)) = self.receiver() {
+            let priority = receiver.priority(head, TagEdit::Keep);
+            self.set_priority(priority);
+        }
+    }
+}
+
+impl AdapterRx {
+    /// The receive queue that gets this frame.
+    fn queue_for(&self, head: &[u8]) -> Option<u8> {
+        match self.active[..] {
+            [q] => Some(q),
+            [] => None,
+            ref many => many
+                .get(super::super::frame::flow_hash(head) as usize % many.len())
+                .copied(),
+        }
+    }
+}
+
+impl Outputs {
+    /// The receiving side of a port, out of its place, so that it and its port can be used at once.
+    #[inline]
+    pub fn take_receiver(&mut self, port: PortId) -> Option<Box<Receiver>> {
+        let receiver = self.slots.get_mut(usize::from(port.0))?.receiver()?.take()?;
+        self.taken = Some(port);
+        Some(receiver)
+    }
+
+    /// Back in its place.
+    #[inline]
+    pub fn put_receiver(&mut self, receiver: Box<Receiver>) {
+        if let Some(place) = self
+            .slots
+            .get_mut(usize::from(receiver.port.0))
+            .and_then(Slot::receiver)
+        {
+            *place = Some(receiver);
+        }
+        self.taken = None;
+    }
+
+    /// Is anything configured at a local port for what it is given? Then nothing goes past [`Outputs::give`].
+    #[inline]
+    pub fn has_receiver(&self, port: PortId) -> bool {
+        match self.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => a.receiver.is_some(),
+            Some(Slot::Uplink(p)) => p.receiver.is_some(),
+            _ => false,
+        }
+    }
+
+    /// It has something to do each round from now on.
+    fn list(&mut self, receiver: &mut Receiver) {
+        if !receiver.listed {
+            receiver.listed = true;
+            self.queued.push(receiver.port);
+        }
+    }
+
+    fn slot(&mut self, port: PortId) -> Option<&mut Slot> {
+        self.slots.get_mut(usize::from(port.0))
+    }
+
+    /// Can the receiver take so many frames of `len` bytes each?
+    #[inline]
+    fn has_room(&mut self, port: PortId, head: &[u8], len: usize, frames: usize) -> bool {
+        let inbound = self.inbound.len();
+        match self.slots.get_mut(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => {
+                if a.takes_roce && is_roce(head) {
+                    return inbound < INBOUND_MAX;
+                }
+                match a.queue_for(head) {
+                    Some(q) => match a.queues.get_mut(usize::from(q)) {
+                        Some(Some(rx)) => rx.has_room(len, frames),
+                        _ => true,
+                    },
+                    None => true,
+                }
+            }
+            Some(Slot::Uplink(p)) => p.has_room(frames),
+            _ => true,
+        }
+    }
+
+    /// How full the way to the guest is, in thousandths: what waits for its turn, or buffers that the guest takes long to give
+    /// back, and what waits for them.
+    fn fill(&mut self, r: &Receiver, head: &[u8]) -> u32 {
+        let thousandths = |part: u64, all: u64| {
+            let fill = part.saturating_mul(1000).checked_div(all).unwrap_or(0);
+            u32::try_from(fill.min(1000)).unwrap_or(1000)
+        };
+        let waits = thousandths(r.buffers.used(), r.change.qos.buffer.size.into());
+        let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(r.port.0)) else {
+            return waits;
+        };
+        let reserve = a.reserve();
+        let Some(Some(rx)) = a.queue_for(head).and_then(|q| a.queues.get_mut(usize::from(q))) else {
+            return waits;
+        };
+        let (behind, most) = rx.behind();
+        let guest = thousandths((behind + rx.parked().len()) as u64, (most + reserve) as u64);
+        waits.max(guest)
+    }
+
+    /// A frame for a port that has something configured: it goes, or it waits, or it is dropped.
+    pub fn give_queued(
+        &mut self,
+        r: &mut Receiver,
+        (ingress, e): (PortId, Egress),
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+        sender: Option<&Block<{ Q::COUNT }>>,
+    ) {
+        let priority = r.priority(f.head, e.tag);
+        let accepts = match self.slot(e.port) {
+            Some(Slot::Adapter(a)) => a.accepts,
+            _ => Accepts::NONE,
+        };
+        if let Some(slot) = self.slot(e.port) {
+            slot.set_priority(priority);
+        }
+        let waits = r.is_active() || !r.queues.is_empty();
+        let needs = if waits && self.receives(e.port) {
+            measure(f, e.tag, &accepts)
+        } else {
+            None
+        };
+        // What does not wait anyway, what nobody takes, and what is no good: as without all this.
+        let Some(needs) = needs else {
+            return self.give_now(ingress, e, f, gate, sender);
+        };
+        let now = self.now;
+        let bit = 1u8 << priority;
+        let lossless = r.lossless & bit != 0;
+        let mut edited = [0; HEAD_MAX];
+        let mut f = *f;
+        if r.change.qos.hint.enable
+            && !lossless
+            && let Some(at) = mark::tcp(f.head)
+        {
+            let fill = self.fill(r, f.head);
+            match r.hint.judge(r.change.qos.hint, fill) {
+                HintAction::Off => {}
+                HintAction::Mark => {
+                    let n = f.head.len().min(HEAD_MAX);
+                    edited[..n].copy_from_slice(&f.head[..n]);
+                    if !mark::mark(&mut edited[..n], at) {
+                        return self.refuse(r, priority, &f, DropReason::CongestionHint);
+                    }
+                    f.head = &edited[..n];
+                    let block = &r.books.link().priorities[usize::from(priority)];
+                    block.add(P::RxMarked as usize, 1);
+                }
+                HintAction::Drop => return self.refuse(r, priority, &f, DropReason::CongestionHint),
+            }
+        }
+        let mut entry = Entry {
+            source: ingress.0,
+            priority,
+            wire: needs.wire,
+            bytes: 0,
+            since: now,
+        };
+        let room = !lossless || self.has_room(e.port, f.head, needs.longest, needs.frames);
+        if room && r.queues.pass(now, &entry, r.closed | r.blocked) {
+            r.moved = true;
+            r.lifetime
+                .sent(r.change.qos.classes.of_priority[usize::from(priority)]);
+            return self.give_now(ingress, e, &f, gate, sender);
+        }
+        let Outputs {
+            bounce,
+            captures,
+            counters,
+            pool,
+            ..
+        } = self;
+        let finished = for_receiver(&f, e.tag, &accepts, bounce, |out| {
+            entry.bytes = out.len() as u32 + FRAME_COST;
+            if out.hdr.gso_type == NetHdr::GSO_NONE {
+                entry.wire = out.len() as u32 + WIRE_OVERHEAD;
+            }
+            let admitted = r.buffers.admit(entry.source, priority, entry.bytes);
+            let copy = admitted.and_then(|()| {
+                pool.copy(out).ok_or_else(|| {
+                    r.buffers.release(entry.source, priority, entry.bytes);
+                    DropReason::EgressFull
+                })
+            });
+            match copy {
+                Ok(bytes) => r.push(
+                    entry,
+                    Queued {
+                        bytes,
+                        hdr: out.hdr,
+                        ingress,
+                        gate,
+                    },
+                ),
+                Err(reason) => {
+                    r.count_drop(priority, reason);
+                    offer(captures, counters, e.port, out, Some(reason));
+                }
+            }
+        });
+        count_finished(sender, Some(finished));
+        if let Err(reason) = finished {
+            r.books.drop(reason);
+        }
+        if !room {
+            r.blocked |= bit;
+        }
+        self.list(r);
+        r.tell(&mut self.teller, now);
+        self.waiting.look();
+    }
+
+    /// Drops a frame before it waits.
+    fn refuse(&mut self, r: &Receiver, priority: u8, f: &RawFrame<'_>, reason: DropReason) {
+        r.count_drop(priority, reason);
+        if self.captures_run() {
+            let out = OutFrame {
+                head: f.head,
+                segs: f.segs,
+                skip: f.skip + f.head.len(),
+                tail: f.len - f.head.len(),
+                hdr: f.hdr,
+            };
+            self.capture(r.port, crate::types::Direction::Egress, &out, Some(reason));
+        }
+    }
+}
+
+impl Core {
+    /// What is configured at a port counts from now on for what it is given. With `closed`: priorities that its wire's other
+    /// end has stopped, a bit each.
+    pub(super) fn set_up_receiver(&mut self, port: PortId, closed: u8) {
+        let now = self.now;
+        let change = self.qos.acting(port, &self.out);
+        let books = match self.out.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => Books::Guest(a.counters.clone()),
+            Some(Slot::Uplink(p)) => Books::Wire(p.counters.clone()),
+            _ => return,
+        };
+        let mut receiver = match self.out.take_receiver(port) {
+            Some(mut r) => {
+                r.closed = closed;
+                if *r.change == *change {
+                    r.settle();
+                } else {
+                    r.configure(change, now);
+                }
+                r
+            }
+            None => {
+                let needed = closed != 0 || change.qos.queues() || classifies(&change.qos);
+                if !needed {
+                    return;
+                }
+                let mut r = Box::new(Receiver::new(port, change, books, now));
+                r.closed = closed;
+                for (source, change) in self.qos.all() {
+                    if let Some(queue) = &change.qos.queue {
+                        r.queues.set_guarantee(source.0, &queue.guarantee);
+                    }
+                }
+                r
+            }
+        };
+        receiver.tell(&mut self.out.teller, now);
+        // The next round sees whether it is needed at all.
+        self.out.list(&mut receiver);
+        self.out.put_receiver(receiver);
+        self.out.waiting.look();
+    }
+
+    /// A receiver was lost in a panic: nobody waits for it any more, and there is a new one.
+    #[cold]
+    pub fn mend_receiver(&mut self, port: PortId) {
+        self.out.taken = None;
+        self.out.queued.retain(|p| *p != port);
+        self.out.teller.forget(port);
+        let closed = match self.out.slots.get(usize::from(port.0)) {
+            Some(Slot::Uplink(p)) => p.link.paused(),
+            _ => 0,
+        };
+        self.set_up_receiver(port, closed);
+        self.out.waiting.look();
+    }
+
+    /// A port is removed: what waits for it is gone with it.
+    fn forget_receiver(&mut self, port: PortId) {
+        let reason = DropReason::ReceiverDown;
+        if let Some(mut r) = self.out.take_receiver(port) {
+            self.out.drop_queued(&mut r, reason, |_| true);
+            self.out.taken = None;
+        }
+        self.out.queued.retain(|p| *p != port);
+        self.out.teller.forget(port);
+        self.out.waiting.look();
+    }
+
+    /// An adapter's guest is gone: what waits for it is dropped.
+    pub fn drop_queued(&mut self, port: PortId) {
+        let Some(mut r) = self.out.take_receiver(port) else {
+            return;
+        };
+        let roce = match self.out.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => a.takes_roce,
+            _ => false,
+        };
+        let gone = |bytes: &[u8]| !(roce && is_roce(bytes));
+        self.out.drop_queued(&mut r, DropReason::ReceiverDown, gone);
+        r.tell(&mut self.out.teller, self.now);
+        self.out.put_receiver(r);
+    }
+
+    /// Every local receiver hears what the frames of a source are sure to get, or that the source is gone.
+    fn set_guarantees(&mut self, source: PortId, guarantee: Option<&[u64; CLASSES]>) {
+        for slot in &mut self.out.slots {
+            let Some(Some(receiver)) = slot.receiver() else {
+                continue;
+            };
+            match guarantee {
+                Some(guarantee) => receiver.queues.set_guarantee(source.0, guarantee),
+                None => receiver.queues.forget_source(source.0),
+            }
+        }
+    }
 }
 
 impl Worker {
-    pub(super) fn set_receiver(&mut self, _id: PortId, _change: &Arc<QosChange>) {}
+    pub(super) fn set_receiver(&mut self, id: PortId, change: &Arc<QosChange>) {
+        let guarantee = change.qos.queue.as_ref().map_or([0; CLASSES], |q| q.guarantee);
+        self.core.set_guarantees(id, Some(&guarantee));
+        let closed = match self.core.out.slots.get(usize::from(id.0)) {
+            Some(Slot::Uplink(p)) => p.link.paused(),
+            _ => 0,
+        };
+        self.core.set_up_receiver(id, closed);
+        self.core.configure_link(id);
+    }
 
-    pub(super) fn forget_receiver(&mut self, _id: PortId) {}
+    pub(super) fn forget_receiver(&mut self, id: PortId) {
+        self.core.forget_receiver(id);
+        self.core.set_guarantees(id, None);
+    }
 
-    pub(super) fn receiver_status(&mut self, _id: PortId, _status: &mut QueueStatus) {}
+    pub(super) fn receiver_status(&mut self, id: PortId, status: &mut QueueStatus) {
+        let slot = self.core.out.slots.get_mut(usize::from(id.0));
+        if let Some(Slot::Uplink(p)) = &slot {
+            status.paused |= p.link.paused();
+            status.pausing |= p.link.told();
+        }
+        let Some(Some(r)) = slot.and_then(Slot::receiver) else {
+            return;
+        };
+        status.bytes = r.queues.bytes();
+        status.frames += r.queues.len() as u64;
+        status.storm = r.guard.is_tripped();
+        status.stalled = r.lifetime.stalled();
+        if !status.storm && matches!(r.books, Books::Guest(_)) {
+            status.pausing |= r.buffers.pausing();
+        }
+    }
+}
+
+/// What the guest's queues know where nobody classifies their frames.
+pub(super) fn by_tag(slot: &mut Slot) {
+    slot.set_priority(BY_TAG);
 }

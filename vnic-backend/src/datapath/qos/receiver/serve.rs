@@ -1,0 +1,302 @@
+//! Each round: what waits at the ports of a core and may go now, goes; what has waited too long is dropped; who tells senders
+//! to wait for too long stops.
+
+use std::time::Duration;
+
+use vnic_engine::counters::LinkCounter as L;
+use vnic_engine::offload::HEAD_MAX;
+use vnic_fabric::qos::StallNews;
+use vnic_fabric::switch::{Egress, PortId};
+use vnic_fabric::{DropReason, Instant, TagEdit};
+
+use super::super::super::core::{Core, CoreEvent};
+use super::super::super::frame::{OutFrame, RawFrame, SNAP};
+use super::super::super::outputs::{Outputs, Slot, offer};
+use super::{CLASSES, Queued, Receiver, by_tag};
+use crate::mem::Seg;
+
+/// Frames that leave one port before others get their turn.
+const BURST: usize = 256;
+/// A core that may send something so soon does not sleep: timers of a sleeping thread come late.
+const AWAKE: Duration = Duration::from_micros(200);
+
+impl Queued {
+    fn frame(&self) -> OutFrame<'_> {
+        OutFrame {
+            head: &self.bytes,
+            segs: &[],
+            skip: 0,
+            tail: 0,
+            hdr: self.hdr,
+        }
+    }
+}
+
+impl Receiver {
+    /// Has it something to do each round?
+    fn is_busy(&self) -> bool {
+        !self.queues.is_empty()
+            || self.buffers.pausing() != 0
+            || self.guard.is_tripped()
+            || self.guard.next_time(self.change.qos.guard).is_some()
+    }
+
+    /// When it has something to do that nobody else brings about.
+    fn next_time(&self, now: Instant) -> Option<Instant> {
+        let qos = &self.change.qos;
+        let credit = self.queues.next_time(now, self.closed | self.blocked);
+        let guard = self.guard.next_time(qos.guard);
+        let enabled = (0..CLASSES as u8).filter(|c| qos.lifetimes.enable >> c & 1 != 0);
+        let late = enabled.filter_map(|class| {
+            let (_, entry) = self.queues.oldest(class)?;
+            let since = entry.since.max(self.head_since[usize::from(class)]);
+            self.lifetime.due(qos.lifetimes, class, since)
+        });
+        credit.into_iter().chain(guard).chain(late).min()
+    }
+}
+
+impl Outputs {
+    /// Lets go what may go now. Answers how much there was to do.
+    fn serve(&mut self, r: &mut Receiver, now: Instant) -> usize {
+        r.blocked = 0;
+        let mut work = 0;
+        while work < BURST {
+            let Some(pick) = r.queues.next(now, r.closed | r.blocked) else {
+                break;
+            };
+            let Some((entry, frame)) = r.queues.front(pick) else {
+                break;
+            };
+            let priority = entry.priority;
+            let lossless = r.lossless & 1 << priority != 0;
+            let room = !lossless || self.has_room(r.port, &frame.bytes, frame.bytes.len(), 1);
+            if !room && !r.guard.is_tripped() {
+                r.blocked |= 1 << priority;
+                continue;
+            }
+            // What is only taken out of the way does not count as sent.
+            let taken = if room {
+                r.queues.take(now, pick)
+            } else {
+                r.queues.discard(pick)
+            };
+            let Some((entry, frame)) = taken else { break };
+            r.buffers.release(entry.source, priority, entry.bytes);
+            let class = usize::from(pick.class) % CLASSES;
+            r.head_since[class] = now;
+            if room {
+                r.moved = true;
+                r.lifetime.sent(pick.class);
+            }
+            if let Some(slot) = self.slot(r.port) {
+                slot.set_priority(priority);
+            }
+            self.leave(r.port, frame);
+            work += 1;
+        }
+        work
+    }
+
+    /// Delivers a frame that waited.
+    fn leave(&mut self, port: PortId, frame: Queued) {
+        let Queued {
+            mut bytes,
+            hdr,
+            ingress,
+            gate,
+        } = frame;
+        let segs = [Seg {
+            ptr: bytes.as_mut_ptr(),
+            len: bytes.len() as u32,
+        }];
+        let wanted = if hdr.flags | hdr.gso_type == 0 {
+            SNAP
+        } else {
+            HEAD_MAX
+        };
+        let f = RawFrame {
+            head: &bytes[..bytes.len().min(wanted)],
+            len: bytes.len(),
+            hdr,
+            segs: &segs,
+            skip: 0,
+        };
+        let e = Egress {
+            port,
+            tag: TagEdit::Keep,
+        };
+        self.give_now(ingress, e, &f, gate, None);
+        self.pool.give_back(bytes);
+    }
+
+    /// Drops what has waited too long at the head of its class.
+    fn expire(&mut self, r: &mut Receiver, now: Instant) -> usize {
+        let lifetimes = r.change.qos.lifetimes;
+        let mut work = 0;
+        for class in (0..CLASSES as u8).filter(|c| lifetimes.enable >> c & 1 != 0) {
+            while work < BURST
+                && let Some((pick, entry)) = r.queues.oldest(class)
+            {
+                let since = entry.since.max(r.head_since[usize::from(class)]);
+                let Some(reason) = r.lifetime.judge(now, lifetimes, class, since) else {
+                    break;
+                };
+                let Some((entry, frame)) = r.queues.discard(pick) else {
+                    break;
+                };
+                r.head_since[usize::from(class)] = now;
+                r.buffers.release(entry.source, entry.priority, entry.bytes);
+                r.count_drop(entry.priority, reason);
+                offer(
+                    &self.captures,
+                    &self.counters,
+                    r.port,
+                    &frame.frame(),
+                    Some(reason),
+                );
+                self.pool.give_back(frame.bytes);
+                work += 1;
+            }
+        }
+        work
+    }
+
+    /// Drops what waits and `gone` says so.
+    pub(super) fn drop_queued(&mut self, r: &mut Receiver, reason: DropReason, gone: impl Fn(&[u8]) -> bool) {
+        let mut stays = Vec::new();
+        for class in 0..CLASSES as u8 {
+            while let Some((pick, _)) = r.queues.oldest(class) {
+                let Some((entry, frame)) = r.queues.discard(pick) else {
+                    break;
+                };
+                if !gone(&frame.bytes) {
+                    stays.push((entry, frame));
+                    continue;
+                }
+                r.buffers.release(entry.source, entry.priority, entry.bytes);
+                r.books.drop(reason);
+                offer(
+                    &self.captures,
+                    &self.counters,
+                    r.port,
+                    &frame.frame(),
+                    Some(reason),
+                );
+                self.pool.give_back(frame.bytes);
+            }
+        }
+        for (entry, frame) in stays {
+            r.queues.push(entry, frame);
+        }
+    }
+}
+
+impl Core {
+    /// Lets go what waits at the ports of this core and may go. Answers how much there was to do.
+    #[cold]
+    pub fn receivers_round(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        let mut i = 0;
+        while let Some(&port) = self.out.queued.get(i) {
+            let Some(mut r) = self.out.take_receiver(port) else {
+                self.out.queued.swap_remove(i);
+                continue;
+            };
+            work += self.receiver_round(&mut r, now);
+            if r.is_busy() || (r.closed | r.blocked != 0 && !r.queues.is_empty()) {
+                i += 1;
+            } else {
+                r.listed = false;
+                self.out.queued.swap_remove(i);
+                r.settle();
+                r.tell(&mut self.out.teller, now);
+                if !r.is_needed() {
+                    self.out.teller.forget(port);
+                    self.out.taken = None;
+                    if let Some(slot) = self.out.slot(port) {
+                        by_tag(slot);
+                    }
+                    continue;
+                }
+            }
+            self.out.put_receiver(r);
+        }
+        self.out.waiting.look();
+        self.flush();
+        work
+    }
+
+    fn receiver_round(&mut self, r: &mut Receiver, now: Instant) -> usize {
+        let mut work = 0;
+        if r.change.qos.lifetimes.enable != 0 {
+            let before = r.lifetime.stalled();
+            work += self.out.expire(r, now);
+            let stalled = r.lifetime.stalled() & !before;
+            for class in (0..CLASSES as u8).filter(|c| stalled >> c & 1 != 0) {
+                self.report(CoreEvent::ClassStalled { port: r.port, class });
+            }
+        }
+        work += self.out.serve(r, now);
+        let pausing = r.buffers.pausing() != 0;
+        let guard = r.change.qos.guard;
+        let mut moved = std::mem::take(&mut r.moved);
+        while let Some(news) = r.guard.observe(now, guard, pausing, std::mem::take(&mut moved)) {
+            let link = &r.books.link().link;
+            match news {
+                StallNews::Minor => link.add(L::PauseStormWarnings as usize, 1),
+                StallNews::Critical => link.add(L::PauseStormErrors as usize, 1),
+                StallNews::Recovered => {}
+            }
+            r.buffers.set_silent(r.guard.is_tripped());
+            self.report(CoreEvent::Stall { port: r.port, news });
+        }
+        r.tell(&mut self.out.teller, now);
+        work
+    }
+
+    /// When a receiver has something to do that no frame brings about.
+    pub fn receivers_due(&self, now: Instant) -> Option<Instant> {
+        let queued = self.out.queued.iter();
+        let times = queued.filter_map(|p| {
+            match self.out.slots.get(usize::from(p.0)) {
+                Some(Slot::Adapter(a)) => a.receiver.as_ref(),
+                Some(Slot::Uplink(u)) => u.receiver.as_ref(),
+                _ => None,
+            }?
+            .next_time(now)
+        });
+        times.min()
+    }
+
+    /// Is a receiver due so soon that sleeping would make it late?
+    pub fn receivers_due_soon(&self, now: Instant) -> bool {
+        self.receivers_due(now).is_some_and(|at| at.since(now) < AWAKE)
+    }
+
+    /// Asks guests to kick when they give buffers for lossless frames that wait for them; says whether they have given some
+    /// after all.
+    pub fn request_room(&mut self) -> bool {
+        let mut more = false;
+        self.blocked_queues(|rx| more |= rx.request_more());
+        more
+    }
+
+    /// Awake again, the core looks by itself.
+    pub fn suppress_room_kicks(&mut self) {
+        self.blocked_queues(|rx| rx.suppress_kicks());
+    }
+
+    fn blocked_queues(&mut self, mut each: impl FnMut(&mut super::super::super::rx::RxQueue)) {
+        let Outputs { slots, queued, .. } = &mut self.out;
+        for port in queued.iter() {
+            if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0))
+                && a.receiver.as_ref().is_some_and(|r| r.blocked != 0)
+            {
+                // Where frames wait in the reserve, those that wait there ask.
+                let queues = a.queues.iter_mut().flatten();
+                queues.filter(|rx| rx.parked().is_empty()).for_each(&mut each);
+            }
+        }
+    }
+}

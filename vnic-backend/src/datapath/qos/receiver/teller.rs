@@ -1,0 +1,97 @@
+//! What the receivers of a core tell the senders: each sender hears what any of them says.
+
+use std::sync::Arc;
+
+use vnic_fabric::switch::PortId;
+
+use super::super::pauses::{Pauses, Told};
+
+/// See the module.
+pub struct Teller {
+    pauses: Arc<Pauses>,
+    core: usize,
+    /// By source: which receiver says what.
+    sources: Vec<Vec<(PortId, Told)>>,
+}
+
+impl Teller {
+    /// For this core.
+    pub fn new(pauses: Arc<Pauses>, core: usize) -> Teller {
+        let sources = Vec::new();
+        Teller {
+            pauses,
+            core,
+            sources,
+        }
+    }
+
+    /// A receiver says this to a source from now on. Answers what it said before.
+    pub fn tell(&mut self, receiver: PortId, source: PortId, told: Told) -> Told {
+        let i = usize::from(source.0);
+        if self.sources.len() <= i {
+            self.sources.resize_with(i + 1, Vec::new);
+        }
+        let says = &mut self.sources[i];
+        let place = says.iter().position(|(r, _)| *r == receiver);
+        let before = place.map_or(Told::default(), |i| says[i].1);
+        match (place, told == Told::default()) {
+            (Some(i), true) => drop(says.swap_remove(i)),
+            (Some(i), false) => says[i].1 = told,
+            (None, true) => {}
+            (None, false) => says.push((receiver, told)),
+        }
+        if before != told {
+            self.pass_on(i);
+        }
+        before
+    }
+
+    /// A receiver says nothing any more, to anybody.
+    pub fn forget(&mut self, receiver: PortId) {
+        for i in 0..self.sources.len() {
+            let says = &mut self.sources[i];
+            let before = says.len();
+            says.retain(|(r, _)| *r != receiver);
+            if says.len() != before {
+                self.pass_on(i);
+            }
+        }
+    }
+
+    fn pass_on(&self, source: usize) {
+        let all = self.sources[source]
+            .iter()
+            .fold(Told::default(), |all, (_, t)| Told {
+                priorities: all.priorities | t.priorities,
+                global: all.global | t.global,
+            });
+        self.pauses.tell(self.core, PortId(source as u16), all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_hears_what_any_receiver_says() {
+        let pauses = Arc::new(Pauses::default());
+        let mut teller = Teller::new(pauses.clone(), 1);
+        let (a, b, source) = (PortId(1), PortId(2), PortId(7));
+        let pfc = |priorities| Told {
+            priorities,
+            global: false,
+        };
+        assert_eq!(teller.tell(a, source, pfc(0b1000)), Told::default());
+        teller.tell(b, source, pfc(0b0001));
+        assert_eq!(pauses.of(source), pfc(0b1001));
+        assert_eq!(teller.tell(a, source, pfc(0)), pfc(0b1000));
+        assert_eq!(pauses.of(source), pfc(0b0001));
+        teller.tell(a, PortId(8), pfc(0b100));
+        teller.forget(b);
+        assert_eq!(pauses.of(source), Told::default());
+        assert_eq!(pauses.of(PortId(8)), pfc(0b100));
+        teller.forget(a);
+        assert!(!pauses.any());
+    }
+}
