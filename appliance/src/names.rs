@@ -1,5 +1,5 @@
 //! Resource names (AIP-122): `adapters/{adapter}`, `ports/{port}`, `captures/{capture}`, `cores/{core}`,
-//! `faults/{fault}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`.
+//! `faults/{fault}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/qos`, `ports/{port}/qos`.
 
 /// Collection of adapters.
 pub const ADAPTERS: &str = "adapters";
@@ -32,6 +32,11 @@ pub fn gid_parts(name: &str) -> Option<(&str, &str)> {
     let adapter = id(ADAPTERS, adapter)?;
     let digits = !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit());
     digits.then_some((adapter, index))
+}
+
+/// The resource name of the quality of service of an adapter or a port.
+pub fn qos(owner: &str) -> String {
+    format!("{owner}/qos")
 }
 
 /// The id in the resource name `name`, when it is one of `collection`.

@@ -64,6 +64,8 @@ pub struct Context {
     pub registry: Registry,
     /// NV configuration.
     pub nv: Nv,
+    /// Held while quality of service is looked at and changed: nothing comes between.
+    pub qos_order: Mutex<()>,
     /// When the daemon started.
     pub started: (SystemTime, Instant),
     /// Adapters and ports that are as the configuration says, by name, and fault rules, by resource name.
@@ -98,6 +100,7 @@ impl Context {
             store: stored.store,
             registry: stored.registry,
             nv: stored.nv,
+            qos_order: Mutex::default(),
             started: (SystemTime::now(), Instant::now()),
             ready: AtomicBool::new(false),
             ending: watch::Sender::new(false),

@@ -183,6 +183,7 @@ impl Daemon {
                         what: format!("cannot add port {name}"),
                         source,
                     })?;
+                grpc::qos::bring_back(&context, &name);
             }
             for spec in &context.settings.adapters {
                 let (name, mac) = (spec.name.clone(), spec.macs.first().map(ToString::to_string));

@@ -13,6 +13,7 @@ mod nvconfig;
 mod oid;
 mod paging;
 mod ports;
+pub mod qos;
 mod rdma;
 pub mod registry;
 mod server_info;
@@ -33,8 +34,9 @@ use vnic_control::FILE_DESCRIPTOR_SET;
 use vnic_control::v1::{
     adapter_service_server as adapter, capture_service_server as capture, counter_service_server as counter,
     event_service_server as event, fault_service_server as fault, nv_config_service_server as nv,
-    oid_service_server as oids, port_service_server as port, rdma_service_server as rdma_function,
-    registry_service_server as settings, server_service_server as server, switch_service_server as fdb,
+    oid_service_server as oids, port_service_server as port, qos_service_server as quality,
+    rdma_service_server as rdma_function, registry_service_server as settings,
+    server_service_server as server, switch_service_server as fdb,
 };
 
 use crate::access::{self, Gate, Limits, Places, Tell, Tls};
@@ -48,7 +50,7 @@ const RESPONSE_MAX: usize = 4 << 20;
 const STREAMS_MAX: u32 = 128;
 
 /// The names of the services, for health.
-const SERVICES: [&str; 12] = [
+const SERVICES: [&str; 13] = [
     adapter::SERVICE_NAME,
     capture::SERVICE_NAME,
     counter::SERVICE_NAME,
@@ -56,6 +58,7 @@ const SERVICES: [&str; 12] = [
     fault::SERVICE_NAME,
     oids::SERVICE_NAME,
     port::SERVICE_NAME,
+    quality::SERVICE_NAME,
     rdma_function::SERVICE_NAME,
     nv::SERVICE_NAME,
     settings::SERVICE_NAME,
@@ -115,6 +118,9 @@ pub async fn serve(
         ))))
         .add_service(limited!(oids::OidServiceServer::new(oid::Oids(context.clone()))))
         .add_service(limited!(port::PortServiceServer::new(ports::Ports(
+            context.clone()
+        ))))
+        .add_service(limited!(quality::QosServiceServer::new(qos::Quality(
             context.clone()
         ))))
         .add_service(limited!(rdma_function::RdmaServiceServer::new(rdma::Rdma(

@@ -8,7 +8,7 @@ use vnic_backend::PortStatus;
 use vnic_control::v1;
 
 use super::errors::{Violations, blocking, from_nic, invalid};
-use super::{convert, paging::Page, watch};
+use super::{convert, paging::Page, qos, watch};
 use crate::daemon::Context;
 use crate::names;
 
@@ -95,6 +95,7 @@ impl v1::port_service_server::PortService for Ports {
             let spec = convert::port_spec(&context, &request.port_id, &port, &mut wrong);
             let spec = wrong.finish(spec)?;
             let status = context.nic.add_port(spec).map_err(|e| from_nic(e, field))?;
+            qos::bring_back(&context, &status.spec.name);
             Ok(Response::new(with_traffic(&context, &status)))
         })
         .await?
@@ -107,6 +108,8 @@ impl v1::port_service_server::PortService for Ports {
         let id = id(&request.into_inner().name)?;
         let context = self.0.clone();
         blocking(move || {
+            context.nic.port(&id).map_err(|e| from_nic(e, same))?;
+            qos::forget_port(&context, &id)?;
             context.nic.remove_port(&id).map_err(|e| from_nic(e, same))?;
             context.forget_configured(&id);
             Ok(Response::new(v1::DeletePortResponse {}))

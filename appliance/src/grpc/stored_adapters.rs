@@ -2,11 +2,11 @@
 
 use prost::Message as _;
 use tonic::{Code, Status};
-use vnic_backend::{AdapterSpec, AdapterStatus, NicError};
+use vnic_backend::{AdapterSpec, AdapterStatus, NicError, QosSpec};
 use vnic_control::v1;
 
 use super::errors::{Violations, status};
-use super::{convert, registry};
+use super::{convert, qos, registry};
 use crate::daemon::Context;
 use crate::events::{Level, Owner, Record, kinds};
 use crate::store::{Batch, StoreError};
@@ -49,7 +49,17 @@ pub fn keep(context: &Context, name: &str, adapter: &v1::Adapter) -> Result<(), 
 /// Makes an adapter with what is stored for it. What of that is refused now is told as an event: it lives without. May
 /// block.
 pub fn add(context: &Context, spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
-    let (status, refused) = context.registry.add_adapter(spec)?;
+    let owner = Owner::Adapter(spec.name.clone());
+    let (status, refused) = match qos::stored(context, &owner) {
+        None => context.registry.add_adapter(spec, QosSpec::default())?,
+        Some(stored) => match context.registry.add_adapter(spec.clone(), stored) {
+            Err(NicError::Invalid { field, problem }) if qos::is_field(field) => {
+                qos::lives_without(context, owner, &format!("{field}: {problem}"));
+                context.registry.add_adapter(spec, QosSpec::default())?
+            }
+            other => other?,
+        },
+    };
     if let Some(error) = refused {
         let same = |r: &crate::registry::Refusal| r.key.clone();
         let _ = registry::refused(context, "", error, same);
@@ -61,6 +71,7 @@ pub fn add(context: &Context, spec: AdapterSpec) -> Result<AdapterStatus, NicErr
 pub fn forget(context: &Context, name: &str) -> Result<(), Status> {
     let mut batch = Batch::new();
     batch.delete(TABLE, name.as_bytes());
+    qos::forget(&mut batch, &Owner::Adapter(name.to_owned()));
     let same = |r: &crate::registry::Refusal| r.key.clone();
     context
         .registry

@@ -7,11 +7,11 @@ use std::time::SystemTime;
 
 pub use vnic_backend::LINE_RATE_MBPS;
 use vnic_backend::settings::{AdapterSettings, Apply, KEYS, KeyDef, Value, dropless_timeout, key as key_of};
-use vnic_backend::{AdapterSpec, AdapterStatus, NicError};
+use vnic_backend::{AdapterSpec, AdapterStatus, NicError, QosSpec};
 
-use super::check::{Plan, Refusal, Why};
+use super::check::{Operation, Plan, Refusal, Why, plan};
 use super::state::{Change, Commit, INDEX_MAX, INDEXES, Scope};
-use super::{Inner, Registry, RegistryError, Told};
+use super::{Done, Inner, Registry, RegistryError, Told};
 use crate::store::{Batch, StoreError};
 
 /// The key of dropless mode: writing it is an act of its own.
@@ -134,6 +134,78 @@ impl Registry {
         Ok(())
     }
 
+    /// Carries out operations about quality of service of one adapter, and what is to be stored with them: all of it, or
+    /// nothing. What they change acts at once, also where its key says that it waits for a restart: so it is for verbs
+    /// that say so. May block.
+    pub fn transact_now(
+        &self,
+        adapter: &str,
+        operations: &[Operation],
+        with: Batch,
+    ) -> Result<Done, RegistryError> {
+        let accepted = {
+            let mut inner = self.shared.lock();
+            let plan = plan(&inner.head, &self.nic, operations)?;
+            self.accept(&mut inner, plan, with)
+        };
+        let done = self.finish(accepted)?;
+        let keys: Vec<&'static KeyDef> = done.changes.iter().map(|c| c.key).collect();
+        self.act_now(adapter, &keys).map_err(|error| {
+            let refusal = Refusal {
+                operation: 0,
+                scope: Scope::Adapter(adapter.to_owned()),
+                key: keys.iter().map(|k| k.name).collect::<Vec<_>>().join(", "),
+                why: Why::Nic(error.to_string()),
+            };
+            RegistryError::Refused(vec![refusal])
+        })?;
+        Ok(done)
+    }
+
+    /// What is stored of these keys acts from now on.
+    fn act_now(&self, adapter: &str, keys: &[&'static KeyDef]) -> Result<(), NicError> {
+        let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stored, acting, new) = {
+            let mut inner = self.shared.lock();
+            let (stored, revision) = (inner.stored(adapter), inner.committed.revision);
+            let Some(acting) = inner.acting.get_mut(adapter) else {
+                return Ok(());
+            };
+            let mut values = Vec::new();
+            for key in keys {
+                let value = stored.get(key.name).cloned();
+                let before = match &value {
+                    Some(value) => acting.insert(key.name, value.clone()),
+                    None => acting.remove(key.name),
+                };
+                if key.apply == Apply::Restart && before != value {
+                    values.push((*key, value.or_else(|| key.unset.map(Value::Dword))));
+                }
+            }
+            let new = Applied {
+                adapter: adapter.to_owned(),
+                values,
+                revision,
+                time: SystemTime::now(),
+            };
+            (stored, acting.clone(), new)
+        };
+        let told = self
+            .nic
+            .apply_qos_keys(adapter, &self.settings(&acting))
+            // What waits for a restart goes on waiting.
+            .and_then(|()| self.nic.configure_adapter(adapter, &self.settings(&stored)));
+        match told {
+            // Removed meanwhile: nobody is left to hear it.
+            Ok(()) | Err(NicError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        if !new.values.is_empty() {
+            let _ = self.shared.news.send(Told::Applied(new.into()));
+        }
+        Ok(())
+    }
+
     /// Have adapters no RDMA function, whatever is stored? Acts at their next restart.
     pub fn set_roce_off(&self, off: bool) {
         self.roce_off.store(off, Ordering::Release);
@@ -183,15 +255,21 @@ impl Registry {
     /// # Errors
     ///
     /// The NIC refuses the adapter as such.
-    pub fn add_adapter(&self, spec: AdapterSpec) -> Result<(AdapterStatus, Option<RegistryError>), NicError> {
+    pub fn add_adapter(
+        &self,
+        spec: AdapterSpec,
+        qos: QosSpec,
+    ) -> Result<(AdapterStatus, Option<RegistryError>), NicError> {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let adapter = spec.name.clone();
         let stored = self.shared.lock().stored(&adapter);
-        let first = self.nic.add_adapter_with(spec.clone(), self.settings(&stored));
+        let first = self
+            .nic
+            .add_adapter_qos(spec.clone(), self.settings(&stored), qos.clone());
         let (status, acting, mut refused) = match first {
             Ok(status) => (status, stored, None),
             Err(NicError::Invalid { field, problem }) if key_of(field).is_some() => {
-                let status = self.nic.add_adapter(spec)?;
+                let status = self.nic.add_adapter_qos(spec, AdapterSettings::default(), qos)?;
                 let refusal = Refusal {
                     operation: 0,
                     scope: Scope::Adapter(adapter.clone()),

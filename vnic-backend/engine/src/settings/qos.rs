@@ -199,6 +199,15 @@ impl QosKeys {
         (minor, critical)
     }
 
+    /// Lets another map by DSCP count: the table's, or nothing of the table where the static one is the same.
+    pub fn set_dscp_map(&mut self, map: [u8; 64]) {
+        self.dscp_table = map != STATIC_MAP;
+        self.dscp_to_priority = match self.dscp_table {
+            true => map,
+            false => QosKeys::default().dscp_to_priority,
+        };
+    }
+
     /// The map by DSCP that counts.
     pub fn acting_dscp_map(&self) -> [u8; 64] {
         if self.dscp_table {

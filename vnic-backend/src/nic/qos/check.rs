@@ -40,7 +40,7 @@ pub fn spec(spec: &QosSpec, side: Side) -> Result<(), NicError> {
         only_adapters("policies", spec.policies.is_empty())?;
         only_adapters("forced_traffic_class", spec.forced_traffic_class.is_none())?;
         only_adapters("schedule_queue", spec.queue.is_none())?;
-        self::keys(&spec.keys)?;
+        port_keys(&spec.keys)?;
         only_adapters("send_queue_per_priority", !spec.keys.send_queue_per_priority)?;
         only_adapters("congestion_monitoring", !spec.keys.hint)?;
     }
@@ -133,7 +133,7 @@ fn buffer(buffer: &Buffer) -> Result<(), NicError> {
 }
 
 /// What an adapter's registry checks for adapters.
-fn keys(keys: &QosKeys) -> Result<(), NicError> {
+fn port_keys(keys: &QosKeys) -> Result<(), NicError> {
     up_to("default_priority", "", keys.default_priority.into(), 7)?;
     for (dscp, priority) in keys.dscp_to_priority.iter().enumerate() {
         up_to(

@@ -1,0 +1,202 @@
+//! Fields that are keys of an adapter's registry.
+
+use vnic_backend::settings::{KEYS, QosKeys, Value};
+
+use crate::registry::{Action, Operation, Scope};
+
+/// Keys that fields are kept in, by field.
+const OF_FIELDS: &[(&str, &str)] = &[
+    ("trust", "RxTrustedState"),
+    ("default_priority", "DefaultUntaggedPriority"),
+    ("dscp_to_priority", "DscpBasedEtsEnabled"),
+    ("untagged_to_lossless", "RxUntaggedMapToLossless"),
+    ("pause_tx", "*FlowControl"),
+    ("pause_rx", "*FlowControl"),
+    ("storm_critical_ms", "DeviceRxStallTimeout"),
+    ("storm_minor_ms", "DeviceRxStallWatermark"),
+    ("hol_lifetime", "TCHeadOfQueueLifeTimeLimit"),
+    ("hol_stall_count", "TCStallCount"),
+    ("hol_lifetime_classes", "TCHeadOfQueueLifeTimeLimitEnable"),
+    ("send_queue_per_priority", "SendQueuePerPrio"),
+    ("congestion_monitoring", "CongestionMonitoringEnable"),
+    ("congestion_action", "CongestionAction"),
+    ("congestion_mode", "CongestionMode"),
+];
+
+/// The keys of the table by DSCP.
+const TABLE: &str = "DscpToPriorityMappingTable_";
+
+/// The field that is kept in a key.
+pub fn field(key: &str) -> Option<&'static str> {
+    if key.starts_with(TABLE) {
+        return Some("dscp_to_priority");
+    }
+    OF_FIELDS
+        .iter()
+        .find(|(_, of)| *of == key)
+        .map(|(field, _)| *field)
+}
+
+/// What is written to an adapter's registry so that the keys of these fields say what `keys` says.
+pub fn write(adapter: &str, fields: &[&str], keys: &QosKeys) -> Vec<Operation> {
+    let mut writer = Writer {
+        scope: Scope::Adapter(adapter.to_owned()),
+        operations: Vec::new(),
+    };
+    for field in fields {
+        if *field == "dscp_to_priority" {
+            writer.dscp_map(keys);
+            continue;
+        }
+        let Some((_, key)) = OF_FIELDS.iter().find(|(of, _)| of == field) else {
+            continue;
+        };
+        writer.act(key, number(field, keys));
+    }
+    writer.operations
+}
+
+/// What forgets all keys of fields.
+pub fn forget(adapter: &str) -> Vec<Operation> {
+    let mut writer = Writer {
+        scope: Scope::Adapter(adapter.to_owned()),
+        operations: Vec::new(),
+    };
+    for def in KEYS.iter().filter(|def| field(def.name).is_some()) {
+        writer.act(def.name, None);
+    }
+    writer.operations
+}
+
+struct Writer {
+    scope: Scope,
+    operations: Vec<Operation>,
+}
+
+impl Writer {
+    /// Each key once: two fields may be one key.
+    fn act(&mut self, key: &str, number: Option<u32>) {
+        if self.operations.iter().any(|o| o.key == key) {
+            return;
+        }
+        self.operations.push(Operation {
+            scope: self.scope.clone(),
+            key: key.to_owned(),
+            action: number.map_or(Action::Delete, |n| Action::Set(Value::Dword(n))),
+            if_match: None,
+        });
+    }
+
+    /// The table as the documents have it, and what differs; nothing of it while the static one counts.
+    fn dscp_map(&mut self, keys: &QosKeys) {
+        self.act("DscpBasedEtsEnabled", keys.dscp_table.then_some(1));
+        let default = QosKeys::default().dscp_to_priority;
+        for (dscp, (priority, plain)) in keys.dscp_to_priority.iter().zip(&default).enumerate() {
+            let differs = keys.dscp_table && priority != plain;
+            self.act(&format!("{TABLE}{dscp}"), differs.then_some(u32::from(*priority)));
+        }
+    }
+}
+
+/// The number of a field's key.
+fn number(field: &str, keys: &QosKeys) -> Option<u32> {
+    use vnic_backend::settings::{HintAction, HintMode, RxTrust};
+    Some(match field {
+        "trust" => match keys.trust {
+            RxTrust::Port => 0,
+            RxTrust::Pcp => 1,
+            RxTrust::Dscp => 2,
+            RxTrust::Both => 3,
+        },
+        "default_priority" => keys.default_priority.into(),
+        "untagged_to_lossless" => keys.untagged_to_lossless.into(),
+        "pause_tx" | "pause_rx" => u32::from(keys.pause_tx) | u32::from(keys.pause_rx) << 1,
+        "storm_critical_ms" => keys.stall_critical_ms,
+        "storm_minor_ms" => keys.stall_minor_ms,
+        "hol_lifetime" => keys.lifetime.into(),
+        "hol_stall_count" => keys.stall_count.into(),
+        "hol_lifetime_classes" => keys.lifetime_classes.into(),
+        "send_queue_per_priority" => keys.send_queue_per_priority.into(),
+        "congestion_monitoring" => keys.hint.into(),
+        "congestion_action" => match keys.hint_action {
+            HintAction::Off => 0,
+            HintAction::Drop => 1,
+            HintAction::Mark => 2,
+        },
+        "congestion_mode" => match keys.hint_mode {
+            HintMode::Aggressive => 0,
+            HintMode::Dynamic => 1,
+        },
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vnic_backend::settings::{self, AdapterSettings, Built, RxTrust};
+
+    /// What acts when these operations are carried out on an empty registry.
+    fn acting(operations: &[Operation]) -> QosKeys {
+        AdapterSettings::from_values(|name| {
+            operations
+                .iter()
+                .find(|o| o.key == name)
+                .and_then(|o| match &o.action {
+                    Action::Set(value) => Some(value.clone()),
+                    Action::Delete => None,
+                })
+        })
+        .qos
+    }
+
+    #[test]
+    fn what_is_written_acts() {
+        let mut keys = QosKeys {
+            pause_tx: false,
+            pause_rx: true,
+            default_priority: 5,
+            trust: RxTrust::Port,
+            untagged_to_lossless: true,
+            send_queue_per_priority: true,
+            lifetime: 3,
+            stall_count: 2,
+            lifetime_classes: 0x81,
+            stall_critical_ms: 900,
+            stall_minor_ms: 100,
+            hint: true,
+            hint_action: settings::HintAction::Drop,
+            hint_mode: settings::HintMode::Aggressive,
+            ..QosKeys::default()
+        };
+        let mut map = keys.acting_dscp_map();
+        map[30] = 5;
+        keys.set_dscp_map(map);
+        let operations = write("vf0", super::super::fields::FIELDS, &keys);
+        assert_eq!(acting(&operations), keys);
+        // Only what was asked for: 3 and 4 are where the documented table differs from the static one.
+        let set: Vec<&str> = operations
+            .iter()
+            .filter(|o| o.key.starts_with(TABLE) && o.action != Action::Delete)
+            .map(|o| o.key.trim_start_matches(TABLE))
+            .collect();
+        assert_eq!(set, ["3", "4", "30"]);
+        // Back to the static table: nothing is left.
+        keys.set_dscp_map(QosKeys::default().acting_dscp_map());
+        let back = write("vf0", &["dscp_to_priority"], &keys);
+        assert_eq!(back.len(), 65);
+        assert!(back.iter().all(|o| o.action == Action::Delete));
+    }
+
+    #[test]
+    fn keys_of_fields_are_keys() {
+        for (of, key) in OF_FIELDS {
+            let def = settings::key(key).unwrap_or_else(|| panic!("{key}"));
+            assert_eq!((def.name, def.built), (*key, Built::Yes));
+            assert!(super::super::fields::FIELDS.contains(of), "{of}");
+        }
+        assert_eq!(forget("vf0").len(), OF_FIELDS.len() - 1 + 64);
+        assert_eq!(field("DscpToPriorityMappingTable_63"), Some("dscp_to_priority"));
+        assert_eq!(field("VlanID"), None);
+    }
+}
