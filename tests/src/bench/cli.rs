@@ -39,6 +39,15 @@ off, the frames' destination is unknown to the switch, which floods each to the 
 carry the other guest's address and are looked up instead. Both directions are added. Peer: testpmd, io between two
 vhost ports.
 
+eth-qos: eth-loop with classification by DSCP, two ETS classes and a limit for each of them at both adapters; nothing is
+held up. Same peer.
+
+qos: known mixes through a port with a limited rate, and what each stream gets: at least a second, after 0.3 s, in at most 3
+rounds. Sources are a DPDK guest (rows -dpdk) or guests in this process, all on one CPU with the one that receives; frames are
+of 1514 bytes unless the row says otherwise, because two CPUs can do 10 Gb/s of those (0.8 million a second). Rates are of bytes
+on the wire: preamble, FCS and gap included. The error is that of the worst round, the jitter the standard deviation of windows
+of 10 ms. Rows whose error is above 2 % say MISSED. incast counts frames: sent and received, lossless and lossy.
+
 eth-latency: one thread drives two guests in this process and times each frame from send to receive; 20,000 frames
 with the NIC awake, 200 after pauses of 2 ms, in which its poll loop falls asleep.
 
@@ -111,6 +120,10 @@ struct Args {
     /// Give the polling threads real-time priority while measuring: other programs stand still meanwhile
     #[arg(long)]
     realtime: bool,
+
+    /// Only rows of qos whose name has this in it
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -233,6 +246,7 @@ fn lab(args: &Args) -> Result<Lab> {
         testpmd: args.testpmd.clone(),
         unicast: args.unicast,
         realtime: args.realtime,
+        only: args.only.clone(),
         interrupted,
         dir: tempfile::Builder::new().prefix("vnic-bench-").tempdir()?,
     })

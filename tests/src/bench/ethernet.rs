@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use vnic_backend::settings::RxTrust;
+use vnic_backend::{QosSpec, Tsa};
 
 use super::hugepages::HugePages;
 use super::machine::{CpuTime, RealTime};
@@ -31,6 +33,8 @@ pub(super) struct Kind {
     ports: usize,
     peer: &'static str,
     peer_mode: &'static str,
+    /// Classes and limits are configured, though none of them holds anything up.
+    qos: bool,
 }
 
 const DRAIN: Kind = Kind {
@@ -38,13 +42,22 @@ const DRAIN: Kind = Kind {
     ports: 1,
     peer: "testpmd vhost rxonly",
     peer_mode: "rxonly",
+    qos: false,
 };
 pub(super) const LOOP: Kind = Kind {
     name: "eth-loop",
     ports: 2,
     peer: "testpmd vhost io",
     peer_mode: "io",
+    qos: false,
 };
+const QOS: Kind = Kind {
+    name: "eth-qos",
+    qos: true,
+    ..LOOP
+};
+/// Rate of the two limits of `eth-qos`, in bit/s: far above what one CPU can forward.
+const LIMIT: u64 = 200_000_000_000;
 
 impl Kind {
     fn looped(&self) -> bool {
@@ -60,6 +73,34 @@ pub fn drain(lab: &Lab) -> Result<Run> {
 /// `eth-loop`.
 pub fn turn(lab: &Lab) -> Result<Run> {
     compare(lab, &LOOP)
+}
+
+/// `eth-qos`.
+pub fn qos(lab: &Lab) -> Result<Run> {
+    if lab.vnicd.is_some() {
+        return Ok(Run::Skipped(
+            "its NIC is in the bench's process: not with --vnicd".into(),
+        ));
+    }
+    compare(lab, &QOS)
+}
+
+/// Trust DSCP, two ETS classes and a limit for each.
+fn configure(product: &Product, adapters: usize) -> Result<()> {
+    let nic = product.nic().context("a NIC in this process")?;
+    for i in 0..adapters {
+        super::qos::trust(nic, i, |keys| keys.trust = RxTrust::Dscp)?;
+        let mut classes = super::qos::classes();
+        for class in [0, 3] {
+            (classes.tsa[class], classes.share[class], classes.limit[class]) = (Tsa::Ets, 50, LIMIT);
+        }
+        let spec = QosSpec {
+            classes,
+            ..QosSpec::default()
+        };
+        nic.set_qos(&format!("vf{i}"), spec)?;
+    }
+    Ok(())
 }
 
 /// One measurement.
@@ -279,6 +320,7 @@ fn outcome(lab: &Lab, kind: &Kind, rounds: &[(Measured, Measured)]) -> Result<Ou
         ratio: Some(of(|(a, b)| a.mpps / b.mpps)?),
         bare_exchange: Some(of(|(a, b)| a.exchange.min(b.exchange))?.median),
         rounds: lab.rounds,
+        details: Vec::new(),
         notes,
     })
 }
@@ -307,6 +349,9 @@ fn check(ours: &Pair, kind: &Kind) -> Result<()> {
 
 fn product(lab: &Lab, kind: &Kind, dir: &Path) -> Result<Pair> {
     let product = lab.product(dir, kind.ports, !kind.looped())?;
+    if kind.qos {
+        configure(&product, kind.ports)?;
+    }
     let sockets: Vec<PathBuf> = (0..kind.ports).map(|i| product.socket(i)).collect();
     let mut guest = guest(lab, kind, dir, &sockets)?;
     product.wait_up(kind.ports, PATIENCE)?;

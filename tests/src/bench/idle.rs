@@ -51,6 +51,7 @@ fn measure(lab: &Lab, adapters: usize, rounds: usize) -> Result<Outcome> {
         ratio: None,
         bare_exchange: None,
         rounds,
+        details: Vec::new(),
         notes: vec![format!(
             "{adapters} adapters, all with a running and silent driver"
         )],

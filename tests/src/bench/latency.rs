@@ -88,6 +88,7 @@ fn measure(lab: &Lab) -> Result<Vec<Outcome>> {
             ratio: None,
             bare_exchange: Some(exchange),
             rounds: lab.rounds,
+            details: Vec::new(),
             notes: vec![if name.contains("woken") {
                 "the NIC slept before each frame: with the guest's kick and the poll loop's wake-up".into()
             } else {

@@ -8,6 +8,7 @@ mod idle;
 mod latency;
 pub mod machine;
 pub mod product;
+mod qos;
 mod rdma;
 mod rdma_scale;
 pub mod report;
@@ -54,6 +55,16 @@ pub static BENCHES: &[Bench] = &[
         name: "eth-loop",
         summary: "64 B frames between two guests, both directions added; peer: testpmd vhost io",
         run: ethernet::turn,
+    },
+    Bench {
+        name: "eth-qos",
+        summary: "eth-loop with trust DSCP, ETS and two rate limits at each adapter; peer: testpmd vhost io",
+        run: ethernet::qos,
+    },
+    Bench {
+        name: "qos",
+        summary: "known mixes through limited ports: ETS, strict, limits, guarantees, incast; what each stream gets",
+        run: qos::run,
     },
     Bench {
         name: "eth-latency",
@@ -136,6 +147,8 @@ pub struct Lab {
     pub unicast: bool,
     /// Give the polling threads real-time priority while measuring.
     pub realtime: bool,
+    /// Only rows of `qos` with this in their name.
+    pub only: Option<String>,
     /// Set by a signal.
     pub interrupted: Arc<AtomicBool>,
     dir: tempfile::TempDir,

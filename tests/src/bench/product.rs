@@ -178,6 +178,14 @@ impl Product {
         }
     }
 
+    /// The NIC, when it is in this process.
+    pub fn nic(&self) -> Option<&Nic> {
+        match &self.body {
+            Body::InProcess(nic) => Some(nic),
+            Body::Daemon { .. } => None,
+        }
+    }
+
     /// Kills the daemon as a crash would.
     pub fn kill(&mut self) -> Result<()> {
         match &mut self.body {

@@ -365,6 +365,7 @@ impl Figure {
             ratio: Summary::of(&ratios),
             bare_exchange: Summary::of(&self.exchanges).map(|s| s.median),
             rounds: self.values.len(),
+            details: Vec::new(),
             notes: vec![self.note.clone()],
         })
     }

@@ -128,6 +128,7 @@ pub fn run(lab: &Lab) -> Result<Run> {
             ratio: None,
             bare_exchange: None,
             rounds: 1,
+            details: Vec::new(),
             notes: vec![
                 format!("{what}; {QPS} queue pairs, {ADAPTERS} adapters"),
                 note.into(),

@@ -50,6 +50,8 @@ pub struct Outcome {
     pub bare_exchange: Option<f64>,
     /// Rounds measured.
     pub rounds: usize,
+    /// What else belongs to the figure, by name.
+    pub details: Vec<(&'static str, f64)>,
     /// Remarks, among them what disturbed the run.
     pub notes: Vec<String>,
 }
@@ -57,7 +59,7 @@ pub struct Outcome {
 impl Outcome {
     /// One line for scripts.
     pub fn json(&self) -> Value {
-        json!({
+        let mut line = json!({
             "name": self.name,
             "value": round(self.value.median),
             "unit": self.unit,
@@ -71,7 +73,11 @@ impl Outcome {
             "rounds": self.rounds,
             "notes": self.notes,
             "machine": machine::describe(),
-        })
+        });
+        for (name, value) in &self.details {
+            line[*name] = round(*value).into();
+        }
+        line
     }
 
     /// A block for people.
@@ -95,6 +101,9 @@ impl Outcome {
                 "bare ring exchange",
                 short(x / 1e6)
             );
+        }
+        for (name, value) in &self.details {
+            let _ = writeln!(out, "  {:<22} {:>9}", name.replace('_', " "), short(*value));
         }
         for note in &self.notes {
             let _ = writeln!(out, "  note: {note}");
@@ -191,6 +200,7 @@ mod tests {
             }),
             bare_exchange: Some(56.4e6),
             rounds: 5,
+            details: vec![("error_percent", 0.25)],
             notes: vec!["quiet".into()],
         }
     }
@@ -234,6 +244,7 @@ mod tests {
         }
         assert_eq!(j["value"], 12.35);
         assert_eq!(j["ratio"], 1.235);
+        assert_eq!(j["error_percent"], 0.25);
         assert_eq!(j["spread"], json!([11.0, 13.0]));
     }
 
@@ -247,6 +258,7 @@ mod tests {
             "testpmd",
             "1.23",
             "56.4",
+            "error percent",
             "note: quiet",
         ] {
             assert!(t.contains(part), "{part} in {t}");

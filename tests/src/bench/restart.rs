@@ -42,6 +42,7 @@ pub fn run(lab: &Lab) -> Result<Run> {
         ratio: None,
         bare_exchange: None,
         rounds: lab.rounds,
+        details: Vec::new(),
         notes: vec!["kill -9, started again at once, guests reconnect; until the next frame arrives".into()],
     }]))
 }

@@ -603,6 +603,7 @@ impl Figure {
             ratio: Some(summary(&|r| r.value / peer(r))?),
             bare_exchange: Some(summary(&|r| r.exchange)?.median),
             rounds: self.rounds.len(),
+            details: Vec::new(),
             notes: [share("near", true), share("far from", false)]
                 .into_iter()
                 .flatten()

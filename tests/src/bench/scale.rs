@@ -50,6 +50,7 @@ pub fn run(_: &Lab) -> Result<Run> {
             ratio: None,
             bare_exchange: None,
             rounds: 1,
+            details: Vec::new(),
             notes: vec![note],
         })
     };

@@ -147,6 +147,7 @@ pub fn run(lab: &Lab) -> Result<Run> {
             ratio: None,
             bare_exchange: None,
             rounds: times.len(),
+            details: Vec::new(),
             notes: vec![
                 format!("99 of 100 took at most {:.1} ms", percentile(&times, 0.99)),
                 what.clone(),
@@ -160,6 +161,7 @@ pub fn run(lab: &Lab) -> Result<Run> {
             ratio: Some(summary(&ratios)?),
             bare_exchange: None,
             rounds: lab.rounds,
+            details: Vec::new(),
             notes: vec![format!("one scrape a second; {what}")],
         },
     ]))
