@@ -1,83 +1,109 @@
 //! The same by a DPDK guest: each port of its sends as fast as it can, and takes all it is given.
+//!
+//! testpmd's `flowgen` does both (`txonly` does not receive); the addresses in its frames are fixed. So the adapter that
+//! receives has the address that they are for, and each sender has a VLAN of its own, in which the switch knows it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use vnic_backend::Nic;
 use vnic_backend::counters::{AdapterValues, PriorityCounter};
+use vnic_backend::settings::RxTrust;
+use vnic_backend::{AdapterSpec, MacAddr, Nic, VlanMode};
 
 use super::super::Lab;
 use super::super::product::Product;
-use super::super::testpmd::{self, Testpmd, guest_mac};
+use super::super::testpmd::{self, Testpmd};
+use super::WARM_UP;
 use super::series::{Series, WINDOW};
 use super::traffic::WIRE;
 
-/// Starts it with a port for each of the first `ports` adapters; port i sends to the guest behind `to[i]`.
-pub fn guest(lab: &Lab, dir: &Path, product: &Product, to: &[usize]) -> Result<Testpmd> {
-    let sockets: Vec<PathBuf> = (0..to.len()).map(|i| product.socket(i)).collect();
-    let mut args = vec![
-        // Takes what comes, and sends packets of its own making (`txonly` does not receive).
-        "--forward-mode=flowgen".to_owned(),
-        "--port-topology=loop".to_owned(),
-        "--txpkts=1514".to_owned(),
-    ];
-    for (port, to) in to.iter().enumerate() {
-        args.push(format!("--eth-peer={port},{}", guest_mac(*to)));
+/// Where flowgen sends to.
+const DESTINATION: MacAddr = MacAddr([0, 1, 2, 3, 4, 1]);
+/// Bytes of its frames, and on the wire without the tag that the switch adds for the receiver.
+const FRAME: u64 = 1514;
+/// VLAN of the first sender.
+const VLAN: u16 = 5;
+
+/// A house whose last adapter receives from all others; all trust the PCP.
+pub fn house(lab: &Lab, dir: &tempfile::TempDir, adapters: usize) -> Result<(Product, Nic)> {
+    let (product, nic) = super::house(lab, dir, adapters)?;
+    for i in 0..adapters {
+        let name = format!("vf{i}");
+        let mut spec = AdapterSpec {
+            anti_spoofing: false,
+            ..nic.adapter(&name)?.spec
+        };
+        if i + 1 == adapters {
+            spec.macs = vec![DESTINATION];
+        } else {
+            spec.vlan = VlanMode::Access(VLAN + i as u16);
+        }
+        nic.remove_adapter(&name)?;
+        nic.add_adapter(spec)?;
+        super::trust(&nic, i, |keys| keys.trust = RxTrust::Pcp)?;
     }
-    let vdevs = sockets
-        .iter()
-        .enumerate()
-        .map(|(i, s)| testpmd::guest(i, s, 1))
-        .collect();
+    Ok((product, nic))
+}
+
+fn guest(lab: &Lab, dir: &Path, product: &Product, ports: usize) -> Result<Testpmd> {
+    let vdevs = (0..ports).map(|i| testpmd::guest(i, &product.socket(i), 1));
     let spec = testpmd::Spec {
         program: lab.testpmd.clone(),
         cpu: lab.cpus[1],
-        vdevs,
-        args,
+        vdevs: vdevs.collect(),
+        args: vec![
+            "--forward-mode=flowgen".to_owned(),
+            "--port-topology=loop".to_owned(),
+            format!("--txpkts={FRAME}"),
+        ],
     };
     let mut guest = Testpmd::start(dir, &spec)?;
-    product.wait_up(to.len(), Duration::from_secs(20))?;
+    product.wait_up(ports, Duration::from_secs(20))?;
     guest.go("")?;
     Ok(guest)
 }
 
-/// What is counted: frames that an adapter received, of one priority or of all.
-#[derive(Debug, Clone, Copy)]
-pub struct Received {
-    /// `vf<adapter>`.
-    pub adapter: usize,
-    /// `None`: all.
-    pub priority: Option<usize>,
+/// All rounds: what the last adapter receives, of these priorities or (`None`) of all.
+pub fn rounds(
+    lab: &Lab,
+    dir: &Path,
+    product: &Product,
+    ports: usize,
+    streams: &[Option<usize>],
+) -> Result<Vec<Series>> {
+    let nic = product.nic().context("a NIC in this process")?;
+    let guest = guest(lab, dir, product, ports)?;
+    let sink = format!("vf{}", ports - 1);
+    lab.sleep(WARM_UP)?;
+    let all = (0..super::rounds(lab)).map(|_| watch(lab, nic, &sink, streams));
+    let all = all.collect::<Result<Vec<_>>>()?;
+    guest.quit()?;
+    Ok(all)
 }
 
-impl Received {
-    fn wire_bytes(self, adapters: &[AdapterValues]) -> Result<u64> {
-        let name = format!("vf{}", self.adapter);
-        let values = adapters.iter().find(|a| a.name == name).context(name)?;
-        let of = |p: &[u64; PriorityCounter::COUNT]| {
-            p[PriorityCounter::RxBytes as usize] + WIRE * p[PriorityCounter::RxFrames as usize]
-        };
-        let priorities = &values.link.priorities;
-        Ok(match self.priority {
-            Some(priority) => of(&priorities[priority]),
-            None => priorities.iter().map(of).sum(),
-        })
-    }
-}
-
-/// Watches the NIC's counters for so long.
-pub fn watch(lab: &Lab, nic: &Nic, streams: &[Received], time: Duration) -> Result<Series> {
+/// Watches the NIC's counters.
+fn watch(lab: &Lab, nic: &Nic, sink: &str, streams: &[Option<usize>]) -> Result<Series> {
     let mut series = Series::default();
-    let end = Instant::now() + time;
+    let end = Instant::now() + super::time(lab);
     loop {
         let now = Instant::now();
         let adapters = nic.counter_values().adapters;
-        let bytes = streams.iter().map(|s| s.wire_bytes(&adapters));
-        series.push(now, bytes.collect::<Result<_>>()?);
+        let values = adapters.iter().find(|a| a.name == sink).context("no sink")?;
+        series.push(now, streams.iter().map(|s| wire_bytes(values, *s)).collect());
         if now >= end {
             return Ok(series);
         }
         lab.sleep(WINDOW.saturating_sub(now.elapsed()))?;
     }
+}
+
+fn wire_bytes(values: &AdapterValues, priority: Option<usize>) -> u64 {
+    let frames = |p: &[u64; PriorityCounter::COUNT]| p[PriorityCounter::RxFrames as usize];
+    let priorities = &values.link.priorities;
+    let frames = match priority {
+        Some(priority) => frames(&priorities[priority]),
+        None => priorities.iter().map(frames).sum(),
+    };
+    (FRAME + WIRE) * frames
 }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use vnic_backend::settings::RxTrust;
-use vnic_backend::{AdapterSpec, DropReason, Nic, QosSpec, Tsa, VlanMode};
+use vnic_backend::{DropReason, Nic, QosSpec, Tsa};
 
 use super::super::Lab;
 use super::super::exchange::pin;
@@ -161,39 +160,19 @@ fn load(adapter: usize, stream: u16, priority: u8, rate: f64) -> Load {
 /// of the sender's port, which the switch writes into the tag that the receiver sees.
 fn ets_dpdk(lab: &Lab, row: &str, shares: [u8; 2]) -> Result<Vec<Outcome>> {
     const RATE: f64 = 5.0 * GIGA;
-    const VLAN: u16 = 5;
     let _pages = HugePages::reserve(MEMORY_BYTES)?;
     let dir = lab.part()?;
-    let (product, nic) = house(lab, &dir, 3)?;
+    let (product, nic) = dpdk::house(lab, &dir, 3)?;
     for (adapter, priority) in [(0, 0), (1, 3)] {
-        let name = format!("vf{adapter}");
-        let spec = nic.adapter(&name)?.spec;
-        nic.remove_adapter(&name)?;
-        nic.add_adapter(AdapterSpec {
-            vlan: VlanMode::Access(VLAN),
-            ..spec
-        })?;
-        trust(&nic, adapter, |keys| {
-            (keys.trust, keys.default_priority) = (RxTrust::Pcp, priority);
-        })?;
+        trust(&nic, adapter, |keys| keys.default_priority = priority)?;
     }
-    trust(&nic, 2, |keys| keys.trust = RxTrust::Pcp)?;
     let spec = QosSpec {
         rate: RATE as u64,
         classes: ets(&[(0, shares[0]), (3, shares[1])]),
         ..QosSpec::default()
     };
     set(&nic, 2, spec)?;
-    // The third port sends to the first: nothing of it comes back to the third.
-    let guest = dpdk::guest(lab, dir.path(), &product, &[2, 2, 0])?;
-    lab.sleep(WARM_UP)?;
-    let of = |priority| dpdk::Received {
-        adapter: 2,
-        priority: Some(priority),
-    };
-    let all = (0..rounds(lab)).map(|_| dpdk::watch(lab, &nic, &[of(0), of(3)], time(lab)));
-    let all = all.collect::<Result<Vec<_>>>()?;
-    guest.quit()?;
+    let all = dpdk::rounds(lab, dir.path(), &product, 3, &[Some(0), Some(3)])?;
     let sum: f64 = shares.iter().map(|s| f64::from(*s)).sum();
     let streams = shares.map(|s| RATE * f64::from(s) / sum);
     let streams = [stream("priority-0", streams[0]), stream("priority-3", streams[1])];
@@ -209,19 +188,9 @@ fn ets_dpdk(lab: &Lab, row: &str, shares: [u8; 2]) -> Result<Vec<Outcome>> {
 fn limit_dpdk(lab: &Lab, row: &str, limit: f64) -> Result<Vec<Outcome>> {
     let _pages = HugePages::reserve(MEMORY_BYTES)?;
     let dir = lab.part()?;
-    let (product, nic) = house(lab, &dir, 2)?;
+    let (product, nic) = dpdk::house(lab, &dir, 2)?;
     set(&nic, 0, machine(limit * GIGA, 0.0))?;
-    // The way back exists, because a port that receives also sends; it is kept out of the way.
-    set(&nic, 1, machine(0.01 * GIGA, 0.0))?;
-    let guest = dpdk::guest(lab, dir.path(), &product, &[1, 0])?;
-    lab.sleep(WARM_UP)?;
-    let received = dpdk::Received {
-        adapter: 1,
-        priority: None,
-    };
-    let all = (0..rounds(lab)).map(|_| dpdk::watch(lab, &nic, &[received], time(lab)));
-    let all = all.collect::<Result<Vec<_>>>()?;
-    guest.quit()?;
+    let all = dpdk::rounds(lab, dir.path(), &product, 2, &[None])?;
     outcomes(
         row,
         &[stream("sent", limit * GIGA)],
