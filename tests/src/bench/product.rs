@@ -115,6 +115,8 @@ impl Product {
             Body::InProcess(nic) => Ok(Counters(
                 nic.counters()
                     .into_iter()
+                    // Priorities count the same frames once more.
+                    .filter(|s| s.priority.is_none())
                     .map(|s| Value {
                         name: s.def.name.into(),
                         adapter: s.owner,
