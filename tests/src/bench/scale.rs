@@ -223,8 +223,8 @@ impl Memory for Page {
 struct Wire(Vec<(Path, Headers, Vec<u8>)>);
 
 impl Sink for Wire {
-    fn ready(&self) -> bool {
-        true
+    fn open(&mut self) -> u8 {
+        0xff
     }
 
     fn send(&mut self, packet: &Outgoing<'_>) {

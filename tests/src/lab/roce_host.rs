@@ -65,8 +65,8 @@ impl Memory for Ram {
 struct Queue<'a>(&'a mut VecDeque<Vec<u8>>);
 
 impl Sink for Queue<'_> {
-    fn ready(&self) -> bool {
-        self.0.len() < QUEUE
+    fn open(&mut self) -> u8 {
+        if self.0.len() < QUEUE { 0xff } else { 0 }
     }
 
     fn send(&mut self, packet: &Outgoing<'_>) {

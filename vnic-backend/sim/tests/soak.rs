@@ -34,8 +34,8 @@ struct Wire {
 }
 
 impl Sink for Wire {
-    fn ready(&self) -> bool {
-        true
+    fn open(&mut self) -> u8 {
+        0xff
     }
 
     fn send(&mut self, packet: &Outgoing<'_>) {

@@ -175,8 +175,12 @@ struct Wire<'a> {
 
 impl Sink for Wire<'_> {
     #[inline]
-    fn ready(&self) -> bool {
-        self.left > 0 && self.loopback.len() < LOOPBACK_MAX && self.core.links_have_room()
+    fn open(&mut self) -> u8 {
+        if self.left > 0 && self.loopback.len() < LOOPBACK_MAX && self.core.links_have_room() {
+            0xff
+        } else {
+            0
+        }
     }
 
     #[inline]

@@ -12,4 +12,6 @@ pub(super) struct AddressHandle {
     pub address: AddressVector,
     /// The headers; the UDP source port is the sending QP's.
     pub path: Path,
+    /// Priority of packets to it.
+    pub priority: u8,
 }

@@ -1,5 +1,6 @@
 //! The RDMA function of one adapter: its objects, and the packets that go in and out.
 
+mod outlet;
 mod shell;
 
 use alloc::collections::VecDeque;
@@ -16,16 +17,18 @@ use vnic_wire::transport::Extended;
 use super::address_handle::AddressHandle;
 use super::attributes::check_address;
 use super::completion_queue::CompletionQueue;
-use super::counters::Counters;
+use super::counters::{Counters, Priorities};
 use super::gid::{GidEntry, GidTable};
 use super::handle::Table;
 use super::limits::{self, Limits, Resources, Usage, in_range};
+use super::marking::Marking;
 use super::marks::{Mark, Marks};
 use super::memory::Memory;
 use super::multicast::MulticastGroups;
 use super::packet::{Incoming, Sink};
 use super::pool::Pool;
 use super::qp::{self, Qp};
+use super::ready::Ready;
 use super::region::{Regions, Registration, Reregister};
 use super::shared::Shared;
 use super::shared_receive_queue::{SharedReceiveQueue, SrqInit};
@@ -110,7 +113,11 @@ impl Device {
                 counters: Counters::default(),
                 marks: Marks::default(),
                 timers: Timers::default(),
-                ready: VecDeque::new(),
+                paced: Timers::default(),
+                ready: Ready::default(),
+                sorted: Marking::default().sorts(),
+                marking: Marking::default(),
+                priorities: Priorities::ZERO,
                 sends: Pool::new(),
                 receives: Pool::new(),
                 shared_receives: 0,
@@ -434,8 +441,14 @@ impl Device {
     pub fn create_ah(&mut self, pd: PdHandle, address: AddressVector) -> Result<AhHandle, VerbsError> {
         find!(self.pds, pd, Pd)?;
         check_address(&address, &self.shared.gids)?;
-        let path = qp::path(&self.shared, &address, 0)?;
-        let handle = self.shared.ahs.insert(AddressHandle { pd, address, path })?;
+        let (path, priority) = qp::path(&self.shared, &address, 0)?;
+        let handle = AddressHandle {
+            pd,
+            address,
+            path,
+            priority,
+        };
+        let handle = self.shared.ahs.insert(handle)?;
         self.use_pd(pd);
         Ok(AhHandle(handle))
     }
@@ -651,6 +664,9 @@ impl Device {
         let shared = &mut self.shared;
         let bth = &packet.headers.bth;
         shared.counters.received(packet);
+        if shared.sorted || packet.path.vlan.is_some() {
+            shared.count_received(packet);
+        }
         if Ecn::of(packet.path.network.traffic_class()) == Ecn::Ce {
             shared.counters.np_ecn_marked_roce_packets += 1;
             shared.marks.hit(Mark::EcnMarked);
@@ -698,24 +714,32 @@ impl Device {
 
     /// Gives the sink what may be sent now, QP after QP, until there is nothing or the sink is full.
     ///
-    /// The sink's `ready` bounds a call: it is asked before each packet and each turn, and a full one costs nothing,
-    /// however many QPs wait. Work that makes no packets (binding, invalidating, failing) does not fill the sink; after
+    /// The sink's `open` bounds a call: it is asked before each packet and each turn, and a full one costs nothing,
+    /// however many QPs wait; nor do closed priorities. QPs of one priority take turns, and open priorities do. Work that makes no packets (binding, invalidating, failing) does not fill the sink; after
     /// many turns of such work in a row the call ends as well, and [`wants_transmit`](Device::wants_transmit) says that
     /// there may be more.
     pub fn transmit(&mut self, now: Instant, memory: &dyn Memory, sink: &mut dyn Sink) {
         let mut silent = 0;
-        while let Some(number) = self.shared.ready.front().copied() {
-            if !sink.ready() {
-                self.shared.marks.hit(Mark::SinkFull);
+        while !self.shared.ready.is_empty() {
+            let open = sink.open();
+            let Some(number) = self.shared.ready.pop(open) else {
+                self.shared.marks.hit(match open {
+                    0 => Mark::SinkFull,
+                    _ => Mark::PriorityClosed,
+                });
                 break;
-            }
-            self.shared.ready.pop_front();
+            };
             let Some(qp) = self.qps.get_mut(number.0) else {
                 continue;
             };
+            let priority = qp.priority();
+            let before = self.shared.counters.sent_so_far();
             let turned = qp.transmit(&mut self.shared, now, memory, sink);
+            if priority != 0 {
+                self.shared.count_sent(priority, before);
+            }
             if turned.more {
-                self.shared.ready.push_back(number);
+                self.shared.ready.push(qp.priority(), number);
             }
             silent = if turned.sent { 0 } else { silent + 1 };
             if silent == SILENT_TURNS {
@@ -732,7 +756,10 @@ impl Device {
 
     /// When [`handle_timeout`](Device::handle_timeout) wants to be called, at the latest.
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.shared.timers.next()
+        match (self.shared.timers.next(), self.shared.paced.next()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
 
     /// Time has come.
@@ -740,6 +767,11 @@ impl Device {
         while let Some(number) = self.shared.timers.pop(now) {
             if let Some(qp) = self.qps.get_mut(number.0) {
                 qp.handle_timeout(&mut self.shared, now);
+            }
+        }
+        while let Some(number) = self.shared.paced.pop(now) {
+            if let Some(qp) = self.qps.get_mut(number.0) {
+                qp.resume(&mut self.shared);
             }
         }
         self.fail_overrun();

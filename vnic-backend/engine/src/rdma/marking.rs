@@ -1,5 +1,18 @@
 //! How packets of an adapter are marked, and which priority its queue pairs have: traffic class, DSCP, priority code point
 //! (`rdma-notes-zh` sections 13 and 24; WinOF-2 Ethernet Network, DSCP Based QoS: RDMA).
+//!
+//! ```text
+//!  traffic class ─▶ ToS byte ─▶ DSCP ─▶ priority        (believed: DSCP)
+//!  service level ─▶ code point of the tag ─▶ priority   (believed: code point)
+//! ```
+//!
+//! It is worked out when a queue pair gets its path and when an address handle is made, and again for all of them when the
+//! rules change; packets carry what is in their path.
+
+use vnic_wire::roce::{Network, Path};
+use vnic_wire::vlan::Tci;
+
+use super::types::AddressVector;
 
 /// What names the priority of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -9,8 +22,10 @@ pub enum MarkBy {
     /// Service level, which is the priority code point where the packet has a tag.
     #[default]
     Pcp,
-    /// DSCP: the upper six bits of the traffic class.
+    /// DSCP: the upper six bits of the traffic class. RoCE v1 has none: the default priority.
     Dscp,
+    /// DSCP where there is one (RoCE v2), otherwise the service level.
+    Both,
 }
 
 /// Rules by which packets get their DSCP and queue pairs their priority.
@@ -22,7 +37,8 @@ pub struct Marking {
     pub default_priority: u8,
     /// Priority by DSCP.
     pub dscp_to_priority: [u8; 64],
-    /// DSCP by priority, written where `dscp_by_priority`.
+    /// DSCP by priority, written where `dscp_by_priority`, and where the DSCP names the priority and only a service level is
+    /// given.
     pub priority_to_dscp: [u8; 8],
     /// `DscpBasedpfcEnabled`.
     pub dscp_by_priority: bool,
@@ -49,5 +65,238 @@ impl Default for Marking {
             policy_priority: None,
             policy_dscp: None,
         }
+    }
+}
+
+/// What packets along an address carry, and the priority they have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marked {
+    /// ToS byte or traffic class: DSCP, and ECN in the lower two bits.
+    pub traffic_class: u8,
+    /// Priority code point of the tag, where there is one.
+    pub pcp: u8,
+    /// Priority, 0..=7.
+    pub priority: u8,
+}
+
+/// Bits of a traffic class that are ECN (RFC 3168).
+const ECN: u8 = 3;
+
+impl Marking {
+    fn by_dscp(&self, dscp: u8) -> u8 {
+        self.dscp_to_priority[usize::from(dscp & 63)] & 7
+    }
+
+    fn dscp_of(&self, priority: u8) -> u8 {
+        self.priority_to_dscp[usize::from(priority & 7)] & 63
+    }
+
+    /// What becomes of a traffic class and a service level. `ip`: it is RoCE v2; `tagged`: packets have a VLAN tag.
+    pub fn mark(&self, traffic_class: u8, service_level: u8, ip: bool, tagged: bool) -> Marked {
+        let level = service_level & 7;
+        let ecn = traffic_class & ECN;
+        let by_dscp = ip && matches!(self.by, MarkBy::Dscp | MarkBy::Both);
+        let by_level = match self.by {
+            MarkBy::Pcp | MarkBy::Both if tagged || level > 0 => level,
+            _ => self.default_priority & 7,
+        };
+        let marked = |traffic_class, pcp, priority| Marked {
+            traffic_class,
+            pcp,
+            priority,
+        };
+        // A value of the operator's for the whole port, over what anybody says (`rdma-notes-zh` section 13).
+        if let Some(forced) = self.forced_traffic_class {
+            let priority = match self.policy_priority {
+                _ if by_dscp => self.by_dscp(forced >> 2),
+                Some(priority) => priority & 7,
+                None => by_level,
+            };
+            return marked(forced, self.policy_priority.map_or(level, |p| p & 7), priority);
+        }
+        if self.policy_priority.is_some() || self.policy_dscp.is_some() {
+            let priority = match (self.policy_priority, self.policy_dscp) {
+                (Some(priority), _) => priority & 7,
+                (None, Some(dscp)) if by_dscp => self.by_dscp(dscp),
+                (None, _) => by_level,
+            };
+            let class = match self.policy_dscp {
+                Some(dscp) => (dscp & 63) << 2 | ecn,
+                None if by_dscp || self.dscp_by_priority => self.dscp_of(priority) << 2 | ecn,
+                None => traffic_class,
+            };
+            return marked(class, self.policy_priority.map_or(level, |p| p & 7), priority);
+        }
+        if !by_dscp {
+            let class = if self.dscp_by_priority {
+                self.dscp_of(by_level) << 2 | ecn
+            } else {
+                traffic_class
+            };
+            return marked(class, level, by_level);
+        }
+        let asked = traffic_class >> 2;
+        let dscp = match (asked, level) {
+            (0, 0) => {
+                return marked(
+                    (self.default_dscp & 63) << 2 | ecn,
+                    0,
+                    self.by_dscp(self.default_dscp),
+                );
+            }
+            (0, _) => self.dscp_of(level),
+            _ => asked,
+        };
+        let priority = self.by_dscp(dscp);
+        let dscp = if self.dscp_by_priority {
+            self.dscp_of(if asked == 0 { level } else { priority })
+        } else {
+            dscp
+        };
+        marked(dscp << 2 | ecn, level, priority)
+    }
+
+    /// Marks the packets of a path to an address, and answers their priority.
+    pub(super) fn apply(&self, path: &mut Path, address: &AddressVector) -> u8 {
+        let ip = !matches!(path.network, Network::V1 { .. });
+        let marked = self.mark(
+            address.traffic_class,
+            address.service_level,
+            ip,
+            path.vlan.is_some(),
+        );
+        path.network.set_traffic_class(marked.traffic_class);
+        if let Some(tag) = &mut path.vlan {
+            tag.tci = Tci::new(marked.pcp, tag.tci.dei(), tag.tci.vid());
+        }
+        marked.priority
+    }
+
+    /// May a packet without a tag have another priority than 0?
+    pub(super) fn sorts(&self) -> bool {
+        self.by != MarkBy::Pcp || self.default_priority != 0
+    }
+
+    /// The priority of a packet that came.
+    pub(super) fn received(&self, path: &Path) -> u8 {
+        let by_tag = || path.vlan.map_or(self.default_priority, |tag| tag.tci.pcp());
+        let ip = !matches!(path.network, Network::V1 { .. });
+        match self.by {
+            MarkBy::Pcp => by_tag(),
+            MarkBy::Port => self.default_priority,
+            MarkBy::Dscp | MarkBy::Both if ip => self.by_dscp(path.network.traffic_class() >> 2),
+            MarkBy::Dscp => self.default_priority,
+            MarkBy::Both => by_tag(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by(by: MarkBy) -> Marking {
+        Marking {
+            by,
+            ..Marking::default()
+        }
+    }
+
+    /// Traffic class and priority.
+    fn two(marking: &Marking, class: u8, level: u8) -> (u8, u8) {
+        let marked = marking.mark(class, level, true, false);
+        (marked.traffic_class, marked.priority)
+    }
+
+    /// The table of `rdma-notes-zh` section 13: 32 traffic classes are 8 DSCPs are one priority.
+    #[test]
+    fn every_traffic_class_in_every_trust() {
+        for class in 0..=255u8 {
+            assert_eq!(two(&by(MarkBy::Port), class, 5), (class, 0));
+            for level in 0..8 {
+                assert_eq!(two(&by(MarkBy::Pcp), class, level), (class, level));
+                for trust in [MarkBy::Dscp, MarkBy::Both] {
+                    let wanted = match (class >> 2, level) {
+                        (0, 0) => (26 << 2 | class & 3, 3),
+                        (0, _) => (level << 2 | class & 3, 0),
+                        _ => (class, class / 32),
+                    };
+                    assert_eq!(two(&by(trust), class, level), wanted, "{class} {level}");
+                    // RoCE v1 has no DSCP.
+                    let v1 = by(trust).mark(class, level, false, true);
+                    let priority = if trust == MarkBy::Both { level } else { 0 };
+                    assert_eq!((v1.traffic_class, v1.pcp, v1.priority), (class, level, priority));
+                }
+            }
+        }
+        assert_eq!(two(&by(MarkBy::Dscp), 106, 0), (106, 3));
+    }
+
+    #[test]
+    fn what_says_nothing_has_the_default_priority() {
+        let marking = Marking {
+            default_priority: 2,
+            ..by(MarkBy::Pcp)
+        };
+        assert_eq!(two(&marking, 0, 0).1, 2);
+        assert_eq!(marking.mark(0, 0, true, true).priority, 0, "the tag says 0");
+        assert_eq!(two(&marking, 0, 4).1, 4);
+    }
+
+    #[test]
+    fn a_forced_traffic_class_is_over_everything() {
+        for trust in [MarkBy::Port, MarkBy::Pcp, MarkBy::Dscp, MarkBy::Both] {
+            let marking = Marking {
+                forced_traffic_class: Some(106),
+                policy_dscp: Some(1),
+                dscp_by_priority: true,
+                ..by(trust)
+            };
+            for class in 0..=255 {
+                let (got, priority) = two(&marking, class, 6);
+                let wanted = match trust {
+                    MarkBy::Port => 0,
+                    MarkBy::Pcp => 6,
+                    MarkBy::Dscp | MarkBy::Both => 3,
+                };
+                assert_eq!((got, priority), (106, wanted), "{trust:?} {class}");
+            }
+        }
+    }
+
+    #[test]
+    fn policies_name_priority_and_dscp() {
+        let policy = |trust, policy_priority, policy_dscp| Marking {
+            policy_priority,
+            policy_dscp,
+            ..by(trust)
+        };
+        assert_eq!(two(&policy(MarkBy::Pcp, Some(4), None), 9, 1), (9, 4));
+        assert_eq!(two(&policy(MarkBy::Dscp, Some(4), None), 9, 1), (4 << 2 | 1, 4));
+        assert_eq!(
+            two(&policy(MarkBy::Dscp, Some(4), Some(46)), 9, 1),
+            (46 << 2 | 1, 4)
+        );
+        assert_eq!(two(&policy(MarkBy::Dscp, None, Some(46)), 9, 1), (46 << 2 | 1, 5));
+        assert_eq!(two(&policy(MarkBy::Pcp, None, Some(46)), 9, 1), (46 << 2 | 1, 1));
+        let tagged = policy(MarkBy::Pcp, Some(4), None).mark(0, 1, true, true);
+        assert_eq!(tagged.pcp, 4);
+    }
+
+    #[test]
+    fn the_dscp_follows_the_priority() {
+        let marking = |trust| Marking {
+            dscp_by_priority: true,
+            priority_to_dscp: [8, 9, 10, 30, 12, 13, 14, 15],
+            ..by(trust)
+        };
+        assert_eq!(two(&marking(MarkBy::Pcp), 0, 3), (30 << 2, 3));
+        assert_eq!(two(&marking(MarkBy::Pcp), 255, 0), (8 << 2 | 3, 0));
+        // DSCP 26 is priority 3, whose DSCP is 30; only a service level: its DSCP, and what the table says of that.
+        assert_eq!(two(&marking(MarkBy::Dscp), 106, 0), (30 << 2 | 2, 3));
+        assert_eq!(two(&marking(MarkBy::Dscp), 0, 3), (30 << 2, 3));
+        assert_eq!(two(&marking(MarkBy::Dscp), 0, 2), (10 << 2, 1));
+        // No priority was set.
+        assert_eq!(two(&marking(MarkBy::Dscp), 0, 0), (26 << 2, 3));
     }
 }

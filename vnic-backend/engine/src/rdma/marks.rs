@@ -58,6 +58,10 @@ marks! {
     CreditWaited,
     /// The sink was not ready while something could be sent.
     SinkFull,
+    /// Something could be sent, and its priority was closed.
+    PriorityClosed,
+    /// A QP had sent as much as its rate allows, and waited.
+    Paced,
     /// A request failed on its own keys before anything of it was sent.
     LocalProtection,
     /// A request failed on its own keys or memory in the middle of its message.

@@ -116,6 +116,8 @@ impl Payload<'_> {
 pub struct Outgoing<'a> {
     /// The QP that sends it.
     pub from: QpNumber,
+    /// Its priority.
+    pub priority: u8,
     /// Everything below the BTH.
     pub path: &'a Path,
     /// BTH and what follows it.
@@ -126,8 +128,9 @@ pub struct Outgoing<'a> {
 
 /// Takes packets away.
 pub trait Sink {
-    /// Is there room for one more? Asked before each packet is made, and sometimes when none is.
-    fn ready(&self) -> bool;
+    /// Which priorities may send one more packet, a bit each; 0: there is no room. Asked before each packet is made, and
+    /// sometimes when none is. A packet is only sent of a priority that was open.
+    fn open(&mut self) -> u8;
 
     /// Takes one.
     fn send(&mut self, packet: &Outgoing<'_>);

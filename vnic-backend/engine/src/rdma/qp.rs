@@ -4,9 +4,12 @@ mod completer;
 mod connect;
 mod datagram;
 mod fault;
+mod outlet;
 mod requester;
 mod responder;
 pub mod state;
+
+use alloc::boxed::Box;
 
 use vnic_wire::opcode::Transport;
 use vnic_wire::psn::Psn;
@@ -18,6 +21,7 @@ pub use connect::udp_source_port;
 
 use super::marks::Mark;
 use super::memory::Memory;
+use super::pacing::Pace;
 use super::packet::{Incoming, Sink};
 use super::shared::Shared;
 use super::timer::Entry;
@@ -52,8 +56,12 @@ pub(super) struct Qp {
     path: Option<Path>,
     requester: Requester,
     responder: Responder,
-    /// Waits in the device's list of QPs that may have something to send.
+    /// Waits in the device's list of QPs of its priority that may have something to send.
     scheduled: bool,
+    /// Priority of what it sends; of datagrams: of the next one.
+    priority: u8,
+    /// Its rate, if it has one.
+    pace: Option<Box<Pace>>,
     timer: Entry,
     /// Multicast groups it is attached to.
     pub groups: u32,
@@ -69,6 +77,8 @@ impl Qp {
             requester: Requester::default(),
             responder: Responder::default(),
             scheduled: false,
+            priority: 0,
+            pace: None,
             timer: Entry::default(),
             groups: 0,
         }
@@ -194,8 +204,12 @@ impl Qp {
             sent: false,
             more: true,
         };
+        let datagrams = self.init.qp_type == QpType::Ud;
         for _ in 0..QUANTUM {
-            if !sink.ready() {
+            if datagrams && self.turns_aside(shared) {
+                break;
+            }
+            if sink.open() >> self.priority & 1 == 0 {
                 break;
             }
             if self.send_response(shared, memory, sink) {
@@ -203,7 +217,12 @@ impl Qp {
                 continue;
             }
             match self.send_request(shared, now, memory, sink) {
-                Turn::Sent => turned.sent = true,
+                Turn::Sent => {
+                    turned.sent = true;
+                    if self.pace.is_some() {
+                        self.charge(shared);
+                    }
+                }
                 Turn::Next => {}
                 Turn::Blocked => {
                     turned.more = false;
@@ -217,9 +236,12 @@ impl Qp {
 
     /// Puts it on the list of those that may have something to send.
     fn schedule(&mut self, shared: &mut Shared) {
+        if self.init.qp_type == QpType::Ud {
+            self.follow_datagram(shared);
+        }
         if !self.scheduled {
             self.scheduled = true;
-            shared.ready.push_back(self.number);
+            shared.ready.push(self.priority, self.number);
         }
     }
 
@@ -270,6 +292,10 @@ impl Qp {
         self.flush_sends(shared);
         self.flush_receives(shared);
         shared.timers.disarm(&mut self.timer, self.number);
+        self.end_pace(shared);
+        if self.scheduled {
+            shared.ready.remove(self.priority, self.number);
+        }
     }
 
     fn flush_receives(&mut self, shared: &mut Shared) {

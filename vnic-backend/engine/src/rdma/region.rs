@@ -315,7 +315,7 @@ impl Regions {
     ///
     /// Errors: `LocalProtectionError` (no such key, a window's, of another PD, without the right, beyond the region),
     /// `LocalLengthError` (the list ends before).
-    #[inline]
+    #[inline(always)]
     pub fn local(
         &self,
         pd: PdHandle,

@@ -8,17 +8,20 @@ use vnic_wire::bth::DEFAULT_PKEY;
 
 use super::address_handle::AddressHandle;
 use super::completion_queue::CompletionQueue;
-use super::counters::Counters;
+use super::counters::{Counters, Priorities};
 use super::gid::GidTable;
 use super::handle::Table;
 use super::limits::Limits;
+use super::marking::Marking;
 use super::marks::{Mark, Marks};
+use super::packet::Incoming;
 use super::pool::Pool;
 use super::qp::PooledSend;
+use super::ready::Ready;
 use super::region::Regions;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::timer::Timers;
-use super::types::{Completion, CqHandle, Event, Mtu, QpNumber, RecvWr, SrqHandle};
+use super::types::{Completion, CqHandle, Event, Mtu, RecvWr, SrqHandle};
 
 /// Destroyed completion queues that may be on the list of those that got something, in any case.
 const COMPLETED_SPARE: usize = 64;
@@ -45,8 +48,16 @@ pub(super) struct Shared {
     pub counters: Counters,
     pub marks: Marks,
     pub timers: Timers,
+    /// QPs over their rate.
+    pub paced: Timers,
     /// QPs that may have something to send, in the order of their turns.
-    pub ready: VecDeque<QpNumber>,
+    pub ready: Ready,
+    /// Packets without a tag, too, may come with other priorities than 0.
+    pub sorted: bool,
+    /// How packets are marked.
+    pub marking: Marking,
+    /// Packets of priorities other than 0.
+    pub priorities: Priorities,
     pub sends: Pool<PooledSend>,
     /// Receives of QPs; those of shared receive queues once they are in use.
     pub receives: Pool<RecvWr>,
@@ -112,6 +123,24 @@ impl Shared {
     /// Something to tell the user.
     pub fn event(&mut self, event: Event) {
         self.events.push_back(event);
+    }
+
+    /// What was sent since was of this priority.
+    pub fn count_sent(&mut self, priority: u8, since: [u64; 2]) {
+        let now = self.counters.sent_so_far();
+        let sent = [now[0] - since[0], now[1] - since[1]];
+        self.priorities.add_sent(priority, sent);
+    }
+
+    /// A packet came that may have another priority than 0.
+    #[cold]
+    #[inline(never)]
+    pub fn count_received(&mut self, packet: &Incoming<'_>) {
+        let priority = self.marking.received(&packet.path);
+        if priority != 0 {
+            let len = packet.path.frame_len(&packet.headers, packet.payload.len());
+            self.priorities.add_received(priority, len);
+        }
     }
 
     /// A receive of a shared queue.

@@ -348,6 +348,17 @@ pub enum Event {
 /// Most bytes of a message (IBTA 9.7.8: 2^31).
 pub const MESSAGE_MAX: u32 = 1 << 31;
 
+/// Rate of a send queue (`ibv_qp_rate_limit_attr`). The default is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct RateLimit {
+    /// In kbit/s, with everything that a packet takes on the wire; 0: not limited.
+    pub rate: u32,
+    /// Bytes that may be sent at once after a pause; 0: the device chooses.
+    pub max_burst: u32,
+    /// Bytes of a usual packet: a hint, which changes nothing here.
+    pub typical_packet: u16,
+}
+
 /// Attributes of a QP that `modify` sets and `query` tells (`ibv_qp_attr`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QpAttributes {

@@ -65,8 +65,8 @@ pub struct Packet {
 struct Wire<'a>(&'a mut VecDeque<Packet>);
 
 impl Sink for Wire<'_> {
-    fn ready(&self) -> bool {
-        true
+    fn open(&mut self) -> u8 {
+        0xff
     }
 
     fn send(&mut self, packet: &Outgoing<'_>) {

@@ -49,8 +49,8 @@ struct Neighbour<'a> {
 }
 
 impl Sink for Neighbour<'_> {
-    fn ready(&self) -> bool {
-        true
+    fn open(&mut self) -> u8 {
+        0xff
     }
 
     fn send(&mut self, packet: &Outgoing<'_>) {

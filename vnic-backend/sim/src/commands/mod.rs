@@ -44,8 +44,8 @@ struct Wire {
 }
 
 impl Sink for Wire {
-    fn ready(&self) -> bool {
-        self.frames.len() < 200
+    fn open(&mut self) -> u8 {
+        if self.frames.len() < 200 { 0xff } else { 0 }
     }
 
     fn send(&mut self, packet: &Outgoing<'_>) {

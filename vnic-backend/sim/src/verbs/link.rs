@@ -40,8 +40,12 @@ struct Port<'a> {
 }
 
 impl Sink for Port<'_> {
-    fn ready(&self) -> bool {
-        self.budget > 0 && self.stop.is_ok()
+    fn open(&mut self) -> u8 {
+        if self.budget > 0 && self.stop.is_ok() {
+            0xff
+        } else {
+            0
+        }
     }
 
     fn send(&mut self, packet: &Outgoing<'_>) {

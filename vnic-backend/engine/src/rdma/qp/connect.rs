@@ -11,7 +11,7 @@ use super::super::gid::GidKind;
 use super::super::marks::Mark;
 use super::super::shared::Shared;
 use super::super::types::{
-    AddressVector, AttributeMask, QpAttributes, QpNumber, QpState, QpType, VerbsError,
+    AddressVector, AttributeMask, QpAttributes, QpNumber, QpState, QpType, RateLimit, VerbsError,
 };
 use super::{Qp, state};
 
@@ -36,12 +36,12 @@ pub(super) fn source_port(shared: &Shared, attributes: &QpAttributes, from: QpNu
     })
 }
 
-/// The way along an address vector.
+/// The way along an address vector, and the priority of what goes there.
 pub(in super::super) fn path(
     shared: &Shared,
     address: &AddressVector,
     source_port: u16,
-) -> Result<Path, VerbsError> {
+) -> Result<(Path, u8), VerbsError> {
     let own = shared.gids.get(address.sgid_index)?;
     let mut network = match own.kind {
         GidKind::RoceV1 => Network::v1(own.gid, address.dgid),
@@ -54,24 +54,25 @@ pub(in super::super) fn path(
             Network::v2(own.gid, address.dgid)
         }
     };
-    network.set_traffic_class(address.traffic_class);
     network.set_flow_label(address.flow_label);
     if address.hop_limit > 0 {
         network.set_hop_limit(address.hop_limit);
     }
-    Ok(Path {
+    let mut path = Path {
         eth: ethernet::Header {
             destination: address.dmac,
             source: own.mac,
             ethertype: EtherType::VLAN,
         },
         vlan: own.vlan.map(|vid| vlan::Header {
-            tci: Tci::new(address.service_level & 7, false, vid),
+            tci: Tci::new(0, false, vid),
             ethertype: EtherType::IPV4,
         }),
         network,
         source_port,
-    })
+    };
+    let priority = shared.marking.apply(&mut path, address);
+    Ok((path, priority))
 }
 
 impl Qp {
@@ -101,11 +102,12 @@ impl Qp {
         let mut next = self.attributes;
         copy(&mut next, wanted, mask);
         next.state = to;
-        let mut way = self.path;
+        let (mut way, mut priority) = (self.path, self.priority);
         let connected = self.init.qp_type != QpType::Ud;
         if connected && let Some(address) = &next.address {
             let port = source_port(shared, &next, self.number, next.destination_qp);
-            way = Some(path(shared, address, port)?);
+            let (path, its) = path(shared, address, port)?;
+            (way, priority) = (Some(path), its);
         }
         if mask.contains(AttributeMask::PATH_MTU) && next.path_mtu > shared.mtu {
             return Err(VerbsError::OutOfRange {
@@ -117,6 +119,7 @@ impl Qp {
         }
         self.attributes = next;
         self.path = way;
+        self.set_priority(shared, priority);
         if mask.contains(AttributeMask::RQ_PSN) {
             self.responder.start(next.rq_psn);
         }
@@ -140,7 +143,7 @@ impl Qp {
                 if self.requester.queued() > 0 || self.responder.queued() > 0 {
                     shared.marks.hit(Mark::DestroyedBusy);
                 }
-                self.forget(shared);
+                self.forget(shared, now);
             }
             QpState::Err => {
                 self.responder.silence();
@@ -156,15 +159,18 @@ impl Qp {
     }
 
     /// Back to as it was created, without completions (IBTA 10.3.1.1).
-    fn forget(&mut self, shared: &mut Shared) {
+    fn forget(&mut self, shared: &mut Shared, now: Instant) {
         while self.requester.take(shared).is_some() {}
         while self.responder.take_any(shared, &self.init).is_some() {}
         let fresh = Qp::new(self.number, self.init);
-        // What the device knows of this QP stays: its turn, its timer, its groups.
+        self.set_rate(shared, RateLimit::default(), now);
+        // What the device knows of this QP stays: its turn, its timers, its groups; and what the operator allows it.
         *self = Qp {
             scheduled: self.scheduled,
             timer: self.timer,
+            priority: self.priority,
             groups: self.groups,
+            pace: self.pace.take(),
             ..fresh
         };
     }

@@ -106,6 +106,7 @@ impl Qp {
         };
         sink.send(&Outgoing {
             from: number,
+            priority: self.priority,
             path: &path,
             headers,
             payload,

@@ -201,6 +201,11 @@ impl Requester {
         self.next
     }
 
+    /// Slot of the request that is sent from next, or [`NONE`].
+    pub fn cursor(&self) -> u32 {
+        self.cursor
+    }
+
     pub fn push(&mut self, shared: &mut Shared, wr: SendWr, stage: Stage) {
         let len = match (&wr.op, &wr.data) {
             (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, _) => 8,
@@ -384,6 +389,9 @@ impl Qp {
             }
             Stage::Started => {}
         }
+        if self.must_wait(shared, now) {
+            return Turn::Blocked;
+        }
         if self.init.qp_type == QpType::Ud {
             return self.send_datagram(shared, slot, memory, now, sink);
         }
@@ -430,6 +438,7 @@ impl Qp {
     }
 
     /// Gives a request its numbers, when it may begin.
+    #[inline(always)]
     fn start_request(&mut self, shared: &mut Shared, slot: u32) -> Option<Turn> {
         let Some(wqe) = shared.sends.get_mut(slot) else {
             return Some(Turn::Blocked);
@@ -570,6 +579,7 @@ impl Qp {
         };
         sink.send(&Outgoing {
             from: self.number,
+            priority: self.priority,
             path,
             headers,
             payload,

@@ -380,6 +380,7 @@ impl Qp {
         };
         sink.send(&Outgoing {
             from: self.number,
+            priority: self.priority,
             path,
             headers,
             payload,
