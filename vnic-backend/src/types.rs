@@ -205,6 +205,19 @@ pub struct RdmaStatus {
     pub resources: Vec<ResourceRow>,
 }
 
+/// The rate of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpRate {
+    /// Its number.
+    pub qp: u32,
+    /// Rate that its user has set, in kbit/s; 0: none.
+    pub rate_kbps: u32,
+    /// Bytes that it may send at once; 0: the device chooses.
+    pub max_burst: u32,
+    /// Rate that the operator allows at most, in kbit/s; 0: any.
+    pub ceiling_kbps: u32,
+}
+
 /// An entry of a GID table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GidRow {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossbeam_channel::Sender;
 use vnic_engine::gids::GidError;
 use vnic_engine::offload::Accepts;
+use vnic_engine::rdma::VerbsError;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::fault::{Rule, RuleId, Tally};
 use vnic_fabric::switch::{PortConfig, PortId};
@@ -17,7 +18,7 @@ use crate::capture::Sink;
 use crate::mem::MemMap;
 use crate::rdma::{Attachment, Function};
 use crate::ring::SplitRing;
-use crate::types::{FdbEntry, GidRow, GidSetting, QueueStatus, ResourceRow};
+use crate::types::{FdbEntry, GidRow, GidSetting, QpRate, QueueStatus, ResourceRow};
 use crate::uplink::TapDevice;
 
 /// Who serves a port.
@@ -261,6 +262,24 @@ pub enum Command {
         gid: Option<GidSetting>,
         /// Answer: the index; dropped without one when the adapter has no RDMA function here.
         reply: Sender<Result<u16, GidError>>,
+    },
+    /// The operator sets the most that a queue pair may send.
+    RdmaSetRate {
+        /// The adapter.
+        id: PortId,
+        /// The queue pair.
+        qp: u32,
+        /// In kbit/s; 0: any.
+        kbps: u32,
+        /// Answer; dropped without one when the adapter has no RDMA function here.
+        reply: Sender<Result<(), VerbsError>>,
+    },
+    /// Queue pairs that have a rate.
+    RdmaRates {
+        /// The adapter.
+        id: PortId,
+        /// Answer; dropped without one when the adapter has no RDMA function here.
+        reply: Sender<Vec<QpRate>>,
     },
     /// Are you there?
     Ping {

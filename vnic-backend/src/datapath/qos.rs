@@ -17,6 +17,7 @@ mod spells;
 
 use std::sync::Arc;
 
+use vnic_engine::rdma::Marking;
 use vnic_fabric::qos::{PauseSettings, PortQos};
 use vnic_fabric::switch::PortId;
 
@@ -34,8 +35,8 @@ use crate::types::QueueStatus;
 pub struct QosChange {
     /// What acts.
     pub qos: PortQos,
-    /// Traffic class of all RDMA packets of the adapter.
-    pub forced_traffic_class: Option<u8>,
+    /// How RDMA packets of the adapter are marked.
+    pub marking: Marking,
 }
 
 /// What a core knows of the ports, its own and those of others.
@@ -69,7 +70,7 @@ impl PortsQos {
                 pause,
                 ..PortQos::default()
             },
-            forced_traffic_class: None,
+            marking: Marking::default(),
         })
     }
 

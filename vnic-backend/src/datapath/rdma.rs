@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use vnic_engine::counters::PriorityCounter as P;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
@@ -21,6 +22,7 @@ impl Worker {
         if let Some(adapter) = self.core.adapter(port) {
             adapter.has_rdma = true;
         }
+        self.set_marking(port);
         self.news(port);
     }
 
@@ -58,7 +60,12 @@ impl Worker {
     }
 
     /// How the RDMA packets of an adapter are marked from now on.
-    pub(super) fn set_marking(&mut self, _port: PortId) {}
+    pub(super) fn set_marking(&mut self, port: PortId) {
+        if let Some(function) = self.functions.get_mut(port) {
+            let change = self.core.qos.get(port);
+            function.set_marking(change.map(|c| c.marking.clone()).unwrap_or_default());
+        }
+    }
 
     /// Ends all that the driver has made. Answers how far its virtqueues were.
     pub(super) fn detach_driver(&mut self, port: PortId) -> Vec<u16> {
@@ -69,7 +76,7 @@ impl Worker {
             self.sleeper.remove(kick);
         }
         let bases = function.detach();
-        function.publish_counters();
+        self.publish_function(port);
         self.follow(port);
         self.news(port);
         bases
@@ -122,10 +129,8 @@ impl Worker {
             let Some(&port) = self.functions.ports().get(i) else {
                 break;
             };
-            if let Some(function) = self.functions.get_mut(port)
-                && function.has_news()
-            {
-                function.publish_counters();
+            if self.functions.get_mut(port).is_some_and(|f| f.has_news()) {
+                self.publish_function(port);
                 self.news(port);
             }
         }
@@ -138,6 +143,24 @@ impl Worker {
         if let Some(adapter) = self.core.adapter(port) {
             adapter.takes_roce = live;
         }
+    }
+
+    /// Copies a function's counters to where anyone may read them: those of priorities before their sums, from which they
+    /// are subtracted.
+    fn publish_function(&mut self, port: PortId) {
+        let Some(function) = self.functions.get_mut(port) else {
+            return;
+        };
+        let received = function.take_received();
+        if let Some(adapter) = self.core.adapter(port) {
+            for (block, [packets, bytes]) in adapter.counters.link.priorities.iter().zip(received) {
+                if packets > 0 {
+                    block.add(P::RxFrames as usize, packets);
+                    block.add(P::RxBytes as usize, bytes);
+                }
+            }
+        }
+        function.publish_counters();
     }
 
     /// Tells the control plane what happened to a function.
@@ -174,6 +197,7 @@ impl Worker {
                 self.functions.add(port, fresh);
             }
         }
+        self.core.rdma_waits(port, 0);
         self.follow(port);
         self.core.report(CoreEvent::RdmaPanic { port });
     }
@@ -187,8 +211,10 @@ impl Worker {
     /// Asks drivers to kick, and says whether there is something to do after all.
     pub(super) fn request_rdma_kicks(&mut self) -> bool {
         let mut more = !self.core.out.inbound.is_empty();
-        for (_, function) in self.functions.iter_mut() {
-            more |= function.request_kicks();
+        let now = self.clock.now();
+        for (port, function) in self.functions.iter_mut() {
+            // What waits for its priority is woken for when that opens.
+            more |= function.request_kicks(self.core.open_priorities(port, now));
         }
         more
     }

@@ -706,6 +706,16 @@ impl Worker {
                     let _ = reply.send(function.set_gid_by_operator(index, gid));
                 }
             }
+            Command::RdmaSetRate { id, qp, kbps, reply } => {
+                if let Some(function) = self.functions.get_mut(id) {
+                    let _ = reply.send(function.set_ceiling(qp, kbps, now));
+                }
+            }
+            Command::RdmaRates { id, reply } => {
+                if let Some(function) = self.functions.get_mut(id) {
+                    let _ = reply.send(function.rates());
+                }
+            }
             Command::Ping { reply } => {
                 let _ = reply.send(());
             }

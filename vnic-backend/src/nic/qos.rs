@@ -1,6 +1,7 @@
 //! Quality of service of adapters and ports.
 
 pub(super) mod check;
+mod marking;
 
 use std::sync::Arc;
 
@@ -168,10 +169,8 @@ pub(super) fn change(spec: &QosSpec, keys: &QosKeys) -> Result<Arc<QosChange>, N
         field: e.field,
         problem: e.problem,
     })?;
-    Ok(Arc::new(QosChange {
-        qos,
-        forced_traffic_class: spec.forced_traffic_class,
-    }))
+    let marking = marking::marking(&qos.classification, keys, spec.forced_traffic_class);
+    Ok(Arc::new(QosChange { qos, marking }))
 }
 
 /// What acts: what the operator has configured, and what the keys say.

@@ -2,10 +2,11 @@
 
 use crossbeam_channel::bounded;
 use vnic_engine::gids::GidError;
+use vnic_engine::rdma::VerbsError;
 
 use super::Nic;
 use crate::datapath::{Command, RdmaSnapshot};
-use crate::types::{GidSetting, NicError, RdmaStatus};
+use crate::types::{GidSetting, NicError, QpRate, RdmaStatus};
 
 impl Nic {
     /// The RDMA function of an adapter; `None` when it has none.
@@ -81,11 +82,51 @@ impl Nic {
         });
         match answer.recv() {
             Ok(result) => result.map_err(refusal),
-            Err(_) => Err(NicError::NotFound {
-                kind: "adapter with an RDMA function",
-                name: adapter.spec.name.clone(),
-            }),
+            Err(_) => Err(no_function(&adapter.spec.name)),
         }
+    }
+
+    /// Sets the most that a queue pair may send, in kbit/s, whatever its own rate is; 0: any. At once, in any state; it ends
+    /// with the queue pair.
+    pub fn set_qp_rate(&self, adapter: &str, qp: u32, kbps: u32) -> Result<(), NicError> {
+        let adapter = self.inner.adapter(adapter)?;
+        let (reply, answer) = bounded(1);
+        let id = adapter.id;
+        self.inner.workers[adapter.core].send(Command::RdmaSetRate { id, qp, kbps, reply });
+        match answer.recv() {
+            Ok(result) => result.map_err(|error| rate_refusal(error, qp)),
+            Err(_) => Err(no_function(&adapter.spec.name)),
+        }
+    }
+
+    /// Queue pairs of an adapter that have a rate.
+    pub fn qp_rates(&self, adapter: &str) -> Result<Vec<QpRate>, NicError> {
+        let adapter = self.inner.adapter(adapter)?;
+        let (reply, answer) = bounded(1);
+        let id = adapter.id;
+        self.inner.workers[adapter.core].send(Command::RdmaRates { id, reply });
+        answer.recv().map_err(|_| no_function(&adapter.spec.name))
+    }
+}
+
+fn no_function(adapter: &str) -> NicError {
+    NicError::NotFound {
+        kind: "adapter with an RDMA function",
+        name: adapter.into(),
+    }
+}
+
+/// Why a rate was refused, in the words of the control plane.
+fn rate_refusal(error: VerbsError, qp: u32) -> NicError {
+    match error {
+        VerbsError::NoSuch(_) => NicError::NotFound {
+            kind: "queue pair",
+            name: format!("{qp:#x}"),
+        },
+        _ => NicError::Invalid {
+            field: "rate_kbps",
+            problem: error.to_string(),
+        },
     }
 }
 

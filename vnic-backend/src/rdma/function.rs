@@ -8,9 +8,10 @@ use std::sync::atomic::{Ordering, fence};
 use rustix::fd::BorrowedFd;
 use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
 use vnic_engine::gids::GidLearner;
+use vnic_engine::rdma::counters::ReceivedByPriority;
 use vnic_engine::rdma::{
-    Completion, Counters, CqHandle, Device, DeviceConfig, Event, GidKind, Incoming, Object, QpNumber,
-    SrqHandle, VerbsError, limits,
+    Completion, Counters, CqHandle, Device, DeviceConfig, Event, GidKind, Incoming, Marking, Object,
+    QpNumber, SrqHandle, VerbsError, limits,
 };
 use vnic_engine::settings::RoceMode;
 use vnic_fabric::Instant;
@@ -26,6 +27,7 @@ use super::work_queue::{ReceiveQueue, SendQueue};
 use crate::datapath::RdmaSnapshot;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
+use crate::types::QpRate;
 
 /// Faults of one driver that people are told of.
 const COMPLAINTS: u32 = 16;
@@ -107,6 +109,12 @@ pub struct Function {
     pub(super) gid_news: Vec<(u16, [u8; 16], bool)>,
     /// `roce_mode` and `*NetworkDirect` of the adapter.
     roce: (RoceMode, bool),
+    /// How packets are marked.
+    marking: Marking,
+    /// Priorities of which something waits for the adapter's limits, as the core was told.
+    pub(super) waits: u8,
+    /// Packets that devices before the last reset received, by priority.
+    received: ReceivedByPriority,
 }
 
 impl Function {
@@ -144,6 +152,9 @@ impl Function {
             learner,
             gid_news: Vec::new(),
             roce: (RoceMode::default(), true),
+            marking: Marking::default(),
+            waits: 0,
+            received: ReceivedByPriority::default(),
         };
         function.apply_gids();
         // The adapter's own: always there, and no news.
@@ -194,6 +205,7 @@ impl Function {
             Function::new(self.config.clone(), self.identity.clone(), self.published.clone()).ok()?;
         fresh.counted = self.counter_values();
         fresh.set_roce(self.roce.0, self.roce.1);
+        fresh.set_marking(self.marking.clone());
         Some(fresh)
     }
 
@@ -209,6 +221,38 @@ impl Function {
             self.reset();
         }
         self.apply_gids();
+    }
+
+    /// How packets are marked from now on.
+    pub fn set_marking(&mut self, marking: Marking) {
+        self.device.set_marking(marking.clone());
+        self.marking = marking;
+    }
+
+    /// The operator sets the most that a queue pair may send, in kbit/s; 0: any.
+    pub fn set_ceiling(&mut self, qp: u32, kbps: u32, now: Instant) -> Result<(), VerbsError> {
+        self.device.set_qp_ceiling(QpNumber(qp), kbps, now)
+    }
+
+    /// Queue pairs that have a rate.
+    pub fn rates(&mut self) -> Vec<QpRate> {
+        let rates = self.device.paced_qps().map(|(qp, limit, ceiling)| QpRate {
+            qp: qp.0,
+            rate_kbps: limit.rate,
+            max_burst: limit.max_burst,
+            ceiling_kbps: ceiling,
+        });
+        rates.collect()
+    }
+
+    /// Packets that came since this was last asked, by priority.
+    pub fn take_received(&mut self) -> ReceivedByPriority {
+        let mut all = std::mem::take(&mut self.received);
+        for (sum, new) in all.iter_mut().zip(self.device.take_received()) {
+            sum[0] += new[0];
+            sum[1] += new[1];
+        }
+        all
     }
 
     /// Why the function takes no driver, if it does not.
@@ -302,7 +346,9 @@ impl Function {
             .iter()
             .map(|(index, entry)| (index, *entry))
             .collect();
-        if let Ok(fresh) = Device::new(self.config.clone()) {
+        self.received = self.take_received();
+        if let Ok(mut fresh) = Device::new(self.config.clone()) {
+            fresh.set_marking(self.marking.clone());
             self.device = fresh;
         }
         for (index, entry) in gids {
@@ -546,12 +592,12 @@ impl Function {
         self.attached.iter().flat_map(|a| a.kicks.iter().map(AsFd::as_fd))
     }
 
-    /// Asks the driver to kick, and says whether there is something to do after all.
-    pub fn request_kicks(&mut self) -> bool {
+    /// Asks the driver to kick, and says whether there is something to do after all. `open`: priorities that may send.
+    pub fn request_kicks(&mut self, open: u8) -> bool {
         let Some(a) = &mut self.attached else { return false };
         // (Queues that wait for room in the engine get it by a packet, a timer or a command: that is a round of work, and
         // the next one looks at them.)
-        let mut more = self.device.wants_transmit();
+        let mut more = self.device.ready_priorities() & open != 0;
         if let Some(control) = &mut a.control {
             more |= control.request_kicks().unwrap_or(true);
         }

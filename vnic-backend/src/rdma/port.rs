@@ -94,7 +94,7 @@ impl Functions {
             return 0;
         };
         let mut work = function.poll(now);
-        if function.device().wants_transmit() {
+        if function.device().wants_transmit() || function.waits != 0 {
             work += self.transmit(port, core, now);
         }
         match self.get_mut(port) {
@@ -140,6 +140,16 @@ impl Functions {
         let (device, memory) = function.sender();
         device.transmit(now, memory, &mut wire);
         let sent = PACKETS_A_TURN - wire.left;
+        let ready = device.ready_priorities();
+        let closed = if ready == 0 {
+            0
+        } else {
+            ready & !core.open_priorities(port, now)
+        };
+        if closed != function.waits {
+            function.waits = closed;
+            core.rdma_waits(port, closed);
+        }
         core.flush();
         while let Some(own) = self.loopback.pop_front() {
             let packet = Incoming {
@@ -177,7 +187,7 @@ impl Sink for Wire<'_> {
     #[inline]
     fn open(&mut self) -> u8 {
         if self.left > 0 && self.loopback.len() < LOOPBACK_MAX && self.core.links_have_room() {
-            0xff
+            self.core.open_priorities(self.port, self.now)
         } else {
             0
         }
@@ -187,18 +197,22 @@ impl Sink for Wire<'_> {
     fn send(&mut self, packet: &Outgoing<'_>) {
         self.left -= 1;
         let path = packet.path;
+        let len = path.frame_len(&packet.headers, packet.payload.len());
+        self.core
+            .sent(self.port, self.now, packet.priority, 1, len as u64);
         if path.eth.destination == self.mac {
             return self.send_to_itself(packet);
         }
         let (head, n) = switched_by(path);
-        let len = path.frame_len(&packet.headers, packet.payload.len());
         let verdict = self.core.switch.forward(self.now, self.port, &head[..n], len);
-        // A neighbour on this core gets the packet as it is, unless somebody wants to see or spoil frames.
+        // A neighbour on this core gets the packet as it is, unless somebody wants to see or spoil frames, or frames wait for
+        // their turn there.
         if let Verdict::Unicast(Egress {
             port,
             tag: TagEdit::Keep,
         }) = verdict
             && !self.core.out.is_watched()
+            && !self.core.qos.get(port).is_some_and(|change| change.qos.queues())
             && let Some(Some(neighbour)) = self.functions.get_mut(usize::from(port.0))
             && neighbour.is_live()
         {

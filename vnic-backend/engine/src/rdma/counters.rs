@@ -10,38 +10,8 @@ use vnic_wire::transport::Headers;
 use super::packet::Incoming;
 use super::types::Status;
 
-/// Packets and bytes by priority, since they were last taken. Of priority 0 nothing is counted: that is the rest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Priorities {
-    /// Packets and bytes that came.
-    pub received: [[u64; 2]; 8],
-    /// Packets and bytes that were sent.
-    pub sent: [[u64; 2]; 8],
-}
-
-impl Priorities {
-    /// Nothing.
-    pub const ZERO: Priorities = Priorities {
-        received: [[0; 2]; 8],
-        sent: [[0; 2]; 8],
-    };
-
-    /// Something of a priority was sent.
-    #[inline]
-    pub(super) fn add_sent(&mut self, priority: u8, [packets, bytes]: [u64; 2]) {
-        let [p, b] = &mut self.sent[usize::from(priority & 7)];
-        *p += packets;
-        *b += bytes;
-    }
-
-    /// A packet of a priority came.
-    #[inline]
-    pub(super) fn add_received(&mut self, priority: u8, bytes: usize) {
-        let [p, b] = &mut self.received[usize::from(priority & 7)];
-        *p += 1;
-        *b += bytes as u64;
-    }
-}
+/// Packets and bytes that came, by priority. Of priority 0 nothing is counted: that is the rest.
+pub type ReceivedByPriority = [[u64; 2]; 8];
 
 /// A row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,13 +133,10 @@ impl Counters {
             .map(|(row, value)| (row.name, value, row.help))
     }
 
-    /// Packets and bytes sent.
+    /// Bytes sent.
     #[inline]
-    pub(super) fn sent_so_far(&self) -> [u64; 2] {
-        [
-            self.tx_vport_rdma_unicast_packets + self.tx_vport_rdma_multicast_packets,
-            self.tx_vport_rdma_unicast_bytes + self.tx_vport_rdma_multicast_bytes,
-        ]
+    pub(super) fn bytes_sent(&self) -> u64 {
+        self.tx_vport_rdma_unicast_bytes + self.tx_vport_rdma_multicast_bytes
     }
 
     /// Packets dropped silently, all reasons together.

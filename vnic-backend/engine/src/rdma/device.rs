@@ -17,7 +17,7 @@ use vnic_wire::transport::Extended;
 use super::address_handle::AddressHandle;
 use super::attributes::check_address;
 use super::completion_queue::CompletionQueue;
-use super::counters::{Counters, Priorities};
+use super::counters::{Counters, ReceivedByPriority};
 use super::gid::{GidEntry, GidTable};
 use super::handle::Table;
 use super::limits::{self, Limits, Resources, Usage, in_range};
@@ -117,7 +117,7 @@ impl Device {
                 ready: Ready::default(),
                 sorted: Marking::default().sorts(),
                 marking: Marking::default(),
-                priorities: Priorities::ZERO,
+                received: ReceivedByPriority::default(),
                 sends: Pool::new(),
                 receives: Pool::new(),
                 shared_receives: 0,
@@ -732,12 +732,7 @@ impl Device {
             let Some(qp) = self.qps.get_mut(number.0) else {
                 continue;
             };
-            let priority = qp.priority();
-            let before = self.shared.counters.sent_so_far();
             let turned = qp.transmit(&mut self.shared, now, memory, sink);
-            if priority != 0 {
-                self.shared.count_sent(priority, before);
-            }
             if turned.more {
                 self.shared.ready.push(qp.priority(), number);
             }

@@ -8,7 +8,7 @@ use vnic_wire::bth::DEFAULT_PKEY;
 
 use super::address_handle::AddressHandle;
 use super::completion_queue::CompletionQueue;
-use super::counters::{Counters, Priorities};
+use super::counters::{Counters, ReceivedByPriority};
 use super::gid::GidTable;
 use super::handle::Table;
 use super::limits::Limits;
@@ -56,8 +56,8 @@ pub(super) struct Shared {
     pub sorted: bool,
     /// How packets are marked.
     pub marking: Marking,
-    /// Packets of priorities other than 0.
-    pub priorities: Priorities,
+    /// Packets that came with other priorities than 0.
+    pub received: ReceivedByPriority,
     pub sends: Pool<PooledSend>,
     /// Receives of QPs; those of shared receive queues once they are in use.
     pub receives: Pool<RecvWr>,
@@ -125,13 +125,6 @@ impl Shared {
         self.events.push_back(event);
     }
 
-    /// What was sent since was of this priority.
-    pub fn count_sent(&mut self, priority: u8, since: [u64; 2]) {
-        let now = self.counters.sent_so_far();
-        let sent = [now[0] - since[0], now[1] - since[1]];
-        self.priorities.add_sent(priority, sent);
-    }
-
     /// A packet came that may have another priority than 0.
     #[cold]
     #[inline(never)]
@@ -139,7 +132,9 @@ impl Shared {
         let priority = self.marking.received(&packet.path);
         if priority != 0 {
             let len = packet.path.frame_len(&packet.headers, packet.payload.len());
-            self.priorities.add_received(priority, len);
+            let [packets, bytes] = &mut self.received[usize::from(priority & 7)];
+            *packets += 1;
+            *bytes += len as u64;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use vnic_wire::time::Instant;
 
-use super::super::counters::Priorities;
+use super::super::counters::ReceivedByPriority;
 use super::super::limits::in_range;
 use super::super::marking::Marking;
 use super::super::pacing::{RATE_MAX_KBPS, RATE_MIN_KBPS};
@@ -49,10 +49,9 @@ impl Device {
         self.qps.get(qp.0).map(|qp| qp.priority())
     }
 
-    /// Packets by priority since this was last asked; none if there were none but of priority 0.
-    pub fn take_priorities(&mut self) -> Option<Priorities> {
-        let taken = core::mem::replace(&mut self.shared.priorities, Priorities::ZERO);
-        (taken != Priorities::ZERO).then_some(taken)
+    /// Packets that came since this was last asked, by priority. (What is sent is the sink's to count.)
+    pub fn take_received(&mut self) -> ReceivedByPriority {
+        core::mem::take(&mut self.shared.received)
     }
 
     /// Sets the rate of a QP's send queue, in any state; RESET takes it away. What is under way is not held up.

@@ -124,7 +124,7 @@ impl Qp {
     #[inline(never)]
     fn is_over_its_rate(&mut self, shared: &mut Shared, now: Instant) -> bool {
         let Some(pace) = &mut self.pace else { return false };
-        pace.sent_before = shared.counters.sent_so_far()[1];
+        pace.sent_before = shared.counters.bytes_sent();
         let Some(at) = pace.waits(now) else { return false };
         shared.marks.hit(Mark::Paced);
         shared.paced.arm(&mut pace.entry, self.number, at);
@@ -136,7 +136,7 @@ impl Qp {
     #[inline(never)]
     pub(super) fn charge(&mut self, shared: &Shared) {
         if let Some(pace) = &mut self.pace {
-            pace.sent(shared.counters.sent_so_far()[1] - pace.sent_before);
+            pace.sent(shared.counters.bytes_sent() - pace.sent_before);
         }
     }
 }

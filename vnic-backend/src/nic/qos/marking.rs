@@ -1,0 +1,63 @@
+//! How the RDMA packets of an adapter are marked.
+
+use vnic_engine::rdma::{MarkBy, Marking};
+use vnic_engine::settings::QosKeys;
+use vnic_fabric::qos::{Classification, Match, Trust};
+
+/// What acts, keys and policies say, for RDMA: policies are about the function's traffic as a whole.
+pub fn marking(acting: &Classification, keys: &QosKeys, forced_traffic_class: Option<u8>) -> Marking {
+    let about = |matches| acting.policies.iter().find(|p| p.matches == matches);
+    let policy = about(Match::NetDirect).or_else(|| about(Match::Default));
+    Marking {
+        by: match acting.trust {
+            Trust::Port => MarkBy::Port,
+            Trust::Pcp => MarkBy::Pcp,
+            Trust::Dscp => MarkBy::Dscp,
+            Trust::Both => MarkBy::Both,
+        },
+        default_priority: acting.default_priority,
+        dscp_to_priority: acting.dscp_to_priority,
+        priority_to_dscp: keys.priority_to_dscp,
+        dscp_by_priority: keys.dscp_by_priority,
+        default_dscp: keys.default_dscp,
+        forced_traffic_class,
+        policy_priority: policy.and_then(|p| p.priority),
+        policy_dscp: policy.and_then(|p| p.dscp),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vnic_fabric::qos::Policy;
+
+    #[test]
+    fn a_policy_for_rdma_goes_before_that_for_everything() {
+        let policy = |matches, priority, dscp| Policy {
+            name: String::new(),
+            matches,
+            priority,
+            dscp,
+        };
+        let mut acting = Classification {
+            trust: Trust::Dscp,
+            ..Classification::default()
+        };
+        let of = |acting: &Classification| {
+            let m = marking(acting, &QosKeys::default(), Some(106));
+            assert_eq!(
+                (m.by, m.default_dscp, m.forced_traffic_class),
+                (MarkBy::Dscp, 26, Some(106))
+            );
+            (m.policy_priority, m.policy_dscp)
+        };
+        assert_eq!(of(&acting), (None, None));
+        acting.policies = vec![
+            policy(Match::Default, Some(1), None),
+            policy(Match::Udp, Some(2), Some(2)),
+        ];
+        assert_eq!(of(&acting), (Some(1), None));
+        acting.policies.push(policy(Match::NetDirect, Some(4), Some(46)));
+        assert_eq!(of(&acting), (Some(4), Some(46)));
+    }
+}
