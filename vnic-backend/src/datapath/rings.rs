@@ -57,6 +57,7 @@ impl Worker {
                 counters,
             );
             tx.learns = learns;
+            tx.set_policed(self.core.sender(id).is_some());
             tx.batch = batch;
             tx.set_method(method);
             let i = free_index(&mut self.txs);
@@ -145,6 +146,7 @@ impl Worker {
             return None;
         }
         let mut tx = self.txs[i].take()?;
+        tx.leave(&mut self.core);
         tx.settle_calls();
         self.sleeper.remove(tx.kick_fd());
         Some(Some(tx.base()))

@@ -1,5 +1,7 @@
 //! From the guest: transmit queues.
 
+mod police;
+
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
@@ -18,7 +20,7 @@ use vnic_fabric::{DropReason, Instant};
 use super::MAX_CORES;
 use super::calls::{Caller, Calls};
 use super::core::Core;
-use super::counters::{AdapterCounters, Groups};
+use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
 use super::frame::{FRAME_MAX, RawFrame, SNAP};
 use super::link::SlotRef;
 use crate::mem::{self, Seg, prefetch};
@@ -48,6 +50,10 @@ pub struct TxQueue {
     pub batch: u16,
     hdr_len: usize,
     mtu: usize,
+    /// Its adapter has a [`Sender`](super::qos::Sender).
+    policed: bool,
+    /// Its next frame has this priority, which may not be sent.
+    closed: Option<u8>,
     counters: Arc<AdapterCounters>,
     /// Taken buffers that other cores have not finished copying, in ring order.
     slots: VecDeque<Slot>,
@@ -185,6 +191,8 @@ impl TxQueue {
             batch: BURST,
             hdr_len,
             mtu,
+            policed: false,
+            closed: None,
             counters,
             slots,
             first_slot,
@@ -199,6 +207,17 @@ impl TxQueue {
     /// Interrupts the guest here from now on.
     pub fn set_call(&mut self, call: Option<File>) {
         self.calls.set_call(call);
+    }
+
+    /// Its adapter has a sending side of its own or not, or another one.
+    pub fn set_policed(&mut self, policed: bool) {
+        self.policed = policed;
+        self.closed = None;
+    }
+
+    /// The priority of its next frame, if that may not be sent.
+    pub fn closed(&self) -> Option<u8> {
+        self.closed
     }
 
     /// No buffer is under way on another core.
@@ -218,7 +237,7 @@ impl TxQueue {
 
     /// Asks for kicks; true when there is work after all.
     pub fn request_kicks(&mut self) -> bool {
-        if self.broken.is_some() || self.stopped {
+        if self.broken.is_some() || self.stopped || self.closed.is_some() {
             return false;
         }
         match self.ring.request_kicks() {
@@ -253,7 +272,7 @@ impl TxQueue {
 
     /// Takes up to [`TxQueue::batch`] frames and sends them on their way. Answers how many.
     pub fn poll(&mut self, index: usize, core: &mut Core, scratch: &mut Scratch, now: Instant) -> usize {
-        if self.broken.is_some() || self.stopped {
+        if self.broken.is_some() || self.stopped || self.closed.is_some() && !self.opens(core, now) {
             return 0;
         }
         let (mut sums, mut done) = (Sums::default(), 0);
@@ -272,12 +291,16 @@ impl TxQueue {
                 }
             }
         };
+        if self.policed && self.closed.is_none() && done < self.batch {
+            self.leave(core);
+        }
         if done > 0 {
             // Complete the sender's buffers before any receiver can see the frames: whenever we are killed, no frame
             // is delivered twice.
             self.publish(core);
             core.flush();
             let c = &self.counters.queues[self.pair];
+            sums.priorities.flush(&self.counters.link, Way::Sent);
             c.add(Q::TxFrames as usize, u64::from(done));
             c.add(Q::TxBytes as usize, sums.bytes);
             c.add(Q::TxForwarded as usize, u64::from(done) - sums.dropped);
@@ -472,8 +495,29 @@ impl TxQueue {
             segs: chain,
             skip: self.hdr_len,
         };
+        if self.policed {
+            return self.police(index, taken.head, &f, len, core, sums, now);
+        }
         let tells = self.learns && tells_address(f.head);
-        let verdict = if tells && gids::is_answer(f.head) {
+        let verdict = self.judge(&f, len, tells, core, now);
+        if core.out.waiting.pressed && self.must_wait(&verdict, f.head, core) {
+            // A receiver has no room, and somebody waits for it: so do its senders.
+            return Step::Wait;
+        }
+        if tells {
+            core.learn(self.port, &f);
+        }
+        let step = self.send(index, taken.head, &f, verdict, core, sums);
+        if !matches!(step, Step::Wait) {
+            sums.frame(BY_TAG, f.head, len);
+        }
+        step
+    }
+
+    /// Where a frame goes.
+    #[inline(always)]
+    fn judge(&self, f: &RawFrame<'_>, len: u64, tells: bool, core: &mut Core, now: Instant) -> Verdict {
+        if tells && gids::is_answer(f.head) {
             // To a question of the NIC's own: its receiver is behind the port it came from.
             Verdict::Drop(DropReason::Hairpin)
         } else if len > FRAME_MAX as u64 {
@@ -482,22 +526,38 @@ impl TxQueue {
             Verdict::Drop(reason)
         } else {
             core.switch.forward(now, self.port, f.head, f.len)
-        };
-        if core.out.waiting.pressed && core.must_wait(self.port, &verdict, f.head) {
-            // A receiver has no room, and somebody waits for it: so do its senders.
-            return Step::Wait;
         }
-        if tells {
-            core.learn(self.port, &f);
+    }
+
+    /// Somebody waits: must the frame of an adapter that has nothing configured wait, too?
+    #[cold]
+    fn must_wait(&mut self, verdict: &Verdict, head: &[u8], core: &Core) -> bool {
+        if core.halted(self.port) {
+            self.closed = Some(0);
+            return true;
         }
+        core.must_wait(self.port, verdict, head)
+    }
+
+    /// Sends a frame on its way, or drops it if that is the verdict.
+    #[inline(always)]
+    fn send(
+        &mut self,
+        index: usize,
+        buffer: u16,
+        f: &RawFrame<'_>,
+        verdict: Verdict,
+        core: &mut Core,
+        sums: &mut Sums,
+    ) -> Step {
         let crosses = core.crosses(self.port, &verdict);
         if !crosses && !self.slots.is_empty() {
             // Frames that other cores are copying come first; used entries are in order.
             return Step::Wait;
         }
-        let step = if let Verdict::Drop(reason) = verdict {
+        if let Verdict::Drop(reason) = verdict {
             self.counters.drops.add(reason as usize, 1);
-            core.captured(self.port, Direction::Ingress, &f, Some(reason));
+            core.captured(self.port, Direction::Ingress, f, Some(reason));
             if reason == DropReason::SpoofedSource {
                 core.report_spoof(self.port, f.head);
             }
@@ -508,32 +568,29 @@ impl TxQueue {
                 queue: index,
                 slot: self.first_slot + self.slots.len() as u64,
             };
-            let Some(commits) = core.send_remote(self.port, &verdict, &f, Some(slot)) else {
+            let Some(commits) = core.send_remote(self.port, &verdict, f, Some(slot)) else {
                 return Step::Wait;
             };
-            core.captured(self.port, Direction::Ingress, &f, None);
-            let then_local = matches!(verdict, Verdict::Flood(_)).then(|| Box::new(Held::new(&f, verdict)));
+            core.captured(self.port, Direction::Ingress, f, None);
+            let then_local = matches!(verdict, Verdict::Flood(_)).then(|| Box::new(Held::new(f, verdict)));
             self.slots.push_back(Slot {
-                head: taken.head,
+                head: buffer,
                 left: commits.len() as u8,
                 commits,
                 then_local,
             });
             Step::Pending
         } else {
-            core.captured(self.port, Direction::Ingress, &f, None);
+            core.captured(self.port, Direction::Ingress, f, None);
             core.deliver(
                 self.port,
                 &verdict,
-                &f,
+                f,
                 None,
                 Some(&self.counters.queues[self.pair]),
             );
             Step::Done
-        };
-        sums.bytes += len;
-        sums.groups.frame(f.head, len);
-        step
+        }
     }
 
     /// Another core has copied the frame in `slot`.
@@ -616,5 +673,16 @@ enum Step {
 struct Sums {
     bytes: u64,
     groups: Groups,
+    priorities: Priorities,
     dropped: u64,
+}
+
+impl Sums {
+    /// A frame was taken from the ring. `priority`: 0..=7, or [`BY_TAG`].
+    #[inline(always)]
+    fn frame(&mut self, priority: u8, head: &[u8], len: u64) {
+        self.bytes += len;
+        self.groups.frame(head, len);
+        self.priorities.frame(priority, head, len);
+    }
 }

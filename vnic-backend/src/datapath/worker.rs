@@ -289,6 +289,9 @@ impl Worker {
         if self.core.out.faulty() {
             work += self.fault_round(now);
         }
+        if self.core.senders.queued {
+            work += self.senders_round(now);
+        }
         for i in 0..self.txs.len() {
             work += self.poll_tx(i, now);
         }
@@ -512,10 +515,15 @@ impl Worker {
         self.rdma_seldom(now);
         let owed = self.core.owed.next;
         let due = due.into_iter().chain(self.rdma_due(now)).chain([owed]);
-        let due = due.chain(self.core.waiting_due());
         let due = due
-            .chain(self.core.receivers_due(now))
+            .chain(self.core.waiting_due())
+            .chain(self.core.receivers_due(now));
+        let rings = self.txs.iter().flatten();
+        let closed = rings.filter_map(|tx| self.core.opens_at(tx.port, now, 1 << tx.closed()?));
+        let due = due
             .chain(self.links_due())
+            .chain(self.core.senders_due(now))
+            .chain(closed)
             .min();
         let longest = due.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP));
         self.waker.set_asleep(true);

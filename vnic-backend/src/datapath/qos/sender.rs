@@ -1,73 +1,193 @@
 //! What an adapter may send: the priority of its frames, its limits, and pause that it obeys.
+//!
+//! A frame whose priority may not go waits in its guest's ring, and so does all behind it; or, where each priority has a send
+//! queue of its own, there. Everybody who sends for the adapter asks here and says what was sent: its transmit queues, its
+//! send queues, its RDMA function.
 
 mod limits;
+mod queues;
+#[cfg(test)]
+mod tests;
+mod turns;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use vnic_engine::counters::PriorityCounter as P;
+use vnic_engine::offload::{self, HEAD_MAX, Request};
 use vnic_fabric::Instant;
-use vnic_fabric::qos::PauseSettings;
+use vnic_fabric::qos::{PauseSettings, WIRE_OVERHEAD};
 use vnic_fabric::switch::PortId;
+use vnic_wire::ethernet::FRAME_MIN;
 
 use super::super::core::Core;
 use super::super::counters::AdapterCounters;
+use super::super::frame::RawFrame;
 use super::super::outputs::Slot;
 use super::super::worker::Worker;
 use super::QosChange;
 use super::pauses::Told;
 use crate::types::QueueStatus;
 use limits::Limits;
+pub use queues::SendQueues;
+pub use turns::Member;
+use turns::Turns;
+
+/// Nobody wakes a core whose adapters are told to go on: it looks this often.
+const PAUSE_LOOK: Duration = Duration::from_micros(50);
 
 /// The sending side of an adapter that has something configured, on the core that serves it; Ethernet queues and the RDMA
 /// function share it.
 pub struct Sender {
     /// What acts.
     pub change: Arc<QosChange>,
-    counters: Arc<AdapterCounters>,
+    /// Send queues by priority, if it has them.
+    pub queues: Option<Box<SendQueues>>,
     limits: Limits,
-    /// Priorities that wait because a receiver says so, a bit each.
-    paused: u8,
+    turns: Turns,
 }
 
 impl Sender {
-    fn new(change: Arc<QosChange>, counters: Arc<AdapterCounters>) -> Sender {
+    fn new(change: Arc<QosChange>, now: Instant) -> Sender {
+        let qos = &change.qos;
+        let queues = qos
+            .send_queue_per_priority
+            .then(|| Box::new(SendQueues::new(qos, now)));
         Sender {
-            limits: Limits::new(&change.qos),
+            limits: Limits::new(qos),
+            turns: Turns::default(),
+            queues,
             change,
-            counters,
-            paused: 0,
         }
     }
 
-    fn configure(&mut self, change: &Arc<QosChange>) {
-        self.limits.configure(&change.qos);
+    /// Acts otherwise from now on. What waits in send queues is sent before anything else, if there are none any more.
+    fn configure(&mut self, change: &Arc<QosChange>, now: Instant) {
+        let qos = &change.qos;
+        self.limits.configure(qos);
+        // Nobody is sure to come back for what he waited for.
+        self.turns = Turns::default();
+        match &mut self.queues {
+            Some(queues) if qos.send_queue_per_priority || !queues.is_empty() => queues.configure(qos, now),
+            queues if qos.send_queue_per_priority => *queues = Some(Box::new(SendQueues::new(qos, now))),
+            queues => *queues = None,
+        }
         self.change = change.clone();
     }
 
-    /// Priorities that may send now, a bit each: neither paused nor over a limit.
-    pub fn open(&mut self, now: Instant) -> u8 {
-        self.limits.open(now) & !self.paused
+    /// Its send queues have been switched off and are still to be drained.
+    pub fn drains(&self) -> bool {
+        self.queues.is_some() && !self.change.qos.send_queue_per_priority
     }
 
-    /// Frames of this priority were sent: bytes without preamble, FCS and gap.
+    /// Priorities that wait because they are told so, a bit each.
     #[inline]
-    pub fn sent(&mut self, now: Instant, priority: u8, frames: u32, bytes: u64) {
-        self.limits.charge(now, priority, wire_bytes(frames, bytes));
-        if priority != 0 {
-            count(&self.counters, priority, frames, bytes);
+    pub fn paused(&self, told: Told) -> u8 {
+        obeyed(told, self.change.qos.pause)
+    }
+
+    /// Priorities that may send now, a bit each: neither paused nor over a limit.
+    pub fn open(&self, told: Told, now: Instant) -> u8 {
+        self.limits.open(now) & !self.paused(told)
+    }
+
+    /// Priorities whose limits are another's to use next, a bit each.
+    pub fn others(&self, now: Instant, who: Member) -> u8 {
+        if !self.limits.any() {
+            return 0;
+        }
+        let others = |p: &u8| self.turns.is_others(now, who, *p, &self.limits);
+        (0..8).filter(others).fold(0, |all, p| all | 1 << p)
+    }
+
+    /// May `who` send a frame of this priority now? If not, it waits.
+    #[inline]
+    pub fn may_send(&mut self, told: Told, now: Instant, who: Member, priority: u8) -> bool {
+        if self.paused(told) >> priority & 1 != 0 {
+            self.turns.leave(who);
+            return false;
+        }
+        if self.limits.is_open(now, priority) && !self.turns.is_others(now, who, priority, &self.limits) {
+            return true;
+        }
+        self.turns.wait(now, who, 1 << priority, &self.limits);
+        false
+    }
+
+    /// `who` has something to send of these priorities, a bit each, that are not paused; 0: nothing, or it cannot go for
+    /// another reason.
+    pub fn wait(&mut self, now: Instant, who: Member, priorities: u8) {
+        if priorities == 0 || !self.limits.any() {
+            self.turns.leave(who);
+        } else {
+            self.turns.wait(now, who, priorities, &self.limits);
         }
     }
 
-    /// When a priority opens that is closed by a limit.
-    pub fn next_time(&self, now: Instant) -> Option<Instant> {
-        self.limits.next_time(now)
+    /// `who` waits for no limit any more.
+    pub fn leave(&mut self, who: Member) {
+        self.turns.leave(who);
+    }
+
+    /// A frame was sent. `since`: when it was there to be sent, if not just now.
+    #[inline]
+    pub fn charge(
+        &mut self,
+        now: Instant,
+        since: Option<Instant>,
+        who: Member,
+        priority: u8,
+        f: &RawFrame<'_>,
+    ) {
+        if self.limits.any() {
+            self.charge_bytes(now, since, who, priority, on_wire(f));
+        }
+    }
+
+    /// The same with the frame's bytes on the wire.
+    pub fn charge_bytes(
+        &mut self,
+        now: Instant,
+        since: Option<Instant>,
+        who: Member,
+        priority: u8,
+        wire: u64,
+    ) {
+        if self.limits.any() {
+            let since = since.or(self.turns.since(who));
+            self.limits.charge(now, since, priority, wire);
+            self.turns.served(now, who, wire);
+        }
+    }
+
+    /// When a frame of one of these priorities, a bit each, may go; without any, nothing is due.
+    pub fn due(&self, told: Told, now: Instant, priorities: u8) -> Option<Instant> {
+        let paused = priorities & self.paused(told);
+        let look = (paused != 0).then(|| now + PAUSE_LOOK);
+        let open = (priorities & !paused != 0).then(|| self.limits.first(priorities & !paused));
+        look.into_iter()
+            .chain(open.map(|at| at.unwrap_or(now).max(now)))
+            .min()
     }
 }
 
-/// Bytes of so many frames on the wire.
+/// Bytes that a frame, or the frames that a segmentation request is cut into, take on the wire (IEEE 802.3 clause 4).
 #[inline]
-fn wire_bytes(frames: u32, bytes: u64) -> u64 {
-    bytes + u64::from(frames) * u64::from(vnic_fabric::qos::WIRE_OVERHEAD)
+pub fn on_wire(f: &RawFrame<'_>) -> u64 {
+    if f.hdr.gso_type == 0 {
+        return (f.len.max(FRAME_MIN) + WIRE_OVERHEAD as usize) as u64;
+    }
+    request_on_wire(f)
+}
+
+fn request_on_wire(f: &RawFrame<'_>) -> u64 {
+    let head = &f.head[..f.head.len().min(HEAD_MAX)];
+    let Ok(Request::Tso(tso)) = offload::check(&f.hdr, head, f.len) else {
+        return (f.len + WIRE_OVERHEAD as usize) as u64;
+    };
+    let payload = f.len.saturating_sub(tso.head_len);
+    let frames = payload.div_ceil(tso.gso_size.max(1)).max(1);
+    (payload + frames * (tso.head_len + WIRE_OVERHEAD as usize)) as u64
 }
 
 /// What was sent with a priority other than 0: that one's is what is left of the totals, and is computed when it is read.
@@ -79,6 +199,7 @@ fn count(counters: &AdapterCounters, priority: u8, frames: u32, bytes: u64) {
 }
 
 /// Priorities that wait, of one who is told this and obeys so.
+#[inline]
 fn obeyed(told: Told, pause: PauseSettings) -> u8 {
     match pause.pfc {
         0 if told.global && pause.global_rx => 0xff,
@@ -92,6 +213,10 @@ fn obeyed(told: Told, pause: PauseSettings) -> u8 {
 pub struct Senders {
     /// By [`PortId`].
     by_port: Vec<Option<Box<Sender>>>,
+    /// Ports whose RDMA function has packets of priorities that are closed, and those.
+    rdma: Vec<(PortId, u8)>,
+    /// Something waits in send queues.
+    pub queued: bool,
 }
 
 impl Senders {
@@ -101,8 +226,13 @@ impl Senders {
         self.by_port.get_mut(usize::from(port.0))?.as_deref_mut()
     }
 
-    fn all(&self) -> impl Iterator<Item = &Sender> {
-        self.by_port.iter().flatten().map(|s| &**s)
+    fn look(&self, port: PortId) -> Option<&Sender> {
+        self.by_port.get(usize::from(port.0))?.as_deref()
+    }
+
+    fn all(&self) -> impl Iterator<Item = (PortId, &Sender)> {
+        let ports = (0..).map(PortId).zip(&self.by_port);
+        ports.filter_map(|(port, s)| Some((port, s.as_deref()?)))
     }
 }
 
@@ -113,17 +243,24 @@ impl Core {
         self.senders.get(port)
     }
 
-    /// Priorities that an adapter may send now, a bit each: neither paused nor over a limit.
+    /// What an adapter is told.
+    #[inline]
+    pub fn told(&self, port: PortId) -> Told {
+        if self.pauses.any() {
+            self.pauses.of(port)
+        } else {
+            Told::default()
+        }
+    }
+
+    /// Priorities that an adapter's RDMA function may send now, a bit each: neither paused nor over a limit.
     #[inline]
     pub fn open_priorities(&mut self, port: PortId, now: Instant) -> u8 {
-        let told = self.pauses.any();
+        let told = self.told(port);
         if let Some(sender) = self.senders.get(port) {
-            if told || sender.paused != 0 {
-                sender.paused = obeyed(self.pauses.of(port), sender.change.qos.pause);
-            }
-            return sender.open(now);
+            return sender.open(told, now) & !sender.others(now, Member::RDMA);
         }
-        if told && self.halted(port) { 0 } else { 0xff }
+        if told.global && self.halted(port) { 0 } else { 0xff }
     }
 
     /// Is an adapter that has no [`Sender`] told to wait, and obeys?
@@ -135,12 +272,15 @@ impl Core {
         obeys && self.pauses.of(port).global
     }
 
-    /// An adapter has sent frames of this priority: bytes without preamble, FCS and gap. Charges its limits and counts.
+    /// An adapter's RDMA function has sent frames of this priority: bytes without preamble, FCS and gap. Charges its limits
+    /// and counts.
     #[inline]
     pub fn sent(&mut self, port: PortId, now: Instant, priority: u8, frames: u32, bytes: u64) {
         if let Some(sender) = self.senders.get(port) {
-            sender.sent(now, priority, frames, bytes);
-        } else if priority != 0
+            let wire = bytes + u64::from(frames) * u64::from(WIRE_OVERHEAD);
+            sender.charge_bytes(now, None, Member::RDMA, priority, wire);
+        }
+        if priority != 0
             && let Some(Slot::Adapter(a)) = self.out.slots.get(usize::from(port.0))
         {
             count(&a.counters, priority, frames, bytes);
@@ -149,40 +289,126 @@ impl Core {
 
     /// The RDMA function of an adapter has something to send of these priorities, a bit each, that were closed; 0: nothing
     /// any more. From then on it gets its turn beside the Ethernet queues, and the core wakes when one opens.
-    pub fn rdma_waits(&mut self, _port: PortId, _priorities: u8) {}
+    pub fn rdma_waits(&mut self, port: PortId, priorities: u8) {
+        let (told, now) = (self.told(port), self.now);
+        if let Some(sender) = self.senders.get(port) {
+            sender.wait(now, Member::RDMA, priorities & !sender.paused(told));
+        }
+        let known = self.senders.rdma.iter().position(|(p, _)| *p == port);
+        match known {
+            Some(i) if priorities == 0 => drop(self.senders.rdma.swap_remove(i)),
+            Some(i) => self.senders.rdma[i].1 = priorities,
+            None if priorities == 0 => {}
+            None => self.senders.rdma.push((port, priorities)),
+        }
+    }
 
-    /// When an adapter of this core may send again what a limit keeps from being sent now.
+    /// When a frame of one of these priorities, a bit each, that may not be sent now may be.
+    pub fn opens_at(&self, port: PortId, now: Instant, priorities: u8) -> Option<Instant> {
+        match self.senders.look(port) {
+            Some(sender) => sender.due(self.told(port), now, priorities),
+            None if priorities != 0 => Some(now + PAUSE_LOOK),
+            None => None,
+        }
+    }
+
+    /// When something may go that waits in send queues or in RDMA functions.
     pub fn senders_due(&self, now: Instant) -> Option<Instant> {
-        self.senders.all().filter_map(|s| s.next_time(now)).min()
+        let rdma = self.senders.rdma.iter().copied();
+        let queued = self.senders.all().filter_map(|(port, s)| {
+            let queues = s.queues.as_deref()?;
+            (!queues.is_empty()).then(|| (port, queues.priorities()))
+        });
+        let waiting = rdma.chain(queued.filter(|_| self.senders.queued));
+        waiting.filter_map(|(port, p)| self.opens_at(port, now, p)).min()
     }
 }
 
 impl Worker {
+    /// Sends what waits in send queues and may go. Answers how many frames left them.
+    #[cold]
+    pub(in super::super) fn senders_round(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        let mut queued = false;
+        for i in 0..self.core.senders.by_port.len() {
+            let port = PortId(i as u16);
+            let Some(sender) = self.core.senders.get(port) else {
+                continue;
+            };
+            if sender.queues.as_deref().is_some_and(|q| !q.is_empty()) {
+                work += self.drain(port, now);
+            }
+            let Some(sender) = self.core.senders.get(port) else {
+                continue;
+            };
+            let empty = sender.queues.as_deref().is_none_or(SendQueues::is_empty);
+            queued |= !empty;
+            if empty && sender.drains() {
+                sender.queues = None;
+                let change = sender.change.clone();
+                self.set_sender(port, &change);
+            }
+        }
+        self.core.senders.queued = queued;
+        if work > 0 {
+            self.core.flush();
+        }
+        work
+    }
+
     pub(super) fn set_sender(&mut self, id: PortId, change: &Arc<QosChange>) {
-        let Some(Slot::Adapter(adapter)) = self.core.out.slots.get(usize::from(id.0)) else {
+        let Some(Slot::Adapter(_)) = self.core.out.slots.get(usize::from(id.0)) else {
             return;
         };
-        let i = usize::from(id.0);
+        let (i, now) = (usize::from(id.0), self.core.now);
         let places = &mut self.core.senders.by_port;
         if places.len() <= i {
             places.resize_with(i + 1, || None);
         }
-        match &mut places[i] {
-            place if !change.qos.polices() => *place = None,
-            Some(sender) => sender.configure(change),
-            place => *place = Some(Box::new(Sender::new(change.clone(), adapter.counters.clone()))),
+        let place = &mut places[i];
+        match place {
+            Some(sender) => sender.configure(change, now),
+            None => *place = Some(Box::new(Sender::new(change.clone(), now))),
+        }
+        if !change.qos.polices() && place.as_ref().is_some_and(|s| s.queues.is_none()) {
+            *place = None;
+        }
+        let polices = place.is_some();
+        for tx in self.txs.iter_mut().flatten().filter(|tx| tx.port == id) {
+            tx.set_policed(polices);
         }
     }
 
     pub(super) fn forget_sender(&mut self, id: PortId) {
-        if let Some(place) = self.core.senders.by_port.get_mut(usize::from(id.0)) {
-            *place = None;
-        }
+        self.core.senders.rdma.retain(|(port, _)| *port != id);
+        let Some(place) = self.core.senders.by_port.get_mut(usize::from(id.0)) else {
+            return;
+        };
+        let lost = place.take().and_then(|s| s.queues).map_or(0, |q| q.len());
+        self.counters
+            .add(vnic_engine::counters::CoreCounter::Orphans as usize, lost as u64);
     }
 
     pub(super) fn sender_status(&mut self, id: PortId, status: &mut QueueStatus) {
-        if let Some(sender) = self.core.senders.get(id) {
-            status.paused = sender.paused;
+        let told = self.core.told(id);
+        let halted = told.global && self.core.halted(id);
+        match self.core.senders.get(id) {
+            Some(sender) => {
+                status.paused |= sender.paused(told);
+                status.send_queues = sender.queues.as_deref().map_or([0; 8], SendQueues::bytes);
+            }
+            None if halted => status.paused = 0xff,
+            None => {}
         }
+    }
+
+    fn drain(&mut self, port: PortId, now: Instant) -> usize {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+        // As for a guest's ring: a bug of ours takes down the adapter whose frames trigger it.
+        let caught = catch_unwind(AssertUnwindSafe(|| self.core.drain_send_queues(port, now)));
+        caught.unwrap_or_else(|_| {
+            self.core.report(super::super::core::CoreEvent::Panic { port });
+            self.count_panic()
+        })
     }
 }

@@ -1,12 +1,8 @@
 //! Rates that an adapter keeps: of its link, of its traffic classes, and of its schedule queue.
 
-use std::time::Duration;
-
 use vnic_fabric::Instant;
+use vnic_fabric::qos::egress::{CATCH_UP, SLACK};
 use vnic_fabric::qos::{Bucket, PRIORITIES, PortQos};
-
-/// Credit that silence gathers: as long as a core may be late without a loss of rate.
-const SLACK: Duration = Duration::from_micros(500);
 
 /// See the module.
 #[derive(Debug)]
@@ -48,6 +44,12 @@ impl Limits {
         self.any = rates.into_iter().any(|r| *r != 0);
     }
 
+    /// Is there any?
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any
+    }
+
     /// May something of this priority go?
     #[inline]
     pub fn is_open(&self, now: Instant, priority: u8) -> bool {
@@ -66,17 +68,28 @@ impl Limits {
         (0..8).fold(0, |open, p| open | u8::from(self.is_open(now, p)) << p)
     }
 
-    /// So many bytes on the wire went.
+    /// So many bytes on the wire went. `since`: from then on they could have gone, had anybody looked (so a core that looks
+    /// late loses no rate); `None`: they have just come.
     #[inline]
-    pub fn charge(&mut self, now: Instant, priority: u8, wire: u64) {
+    pub fn charge(&mut self, now: Instant, since: Option<Instant>, priority: u8, wire: u64) {
         if !self.any {
             return;
         }
         let bytes = u32::try_from(wire).unwrap_or(u32::MAX);
+        let came = since.map_or(now, |s| s.min(now)).0;
+        let from = came.saturating_sub(SLACK.as_nanos() as u64);
+        let from = Instant(from.max(now.0.saturating_sub(CATCH_UP.as_nanos() as u64)));
         let tc = self.tc(priority);
-        self.link.charge(now, bytes);
-        self.class[tc].charge(now, bytes);
-        self.queue[tc].charge(now, bytes);
+        self.link.charge_since(now, from, bytes);
+        self.class[tc].charge_since(now, from, bytes);
+        self.queue[tc].charge_since(now, from, bytes);
+    }
+
+    /// Does one of two priorities use up what the other may send?
+    pub fn shared(&self, a: u8, b: u8) -> bool {
+        let (tc, other) = (self.tc(a), self.tc(b));
+        let limited = self.class[tc].rate() | self.queue[tc].rate();
+        self.link.rate() != 0 || tc == other && limited != 0
     }
 
     /// When something of this priority may go.
@@ -87,13 +100,10 @@ impl Limits {
         times.max().unwrap_or(Instant(0))
     }
 
-    /// When the first priority opens that is closed now.
-    pub fn next_time(&self, now: Instant) -> Option<Instant> {
-        if !self.any {
-            return None;
-        }
-        let times = (0..8).map(|p| self.opens_at(p)).filter(|at| *at > now);
-        times.min()
+    /// When something of one of these priorities, a bit each, may go.
+    pub fn first(&self, priorities: u8) -> Option<Instant> {
+        let wanted = (0..8).filter(|p| priorities >> p & 1 != 0);
+        wanted.map(|p| self.opens_at(p)).min()
     }
 
     #[inline]

@@ -1,0 +1,268 @@
+//! Limits, turns and pause in virtual time.
+
+use super::*;
+use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::qos::{Classes, PortQos, ScheduleQueue};
+
+const SECOND: u64 = 1_000_000_000;
+const NOTHING: Told = Told {
+    priorities: 0,
+    global: false,
+};
+
+fn sender(qos: PortQos) -> Sender {
+    let change = QosChange {
+        qos,
+        forced_traffic_class: None,
+    };
+    Sender::new(Arc::new(change), Instant(0))
+}
+
+fn limited(limits: &[(usize, u64)]) -> Classes {
+    let mut classes = Classes::default();
+    for (tc, rate) in limits {
+        classes.limit[*tc] = *rate;
+    }
+    classes
+}
+
+/// One who always has frames of this priority and length to send.
+struct Source {
+    who: Member,
+    priority: u8,
+    wire: u64,
+    sent: u64,
+}
+
+fn source(pair: usize, priority: u8, wire: u64) -> Source {
+    Source {
+        who: Member::queue(pair),
+        priority,
+        wire,
+        sent: 0,
+    }
+}
+
+/// Everybody sends what he may for so many ns; rounds take `step` ns, and the same source is always looked at first.
+fn run(s: &mut Sender, sources: &mut [Source], from: u64, ns: u64, step: u64) {
+    let mut now = from;
+    while now < from + ns {
+        for source in &mut *sources {
+            for _ in 0..32 {
+                if !s.may_send(NOTHING, Instant(now), source.who, source.priority) {
+                    break;
+                }
+                s.charge_bytes(Instant(now), None, source.who, source.priority, source.wire);
+                source.sent += source.wire;
+            }
+        }
+        now += step;
+    }
+}
+
+/// Within so many parts in ten thousand.
+#[track_caller]
+fn near(got: u64, wanted: u64, parts: u64) {
+    assert!(
+        got.abs_diff(wanted) * 10_000 <= wanted * parts,
+        "{got} instead of {wanted}"
+    );
+}
+
+#[test]
+fn rates_are_kept_however_late_the_core_looks() {
+    for rate in [1_000_000_000, 5_000_000_000, 10_000_000_000] {
+        // A round that takes 2 ms cannot send more than its burst.
+        for (step, wire) in [(1_000, 88), (1_000, 1538), (200_000, 9_024), (2_000_000, 65_000)] {
+            if 32 * wire * 8 * SECOND / step < rate {
+                continue;
+            }
+            let by_link = PortQos {
+                rate,
+                ..PortQos::default()
+            };
+            let by_class = PortQos {
+                classes: limited(&[(3, rate)]),
+                ..PortQos::default()
+            };
+            let by_queue = PortQos {
+                queue: Some(ScheduleQueue {
+                    limit: [rate; 8],
+                    guarantee: [0; 8],
+                }),
+                ..PortQos::default()
+            };
+            for qos in [by_link, by_class, by_queue] {
+                let mut s = sender(qos);
+                let mut one = [source(0, 3, wire)];
+                let part = if step > 1_000 { 1 } else { 20 };
+                run(&mut s, &mut one, SECOND, SECOND / part, step);
+                near(one[0].sent, rate / 8 / part, 50);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_limit_concerns_its_class_only() {
+    let mut s = sender(PortQos {
+        classes: limited(&[(3, 1_000_000_000)]),
+        rate: 10_000_000_000,
+        ..PortQos::default()
+    });
+    let mut both = [source(0, 3, 1538), source(1, 5, 1538)];
+    run(&mut s, &mut both, SECOND, SECOND / 20, 1_000);
+    near(both[0].sent, 125_000_000 / 20, 50);
+    near(both[1].sent, 1_125_000_000 / 20, 50);
+    // By class, not by priority: priorities 0 and 1 change places.
+    let now = Instant(3 * SECOND);
+    let mut s = sender(PortQos {
+        classes: limited(&[(0, 1_000_000)]),
+        ..PortQos::default()
+    });
+    s.charge_bytes(now, None, Member::RDMA, 1, 100_000);
+    assert_eq!(s.open(NOTHING, now), 0b1111_1101);
+    assert_eq!(s.due(NOTHING, now, 0b11), Some(now));
+    let due = s.due(NOTHING, now, 0b10).expect("a time");
+    assert_eq!(s.open(NOTHING, due), 0xff);
+    assert_eq!(s.open(NOTHING, Instant(due.0 - 1)), 0b1111_1101);
+}
+
+#[test]
+fn whoever_shares_a_limit_gets_the_same_of_it() {
+    let mut s = sender(PortQos {
+        rate: 1_000_000_000,
+        ..PortQos::default()
+    });
+    // Long frames and short ones, other priorities, and the RDMA function looked at last.
+    let rdma = Source {
+        who: Member::RDMA,
+        ..source(3, 4, 4_160)
+    };
+    let mut all = [source(0, 0, 9_024), source(1, 0, 88), source(2, 6, 1538), rdma];
+    run(&mut s, &mut all, SECOND, SECOND / 10, 1_000);
+    for one in &all {
+        near(one.sent, 125_000_000 / 40, 100);
+    }
+    // Two that share a class, beside one that does not.
+    let mut s = sender(PortQos {
+        classes: limited(&[(3, 1_000_000_000)]),
+        ..PortQos::default()
+    });
+    let mut all = [source(0, 3, 9_024), source(1, 3, 1538)];
+    run(&mut s, &mut all, SECOND, SECOND / 10, 1_000);
+    for one in &all {
+        near(one.sent, 125_000_000 / 20, 100);
+    }
+}
+
+#[test]
+fn nobody_waits_for_one_who_does_not_come() {
+    let mut s = sender(PortQos {
+        rate: 1_000_000_000,
+        ..PortQos::default()
+    });
+    let mut both = [source(0, 0, 1538), source(1, 0, 1538)];
+    run(&mut s, &mut both, SECOND, SECOND / 100, 1_000);
+    // One is gone without a word; another one says so.
+    for leaves in [false, true] {
+        let before = both[0].sent;
+        let from = SECOND + SECOND / 100 + u64::from(leaves) * SECOND / 10;
+        if leaves {
+            s.leave(Member::queue(1));
+        }
+        run(&mut s, &mut both[..1], from, SECOND / 10, 1_000);
+        near(both[0].sent - before, 12_500_000, 100);
+    }
+}
+
+#[test]
+fn another_rate_acts_at_once_and_what_is_owed_is_paid() {
+    let qos = |rate| PortQos {
+        rate,
+        ..PortQos::default()
+    };
+    let mut s = sender(qos(1_000_000));
+    let now = Instant(SECOND);
+    s.charge_bytes(now, None, Member::queue(0), 0, 125_000);
+    let due = s.due(NOTHING, now, 1).expect("a time");
+    assert!(due.since(now) > Duration::from_millis(990));
+    let change = |rate| {
+        Arc::new(QosChange {
+            qos: qos(rate),
+            forced_traffic_class: None,
+        })
+    };
+    s.configure(&change(1_000_000_000), now);
+    let due = s.due(NOTHING, now, 1).expect("a time");
+    assert!(due.since(now) < Duration::from_millis(2));
+    assert!(due > now);
+    s.configure(&change(0), now);
+    assert_eq!(s.open(NOTHING, now), 0xff);
+}
+
+#[test]
+fn pause_is_obeyed_as_configured() {
+    let told = |priorities, global| Told { priorities, global };
+    let pause = |pfc, global_rx| PauseSettings {
+        pfc,
+        global_rx,
+        global_tx: false,
+    };
+    for (settings, says, paused) in [
+        (pause(0, false), told(0xff, true), 0),
+        (pause(0, true), told(0xff, true), 0xff),
+        (pause(0, true), told(0xff, false), 0),
+        // Where priorities have flow control, there is no global one.
+        (pause(0b1000, true), told(0, true), 0),
+        (pause(0b1000, true), told(0b1111, true), 0b1000),
+        (pause(0b1000, false), told(0b0111, false), 0),
+    ] {
+        let mut s = sender(PortQos {
+            pause: settings,
+            ..PortQos::default()
+        });
+        let now = Instant(SECOND);
+        assert_eq!(s.paused(says), paused, "{settings:?} {says:?}");
+        assert_eq!(s.open(says, now), !paused);
+        for p in 0..8 {
+            let may = s.may_send(says, now, Member::queue(0), p);
+            assert_eq!(may, paused >> p & 1 == 0, "{settings:?} {says:?} {p}");
+        }
+        let look = (paused != 0).then(|| now + PAUSE_LOOK);
+        assert_eq!(s.due(says, now, paused), look);
+    }
+}
+
+#[test]
+fn bytes_on_the_wire() {
+    let f = |head: &[u8], len: usize, hdr: NetHdr| {
+        on_wire(&RawFrame {
+            head,
+            len,
+            hdr,
+            segs: &[],
+            skip: 0,
+        })
+    };
+    assert_eq!(f(&[0; 64], 1514, NetHdr::default()), 1538);
+    // Short frames are padded.
+    assert_eq!(f(&[0; 42], 42, NetHdr::default()), 84);
+    // Headers of 54 bytes, 3000 bytes of payload in pieces of 1000 and of 1448.
+    let mut head = [0; 64];
+    head[12..14].copy_from_slice(&[8, 0]);
+    head[14] = 0x45;
+    head[23] = 6;
+    head[46] = 0x50;
+    for (size, frames) in [(1000, 3), (1448, 3), (1500, 2), (3000, 1), (9000, 1)] {
+        let hdr = NetHdr {
+            flags: NetHdr::NEEDS_CSUM,
+            gso_type: NetHdr::GSO_TCPV4,
+            hdr_len: 54,
+            gso_size: size,
+            csum_start: 34,
+            csum_offset: 16,
+        };
+        assert_eq!(f(&head, 3054, hdr), 3000 + frames * (54 + 24), "{size}");
+    }
+}

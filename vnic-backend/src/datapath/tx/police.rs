@@ -1,0 +1,198 @@
+//! Frames of an adapter that has something configured: classified, perhaps rewritten, and held back while they may not go, in
+//! the ring or in send queues.
+
+use vnic_engine::offload::HEAD_MAX;
+use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::qos::Decision;
+use vnic_fabric::switch::Verdict;
+use vnic_fabric::{DropReason, Instant};
+
+use super::super::core::Core;
+use super::super::frame::RawFrame;
+use super::super::qos::Member;
+use super::{Step, Sums, TxQueue, tells_address};
+use crate::mem;
+use crate::types::Direction;
+
+impl TxQueue {
+    /// The next frame could not be sent: can it be now?
+    #[cold]
+    pub(super) fn opens(&mut self, core: &mut Core, now: Instant) -> bool {
+        let Some(priority) = self.closed else { return true };
+        let told = core.told(self.port);
+        let open = match core.sender(self.port) {
+            Some(sender) => match &sender.queues {
+                Some(queues) => queues.takes_more(priority),
+                None => sender.may_send(told, now, Member::queue(self.pair), priority),
+            },
+            None => !told.global || !core.halted(self.port),
+        };
+        if open {
+            self.closed = None;
+        }
+        open
+    }
+
+    /// It waits for no limit (any more).
+    pub(in super::super) fn leave(&self, core: &mut Core) {
+        if let Some(sender) = core.sender(self.port) {
+            sender.leave(Member::queue(self.pair));
+        }
+    }
+
+    #[inline(never)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one frame's facts; grouping them costs a copy on the fast path"
+    )]
+    pub(super) fn police(
+        &mut self,
+        index: usize,
+        buffer: u16,
+        f: &RawFrame<'_>,
+        len: u64,
+        core: &mut Core,
+        sums: &mut Sums,
+        now: Instant,
+    ) -> Step {
+        let told = core.told(self.port);
+        let Some(sender) = core.senders.get(self.port) else {
+            return Step::Wait;
+        };
+        let rules = &sender.change.qos.classification;
+        let mut whole;
+        let (mut f, mut decision) = (*f, Decision::default());
+        if rules.policies.is_empty() {
+            decision.priority = rules.priority(f.head);
+        } else {
+            // Policies look at all headers. What was read before counts.
+            let (known, n) = (f.head.len(), f.len.min(HEAD_MAX));
+            whole = [0; HEAD_MAX];
+            whole[..known].copy_from_slice(f.head);
+            mem::gather(f.segs, f.skip + known, &mut whole[known..n]);
+            decision = rules.decide(&whole[..n], false);
+            if decision.rewrites() {
+                let asked = f.hdr.flags & NetHdr::NEEDS_CSUM != 0;
+                let field = usize::from(f.hdr.csum_start) + usize::from(f.hdr.csum_offset);
+                decision.apply(&mut whole[..n], asked.then_some(field));
+                f.head = &whole[..n];
+            }
+        }
+        if sender.queues.is_some() {
+            return self.police_queued(index, buffer, &f, len, decision, core, sums, now);
+        }
+        let (who, priority) = (Member::queue(self.pair), decision.priority);
+        if !sender.may_send(told, now, who, priority) {
+            self.closed = Some(priority);
+            return Step::Wait;
+        }
+        let tells = self.learns && tells_address(f.head);
+        let verdict = marked(self.judge(&f, len, tells, core, now), decision);
+        if core.out.waiting.pressed && core.must_wait(self.port, &verdict, f.head) {
+            return Step::Wait;
+        }
+        if tells {
+            core.learn(self.port, &f);
+        }
+        let step = self.send(index, buffer, &f, verdict, core, sums);
+        if !matches!(step, Step::Wait) {
+            if !matches!(verdict, Verdict::Drop(_))
+                && let Some(sender) = core.senders.get(self.port)
+            {
+                sender.charge(now, None, who, priority, &f);
+            }
+            sums.frame(priority, f.head, len);
+        }
+        step
+    }
+
+    /// The same where each priority has a send queue: a frame that may not go leaves the ring, too.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one frame's facts; grouping them costs a copy on the fast path"
+    )]
+    fn police_queued(
+        &mut self,
+        index: usize,
+        buffer: u16,
+        f: &RawFrame<'_>,
+        len: u64,
+        decision: Decision,
+        core: &mut Core,
+        sums: &mut Sums,
+        now: Instant,
+    ) -> Step {
+        let (port, priority) = (self.port, decision.priority);
+        let tells = self.learns && tells_address(f.head);
+        let verdict = marked(self.judge(f, len, tells, core, now), decision);
+        let crosses = core.crosses(port, &verdict);
+        let blocked = crosses && !core.links_have_room()
+            || core.out.waiting.pressed && core.must_wait(port, &verdict, f.head);
+        let told = core.told(port);
+        let Some(sender) = core.senders.get(port) else {
+            return Step::Wait;
+        };
+        if sender.drains() {
+            // There are no send queues any more, but what is in them goes first.
+            return Step::Wait;
+        }
+        let closed = match (blocked, verdict) {
+            (_, Verdict::Drop(_)) => 0,
+            (true, _) => 0xff,
+            (false, _) => !sender.open(told, now) | sender.others(now, Member::SEND_QUEUES),
+        };
+        let lossless = sender.change.qos.pause.pfc >> priority & 1 != 0;
+        let Some(queues) = sender.queues.as_deref_mut() else {
+            return Step::Wait;
+        };
+        let at_once = matches!(verdict, Verdict::Drop(_)) || queues.passes(now, port, priority, f, closed);
+        if !at_once {
+            if !self.slots.is_empty() {
+                // Used entries are in order.
+                return Step::Wait;
+            }
+            let room = queues.has_room(priority, f.len);
+            if !room && lossless {
+                self.closed = Some(priority);
+                return Step::Wait;
+            }
+            // Whether the switch has a receiver is known, and counted, when it is sent.
+            sums.dropped += 1;
+            sums.frame(priority, f.head, len);
+            if !room {
+                let reason = DropReason::SendQueueFull;
+                self.counters.drops.add(reason as usize, 1);
+                core.captured(port, Direction::Ingress, f, Some(reason));
+                return Step::Done;
+            }
+            queues.push(now, port, self.pair, decision, f);
+            core.senders.queued = true;
+            if tells {
+                core.learn(port, f);
+            }
+            return Step::Done;
+        }
+        let step = self.send(index, buffer, f, verdict, core, sums);
+        if matches!(step, Step::Wait) {
+            return step;
+        }
+        if tells {
+            core.learn(port, f);
+        }
+        if !matches!(verdict, Verdict::Drop(_))
+            && let Some(sender) = core.senders.get(port)
+        {
+            sender.charge(now, None, Member::SEND_QUEUES, priority, f);
+        }
+        sums.frame(priority, f.head, len);
+        step
+    }
+}
+
+/// With the priority that a policy gives a frame where it leaves with a tag.
+fn marked(verdict: Verdict, decision: Decision) -> Verdict {
+    match decision.pcp {
+        Some(pcp) => verdict.with_priority(pcp),
+        None => verdict,
+    }
+}
