@@ -201,22 +201,28 @@ const GUARD: Guard = Guard {
     critical_ms: 100,
 };
 
-/// Storm prevention: states × inputs.
+/// Storm prevention: states × inputs. Priority 3 stands still; 4 is another.
 fn print_stall() -> Result<String, fmt::Error> {
     type State = (&'static str, fn() -> StallGuard);
-    let states: [State; 4] = [
-        ("moving", StallGuard::default),
-        ("stands still since 0 ms", || at(&[0])),
-        ("stands still since 0 ms, minor told", || at(&[0, 80])),
-        ("tripped", || at(&[0, 80, 100])),
-    ];
-    fn at(times: &[u64]) -> StallGuard {
+    fn at(times: &[(u64, u8, u8)]) -> StallGuard {
         let mut s = StallGuard::default();
-        for t in times {
-            s.observe(ms(*t), GUARD, true, false);
+        for (t, pausing, moved) in times {
+            s.observe(ms(*t), GUARD, *pausing, *moved);
         }
         s
     }
+    let states: [State; 6] = [
+        ("moving", StallGuard::default),
+        ("3 stands still since 0 ms", || at(&[(0, 8, 0)])),
+        ("3 since 0 ms, 4 since 50 ms", || at(&[(0, 8, 0), (50, 24, 0)])),
+        ("3 stands still since 0 ms, minor told", || {
+            at(&[(0, 8, 0), (80, 8, 0)])
+        }),
+        ("tripped by 3", || at(&[(0, 8, 0), (80, 8, 0), (100, 8, 0)])),
+        ("tripped by 3 and 4", || {
+            at(&[(0, 24, 0), (80, 24, 0), (100, 24, 0)])
+        }),
+    ];
     let none = Guard {
         minor_ms: 0,
         critical_ms: 0,
@@ -230,33 +236,36 @@ fn print_stall() -> Result<String, fmt::Error> {
             ("never, 100 ms", critical_only),
             ("never", none),
         ] {
-            for (input, pausing, moved) in [
-                ("nobody is told to wait, nothing moved", false, false),
-                ("nobody is told to wait, it moved", false, true),
-                ("senders wait, it moved", true, true),
-                ("senders wait, nothing moved", true, false),
+            for (pausing, moved) in [
+                (0, 0),
+                (0, 0x18),
+                (0x08, 0),
+                (0x08, 0x08),
+                (0x08, 0x10),
+                (0x18, 0x08),
+                (0x18, 0x18),
             ] {
                 for t in [79, 80, 99, 100] {
                     let mut s = state();
                     let mut news = Vec::new();
-                    while let Some(n) = s.observe(ms(t), guard, pausing, moved) {
+                    let mut moves = moved;
+                    while let Some(n) = s.observe(ms(t), guard, pausing, std::mem::take(&mut moves)) {
                         news.push(format!("{n:?}"));
-                        if news.len() == 4 {
-                            break;
-                        }
+                        assert!(news.len() < 4, "it goes on for ever");
                     }
                     let news = if news.is_empty() {
                         "-".into()
                     } else {
                         news.join(", ")
                     };
-                    let next = s
-                        .next_time(guard)
-                        .map_or("-".into(), |n| format!("{} ms", n.0 / 1_000_000));
+                    let next = s.next_time(guard);
+                    let next = next.map_or("-".into(), |n| format!("{} ms", n.0 / 1_000_000));
                     let tripped = if s.is_tripped() { ", tripped" } else { "" };
+                    let (pausing, moved) = (mask(pausing), mask(moved));
+                    let input = format!("waiting: {pausing}, moved: {moved}");
                     writeln!(
                         out,
-                        "{what:<14} {input:<38} {t:>3} ms: {news:<16} next {next}{tripped}"
+                        "{what:<14} {input:<26} {t:>3} ms: {news:<16} next {next}{tripped}"
                     )?;
                 }
             }

@@ -98,8 +98,8 @@ pub struct Receiver {
     hint: Hint,
     /// Since when the head of each class is there.
     head_since: [Instant; CLASSES],
-    /// Something has left since the guard was asked last.
-    moved: bool,
+    /// Priorities of which something has left since the guard was asked last, a bit each.
+    moved: u8,
     /// It is among the ports that have something to do.
     listed: bool,
     /// Priorities of which senders are told to wait.
@@ -121,7 +121,7 @@ impl Receiver {
             lifetime: Lifetime::default(),
             hint: Hint::new(u64::from(port.0) + 1),
             head_since: [now; CLASSES],
-            moved: false,
+            moved: 0,
             listed: false,
             telling: Spells::default(),
             books,
@@ -510,7 +510,7 @@ impl Outputs {
         };
         let room = !lossless || self.has_room(e.port, f.head, needs.longest, needs.frames);
         if room && r.queues.pass(now, &entry, r.closed | r.blocked) {
-            r.moved = true;
+            r.moved |= 1 << (priority & 7);
             r.lifetime
                 .sent(r.change.qos.classes.of_priority[usize::from(priority)]);
             return self.give_now(ingress, e, &f, gate, sender);

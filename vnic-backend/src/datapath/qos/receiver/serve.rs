@@ -86,7 +86,7 @@ impl Outputs {
             let class = usize::from(pick.class) % CLASSES;
             r.head_since[class] = now;
             if room {
-                r.moved = true;
+                r.moved |= 1 << (priority & 7);
                 r.lifetime.sent(pick.class);
             }
             if let Some(slot) = self.slot(r.port) {
@@ -238,7 +238,7 @@ impl Core {
             }
         }
         work += self.out.serve(r, now);
-        let pausing = r.buffers.pausing() != 0;
+        let pausing = r.buffers.pausing();
         let guard = r.change.qos.guard;
         let mut moved = std::mem::take(&mut r.moved);
         while let Some(news) = r.guard.observe(now, guard, pausing, std::mem::take(&mut moved)) {
