@@ -1,6 +1,7 @@
 //! Limits, turns and pause in virtual time.
 
 use super::*;
+use vnic_engine::rdma::Marking;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::qos::{Classes, PortQos, ScheduleQueue};
 
@@ -13,7 +14,7 @@ const NOTHING: Told = Told {
 fn sender(qos: PortQos) -> Sender {
     let change = QosChange {
         qos,
-        forced_traffic_class: None,
+        marking: Marking::default(),
     };
     Sender::new(Arc::new(change), Instant(0))
 }
@@ -190,7 +191,7 @@ fn another_rate_acts_at_once_and_what_is_owed_is_paid() {
     let change = |rate| {
         Arc::new(QosChange {
             qos: qos(rate),
-            forced_traffic_class: None,
+            marking: Marking::default(),
         })
     };
     s.configure(&change(1_000_000_000), now);
