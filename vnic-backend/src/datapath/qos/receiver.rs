@@ -658,6 +658,9 @@ impl Core {
         };
         let gone = |bytes: &[u8]| !(roce && is_roce(bytes));
         self.out.drop_queued(&mut r, DropReason::ReceiverDown, gone);
+        // Who is not there does not stand still.
+        r.moved = 0xff;
+        self.out.list(&mut r);
         r.tell(&mut self.out.teller, self.now);
         self.out.put_receiver(r);
     }

@@ -1,0 +1,399 @@
+//! Pause on an uplink's wire: MAC control frames that come are obeyed by priority, and sent for whoever is congested behind
+//! the uplink. The wire is the other end of a TAP device.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, bind, socket};
+use vnic_backend::settings::{QosKeys, RxTrust};
+use vnic_backend::{DropReason, MacAddr, NicError, PortKind, PortSpec, QosSpec, VlanMode};
+use vnic_tests::driver::packets::{Flow, Number, number_of, numbered, tagged, udp};
+use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
+use vnic_tests::driver::{Guest, NetHdr, Options};
+use vnic_wire::pause::Frame;
+
+/// A host behind the uplink.
+const HOST: MacAddr = MacAddr([2, 0xaa, 0, 0, 0, 1]);
+/// Where MAC control goes.
+const CONTROL: [u8; 6] = [0x01, 0x80, 0xc2, 0, 0, 1];
+
+/// The other end of a TAP device.
+struct Wire(OwnedFd);
+
+impl Wire {
+    /// Of an uplink port `p0` that is made for it, on this core; none where this machine makes no TAP devices.
+    fn of_port(rig: &Rig, what: &str, core: usize) -> Result<Option<Wire>> {
+        let ifname = format!("vn{what}{}", std::process::id());
+        let port = PortSpec {
+            name: "p0".into(),
+            kind: PortKind::Tap {
+                ifname: ifname.clone(),
+            },
+            mtu: 1500,
+            vlan: VlanMode::default(),
+            data_core: Some(rig.cores[core]),
+        };
+        match rig.nic.add_port(port) {
+            Err(NicError::Os { what, source }) => {
+                println!("skipped: {what}: {source}");
+                return Ok(None);
+            }
+            other => other?,
+        };
+        let mut all = getifaddrs()?;
+        let link = all.find_map(|a| {
+            a.address
+                .filter(|_| a.interface_name == ifname)?
+                .as_link_addr()
+                .copied()
+        });
+        let link = link.with_context(|| format!("no interface {ifname}"))?;
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let fd = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)?;
+        bind(fd.as_raw_fd(), &link)?;
+        Ok(Some(Wire(fd)))
+    }
+
+    fn send(&self, frame: &[u8]) -> Result<()> {
+        let sent = rustix::io::write(&self.0, frame).context("sending to the wire")?;
+        ensure!(sent == frame.len());
+        Ok(())
+    }
+
+    fn try_recv(&self) -> Option<Vec<u8>> {
+        let mut buf = vec![0; 10_000];
+        let n = rustix::io::read(&self.0, &mut buf).ok()?;
+        buf.truncate(n);
+        Some(buf)
+    }
+
+    fn recv(&self, mut want: impl FnMut(&[u8]) -> bool) -> Result<Vec<u8>> {
+        let end = deadline();
+        loop {
+            match self.try_recv() {
+                Some(f) if want(&f) => return Ok(f),
+                Some(_) => {}
+                None => std::thread::sleep(std::time::Duration::from_micros(100)),
+            }
+            ensure!(Instant::now() < end, "nothing on the wire");
+        }
+    }
+
+    /// The next pause frame of the NIC's.
+    fn pause(&self) -> Result<(Frame, Vec<u8>)> {
+        let f = self.recv(|f| f.starts_with(&CONTROL) && f[6..12] != HOST.0)?;
+        Ok((Frame::parse(&f)?, f))
+    }
+}
+
+fn priorities(enabled: u8, quanta: u16) -> Vec<u8> {
+    let frame = Frame::Priorities {
+        enabled,
+        quanta: [quanta; 8],
+    };
+    frame.emit(HOST).to_vec()
+}
+
+fn global(quanta: u16) -> Vec<u8> {
+    Frame::Global(quanta).emit(HOST).to_vec()
+}
+
+/// UDP to the host behind the uplink, its priority in the DSCP (the kernel hides tags from this end of the wire), its number
+/// in the port.
+fn packet(from: MacAddr, priority: u8, number: u16) -> Vec<u8> {
+    let flow = Flow {
+        to: HOST,
+        from,
+        v6: false,
+        vlan: None,
+        port: 1000 + number,
+    };
+    let mut f = udp(&flow, &[9; 60]);
+    f[15] = priority << 5;
+    f
+}
+
+/// Priority and number of such a packet.
+fn read(f: &[u8]) -> Option<(u8, u16)> {
+    let ours = f.get(..6)? == HOST.0 && f.get(12..14)? == [8, 0];
+    ours.then(|| (f[15] >> 5, u16::from_be_bytes([f[34], f[35]]) - 1000))
+}
+
+/// An uplink that believes the DSCP and has priority flow control on these priorities. Its speed makes pause last: 65535
+/// quanta are 33 s at 1 Mbit/s.
+fn uplink(pfc: u8, rate: u64) -> QosSpec {
+    QosSpec {
+        rate,
+        pfc,
+        keys: QosKeys {
+            trust: RxTrust::Dscp,
+            ..QosKeys::default()
+        },
+        ..QosSpec::default()
+    }
+}
+
+fn stage(g: &mut Guest, f: &[u8]) {
+    assert!(g.stage(0, f, NetHdr::default()), "room for all frames");
+}
+
+fn wide() -> Options {
+    Options {
+        queue_size: 1024,
+        ..Options::default()
+    }
+}
+
+/// What comes out of the wire until there are so many of a priority.
+fn until(wire: &Wire, priority: u8, n: usize) -> Result<Vec<(u8, u16)>> {
+    let mut all = vec![];
+    wire.recv(|f| {
+        all.extend(read(f));
+        all.iter().filter(|(p, _)| *p == priority).count() == n
+    })?;
+    Ok(all)
+}
+
+/// Only the priority that is told to waits, until XON, or until its time is over.
+#[test]
+fn pause_of_a_priority_stops_that_priority() -> Result<()> {
+    for cores in [1, 2] {
+        let mut rig = Rig::new(cores)?;
+        let a = rig.add("a")?;
+        let Some(wire) = Wire::of_port(&rig, &format!("a{cores}x"), cores - 1)? else {
+            return Ok(());
+        };
+        let mut ga = rig.attach("a", wide())?;
+        rig.nic.set_qos("p0", uplink(0b1000, 1_000_000))?;
+        wire.send(&priorities(0b1001, 0xffff))?;
+        assert!(wait_for(|| rig
+            .nic
+            .qos("p0")
+            .is_ok_and(|q| q.queues.paused == 0b1000)));
+        for i in 0..10 {
+            stage(&mut ga, &packet(a, 3, i));
+            stage(&mut ga, &packet(a, 0, i));
+        }
+        ga.ring(1).publish();
+        let all = until(&wire, 0, 10)?;
+        assert_eq!(all, (0..10).map(|i| (0, i)).collect::<Vec<_>>());
+        assert!(wait_for(|| rig
+            .nic
+            .qos("p0")
+            .is_ok_and(|q| q.queues.frames == 10)));
+        wire.send(&priorities(0b1000, 0))?;
+        let all = until(&wire, 3, 10)?;
+        assert_eq!(all, (0..10).map(|i| (3, i)).collect::<Vec<_>>());
+        assert!(wait_for(|| rig.nic.qos("p0").is_ok_and(|q| q.queues.paused == 0)));
+        // A time that is over by itself: 2000 quanta at 10 Mbit/s are 0.1 s.
+        rig.nic.set_qos("p0", uplink(0b1000, 10_000_000))?;
+        wire.send(&priorities(0b1000, 2000))?;
+        for i in 0..10 {
+            ga.send_wait(0, &packet(a, 3, i), NetHdr::default());
+        }
+        assert_eq!(until(&wire, 3, 10)?.len(), 10);
+        assert_eq!(rig.priority_counter("p0", 3, "rx_pause"), 3);
+        assert_eq!(rig.priority_counter("p0", 0, "rx_pause"), 1);
+        assert!(wait_for(
+            || rig.priority_counter("p0", 3, "rx_pause_transitions") == 2
+        ));
+        assert!(rig.priority_counter("p0", 3, "rx_pause_us") > 0);
+        assert_eq!(rig.priority_counter("p0", 0, "rx_pause_us"), 0);
+        assert!(rig.counter("p0", "rx_control_frames") >= 3);
+        assert_eq!(rig.priority_counter("p0", 3, "tx_frames"), 20);
+        // MAC control is none of the switch's business.
+        assert_eq!(rig.drops("p0", DropReason::MacControl), 0);
+        ga.drain();
+        rig.finish(Copies::Unknown)?;
+    }
+    Ok(())
+}
+
+/// Global pause is obeyed where nothing is configured, unless the configuration says otherwise. Frames without sense are
+/// counted and nothing else.
+#[test]
+fn global_pause_stops_everything() -> Result<()> {
+    let mut rig = Rig::new(1)?;
+    let a = rig.add("a")?;
+    let Some(wire) = Wire::of_port(&rig, "g", 0)? else {
+        return Ok(());
+    };
+    let mut ga = rig.attach("a", wide())?;
+    // Without a speed a quantum is 5.12 ns: the longest pause is over soon, so it is repeated until it was seen.
+    assert!(wait_for(|| {
+        wire.send(&global(0xffff)).expect("the wire is there");
+        rig.nic.qos("p0").is_ok_and(|q| q.queues.paused == 0xff)
+    }));
+    for i in 0..10 {
+        ga.send_wait(0, &packet(a, (i % 8) as u8, i), NetHdr::default());
+    }
+    let mut n = 0;
+    wire.recv(|f| {
+        n += u16::from(read(f).is_some());
+        n == 10
+    })?;
+    assert!(rig.counter("p0", "rx_pause") > 0);
+    assert!(wait_for(|| rig.nic.qos("p0").is_ok_and(|q| q.queues.paused == 0)));
+    let controls = rig.counter("p0", "rx_control_frames");
+    for junk in [
+        &CONTROL[..],
+        &[CONTROL, HOST.0].concat(),
+        &[&CONTROL[..], &HOST.0, &[0x88, 0x08, 9, 9, 1]].concat(),
+    ] {
+        let mut frame = junk.to_vec();
+        frame.resize(60, 0);
+        wire.send(&frame)?;
+    }
+    assert!(wait_for(|| rig.counter("p0", "rx_control_frames") == controls + 3));
+    // Switched off, it is not obeyed.
+    let mut deaf = uplink(0, 1_000_000);
+    deaf.keys.pause_rx = false;
+    rig.nic.set_qos("p0", deaf)?;
+    wire.send(&global(0xffff))?;
+    assert!(wait_for(|| rig.counter("p0", "rx_control_frames") == controls + 4));
+    for i in 0..10 {
+        ga.send_wait(0, &packet(a, 3, i), NetHdr::default());
+    }
+    assert_eq!(until(&wire, 3, 10)?.len(), 10);
+    ga.drain();
+    rig.finish(Copies::Unknown)
+}
+
+/// A guest behind the uplink has no room: the wire's other end is told, by priority or all of it, again and again, and when
+/// it is over.
+#[test]
+fn who_is_congested_tells_the_wire() -> Result<()> {
+    for (cores, pfc) in [(1, 0b1000), (2, 0b1000), (1, 0)] {
+        let mut rig = Rig::new(cores)?;
+        let b = rig.add("b")?;
+        let Some(wire) = Wire::of_port(&rig, &format!("t{cores}{pfc}x"), cores - 1)? else {
+            return Ok(());
+        };
+        let mut congested = QosSpec {
+            pfc,
+            ..QosSpec::default()
+        };
+        (congested.buffer.xoff, congested.buffer.xon) = (4 << 10, 2 << 10);
+        if pfc == 0 {
+            // Something that makes frames wait at all.
+            congested.rate = 1_000_000_000_000;
+        }
+        rig.nic.set_qos("b", congested)?;
+        rig.nic.set_qos("p0", uplink(pfc, 0))?;
+        let mut gb = rig.attach("b", Options { post: 0, ..wide() })?;
+        let n = |seq| Number {
+            sender: 0,
+            stream: 0,
+            seq,
+        };
+        for seq in 0..20 {
+            wire.send(&tagged(&numbered(b, HOST, n(seq), 500), 3 << 13))?;
+        }
+        let xoff = match pfc {
+            0 => Frame::Global(0xffff),
+            _ => Frame::Priorities {
+                enabled: 0b1000,
+                quanta: [0, 0, 0, 0xffff, 0, 0, 0, 0],
+            },
+        };
+        let (first, bytes) = wire.pause()?;
+        assert_eq!(first, xoff);
+        assert_eq!(
+            (&bytes[..6], &bytes[12..14], bytes.len()),
+            (&CONTROL[..], &[0x88, 0x08][..], 60)
+        );
+        // Its own address, always the same, and locally administered.
+        assert_eq!(bytes[6] & 3, 2);
+        let (again, repeated) = wire.pause()?;
+        assert_eq!((again, &repeated[6..12]), (xoff, &bytes[6..12]));
+        gb.post(0, 1024);
+        let mut got = 0;
+        assert!(wait_for(|| {
+            while let Some((_, _, f)) = gb.try_recv(0) {
+                let plain = [&f[..12], &f[16..]].concat();
+                assert_eq!(number_of(&plain).map(|n| n.seq), Some(got));
+                got += 1;
+            }
+            got == 20
+        }));
+        let end = match pfc {
+            0 => Frame::Global(0),
+            _ => Frame::Priorities {
+                enabled: 0b1000,
+                quanta: [0; 8],
+            },
+        };
+        let (mut last, _) = wire.pause()?;
+        while last == xoff {
+            last = wire.pause()?.0;
+        }
+        assert_eq!(last, end);
+        let (told, us) = match pfc {
+            0 => (rig.counter("p0", "tx_pause"), rig.counter("p0", "tx_pause_us")),
+            _ => (
+                rig.priority_counter("p0", 3, "tx_pause"),
+                rig.priority_counter("p0", 3, "tx_pause_us"),
+            ),
+        };
+        assert!(told >= 3 && us > 0, "{told} {us}");
+        assert_eq!(rig.nic.qos("p0")?.queues.pausing, 0);
+        rig.finish(Copies::Unknown)?;
+    }
+    Ok(())
+}
+
+/// A peer that never stops saying wait: other priorities go on, what waits is bounded, and when it stops all is well.
+#[test]
+fn endless_pause_stops_only_its_priority() -> Result<()> {
+    for cores in [1, 2] {
+        const FRAMES: u16 = 500;
+        let mut rig = Rig::new(cores)?;
+        let a = rig.add("a")?;
+        let Some(wire) = Wire::of_port(&rig, &format!("e{cores}x"), cores - 1)? else {
+            return Ok(());
+        };
+        let mut ga = rig.attach("a", wide())?;
+        let mut spec = uplink(0b1000, 2_000_000);
+        (spec.buffer.size, spec.buffer.xoff, spec.buffer.xon) = (64 << 10, 8 << 10, 4 << 10);
+        spec.buffer.headroom = 16 << 10;
+        rig.nic.set_qos("p0", spec)?;
+        // The sender has no flow control for this priority: it goes on, and what has no room is lost.
+        wire.send(&priorities(0b1000, 0xffff))?;
+        assert!(wait_for(|| rig
+            .nic
+            .qos("p0")
+            .is_ok_and(|q| q.queues.paused == 0b1000)));
+        let mut next = 0;
+        let mut most = 0;
+        for i in 0..FRAMES {
+            wire.send(&priorities(0b1000, 0xffff))?;
+            ga.send_wait(0, &packet(a, 3, i), NetHdr::default());
+            ga.send_wait(0, &packet(a, 0, i), NetHdr::default());
+            while next + 20 < i {
+                match wire.try_recv().as_deref().and_then(read) {
+                    Some((0, n)) => {
+                        assert_eq!(n, next);
+                        next += 1;
+                    }
+                    Some(other) => panic!("{other:?} although it is paused"),
+                    None => std::thread::yield_now(),
+                }
+            }
+            let queues = rig.nic.qos("p0")?.queues;
+            most = most.max(queues.bytes.iter().sum());
+        }
+        let all = until(&wire, 0, usize::from(FRAMES - next))?;
+        assert!(all.iter().all(|(p, _)| *p == 0));
+        assert!(most <= 80 << 10, "{most}");
+        let lost = rig.drops("p0", DropReason::LosslessOverflow);
+        assert!(lost > 0);
+        wire.send(&priorities(0b1000, 0))?;
+        let all = until(&wire, 3, usize::from(FRAMES) - lost as usize)?;
+        assert_eq!(all.len(), usize::from(FRAMES) - lost as usize);
+        ga.drain();
+        rig.finish(Copies::Unknown)?;
+    }
+    Ok(())
+}
