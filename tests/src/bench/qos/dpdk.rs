@@ -46,6 +46,16 @@ pub fn house(lab: &Lab, dir: &tempfile::TempDir, adapters: usize) -> Result<(Pro
     Ok((product, nic))
 }
 
+/// An untagged frame of this adapter's has this priority, and so has the tag that it gets.
+pub fn mark(nic: &Nic, adapter: usize, priority: u8) -> Result<()> {
+    let name = format!("vf{adapter}");
+    let mut settings = nic.adapter_settings(&name)?;
+    (settings.vlan_prio, settings.qos.default_priority) = (priority, priority);
+    nic.configure_adapter(&name, &settings)?;
+    nic.restart_adapter(&name)?;
+    Ok(())
+}
+
 fn guest(lab: &Lab, dir: &Path, product: &Product, ports: usize) -> Result<Testpmd> {
     let vdevs = (0..ports).map(|i| testpmd::guest(i, &product.socket(i), 1));
     let spec = testpmd::Spec {

@@ -164,7 +164,7 @@ fn ets_dpdk(lab: &Lab, row: &str, shares: [u8; 2]) -> Result<Vec<Outcome>> {
     let dir = lab.part()?;
     let (product, nic) = dpdk::house(lab, &dir, 3)?;
     for (adapter, priority) in [(0, 0), (1, 3)] {
-        trust(&nic, adapter, |keys| keys.default_priority = priority)?;
+        dpdk::mark(&nic, adapter, priority)?;
     }
     let spec = QosSpec {
         rate: RATE as u64,
