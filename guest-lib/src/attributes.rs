@@ -62,6 +62,8 @@ bitflags::bitflags! {
         const COMPLETION_TIME = capabilities::COMPLETION_TIME;
         /// Device memory.
         const DEVICE_MEMORY = capabilities::DEVICE_MEMORY;
+        /// Rates of queue pairs.
+        const RATE_LIMIT = capabilities::RATE_LIMIT;
     }
 }
 
@@ -94,6 +96,12 @@ impl DeviceAttributes {
     /// Version of its program.
     pub fn firmware(&self) -> String {
         text(&self.0.firmware)
+    }
+
+    /// Rates that queue pairs may have, in kbit/s (`ibv_packet_pacing_caps`); `None`: it cannot limit them.
+    pub fn qp_rates(&self) -> Option<std::ops::RangeInclusive<u32>> {
+        let can = self.capabilities().contains(Capabilities::RATE_LIMIT);
+        can.then_some(self.0.min_qp_rate..=self.0.max_qp_rate)
     }
 
     /// With whom its atomics are atomic.

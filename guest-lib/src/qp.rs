@@ -45,7 +45,9 @@ use vnic_device::doorbell::Kind;
 use vnic_device::queue::SendLimits;
 use vnic_device::verbs::{QpState, QpType};
 
-pub use attributes::{ConnectOptions, QpAttributes, QpMask, QpQuery, RtrAttributes, RtsAttributes};
+pub use attributes::{
+    ConnectOptions, QpAttributes, QpMask, QpQuery, RateLimit, RtrAttributes, RtsAttributes,
+};
 pub use builder::QpBuilder;
 pub use endpoint::Endpoint;
 

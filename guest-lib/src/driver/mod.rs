@@ -225,8 +225,13 @@ impl Shared {
                 config.abi_minor,
             ))
         })?;
-        let device: DeviceReply = self.call_in(None, Opcode::QueryDevice, &())?;
-        *lock(&self.device) = device;
+        let room = size_of::<DeviceReply>();
+        let mut reply = self.command(None, Opcode::QueryDevice, &[], &[], room)?;
+        if reply.len() == DeviceReply::LEN_1_0 {
+            // A device of version 1.0: what it does not say is zero.
+            reply.resize(room, 0);
+        }
+        *lock(&self.device) = control::parse(Opcode::QueryDevice, &reply)?;
         let mut last = lock(&self.last_epoch);
         // 0 is nobody's epoch.
         *last = last.checked_add(1).unwrap_or(1);

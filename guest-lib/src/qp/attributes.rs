@@ -142,6 +142,29 @@ impl Default for ConnectOptions {
     }
 }
 
+/// The rate of a send queue (`ibv_qp_rate_limit_attr`; `SPEC.md`, section 5.5). The default: not limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RateLimit {
+    /// In kbit/s, with everything that a packet takes on the wire; 0: not limited. What is allowed is in
+    /// [`DeviceAttributes::qp_rates`](crate::DeviceAttributes::qp_rates).
+    pub rate: u32,
+    /// Bytes that may be sent at once after a pause; 0: the device chooses.
+    pub max_burst: u32,
+    /// Bytes of a usual packet, a hint; 0: unknown.
+    pub typical_packet: u16,
+}
+
+impl RateLimit {
+    /// A rate in kbit/s, without a word about bursts.
+    pub const fn kbps(rate: u32) -> RateLimit {
+        RateLimit {
+            rate,
+            max_burst: 0,
+            typical_packet: 0,
+        }
+    }
+}
+
 /// What the device says about a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpQuery {

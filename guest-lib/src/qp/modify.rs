@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use vnic_device::command::qp::{ModifyQp, QpReply};
+use vnic_device::command::qp::{ModifyQp, QpRate, QpReply};
 use vnic_device::command::{Object, Opcode};
 use vnic_device::verbs::{QpState, QpType};
 
 use super::{
-    ConnectOptions, Connected, Endpoint, QpAttributes, QpKind, QpMask, QpQuery, QueuePair, RtrAttributes,
-    RtsAttributes, Ud,
+    ConnectOptions, Connected, Endpoint, QpAttributes, QpKind, QpMask, QpQuery, QueuePair, RateLimit,
+    RtrAttributes, RtsAttributes, Ud,
 };
 use crate::driver::lock;
 use crate::{Access, AddressVector, Context, Error};
@@ -62,6 +62,35 @@ impl<K: QpKind> QueuePair<K> {
         Ok(QpQuery {
             attributes: reply.attributes,
             created: reply.created,
+        })
+    }
+
+    /// Limits the rate at which it sends requests (`ibv_modify_qp_rate_limit`), in any state, while it sends as well.
+    /// [`to_reset`](QueuePair::to_reset) takes the limit away. A device of version 1.0 refuses it as not supported.
+    pub fn set_rate_limit(&self, limit: RateLimit) -> Result<(), Error> {
+        let qp = &*self.inner;
+        let body = QpRate {
+            qp: qp.number,
+            rate: limit.rate,
+            max_burst: limit.max_burst,
+            typical_packet: limit.typical_packet,
+            reserved: 0,
+        };
+        qp.core.call(qp.epoch, Opcode::ModifyQpRate, &body)
+    }
+
+    /// The rate that was set.
+    pub fn rate_limit(&self) -> Result<RateLimit, Error> {
+        let qp = &*self.inner;
+        let object = Object {
+            handle: qp.number,
+            reserved: 0,
+        };
+        let reply: QpRate = qp.core.call(qp.epoch, Opcode::QueryQpRate, &object)?;
+        Ok(RateLimit {
+            rate: reply.rate,
+            max_burst: reply.max_burst,
+            typical_packet: reply.typical_packet,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use vnic_verbs::{Context, DeviceAddress, Gid, GidEntry, GidKind, Mtu, QpType, mtu_bytes};
+use vnic_verbs::{Context, DeviceAddress, Gid, GidEntry, GidKind, Mtu, QpType, RateLimit, mtu_bytes};
 
 use crate::exchange::QPS_MAX;
 use crate::failure::Failure;
@@ -68,6 +68,20 @@ pub struct PeerOptions {
     /// Sleep on events of the completion queue instead of polling it
     #[arg(short, long)]
     pub events: bool,
+    /// Traffic class of what this side sends: DSCP and ECN, as the ToS byte of an IP header
+    #[arg(long, visible_alias = "tos", value_name = "0..255", default_value_t = 0)]
+    pub tclass: u8,
+    /// Rate of each queue pair of this side, in Mbit/s on the wire. Default: not limited
+    #[arg(long, visible_alias = "rate_limit", value_name = "MBIT", value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
+    pub rate_limit: Option<u32>,
+    /// With --rate-limit: bytes that a queue pair may send at once after a pause. Default: the device chooses
+    #[arg(
+        long,
+        visible_alias = "burst_size",
+        value_name = "BYTES",
+        requires = "rate_limit"
+    )]
+    pub burst_size: Option<u32>,
     /// Seed of the data that this side sends
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -235,6 +249,15 @@ impl PeerOptions {
             n => Duration::from_nanos(4096 << n),
         };
         Duration::from_secs(10) + acknowledge * 16
+    }
+
+    /// The rate of each queue pair, if it has one.
+    pub fn rate(&self) -> Option<RateLimit> {
+        self.rate_limit.map(|mbits| RateLimit {
+            rate: mbits.saturating_mul(1000),
+            max_burst: self.burst_size.unwrap_or(0),
+            typical_packet: 0,
+        })
     }
 
     /// What of these options only works if the peer answers.

@@ -2,7 +2,7 @@
 
 use vnic_verbs::{
     Access, AddressHandle, AddressVector, CompletionQueue, ConnectOptions, Endpoint, Error, PostError,
-    ProtectionDomain, QpType, QueuePair, Rc, RecvWr, SendWr, SharedReceiveQueue, Uc, Ud,
+    ProtectionDomain, QpType, QueuePair, RateLimit, Rc, RecvWr, SendWr, SharedReceiveQueue, Uc, Ud,
 };
 
 /// The queue key of perftest and of libibverbs' examples.
@@ -125,6 +125,7 @@ impl Queue {
                         dmac: peer.mac,
                         sgid_index: options.gid_index,
                         service_level: options.service_level,
+                        traffic_class: options.traffic_class,
                         ..AddressVector::default()
                     })?,
                     number: peer.qpn,
@@ -133,6 +134,11 @@ impl Queue {
                 Ok(())
             }
         }
+    }
+
+    /// Limits the rate at which it sends.
+    pub fn set_rate_limit(&self, limit: RateLimit) -> Result<(), Error> {
+        each!(self, qp => qp.set_rate_limit(limit))
     }
 
     /// Posts a send. A datagram goes to the peer.

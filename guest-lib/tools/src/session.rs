@@ -94,6 +94,7 @@ impl Session {
             gid_index: gid.index,
             path_mtu: Some(mtu),
             service_level: plan.service_level,
+            traffic_class: seat.options.tclass,
             timeout: seat.options.qp_timeout,
             ..ConnectOptions::default()
         };
@@ -105,6 +106,9 @@ impl Session {
                 mac: peer.mac,
             };
             queue.connect(pd, &end, peer.qkey.unwrap_or(QKEY), &options)?;
+            if let Some(rate) = seat.options.rate() {
+                queue.set_rate_limit(rate)?;
+            }
         }
         let by_number = queues.iter().enumerate().map(|(n, q)| (q.number(), n)).collect();
         Ok(Session {

@@ -5,7 +5,7 @@ pub const MAGIC: [u8; 4] = *b"VROC";
 /// Contracts with another major version cannot be spoken.
 pub const ABI_MAJOR: u16 = 1;
 /// Newest minor version here: only adds.
-pub const ABI_MINOR: u16 = 0;
+pub const ABI_MINOR: u16 = 1;
 /// Virtio device id (virtio 1.3, section 5: reserved for RDMA).
 pub const VIRTIO_ID: u16 = 42;
 /// Virtio device id under which a VMM may show the function that has no name for [`VIRTIO_ID`].

@@ -409,13 +409,22 @@ impl Driver {
         }
     }
 
-    /// Says HELLO.
+    /// Says HELLO, in the newest version that this driver speaks.
     ///
     /// # Panics
     /// When the device refuses.
     pub fn hello(&mut self) -> HelloReply {
+        self.hello_up_to(1)
+    }
+
+    /// Says HELLO as a driver of that minor version, or an older one.
+    ///
+    /// # Panics
+    /// When the device refuses.
+    pub fn hello_up_to(&mut self, minor_max: u16) -> HelloReply {
         let hello = Hello {
             abi_major: 1,
+            minor_max,
             ..Hello::default()
         };
         self.ask(Opcode::Hello, &hello, &[]).expect("HELLO")

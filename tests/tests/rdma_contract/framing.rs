@@ -3,7 +3,9 @@
 use anyhow::Result;
 use vnic_device::command::device::{GidRecord, Hello};
 use vnic_device::command::memory::{AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, ReregisterMr};
-use vnic_device::command::qp::{AddressVector, CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes};
+use vnic_device::command::qp::{
+    AddressVector, CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes, QpRate,
+};
 use vnic_device::command::queues::{CreateSrq, ModifySrq};
 use vnic_device::command::{CommandHead, NONE, Object, Opcode as O, Range, ReplyHead};
 use vnic_device::status::CommandStatus as S;
@@ -50,19 +52,40 @@ fn versions(d: &mut Driver) {
         features: u64::MAX,
         ..Hello::default()
     };
-    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 1, 9), hello(1, 1, 0)] {
+    for other in [hello(2, 0, 0), hello(0, 0, 0), hello(1, 2, 9), hello(1, 1, 0)] {
         let reply = d.command(O::Hello, other.as_bytes(), &[]);
         assert_eq!(reply.status, S::NotSupported, "{other:?}: {reply}");
         assert_eq!(d.status(O::QueryClock, &[0u8; 0], &[]), S::NotReady);
     }
     // Newer drivers that can speak 1.0, too; features that there are not are not agreed on.
     let reply = fine(d, O::Hello, &hello(1, 0, 7), &[]);
-    assert_eq!(reply.bytes, [0; 16]);
+    assert_eq!((reply.bytes[0], &reply.bytes[1..]), (1, &[0; 15][..]));
     refused(d, O::Hello, &hello(1, 0, 0), &[], S::WrongState);
     // RESET ends the agreement.
     fine(d, O::Reset, &[0u8; 0], &[]);
     assert_eq!(d.status(O::Reset, &[0u8; 0], &[]), S::NotReady);
-    fine(d, O::Hello, &hello(1, 0, 0), &[]);
+    let reply = fine(d, O::Hello, &hello(1, 0, 0), &[]);
+    assert_eq!(reply.bytes, [0; 16]);
+    version_0(d);
+    fine(d, O::Reset, &[0u8; 0], &[]);
+    fine(d, O::Hello, &hello(1, 1, 1), &[]);
+}
+
+/// A driver of version 1.0 sees what there was in 1.0, however much room it has.
+fn version_0(d: &mut Driver) {
+    let reply = d.command_in(O::QueryDevice, &[], &[], 512);
+    assert_eq!((reply.status, reply.bytes.len()), (S::Ok, 176));
+    assert_eq!(reply.bytes[172..], [0; 4]);
+    let capabilities = u64::from_le_bytes(reply.bytes[..8].try_into().expect("8 bytes"));
+    assert_eq!(capabilities, (1 << 12) - 1);
+    assert_eq!(d.command_in(O::QueryDevice, &[], &[], 176).status, S::Ok);
+    let rate = QpRate {
+        qp: 2,
+        rate: 1000,
+        ..QpRate::default()
+    };
+    refused(d, O::ModifyQpRate, &rate, &[], S::NotSupported);
+    refused(d, O::QueryQpRate, &Object::default(), &[], S::NotSupported);
 }
 
 fn lengths(d: &mut Driver) {
@@ -178,7 +201,7 @@ fn room(d: &mut Driver) {
     fine(d, O::CopyToDm, &copy(65536), &vec![7; 65536]);
     // Replies that find no room.
     let rows: [(O, Vec<u8>, usize); 8] = [
-        (O::QueryDevice, vec![], 176),
+        (O::QueryDevice, vec![], 184),
         (O::QueryPort, vec![], 32),
         (O::QueryClock, vec![], 8),
         (O::AllocPd, vec![], 8),
@@ -344,6 +367,7 @@ pub fn reserved(world: &mut World) -> Result<Driver> {
         (O::DestroyAh, ah),
         (O::CloseXrcd, xrcd),
         (O::QueryQp, qp.number),
+        (O::QueryQpRate, qp.number),
         (O::DestroyQp, qp.number),
         (O::DestroyDoorbells, s.bells.handle),
     ];

@@ -1,13 +1,14 @@
 //! Commands about queue pairs, address handles and groups (section 5.5).
 
 use anyhow::Result;
-use vnic_device::command::qp::{AddressVector, CreateAh, CreateQp, Multicast, QpReply};
+use vnic_device::command::device::capabilities;
+use vnic_device::command::qp::{AddressVector, CreateAh, CreateQp, Multicast, QpRate, QpReply};
 use vnic_device::command::{NONE, Object, Opcode as O};
 use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::{QpState, QpType};
 use vnic_device::zerocopy::{FromBytes, IntoBytes};
-use vnic_tests::driver::rdma::{Driver, Qp, ReceiveRing, SendRing, Side, World, Wr, fill, link};
+use vnic_tests::driver::rdma::{Driver, Qp, QpSpec, ReceiveRing, SendRing, Side, World, Wr, fill, link};
 
 use super::{fine, refused, states};
 
@@ -22,6 +23,7 @@ pub fn all(world: &mut World) -> Result<Driver> {
     addresses(&mut s);
     create(&mut s);
     by_chunks(&mut s);
+    rates(&mut s);
     states::modify(&mut s);
     states::draining(&mut s);
     groups(&mut s);
@@ -492,6 +494,71 @@ fn create(s: &mut Side) {
         refused(d, O::QueryQp, &qp, &[], S::NoSuchObject);
         refused(d, O::DestroyQp, &qp, &[], S::NoSuchObject);
     }
+}
+
+/// Rates of send queues.
+fn rates(s: &mut Side) {
+    let device = s.d.device();
+    assert_eq!((device.min_qp_rate, device.max_qp_rate), (1, 100_000_000));
+    assert_ne!(device.capabilities & capabilities::RATE_LIMIT, 0);
+    let own = s.d.own_address();
+    let qp = s.qp(QpType::Rc);
+    let number = qp.number;
+    let domain = s.d.xrcd();
+    let spec = QpSpec {
+        xrcd: domain,
+        ..s.spec(QpType::XrcTarget)
+    };
+    let d = &mut s.d;
+    let target = d.qp(&spec).number;
+    let rate = |rate, max_burst, typical_packet| QpRate {
+        qp: number,
+        rate,
+        max_burst,
+        typical_packet,
+        reserved: 0,
+    };
+    let shown = |d: &mut Driver| {
+        let reply = fine(d, O::QueryQpRate, &handle(number), &[]);
+        QpRate::read_from_bytes(&reply.bytes).expect("a rate")
+    };
+    // In RESET, in RTS, and gone with RESET.
+    assert_eq!(shown(d), rate(0, 0, 0));
+    fine(d, O::ModifyQpRate, &rate(1, 0, 0), &[]);
+    assert_eq!(shown(d), rate(1, 0, 0));
+    d.up(&qp, &link(own, number));
+    fine(d, O::ModifyQpRate, &rate(100_000_000, u32::MAX, u16::MAX), &[]);
+    assert_eq!(shown(d), rate(100_000_000, u32::MAX, u16::MAX));
+    let nobody = QpRate {
+        qp: NOBODY,
+        ..rate(1, 0, 0)
+    };
+    let of_target = QpRate {
+        qp: target,
+        ..rate(1, 0, 0)
+    };
+    let marked = QpRate {
+        reserved: 1,
+        ..rate(1, 0, 0)
+    };
+    for (body, status) in [
+        (rate(100_000_001, 0, 0), S::OutOfRange),
+        (rate(0, 1, 0), S::Invalid),
+        (rate(0, 0, 1), S::Invalid),
+        (nobody, S::NoSuchObject),
+        (of_target, S::Invalid),
+        (marked, S::NotSupported),
+    ] {
+        refused(d, O::ModifyQpRate, &body, &[], status);
+    }
+    refused(d, O::QueryQpRate, &handle(NOBODY), &[], S::NoSuchObject);
+    assert_eq!(shown(d), rate(100_000_000, u32::MAX, u16::MAX));
+    d.to(&qp, QpState::Reset);
+    assert_eq!(shown(d), rate(0, 0, 0));
+    for qp in [number, target] {
+        fine(d, O::DestroyQp, &handle(qp), &[]);
+    }
+    fine(d, O::CloseXrcd, &handle(domain), &[]);
 }
 
 /// Both rings by chunks of extents, and work requests that lie in them.

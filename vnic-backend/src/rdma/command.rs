@@ -140,6 +140,19 @@ impl Request<'_> {
         self.reply.extend_from_slice(body.as_bytes());
     }
 
+    /// A reply that had only its first `len` bytes in the version that is spoken.
+    fn reply_cut<T: IntoBytes + Immutable>(&mut self, body: &T, len: usize) -> Outcome {
+        if self.room < len {
+            return fail(
+                S::Malformed,
+                format!("the reply has {len} bytes, there is room for {}", self.room),
+            );
+        }
+        self.reply
+            .extend_from_slice(&body.as_bytes()[..len.min(size_of::<T>())]);
+        Ok(())
+    }
+
     fn reply_object(&mut self, handle: u32) {
         self.reply(&ObjectBody { handle, reserved: 0 });
     }
@@ -381,6 +394,14 @@ impl Function {
         if !self.hello && opcode != Opcode::Hello {
             return fail(S::NotReady, "HELLO was not said");
         }
+        if opcode.since() > self.minor {
+            let text = format!(
+                "{opcode:?} came with 1.{}, 1.{} is spoken",
+                opcode.since(),
+                self.minor
+            );
+            return fail(S::NotSupported, text);
+        }
         bytes.clear();
         bytes.resize(head.len as usize, 0);
         mem::gather(readable, size_of::<CommandHead>(), bytes);
@@ -433,6 +454,8 @@ impl Function {
             O::ModifyQp => self.modify_qp(request),
             O::QueryQp => self.query_qp(request),
             O::DestroyQp => self.destroy_qp(request),
+            O::ModifyQpRate => self.modify_qp_rate(request),
+            O::QueryQpRate => self.query_qp_rate(request),
             O::AttachMulticast | O::DetachMulticast => self.multicast(request),
             O::CreateDoorbells => self.create_doorbells(request),
             O::DestroyDoorbells => self.destroy_doorbells(request),

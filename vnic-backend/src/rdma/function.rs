@@ -87,6 +87,8 @@ pub struct Function {
     pub(super) attached: Option<Attachment>,
     /// HELLO was said: packets are ours from now on.
     pub(super) hello: bool,
+    /// Minor version that is spoken since.
+    pub(super) minor: u16,
     /// Extents of rings.
     pub(super) ring_extents: u32,
     /// QPs with requests that the engine has not been given yet.
@@ -138,6 +140,7 @@ impl Function {
             events: Events::default(),
             attached: None,
             hello: false,
+            minor: 0,
             ring_extents: 0,
             starving: Vec::new(),
             starving_srqs: Vec::new(),
@@ -362,6 +365,7 @@ impl Function {
         self.device_memory.clear(&mut self.memory);
         self.events = Events::default();
         self.hello = false;
+        self.minor = 0;
         self.ring_extents = 0;
         self.starving = Vec::new();
         self.starving_srqs = Vec::new();

@@ -82,6 +82,8 @@ fn info(context: &Context, verbose: bool) -> Result<Report, Failure> {
             ("max_rd_atomic", device.max_rd_atomic.into()),
             ("max_doorbell_rings", device.max_doorbell_rings.into()),
             ("local_ack_delay", device.local_ack_delay.into()),
+            ("min_qp_rate_kbps", device.min_qp_rate.into()),
+            ("max_qp_rate_kbps", device.max_qp_rate.into()),
         ] {
             say(key, json!(value));
         }

@@ -26,8 +26,12 @@ pub mod capabilities {
     pub const COMPLETION_TIME: u64 = 1 << 10;
     /// Device memory.
     pub const DEVICE_MEMORY: u64 = 1 << 11;
+    /// Rates of queue pairs. Since 1.1.
+    pub const RATE_LIMIT: u64 = 1 << 12;
     /// Every bit there is.
-    pub const ALL: u64 = (1 << 12) - 1;
+    pub const ALL: u64 = (1 << 13) - 1;
+    /// Those of version 1.0.
+    pub const ALL_1_0: u64 = (1 << 12) - 1;
 }
 
 layouts! {
@@ -56,7 +60,7 @@ layouts! {
     }
 
     /// Reply to [`Opcode::QueryDevice`](super::Opcode::QueryDevice).
-    struct DeviceReply: 176 {
+    struct DeviceReply: 184 {
         /// [`capabilities`].
         0 capabilities: u64,
         /// Bytes of a region.
@@ -121,8 +125,12 @@ layouts! {
         164 max_doorbell_rings: u32,
         /// Code of the time until an acknowledge leaves: 4.096 µs · 2^n.
         168 local_ack_delay: u32,
+        /// Lowest rate of a queue pair in kbit/s. Since 1.1.
+        172 min_qp_rate: u32,
+        /// Highest rate in kbit/s. Since 1.1.
+        176 max_qp_rate: u32,
         /// Zero.
-        172 reserved: u32,
+        180 reserved: u32,
     }
 
     /// Reply to [`Opcode::QueryPort`](super::Opcode::QueryPort).
@@ -190,4 +198,9 @@ layouts! {
         /// Now, in ns; the clock of [`CompletionEntry::time`](crate::queue::CompletionEntry::time).
         0 now: u64,
     }
+}
+
+impl DeviceReply {
+    /// Its bytes in version 1.0.
+    pub const LEN_1_0: usize = 176;
 }

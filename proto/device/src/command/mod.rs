@@ -91,10 +91,24 @@ numbers! {
         AttachMulticast = 52,
         /// Detach it: [`Multicast`](qp::Multicast).
         DetachMulticast = 53,
+        /// Set the rate of its send queue: [`QpRate`](qp::QpRate). Since 1.1.
+        ModifyQpRate = 54,
+        /// The rate that was set: [`Object`] → [`QpRate`](qp::QpRate). Since 1.1.
+        QueryQpRate = 55,
         /// Make a doorbell ring: [`CreateDoorbells`](queues::CreateDoorbells) and its extents → [`Object`].
         CreateDoorbells = 64,
         /// End it: [`Object`].
         DestroyDoorbells = 65,
+    }
+}
+
+impl Opcode {
+    /// Minor version that brought it.
+    pub const fn since(self) -> u16 {
+        match self {
+            Opcode::ModifyQpRate | Opcode::QueryQpRate => 1,
+            _ => 0,
+        }
     }
 }
 

@@ -129,6 +129,21 @@ layouts! {
         8 attributes: QpAttributes,
     }
 
+    /// Body of [`Opcode::ModifyQpRate`](super::Opcode::ModifyQpRate), reply to
+    /// [`Opcode::QueryQpRate`](super::Opcode::QueryQpRate): the rate of a send queue. Since 1.1.
+    struct QpRate: 16 {
+        /// The queue pair.
+        0 qp: u32,
+        /// kbit/s; 0: not limited.
+        4 rate: u32,
+        /// Bytes that may be sent at once after a pause; 0: the device chooses.
+        8 max_burst: u32,
+        /// Bytes of a usual packet, a hint; 0: unknown.
+        12 typical_packet: u16,
+        /// Zero.
+        14 reserved: u16,
+    }
+
     /// Reply to [`Opcode::QueryQp`](super::Opcode::QueryQp).
     struct QpReply: 136 {
         /// What it has.

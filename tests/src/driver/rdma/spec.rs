@@ -75,7 +75,7 @@ pub fn ends() -> BTreeSet<(Opcode, CommandStatus)> {
     ends
 }
 
-/// Bytes of a command's body in version 1.0, and whether a list follows.
+/// Bytes of a command's body in the version that brought it, and whether a list follows.
 pub fn shape(opcode: Opcode) -> (usize, bool) {
     use Opcode as O;
     use vnic_device::command::device::{GidRecord, Hello};
@@ -108,6 +108,7 @@ pub fn shape(opcode: Opcode) -> (usize, bool) {
         O::DestroySrq | O::QueryAh | O::DestroyAh | O::CloseXrcd | O::QueryQp | O::DestroyQp => {
             (size_of::<Object>(), false)
         }
-        O::DestroyDoorbells => (size_of::<Object>(), false),
+        O::ModifyQpRate => (size_of::<qp::QpRate>(), false),
+        O::DestroyDoorbells | O::QueryQpRate => (size_of::<Object>(), false),
     }
 }

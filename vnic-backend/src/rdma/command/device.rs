@@ -9,15 +9,14 @@ use vnic_device::config::{ABI_MAJOR, ABI_MINOR};
 use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::{AtomicScope, GidKind as Kind, PortState};
 use vnic_engine::gids::{GidError, GidSource};
-use vnic_engine::rdma::{Counters, GidEntry, GidKind, MESSAGE_MAX, Mtu, PdHandle, XrcdHandle};
+use vnic_engine::rdma::{
+    Counters, GidEntry, GidKind, MESSAGE_MAX, Mtu, PdHandle, RATE_MAX_KBPS, RATE_MIN_KBPS, XrcdHandle,
+};
 use vnic_wire::gid::Gid;
 
 use super::{COMMAND_MAX, Outcome, Request, fail, reserved};
 use crate::rdma::function::Function;
 use crate::rdma::{DEVICE_MEMORY_MAX, DOORBELL_RINGS_MAX, SPEED_MBPS};
-
-/// Everything but what no engine has.
-const CAPABILITIES: u64 = capabilities::ALL;
 
 /// ASCII, filled up with zeros.
 fn name<const N: usize>(text: &str) -> [u8; N] {
@@ -47,9 +46,9 @@ impl Function {
             return fail(S::NotPermitted, why);
         }
         self.hello = true;
+        self.minor = hello.minor_max.min(ABI_MINOR);
         r.reply(&HelloReply {
-            // (There is one minor version so far.)
-            minor: ABI_MINOR,
+            minor: self.minor,
             ..HelloReply::default()
         });
         Ok(())
@@ -57,11 +56,19 @@ impl Function {
 
     pub(super) fn query_device(&mut self, mut r: Request<'_>) -> Outcome {
         r.no_body()?;
-        r.room_for::<DeviceReply>()?;
         let limits = self.device.limits();
         let m = self.identity.mac.0;
-        r.reply(&DeviceReply {
-            capabilities: CAPABILITIES,
+        let (known, len) = match self.minor {
+            0 => (capabilities::ALL_1_0, DeviceReply::LEN_1_0),
+            _ => (capabilities::ALL, size_of::<DeviceReply>()),
+        };
+        let (min_qp_rate, max_qp_rate) = match self.minor {
+            0 => (0, 0),
+            _ => (RATE_MIN_KBPS, RATE_MAX_KBPS),
+        };
+        let reply = DeviceReply {
+            // Everything but what no engine has, and what the driver's version has not.
+            capabilities: known,
             max_mr_size: limits.max_mr_size,
             max_dm_size: DEVICE_MEMORY_MAX,
             // EUI-64 of the address (RFC 4291, appendix A).
@@ -95,9 +102,11 @@ impl Function {
             gid_table_len: limits.gid_table_len.into(),
             max_doorbell_rings: DOORBELL_RINGS_MAX,
             local_ack_delay: 0,
+            min_qp_rate,
+            max_qp_rate,
             reserved: 0,
-        });
-        Ok(())
+        };
+        r.reply_cut(&reply, len)
     }
 
     pub(super) fn query_port(&mut self, mut r: Request<'_>) -> Outcome {

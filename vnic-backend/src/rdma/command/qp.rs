@@ -1,7 +1,7 @@
 //! Commands about queue pairs, address handles and multicast (`SPEC.md`, section 5.5).
 
 use vnic_device::command::qp::{
-    AddressVector, CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes, QpReply, create_flags,
+    AddressVector, CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes, QpRate, QpReply, create_flags,
 };
 use vnic_device::command::{Object, Opcode};
 use vnic_device::queue::{SendLimits, receive_stride, send_blocks_max};
@@ -381,6 +381,32 @@ impl Function {
         r.reply(&QpReply {
             attributes,
             created: shell.created,
+        });
+        Ok(())
+    }
+
+    pub(super) fn modify_qp_rate(&mut self, r: Request<'_>) -> Outcome {
+        r.no_list()?;
+        let body: QpRate = r.body()?;
+        reserved(body.reserved)?;
+        let limit = engine::RateLimit {
+            rate: body.rate,
+            max_burst: body.max_burst,
+            typical_packet: body.typical_packet,
+        };
+        Ok(self.device.set_qp_rate(QpNumber(body.qp), limit, r.now)?)
+    }
+
+    pub(super) fn query_qp_rate(&mut self, mut r: Request<'_>) -> Outcome {
+        let qp = r.object()?;
+        r.room_for::<QpRate>()?;
+        let limit = self.device.qp_rate(QpNumber(qp))?;
+        r.reply(&QpRate {
+            qp,
+            rate: limit.rate,
+            max_burst: limit.max_burst,
+            typical_packet: limit.typical_packet,
+            reserved: 0,
         });
         Ok(())
     }
