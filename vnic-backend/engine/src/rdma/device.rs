@@ -114,6 +114,7 @@ impl Device {
                 marks: Marks::default(),
                 timers: Timers::default(),
                 paced: Timers::default(),
+                held: 0,
                 ready: Ready::default(),
                 sorted: Marking::default().sorts(),
                 marking: Marking::default(),
@@ -720,9 +721,11 @@ impl Device {
     /// there may be more.
     pub fn transmit(&mut self, now: Instant, memory: &dyn Memory, sink: &mut dyn Sink) {
         let mut silent = 0;
+        self.shared.held = 0;
         while !self.shared.ready.is_empty() {
             let open = sink.open();
             let Some(number) = self.shared.ready.pop(open) else {
+                self.shared.held = self.shared.ready.priorities();
                 self.shared.marks.hit(match open {
                     0 => Mark::SinkFull,
                     _ => Mark::PriorityClosed,

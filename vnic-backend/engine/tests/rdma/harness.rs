@@ -231,6 +231,8 @@ pub struct Connection {
     pub rd_atomic: u8,
     pub timeout: u8,
     pub access: Access,
+    pub traffic_class: u8,
+    pub service_level: u8,
 }
 
 impl Default for Connection {
@@ -243,6 +245,8 @@ impl Default for Connection {
             rd_atomic: 4,
             timeout: 10,
             access: Access::LOCAL_WRITE | Access::REMOTE,
+            traffic_class: 0,
+            service_level: 0,
         }
     }
 }
@@ -368,10 +372,10 @@ pub fn connect(side: &mut Side, peer: QpNumber, dgid: Gid, dmac: MacAddr, c: Con
             dgid,
             dmac,
             sgid_index: 0,
-            traffic_class: 0,
+            traffic_class: c.traffic_class,
             flow_label: 0,
             hop_limit: 64,
-            service_level: 0,
+            service_level: c.service_level,
         }),
         max_rd_atomic: c.rd_atomic,
         max_dest_rd_atomic: c.rd_atomic,

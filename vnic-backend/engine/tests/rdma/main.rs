@@ -5,6 +5,8 @@ mod failing;
 mod harness;
 mod local;
 mod lost_memory;
+mod pacing;
+mod priorities;
 mod reliable;
 mod sharing;
 mod shell;

@@ -392,6 +392,7 @@ impl Qp {
 
     /// The QP's timer fired.
     pub(super) fn check_deadlines(&mut self, shared: &mut Shared, now: Instant) {
+        let held = self.is_held(shared);
         if let Some(until) = self.requester.rnr_until {
             if until <= now {
                 self.requester.rnr_until = None;
@@ -404,7 +405,9 @@ impl Qp {
         if let Some(deadline) = self.requester.deadline {
             if deadline <= now {
                 self.requester.deadline = None;
-                if !self.requester.quiet() {
+                if !self.requester.quiet() && held {
+                    self.start_timer(shared, now);
+                } else if !self.requester.quiet() {
                     shared.marks.hit(Mark::AckTimeout);
                     let oldest = self.requester.oldest;
                     self.again(shared, now, oldest, Again::Timeout);

@@ -60,6 +60,13 @@ impl Qp {
         core::mem::replace(&mut self.priority, priority) != priority
     }
 
+    /// Does it wait for its rate, or for its priority to open? What it has not asked an acknowledge for may be half of a
+    /// message; that none came says nothing then, and sending again would have to wait, too.
+    pub(super) fn is_held(&self, shared: &Shared) -> bool {
+        let closed = self.scheduled && shared.held >> self.priority & 1 == 1;
+        closed || self.pace.as_ref().is_some_and(|pace| pace.entry.is_armed())
+    }
+
     // Pacing.
 
     /// Rate that its user has set.
