@@ -36,13 +36,15 @@ struct Port<'a> {
     world: &'a mut World,
     from: usize,
     budget: u32,
+    /// Priorities that may send.
+    open: u8,
     stop: Step,
 }
 
 impl Sink for Port<'_> {
     fn open(&mut self) -> u8 {
         if self.budget > 0 && self.stop.is_ok() {
-            0xff
+            self.open
         } else {
             0
         }
@@ -50,6 +52,10 @@ impl Sink for Port<'_> {
 
     fn send(&mut self, packet: &Outgoing<'_>) {
         self.budget = self.budget.saturating_sub(1);
+        if self.open >> packet.priority & 1 == 0 && self.stop.is_ok() {
+            let text = format!("dev{} sends of closed priority {}", self.from, packet.priority);
+            self.stop = broken(Rule::Progress, text).map_err(Stop::Broken);
+        }
         if self.stop.is_ok() {
             self.stop = self.world.carry(self.from, packet);
         }
@@ -99,10 +105,12 @@ impl World {
         };
         let memories = self.memories.clone();
         let (now, budget) = (Instant(self.now), self.plan.burst);
+        let open = self.change_outlets(dev, &mut device);
         let mut port = Port {
             world: self,
             from: dev,
             budget,
+            open,
             stop: Ok(()),
         };
         device.transmit(now, &memories[dev], &mut port);

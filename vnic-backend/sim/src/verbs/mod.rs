@@ -8,6 +8,7 @@ mod flaws;
 mod ledger;
 mod link;
 mod node;
+mod outlets;
 mod pieces;
 mod plan;
 mod settle;

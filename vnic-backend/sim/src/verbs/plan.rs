@@ -165,6 +165,8 @@ pub struct Plan {
     pub flaws: u64,
     /// Of ten completion queues, so many are too small.
     pub small_cqs: u64,
+    /// Priorities close and open, queue pairs get rates, and rules of marking change.
+    pub outlets: bool,
     /// Faults.
     pub faults: Vec<Rule>,
 }
@@ -254,6 +256,8 @@ impl Plan {
             longest: [4 << 10, 16 << 10, 64 << 10, 256 << 10][rng.usize(0..4)].min(memory as u64 / 8),
             flaws: if chance(&mut rng, 50) { 0 } else { rng.u64(8..80) },
             small_cqs: if chance(&mut rng, 90) { 0 } else { rng.u64(1..6) },
+            // Of its own, so that the other runs stay what they were.
+            outlets: Rng::with_seed(seed ^ 0x6f75_746c_6574).u32(0..100) < 30,
             faults: Vec::new(),
         };
         plan.add_faults(&mut rng);
@@ -346,10 +350,15 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "seed {}, profile {}, packets as {}: {} devices, {} pairs, {} actions",
+            "seed {}, profile {}, packets as {}{}: {} devices, {} pairs, {} actions",
             self.seed,
             self.profile,
             if self.wire { "bytes" } else { "values" },
+            if self.outlets {
+                ", with rates and priorities"
+            } else {
+                ""
+            },
             self.nodes.len(),
             self.pairs.len(),
             self.actions.len()

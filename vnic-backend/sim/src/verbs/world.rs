@@ -70,6 +70,8 @@ pub struct World {
     pub paused: Vec<(usize, u64)>,
     pub next_action: usize,
     pub rng: Rng,
+    /// For rates and priorities.
+    pub outlets: Rng,
     /// No more work comes; receives are posted as needed.
     pub draining: bool,
     events: u64,
@@ -163,6 +165,7 @@ impl World {
             paused: Vec::new(),
             next_action: 0,
             rng: Rng::with_seed(plan.seed ^ 0x77_6f72_6c64),
+            outlets: Rng::with_seed(plan.seed ^ 0x70_7269_6f72),
             draining: false,
             events: 0,
             idle: 0,

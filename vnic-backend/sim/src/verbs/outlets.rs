@@ -1,0 +1,54 @@
+//! Rates of queue pairs, rules of marking, and priorities that close: nothing of it may change what happens, only when.
+
+use vnic_engine::rdma::{Device, MarkBy, Marking, RateLimit};
+use vnic_wire::time::Instant;
+
+use super::world::World;
+
+impl World {
+    /// Changes something now and then, and says which priorities are open.
+    pub(super) fn change_outlets(&mut self, dev: usize, device: &mut Device) -> u8 {
+        if !self.plan.outlets {
+            return 0xff;
+        }
+        let rng = &mut self.outlets;
+        if rng.u32(0..40) == 0 {
+            let mut dscp_to_priority = [0; 64];
+            dscp_to_priority.fill_with(|| rng.u8(0..8));
+            device.set_marking(Marking {
+                by: [MarkBy::Port, MarkBy::Pcp, MarkBy::Dscp, MarkBy::Both][rng.usize(0..4)],
+                default_priority: rng.u8(0..8),
+                dscp_to_priority,
+                dscp_by_priority: rng.bool(),
+                forced_traffic_class: rng.bool().then(|| rng.u8(0..64) << 2),
+                ..Marking::default()
+            });
+        }
+        let chosen = rng.u32(0..20) == 0;
+        let (pick, rate, burst) = (rng.usize(..), rng.u32(100_000..50_000_000), rng.u32(0..20_000));
+        let (unlimited, ceiling, open) = (rng.bool(), rng.u32(0..4) == 0, rng.u8(..) | rng.u8(..));
+        let mine: Vec<usize> = self
+            .living()
+            .into_iter()
+            .filter(|s| self.slot(*s).dev == dev)
+            .collect();
+        if chosen && !mine.is_empty() {
+            let qp = self.number(mine[pick % mine.len()]);
+            let now = Instant(self.now);
+            let rate = if unlimited { 0 } else { rate };
+            let limit = RateLimit {
+                rate,
+                max_burst: if unlimited { 0 } else { burst },
+                typical_packet: 0,
+            };
+            // (Refused for an XRC target, which sends no requests.)
+            let _ = if ceiling {
+                device.set_qp_ceiling(qp, rate, now)
+            } else {
+                device.set_qp_rate(qp, limit, now)
+            };
+        }
+        // Three of four are open; none for ever.
+        open
+    }
+}
