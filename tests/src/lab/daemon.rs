@@ -190,7 +190,8 @@ impl<'a> Daemon<'a> {
         let rows = value["counters"].as_array();
         let rows = rows.with_context(|| format!("{owner} has no counter {name}"))?;
         let mut sum = 0;
-        for row in rows {
+        // Priorities count the same once more.
+        for row in rows.iter().filter(|row| row["labels"]["priority"].is_null()) {
             sum += number(&row["value"]).with_context(|| format!("not a number: {row}"))?;
         }
         Ok(sum)
