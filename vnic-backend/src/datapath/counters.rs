@@ -179,6 +179,15 @@ impl Groups {
 /// Nobody has classified the frame: its tag counts, as where nothing is configured.
 pub const BY_TAG: u8 = 8;
 
+/// The priority of a frame that begins with `head` and was classified so, or not ([`BY_TAG`]).
+pub fn priority_of(priority: u8, head: &[u8]) -> u8 {
+    match (priority, head.get(12..15)) {
+        (BY_TAG, Some([0x81, 0x00, tci])) => tci >> 5,
+        (BY_TAG, _) => 0,
+        (priority, _) => priority,
+    }
+}
+
 /// Which way frames go over a link, as its [`PriorityCounter`]s see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
@@ -209,10 +218,7 @@ impl Priorities {
 
     #[inline(never)]
     fn count(&mut self, priority: u8, head: &[u8], len: u64) {
-        let priority = match priority {
-            BY_TAG => head.get(14).map_or(0, |tci| tci >> 5),
-            p => p,
-        };
+        let priority = priority_of(priority, head);
         if priority != 0
             && let Some((frames, bytes)) = self.sums.get_mut(usize::from(priority))
         {

@@ -40,10 +40,35 @@ pub struct QosChange {
 }
 
 /// What a core knows of the ports, its own and those of others.
-#[derive(Default)]
 pub struct PortsQos {
     /// By [`PortId`]; those that nobody has configured have the default.
     ports: Vec<Option<Arc<QosChange>>>,
+    /// An adapter and an uplink where nobody has said anything.
+    adapter: Arc<QosChange>,
+    uplink: Arc<QosChange>,
+}
+
+impl Default for PortsQos {
+    fn default() -> PortsQos {
+        let plain = |pause| {
+            let qos = PortQos {
+                pause,
+                ..PortQos::default()
+            };
+            let marking = Marking::default();
+            Arc::new(QosChange { qos, marking })
+        };
+        PortsQos {
+            ports: Vec::new(),
+            adapter: plain(PauseSettings::default()),
+            // It sends and obeys global pause, as *FlowControl says for adapters.
+            uplink: plain(PauseSettings {
+                global_tx: true,
+                global_rx: true,
+                pfc: 0,
+            }),
+        }
+    }
 }
 
 impl PortsQos {
@@ -55,23 +80,12 @@ impl PortsQos {
 
     /// What acts at a port of this core, configured or not.
     fn acting(&self, port: PortId, out: &Outputs) -> Arc<QosChange> {
-        if let Some(change) = self.get(port) {
-            return change.clone();
-        }
-        // An uplink where nobody has said anything sends and obeys global pause, as *FlowControl says for adapters.
-        let uplink = matches!(out.slots.get(usize::from(port.0)), Some(Slot::Uplink(_)));
-        let pause = PauseSettings {
-            global_tx: uplink,
-            global_rx: uplink,
-            pfc: 0,
+        let change = match (self.get(port), out.slots.get(usize::from(port.0))) {
+            (Some(change), _) => change,
+            (None, Some(Slot::Uplink(_))) => &self.uplink,
+            (None, _) => &self.adapter,
         };
-        Arc::new(QosChange {
-            qos: PortQos {
-                pause,
-                ..PortQos::default()
-            },
-            marking: Marking::default(),
-        })
+        change.clone()
     }
 
     /// All that are configured.

@@ -20,14 +20,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use arrayvec::ArrayVec;
-use vnic_engine::counters::QueueCounter as Q;
+use vnic_engine::counters::{PriorityCounter as P, QueueCounter as Q};
 use vnic_engine::dropless::{Dropless, Told};
 use vnic_engine::settings::Burst;
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
 use super::core::{Core, CoreEvent};
-use super::counters::AdapterCounters;
+use super::counters::{AdapterCounters, priority_of};
 use super::frame::OutFrame;
 use super::link::Gate;
 use super::outputs::{AdapterRx, Outputs, Slot, is_roce, offer};
@@ -223,6 +223,12 @@ impl AdapterRx {
         let dropped = self.retry_or_park(port, q, f, gate, reason, waiting).err();
         if let Some(reason) = dropped {
             self.counters.drops.add(reason as usize, 1);
+            if reason == DropReason::NoRxBuffer
+                && let Some(Some(rx)) = self.queues.get(usize::from(q))
+            {
+                let priority = priority_of(rx.priority, f.head);
+                self.counters.link.priorities[usize::from(priority & 7)].add(P::RxDiscards as usize, 1);
+            }
         }
         dropped
     }

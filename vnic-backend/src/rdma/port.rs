@@ -212,7 +212,7 @@ impl Sink for Wire<'_> {
             tag: TagEdit::Keep,
         }) = verdict
             && !self.core.out.is_watched()
-            && !self.core.qos.get(port).is_some_and(|change| change.qos.queues())
+            && !self.core.out.queues_at(port)
             && let Some(Some(neighbour)) = self.functions.get_mut(usize::from(port.0))
             && neighbour.is_live()
         {

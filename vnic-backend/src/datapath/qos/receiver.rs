@@ -85,6 +85,8 @@ pub struct Receiver {
     pub port: PortId,
     /// What acts.
     pub change: Arc<QosChange>,
+    /// It can make a frame wait.
+    configured: bool,
     /// Priorities of which no frame is dropped for want of room, a bit each.
     lossless: u8,
     /// Priorities that the wire's other end has stopped, a bit each.
@@ -112,6 +114,7 @@ impl Receiver {
         let qos = &change.qos;
         Receiver {
             port,
+            configured: qos.queues(),
             lossless: qos.lossless(),
             closed: 0,
             blocked: 0,
@@ -130,10 +133,20 @@ impl Receiver {
     }
 
     /// Another configuration. What waits goes on waiting; if nothing has to any more, it leaves as it came in.
-    fn configure(&mut self, change: Arc<QosChange>, now: Instant) {
+    fn configure(&mut self, change: Arc<QosChange>, teller: &mut Teller, now: Instant) {
+        let pause = self.change.qos.pause != change.qos.pause;
+        if pause {
+            // What was told in the old way is taken back in the old way.
+            self.buffers.set_silent(true);
+            self.tell(teller, now);
+        }
         self.queues.configure(&change.qos, now);
+        self.configured = change.qos.queues();
         self.change = change;
         self.settle();
+        if pause {
+            self.buffers.set_silent(self.guard.is_tripped());
+        }
     }
 
     /// Room and flow control are those of what is configured, unless something waits that came in under others and only has
@@ -147,12 +160,17 @@ impl Receiver {
 
     /// May a frame have to wait?
     fn is_active(&self) -> bool {
-        self.closed != 0 || self.change.qos.queues()
+        self.closed != 0 || self.configured
+    }
+
+    /// May a frame have to wait, or does one wait that came when it might?
+    fn queues_frames(&self) -> bool {
+        self.is_active() || !self.queues.is_empty()
     }
 
     /// Is it needed, and be it only to know the priorities of frames?
     fn is_needed(&self) -> bool {
-        self.is_active() || !self.queues.is_empty() || classifies(&self.change.qos)
+        self.queues_frames() || classifies(&self.change.qos)
     }
 
     /// The priority of a frame that is about to be received.
@@ -385,12 +403,11 @@ impl Outputs {
         self.taken = None;
     }
 
-    /// Is anything configured at a local port for what it is given? Then nothing goes past [`Outputs::give`].
+    /// May a frame have to wait at a local adapter? Then nothing may go past [`Outputs::give`].
     #[inline]
-    pub fn has_receiver(&self, port: PortId) -> bool {
+    pub fn queues_at(&self, port: PortId) -> bool {
         match self.slots.get(usize::from(port.0)) {
-            Some(Slot::Adapter(a)) => a.receiver.is_some(),
-            Some(Slot::Uplink(p)) => p.receiver.is_some(),
+            Some(Slot::Adapter(a)) => a.receiver.as_ref().is_some_and(|r| r.queues_frames()),
             _ => false,
         }
     }
@@ -466,8 +483,7 @@ impl Outputs {
         if let Some(slot) = self.slot(e.port) {
             slot.set_priority(priority);
         }
-        let waits = r.is_active() || !r.queues.is_empty();
-        let needs = if waits && self.receives(e.port) {
+        let needs = if r.queues_frames() && self.receives(e.port) {
             measure(f, e.tag, &accepts)
         } else {
             None
@@ -479,7 +495,7 @@ impl Outputs {
         let now = self.now;
         let bit = 1u8 << priority;
         let lossless = r.lossless & bit != 0;
-        let mut edited = [0; HEAD_MAX];
+        let mut edited;
         let mut f = *f;
         if r.change.qos.hint.enable
             && !lossless
@@ -489,6 +505,7 @@ impl Outputs {
             match r.hint.judge(r.change.qos.hint, fill) {
                 HintAction::Off => {}
                 HintAction::Mark => {
+                    edited = [0; HEAD_MAX];
                     let n = f.head.len().min(HEAD_MAX);
                     edited[..n].copy_from_slice(&f.head[..n]);
                     if !mark::mark(&mut edited[..n], at) {
@@ -595,7 +612,7 @@ impl Core {
                 if *r.change == *change {
                     r.settle();
                 } else {
-                    r.configure(change, now);
+                    r.configure(change, &mut self.out.teller, now);
                 }
                 r
             }

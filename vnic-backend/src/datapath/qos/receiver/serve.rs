@@ -229,6 +229,8 @@ impl Core {
 
     fn receiver_round(&mut self, r: &mut Receiver, now: Instant) -> usize {
         let mut work = 0;
+        // What may go is not late, however late we look.
+        work += self.out.serve(r, now);
         if r.change.qos.lifetimes.enable != 0 {
             let before = r.lifetime.stalled();
             work += self.out.expire(r, now);
@@ -237,7 +239,6 @@ impl Core {
                 self.report(CoreEvent::ClassStalled { port: r.port, class });
             }
         }
-        work += self.out.serve(r, now);
         let pausing = r.buffers.pausing();
         let guard = r.change.qos.guard;
         let mut moved = std::mem::take(&mut r.moved);
