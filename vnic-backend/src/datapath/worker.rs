@@ -289,6 +289,9 @@ impl Worker {
         if self.core.out.faulty() {
             work += self.fault_round(now);
         }
+        if self.core.out.waiting.pressed || self.core.senders.keeps_books() {
+            self.core.pause_round(now);
+        }
         if self.core.senders.queued {
             work += self.senders_round(now);
         }

@@ -4,6 +4,7 @@
 //! queue of its own, there. Everybody who sends for the adapter asks here and says what was sent: its transmit queues, its
 //! send queues, its RDMA function.
 
+mod books;
 mod limits;
 mod queues;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use super::super::worker::Worker;
 use super::QosChange;
 use super::pauses::Told;
 use crate::types::QueueStatus;
+use books::Book;
 use limits::Limits;
 pub use queues::SendQueues;
 pub use turns::Member;
@@ -92,11 +94,12 @@ impl Sender {
     }
 
     /// Priorities whose limits are another's to use next, a bit each.
-    pub fn others(&self, now: Instant, who: Member) -> u8 {
+    pub fn others(&mut self, now: Instant, who: Member) -> u8 {
         if !self.limits.any() {
             return 0;
         }
-        let others = |p: &u8| self.turns.is_others(now, who, *p, &self.limits);
+        let (turns, limits) = (&mut self.turns, &self.limits);
+        let others = |p: &u8| turns.is_others(now, who, *p, limits);
         (0..8).filter(others).fold(0, |all, p| all | 1 << p)
     }
 
@@ -110,7 +113,7 @@ impl Sender {
         if self.limits.is_open(now, priority) && !self.turns.is_others(now, who, priority, &self.limits) {
             return true;
         }
-        self.turns.wait(now, who, 1 << priority, &self.limits);
+        self.turns.wait(now, who, 1 << priority);
         false
     }
 
@@ -120,7 +123,7 @@ impl Sender {
         if priorities == 0 || !self.limits.any() {
             self.turns.leave(who);
         } else {
-            self.turns.wait(now, who, priorities, &self.limits);
+            self.turns.wait(now, who, priorities);
         }
     }
 
@@ -156,7 +159,7 @@ impl Sender {
         if self.limits.any() {
             let since = since.or(self.turns.since(who));
             self.limits.charge(now, since, priority, wire);
-            self.turns.served(now, who, wire);
+            self.turns.served(who, wire);
         }
     }
 
@@ -217,6 +220,8 @@ pub struct Senders {
     rdma: Vec<(PortId, u8)>,
     /// Something waits in send queues.
     pub queued: bool,
+    /// Adapters that are told to wait.
+    books: Vec<Book>,
 }
 
 impl Senders {
@@ -224,6 +229,12 @@ impl Senders {
     #[inline]
     pub fn get(&mut self, port: PortId) -> Option<&mut Sender> {
         self.by_port.get_mut(usize::from(port.0))?.as_deref_mut()
+    }
+
+    /// Was anybody told to wait when somebody last looked?
+    #[inline]
+    pub fn keeps_books(&self) -> bool {
+        !self.books.is_empty()
     }
 
     fn look(&self, port: PortId) -> Option<&Sender> {
@@ -381,6 +392,7 @@ impl Worker {
 
     pub(super) fn forget_sender(&mut self, id: PortId) {
         self.core.senders.rdma.retain(|(port, _)| *port != id);
+        self.core.senders.books.retain(|book| book.port != id);
         let Some(place) = self.core.senders.by_port.get_mut(usize::from(id.0)) else {
             return;
         };

@@ -159,13 +159,12 @@ impl TxQueue {
             // Whether the switch has a receiver is known, and counted, when it is sent.
             sums.dropped += 1;
             sums.frame(priority, f.head, len);
-            if !room {
+            if !room || !queues.push(now, port, self.pair, decision, f) {
                 let reason = DropReason::SendQueueFull;
                 self.counters.drops.add(reason as usize, 1);
                 core.captured(port, Direction::Ingress, f, Some(reason));
                 return Step::Done;
             }
-            queues.push(now, port, self.pair, decision, f);
             core.senders.queued = true;
             if tells {
                 core.learn(port, f);

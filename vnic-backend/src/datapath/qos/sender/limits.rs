@@ -36,9 +36,11 @@ impl Limits {
         self.link.set_rate(qos.rate);
         self.class_of = qos.classes.of_priority.map(|c| c & 7);
         let queue = qos.queue.as_ref().map_or([0; PRIORITIES], |q| q.limit);
-        for tc in 0..PRIORITIES {
-            self.class[tc].set_rate(qos.classes.limit[tc]);
-            self.queue[tc].set_rate(queue[tc]);
+        for (bucket, rate) in self.class.iter_mut().zip(qos.classes.limit) {
+            bucket.set_rate(rate);
+        }
+        for (bucket, rate) in self.queue.iter_mut().zip(queue) {
+            bucket.set_rate(rate);
         }
         let rates = qos.classes.limit.iter().chain(&queue).chain([&qos.rate]);
         self.any = rates.into_iter().any(|r| *r != 0);

@@ -9,8 +9,9 @@ use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
 use super::super::super::core::Core;
-use super::super::super::frame::RawFrame;
+use super::super::super::frame::{OutFrame, RawFrame};
 use super::super::super::outputs::Slot;
+use super::super::Pool;
 use super::on_wire;
 use super::turns::Member;
 use crate::mem::Seg;
@@ -39,6 +40,7 @@ pub struct SendQueues {
     egress: Egress<Queued>,
     /// By priority.
     bytes: [u64; 8],
+    pool: Pool,
 }
 
 /// Scheduling only: the adapter's limits are kept by [`Limits`](super::limits::Limits), for its RDMA function as well.
@@ -63,6 +65,7 @@ impl SendQueues {
         SendQueues {
             egress: Egress::new(&scheduling(qos), now),
             bytes: [0; 8],
+            pool: Pool::default(),
         }
     }
 
@@ -108,17 +111,35 @@ impl SendQueues {
             || self.egress.pass(now, &entry(now, port, priority, f), closed)
     }
 
-    /// A frame waits.
-    pub fn push(&mut self, now: Instant, port: PortId, pair: usize, decision: Decision, f: &RawFrame<'_>) {
+    /// A frame waits. False: there is no memory for it.
+    pub fn push(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        pair: usize,
+        decision: Decision,
+        f: &RawFrame<'_>,
+    ) -> bool {
+        let whole = OutFrame {
+            head: f.head,
+            segs: f.segs,
+            skip: f.skip + f.head.len(),
+            tail: f.len - f.head.len(),
+            hdr: f.hdr,
+        };
+        let Some(bytes) = self.pool.copy(&whole) else {
+            return false;
+        };
         let entry = entry(now, port, decision.priority, f);
         self.bytes[usize::from(entry.priority)] += u64::from(entry.bytes);
         let frame = Queued {
-            bytes: f.to_owned_bytes().into_vec(),
+            bytes,
             hdr: f.hdr,
             pair: pair as u8,
             pcp: decision.pcp,
         };
         self.egress.push(entry, frame);
+        true
     }
 }
 
@@ -173,7 +194,8 @@ impl Core {
             };
             queues.bytes[usize::from(entry.priority)] -= u64::from(entry.bytes);
             n += 1;
-            self.send_queued(port, now, entry, frame, verdict);
+            let bytes = self.send_queued(port, now, entry, frame, verdict);
+            queues.pool.give_back(bytes);
         }
         let left = !stuck & queues.priorities();
         if let Some(sender) = self.senders.get(port) {
@@ -183,7 +205,15 @@ impl Core {
         n
     }
 
-    fn send_queued(&mut self, port: PortId, now: Instant, entry: Entry, mut frame: Queued, verdict: Verdict) {
+    /// Sends a frame that has waited. Answers its memory, for the next one.
+    fn send_queued(
+        &mut self,
+        port: PortId,
+        now: Instant,
+        entry: Entry,
+        mut frame: Queued,
+        verdict: Verdict,
+    ) -> Vec<u8> {
         let segs = [Seg {
             ptr: frame.bytes.as_mut_ptr(),
             len: frame.bytes.len() as u32,
@@ -196,7 +226,7 @@ impl Core {
             skip: 0,
         };
         let Some(Slot::Adapter(a)) = self.out.slots.get(usize::from(port.0)) else {
-            return;
+            return frame.bytes;
         };
         let counters = a.counters.clone();
         let queue = counters.queues.get(usize::from(frame.pair));
@@ -206,7 +236,7 @@ impl Core {
             if reason == DropReason::SpoofedSource {
                 self.report_spoof(port, f.head);
             }
-            return;
+            return frame.bytes;
         }
         if let Some(sender) = self.senders.get(port) {
             sender.charge(now, Some(entry.since), Member::SEND_QUEUES, entry.priority, &f);
@@ -214,12 +244,13 @@ impl Core {
         if self.crosses(port, &verdict) && self.send_remote(port, &verdict, &f, None).is_none() {
             // There was room a moment ago.
             counters.drops.add(DropReason::CoreExchangeFull as usize, 1);
-            return;
+            return frame.bytes;
         }
         self.captured(port, Direction::Ingress, &f, None);
         self.deliver(port, &verdict, &f, None, queue);
         if let Some(queue) = queue {
             queue.add(Q::TxForwarded as usize, 1);
         }
+        frame.bytes
     }
 }

@@ -2,8 +2,6 @@
 //! over the adapter's transmit queues, its send queues and its RDMA function. Without it the queue that is looked at first
 //! would get everything.
 
-use std::time::Duration;
-
 use vnic_fabric::Instant;
 
 use super::limits::Limits;
@@ -11,8 +9,6 @@ use super::limits::Limits;
 /// Transmit queues of an adapter at most.
 const QUEUES: usize = 16;
 const MEMBERS: usize = QUEUES + 2;
-/// Whoever waits comes back within this time after it could go on; otherwise nobody waits for it.
-const PATIENCE: Duration = Duration::from_millis(1);
 
 /// One who sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +38,9 @@ struct Turn {
     priorities: u8,
     /// Since when it has had more to send than it may.
     since: Instant,
-    /// When it could go on, or last did.
-    opens: Instant,
+    /// The round in which it asked last, and the one before in which it did.
+    asked: Instant,
+    before: Instant,
     /// Bytes that it has had, in the time of the whole.
     served: u64,
 }
@@ -65,17 +62,11 @@ impl Turns {
         (self.waiting & who.bit() != 0).then(|| self.members[usize::from(who.0)].since)
     }
 
-    /// What a member waits for, a bit each.
-    pub fn priorities(&self, who: Member) -> u8 {
-        self.since(who)
-            .map_or(0, |_| self.members[usize::from(who.0)].priorities)
-    }
-
     /// A member waits for one of these priorities, not none.
-    pub fn wait(&mut self, now: Instant, who: Member, priorities: u8, limits: &Limits) {
+    pub fn wait(&mut self, now: Instant, who: Member, priorities: u8) {
+        self.ask(now, who);
         let turn = &mut self.members[usize::from(who.0)];
         turn.priorities = priorities;
-        turn.opens = limits.first(priorities).unwrap_or(now).max(now);
         if self.waiting & who.bit() == 0 {
             self.waiting |= who.bit();
             turn.since = now;
@@ -89,20 +80,30 @@ impl Turns {
         self.waiting &= !who.bit();
     }
 
+    fn ask(&mut self, now: Instant, who: Member) {
+        let turn = &mut self.members[usize::from(who.0)];
+        if turn.asked != now {
+            (turn.before, turn.asked) = (turn.asked, now);
+        }
+    }
+
     /// Is it another's turn to use the limits that a frame of this priority needs? Asked when they are open.
     #[inline]
-    pub fn is_others(&self, now: Instant, who: Member, priority: u8, limits: &Limits) -> bool {
+    pub fn is_others(&mut self, now: Instant, who: Member, priority: u8, limits: &Limits) -> bool {
         self.waiting & !who.bit() != 0 && self.is_behind(now, who, priority, limits)
     }
 
     #[cold]
-    fn is_behind(&self, now: Instant, who: Member, priority: u8, limits: &Limits) -> bool {
-        let mine = self.members[usize::from(who.0)].served.max(self.time);
+    fn is_behind(&mut self, now: Instant, who: Member, priority: u8, limits: &Limits) -> bool {
+        self.ask(now, who);
+        let me = self.members[usize::from(who.0)];
+        let mine = me.served.max(self.time);
         self.members.iter().zip(0u8..).any(|(other, i)| {
             i != who.0
                 && self.waiting >> i & 1 != 0
                 && other.served < mine
-                && now.since(other.opens) < PATIENCE
+                // All are looked at in each round: who has missed one does not come.
+                && other.asked >= me.before
                 && (0..8).any(|p| {
                     other.priorities >> p & 1 != 0 && limits.shared(p, priority) && limits.is_open(now, p)
                 })
@@ -111,11 +112,10 @@ impl Turns {
 
     /// A member has sent so many bytes.
     #[inline]
-    pub fn served(&mut self, now: Instant, who: Member, wire: u64) {
+    pub fn served(&mut self, who: Member, wire: u64) {
         let turn = &mut self.members[usize::from(who.0)];
         let start = turn.served.max(self.time);
         turn.served = start + wire;
-        turn.opens = now;
         self.time = start;
     }
 }

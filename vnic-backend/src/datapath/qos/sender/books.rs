@@ -1,0 +1,101 @@
+//! What an adapter is told about pause, and for how long it obeys: counted where it is obeyed.
+
+use std::sync::Arc;
+
+use vnic_engine::counters::{LinkCounter as L, PriorityCounter as P};
+use vnic_fabric::Instant;
+use vnic_fabric::qos::PauseSettings;
+use vnic_fabric::switch::PortId;
+
+use super::super::super::core::Core;
+use super::super::super::counters::AdapterCounters;
+use super::super::super::outputs::Slot;
+use super::super::pauses::Told;
+use super::super::spells::Spells;
+use super::obeyed;
+
+/// Of one adapter that is told something.
+pub struct Book {
+    /// The adapter.
+    pub port: PortId,
+    counters: Arc<AdapterCounters>,
+    told: Told,
+    /// By priority, where they have flow control of their own,
+    priorities: Spells,
+    /// and all together where they have not.
+    global: Spells,
+}
+
+impl Book {
+    fn new(port: PortId, counters: Arc<AdapterCounters>) -> Book {
+        Book {
+            port,
+            counters,
+            told: Told::default(),
+            priorities: Spells::default(),
+            global: Spells::default(),
+        }
+    }
+
+    /// It is told this now.
+    fn follow(&mut self, now: Instant, told: Told, pause: PauseSettings) {
+        let link = &self.counters.link;
+        let fresh = told.priorities & !self.told.priorities;
+        for (p, block) in (0..8).zip(&link.priorities) {
+            if fresh >> p & 1 != 0 {
+                block.add(P::RxPause as usize, 1);
+            }
+        }
+        if told.global && !self.told.global {
+            link.link.add(L::RxPause as usize, 1);
+        }
+        self.told = told;
+        let waits = obeyed(told, pause);
+        let (priorities, global) = if pause.pfc == 0 {
+            (0, waits & 1)
+        } else {
+            (waits, 0)
+        };
+        self.priorities.set(now, priorities, |p, us, ends| {
+            let block = &link.priorities[p % 8];
+            block.add(P::RxPauseUs as usize, us);
+            block.add(P::RxPauseTransitions as usize, ends.into());
+        });
+        self.global.set(now, global, |_, us, ends| {
+            link.link.add(L::RxPauseUs as usize, us);
+            link.link.add(L::RxPauseTransitions as usize, ends.into());
+        });
+    }
+}
+
+impl Core {
+    /// Keeps the books of pause; called while anybody is told anything, and once more afterwards.
+    #[cold]
+    pub fn pause_round(&mut self, now: Instant) {
+        if self.pauses.any() {
+            for (i, slot) in self.out.slots.iter().enumerate() {
+                let port = PortId(i as u16);
+                if let Slot::Adapter(a) = slot
+                    && self.pauses.of(port) != Told::default()
+                    && !self.senders.books.iter().any(|b| b.port == port)
+                {
+                    self.senders.books.push(Book::new(port, a.counters.clone()));
+                }
+            }
+        }
+        let (pauses, qos) = (&self.pauses, &self.qos);
+        self.senders.books.retain_mut(|book| {
+            let told = pauses.of(book.port);
+            // *FlowControl says both directions where nobody has said anything.
+            let pause = qos.get(book.port).map_or(
+                PauseSettings {
+                    global_rx: true,
+                    ..PauseSettings::default()
+                },
+                |c| c.qos.pause,
+            );
+            book.follow(now, told, pause);
+            told != Told::default()
+        });
+    }
+}
