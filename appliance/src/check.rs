@@ -2,6 +2,7 @@
 //! refuse the same values with the same words: what is wrong, and what is allowed.
 
 pub mod fault;
+pub mod qos;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -68,6 +68,9 @@ pub enum Noun {
     /// Uplink ports: where the switch leaves the NIC
     #[command(subcommand)]
     Port(PortVerb),
+    /// Quality of service and flow control of adapters and ports, as mlnx_qos has them: trust, traffic classes, rates, PFC
+    #[command(subcommand)]
+    Qos(super::qos::QosVerb),
     /// The embedded switch
     #[command(subcommand)]
     Switch(SwitchVerb),

@@ -14,6 +14,7 @@ use vnic_control::v1::fault_service_client::FaultServiceClient;
 use vnic_control::v1::nv_config_service_client::NvConfigServiceClient;
 use vnic_control::v1::oid_service_client::OidServiceClient;
 use vnic_control::v1::port_service_client::PortServiceClient;
+use vnic_control::v1::qos_service_client::QosServiceClient;
 use vnic_control::v1::rdma_service_client::RdmaServiceClient;
 use vnic_control::v1::registry_service_client::RegistryServiceClient;
 use vnic_control::v1::server_service_client::ServerServiceClient;
@@ -115,6 +116,11 @@ impl Client {
 
     pub async fn events(&self) -> Result<EventServiceClient<Channel>, Failure> {
         let client = EventServiceClient::new(self.channel().await?);
+        Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn qos(&self) -> Result<QosServiceClient<Channel>, Failure> {
+        let client = QosServiceClient::new(self.channel().await?);
         Ok(client.max_decoding_message_size(RESPONSE_MAX))
     }
 

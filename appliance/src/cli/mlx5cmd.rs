@@ -17,6 +17,9 @@ Examples:
   vnicctl mlx5cmd -MacAddressList -Name vf0 -Add -Entries 2 02-00-5E-00-01-01 02-00-5E-00-01-02
   vnicctl mlx5cmd -MacAddressList -Name vf0 -Delete -Entries 1 02-00-5E-00-01-01
   vnicctl mlx5cmd -RegKeys -Name vf0
+  vnicctl mlx5cmd -QosConfig -DefaultUntaggedPriority -Name vf0 -Get
+  vnicctl mlx5cmd -QosConfig -DefaultUntaggedPriority -Name vf0 -Set 3
+  vnicctl mlx5cmd -Features -Name vf0
   vnicctl mlx5cmd -Stat
 
 Options may be written in small or capital letters. Verbs of the tool whose feature this NIC does not have yet are \
@@ -32,6 +35,9 @@ enum Wish {
     MacAdd(String, Vec<String>),
     MacDelete(String, Vec<String>),
     RegKeys(String),
+    PriorityGet(String),
+    PrioritySet(String, String),
+    Features(String),
     Stat,
 }
 
@@ -60,11 +66,50 @@ pub async fn run(words: &[String], client: &Client, out: &Output) -> Result<(), 
             let list = service.list_entries(request).await?.into_inner();
             out.message("ListEntriesResponse", &list, || reg_keys(&name, &list.entries))
         }
+        Wish::PriorityGet(name) => {
+            let qos = qos(client, &name).await?;
+            out.message("Qos", &qos, || {
+                format!("Default untagged priority: {}\n{DONE}", qos.default_priority)
+            })
+        }
+        Wish::PrioritySet(name, value) => {
+            let request = v1::SetEntryRequest {
+                scope: resource(ADAPTERS, &name),
+                key: "DefaultUntaggedPriority".to_owned(),
+                value,
+                if_match: None,
+            };
+            let done = client.registry().await?.set_entry(request).await?.into_inner();
+            out.message("SetEntryResponse", &done, || {
+                let said = done.warnings.iter().map(|w| format!("Warning: {}\n", w.message));
+                said.collect::<String>() + DONE
+            })
+        }
+        Wish::Features(name) => {
+            let adapter = adapter_mac::list(client, &name).await?;
+            let mut registry = client.registry().await?;
+            let request = v1::GetEntryRequest {
+                scope: resource(ADAPTERS, &name),
+                key: "*QoSOffload".to_owned(),
+            };
+            let offload = registry.get_entry(request).await?.into_inner();
+            let qos = qos(client, &name).await?;
+            out.message("Qos", &qos, || {
+                features(&adapter, &qos, offload.effective.as_deref())
+            })
+        }
         Wish::Stat => {
             let all = adapter::list(client).await?;
             out.message("ListAdaptersResponse", &all, || stat(&all.adapters))
         }
     }
+}
+
+async fn qos(client: &Client, adapter: &str) -> Result<v1::Qos, Failure> {
+    let request = v1::GetQosRequest {
+        name: names::qos(&resource(ADAPTERS, adapter)),
+    };
+    Ok(client.qos().await?.get_qos(request).await?.into_inner())
 }
 
 /// Reads the tool's command line.
@@ -74,6 +119,7 @@ fn parse(words: &[String]) -> Result<Wish, String> {
         return Err(format!("what shall be done is missing\n\n{HELP}"));
     };
     let (mut name, mut query, mut edit) = (None, false, None);
+    let (mut priority, mut get, mut set) = (false, false, None);
     while let Some((option, behind)) = rest.split_first() {
         rest = behind;
         if is(option, "-Name") {
@@ -82,6 +128,14 @@ fn parse(words: &[String]) -> Result<Wish, String> {
             rest = behind;
         } else if is(option, "-Query") {
             query = true;
+        } else if is(option, "-DefaultUntaggedPriority") {
+            priority = true;
+        } else if is(option, "-Get") {
+            get = true;
+        } else if is(option, "-Set") {
+            let (value, behind) = rest.split_first().ok_or("-Set: the priority is missing")?;
+            set = Some(value.clone());
+            rest = behind;
         } else if is(option, "-Add") || is(option, "-Delete") {
             if edit.is_some() {
                 return Err(
@@ -108,8 +162,16 @@ fn parse(words: &[String]) -> Result<Wish, String> {
         }
     }
     let named = |name: Option<String>| name.ok_or_else(|| format!("{verb} needs -Name and an adapter"));
-    let other = query || edit.is_some();
-    if is(verb, "-MacAddressList") {
+    if is(verb, "-QosConfig") && priority && !query && edit.is_none() {
+        let name = named(name)?;
+        return match (get, set) {
+            (true, None) => Ok(Wish::PriorityGet(name)),
+            (false, Some(value)) => Ok(Wish::PrioritySet(name, value)),
+            _ => Err("one of -Get and -Set is needed".to_owned()),
+        };
+    }
+    let other = query || edit.is_some() || priority || get || set.is_some();
+    if is(verb, "-MacAddressList") && !(priority || get || set.is_some()) {
         let name = named(name)?;
         return match (query, edit) {
             (true, None) => Ok(Wish::MacQuery(name)),
@@ -120,6 +182,9 @@ fn parse(words: &[String]) -> Result<Wish, String> {
             (false, Some((false, macs))) => Ok(Wish::MacDelete(name, macs)),
             _ => Err("one of -Query, -Add and -Delete is needed".to_owned()),
         };
+    }
+    if is(verb, "-Features") && !other {
+        return Ok(Wish::Features(named(name)?));
     }
     if is(verb, "-RegKeys") && !other {
         return Ok(Wish::RegKeys(named(name)?));
@@ -153,6 +218,33 @@ fn reg_keys(name: &str, entries: &[v1::RegistryEntry]) -> String {
             None => writeln!(text, "{}: {effective}", entry.key),
         };
     }
+    text + DONE
+}
+
+/// What the adapter can and does, as far as it is here.
+fn features(adapter: &v1::Adapter, qos: &v1::Qos, offload: Option<&str>) -> String {
+    let mut text = format!("Features of adapter '{}':\n", names::last(&adapter.name));
+    let rdma = match &adapter.rdma {
+        Some(r) if r.off.is_empty() => "Enabled".to_owned(),
+        Some(r) => format!("Disabled ({})", r.off),
+        None => "Disabled (the adapter has no RDMA function)".to_owned(),
+    };
+    let offload = match offload {
+        Some("0") => "Disabled (*QoSOffload is 0)",
+        _ => "Enabled",
+    };
+    let queue = match &qos.schedule_queue {
+        Some(_) => "Configured",
+        None => "None",
+    };
+    let per_priority = match qos.send_queue_per_priority {
+        true => "Enabled",
+        false => "Disabled (SendQueuePerPrio is 0)",
+    };
+    let _ = writeln!(text, "RoCE: {rdma}");
+    let _ = writeln!(text, "QoS offload: {offload}");
+    let _ = writeln!(text, "Schedule queue: {queue}");
+    let _ = writeln!(text, "Send queue per priority: {per_priority}");
     text + DONE
 }
 
@@ -204,6 +296,15 @@ mod tests {
         );
         assert_eq!(ok("-RegKeys -Name vf0"), Wish::RegKeys("vf0".to_owned()));
         assert_eq!(ok("-Stat"), Wish::Stat);
+        assert_eq!(
+            ok("-QosConfig -DefaultUntaggedPriority -Name vf0 -Get"),
+            Wish::PriorityGet("vf0".to_owned())
+        );
+        assert_eq!(
+            ok("-qosconfig -defaultuntaggedpriority -name vf0 -set 3"),
+            Wish::PrioritySet("vf0".to_owned(), "3".to_owned())
+        );
+        assert_eq!(ok("-Features -Name vf0"), Wish::Features("vf0".to_owned()));
     }
 
     #[test]
@@ -229,6 +330,17 @@ mod tests {
             ("-MacAddressList -Name vf0 -Frob", "-Frob"),
             ("-Sniffer", "not implemented"),
             ("-Stat -Query", "not implemented"),
+            (
+                "-QosConfig -DefaultUntaggedPriority -Name vf0",
+                "one of -Get and -Set",
+            ),
+            (
+                "-QosConfig -DefaultUntaggedPriority -Name vf0 -Set",
+                "priority is missing",
+            ),
+            ("-QosConfig -DefaultUntaggedPriority -Get", "-Name"),
+            ("-QosConfig -Name vf0 -Get", "not implemented"),
+            ("-MacAddressList -Name vf0 -Get", "not implemented"),
         ] {
             let error = ask(line).expect_err(line);
             assert!(error.contains(problem), "{line}: {error}");

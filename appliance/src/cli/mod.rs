@@ -14,6 +14,7 @@ mod nvconfig;
 mod oid;
 mod output;
 mod port;
+mod qos;
 mod rdma;
 mod registry;
 mod server;
@@ -118,6 +119,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Gid(verb) => rdma::gid(verb, &client, &out).await,
         Noun::Resource(verb) => rdma::resource(verb, &client, &out).await,
         Noun::Port(verb) => port::run(verb, &client, &out).await,
+        Noun::Qos(verb) => qos::run(verb, &client, &out).await,
         Noun::Switch(verb) => switch::run(verb, &client, &out).await,
         Noun::Counter(verb) => counter::run(verb, &client, &out).await,
         Noun::Capture(verb) => capture::run(verb, &client, &out).await,

@@ -210,7 +210,9 @@ fn update(context: &Context, request: &v1::UpdateQosRequest) -> Result<(Owner, S
     wrong.finish(Some(()))?;
     if paths.contains(&"cable_length_m") && !paths.contains(&"buffer_headroom") {
         let mtu = mtu(context, &owner)?;
-        spec.buffer.headroom = Buffer::headroom_for(spec.rate, spec.buffer.cable_len, mtu);
+        let needed = Buffer::headroom_for(spec.rate, spec.buffer.cable_len, mtu);
+        // Guests send more at a time than a wire holds.
+        spec.buffer.headroom = needed.max(Buffer::default().headroom);
     }
     if paths.contains(&"storm_critical_ms") && !paths.contains(&"storm_minor_ms") {
         // As Linux has it: the minor one follows.
@@ -295,7 +297,7 @@ fn reset(context: &Context, owner: &Owner) -> Result<(), Status> {
     };
     // Whatever is stored goes.
     let mut row = Batch::new();
-    stored::forget(&mut row, owner);
+    forget(&mut row, owner);
     carry_out(context, owner, &now, (QosSpec::default(), row), &operations)
 }
 

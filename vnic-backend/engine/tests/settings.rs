@@ -498,6 +498,8 @@ fn watermarks_of_the_receive_path() {
     assert_eq!(of(0, 6800), (6800, 0), "never critical");
     assert_eq!(of(1, 0), (0, 80), "the least of the register");
     assert_eq!(of(1000, 6800), (850, 1000), "85 % where it would come too late");
+    assert_eq!(of(80, 6800), (80, 80));
+    assert_eq!(of(1000, 1), (80, 1000));
     assert_eq!(of(1000, 1000), (1000, 1000));
 }
 

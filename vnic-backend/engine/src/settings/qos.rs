@@ -2,8 +2,8 @@
 
 use super::table::{MARKS, TO_DSCP, TO_PRIORITY};
 
-/// Least critical watermark of the receive path (register PFCC).
-const STALL_CRITICAL_MIN_MS: u32 = 80;
+/// Least watermark of the receive path (register PFCC).
+const STALL_MIN_MS: u32 = 80;
 
 /// Which field of a received packet names its priority (`RxTrustedState`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -190,11 +190,12 @@ impl QosKeys {
     pub fn acting_watermarks(&self) -> (u32, u32) {
         let critical = match self.stall_critical_ms {
             0 => 0,
-            ms => ms.max(STALL_CRITICAL_MIN_MS),
+            ms => ms.max(STALL_MIN_MS),
         };
         let minor = match self.stall_minor_ms {
-            ms if critical != 0 && ms > critical => critical * 85 / 100,
-            ms => ms,
+            0 => 0,
+            ms if critical != 0 && ms > critical => (critical * 85 / 100).max(STALL_MIN_MS),
+            ms => ms.max(STALL_MIN_MS),
         };
         (minor, critical)
     }

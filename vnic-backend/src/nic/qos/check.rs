@@ -156,10 +156,10 @@ pub fn watermarks(keys: &QosKeys) -> Result<(), NicError> {
         let problem = format!("{critical} is out of range: 0 (never), or 80 to 8000 ms");
         return invalid("storm_critical_ms", problem);
     }
-    if minor > 8000 || (critical != 0 && minor > critical) {
-        let max = if critical == 0 { 8000 } else { critical };
+    let max = if critical == 0 { 8000 } else { critical };
+    if minor != 0 && !(80..=max).contains(&minor) {
         let problem =
-            format!("{minor} is out of range: 0 (never) to {max} ms, the critical watermark at most");
+            format!("{minor} is out of range: 0 (never), or 80 to {max} ms: the critical watermark at most");
         return invalid("storm_minor_ms", problem);
     }
     Ok(())
@@ -491,6 +491,6 @@ mod tests {
             watermarks(&keys).is_ok()
         };
         assert!(of(0, 8000) && of(80, 80) && of(8000, 0));
-        assert!(!of(79, 0) && !of(8001, 0) && !of(100, 101) && !of(0, 8001));
+        assert!(!of(79, 0) && !of(8001, 0) && !of(100, 101) && !of(0, 8001) && !of(8000, 79));
     }
 }

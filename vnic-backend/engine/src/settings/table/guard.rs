@@ -16,7 +16,7 @@ const UNNAMED_TIMEOUT: &str = "The name is not in the WinOF-2 text, only the fea
                                register PFCC; 1 to 79 count as 80, its least.";
 const UNNAMED_WATERMARK: &str = "The name is not in the WinOF-2 text, only the feature. The range is that of the register \
                                  PFCC; the default, and what counts where it is above DeviceRxStallTimeout, is 85 % of \
-                                 that, as Linux has it.";
+                                 that, as Linux has it. 1 to 79 count as 80.";
 
 const fn hint(row: KeyDef) -> KeyDef {
     row.dynamic().source(HINT)

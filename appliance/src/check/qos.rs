@@ -1,0 +1,260 @@
+//! How people write rates, lists and maps of quality of service.
+
+use super::Checked;
+
+/// Priorities, and traffic classes.
+pub const COUNT: usize = 8;
+
+/// A rate in bit/s: `5G`, `1.5G`, `500M`, `64k`, or a plain number; `0`, `none` or `unlimited` for no limit.
+pub fn rate(text: &str) -> Checked<u64> {
+    let wrong =
+        || format!("{text:?} is not a rate: such as 5G, 1.5G, 500M or 64k (bit/s), or 0 for no limit");
+    let text = text.trim();
+    if ["none", "unlimited"]
+        .iter()
+        .any(|word| text.eq_ignore_ascii_case(word))
+    {
+        return Ok(0);
+    }
+    let number = text
+        .strip_suffix("bps")
+        .or_else(|| text.strip_suffix("bit/s"))
+        .or_else(|| text.strip_suffix("bit"))
+        .unwrap_or(text)
+        .trim_end();
+    let (number, zeros) = match number.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&number[..at], 3),
+        Some((at, 'm' | 'M')) => (&number[..at], 6),
+        Some((at, 'g' | 'G')) => (&number[..at], 9),
+        Some((at, 't' | 'T')) => (&number[..at], 12),
+        _ => (number, 0),
+    };
+    let (whole, part) = number
+        .trim_end()
+        .split_once('.')
+        .unwrap_or((number.trim_end(), ""));
+    let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
+    let part = part.trim_end_matches('0');
+    if whole.is_empty() || !digits(whole) || !digits(part) || part.len() > zeros {
+        return Err(wrong());
+    }
+    let padded = format!("{whole}{part:0<zeros$}");
+    let rate: u64 = padded.parse().map_err(|_| wrong())?;
+    if (1..1000).contains(&rate) && zeros == 0 {
+        return Err(format!(
+            "{text}: a number alone is in bit/s, and the least is 1000; {text}G is {text} Gbit/s"
+        ));
+    }
+    Ok(rate)
+}
+
+/// A rate as [`rate`] reads it, in the unit in which it is short.
+pub fn rate_text(rate: u64) -> String {
+    let (unit, word) = match rate {
+        0 => return "unlimited".to_owned(),
+        1..1_000_000 => (1_000, "Kbps"),
+        1_000_000..1_000_000_000 => (1_000_000, "Mbps"),
+        _ => (1_000_000_000u64, "Gbps"),
+    };
+    let digits = unit.ilog10() as usize;
+    let part = format!("{:0digits$}", rate % unit);
+    match part.trim_end_matches('0') {
+        "" => format!("{} {word}", rate / unit),
+        part => format!("{}.{part} {word}", rate / unit),
+    }
+}
+
+/// Eight values, separated by commas, one for each priority or traffic class.
+pub fn eight<T: Copy + Default>(
+    text: &str,
+    of: &str,
+    one: impl Fn(&str) -> Checked<T>,
+) -> Checked<[T; COUNT]> {
+    let parts: Vec<&str> = text
+        .trim()
+        .trim_end_matches(',')
+        .split(',')
+        .map(str::trim)
+        .collect();
+    if parts.len() != COUNT {
+        return Err(format!(
+            "{} values; {COUNT} are needed, separated by commas: one for each {of}, 0 to 7",
+            parts.len()
+        ));
+    }
+    let mut all = [T::default(); COUNT];
+    for (i, (part, place)) in parts.into_iter().zip(&mut all).enumerate() {
+        *place = one(part).map_err(|problem| format!("{of} {i}: {problem}"))?;
+    }
+    Ok(all)
+}
+
+/// A whole number up to `max`.
+pub fn up_to(text: &str, max: u32) -> Checked<u32> {
+    text.parse()
+        .ok()
+        .filter(|v| *v <= max)
+        .ok_or_else(|| format!("{text:?} is out of range: 0 to {max}"))
+}
+
+/// Traffic class by priority: eight of 0 to 7.
+pub fn classes(text: &str) -> Checked<[u32; COUNT]> {
+    eight(text, "priority", |t| up_to(t, 7))
+}
+
+/// Switches by priority: eight of 0 and 1.
+pub fn switches(text: &str, of: &str) -> Checked<[bool; COUNT]> {
+    eight(text, of, |t| match t {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(format!("{t:?}: 0 and 1 are allowed")),
+    })
+}
+
+/// Per cent by traffic class: eight of 0 to 100.
+pub fn percents(text: &str) -> Checked<[u32; COUNT]> {
+    eight(text, "traffic class", |t| up_to(t.trim_end_matches('%'), 100))
+}
+
+/// Rates by traffic class.
+pub fn rates(text: &str) -> Checked<[u64; COUNT]> {
+    eight(text, "traffic class", rate)
+}
+
+/// An order for the map by DSCP, as `mlnx_qos --dscp2prio` has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapOrder {
+    /// `set,DSCP,PRIORITY`.
+    Set(u8, u8),
+    /// `del,DSCP,PRIORITY`: back to what it is while nothing is configured.
+    Delete(u8, u8),
+    /// `flush`: all of them.
+    Flush,
+}
+
+/// Reads an order for the map by DSCP.
+pub fn map_order(text: &str) -> Checked<MapOrder> {
+    const FORMS: &str = "set,DSCP,PRIORITY, del,DSCP,PRIORITY (such as set,30,5) and flush are allowed";
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let small = |what: &str, text: &str, max| {
+        let number = up_to(text, max).map_err(|problem| format!("{what} {problem}"))?;
+        u8::try_from(number).map_err(|e| e.to_string())
+    };
+    let two = |dscp, priority| Ok::<_, String>((small("DSCP", dscp, 63)?, small("priority", priority, 7)?));
+    match parts.as_slice() {
+        ["set", dscp, priority] => two(dscp, priority).map(|(d, p)| MapOrder::Set(d, p)),
+        ["del" | "delete", dscp, priority] => two(dscp, priority).map(|(d, p)| MapOrder::Delete(d, p)),
+        ["flush"] => Ok(MapOrder::Flush),
+        _ => Err(format!("{text:?}: {FORMS}")),
+    }
+}
+
+/// The shares of ETS classes: together 100, where there are such classes, and 0 for all others. `weights`: less is fine.
+pub fn shares(ets: &[bool], percents: &[u32], weights: bool) -> Checked<()> {
+    for (tc, (ets, share)) in ets.iter().zip(percents).enumerate() {
+        if !ets && *share > 0 {
+            return Err(format!(
+                "traffic class {tc} has {share} %, and is not ets: give 0 for it (-t), or make it ets (-s)"
+            ));
+        }
+    }
+    let sum: u32 = percents.iter().sum();
+    match sum {
+        _ if !ets.contains(&true) => Ok(()),
+        100 => Ok(()),
+        1..=99 if weights => Ok(()),
+        _ => Err(format!(
+            "the shares of the ets classes add up to {sum} %: they must add up to 100 (-t){}",
+            if (1..=99).contains(&sum) {
+                ", or be weights (--weights)"
+            } else {
+                ""
+            }
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_exactly() {
+        for (text, rate_bps) in [
+            ("5G", 5_000_000_000),
+            ("1.5g", 1_500_000_000),
+            ("0.25M", 250_000),
+            ("500 Mbps", 500_000_000),
+            ("64k", 64_000),
+            ("12345678", 12_345_678),
+            ("10Gbit/s", 10_000_000_000),
+            ("0", 0),
+            ("unlimited", 0),
+        ] {
+            assert_eq!(rate(text), Ok(rate_bps), "{text}");
+        }
+        for text in [
+            "",
+            "G",
+            "5X",
+            "-5G",
+            "1.0000000001G",
+            "1.5",
+            "5 5G",
+            "99999999999999999999",
+        ] {
+            assert!(rate(text).is_err_and(|e| e.contains("such as 5G")), "{text}");
+        }
+        assert!(rate("5").is_err_and(|e| e.contains("5G is 5 Gbit/s")));
+        for rate_bps in [0, 1000, 64_000, 1_500_000, 2_500_000_001, 100_000_000_000] {
+            assert_eq!(rate(&rate_text(rate_bps)), Ok(rate_bps));
+        }
+        assert_eq!(rate_text(1_500_000_000), "1.5 Gbps");
+        assert_eq!(rate_text(500_000_000), "500 Mbps");
+    }
+
+    #[test]
+    fn lists_have_eight_values() {
+        assert_eq!(classes("1,0,2,3,4,5,6,7"), Ok([1, 0, 2, 3, 4, 5, 6, 7]));
+        assert_eq!(
+            switches("0,0,0,1,0,0,0,0,", "priority"),
+            Ok([false, false, false, true, false, false, false, false])
+        );
+        assert_eq!(
+            rates("5G,0,0,0,0,0,0,64k").map(|r| (r[0], r[7])),
+            Ok((5_000_000_000, 64_000))
+        );
+        assert!(classes("1,2").is_err_and(|e| e.contains("2 values; 8 are needed")));
+        assert!(classes("8,0,0,0,0,0,0,0").is_err_and(|e| e == "priority 0: \"8\" is out of range: 0 to 7"));
+        assert!(switches("2,0,0,0,0,0,0,0", "priority").is_err_and(|e| e.contains("0 and 1")));
+        assert!(percents("101,0,0,0,0,0,0,0").is_err_and(|e| e.contains("0 to 100")));
+    }
+
+    #[test]
+    fn orders_of_mlnx_qos() {
+        assert_eq!(map_order("set,30,5"), Ok(MapOrder::Set(30, 5)));
+        assert_eq!(map_order("del,30,5"), Ok(MapOrder::Delete(30, 5)));
+        assert_eq!(map_order("flush"), Ok(MapOrder::Flush));
+        for (text, problem) in [
+            ("set,64,5", "DSCP \"64\" is out of range: 0 to 63"),
+            ("set,30,8", "priority \"8\" is out of range: 0 to 7"),
+            ("add,30,5", "set,30,5"),
+            ("", "flush"),
+        ] {
+            assert!(map_order(text).is_err_and(|e| e.contains(problem)), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_add_up() {
+        let ets = [true, true, false, false, false, false, false, false];
+        assert!(shares(&ets, &[50, 50, 0, 0, 0, 0, 0, 0], false).is_ok());
+        assert!(shares(&[false; 8], &[0; 8], false).is_ok());
+        assert!(shares(&ets, &[16, 80, 0, 0, 0, 0, 0, 0], true).is_ok());
+        let refused = |percents: [u32; 8], weights| shares(&ets, &percents, weights).unwrap_err();
+        assert!(refused([16, 80, 0, 0, 0, 0, 0, 0], false).contains("--weights"));
+        assert!(refused([60, 80, 0, 0, 0, 0, 0, 0], true).contains("140 %"));
+        assert!(refused([0; 8], true).contains("add up to 0 %"));
+        assert!(refused([50, 40, 10, 0, 0, 0, 0, 0], false).contains("traffic class 2"));
+    }
+}

@@ -1,0 +1,283 @@
+//! `vnicctl qos`.
+
+mod args;
+mod show;
+
+use prost_types::FieldMask;
+use vnic_control::v1;
+use vnic_control::v1::qos::{Algorithm, Trust as Wire};
+use vnic_control::v1::qos_policy::{DestinationPorts, Kind};
+
+use super::Failure;
+use super::client::{Client, resource};
+use super::output::Output;
+use crate::check::qos::{self as check, MapOrder};
+use crate::names::{self, ADAPTERS};
+use args::{OnOff, Pause, PolicyAdd, Protocol, QosLimit, QosSet, Trust, Tsa};
+pub use args::{PolicyVerb, QosVerb};
+
+/// Runs a command.
+pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Failure> {
+    let done = match verb {
+        QosVerb::Show { name } => get(client, &client.owner(&name).await?).await?,
+        QosVerb::List => {
+            let request = v1::ListQosRequest {};
+            let all = client.qos().await?.list_qos(request).await?.into_inner();
+            return out.message("ListQosResponse", &all, || show::table(&all.qos));
+        }
+        QosVerb::Set(set) => {
+            let owner = client.owner(&set.name).await?;
+            let mut now = get(client, &owner).await?;
+            let fields = changes(&set, &mut now)?;
+            update(client, now, fields).await?
+        }
+        QosVerb::Limit(limit) => {
+            let mut now = get(client, &resource(ADAPTERS, &limit.name)).await?;
+            now.schedule_queue = queue(client, &limit, &now).await?;
+            update(client, now, vec!["schedule_queue"]).await?
+        }
+        QosVerb::Policy(verb) => return policy(verb, client, out).await,
+        QosVerb::Pacing {
+            adapter,
+            queue_pair,
+            rate,
+        } => {
+            let request = v1::SetQueuePairRateRequest {
+                adapter: resource(ADAPTERS, &adapter),
+                queue_pair,
+                rate_bps: rate,
+            };
+            client.qos().await?.set_queue_pair_rate(request).await?;
+            return Ok(());
+        }
+        QosVerb::Reset { name } => {
+            let name = names::qos(&client.owner(&name).await?);
+            let request = v1::ResetQosRequest { name };
+            client.qos().await?.reset_qos(request).await?.into_inner()
+        }
+    };
+    out.message("Qos", &done, || show::text(&done))
+}
+
+/// The quality of service of `adapters/{adapter}` or `ports/{port}`.
+async fn get(client: &Client, owner: &str) -> Result<v1::Qos, Failure> {
+    let request = v1::GetQosRequest {
+        name: names::qos(owner),
+    };
+    Ok(client.qos().await?.get_qos(request).await?.into_inner())
+}
+
+/// Changes fields of what was read; its etag is with it, so that nothing is overwritten that was not seen.
+async fn update(client: &Client, qos: v1::Qos, fields: Vec<&'static str>) -> Result<v1::Qos, Failure> {
+    let request = v1::UpdateQosRequest {
+        qos: Some(qos),
+        update_mask: Some(FieldMask {
+            paths: fields.into_iter().map(str::to_owned).collect(),
+        }),
+    };
+    Ok(client.qos().await?.update_qos(request).await?.into_inner())
+}
+
+/// Puts what the options say into what is, and gives the names of the fields.
+fn changes(set: &QosSet, now: &mut v1::Qos) -> Result<Vec<&'static str>, Failure> {
+    let mut fields = Vec::new();
+    macro_rules! take {
+        ($($option:expr => $field:ident, $name:literal;)+) => {$(
+            if let Some(value) = $option {
+                now.$field = value;
+                fields.push($name);
+            }
+        )+};
+    }
+    take! {
+        set.rate => rate_bps, "rate_bps";
+        set.trust.map(|trust| wire(trust).into()) => trust, "trust";
+        set.default_priority => default_priority, "default_priority";
+        set.traffic_class.map(|forced| forced.0) => forced_traffic_class, "forced_traffic_class";
+        set.prio_tc.as_ref().map(|l| l.to_vec()) => priority_to_tc, "priority_to_tc";
+        set.tsa.as_ref().map(|l| l.iter().map(|t| algorithm(*t).into()).collect()) => tc_algorithm, "tc_algorithm";
+        set.tcbw.as_ref().map(|l| l.to_vec()) => tc_bandwidth_percent, "tc_bandwidth_percent";
+        set.ratelimit.as_ref().map(|l| l.to_vec()) => tc_rate_limit_bps, "tc_rate_limit_bps";
+        set.send_queue_per_prio.map(|s| s == OnOff::On) => send_queue_per_priority, "send_queue_per_priority";
+        set.pfc.as_ref().map(|l| l.to_vec()) => pfc, "pfc";
+        set.pause.map(|p| matches!(p, Pause::Tx | Pause::Both)) => pause_tx, "pause_tx";
+        set.pause.map(|p| matches!(p, Pause::Rx | Pause::Both)) => pause_rx, "pause_rx";
+        set.buffer_size => buffer_size, "buffer_size";
+        set.xoff => buffer_xoff, "buffer_xoff";
+        set.xon => buffer_xon, "buffer_xon";
+        set.headroom => buffer_headroom, "buffer_headroom";
+        set.cable_len => cable_length_m, "cable_length_m";
+        set.storm_critical => storm_critical_ms, "storm_critical_ms";
+        set.storm_minor => storm_minor_ms, "storm_minor_ms";
+        set.hol_lifetime => hol_lifetime, "hol_lifetime";
+        set.hol_stall_count => hol_stall_count, "hol_stall_count";
+        set.hol_classes.as_ref().map(|l| l.to_vec()) => hol_lifetime_classes, "hol_lifetime_classes";
+    }
+    if !set.dscp2prio.is_empty() {
+        for order in &set.dscp2prio {
+            map(*order, &mut now.dscp_to_priority)
+                .map_err(|e| Failure::Usage(format!("--dscp2prio: {e}")))?;
+        }
+        fields.push("dscp_to_priority");
+    }
+    if set.tsa.is_some() || set.tcbw.is_some() {
+        let ets: Vec<bool> = now.tc_algorithm().map(|a| a == Algorithm::Ets).collect();
+        check::shares(&ets, &now.tc_bandwidth_percent, set.weights).map_err(Failure::Usage)?;
+    }
+    if fields.is_empty() {
+        return Err(Failure::Usage(
+            "nothing to change: `vnicctl qos set --help` lists the options".to_owned(),
+        ));
+    }
+    Ok(fields)
+}
+
+fn wire(trust: Trust) -> Wire {
+    match trust {
+        Trust::Port => Wire::Port,
+        Trust::Pcp => Wire::Pcp,
+        Trust::Dscp => Wire::Dscp,
+        Trust::Both => Wire::Both,
+    }
+}
+
+fn algorithm(tsa: Tsa) -> Algorithm {
+    match tsa {
+        Tsa::Vendor => Algorithm::Vendor,
+        Tsa::Strict => Algorithm::Strict,
+        Tsa::Ets => Algorithm::Ets,
+    }
+}
+
+/// Carries out an order for the map by DSCP.
+fn map(order: MapOrder, priorities: &mut [u32]) -> Result<(), String> {
+    // Eight values each, as long as nothing is configured.
+    let plain = |dscp: u8| u32::from(dscp / 8);
+    match order {
+        MapOrder::Set(dscp, priority) => {
+            if let Some(place) = priorities.get_mut(usize::from(dscp)) {
+                *place = priority.into();
+            }
+        }
+        MapOrder::Delete(dscp, priority) => {
+            if let Some(place) = priorities.get_mut(usize::from(dscp)) {
+                if *place != u32::from(priority) {
+                    return Err(format!("DSCP {dscp} has priority {place}, not {priority}"));
+                }
+                *place = plain(dscp);
+            }
+        }
+        MapOrder::Flush => {
+            for (dscp, place) in (0..).zip(priorities) {
+                *place = plain(dscp);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The schedule queue that is asked for.
+async fn queue(
+    client: &Client,
+    limit: &QosLimit,
+    now: &v1::Qos,
+) -> Result<Option<v1::ScheduleQueue>, Failure> {
+    if limit.none {
+        return Ok(None);
+    }
+    let none = || v1::ScheduleQueue {
+        max_bps: vec![0; 8],
+        min_bps: vec![0; 8],
+    };
+    let mut queue = now.schedule_queue.clone().unwrap_or_else(none);
+    let supported = supported(client, &limit.name).await?;
+    let each = |list: &mut [u64], rate| {
+        for (tc, place) in list.iter_mut().enumerate() {
+            *place = if supported & (1 << tc) != 0 { rate } else { 0 };
+        }
+    };
+    if let Some(max) = limit.max {
+        each(&mut queue.max_bps, max);
+    }
+    if let Some(min) = limit.min {
+        each(&mut queue.min_bps, min);
+    }
+    for one in &limit.tc {
+        if let Some(place) = queue.max_bps.get_mut(one.class) {
+            *place = one.max;
+        }
+        if let (Some(place), Some(min)) = (queue.min_bps.get_mut(one.class), one.min) {
+            *place = min;
+        }
+    }
+    Ok(Some(queue))
+}
+
+/// Traffic classes that schedule queues are about, a bit each.
+async fn supported(client: &Client, adapter: &str) -> Result<u32, Failure> {
+    let request = v1::GetEntryRequest {
+        scope: resource(ADAPTERS, adapter),
+        key: "*QosOffloadSupportedTCs".to_owned(),
+    };
+    let entry = client.registry().await?.get_entry(request).await?.into_inner();
+    Ok(entry.effective.and_then(|v| v.parse().ok()).unwrap_or(0xff))
+}
+
+async fn policy(verb: PolicyVerb, client: &Client, out: &Output) -> Result<(), Failure> {
+    let done = match verb {
+        PolicyVerb::List { adapter } => get(client, &resource(ADAPTERS, &adapter)).await?,
+        PolicyVerb::Add(add) => {
+            let mut now = get(client, &resource(ADAPTERS, &add.adapter)).await?;
+            now.policies.push(rule(&add));
+            update(client, now, vec!["policies"]).await?
+        }
+        PolicyVerb::Remove {
+            adapter,
+            policies,
+            all,
+        } => {
+            let mut now = get(client, &resource(ADAPTERS, &adapter)).await?;
+            for name in &policies {
+                if !now.policies.iter().any(|p| p.name.eq_ignore_ascii_case(name)) {
+                    return Err(Failure::Failed(format!("{adapter} has no policy {name:?}")));
+                }
+            }
+            now.policies
+                .retain(|p| !all && !policies.iter().any(|name| p.name.eq_ignore_ascii_case(name)));
+            update(client, now, vec!["policies"]).await?
+        }
+    };
+    out.message("Qos", &done, || show::policies(&done.policies))
+}
+
+fn rule(add: &PolicyAdd) -> v1::QosPolicy {
+    let kind = if add.default {
+        Kind::Default
+    } else if add.tcp {
+        Kind::Tcp
+    } else if add.udp {
+        Kind::Udp
+    } else if add.smb {
+        Kind::Smb
+    } else if add.ports.is_some() {
+        Kind::DestinationPorts
+    } else {
+        Kind::NetDirect
+    };
+    v1::QosPolicy {
+        name: add.policy.clone(),
+        kind: kind.into(),
+        destination_ports: add.ports.map(|(first, last)| DestinationPorts {
+            protocol: match add.protocol {
+                Some(Protocol::Tcp) => 6,
+                Some(Protocol::Udp) => 17,
+                Some(Protocol::Both) | None => 0,
+            },
+            first,
+            last,
+        }),
+        net_direct_port: add.net_direct_port,
+        priority: add.priority,
+        dscp: add.dscp,
+    }
+}

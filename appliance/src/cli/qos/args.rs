@@ -1,0 +1,371 @@
+//! The command line of `vnicctl qos`.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::check::qos::{self as read, MapOrder};
+
+#[derive(Debug, Subcommand)]
+pub enum QosVerb {
+    /// Show the quality of service of an adapter or a port, in the shape of mlnx_qos, and what waits there now
+    #[command(
+        after_help = "Examples:\n  vnicctl qos show vf0\n  vnicctl -o json qos show vf0 | jq .state.queued_bytes"
+    )]
+    Show {
+        /// Name of the adapter or port
+        name: String,
+    },
+    /// List all adapters and ports with the most important of it
+    #[command(
+        after_help = "Example:\n  vnicctl -o json qos list | jq '.qos[] | select(.state.storm_prevention) | .name'"
+    )]
+    List,
+    /// Change what is given, at once; it is stored. What has a registry key is written there
+    #[command(
+        after_help = "Examples:\n  vnicctl qos set vf0 --trust dscp --pfc 0,0,0,1,0,0,0,0\n  vnicctl qos set p0 --rate 10G -s \
+                      ets,ets,strict,vendor,vendor,vendor,vendor,vendor -t 50,50,0,0,0,0,0,0\n  vnicctl qos set p0 -r \
+                      5G,0,0,0,0,0,0,500M\n  vnicctl qos set vf0 --dscp2prio set,30,5 --dscp2prio del,12,3\n  vnicctl qos \
+                      set vf0 --traffic-class 106\n\nLists have eight values separated by commas, one for each priority \
+                      (pfc, prio-tc) or traffic class (tsa, tcbw, ratelimit), from 0 to 7. Rates are in bit/s, or have k, M \
+                      or G behind them; 0 is no limit. Underscores as in mlnx_qos are taken, too (--prio_tc)."
+    )]
+    Set(Box<QosSet>),
+    /// Limits and guarantees of a virtual machine by traffic class (hardware QoS offload: its schedule queue)
+    #[command(
+        after_help = "Examples:\n  vnicctl qos limit vf0 --max 5G\n  vnicctl qos limit vf0 --max 5G --min 1G --tc 3=2G:500M\n  \
+                      vnicctl qos limit vf0 --none\n\n--max and --min count for each traffic class of *QosOffloadSupportedTCs; \
+                      all of them have a maximum, or none."
+    )]
+    Limit(QosLimit),
+    /// Rules for what a guest sends, as New-NetQosPolicy has them: priority and DSCP
+    #[command(subcommand)]
+    Policy(PolicyVerb),
+    /// Limit what one queue pair of an adapter sends, until it is destroyed (it is not stored)
+    #[command(
+        after_help = "Examples:\n  vnicctl qos pacing vf0 17 2G\n  vnicctl qos pacing vf0 17 0   (no limit)"
+    )]
+    Pacing {
+        /// Name of the adapter
+        adapter: String,
+        /// Number of the queue pair
+        #[arg(value_name = "QPN", value_parser = clap::value_parser!(u32).range(0..=0xff_ffff))]
+        queue_pair: u32,
+        /// Most that it sends, such as 2G; 0: no limit
+        #[arg(value_parser = read::rate)]
+        rate: u64,
+    },
+    /// Put everything back to what it is while nobody has configured anything
+    #[command(after_help = "Example:\n  vnicctl qos reset vf0")]
+    Reset {
+        /// Name of the adapter or port
+        name: String,
+    },
+}
+
+/// Which field names the priority of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Trust {
+    /// None: all have the default priority
+    Port,
+    /// The priority code point of a tag
+    Pcp,
+    /// The DSCP
+    Dscp,
+    /// The DSCP of IP packets, the priority code point of others
+    Both,
+}
+
+/// Which way global pause works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Pause {
+    /// Not at all
+    Off,
+    /// It is sent
+    Tx,
+    /// It is obeyed
+    Rx,
+    /// It is sent and obeyed
+    Both,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnOff {
+    On,
+    Off,
+}
+
+// clap cannot give a list from one word: these stand for the eight values.
+type Numbers = std::sync::Arc<[u32; 8]>;
+
+fn classes(text: &str) -> Result<Numbers, String> {
+    read::classes(text).map(Into::into)
+}
+
+fn percents(text: &str) -> Result<Numbers, String> {
+    read::percents(text).map(Into::into)
+}
+
+fn by_priority(text: &str) -> Result<std::sync::Arc<[bool; 8]>, String> {
+    read::switches(text, "priority").map(Into::into)
+}
+
+fn by_class(text: &str) -> Result<std::sync::Arc<[bool; 8]>, String> {
+    read::switches(text, "traffic class").map(Into::into)
+}
+
+fn rates(text: &str) -> Result<std::sync::Arc<[u64; 8]>, String> {
+    read::rates(text).map(Into::into)
+}
+
+/// Turns of traffic classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tsa {
+    #[default]
+    Vendor,
+    Strict,
+    Ets,
+}
+
+fn tsa(text: &str) -> Result<std::sync::Arc<[Tsa; 8]>, String> {
+    read::eight(text, "traffic class", |word| match word {
+        "vendor" => Ok(Tsa::Vendor),
+        "strict" => Ok(Tsa::Strict),
+        "ets" => Ok(Tsa::Ets),
+        _ => Err(format!("{word:?}: vendor, strict and ets are allowed")),
+    })
+    .map(Into::into)
+}
+
+/// A traffic class, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forced(pub Option<u32>);
+
+fn traffic_class(text: &str) -> Result<Forced, String> {
+    match text {
+        "-1" | "none" => Ok(Forced(None)),
+        _ => read::up_to(text, 255)
+            .map(|class| Forced(Some(class)))
+            .map_err(|e| format!("{e}, or -1 for none")),
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct QosSet {
+    /// Name of the adapter or port
+    pub name: String,
+
+    /// Which field of a packet names its priority
+    #[arg(long, value_name = "FIELD", help_heading = "Priorities")]
+    pub trust: Option<Trust>,
+    /// Priority by DSCP: set,DSCP,PRIORITY; del,DSCP,PRIORITY; flush. Again for further ones
+    #[arg(long, value_name = "ORDER", value_parser = read::map_order, help_heading = "Priorities")]
+    pub dscp2prio: Vec<MapOrder>,
+    /// Priority of packets that say nothing, 0 to 7
+    #[arg(long, alias = "default_priority", value_name = "PRIORITY", value_parser = clap::value_parser!(u32).range(0..8), help_heading = "Priorities")]
+    pub default_priority: Option<u32>,
+    /// RDMA packets all get this traffic class (ToS byte), 0 to 255; -1: their own
+    #[arg(long, alias = "traffic_class", value_name = "TOS", value_parser = traffic_class, allow_hyphen_values = true, help_heading = "Priorities")]
+    pub traffic_class: Option<Forced>,
+
+    /// Traffic class by priority: eight of 0 to 7
+    #[arg(short = 'p', long, alias = "prio_tc", value_name = "LIST", value_parser = classes, help_heading = "Traffic classes")]
+    pub prio_tc: Option<Numbers>,
+    /// How each traffic class gets its turn: eight of vendor, strict, ets
+    #[arg(short = 's', long, value_name = "LIST", value_parser = tsa, help_heading = "Traffic classes")]
+    pub tsa: Option<std::sync::Arc<[Tsa; 8]>>,
+    /// Per cent of each ets class, 0 for all others; together 100
+    #[arg(short = 't', long, value_name = "LIST", value_parser = percents, help_heading = "Traffic classes")]
+    pub tcbw: Option<Numbers>,
+    /// Shares need not add up to 100: less counts as weights
+    #[arg(long, help_heading = "Traffic classes")]
+    pub weights: bool,
+    /// Most that each traffic class sends: eight rates, such as 5G; 0: no limit
+    #[arg(short = 'r', long, value_name = "LIST", value_parser = rates, help_heading = "Traffic classes")]
+    pub ratelimit: Option<std::sync::Arc<[u64; 8]>>,
+    /// Speed of the link, such as 10G; 0: not limited
+    #[arg(long, value_name = "RATE", value_parser = read::rate, help_heading = "Traffic classes")]
+    pub rate: Option<u64>,
+    /// A send queue for each priority of the guest (SendQueuePerPrio)
+    #[arg(long, value_name = "SWITCH", help_heading = "Traffic classes")]
+    pub send_queue_per_prio: Option<OnOff>,
+
+    /// Priorities with priority flow control: eight of 0 and 1
+    #[arg(short = 'f', long, value_name = "LIST", value_parser = by_priority, help_heading = "Flow control")]
+    pub pfc: Option<std::sync::Arc<[bool; 8]>>,
+    /// Global pause (*FlowControl); without effect while PFC is on
+    #[arg(long, value_name = "WAY", help_heading = "Flow control")]
+    pub pause: Option<Pause>,
+    /// Bytes of frames that wait, headroom excluded
+    #[arg(
+        long,
+        alias = "buffer_size",
+        value_name = "BYTES",
+        help_heading = "Flow control"
+    )]
+    pub buffer_size: Option<u32>,
+    /// Bytes of one sender and priority from which on it is told to wait
+    #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
+    pub xoff: Option<u32>,
+    /// Bytes at which it is told to go on
+    #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
+    pub xon: Option<u32>,
+    /// Bytes that fit above xoff, for what is under way
+    #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
+    pub headroom: Option<u32>,
+    /// Metres of cable, from which the headroom follows
+    #[arg(long, alias = "cable_len", value_name = "METRES", value_parser = clap::value_parser!(u32).range(0..256), help_heading = "Flow control")]
+    pub cable_len: Option<u32>,
+    /// Milliseconds of standstill after which pause stops: 80 to 8000; 0: never
+    #[arg(long, value_name = "MS", help_heading = "Flow control")]
+    pub storm_critical: Option<u32>,
+    /// Milliseconds of standstill after which that is told; 0: never
+    #[arg(long, value_name = "MS", help_heading = "Flow control")]
+    pub storm_minor: Option<u32>,
+    /// How long a frame may wait at the head of its class, as log2 of 4.096 us: 0 to 20; 20: for ever
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20), help_heading = "Flow control")]
+    pub hol_lifetime: Option<u32>,
+    /// Drops in a row after which a class is stalled: 0 to 7; 0: never
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=7), help_heading = "Flow control")]
+    pub hol_stall_count: Option<u32>,
+    /// Traffic classes whose frames have a lifetime: eight of 0 and 1
+    #[arg(long, value_name = "LIST", value_parser = by_class, help_heading = "Flow control")]
+    pub hol_classes: Option<std::sync::Arc<[bool; 8]>>,
+}
+
+/// `TC=MAX[:MIN]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClassLimit {
+    pub class: usize,
+    pub max: u64,
+    pub min: Option<u64>,
+}
+
+fn class_limit(text: &str) -> Result<ClassLimit, String> {
+    let wrong = || format!("{text:?}: TC=MAX or TC=MAX:MIN is allowed, such as 3=2G:500M");
+    let (class, rates) = text.split_once('=').ok_or_else(wrong)?;
+    let class = read::up_to(class.trim(), 7).map_err(|e| format!("traffic class {e}"))?;
+    let (max, min) = match rates.split_once(':') {
+        Some((max, min)) => (max, Some(read::rate(min)?)),
+        None => (rates, None),
+    };
+    Ok(ClassLimit {
+        class: class as usize,
+        max: read::rate(max)?,
+        min,
+    })
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
+pub struct QosLimit {
+    /// Name of the adapter
+    pub name: String,
+    /// Most that each supported traffic class sends, such as 5G; 0: no limit
+    #[arg(long, value_name = "RATE", value_parser = read::rate, group = "what")]
+    pub max: Option<u64>,
+    /// What each supported traffic class is sure to get; 0: nothing
+    #[arg(long, value_name = "RATE", value_parser = read::rate, group = "what")]
+    pub min: Option<u64>,
+    /// Another maximum, and minimum, for one traffic class. Again for further ones
+    #[arg(long, value_name = "TC=MAX[:MIN]", value_parser = class_limit, group = "what")]
+    pub tc: Vec<ClassLimit>,
+    /// Delete the schedule queue: no limits and no guarantees
+    #[arg(long, conflicts_with_all = ["max", "min", "tc"], group = "what")]
+    pub none: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PolicyVerb {
+    /// Add a policy behind the others; the first that matches counts, and the default one last
+    #[command(
+        after_help = "Examples:\n  vnicctl qos policy add vf0 SMB --smb --priority 3\n  vnicctl qos policy add vf0 web --ports \
+                      80-443 --protocol tcp --dscp 16\n  vnicctl qos policy add vf0 RDMA --net-direct --priority 3\n  vnicctl \
+                      qos policy add vf0 DEFAULT --default --priority 1 --dscp 9"
+    )]
+    Add(PolicyAdd),
+    /// Remove policies
+    #[command(
+        after_help = "Examples:\n  vnicctl qos policy remove vf0 SMB web\n  vnicctl qos policy remove vf0 --all"
+    )]
+    Remove {
+        /// Name of the adapter
+        adapter: String,
+        /// Names of policies
+        #[arg(
+            value_name = "POLICY",
+            required_unless_present = "all",
+            conflicts_with = "all"
+        )]
+        policies: Vec<String>,
+        /// Remove all policies
+        #[arg(long)]
+        all: bool,
+    },
+    /// List the policies of an adapter, in the order in which they are asked
+    #[command(after_help = "Example:\n  vnicctl qos policy list vf0")]
+    List {
+        /// Name of the adapter
+        adapter: String,
+    },
+}
+
+/// Protocols that have ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Protocol {
+    Tcp,
+    Udp,
+    Both,
+}
+
+/// Ports such as `80` or `80-443`.
+fn ports(text: &str) -> Result<(u32, u32), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let port = |t: &str| read::up_to(t.trim(), 65_535).map_err(|e| format!("port {e}"));
+    Ok((port(first)?, port(last)?))
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("match").required(true))]
+#[command(group = clap::ArgGroup::new("action").required(true).multiple(true))]
+pub struct PolicyAdd {
+    /// Name of the adapter
+    pub adapter: String,
+    /// Name of the policy
+    pub policy: String,
+
+    /// All that no other policy is about
+    #[arg(long, group = "match", help_heading = "What it is about, one of them")]
+    pub default: bool,
+    /// TCP
+    #[arg(long, group = "match", help_heading = "What it is about, one of them")]
+    pub tcp: bool,
+    /// UDP
+    #[arg(long, group = "match", help_heading = "What it is about, one of them")]
+    pub udp: bool,
+    /// To these ports, such as 80 or 80-443
+    #[arg(long, group = "match", value_name = "PORTS", value_parser = ports, help_heading = "What it is about, one of them")]
+    pub ports: Option<(u32, u32)>,
+    /// SMB over TCP: to port 445
+    #[arg(long, group = "match", help_heading = "What it is about, one of them")]
+    pub smb: bool,
+    /// RDMA of the adapter
+    #[arg(long, group = "match", help_heading = "What it is about, one of them")]
+    pub net_direct: bool,
+    /// RDMA to a port: refused, as only a connection manager in the NIC would know it
+    #[arg(
+        long,
+        group = "match",
+        value_name = "PORT",
+        help_heading = "What it is about, one of them"
+    )]
+    pub net_direct_port: Option<u32>,
+    /// With --ports: of which protocol [default: both]
+    #[arg(long, requires = "ports", value_name = "PROTOCOL")]
+    pub protocol: Option<Protocol>,
+
+    /// IEEE 802.1p priority that these packets get, 0 to 7
+    #[arg(long, group = "action", value_parser = clap::value_parser!(u32).range(0..8), help_heading = "What they get")]
+    pub priority: Option<u32>,
+    /// DSCP that these packets get, 0 to 63
+    #[arg(long, group = "action", value_parser = clap::value_parser!(u32).range(0..64), help_heading = "What they get")]
+    pub dscp: Option<u32>,
+}
