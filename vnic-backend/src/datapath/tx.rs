@@ -54,6 +54,12 @@ pub struct TxQueue {
     policed: bool,
     /// Its next frame has this priority, which may not be sent.
     closed: Option<u8>,
+    /// This burst may go, whatever is in it, and
+    ample: bool,
+    /// bytes on the wire of it have gone, by priority.
+    gone: [u32; 8],
+    /// What was sent by priority and is not counted yet.
+    priorities: Priorities,
     counters: Arc<AdapterCounters>,
     /// Taken buffers that other cores have not finished copying, in ring order.
     slots: VecDeque<Slot>,
@@ -193,6 +199,9 @@ impl TxQueue {
             mtu,
             policed: false,
             closed: None,
+            ample: false,
+            gone: [0; 8],
+            priorities: Priorities::default(),
             counters,
             slots,
             first_slot,
@@ -300,7 +309,7 @@ impl TxQueue {
             self.publish(core);
             core.flush();
             let c = &self.counters.queues[self.pair];
-            sums.priorities.flush(&self.counters.link, Way::Sent);
+            self.priorities.flush(&self.counters.link, Way::Sent);
             c.add(Q::TxFrames as usize, u64::from(done));
             c.add(Q::TxBytes as usize, sums.bytes);
             c.add(Q::TxForwarded as usize, u64::from(done) - sums.dropped);
@@ -365,6 +374,9 @@ impl TxQueue {
         for (t, snap) in frames.iter_mut().zip(snaps.iter_mut()) {
             t.snapped = self.snap(t, snap);
         }
+        if self.policed {
+            self.begin(core, now);
+        }
         let mut done = 0u16;
         for (t, snap) in frames.iter().zip(snaps.iter()) {
             match self.frame(index, t, t.chain(segs), snap, wide, core, sums, now) {
@@ -381,6 +393,9 @@ impl TxQueue {
             }
         }
         self.ring.advance(done);
+        if self.ample {
+            self.settle(core, now);
+        }
         match fault {
             Some(f) => Err((done, f)),
             None => Ok(done),
@@ -509,9 +524,17 @@ impl TxQueue {
         }
         let step = self.send(index, taken.head, &f, verdict, core, sums);
         if !matches!(step, Step::Wait) {
-            sums.frame(BY_TAG, f.head, len);
+            self.count(BY_TAG, f.head, len, sums);
         }
         step
+    }
+
+    /// A frame was taken from the ring. `priority`: 0..=7, or [`BY_TAG`].
+    #[inline(always)]
+    fn count(&mut self, priority: u8, head: &[u8], len: u64, sums: &mut Sums) {
+        sums.bytes += len;
+        sums.groups.frame(head, len);
+        self.priorities.frame(priority, head, len);
     }
 
     /// Where a frame goes.
@@ -673,16 +696,5 @@ enum Step {
 struct Sums {
     bytes: u64,
     groups: Groups,
-    priorities: Priorities,
     dropped: u64,
-}
-
-impl Sums {
-    /// A frame was taken from the ring. `priority`: 0..=7, or [`BY_TAG`].
-    #[inline(always)]
-    fn frame(&mut self, priority: u8, head: &[u8], len: u64) {
-        self.bytes += len;
-        self.groups.frame(head, len);
-        self.priorities.frame(priority, head, len);
-    }
 }

@@ -117,6 +117,17 @@ impl Sender {
         false
     }
 
+    /// May so many bytes on the wire go, of whatever priorities, without asking for each frame, as far as limits, turns, send
+    /// queues and policies are concerned?
+    #[inline]
+    pub fn is_ample(&self, now: Instant, bytes: u32) -> bool {
+        self.turns.is_empty()
+            && self.change.qos.classification.policies.is_empty()
+            && self.queues.as_ref().is_none_or(|q| q.is_empty())
+            && !self.drains()
+            && self.limits.is_ample(now, bytes)
+    }
+
     /// `who` has something to send of these priorities, a bit each, that are not paused; 0: nothing, or it cannot go for
     /// another reason.
     pub fn wait(&mut self, now: Instant, who: Member, priorities: u8) {

@@ -3,16 +3,20 @@
 
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;
-use vnic_fabric::qos::Decision;
+use vnic_fabric::qos::{Decision, WIRE_OVERHEAD};
 use vnic_fabric::switch::Verdict;
 use vnic_fabric::{DropReason, Instant};
+use vnic_wire::ethernet::FRAME_MIN;
 
 use super::super::core::Core;
 use super::super::frame::RawFrame;
 use super::super::qos::Member;
-use super::{Step, Sums, TxQueue, tells_address};
+use super::{BURST, Step, Sums, TxQueue, tells_address};
 use crate::mem;
 use crate::types::Direction;
+
+/// What a frame has on the wire besides what counts against the MTU: Ethernet header, tag, and [`WIRE_OVERHEAD`].
+const LINK_HEADERS: usize = 14 + 4 + WIRE_OVERHEAD as usize;
 
 impl TxQueue {
     /// The next frame could not be sent: can it be now?
@@ -40,6 +44,37 @@ impl TxQueue {
         }
     }
 
+    /// A burst begins: may all of it go, whatever it is?
+    pub(super) fn begin(&mut self, core: &mut Core, now: Instant) {
+        let burst = usize::from(BURST) * (self.mtu + LINK_HEADERS);
+        self.ample = core
+            .sender(self.port)
+            .is_some_and(|s| s.is_ample(now, burst as u32));
+    }
+
+    /// What has gone of a burst that may is charged.
+    pub(super) fn settle(&mut self, core: &mut Core, now: Instant) {
+        self.ample = false;
+        let who = self.member(core);
+        let gone = std::mem::take(&mut self.gone);
+        let Some(sender) = core.sender(self.port) else {
+            return;
+        };
+        for (wire, priority) in gone.into_iter().zip(0..) {
+            if wire > 0 {
+                sender.charge_bytes(now, None, who, priority, wire.into());
+            }
+        }
+    }
+
+    fn member(&self, core: &mut Core) -> Member {
+        match core.sender(self.port) {
+            Some(s) if s.queues.is_some() => Member::SEND_QUEUES,
+            _ => Member::queue(self.pair),
+        }
+    }
+
+    /// A frame of an adapter that has something configured.
     #[inline(never)]
     #[allow(
         clippy::too_many_arguments,
@@ -55,53 +90,122 @@ impl TxQueue {
         sums: &mut Sums,
         now: Instant,
     ) -> Step {
-        let told = core.told(self.port);
+        if !self.ample || f.hdr.gso_type != 0 || core.out.waiting.pressed || core.pauses.any() {
+            if self.ample {
+                self.settle(core, now);
+            }
+            return self.classify(index, buffer, f, len, core, sums, now);
+        }
+        let Some(sender) = core.senders.get(self.port) else {
+            return Step::Wait;
+        };
+        let priority = sender.change.qos.classification.priority(f.head);
+        let tells = self.learns && tells_address(f.head);
+        let verdict = self.judge(f, len, tells, core, now);
+        if tells {
+            core.learn(self.port, f);
+        }
+        let step = self.send(index, buffer, f, verdict, core, sums);
+        if !matches!(step, Step::Wait) {
+            if !matches!(verdict, Verdict::Drop(_)) {
+                self.gone[usize::from(priority & 7)] +=
+                    (f.len.max(FRAME_MIN) + WIRE_OVERHEAD as usize) as u32;
+            }
+            self.count(priority, f.head, len, sums);
+        }
+        step
+    }
+
+    /// A frame that policies may rewrite, or that may have to wait.
+    #[inline(never)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one frame's facts; grouping them costs a copy on the fast path"
+    )]
+    fn classify(
+        &mut self,
+        index: usize,
+        buffer: u16,
+        f: &RawFrame<'_>,
+        len: u64,
+        core: &mut Core,
+        sums: &mut Sums,
+        now: Instant,
+    ) -> Step {
         let Some(sender) = core.senders.get(self.port) else {
             return Step::Wait;
         };
         let rules = &sender.change.qos.classification;
-        let mut whole;
-        let (mut f, mut decision) = (*f, Decision::default());
         if rules.policies.is_empty() {
-            decision.priority = rules.priority(f.head);
-        } else {
-            // Policies look at all headers. What was read before counts.
-            let (known, n) = (f.head.len(), f.len.min(HEAD_MAX));
-            whole = [0; HEAD_MAX];
-            whole[..known].copy_from_slice(f.head);
-            mem::gather(f.segs, f.skip + known, &mut whole[known..n]);
-            decision = rules.decide(&whole[..n], false);
-            if decision.rewrites() {
-                let asked = f.hdr.flags & NetHdr::NEEDS_CSUM != 0;
-                let field = usize::from(f.hdr.csum_start) + usize::from(f.hdr.csum_offset);
-                decision.apply(&mut whole[..n], asked.then_some(field));
-                f.head = &whole[..n];
-            }
+            let decision = Decision {
+                priority: rules.priority(f.head),
+                ..Decision::default()
+            };
+            return self.hold(index, buffer, f, len, decision, core, sums, now);
         }
-        if sender.queues.is_some() {
-            return self.police_queued(index, buffer, &f, len, decision, core, sums, now);
+        // Policies look at all headers. What was read before counts.
+        let (known, n) = (f.head.len(), f.len.min(HEAD_MAX));
+        let mut whole = [0; HEAD_MAX];
+        whole[..known].copy_from_slice(f.head);
+        mem::gather(f.segs, f.skip + known, &mut whole[known..n]);
+        let decision = rules.decide(&whole[..n], false);
+        if !decision.rewrites() {
+            return self.hold(index, buffer, f, len, decision, core, sums, now);
         }
+        let asked = f.hdr.flags & NetHdr::NEEDS_CSUM != 0;
+        let field = usize::from(f.hdr.csum_start) + usize::from(f.hdr.csum_offset);
+        decision.apply(&mut whole[..n], asked.then_some(field));
+        let f = RawFrame {
+            head: &whole[..n],
+            ..*f
+        };
+        self.hold(index, buffer, &f, len, decision, core, sums, now)
+    }
+
+    /// Sends a frame if its priority may go now.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one frame's facts; grouping them costs a copy on the fast path"
+    )]
+    fn hold(
+        &mut self,
+        index: usize,
+        buffer: u16,
+        f: &RawFrame<'_>,
+        len: u64,
+        decision: Decision,
+        core: &mut Core,
+        sums: &mut Sums,
+        now: Instant,
+    ) -> Step {
+        let told = core.told(self.port);
         let (who, priority) = (Member::queue(self.pair), decision.priority);
+        let Some(sender) = core.senders.get(self.port) else {
+            return Step::Wait;
+        };
+        if sender.queues.is_some() {
+            return self.queue(index, buffer, f, len, decision, core, sums, now);
+        }
         if !sender.may_send(told, now, who, priority) {
             self.closed = Some(priority);
             return Step::Wait;
         }
         let tells = self.learns && tells_address(f.head);
-        let verdict = marked(self.judge(&f, len, tells, core, now), decision);
+        let verdict = marked(self.judge(f, len, tells, core, now), decision);
         if core.out.waiting.pressed && core.must_wait(self.port, &verdict, f.head) {
             return Step::Wait;
         }
         if tells {
-            core.learn(self.port, &f);
+            core.learn(self.port, f);
         }
-        let step = self.send(index, buffer, &f, verdict, core, sums);
+        let step = self.send(index, buffer, f, verdict, core, sums);
         if !matches!(step, Step::Wait) {
             if !matches!(verdict, Verdict::Drop(_))
                 && let Some(sender) = core.senders.get(self.port)
             {
-                sender.charge(now, None, who, priority, &f);
+                sender.charge(now, None, who, priority, f);
             }
-            sums.frame(priority, f.head, len);
+            self.count(priority, f.head, len, sums);
         }
         step
     }
@@ -111,7 +215,7 @@ impl TxQueue {
         clippy::too_many_arguments,
         reason = "one frame's facts; grouping them costs a copy on the fast path"
     )]
-    fn police_queued(
+    fn queue(
         &mut self,
         index: usize,
         buffer: u16,
@@ -158,7 +262,7 @@ impl TxQueue {
             }
             // Whether the switch has a receiver is known, and counted, when it is sent.
             sums.dropped += 1;
-            sums.frame(priority, f.head, len);
+            self.count(priority, f.head, len, sums);
             if !room || !queues.push(now, port, self.pair, decision, f) {
                 let reason = DropReason::SendQueueFull;
                 self.counters.drops.add(reason as usize, 1);
@@ -183,7 +287,7 @@ impl TxQueue {
         {
             sender.charge(now, None, Member::SEND_QUEUES, priority, f);
         }
-        sums.frame(priority, f.head, len);
+        self.count(priority, f.head, len, sums);
         step
     }
 }

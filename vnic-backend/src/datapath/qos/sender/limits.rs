@@ -7,8 +7,8 @@ use vnic_fabric::qos::{Bucket, PRIORITIES, PortQos};
 /// See the module.
 #[derive(Debug)]
 pub struct Limits {
-    /// There is a limit at all.
-    any: bool,
+    /// Which there are, a bit each: of classes, of the schedule queue's classes, of the link.
+    limited: u32,
     link: Bucket,
     /// By traffic class: what the port gives it,
     class: [Bucket; PRIORITIES],
@@ -21,7 +21,7 @@ impl Limits {
     /// Nothing is owed yet.
     pub fn new(qos: &PortQos) -> Limits {
         let mut limits = Limits {
-            any: false,
+            limited: 0,
             link: Bucket::new(0, SLACK),
             class: [Bucket::new(0, SLACK); PRIORITIES],
             queue: [Bucket::new(0, SLACK); PRIORITIES],
@@ -43,28 +43,56 @@ impl Limits {
             bucket.set_rate(rate);
         }
         let rates = qos.classes.limit.iter().chain(&queue).chain([&qos.rate]);
-        self.any = rates.into_iter().any(|r| *r != 0);
+        let limited = rates.zip(0..).filter(|(rate, _)| **rate != 0);
+        self.limited = limited.fold(0, |all, (_, i)| all | 1 << i);
     }
 
     /// Is there any?
     #[inline]
     pub fn any(&self) -> bool {
-        self.any
+        self.limited != 0
     }
 
     /// May something of this priority go?
     #[inline]
     pub fn is_open(&self, now: Instant, priority: u8) -> bool {
-        if !self.any {
+        if self.limited == 0 {
             return true;
         }
         let tc = self.tc(priority);
         self.link.is_open(now) && self.class[tc].is_open(now) && self.queue[tc].is_open(now)
     }
 
+    /// May so many bytes go, in any class, before any limit is reached?
+    #[inline]
+    pub fn is_ample(&self, now: Instant, bytes: u32) -> bool {
+        let ample = |b: &Bucket| {
+            let mut after = *b;
+            after.charge(now, bytes);
+            after.is_open(now)
+        };
+        self.buckets().all(ample)
+    }
+
+    /// Buckets that limit something.
+    #[inline]
+    fn buckets(&self) -> impl Iterator<Item = &Bucket> {
+        let mut left = self.limited;
+        std::iter::from_fn(move || {
+            let i = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            match i {
+                0..8 => self.class.get(i),
+                8..16 => self.queue.get(i - 8),
+                16 => Some(&self.link),
+                _ => None,
+            }
+        })
+    }
+
     /// Priorities of which something may go, a bit each.
     pub fn open(&self, now: Instant) -> u8 {
-        if !self.any {
+        if self.limited == 0 {
             return 0xff;
         }
         (0..8).fold(0, |open, p| open | u8::from(self.is_open(now, p)) << p)
@@ -74,7 +102,7 @@ impl Limits {
     /// late loses no rate); `None`: they have just come.
     #[inline]
     pub fn charge(&mut self, now: Instant, since: Option<Instant>, priority: u8, wire: u64) {
-        if !self.any {
+        if self.limited == 0 {
             return;
         }
         let bytes = u32::try_from(wire).unwrap_or(u32::MAX);

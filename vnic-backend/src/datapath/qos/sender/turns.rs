@@ -56,6 +56,12 @@ pub struct Turns {
 }
 
 impl Turns {
+    /// Does nobody wait?
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
     /// Since when a member has had more to send than it may.
     #[inline]
     pub fn since(&self, who: Member) -> Option<Instant> {
