@@ -13,9 +13,7 @@ use super::super::report::{Outcome, Summary};
 use super::super::testpmd::MEMORY_BYTES;
 use super::series::Series;
 use super::traffic::{Extra, Load, Nobody, Sink, Source, drain, drive};
-use super::{
-    Row, Stream, WARM_UP, dpdk, ets, house, machine, outcome, outcomes, rounds, set, stream, time, trust,
-};
+use super::{Row, Stream, WARM_UP, dpdk, ets, house, machine, outcome, outcomes, rounds, set, stream, time};
 
 /// A frame of a full-sized packet, without FCS.
 const FULL: usize = 1514;
