@@ -87,8 +87,9 @@ pub struct RxQueue {
     not_enough: Option<u16>,
     /// The guest was asked to kick when it offers more.
     pub asked: bool,
-    /// What has no room while the guest offers no more than this: `avail.idx`, bytes of each frame, frames.
-    no_room: Option<(u16, usize, usize)>,
+    /// What has no room while the guest offers no more than this: `avail.idx`, how many buffers that are, bytes of each
+    /// frame, frames. (The index alone comes again after 65,536 buffers.)
+    no_room: Option<(u16, u16, usize, usize)>,
     /// The most buffers that the guest has offered at a time.
     most: u16,
     /// Priority of the frame that comes next, as the adapter's receiver classifies it; [`BY_TAG`]: nobody does.
@@ -416,8 +417,8 @@ impl RxQueue {
         let ready = self.ring.ready_now()?;
         let offered = self.ring.seen();
         // A look at one number, as long as nothing has changed: a guest could offer many buffers that are too small.
-        if let Some((idx, len, n)) = self.no_room
-            && (idx == offered && len <= need && n <= frames)
+        if let Some((idx, buffers, len, n)) = self.no_room
+            && (idx == offered && buffers == ready && len <= need && n <= frames)
         {
             return Ok(false);
         }
@@ -428,7 +429,7 @@ impl RxQueue {
                 if k == ready {
                     // A full ring that is still too small will never do.
                     let full = k == self.ring.size();
-                    self.no_room = (!full).then_some((offered, need, frames));
+                    self.no_room = (!full).then_some((offered, ready, need, frames));
                     return Ok(full);
                 }
                 self.segs.clear();
@@ -512,6 +513,8 @@ impl RxQueue {
                 }
             }
         };
+        // The index comes again after 65,536 buffers.
+        self.not_enough = None;
         if outcome.is_ok() {
             self.account(&first.frame(), first.gate, before, first.priority);
         }
