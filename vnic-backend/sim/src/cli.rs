@@ -13,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands;
 use crate::oracle::Violation;
+use crate::pause;
 use crate::runner::{Report, run_commands, run_many};
 use crate::verbs::{Capture, Cut, Plan, Profile, run};
 
@@ -22,7 +23,8 @@ Examples:
   vnic-sim verbs --seed 42 -v                 one run with every packet and completion
   vnic-sim verbs --seed 42 --pcap run.pcapng  its frames for Wireshark, with what the network did to them
   vnic-sim verbs --seed 42 --shrink           a smaller run that still fails
-  vnic-sim commands --seeds 0..2000           random verbs with handles and attributes of any value";
+  vnic-sim commands --seeds 0..2000           random verbs with handles and attributes of any value
+  vnic-sim pause --seeds 0..2000              flow control: incast, pause storms, rings that wait for themselves";
 
 /// Deterministic simulator of vnic's RoCE engine: a seed is a whole run, exactly.
 #[derive(Debug, Parser)]
@@ -39,6 +41,38 @@ enum Scenario {
     Verbs(Verbs),
     /// Random verbs, valid or not: nothing panics, refusals change nothing and name their reason.
     Commands(Commands),
+    /// Hosts and switches with flow control: incast, pause storms, deadlocks, what ends them and who suffers.
+    Pause(Pause),
+}
+
+#[derive(Debug, Args)]
+struct Pause {
+    /// One run.
+    #[arg(
+        long,
+        value_name = "S",
+        required_unless_present = "seeds",
+        conflicts_with = "seeds"
+    )]
+    seed: Option<u64>,
+    /// Many runs, FROM up to but without TO.
+    #[arg(long, value_name = "FROM..TO", value_parser = seeds)]
+    seeds: Option<Range<u64>>,
+    /// Threads for many runs [default: one a core].
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Every pause frame, drop and watermark of one run.
+    #[arg(short, long)]
+    verbose: bool,
+    /// Looks for fewer flows that still fail.
+    #[arg(long)]
+    shrink: bool,
+    /// Leaves out these flows of one run: 1,4-6.
+    #[arg(long, value_name = "LIST", value_parser = list, default_value = "")]
+    without_flows: Numbers,
+    /// Many runs: it is a failure if something that a run can show was never seen.
+    #[arg(long)]
+    full_coverage: bool,
 }
 
 #[derive(Debug, Args)]
@@ -176,6 +210,11 @@ pub fn main() -> ExitCode {
             None => run_range(verbs),
         },
         Scenario::Commands(commands) => run_verbs_at_random(commands),
+        Scenario::Pause(args) => match (args.seed, args.seeds.clone()) {
+            (Some(seed), _) => run_pause(seed, args),
+            (None, Some(range)) => run_pauses(range, args),
+            (None, None) => Err(anyhow::anyhow!("--seed or --seeds is needed")),
+        },
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -320,6 +359,76 @@ fn run_verbs_at_random(args: &Commands) -> Result<bool> {
     println!("FAILED seed {seed}: {v}");
     println!("vnic-sim commands --seed {seed} -v");
     Ok(false)
+}
+
+fn run_pause(seed: u64, args: &Pause) -> Result<bool> {
+    let mut without = args.without_flows.0.clone();
+    if args.shrink {
+        quiet_panics();
+        let Some((fewer, violation)) = pause::shrink(seed, without) else {
+            bail!("seed {seed} does not fail");
+        };
+        without = fewer;
+        println!("FAILED {violation}");
+        println!("{} -v", replay_pause(seed, &without));
+        return Ok(false);
+    }
+    let plan = pause::Plan::new(seed);
+    print!("{plan}");
+    let outcome = pause::run(&plan, &without, args.verbose);
+    print_pauses(&outcome);
+    println!("ended at {:.3} ms of virtual time", outcome.time.0 as f64 / 1e6);
+    match &outcome.violation {
+        None => println!("all rules held"),
+        Some(v) => println!("FAILED {v}"),
+    }
+    Ok(outcome.violation.is_none())
+}
+
+fn replay_pause(seed: u64, without: &BTreeSet<usize>) -> String {
+    let list = as_list(without);
+    let flows = if list.is_empty() {
+        list
+    } else {
+        format!(" --without-flows {list}")
+    };
+    format!("vnic-sim pause --seed {seed}{flows}")
+}
+
+fn run_pauses(range: Range<u64>, args: &Pause) -> Result<bool> {
+    quiet_panics();
+    let progress = Progress::new(range.end - range.start);
+    let report = pause::run_many(range, jobs(args.jobs), &|| progress.one_more());
+    let seconds = progress.start.elapsed().as_secs_f64();
+    println!(
+        "{} runs in {seconds:.1} s, {:.1} seeds/s",
+        report.runs,
+        report.runs as f64 / seconds
+    );
+    print_pauses(&report.sum);
+    if let Some((seed, v)) = &report.failure {
+        println!("FAILED seed {seed}: {v}");
+        println!("{}", replay_pause(*seed, &BTreeSet::new()));
+        return Ok(false);
+    }
+    let never = pause::Mark::ALL
+        .iter()
+        .filter(|m| report.sum.marks[**m as usize] == 0);
+    let never: Vec<_> = never.map(|m| m.name()).collect();
+    if !never.is_empty() {
+        println!("never seen: {}", never.join(", "));
+    }
+    Ok(!args.full_coverage || never.is_empty())
+}
+
+fn print_pauses(outcome: &pause::Outcome) {
+    println!(
+        "{} frames sent, {} delivered, {} dropped, {} of them of lossless priorities; {} pause frames",
+        outcome.sent, outcome.delivered, outcome.dropped, outcome.lossless_dropped, outcome.pauses
+    );
+    for mark in pause::Mark::ALL {
+        println!("  {:>10} {}", outcome.marks[mark as usize], mark.name());
+    }
 }
 
 fn print_report(report: &Report, seconds: f64, full: bool) {

@@ -60,7 +60,7 @@ pub fn run_quietly(seed: u64, profile: Option<Profile>, cut: &Cut) -> Outcome {
 }
 
 /// Calls `one` with every seed on several threads, until it says that it failed and the others need not go on.
-fn each(seeds: Range<u64>, jobs: usize, go_on: bool, one: &(dyn Fn(u64) -> bool + Sync)) {
+pub(crate) fn each(seeds: Range<u64>, jobs: usize, go_on: bool, one: &(dyn Fn(u64) -> bool + Sync)) {
     let next = AtomicU64::new(seeds.start);
     let failed = AtomicBool::new(false);
     let work = || {

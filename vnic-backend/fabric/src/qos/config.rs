@@ -241,10 +241,10 @@ impl Buffer {
     /// Bytes that can arrive after a pause frame was sent, at this rate (bit/s; 0: as at 100 Gbit/s) over this cable
     /// (metres), with frames of this MTU; rounded up to whole KiB.
     ///
-    /// IEEE 802.1Q annex N, simplified: one full-size frame that the pause frame has to wait for, the pause frame, the
-    /// cable there and back (5 ns a metre), what the peer may take to obey (IEEE 802.3 clause 31B.3.7: 60 quanta up to
-    /// 10 Gbit/s, 118 up to 40, 394 above; delays of its interfaces included), and one full-size frame that it has just
-    /// begun then.
+    /// IEEE 802.1Q annex N, simplified: one full-size frame that found no room, one that the pause frame has to wait for,
+    /// the pause frame, the cable there and back (5 ns a metre), what the peer may take to obey (IEEE 802.3 clause
+    /// 31B.3.7: 60 quanta up to 10 Gbit/s, 118 up to 40, 394 above; delays of its interfaces included), and one full-size
+    /// frame that it has just begun then.
     pub fn headroom_for(rate: u64, cable_len: u8, mtu: u16) -> u32 {
         let rate = if rate == 0 { 100_000_000_000 } else { rate };
         let quanta = match rate {
@@ -256,7 +256,7 @@ impl Buffer {
         let frame = u64::from(mtu) + 18 + u64::from(WIRE_OVERHEAD);
         let pause = FRAME_LEN as u64 + u64::from(WIRE_OVERHEAD);
         let cable = 2 * 5 * u128::from(cable_len) * u128::from(rate) / 8_000_000_000;
-        let bytes = u128::from(2 * frame + pause + quanta * QUANTUM_BITS / 8) + cable;
+        let bytes = u128::from(3 * frame + pause + quanta * QUANTUM_BITS / 8) + cable;
         u32::try_from(bytes.next_multiple_of(1024)).unwrap_or(u32::MAX)
     }
 }
