@@ -194,6 +194,8 @@ fn every_tool_moves_data_and_verifies_them() -> Result<()> {
         "write_bw -n 50 -c UC -s 20000 -m 1024",
         "write_bw -n 50 -b -e -Q 1",
         "write_bw -n 300 -s 33 -I 64 -t 7",
+        "write_bw -n 50 -s 2000 --tclass 106 -S 3 --rate-limit 100",
+        "send_bw -n 20 -c UD --tclass 106 --rate_limit 50 --burst_size 4096",
         "write_lat -n 50",
         "write_lat -n 50 -c UC -s 10000",
         "write_lat -n 50 -s 1 -I 8",

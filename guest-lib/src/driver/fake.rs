@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use rustix::event::{EventfdFlags, eventfd};
+use vnic_device::command::device::capabilities::RATE_LIMIT;
 use vnic_device::command::device::{DeviceReply, HelloReply};
 use vnic_device::command::{CommandHead, Object, Opcode, ReplyHead};
 use vnic_device::config::{ABI_MAJOR, Config, MAGIC};
@@ -35,6 +36,8 @@ pub(crate) struct Fake {
     pub commands: Mutex<Vec<Opcode>>,
     /// Does it leave commands unanswered?
     pub deaf: AtomicBool,
+    /// Does it speak version 1.0?
+    pub old: AtomicBool,
     /// Statuses with which the next commands end; OK when there are none.
     pub statuses: Mutex<VecDeque<(CommandStatus, &'static str)>>,
     handles: AtomicUsize,
@@ -63,6 +66,7 @@ impl Fake {
             kicks: AtomicUsize::new(0),
             commands: Mutex::default(),
             deaf: AtomicBool::new(false),
+            old: AtomicBool::new(false),
             statuses: Mutex::default(),
             handles: AtomicUsize::new(1),
             gone: Mutex::default(),
@@ -194,12 +198,25 @@ impl Fake {
         }
         let body = match opcode {
             Opcode::Hello => HelloReply::new_zeroed().as_bytes().to_vec(),
-            Opcode::QueryDevice => DeviceReply {
-                max_command_len: 65536,
-                ..DeviceReply::default()
+            Opcode::QueryDevice => {
+                let reply = DeviceReply {
+                    max_command_len: 65536,
+                    capabilities: RATE_LIMIT,
+                    min_qp_rate: 1,
+                    max_qp_rate: 7,
+                    ..DeviceReply::default()
+                };
+                if self.old.load(SeqCst) {
+                    let first = DeviceReply {
+                        capabilities: 0,
+                        min_qp_rate: 0,
+                        ..reply
+                    };
+                    first.as_bytes()[..DeviceReply::LEN_1_0].to_vec()
+                } else {
+                    reply.as_bytes().to_vec()
+                }
             }
-            .as_bytes()
-            .to_vec(),
             Opcode::AllocPd | Opcode::CreateDoorbells | Opcode::CreateCq | Opcode::CreateQp => Object {
                 handle: self.handles.fetch_add(1, SeqCst) as u32,
                 reserved: 0,

@@ -25,6 +25,17 @@ fn event(kind: EventKind, object: u32, detail: u64) -> EventRecord {
 const SOME_TIME: Option<Duration> = Some(Duration::from_secs(60));
 
 #[test]
+fn a_device_of_the_first_version_says_less() {
+    let fake = Fake::shared(4096);
+    assert_eq!(open(&fake).query_device().qp_rates(), Some(1..=7));
+    let fake = Fake::shared(4096);
+    fake.old.store(true, SeqCst);
+    let context = open(&fake);
+    assert_eq!(context.query_device().max_command_len, 65536);
+    assert_eq!(context.query_device().qp_rates(), None);
+}
+
+#[test]
 fn it_says_hello_and_stops_at_the_end() {
     let fake = Fake::shared(4096);
     let context = open(&fake);
