@@ -221,8 +221,9 @@ impl Guests {
             loop {
                 let waiting = offer(&mut self.clients);
                 let before = got;
-                while self.server.try_recv(0).is_some() {
-                    got += 1;
+                // Of the lossy ones before, some may still come.
+                while let Some((_, _, frame)) = self.server.try_recv(0) {
+                    got += u64::from(frame[TOS] >> 2 == 26);
                 }
                 if got == before && waiting == 0 {
                     break;
@@ -318,11 +319,11 @@ fn the_commands_of_the_page_do_what_it_says() {
         ensure!(held > 0, "nobody was held up");
         let others = page.priority("vf0", "tx_pause", 0)?;
         ensure!(others == 0, "a lossy priority was told to wait");
+        // A lossy frame may find no buffer while the server stands still; a lossless one never overflows.
         for adapter in ["vf0", "vf1", "vf2", "vf3"] {
-            for reason in ["lossless_overflow", "no_rx_buffer"] {
-                let line = format!("vnic_adapter_drops_total{{adapter=\"{adapter}\",reason=\"{reason}\"}}");
-                ensure!(page.metric(&line)? == 0, "{line}");
-            }
+            let line =
+                format!("vnic_adapter_drops_total{{adapter=\"{adapter}\",reason=\"lossless_overflow\"}}");
+            ensure!(page.metric(&line)? == 0, "{line}");
         }
         lab.step("nothing of priority 3 is lost");
         let limited = page.json("qos show vf1")?.to_string();

@@ -1,6 +1,7 @@
 //! Priorities of a real Linux: what its programs ask for by ToS is counted where it belongs, at both ends.
 
 use anyhow::{Result, ensure};
+use serde_json::Value;
 use vnic_tests::lab::{self, Daemon, Guest, PATIENCE, Pair, iperf, ping, wait_for};
 
 const CONFIG: &str = r#"
@@ -19,8 +20,12 @@ fn priority(daemon: &Daemon<'_>, adapter: &str, name: &str, priority: u8) -> Res
     let rows = list["counters"].as_array().cloned().unwrap_or_default();
     let wanted = priority.to_string();
     let row = rows.iter().find(|r| r["labels"]["priority"] == wanted.as_str());
-    let value = row.and_then(|r| r["value"].as_str());
-    Ok(value.unwrap_or("0").parse()?)
+    // Large numbers are strings in the JSON form of protobuf.
+    Ok(match row.map(|r| &r["value"]) {
+        Some(Value::String(text)) => text.parse()?,
+        Some(number) => number.as_u64().unwrap_or(0),
+        None => 0,
+    })
 }
 
 #[test]
