@@ -423,12 +423,12 @@ impl RxQueue {
             return Ok(false);
         }
         let mut k = 0;
-        for _ in 0..frames {
+        for frame in 0..frames {
             let mut room = 0;
             while room < need as u64 {
                 if k == ready {
-                    // A full ring that is still too small will never do.
-                    let full = k == self.ring.size();
+                    // A full ring that is too small for one frame will never do. Several come one by one.
+                    let full = frame == 0 && k == self.ring.size();
                     self.no_room = (!full).then_some((offered, ready, need, frames));
                     return Ok(full);
                 }

@@ -16,6 +16,7 @@
 mod mark;
 mod pool;
 mod serve;
+mod setup;
 mod teller;
 
 use std::sync::Arc;
@@ -30,16 +31,13 @@ use vnic_fabric::qos::{
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 
-use super::super::core::Core;
 use super::super::counters::{AdapterCounters, BY_TAG, LinkCounters, PortCounters};
 use super::super::frame::{OutFrame, RawFrame, for_receiver};
 use super::super::link::Gate;
 use super::super::outputs::{AdapterRx, INBOUND_MAX, Outputs, Slot, count_finished, is_roce, offer};
-use super::super::worker::Worker;
 use super::QosChange;
 use super::pauses::Told;
 use super::spells::Spells;
-use crate::types::QueueStatus;
 
 pub use pool::Pool;
 pub use teller::Teller;
@@ -71,10 +69,10 @@ impl Books {
         }
     }
 
-    fn drop(&self, reason: DropReason) {
+    fn drop(&self, reason: DropReason, frames: u64) {
         match self {
-            Books::Guest(c) => c.drops.add(reason as usize, 1),
-            Books::Wire(c) => c.drops.add(reason as usize, 1),
+            Books::Guest(c) => c.drops.add(reason as usize, frames),
+            Books::Wire(c) => c.drops.add(reason as usize, frames),
         }
     }
 }
@@ -236,7 +234,11 @@ impl Receiver {
 
     /// A frame was dropped for want of room, or because it waited too long.
     fn count_drop(&self, priority: u8, reason: DropReason) {
-        self.books.drop(reason);
+        self.count_drops(priority, reason, 1);
+    }
+
+    fn count_drops(&self, priority: u8, reason: DropReason, frames: u64) {
+        self.books.drop(reason, frames);
         let counter = match reason {
             DropReason::HeadOfQueue => P::LifetimeDiscards,
             DropReason::ClassStalled => P::StalledDiscards,
@@ -244,7 +246,7 @@ impl Receiver {
             _ if matches!(self.books, Books::Guest(_)) => P::RxDiscards,
             _ => return,
         };
-        self.books.link().priorities[usize::from(priority)].add(counter as usize, 1);
+        self.books.link().priorities[usize::from(priority)].add(counter as usize, frames);
     }
 
     fn push(&mut self, entry: Entry, frame: Queued) {
@@ -509,13 +511,15 @@ impl Outputs {
                     let n = f.head.len().min(HEAD_MAX);
                     edited[..n].copy_from_slice(&f.head[..n]);
                     if !mark::mark(&mut edited[..n], at) {
-                        return self.refuse(r, priority, &f, DropReason::CongestionHint);
+                        return self.refuse(r, priority, &f, needs.frames, DropReason::CongestionHint);
                     }
                     f.head = &edited[..n];
                     let block = &r.books.link().priorities[usize::from(priority)];
                     block.add(P::RxMarked as usize, 1);
                 }
-                HintAction::Drop => return self.refuse(r, priority, &f, DropReason::CongestionHint),
+                HintAction::Drop => {
+                    return self.refuse(r, priority, &f, needs.frames, DropReason::CongestionHint);
+                }
             }
         }
         let mut entry = Entry {
@@ -569,7 +573,7 @@ impl Outputs {
         });
         count_finished(sender, Some(finished));
         if let Err(reason) = finished {
-            r.books.drop(reason);
+            r.books.drop(reason, 1);
         }
         if !room {
             r.blocked |= bit;
@@ -579,9 +583,9 @@ impl Outputs {
         self.waiting.look();
     }
 
-    /// Drops a frame before it waits.
-    fn refuse(&mut self, r: &Receiver, priority: u8, f: &RawFrame<'_>, reason: DropReason) {
-        r.count_drop(priority, reason);
+    /// Drops a frame, or a request that would be so many, before it waits.
+    fn refuse(&mut self, r: &Receiver, priority: u8, f: &RawFrame<'_>, frames: usize, reason: DropReason) {
+        r.count_drops(priority, reason, frames as u64);
         if self.captures_run() {
             let out = OutFrame {
                 head: f.head,
@@ -591,143 +595,6 @@ impl Outputs {
                 hdr: f.hdr,
             };
             self.capture(r.port, crate::types::Direction::Egress, &out, Some(reason));
-        }
-    }
-}
-
-impl Core {
-    /// What is configured at a port counts from now on for what it is given. With `closed`: priorities that its wire's other
-    /// end has stopped, a bit each.
-    pub(super) fn set_up_receiver(&mut self, port: PortId, closed: u8) {
-        let now = self.now;
-        let change = self.qos.acting(port, &self.out);
-        let books = match self.out.slots.get(usize::from(port.0)) {
-            Some(Slot::Adapter(a)) => Books::Guest(a.counters.clone()),
-            Some(Slot::Uplink(p)) => Books::Wire(p.counters.clone()),
-            _ => return,
-        };
-        let mut receiver = match self.out.take_receiver(port) {
-            Some(mut r) => {
-                r.closed = closed;
-                if *r.change == *change {
-                    r.settle();
-                } else {
-                    r.configure(change, &mut self.out.teller, now);
-                }
-                r
-            }
-            None => {
-                let needed = closed != 0 || change.qos.queues() || classifies(&change.qos);
-                if !needed {
-                    return;
-                }
-                let mut r = Box::new(Receiver::new(port, change, books, now));
-                r.closed = closed;
-                for (source, change) in self.qos.all() {
-                    if let Some(queue) = &change.qos.queue {
-                        r.queues.set_guarantee(source.0, &queue.guarantee);
-                    }
-                }
-                r
-            }
-        };
-        receiver.tell(&mut self.out.teller, now);
-        // The next round sees whether it is needed at all.
-        self.out.list(&mut receiver);
-        self.out.put_receiver(receiver);
-        self.out.waiting.look();
-    }
-
-    /// A receiver was lost in a panic: nobody waits for it any more, and there is a new one.
-    #[cold]
-    pub fn mend_receiver(&mut self, port: PortId) {
-        self.out.taken = None;
-        self.out.queued.retain(|p| *p != port);
-        self.out.teller.forget(port);
-        let closed = match self.out.slots.get(usize::from(port.0)) {
-            Some(Slot::Uplink(p)) => p.link.paused(),
-            _ => 0,
-        };
-        self.set_up_receiver(port, closed);
-        self.out.waiting.look();
-    }
-
-    /// A port is removed: what waits for it is gone with it.
-    fn forget_receiver(&mut self, port: PortId) {
-        let reason = DropReason::ReceiverDown;
-        if let Some(mut r) = self.out.take_receiver(port) {
-            self.out.drop_queued(&mut r, reason, |_| true);
-            self.out.taken = None;
-        }
-        self.out.queued.retain(|p| *p != port);
-        self.out.teller.forget(port);
-        self.out.waiting.look();
-    }
-
-    /// An adapter's guest is gone: what waits for it is dropped.
-    pub fn drop_queued(&mut self, port: PortId) {
-        let Some(mut r) = self.out.take_receiver(port) else {
-            return;
-        };
-        let roce = match self.out.slots.get(usize::from(port.0)) {
-            Some(Slot::Adapter(a)) => a.takes_roce,
-            _ => false,
-        };
-        let gone = |bytes: &[u8]| !(roce && is_roce(bytes));
-        self.out.drop_queued(&mut r, DropReason::ReceiverDown, gone);
-        // Who is not there does not stand still.
-        r.moved = 0xff;
-        self.out.list(&mut r);
-        r.tell(&mut self.out.teller, self.now);
-        self.out.put_receiver(r);
-    }
-
-    /// Every local receiver hears what the frames of a source are sure to get, or that the source is gone.
-    fn set_guarantees(&mut self, source: PortId, guarantee: Option<&[u64; CLASSES]>) {
-        for slot in &mut self.out.slots {
-            let Some(Some(receiver)) = slot.receiver() else {
-                continue;
-            };
-            match guarantee {
-                Some(guarantee) => receiver.queues.set_guarantee(source.0, guarantee),
-                None => receiver.queues.forget_source(source.0),
-            }
-        }
-    }
-}
-
-impl Worker {
-    pub(super) fn set_receiver(&mut self, id: PortId, change: &Arc<QosChange>) {
-        let guarantee = change.qos.queue.as_ref().map_or([0; CLASSES], |q| q.guarantee);
-        self.core.set_guarantees(id, Some(&guarantee));
-        let closed = match self.core.out.slots.get(usize::from(id.0)) {
-            Some(Slot::Uplink(p)) => p.link.paused(),
-            _ => 0,
-        };
-        self.core.set_up_receiver(id, closed);
-        self.core.configure_link(id);
-    }
-
-    pub(super) fn forget_receiver(&mut self, id: PortId) {
-        self.core.forget_receiver(id);
-        self.core.set_guarantees(id, None);
-    }
-
-    pub(super) fn receiver_status(&mut self, id: PortId, status: &mut QueueStatus) {
-        let slot = self.core.out.slots.get_mut(usize::from(id.0));
-        if let Some(Slot::Uplink(p)) = &slot {
-            status.paused |= p.link.paused();
-            status.pausing |= p.link.told();
-        }
-        let Some(Some(r)) = slot.and_then(Slot::receiver) else {
-            return;
-        };
-        status.bytes = r.queues.bytes();
-        status.frames += r.queues.len() as u64;
-        status.storm = r.guard.is_tripped();
-        status.stalled = r.lifetime.stalled();
-        if !status.storm && matches!(r.books, Books::Guest(_)) {
-            status.pausing |= r.buffers.pausing();
         }
     }
 }

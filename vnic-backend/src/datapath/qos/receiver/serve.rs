@@ -175,7 +175,7 @@ impl Outputs {
                     continue;
                 }
                 r.buffers.release(entry.source, entry.priority, entry.bytes);
-                r.books.drop(reason);
+                r.books.drop(reason, 1);
                 offer(
                     &self.captures,
                     &self.counters,

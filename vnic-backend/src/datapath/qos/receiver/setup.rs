@@ -1,0 +1,150 @@
+//! Receivers come, change and go.
+
+use std::sync::Arc;
+
+use vnic_fabric::DropReason;
+use vnic_fabric::switch::PortId;
+
+use super::super::super::core::Core;
+use super::super::super::outputs::{Slot, is_roce};
+use super::super::super::worker::Worker;
+use super::super::QosChange;
+use super::{Books, CLASSES, Receiver, classifies};
+use crate::types::QueueStatus;
+
+impl Core {
+    /// What is configured at a port counts from now on for what it is given. With `closed`: priorities that its wire's other
+    /// end has stopped, a bit each.
+    pub(in super::super) fn set_up_receiver(&mut self, port: PortId, closed: u8) {
+        let now = self.now;
+        let change = self.qos.acting(port, &self.out);
+        let books = match self.out.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => Books::Guest(a.counters.clone()),
+            Some(Slot::Uplink(p)) => Books::Wire(p.counters.clone()),
+            _ => return,
+        };
+        let mut receiver = match self.out.take_receiver(port) {
+            Some(mut r) => {
+                r.closed = closed;
+                if *r.change == *change {
+                    r.settle();
+                } else {
+                    r.configure(change, &mut self.out.teller, now);
+                }
+                r
+            }
+            None => {
+                let needed = closed != 0 || change.qos.queues() || classifies(&change.qos);
+                if !needed {
+                    return;
+                }
+                let mut r = Box::new(Receiver::new(port, change, books, now));
+                r.closed = closed;
+                for (source, change) in self.qos.all() {
+                    if let Some(queue) = &change.qos.queue {
+                        r.queues.set_guarantee(source.0, &queue.guarantee);
+                    }
+                }
+                r
+            }
+        };
+        receiver.tell(&mut self.out.teller, now);
+        // The next round sees whether it is needed at all.
+        self.out.list(&mut receiver);
+        self.out.put_receiver(receiver);
+        self.out.waiting.look();
+    }
+
+    /// A receiver was lost in a panic: nobody waits for it any more, and there is a new one.
+    #[cold]
+    pub fn mend_receiver(&mut self, port: PortId) {
+        self.out.taken = None;
+        self.out.queued.retain(|p| *p != port);
+        self.out.teller.forget(port);
+        let closed = match self.out.slots.get(usize::from(port.0)) {
+            Some(Slot::Uplink(p)) => p.link.paused(),
+            _ => 0,
+        };
+        self.set_up_receiver(port, closed);
+        self.out.waiting.look();
+    }
+
+    /// A port is removed: what waits for it is gone with it.
+    fn forget_receiver(&mut self, port: PortId) {
+        let reason = DropReason::ReceiverDown;
+        if let Some(mut r) = self.out.take_receiver(port) {
+            self.out.drop_queued(&mut r, reason, |_| true);
+            self.out.taken = None;
+        }
+        self.out.queued.retain(|p| *p != port);
+        self.out.teller.forget(port);
+        self.out.waiting.look();
+    }
+
+    /// An adapter's guest is gone: what waits for it is dropped.
+    pub fn drop_queued(&mut self, port: PortId) {
+        let Some(mut r) = self.out.take_receiver(port) else {
+            return;
+        };
+        let roce = match self.out.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => a.takes_roce,
+            _ => false,
+        };
+        let gone = |bytes: &[u8]| !(roce && is_roce(bytes));
+        self.out.drop_queued(&mut r, DropReason::ReceiverDown, gone);
+        // Who is not there does not stand still.
+        r.moved = 0xff;
+        self.out.list(&mut r);
+        r.tell(&mut self.out.teller, self.now);
+        self.out.put_receiver(r);
+    }
+
+    /// Every local receiver hears what the frames of a source are sure to get, or that the source is gone.
+    fn set_guarantees(&mut self, source: PortId, guarantee: Option<&[u64; CLASSES]>) {
+        for slot in &mut self.out.slots {
+            let Some(Some(receiver)) = slot.receiver() else {
+                continue;
+            };
+            match guarantee {
+                Some(guarantee) => receiver.queues.set_guarantee(source.0, guarantee),
+                None => receiver.queues.forget_source(source.0),
+            }
+        }
+    }
+}
+
+impl Worker {
+    pub(in super::super) fn set_receiver(&mut self, id: PortId, change: &Arc<QosChange>) {
+        let guarantee = change.qos.queue.as_ref().map_or([0; CLASSES], |q| q.guarantee);
+        self.core.set_guarantees(id, Some(&guarantee));
+        let closed = match self.core.out.slots.get(usize::from(id.0)) {
+            Some(Slot::Uplink(p)) => p.link.paused(),
+            _ => 0,
+        };
+        self.core.set_up_receiver(id, closed);
+        self.core.configure_link(id);
+    }
+
+    pub(in super::super) fn forget_receiver(&mut self, id: PortId) {
+        self.core.forget_receiver(id);
+        self.core.set_guarantees(id, None);
+    }
+
+    pub(in super::super) fn receiver_status(&mut self, id: PortId, status: &mut QueueStatus) {
+        let slot = self.core.out.slots.get_mut(usize::from(id.0));
+        if let Some(Slot::Uplink(p)) = &slot {
+            status.paused |= p.link.paused();
+            status.pausing |= p.link.told();
+        }
+        let Some(Some(r)) = slot.and_then(Slot::receiver) else {
+            return;
+        };
+        status.bytes = r.queues.bytes();
+        status.frames += r.queues.len() as u64;
+        status.storm = r.guard.is_tripped();
+        status.stalled = r.lifetime.stalled();
+        if !status.storm && matches!(r.books, Books::Guest(_)) {
+            status.pausing |= r.buffers.pausing();
+        }
+    }
+}
