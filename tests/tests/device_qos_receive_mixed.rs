@@ -368,7 +368,7 @@ fn whatever_is_configured_the_books_are_right() -> Result<()> {
                 tx_buffer: 10_000,
                 ..Options::default()
             };
-            let mut options = options.with(if i % 2 == 0 { OFFLOADS } else { 0 });
+            let mut options = options.with(if i.is_multiple_of(2) { OFFLOADS } else { 0 });
             options.post = *dice.pick(&sizes);
             let guest = rig.attach(&name, options)?;
             guests.push((name, mac, guest));
@@ -412,11 +412,11 @@ fn whatever_is_configured_the_books_are_right() -> Result<()> {
                 vlan: None,
                 port: 9,
             };
-            if from % 2 == 0 && dice.below(8) == 0 {
+            if from.is_multiple_of(2) && dice.below(8) == 0 {
                 let (request, hdr) = tso(&flow, &pattern(5000), 1000);
                 let sent = guests[from].2.stage(0, &request, hdr);
                 // Cut for those that take no requests.
-                extra += u64::from(sent && to % 2 != 0) * 4;
+                extra += u64::from(sent && !to.is_multiple_of(2)) * 4;
             } else if dice.below(8) == 0 {
                 let mut ect = tcp(&flow, &pattern(500));
                 if flow.v6 {
