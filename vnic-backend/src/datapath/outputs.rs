@@ -28,6 +28,8 @@ const SPOOF_REPORTS: usize = 4;
 
 /// Frames for RDMA functions that wait for their turn; what comes on top is lost, as on a wire.
 pub const INBOUND_MAX: usize = 1024;
+/// No receive queue: an adapter has at most 16.
+const NO_QUEUE: u8 = u8::MAX;
 /// Bytes of a frame from which a guest's addresses are learned: DHCP options begin at 282.
 pub const LEARN_MAX: usize = 512;
 
@@ -54,6 +56,8 @@ pub struct AdapterRx {
     pub queues: Vec<Option<RxQueue>>,
     /// Pairs whose receive queue runs.
     pub active: ArrayVec<u8, 16>,
+    /// The pair that gets every frame, as it is: the only one, where nothing is configured; otherwise [`NO_QUEUE`].
+    direct: u8,
     /// It has an RDMA function.
     pub has_rdma: bool,
     /// The function has a driver: RoCE is for it, not for the guest's Ethernet driver.
@@ -76,6 +80,7 @@ impl AdapterRx {
             settings: AdapterSettings::default(),
             queues,
             active: ArrayVec::new(),
+            direct: NO_QUEUE,
             has_rdma: false,
             takes_roce: false,
             spoofs: ArrayVec::new(),
@@ -93,6 +98,85 @@ impl AdapterRx {
         if self.active.is_empty() {
             self.spoofs.clear();
         }
+        self.choose();
+    }
+
+    /// Recomputes whether frames have only one way.
+    pub fn choose(&mut self) {
+        self.direct = match self.active[..] {
+            [q] if self.receiver.is_none() => q,
+            _ => NO_QUEUE,
+        };
+    }
+
+    /// Gives a plain frame to receive queue `q`. False: it does not run.
+    #[inline(always)]
+    fn put_plain(
+        &mut self,
+        port: PortId,
+        q: u8,
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+        inbound: &mut VecDeque<(PortId, Inbound)>,
+        touched: &mut Vec<(PortId, u8)>,
+        waiting: &mut Waiting,
+    ) -> bool {
+        let Some(Some(rx)) = self.queues.get_mut(usize::from(q)) else {
+            return false;
+        };
+        let whole = OutFrame {
+            head: f.head,
+            segs: f.segs,
+            skip: f.skip + f.head.len(),
+            tail: f.len - f.head.len(),
+            hdr: Default::default(),
+        };
+        if self.has_rdma && diverted(self.takes_roce, port, &whole, inbound) {
+            return true;
+        }
+        let placed = rx.put(&whole, gate);
+        if !rx.touched {
+            rx.touched = true;
+            touched.push((port, q));
+        }
+        if let Err(reason) = placed {
+            self.refused(port, q, &whole, gate, reason, waiting);
+        }
+        true
+    }
+
+    /// The same for a frame that may pass the queues of an adapter at which something is configured. False: it has to go
+    /// the long way.
+    #[inline(always)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one frame's facts, and the parts of the core's outputs"
+    )]
+    fn pass_plain(
+        &mut self,
+        path: (PortId, PortId),
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+        now: Instant,
+        inbound: &mut VecDeque<(PortId, Inbound)>,
+        touched: &mut Vec<(PortId, u8)>,
+        waiting: &mut Waiting,
+    ) -> bool {
+        let (Some(receiver), [q]) = (&mut self.receiver, &self.active[..]) else {
+            return false;
+        };
+        let q = *q;
+        let Some(Some(rx)) = self.queues.get_mut(usize::from(q)) else {
+            return false;
+        };
+        if self.has_rdma && concerns_rdma(f.head).is_some() {
+            return false;
+        }
+        let Some(priority) = receiver.pass(now, path.0, f, rx) else {
+            return false;
+        };
+        rx.priority = priority;
+        self.put_plain(path.1, q, f, gate, inbound, touched, waiting)
     }
 }
 
@@ -237,43 +321,45 @@ impl Outputs {
         let plain = f.hdr.flags | f.hdr.gso_type == 0 && e.tag == TagEdit::Keep && !self.watched;
         if plain
             && let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(e.port.0))
-            && a.receiver.is_none()
-            && let [q] = a.active[..]
-            && let Some(Some(rx)) = a.queues.get_mut(usize::from(q))
+            && a.put_plain(
+                e.port,
+                a.direct,
+                f,
+                gate,
+                &mut self.inbound,
+                &mut self.touched,
+                &mut self.waiting,
+            )
         {
-            let skip = f.skip + f.head.len();
-            let whole = OutFrame {
-                head: f.head,
-                segs: f.segs,
-                skip,
-                tail: f.len - f.head.len(),
-                hdr: Default::default(),
-            };
-            if a.has_rdma && diverted(a.takes_roce, e.port, &whole, &mut self.inbound) {
-                return;
-            }
-            let placed = rx.put(&whole, gate);
-            if !rx.touched {
-                rx.touched = true;
-                self.touched.push((e.port, q));
-            }
-            if let Err(reason) = placed {
-                a.refused(e.port, q, &whole, gate, reason, &mut self.waiting);
-            }
             return;
         }
-        self.give_slowly(ingress, e, f, gate, sender);
+        self.give_slowly(plain, ingress, e, f, gate, sender);
     }
 
     #[inline(never)]
     fn give_slowly(
         &mut self,
+        plain: bool,
         ingress: PortId,
         e: Egress,
         f: &RawFrame<'_>,
         gate: Option<Gate>,
         sender: Option<&Block<{ Q::COUNT }>>,
     ) {
+        if plain
+            && let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(e.port.0))
+            && a.pass_plain(
+                (ingress, e.port),
+                f,
+                gate,
+                self.now,
+                &mut self.inbound,
+                &mut self.touched,
+                &mut self.waiting,
+            )
+        {
+            return;
+        }
         match self.take_receiver(e.port) {
             Some(mut receiver) => {
                 self.give_queued(&mut receiver, (ingress, e), f, gate, sender);

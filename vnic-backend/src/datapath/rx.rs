@@ -180,6 +180,18 @@ impl RxQueue {
         }
         self.frames += 1;
         self.bytes += f.len() as u64;
+        // Three rare things with one branch.
+        let rare = match f.head.first_chunk::<14>() {
+            Some(h) => h[0] & 1 | u8::from(priority ^ BY_TAG != 0) | u8::from(h[12..14] == [0x81, 0x00]),
+            None => 1,
+        };
+        if rare != 0 {
+            self.account_rare(f, priority);
+        }
+    }
+
+    #[inline(never)]
+    fn account_rare(&mut self, f: &OutFrame<'_>, priority: u8) {
         self.groups.frame(f.head, f.len() as u64);
         self.priorities.frame(priority, f.head, f.len() as u64);
     }

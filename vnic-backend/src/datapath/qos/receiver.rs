@@ -35,6 +35,7 @@ use super::super::counters::{AdapterCounters, BY_TAG, LinkCounters, PortCounters
 use super::super::frame::{OutFrame, RawFrame, for_receiver};
 use super::super::link::Gate;
 use super::super::outputs::{AdapterRx, INBOUND_MAX, Outputs, Slot, count_finished, is_roce, offer};
+use super::super::rx::RxQueue;
 use super::QosChange;
 use super::pauses::Told;
 use super::spells::Spells;
@@ -182,6 +183,35 @@ impl Receiver {
             TagEdit::Replace(tci) => with_tag(c, head, 16, tci),
         };
         priority & 7
+    }
+
+    /// May a plain frame for a guest's receive queue `rx` go at once? Then it counts as sent, and this is its priority.
+    #[inline]
+    pub fn pass(&mut self, now: Instant, ingress: PortId, f: &RawFrame<'_>, rx: &mut RxQueue) -> Option<u8> {
+        let priority = self.priority(f.head, TagEdit::Keep);
+        if !self.queues_frames() {
+            return Some(priority);
+        }
+        let bit = 1u8 << priority;
+        let qos = &self.change.qos;
+        if qos.hint.enable || (self.lossless & bit != 0 && !rx.has_room(f.len, 1)) {
+            return None;
+        }
+        let entry = Entry {
+            source: ingress.0,
+            priority,
+            wire: f.len as u32 + WIRE_OVERHEAD,
+            bytes: 0,
+            since: now,
+        };
+        if !self.queues.pass(now, &entry, self.closed | self.blocked) {
+            return None;
+        }
+        self.moved |= bit;
+        if qos.lifetimes.enable != 0 {
+            self.lifetime.sent(qos.classes.of_priority[usize::from(priority)]);
+        }
+        Some(priority)
     }
 
     /// Frames without a tag are lossless (`RxUntaggedMapToLossless`).
@@ -405,6 +435,13 @@ impl Outputs {
         self.taken = None;
     }
 
+    /// A receiver has come: nothing goes past it.
+    fn begin_receiving(&mut self, port: PortId) {
+        if let Some(Slot::Adapter(a)) = self.slot(port) {
+            a.choose();
+        }
+    }
+
     /// May a frame have to wait at a local adapter? Then nothing may go past [`Outputs::give`].
     #[inline]
     pub fn queues_at(&self, port: PortId) -> bool {
@@ -602,4 +639,7 @@ impl Outputs {
 /// What the guest's queues know where nobody classifies their frames.
 pub(super) fn by_tag(slot: &mut Slot) {
     slot.set_priority(BY_TAG);
+    if let Slot::Adapter(a) = slot {
+        a.choose();
+    }
 }
