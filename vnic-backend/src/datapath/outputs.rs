@@ -111,6 +111,10 @@ impl AdapterRx {
 
     /// Gives a plain frame to receive queue `q`. False: it does not run.
     #[inline(always)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one frame's facts, and the parts of the core's outputs"
+    )]
     fn put_plain(
         &mut self,
         port: PortId,

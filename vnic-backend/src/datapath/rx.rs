@@ -416,13 +416,20 @@ impl RxQueue {
     #[inline]
     pub fn has_room(&mut self, len: usize, frames: usize) -> bool {
         let need = self.hdr_len + len;
-        if frames == 1
-            && let Some((_, seg)) = self.ahead.get(self.ahead_used)
-            && seg.len as usize >= need
-        {
+        if self.broken.is_some() {
             return true;
         }
-        self.broken.is_some() || (self.parked.is_empty() && self.look_for_room(need, frames).unwrap_or(true))
+        if frames == 1 {
+            if self.ahead_used == self.ahead.len() && need <= AHEAD_LEN && self.look_ahead().is_err() {
+                return true;
+            }
+            if let Some((_, seg)) = self.ahead.get(self.ahead_used)
+                && seg.len as usize >= need
+            {
+                return true;
+            }
+        }
+        self.parked.is_empty() && self.look_for_room(need, frames).unwrap_or(true)
     }
 
     fn look_for_room(&mut self, need: usize, frames: usize) -> Result<bool, Fault> {
