@@ -400,6 +400,9 @@ impl<T> Egress<T> {
         if head.is_none() {
             self.end_if_gone(pick.queue);
         }
+        if self.len == 0 {
+            self.nodes.all_empty();
+        }
         Some((entry, item))
     }
 

@@ -1,5 +1,5 @@
-//! Many first-in-first-out queues in one piece of memory: as large as the most that ever waited at once, nothing is
-//! allocated beyond that.
+//! Many first-in-first-out queues in one piece of memory: as large as the most that waited at once since all were empty,
+//! nothing is allocated beyond that.
 
 use alloc::vec::Vec;
 
@@ -7,6 +7,9 @@ use super::Entry;
 
 /// No place.
 pub(super) const NONE: u32 = u32::MAX;
+
+/// Places that are kept when nothing waits any more.
+const KEPT: usize = 4096;
 
 /// One queue: places of its first and last in [`Nodes`].
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +84,20 @@ impl<T> Nodes<T> {
             None => fifo.head = at,
         }
         fifo.tail = at;
+    }
+
+    /// Nothing waits in any queue: memory that only a flood needed is given back.
+    pub(super) fn all_empty(&mut self) {
+        if self.nodes.len() > KEPT {
+            self.nodes.clear();
+            self.nodes.shrink_to(KEPT);
+            self.free = NONE;
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.nodes.capacity()
     }
 
     pub(super) fn front(&self, fifo: &Fifo) -> Option<(&Entry, &T)> {

@@ -271,6 +271,23 @@ fn other_classes_and_a_source_that_goes_keep_what_waits_in_order() {
     assert!(e.next(Instant(100), 0).is_none() && e.next_time(Instant(100), 0).is_none());
 }
 
+#[test]
+fn a_flood_leaves_no_memory_behind() {
+    let mut e = Egress::new(&PortQos::default(), Instant(0));
+    for round in 0..3u64 {
+        for n in 0..20_000u64 {
+            e.push(entry((n % 300) as u16, (n % 8) as u8, 100, Instant(n)), n);
+        }
+        let mut left = 20_000;
+        while let Some(pick) = e.next(Instant(round), 0) {
+            e.take(Instant(round), pick).unwrap();
+            left -= 1;
+        }
+        assert_eq!(left, 0);
+        assert!(e.nodes.places() <= 4096);
+    }
+}
+
 /// What an arbitrary run does.
 #[derive(Debug, Clone)]
 enum Op {
