@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result};
 use vnic_backend::settings::{QosKeys, RxTrust};
 use vnic_backend::{Classes, Nic, QosSpec, ScheduleQueue, Tsa};
 
+use super::machine::CpuTime;
 use super::product::{Product, Setup};
 use super::report::{Outcome, Summary};
 use super::{Lab, Run};
@@ -25,6 +26,8 @@ const TIME_MIN: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_millis(300);
 /// What a rate may be off by.
 const ERROR_MAX: f64 = 0.02;
+/// Below this share of its CPU a thread was disturbed: what it was kept from for long cannot be made up for.
+const SHARE_MIN: f64 = 0.99;
 
 /// `qos`.
 pub fn run(lab: &Lab) -> Result<Run> {
@@ -83,15 +86,38 @@ fn outcomes(row: &str, streams: &[Stream], rounds: &[Series], note: &str) -> Res
     let of = |(i, stream): (usize, &Stream)| {
         let rates: Vec<f64> = rounds.iter().map(|s| s.rate(i)).collect();
         let windows: Vec<f64> = rounds.iter().flat_map(|s| s.windows(i)).collect();
-        outcome(
-            format!("qos-{row}-{}", stream.name),
-            stream.configured,
-            &rates,
-            &windows,
-            note,
-        )
+        let name = format!("qos-{row}-{}", stream.name);
+        let mut found = outcome(name, stream.configured, &rates, &windows, note)?;
+        found.notes.extend(disturbed(rounds));
+        Ok(found)
     };
     streams.iter().enumerate().map(of).collect()
+}
+
+/// What a reader has to know when others had the CPUs as well.
+fn disturbed(rounds: &[Series]) -> Option<String> {
+    let share = rounds.iter().filter_map(|s| s.share).reduce(f64::min)?;
+    (share < SHARE_MIN).then(|| {
+        format!(
+            "other programs took CPU: the NIC or the guests got {:.0} % of theirs. Measure on a quiet machine",
+            100.0 * share
+        )
+    })
+}
+
+/// Times of the threads of a row: the NIC's, and the guests'.
+struct Threads([CpuTime; 2]);
+
+impl Threads {
+    fn now(guests: CpuTime) -> Threads {
+        Threads([CpuTime::of(std::process::id(), "vnic-core"), guests])
+    }
+
+    /// The lesser share since.
+    fn share(&self, end: &Threads) -> Option<f64> {
+        let shares = self.0.iter().zip(&end.0).map(|(a, b)| b.since(*a).share());
+        shares.reduce(f64::min)
+    }
 }
 
 /// Rates in bit/s of all rounds, and of all windows.

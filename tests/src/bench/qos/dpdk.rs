@@ -14,9 +14,9 @@ use vnic_backend::{AdapterSpec, MacAddr, Nic, VlanMode};
 use super::super::Lab;
 use super::super::product::Product;
 use super::super::testpmd::{self, Testpmd};
-use super::WARM_UP;
 use super::series::{Series, WINDOW};
 use super::traffic::WIRE;
+use super::{Threads, WARM_UP};
 
 /// Where flowgen sends to.
 const DESTINATION: MacAddr = MacAddr([0, 1, 2, 3, 4, 1]);
@@ -86,8 +86,13 @@ pub fn rounds(
     let guest = guest(lab, dir, product, ports)?;
     let sink = format!("vf{}", ports - 1);
     lab.sleep(WARM_UP)?;
-    let all = (0..super::rounds(lab)).map(|_| watch(lab, nic, &sink, streams));
-    let all = all.collect::<Result<Vec<_>>>()?;
+    let mut all = Vec::new();
+    for _ in 0..super::rounds(lab) {
+        let before = Threads::now(guest.cpu_time());
+        let mut series = watch(lab, nic, &sink, streams)?;
+        series.share = before.share(&Threads::now(guest.cpu_time()));
+        all.push(series);
+    }
     guest.quit()?;
     Ok(all)
 }

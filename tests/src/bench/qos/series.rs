@@ -9,6 +9,8 @@ pub const WINDOW: Duration = Duration::from_millis(10);
 #[derive(Debug, Default)]
 pub struct Series {
     samples: Vec<(Instant, Vec<u64>)>,
+    /// Share of its CPU that the thread got that got less of it: the NIC's or the guests'.
+    pub share: Option<f64>,
 }
 
 impl Series {
