@@ -13,7 +13,6 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 use vnic_control::v1;
-use vnic_control::v1::port_service_client::PortServiceClient;
 use vnic_control::v1::qos_service_client::QosServiceClient;
 use vnic_control::v1::registry_service_client::RegistryServiceClient;
 
@@ -800,6 +799,46 @@ async fn a_queue_that_lost_its_classes_stays_and_does_not_act() {
     );
     // Something else can be changed all the same.
     lab.said(&["qos", "set", "vf0", "--rate", "1G"]).await;
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queue_pairs_have_rates() {
+    let lab = Lab::start(1).await;
+    assert_eq!(
+        lab.said(&["qos", "pacing", "vf0"]).await,
+        "no queue pair has a rate\n"
+    );
+    let refused = lab.refused(1, &["qos", "pacing", "vf0", "17", "2G"]).await;
+    assert!(
+        refused.contains("NOT_FOUND") && refused.contains("queue pair"),
+        "{refused}"
+    );
+    let refused = lab.refused(1, &["qos", "pacing", "vf9", "17", "2G"]).await;
+    assert!(
+        refused.contains("NOT_FOUND") && refused.contains("vf9"),
+        "{refused}"
+    );
+    let refused = lab.refused(1, &["qos", "pacing", "vf0", "17", "1001"]).await;
+    assert!(
+        refused.contains("rate_bps") && refused.contains("steps of 1000"),
+        "{refused}"
+    );
+    lab.refused(2, &["qos", "pacing", "vf0", "16777216", "2G"]).await;
+    lab.refused(2, &["qos", "pacing", "vf0", "17"]).await;
+    for (adapter, queue_pair, rate_bps, field) in [
+        ("vf0", 1, 0, "adapter"),
+        ("adapters/vf0", 1 << 24, 0, "queue_pair"),
+        ("adapters/vf0", 1, 1_000_000_001_000, "rate_bps"),
+    ] {
+        let request = v1::SetQueuePairRateRequest {
+            adapter: adapter.to_owned(),
+            queue_pair,
+            rate_bps,
+        };
+        let status = service(&lab).set_queue_pair_rate(request).await.expect_err(field);
+        assert_eq!(fields(&status), [field]);
+    }
     lab.end().await;
 }
 

@@ -75,6 +75,7 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.QosService/UpdateQos", Operator),
     call("/vnic.v1.QosService/ResetQos", Operator),
     call("/vnic.v1.QosService/SetQueuePairRate", Operator),
+    call("/vnic.v1.QosService/ListQueuePairRates", Viewer),
     call("/vnic.v1.RdmaService/ListGids", Viewer),
     call("/vnic.v1.RdmaService/SetGid", Operator),
     call("/vnic.v1.RdmaService/DeleteGid", Operator),

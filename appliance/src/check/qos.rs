@@ -251,7 +251,7 @@ mod tests {
         assert!(shares(&ets, &[50, 50, 0, 0, 0, 0, 0, 0], false).is_ok());
         assert!(shares(&[false; 8], &[0; 8], false).is_ok());
         assert!(shares(&ets, &[16, 80, 0, 0, 0, 0, 0, 0], true).is_ok());
-        let refused = |percents: [u32; 8], weights| shares(&ets, &percents, weights).unwrap_err();
+        let refused = |percents: [u32; 8], weights| shares(&ets, &percents, weights).expect_err("refused");
         assert!(refused([16, 80, 0, 0, 0, 0, 0, 0], false).contains("--weights"));
         assert!(refused([60, 80, 0, 0, 0, 0, 0, 0], true).contains("140 %"));
         assert!(refused([0; 8], true).contains("add up to 0 %"));

@@ -42,12 +42,19 @@ pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Fai
             queue_pair,
             rate,
         } => {
-            let request = v1::SetQueuePairRateRequest {
-                adapter: resource(ADAPTERS, &adapter),
-                queue_pair,
-                rate_bps: rate,
+            let adapter = resource(ADAPTERS, &adapter);
+            let mut service = client.qos().await?;
+            let Some((queue_pair, rate_bps)) = queue_pair.zip(rate) else {
+                let request = v1::ListQueuePairRatesRequest { adapter };
+                let all = service.list_queue_pair_rates(request).await?.into_inner();
+                return out.message("ListQueuePairRatesResponse", &all, || show::rates(&all.rates));
             };
-            client.qos().await?.set_queue_pair_rate(request).await?;
+            let request = v1::SetQueuePairRateRequest {
+                adapter,
+                queue_pair,
+                rate_bps,
+            };
+            service.set_queue_pair_rate(request).await?;
             return Ok(());
         }
         QosVerb::Reset { name } => {

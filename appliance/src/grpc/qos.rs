@@ -388,13 +388,63 @@ impl v1::qos_service_server::QosService for Quality {
 
     async fn set_queue_pair_rate(
         &self,
-        _request: Request<v1::SetQueuePairRateRequest>,
+        request: Request<v1::SetQueuePairRateRequest>,
     ) -> Result<Response<v1::SetQueuePairRateResponse>, Status> {
-        Err(status(
-            Code::Unimplemented,
-            "NOT_BUILT",
-            "queue pairs have no rates yet",
-            [],
-        ))
+        let request = request.into_inner();
+        let adapter = adapter(&request.adapter)?;
+        let mut wrong = Violations::default();
+        if request.queue_pair > 0xff_ffff {
+            let problem = format!("{} is out of range: 0 to 16777215", request.queue_pair);
+            wrong.add("queue_pair", problem);
+        }
+        let (rate, range) = (request.rate_bps, vnic_backend::QOS_RATE_RANGE);
+        if rate != 0 && (!range.contains(&rate) || rate % 1000 != 0) {
+            let (lo, hi) = (range.start(), range.end());
+            let problem =
+                format!("{rate} is out of range: 0 (no limit), or {lo} to {hi} bit/s in steps of 1000");
+            wrong.add("rate_bps", problem);
+        }
+        // The range fits.
+        let kbps = wrong.finish(u32::try_from(rate / 1000).ok())?;
+        let context = self.0.clone();
+        blocking(move || {
+            let done = context.nic.set_qp_rate(&adapter, request.queue_pair, kbps);
+            done.map_err(|e| from_nic(e, |_| "rate_bps".to_owned()))?;
+            Ok(Response::new(v1::SetQueuePairRateResponse {}))
+        })
+        .await?
     }
+
+    async fn list_queue_pair_rates(
+        &self,
+        request: Request<v1::ListQueuePairRatesRequest>,
+    ) -> Result<Response<v1::ListQueuePairRatesResponse>, Status> {
+        let adapter = adapter(&request.into_inner().adapter)?;
+        let context = self.0.clone();
+        blocking(move || {
+            let mut rates = context.nic.qp_rates(&adapter).map_err(|e| from_nic(e, field))?;
+            rates.sort_by_key(|r| r.qp);
+            let rate = |r: &vnic_backend::QpRate| v1::QueuePairRate {
+                queue_pair: r.qp,
+                rate_bps: u64::from(r.ceiling_kbps) * 1000,
+                driver_rate_bps: u64::from(r.rate_kbps) * 1000,
+            };
+            let rates = rates.iter().map(rate).collect();
+            Ok(Response::new(v1::ListQueuePairRatesResponse { rates }))
+        })
+        .await?
+    }
+}
+
+/// The adapter of a request about queue pairs.
+fn adapter(name: &str) -> Result<String, Status> {
+    let wrong = || {
+        invalid(
+            "adapter",
+            format!("{name:?} is not of the form adapters/{{adapter}}"),
+        )
+    };
+    names::id(names::ADAPTERS, name)
+        .map(str::to_owned)
+        .ok_or_else(wrong)
 }

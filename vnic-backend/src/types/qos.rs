@@ -1,10 +1,15 @@
 //! Quality of service, as the control plane sees it.
 
+use std::ops::RangeInclusive;
+
 use vnic_engine::settings::QosKeys;
 pub use vnic_fabric::qos::{
     Buffer, Classes, Classification, Guard, Lifetimes, Match, PauseSettings, Policy, PortQos, ScheduleQueue,
     Trust, Tsa,
 };
+
+/// Rates that can be asked for, in bit/s, beside 0.
+pub const QOS_RATE_RANGE: RangeInclusive<u64> = 1_000..=1_000_000_000_000;
 
 /// What an operator configures at an adapter or a port by `qos` verbs. What the documents have keys for is in an adapter's
 /// settings ([`QosKeys`]); an uplink has no registry, its values of these keys are here.

@@ -39,19 +39,20 @@ pub enum QosVerb {
     /// Rules for what a guest sends, as New-NetQosPolicy has them: priority and DSCP
     #[command(subcommand)]
     Policy(PolicyVerb),
-    /// Limit what one queue pair of an adapter sends, until it is destroyed (it is not stored)
+    /// Limit what one queue pair of an adapter sends, until it is destroyed (it is not stored); or list those with a rate
     #[command(
-        after_help = "Examples:\n  vnicctl qos pacing vf0 17 2G\n  vnicctl qos pacing vf0 17 0   (no limit)"
+        after_help = "Examples:\n  vnicctl qos pacing vf0 17 2G\n  vnicctl qos pacing vf0 17 0   (no limit)\n  vnicctl \
+                      qos pacing vf0        (list)"
     )]
     Pacing {
         /// Name of the adapter
         adapter: String,
         /// Number of the queue pair
-        #[arg(value_name = "QPN", value_parser = clap::value_parser!(u32).range(0..=0xff_ffff))]
-        queue_pair: u32,
+        #[arg(value_name = "QPN", value_parser = clap::value_parser!(u32).range(0..=0xff_ffff), requires = "rate")]
+        queue_pair: Option<u32>,
         /// Most that it sends, such as 2G; 0: no limit
         #[arg(value_parser = read::rate)]
-        rate: u64,
+        rate: Option<u64>,
     },
     /// Put everything back to what it is while nobody has configured anything
     #[command(after_help = "Example:\n  vnicctl qos reset vf0")]

@@ -265,6 +265,19 @@ fn state(state: &v1::QosState, out: &mut String) {
     }
 }
 
+/// Rates of queue pairs.
+pub fn rates(all: &[v1::QueuePairRate]) -> String {
+    let mut table = Table::new(&[">QPN", ">LIMIT", ">OF ITS DRIVER"]);
+    for rate in all {
+        table.row([
+            rate.queue_pair.to_string(),
+            rate_text(rate.rate_bps),
+            rate_text(rate.driver_rate_bps),
+        ]);
+    }
+    table.finish("no queue pair has a rate")
+}
+
 /// Policies, a line each.
 pub fn policies(all: &[v1::QosPolicy]) -> String {
     let mut table = Table::new(&["NAME", "MATCH", ">PRIORITY", ">DSCP"]);

@@ -7,8 +7,6 @@ use vnic_engine::settings::QosKeys;
 
 use crate::types::*;
 
-/// Rates that can be asked for, in bit/s, beside 0.
-pub const RATE_RANGE: RangeInclusive<u64> = 1_000..=1_000_000_000_000;
 /// Bytes of frames that wait at a port.
 pub const BUFFER_RANGE: RangeInclusive<u32> = 65_536..=268_435_456;
 /// The least XOFF threshold, in bytes: a frame.
@@ -60,10 +58,10 @@ fn only_adapters(field: &'static str, absent: bool) -> Result<(), NicError> {
 }
 
 fn rate(field: &'static str, of: &str, rate: u64) -> Result<(), NicError> {
-    if rate == 0 || RATE_RANGE.contains(&rate) {
+    if rate == 0 || QOS_RATE_RANGE.contains(&rate) {
         return Ok(());
     }
-    let (lo, hi) = (RATE_RANGE.start(), RATE_RANGE.end());
+    let (lo, hi) = (QOS_RATE_RANGE.start(), QOS_RATE_RANGE.end());
     let problem = format!("{of}{rate} is out of range: 0 (no limit), or {lo} to {hi} bit/s");
     invalid(field, problem)
 }
