@@ -471,10 +471,10 @@ mod tests {
         };
         assert!(new_queue(&queue, &keys).is_ok());
         queue.limit[2] = 1_000_000;
-        let refused = new_queue(&queue, &keys).unwrap_err().to_string();
+        let refused = new_queue(&queue, &keys).expect_err("refused").to_string();
         assert!(refused.contains("*QosOffloadSupportedTCs (0x03)"), "{refused}");
         keys.offload = false;
-        let refused = new_queue(&queue, &keys).unwrap_err().to_string();
+        let refused = new_queue(&queue, &keys).expect_err("refused").to_string();
         assert!(refused.contains("set *QoSOffload to 1"), "{refused}");
     }
 
