@@ -25,7 +25,7 @@ use super::marking::Marking;
 use super::marks::{Mark, Marks};
 use super::memory::Memory;
 use super::multicast::MulticastGroups;
-use super::packet::{Incoming, Sink};
+use super::packet::Incoming;
 use super::pool::Pool;
 use super::qp::{self, Qp};
 use super::ready::Ready;
@@ -41,9 +41,6 @@ use super::types::{
 
 /// The first QP numbers are for management (IBTA 3.9.4, 3.9.5).
 const QP_FIRST: u32 = 2;
-
-/// Turns in a row without a packet after which a call of `transmit` ends.
-const SILENT_TURNS: u32 = 1024;
 
 /// What a device is made with.
 #[derive(Debug, Clone)]
@@ -711,68 +708,6 @@ impl Device {
                 qp.receive(&mut self.shared, now, packet, memory);
             }
         }
-    }
-
-    /// Gives the sink what may be sent now, QP after QP, until there is nothing or the sink is full.
-    ///
-    /// The sink's `open` bounds a call: it is asked before each packet and each turn, and a full one costs nothing,
-    /// however many QPs wait; nor do closed priorities. QPs of one priority take turns, and open priorities do. Work that makes no packets (binding, invalidating, failing) does not fill the sink; after
-    /// many turns of such work in a row the call ends as well, and [`wants_transmit`](Device::wants_transmit) says that
-    /// there may be more.
-    pub fn transmit(&mut self, now: Instant, memory: &dyn Memory, sink: &mut dyn Sink) {
-        let mut silent = 0;
-        self.shared.held = 0;
-        while !self.shared.ready.is_empty() {
-            let open = sink.open();
-            let Some(number) = self.shared.ready.pop(open) else {
-                self.shared.held = self.shared.ready.priorities();
-                self.shared.marks.hit(match open {
-                    0 => Mark::SinkFull,
-                    _ => Mark::PriorityClosed,
-                });
-                break;
-            };
-            let Some(qp) = self.qps.get_mut(number.0) else {
-                continue;
-            };
-            let turned = qp.transmit(&mut self.shared, now, memory, sink);
-            if turned.more {
-                self.shared.ready.push(qp.priority(), number);
-            }
-            silent = if turned.sent { 0 } else { silent + 1 };
-            if silent == SILENT_TURNS {
-                break;
-            }
-        }
-        self.fail_overrun();
-    }
-
-    /// May [`transmit`](Device::transmit) have something?
-    pub fn wants_transmit(&self) -> bool {
-        !self.shared.ready.is_empty()
-    }
-
-    /// When [`handle_timeout`](Device::handle_timeout) wants to be called, at the latest.
-    pub fn next_timeout(&self) -> Option<Instant> {
-        match (self.shared.timers.next(), self.shared.paced.next()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
-    }
-
-    /// Time has come.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(number) = self.shared.timers.pop(now) {
-            if let Some(qp) = self.qps.get_mut(number.0) {
-                qp.handle_timeout(&mut self.shared, now);
-            }
-        }
-        while let Some(number) = self.shared.paced.pop(now) {
-            if let Some(qp) = self.qps.get_mut(number.0) {
-                qp.resume(&mut self.shared);
-            }
-        }
-        self.fail_overrun();
     }
 
     /// The oldest event that was not taken.
