@@ -173,20 +173,28 @@ impl Receiver {
     }
 
     /// The priority of a frame that is about to be received.
-    #[inline]
+    #[inline(always)]
     pub fn priority(&self, head: &[u8], tag: TagEdit) -> u8 {
         let c = &self.change.qos.classification;
         let priority = match tag {
-            TagEdit::Keep | TagEdit::Pop if c.untagged_to_lossless => self.with_untagged(c, head),
-            TagEdit::Keep | TagEdit::Pop => c.priority(head),
-            TagEdit::Push(tci) => with_tag(c, head, 12, tci),
-            TagEdit::Replace(tci) => with_tag(c, head, 16, tci),
+            TagEdit::Keep | TagEdit::Pop if !c.untagged_to_lossless => c.priority(head),
+            _ => self.unusual_priority(head, tag),
         };
         priority & 7
     }
 
+    #[inline(never)]
+    fn unusual_priority(&self, head: &[u8], tag: TagEdit) -> u8 {
+        let c = &self.change.qos.classification;
+        match tag {
+            TagEdit::Keep | TagEdit::Pop => self.with_untagged(c, head),
+            TagEdit::Push(tci) => with_tag(c, head, 12, tci),
+            TagEdit::Replace(tci) => with_tag(c, head, 16, tci),
+        }
+    }
+
     /// May a plain frame for a guest's receive queue `rx` go at once? Then it counts as sent, and this is its priority.
-    #[inline]
+    #[inline(always)]
     pub fn pass(&mut self, now: Instant, ingress: PortId, f: &RawFrame<'_>, rx: &mut RxQueue) -> Option<u8> {
         let priority = self.priority(f.head, TagEdit::Keep);
         if !self.queues_frames() {
