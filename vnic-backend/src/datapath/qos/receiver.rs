@@ -86,7 +86,8 @@ pub struct Receiver {
     pub change: Arc<QosChange>,
     /// It can make a frame wait.
     configured: bool,
-    /// Priorities of which no frame is dropped for want of room, a bit each.
+    /// Priorities with priority flow control, a bit each: their frames also wait for the guest's receive buffers. Global pause,
+    /// which is on by default, does not make a guest that stands still hold up all who send to it.
     lossless: u8,
     /// Priorities that the wire's other end has stopped, a bit each.
     closed: u8,
@@ -114,7 +115,7 @@ impl Receiver {
         Receiver {
             port,
             configured: qos.queues(),
-            lossless: qos.lossless(),
+            lossless: qos.pause.pfc,
             closed: 0,
             blocked: 0,
             queues: Queues::new(qos, now),
@@ -153,7 +154,7 @@ impl Receiver {
     fn settle(&mut self) {
         if self.is_active() || self.queues.is_empty() {
             self.buffers.configure(&self.change.qos);
-            self.lossless = self.change.qos.lossless();
+            self.lossless = self.change.qos.pause.pfc;
         }
     }
 
