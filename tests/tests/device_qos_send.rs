@@ -214,9 +214,9 @@ fn the_victim_of_another_flow() -> Result<()> {
                 keys(&t.rig, "a", |k| k.send_queue_per_priority = true)?;
                 (pfc(0b1000), pfc(0b1000))
             } else {
-                // Global pause is sent by a port that has queues: a limit that is never reached.
+                // Global pause is sent by a port whose link is slow.
                 let queues = spec(|s| {
-                    s.rate = 100_000_000_000;
+                    s.rate = 10_000;
                     s.buffer.xoff = 16 << 10;
                     s.buffer.xon = 8 << 10;
                 });
@@ -224,10 +224,11 @@ fn the_victim_of_another_flow() -> Result<()> {
             };
             t.rig.nic.set_qos("a", a)?;
             t.rig.nic.set_qos("b", b)?;
-            // A guest without buffers: lossless is what keeps the frames.
             let n = if by_priority {
+                // A guest without buffers: lossless is what keeps the frames.
                 t.congest(0b1000)
             } else {
+                t.gb.post(0, 1024);
                 t.congest(0xff)
             };
             for seq in 0..FRAMES {
@@ -246,7 +247,11 @@ fn the_victim_of_another_flow() -> Result<()> {
                 assert_eq!(seen.of(0), 0, "global pause stops everything");
                 assert_eq!(paused(&t.rig, "a"), 0xff);
             }
-            t.gb.post(0, 1024);
+            if by_priority {
+                t.gb.post(0, 1024);
+            } else {
+                t.rig.nic.set_qos("b", QosSpec::default())?;
+            }
             let mut at_b = Seen::default();
             at_b.wait(&mut t.gb, 3, n);
             seen.wait(&mut t.gc, 0, FRAMES);
@@ -476,7 +481,8 @@ fn rings_share_a_limit() -> Result<()> {
         let mut rig = Rig::new(cores)?;
         let a = rig.add_with("a", |s| s.queue_pairs = 2)?;
         let b = rig.add("b")?;
-        rig.nic.set_qos("a", spec(|s| s.rate = 20_000_000))?;
+        // Next to nothing until both rings are full.
+        rig.nic.set_qos("a", spec(|s| s.rate = 1000))?;
         let mut ga = rig.attach("a", Options { pairs: 2, ..wide() })?;
         let mut gb = rig.attach("b", wide())?;
         for seq in 0..200 {
@@ -486,6 +492,7 @@ fn rings_share_a_limit() -> Result<()> {
         }
         ga.ring(3).publish();
         ga.ring(1).publish();
+        rig.nic.set_qos("a", spec(|s| s.rate = 20_000_000))?;
         let mut seen = Seen::default();
         // Whichever is looked at first.
         let half = wait_for(|| {
