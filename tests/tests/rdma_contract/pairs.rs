@@ -666,7 +666,7 @@ fn groups(s: &mut Side) {
         S::NoSuchObject,
     );
     fine(d, O::DestroyQp, &handle(qp.number), &[]);
-    let spec = vnic_tests::driver::rdma::QpSpec {
+    let spec = QpSpec {
         blocks: 0,
         elements: 0,
         inline: 0,
