@@ -294,6 +294,7 @@ fn hand_over(from: &mut Adapter, to: &mut Adapter, page: &Page) {
             path,
             headers,
             payload,
+            telemetry: None,
         };
         to.device.receive(Instant(0), &packet, page);
     }

@@ -1,4 +1,4 @@
-//! The engine: what an adapter is. Ethernet function logic, counters, events; later verbs and congestion
+//! The engine: what an adapter is. Ethernet function logic, counters, events; verbs, congestion
 //! control. Sans-I/O: time, randomness and guest memory are arguments.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -7,6 +7,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod congestion;
 pub mod counters;
 pub mod dropless;
 pub mod gids;

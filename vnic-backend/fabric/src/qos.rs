@@ -24,6 +24,7 @@ pub mod egress;
 pub mod hint;
 pub mod lifetime;
 pub mod pause;
+pub mod red;
 pub mod stall;
 
 pub use bucket::Bucket;
@@ -37,6 +38,7 @@ pub use egress::{Egress, Entry, Pick};
 pub use hint::Hint;
 pub use lifetime::Lifetime;
 pub use pause::{PauseRx, PauseTx};
+pub use red::{MarkAt, NotCapable, Red};
 pub use stall::{StallGuard, StallNews};
 
 /// Priorities, and traffic classes (IEEE 802.1Q clause 8.6.6).

@@ -156,6 +156,7 @@ impl Functions {
                 path: own.path,
                 headers: own.headers,
                 payload: Payload::Bytes(&own.payload),
+                telemetry: None,
             };
             function.receive(now, &packet);
         }

@@ -31,6 +31,7 @@ pub mod grh;
 pub mod icrc;
 pub mod ieth;
 pub mod immdt;
+pub mod int;
 pub mod ipv4;
 pub mod ipv6;
 pub mod nd;

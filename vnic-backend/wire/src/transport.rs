@@ -42,8 +42,8 @@ pub enum Extended {
     Deth(deth::Header),
     /// DETH and immediate data.
     DethImm(deth::Header, u32),
-    /// The reserved bytes of a congestion notification packet.
-    Cnp,
+    /// What follows in a congestion notification packet.
+    Cnp(cnp::Header),
 }
 
 /// Which headers an opcode asks for.
@@ -122,7 +122,7 @@ impl Extended {
             Extended::Ieth(_) => Layout::Ieth,
             Extended::Deth(_) => Layout::Deth,
             Extended::DethImm(..) => Layout::DethImm,
-            Extended::Cnp => Layout::Cnp,
+            Extended::Cnp(_) => Layout::Cnp,
         }
     }
 
@@ -140,7 +140,7 @@ impl Extended {
             Extended::Ieth(_) => ieth::HEADER_LEN,
             Extended::Deth(_) => deth::HEADER_LEN,
             Extended::DethImm(..) => deth::HEADER_LEN + immdt::HEADER_LEN,
-            Extended::Cnp => cnp::HEADER_LEN,
+            Extended::Cnp(_) => cnp::HEADER_LEN,
         }
     }
 
@@ -167,10 +167,7 @@ impl Extended {
             Layout::Ieth => Extended::Ieth(ieth::Header::parse(b)?.rkey),
             Layout::Deth => Extended::Deth(deth::Header::parse(b)?),
             Layout::DethImm => Extended::DethImm(deth::Header::parse(b)?, imm(behind(b, deth::HEADER_LEN))?),
-            Layout::Cnp => {
-                cnp::Header::parse(b)?;
-                Extended::Cnp
-            }
+            Layout::Cnp => Extended::Cnp(cnp::Header::parse(b)?),
         })
     }
 
@@ -198,7 +195,7 @@ impl Extended {
                 put(out, 0, h.emit())?;
                 put(out, deth::HEADER_LEN, immdt::Header { data: *data }.emit())?;
             }
-            Extended::Cnp => put(out, 0, cnp::Header.emit())?,
+            Extended::Cnp(cnp) => put(out, 0, cnp.emit())?,
         }
         Some(())
     }
@@ -231,7 +228,7 @@ impl Headers {
         Headers {
             bth,
             xrceth: None,
-            extended: Extended::Cnp,
+            extended: Extended::Cnp(cnp::Header { period: 0 }),
         }
     }
 

@@ -295,7 +295,7 @@ fn extended(f: &mut Fields, extended: &Extended) {
     };
     let put_imm = |f: &mut Fields, imm: u32| f.push(("infiniband.immdt", text(hex(&imm.to_be_bytes()))));
     match extended {
-        Extended::None | Extended::Cnp => {}
+        Extended::None | Extended::Cnp(_) => {}
         Extended::Reth(h) => put_reth(f, h),
         Extended::RethImm(h, imm) => {
             put_reth(f, h);

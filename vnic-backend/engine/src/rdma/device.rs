@@ -17,6 +17,7 @@ use vnic_wire::transport::Extended;
 use super::address_handle::AddressHandle;
 use super::attributes::check_address;
 use super::completion_queue::CompletionQueue;
+use super::congestion::Congestion;
 use super::counters::{Counters, ReceivedByPriority};
 use super::gid::{GidEntry, GidTable};
 use super::handle::Table;
@@ -115,6 +116,7 @@ impl Device {
                 ready: Ready::default(),
                 sorted: Marking::default().sorts(),
                 marking: Marking::default(),
+                congestion: Congestion::default(),
                 received: ReceivedByPriority::default(),
                 sends: Pool::new(),
                 receives: Pool::new(),

@@ -10,6 +10,7 @@
 mod address_handle;
 mod attributes;
 mod completion_queue;
+mod congestion;
 pub mod counters;
 mod device;
 pub mod gid;
@@ -31,6 +32,7 @@ mod timer;
 mod types;
 mod window;
 
+pub use congestion::{Congestion, FlowStatus};
 pub use counters::Counters;
 pub use device::{Device, DeviceConfig};
 pub use gid::{GidEntry, GidKind, GidTable};

@@ -5,6 +5,7 @@
 //! [`vnic_wire::roce`] with the payload behind it.
 
 use smallvec::SmallVec;
+use vnic_wire::int::Telemetry;
 use vnic_wire::roce::{Frame, Path};
 use vnic_wire::transport::Headers;
 
@@ -124,6 +125,9 @@ pub struct Outgoing<'a> {
     pub headers: Headers,
     /// What is behind.
     pub payload: Payload<'a>,
+    /// What switches and the receiver shall write down on its way, or what they wrote on the way here, for an acknowledge
+    /// that carries it back.
+    pub telemetry: Option<&'a Telemetry>,
 }
 
 /// Takes packets away.
@@ -145,6 +149,8 @@ pub struct Incoming<'a> {
     pub headers: Headers,
     /// What is behind, without pad.
     pub payload: Payload<'a>,
+    /// What switches wrote down, or what an acknowledge carries back.
+    pub telemetry: Option<&'a Telemetry>,
 }
 
 impl<'a> From<&Frame<'a>> for Incoming<'a> {
@@ -154,6 +160,7 @@ impl<'a> From<&Frame<'a>> for Incoming<'a> {
             path: Path::from(frame),
             headers: frame.headers,
             payload: Payload::Bytes(frame.payload),
+            telemetry: None,
         }
     }
 }
@@ -165,6 +172,7 @@ impl<'a> From<&Outgoing<'a>> for Incoming<'a> {
             path: *packet.path,
             headers: packet.headers,
             payload: packet.payload,
+            telemetry: packet.telemetry,
         }
     }
 }

@@ -8,6 +8,7 @@ use vnic_wire::bth::DEFAULT_PKEY;
 
 use super::address_handle::AddressHandle;
 use super::completion_queue::CompletionQueue;
+use super::congestion::Congestion;
 use super::counters::{Counters, ReceivedByPriority};
 use super::gid::GidTable;
 use super::handle::Table;
@@ -58,6 +59,8 @@ pub(super) struct Shared {
     pub sorted: bool,
     /// How packets are marked.
     pub marking: Marking,
+    /// How fast QPs may send, and how marked packets are answered.
+    pub congestion: Congestion,
     /// Packets that came with other priorities than 0.
     pub received: ReceivedByPriority,
     pub sends: Pool<PooledSend>,

@@ -306,6 +306,7 @@ impl Pair {
                     path: packet.path,
                     headers: packet.headers,
                     payload: Payload::Bytes(&packet.payload),
+                    telemetry: None,
                 };
                 to.device.receive(self.now, &incoming, &to.ram);
             }

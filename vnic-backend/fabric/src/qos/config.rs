@@ -3,7 +3,7 @@
 use vnic_wire::pause::{FRAME_LEN, QUANTUM_BITS};
 
 use super::classify::{Classification, Trust};
-use super::{PRIORITIES, WIRE_OVERHEAD, check};
+use super::{PRIORITIES, Red, WIRE_OVERHEAD, check};
 
 /// How a traffic class gets its turn (`mlnx_qos --tsa`; IEEE 802.1Q clause 8.6.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -184,6 +184,8 @@ pub struct PortQos {
     pub lifetimes: Lifetimes,
     /// ECN hint.
     pub hint: HintSettings,
+    /// Marking by traffic class.
+    pub ecn: [Red; PRIORITIES],
     /// An adapter's schedule queue.
     pub queue: Option<ScheduleQueue>,
     /// Each priority of the guest's has a send queue of its own (`SendQueuePerPrio`).
@@ -208,6 +210,7 @@ impl PortQos {
             || self.pause.pfc != 0
             || self.lifetimes.enable != 0
             || self.hint.enable
+            || self.ecn.iter().any(|red| red.enable)
     }
 
     /// Must frames from this port be classified or held back?

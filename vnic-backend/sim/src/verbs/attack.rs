@@ -97,7 +97,7 @@ impl World {
     fn forge_extended(&self, slot: usize, headers: &Headers, rng: &mut Rng) -> Extended {
         let Some(operation) = headers.operation() else {
             return if headers.bth.opcode == Opcode::CNP {
-                Extended::Cnp
+                Extended::Cnp(vnic_wire::cnp::Header::default())
             } else {
                 Extended::None
             };

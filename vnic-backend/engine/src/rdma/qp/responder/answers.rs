@@ -384,6 +384,7 @@ impl Qp {
             path,
             headers,
             payload,
+            telemetry: None,
         });
         shared.counters.sent(path, &headers, payload.len());
     }

@@ -1,0 +1,125 @@
+//! DCQCN: the reaction point (Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015), as one engine
+//! with switches where its sources differ.
+
+use core::time::Duration;
+
+/// What makes alpha follow the notifications.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AlphaClock {
+    /// Each notification raises it, each `alpha_period` without one lowers it (paper).
+    Notification,
+    /// Each `alpha_period` looks whether there was one (firmware: `dce_tcp_rtt`).
+    Period,
+}
+
+/// Which comes first at a notification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// The cut, by the old alpha (paper).
+    CutFirst,
+    /// Alpha is raised, then the cut (ns3-rdma).
+    AlphaFirst,
+}
+
+/// The step of hyper increase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Hyper {
+    /// `hai_rate` times the number of hyper increases so far (QCN, paper).
+    Growing,
+    /// `hai_rate`.
+    Constant,
+}
+
+/// Parameters of the reaction point, in units of their own; [`registry`](crate::settings) has those of the documents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameters {
+    /// Each notification makes the current rate the target (`DcqcnClampTgtRate`).
+    pub clamp_target: bool,
+    /// Also after an increase by the timer (`DcqcnClampTgtRateAfterTimeInc`). After one by bytes it always does.
+    pub clamp_target_after_time: bool,
+    /// T (`DcqcnRpgTimeReset`); zero: no timer.
+    pub time_reset: Duration,
+    /// B in bytes (`DcqcnRpgByteReset` times 64); 0: no byte counter.
+    pub byte_reset: u64,
+    /// F, 1..=31 (`DcqcnRpgThreshold`).
+    pub threshold: u32,
+    /// R_AI in bit/s (`DcqcnRpgAiRate`).
+    pub ai_rate: u64,
+    /// R_HAI in bit/s (`DcqcnRpgHaiRate`).
+    pub hai_rate: u64,
+    /// Rate at which the limiter is released, in bit/s; 0: that of the link (`RPG_MAX_RATE`).
+    pub max_rate: u64,
+    /// A cut takes alpha / 2^shift, with alpha in 1/1024 (`DcqcnAlphaToRateShift`).
+    pub alpha_to_rate_shift: u32,
+    /// Percent of the rate that one cut leaves at least, 0..=100 (`DcqcnRpgMinDecFac`).
+    pub min_decrease: u32,
+    /// Least rate in bit/s (`DcqcnRpgMinRate`). The link's or more: nothing is limited.
+    pub min_rate: u64,
+    /// Rate at the first notification in bit/s; 0: as it was (`DcqcnRateToSetOnFirstCnp`).
+    pub rate_on_first_cnp: u64,
+    /// Weight of a new sample in alpha, in 1/1024 (`DcqcnDceTcpG`; where a document gives the weight of the old one, 1024
+    /// less that).
+    pub g: u32,
+    /// Time between updates of alpha (`DcqcnDceTcpRtt`).
+    pub alpha_period: Duration,
+    /// Time in which the rate is cut at most once; zero: at each notification (`DcqcnRateReduceMonitorPeriod`).
+    pub cut_period: Duration,
+    /// Alpha at the first notification, in 1/1024; 1024 is 1 (`DcqcnInitialAlphaValue`).
+    pub initial_alpha: u32,
+    /// What makes alpha follow.
+    pub alpha_clock: AlphaClock,
+    /// Which comes first.
+    pub order: Order,
+    /// The step of hyper increase.
+    pub hyper: Hyper,
+    /// Alpha is a whole number of 1/1024, as in firmware; otherwise exact.
+    pub fixed_point: bool,
+    /// QCN's rules of the ns3-rdma code: the target falls to an eighth where it is more than ten times the rate, and hyper
+    /// increase halves byte counter and timer.
+    pub qcn_relics: bool,
+}
+
+impl Parameters {
+    /// Names of presets, in the order in which they are shown.
+    pub const PRESETS: [&'static str; 4] = ["paper", "ns3-rdma", "mlx-fw", "winof2-doc"];
+
+    /// As in the paper.
+    pub const PAPER: Parameters = Parameters {
+        clamp_target: true,
+        clamp_target_after_time: true,
+        time_reset: Duration::from_micros(55),
+        byte_reset: 10_000_000,
+        threshold: 5,
+        ai_rate: 40_000_000,
+        hai_rate: 200_000_000,
+        max_rate: 0,
+        alpha_to_rate_shift: 11,
+        min_decrease: 50,
+        min_rate: 1_000_000,
+        rate_on_first_cnp: 0,
+        g: 4,
+        alpha_period: Duration::from_micros(55),
+        cut_period: Duration::ZERO,
+        initial_alpha: 1024,
+        alpha_clock: AlphaClock::Notification,
+        order: Order::CutFirst,
+        hyper: Hyper::Growing,
+        fixed_point: false,
+        qcn_relics: false,
+    };
+
+    /// A preset by its name.
+    pub fn preset(name: &str) -> Option<Parameters> {
+        match name {
+            "paper" => Some(Parameters::PAPER),
+            _ => None,
+        }
+    }
+}
+
+/// The algorithm with its parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dcqcn {
+    /// Them.
+    pub parameters: Parameters,
+}

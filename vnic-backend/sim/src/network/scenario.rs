@@ -1,0 +1,138 @@
+//! What is simulated: hosts, switches, links, flows, parameters. Rates in bit/s, sizes in bytes, times in ns.
+
+use std::sync::Arc;
+
+use vnic_engine::congestion::CongestionControl;
+use vnic_engine::congestion::notification;
+use vnic_fabric::qos::Red;
+
+/// A run.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Name, for reports.
+    pub name: String,
+    /// Whatever is random follows from it.
+    pub seed: u64,
+    /// Virtual time that is simulated, unless all flows end before.
+    pub duration: u64,
+    /// Hosts, switches and links.
+    pub topology: Topology,
+    /// Path MTU of queue pairs: 256, 512, 1024, 2048 or 4096.
+    pub mtu: u16,
+    /// All switches.
+    pub switch: SwitchSettings,
+    /// All hosts.
+    pub host: HostSettings,
+    /// What flows to or from anybody do that says nothing else.
+    pub control: Control,
+    /// In any order.
+    pub flows: Vec<Flow>,
+    /// What is written down.
+    pub record: Record,
+}
+
+/// Who is connected to whom. Nodes are hosts `0..hosts`, then switches.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Topology {
+    /// How many nodes are hosts; each has one link.
+    pub hosts: usize,
+    /// How many are switches.
+    pub switches: usize,
+    /// Each in both directions.
+    pub links: Vec<Link>,
+    /// Names of nodes, for reports; may be shorter.
+    pub names: Vec<String>,
+}
+
+/// A cable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Its ends.
+    pub a: usize,
+    pub b: usize,
+    /// bit/s.
+    pub rate: u64,
+    /// Propagation, in ns.
+    pub delay: u64,
+}
+
+/// A switch: shared memory, output queues, RED, flow control.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SwitchSettings {
+    /// Bytes of shared buffer; what does not fit is dropped.
+    pub buffer: u64,
+    /// Marking, of all classes and ports. With `scale`, thresholds are of a link of that many bit/s and grow with the link.
+    pub red: Red,
+    /// See `red`; 0: thresholds do not grow.
+    pub red_scale: u64,
+    /// When hosts and switches are told to wait.
+    pub pfc: Pfc,
+    /// Bytes below which of the XOFF threshold XON is said.
+    pub xon_offset: u64,
+    /// Packets that want it gather telemetry.
+    pub telemetry: bool,
+}
+
+/// Thresholds of priority flow control, by ingress port and priority.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pfc {
+    /// None: what does not fit is dropped.
+    Off,
+    /// XOFF at so many bytes.
+    Static(u64),
+    /// XOFF at this part of the free buffer (DCQCN, section 4: beta (B - 8 n t_flight - s) / 8; `beta` 8 there is 1 here).
+    Dynamic(f64),
+}
+
+/// A host.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HostSettings {
+    /// Time that a packet takes from the wire to the engine, and an acknowledge from there to the wire.
+    pub delay: u64,
+    /// Rate at which received packets are worked through, bit/s; 0: as they come. They queue before it (Swift, section 3.5).
+    pub receive_rate: u64,
+    /// Packets that may queue there; more are dropped. 0: any.
+    pub receive_queue: u32,
+    /// Acknowledges and CNPs go before data.
+    pub control_first: bool,
+}
+
+/// Congestion control of a flow.
+#[derive(Debug, Clone)]
+pub struct Control {
+    /// The algorithm.
+    pub algorithm: Arc<dyn CongestionControl>,
+    /// How marked packets are answered; `None`: not at all.
+    pub point: Option<notification::Settings>,
+}
+
+/// Bytes from one host to another: RDMA WRITEs on a queue pair of their own.
+#[derive(Debug, Clone)]
+pub struct Flow {
+    pub from: usize,
+    pub to: usize,
+    /// In ns.
+    pub start: u64,
+    /// Bytes; `None`: without end.
+    pub bytes: Option<u64>,
+    /// Stops then, in ns, wherever it is.
+    pub stop: Option<u64>,
+    /// Priority, 0..=7. CNPs and acknowledges have their own.
+    pub priority: u8,
+    /// A name that flows share which belong together, for reports.
+    pub group: u16,
+}
+
+/// What is written down.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Record {
+    /// Statistics (queue percentiles, throughput, fairness) count from here, in ns.
+    pub from: u64,
+    /// Time between two samples of series, in ns; 0: no series.
+    pub interval: u64,
+    /// Queues that are sampled and of which the distribution is kept, as (switch or host, link): the egress of that node
+    /// there. Empty: the one that most flows end at.
+    pub queues: Vec<(usize, usize)>,
+    /// Flows whose rates are sampled; empty: none.
+    pub flows: Vec<usize>,
+}
