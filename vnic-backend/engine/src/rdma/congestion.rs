@@ -3,8 +3,8 @@
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use crate::congestion::notification;
 use crate::congestion::none;
+use crate::congestion::notification;
 use crate::congestion::{CongestionControl, Limits, State};
 
 use super::types::QpNumber;

@@ -20,6 +20,7 @@ pub struct Outcome {
 /// A flow.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FlowOutcome {
+    /// When it began, in ns.
     pub start: u64,
     /// When its last byte was acknowledged.
     pub end: Option<u64>,
@@ -31,7 +32,9 @@ pub struct FlowOutcome {
     pub ideal: u64,
     /// Round trips: how many were measured, their sum and the greatest, in ns. Since the record's `from`.
     pub rtt_count: u64,
+    /// See `rtt_count`.
     pub rtt_sum: u64,
+    /// See `rtt_count`.
     pub rtt_max: u64,
     /// Packets that were sent again.
     pub retransmitted: u64,
@@ -50,6 +53,7 @@ pub struct QueueOutcome {
     pub permille: Vec<u64>,
     /// Bytes on the wire that left it, and time that was measured, in ns: its utilization.
     pub sent: u64,
+    /// See `sent`.
     pub time: u64,
     /// Speed of its link.
     pub rate: u64,
@@ -78,8 +82,11 @@ pub struct Series {
     pub delivered: Vec<Vec<u64>>,
     /// Since the last sample, of the whole network: pause frames (XOFF), CNPs, marked packets, drops.
     pub pauses: Vec<u64>,
+    /// CNPs.
     pub cnps: Vec<u64>,
+    /// Marked packets.
     pub marks: Vec<u64>,
+    /// Dropped packets.
     pub drops: Vec<u64>,
 }
 
@@ -90,16 +97,22 @@ pub struct Totals {
     pub data_packets: u64,
     /// All packets, times links that they passed.
     pub packet_hops: u64,
+    /// Events of the simulation.
     pub events: u64,
     /// XOFF frames, and when the last one was sent, in ns.
     pub pauses: u64,
+    /// See `pauses`.
     pub last_pause: u64,
     /// XOFF frames since the record's `from`.
     pub pauses_measured: u64,
+    /// CNPs.
     pub cnps: u64,
+    /// Marked packets.
     pub marks: u64,
+    /// Dropped packets.
     pub drops: u64,
     /// When the first packet was marked, and the first pause sent, in ns.
     pub first_mark: Option<u64>,
+    /// See `first_mark`.
     pub first_pause: Option<u64>,
 }

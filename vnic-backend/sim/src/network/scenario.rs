@@ -49,6 +49,7 @@ pub struct Topology {
 pub struct Link {
     /// Its ends.
     pub a: usize,
+    /// The other end.
     pub b: usize,
     /// bit/s.
     pub rate: u64,
@@ -109,7 +110,9 @@ pub struct Control {
 /// Bytes from one host to another: RDMA WRITEs on a queue pair of their own.
 #[derive(Debug, Clone)]
 pub struct Flow {
+    /// Host that sends.
     pub from: usize,
+    /// Host that receives.
     pub to: usize,
     /// In ns.
     pub start: u64,

@@ -36,6 +36,7 @@ pub struct Case {
     pub title: &'static str,
     /// Paper and figure, or seed.
     pub source: &'static str,
+    /// Where it can run.
     pub size: Size,
     /// Scenarios, in the order in which their outcomes are judged; they run on any thread.
     pub scenarios: fn() -> Vec<Scenario>,
