@@ -38,7 +38,7 @@ pub use egress::{Egress, Entry, Pick};
 pub use hint::Hint;
 pub use lifetime::Lifetime;
 pub use pause::{PauseRx, PauseTx};
-pub use red::{MarkAt, NotCapable, Red};
+pub use red::{Capable, MarkAt, Marker, NotCapable, Red, Verdict};
 pub use stall::{StallGuard, StallNews};
 
 /// Priorities, and traffic classes (IEEE 802.1Q clause 8.6.6).

@@ -4,7 +4,8 @@
 use alloc::format;
 use alloc::string::String;
 
-use super::{Lifetimes, Match, PRIORITIES, PortQos, QosError, Tsa};
+use super::red::MILLION;
+use super::{Capable, Lifetimes, Match, NotCapable, PRIORITIES, PortQos, QosError, Tsa};
 
 /// Least rate, in bit/s: at it a full-size frame takes 12 s.
 const RATE_MIN: u64 = 1_000;
@@ -50,6 +51,7 @@ pub(super) fn check(qos: &PortQos) -> Result<(), QosError> {
     buffer(qos)?;
     guard(qos)?;
     lifetimes(qos.lifetimes)?;
+    ecn(qos)?;
     queue(qos)
 }
 
@@ -200,6 +202,45 @@ fn lifetimes(l: Lifetimes) -> Result<(), QosError> {
     at_most("hol_stall_count", "value", &[l.stall_count], 7)
 }
 
+fn ecn(qos: &PortQos) -> Result<(), QosError> {
+    for (tc, red) in qos.ecn.iter().enumerate() {
+        if red.kmin > red.kmax {
+            return Err(err(
+                "ecn_kmin",
+                format!(
+                    "traffic class {tc} has {} bytes; allowed: at most ecn_kmax ({})",
+                    red.kmin, red.kmax
+                ),
+            ));
+        }
+        if red.kmax > BUFFER_MAX {
+            return Err(err(
+                "ecn_kmax",
+                format!(
+                    "traffic class {tc} has {} bytes; allowed: at most {BUFFER_MAX}",
+                    red.kmax
+                ),
+            ));
+        }
+        if red.pmax > MILLION {
+            return Err(err(
+                "ecn_pmax",
+                format!(
+                    "traffic class {tc} has {} parts of a million; allowed: at most {MILLION}",
+                    red.pmax
+                ),
+            ));
+        }
+        if red.capable == Capable::Drop && red.not_capable == NotCapable::Pass {
+            return Err(err(
+                "ecn_wred",
+                format!("traffic class {tc} drops packets that can be marked, but not those that cannot"),
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn queue(qos: &PortQos) -> Result<(), QosError> {
     let Some(q) = &qos.queue else {
         return Ok(());
@@ -234,7 +275,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         type Change = fn(&mut PortQos);
-        let wrong: [(&str, Change); 20] = [
+        let wrong: [(&str, Change); 24] = [
             ("rate_bps: 999 bit/s", |q| q.rate = 999),
             ("default_priority: value 0 has 8", |q| {
                 q.classification.default_priority = 8
@@ -281,6 +322,20 @@ mod tests {
                 q.lifetimes.limit = 21
             }),
             ("hol_stall_count: value 0 has 8", |q| q.lifetimes.stall_count = 8),
+            (
+                "ecn_kmin: traffic class 5 has 200001 bytes; allowed: at most ecn_kmax (200000)",
+                |q| (q.ecn[5].kmin, q.ecn[5].kmax) = (200_001, 200_000),
+            ),
+            ("ecn_kmax: traffic class 1 has 4294967295 bytes", |q| {
+                q.ecn[1].kmax = u32::MAX
+            }),
+            (
+                "ecn_pmax: traffic class 0 has 1000001 parts of a million; allowed: at most 1000000",
+                |q| q.ecn[0].pmax = 1_000_001,
+            ),
+            ("ecn_wred: traffic class 2 drops packets that can be", |q| {
+                q.ecn[2].capable = Capable::Drop
+            }),
             ("schedule_queue: limit of traffic class 0: 1 bit/s", |q| {
                 q.queue = Some(ScheduleQueue {
                     limit: [1; 8],

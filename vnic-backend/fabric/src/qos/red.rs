@@ -11,6 +11,8 @@
 //!               Kmin  Kmax
 //! ```
 
+use crate::fault::SplitMix64;
+
 /// Parts of a million.
 pub const MILLION: u32 = 1_000_000;
 
@@ -22,6 +24,16 @@ pub enum MarkAt {
     Dequeue,
     /// When it comes.
     Enqueue,
+}
+
+/// What happens to a packet that is picked and whose ends speak ECN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Capable {
+    /// It is marked.
+    #[default]
+    Mark,
+    /// It is dropped like all others: WRED without ECN.
+    Drop,
 }
 
 /// What happens to a packet that is picked and whose ends do not speak ECN.
@@ -47,7 +59,9 @@ pub struct Red {
     pub pmax: u32,
     /// When the length counts.
     pub at: MarkAt,
-    /// Packets that cannot be marked.
+    /// Packets that can be marked.
+    pub capable: Capable,
+    /// Packets that cannot.
     pub not_capable: NotCapable,
 }
 
@@ -64,3 +78,60 @@ impl Red {
         }
     }
 }
+
+/// What happens to a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It goes as it is.
+    Pass,
+    /// It is marked: congestion experienced.
+    Mark,
+    /// It is dropped.
+    Drop,
+}
+
+/// ECN field of a packet whose ends do not speak it (RFC 3168 section 5).
+pub const NOT_ECT: u8 = 0b00;
+/// ECN field of a packet that is marked (RFC 3168 section 5). It stays so.
+pub const CE: u8 = 0b11;
+
+/// Judges the packets of a port, one after the other. The same seed and the same packets: the same verdicts.
+#[derive(Debug, Clone)]
+pub struct Marker {
+    random: SplitMix64,
+}
+
+impl Marker {
+    /// With random numbers from this seed.
+    pub fn new(seed: u64) -> Marker {
+        Marker {
+            random: SplitMix64::of(seed, 0xec4),
+        }
+    }
+
+    /// What happens to a packet of a class when it comes or leaves (`at`), with so many bytes of the class waiting: all
+    /// without the packet itself. `ecn`: its ECN field, the lower two bits of the traffic class.
+    ///
+    /// A number is drawn only where the verdict hangs on it, so classes that mark nothing do not change what others do.
+    #[inline]
+    pub fn judge(&mut self, red: &Red, at: MarkAt, bytes: u64, ecn: u8) -> Verdict {
+        if !red.enable || at != red.at || bytes <= red.kmin.into() {
+            return Verdict::Pass;
+        }
+        let picked = match (ecn & CE, red.capable, red.not_capable) {
+            (NOT_ECT, _, NotCapable::Pass) | (CE, Capable::Mark, _) => return Verdict::Pass,
+            (NOT_ECT, _, NotCapable::Drop) | (_, Capable::Drop, _) => Verdict::Drop,
+            (_, Capable::Mark, _) => Verdict::Mark,
+        };
+        let probability = red.probability(bytes);
+        let hit = match probability {
+            0 => false,
+            MILLION.. => true,
+            p => self.random.below(MILLION.into()) < p.into(),
+        };
+        if hit { picked } else { Verdict::Pass }
+    }
+}
+
+#[cfg(test)]
+mod tests;
