@@ -89,7 +89,10 @@ fn reserved_bits_are_ignored() {
             source_qp: 2
         })
     );
-    assert_eq!(cnp::Header::parse(&[0xff; 16]), Ok(cnp::Header { period: u32::MAX }));
+    assert_eq!(
+        cnp::Header::parse(&[0xff; 16]),
+        Ok(cnp::Header { period: u32::MAX })
+    );
 }
 
 proptest! {

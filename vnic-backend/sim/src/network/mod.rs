@@ -9,6 +9,8 @@
 
 pub mod outcome;
 pub mod scenario;
+pub mod topology;
+pub mod traffic;
 
 pub use outcome::{FlowOutcome, Outcome, Series, Totals};
 pub use scenario::Scenario;

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use vnic_engine::congestion::CongestionControl;
+use vnic_engine::congestion::none;
 use vnic_engine::congestion::notification;
 use vnic_fabric::qos::Red;
+use vnic_fabric::qos::red::{MILLION, MarkAt, NotCapable};
 
 /// A run.
 #[derive(Debug, Clone)]
@@ -138,4 +140,127 @@ pub struct Record {
     pub queues: Vec<(usize, usize)>,
     /// Flows whose rates are sampled; empty: none.
     pub flows: Vec<usize>,
+}
+
+impl Scenario {
+    /// On this network, with switches of [`SwitchSettings::paper`] and no congestion control; no flows yet. The rest is filled in
+    /// by struct update.
+    pub fn new(name: impl Into<String>, topology: Topology) -> Scenario {
+        Scenario {
+            name: name.into(),
+            seed: 1,
+            duration: 10_000_000,
+            topology,
+            mtu: 1024,
+            switch: SwitchSettings::paper(),
+            host: HostSettings::default(),
+            control: Control::none(),
+            flows: Vec::new(),
+            record: Record::default(),
+        }
+    }
+}
+
+impl SwitchSettings {
+    /// DCQCN's (SIGCOMM 2015): 12 MB shared, RED 5 KB / 200 KB / 1 % at dequeue, dynamic PFC with beta 8 (1 here), XON two
+    /// packets below XOFF.
+    pub fn paper() -> SwitchSettings {
+        SwitchSettings {
+            buffer: 12_000_000,
+            red: SwitchSettings::red(5_000, 200_000, 0.01),
+            red_scale: 0,
+            pfc: Pfc::Dynamic(1.0),
+            xon_offset: 2 * 1_100,
+            telemetry: false,
+        }
+    }
+
+    /// DCQCN+'s (ICNP 2018): as [`paper`](SwitchSettings::paper), RED 20 KB / 200 KB / 1 %.
+    pub fn dcqcn_plus() -> SwitchSettings {
+        SwitchSettings {
+            red: SwitchSettings::red(20_000, 200_000, 0.01),
+            ..SwitchSettings::paper()
+        }
+    }
+
+    /// HPCC's (SIGCOMM 2019, section 5.1): 32 MB shared, RED 100 KB / 400 KB / 20 % at 25 Gb/s and growing with the link, XOFF
+    /// at 11 % of the free buffer, telemetry.
+    pub fn hpcc() -> SwitchSettings {
+        SwitchSettings {
+            buffer: 32_000_000,
+            red: SwitchSettings::red(100_000, 400_000, 0.2),
+            red_scale: 25_000_000_000,
+            pfc: Pfc::Dynamic(0.11),
+            xon_offset: 3_000,
+            telemetry: true,
+        }
+    }
+
+    /// Marks everything beyond `bytes` (DCTCP; the strawman of DCQCN, section 4).
+    pub fn step(bytes: u32) -> SwitchSettings {
+        SwitchSettings {
+            red: SwitchSettings::red(bytes, bytes, 1.0),
+            ..SwitchSettings::paper()
+        }
+    }
+
+    /// No marks and no flow control: what does not fit into `buffer` bytes is dropped.
+    pub fn tail_drop(buffer: u64) -> SwitchSettings {
+        SwitchSettings {
+            buffer,
+            red: Red::default(),
+            pfc: Pfc::Off,
+            ..SwitchSettings::paper()
+        }
+    }
+
+    /// Marks at dequeue, with the probability `pmax` (0..=1) at `kmax`.
+    pub fn red(kmin: u32, kmax: u32, pmax: f64) -> Red {
+        Red {
+            enable: true,
+            kmin,
+            kmax,
+            pmax: (pmax * f64::from(MILLION)).round() as u32,
+            at: MarkAt::Dequeue,
+            not_capable: NotCapable::Pass,
+        }
+    }
+}
+
+impl Default for HostSettings {
+    /// Hosts that take no time; acknowledges and CNPs go first.
+    fn default() -> HostSettings {
+        HostSettings {
+            delay: 0,
+            receive_rate: 0,
+            receive_queue: 0,
+            control_first: true,
+        }
+    }
+}
+
+impl Control {
+    /// None: flows send as fast as their link does.
+    pub fn none() -> Control {
+        Control {
+            algorithm: Arc::new(none::None),
+            point: None,
+        }
+    }
+
+    /// An algorithm that wants to be notified, once in 50 us and queue pair.
+    pub fn notified(algorithm: impl CongestionControl + 'static) -> Control {
+        Control {
+            algorithm: Arc::new(algorithm),
+            point: Some(notification::Settings::default()),
+        }
+    }
+
+    /// An algorithm that learns from acknowledges alone.
+    pub fn unnotified(algorithm: impl CongestionControl + 'static) -> Control {
+        Control {
+            algorithm: Arc::new(algorithm),
+            point: None,
+        }
+    }
 }
