@@ -6,7 +6,7 @@ use vnic_engine::congestion::CongestionControl;
 use vnic_engine::congestion::none;
 use vnic_engine::congestion::notification;
 use vnic_fabric::qos::Red;
-use vnic_fabric::qos::red::{MILLION, MarkAt, NotCapable};
+use vnic_fabric::qos::red::MILLION;
 
 /// A run.
 #[derive(Debug, Clone)]
@@ -221,8 +221,7 @@ impl SwitchSettings {
             kmin,
             kmax,
             pmax: (pmax * f64::from(MILLION)).round() as u32,
-            at: MarkAt::Dequeue,
-            not_capable: NotCapable::Pass,
+            ..Red::default()
         }
     }
 }
