@@ -1,8 +1,66 @@
 //! In-band network telemetry as HPCC carries it: what each switch on the way wrote down about the queue that the packet left
 //! by (Li et al., HPCC, SIGCOMM 2019, section 4.1 and figure 7). It is behind the UDP header and before the BTH.
+//!
+//! ```text
+//!   nHop 4 │ pathID 12 │ then for each hop:  B 4 │ TS 24 │ txBytes 20 │ qLen 16
+//! ```
+
+use crate::{Error, be16, be64};
+
+/// Bytes of the header without hops.
+pub const HEADER_LEN: usize = 2;
+
+/// Bytes of a hop.
+pub const HOP_LEN: usize = 8;
 
 /// Most hops that are written down.
 pub const HOPS_MAX: usize = 5;
+
+/// Bytes of the header with all hops: the paper's 42.
+pub const LEN_MAX: usize = HEADER_LEN + HOPS_MAX * HOP_LEN;
+
+/// Bytes that one count of [`Hop::sent`] stands for.
+pub const SENT_UNIT: u64 = 128;
+
+/// Bytes that one count of [`Hop::queue`] stands for.
+pub const QUEUE_UNIT: u64 = 80;
+
+/// ns after which [`Hop::timestamp`] is the same again.
+pub const TIMESTAMP_WRAP: u64 = 1 << 24;
+
+/// Bytes after which [`Hop::sent`] is the same again.
+pub const SENT_WRAP: u64 = SENT_UNIT << 20;
+
+/// bit/s behind each code of [`Hop::speed`]. The paper names no codes; 0 and those from 14 on are not used.
+const SPEEDS: [u64; 14] = [
+    0,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+    20_000_000_000,
+    25_000_000_000,
+    40_000_000_000,
+    50_000_000_000,
+    56_000_000_000,
+    100_000_000_000,
+    200_000_000_000,
+    400_000_000_000,
+    800_000_000_000,
+];
+
+/// bit/s that a code of [`Hop::speed`] stands for; none for a code that is not used.
+#[inline]
+pub fn rate(code: u8) -> Option<u64> {
+    SPEEDS.get(usize::from(code)).copied().filter(|r| *r != 0)
+}
+
+/// The code of the greatest speed that is not above `rate` in bit/s; 0 below 1 Gbit/s.
+#[inline]
+pub fn speed_code(rate: u64) -> u8 {
+    // There are 14 entries, and the first is not above anything.
+    (SPEEDS.partition_point(|s| *s <= rate) - 1) as u8
+}
 
 /// What one switch wrote down when it sent the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -13,8 +71,61 @@ pub struct Hop {
     pub sent: u32,
     /// Bytes that waited at the port, in units of 80; 16 bits.
     pub queue: u16,
-    /// Speed of the link, a code of 4 bits: see [`Hop::speed`].
+    /// Speed of the link, a code of 4 bits: see [`rate`] and [`speed_code`].
     pub speed: u8,
+}
+
+impl Hop {
+    /// What a port writes down: the time in ns, the bytes that it has sent ever, those that wait, and bit/s of its link.
+    #[inline]
+    pub fn new(now: u64, sent: u64, queue: u64, rate: u64) -> Hop {
+        Hop {
+            timestamp: (now % TIMESTAMP_WRAP) as u32,
+            sent: (sent % SENT_WRAP / SENT_UNIT) as u32,
+            queue: u16::try_from(queue / QUEUE_UNIT).unwrap_or(u16::MAX),
+            speed: speed_code(rate),
+        }
+    }
+
+    /// bit/s of the link, where its code is one that is used.
+    #[inline]
+    pub fn rate(&self) -> Option<u64> {
+        rate(self.speed)
+    }
+
+    /// Bytes that waited.
+    #[inline]
+    pub fn queued(&self) -> u64 {
+        u64::from(self.queue) * QUEUE_UNIT
+    }
+
+    /// ns from `earlier` to this, at most [`TIMESTAMP_WRAP`].
+    #[inline]
+    pub fn time_since(&self, earlier: &Hop) -> u64 {
+        u64::from(self.timestamp.wrapping_sub(earlier.timestamp)) % TIMESTAMP_WRAP
+    }
+
+    /// Bytes that were sent from `earlier` to this, at most [`SENT_WRAP`].
+    #[inline]
+    pub fn sent_since(&self, earlier: &Hop) -> u64 {
+        u64::from(self.sent.wrapping_sub(earlier.sent) & 0xf_ffff) * SENT_UNIT
+    }
+
+    fn parse(bits: u64) -> Hop {
+        Hop {
+            timestamp: (bits >> 36) as u32 & 0xff_ffff,
+            sent: (bits >> 16) as u32 & 0xf_ffff,
+            queue: bits as u16,
+            speed: (bits >> 60) as u8,
+        }
+    }
+
+    fn bits(&self) -> u64 {
+        u64::from(self.speed & 0xf) << 60
+            | u64::from(self.timestamp & 0xff_ffff) << 36
+            | u64::from(self.sent & 0xf_ffff) << 16
+            | u64::from(self.queue)
+    }
 }
 
 /// What a packet gathers on its way; an acknowledge carries it back.
@@ -57,5 +168,36 @@ impl Telemetry {
     /// What was written down.
     pub fn hops(&self) -> &[Hop] {
         &self.hops[..usize::from(self.count).min(HOPS_MAX)]
+    }
+
+    /// Reads the header from the front of `bytes`, and says how long it is. A header of more than [`HOPS_MAX`] hops is
+    /// refused: [`Error::Length`].
+    pub fn parse(bytes: &[u8]) -> Result<(Telemetry, usize), Error> {
+        let (head, mut rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(Error::Truncated)?;
+        let head = be16(head, 0);
+        let mut telemetry = Telemetry {
+            count: (head >> 12) as u8,
+            path: head & 0xfff,
+            ..Telemetry::EMPTY
+        };
+        let count = usize::from(telemetry.count);
+        let places = telemetry.hops.get_mut(..count).ok_or(Error::Length)?;
+        for place in places {
+            let (hop, after) = rest.split_first_chunk::<HOP_LEN>().ok_or(Error::Truncated)?;
+            *place = Hop::parse(be64(hop, 0));
+            rest = after;
+        }
+        Ok((telemetry, HEADER_LEN + count * HOP_LEN))
+    }
+
+    /// The header's bytes, and how many of them count; excess bits of fields are cut off.
+    pub fn emit(&self) -> ([u8; LEN_MAX], usize) {
+        let mut b = [0; LEN_MAX];
+        let hops = self.hops();
+        b[..HEADER_LEN].copy_from_slice(&((hops.len() as u16) << 12 | self.path & 0xfff).to_be_bytes());
+        for (place, hop) in b[HEADER_LEN..].chunks_exact_mut(HOP_LEN).zip(hops) {
+            place.copy_from_slice(&hop.bits().to_be_bytes());
+        }
+        (b, HEADER_LEN + hops.len() * HOP_LEN)
     }
 }

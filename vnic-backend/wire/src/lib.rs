@@ -7,7 +7,7 @@
 //!
 //! RoCE, from the outside in: [`roce`] has whole frames, [`icrc`] the CRC at their end, [`transport`] the
 //! transport headers together; each header has its file ([`grh`], [`bth`] with [`opcode`] and [`psn`],
-//! [`reth`], [`aeth`], [`deth`], [`atomiceth`], [`atomicacketh`], [`immdt`], [`ieth`], [`xrceth`], [`cnp`]);
+//! [`reth`], [`aeth`], [`deth`], [`atomiceth`], [`atomicacketh`], [`immdt`], [`ieth`], [`xrceth`], [`cnp`], [`int`]);
 //! [`gid`] has the identifiers.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -18,6 +18,7 @@
 pub mod dcqcn;
 pub mod dcqcn_plus;
 pub mod hpcc;
+pub mod named;
 pub mod none;
 pub mod notification;
 pub mod swift;
@@ -74,6 +75,8 @@ pub struct Needs {
     pub loss: bool,
     /// Packets gather telemetry, and acknowledges carry it back.
     pub telemetry: bool,
+    /// Packets leave in bursts of so many bytes of payload at the link's speed, and wait between bursts; 0: each waits.
+    pub burst: u32,
 }
 
 /// A congestion notification packet came.

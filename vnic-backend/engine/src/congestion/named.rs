@@ -1,0 +1,190 @@
+//! Algorithms by their names, and their parameters by theirs: what command lines and files of settings say.
+//!
+//! ```text
+//!  "dcqcn:paper"                  algorithm, and a preset of its parameters
+//!  "ai_rate" = "40M"              a parameter
+//! ```
+//!
+//! Each parameter is a row of a table: name, unit, range, what it does. Rates are in bit/s, or with k, M, G; bytes likewise; times have
+//! a unit: ns, us, ms, s.
+
+mod delay;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+pub use value::Unit;
+
+use super::CongestionControl;
+use super::hpcc::{self, Hpcc};
+use super::none;
+use super::swift::{self, Swift};
+use super::timely::{self, Timely};
+
+/// Why a name or a value is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// There is no such algorithm or preset.
+    #[error("no congestion control \"{name}\": known are {known}")]
+    Name {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// The algorithm has no such parameter.
+    #[error("{algorithm} has no parameter \"{key}\": it has {known}")]
+    Key {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// What was asked for.
+        key: String,
+        /// What there is.
+        known: String,
+    },
+    /// The parameter cannot have that value.
+    #[error("{key} = \"{value}\" is not accepted: {accepted}")]
+    Value {
+        /// The parameter.
+        key: &'static str,
+        /// What it should have been.
+        value: String,
+        /// What it can be.
+        accepted: String,
+    },
+}
+
+/// A parameter, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// What its value is counted in.
+    pub unit: Unit,
+    /// What it can be, in words.
+    pub accepted: String,
+    /// What it is.
+    pub value: String,
+    /// What it does.
+    pub help: &'static str,
+}
+
+/// An algorithm whose parameters can still change.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Named {
+    /// None.
+    None,
+    /// TIMELY.
+    Timely(Timely),
+    /// Swift.
+    Swift(Swift),
+    /// HPCC.
+    Hpcc(Hpcc),
+}
+
+impl Named {
+    /// Every name, with presets behind a colon. A name without a preset is its first one.
+    pub fn names() -> Vec<String> {
+        let mut names = Vec::new();
+        for (name, presets) in [
+            ("none", &[][..]),
+            ("timely", &timely::Parameters::PRESETS),
+            ("swift", &[]),
+            ("hpcc", &hpcc::Parameters::PRESETS),
+        ] {
+            names.push(name.to_string());
+            names.extend(presets.iter().map(|preset| [name, ":", preset].concat()));
+        }
+        names
+    }
+
+    /// An algorithm by its name, as [`Named::names`] has them.
+    pub fn by_name(name: &str) -> Result<Named, Error> {
+        let (algorithm, preset) = match name.split_once(':') {
+            Some((algorithm, preset)) => (algorithm, Some(preset)),
+            None => (name, None),
+        };
+        let named = match (algorithm, preset) {
+            ("none", None) => Some(Named::None),
+            ("timely", _) => timely::Parameters::preset(preset.unwrap_or("ns3"))
+                .map(|parameters| Named::Timely(Timely { parameters })),
+            ("swift", None) => Some(Named::Swift(Swift {
+                parameters: swift::Parameters::PAPER,
+            })),
+            ("hpcc", _) => hpcc::Parameters::preset(preset.unwrap_or("sim"))
+                .map(|parameters| Named::Hpcc(Hpcc { parameters })),
+            _ => None,
+        };
+        named.ok_or_else(|| Error::Name {
+            name: name.to_string(),
+            known: Named::names().join(", "),
+        })
+    }
+
+    /// Name of the algorithm, without a preset.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Named::None => "none",
+            Named::Timely(_) => "timely",
+            Named::Swift(_) => "swift",
+            Named::Hpcc(_) => "hpcc",
+        }
+    }
+
+    /// Changes a parameter.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        let done = match self {
+            Named::None => None,
+            Named::Timely(a) => value::set(delay::TIMELY, &mut a.parameters, key, value),
+            Named::Swift(a) => value::set(delay::SWIFT, &mut a.parameters, key, value),
+            Named::Hpcc(a) => value::set(delay::HPCC, &mut a.parameters, key, value),
+        };
+        done.unwrap_or_else(|| {
+            let known: Vec<&str> = self.parameters().iter().map(|p| p.name).collect();
+            Err(Error::Key {
+                algorithm: self.name(),
+                key: key.to_string(),
+                known: if known.is_empty() {
+                    "none".into()
+                } else {
+                    known.join(", ")
+                },
+            })
+        })
+    }
+
+    /// Its parameters, in the order of its table.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        match self {
+            Named::None => Vec::new(),
+            Named::Timely(a) => value::list(delay::TIMELY, &mut a.parameters.clone()),
+            Named::Swift(a) => value::list(delay::SWIFT, &mut a.parameters.clone()),
+            Named::Hpcc(a) => value::list(delay::HPCC, &mut a.parameters.clone()),
+        }
+    }
+
+    /// A parameter's value, as [`Named::set`] takes it.
+    pub fn get(&self, key: &str) -> Option<String> {
+        let mut all = self.parameters().into_iter();
+        all.find(|p| p.name == key).map(|p| p.value)
+    }
+
+    /// The algorithm, as flows use it.
+    pub fn build(&self) -> Arc<dyn CongestionControl> {
+        match self {
+            Named::None => Arc::new(none::None),
+            Named::Timely(a) => Arc::new(a.clone()),
+            Named::Swift(a) => Arc::new(a.clone()),
+            Named::Hpcc(a) => Arc::new(a.clone()),
+        }
+    }
+}
+
+/// An algorithm by its name with its parameters as they are.
+pub fn by_name(name: &str) -> Option<Arc<dyn CongestionControl>> {
+    Named::by_name(name).ok().map(|named| named.build())
+}

@@ -1,0 +1,283 @@
+//! Names, values and errors; and that each parameter that can be named does something is with its algorithm.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::prelude::v1::*;
+
+use expect_test::expect;
+use proptest::prelude::*;
+
+use super::*;
+
+fn named(name: &str) -> Named {
+    Named::by_name(name).unwrap()
+}
+
+#[test]
+fn every_name_makes_the_algorithm_of_that_name() {
+    for name in Named::names() {
+        let named = named(&name);
+        assert_eq!(name.split(':').next(), Some(named.name()), "{name}");
+        assert_eq!(by_name(&name).unwrap().name(), named.name());
+    }
+    for wrong in [
+        "",
+        "bbr",
+        "none:x",
+        "timely:",
+        "timely:x",
+        "swift:paper",
+        "hpcc:sim:sim",
+        "Timely",
+    ] {
+        assert!(
+            matches!(Named::by_name(wrong), Err(Error::Name { .. })),
+            "{wrong}"
+        );
+        assert!(by_name(wrong).is_none());
+    }
+}
+
+#[test]
+fn errors_say_what_there_is() {
+    let mut timely = named("timely");
+    let errors = [
+        Named::by_name("bbr").unwrap_err().to_string(),
+        named("hpcc").set("etta", "1").unwrap_err().to_string(),
+        named("none").set("eta", "1").unwrap_err().to_string(),
+        timely.set("t_low", "50").unwrap_err().to_string(),
+        timely.set("step", "-1").unwrap_err().to_string(),
+        timely.set("pacing", "bursts").unwrap_err().to_string(),
+        timely.set("scaled", "maybe").unwrap_err().to_string(),
+        named("swift").set("fs_max", "0").unwrap_err().to_string(),
+    ];
+    expect![[r#"
+        no congestion control "bbr": known are none, timely, timely:ns3, timely:erpc, swift, hpcc, hpcc:sim, hpcc:testbed
+        hpcc has no parameter "etta": it has eta, max_stage, w_ai, base_rtt, reaction, initial_u, min_rate
+        none has no parameter "eta": it has none
+        t_low = "50" is not accepted: 0 to 1s (with ns, us, ms or s)
+        step = "-1" is not accepted: 0 to 1000G bit/s
+        pacing = "bursts" is not accepted: one of burst, packet
+        scaled = "maybe" is not accepted: on or off
+        fs_max = "0" is not accepted: 0.000001 to 1000000 packets"#]].assert_eq(&errors.join("\n"));
+    assert_eq!(timely, named("timely"));
+}
+
+/// What people read: each parameter with its value, what it can be, and what it does.
+#[test]
+fn tables() {
+    let mut text = String::new();
+    for name in Named::names() {
+        text += &format!("{name}\n");
+        for p in named(&name).parameters() {
+            text += &format!("  {} = {} ({}): {}\n", p.name, p.value, p.accepted, p.help);
+        }
+    }
+    expect![[r#"
+        none
+        timely
+          ewma = 0.875 (0 to 1): weight of a new difference of round trips in their moving average
+          beta = 0.8 (0 to 1): how much a decrease takes
+          t_low = 50us (0 to 1s (with ns, us, ms or s)): round trip below which rates grow whatever the gradient
+          t_high = 500us (0 to 1s (with ns, us, ms or s)): round trip above which rates fall whatever the gradient
+          min_rtt = 20us (1ns to 1s (with ns, us, ms or s)): round trip that gradients are relative to
+          step = 10M (0 to 1000G bit/s): additive increase
+          hyper = 5 (0 to 1000000): steps of one hyper increase
+          hyper_after = 5 (0 to 1000000): increases in a row before hyper increase
+          hyper_counts = increases (one of increases, falls): what counts towards hyper increase: increases of any kind, or falls of the round trip
+          segment = 16k (1 to 1M bytes): round trips are measured so often
+          pacing = packet (one of burst, packet): packets of a segment leave in a burst, or each at the flow's rate
+          once_per_rtt = on (on or off): rates change once in a round trip, otherwise at each measurement
+          scaled = off (on or off): changes are smaller in proportion where less than min_rtt has passed
+          least_left = 0 (0 to 1): part of the rate that one decrease leaves at least
+          min_rate = 100M (0 to 1000G bit/s): least rate
+          start = 1 (0 to 1): part of the line rate that a flow begins with
+        timely:ns3
+          ewma = 0.875 (0 to 1): weight of a new difference of round trips in their moving average
+          beta = 0.8 (0 to 1): how much a decrease takes
+          t_low = 50us (0 to 1s (with ns, us, ms or s)): round trip below which rates grow whatever the gradient
+          t_high = 500us (0 to 1s (with ns, us, ms or s)): round trip above which rates fall whatever the gradient
+          min_rtt = 20us (1ns to 1s (with ns, us, ms or s)): round trip that gradients are relative to
+          step = 10M (0 to 1000G bit/s): additive increase
+          hyper = 5 (0 to 1000000): steps of one hyper increase
+          hyper_after = 5 (0 to 1000000): increases in a row before hyper increase
+          hyper_counts = increases (one of increases, falls): what counts towards hyper increase: increases of any kind, or falls of the round trip
+          segment = 16k (1 to 1M bytes): round trips are measured so often
+          pacing = packet (one of burst, packet): packets of a segment leave in a burst, or each at the flow's rate
+          once_per_rtt = on (on or off): rates change once in a round trip, otherwise at each measurement
+          scaled = off (on or off): changes are smaller in proportion where less than min_rtt has passed
+          least_left = 0 (0 to 1): part of the rate that one decrease leaves at least
+          min_rate = 100M (0 to 1000G bit/s): least rate
+          start = 1 (0 to 1): part of the line rate that a flow begins with
+        timely:erpc
+          ewma = 0.02 (0 to 1): weight of a new difference of round trips in their moving average
+          beta = 0.8 (0 to 1): how much a decrease takes
+          t_low = 50us (0 to 1s (with ns, us, ms or s)): round trip below which rates grow whatever the gradient
+          t_high = 1ms (0 to 1s (with ns, us, ms or s)): round trip above which rates fall whatever the gradient
+          min_rtt = 1us (1ns to 1s (with ns, us, ms or s)): round trip that gradients are relative to
+          step = 40M (0 to 1000G bit/s): additive increase
+          hyper = 5 (0 to 1000000): steps of one hyper increase
+          hyper_after = 5 (0 to 1000000): increases in a row before hyper increase
+          hyper_counts = falls (one of increases, falls): what counts towards hyper increase: increases of any kind, or falls of the round trip
+          segment = 1 (1 to 1M bytes): round trips are measured so often
+          pacing = packet (one of burst, packet): packets of a segment leave in a burst, or each at the flow's rate
+          once_per_rtt = off (on or off): rates change once in a round trip, otherwise at each measurement
+          scaled = on (on or off): changes are smaller in proportion where less than min_rtt has passed
+          least_left = 0.5 (0 to 1): part of the rate that one decrease leaves at least
+          min_rate = 40M (0 to 1000G bit/s): least rate
+          start = 1 (0 to 1): part of the line rate that a flow begins with
+        swift
+          base = 25us (1ns to 1s (with ns, us, ms or s)): target of the network's delay, without hops and flows
+          hop = 2us (0 to 1s (with ns, us, ms or s)): what a switch on the way adds to the target
+          hop_scaling = on (on or off): targets grow by the number of switches
+          flow_scaling = on (on or off): targets grow as windows shrink
+          fs_range = 125us (0 to 1s (with ns, us, ms or s)): most that flow-based scaling adds to the target
+          fs_min = 0.1 (0.000001 to 1000000 packets): window at which flow-based scaling adds all of that
+          fs_max = 100 (0.000001 to 1000000 packets): window from which on flow-based scaling adds nothing
+          ai = 1 (0 to 1000 packets): what a window grows in a round trip
+          beta = 0.8 (0 to 1): how much a decrease takes of the part of the delay above target
+          max_mdf = 0.5 (0 to 1): most that one decrease takes of the window
+          below_one = on (on or off): windows may be below one packet: the flow is paced
+          min_cwnd = 0.001 (0.000001 to 1000000 packets): least window, where below_one is on
+          max_cwnd = 4096 (0.000001 to 1000000 packets): greatest window
+          initial_cwnd = 10 (0.000001 to 1000000 packets): window at the start
+          split = on (on or off): the receiver's delay has a window of its own
+          endpoint_target = 100us (0 to 1s (with ns, us, ms or s)): target of the receiver's delay
+          endpoint_ewma = 0.125 (0 to 1): weight of a new sample in the moving average of the receiver's delay
+          retransmit_reset = 4 (1 to 1000000): timeouts in a row after which the window is the least one
+        hpcc
+          eta = 0.95 (0.01 to 1): part of a link that is aimed at
+          max_stage = 5 (0 to 1000000): additive increases in a row before a multiplicative one
+          w_ai = 80 (0 to 1M bytes): bytes on the wire of an additive increase
+          base_rtt = 13us (1ns to 1s (with ns, us, ms or s)): round trip without queues
+          reaction = reference (one of reference, per-ack, per-rtt): windows follow each acknowledge from the reference window, each from themselves, or once in a round trip
+          initial_u = 1 (0 to 10): what is under way, in links, before the first sample
+          min_rate = 0 (0 to 1000G bit/s): least rate; 0: none
+        hpcc:sim
+          eta = 0.95 (0.01 to 1): part of a link that is aimed at
+          max_stage = 5 (0 to 1000000): additive increases in a row before a multiplicative one
+          w_ai = 80 (0 to 1M bytes): bytes on the wire of an additive increase
+          base_rtt = 13us (1ns to 1s (with ns, us, ms or s)): round trip without queues
+          reaction = reference (one of reference, per-ack, per-rtt): windows follow each acknowledge from the reference window, each from themselves, or once in a round trip
+          initial_u = 1 (0 to 10): what is under way, in links, before the first sample
+          min_rate = 0 (0 to 1000G bit/s): least rate; 0: none
+        hpcc:testbed
+          eta = 0.95 (0.01 to 1): part of a link that is aimed at
+          max_stage = 5 (0 to 1000000): additive increases in a row before a multiplicative one
+          w_ai = 80 (0 to 1M bytes): bytes on the wire of an additive increase
+          base_rtt = 9us (1ns to 1s (with ns, us, ms or s)): round trip without queues
+          reaction = reference (one of reference, per-ack, per-rtt): windows follow each acknowledge from the reference window, each from themselves, or once in a round trip
+          initial_u = 1 (0 to 10): what is under way, in links, before the first sample
+          min_rate = 0 (0 to 1000G bit/s): least rate; 0: none
+    "#]].assert_eq(&text);
+}
+
+#[test]
+fn what_is_shown_can_be_set() {
+    for name in Named::names() {
+        let original = named(&name);
+        for parameter in original.parameters() {
+            let mut copy = original.clone();
+            copy.set(parameter.name, &parameter.value).unwrap();
+            assert_eq!(copy, original, "{name} {}", parameter.name);
+        }
+    }
+}
+
+/// Each parameter can be another value, and is what was set; no other one changes.
+#[test]
+fn each_parameter_is_its_own() {
+    for name in Named::names() {
+        let original = named(&name);
+        for parameter in original.parameters() {
+            let key = parameter.name;
+            let others = [
+                "on",
+                "off",
+                "burst",
+                "falls",
+                "increases",
+                "per-ack",
+                "3",
+                "0.25",
+                "7us",
+                "12",
+                "growing",
+                "constant",
+            ];
+            let words = [
+                "notification",
+                "period",
+                "cut-first",
+                "alpha-first",
+                "exponential",
+                "linear",
+            ];
+            let mut changed = original.clone();
+            let tried = others.iter().chain(&words);
+            let done = tried.into_iter().any(|value| {
+                changed = original.clone();
+                changed.set(key, value).is_ok() && changed != original
+            });
+            assert!(done, "{name} {key}: no other value is taken");
+            for (before, after) in original.parameters().iter().zip(changed.parameters()) {
+                assert_eq!(before.value != after.value, before.name == key, "{name} {key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn endings() {
+    let mut timely = named("timely");
+    for (key, text, shown) in [
+        ("step", "40M", "40M"),
+        ("step", "0.5G", "500M"),
+        ("step", "1500", "1500"),
+        ("step", " 2 k ", "2k"),
+        ("t_low", "0", "0"),
+        ("t_low", "0.3us", "300ns"),
+        ("t_low", "1.5 ms", "1500us"),
+        ("t_low", "1s", "1s"),
+        ("segment", "64k", "64k"),
+        ("scaled", "yes", "on"),
+        ("beta", "0.5", "0.5"),
+    ] {
+        timely.set(key, text).unwrap();
+        assert_eq!(timely.get(key).as_deref(), Some(shown), "{key} {text}");
+    }
+    for (key, text) in [
+        ("step", "1.5"),
+        ("step", "1e400"),
+        ("step", "NaN"),
+        ("step", "inf"),
+        ("step", ""),
+        ("step", "M"),
+        ("t_low", "0.5ns"),
+        ("t_low", "2s"),
+        ("t_low", "-1us"),
+        ("beta", "NaN"),
+        ("beta", "1.1"),
+        ("segment", "0"),
+    ] {
+        assert!(timely.set(key, text).is_err(), "{key} {text}");
+    }
+    assert_eq!(timely.get("nothing"), None);
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_set_or_refused(key in 0..64usize, value in ".{0,12}") {
+        for name in Named::names() {
+            let mut named = named(&name);
+            let keys: Vec<&str> = named.parameters().iter().map(|p| p.name).collect();
+            if let Some(key) = keys.get(key)
+                && named.set(key, &value).is_ok()
+            {
+                let shown = named.get(key).unwrap();
+                let before = named.clone();
+                named.set(key, &shown).unwrap();
+                prop_assert_eq!(named, before);
+            }
+        }
+    }
+}
