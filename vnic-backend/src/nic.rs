@@ -1,5 +1,6 @@
 //! The control plane's handle on the running NIC.
 
+mod congestion;
 mod faults;
 mod qos;
 mod rdma;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 use vnic_engine::counters::{CoreValues, Values};
 use vnic_engine::dropless::Told;
-use vnic_engine::settings::{AdapterSettings, QosKeys};
+use vnic_engine::settings::{AdapterSettings, CongestionKeys, QosKeys};
 use vnic_fabric::qos::StallNews;
 use vnic_fabric::switch::PortConfig;
 
@@ -60,6 +61,7 @@ struct AdapterEntry {
     /// Settings that were given last; those that act are the endpoint's.
     wanted: AdapterSettings,
     qos: QosSpec,
+    congestion: CongestionSpec,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -145,14 +147,28 @@ impl Nic {
     /// As [`Nic::add_adapter_with`], with a quality of service that acts before anybody can attach.
     pub fn add_adapter_qos(
         &self,
-        mut spec: AdapterSpec,
+        spec: AdapterSpec,
         settings: AdapterSettings,
         qos: QosSpec,
     ) -> Result<AdapterStatus, NicError> {
+        self.add_adapter_congestion(spec, settings, qos, CongestionSpec::default())
+    }
+
+    /// As [`Nic::add_adapter_qos`], with congestion control that acts before anybody can attach.
+    pub fn add_adapter_congestion(
+        &self,
+        mut spec: AdapterSpec,
+        settings: AdapterSettings,
+        qos: QosSpec,
+        congestion: CongestionSpec,
+    ) -> Result<AdapterStatus, NicError> {
+        congestion::check(&congestion)?;
         check::adapter(&spec, &self.inner.config)?;
         check::settings(&settings, &spec)?;
         qos::check::spec(&qos, qos::check::Side::Adapter)?;
         let change = qos::change(&qos, &settings.qos)?;
+        let plain =
+            congestion == CongestionSpec::default() && settings.congestion == CongestionKeys::default();
         let default = qos == QosSpec::default() && settings.qos == QosKeys::default();
         let mut state = self.inner.state()?;
         state.free_name("adapter", &spec.name)?;
@@ -191,6 +207,7 @@ impl Nic {
             rdma: None,
             wanted: settings.clone(),
             qos,
+            congestion,
             threads: Vec::new(),
         };
         let opened = self.inner.add_rdma(&mut entry).and_then(|()| {
@@ -198,6 +215,9 @@ impl Nic {
                 self.inner.send_qos(entry.adapter.id, change);
             }
             self.inner.start_with(&entry.adapter, settings);
+            if !plain {
+                self.inner.send_congestion(&entry);
+            }
             entry.open_sockets()
         });
         if let Err(error) = opened {

@@ -1,5 +1,6 @@
 //! What the control plane says to the data path and hears from it.
 
+mod congestion;
 mod qos;
 
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub use vnic_fabric::switch::{PortId, SwitchConfig};
 pub use vnic_fabric::{DropReason, PriorityTags, VlanMode};
 pub use vnic_wire::MacAddr;
 
+pub use congestion::*;
 pub use qos::*;
 
 /// Settings of the whole NIC, fixed for its life.

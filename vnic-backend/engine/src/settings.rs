@@ -8,6 +8,7 @@
 
 mod apply;
 mod check;
+mod congestion;
 mod define;
 mod document;
 mod qos;
@@ -21,6 +22,9 @@ use vnic_wire::MacAddr;
 
 pub use apply::{Origin, dropless_timeout, effective};
 pub use check::{Checked, Refusal};
+pub use congestion::{
+    Chosen, CongestionKeys, PARAMETERS, Parameter, Point, Points, Preset, is_rate, parameter,
+};
 pub use document::markdown;
 pub use qos::{HintAction, HintMode, QosKeys, RxTrust};
 pub use table::KEYS;
@@ -276,6 +280,8 @@ pub struct AdapterSettings {
     pub network_direct: bool,
     /// Quality of service and flow control.
     pub qos: QosKeys,
+    /// Congestion control.
+    pub congestion: CongestionKeys,
 }
 
 impl Default for AdapterSettings {
@@ -293,6 +299,7 @@ impl Default for AdapterSettings {
             roce_mode: RoceMode::default(),
             network_direct: true,
             qos: QosKeys::default(),
+            congestion: CongestionKeys::default(),
         }
     }
 }

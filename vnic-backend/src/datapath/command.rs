@@ -6,12 +6,13 @@ use std::sync::Arc;
 use crossbeam_channel::Sender;
 use vnic_engine::gids::GidError;
 use vnic_engine::offload::Accepts;
-use vnic_engine::rdma::VerbsError;
+use vnic_engine::rdma::{FlowStatus, VerbsError};
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::fault::{Rule, RuleId, Tally};
 use vnic_fabric::switch::{PortConfig, PortId};
 use vnic_wire::MacAddr;
 
+use super::congestion::CongestionChange;
 use super::counters::{AdapterCounters, PortCounters};
 use super::qos::QosChange;
 use crate::capture::Sink;
@@ -125,6 +126,22 @@ pub enum Command {
         id: PortId,
         /// Answer.
         reply: Sender<QueueStatus>,
+    },
+    /// Congestion control of an adapter that this core serves is this from now on; answered when it is.
+    Congestion {
+        /// The adapter.
+        id: PortId,
+        /// All of it.
+        change: Arc<CongestionChange>,
+        /// Answer.
+        done: Sender<()>,
+    },
+    /// Queue pairs that congestion control limits now.
+    CongestionFlows {
+        /// The adapter.
+        id: PortId,
+        /// Answer; dropped without one when the adapter has no RDMA function here.
+        reply: Sender<Vec<FlowStatus>>,
     },
     /// A port is gone; answered when the core holds nothing of it.
     RemovePort {

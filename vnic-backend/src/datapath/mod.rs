@@ -8,6 +8,7 @@
 
 mod calls;
 mod command;
+mod congestion;
 mod core;
 mod counters;
 mod dpc;
@@ -27,6 +28,7 @@ mod worker;
 
 pub use calls::notify;
 pub use command::{Command, RdmaRings, RdmaSnapshot, RingStart, Side};
+pub use congestion::CongestionChange;
 pub use core::{Core, CoreEvent};
 pub use counters::{AdapterCounters, BY_TAG, CoreCounters, PortCounters, Priorities, Way};
 pub use frame::{FRAME_MAX, OutFrame, RawFrame, SNAP};

@@ -611,6 +611,15 @@ impl Worker {
             Command::QosQuery { id, reply } => {
                 let _ = reply.send(self.qos_status(id));
             }
+            Command::Congestion { id, change, done } => {
+                self.set_congestion(id, change, now);
+                let _ = done.send(());
+            }
+            Command::CongestionFlows { id, reply } => {
+                if let Some(flows) = self.flows(id, now) {
+                    let _ = reply.send(flows);
+                }
+            }
             Command::RemovePort { id, done } => {
                 self.forget_qos(id);
                 self.remove_function(id);

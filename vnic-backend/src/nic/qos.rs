@@ -24,8 +24,13 @@ impl Nic {
             check::spec(&spec, check::Side::Adapter)?;
             check_queue(&spec, &entry.qos, &keys)?;
             let change = change(&spec, &keys)?;
+            let faster = entry.qos.rate != spec.rate;
             entry.qos = spec;
             self.inner.send_qos(entry.adapter.id, change);
+            if faster {
+                // Congestion control begins at the line rate.
+                self.inner.send_congestion(entry);
+            }
             return Ok(());
         }
         let entry = state

@@ -109,7 +109,7 @@ impl Nic {
     }
 }
 
-fn no_function(adapter: &str) -> NicError {
+pub(super) fn no_function(adapter: &str) -> NicError {
     NicError::NotFound {
         kind: "adapter with an RDMA function",
         name: adapter.into(),

@@ -164,7 +164,11 @@ impl Inner {
             }
         }
         let qos = (before.qos != settings.qos).then(|| qos::change(&entry.qos, &settings.qos));
+        let congestion = before.congestion != settings.congestion;
         self.start_with(adapter, settings);
+        if congestion {
+            self.send_congestion(entry);
+        }
         if let Some(Ok(change)) = qos {
             self.send_qos(adapter.id, change);
         }
@@ -228,6 +232,8 @@ fn at_once(acting: &AdapterSettings, wanted: &AdapterSettings) -> AdapterSetting
         "*NetworkDirect" => network_direct,
     }
     next.qos = qos_at_once(&acting.qos, &wanted.qos);
+    // All its keys are dynamic.
+    next.congestion = wanted.congestion;
     next
 }
 

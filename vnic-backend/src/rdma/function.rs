@@ -10,8 +10,8 @@ use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
 use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
 use vnic_engine::rdma::{
-    Completion, Counters, CqHandle, Device, DeviceConfig, Event, GidKind, Incoming, Marking, Object,
-    QpNumber, SrqHandle, VerbsError, limits,
+    Completion, Congestion, Counters, CqHandle, Device, DeviceConfig, Event, FlowStatus, GidKind, Incoming,
+    Marking, Object, QpNumber, SrqHandle, VerbsError, limits,
 };
 use vnic_engine::settings::RoceMode;
 use vnic_fabric::Instant;
@@ -209,6 +209,7 @@ impl Function {
         fresh.counted = self.counter_values();
         fresh.set_roce(self.roce.0, self.roce.1);
         fresh.set_marking(self.marking.clone());
+        fresh.set_congestion(self.device.congestion().clone(), Instant(0));
         Some(fresh)
     }
 
@@ -230,6 +231,16 @@ impl Function {
     pub fn set_marking(&mut self, marking: Marking) {
         self.device.set_marking(marking.clone());
         self.marking = marking;
+    }
+
+    /// How fast queue pairs may send, and how marked packets are answered, from now on.
+    pub fn set_congestion(&mut self, congestion: Congestion, now: Instant) {
+        self.device.set_congestion(congestion, now);
+    }
+
+    /// Queue pairs that congestion control limits now.
+    pub fn flows(&mut self, now: Instant) -> Vec<FlowStatus> {
+        self.device.flows(now).collect()
     }
 
     /// The operator sets the most that a queue pair may send, in kbit/s; 0: any.
@@ -352,6 +363,7 @@ impl Function {
         self.received = self.take_received();
         if let Ok(mut fresh) = Device::new(self.config.clone()) {
             fresh.set_marking(self.marking.clone());
+            fresh.set_congestion(self.device.congestion().clone(), Instant(0));
             self.device = fresh;
         }
         for (index, entry) in gids {

@@ -72,6 +72,10 @@ impl AdapterSettings {
             },
             network_direct: number("*NetworkDirect").map_or(unset.network_direct, |v| v != 0),
             qos: super::QosKeys::from_numbers(number),
+            congestion: super::CongestionKeys::from_numbers(|name| match legal(&lookup, name) {
+                Some(Value::Dword(number)) => Some(number),
+                _ => None,
+            }),
         }
     }
 }

@@ -20,6 +20,7 @@ macro_rules! family {
 }
 use family;
 
+pub(super) use congestion::{ENABLE as CONGESTION_ENABLE, OWN as CONGESTION_OWN, PARAMETERS as CONGESTION};
 pub(super) use dscp::{MARKS, TO_DSCP, TO_PRIORITY};
 
 const PARTS: &[&[KeyDef]] = &[

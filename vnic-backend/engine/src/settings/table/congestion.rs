@@ -1,42 +1,43 @@
 //! RoCEv2 congestion management (DCQCN).
 //!
-//! The defaults are those that the example of `-Get` shows. Current firmware and Linux drivers have others; a profile
-//! chooses them when congestion control is built.
+//! The defaults are those that the example of `-Get` shows: preset `winof2-doc`. Where another preset is chosen, it says what
+//! acts while nothing is stored.
 
 use super::{KeyDef, family};
 
 const SECTION: &str = "WinOF-2 Ethernet Network, RCM Parameters";
 
 const fn dcqcn(row: KeyDef) -> KeyDef {
-    row.dynamic()
-        .tool("-QosConfig -Dcqcn")
-        .waits_for("congestion control")
-        .source(SECTION)
+    row.dynamic().tool("-QosConfig -Dcqcn").source(SECTION)
 }
 
 const fn enable(name: &'static str, default: u32) -> KeyDef {
     dcqcn(KeyDef::switch(name).default(default))
         .help("Congestion control of this priority, at both ends: reaction point and notification point.")
         .note(
-            "The tool shows it as DcqcnRPEnablePrioN and DcqcnNPEnablePrioN and sets both. The example shows 0; other \
-             documents say on by default.",
+            "The tool shows it as DcqcnRPEnablePrioN and DcqcnNPEnablePrioN and sets both; `vnicctl cc` switches one end \
+             alone, too. The example shows 0; other documents say on by default.",
         )
 }
 
-pub(super) const ENABLE: &[KeyDef] = &family!(
+pub(in super::super) const ENABLE: &[KeyDef] = &family!(
     "DcqcnEnablePrio", "", enable,
     0 => 0, 1 => 0, 2 => 0, 3 => 0, 4 => 0, 5 => 0, 6 => 0, 7 => 0,
 );
 
-pub(super) const PARAMETERS: &[KeyDef] = &[
+/// The other spellings are those of sysfs (`ecn/roce_rp`, `ecn/roce_np`) and debugfs (`cc_params`) of Linux.
+pub(in super::super) const PARAMETERS: &[KeyDef] = &[
     dcqcn(KeyDef::switch("DcqcnClampTgtRate").default(0))
+        .alias(&["rp_clamp_tgt_rate", "clamp_tgt_rate"])
         .help("1: every congestion notification makes the current rate the target rate."),
     dcqcn(KeyDef::switch("DcqcnClampTgtRateAfterTimeInc").default(1))
+        .alias(&["rp_clamp_tgt_rate_ati", "clamp_tgt_rate_after_time_inc"])
         .help("1: a congestion notification makes the current rate the target rate also after an increase by the timer."),
     dcqcn(KeyDef::number("DcqcnCnpDscp", 0, 63).default(0).unit("DSCP"))
-        .alias(&["fCnpDscp"])
+        .alias(&["fCnpDscp", "np_cnp_dscp", "cnp_dscp"])
         .help("DSCP of congestion notification packets."),
     dcqcn(KeyDef::number("DcqcnCnp802pPrio", 0, 7).default(7).unit("PCP"))
+        .alias(&["np_cnp_prio", "cnp_802p_prio"])
         .help("Priority of congestion notification packets, where DcqcnCnpPrioMode is 0."),
     dcqcn(
         KeyDef::one_of(
@@ -45,38 +46,119 @@ pub(super) const PARAMETERS: &[KeyDef] = &[
         )
         .default(1),
     )
+    .alias(&["np_cnp_prio_mode"])
     .help("Where congestion notification packets take their priority from."),
     dcqcn(KeyDef::number("DcqcnRpgTimeReset", 0, 131_071).default(100).unit("us"))
-        .help("Time between increases of the rate."),
+        .alias(&["rp_time_reset", "rpg_time_reset"])
+        .help("Time between increases of the rate; 0: the timer does not count."),
     dcqcn(KeyDef::number("DcqcnRpgByteReset", 0, 32_767).default(400).unit("64 bytes"))
-        .help("Bytes sent between increases of the rate.")
+        .alias(&["rp_byte_reset", "rpg_byte_reset"])
+        .help("Bytes sent between increases of the rate; 0: they do not count.")
         .note("The firmware's settings count bytes; here the unit is that of the WinOF-2 table."),
     dcqcn(KeyDef::number("DcqcnRpgThreshold", 1, 31).default(5).unit("stages"))
+        .alias(&["rp_threshold", "rpg_threshold"])
         .help("Increases of one kind before the next kind."),
-    dcqcn(KeyDef::rate("DcqcnRpgAiRate", 1).default(10)).help("Step of the target rate in additive increase."),
-    dcqcn(KeyDef::rate("DcqcnRpgHaiRate", 1).default(100)).help("Step of the target rate in hyper increase."),
+    dcqcn(KeyDef::rate("DcqcnRpgAiRate", 1).default(10))
+        .alias(&["rp_ai_rate", "rpg_ai_rate"])
+        .help("Step of the target rate in additive increase."),
+    dcqcn(KeyDef::rate("DcqcnRpgHaiRate", 1).default(100))
+        .alias(&["rp_hai_rate", "rpg_hai_rate"])
+        .help("Step of the target rate in hyper increase."),
     dcqcn(KeyDef::number("DcqcnAlphaToRateShift", 0, 11).default(11).unit("log2"))
+        .alias(&["rp_gd", "rpg_gd"])
         .help("A cut takes alpha / 2^shift of the rate."),
     dcqcn(KeyDef::number("DcqcnRpgMinDecFac", 0, 100).default(50).unit("percent"))
+        .alias(&["rp_min_dec_fac", "rpg_min_dec_fac"])
         .help("What one cut leaves of the rate at least.")
         .note(
             "The text divides the rate by it, which would cut to 2 % by default. All other documents read a percentage, and \
              so does its range.",
         ),
-    dcqcn(KeyDef::rate("DcqcnRpgMinRate", 0).default(1)).help("Least rate of a flow."),
+    dcqcn(KeyDef::rate("DcqcnRpgMinRate", 0).default(1))
+        .alias(&["rp_min_rate", "rpg_min_rate"])
+        .help("Least rate of a flow. The line rate switches congestion control off in effect."),
     dcqcn(KeyDef::rate("DcqcnRateToSetOnFirstCnp", 0).default(3000))
-        .help("Rate at the first congestion notification of a flow."),
+        .alias(&["rp_rate_to_set_on_first_cnp", "rate_to_set_on_first_cnp"])
+        .help("Rate at the first congestion notification of a flow; 0: as it was."),
     dcqcn(KeyDef::number("DcqcnDceTcpG", 0, 1023).default(32).unit("1/1024"))
         .alias(&["DcqcnDecTcpG"])
         .help("Weight g of a new sample in alpha: (1 - g) alpha + g with a notification, (1 - g) alpha without.")
-        .note("Documents with a default of 1019 give the weight of the old alpha, 1 - g."),
-    dcqcn(KeyDef::number("DcqcnDceTcpRtt", 0, 131_071).default(4).unit("us")).help("Time between updates of alpha."),
+        .note(
+            "Documents with a default of 1019 give the weight of the old alpha, 1 - g: `rp_dce_tcp_g` of `vnicctl cc` is that \
+             one.",
+        ),
+    dcqcn(KeyDef::number("DcqcnDceTcpRtt", 0, 131_071).default(4).unit("us"))
+        .alias(&["rp_dce_tcp_rtt", "dce_tcp_rtt"])
+        .help("Time between updates of alpha."),
     dcqcn(
         KeyDef::number("DcqcnRateReduceMonitorPeriod", 0, u32::MAX - 1)
             .default(32)
             .unit("us"),
     )
+    .alias(&["rp_rate_reduce_monitor_period", "rate_reduce_monitor_period"])
     .help("Time in which the rate is cut at most once."),
     dcqcn(KeyDef::number("DcqcnInitialAlphaValue", 0, 1023).default(0).unit("1/1024"))
+        .alias(&["rp_initial_alpha_value", "initial_alpha_value"])
         .help("Alpha at the first congestion notification of a flow."),
+];
+
+const fn own(row: KeyDef) -> KeyDef {
+    row.dynamic().tool("-QosConfig -Dcqcn")
+}
+
+const NOTES: &str = "rdma-notes-zh section 17";
+const DIFFER: &str = "where sources of DCQCN differ";
+
+/// What has no key of WinOF-2: `vnicctl cc` and the service have it beside the keys, the registry does not.
+pub(in super::super) const OWN: &[KeyDef] = &[
+    own(KeyDef::rate("rp_max_rate", 0))
+        .alias(&["rpg_max_rate"])
+        .help("Rate at which a flow is not limited any more; 0: the line rate.")
+        .source(NOTES),
+    own(KeyDef::one_of("rp_alpha_clock", &[(0, "notification"), (1, "period")]))
+        .help("Alpha follows each notification (paper), or whether there was one in each DcqcnDceTcpRtt (firmware).")
+        .source(DIFFER),
+    own(KeyDef::one_of("rp_cut_order", &[(0, "cut-first"), (1, "alpha-first")]))
+        .help("What comes first at a notification: the cut by the old alpha (paper), or alpha (ns3-rdma).")
+        .source(DIFFER),
+    own(KeyDef::one_of("rp_hyper_step", &[(0, "growing"), (1, "constant")]))
+        .help("Hyper increase adds DcqcnRpgHaiRate times the number of such increases (paper), or once.")
+        .source(DIFFER),
+    own(KeyDef::switch("rp_fixed_point"))
+        .help("1: alpha is a whole number of 1/1024, as in firmware.")
+        .source(DIFFER),
+    own(KeyDef::switch("rp_qcn_relics"))
+        .help("1: the rules that the ns3-rdma code has from QCN (IEEE 802.1Qau).")
+        .source(DIFFER),
+    own(KeyDef::number("rp_idle_credit", 0, 1_000_000).unit("us"))
+        .help("Credit that a flow gathers at its rate while it sends nothing.")
+        .source("ours"),
+    own(KeyDef::number("np_min_time_between_cnps", 0, 131_071).unit("us"))
+        .alias(&["min_time_between_cnps"])
+        .help("Least time between two notifications; 0: each marked packet makes one.")
+        .source(NOTES),
+    own(KeyDef::one_of(
+        "np_cnp_scope",
+        &[(0, "qp"), (1, "ip-pair"), (2, "destination-ip"), (3, "port")],
+    ))
+    .help("What shares one spacing of notifications.")
+    .source("a property of devices, which differ"),
+    own(KeyDef::switch("np_cnp_trailing"))
+        .help("1: a mark within the spacing makes a notification at its end (paper); 0: it is forgotten.")
+        .source("DCQCN, SIGCOMM 2015, section 3.1"),
+    own(KeyDef::number("np_cnp_ecn", 0, 3))
+        .help("ECN field of notifications.")
+        .source("rdma-notes-zh section 2"),
+    own(KeyDef::number("np_told_interval", 0, 131_071).unit("ns"))
+        .help("Time to make one notification, of which the period follows that is told (DCQCN+); 0: nothing is told.")
+        .source("DCQCN+, ICNP 2018"),
+    own(KeyDef::switch("roce_slow_restart_en"))
+        .help("1: a loss slows a flow down as a notification does.")
+        .source("rdma-notes-zh section 19, register ROCE_ACCL"),
+    own(KeyDef::switch("roce_slow_restart_idle_en"))
+        .help("1: so does an idle time.")
+        .source("rdma-notes-zh section 19, register ROCE_ACCL"),
+    own(KeyDef::switch("soft_roce"))
+        .help("1: RoCE of the guest's own, over the Ethernet function, is limited, too.")
+        .source("ours"),
 ];

@@ -1,0 +1,377 @@
+//! Congestion control: what keys, presets and what has no key come to.
+//!
+//! ```text
+//!  preset ─▶ every parameter ◀─ what is stored: keys of the registry, and what has none
+//!                 │ not above the line rate
+//!                 ▼
+//!          dcqcn::Parameters, notification::Settings, …
+//! ```
+
+use core::time::Duration;
+
+use super::table::{CONGESTION, CONGESTION_ENABLE, CONGESTION_OWN};
+use super::{KeyDef, Kind};
+use crate::congestion::dcqcn::{AlphaClock, Hyper, Order, Parameters};
+use crate::congestion::notification::{CnpPriority, Scope, Settings};
+
+/// Which end of a flow a parameter is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Point {
+    /// Who sends, and slows down.
+    Reaction,
+    /// Who receives, and notifies.
+    Notification,
+    /// The device.
+    Device,
+}
+
+/// Parameters of both points of an adapter, whatever they were set with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Points {
+    /// The reaction point.
+    pub reaction: Parameters,
+    /// The notification point.
+    pub notification: Settings,
+    /// Priority of notifications where it is not copied.
+    pub cnp_priority: u8,
+    /// Slow restart after a loss.
+    pub slow_restart: bool,
+    /// Slow restart after an idle time.
+    pub slow_restart_idle: bool,
+    /// Credit of a flow that sends nothing.
+    pub idle_credit: Duration,
+    /// RoCE of the guest's own is limited, too.
+    pub soft_roce: bool,
+}
+
+/// Where the parameters come from that nobody has set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Preset {
+    /// The example of the WinOF-2 text: the defaults of the keys.
+    #[default]
+    Winof2Doc,
+    /// Current firmware.
+    MlxFw,
+    /// The DCQCN paper.
+    Paper,
+    /// The simulator of its authors.
+    Ns3Rdma,
+}
+
+impl Preset {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Preset; 4] = [Preset::Winof2Doc, Preset::MlxFw, Preset::Paper, Preset::Ns3Rdma];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Preset::Winof2Doc => "winof2-doc",
+            Preset::MlxFw => "mlx-fw",
+            Preset::Paper => "paper",
+            Preset::Ns3Rdma => "ns3-rdma",
+        }
+    }
+
+    /// One line for people.
+    pub const fn help(self) -> &'static str {
+        match self {
+            Preset::Winof2Doc => "what the WinOF-2 text shows; nothing else is configured",
+            Preset::MlxFw => "what current firmware has",
+            Preset::Paper => "the DCQCN paper (SIGCOMM 2015)",
+            Preset::Ns3Rdma => "the simulator of the paper's authors",
+        }
+    }
+
+    /// By its name.
+    pub fn by_name(name: &str) -> Option<Preset> {
+        Preset::ALL
+            .into_iter()
+            .find(|p| p.name().eq_ignore_ascii_case(name))
+    }
+
+    /// All its parameters.
+    pub fn points(self) -> Points {
+        let plain = Settings::default();
+        let (spacing, dscp, priority, cnp_priority) = match self {
+            // The text shows no spacing; firmware of its time has this one.
+            Preset::Winof2Doc => (4, 0, CnpPriority::Copied, 7),
+            Preset::MlxFw => (4, 48, CnpPriority::Fixed(6), 6),
+            Preset::Paper | Preset::Ns3Rdma => (50, 48, CnpPriority::Fixed(6), 6),
+        };
+        Points {
+            reaction: Parameters::preset(self.name()).unwrap_or(Parameters::PAPER),
+            notification: Settings {
+                spacing: Duration::from_micros(spacing),
+                dscp,
+                priority,
+                ..plain
+            },
+            cnp_priority,
+            slow_restart: true,
+            slow_restart_idle: false,
+            idle_credit: Duration::from_micros(200),
+            soft_roce: false,
+        }
+    }
+}
+
+/// One parameter.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameter {
+    /// Its name, range, unit and what it does.
+    pub def: &'static KeyDef,
+    /// It is a key of the registry.
+    pub keyed: bool,
+    /// Which end it is about.
+    pub point: Point,
+    get: fn(&Points) -> u32,
+    set: fn(&mut Points, u32),
+}
+
+impl Parameter {
+    /// What it is, in the unit of its row. A preset may be beyond the range that may be written.
+    pub fn get(&self, points: &Points) -> u32 {
+        (self.get)(points)
+    }
+
+    /// Sets it, in the unit of its row.
+    pub fn set(&self, points: &mut Points, value: u32) {
+        (self.set)(points, value);
+    }
+
+    /// Its place in [`PARAMETERS`].
+    fn at(&self) -> usize {
+        PARAMETERS
+            .iter()
+            .position(|p| p.def.name == self.def.name)
+            .unwrap_or(0)
+    }
+}
+
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
+}
+
+fn mbps(rate: u64) -> u32 {
+    u32::try_from(rate / 1_000_000).unwrap_or(u32::MAX)
+}
+
+const fn us(value: u32) -> Duration {
+    Duration::from_micros(value as u64)
+}
+
+const fn bps(value: u32) -> u64 {
+    value as u64 * 1_000_000
+}
+
+const KEYED: usize = CONGESTION.len();
+const COUNT: usize = KEYED + CONGESTION_OWN.len();
+
+macro_rules! parameters {
+    ($($rows:ident[$i:literal] $name:literal $point:ident |$p:ident| $get:expr, |$q:ident, $v:ident| $set:expr;)+) => {
+        /// All parameters: those with a key in the order of the registry, then the others.
+        pub static PARAMETERS: [Parameter; COUNT] = [$(
+            Parameter {
+                def: {
+                    let def = &$rows[$i];
+                    // A row that moves must not take another's place.
+                    assert!(same(def.name, $name));
+                    def
+                },
+                keyed: same(stringify!($rows), "CONGESTION"),
+                point: Point::$point,
+                get: |$p| $get,
+                set: |$q, $v| $set,
+            }
+        ),+];
+    };
+}
+
+const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+parameters! {
+    CONGESTION[0] "DcqcnClampTgtRate" Reaction |p| p.reaction.clamp_target.into(), |p, v| p.reaction.clamp_target = v != 0;
+    CONGESTION[1] "DcqcnClampTgtRateAfterTimeInc" Reaction
+        |p| p.reaction.clamp_target_after_time.into(), |p, v| p.reaction.clamp_target_after_time = v != 0;
+    CONGESTION[2] "DcqcnCnpDscp" Notification
+        |p| p.notification.dscp.into(), |p, v| p.notification.dscp = (v & 0x3f) as u8;
+    CONGESTION[3] "DcqcnCnp802pPrio" Notification |p| p.cnp_priority.into(), |p, v| {
+        p.cnp_priority = (v & 7) as u8;
+        if p.notification.priority != CnpPriority::Copied {
+            p.notification.priority = CnpPriority::Fixed(p.cnp_priority);
+        }
+    };
+    CONGESTION[4] "DcqcnCnpPrioMode" Notification
+        |p| (p.notification.priority == CnpPriority::Copied).into(), |p, v| p.notification.priority = match v {
+            0 => CnpPriority::Fixed(p.cnp_priority),
+            _ => CnpPriority::Copied,
+        };
+    CONGESTION[5] "DcqcnRpgTimeReset" Reaction
+        |p| micros(p.reaction.time_reset), |p, v| p.reaction.time_reset = us(v);
+    CONGESTION[6] "DcqcnRpgByteReset" Reaction
+        |p| u32::try_from(p.reaction.byte_reset / 64).unwrap_or(u32::MAX), |p, v| p.reaction.byte_reset = u64::from(v) * 64;
+    CONGESTION[7] "DcqcnRpgThreshold" Reaction |p| p.reaction.threshold, |p, v| p.reaction.threshold = v;
+    CONGESTION[8] "DcqcnRpgAiRate" Reaction |p| mbps(p.reaction.ai_rate), |p, v| p.reaction.ai_rate = bps(v);
+    CONGESTION[9] "DcqcnRpgHaiRate" Reaction |p| mbps(p.reaction.hai_rate), |p, v| p.reaction.hai_rate = bps(v);
+    CONGESTION[10] "DcqcnAlphaToRateShift" Reaction
+        |p| p.reaction.alpha_to_rate_shift, |p, v| p.reaction.alpha_to_rate_shift = v;
+    CONGESTION[11] "DcqcnRpgMinDecFac" Reaction |p| p.reaction.min_decrease, |p, v| p.reaction.min_decrease = v;
+    CONGESTION[12] "DcqcnRpgMinRate" Reaction |p| mbps(p.reaction.min_rate), |p, v| p.reaction.min_rate = bps(v);
+    CONGESTION[13] "DcqcnRateToSetOnFirstCnp" Reaction
+        |p| mbps(p.reaction.rate_on_first_cnp), |p, v| p.reaction.rate_on_first_cnp = bps(v);
+    CONGESTION[14] "DcqcnDceTcpG" Reaction |p| p.reaction.g, |p, v| p.reaction.g = v;
+    CONGESTION[15] "DcqcnDceTcpRtt" Reaction
+        |p| micros(p.reaction.alpha_period), |p, v| p.reaction.alpha_period = us(v);
+    CONGESTION[16] "DcqcnRateReduceMonitorPeriod" Reaction
+        |p| micros(p.reaction.cut_period), |p, v| p.reaction.cut_period = us(v);
+    CONGESTION[17] "DcqcnInitialAlphaValue" Reaction
+        |p| p.reaction.initial_alpha, |p, v| p.reaction.initial_alpha = v;
+    CONGESTION_OWN[0] "rp_max_rate" Reaction |p| mbps(p.reaction.max_rate), |p, v| p.reaction.max_rate = bps(v);
+    CONGESTION_OWN[1] "rp_alpha_clock" Reaction
+        |p| (p.reaction.alpha_clock == AlphaClock::Period).into(), |p, v| p.reaction.alpha_clock = match v {
+            0 => AlphaClock::Notification,
+            _ => AlphaClock::Period,
+        };
+    CONGESTION_OWN[2] "rp_cut_order" Reaction
+        |p| (p.reaction.order == Order::AlphaFirst).into(), |p, v| p.reaction.order = match v {
+            0 => Order::CutFirst,
+            _ => Order::AlphaFirst,
+        };
+    CONGESTION_OWN[3] "rp_hyper_step" Reaction
+        |p| (p.reaction.hyper == Hyper::Constant).into(), |p, v| p.reaction.hyper = match v {
+            0 => Hyper::Growing,
+            _ => Hyper::Constant,
+        };
+    CONGESTION_OWN[4] "rp_fixed_point" Reaction |p| p.reaction.fixed_point.into(), |p, v| p.reaction.fixed_point = v != 0;
+    CONGESTION_OWN[5] "rp_qcn_relics" Reaction |p| p.reaction.qcn_relics.into(), |p, v| p.reaction.qcn_relics = v != 0;
+    CONGESTION_OWN[6] "rp_idle_credit" Reaction |p| micros(p.idle_credit), |p, v| p.idle_credit = us(v);
+    CONGESTION_OWN[7] "np_min_time_between_cnps" Notification
+        |p| micros(p.notification.spacing), |p, v| p.notification.spacing = us(v);
+    CONGESTION_OWN[8] "np_cnp_scope" Notification |p| match p.notification.scope {
+        Scope::Qp => 0,
+        Scope::IpPair => 1,
+        Scope::DestinationIp => 2,
+        Scope::Port => 3,
+    }, |p, v| p.notification.scope = match v {
+        0 => Scope::Qp,
+        1 => Scope::IpPair,
+        2 => Scope::DestinationIp,
+        _ => Scope::Port,
+    };
+    CONGESTION_OWN[9] "np_cnp_trailing" Notification
+        |p| p.notification.trailing.into(), |p, v| p.notification.trailing = v != 0;
+    CONGESTION_OWN[10] "np_cnp_ecn" Notification |p| p.notification.ecn.into(), |p, v| p.notification.ecn = (v & 3) as u8;
+    CONGESTION_OWN[11] "np_told_interval" Notification
+        |p| p.notification.told.map_or(0, |t| u32::try_from(t.as_nanos()).unwrap_or(u32::MAX)),
+        |p, v| p.notification.told = (v != 0).then(|| Duration::from_nanos(v.into()));
+    CONGESTION_OWN[12] "roce_slow_restart_en" Device |p| p.slow_restart.into(), |p, v| p.slow_restart = v != 0;
+    CONGESTION_OWN[13] "roce_slow_restart_idle_en" Device
+        |p| p.slow_restart_idle.into(), |p, v| p.slow_restart_idle = v != 0;
+    CONGESTION_OWN[14] "soft_roce" Device |p| p.soft_roce.into(), |p, v| p.soft_roce = v != 0;
+}
+
+/// A parameter by its name or one of its other spellings, whatever the case of its letters.
+pub fn parameter(name: &str) -> Option<&'static Parameter> {
+    let is = |known: &&str| known.eq_ignore_ascii_case(name);
+    PARAMETERS
+        .iter()
+        .find(|p| is(&p.def.name) || p.def.aliases.iter().any(is))
+}
+
+/// What is set of the parameters, by key or without one; the others are the preset's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chosen([Option<u32>; COUNT]);
+
+impl Default for Chosen {
+    fn default() -> Self {
+        Chosen([None; COUNT])
+    }
+}
+
+impl Chosen {
+    /// What is set of a parameter.
+    pub fn get(&self, parameter: &Parameter) -> Option<u32> {
+        self.0.get(parameter.at()).copied().flatten()
+    }
+
+    /// Sets it, or leaves it to the preset.
+    pub fn put(&mut self, parameter: &Parameter, value: Option<u32>) {
+        if let Some(place) = self.0.get_mut(parameter.at()) {
+            *place = value;
+        }
+    }
+
+    /// What is set, with the parameter.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Parameter, u32)> + '_ {
+        PARAMETERS
+            .iter()
+            .zip(&self.0)
+            .filter_map(|(p, value)| Some((p, (*value)?)))
+    }
+
+    /// What acts. `line_rate` in bit/s: no rate is above it.
+    pub fn over(&self, mut points: Points, line_rate: u64) -> Points {
+        for (parameter, value) in self.iter() {
+            parameter.set(&mut points, value);
+        }
+        let p = &mut points.reaction;
+        for rate in [
+            &mut p.ai_rate,
+            &mut p.hai_rate,
+            &mut p.min_rate,
+            &mut p.rate_on_first_cnp,
+            &mut p.max_rate,
+        ] {
+            *rate = (*rate).min(line_rate);
+        }
+        points
+    }
+}
+
+/// What the keys of congestion control say. The default is what acts while nothing is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CongestionKeys {
+    /// `DcqcnEnablePrioN`, a bit each.
+    pub enable: u8,
+    /// The parameters that have a key.
+    pub parameters: Chosen,
+}
+
+impl CongestionKeys {
+    /// What is stored with these numbers. `stored` gives what is stored for a key, if that is allowed.
+    pub(super) fn from_numbers(stored: impl Fn(&'static str) -> Option<u32>) -> CongestionKeys {
+        let mut keys = CongestionKeys::default();
+        for (priority, def) in CONGESTION_ENABLE.iter().enumerate() {
+            if stored(def.name).is_some_and(|v| v != 0) {
+                keys.enable |= 1 << priority;
+            }
+        }
+        for parameter in PARAMETERS.iter().filter(|p| p.keyed) {
+            keys.parameters.put(parameter, stored(parameter.def.name));
+        }
+        keys
+    }
+
+    /// The key of a priority.
+    pub fn enable_key(priority: u8) -> Option<&'static KeyDef> {
+        CONGESTION_ENABLE.get(usize::from(priority))
+    }
+}
+
+/// Is the parameter a rate, in Mbit/s?
+pub fn is_rate(def: &KeyDef) -> bool {
+    matches!(def.kind, Kind::Rate { .. })
+}

