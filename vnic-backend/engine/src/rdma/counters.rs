@@ -2,7 +2,7 @@
 //!
 //! Names are those of the mlx5 driver's `hw_counters` (kernel, `drivers/infiniband/hw/mlx5/counters.c`) and vport
 //! statistics where these count the same; [`crate::counters::names`] has the other names of the same numbers. What this
-//! device cannot do (DC, adaptive retransmission, slow restart, CNPs) has no counter.
+//! device cannot do (DC, adaptive retransmission) has no counter.
 
 use vnic_wire::roce::Path;
 use vnic_wire::transport::Headers;
@@ -91,7 +91,12 @@ counters! {
     // Congestion.
     {
         np_ecn_marked_roce_packets: "packets", "RoCEv2 packets received with a congestion mark.";
+        np_cnp_sent: "packets", "Congestion notification packets sent.";
+        rp_cnp_handled: "packets", "Congestion notifications that slowed a flow down; slow restarts included.";
         rp_cnp_ignored: "packets", "Congestion notification packets that changed nothing.";
+        roce_slow_restart: "events", "Slow restarts: a loss or an idle time slowed a flow down.";
+        roce_slow_restart_cnps: "packets", "Notifications that slow restarts made inside the adapter.";
+        roce_slow_restart_trans: "events", "Flows that went into slow restart; one more before it is over is none.";
     }
     // Completion queues.
     {

@@ -14,6 +14,8 @@ use vnic_wire::roce::Ecn;
 use vnic_wire::time::Instant;
 use vnic_wire::transport::Extended;
 
+use crate::congestion::Needs;
+
 use super::address_handle::AddressHandle;
 use super::attributes::check_address;
 use super::completion_queue::CompletionQueue;
@@ -26,6 +28,7 @@ use super::marking::Marking;
 use super::marks::{Mark, Marks};
 use super::memory::Memory;
 use super::multicast::MulticastGroups;
+use super::notifier::Notifier;
 use super::packet::Incoming;
 use super::pool::Pool;
 use super::qp::{self, Qp};
@@ -89,6 +92,26 @@ macro_rules! find {
     };
 }
 
+/// A marked packet came: its sender is notified, if its priority is one that is.
+#[cold]
+#[inline(never)]
+fn notify_sender(shared: &mut Shared, qps: &Table<Qp>, now: Instant, packet: &Incoming<'_>) {
+    let bth = &packet.headers.bth;
+    let priority = shared.marking.received(&packet.path) & 7;
+    let answered = shared.congestion.notification >> priority & 1 == 1
+        && bth.version == 0
+        && shared.partition_matches(bth.pkey)
+        && bth.opcode.transport() != Transport::Cnp
+        // All of a group would answer.
+        && !packet.path.network.destination().is_multicast();
+    let own = bth.destination_qp;
+    if answered && let Some(sender) = qps.get(own).and_then(|qp| qp.sender(packet)) {
+        shared
+            .notifier
+            .marked(now, packet, QpNumber(own), sender, priority);
+    }
+}
+
 impl Device {
     /// A device without objects. Refused when the limits contradict each other.
     pub fn new(config: DeviceConfig) -> Result<Device, VerbsError> {
@@ -116,7 +139,11 @@ impl Device {
                 ready: Ready::default(),
                 sorted: Marking::default().sorts(),
                 marking: Marking::default(),
+                notifier: Notifier::new(Congestion::default().point),
                 congestion: Congestion::default(),
+                needs: Needs::default(),
+                paused: 0,
+                now: Instant::default(),
                 received: ReceivedByPriority::default(),
                 sends: Pool::new(),
                 receives: Pool::new(),
@@ -670,6 +697,9 @@ impl Device {
         if Ecn::of(packet.path.network.traffic_class()) == Ecn::Ce {
             shared.counters.np_ecn_marked_roce_packets += 1;
             shared.marks.hit(Mark::EcnMarked);
+            if shared.congestion.notification != 0 {
+                notify_sender(shared, &self.qps, now, packet);
+            }
         }
         if bth.version != 0 {
             shared.counters.drop_malformed += 1;
@@ -684,10 +714,7 @@ impl Device {
             self.receive_multicast(now, packet, memory);
         } else if let Some(qp) = self.qps.get_mut(bth.destination_qp) {
             if bth.opcode.transport() == Transport::Cnp {
-                // The reaction point comes with congestion control; until then it ignores them, and says so.
-                shared.counters.rp_cnp_ignored += 1;
-                shared.marks.hit(Mark::CnpReceived);
-                return;
+                return qp.receive_notification(shared, now, packet);
             }
             qp.receive(shared, now, packet, memory);
         } else {

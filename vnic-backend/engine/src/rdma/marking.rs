@@ -9,7 +9,7 @@
 //! It is worked out when a queue pair gets its path and when an address handle is made, and again for all of them when the
 //! rules change; packets carry what is in their path.
 
-use vnic_wire::roce::{Network, Path};
+use vnic_wire::roce::{Ecn, Network, Path};
 use vnic_wire::vlan::Tci;
 
 use super::types::AddressVector;
@@ -156,8 +156,10 @@ impl Marking {
         marked(dscp << 2 | ecn, level, priority)
     }
 
-    /// Marks the packets of a path to an address, and answers their priority.
-    pub(super) fn apply(&self, path: &mut Path, address: &AddressVector) -> u8 {
+    /// Marks the packets of a path to an address, and answers their priority. `reaction`: priorities whose senders react to
+    /// marks of the network, a bit each; their packets say so (RFC 3168: ECT(0)) unless the address has an ECN field of its
+    /// own, or the operator has named the whole byte.
+    pub(super) fn apply(&self, path: &mut Path, address: &AddressVector, reaction: u8) -> u8 {
         let ip = !matches!(path.network, Network::V1 { .. });
         let marked = self.mark(
             address.traffic_class,
@@ -165,7 +167,14 @@ impl Marking {
             ip,
             path.vlan.is_some(),
         );
-        path.network.set_traffic_class(marked.traffic_class);
+        let reacts = reaction >> (marked.priority & 7) & 1 == 1;
+        let says_nothing = marked.traffic_class & ECN == 0 && self.forced_traffic_class.is_none();
+        let ecn = if ip && reacts && says_nothing {
+            Ecn::Ect0 as u8
+        } else {
+            0
+        };
+        path.network.set_traffic_class(marked.traffic_class | ecn);
         if let Some(tag) = &mut path.vlan {
             tag.tci = Tci::new(marked.pcp, tag.tci.dei(), tag.tci.vid());
         }

@@ -2,10 +2,13 @@
 //!
 //! A queue pair with a rate has credit, in time: it grows while time passes, up to the burst, and each request packet takes
 //! the time that it needs on a wire of that rate. While the credit is not below zero it may send; below, it is off the list
-//! of those who may, and a timer brings it back. One without a rate has a null pointer.
+//! of those who may, and a timer brings it back. One without a rate has a null pointer. Congestion control is a third limit
+//! beside those of user and operator, with credit of its own: it also counts the READ responses that they leave alone.
 
+use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
 
+use super::flow::Flow;
 use super::timer::Entry;
 use super::types::RateLimit;
 
@@ -15,7 +18,7 @@ pub const RATE_MIN_KBPS: u32 = 1;
 pub const RATE_MAX_KBPS: u32 = 100_000_000;
 
 /// Bytes of a packet on the wire beside the frame: preamble, FCS and gap (IEEE 802.3).
-const OVERHEAD: u64 = 24;
+pub(super) const OVERHEAD: u64 = 24;
 /// The burst of a queue pair that names none, in ps of its rate: whoever polls a little late loses nothing.
 const SLACK: i64 = 200_000_000;
 /// The shortest burst, in ps: a clock of nanoseconds loses nothing by it.
@@ -30,12 +33,16 @@ pub(super) struct Pace {
     pub wanted: RateLimit,
     /// Rate that the operator allows at most, in kbit/s; 0: any.
     pub ceiling: u32,
+    /// What congestion control lets it send, while that does.
+    pub flow: Option<Flow>,
     /// Time that may be sent, in ps; below zero it waits.
     credit: i64,
     /// As of then.
     since: Instant,
     /// Bytes that the device had sent before the packet that is about to be sent.
     pub sent_before: u64,
+    /// Payload of the packet that was just sent.
+    pub payload: u32,
     /// Its place among the timers.
     pub entry: Entry,
 }
@@ -46,14 +53,16 @@ impl Pace {
         Pace {
             wanted: RateLimit::default(),
             ceiling: 0,
+            flow: None,
             credit: 0,
             since: now,
             sent_before: 0,
+            payload: 0,
             entry: Entry::default(),
         }
     }
 
-    /// Rate that counts, in kbit/s; 0: none.
+    /// Rate that user and operator allow, in kbit/s; 0: any.
     pub fn rate(&self) -> u32 {
         match (self.wanted.rate, self.ceiling) {
             (0, rate) | (rate, 0) => rate,
@@ -103,6 +112,23 @@ impl Pace {
         }
         // 1 ns is 1000 ps.
         (self.credit < 0).then(|| Instant(now.0.saturating_add(self.credit.unsigned_abs().div_ceil(1000))))
+    }
+
+    /// The same, with the flow's rate, as far as that is known.
+    pub fn waits_for(&mut self, now: Instant) -> Option<Instant> {
+        let own = if self.rate() > 0 { self.waits(now) } else { None };
+        // (None is the least.)
+        self.flow.as_mut().and_then(|flow| flow.waits(now)).max(own)
+    }
+
+    /// A request packet was sent: its PSN and the one behind it, its payload, whether it asks for an acknowledge if it is
+    /// acknowledged at all, and whether that tells a round-trip time.
+    #[inline(never)]
+    pub fn note(&mut self, now: Instant, psn: Psn, next: Psn, bytes: u32, asks: Option<bool>, timed: bool) {
+        self.payload = bytes;
+        if let (Some(flow), Some(asks)) = (&mut self.flow, asks) {
+            flow.sent_numbered(now, psn, next, bytes, asks, timed);
+        }
     }
 
     /// A frame of so many bytes was sent.

@@ -4,6 +4,7 @@ mod completer;
 mod connect;
 mod datagram;
 mod fault;
+mod flow;
 mod outlet;
 mod requester;
 mod responder;
@@ -212,7 +213,7 @@ impl Qp {
             if sink.open() >> self.priority & 1 == 0 {
                 break;
             }
-            if self.send_response(shared, memory, sink) {
+            if self.send_response(shared, now, memory, sink) {
                 turned.sent = true;
                 continue;
             }
@@ -220,7 +221,7 @@ impl Qp {
                 Turn::Sent => {
                     turned.sent = true;
                     if self.pace.is_some() {
-                        self.charge(shared);
+                        self.charge(shared, now);
                     }
                 }
                 Turn::Next => {}
@@ -273,6 +274,9 @@ impl Qp {
         self.attributes.state = next;
         if next == QpState::Sqe {
             shared.marks.hit(Mark::SendQueueError);
+        }
+        if next == QpState::Err {
+            self.end_flow(shared);
         }
         let may = self.permissions();
         if may.flush_send {

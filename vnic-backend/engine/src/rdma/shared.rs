@@ -5,6 +5,9 @@ use alloc::vec::Vec;
 
 use vnic_wire::MacAddr;
 use vnic_wire::bth::DEFAULT_PKEY;
+use vnic_wire::time::Instant;
+
+use crate::congestion::Needs;
 
 use super::address_handle::AddressHandle;
 use super::completion_queue::CompletionQueue;
@@ -15,6 +18,7 @@ use super::handle::Table;
 use super::limits::Limits;
 use super::marking::Marking;
 use super::marks::{Mark, Marks};
+use super::notifier::Notifier;
 use super::packet::Incoming;
 use super::pool::Pool;
 use super::qp::PooledSend;
@@ -61,6 +65,14 @@ pub(super) struct Shared {
     pub marking: Marking,
     /// How fast QPs may send, and how marked packets are answered.
     pub congestion: Congestion,
+    /// What its algorithm has to be told.
+    pub needs: Needs,
+    /// Notifications that are owed.
+    pub notifier: Notifier,
+    /// Priorities that were closed when they were last looked at, while others were not, a bit each.
+    pub paused: u8,
+    /// The latest time that was named.
+    pub now: Instant,
     /// Packets that came with other priorities than 0.
     pub received: ReceivedByPriority,
     pub sends: Pool<PooledSend>,

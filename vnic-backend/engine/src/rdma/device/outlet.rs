@@ -1,5 +1,7 @@
 //! What leaves, and when: turns of queue pairs, time, how packets are marked, and rates.
 
+use alloc::sync::Arc;
+
 use vnic_wire::time::Instant;
 
 use super::super::congestion::{Congestion, FlowStatus};
@@ -33,10 +35,22 @@ impl Device {
     pub fn transmit(&mut self, now: Instant, memory: &dyn Memory, sink: &mut dyn Sink) {
         let mut silent = 0;
         self.shared.held = 0;
+        self.shared.now = now;
+        if self.shared.notifier.priorities() != 0 {
+            let shared = &mut self.shared;
+            shared.notifier.send(&mut shared.counters, sink);
+        }
+        let mut closed = 0;
+        let mut served = 0;
         while !self.shared.ready.is_empty() {
             let open = sink.open();
             let Some(number) = self.shared.ready.pop(open) else {
                 self.shared.held = self.shared.ready.priorities();
+                closed = match open {
+                    // Full: what was stopped before may still be, if it had no turn.
+                    0 => self.shared.paused & !served,
+                    _ => self.shared.held & !open,
+                };
                 self.shared.marks.hit(match open {
                     0 => Mark::SinkFull,
                     _ => Mark::PriorityClosed,
@@ -46,6 +60,7 @@ impl Device {
             let Some(qp) = self.qps.get_mut(number.0) else {
                 continue;
             };
+            served |= 1 << (qp.priority() & 7);
             let turned = qp.transmit(&mut self.shared, now, memory, sink);
             if turned.more {
                 self.shared.ready.push(qp.priority(), number);
@@ -55,24 +70,30 @@ impl Device {
                 break;
             }
         }
+        self.shared.paused = closed;
         self.fail_overrun();
     }
 
     /// May [`transmit`](Device::transmit) have something?
     pub fn wants_transmit(&self) -> bool {
-        !self.shared.ready.is_empty()
+        !self.shared.ready.is_empty() || self.shared.notifier.priorities() != 0
     }
 
     /// When [`handle_timeout`](Device::handle_timeout) wants to be called, at the latest.
     pub fn next_timeout(&self) -> Option<Instant> {
-        match (self.shared.timers.next(), self.shared.paced.next()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let shared = &self.shared;
+        let times = [
+            shared.timers.next(),
+            shared.paced.next(),
+            shared.notifier.next_timeout(),
+        ];
+        times.into_iter().flatten().min()
     }
 
     /// Time has come.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.shared.now = now;
+        self.shared.notifier.handle_timeout(now);
         while let Some(number) = self.shared.timers.pop(now) {
             if let Some(qp) = self.qps.get_mut(number.0) {
                 qp.handle_timeout(&mut self.shared, now);
@@ -96,11 +117,17 @@ impl Device {
         if self.shared.marking == marking {
             return;
         }
+        self.shared.marking = marking;
+        self.shared.sorted = self.shared.marking.sorts();
+        self.remark();
+    }
+
+    /// Marks the packets of all QPs and address handles anew.
+    fn remark(&mut self) {
         let shared = &mut self.shared;
-        shared.marking = marking;
-        shared.sorted = shared.marking.sorts();
         for (_, handle) in shared.ahs.iter_mut() {
-            handle.priority = shared.marking.apply(&mut handle.path, &handle.address);
+            let reaction = shared.congestion.reaction;
+            handle.priority = shared.marking.apply(&mut handle.path, &handle.address, reaction);
         }
         for (_, qp) in self.qps.iter_mut() {
             qp.remark(&mut self.shared);
@@ -114,20 +141,33 @@ impl Device {
 
     /// From now on so. QPs that are limited keep the rate that they have, as far as the algorithm is still on for them.
     pub fn set_congestion(&mut self, congestion: Congestion, now: Instant) {
-        let _ = now;
-        self.shared.congestion = congestion;
+        let shared = &mut self.shared;
+        let before = core::mem::replace(&mut shared.congestion, congestion);
+        shared.now = now;
+        shared.needs = shared.congestion.control.needs();
+        // An idle time is only seen where there is a flow.
+        shared.needs.from_start |= shared.congestion.slow_restart_idle;
+        shared.notifier.set(shared.congestion.point);
+        let restart = !Arc::ptr_eq(&before.control, &shared.congestion.control)
+            || before.line_rate != shared.congestion.line_rate;
+        if before.reaction != shared.congestion.reaction {
+            self.remark();
+        }
+        for (_, qp) in self.qps.iter_mut() {
+            qp.adopt_congestion(&mut self.shared, now, restart);
+        }
     }
 
     /// QPs that are limited now.
     pub fn flows(&mut self, now: Instant) -> impl Iterator<Item = FlowStatus> + '_ {
-        let _ = now;
-        core::iter::empty()
+        let all = self.qps.iter_mut();
+        all.filter_map(move |(number, qp)| qp.flow_status(QpNumber(number), now))
     }
 
     /// Priorities of which [`transmit`](Device::transmit) may have something, a bit each.
     #[inline]
     pub fn ready_priorities(&self) -> u8 {
-        self.shared.ready.priorities()
+        self.shared.ready.priorities() | self.shared.notifier.priorities()
     }
 
     /// Priority of what a QP sends; of datagrams: of the next one.

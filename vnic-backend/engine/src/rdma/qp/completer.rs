@@ -6,6 +6,8 @@ use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
 use vnic_wire::transport::Extended;
 
+use crate::congestion::Loss;
+
 use super::super::marks::Mark;
 use super::super::memory::Memory;
 use super::super::packet::{Incoming, Payload, SpanList};
@@ -58,6 +60,7 @@ impl Qp {
             });
             return;
         }
+        let controlled = self.pace.is_some() || packet.headers.bth.becn;
         match (operation, aeth) {
             (Operation::Acknowledge, Some(aeth)) => self.acknowledge(shared, now, psn, aeth),
             (Operation::AtomicAcknowledge, Some(aeth)) => {
@@ -79,6 +82,9 @@ impl Qp {
                 self.response(shared, now, psn, aeth, packet.payload, operation, memory);
             }
             _ => shared.counters.drop_malformed += 1,
+        }
+        if controlled {
+            self.heard(shared, now, packet);
         }
     }
 
@@ -330,6 +336,14 @@ impl Qp {
         }
         self.requester.retries_left -= 1;
         self.requester.go_back(shared, psn);
+        self.lost(
+            shared,
+            now,
+            match why {
+                Again::Timeout => Loss::Timeout,
+                Again::SequenceNak | Again::ImpliedNak => Loss::OutOfSequence,
+            },
+        );
         self.note_partial(shared, psn);
         self.start_timer(shared, now);
         self.schedule(shared);
@@ -360,6 +374,7 @@ impl Qp {
             self.requester.rnr_retries_left -= 1;
         }
         self.requester.go_back(shared, psn);
+        self.lost(shared, now, Loss::NotReady);
         let until = now + aeth::rnr_timer(timer);
         self.requester.rnr_until = Some(until);
         // The peer is alive: the ACK clock stands still while we wait.

@@ -71,7 +71,9 @@ pub(in super::super) fn path(
         network,
         source_port,
     };
-    let priority = shared.marking.apply(&mut path, address);
+    let priority = shared
+        .marking
+        .apply(&mut path, address, shared.congestion.reaction);
     Ok((path, priority))
 }
 
@@ -151,6 +153,7 @@ impl Qp {
             }
             _ => {
                 self.enter(shared, to);
+                self.begin_flow(shared, now);
                 self.check_drained(shared);
                 self.schedule(shared);
                 self.check_deadlines(shared, now);
@@ -163,6 +166,7 @@ impl Qp {
         while self.requester.take(shared).is_some() {}
         while self.responder.take_any(shared, &self.init).is_some() {}
         let fresh = Qp::new(self.number, self.init);
+        self.end_flow(shared);
         self.set_rate(shared, RateLimit::default(), now);
         // What the device knows of this QP stays: its turn, its timers, its groups; and what the operator allows it.
         *self = Qp {

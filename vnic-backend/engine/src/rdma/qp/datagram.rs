@@ -113,6 +113,9 @@ impl Qp {
             telemetry: None,
         });
         shared.counters.sent(&path, &headers, payload.len());
+        if let Some(pace) = &mut self.pace {
+            pace.payload = len;
+        }
         self.datagram_sent(shared, slot, now);
         Turn::Sent
     }

@@ -32,8 +32,11 @@ impl Qp {
         if self.init.qp_type == QpType::Ud {
             self.follow_datagram(shared);
         } else if let (Some(path), Some(address)) = (&mut self.path, &self.attributes.address) {
-            let priority = shared.marking.apply(path, address);
+            let reaction = shared.congestion.reaction;
+            let priority = shared.marking.apply(path, address, reaction);
             self.set_priority(shared, priority);
+            let now = shared.now;
+            self.adopt_congestion(shared, now, false);
         }
     }
 
@@ -95,7 +98,8 @@ impl Qp {
         if self.rate() == wanted && self.ceiling() == ceiling {
             return;
         }
-        if wanted.rate == 0 && ceiling == 0 {
+        let flow = self.flow().is_some();
+        if wanted.rate == 0 && ceiling == 0 && !flow {
             self.end_pace(shared);
         } else {
             let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new(now)));
@@ -132,7 +136,11 @@ impl Qp {
     fn is_over_its_rate(&mut self, shared: &mut Shared, now: Instant) -> bool {
         let Some(pace) = &mut self.pace else { return false };
         pace.sent_before = shared.counters.bytes_sent();
-        let Some(at) = pace.waits(now) else { return false };
+        let at = if pace.rate() > 0 { pace.waits(now) } else { None };
+        if pace.flow.is_some() {
+            return self.flow_waits(shared, now, at);
+        }
+        let Some(at) = at else { return false };
         shared.marks.hit(Mark::Paced);
         shared.paced.arm(&mut pace.entry, self.number, at);
         true
@@ -141,9 +149,14 @@ impl Qp {
     /// A request packet of a queue pair with a rate was sent.
     #[cold]
     #[inline(never)]
-    pub(super) fn charge(&mut self, shared: &Shared) {
-        if let Some(pace) = &mut self.pace {
-            pace.sent(shared.counters.bytes_sent() - pace.sent_before);
+    pub(super) fn charge(&mut self, shared: &Shared, now: Instant) {
+        let Some(pace) = &mut self.pace else { return };
+        let bytes = shared.counters.bytes_sent() - pace.sent_before;
+        if pace.rate() > 0 {
+            pace.sent(bytes);
+        }
+        if let Some(flow) = &mut pace.flow {
+            flow.sent(now, pace.payload, bytes);
         }
     }
 }

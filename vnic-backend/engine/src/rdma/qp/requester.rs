@@ -10,6 +10,7 @@ use vnic_wire::time::Instant;
 use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::{atomiceth, bth, reth, xrceth};
 
+use super::super::flow::Flow;
 use super::super::marks::Mark;
 use super::super::memory::Memory;
 use super::super::packet::{Outgoing, Payload, Sink, SpanList};
@@ -556,6 +557,12 @@ impl Qp {
         };
         let (operation, extended) = request(&wqe.wr.op, first, last, offset, rest as u32);
         let window_full = reliable && requester.in_flight() + 1 >= requester.window;
+        let flow = match &self.pace {
+            Some(pace) if reliable => pace.flow.as_ref(),
+            _ => None,
+        };
+        let flow_asks = flow.is_some_and(|flow| flow.asks(psn, carried));
+        let telemetry = flow.and_then(Flow::telemetry);
         let headers = Headers {
             bth: bth::Header {
                 solicited: last && wqe.takes_receive() && wqe.wr.flags.contains(SendFlags::SOLICITED),
@@ -565,6 +572,7 @@ impl Qp {
                         || wqe.awaits_response()
                         || index % ACK_EVERY == ACK_EVERY - 1
                         || window_full
+                        || flow_asks
                         || requester.credit_limit.is_some()),
                 ..bth::Header::new(
                     Opcode::new(self.transport(), operation),
@@ -583,7 +591,7 @@ impl Qp {
             path,
             headers,
             payload,
-            telemetry: None,
+            telemetry,
         });
         shared.counters.sent(path, &headers, payload.len());
         let next = if wqe.is_read() {
@@ -592,6 +600,11 @@ impl Qp {
             psn.next()
         };
         let done = last || wqe.awaits_response();
+        if let Some(pace) = &mut self.pace {
+            let asked = headers.bth.ack_request;
+            let timed = carried > 0 && psn == requester.end;
+            pace.note(now, psn, next, carried, reliable.then_some(asked), timed);
+        }
         if next.value() < psn.value() {
             shared.marks.hit(Mark::PsnWrap);
         }

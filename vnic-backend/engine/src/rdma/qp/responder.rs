@@ -6,9 +6,11 @@
 mod answers;
 mod intake;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use vnic_wire::aeth::{NakCode, Syndrome};
+use vnic_wire::int::Telemetry;
 use vnic_wire::opcode::Operation;
 use vnic_wire::psn::Psn;
 use vnic_wire::transport::Extended;
@@ -49,6 +51,13 @@ struct Reply {
     refusal: Option<Syndrome>,
 }
 
+/// Telemetry for the next answer. It is kept when it was sent: the next request brings some again.
+#[derive(Debug)]
+struct Echo {
+    telemetry: Telemetry,
+    due: bool,
+}
+
 /// The receiving half of a QP.
 #[derive(Debug)]
 pub(super) struct Responder {
@@ -72,6 +81,8 @@ pub(super) struct Responder {
     atomics: VecDeque<(Psn, u64)>,
     /// Last PSN of the last READ or atomic.
     last_response: Option<Psn>,
+    /// What the newest request gathered on its way, until an answer carries it back.
+    telemetry: Option<Box<Echo>>,
 }
 
 impl Default for Responder {
@@ -89,6 +100,7 @@ impl Default for Responder {
             responses: VecDeque::new(),
             atomics: VecDeque::new(),
             last_response: None,
+            telemetry: None,
         }
     }
 }
@@ -124,6 +136,19 @@ impl Responder {
     /// Takes the oldest receive that waits.
     pub fn take_waiting(&mut self, shared: &mut Shared) -> Option<RecvWr> {
         shared.receives.pop(&mut self.queue)
+    }
+
+    /// The newest request gathered this.
+    #[cold]
+    fn keep(&mut self, telemetry: &Telemetry) {
+        let echo = Echo {
+            telemetry: *telemetry,
+            due: true,
+        };
+        match &mut self.telemetry {
+            Some(kept) => **kept = echo,
+            none => *none = Some(Box::new(echo)),
+        }
     }
 
     /// Forgets all that was to be answered.
@@ -182,6 +207,9 @@ impl Qp {
             0 => {}
             d if d < 0 => return self.duplicate(shared, operation, target, packet),
             _ => return self.out_of_sequence(shared),
+        }
+        if let Some(telemetry) = packet.telemetry {
+            self.responder.keep(telemetry);
         }
         let closes_gap = core::mem::take(&mut self.responder.told);
         // What was to be said about this PSN is out of date.

@@ -3,6 +3,7 @@
 use vnic_wire::aeth::{self, NakCode, Syndrome};
 use vnic_wire::opcode::{Opcode, Operation};
 use vnic_wire::psn::Psn;
+use vnic_wire::time::Instant;
 use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::{atomiceth, bth, reth};
 
@@ -247,11 +248,21 @@ impl Qp {
     pub(in super::super) fn send_response(
         &mut self,
         shared: &mut Shared,
+        now: Instant,
         memory: &dyn Memory,
         sink: &mut dyn Sink,
     ) -> bool {
         if let Some(response) = self.responder.responses.front().copied() {
-            return self.send_data(shared, response, memory, sink);
+            let limited = self.pace.is_some() && matches!(response.what, Answer::Read { .. });
+            if limited && self.response_waits(shared, now) {
+                return false;
+            }
+            let before = shared.counters.bytes_sent();
+            let sent = self.send_data(shared, response, memory, sink);
+            if limited {
+                self.charge_response(shared, now, response, before);
+            }
+            return sent;
         }
         let Some(reply) = self.responder.reply.take() else {
             return false;
@@ -356,8 +367,21 @@ impl Qp {
         true
     }
 
+    /// A READ response of a flow was sent.
+    fn charge_response(&mut self, shared: &Shared, now: Instant, response: Response, before: u64) {
+        let Answer::Read { len, .. } = response.what else {
+            return;
+        };
+        let mtu = self.attributes.path_mtu.bytes();
+        let payload = len.saturating_sub(response.sent * mtu).min(mtu);
+        let frame = shared.counters.bytes_sent() - before;
+        if frame > 0 {
+            self.charge_flow(now, payload, frame);
+        }
+    }
+
     fn send_back(
-        &self,
+        &mut self,
         shared: &mut Shared,
         operation: Operation,
         psn: Psn,
@@ -378,13 +402,21 @@ impl Qp {
             xrceth: None,
             extended,
         };
+        let echo = match &mut self.responder.telemetry {
+            Some(echo) if echo.due && matches!(extended, Extended::Aeth(_)) => Some(echo),
+            _ => None,
+        };
+        let telemetry = echo.map(|echo| {
+            echo.due = false;
+            &echo.telemetry
+        });
         sink.send(&Outgoing {
             from: self.number,
             priority: self.priority,
             path,
             headers,
             payload,
-            telemetry: None,
+            telemetry,
         });
         shared.counters.sent(path, &headers, payload.len());
     }

@@ -1,0 +1,167 @@
+//! The notification point of a device: marked packets make congestion notification packets, which leave before anything
+//! else of their priority (IBTA annex A17.9; `rdma-notes-zh` section 2: marked acknowledges and READ requests do, too).
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use vnic_wire::cnp;
+use vnic_wire::roce::{Network, Path};
+use vnic_wire::time::Instant;
+use vnic_wire::transport::{Extended, Headers};
+use vnic_wire::vlan::Tci;
+
+use crate::congestion::notification::{Cnp, CnpPriority, Key, NotificationPoint, Settings};
+
+use super::counters::Counters;
+use super::packet::{Incoming, Outgoing, Payload, Sink};
+use super::types::QpNumber;
+
+/// Notifications of one priority that wait for it to open. More are forgotten: the flows will be marked again, and an
+/// adapter may merge notifications.
+const WAITING_MAX: usize = 1024;
+
+/// A notification on its way out.
+#[derive(Debug, Clone)]
+struct Notice {
+    /// The queue pair that the marked packet came to.
+    from: QpNumber,
+    /// Whom it is for.
+    to: QpNumber,
+    path: Path,
+    /// Priority of the marked packet.
+    marked: u8,
+}
+
+/// Notifications that a device owes.
+#[derive(Debug)]
+pub(super) struct Notifier {
+    point: NotificationPoint<Notice>,
+    queues: [VecDeque<(Notice, cnp::Header)>; 8],
+    /// Priorities whose queues are not empty, a bit each.
+    filled: u8,
+}
+
+/// The way back to whoever sent a packet.
+fn back(path: &Path) -> Path {
+    let (source, destination) = (path.network.source(), path.network.destination());
+    let mut back = *path;
+    (back.eth.source, back.eth.destination) = (path.eth.destination, path.eth.source);
+    back.network = Network::v2(destination, source);
+    back.network.set_flow_label(path.network.flow_label());
+    back
+}
+
+impl Notifier {
+    pub fn new(settings: Settings) -> Notifier {
+        Notifier {
+            point: NotificationPoint::new(settings),
+            queues: Default::default(),
+            filled: 0,
+        }
+    }
+
+    /// Answers so from now on.
+    pub fn set(&mut self, settings: Settings) {
+        self.point.set(settings);
+    }
+
+    /// Priorities that something waits in, a bit each.
+    #[inline]
+    pub fn priorities(&self) -> u8 {
+        self.filled
+    }
+
+    /// A packet of a priority that was marked came to a queue pair, from another one.
+    pub fn marked(
+        &mut self,
+        now: Instant,
+        packet: &Incoming<'_>,
+        from: QpNumber,
+        to: QpNumber,
+        priority: u8,
+    ) {
+        // RoCEv1 has no notifications.
+        if matches!(packet.path.network, Network::V1 { .. }) {
+            return;
+        }
+        let notice = Notice {
+            from,
+            to,
+            path: back(&packet.path),
+            marked: priority,
+        };
+        let key = Key {
+            own: packet.path.network.destination(),
+            peer: packet.path.network.source(),
+            qp: to.0,
+        };
+        if let Some(cnp) = self.point.marked(now, key, notice) {
+            self.queue(cnp);
+        }
+    }
+
+    /// Puts a notification into the queue of its priority.
+    fn queue(&mut self, cnp: Cnp<Notice>) {
+        let settings = self.point.settings();
+        let mut notice = cnp.to;
+        let priority = match settings.priority {
+            CnpPriority::Fixed(priority) => priority & 7,
+            CnpPriority::Copied => notice.marked & 7,
+        };
+        let class = (settings.dscp & 63) << 2 | settings.ecn & 3;
+        notice.path.network.set_traffic_class(class);
+        if let Some(tag) = &mut notice.path.vlan {
+            tag.tci = Tci::new(priority, tag.tci.dei(), tag.tci.vid());
+        }
+        let micros = cnp.period.map_or(0, |period: Duration| period.as_micros());
+        let header = cnp::Header {
+            period: u32::try_from(micros).unwrap_or(u32::MAX),
+        };
+        let queue = &mut self.queues[usize::from(priority)];
+        if queue.len() < WAITING_MAX {
+            queue.push_back((notice, header));
+            self.filled |= 1 << priority;
+        }
+    }
+
+    /// When [`handle_timeout`](Notifier::handle_timeout) wants to be called.
+    #[inline]
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.point.next_time()
+    }
+
+    /// Notifications that were put off are due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(cnp) = self.point.due(now) {
+            self.queue(cnp);
+        }
+    }
+
+    /// Sends what waits, as far as priorities are open, higher ones first.
+    pub fn send(&mut self, counters: &mut Counters, sink: &mut dyn Sink) {
+        while self.filled != 0 {
+            let open = sink.open() & self.filled;
+            let Some(priority) = open.checked_ilog2() else {
+                break;
+            };
+            let queue = &mut self.queues[priority as usize];
+            if let Some((notice, header)) = queue.pop_front() {
+                let mut headers = Headers::cnp(notice.to.0);
+                headers.extended = Extended::Cnp(header);
+                sink.send(&Outgoing {
+                    from: notice.from,
+                    priority: priority as u8,
+                    path: &notice.path,
+                    headers,
+                    payload: Payload::NONE,
+                    telemetry: None,
+                });
+                counters.sent(&notice.path, &headers, 0);
+                counters.np_cnp_sent += 1;
+            }
+            if queue.is_empty() {
+                self.filled &= !(1 << priority);
+            }
+        }
+    }
+}
