@@ -239,6 +239,8 @@ pub(super) struct Flow {
     algorithm: Box<dyn Algorithm>,
     needs: Needs,
     bucket: Bucket,
+    /// Bytes of payload that left of the burst under way; 0: none is.
+    burst: u32,
     limits: Limits,
     stream: Stream,
     /// Notifications that it has handled.
@@ -265,6 +267,7 @@ impl Flow {
             algorithm,
             needs,
             bucket: Bucket::new(now, slack),
+            burst: 0,
             limits: Limits::NONE,
             stream: Stream::new(psn, mtu),
             notifications: 0,
@@ -280,6 +283,7 @@ impl Flow {
     pub fn adopt(&mut self, algorithm: Box<dyn Algorithm>, needs: Needs, now: Instant, slack: Duration) {
         self.algorithm = algorithm;
         self.needs = needs;
+        self.burst = 0;
         self.set_slack(slack);
         self.learn(now);
     }
@@ -318,7 +322,8 @@ impl Flow {
 
     /// When its rate lets it send, if not now, or when that has to be looked at again.
     pub fn waits(&mut self, now: Instant) -> Option<Instant> {
-        let at = self.bucket.waits(now)?;
+        // A burst that has begun goes on at the speed of the link.
+        let at = self.bucket.waits(now).filter(|_| self.burst == 0)?;
         Some(self.changes().map_or(at, |t| t.min(at)))
     }
 
@@ -361,6 +366,10 @@ impl Flow {
     /// A packet of so many bytes of payload was sent, which makes a frame of so many.
     pub fn sent(&mut self, now: Instant, payload: u32, frame: u64) {
         self.sent_at = now;
+        if self.needs.burst > 0 {
+            let burst = self.burst.saturating_add(payload);
+            self.burst = if burst < self.needs.burst { burst } else { 0 };
+        }
         self.bucket.sent(frame + OVERHEAD);
         self.algorithm.on_sent(now, payload);
     }
