@@ -1,7 +1,15 @@
 //! DCQCN: the reaction point (Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015), as one engine
 //! with switches where its sources differ.
 
+mod reaction;
+
+use alloc::boxed::Box;
 use core::time::Duration;
+
+use vnic_wire::time::Instant;
+
+use super::{Algorithm, CongestionControl, Needs, Start};
+use reaction::Reaction;
 
 /// What makes alpha follow the notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,16 +38,16 @@ pub enum Hyper {
     Constant,
 }
 
-/// Parameters of the reaction point, in units of their own; [`registry`](crate::settings) has those of the documents.
+/// Parameters of the reaction point, in units of their own; [`settings`](crate::settings) has those of the documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameters {
     /// Each notification makes the current rate the target (`DcqcnClampTgtRate`).
     pub clamp_target: bool,
     /// Also after an increase by the timer (`DcqcnClampTgtRateAfterTimeInc`). After one by bytes it always does.
     pub clamp_target_after_time: bool,
-    /// T (`DcqcnRpgTimeReset`); zero: no timer.
+    /// T (`DcqcnRpgTimeReset`); zero: no timer, and no hyper increase.
     pub time_reset: Duration,
-    /// B in bytes (`DcqcnRpgByteReset` times 64); 0: no byte counter.
+    /// B in bytes of payload (`DcqcnRpgByteReset` times 64); 0: no byte counter, and no hyper increase.
     pub byte_reset: u64,
     /// F, 1..=31 (`DcqcnRpgThreshold`).
     pub threshold: u32,
@@ -55,14 +63,16 @@ pub struct Parameters {
     pub min_decrease: u32,
     /// Least rate in bit/s (`DcqcnRpgMinRate`). The link's or more: nothing is limited.
     pub min_rate: u64,
-    /// Rate at the first notification in bit/s; 0: as it was (`DcqcnRateToSetOnFirstCnp`).
+    /// Rate at the first notification in bit/s, which then does not cut it; 0: it is cut as by any
+    /// (`DcqcnRateToSetOnFirstCnp`).
     pub rate_on_first_cnp: u64,
     /// Weight of a new sample in alpha, in 1/1024 (`DcqcnDceTcpG`; where a document gives the weight of the old one, 1024
     /// less that).
     pub g: u32,
-    /// Time between updates of alpha (`DcqcnDceTcpRtt`).
+    /// Time between updates of alpha (`DcqcnDceTcpRtt`); zero: it is never lowered, and by `Period` never changed.
     pub alpha_period: Duration,
-    /// Time in which the rate is cut at most once; zero: at each notification (`DcqcnRateReduceMonitorPeriod`).
+    /// Time in which the rate is cut at most once; zero: at each notification (`DcqcnRateReduceMonitorPeriod`). Notifications
+    /// in that time do not cut it later either (WinOF-2).
     pub cut_period: Duration,
     /// Alpha at the first notification, in 1/1024; 1024 is 1 (`DcqcnInitialAlphaValue`).
     pub initial_alpha: u32,
@@ -108,10 +118,68 @@ impl Parameters {
         qcn_relics: false,
     };
 
+    /// As in the simulator that its authors published (`bobzhuyb/ns3-rdma`: the code, and `mix/config.txt`). Its least rate is
+    /// the code's default; byte counter: 300 MB, which is to say off.
+    pub const NS3_RDMA: Parameters = Parameters {
+        clamp_target_after_time: false,
+        time_reset: Duration::from_micros(60),
+        byte_reset: 300_000_000,
+        min_rate: 100_000_000,
+        initial_alpha: 512,
+        order: Order::AlphaFirst,
+        qcn_relics: true,
+        ..Parameters::PAPER
+    };
+
+    /// As in current firmware (`mlxconfig` of ConnectX-4 and later; all public dumps that were found agree). Its `DCE_TCP_G` of
+    /// 1019 is the weight of the old value.
+    pub const MLX_FW: Parameters = Parameters {
+        clamp_target: false,
+        clamp_target_after_time: true,
+        time_reset: Duration::from_micros(300),
+        byte_reset: 32767 * 64,
+        threshold: 1,
+        ai_rate: 5_000_000,
+        hai_rate: 50_000_000,
+        max_rate: 0,
+        alpha_to_rate_shift: 11,
+        min_decrease: 50,
+        min_rate: 1_000_000,
+        rate_on_first_cnp: 0,
+        g: 1024 - 1019,
+        alpha_period: Duration::from_micros(1),
+        cut_period: Duration::from_micros(4),
+        initial_alpha: 1023,
+        alpha_clock: AlphaClock::Period,
+        order: Order::CutFirst,
+        hyper: Hyper::Constant,
+        fixed_point: true,
+        qcn_relics: false,
+    };
+
+    /// As WinOF-2's documentation prints them (`Mlx5Cmd -Qosconfig -Dcqcn -Get`); its `DcqcnDceTcpG` of 32 is the weight of the
+    /// new sample.
+    pub const WINOF2_DOC: Parameters = Parameters {
+        time_reset: Duration::from_micros(100),
+        byte_reset: 400 * 64,
+        threshold: 5,
+        ai_rate: 10_000_000,
+        hai_rate: 100_000_000,
+        rate_on_first_cnp: 3_000_000_000,
+        g: 32,
+        alpha_period: Duration::from_micros(4),
+        cut_period: Duration::from_micros(32),
+        initial_alpha: 0,
+        ..Parameters::MLX_FW
+    };
+
     /// A preset by its name.
     pub fn preset(name: &str) -> Option<Parameters> {
         match name {
             "paper" => Some(Parameters::PAPER),
+            "ns3-rdma" => Some(Parameters::NS3_RDMA),
+            "mlx-fw" => Some(Parameters::MLX_FW),
+            "winof2-doc" => Some(Parameters::WINOF2_DOC),
             _ => None,
         }
     }
@@ -122,4 +190,21 @@ impl Parameters {
 pub struct Dcqcn {
     /// Them.
     pub parameters: Parameters,
+}
+
+impl CongestionControl for Dcqcn {
+    fn name(&self) -> &'static str {
+        "dcqcn"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs {
+            loss: true,
+            ..Needs::default()
+        }
+    }
+
+    fn start(&self, now: Instant, flow: &Start) -> Box<dyn Algorithm> {
+        Box::new(Reaction::new(&self.parameters, now, flow))
+    }
 }
