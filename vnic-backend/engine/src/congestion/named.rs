@@ -8,6 +8,8 @@
 //! Each parameter is a row of a table: name, unit, range, what it does. Rates are in bit/s, or with k, M, G; bytes likewise; times have
 //! a unit: ns, us, ms, s.
 
+#[cfg(test)]
+mod behaviour;
 mod delay;
 #[cfg(test)]
 mod tests;
