@@ -149,6 +149,12 @@ counters! {
         TxMulticastBytes => ("tx_multicast_bytes", "Bytes of these frames, without the virtio header and the FCS."),
         TxBroadcast => ("tx_broadcast", "Frames taken from the guest for the broadcast address; they are in tx_multicast, too."),
         TxBroadcastBytes => ("tx_broadcast_bytes", "Bytes of these frames, without the virtio header and the FCS."),
+        RxRoceMarked => ("rx_roce_marked", "RoCEv2 packets for the guest's Ethernet driver with a congestion mark; counted where congestion control is on for a priority of the adapter."),
+        RxCnpHandled => ("rx_cnp_handled", "Congestion notification packets for the guest's Ethernet driver that slowed down a flow of its own RoCE."),
+        RxCnpIgnored => ("rx_cnp_ignored", "Those that did not."),
+        TxCnpSent => ("tx_cnp_sent", "Congestion notification packets sent for the guest's own RoCE, the guest's own included; the former are counted at the first queue."),
+        TxCnpUnknown => ("tx_cnp_unknown", "Marked RoCEv2 packets whose sender was not notified because its queue pair is not known."),
+        TxRoceHeld => ("tx_roce_held", "Frames of the guest's own RoCE that waited for the rate of their flow."),
     }
 }
 

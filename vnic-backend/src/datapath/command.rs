@@ -19,7 +19,7 @@ use crate::capture::Sink;
 use crate::mem::MemMap;
 use crate::rdma::{Attachment, Function};
 use crate::ring::SplitRing;
-use crate::types::{FdbEntry, GidRow, GidSetting, QpRate, QueueStatus, ResourceRow};
+use crate::types::{FdbEntry, GidRow, GidSetting, GuestFlow, QpRate, QueueStatus, ResourceRow};
 use crate::uplink::TapDevice;
 
 /// Who serves a port.
@@ -142,6 +142,13 @@ pub enum Command {
         id: PortId,
         /// Answer; dropped without one when the adapter has no RDMA function here.
         reply: Sender<Vec<FlowStatus>>,
+    },
+    /// Flows of a guest's own RoCE that congestion control limits now.
+    GuestFlows {
+        /// The adapter.
+        id: PortId,
+        /// Answer.
+        reply: Sender<Vec<GuestFlow>>,
     },
     /// A port is gone; answered when the core holds nothing of it.
     RemovePort {

@@ -23,7 +23,7 @@ impl Worker {
         if let Some(function) = self.functions.get_mut(id) {
             function.set_congestion(change.congestion.clone(), now);
         }
-        let _ = change.soft;
+        self.set_guest_roce(id, &change.congestion, change.soft);
     }
 
     /// Queue pairs of an adapter that are limited now; none without an RDMA function.

@@ -29,7 +29,18 @@ pub struct RawFrame<'a> {
     pub skip: usize,
 }
 
-impl RawFrame<'_> {
+impl<'a> RawFrame<'a> {
+    /// The frame as it is.
+    pub fn whole(&self) -> OutFrame<'a> {
+        OutFrame {
+            head: self.head,
+            segs: self.segs,
+            skip: self.skip + self.head.len(),
+            tail: self.len - self.head.len(),
+            hdr: self.hdr,
+        }
+    }
+
     /// All bytes, in memory of our own.
     pub fn to_owned_bytes(self) -> Box<[u8]> {
         let mut out = vec![0; self.len];

@@ -13,6 +13,7 @@ mod core;
 mod counters;
 mod dpc;
 mod frame;
+mod guest_roce;
 mod inject;
 mod link;
 mod outputs;

@@ -13,6 +13,7 @@ use vnic_wire::MacAddr;
 
 use super::counters::{AdapterCounters, CoreCounters};
 use super::frame::{Bounce, Finished, OutFrame, RawFrame, flow_hash, for_receiver};
+use super::guest_roce::GuestRoce;
 use super::inject::Injector;
 use super::link::Gate;
 use super::qos::{Pool, Receiver, Teller};
@@ -68,6 +69,8 @@ pub struct AdapterRx {
     pub waits: Waits,
     /// Quality of service of what it is given, if anything is configured.
     pub receiver: Option<Box<Receiver>>,
+    /// What is done for RoCE of the guest's own, if anything.
+    pub guest_roce: Option<Box<GuestRoce>>,
 }
 
 impl AdapterRx {
@@ -86,6 +89,7 @@ impl AdapterRx {
             spoofs: ArrayVec::new(),
             waits: Waits::default(),
             receiver: None,
+            guest_roce: None,
         }
     }
 
@@ -104,7 +108,7 @@ impl AdapterRx {
     /// Recomputes whether frames have only one way.
     pub fn choose(&mut self) {
         self.direct = match self.active[..] {
-            [q] if self.receiver.is_none() => q,
+            [q] if self.receiver.is_none() && self.guest_roce.is_none() => q,
             _ => NO_QUEUE,
         };
     }
@@ -173,7 +177,7 @@ impl AdapterRx {
         let Some(Some(rx)) = self.queues.get_mut(usize::from(q)) else {
             return false;
         };
-        if self.has_rdma && concerns_rdma(f.head).is_some() {
+        if (self.has_rdma || self.guest_roce.is_some()) && concerns_rdma(f.head).is_some() {
             return false;
         }
         let Some(priority) = receiver.pass(now, path.0, f, rx) else {
@@ -216,6 +220,8 @@ pub struct Outputs {
     pub taken: Option<PortId>,
     /// Some uplink of this core waits, or tells its peer to wait.
     pub(super) links_busy: bool,
+    /// Adapters that do something for their guests' own RoCE.
+    pub(super) guest_roce: Vec<PortId>,
     /// When this round began.
     pub now: Instant,
     pub(super) bounce: Bounce,
@@ -237,6 +243,7 @@ impl Outputs {
             pool: Pool::default(),
             taken: None,
             links_busy: false,
+            guest_roce: Vec::new(),
             now: Instant(0),
             slots: Vec::new(),
             touched: Vec::with_capacity(64),
@@ -472,6 +479,7 @@ impl Outputs {
                 let accepts = a.accepts;
                 let mut given = false;
                 let r = for_receiver(f, e.tag, &accepts, bounce, |out| {
+                    a.see_roce(q, out);
                     let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else {
                         return;
                     };
@@ -590,6 +598,7 @@ impl Receivers<'_> {
             Some(Slot::Adapter(a)) => {
                 let n = a.active.len();
                 let q = a.active.get(flow_hash(f.head) as usize % n.max(1)).copied();
+                q.inspect(|q| a.see_roce(*q, f));
                 let rx = q.and_then(|q| Some((q, a.queues.get_mut(usize::from(q))?.as_mut()?)));
                 match rx {
                     None => {

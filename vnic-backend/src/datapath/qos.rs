@@ -24,7 +24,7 @@ use vnic_fabric::switch::PortId;
 pub use link::{Link, is_control};
 pub use pauses::Pauses;
 pub use receiver::{Pool, Receiver, Teller};
-pub use sender::{Member, Senders};
+pub use sender::{Member, Senders, on_wire};
 
 use super::outputs::{Outputs, Slot};
 use super::worker::Worker;
@@ -79,7 +79,7 @@ impl PortsQos {
     }
 
     /// What acts at a port of this core, configured or not.
-    fn acting(&self, port: PortId, out: &Outputs) -> Arc<QosChange> {
+    pub(super) fn acting(&self, port: PortId, out: &Outputs) -> Arc<QosChange> {
         let change = match (self.get(port), out.slots.get(usize::from(port.0))) {
             (Some(change), _) => change,
             (None, Some(Slot::Uplink(_))) => &self.uplink,

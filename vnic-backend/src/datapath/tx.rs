@@ -1,6 +1,7 @@
 //! From the guest: transmit queues.
 
 mod police;
+mod roce;
 
 use std::collections::VecDeque;
 use std::fs::File;

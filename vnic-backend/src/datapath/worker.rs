@@ -34,6 +34,8 @@ const UPLINK_BURST: usize = 32;
 const UPLINK_PAUSE: Duration = Duration::from_micros(20);
 /// The longest sleep: ageing needs the time now and then.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// A core that may send a guest's RoCE so soon does not sleep: timers of a sleeping thread come late.
+const AWAKE: Duration = Duration::from_micros(200);
 
 /// The control plane's end of a data core.
 pub struct WorkerHandle {
@@ -295,6 +297,9 @@ impl Worker {
         if self.core.senders.queued {
             work += self.senders_round(now);
         }
+        if !self.core.out.guest_roce.is_empty() {
+            work += self.guest_roce_round(now);
+        }
         for i in 0..self.txs.len() {
             work += self.poll_tx(i, now);
         }
@@ -513,6 +518,10 @@ impl Worker {
         if self.core.owed.soon(now) || self.core.receivers_due_soon(now) {
             return;
         }
+        let roce = self.core.guest_roce_due(now);
+        if roce.is_some_and(|at| at.since(now) < AWAKE) {
+            return;
+        }
         // What fault rules hold back is due some day.
         let due = self.core.out.faults().and_then(|f| f.next_time());
         self.rdma_seldom(now);
@@ -527,6 +536,7 @@ impl Worker {
             .chain(self.links_due())
             .chain(self.core.senders_due(now))
             .chain(closed)
+            .chain(roce)
             .min();
         let longest = due.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP));
         self.waker.set_asleep(true);
@@ -620,8 +630,12 @@ impl Worker {
                     let _ = reply.send(flows);
                 }
             }
+            Command::GuestFlows { id, reply } => {
+                let _ = reply.send(self.guest_flows(id));
+            }
             Command::RemovePort { id, done } => {
                 self.forget_qos(id);
+                self.forget_guest_roce(id);
                 self.remove_function(id);
                 self.core.forget_waiting(id);
                 self.core.switch.remove_port(id);

@@ -55,6 +55,15 @@ impl Nic {
         answer.recv().map_err(|_| no_function(&adapter.spec.name))
     }
 
+    /// Flows of the RoCE that an adapter's guest runs over Ethernet that congestion control limits now (`soft_roce`).
+    pub fn guest_flows(&self, adapter: &str) -> Result<Vec<GuestFlow>, NicError> {
+        let adapter = self.inner.adapter(adapter)?;
+        let (reply, answer) = bounded(1);
+        let id = adapter.id;
+        self.inner.workers[adapter.core].send(Command::GuestFlows { id, reply });
+        Ok(answer.recv().unwrap_or_default())
+    }
+
     /// Speed of an adapter's link in Mbit/s: the most that its rates may be.
     pub fn line_rate_mbps(&self, adapter: &str) -> u32 {
         let state = self.inner.lock();

@@ -121,3 +121,6 @@ pub struct CongestionStatus {
 
 /// A flow that is limited now.
 pub type CongestionFlow = FlowStatus;
+
+/// A flow of a guest's own RoCE, over its Ethernet function, that is limited now.
+pub type GuestFlow = vnic_engine::congestion::proxy::FlowStatus;

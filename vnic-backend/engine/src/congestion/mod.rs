@@ -21,6 +21,7 @@ pub mod hpcc;
 pub mod named;
 pub mod none;
 pub mod notification;
+pub mod proxy;
 pub mod swift;
 pub mod timely;
 

@@ -45,6 +45,8 @@ pub struct Sender {
     pub change: Arc<QosChange>,
     /// Send queues by priority, if it has them.
     pub queues: Option<Box<SendQueues>>,
+    /// Flows of the guest's own RoCE may be limited.
+    pub guest_roce: bool,
     limits: Limits,
     turns: Turns,
 }
@@ -59,6 +61,7 @@ impl Sender {
             limits: Limits::new(qos),
             turns: Turns::default(),
             queues,
+            guest_roce: false,
             change,
         }
     }
@@ -327,6 +330,15 @@ impl Core {
 
     /// When a frame of one of these priorities, a bit each, that may not be sent now may be.
     pub fn opens_at(&self, port: PortId, now: Instant, priorities: u8) -> Option<Instant> {
+        if self.out.guest_roce_is_full(port) {
+            // First that has to leave.
+            return None;
+        }
+        self.sender_due(port, now, priorities)
+    }
+
+    /// The same as far as limits and pause are concerned.
+    pub fn sender_due(&self, port: PortId, now: Instant, priorities: u8) -> Option<Instant> {
         match self.senders.look(port) {
             Some(sender) => sender.due(self.told(port), now, priorities),
             None if priorities != 0 => Some(now + PAUSE_LOOK),
@@ -378,7 +390,7 @@ impl Worker {
         work
     }
 
-    pub(super) fn set_sender(&mut self, id: PortId, change: &Arc<QosChange>) {
+    pub(in super::super) fn set_sender(&mut self, id: PortId, change: &Arc<QosChange>) {
         let Some(Slot::Adapter(_)) = self.core.out.slots.get(usize::from(id.0)) else {
             return;
         };
@@ -392,8 +404,12 @@ impl Worker {
             Some(sender) => sender.configure(change, now),
             None => *place = Some(Box::new(Sender::new(change.clone(), now))),
         }
-        if !change.qos.polices() && place.as_ref().is_some_and(|s| s.queues.is_none()) {
+        let roce = self.core.out.guest_roce.contains(&id);
+        if !change.qos.polices() && !roce && place.as_ref().is_some_and(|s| s.queues.is_none()) {
             *place = None;
+        }
+        if let Some(sender) = place {
+            sender.guest_roce = roce;
         }
         let polices = place.is_some();
         for tx in self.txs.iter_mut().flatten().filter(|tx| tx.port == id) {

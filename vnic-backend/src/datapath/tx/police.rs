@@ -10,6 +10,7 @@ use vnic_wire::ethernet::FRAME_MIN;
 
 use super::super::core::Core;
 use super::super::frame::RawFrame;
+use super::super::outputs::is_roce;
 use super::super::qos::Member;
 use super::{BURST, Step, Sums, TxQueue, tells_address};
 use crate::mem;
@@ -23,6 +24,9 @@ impl TxQueue {
     #[cold]
     pub(super) fn opens(&mut self, core: &mut Core, now: Instant) -> bool {
         let Some(priority) = self.closed else { return true };
+        if core.out.guest_roce_is_full(self.port) {
+            return false;
+        }
         let told = core.told(self.port);
         let open = match core.sender(self.port) {
             Some(sender) => match &sender.queues {
@@ -99,6 +103,10 @@ impl TxQueue {
         let Some(sender) = core.senders.get(self.port) else {
             return Step::Wait;
         };
+        if sender.guest_roce && is_roce(f.head) {
+            self.settle(core, now);
+            return self.classify(index, buffer, f, len, core, sums, now);
+        }
         let priority = sender.change.qos.classification.priority(f.head);
         let tells = self.learns && tells_address(f.head);
         let verdict = self.judge(f, len, tells, core, now);
@@ -162,12 +170,34 @@ impl TxQueue {
         self.hold(index, buffer, &f, len, decision, core, sums, now)
     }
 
-    /// Sends a frame if its priority may go now.
+    /// Sends a classified frame if it may go now.
     #[allow(
         clippy::too_many_arguments,
         reason = "one frame's facts; grouping them costs a copy on the fast path"
     )]
     fn hold(
+        &mut self,
+        index: usize,
+        buffer: u16,
+        f: &RawFrame<'_>,
+        len: u64,
+        decision: Decision,
+        core: &mut Core,
+        sums: &mut Sums,
+        now: Instant,
+    ) -> Step {
+        if core.senders.get(self.port).is_some_and(|s| s.guest_roce) && is_roce(f.head) {
+            return self.roce(index, buffer, f, len, decision, core, sums, now);
+        }
+        self.let_go(index, buffer, f, len, decision, core, sums, now)
+    }
+
+    /// Sends a frame if its priority may go now.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one frame's facts; grouping them costs a copy on the fast path"
+    )]
+    pub(super) fn let_go(
         &mut self,
         index: usize,
         buffer: u16,
@@ -293,7 +323,7 @@ impl TxQueue {
 }
 
 /// With the priority that a policy gives a frame where it leaves with a tag.
-fn marked(verdict: Verdict, decision: Decision) -> Verdict {
+pub(super) fn marked(verdict: Verdict, decision: Decision) -> Verdict {
     match decision.pcp {
         Some(pcp) => verdict.with_priority(pcp),
         None => verdict,

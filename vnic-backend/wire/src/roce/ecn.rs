@@ -57,6 +57,19 @@ pub fn ecn(frame: &[u8]) -> Option<Ecn> {
 /// the ICRC leaves the field out.
 #[inline]
 pub fn set_ce(frame: &mut [u8]) -> bool {
+    change(frame, |now| (now != Ecn::NotEct).then_some(Ecn::Ce))
+}
+
+/// Makes a frame say that its sender reacts to marks, for a sender that does not say so. True if it was changed;
+/// the rest as of [`set_ce`].
+#[inline]
+pub fn set_ect(frame: &mut [u8]) -> bool {
+    change(frame, |now| (now == Ecn::NotEct).then_some(Ecn::Ect0))
+}
+
+/// Sets the ECN field to what `to` makes of it; false, and nothing done, if that is nothing.
+#[inline]
+fn change(frame: &mut [u8], to: impl FnOnce(Ecn) -> Option<Ecn>) -> bool {
     let Some((at, v4)) = network(frame) else {
         return false;
     };
@@ -67,11 +80,11 @@ pub fn set_ce(frame: &mut [u8]) -> bool {
         return false;
     };
     let shift = if v4 { 0 } else { 4 };
-    if Ecn::of(header[1] >> shift) == Ecn::NotEct {
+    let Some(ecn) = to(Ecn::of(header[1] >> shift)) else {
         return false;
-    }
+    };
     let before = u16::from_be_bytes([header[0], header[1]]);
-    header[1] |= 3 << shift;
+    header[1] = header[1] & !(3 << shift) | (ecn as u8) << shift;
     if v4 {
         let after = u16::from_be_bytes([header[0], header[1]]);
         let sum = u16::from_be_bytes([header[10], header[11]]);

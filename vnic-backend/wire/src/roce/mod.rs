@@ -6,7 +6,7 @@
 mod ecn;
 mod path;
 
-pub use ecn::{Ecn, ecn, set_ce};
+pub use ecn::{Ecn, ecn, set_ce, set_ect};
 pub use path::{Path, build};
 
 use crate::gid::Gid;

@@ -1,6 +1,6 @@
 //! Who shares a limit of an adapter gets the same share of it in bytes: start-time fair queueing (Goyal, Vin, Cheng 1996),
-//! over the adapter's transmit queues, its send queues and its RDMA function. Without it the queue that is looked at first
-//! would get everything.
+//! over the adapter's transmit queues, its send queues, its RDMA function and what waits of its guest's own RoCE. Without it the
+//! queue that is looked at first would get everything.
 
 use vnic_fabric::Instant;
 
@@ -8,7 +8,7 @@ use super::limits::Limits;
 
 /// Transmit queues of an adapter at most.
 const QUEUES: usize = 16;
-const MEMBERS: usize = QUEUES + 2;
+const MEMBERS: usize = QUEUES + 3;
 
 /// One who sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,9 @@ impl Member {
     pub const RDMA: Member = Member(QUEUES as u8);
     /// All transmit queues together, where each priority has a send queue.
     pub const SEND_QUEUES: Member = Member(QUEUES as u8 + 1);
+
+    /// Frames of the guest's own RoCE that wait for the rate of their flow.
+    pub const GUEST_ROCE: Member = Member(QUEUES as u8 + 2);
 
     /// A transmit queue.
     #[inline]

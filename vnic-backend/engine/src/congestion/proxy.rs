@@ -1,0 +1,666 @@
+//! RoCE that a guest runs in software over its Ethernet function: what a card does for its own queue pairs, done on the guest's
+//! behalf.
+//!
+//! ```text
+//!  from the network ─▶ mark? ─ whose queue pair sent it? ─▶ NotificationPoint ─▶ notification to its sender
+//!         │
+//!         └─ notification ─ which flow of the guest's? ─▶ Algorithm ─▶ rate
+//!                                                                       │
+//!  from the guest ─▶ a limited flow? ─ its frames wait here ────────────┴──▶ at its rate, all others at once
+//! ```
+//!
+//! Frames are given by their first bytes. What the other direction has to tell first, [`pairs`] has learned; what is not known
+//! is counted, nothing is guessed. Guests and their peers may send whatever they like: memory is bounded, the oldest is
+//! forgotten, and so is the time that looking something up takes.
+//!
+//! `F` is whatever the caller keeps of a frame that waits.
+
+mod flow;
+mod pairs;
+mod recent;
+mod seen;
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use vnic_wire::Error;
+use vnic_wire::cnp;
+use vnic_wire::gid::Gid;
+use vnic_wire::opcode::Transport;
+use vnic_wire::roce::{Ecn, Path, build};
+use vnic_wire::time::Instant;
+use vnic_wire::transport::{Extended, Headers};
+use vnic_wire::vlan::Tci;
+
+use super::notification::{Cnp, CnpPriority, Key, NotificationPoint};
+use super::{Algorithm, Limits, Notification, Start, State, none};
+use crate::rdma::Congestion;
+use flow::{Flow, Held};
+use pairs::{End, Pairs, Side};
+use recent::Recent;
+pub use seen::{SEEN, Seen};
+
+/// Flows that are limited at once; more of them are not.
+pub const FLOWS: usize = 1024;
+/// Memory that the frames of one flow may take while they wait: more than a connection of Soft-RoCE has under way (128
+/// packets of 4 KiB).
+pub const FLOW_MAX: u64 = 1 << 20;
+/// The same, of all flows of a guest.
+pub const ALL_MAX: u64 = 4 << 20;
+/// Notifications that wait to be sent.
+const CNPS: usize = 256;
+/// Speed of a link that nobody has named, in bit/s.
+const LINE_RATE: u64 = 100_000_000_000;
+/// Payload of a full packet of a flow that has sent none yet, and that packet on the wire.
+const PACKET: (u32, u32) = (1024, 1024 + 82);
+
+/// What was seen and done since somebody asked last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Packets that came with a mark.
+    pub marked: u32,
+    /// Those of them whose sender could not be notified: its queue pair is not known.
+    pub unknown: u32,
+    /// Notifications that left, the guest's own included.
+    pub notified: u32,
+    /// Notifications that came and slowed a flow down,
+    pub handled: u32,
+    /// and others.
+    pub ignored: u32,
+}
+
+/// What becomes of a frame of the guest's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing holds it up.
+    Passes,
+    /// It has to wait: give it to [`Proxy::hold`].
+    Waits(FlowId),
+}
+
+/// A flow that is limited, until the next call that lets time pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowId(u32);
+
+/// There is no room for a frame that would have to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// Its flow has enough: it is one too many.
+    Flow,
+    /// All flows together have: there will be room again.
+    All,
+}
+
+/// A flow of the guest's that is limited now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowStatus {
+    /// The guest's address.
+    pub own: Gid,
+    /// The peer's,
+    pub peer: Gid,
+    /// and its queue pair.
+    pub qp: u32,
+    /// Priority of the frames.
+    pub priority: u8,
+    /// What it may do.
+    pub limits: Limits,
+    /// Why.
+    pub state: State,
+    /// Notifications that it has handled.
+    pub notifications: u64,
+    /// Frames that wait.
+    pub waiting: u32,
+}
+
+/// A notification to be sent in the guest's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Notice {
+    path: Path,
+    qp: u32,
+    period: u32,
+    /// Its priority.
+    pub priority: u8,
+}
+
+impl Notice {
+    /// The frame; it takes the place of what is in `out`.
+    pub fn build(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let mut headers = Headers::cnp(self.qp);
+        headers.extended = Extended::Cnp(cnp::Header { period: self.period });
+        build(&self.path, &headers, &[], out)
+    }
+}
+
+/// Where a notification goes, and the priority of what was marked.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    path: Path,
+    qp: u32,
+    priority: u8,
+}
+
+/// One flow's key: addresses of guest and peer, the peer's queue pair.
+type FlowKey = (Gid, Gid, u32);
+
+/// See the module. Time never goes back between calls.
+#[derive(Debug)]
+pub struct Proxy<F> {
+    congestion: Congestion,
+    acts: bool,
+    pairs: Pairs,
+    point: NotificationPoint<Mark>,
+    ready: VecDeque<Notice>,
+    flows: Recent<FlowKey, Flow<F>>,
+    /// Flows of which frames wait, by the time at which they are looked at.
+    waiting: BTreeSet<(Instant, u32)>,
+    held: u64,
+    counts: Counts,
+}
+
+impl<F> Proxy<F> {
+    /// One that has seen nothing. `acts`: it notifies and limits; otherwise it only counts.
+    pub fn new(congestion: Congestion, acts: bool) -> Proxy<F> {
+        Proxy {
+            point: NotificationPoint::new(congestion.point),
+            congestion,
+            acts,
+            pairs: Pairs::default(),
+            ready: VecDeque::new(),
+            flows: Recent::new(FLOWS),
+            waiting: BTreeSet::new(),
+            held: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Acts otherwise from now on: flows begin again at the rate that they have. Where it does not act any more what waits may
+    /// go at once.
+    pub fn configure(&mut self, now: Instant, congestion: Congestion, acts: bool) {
+        self.point.set(congestion.point);
+        self.congestion = congestion;
+        self.acts = acts;
+        if !acts {
+            self.ready.clear();
+            self.point = NotificationPoint::new(self.congestion.point);
+        }
+        let keys: Vec<_> = self
+            .flows
+            .iter()
+            .map(|(key, f)| (*key, f.queue.is_empty()))
+            .collect();
+        for (key, empty) in keys {
+            let acts = self.reacts(self.flows.get(&key).map_or(0, |f| f.priority));
+            if empty && !acts {
+                self.flows.remove(&key);
+                continue;
+            }
+            let start = self.start(key);
+            let (control, slack) = (&self.congestion.control, self.congestion.slack);
+            let Some(flow) = self.flows.get_mut(&key) else {
+                continue;
+            };
+            flow.advance(now);
+            let rate = flow.algorithm.limits().rate;
+            let algorithm: Box<dyn Algorithm> = if acts {
+                let rate = Some(rate.min(start.line_rate));
+                control.start(now, &Start { rate, ..start })
+            } else {
+                Box::new(none::None)
+            };
+            flow.replace(now, algorithm, slack);
+            self.list(now, key);
+        }
+    }
+
+    /// Does it notify and limit?
+    pub fn acts(&self) -> bool {
+        self.acts
+    }
+
+    /// What was counted since this was asked last.
+    pub fn take_counts(&mut self) -> Counts {
+        core::mem::take(&mut self.counts)
+    }
+
+    /// Flows of this priority are slowed down. (An algorithm that begins with the flow needs acknowledges, which are the
+    /// guest's business.)
+    fn reacts(&self, priority: u8) -> bool {
+        self.acts
+            && self.congestion.reaction >> (priority & 7) & 1 != 0
+            && !self.congestion.control.needs().from_start
+    }
+
+    fn start(&self, (own, peer, qp): FlowKey) -> Start {
+        let end = End {
+            own,
+            peer,
+            side: Side::Peer,
+            qp,
+        };
+        let largest = self.pairs.get(&end).map(|k| k.largest);
+        let (mtu, wire) = largest.filter(|l| l.0 > 0).unwrap_or(PACKET);
+        let line_rate = match self.congestion.line_rate {
+            0 => LINE_RATE,
+            rate => rate,
+        };
+        Start {
+            line_rate,
+            mtu,
+            wire,
+            rate: None,
+        }
+    }
+
+    /// A frame is about to reach the guest.
+    pub fn received(&mut self, now: Instant, priority: u8, seen: &Seen) {
+        let (own, peer) = (seen.destination(), seen.source());
+        let end = End {
+            own,
+            peer,
+            side: Side::Own,
+            qp: seen.qp(),
+        };
+        if seen.is_cnp() {
+            match self.slow_down(now, end, seen) {
+                true => self.counts.handled += 1,
+                false => self.counts.ignored += 1,
+            }
+            return;
+        }
+        let marked = seen.ecn() == Ecn::Ce;
+        self.counts.marked += u32::from(marked);
+        if !self.acts {
+            return;
+        }
+        self.learn(now, end, priority, seen, 0);
+        if marked && self.congestion.notification >> (priority & 7) & 1 != 0 && seen.is_unicast() {
+            self.notify(now, end, priority, seen);
+        }
+    }
+
+    /// What a packet tells about who talks to whom.
+    fn learn(&mut self, now: Instant, end: End, priority: u8, seen: &Seen, wire: u32) {
+        let Some(operation) = seen.operation() else { return };
+        if seen.transport() != Transport::Ud {
+            // Of a READ response of several packets the first one has the request's number.
+            if operation.is_request() {
+                self.pairs.request(end, seen.psn());
+            } else if !operation.is_read_response() || operation.starts_message() {
+                self.pairs.answer(now, end, seen.psn());
+            }
+        }
+        if end.side == Side::Peer
+            && let Some(known) = self.pairs.seen(end)
+        {
+            known.priority = priority;
+            if seen.payload > known.largest.0 {
+                known.largest = (seen.payload, wire);
+            }
+        }
+    }
+
+    /// A marked packet of a priority whose senders are notified.
+    fn notify(&mut self, now: Instant, end: End, priority: u8, seen: &Seen) {
+        let qp = match seen.source_qp() {
+            Some(qp) => self.pairs.talks(end.own, end.peer).then_some(qp),
+            None => self.pairs.get(&end).and_then(|k| k.mate),
+        };
+        let Some(qp) = qp else {
+            self.counts.unknown += 1;
+            return;
+        };
+        let theirs = End {
+            side: Side::Peer,
+            qp,
+            ..end
+        };
+        if self.pairs.get(&theirs).is_some_and(|k| k.notified) {
+            return;
+        }
+        let key = Key {
+            qp,
+            peer: end.peer,
+            own: end.own,
+        };
+        let mark = Mark {
+            path: seen.back(),
+            qp,
+            priority,
+        };
+        if let Some(cnp) = self.point.marked(now, key, mark) {
+            self.send(cnp);
+        }
+    }
+
+    fn send(&mut self, cnp: Cnp<Mark>) {
+        if self.ready.len() >= CNPS {
+            return;
+        }
+        let settings = self.point.settings();
+        let Mark {
+            mut path,
+            qp,
+            priority,
+        } = cnp.to;
+        let priority = 7 & match settings.priority {
+            CnpPriority::Fixed(fixed) => fixed,
+            CnpPriority::Copied => priority,
+        };
+        if let Some(tag) = &mut path.vlan {
+            tag.tci = Tci::new(priority, false, tag.tci.vid());
+        }
+        path.network
+            .set_traffic_class(settings.dscp << 2 | settings.ecn & 3);
+        let period = cnp
+            .period
+            .map_or(0, |p| u32::try_from(p.as_micros()).unwrap_or(u32::MAX));
+        self.ready.push_back(Notice {
+            path,
+            qp,
+            period,
+            priority,
+        });
+    }
+
+    /// A notification for a queue pair of the guest's. True: it has slowed its flow down.
+    fn slow_down(&mut self, now: Instant, end: End, seen: &Seen) -> bool {
+        if !self.acts || !seen.is_intact() {
+            return false;
+        }
+        let Some(qp) = self.pairs.get(&end).and_then(|k| k.mate) else {
+            return false;
+        };
+        let theirs = End {
+            side: Side::Peer,
+            qp,
+            ..end
+        };
+        let Some(priority) = self.pairs.get(&theirs).map(|k| k.priority) else {
+            return false;
+        };
+        if !self.reacts(priority) {
+            return false;
+        }
+        let key = (end.own, end.peer, qp);
+        if self.flows.touch(&key).is_none() {
+            let algorithm = self.congestion.control.start(now, &self.start(key));
+            let flow = Flow::new(now, algorithm, priority, self.congestion.slack);
+            if !self.flows.insert(key, flow, |f| f.queue.is_empty()) {
+                return false;
+            }
+        }
+        let period = match seen.period() {
+            0 => None,
+            us => Some(Duration::from_micros(us.into())),
+        };
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return false;
+        };
+        flow.advance(now);
+        flow.notifications += 1;
+        flow.algorithm.on_notification(now, &Notification { period });
+        flow.advance(now);
+        if flow.algorithm.is_released() && flow.queue.is_empty() {
+            self.flows.remove(&key);
+            return false;
+        }
+        self.list(now, key);
+        true
+    }
+
+    /// A frame of the guest's is about to be sent, of so many bytes on the wire. Asked again about the same frame it answers
+    /// the same.
+    pub fn sending(&mut self, now: Instant, priority: u8, seen: &Seen, wire: u32) -> Fate {
+        let (own, peer, qp) = (seen.source(), seen.destination(), seen.qp());
+        let end = End {
+            own,
+            peer,
+            side: Side::Peer,
+            qp,
+        };
+        let key = (own, peer, qp);
+        if self.acts {
+            if seen.is_cnp() {
+                if let Some(known) = self.pairs.seen(end) {
+                    known.notified = true;
+                }
+                return Fate::Passes;
+            }
+            self.learn(now, end, priority, seen, wire);
+        }
+        let Some(flow) = self.flows.touch(&key) else {
+            return Fate::Passes;
+        };
+        let Some(operation) = seen.operation() else {
+            return Fate::Passes;
+        };
+        if flow.queue.is_empty() {
+            flow.advance(now);
+            if flow.algorithm.is_released() {
+                self.flows.remove(&key);
+                return Fate::Passes;
+            }
+        }
+        // What acknowledges is no load; but it must not overtake the answers to earlier requests.
+        if operation.is_response() && !operation.is_read_response() && flow.responses == 0 {
+            return Fate::Passes;
+        }
+        flow.priority = priority;
+        match self.flows.place(&key) {
+            Some(place) => Fate::Waits(FlowId(place)),
+            None => Fate::Passes,
+        }
+    }
+
+    /// The guest has sent a notification of its own.
+    pub fn sent_cnp(&mut self) {
+        self.counts.notified += 1;
+    }
+
+    /// Shall a frame of the guest's say that its sender reacts to marks (ECT), because it does so here? It does not say so
+    /// itself.
+    pub fn vouches(&self, priority: u8, seen: &Seen) -> bool {
+        seen.ecn() == Ecn::NotEct && seen.transport() == Transport::Rc && self.reacts(priority)
+    }
+
+    /// Is there room for a frame that takes so much memory?
+    pub fn room(&self, id: FlowId, cost: u32) -> Result<(), Full> {
+        let cost = u64::from(cost);
+        let Some((_, flow)) = self.flows.at(id.0) else {
+            return Err(Full::Flow);
+        };
+        if flow.cost + cost > FLOW_MAX {
+            Err(Full::Flow)
+        } else if self.held + cost > ALL_MAX {
+            Err(Full::All)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// After [`Full::All`]: is there room again, for more than one frame?
+    pub fn takes_more(&self) -> bool {
+        self.held <= ALL_MAX / 2
+    }
+
+    /// A frame waits for its flow's turn. `cost`: memory that it takes. Without [`room`](Proxy::room) it comes back.
+    pub fn hold(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        seen: &Seen,
+        wire: u32,
+        cost: u32,
+        frame: F,
+    ) -> Result<(), F> {
+        if self.room(id, cost).is_err() {
+            return Err(frame);
+        }
+        let Some((key, _)) = self.flows.at(id.0) else {
+            return Err(frame);
+        };
+        let key = *key;
+        let Some(flow) = self.flows.at_mut(id.0) else {
+            return Err(frame);
+        };
+        flow.push(Held {
+            frame,
+            wire,
+            cost,
+            payload: seen.payload,
+            response: seen.operation().is_some_and(|o| o.is_response()),
+        });
+        self.held += u64::from(cost);
+        if flow.due.is_none() {
+            self.list(now, key);
+        }
+        Ok(())
+    }
+
+    /// Computes anew when a flow is looked at.
+    fn list(&mut self, now: Instant, key: FlowKey) {
+        let Some(place) = self.flows.place(&key) else {
+            return;
+        };
+        self.list_at(now, place);
+    }
+
+    fn list_at(&mut self, now: Instant, place: u32) {
+        let Some(flow) = self.flows.at_mut(place) else {
+            return;
+        };
+        if let Some(before) = flow.due.take() {
+            self.waiting.remove(&(before, place));
+        }
+        if flow.queue.is_empty() {
+            return;
+        }
+        flow.advance(now);
+        let due = flow.opens(now);
+        flow.due = Some(due);
+        self.waiting.insert((due, place));
+    }
+
+    /// The flow whose first frame goes next, and that frame. `open`: priorities that may send, a bit each.
+    pub fn front(&mut self, now: Instant, open: u8) -> Option<(FlowId, u8, &F)> {
+        let mut found = None;
+        let mut after = None;
+        loop {
+            use core::ops::Bound::{Excluded, Unbounded};
+            let from = after.map_or(Unbounded, Excluded);
+            let Some(&(due, place)) = self.waiting.range((from, Unbounded)).next() else {
+                break;
+            };
+            if due > now {
+                break;
+            }
+            after = Some((due, place));
+            let Some((_, flow)) = self.flows.at(place) else {
+                continue;
+            };
+            if open >> (flow.priority & 7) & 1 == 0 {
+                continue;
+            }
+            // It may only be that its rate has changed.
+            self.list_at(now, place);
+            let ready = |f: &Flow<F>| f.due.is_some_and(|at| at <= now);
+            if self.flows.at(place).is_some_and(|(_, f)| ready(f)) {
+                found = Some(place);
+                break;
+            }
+        }
+        let (_, flow) = self.flows.at(found?)?;
+        let held = flow.queue.front()?;
+        Some((FlowId(found?), flow.priority, &held.frame))
+    }
+
+    /// Takes the first frame of a flow: it is sent.
+    pub fn take(&mut self, now: Instant, id: FlowId) -> Option<F> {
+        let flow = self.flows.at_mut(id.0)?;
+        let held = flow.pop(now)?;
+        self.held -= u64::from(held.cost);
+        self.list_at(now, id.0);
+        Some(held.frame)
+    }
+
+    /// A notification that is to be sent now; call it until there is none. `open`: priorities that may send, a bit each; what
+    /// may not waits.
+    pub fn poll_notice(&mut self, now: Instant, open: u8) -> Option<Notice> {
+        while self.ready.len() < CNPS
+            && let Some(cnp) = self.point.due(now)
+        {
+            self.send(cnp);
+        }
+        let first = self.ready.iter().position(|n| open >> n.priority & 1 != 0)?;
+        let notice = self.ready.remove(first)?;
+        self.counts.notified += 1;
+        Some(notice)
+    }
+
+    /// Priorities of which something waits for nothing but its priority, a bit each.
+    pub fn ready(&self, now: Instant) -> u8 {
+        let due = self.waiting.iter().take_while(|(at, _)| *at <= now);
+        let flows = due.filter_map(|(_, place)| Some(self.flows.at(*place)?.1.priority));
+        let notices = self.ready.iter().map(|n| n.priority);
+        flows.chain(notices).fold(0, |all, p| all | 1 << (p & 7))
+    }
+
+    /// When something will be ready that is not yet.
+    pub fn next_time(&self, now: Instant) -> Option<Instant> {
+        let later = self.waiting.range((Instant(now.0.saturating_add(1)), 0)..).next();
+        let flow = later.map(|(at, _)| *at);
+        flow.into_iter().chain(self.point.next_time()).min()
+    }
+
+    /// Nothing waits: neither frames nor notifications, nor time.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.ready.is_empty() && self.point.next_time().is_none()
+    }
+
+    /// Queue pairs and limited flows that it remembers.
+    pub fn remembered(&self) -> (usize, usize) {
+        (self.pairs.len(), self.flows.len())
+    }
+
+    /// Frames that wait.
+    pub fn len(&self) -> usize {
+        self.flows.iter().map(|(_, f)| f.queue.len()).sum()
+    }
+
+    /// Does none?
+    pub fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// Flows that are limited.
+    pub fn flows(&mut self, now: Instant) -> Vec<FlowStatus> {
+        let keys: Vec<_> = self.flows.iter().map(|(key, _)| *key).collect();
+        let mut all = Vec::new();
+        for key in keys {
+            let Some(flow) = self.flows.get_mut(&key) else {
+                continue;
+            };
+            flow.advance(now);
+            if flow.algorithm.is_released() && flow.queue.is_empty() {
+                self.flows.remove(&key);
+                continue;
+            }
+            let (own, peer, qp) = key;
+            all.push(FlowStatus {
+                own,
+                peer,
+                qp,
+                priority: flow.priority,
+                limits: flow.algorithm.limits(),
+                state: flow.algorithm.state(),
+                notifications: flow.notifications,
+                waiting: flow.queue.len() as u32,
+            });
+        }
+        all
+    }
+}

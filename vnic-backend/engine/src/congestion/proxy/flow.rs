@@ -1,0 +1,134 @@
+//! A flow of the guest's that is limited: its rate, and its frames that wait for it.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use vnic_wire::time::Instant;
+
+use super::super::{Algorithm, UNLIMITED};
+
+/// 1 bit, in the unit in which a flow owes: at 1 bit/s a nanosecond pays one.
+const BIT: i128 = 1_000_000_000;
+
+/// A frame that waits.
+#[derive(Debug)]
+pub struct Held<F> {
+    /// It.
+    pub frame: F,
+    /// Its bytes on the wire.
+    pub wire: u32,
+    /// Memory that it takes.
+    pub cost: u32,
+    /// Its payload.
+    pub payload: u32,
+    /// It answers a request: whatever answers later ones stays behind it.
+    pub response: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Flow<F> {
+    /// What limits it.
+    pub algorithm: Box<dyn Algorithm>,
+    /// Priority of its frames.
+    pub priority: u8,
+    /// Notifications that it has handled.
+    pub notifications: u64,
+    /// What waits.
+    pub queue: VecDeque<Held<F>>,
+    /// Memory that this takes.
+    pub cost: u64,
+    /// Answers among what waits.
+    pub responses: u32,
+    /// When it is looked at next, while something waits.
+    pub due: Option<Instant>,
+    /// What it has sent and its rate has not paid yet, in 10^-9 bit; below zero it has credit.
+    owed: i128,
+    /// As of then,
+    since: Instant,
+    /// at this rate from there on.
+    rate: u64,
+    slack: Duration,
+}
+
+impl<F> Flow<F> {
+    /// It begins to be limited.
+    pub fn new(now: Instant, algorithm: Box<dyn Algorithm>, priority: u8, slack: Duration) -> Flow<F> {
+        Flow {
+            algorithm,
+            priority,
+            notifications: 0,
+            queue: VecDeque::new(),
+            cost: 0,
+            responses: 0,
+            due: None,
+            owed: 0,
+            since: now,
+            rate: UNLIMITED,
+            slack,
+        }
+    }
+
+    /// Time has passed, at the rate that it had.
+    fn pay(&mut self, now: Instant) {
+        let passed = now.since(self.since).as_nanos() as i128;
+        if now > self.since {
+            self.since = now;
+        }
+        if self.rate == UNLIMITED {
+            self.owed = self.owed.min(0);
+            return;
+        }
+        let rate = i128::from(self.rate);
+        let credit = rate * self.slack.as_nanos() as i128;
+        self.owed = (self.owed - rate * passed).max(-credit);
+    }
+
+    /// Brings its limits up to date.
+    pub fn advance(&mut self, now: Instant) {
+        self.pay(now);
+        self.algorithm.advance(now, false);
+        self.rate = self.algorithm.limits().rate.max(1);
+    }
+
+    /// Another algorithm limits it. What it owes stays owed.
+    pub fn replace(&mut self, now: Instant, algorithm: Box<dyn Algorithm>, slack: Duration) {
+        (self.algorithm, self.slack) = (algorithm, slack);
+        self.advance(now);
+    }
+
+    /// When it may send as things are, brought up to date for `now`; now or earlier: it may.
+    pub fn opens(&self, now: Instant) -> Instant {
+        if self.owed <= 0 || self.rate == UNLIMITED {
+            return now;
+        }
+        let rate = u128::from(self.rate);
+        let wait = self.owed.unsigned_abs().div_ceil(rate);
+        let at = Instant(now.0.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX)));
+        match self.algorithm.next_change() {
+            Some(change) if change > now => at.min(change),
+            _ => at,
+        }
+    }
+
+    /// A frame waits from now on.
+    pub fn push(&mut self, held: Held<F>) {
+        self.cost += u64::from(held.cost);
+        self.responses += u32::from(held.response);
+        self.queue.push_back(held);
+    }
+
+    /// The frame that waits longest is sent.
+    pub fn pop(&mut self, now: Instant) -> Option<Held<F>> {
+        let held = self.queue.pop_front()?;
+        self.cost -= u64::from(held.cost);
+        self.responses -= u32::from(held.response);
+        self.pay(now);
+        if self.rate != UNLIMITED {
+            self.owed += i128::from(held.wire) * 8 * BIT;
+        }
+        self.algorithm.on_sent(now, held.payload);
+        Some(held)
+    }
+}

@@ -1,0 +1,169 @@
+//! What is read of a RoCEv2 frame.
+
+use vnic_wire::gid::Gid;
+use vnic_wire::ipv4::PROTOCOL_UDP;
+use vnic_wire::opcode::{Operation, Transport};
+use vnic_wire::roce::{Ecn, Frame, Network, Path, UDP_PORT};
+use vnic_wire::transport::{Extended, Headers};
+use vnic_wire::{EtherType, MacAddr, ethernet, icrc, ipv4, ipv6, udp, vlan};
+
+/// Bytes of a frame that are enough to see all of a notification, and all headers of anything else: Ethernet with a tag,
+/// IPv6, UDP, BTH, and the longest of what follows it.
+pub const SEEN: usize = 128;
+
+/// A RoCEv2 frame, by its first bytes. Lengths are believed; what they say is only counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    path: Path,
+    headers: Headers,
+    /// Bytes of payload, pad included.
+    pub payload: u32,
+    /// The ICRC of a notification is right; of others nobody has looked.
+    intact: bool,
+}
+
+impl Seen {
+    /// Reads the first [`SEEN`] bytes of a frame, or all of a shorter one. None: it is not RoCEv2 with at most one tag, or a
+    /// fragment, or of an opcode that nobody knows.
+    pub fn parse(head: &[u8]) -> Option<Seen> {
+        let eth = ethernet::Header::parse(head).ok()?;
+        let (mut at, mut ethertype, mut tag) = (ethernet::HEADER_LEN, eth.ethertype, None);
+        if ethertype.is_vlan() {
+            let header = vlan::Header::parse(head.get(at..)?).ok()?;
+            (at, ethertype, tag) = (at + vlan::HEADER_LEN, header.ethertype, Some(header));
+        }
+        let packet = head.get(at..)?;
+        let (network, len) = match ethertype {
+            EtherType::IPV4 => v4(packet)?,
+            EtherType::IPV6 => v6(packet)?,
+            _ => return None,
+        };
+        let datagram = packet.get(len..)?;
+        let udp = udp::Header::parse(datagram).ok()?;
+        if udp.destination_port != UDP_PORT {
+            return None;
+        }
+        let (headers, len) = Headers::parse(datagram.get(udp::HEADER_LEN..)?).ok()?;
+        let around = udp::HEADER_LEN + len + icrc::LEN;
+        let payload = usize::from(udp.len).checked_sub(around)?;
+        let cnp = headers.bth.opcode.transport() == Transport::Cnp;
+        let path = Path {
+            eth,
+            vlan: tag,
+            network,
+            source_port: udp.source_port,
+        };
+        Some(Seen {
+            path,
+            headers,
+            payload: payload as u32,
+            intact: !cnp || Frame::parse(head).is_ok_and(|f| f.icrc_ok()),
+        })
+    }
+
+    /// Address that it comes from.
+    pub fn source(&self) -> Gid {
+        self.path.network.source()
+    }
+
+    /// Address that it goes to.
+    pub fn destination(&self) -> Gid {
+        self.path.network.destination()
+    }
+
+    /// Queue pair that it goes to.
+    pub fn qp(&self) -> u32 {
+        self.headers.bth.destination_qp
+    }
+
+    /// Sequence number.
+    pub(super) fn psn(&self) -> vnic_wire::psn::Psn {
+        self.headers.bth.psn
+    }
+
+    /// Transport service.
+    pub fn transport(&self) -> Transport {
+        self.headers.bth.opcode.transport()
+    }
+
+    /// What it does; a notification does nothing.
+    pub fn operation(&self) -> Option<Operation> {
+        self.headers.operation()
+    }
+
+    /// Queue pair that a datagram comes from; others do not say it.
+    pub(super) fn source_qp(&self) -> Option<u32> {
+        match self.headers.extended {
+            Extended::Deth(deth) | Extended::DethImm(deth, _) => Some(deth.source_qp),
+            _ => None,
+        }
+    }
+
+    /// Is it a congestion notification?
+    pub fn is_cnp(&self) -> bool {
+        self.transport() == Transport::Cnp
+    }
+
+    /// The notification is whole.
+    pub(super) fn is_intact(&self) -> bool {
+        self.intact
+    }
+
+    /// Time between notifications that it tells, in us; 0: it does not.
+    pub(super) fn period(&self) -> u32 {
+        match self.headers.extended {
+            Extended::Cnp(cnp) => cnp.period,
+            _ => 0,
+        }
+    }
+
+    /// Its ECN field.
+    pub fn ecn(&self) -> Ecn {
+        Ecn::of(self.path.network.traffic_class())
+    }
+
+    /// One receiver is addressed.
+    pub(super) fn is_unicast(&self) -> bool {
+        !self.path.eth.destination.is_multicast() && self.path.eth.source != MacAddr([0; 6])
+    }
+
+    /// The way back to who sent it.
+    pub(super) fn back(&self) -> Path {
+        let mut path = self.path;
+        path.eth.source = self.path.eth.destination;
+        path.eth.destination = self.path.eth.source;
+        path.network = Network::v2(self.destination(), self.source());
+        path
+    }
+}
+
+fn v4(packet: &[u8]) -> Option<(Network, usize)> {
+    let ip = ipv4::Header::parse(packet).ok()?;
+    if ip.protocol != PROTOCOL_UDP || ip.header_len != ipv4::HEADER_LEN || ip.is_fragment() {
+        return None;
+    }
+    let network = Network::V4 {
+        source: ip.source,
+        destination: ip.destination,
+        tos: ip.dscp_ecn,
+        ttl: ip.ttl,
+        id: ip.id,
+        dont_fragment: ip.dont_fragment,
+    };
+    Some((network, ipv4::HEADER_LEN))
+}
+
+fn v6(packet: &[u8]) -> Option<(Network, usize)> {
+    let ip = ipv6::Header::parse(packet).ok()?;
+    if ip.next_header != PROTOCOL_UDP {
+        return None;
+    }
+    let network = Network::V6 {
+        source: ip.source,
+        destination: ip.destination,
+        traffic_class: ip.traffic_class,
+        flow_label: ip.flow_label,
+        hop_limit: ip.hop_limit,
+    };
+    Some((network, ipv6::HEADER_LEN))
+}

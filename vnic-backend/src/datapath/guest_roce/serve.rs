@@ -1,0 +1,235 @@
+//! Each round: notifications and frames of guests' own RoCE whose time has come leave.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use vnic_engine::congestion::proxy::Notice;
+use vnic_engine::counters::{CoreCounter, QueueCounter as Q};
+use vnic_engine::offload::HEAD_MAX;
+use vnic_fabric::qos::{Decision, WIRE_OVERHEAD};
+use vnic_fabric::switch::{PortId, Verdict};
+use vnic_fabric::{DropReason, Instant};
+
+use super::super::core::{Core, CoreEvent};
+use super::super::frame::RawFrame;
+use super::super::outputs::Slot;
+use super::super::qos::Member;
+use super::super::worker::Worker;
+use super::{GuestRoce, Held};
+use crate::mem::Seg;
+use crate::types::Direction;
+
+/// Frames of one adapter that are sent before other work gets its turn.
+const BURST: usize = 64;
+
+/// A frame of our own as the switch takes it. `bytes` outlives what is made of it.
+fn raw<'a>(bytes: &'a [u8], segs: &'a [Seg], hdr: vnic_engine::virtio_net::NetHdr) -> RawFrame<'a> {
+    RawFrame {
+        head: &bytes[..bytes.len().min(HEAD_MAX)],
+        len: bytes.len(),
+        hdr,
+        segs,
+        skip: 0,
+    }
+}
+
+fn whole(bytes: &mut [u8]) -> [Seg; 1] {
+    [Seg {
+        ptr: bytes.as_mut_ptr(),
+        len: bytes.len() as u32,
+    }]
+}
+
+impl Core {
+    /// When something of guests' own RoCE may leave that cannot now.
+    pub fn guest_roce_due(&self, now: Instant) -> Option<Instant> {
+        let times = self.out.guest_roce.iter().filter_map(|&port| {
+            let Some(Slot::Adapter(a)) = self.out.slots.get(usize::from(port.0)) else {
+                return None;
+            };
+            let proxy = &a.guest_roce.as_ref()?.proxy;
+            let ready = match proxy.ready(now) {
+                0 => None,
+                priorities => self.sender_due(port, now, priorities),
+            };
+            ready.into_iter().chain(proxy.next_time(now)).min()
+        });
+        times.min()
+    }
+
+    /// Lets go what may. Answers how much left.
+    fn serve_guest_roce(&mut self, port: PortId, roce: &mut GuestRoce, now: Instant) -> usize {
+        let mut n = 0;
+        // Priorities whose first frame cannot go for another reason.
+        let mut stuck = 0;
+        while n < BURST {
+            let open = self.open_to(port, now) & !stuck;
+            if let Some(notice) = roce.proxy.poll_notice(now, open) {
+                self.send_notice(port, now, &notice);
+                n += 1;
+                continue;
+            }
+            let Some((flow, priority, held)) = roce.proxy.front(now, open) else {
+                break;
+            };
+            let head = &held.bytes[..held.bytes.len().min(HEAD_MAX)];
+            let verdict = self.switch.forward(now, port, head, held.bytes.len());
+            let verdict = match held.pcp {
+                Some(pcp) => verdict.with_priority(pcp),
+                None => verdict,
+            };
+            if self.out.waiting.pressed && self.must_wait(port, &verdict, head)
+                || self.crosses(port, &verdict) && !self.links_have_room()
+            {
+                stuck |= 1 << (priority & 7);
+                continue;
+            }
+            let Some(frame) = roce.proxy.take(now, flow) else {
+                break;
+            };
+            n += 1;
+            let bytes = self.send_held(port, now, frame, verdict);
+            roce.pool.give_back(bytes);
+        }
+        let counts = roce.proxy.take_counts();
+        roce.count(0, counts);
+        roce.full &= !roce.proxy.takes_more();
+        let told = self.told(port);
+        if let Some(sender) = self.senders.get(port) {
+            let waits = roce.proxy.ready(now) & !stuck & !sender.paused(told);
+            sender.wait(now, Member::GUEST_ROCE, waits);
+        }
+        n
+    }
+
+    /// Priorities of which an adapter's guest may send now, a bit each, as far as RoCE that waits is concerned.
+    fn open_to(&mut self, port: PortId, now: Instant) -> u8 {
+        let told = self.told(port);
+        match self.senders.get(port) {
+            Some(sender) => sender.open(told, now) & !sender.others(now, Member::GUEST_ROCE),
+            None => 0xff,
+        }
+    }
+
+    /// Sends a notification in the guest's name.
+    fn send_notice(&mut self, port: PortId, now: Instant, notice: &Notice) {
+        let mut bytes = Vec::new();
+        if notice.build(&mut bytes).is_err() {
+            return;
+        }
+        let segs = whole(&mut bytes);
+        let f = raw(&bytes, &segs, Default::default());
+        let verdict = self.switch.forward(now, port, f.head, f.len);
+        self.leave(port, &f, verdict, 0);
+        if let Some(sender) = self.senders.get(port) {
+            let wire = f.len as u64 + u64::from(WIRE_OVERHEAD);
+            sender.charge_bytes(now, None, Member::GUEST_ROCE, notice.priority, wire);
+        }
+    }
+
+    /// Sends a frame that has waited. Answers its memory, for the next one.
+    fn send_held(&mut self, port: PortId, now: Instant, mut frame: Held, verdict: Verdict) -> Vec<u8> {
+        let segs = whole(&mut frame.bytes);
+        let f = raw(&frame.bytes, &segs, frame.hdr);
+        let sent = !matches!(verdict, Verdict::Drop(_));
+        let closed = !self.open_to(port, now);
+        let Some(sender) = self.senders.get(port) else {
+            self.leave(port, &f, verdict, frame.pair.into());
+            return frame.bytes;
+        };
+        if sent
+            && let Some(queues) = sender.queues.as_deref_mut()
+            && !queues.passes(now, port, frame.priority, &f, closed)
+        {
+            // Others of its priority wait for their turn: it is the last of them.
+            let decision = Decision {
+                priority: frame.priority,
+                pcp: frame.pcp,
+                ..Decision::default()
+            };
+            let room = queues.has_room(frame.priority, f.len);
+            if room && queues.push(now, port, frame.pair.into(), decision, &f) {
+                self.senders.queued = true;
+            } else {
+                self.leave(
+                    port,
+                    &f,
+                    Verdict::Drop(DropReason::SendQueueFull),
+                    frame.pair.into(),
+                );
+            }
+            return frame.bytes;
+        }
+        if sent {
+            sender.charge(now, None, Member::GUEST_ROCE, frame.priority, &f);
+        }
+        if self.leave(port, &f, verdict, frame.pair.into())
+            && let Some(Slot::Adapter(a)) = self.out.slots.get(usize::from(port.0))
+            && let Some(queue) = a.counters.queues.get(usize::from(frame.pair))
+        {
+            queue.add(Q::TxForwarded as usize, 1);
+        }
+        frame.bytes
+    }
+
+    /// A frame leaves for its receivers. False: it was dropped.
+    fn leave(&mut self, port: PortId, f: &RawFrame<'_>, verdict: Verdict, pair: usize) -> bool {
+        let Some(Slot::Adapter(a)) = self.out.slots.get(usize::from(port.0)) else {
+            return false;
+        };
+        let counters = a.counters.clone();
+        let dropped = match verdict {
+            Verdict::Drop(reason) => Some(reason),
+            _ if self.crosses(port, &verdict) && self.send_remote(port, &verdict, f, None).is_none() => {
+                Some(DropReason::CoreExchangeFull)
+            }
+            _ => None,
+        };
+        self.captured(port, Direction::Ingress, f, dropped);
+        if let Some(reason) = dropped {
+            counters.drops.add(reason as usize, 1);
+            return false;
+        }
+        self.deliver(port, &verdict, f, None, counters.queues.get(pair));
+        true
+    }
+}
+
+impl Worker {
+    /// Sends what may go. Answers how much there was to do.
+    #[cold]
+    pub(in super::super) fn guest_roce_round(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        let mut i = 0;
+        while let Some(&port) = self.core.out.guest_roce.get(i) {
+            i += 1;
+            let Some(mut roce) = self.core.adapter(port).and_then(|a| a.guest_roce.take()) else {
+                // It was lost in a panic.
+                self.list_guest_roce(port);
+                continue;
+            };
+            roce.now = now;
+            let core = &mut self.core;
+            // As for a guest's ring: a bug of ours takes down the adapter whose frames trigger it.
+            let caught = catch_unwind(AssertUnwindSafe(|| core.serve_guest_roce(port, &mut roce, now)));
+            let Ok(n) = caught else {
+                self.counters
+                    .add(CoreCounter::Orphans as usize, roce.proxy.len() as u64);
+                self.core.report(CoreEvent::Panic { port });
+                work += self.count_panic();
+                continue;
+            };
+            work += n;
+            let done = !roce.proxy.acts() && roce.proxy.is_empty();
+            if let Some(adapter) = self.core.adapter(port) {
+                adapter.guest_roce = Some(roce);
+            }
+            if done {
+                self.list_guest_roce(port);
+            }
+        }
+        if work > 0 {
+            self.core.flush();
+        }
+        work
+    }
+}
