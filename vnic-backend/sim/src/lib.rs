@@ -12,6 +12,7 @@ pub mod memory;
 pub mod network;
 pub mod oracle;
 pub mod pause;
+pub mod plot;
 pub mod runner;
 pub mod shrink;
 pub mod suite;

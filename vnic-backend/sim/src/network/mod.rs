@@ -7,6 +7,7 @@
 //!
 //! One run is one thread and a seed is a whole run. Many runs go on many threads.
 
+pub mod measures;
 pub mod outcome;
 pub mod scenario;
 pub mod topology;
@@ -20,3 +21,9 @@ pub fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> anyhow::Result
     let _ = (scenario, progress);
     anyhow::bail!("not built yet")
 }
+
+#[cfg(test)]
+pub(crate) use made::made_up;
+
+#[cfg(test)]
+mod made;
