@@ -7,6 +7,7 @@
 //!
 //! One run is one thread and a seed is a whole run. Many runs go on many threads.
 
+pub mod file;
 pub mod measures;
 pub mod outcome;
 pub mod scenario;
