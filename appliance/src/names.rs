@@ -1,5 +1,6 @@
 //! Resource names (AIP-122): `adapters/{adapter}`, `ports/{port}`, `captures/{capture}`, `cores/{core}`,
-//! `faults/{fault}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/qos`, `ports/{port}/qos`.
+//! `faults/{fault}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/qos`, `ports/{port}/qos`,
+//! `adapters/{adapter}/congestion`.
 
 /// Collection of adapters.
 pub const ADAPTERS: &str = "adapters";
@@ -37,6 +38,11 @@ pub fn gid_parts(name: &str) -> Option<(&str, &str)> {
 /// The resource name of the quality of service of an adapter or a port.
 pub fn qos(owner: &str) -> String {
     format!("{owner}/qos")
+}
+
+/// The resource name of congestion control of an adapter.
+pub fn congestion(adapter: &str) -> String {
+    format!("{ADAPTERS}/{adapter}/congestion")
 }
 
 /// The id in the resource name `name`, when it is one of `collection`.

@@ -345,9 +345,20 @@ impl Registry {
         view
     }
 
-    /// What acts of the key of dropless mode is not what was stored last: the mode has an OID, too, and a packet that waits
-    /// too long ends it.
+    /// What acts is not what was stored last: dropless mode has an OID, too, and a packet that waits too long ends it;
+    /// congestion control has presets.
     fn really(&self, view: &mut View) {
+        if let (Some(_), Some(adapter), Some(parameter)) = (
+            &view.effective,
+            view.scope.adapter(),
+            settings::parameter(view.key.name),
+        ) {
+            // A preset says what acts while nothing is stored, and no rate is above that of the line.
+            if let Ok(now) = self.nic.congestion(adapter) {
+                view.effective = Some(Value::Dword(parameter.get(&now.acting)));
+            }
+            return;
+        }
         if view.key.name != acting::DELAY_DROP || view.effective.is_none() {
             return;
         }

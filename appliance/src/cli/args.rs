@@ -71,6 +71,9 @@ pub enum Noun {
     /// Quality of service and flow control of adapters and ports, as mlnx_qos has them: trust, traffic classes, rates, PFC
     #[command(subcommand)]
     Qos(super::qos::QosVerb),
+    /// Congestion control of RDMA: DCQCN and others, by adapter and priority; flows that are limited now
+    #[command(subcommand)]
+    Cc(super::congestion::CcVerb),
     /// The embedded switch
     #[command(subcommand)]
     Switch(SwitchVerb),

@@ -8,6 +8,7 @@ use tonic_types::StatusExt as _;
 use vnic_control::v1;
 use vnic_control::v1::adapter_service_client::AdapterServiceClient;
 use vnic_control::v1::capture_service_client::CaptureServiceClient;
+use vnic_control::v1::congestion_service_client::CongestionServiceClient;
 use vnic_control::v1::counter_service_client::CounterServiceClient;
 use vnic_control::v1::event_service_client::EventServiceClient;
 use vnic_control::v1::fault_service_client::FaultServiceClient;
@@ -121,6 +122,11 @@ impl Client {
 
     pub async fn qos(&self) -> Result<QosServiceClient<Channel>, Failure> {
         let client = QosServiceClient::new(self.channel().await?);
+        Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn congestion(&self) -> Result<CongestionServiceClient<Channel>, Failure> {
+        let client = CongestionServiceClient::new(self.channel().await?);
         Ok(client.max_decoding_message_size(RESPONSE_MAX))
     }
 

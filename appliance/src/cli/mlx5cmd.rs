@@ -1,5 +1,7 @@
 //! `vnicctl mlx5cmd`: verbs as users of the Windows tool write them, with its single-dash options.
 
+mod dcqcn;
+
 use std::fmt::Write as _;
 
 use vnic_control::v1;
@@ -19,6 +21,11 @@ Examples:
   vnicctl mlx5cmd -RegKeys -Name vf0
   vnicctl mlx5cmd -QosConfig -DefaultUntaggedPriority -Name vf0 -Get
   vnicctl mlx5cmd -QosConfig -DefaultUntaggedPriority -Name vf0 -Set 3
+  vnicctl mlx5cmd -QosConfig -Dcqcn -Name vf0 -Get
+  vnicctl mlx5cmd -QosConfig -Dcqcn -Name vf0 -Enable 3
+  vnicctl mlx5cmd -QosConfig -Dcqcn -Name vf0 -Set -DcqcnClampTgtRate 1 -DcqcnCnpDscp 3
+  vnicctl mlx5cmd -QosConfig -Dcqcn -Name vf0 -Defaults
+  vnicctl mlx5cmd -Dcqcn -Name vf0 -Restore
   vnicctl mlx5cmd -Features -Name vf0
   vnicctl mlx5cmd -Stat
 
@@ -37,6 +44,7 @@ enum Wish {
     RegKeys(String),
     PriorityGet(String),
     PrioritySet(String, String),
+    Dcqcn(String, dcqcn::Act),
     Features(String),
     Stat,
 }
@@ -85,6 +93,7 @@ pub async fn run(words: &[String], client: &Client, out: &Output) -> Result<(), 
                 said.collect::<String>() + DONE
             })
         }
+        Wish::Dcqcn(name, act) => dcqcn::run(&name, act, client, out).await,
         Wish::Features(name) => {
             let adapter = adapter_mac::list(client, &name).await?;
             let mut registry = client.registry().await?;
@@ -118,6 +127,9 @@ fn parse(words: &[String]) -> Result<Wish, String> {
     let Some((verb, mut rest)) = words.split_first() else {
         return Err(format!("what shall be done is missing\n\n{HELP}"));
     };
+    if let Some(wish) = dcqcn::parse(words) {
+        return wish.map(|(name, act)| Wish::Dcqcn(name, act));
+    }
     let (mut name, mut query, mut edit) = (None, false, None);
     let (mut priority, mut get, mut set) = (false, false, None);
     while let Some((option, behind)) = rest.split_first() {

@@ -5,6 +5,7 @@ mod adapter_mac;
 mod args;
 mod capture;
 mod client;
+mod congestion;
 mod counter;
 mod docs;
 mod event;
@@ -120,6 +121,7 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
         Noun::Resource(verb) => rdma::resource(verb, &client, &out).await,
         Noun::Port(verb) => port::run(verb, &client, &out).await,
         Noun::Qos(verb) => qos::run(verb, &client, &out).await,
+        Noun::Cc(verb) => congestion::run(verb, &client, &out).await,
         Noun::Switch(verb) => switch::run(verb, &client, &out).await,
         Noun::Counter(verb) => counter::run(verb, &client, &out).await,
         Noun::Capture(verb) => capture::run(verb, &client, &out).await,

@@ -4,6 +4,7 @@
 mod adapter_macs;
 mod adapters;
 mod captures;
+pub mod congestion;
 mod convert;
 mod counters;
 pub(crate) mod errors;
@@ -32,11 +33,11 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use vnic_control::FILE_DESCRIPTOR_SET;
 use vnic_control::v1::{
-    adapter_service_server as adapter, capture_service_server as capture, counter_service_server as counter,
-    event_service_server as event, fault_service_server as fault, nv_config_service_server as nv,
-    oid_service_server as oids, port_service_server as port, qos_service_server as quality,
-    rdma_service_server as rdma_function, registry_service_server as settings,
-    server_service_server as server, switch_service_server as fdb,
+    adapter_service_server as adapter, capture_service_server as capture,
+    congestion_service_server as slowing, counter_service_server as counter, event_service_server as event,
+    fault_service_server as fault, nv_config_service_server as nv, oid_service_server as oids,
+    port_service_server as port, qos_service_server as quality, rdma_service_server as rdma_function,
+    registry_service_server as settings, server_service_server as server, switch_service_server as fdb,
 };
 
 use crate::access::{self, Gate, Limits, Places, Tell, Tls};
@@ -50,9 +51,10 @@ const RESPONSE_MAX: usize = 4 << 20;
 const STREAMS_MAX: u32 = 128;
 
 /// The names of the services, for health.
-const SERVICES: [&str; 13] = [
+const SERVICES: [&str; 14] = [
     adapter::SERVICE_NAME,
     capture::SERVICE_NAME,
+    slowing::SERVICE_NAME,
     counter::SERVICE_NAME,
     event::SERVICE_NAME,
     fault::SERVICE_NAME,
@@ -107,6 +109,9 @@ pub async fn serve(
         .add_service(limited!(capture::CaptureServiceServer::new(captures::Captures(
             context.clone()
         ))))
+        .add_service(limited!(slowing::CongestionServiceServer::new(
+            congestion::Slowing(context.clone())
+        )))
         .add_service(limited!(counter::CounterServiceServer::new(
             counters::Counters::new(context.clone())
         )))

@@ -6,7 +6,7 @@ use vnic_backend::{AdapterSpec, AdapterStatus, NicError, QosSpec};
 use vnic_control::v1;
 
 use super::errors::{Violations, status};
-use super::{convert, qos, registry};
+use super::{congestion, convert, qos, registry};
 use crate::daemon::Context;
 use crate::events::{Level, Owner, Record, kinds};
 use crate::store::{Batch, StoreError};
@@ -50,12 +50,13 @@ pub fn keep(context: &Context, name: &str, adapter: &v1::Adapter) -> Result<(), 
 /// block.
 pub fn add(context: &Context, spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
     let owner = Owner::Adapter(spec.name.clone());
+    let slowing = congestion::stored(context, &spec.name);
     let (status, refused) = match qos::stored(context, &owner) {
-        None => context.registry.add_adapter(spec, QosSpec::default())?,
-        Some(stored) => match context.registry.add_adapter(spec.clone(), stored) {
+        None => context.registry.add_adapter(spec, QosSpec::default(), slowing)?,
+        Some(stored) => match context.registry.add_adapter(spec.clone(), stored, slowing) {
             Err(NicError::Invalid { field, problem }) if qos::is_field(field) => {
                 qos::lives_without(context, owner, &format!("{field}: {problem}"));
-                context.registry.add_adapter(spec, QosSpec::default())?
+                context.registry.add_adapter(spec, QosSpec::default(), slowing)?
             }
             other => other?,
         },
@@ -72,6 +73,7 @@ pub fn forget(context: &Context, name: &str) -> Result<(), Status> {
     let mut batch = Batch::new();
     batch.delete(TABLE, name.as_bytes());
     qos::forget(&mut batch, &Owner::Adapter(name.to_owned()));
+    congestion::forget(&mut batch, name);
     let same = |r: &crate::registry::Refusal| r.key.clone();
     context
         .registry

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 pub use vnic_backend::LINE_RATE_MBPS;
 use vnic_backend::settings::{AdapterSettings, Apply, KEYS, KeyDef, Value, dropless_timeout, key as key_of};
-use vnic_backend::{AdapterSpec, AdapterStatus, NicError, QosSpec};
+use vnic_backend::{AdapterSpec, AdapterStatus, CongestionSpec, NicError, QosSpec};
 
 use super::check::{Operation, Plan, Refusal, Why, plan};
 use super::state::{Change, Commit, INDEX_MAX, INDEXES, Scope};
@@ -259,17 +259,20 @@ impl Registry {
         &self,
         spec: AdapterSpec,
         qos: QosSpec,
+        congestion: CongestionSpec,
     ) -> Result<(AdapterStatus, Option<RegistryError>), NicError> {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let adapter = spec.name.clone();
         let stored = self.shared.lock().stored(&adapter);
-        let first = self
-            .nic
-            .add_adapter_qos(spec.clone(), self.settings(&stored), qos.clone());
+        let first =
+            self.nic
+                .add_adapter_congestion(spec.clone(), self.settings(&stored), qos.clone(), congestion);
         let (status, acting, mut refused) = match first {
             Ok(status) => (status, stored, None),
             Err(NicError::Invalid { field, problem }) if key_of(field).is_some() => {
-                let status = self.nic.add_adapter_qos(spec, AdapterSettings::default(), qos)?;
+                let status =
+                    self.nic
+                        .add_adapter_congestion(spec, AdapterSettings::default(), qos, congestion)?;
                 let refusal = Refusal {
                     operation: 0,
                     scope: Scope::Adapter(adapter.clone()),

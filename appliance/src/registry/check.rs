@@ -235,7 +235,10 @@ impl Planner<'_> {
 
     /// What is stored for a value that is asked for.
     fn value(&mut self, i: usize, scope: &Scope, def: &'static KeyDef, value: &Value) -> Result<Value, Why> {
-        match def.check(value, LINE_RATE_MBPS) {
+        let line_rate = scope
+            .adapter()
+            .map_or(LINE_RATE_MBPS, |name| self.nic.line_rate_mbps(name));
+        match def.check(value, line_rate) {
             Ok(Checked::Accepted(value)) => Ok(value),
             Ok(Checked::Fallback { stored, why, .. }) => {
                 self.warnings.push(Warning {

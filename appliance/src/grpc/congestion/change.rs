@@ -1,0 +1,258 @@
+//! What a request asks for, as what is stored.
+
+use tonic::{Code, Status};
+use vnic_backend::settings::{
+    Checked, CongestionKeys, KeyDef, PARAMETERS, Parameter, Refusal, Value, parameter,
+};
+use vnic_backend::{CongestionAlgorithm, CongestionSpec, CongestionStatus, Preset};
+use vnic_control::v1;
+
+use super::super::errors::{Violations, status};
+use crate::config::nearest;
+use crate::registry::{Action, Operation, Scope};
+
+/// DcqcnDceTcpG as Linux counts it: the weight of the old alpha.
+const KEPT: [&str; 2] = ["rp_dce_tcp_g", "dce_tcp_g"];
+
+/// What is to be stored.
+pub struct Change {
+    /// Beside the keys.
+    pub spec: CongestionSpec,
+    /// In the registry.
+    pub operations: Vec<Operation>,
+    /// What is asked for, for people.
+    pub words: Vec<String>,
+    /// The line rate is stored, and the call fails all the same.
+    pub above: Option<Status>,
+}
+
+fn operation(adapter: &str, def: &KeyDef, number: Option<u32>) -> Operation {
+    Operation {
+        scope: Scope::Adapter(adapter.to_owned()),
+        key: def.name.to_owned(),
+        action: number.map_or(Action::Delete, |n| Action::Set(Value::Dword(n))),
+        if_match: None,
+    }
+}
+
+fn keyed() -> impl Iterator<Item = &'static KeyDef> {
+    PARAMETERS.iter().filter(|p| p.keyed).map(|p| p.def)
+}
+
+/// What forgets all keys of congestion control.
+pub fn forget_keys(adapter: &str) -> Vec<Operation> {
+    let enables = (0..8).filter_map(CongestionKeys::enable_key);
+    enables
+        .chain(keyed())
+        .map(|def| operation(adapter, def, None))
+        .collect()
+}
+
+struct Reader<'a> {
+    adapter: &'a str,
+    line_rate_mbps: u32,
+    alone: bool,
+    wrong: Violations,
+    change: Change,
+}
+
+impl Change {
+    /// From a request.
+    pub fn read(
+        adapter: &str,
+        request: &v1::SetCongestionRequest,
+        now: &CongestionStatus,
+        line_rate_mbps: u32,
+    ) -> Result<Change, Status> {
+        let mut reader = Reader {
+            adapter,
+            line_rate_mbps,
+            alone: request.parameters.len() == 1 && request.algorithm.is_none() && request.preset.is_none(),
+            wrong: Violations::default(),
+            change: Change {
+                spec: now.spec,
+                operations: Vec::new(),
+                words: Vec::new(),
+                above: None,
+            },
+        };
+        reader.names(request);
+        for (name, value) in sorted(request) {
+            reader.parameter(name, value);
+        }
+        reader.priorities(request, now);
+        if reader.change.words.is_empty() {
+            reader.wrong.add("parameters", "nothing is to be changed");
+        }
+        let Reader { wrong, change, .. } = reader;
+        wrong.finish(Some(change))
+    }
+}
+
+/// A map has no order: what is told of it shall have one.
+fn sorted(request: &v1::SetCongestionRequest) -> Vec<(&String, &String)> {
+    let mut all: Vec<_> = request.parameters.iter().collect();
+    all.sort();
+    all
+}
+
+impl Reader<'_> {
+    fn names(&mut self, request: &v1::SetCongestionRequest) {
+        if let Some(name) = &request.algorithm {
+            match CongestionAlgorithm::by_name(name) {
+                Some(algorithm) => {
+                    self.change.spec.algorithm = algorithm;
+                    self.change.words.push(format!("algorithm {}", algorithm.name()));
+                }
+                None => {
+                    let known = CongestionAlgorithm::ALL.map(CongestionAlgorithm::name).join(", ");
+                    self.wrong.add(
+                        "algorithm",
+                        format!("there is no algorithm {name:?}: known are {known}"),
+                    );
+                }
+            }
+        }
+        if let Some(name) = &request.preset {
+            match Preset::by_name(name) {
+                Some(preset) => {
+                    self.change.spec.preset = preset;
+                    self.change.spec.own = Default::default();
+                    let adapter = self.adapter;
+                    self.change
+                        .operations
+                        .extend(keyed().map(|def| operation(adapter, def, None)));
+                    self.change.words.push(format!("preset {}", preset.name()));
+                }
+                None => {
+                    let known = Preset::ALL.map(Preset::name).join(", ");
+                    self.wrong.add(
+                        "preset",
+                        format!("there is no preset {name:?}: known are {known}"),
+                    );
+                }
+            }
+        }
+    }
+
+    fn parameter(&mut self, name: &str, text: &str) {
+        let field = format!("parameters[{name}]");
+        let kept = KEPT.iter().any(|k| k.eq_ignore_ascii_case(name));
+        let Some(p) = parameter(if kept { "DcqcnDceTcpG" } else { name }) else {
+            let known: Vec<&str> = PARAMETERS
+                .iter()
+                .flat_map(|p| std::iter::once(&p.def.name).chain(p.def.aliases))
+                .copied()
+                .collect();
+            let meant = nearest(name, &known).map_or_else(String::new, |n| format!(": did you mean {n}?"));
+            return self
+                .wrong
+                .add(field, format!("there is no parameter {name:?}{meant}"));
+        };
+        if text.is_empty() {
+            return self.store(p, None);
+        }
+        let mut value = p.def.parse(text);
+        if let (true, Value::Dword(number)) = (kept, &value) {
+            if !(1..=1024).contains(number) {
+                return self.wrong.add(
+                    field,
+                    format!("{name}: {number} is not allowed; allowed: 1 to 1024 (1/1024)"),
+                );
+            }
+            value = Value::Dword(1024 - number);
+        }
+        match p.def.check(&value, self.line_rate_mbps) {
+            Ok(
+                Checked::Accepted(Value::Dword(number))
+                | Checked::Fallback {
+                    stored: Value::Dword(number),
+                    ..
+                },
+            ) => {
+                self.store(p, Some(number));
+            }
+            Err(Refusal::AboveLineRate {
+                store: Value::Dword(rate),
+                text,
+            }) if self.alone => {
+                self.store(p, Some(rate));
+                let facts = [("key", p.def.name.to_owned()), ("stored", rate.to_string())];
+                self.change.above = Some(status(Code::OutOfRange, "ABOVE_LINE_RATE", text, facts));
+            }
+            Err(Refusal::AboveLineRate { .. }) => self.wrong.add(
+                field,
+                format!(
+                    "{}: {text} Mbit/s is above the line rate, {} Mbit/s",
+                    p.def.name, self.line_rate_mbps
+                ),
+            ),
+            Err(refusal) => self.wrong.add(field, refusal.to_string()),
+            Ok(_) => self
+                .wrong
+                .add(field, format!("{}: allowed: {}", p.def.name, p.def.allowed())),
+        }
+    }
+
+    fn store(&mut self, p: &'static Parameter, number: Option<u32>) {
+        let word = number.map_or("as the preset has it".to_owned(), |n| n.to_string());
+        self.change.words.push(format!("{} {word}", p.def.name));
+        if !p.keyed {
+            return self.change.spec.own.put(p, number);
+        }
+        self.change
+            .operations
+            .retain(|operation| operation.key != p.def.name);
+        self.change
+            .operations
+            .push(operation(self.adapter, p.def, number));
+    }
+
+    fn priorities(&mut self, request: &v1::SetCongestionRequest, now: &CongestionStatus) {
+        let mut mask = |field: &str, value: u32| {
+            u8::try_from(value).unwrap_or_else(|_| {
+                let problem = format!("{value} is out of range: 0 to 255, a bit for each priority");
+                self.wrong.add(field, problem);
+                0
+            })
+        };
+        let on = (
+            mask("enable_reaction", request.enable_reaction),
+            mask("enable_notification", request.enable_notification),
+        );
+        let off = (
+            mask("disable_reaction", request.disable_reaction),
+            mask("disable_notification", request.disable_notification),
+        );
+        for (field, both) in [
+            ("disable_reaction", on.0 & off.0),
+            ("disable_notification", on.1 & off.1),
+        ] {
+            if both != 0 {
+                self.wrong.add(
+                    field,
+                    format!("priorities {both:#04x} are to be on and off at the same time"),
+                );
+            }
+        }
+        if on == (0, 0) && off == (0, 0) {
+            return;
+        }
+        let before = now.spec.enabled(&now.keys);
+        let (reaction, notification) = ((before.0 | on.0) & !off.0, (before.1 | on.1) & !off.1);
+        self.change.words.push(format!(
+            "reaction point on priorities {reaction:#04x}, notification point on {notification:#04x}"
+        ));
+        self.change.spec.only_reaction = reaction & !notification;
+        self.change.spec.only_notification = notification & !reaction;
+        let either = reaction | notification;
+        for priority in 0..8 {
+            let (was, is) = (now.keys.enable >> priority & 1, either >> priority & 1);
+            if let (true, Some(def)) = (was != is, CongestionKeys::enable_key(priority)) {
+                self.change
+                    .operations
+                    .push(operation(self.adapter, def, Some(is.into())));
+            }
+        }
+    }
+}

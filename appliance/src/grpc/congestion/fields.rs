@@ -1,0 +1,94 @@
+//! Congestion control as messages.
+
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+
+use prost::Message as _;
+use vnic_backend::settings::{PARAMETERS, Parameter, Point, Value};
+use vnic_backend::{CongestionFlow, CongestionStatus, Points, Preset};
+use vnic_control::v1;
+
+use crate::names;
+
+/// Eight of them.
+fn bits(mask: u8) -> Vec<bool> {
+    (0..8).map(|bit| mask & 1 << bit != 0).collect()
+}
+
+fn parameter(p: &'static Parameter, acting: &Points, preset: &Points, set: bool) -> v1::CongestionParameter {
+    use v1::congestion_parameter::Point as Wire;
+    let def = p.def;
+    let value = Value::Dword(p.get(acting));
+    let mut message = v1::CongestionParameter {
+        name: def.name.to_owned(),
+        aliases: def.aliases.iter().map(|a| (*a).to_owned()).collect(),
+        value: def.format(&value),
+        word: def.word(&value).unwrap_or_default().to_owned(),
+        unit: def.unit.to_owned(),
+        allowed: def.allowed(),
+        preset_value: p.get(preset).to_string(),
+        set,
+        keyed: p.keyed,
+        help: def.help.to_owned(),
+        ..v1::CongestionParameter::default()
+    };
+    message.set_point(match p.point {
+        Point::Reaction => Wire::Reaction,
+        Point::Notification => Wire::Notification,
+        Point::Device => Wire::Device,
+    });
+    message
+}
+
+/// What acts, with its etag and without warnings.
+pub fn message(adapter: &str, now: &CongestionStatus) -> v1::Congestion {
+    let (reaction, notification) = now.spec.enabled(&now.keys);
+    let nothing = vnic_backend::CongestionSpec {
+        own: Default::default(),
+        ..now.spec
+    };
+    let preset = nothing.points(&Default::default(), now.line_rate);
+    let set = |p: &Parameter| now.keys.parameters.get(p).or(now.spec.own.get(p)).is_some();
+    let parameters = PARAMETERS
+        .iter()
+        .map(|p| parameter(p, &now.acting, &preset, set(p)));
+    let mut message = v1::Congestion {
+        name: names::congestion(adapter),
+        algorithm: now.spec.algorithm.name().to_owned(),
+        preset: now.spec.preset.name().to_owned(),
+        reaction: bits(reaction),
+        notification: bits(notification),
+        parameters: parameters.collect(),
+        line_rate_bps: now.line_rate,
+        ..v1::Congestion::default()
+    };
+    let hash = BuildHasherDefault::<DefaultHasher>::default();
+    message.etag = format!("{:016x}", hash.hash_one(message.encode_to_vec()));
+    message
+}
+
+/// All parameters of a preset.
+pub fn of_preset(preset: Preset) -> Vec<v1::CongestionParameter> {
+    let points = preset.points();
+    PARAMETERS
+        .iter()
+        .map(|p| parameter(p, &points, &points, false))
+        .collect()
+}
+
+/// A flow.
+pub fn flow(adapter: &str, flow: &CongestionFlow) -> v1::CongestionFlow {
+    let some = |limit: u64| (limit != u64::MAX).then_some(limit);
+    v1::CongestionFlow {
+        adapter: names::of(names::ADAPTERS, adapter),
+        queue_pair: flow.qp.0,
+        priority: flow.priority.into(),
+        rate_bps: some(flow.limits.rate),
+        window_bytes: some(flow.limits.window),
+        target_bps: flow.state.target,
+        alpha: flow.state.alpha,
+        time_stage: flow.state.stages.map(|(time, _)| time),
+        byte_stage: flow.state.stages.map(|(_, bytes)| bytes),
+        cuts: flow.state.cuts,
+        notifications: flow.notifications,
+    }
+}
