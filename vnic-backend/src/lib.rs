@@ -16,6 +16,7 @@ pub mod types;
 mod uplink;
 mod vhost;
 
+pub use datapath::VirtualClock;
 pub use nic::{Capture, Nic};
 pub use rdma::SPEED_MBPS as RDMA_SPEED_MBPS;
 pub use types::*;

@@ -21,7 +21,9 @@ use vnic_fabric::switch::PortConfig;
 
 use crate::capture::Sink;
 use crate::check;
-use crate::datapath::{self, AdapterCounters, Command, CoreEvent, PortCounters, Side, WorkerHandle};
+use crate::datapath::{
+    self, AdapterCounters, Clock, Command, CoreEvent, PortCounters, Side, VirtualClock, WorkerHandle,
+};
 use crate::hub::EventHub;
 use crate::rdma::{Function, GidRegistry, Identity, RdmaCounters, device_config};
 use crate::types::*;
@@ -102,10 +104,31 @@ const CAPTURE_BACKLOG: usize = 8192;
 impl Nic {
     /// Starts one pinned poll loop for each data core.
     pub fn start(config: NicConfig) -> Result<Nic, NicError> {
+        Nic::start_at(config, &Clock::start())
+    }
+
+    /// The same with one data core whose time passes by its rounds: for tests.
+    pub fn start_virtual(config: NicConfig, clock: Arc<VirtualClock>) -> Result<Nic, NicError> {
+        if config.data_cores.len() != 1 {
+            return Err(NicError::Invalid {
+                field: "data_cores",
+                problem: "a clock that passes by rounds needs exactly one".into(),
+            });
+        }
+        Nic::start_at(config, &Clock::Virtual(clock))
+    }
+
+    fn start_at(config: NicConfig, clock: &Clock) -> Result<Nic, NicError> {
         check::cores(&config.data_cores)?;
         // Rare news only; a core that finds it full drops the news, never waits.
         let (events, news) = bounded(4096);
-        let workers = datapath::start(&config.data_cores, config.idle_spin, &config.switch, &events)?;
+        let workers = datapath::start(
+            &config.data_cores,
+            config.idle_spin,
+            &config.switch,
+            &events,
+            clock,
+        )?;
         let inner = Arc::new(Inner {
             config,
             workers: Arc::new(workers),

@@ -94,7 +94,8 @@ const fn drop_of(reason: DropReason) -> Drop {
         | DropReason::LosslessOverflow
         | DropReason::HeadOfQueue
         | DropReason::ClassStalled
-        | DropReason::CongestionHint => Drop::InDiscard,
+        | DropReason::CongestionHint
+        | DropReason::Wred => Drop::InDiscard,
     }
 }
 

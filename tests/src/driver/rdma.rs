@@ -46,7 +46,7 @@ use super::ring::{Desc, Ring, WRITE};
 
 pub use area::Area;
 pub use chain::{Pieces, Reply};
-pub use objects::{Link, Mr, QpSpec, extents, list_of};
+pub use objects::{FULL, Link, Mr, QpSpec, extents, list_of};
 pub use queues::{Bells, Cq, Qp, ReceiveRing, SendRing, Srq};
 pub use side::{Side, World};
 pub use verbs::{Wr, connect, fill, link};

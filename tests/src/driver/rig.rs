@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use crossbeam_channel::Receiver;
 use tempfile::TempDir;
 use vnic_backend::{
-    AdapterSpec, AttachState, DropReason, MacAddr, Nic, NicConfig, NicEvent, NicEventKind, SocketRole,
-    SwitchConfig, VlanMode,
+    AdapterSpec, AttachState, DropReason, MacAddr, Nic, NicConfig, NicError, NicEvent, NicEventKind,
+    SocketRole, SwitchConfig, VirtualClock, VlanMode,
 };
 
 use super::guest::pause;
@@ -60,7 +61,7 @@ const INGRESS: [DropReason; 10] = [
     DropReason::SendQueueFull,
 ];
 /// Reasons that only a copy's receiver is charged with.
-const EGRESS: [DropReason; 12] = [
+const EGRESS: [DropReason; 13] = [
     DropReason::NoRxBuffer,
     DropReason::RxBufferTooSmall,
     DropReason::ReceiverMtu,
@@ -73,6 +74,7 @@ const EGRESS: [DropReason; 12] = [
     DropReason::HeadOfQueue,
     DropReason::ClassStalled,
     DropReason::CongestionHint,
+    DropReason::Wred,
 ];
 
 /// How many copies the switch made of all forwarded frames.
@@ -106,6 +108,19 @@ impl Rig {
 
     /// The same, with a given idle spin.
     pub fn with_spin(cores: usize, idle_spin: Duration) -> Result<Rig> {
+        Rig::start(cores, idle_spin, Nic::start)
+    }
+
+    /// A NIC with one data core whose time passes by its rounds.
+    pub fn with_clock(clock: Arc<VirtualClock>) -> Result<Rig> {
+        Rig::start(1, Duration::ZERO, |config| Nic::start_virtual(config, clock))
+    }
+
+    fn start(
+        cores: usize,
+        idle_spin: Duration,
+        start: impl FnOnce(NicConfig) -> Result<Nic, NicError>,
+    ) -> Result<Rig> {
         let mut all = cpus();
         if cores == 1 && std::process::id() % 2 == 1 {
             all.reverse();
@@ -117,7 +132,7 @@ impl Rig {
             idle_spin,
             switch: SwitchConfig::default(),
         };
-        let nic = Nic::start(config)?;
+        let nic = start(config)?;
         let news = nic.subscribe();
         let dir = TempDir::with_prefix("vnic")?;
         Ok(Rig {

@@ -185,6 +185,8 @@ counters! {
         RxDiscards => ("rx_discards", "Frames received with this priority and dropped for want of room."),
         RxCongestionDiscards => ("rx_congestion_discards", "Frames dropped because the guest does not keep up and CongestionAction says so."),
         RxMarked => ("rx_marked", "Packets marked (ECN congestion experienced) because the guest does not keep up."),
+        EcnMarked => ("ecn_marked", "Packets marked (ECN congestion experienced) on their way to the guest or the wire because too much waited in their traffic class."),
+        WredDiscards => ("wred_discards", "Frames dropped on that way before the buffer was full, by chance (WRED)."),
         LifetimeDiscards => ("lifetime_discards", "Frames dropped after too long a wait at the head of their traffic class."),
         StalledDiscards => ("stalled_discards", "Frames dropped because their traffic class was stalled."),
     }

@@ -51,11 +51,13 @@ pub enum DropReason {
     MacControl,
     /// The guest does not keep up, and `CongestionAction` says so.
     CongestionHint,
+    /// Too much waited in its traffic class, chance picked it, and its ends do not speak ECN or the class does not mark (WRED).
+    Wred,
 }
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [DropReason; 23] = [
+    pub const ALL: [DropReason; 24] = [
         DropReason::Runt,
         DropReason::MtuExceeded,
         DropReason::MalformedOffload,
@@ -79,6 +81,7 @@ impl DropReason {
         DropReason::SendQueueFull,
         DropReason::MacControl,
         DropReason::CongestionHint,
+        DropReason::Wred,
     ];
 
     /// The name used as the `reason` label of counters and in captures.
@@ -107,6 +110,7 @@ impl DropReason {
             DropReason::SendQueueFull => "send_queue_full",
             DropReason::MacControl => "mac_control",
             DropReason::CongestionHint => "congestion_hint",
+            DropReason::Wred => "wred",
         }
     }
 }

@@ -7,6 +7,7 @@
 //! ```
 
 mod calls;
+mod clock;
 mod command;
 mod congestion;
 mod core;
@@ -28,6 +29,7 @@ mod waiting;
 mod worker;
 
 pub use calls::notify;
+pub use clock::{Clock, VirtualClock};
 pub use command::{Command, RdmaRings, RdmaSnapshot, RingStart, Side};
 pub use congestion::CongestionChange;
 pub use core::{Core, CoreEvent};

@@ -26,6 +26,7 @@ use vnic_engine::settings::Burst;
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
+use super::clock::Clock;
 use super::core::{Core, CoreEvent};
 use super::counters::{AdapterCounters, priority_of};
 use super::frame::OutFrame;
@@ -61,23 +62,6 @@ impl Default for Pressure {
             count: AtomicU32::new(0),
             ports: [const { AtomicU8::new(0) }; ADAPTERS_MAX + PORTS_MAX],
         }
-    }
-}
-
-/// The time of the data cores.
-#[derive(Debug, Clone, Copy)]
-pub struct Clock(std::time::Instant);
-
-impl Clock {
-    /// Time begins.
-    pub fn start() -> Clock {
-        Clock(std::time::Instant::now())
-    }
-
-    /// Since then.
-    #[inline]
-    pub fn now(self) -> Instant {
-        Instant(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 }
 

@@ -12,6 +12,7 @@ use vnic_fabric::Instant;
 use vnic_fabric::switch::{PortId, Switch, SwitchConfig, SwitchStats, Verdict};
 
 use super::MAX_CORES;
+use super::clock::Clock;
 use super::command::{Command, Side};
 use super::core::{Core, CoreEvent};
 use super::counters::{BY_TAG, CoreCounters, PortCounters, Priorities, Way};
@@ -22,7 +23,7 @@ use super::outputs::{AdapterRx, Slot};
 use super::qos::{Pauses, is_control};
 use super::sleep::{Sleeper, Source};
 use super::tx::{Scratch, TxQueue};
-use super::waiting::{Clock, Pressure, Waiting};
+use super::waiting::{Pressure, Waiting};
 use crate::mem::Seg;
 use crate::rdma::Functions;
 use crate::types::{Direction, FdbEntry, NicError};
@@ -71,6 +72,7 @@ pub fn start(
     idle_spin: Duration,
     switch: &SwitchConfig,
     events: &Sender<CoreEvent>,
+    clock: &Clock,
 ) -> Result<Vec<WorkerHandle>, NicError> {
     let os = |what: &str, source: std::io::Error| NicError::Os {
         what: what.into(),
@@ -97,7 +99,6 @@ pub fn start(
             ins[to][from] = Some(input);
         }
     }
-    let clock = Clock::start();
     let pressure = Arc::new(Pressure::default());
     let pauses = Arc::new(Pauses::default());
     let bells: Vec<_> = wakers.iter().map(|w| Arc::new(Bell::new(w.clone()))).collect();
@@ -121,7 +122,7 @@ pub fn start(
             ins,
             counters.clone(),
             events.clone(),
-            Waiting::new(pressure.clone(), pauses.clone(), clock),
+            Waiting::new(pressure.clone(), pauses.clone(), clock.clone()),
             pauses.clone(),
         );
         let (pinned, was_pinned) = crossbeam_channel::bounded(1);
@@ -136,7 +137,7 @@ pub fn start(
             waker: waker.clone(),
             sleeper,
             counters: counters.clone(),
-            clock,
+            clock: clock.clone(),
             bell: bells[index].clone(),
             dpc: dpc.clone(),
             index,
@@ -239,6 +240,7 @@ impl Worker {
             }
             let work = self.round(now);
             self.core.switch.tick(now);
+            self.clock.round_over();
             if work > 0 {
                 self.counters.add(C::BusyRounds as usize, 1);
                 last_work = now;
@@ -246,7 +248,8 @@ impl Worker {
             }
             self.counters.add(C::IdleRounds as usize, 1);
             self.publish_switch_stats();
-            if now.since(last_work) >= self.idle_spin && self.stopping.is_empty() {
+            let idle = now.since(last_work) >= self.idle_spin && self.stopping.is_empty();
+            if idle && self.clock.sleeps() {
                 self.sleep();
                 last_work = self.now();
             } else {

@@ -183,7 +183,7 @@ fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
     use vnic_engine::settings::{HintAction, HintMode, RxTrust};
     let (minor_ms, critical_ms) = keys.acting_watermarks();
     PortQos {
-        ecn: Default::default(),
+        ecn: spec.ecn,
         rate: spec.rate,
         classification: Classification {
             trust: match keys.trust {

@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 
 use vnic_engine::settings::QosKeys;
 pub use vnic_fabric::qos::{
-    Buffer, Classes, Classification, Guard, Lifetimes, Match, PauseSettings, Policy, PortQos, ScheduleQueue,
-    Trust, Tsa,
+    Buffer, Capable, Classes, Classification, Guard, Lifetimes, MarkAt, Match, NotCapable, PauseSettings,
+    Policy, PortQos, Red, ScheduleQueue, Trust, Tsa,
 };
 
 /// Rates that can be asked for, in bit/s, beside 0.
@@ -28,6 +28,8 @@ pub struct QosSpec {
     /// Traffic class (ToS byte) that all RDMA packets of the adapter get, whatever their queue pairs say
     /// (`rdma-notes-zh` section 13).
     pub forced_traffic_class: Option<u8>,
+    /// Marking and early drops, by traffic class.
+    pub ecn: [Red; 8],
     /// Limits and guarantees of a virtual machine; adapters only.
     pub queue: Option<ScheduleQueue>,
     /// An uplink's values of what an adapter has keys for. Not read for an adapter.

@@ -1,9 +1,11 @@
 //! NICs with drivers attached, and what most tests begin with.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use vnic_backend::VirtualClock;
 use vnic_device::queue::{CompletionEntry, Element};
 use vnic_device::verbs::{CompletionStatus, QpType};
 
@@ -29,6 +31,17 @@ impl World {
     pub fn with_spin(cores: usize, adapters: &[&str], spin: Duration) -> Result<World> {
         let mut world = World {
             rig: Rig::with_spin(cores, spin)?,
+        };
+        for name in adapters {
+            world.add(name, 1500)?;
+        }
+        Ok(world)
+    }
+
+    /// A NIC whose time passes by the rounds of its data core, and these adapters.
+    pub fn with_clock(clock: Arc<VirtualClock>, adapters: &[&str]) -> Result<World> {
+        let mut world = World {
+            rig: Rig::with_clock(clock)?,
         };
         for name in adapters {
             world.add(name, 1500)?;

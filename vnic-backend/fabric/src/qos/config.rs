@@ -210,7 +210,12 @@ impl PortQos {
             || self.pause.pfc != 0
             || self.lifetimes.enable != 0
             || self.hint.enable
-            || self.ecn.iter().any(|red| red.enable)
+            || self.marks()
+    }
+
+    /// Are packets marked, or dropped early, by what waits in their class?
+    pub fn marks(&self) -> bool {
+        self.ecn.iter().any(|red| red.enable)
     }
 
     /// Must frames from this port be classified or held back?

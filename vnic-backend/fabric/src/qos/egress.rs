@@ -88,6 +88,7 @@ pub struct Egress<T> {
     index: Vec<[u32; PRIORITIES]>,
     free: Vec<u32>,
     bytes: [u64; PRIORITIES],
+    frames: [u32; PRIORITIES],
 }
 
 impl<T> Egress<T> {
@@ -111,6 +112,7 @@ impl<T> Egress<T> {
             index: Vec::new(),
             free: Vec::new(),
             bytes: [0; PRIORITIES],
+            frames: [0; PRIORITIES],
         };
         egress.configure(qos, now);
         egress
@@ -172,7 +174,8 @@ impl<T> Egress<T> {
         let gone = self.turns.queues.iter().filter(|q| q.gone);
         let gone: Vec<u16> = gone.map(|q| q.source).collect();
         self.turns.clear();
-        (self.len, self.bytes) = (0, [0; PRIORITIES]);
+        self.len = 0;
+        (self.bytes, self.frames) = ([0; PRIORITIES], [0; PRIORITIES]);
         for (_, entry, item) in waiting {
             self.push(entry, item);
         }
@@ -243,6 +246,7 @@ impl<T> Egress<T> {
         }
         self.len += 1;
         self.bytes[usize::from(class)] += u64::from(entry.bytes);
+        self.frames[usize::from(class)] += 1;
     }
 
     /// Which goes next, if any may.
@@ -336,6 +340,11 @@ impl<T> Egress<T> {
         self.bytes
     }
 
+    /// How many wait, by class.
+    pub fn frames(&self) -> [u32; 8] {
+        self.frames
+    }
+
     /// Does anything wait in a class?
     fn waits(&self, class: usize) -> bool {
         self.turns.heads() & self.priorities[class] != 0
@@ -397,6 +406,7 @@ impl<T> Egress<T> {
         self.turns.advance(pick.queue, head);
         self.len -= 1;
         self.bytes[class] -= u64::from(entry.bytes);
+        self.frames[class] -= 1;
         if head.is_none() {
             self.end_if_gone(pick.queue);
         }

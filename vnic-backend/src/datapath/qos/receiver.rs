@@ -13,6 +13,7 @@
 //! its sender's buffer is completed; its gate stays with it. Captures, fault rules, and what RDMA functions take away see it
 //! when it leaves.
 
+mod ecn;
 mod mark;
 mod pool;
 mod serve;
@@ -25,8 +26,8 @@ use vnic_engine::counters::{Block, LinkCounter as L, PriorityCounter as P, Queue
 use vnic_engine::offload::{self, Accepts, HEAD_MAX, Request};
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::qos::{
-    Buffers, Classification, Egress as Queues, Entry, Hint, HintAction, Lifetime, PauseSettings, PortQos,
-    StallGuard, Trust, WIRE_OVERHEAD,
+    Buffers, Classification, Egress as Queues, Entry, Hint, HintAction, Lifetime, MarkAt, Marker,
+    PauseSettings, PortQos, StallGuard, Trust, Verdict, WIRE_OVERHEAD,
 };
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
@@ -98,6 +99,9 @@ pub struct Receiver {
     guard: StallGuard,
     lifetime: Lifetime,
     hint: Hint,
+    /// A class marks or drops before its buffer is full.
+    marks: bool,
+    marker: Marker,
     /// Since when the head of each class is there.
     head_since: [Instant; CLASSES],
     /// Priorities of which something has left since the guard was asked last, a bit each.
@@ -123,6 +127,8 @@ impl Receiver {
             guard: StallGuard::default(),
             lifetime: Lifetime::default(),
             hint: Hint::new(u64::from(port.0) + 1),
+            marks: qos.marks(),
+            marker: Marker::new(u64::from(port.0) + 1),
             head_since: [now; CLASSES],
             moved: 0,
             listed: false,
@@ -142,6 +148,7 @@ impl Receiver {
         }
         self.queues.configure(&change.qos, now);
         self.configured = change.qos.queues();
+        self.marks = change.qos.marks();
         self.change = change;
         self.settle();
         if pause {
@@ -282,6 +289,7 @@ impl Receiver {
             DropReason::HeadOfQueue => P::LifetimeDiscards,
             DropReason::ClassStalled => P::StalledDiscards,
             DropReason::CongestionHint => P::RxCongestionDiscards,
+            DropReason::Wred => P::WredDiscards,
             _ if matches!(self.books, Books::Guest(_)) => P::RxDiscards,
             _ => return,
         };
@@ -594,12 +602,23 @@ impl Outputs {
             if out.hdr.gso_type == NetHdr::GSO_NONE {
                 entry.wire = out.len() as u32 + WIRE_OVERHEAD;
             }
-            let admitted = r.buffers.admit(entry.source, priority, entry.bytes);
+            let verdict = match r.marks {
+                true => r.judge(MarkAt::Enqueue, priority, out.head, 0),
+                false => Verdict::Pass,
+            };
+            let admitted = match verdict {
+                Verdict::Drop => Err(DropReason::Wred),
+                _ => r.buffers.admit(entry.source, priority, entry.bytes),
+            };
             let copy = admitted.and_then(|()| {
-                pool.copy(out).ok_or_else(|| {
+                let mut bytes = pool.copy(out).ok_or_else(|| {
                     r.buffers.release(entry.source, priority, entry.bytes);
                     DropReason::EgressFull
-                })
+                })?;
+                if verdict == Verdict::Mark {
+                    r.mark(priority, &mut bytes);
+                }
+                Ok(bytes)
             });
             match copy {
                 Ok(bytes) => r.push(

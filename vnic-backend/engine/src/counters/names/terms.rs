@@ -177,6 +177,7 @@ pub const INBOUND_DISCARDED: &[Term] = &[
     Drop("head_of_queue"),
     Drop("class_stalled"),
     Drop("congestion_hint"),
+    Drop("wred"),
 ];
 /// The frame does not fit.
 pub const INBOUND_ERRORS: &[Term] = &[Drop("rx_buffer_too_small"), Drop("receiver_mtu")];

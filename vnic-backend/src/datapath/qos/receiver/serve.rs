@@ -5,18 +5,20 @@ use std::time::Duration;
 
 use vnic_engine::counters::LinkCounter as L;
 use vnic_engine::offload::HEAD_MAX;
-use vnic_fabric::qos::StallNews;
+use vnic_fabric::qos::{MarkAt, Pick, StallNews, Verdict};
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 
 use super::super::super::core::{Core, CoreEvent};
 use super::super::super::frame::{OutFrame, RawFrame, SNAP};
 use super::super::super::outputs::{Outputs, Slot, offer};
-use super::{CLASSES, Queued, Receiver, by_tag};
+use super::{CLASSES, FRAME_COST, Queued, Receiver, by_tag};
 use crate::mem::Seg;
 
 /// Frames that leave one port before others get their turn.
 const BURST: usize = 256;
+/// Bytes of a frame, tag included, within which its ECN field is.
+const ECN_WITHIN: usize = 20;
 /// A core that may send something so soon does not sleep: timers of a sleeping thread come late.
 const AWAKE: Duration = Duration::from_micros(200);
 
@@ -39,6 +41,18 @@ impl Receiver {
             || self.buffers.pausing() != 0
             || self.guard.is_tripped()
             || self.guard.next_time(self.change.qos.guard).is_some()
+    }
+
+    /// What happens to the packet that leaves next.
+    fn judge_next(&mut self, pick: Pick) -> Verdict {
+        let Some((entry, frame)) = self.queues.front(pick) else {
+            return Verdict::Pass;
+        };
+        let own = u64::from(entry.bytes.saturating_sub(FRAME_COST));
+        let (priority, n) = (entry.priority, frame.bytes.len().min(ECN_WITHIN));
+        let mut head = [0; ECN_WITHIN];
+        head[..n].copy_from_slice(&frame.bytes[..n]);
+        self.judge(MarkAt::Dequeue, priority, &head[..n], own)
     }
 
     /// When it has something to do that nobody else brings about.
@@ -75,16 +89,30 @@ impl Outputs {
                 r.blocked |= 1 << priority;
                 continue;
             }
+            let verdict = match room && r.marks {
+                true => r.judge_next(pick),
+                false => Verdict::Pass,
+            };
             // What is only taken out of the way does not count as sent.
-            let taken = if room {
+            let taken = if room && verdict != Verdict::Drop {
                 r.queues.take(now, pick)
             } else {
                 r.queues.discard(pick)
             };
-            let Some((entry, frame)) = taken else { break };
+            let Some((entry, mut frame)) = taken else { break };
             r.buffers.release(entry.source, priority, entry.bytes);
             let class = usize::from(pick.class) % CLASSES;
             r.head_since[class] = now;
+            match verdict {
+                Verdict::Pass => {}
+                Verdict::Mark => r.mark(priority, &mut frame.bytes),
+                Verdict::Drop => {
+                    r.moved |= 1 << (priority & 7);
+                    self.drop_early(r, priority, frame);
+                    work += 1;
+                    continue;
+                }
+            }
             if room {
                 r.moved |= 1 << (priority & 7);
                 r.lifetime.sent(pick.class);
@@ -96,6 +124,15 @@ impl Outputs {
             work += 1;
         }
         work
+    }
+
+    /// Drops a frame that waited, although there is room for it.
+    #[cold]
+    fn drop_early(&mut self, r: &Receiver, priority: u8, frame: Queued) {
+        r.count_drop(priority, DropReason::Wred);
+        let seen = Some(DropReason::Wred);
+        offer(&self.captures, &self.counters, r.port, &frame.frame(), seen);
+        self.pool.give_back(frame.bytes);
     }
 
     /// Delivers a frame that waited.
