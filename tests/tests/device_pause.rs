@@ -1,17 +1,12 @@
 //! Pause on an uplink's wire: MAC control frames that come are obeyed by priority, and sent for whoever is congested behind
 //! the uplink. The wire is the other end of a TAP device.
 
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Instant;
-
-use anyhow::{Context, Result, ensure};
-use nix::ifaddrs::getifaddrs;
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, bind, socket};
+use anyhow::Result;
 use vnic_backend::settings::{QosKeys, RxTrust};
-use vnic_backend::{DropReason, MacAddr, NicError, PortKind, PortSpec, QosSpec, VlanMode};
+use vnic_backend::{DropReason, MacAddr, QosSpec};
 use vnic_tests::driver::packets::{Flow, Number, number_of, numbered, tagged, udp};
-use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
-use vnic_tests::driver::{Guest, NetHdr, Options};
+use vnic_tests::driver::rig::{Copies, Rig, wait_for};
+use vnic_tests::driver::{Guest, NetHdr, Options, Wire};
 use vnic_wire::pause::Frame;
 
 /// A host behind the uplink.
@@ -19,73 +14,15 @@ const HOST: MacAddr = MacAddr([2, 0xaa, 0, 0, 0, 1]);
 /// Where MAC control goes.
 const CONTROL: [u8; 6] = [0x01, 0x80, 0xc2, 0, 0, 1];
 
-/// The other end of a TAP device.
-struct Wire(OwnedFd);
+/// The wire of an uplink; none where this machine makes no TAP devices.
+fn wire_of(rig: &Rig, what: &str, core: usize) -> Result<Option<Wire>> {
+    Wire::of_port(rig, &format!("vn{what}{}", std::process::id()), Some(core))
+}
 
-impl Wire {
-    /// Of an uplink port `p0` that is made for it, on this core; none where this machine makes no TAP devices.
-    fn of_port(rig: &Rig, what: &str, core: usize) -> Result<Option<Wire>> {
-        let ifname = format!("vn{what}{}", std::process::id());
-        let port = PortSpec {
-            name: "p0".into(),
-            kind: PortKind::Tap {
-                ifname: ifname.clone(),
-            },
-            mtu: 1500,
-            vlan: VlanMode::default(),
-            data_core: Some(rig.cores[core]),
-        };
-        match rig.nic.add_port(port) {
-            Err(NicError::Os { what, source }) => {
-                println!("skipped: {what}: {source}");
-                return Ok(None);
-            }
-            other => other?,
-        };
-        let mut all = getifaddrs()?;
-        let link = all.find_map(|a| {
-            a.address
-                .filter(|_| a.interface_name == ifname)?
-                .as_link_addr()
-                .copied()
-        });
-        let link = link.with_context(|| format!("no interface {ifname}"))?;
-        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-        let fd = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)?;
-        bind(fd.as_raw_fd(), &link)?;
-        Ok(Some(Wire(fd)))
-    }
-
-    fn send(&self, frame: &[u8]) -> Result<()> {
-        let sent = rustix::io::write(&self.0, frame).context("sending to the wire")?;
-        ensure!(sent == frame.len());
-        Ok(())
-    }
-
-    fn try_recv(&self) -> Option<Vec<u8>> {
-        let mut buf = vec![0; 10_000];
-        let n = rustix::io::read(&self.0, &mut buf).ok()?;
-        buf.truncate(n);
-        Some(buf)
-    }
-
-    fn recv(&self, mut want: impl FnMut(&[u8]) -> bool) -> Result<Vec<u8>> {
-        let end = deadline();
-        loop {
-            match self.try_recv() {
-                Some(f) if want(&f) => return Ok(f),
-                Some(_) => {}
-                None => std::thread::sleep(std::time::Duration::from_micros(100)),
-            }
-            ensure!(Instant::now() < end, "nothing on the wire");
-        }
-    }
-
-    /// The next pause frame of the NIC's.
-    fn pause(&self) -> Result<(Frame, Vec<u8>)> {
-        let f = self.recv(|f| f.starts_with(&CONTROL) && f[6..12] != HOST.0)?;
-        Ok((Frame::parse(&f)?, f))
-    }
+/// The next pause frame of the NIC's.
+fn pause(wire: &Wire) -> Result<(Frame, Vec<u8>)> {
+    let f = wire.recv(|f| f.starts_with(&CONTROL) && f[6..12] != HOST.0)?;
+    Ok((Frame::parse(&f)?, f))
 }
 
 fn priorities(enabled: u8, quanta: u16) -> Vec<u8> {
@@ -162,7 +99,7 @@ fn pause_of_a_priority_stops_that_priority() -> Result<()> {
     for cores in [1, 2] {
         let mut rig = Rig::new(cores)?;
         let a = rig.add("a")?;
-        let Some(wire) = Wire::of_port(&rig, &format!("a{cores}x"), cores - 1)? else {
+        let Some(wire) = wire_of(&rig, &format!("a{cores}x"), cores - 1)? else {
             return Ok(());
         };
         let mut ga = rig.attach("a", wide())?;
@@ -217,7 +154,7 @@ fn pause_of_a_priority_stops_that_priority() -> Result<()> {
 fn global_pause_stops_everything() -> Result<()> {
     let mut rig = Rig::new(1)?;
     let a = rig.add("a")?;
-    let Some(wire) = Wire::of_port(&rig, "g", 0)? else {
+    let Some(wire) = wire_of(&rig, "g", 0)? else {
         return Ok(());
     };
     let mut ga = rig.attach("a", wide())?;
@@ -268,7 +205,7 @@ fn who_is_congested_tells_the_wire() -> Result<()> {
     for (cores, pfc) in [(1, 0b1000), (2, 0b1000), (1, 0)] {
         let mut rig = Rig::new(cores)?;
         let b = rig.add("b")?;
-        let Some(wire) = Wire::of_port(&rig, &format!("t{cores}{pfc}x"), cores - 1)? else {
+        let Some(wire) = wire_of(&rig, &format!("t{cores}{pfc}x"), cores - 1)? else {
             return Ok(());
         };
         let mut congested = QosSpec {
@@ -301,7 +238,7 @@ fn who_is_congested_tells_the_wire() -> Result<()> {
                 quanta: [0, 0, 0, 0xffff, 0, 0, 0, 0],
             },
         };
-        let (first, bytes) = wire.pause()?;
+        let (first, bytes) = pause(&wire)?;
         assert_eq!(first, xoff);
         assert_eq!(
             (&bytes[..6], &bytes[12..14], bytes.len()),
@@ -309,7 +246,7 @@ fn who_is_congested_tells_the_wire() -> Result<()> {
         );
         // Its own address, always the same, and locally administered.
         assert_eq!(bytes[6] & 3, 2);
-        let (again, repeated) = wire.pause()?;
+        let (again, repeated) = pause(&wire)?;
         assert_eq!((again, &repeated[6..12]), (xoff, &bytes[6..12]));
         if pfc != 0 {
             gb.post(0, 1024);
@@ -334,9 +271,9 @@ fn who_is_congested_tells_the_wire() -> Result<()> {
                 quanta: [0; 8],
             },
         };
-        let (mut last, _) = wire.pause()?;
+        let (mut last, _) = pause(&wire)?;
         while last == xoff {
-            last = wire.pause()?.0;
+            last = pause(&wire)?.0;
         }
         assert_eq!(last, end);
         let (told, us) = match pfc {
@@ -360,7 +297,7 @@ fn endless_pause_stops_only_its_priority() -> Result<()> {
         const FRAMES: u16 = 500;
         let mut rig = Rig::new(cores)?;
         let a = rig.add("a")?;
-        let Some(wire) = Wire::of_port(&rig, &format!("e{cores}x"), cores - 1)? else {
+        let Some(wire) = wire_of(&rig, &format!("e{cores}x"), cores - 1)? else {
             return Ok(());
         };
         let mut ga = rig.attach("a", wide())?;

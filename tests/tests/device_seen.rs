@@ -1,12 +1,9 @@
 //! The device as others see it: captures, the uplink's wire, and rust-vmm's queue as oracle for chains.
 
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use nix::ifaddrs::getifaddrs;
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, bind, socket};
 use vhost::VhostBackend;
 use virtio_queue::desc::{RawDescriptor, split::Descriptor as SplitDescriptor};
 use virtio_queue::mock::MockSplitQueue;
@@ -17,7 +14,7 @@ use vnic_backend::{
 };
 use vnic_tests::driver::packets::{BROADCAST, Flow, Number, number_of, numbered, pattern, tagged, tso};
 use vnic_tests::driver::rig::{Copies, Dice, Rig, deadline, wait_for};
-use vnic_tests::driver::{Desc, INDIRECT, NEXT, NetHdr, OFFLOADS, Options, feature};
+use vnic_tests::driver::{Desc, INDIRECT, NEXT, NetHdr, OFFLOADS, Options, Wire, feature};
 
 fn n(seq: u64) -> Number {
     Number {
@@ -146,66 +143,6 @@ fn captures() -> Result<()> {
     rig.finish(Copies::Extra(2))
 }
 
-/// A network interface: the other end of a TAP device, or a VLAN of it.
-struct Wire(OwnedFd);
-
-impl Wire {
-    /// The wire of an uplink port `p0` that is made for it; none where this machine makes no TAP devices.
-    fn of_port(rig: &Rig, ifname: &str) -> Result<Option<Wire>> {
-        let port = PortSpec {
-            name: "p0".into(),
-            kind: PortKind::Tap {
-                ifname: ifname.into(),
-            },
-            mtu: 1500,
-            vlan: VlanMode::default(),
-            data_core: None,
-        };
-        match rig.nic.add_port(port) {
-            Err(NicError::Os { what, source }) => {
-                println!("skipped: {what}: {source}");
-                Ok(None)
-            }
-            Err(other) => Err(other.into()),
-            Ok(_) => Wire::open(ifname).map(Some),
-        }
-    }
-
-    fn open(ifname: &str) -> Result<Wire> {
-        let mut all = getifaddrs()?;
-        let link = all.find_map(|a| {
-            a.address
-                .filter(|_| a.interface_name == ifname)?
-                .as_link_addr()
-                .copied()
-        });
-        let link = link.with_context(|| format!("no interface {ifname}"))?;
-        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-        let fd = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)?;
-        bind(fd.as_raw_fd(), &link)?;
-        Ok(Wire(fd))
-    }
-
-    fn send(&self, frame: &[u8]) -> Result<()> {
-        let sent = rustix::io::write(&self.0, frame).context("sending to the wire")?;
-        ensure!(sent == frame.len());
-        Ok(())
-    }
-
-    fn recv(&self, mut want: impl FnMut(&[u8]) -> bool) -> Result<Vec<u8>> {
-        let end = deadline();
-        let mut buf = vec![0; 10000];
-        loop {
-            match rustix::io::read(&self.0, &mut buf) {
-                Ok(len) if want(&buf[..len]) => return Ok(buf[..len].to_vec()),
-                Ok(_) => {}
-                Err(_) => std::thread::sleep(std::time::Duration::from_micros(100)),
-            }
-            ensure!(Instant::now() < end, "nothing on the wire");
-        }
-    }
-}
-
 /// The device behind an uplink is deleted: the port goes down and says so, and the core goes on.
 #[test]
 fn uplink_that_vanishes() -> Result<()> {
@@ -250,7 +187,7 @@ fn uplink() -> Result<()> {
         let a = rig.add_with("a", |s| s.vlan = VlanMode::Access(30))?;
         let b = rig.add("b")?;
         let ifname = format!("vnt{cores}x{}", std::process::id());
-        let Some(wire) = Wire::of_port(&rig, &ifname)? else {
+        let Some(wire) = Wire::of_port(&rig, &ifname, None)? else {
             return Ok(());
         };
         let owners = vec!["p0".into()];
@@ -351,7 +288,7 @@ fn uplink_waits_for_a_receiver() -> Result<()> {
         rig.add("a")?;
         let b = rig.add("b")?;
         let ifname = format!("vnw{cores}x{}", std::process::id());
-        let Some(wire) = Wire::of_port(&rig, &ifname)? else {
+        let Some(wire) = Wire::of_port(&rig, &ifname, None)? else {
             return Ok(());
         };
         let mut gb = rig.attach(

@@ -24,6 +24,7 @@ mod queue;
 pub mod rdma;
 pub mod rig;
 mod ring;
+mod wire;
 
 pub use guest::Guest;
 pub use memory::GuestMem;
@@ -31,6 +32,7 @@ pub use migration::Log;
 pub use queue::Queue;
 pub use ring::{Desc, INDIRECT, NEXT, Ring, WRITE};
 pub use vnic_engine::virtio_net::{NetHdr, feature};
+pub use wire::Wire;
 
 /// How a frame and its virtio header lie in descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,8 +26,8 @@ use vnic_engine::counters::{Block, LinkCounter as L, PriorityCounter as P, Queue
 use vnic_engine::offload::{self, Accepts, HEAD_MAX, Request};
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::qos::{
-    Buffers, Classification, Egress as Queues, Entry, Hint, HintAction, Lifetime, MarkAt, Marker,
-    PauseSettings, PortQos, StallGuard, Trust, Verdict, WIRE_OVERHEAD,
+    Buffers, Classification, Egress as Queues, Entry, Hint, HintAction, Lifetime, Marker, PauseSettings,
+    PortQos, StallGuard, Trust, Verdict, WIRE_OVERHEAD,
 };
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
@@ -603,7 +603,7 @@ impl Outputs {
                 entry.wire = out.len() as u32 + WIRE_OVERHEAD;
             }
             let verdict = match r.marks {
-                true => r.judge(MarkAt::Enqueue, priority, out.head, 0),
+                true => r.judge(priority, out.head),
                 false => Verdict::Pass,
             };
             let admitted = match verdict {

@@ -1,36 +1,51 @@
 //! The congestion point of a port: packets of a class in which much waits are marked, or dropped.
 
 use vnic_engine::counters::PriorityCounter as P;
-use vnic_fabric::qos::{MarkAt, Verdict};
+use vnic_fabric::qos::{MarkAt, Pick, Verdict};
+use vnic_wire::roce::{Ecn, ecn, set_ce};
 
-use super::{FRAME_COST, Receiver, mark};
+use super::{FRAME_COST, Receiver};
 
 impl Receiver {
-    /// What happens to a packet that comes or leaves. `own`: bytes of it that are among those that wait.
+    /// What happens to a packet that comes, of which at least the headers are in `head`.
+    pub(super) fn judge(&mut self, priority: u8, head: &[u8]) -> Verdict {
+        let ecn = ecn(head).unwrap_or(Ecn::NotEct);
+        self.judge_at(MarkAt::Enqueue, priority, ecn, 0)
+    }
+
+    /// What happens to the packet that leaves next.
+    pub(super) fn judge_next(&mut self, pick: Pick) -> Verdict {
+        let Some((entry, frame)) = self.queues.front(pick) else {
+            return Verdict::Pass;
+        };
+        let ecn = ecn(&frame.bytes).unwrap_or(Ecn::NotEct);
+        let own = u64::from(entry.bytes.saturating_sub(FRAME_COST));
+        self.judge_at(MarkAt::Dequeue, entry.priority, ecn, own)
+    }
+
+    /// `own`: bytes of the packet that are among those that wait.
     ///
     /// What counts is the length of the frames, without what it costs us to keep them: thresholds mean the same here, in the
-    /// simulator and in a switch. Packets that are not IP cannot be marked. A lossless priority loses nothing.
-    pub(super) fn judge(&mut self, at: MarkAt, priority: u8, head: &[u8], own: u64) -> Verdict {
+    /// simulator and in a switch. What is not IP cannot be marked. A lossless priority loses nothing.
+    fn judge_at(&mut self, at: MarkAt, priority: u8, ecn: Ecn, own: u64) -> Verdict {
         let qos = &self.change.qos;
         let class = usize::from(qos.classes.of_priority[usize::from(priority & 7)] & 7);
-        let red = &qos.ecn[class];
-        if !red.enable || red.at != at {
-            return Verdict::Pass;
-        }
-        let costs = u64::from(self.queues.frames()[class]) * u64::from(FRAME_COST);
-        let waits = self.queues.bytes()[class].saturating_sub(costs + own);
-        let ecn = mark::ip(head).and_then(|at| mark::ecn(head, at)).unwrap_or(0);
-        match self.marker.judge(red, at, waits, ecn) {
+        let waits = self.lengths()[class].saturating_sub(own);
+        match self.marker.judge(&qos.ecn[class], at, waits, ecn as u8) {
             Verdict::Drop if self.lossless >> (priority & 7) & 1 != 0 => Verdict::Pass,
             verdict => verdict,
         }
     }
 
+    /// Bytes of the frames that wait, by class.
+    pub(super) fn lengths(&self) -> [u64; 8] {
+        let (bytes, frames) = (self.queues.bytes(), self.queues.frames());
+        std::array::from_fn(|c| bytes[c].saturating_sub(u64::from(frames[c]) * u64::from(FRAME_COST)))
+    }
+
     /// Marks a packet of ours that can be marked.
     pub(super) fn mark(&self, priority: u8, bytes: &mut [u8]) {
-        if let Some(at) = mark::ip(bytes)
-            && mark::mark(bytes, at)
-        {
+        if set_ce(bytes) {
             let block = &self.books.link().priorities[usize::from(priority & 7)];
             block.add(P::EcnMarked as usize, 1);
         }

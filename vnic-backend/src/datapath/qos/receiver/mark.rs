@@ -1,34 +1,18 @@
 //! Marking packets: ECN congestion experienced (RFC 3168).
 
-/// Where the frame's IP header begins, behind one VLAN tag or none.
+/// Is the frame a TCP segment over IPv4 or IPv6 (without extension headers)? Then: where its IP header begins.
 #[inline]
-pub fn ip(head: &[u8]) -> Option<usize> {
+pub fn tcp(head: &[u8]) -> Option<usize> {
     let at = match head.get(12..14)? {
         [0x81, 0x00] => 18,
         _ => 14,
     };
-    matches!(head.get(at - 2..at)?, [0x08, 0x00] | [0x86, 0xdd]).then_some(at)
-}
-
-/// Is the frame a TCP segment over IPv4 or IPv6 (without extension headers)? Then: where its IP header begins.
-#[inline]
-pub fn tcp(head: &[u8]) -> Option<usize> {
-    let at = ip(head)?;
     let protocol = match head.get(at - 2..at)? {
         [0x08, 0x00] => at + 9,
-        _ => at + 6,
+        [0x86, 0xdd] => at + 6,
+        _ => return None,
     };
     (head.get(protocol) == Some(&6)).then_some(at)
-}
-
-/// The ECN field of the packet whose IP header begins at `at`: the last two bits of the traffic class (RFC 3168 section 5).
-#[inline]
-pub fn ecn(head: &[u8], at: usize) -> Option<u8> {
-    match head.get(at..)? {
-        [first, tos, ..] if *first >> 4 == 4 => Some(tos & 3),
-        [first, second, ..] if *first >> 4 == 6 => Some(second >> 4 & 3),
-        _ => None,
-    }
 }
 
 /// Marks the packet whose IP header begins at `at`: congestion experienced. False: its ends do not speak ECN, it is as it
@@ -83,15 +67,14 @@ mod tests {
     fn the_ipv4_checksum_stays_right() {
         for tos in 0..=255u8 {
             for id in [0, 1, 0x1234, 0xfffe, 0xffff] {
-                let mut header = [
+                let mut ip = [
                     0x45, tos, 0, 60, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
                 ];
-                header[4..6].copy_from_slice(&u16::to_be_bytes(id));
-                let right = sum(&header);
-                header[10..12].copy_from_slice(&right.to_be_bytes());
-                let mut frame = [&[0; 12][..], &[8, 0], &header].concat();
-                assert_eq!((ip(&frame), tcp(&frame)), (Some(14), Some(14)));
-                assert_eq!(ecn(&frame, 14), Some(tos & 3));
+                ip[4..6].copy_from_slice(&u16::to_be_bytes(id));
+                let right = sum(&ip);
+                ip[10..12].copy_from_slice(&right.to_be_bytes());
+                let mut frame = [&[0; 12][..], &[8, 0], &ip].concat();
+                assert_eq!(tcp(&frame), Some(14));
                 assert_eq!(mark(&mut frame, 14), tos & 3 != 0);
                 let expected = if tos & 3 == 0 { tos } else { tos | 3 };
                 assert_eq!(frame[15], expected);
@@ -103,14 +86,13 @@ mod tests {
 
     #[test]
     fn ipv6_and_tags() {
-        for ecn_of in 0..4u8 {
-            let mut header = vec![0x6a, ecn_of << 4 | 0x0b, 1, 2, 0, 20, 6, 64];
-            header.resize(60, 0);
-            let mut frame = [&[0; 12][..], &[0x81, 0, 0x60, 1, 0x86, 0xdd], &header].concat();
-            assert_eq!((ip(&frame), tcp(&frame)), (Some(18), Some(18)));
-            assert_eq!(ecn(&frame, 18), Some(ecn_of));
-            assert_eq!(mark(&mut frame, 18), ecn_of != 0);
-            let expected = if ecn_of == 0 { 0x0b } else { 0x3b };
+        for ecn in 0..4u8 {
+            let mut ip = vec![0x6a, ecn << 4 | 0x0b, 1, 2, 0, 20, 6, 64];
+            ip.resize(60, 0);
+            let mut frame = [&[0; 12][..], &[0x81, 0, 0x60, 1, 0x86, 0xdd], &ip].concat();
+            assert_eq!(tcp(&frame), Some(18));
+            assert_eq!(mark(&mut frame, 18), ecn != 0);
+            let expected = if ecn == 0 { 0x0b } else { 0x3b };
             assert_eq!((frame[18], frame[19]), (0x6a, expected));
         }
         assert_eq!(tcp(&[0; 64]), None);

@@ -5,20 +5,18 @@ use std::time::Duration;
 
 use vnic_engine::counters::LinkCounter as L;
 use vnic_engine::offload::HEAD_MAX;
-use vnic_fabric::qos::{MarkAt, Pick, StallNews, Verdict};
+use vnic_fabric::qos::{StallNews, Verdict};
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 
 use super::super::super::core::{Core, CoreEvent};
 use super::super::super::frame::{OutFrame, RawFrame, SNAP};
 use super::super::super::outputs::{Outputs, Slot, offer};
-use super::{CLASSES, FRAME_COST, Queued, Receiver, by_tag};
+use super::{CLASSES, Queued, Receiver, by_tag};
 use crate::mem::Seg;
 
 /// Frames that leave one port before others get their turn.
 const BURST: usize = 256;
-/// Bytes of a frame, tag included, within which its ECN field is.
-const ECN_WITHIN: usize = 20;
 /// A core that may send something so soon does not sleep: timers of a sleeping thread come late.
 const AWAKE: Duration = Duration::from_micros(200);
 
@@ -41,18 +39,6 @@ impl Receiver {
             || self.buffers.pausing() != 0
             || self.guard.is_tripped()
             || self.guard.next_time(self.change.qos.guard).is_some()
-    }
-
-    /// What happens to the packet that leaves next.
-    fn judge_next(&mut self, pick: Pick) -> Verdict {
-        let Some((entry, frame)) = self.queues.front(pick) else {
-            return Verdict::Pass;
-        };
-        let own = u64::from(entry.bytes.saturating_sub(FRAME_COST));
-        let (priority, n) = (entry.priority, frame.bytes.len().min(ECN_WITHIN));
-        let mut head = [0; ECN_WITHIN];
-        head[..n].copy_from_slice(&frame.bytes[..n]);
-        self.judge(MarkAt::Dequeue, priority, &head[..n], own)
     }
 
     /// When it has something to do that nobody else brings about.

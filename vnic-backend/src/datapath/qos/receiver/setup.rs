@@ -140,7 +140,7 @@ impl Worker {
         let Some(Some(r)) = slot.and_then(Slot::receiver) else {
             return;
         };
-        status.bytes = r.queues.bytes();
+        status.bytes = r.lengths();
         status.frames += r.queues.len() as u64;
         status.storm = r.guard.is_tripped();
         status.stalled = r.lifetime.stalled();
