@@ -17,9 +17,10 @@ const PRIORITY: u8 = 3;
 /// Those who send, and who receives.
 const SENDERS: [&str; 3] = ["a", "b", "c"];
 const RECEIVER: &str = "d";
-/// A round of the data core: less than a packet takes.
-const ROUND: Duration = Duration::from_nanos(500);
-const GBIT: u64 = 1_000_000_000;
+/// A round of the data core: about what a packet takes.
+const ROUND: Duration = Duration::from_micros(1);
+/// Of every port, in bit/s.
+const RATE: u64 = 10_000_000_000;
 /// Bytes that each of them sends: more than fit into the time that a test lets pass.
 const BYTES: u64 = 1 << 30;
 /// Bytes of memory behind that, again and again.
@@ -36,7 +37,8 @@ struct Incast {
     world: World,
     clock: std::sync::Arc<VirtualClock>,
     senders: Vec<Sender>,
-    receiver: Side,
+    /// It stays there.
+    _receiver: Side,
     target: Mr,
 }
 
@@ -50,17 +52,21 @@ fn long(side: &mut Side) -> Mr {
 }
 
 impl Incast {
-    /// Everybody there, connected, time stands still. `receiving` is configured at the receiver's port.
-    fn new(rate: u64, sending: &QosSpec, receiving: &QosSpec) -> Result<Incast> {
+    /// Everybody there, connected, time stands still. All ports have this configuration and the same rate; `pause`: global
+    /// pause, which they have unless somebody takes it from them.
+    fn new(spec: &QosSpec, pause: bool) -> Result<Incast> {
         let clock = VirtualClock::new(ROUND);
         let names = [&SENDERS[..], &[RECEIVER]].concat();
         let world = World::with_clock(clock.clone(), &names)?;
         for name in &names {
             let mut settings = AdapterSettings::default();
             settings.qos.trust = RxTrust::Dscp;
+            (settings.qos.pause_tx, settings.qos.pause_rx) = (pause, pause);
             world.rig.nic.apply_qos_keys(name, &settings)?;
-            let spec = if *name == RECEIVER { receiving } else { sending };
-            let spec = QosSpec { rate, ..spec.clone() };
+            let spec = QosSpec {
+                rate: RATE,
+                ..spec.clone()
+            };
             world.rig.nic.set_qos(name, spec)?;
         }
         let mut receiver = world.side(RECEIVER)?;
@@ -90,7 +96,7 @@ impl Incast {
             world,
             clock,
             senders,
-            receiver,
+            _receiver: receiver,
             target,
         })
     }
@@ -121,36 +127,45 @@ impl Incast {
     }
 }
 
+/// The queue stands at the threshold of flow control: nobody is told to be slower.
 #[test]
 fn without_congestion_control_lossless_senders_are_paused() -> Result<()> {
     let lossless = QosSpec {
         pfc: 1 << PRIORITY,
         ..QosSpec::default()
     };
-    let mut incast = Incast::new(10 * GBIT, &lossless, &lossless)?;
+    let mut incast = Incast::new(&lossless, true)?;
     incast.start();
-    incast.clock.pass(Duration::from_millis(20));
-    for i in 0..10 {
-        incast.clock.pass(Duration::from_millis(1));
-        println!("{i} {:?} {} {}", incast.sent(), incast.queue()?, incast.drops());
+    incast.clock.pass(Duration::from_millis(10));
+    let before = incast.sent();
+    let mut least = u64::MAX;
+    for _ in 0..50 {
+        incast.clock.pass(Duration::from_micros(200));
+        least = least.min(incast.queue()?);
     }
-    println!(
-        "{}",
-        incast.world.rig.priority_counter(RECEIVER, PRIORITY, "tx_pause")
-    );
-    println!("{:?}", incast.world.rig.nic.qos(RECEIVER)?.queues);
-    Ok(())
+    let now = incast.sent();
+    let sum: u64 = (0..3).map(|i| now[i] - before[i]).sum();
+    // 10 Gbit/s for 10 ms: 12.5 MB, of which preamble and gap are no bytes of frames.
+    assert!((11_900_000..=12_500_000).contains(&sum), "{sum}");
+    let pauses = incast.world.rig.priority_counter(RECEIVER, PRIORITY, "tx_pause");
+    assert!(pauses > 100, "{pauses}");
+    assert_eq!(incast.drops(), 0);
+    // Three sources, each at least at a good part of what it may have waiting.
+    assert!(least > 400_000, "{least}");
+    incast.world.finish()
 }
 
+/// Without flow control what has no room is lost.
 #[test]
 fn without_congestion_control_lossy_packets_are_dropped() -> Result<()> {
-    let mut incast = Incast::new(10 * GBIT, &QosSpec::default(), &QosSpec::default())?;
+    let mut incast = Incast::new(&QosSpec::default(), false)?;
     incast.start();
-    incast.clock.pass(Duration::from_millis(20));
-    for i in 0..10 {
-        incast.clock.pass(Duration::from_millis(1));
-        println!("{i} {:?} {} {}", incast.sent(), incast.queue()?, incast.drops());
-    }
-    println!("{}", incast.world.rig.drops(RECEIVER, DropReason::EgressFull));
-    Ok(())
+    incast.clock.pass(Duration::from_millis(10));
+    let lost = incast.world.rig.drops(RECEIVER, DropReason::EgressFull);
+    assert!(lost > 0);
+    assert_eq!(incast.drops(), lost);
+    let pauses = |name| incast.world.rig.priority_counter(name, PRIORITY, "tx_pause");
+    assert_eq!(SENDERS.map(pauses), [0; 3]);
+    assert_eq!(pauses(RECEIVER), 0);
+    incast.world.finish()
 }
