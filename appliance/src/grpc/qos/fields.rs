@@ -452,6 +452,7 @@ mod tests {
         };
         keys.set_dscp_map([7; 64]);
         let spec = QosSpec {
+            ecn: Default::default(),
             rate: 10_000_000_000,
             classes: vnic_backend::Classes {
                 of_priority: [7, 6, 5, 4, 3, 2, 1, 0],
