@@ -10,6 +10,7 @@
 
 #[cfg(test)]
 mod behaviour;
+mod dcqcn;
 mod delay;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use alloc::vec::Vec;
 pub use value::Unit;
 
 use super::CongestionControl;
+use super::dcqcn::Dcqcn;
 use super::hpcc::{self, Hpcc};
 use super::none;
 use super::swift::{self, Swift};
@@ -80,6 +82,8 @@ pub struct Parameter {
 pub enum Named {
     /// None.
     None,
+    /// DCQCN.
+    Dcqcn(Dcqcn),
     /// TIMELY.
     Timely(Timely),
     /// Swift.
@@ -94,6 +98,7 @@ impl Named {
         let mut names = Vec::new();
         for (name, presets) in [
             ("none", &[][..]),
+            ("dcqcn", &super::dcqcn::Parameters::PRESETS),
             ("timely", &timely::Parameters::PRESETS),
             ("swift", &[]),
             ("hpcc", &hpcc::Parameters::PRESETS),
@@ -112,6 +117,8 @@ impl Named {
         };
         let named = match (algorithm, preset) {
             ("none", None) => Some(Named::None),
+            ("dcqcn", _) => super::dcqcn::Parameters::preset(preset.unwrap_or("paper"))
+                .map(|parameters| Named::Dcqcn(Dcqcn { parameters })),
             ("timely", _) => timely::Parameters::preset(preset.unwrap_or("ns3"))
                 .map(|parameters| Named::Timely(Timely { parameters })),
             ("swift", None) => Some(Named::Swift(Swift {
@@ -131,6 +138,7 @@ impl Named {
     pub fn name(&self) -> &'static str {
         match self {
             Named::None => "none",
+            Named::Dcqcn(_) => "dcqcn",
             Named::Timely(_) => "timely",
             Named::Swift(_) => "swift",
             Named::Hpcc(_) => "hpcc",
@@ -141,6 +149,7 @@ impl Named {
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
         let done = match self {
             Named::None => None,
+            Named::Dcqcn(a) => value::set(dcqcn::ROWS, &mut a.parameters, key, value),
             Named::Timely(a) => value::set(delay::TIMELY, &mut a.parameters, key, value),
             Named::Swift(a) => value::set(delay::SWIFT, &mut a.parameters, key, value),
             Named::Hpcc(a) => value::set(delay::HPCC, &mut a.parameters, key, value),
@@ -163,6 +172,7 @@ impl Named {
     pub fn parameters(&self) -> Vec<Parameter> {
         match self {
             Named::None => Vec::new(),
+            Named::Dcqcn(a) => value::list(dcqcn::ROWS, &mut a.parameters.clone()),
             Named::Timely(a) => value::list(delay::TIMELY, &mut a.parameters.clone()),
             Named::Swift(a) => value::list(delay::SWIFT, &mut a.parameters.clone()),
             Named::Hpcc(a) => value::list(delay::HPCC, &mut a.parameters.clone()),
@@ -179,6 +189,7 @@ impl Named {
     pub fn build(&self) -> Arc<dyn CongestionControl> {
         match self {
             Named::None => Arc::new(none::None),
+            Named::Dcqcn(a) => Arc::new(a.clone()),
             Named::Timely(a) => Arc::new(a.clone()),
             Named::Swift(a) => Arc::new(a.clone()),
             Named::Hpcc(a) => Arc::new(a.clone()),

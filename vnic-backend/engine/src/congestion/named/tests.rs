@@ -51,7 +51,7 @@ fn errors_say_what_there_is() {
         named("swift").set("fs_max", "0").unwrap_err().to_string(),
     ];
     expect![[r#"
-        no congestion control "bbr": known are none, timely, timely:ns3, timely:erpc, swift, hpcc, hpcc:sim, hpcc:testbed
+        no congestion control "bbr": known are none, dcqcn, dcqcn:paper, dcqcn:ns3-rdma, dcqcn:mlx-fw, dcqcn:winof2-doc, timely, timely:ns3, timely:erpc, swift, hpcc, hpcc:sim, hpcc:testbed
         hpcc has no parameter "etta": it has eta, max_stage, w_ai, base_rtt, reaction, initial_u, min_rate
         none has no parameter "eta": it has none
         t_low = "50" is not accepted: 0 to 1s (with ns, us, ms or s)
@@ -74,6 +74,116 @@ fn tables() {
     }
     expect![[r#"
         none
+        dcqcn
+          clamp_target = on (on or off): each notification makes the current rate the target (DcqcnClampTgtRate)
+          clamp_target_after_time = on (on or off): also after an increase by the timer (DcqcnClampTgtRateAfterTimeInc)
+          time_reset = 55us (0 to 131071us (with ns, us, ms or s)): T, the timer of increases; 0: none (DcqcnRpgTimeReset)
+          byte_reset = 10M (0 to 1G bytes): B, the byte counter of increases; 0: none (DcqcnRpgByteReset, which counts 64 bytes)
+          threshold = 5 (1 to 31): F, increases before additive, and then hyper increase (DcqcnRpgThreshold)
+          ai_rate = 40M (0 to 1000G bit/s): R_AI, the step of additive increase (DcqcnRpgAiRate)
+          hai_rate = 200M (0 to 1000G bit/s): R_HAI, the step of hyper increase (DcqcnRpgHaiRate)
+          max_rate = 0 (0 to 1000G bit/s): rate at which the limiter is released; 0: the link's (RPG_MAX_RATE)
+          alpha_to_rate_shift = 11 (0 to 11): a cut takes alpha in 1/1024 over 2 to the power of this (DcqcnAlphaToRateShift)
+          min_decrease = 50 (0 to 100 percent): what a cut leaves of the rate at least (DcqcnRpgMinDecFac)
+          min_rate = 1M (0 to 1000G bit/s): least rate (DcqcnRpgMinRate)
+          rate_on_first_cnp = 0 (0 to 1000G bit/s): rate at the first notification; 0: as it was (DcqcnRateToSetOnFirstCnp)
+          g = 4 (0 to 1023 / 1024): weight of a new sample in alpha (DcqcnDceTcpG, where that is the gain)
+          alpha_period = 55us (0 to 1s (with ns, us, ms or s)): time between updates of alpha; 0: none (DcqcnDceTcpRtt)
+          cut_period = 0 (0 to 1s (with ns, us, ms or s)): time in which the rate is cut at most once; 0: each notification cuts (DcqcnRateReduceMonitorPeriod)
+          initial_alpha = 1024 (0 to 1024 / 1024): alpha at the first notification (DcqcnInitialAlphaValue)
+          alpha_clock = notification (one of notification, period): alpha rises with each notification, or each period that had one
+          order = cut-first (one of cut-first, alpha-first): which is first at a notification
+          hyper = growing (one of growing, constant): the step of hyper increase grows with each, or not
+          fixed_point = off (on or off): alpha is a whole number of 1/1024, as in firmware
+          qcn_relics = off (on or off): QCN's rules of ns3-rdma: a target far above the rate falls to an eighth, hyper increase halves B and T
+        dcqcn:paper
+          clamp_target = on (on or off): each notification makes the current rate the target (DcqcnClampTgtRate)
+          clamp_target_after_time = on (on or off): also after an increase by the timer (DcqcnClampTgtRateAfterTimeInc)
+          time_reset = 55us (0 to 131071us (with ns, us, ms or s)): T, the timer of increases; 0: none (DcqcnRpgTimeReset)
+          byte_reset = 10M (0 to 1G bytes): B, the byte counter of increases; 0: none (DcqcnRpgByteReset, which counts 64 bytes)
+          threshold = 5 (1 to 31): F, increases before additive, and then hyper increase (DcqcnRpgThreshold)
+          ai_rate = 40M (0 to 1000G bit/s): R_AI, the step of additive increase (DcqcnRpgAiRate)
+          hai_rate = 200M (0 to 1000G bit/s): R_HAI, the step of hyper increase (DcqcnRpgHaiRate)
+          max_rate = 0 (0 to 1000G bit/s): rate at which the limiter is released; 0: the link's (RPG_MAX_RATE)
+          alpha_to_rate_shift = 11 (0 to 11): a cut takes alpha in 1/1024 over 2 to the power of this (DcqcnAlphaToRateShift)
+          min_decrease = 50 (0 to 100 percent): what a cut leaves of the rate at least (DcqcnRpgMinDecFac)
+          min_rate = 1M (0 to 1000G bit/s): least rate (DcqcnRpgMinRate)
+          rate_on_first_cnp = 0 (0 to 1000G bit/s): rate at the first notification; 0: as it was (DcqcnRateToSetOnFirstCnp)
+          g = 4 (0 to 1023 / 1024): weight of a new sample in alpha (DcqcnDceTcpG, where that is the gain)
+          alpha_period = 55us (0 to 1s (with ns, us, ms or s)): time between updates of alpha; 0: none (DcqcnDceTcpRtt)
+          cut_period = 0 (0 to 1s (with ns, us, ms or s)): time in which the rate is cut at most once; 0: each notification cuts (DcqcnRateReduceMonitorPeriod)
+          initial_alpha = 1024 (0 to 1024 / 1024): alpha at the first notification (DcqcnInitialAlphaValue)
+          alpha_clock = notification (one of notification, period): alpha rises with each notification, or each period that had one
+          order = cut-first (one of cut-first, alpha-first): which is first at a notification
+          hyper = growing (one of growing, constant): the step of hyper increase grows with each, or not
+          fixed_point = off (on or off): alpha is a whole number of 1/1024, as in firmware
+          qcn_relics = off (on or off): QCN's rules of ns3-rdma: a target far above the rate falls to an eighth, hyper increase halves B and T
+        dcqcn:ns3-rdma
+          clamp_target = on (on or off): each notification makes the current rate the target (DcqcnClampTgtRate)
+          clamp_target_after_time = off (on or off): also after an increase by the timer (DcqcnClampTgtRateAfterTimeInc)
+          time_reset = 60us (0 to 131071us (with ns, us, ms or s)): T, the timer of increases; 0: none (DcqcnRpgTimeReset)
+          byte_reset = 300M (0 to 1G bytes): B, the byte counter of increases; 0: none (DcqcnRpgByteReset, which counts 64 bytes)
+          threshold = 5 (1 to 31): F, increases before additive, and then hyper increase (DcqcnRpgThreshold)
+          ai_rate = 40M (0 to 1000G bit/s): R_AI, the step of additive increase (DcqcnRpgAiRate)
+          hai_rate = 200M (0 to 1000G bit/s): R_HAI, the step of hyper increase (DcqcnRpgHaiRate)
+          max_rate = 0 (0 to 1000G bit/s): rate at which the limiter is released; 0: the link's (RPG_MAX_RATE)
+          alpha_to_rate_shift = 11 (0 to 11): a cut takes alpha in 1/1024 over 2 to the power of this (DcqcnAlphaToRateShift)
+          min_decrease = 50 (0 to 100 percent): what a cut leaves of the rate at least (DcqcnRpgMinDecFac)
+          min_rate = 100M (0 to 1000G bit/s): least rate (DcqcnRpgMinRate)
+          rate_on_first_cnp = 0 (0 to 1000G bit/s): rate at the first notification; 0: as it was (DcqcnRateToSetOnFirstCnp)
+          g = 4 (0 to 1023 / 1024): weight of a new sample in alpha (DcqcnDceTcpG, where that is the gain)
+          alpha_period = 55us (0 to 1s (with ns, us, ms or s)): time between updates of alpha; 0: none (DcqcnDceTcpRtt)
+          cut_period = 0 (0 to 1s (with ns, us, ms or s)): time in which the rate is cut at most once; 0: each notification cuts (DcqcnRateReduceMonitorPeriod)
+          initial_alpha = 512 (0 to 1024 / 1024): alpha at the first notification (DcqcnInitialAlphaValue)
+          alpha_clock = notification (one of notification, period): alpha rises with each notification, or each period that had one
+          order = alpha-first (one of cut-first, alpha-first): which is first at a notification
+          hyper = growing (one of growing, constant): the step of hyper increase grows with each, or not
+          fixed_point = off (on or off): alpha is a whole number of 1/1024, as in firmware
+          qcn_relics = on (on or off): QCN's rules of ns3-rdma: a target far above the rate falls to an eighth, hyper increase halves B and T
+        dcqcn:mlx-fw
+          clamp_target = off (on or off): each notification makes the current rate the target (DcqcnClampTgtRate)
+          clamp_target_after_time = on (on or off): also after an increase by the timer (DcqcnClampTgtRateAfterTimeInc)
+          time_reset = 300us (0 to 131071us (with ns, us, ms or s)): T, the timer of increases; 0: none (DcqcnRpgTimeReset)
+          byte_reset = 2097088 (0 to 1G bytes): B, the byte counter of increases; 0: none (DcqcnRpgByteReset, which counts 64 bytes)
+          threshold = 1 (1 to 31): F, increases before additive, and then hyper increase (DcqcnRpgThreshold)
+          ai_rate = 5M (0 to 1000G bit/s): R_AI, the step of additive increase (DcqcnRpgAiRate)
+          hai_rate = 50M (0 to 1000G bit/s): R_HAI, the step of hyper increase (DcqcnRpgHaiRate)
+          max_rate = 0 (0 to 1000G bit/s): rate at which the limiter is released; 0: the link's (RPG_MAX_RATE)
+          alpha_to_rate_shift = 11 (0 to 11): a cut takes alpha in 1/1024 over 2 to the power of this (DcqcnAlphaToRateShift)
+          min_decrease = 50 (0 to 100 percent): what a cut leaves of the rate at least (DcqcnRpgMinDecFac)
+          min_rate = 1M (0 to 1000G bit/s): least rate (DcqcnRpgMinRate)
+          rate_on_first_cnp = 0 (0 to 1000G bit/s): rate at the first notification; 0: as it was (DcqcnRateToSetOnFirstCnp)
+          g = 5 (0 to 1023 / 1024): weight of a new sample in alpha (DcqcnDceTcpG, where that is the gain)
+          alpha_period = 1us (0 to 1s (with ns, us, ms or s)): time between updates of alpha; 0: none (DcqcnDceTcpRtt)
+          cut_period = 4us (0 to 1s (with ns, us, ms or s)): time in which the rate is cut at most once; 0: each notification cuts (DcqcnRateReduceMonitorPeriod)
+          initial_alpha = 1023 (0 to 1024 / 1024): alpha at the first notification (DcqcnInitialAlphaValue)
+          alpha_clock = period (one of notification, period): alpha rises with each notification, or each period that had one
+          order = cut-first (one of cut-first, alpha-first): which is first at a notification
+          hyper = constant (one of growing, constant): the step of hyper increase grows with each, or not
+          fixed_point = on (on or off): alpha is a whole number of 1/1024, as in firmware
+          qcn_relics = off (on or off): QCN's rules of ns3-rdma: a target far above the rate falls to an eighth, hyper increase halves B and T
+        dcqcn:winof2-doc
+          clamp_target = off (on or off): each notification makes the current rate the target (DcqcnClampTgtRate)
+          clamp_target_after_time = on (on or off): also after an increase by the timer (DcqcnClampTgtRateAfterTimeInc)
+          time_reset = 100us (0 to 131071us (with ns, us, ms or s)): T, the timer of increases; 0: none (DcqcnRpgTimeReset)
+          byte_reset = 25600 (0 to 1G bytes): B, the byte counter of increases; 0: none (DcqcnRpgByteReset, which counts 64 bytes)
+          threshold = 5 (1 to 31): F, increases before additive, and then hyper increase (DcqcnRpgThreshold)
+          ai_rate = 10M (0 to 1000G bit/s): R_AI, the step of additive increase (DcqcnRpgAiRate)
+          hai_rate = 100M (0 to 1000G bit/s): R_HAI, the step of hyper increase (DcqcnRpgHaiRate)
+          max_rate = 0 (0 to 1000G bit/s): rate at which the limiter is released; 0: the link's (RPG_MAX_RATE)
+          alpha_to_rate_shift = 11 (0 to 11): a cut takes alpha in 1/1024 over 2 to the power of this (DcqcnAlphaToRateShift)
+          min_decrease = 50 (0 to 100 percent): what a cut leaves of the rate at least (DcqcnRpgMinDecFac)
+          min_rate = 1M (0 to 1000G bit/s): least rate (DcqcnRpgMinRate)
+          rate_on_first_cnp = 3G (0 to 1000G bit/s): rate at the first notification; 0: as it was (DcqcnRateToSetOnFirstCnp)
+          g = 32 (0 to 1023 / 1024): weight of a new sample in alpha (DcqcnDceTcpG, where that is the gain)
+          alpha_period = 4us (0 to 1s (with ns, us, ms or s)): time between updates of alpha; 0: none (DcqcnDceTcpRtt)
+          cut_period = 32us (0 to 1s (with ns, us, ms or s)): time in which the rate is cut at most once; 0: each notification cuts (DcqcnRateReduceMonitorPeriod)
+          initial_alpha = 0 (0 to 1024 / 1024): alpha at the first notification (DcqcnInitialAlphaValue)
+          alpha_clock = period (one of notification, period): alpha rises with each notification, or each period that had one
+          order = cut-first (one of cut-first, alpha-first): which is first at a notification
+          hyper = constant (one of growing, constant): the step of hyper increase grows with each, or not
+          fixed_point = on (on or off): alpha is a whole number of 1/1024, as in firmware
+          qcn_relics = off (on or off): QCN's rules of ns3-rdma: a target far above the rate falls to an eighth, hyper increase halves B and T
         timely
           ewma = 0.875 (0 to 1): weight of a new difference of round trips in their moving average
           beta = 0.8 (0 to 1): how much a decrease takes
