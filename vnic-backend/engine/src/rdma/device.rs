@@ -689,6 +689,7 @@ impl Device {
     /// A packet came for this adapter.
     pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>, memory: &dyn Memory) {
         let shared = &mut self.shared;
+        shared.now = now;
         let bth = &packet.headers.bth;
         shared.counters.received(packet);
         if shared.sorted || packet.path.vlan.is_some() {

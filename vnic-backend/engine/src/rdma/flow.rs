@@ -320,6 +320,11 @@ impl Flow {
         !self.needs.from_start && self.algorithm.is_released()
     }
 
+    /// Has its algorithm released its limiter, though it is kept?
+    pub fn is_done(&self) -> bool {
+        self.needs.from_start && self.algorithm.is_released()
+    }
+
     /// When its rate lets it send, if not now, or when that has to be looked at again.
     pub fn waits(&mut self, now: Instant) -> Option<Instant> {
         // A burst that has begun goes on at the speed of the link.

@@ -11,6 +11,7 @@ use vnic_engine::rdma::{
 };
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
+use vnic_wire::int::Telemetry;
 use vnic_wire::psn::Psn;
 use vnic_wire::roce::Path;
 use vnic_wire::time::Instant;
@@ -60,6 +61,8 @@ pub struct Packet {
     pub path: Path,
     pub headers: Headers,
     pub payload: Vec<u8>,
+    pub priority: u8,
+    pub telemetry: Option<Telemetry>,
 }
 
 struct Wire<'a>(&'a mut VecDeque<Packet>);
@@ -76,6 +79,8 @@ impl Sink for Wire<'_> {
             path: *packet.path,
             headers: packet.headers,
             payload,
+            priority: packet.priority,
+            telemetry: packet.telemetry.copied(),
         });
     }
 }
@@ -306,7 +311,7 @@ impl Pair {
                     path: packet.path,
                     headers: packet.headers,
                     payload: Payload::Bytes(&packet.payload),
-                    telemetry: None,
+                    telemetry: packet.telemetry.as_ref(),
                 };
                 to.device.receive(self.now, &incoming, &to.ram);
             }

@@ -210,7 +210,13 @@ impl Qp {
         if !self.reacts(shared) || !self.flows() {
             return false;
         }
+        let start = self.start(shared, None);
         let flow = self.ensure_flow(shared, now);
+        if flow.is_done() {
+            // It was kept though its limiter was released: a new one begins.
+            let algorithm = shared.congestion.control.start(now, &start);
+            flow.adopt(algorithm, shared.needs, now, shared.congestion.slack);
+        }
         flow.notify(now, cnp);
         if flow.is_released() {
             // An algorithm that limits nothing, or parameters that do not.
@@ -377,6 +383,17 @@ impl Qp {
             state: flow.state(),
             notifications: flow.notifications,
         })
+    }
+
+    /// A packet of the peer's is missing: besides the NAK it gets a notification, where both slow restart and notification
+    /// are on (`rdma-notes-zh` section 3).
+    pub(super) fn notify_gap(&self, shared: &mut Shared, packet: &Incoming<'_>) {
+        let priority = shared.marking.received(&packet.path) & 7;
+        let congestion = &shared.congestion;
+        if congestion.slow_restart && congestion.notification >> priority & 1 == 1 {
+            let (now, to) = (shared.now, self.attributes.destination_qp);
+            shared.notifier.marked(now, packet, self.number, to, priority);
+        }
     }
 
     /// Which queue pair of the peer's sent a packet to this one, if that can be told.

@@ -206,7 +206,7 @@ impl Qp {
         match psn.distance(self.responder.expected) {
             0 => {}
             d if d < 0 => return self.duplicate(shared, operation, target, packet),
-            _ => return self.out_of_sequence(shared),
+            _ => return self.out_of_sequence(shared, packet),
         }
         if let Some(telemetry) = packet.telemetry {
             self.responder.keep(telemetry);
@@ -306,7 +306,7 @@ impl Qp {
     }
 
     /// A request that is beyond the next: tell the peer once (IBTA 9.7.4.1.1, 9.7.5.1.1).
-    fn out_of_sequence(&mut self, shared: &mut Shared) {
+    fn out_of_sequence(&mut self, shared: &mut Shared, packet: &Incoming<'_>) {
         shared.counters.out_of_sequence += 1;
         if self.responder.told {
             shared.marks.hit(Mark::SequenceNakHeld);
@@ -314,6 +314,7 @@ impl Qp {
         }
         self.responder.told = true;
         shared.marks.hit(Mark::SequenceNakSent);
+        self.notify_gap(shared, packet);
         let expected = self.responder.expected;
         self.reply(shared, expected, Some(Syndrome::Nak(NakCode::SequenceError)));
     }
