@@ -91,9 +91,13 @@ counters! {
     // Congestion.
     {
         np_ecn_marked_roce_packets: "packets", "RoCEv2 packets received with a congestion mark.";
+        np_ecn_ignored: "packets", "Of these, those whose senders are not notified: the priority is off, the sender is not known, no version 2.";
+        np_ecn_coalesced: "packets", "Of these, those that made no notification at once: one had just been sent.";
         np_cnp_sent: "packets", "Congestion notification packets sent.";
         rp_cnp_handled: "packets", "Congestion notifications that slowed a flow down; slow restarts included.";
         rp_cnp_ignored: "packets", "Congestion notification packets that changed nothing.";
+        rp_flows_started: "flows", "Queue pairs that came under congestion control.";
+        rp_flows_ended: "flows", "Queue pairs that it let go.";
         roce_slow_restart: "events", "Slow restarts: a loss or an idle time slowed a flow down.";
         roce_slow_restart_cnps: "packets", "Notifications that slow restarts made inside the adapter.";
         roce_slow_restart_trans: "events", "Flows that went into slow restart; one more before it is over is none.";

@@ -10,7 +10,7 @@ use vnic_wire::MacAddr;
 use vnic_wire::bth::MULTICAST_QP;
 use vnic_wire::gid::Gid;
 use vnic_wire::opcode::Transport;
-use vnic_wire::roce::Ecn;
+use vnic_wire::roce::{Ecn, Network};
 use vnic_wire::time::Instant;
 use vnic_wire::transport::Extended;
 
@@ -102,13 +102,24 @@ fn notify_sender(shared: &mut Shared, qps: &Table<Qp>, now: Instant, packet: &In
         && bth.version == 0
         && shared.partition_matches(bth.pkey)
         && bth.opcode.transport() != Transport::Cnp
+        // RoCEv1 has no notifications.
+        && !matches!(packet.path.network, Network::V1 { .. })
         // All of a group would answer.
         && !packet.path.network.destination().is_multicast();
     let own = bth.destination_qp;
-    if answered && let Some(sender) = qps.get(own).and_then(|qp| qp.sender(packet)) {
+    let sender = match answered {
+        true => qps.get(own).and_then(|qp| qp.sender(packet)),
+        false => None,
+    };
+    let told = sender.map(|sender| {
         shared
             .notifier
-            .marked(now, packet, QpNumber(own), sender, priority);
+            .marked(now, packet, QpNumber(own), sender, priority)
+    });
+    match told {
+        Some(true) => {}
+        Some(false) => shared.counters.np_ecn_coalesced += 1,
+        None => shared.counters.np_ecn_ignored += 1,
     }
 }
 
@@ -698,9 +709,7 @@ impl Device {
         if Ecn::of(packet.path.network.traffic_class()) == Ecn::Ce {
             shared.counters.np_ecn_marked_roce_packets += 1;
             shared.marks.hit(Mark::EcnMarked);
-            if shared.congestion.notification != 0 {
-                notify_sender(shared, &self.qps, now, packet);
-            }
+            notify_sender(shared, &self.qps, now, packet);
         }
         if bth.version != 0 {
             shared.counters.drop_malformed += 1;

@@ -71,7 +71,8 @@ impl Notifier {
         self.filled
     }
 
-    /// A packet of a priority that was marked came to a queue pair, from another one.
+    /// A packet of a priority that was marked came to a queue pair, from another one. No: that one has been notified so
+    /// lately that this is put off, or forgotten.
     pub fn marked(
         &mut self,
         now: Instant,
@@ -79,11 +80,7 @@ impl Notifier {
         from: QpNumber,
         to: QpNumber,
         priority: u8,
-    ) {
-        // RoCEv1 has no notifications.
-        if matches!(packet.path.network, Network::V1 { .. }) {
-            return;
-        }
+    ) -> bool {
         let notice = Notice {
             from,
             to,
@@ -95,8 +92,12 @@ impl Notifier {
             peer: packet.path.network.source(),
             qp: to.0,
         };
-        if let Some(cnp) = self.point.marked(now, key, notice) {
-            self.queue(cnp);
+        match self.point.marked(now, key, notice) {
+            Some(cnp) => {
+                self.queue(cnp);
+                true
+            }
+            None => false,
         }
     }
 

@@ -33,7 +33,7 @@ pub static RING: Set = Set {
             r::NO_RSC,
         ),
         counter("rx[i]_lro_packets / _bytes", "packets/bytes", r::NO_RSC),
-        counter("rx[i]_ecn_mark", "packets", r::DCQCN),
+        counter("rx[i]_ecn_mark", "packets", r::MARKED),
         counter(
             "rx_oversize_pkts_buffer",
             "packets",

@@ -108,21 +108,25 @@ pub static INFINIBAND: Set = Set {
             r::NO_IB_LINK,
         ),
         counter("node_infiniband_vl15_dropped_total", "packets", r::NO_IB_LINK),
-        counter("node_infiniband_np_cnp_packets_sent_total", "packets", r::DCQCN),
+        counter(
+            "node_infiniband_np_cnp_packets_sent_total",
+            "packets",
+            Is(t::CNP_SENT),
+        ),
         counter(
             "node_infiniband_np_ecn_marked_roce_packets_received_total",
             "packets",
-            is(&[rdma("np_ecn_marked_roce_packets")]),
+            Is(t::ECN_MARKED),
         ),
         counter(
             "node_infiniband_rp_cnp_packets_handled_total",
             "packets",
-            r::DCQCN,
+            Is(t::CNP_HANDLED),
         ),
         counter(
             "node_infiniband_rp_cnp_ignored_packets_received_total",
             "packets",
-            is(&[rdma("rp_cnp_ignored")]),
+            Is(t::CNP_IGNORED),
         ),
         counter(
             "node_infiniband_out_of_buffer_drops_total",
@@ -230,8 +234,20 @@ pub static INFINIBAND: Set = Set {
             "timeouts",
             r::ZTR,
         ),
-        counter("node_infiniband_roce_slow_restart_used_total", "events", r::ZTR),
-        counter("node_infiniband_roce_slow_restart_cnps_total", "packets", r::ZTR),
-        counter("node_infiniband_roce_slow_restart_total", "events", r::ZTR),
+        counter(
+            "node_infiniband_roce_slow_restart_used_total",
+            "events",
+            is(&[rdma("roce_slow_restart")]),
+        ),
+        counter(
+            "node_infiniband_roce_slow_restart_cnps_total",
+            "packets",
+            is(&[rdma("roce_slow_restart_cnps")]),
+        ),
+        counter(
+            "node_infiniband_roce_slow_restart_total",
+            "events",
+            is(&[rdma("roce_slow_restart_trans")]),
+        ),
     ],
 };

@@ -100,7 +100,15 @@ pub const RDMA_DROPS: Source =
     NotModelled("packets that the switch drops are counted by adapter and reason: see `drops`");
 
 // It will be.
-/// Congestion control.
-pub const DCQCN: Source = NotYet("it comes with congestion control");
 /// Adaptive retransmission, slow restart.
 pub const ZTR: Source = NotYet("it comes with zero-touch RoCE");
+
+/// Parameters of a congestion control that can be programmed.
+pub const NO_PROGRAMMABLE: Source =
+    NotModelled("the algorithm does not change its own parameters: they are as they were set");
+/// Rates of all flows together.
+pub const RATES: Source = NotModelled("each flow has a rate of its own, and unlimited ones have none");
+/// Round-trip times.
+pub const RTT: Source = NotModelled("round-trip times are told to the algorithm of a flow and not kept");
+/// Contexts of notifications.
+pub const NO_CNP_CONTEXT: Source = NotModelled("notifications need no contexts");

@@ -208,3 +208,25 @@ pub const UPLINK_RX_BYTES: Source = is(&[Port(P::RxBytes)]);
 pub const UPLINK_TX: Source = is(&[Port(P::TxFrames)]);
 /// Bytes of these.
 pub const UPLINK_TX_BYTES: Source = is(&[Port(P::TxBytes)]);
+
+// Congestion control: of the RDMA function, and of the guest's own RoCE over Ethernet.
+/// Packets received with a congestion mark.
+pub const ECN_MARKED: Sum = sum(&[rdma("np_ecn_marked_roce_packets"), Queue(Q::RxRoceMarked)]);
+/// Marked packets whose senders are notified, at once or together with others.
+pub const ECN_HANDLED: Sum = sum(&[rdma("np_ecn_marked_roce_packets")]).less(&[rdma("np_ecn_ignored")]);
+/// Notifications sent.
+pub const CNP_SENT: Sum = sum(&[rdma("np_cnp_sent"), Queue(Q::TxCnpSent)]);
+/// Notifications that slowed a flow down.
+pub const CNP_HANDLED: Sum = sum(&[rdma("rp_cnp_handled"), Queue(Q::RxCnpHandled)]);
+/// Notifications that changed nothing.
+pub const CNP_IGNORED: Sum = sum(&[rdma("rp_cnp_ignored"), Queue(Q::RxCnpIgnored)]);
+/// Notification packets received. (Slow restarts are among those that were handled.)
+pub const CNP_RECEIVED: Sum = sum(&[
+    rdma("rp_cnp_handled"),
+    rdma("rp_cnp_ignored"),
+    Queue(Q::RxCnpHandled),
+    Queue(Q::RxCnpIgnored),
+])
+.less(&[rdma("roce_slow_restart_cnps")]);
+/// Queue pairs that are limited.
+pub const FLOWS: Sum = sum(&[rdma("rp_flows_started")]).less(&[rdma("rp_flows_ended")]);

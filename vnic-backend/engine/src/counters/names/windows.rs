@@ -1,6 +1,6 @@
 //! Counters of Windows itself, and of WinOF, the driver of older cards.
 
-use super::Source::Rate;
+use super::Source::{Is, Rate};
 use super::Term::{Drop, Link, Queue};
 use super::reasons as r;
 use super::terms::{self as t, is, rdma};
@@ -56,23 +56,31 @@ pub static WINOF_QOS: Set = Set {
     family: Family::WinOf2,
     instance: Instance::Adapter,
     names: &[
-        gauge("RequesterAllocatedRateLimiters", "", r::DCQCN),
-        counter("RequesterTotalAllocatedRateLimiters", "", r::DCQCN),
-        gauge("RequesterCurrentTotalRate", "", r::DCQCN),
-        gauge("RequesterAverageTotalRate", "", r::DCQCN),
-        gauge("RequesterTrafficRateHighPeak", "", r::DCQCN),
-        gauge("RequesterTrafficRateLowPeak", "", r::DCQCN),
-        counter("RequesterSuccessfullyHandledLimitationRequest", "", r::DCQCN),
+        gauge("RequesterAllocatedRateLimiters", "", Is(t::FLOWS)),
         counter(
-            "RequesterIgnoredLimitationRequest",
+            "RequesterTotalAllocatedRateLimiters",
             "",
-            is(&[rdma("rp_cnp_ignored")]),
+            is(&[rdma("rp_flows_started")]),
         ),
-        gauge("ResponderActiveCNP", "", r::DCQCN),
-        counter("ResponderCNPSentSuccessfully", "", r::DCQCN),
-        counter("ResponderECNHandledSuccessfully", "", r::DCQCN),
-        counter("ResponderIgnoredECN", "", r::DCQCN),
-        counter("ResponderIgnoredECNdueCNPcoalesce", "", r::DCQCN),
+        gauge("RequesterCurrentTotalRate", "", r::RATES),
+        gauge("RequesterAverageTotalRate", "", r::RATES),
+        gauge("RequesterTrafficRateHighPeak", "", r::RATES),
+        gauge("RequesterTrafficRateLowPeak", "", r::RATES),
+        counter(
+            "RequesterSuccessfullyHandledLimitationRequest",
+            "",
+            Is(t::CNP_HANDLED),
+        ),
+        counter("RequesterIgnoredLimitationRequest", "", Is(t::CNP_IGNORED)),
+        gauge("ResponderActiveCNP", "", r::NO_CNP_CONTEXT),
+        counter("ResponderCNPSentSuccessfully", "", Is(t::CNP_SENT)),
+        counter("ResponderECNHandledSuccessfully", "", Is(t::ECN_HANDLED)),
+        counter("ResponderIgnoredECN", "", is(&[rdma("np_ecn_ignored")])),
+        counter(
+            "ResponderIgnoredECNdueCNPcoalesce",
+            "",
+            is(&[rdma("np_ecn_coalesced")]),
+        ),
         counter("SentDiscardFrames", "", is(t::OUTBOUND_DISCARDED)),
     ],
 };

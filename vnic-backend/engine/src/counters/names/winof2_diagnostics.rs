@@ -1,9 +1,9 @@
 //! What went wrong, by adapter.
 
-use super::Source::NotModelled;
+use super::Source::{Is, NotModelled};
 use super::Term::{Drop, Link, Queue};
 use super::reasons as r;
-use super::terms::{is, rdma};
+use super::terms::{self as t, is, rdma};
 use super::{Family, Instance, Set, counter, gauge};
 use crate::counters::{LinkCounter as L, QueueCounter as Q};
 
@@ -13,28 +13,56 @@ pub static CONGESTION_CONTROL: Set = Set {
     family: Family::WinOf2,
     instance: Instance::Adapter,
     names: &[
-        counter("NotificationPointCNPsSentSuccessfully", "packets", r::DCQCN),
+        counter(
+            "NotificationPointCNPsSentSuccessfully",
+            "packets",
+            Is(t::CNP_SENT),
+        ),
         counter(
             "NotificationPointRoCEv2ECNMarkedPackets",
             "packets",
-            is(&[rdma("np_ecn_marked_roce_packets")]),
+            Is(t::ECN_MARKED),
         ),
-        counter("ReactionPointSuccessfullyHandledCNPPackets", "packets", r::DCQCN),
         counter(
-            "ReactionPointIgnoredCNPPackets",
+            "ReactionPointSuccessfullyHandledCNPPackets",
             "packets",
-            is(&[rdma("rp_cnp_ignored")]),
+            Is(t::CNP_HANDLED),
         ),
-        gauge("ReactionPointCurrentNumberofFlows", "flows", r::DCQCN),
-        gauge("ReactionPointAIFactorValue", "Mbit/s", r::DCQCN),
-        gauge("ReactionPointGFactorValue", "1/1024", r::DCQCN),
-        gauge("ReactionPointRTTValueinMicrosec", "us", r::DCQCN),
-        counter("ReactionPointNumberofAIFactorDecreased", "events", r::DCQCN),
-        counter("ReactionPointNumberofAIFactorIncreased", "events", r::DCQCN),
-        counter("ReactionPointNumberofGFactorDecreased", "events", r::DCQCN),
-        counter("ReactionPointNumberofGFactorIncreased", "events", r::DCQCN),
-        counter("ReactionPointNumberofQPsUnderCCDecreased", "events", r::DCQCN),
-        counter("ReactionPointNumberofQPsUnderCCIncreased", "events", r::DCQCN),
+        counter("ReactionPointIgnoredCNPPackets", "packets", Is(t::CNP_IGNORED)),
+        gauge("ReactionPointCurrentNumberofFlows", "flows", Is(t::FLOWS)),
+        gauge("ReactionPointAIFactorValue", "Mbit/s", r::NO_PROGRAMMABLE),
+        gauge("ReactionPointGFactorValue", "1/1024", r::NO_PROGRAMMABLE),
+        gauge("ReactionPointRTTValueinMicrosec", "us", r::RTT),
+        counter(
+            "ReactionPointNumberofAIFactorDecreased",
+            "events",
+            r::NO_PROGRAMMABLE,
+        ),
+        counter(
+            "ReactionPointNumberofAIFactorIncreased",
+            "events",
+            r::NO_PROGRAMMABLE,
+        ),
+        counter(
+            "ReactionPointNumberofGFactorDecreased",
+            "events",
+            r::NO_PROGRAMMABLE,
+        ),
+        counter(
+            "ReactionPointNumberofGFactorIncreased",
+            "events",
+            r::NO_PROGRAMMABLE,
+        ),
+        counter(
+            "ReactionPointNumberofQPsUnderCCDecreased",
+            "events",
+            is(&[rdma("rp_flows_ended")]),
+        ),
+        counter(
+            "ReactionPointNumberofQPsUnderCCIncreased",
+            "events",
+            is(&[rdma("rp_flows_started")]),
+        ),
     ],
 };
 
@@ -250,9 +278,17 @@ pub static DIAGNOSTICS_EXT_1: Set = Set {
         counter("CQOverrun", "events", is(&[rdma("cq_overrun")])),
         counter("RoCEAdaptiveRetransmission", "events", r::ZTR),
         counter("RoCEadaptiveretransmissiontimeouts", "timeouts", r::ZTR),
-        counter("RoCESlowRestart", "events", r::ZTR),
-        counter("RoCESlowRestartCNPs", "packets", r::ZTR),
-        counter("RoCESlowRestartTransmission", "events", r::ZTR),
+        counter("RoCESlowRestart", "events", is(&[rdma("roce_slow_restart")])),
+        counter(
+            "RoCESlowRestartCNPs",
+            "packets",
+            is(&[rdma("roce_slow_restart_cnps")]),
+        ),
+        counter(
+            "RoCESlowRestartTransmission",
+            "events",
+            is(&[rdma("roce_slow_restart_trans")]),
+        ),
         counter(
             "Generated Packets dropped due to steering failure",
             "packets",

@@ -19,6 +19,7 @@ use core::time::Duration;
 use vnic_wire::bth;
 use vnic_wire::opcode::{Opcode, Operation};
 use vnic_wire::psn::Psn;
+use vnic_wire::roce::Network;
 use vnic_wire::time::Instant;
 use vnic_wire::transport::{Extended, Headers};
 
@@ -102,10 +103,11 @@ impl Qp {
     }
 
     /// Makes its flow, if it has none.
-    fn ensure_flow(&mut self, shared: &Shared, now: Instant) -> &mut Flow {
+    fn ensure_flow(&mut self, shared: &mut Shared, now: Instant) -> &mut Flow {
         let (start, psn) = (self.start(shared, None), self.requester.end);
         let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new(now)));
         pace.flow.get_or_insert_with(|| {
+            shared.counters.rp_flows_started += 1;
             let congestion = &shared.congestion;
             let algorithm = congestion.control.start(now, &start);
             let needs = shared.needs;
@@ -130,6 +132,7 @@ impl Qp {
     pub(super) fn end_flow(&mut self, shared: &mut Shared) {
         let Some(pace) = &mut self.pace else { return };
         if pace.flow.take().is_some() {
+            shared.counters.rp_flows_ended += 1;
             if pace.rate() == 0 {
                 self.end_pace(shared);
             } else {
@@ -390,7 +393,8 @@ impl Qp {
     pub(super) fn notify_gap(&self, shared: &mut Shared, packet: &Incoming<'_>) {
         let priority = shared.marking.received(&packet.path) & 7;
         let congestion = &shared.congestion;
-        if congestion.slow_restart && congestion.notification >> priority & 1 == 1 {
+        let known = !matches!(packet.path.network, Network::V1 { .. });
+        if known && congestion.slow_restart && congestion.notification >> priority & 1 == 1 {
             let (now, to) = (shared.now, self.attributes.destination_qp);
             shared.notifier.marked(now, packet, self.number, to, priority);
         }

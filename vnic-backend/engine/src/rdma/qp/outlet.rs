@@ -114,6 +114,7 @@ impl Qp {
     pub(super) fn end_pace(&mut self, shared: &mut Shared) {
         if let Some(mut pace) = self.pace.take() {
             shared.paced.disarm(&mut pace.entry, self.number);
+            shared.counters.rp_flows_ended += u64::from(pace.flow.is_some());
         }
     }
 
