@@ -25,7 +25,9 @@ pub mod hint;
 pub mod lifetime;
 pub mod pause;
 pub mod red;
+pub mod shared;
 pub mod stall;
+pub mod strict;
 
 pub use bucket::Bucket;
 pub use buffers::{Buffers, Change};
@@ -39,7 +41,9 @@ pub use hint::Hint;
 pub use lifetime::Lifetime;
 pub use pause::{PauseRx, PauseTx};
 pub use red::{Capable, MarkAt, Marker, NotCapable, Red, Verdict};
+pub use shared::{SharedBuffer, SharedSettings, Threshold};
 pub use stall::{StallGuard, StallNews};
+pub use strict::Strict;
 
 /// Priorities, and traffic classes (IEEE 802.1Q clause 8.6.6).
 pub const PRIORITIES: usize = 8;
