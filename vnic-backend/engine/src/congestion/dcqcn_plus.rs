@@ -1,5 +1,125 @@
-//! DCQCN+ (Gao et al., ICNP 2018), reconstructed: three of its formulas are lost in the text that we have.
+//! DCQCN+ (Gao et al., ICNP 2018): DCQCN whose clocks and steps follow the number of congested flows, which the receiver tells
+//! in its notifications.
+//!
+//! **Reconstructed.** The text that we have (`rdma-notes-zh` section 21) lost its formulas. What stands here is taken from its
+//! prose, and from a public re-implementation where that agrees with it:
+//!
+//! | what | here | from |
+//! |---|---|---|
+//! | period told, tau | length of the list times the time for one CNP, at least 50 us | prose; the 50 us: re-implementation |
+//! | timer of alpha | tau, or the time of one packet at the rate, whichever is longer | prose |
+//! | timer of increase | twice that | prose |
+//! | F, AI, HI | stages 0..5, 5..20, from 20 | prose |
+//! | AI step, alpha > 0.1 | the less of rate / 5 and line / 50 | re-implementation; the prose names such a pair |
+//! | AI step otherwise | the less of rate / 10 and line / 100 | the same |
+//! | HI step | the less of the rate and i x line / 100, i-th time | the same; the prose says only that a second bound grows |
+//! | least rate | line / 10000 | prose, which says "RC / 10000" of "10,000 flows" |
+//!
+//! There is no byte counter. A timer that fires while the priority is paused increases nothing.
 
-/// Its parameters.
+mod reaction;
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use vnic_wire::time::Instant;
+
+use super::{Algorithm, CongestionControl, Needs, Start};
+use reaction::Reaction;
+
+/// How the bound of the HI step grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Bound {
+    /// i times the first.
+    Linear,
+    /// Doubled each time.
+    Exponential,
+}
+
+/// Its parameters. Fractions of the rate or the link are written as what they are divided by.
 #[derive(Debug, Clone, PartialEq)]
-pub struct DcqcnPlus {}
+pub struct Parameters {
+    /// Weight of a new sample in alpha, in 1/1024.
+    pub g: u32,
+    /// Alpha at the first notification, in 1/1024.
+    pub initial_alpha: u32,
+    /// A cut takes alpha times this: 0.5.
+    pub cut: f64,
+    /// Least period between two notifications, whatever is told.
+    pub period_floor: Duration,
+    /// Lambda: the timer of increase is the period times this.
+    pub timer_slack: f64,
+    /// Lambda of alpha's timer.
+    pub alpha_slack: f64,
+    /// Timers are no shorter than a packet takes at the flow's rate.
+    pub packet_time: bool,
+    /// F: stages of fast recovery.
+    pub threshold: u32,
+    /// HI begins at this times `threshold`.
+    pub hyper_after: u32,
+    /// Least rate: the link's divided by this.
+    pub min_rate_divisor: u32,
+    /// Alpha above which AI is steep, in 1/1024.
+    pub steep_alpha: u32,
+    /// Step of steep AI: the rate divided by this, ...
+    pub steep_rate_divisor: u32,
+    /// ... and at most the link's divided by this.
+    pub steep_line_divisor: u32,
+    /// Step of AI: the rate divided by this, ...
+    pub flat_rate_divisor: u32,
+    /// ... and at most the link's divided by this.
+    pub flat_line_divisor: u32,
+    /// First bound of the HI step: the link's rate divided by this.
+    pub hyper_line_divisor: u32,
+    /// How that bound grows.
+    pub hyper_bound: Bound,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Parameters {
+            g: 4,
+            initial_alpha: 1024,
+            cut: 0.5,
+            period_floor: Duration::from_micros(50),
+            timer_slack: 2.0,
+            alpha_slack: 1.0,
+            packet_time: true,
+            threshold: 5,
+            hyper_after: 4,
+            min_rate_divisor: 10_000,
+            steep_alpha: 102,
+            steep_rate_divisor: 5,
+            steep_line_divisor: 50,
+            flat_rate_divisor: 10,
+            flat_line_divisor: 100,
+            hyper_line_divisor: 100,
+            hyper_bound: Bound::Linear,
+        }
+    }
+}
+
+/// The algorithm with its parameters. Its notification point is
+/// [`Settings::dcqcn_plus`](super::notification::Settings::dcqcn_plus).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DcqcnPlus {
+    /// Them.
+    pub parameters: Parameters,
+}
+
+impl CongestionControl for DcqcnPlus {
+    fn name(&self) -> &'static str {
+        "dcqcn+"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs {
+            loss: true,
+            ..Needs::default()
+        }
+    }
+
+    fn start(&self, now: Instant, flow: &Start) -> Box<dyn Algorithm> {
+        Box::new(Reaction::new(&self.parameters, now, flow))
+    }
+}
