@@ -156,11 +156,10 @@ pub fn ideal(scenario: &Scenario, routes: &Routes, way: &[u32], back: &[u32], by
         there += time(*link, acknowledge) + routes.ways[*link as usize].delay * 1000;
     }
     let host = &scenario.host;
-    let mut worked = 0;
-    if host.receive_rate > 0 {
-        let last = size(packets - 1) - 20;
-        worked = (last + frame_bytes(12 + 4, 0)) * 8_000_000_000 / host.receive_rate;
-    }
+    let last = size(packets - 1) - 20;
+    let worked = ((last + frame_bytes(12 + 4, 0)) * 8_000_000_000)
+        .checked_div(host.receive_rate)
+        .unwrap_or(0);
     there / 1000 + 3 * host.delay + worked
 }
 

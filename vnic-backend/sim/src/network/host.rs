@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use vnic_engine::rdma::{
     Access, AddressVector, AttributeMask, Congestion, CqHandle, Device, DeviceConfig, GidEntry, GidKind,
     Limits, MarkBy, Marking, Memory, Mtu, PdHandle, QpAttributes, QpInit, QpNumber, QpState, QpType,
-    SendData, SendFlags, SendOp, SendWr, Sge, Span, Unmapped, state,
+    SendData, SendFlags, SendOp, SendWr, Sge, Span, SrqHandle, SrqInit, Unmapped, state,
 };
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
@@ -62,6 +62,8 @@ pub struct Host {
     pub side: Side,
     pd: PdHandle,
     cq: CqHandle,
+    /// Nothing is received, but an own receive queue would tell how many receives are posted: each packet would be acknowledged.
+    srq: SrqHandle,
     key: u32,
     remote: u32,
 }
@@ -152,6 +154,13 @@ impl Host {
         );
         let pd = device.alloc_pd()?;
         let cq = device.create_cq(1 << 20)?;
+        let srq = device.create_srq(SrqInit {
+            pd,
+            xrcd: None,
+            cq: None,
+            max_wr: 1,
+            max_sge: 1,
+        })?;
         let region = device.register(
             pd,
             0,
@@ -168,6 +177,7 @@ impl Host {
             },
             pd,
             cq,
+            srq,
             key: region.lkey,
             remote: region.rkey,
         })
@@ -180,7 +190,7 @@ impl Host {
             pd: Some(self.pd),
             send_cq: Some(self.cq),
             recv_cq: Some(self.cq),
-            srq: None,
+            srq: Some(self.srq),
             xrcd: None,
             max_send_wr: WORK,
             max_recv_wr: 0,

@@ -412,12 +412,7 @@ impl Net {
         }
         if self.telemetry && telemetry != NONE && kind == Kind::Data {
             let port = &self.ports[out as usize];
-            let hop = Hop {
-                timestamp: (self.now / 1000) as u32 & 0xff_ffff,
-                sent: (port.sent / 128) as u32 & 0xf_ffff,
-                queue: (port.queue.total() / 80).min(0xffff) as u16,
-                speed: 0,
-            };
+            let hop = Hop::new(self.now / 1000, port.sent, port.queue.total(), port.rate);
             if let Some(telemetry) = self.packets.telemetry_mut(telemetry) {
                 telemetry.push(switch as u16 + 1, hop);
             }

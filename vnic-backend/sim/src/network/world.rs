@@ -190,7 +190,7 @@ impl<'a> World<'a> {
             self.net.now = time;
             self.note(time ^ word.rotate_left(32));
             self.net.totals.events += 1;
-            if self.net.totals.events % (1 << 18) == 0 {
+            if self.net.totals.events.is_multiple_of(1 << 18) {
                 progress(time as f64 / end as f64);
             }
             self.happens(What::of(word))?;
@@ -281,14 +281,8 @@ impl<'a> World<'a> {
                 self.net.wake_when_free(port);
                 return;
             }
-            let paused = self.net.ports[port as usize].paused(now);
-            let mut open = host.device.ready_priorities() & !paused;
-            if open == 0 {
-                return;
-            }
-            if self.scenario.host.control_first {
-                open = 1 << open.ilog2();
-            }
+            // (The engine asks also when all that is ready is paused: it learns from the answer that it is.)
+            let open = !self.net.ports[port as usize].paused(now);
             let mut outlet = Outlet {
                 net: &mut self.net,
                 lanes: &mut self.lanes,
@@ -298,6 +292,9 @@ impl<'a> World<'a> {
                 sent: false,
             };
             host.device.transmit(Instant(now / 1000), &Nothing, &mut outlet);
+            if !outlet.sent && host.device.ready_priorities() & open == 0 {
+                return;
+            }
         }
     }
 
