@@ -1,5 +1,8 @@
 //! The command line: `vnic-sim SCENARIO …`.
 
+mod network;
+mod suite;
+
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::ops::Range;
@@ -9,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::commands;
 use crate::oracle::Violation;
@@ -24,14 +28,28 @@ Examples:
   vnic-sim verbs --seed 42 --pcap run.pcapng  its frames for Wireshark, with what the network did to them
   vnic-sim verbs --seed 42 --shrink           a smaller run that still fails
   vnic-sim commands --seeds 0..2000           random verbs with handles and attributes of any value
-  vnic-sim pause --seeds 0..2000              flow control: incast, pause storms, rings that wait for themselves";
+  vnic-sim pause --seeds 0..2000              flow control: incast, pause storms, rings that wait for themselves
 
-/// Deterministic simulator of vnic's RoCE engine: a seed is a whole run, exactly.
+  vnic-sim star-8to1 --plot run.svg           congestion control of a whole network, with plots
+  vnic-sim mine.toml --cc timely --json -     a scenario of your own with another algorithm, result as JSON
+  vnic-sim algorithms dcqcn                   parameters of an algorithm
+  vnic-sim suite --switch-only                published results, run again";
+
+/// Deterministic simulator of vnic's RoCE engine and of whole networks: a seed is a whole run, exactly.
 #[derive(Debug, Parser)]
-#[command(name = "vnic-sim", version, after_help = EXAMPLES)]
+#[command(
+    name = "vnic-sim",
+    version,
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(subcommand)]
-    scenario: Scenario,
+    command: Option<Scenario>,
+    #[command(flatten)]
+    run: Option<network::Run>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -43,6 +61,24 @@ enum Scenario {
     Commands(Commands),
     /// Hosts and switches with flow control: incast, pause storms, deadlocks, what ends them and who suffers.
     Pause(Pause),
+    /// A network with congestion control, from a scenario file; `vnic-sim SCENARIO` is the same.
+    #[command(after_help = network::EXAMPLES)]
+    Run(network::Run),
+    /// Scenarios that can be run by name.
+    Scenarios(network::Scenarios),
+    /// Algorithms of congestion control, or the parameters of one.
+    Algorithms(network::Algorithms),
+    /// Published results, run again and compared.
+    #[command(after_help = suite::EXAMPLES)]
+    Suite(suite::Suite),
+    /// Print a completion script.
+    #[command(
+        after_help = "Example:\n  vnic-sim completions bash > /usr/share/bash-completion/completions/vnic-sim"
+    )]
+    Completions {
+        /// bash, zsh, fish, elvish or powershell.
+        shell: Shell,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -203,7 +239,10 @@ fn replay(seed: u64, profile: Option<Profile>, cut: &Cut) -> String {
 /// Runs the command line. Exit code 0: all rules held; 1: one was broken; 2: usage.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result = match &cli.scenario {
+    let Some(command) = &cli.command else {
+        return finish(cli.run.as_ref().map_or_else(|| bail_usage(), network::run));
+    };
+    let result = match command {
         Scenario::Verbs(verbs) => match verbs.seed {
             Some(seed) if verbs.shrink => shrink_one(seed, verbs),
             Some(seed) => run_one(seed, verbs),
@@ -215,7 +254,28 @@ pub fn main() -> ExitCode {
             (None, Some(range)) => run_pauses(range, args),
             (None, None) => Err(anyhow::anyhow!("--seed or --seeds is needed")),
         },
+        Scenario::Run(run) => network::run(run),
+        Scenario::Scenarios(args) => network::scenarios(args),
+        Scenario::Algorithms(args) => network::algorithms(args),
+        Scenario::Suite(args) => suite::run(args),
+        Scenario::Completions { shell } => completions(*shell),
     };
+    finish(result)
+}
+
+fn bail_usage() -> Result<bool> {
+    bail!("a scenario or a command is needed (see --help)")
+}
+
+/// The script goes out at once, so that a pipe that closes early is an error and no panic.
+fn completions(shell: Shell) -> Result<bool> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "vnic-sim", &mut script);
+    std::io::stdout().write_all(&script)?;
+    Ok(true)
+}
+
+fn finish(result: Result<bool>) -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -482,4 +542,28 @@ fn as_json(report: &Report, seconds: f64) -> String {
         "failure": failure.map(|(seed, v)| serde_json::json!({ "seed": seed, "rule": v.to_string() })),
     })
     .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_scenario_needs_no_word_before_it() {
+        let line = "vnic-sim star-8to1 --cc timely --flows 4 --set beta=0.5 --set duration=1ms --seed 3";
+        let cli = Cli::try_parse_from(line.split(' ')).expect("it is right");
+        assert!(cli.command.is_none());
+        let run = cli.run.expect("a run");
+        assert_eq!(run.changes().set.len(), 2);
+        assert_eq!(run.changes().algorithm.as_deref(), Some("timely"));
+        let cli = Cli::try_parse_from(["vnic-sim", "run", "x.toml"]).expect("it is right");
+        assert!(matches!(cli.command, Some(Scenario::Run(_))));
+        let cli = Cli::try_parse_from(["vnic-sim", "pause", "--seed", "1"]).expect("it is right");
+        assert!(matches!(cli.command, Some(Scenario::Pause(_))));
+    }
 }

@@ -14,6 +14,7 @@ mod host;
 pub mod measures;
 mod net;
 pub mod outcome;
+pub mod output;
 mod packets;
 mod routes;
 pub mod scenario;

@@ -4,6 +4,8 @@
 
 mod dcqcn;
 mod delay;
+pub mod report;
+pub mod runner;
 
 use crate::network::{Outcome, Scenario};
 

@@ -1,0 +1,301 @@
+//! Runs cases: all scenarios of all of them on some threads, then the judgement. What comes out does not depend on the threads.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Case, Check, Known, Size};
+use crate::network::{self, Outcome, Scenario};
+
+/// What is said of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is accepted.
+    Pass,
+    /// It is not.
+    Fail,
+    /// It is not, for the reason that is given, which is known.
+    Differs(&'static str),
+}
+
+/// A case that was run.
+pub struct Done {
+    /// Which.
+    pub case: Case,
+    /// What was run.
+    pub scenarios: Vec<Scenario>,
+    /// What came of each scenario; or nothing, where one failed.
+    pub outcomes: Vec<Outcome>,
+    /// Rows of the report.
+    pub checks: Vec<(Check, Verdict)>,
+    /// Differences that were known and are none: what they were.
+    pub settled: Vec<&'static str>,
+}
+
+impl Done {
+    /// Is there no failure but those that are known?
+    pub fn good(&self) -> bool {
+        self.checks.iter().all(|(_, v)| *v != Verdict::Fail)
+    }
+
+    /// How many checks are accepted.
+    pub fn passed(&self) -> usize {
+        self.checks.iter().filter(|(_, v)| *v == Verdict::Pass).count()
+    }
+}
+
+/// Who wants to know how far it is.
+pub trait Watcher: Sync {
+    /// A scenario begins.
+    fn begins(&self, case: &Case, scenario: &Scenario) {
+        let _ = (case, scenario);
+    }
+
+    /// So much of one more scenario is done, in 1/1000.
+    fn advances(&self, permille: u64) {
+        let _ = permille;
+    }
+}
+
+/// One scenario of one case, to be run.
+struct Job {
+    case: usize,
+    scenario: usize,
+}
+
+type Slot = Mutex<Option<Result<Outcome, String>>>;
+
+/// Runs cases on so many threads.
+pub fn run(cases: &[Case], threads: usize, watcher: &dyn Watcher) -> Vec<Done> {
+    run_with(cases, threads, watcher, &|scenario, progress| {
+        network::run(scenario, progress)
+    })
+}
+
+type Simulate<'a> = &'a (dyn Fn(&Scenario, &mut dyn FnMut(f64)) -> anyhow::Result<Outcome> + Sync);
+
+fn run_with(cases: &[Case], threads: usize, watcher: &dyn Watcher, simulate: Simulate<'_>) -> Vec<Done> {
+    let scenarios: Vec<Vec<Scenario>> = cases.iter().map(|c| (c.scenarios)()).collect();
+    let slots: Vec<Vec<Slot>> = scenarios
+        .iter()
+        .map(|list| list.iter().map(|_| Mutex::default()).collect())
+        .collect();
+    let mut jobs: Vec<Job> = Vec::new();
+    for (case, list) in scenarios.iter().enumerate() {
+        jobs.extend((0..list.len()).map(|scenario| Job { case, scenario }));
+    }
+    // The long ones first, so that no thread is left with one at the end.
+    jobs.sort_by_key(|job| {
+        let scenario = &scenarios[job.case][job.scenario];
+        let switches = u64::from(cases[job.case].size == Size::Switch);
+        (switches, u64::MAX - scenario.duration, job.case, job.scenario)
+    });
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, jobs.len().max(1)) {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let scenario = &scenarios[job.case][job.scenario];
+                    watcher.begins(&cases[job.case], scenario);
+                    let result = one(scenario, watcher, simulate);
+                    if let Ok(mut slot) = slots[job.case][job.scenario].lock() {
+                        *slot = Some(result);
+                    }
+                }
+            });
+        }
+    });
+    let mut done = Vec::new();
+    for ((case, scenarios), slots) in cases.iter().zip(scenarios).zip(slots) {
+        let results = slots.into_iter().map(|slot| slot.into_inner().ok().flatten());
+        done.push(judge(*case, scenarios, results.collect()));
+    }
+    done
+}
+
+fn one(scenario: &Scenario, watcher: &dyn Watcher, simulate: Simulate<'_>) -> Result<Outcome, String> {
+    let mut told = 0;
+    let mut progress = |part: f64| {
+        let permille = (part.clamp(0.0, 1.0) * 1000.0) as u64;
+        if permille > told {
+            watcher.advances(permille - told);
+            told = permille;
+        }
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| simulate(scenario, &mut progress)));
+    watcher.advances(1000 - told);
+    match result {
+        Ok(Ok(outcome)) => Ok(outcome),
+        Ok(Err(error)) => Err(format!("{error:#}")),
+        Err(panic) => Err(format!("it panicked: {}", words(&*panic))),
+    }
+}
+
+fn words(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default()
+}
+
+fn judge(case: Case, scenarios: Vec<Scenario>, results: Vec<Option<Result<Outcome, String>>>) -> Done {
+    let mut outcomes = Vec::new();
+    let mut failures = Vec::new();
+    for (scenario, result) in scenarios.iter().zip(results) {
+        match result.unwrap_or_else(|| Err("it did not run".to_owned())) {
+            Ok(outcome) => outcomes.push(outcome),
+            Err(message) => failures.push(failed(&scenario.name, message)),
+        }
+    }
+    let checks = match failures.is_empty() {
+        true => {
+            let rows = catch_unwind(AssertUnwindSafe(|| (case.judge)(&scenarios, &outcomes)));
+            rows.unwrap_or_else(|panic| vec![failed("the judgement", words(&*panic))])
+        }
+        false => {
+            outcomes.clear();
+            failures
+        }
+    };
+    let fails = |known: &Known| {
+        let named = |check: &Check| check.what.starts_with(known.what);
+        checks.iter().any(|c| !c.pass && named(c))
+    };
+    let settled = case.known.iter().filter(|k| !fails(k)).map(|k| k.what);
+    Done {
+        settled: settled.collect(),
+        checks: checks
+            .into_iter()
+            .map(|check| {
+                let verdict = verdict(&check, case.known);
+                (check, verdict)
+            })
+            .collect(),
+        case,
+        scenarios,
+        outcomes,
+    }
+}
+
+fn failed(what: &str, message: String) -> Check {
+    Check {
+        what: what.to_owned(),
+        published: "-".to_owned(),
+        accepted: "it runs".to_owned(),
+        measured: message,
+        pass: false,
+    }
+}
+
+fn verdict(check: &Check, known: &[Known]) -> Verdict {
+    match known.iter().find(|k| check.what.starts_with(k.what)) {
+        _ if check.pass => Verdict::Pass,
+        Some(known) => Verdict::Differs(known.why),
+        None => Verdict::Fail,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::network::made_up;
+    use crate::suite::{Kind, Picture};
+
+    struct Nobody;
+    impl Watcher for Nobody {}
+
+    fn scenarios() -> Vec<Scenario> {
+        let scenario = |seed| {
+            let (mut scenario, _) = made_up(3);
+            scenario.seed = seed;
+            scenario.duration = 100 - seed;
+            scenario
+        };
+        (0..6).map(scenario).collect()
+    }
+
+    fn row(what: &str, pass: bool) -> Check {
+        Check {
+            what: what.to_owned(),
+            published: "1 | 2".to_owned(),
+            accepted: "3".to_owned(),
+            measured: "4".to_owned(),
+            pass,
+        }
+    }
+
+    /// A case that checks that each outcome is that of its scenario.
+    pub(in crate::suite) const MADE_UP: Case = Case {
+        id: "M1",
+        title: "Made up",
+        source: "nobody",
+        size: Size::Switch,
+        scenarios,
+        judge: |scenarios, outcomes| {
+            let same = |(s, o): (&Scenario, &Outcome)| s.seed == o.hash;
+            vec![
+                row("order", scenarios.iter().zip(outcomes).all(same)),
+                row("queue, N = 2", false),
+                row("rate", false),
+            ]
+        },
+        known: &[
+            Known {
+                what: "queue",
+                why: "the figure is of another switch",
+            },
+            Known {
+                what: "order",
+                why: "it was so once",
+            },
+        ],
+        pictures: &[Picture {
+            kind: Kind::Queue,
+            title: "Queue over time",
+            of: &[(0, "first"), (1, "second")],
+        }],
+        remarks: "Nobody published *this*.",
+    };
+
+    pub(in crate::suite) fn made(cases: &[Case], threads: usize) -> Vec<Done> {
+        run_with(cases, threads, &Nobody, &|scenario, progress| {
+            progress(0.5);
+            let (_, outcome) = made_up(3);
+            Ok(Outcome {
+                hash: scenario.seed,
+                ..outcome
+            })
+        })
+    }
+
+    #[test]
+    fn outcomes_are_those_of_their_scenarios_on_any_number_of_threads() {
+        for threads in [1, 2, 5, 100] {
+            let done = made(&[MADE_UP, MADE_UP], threads);
+            let verdicts: Vec<Vec<Verdict>> = done
+                .iter()
+                .map(|d| d.checks.iter().map(|(_, v)| *v).collect())
+                .collect();
+            let expected = vec![
+                Verdict::Pass,
+                Verdict::Differs("the figure is of another switch"),
+                Verdict::Fail,
+            ];
+            assert_eq!(verdicts, [expected.clone(), expected]);
+            assert_eq!(done[0].settled, ["order"]);
+            assert!(!done[0].good());
+        }
+    }
+
+    #[test]
+    fn what_does_not_run_fails() {
+        let broken = |scenario: &Scenario, _: &mut dyn FnMut(f64)| match scenario.seed {
+            1 => anyhow::bail!("no route"),
+            2 => panic!("at sea"),
+            _ => Ok(Outcome::default()),
+        };
+        let done = run_with(&[MADE_UP], 2, &Nobody, &broken);
+        let said: Vec<&str> = done[0].checks.iter().map(|(c, _)| c.measured.as_str()).collect();
+        assert_eq!(said, ["no route", "it panicked: at sea"]);
+        assert!(done[0].outcomes.is_empty() && !done[0].good());
+    }
+}
