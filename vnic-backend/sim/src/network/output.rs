@@ -388,7 +388,20 @@ mod tests {
     #[test]
     fn the_summary_is_short() {
         let (loaded, outcome) = loaded();
-        expect![[r#""#]].assert_eq(&text(&loaded, &outcome));
+        expect![[r#"
+            made up
+            5 hosts, 1 switches, 8 flows, none
+
+            throughput  7.20 Gb/s from 2 ms to 10 ms; Jain's index 1.000; 4 of 4 flows ended
+            queue       switch → h4: mean 65.2 KB, p50 53.2 KB, p90 82.0 KB, p95 116 KB, p99 249 KB, max 448 KB; link 97.5 % busy
+            network     50 pause frames, 999 CNPs, 2997 marked packets, 0 drops; 40000 packets of data
+
+            size         flows   ended    FCT mean    FCT p99  slowdown      p50      p95      p99
+            <= 1 KB          2       2     8.80 us      12 us      1.88     1.37     2.40     2.40
+            <= 10 KB         1       1       85 us      85 us      6.07     6.07     6.07     6.07
+            <= 100 KB        1       1      905 us     905 us      8.70     8.70     8.70     8.70
+            all              4       4      252 us     905 us      4.63     2.40     8.70     8.70
+        "#]].assert_eq(&text(&loaded, &outcome));
     }
 
     #[test]
@@ -410,7 +423,7 @@ mod tests {
         let lines = |text: String| -> Vec<String> { text.lines().map(str::to_owned).collect() };
         let flows = lines(flows_csv(&loaded.scenario, &outcome));
         assert_eq!(flows.len(), 9);
-        expect!["4,h0,h4,0,100,1000,6600,4100,1.3659,1000000,900000,8004,20000,0,3"].assert_eq(&flows[5]);
+        expect!["4,h0,h4,0,100,1000,6600,4100,1.3659,1000000,900000000,8004,20000,0,3"].assert_eq(&flows[5]);
         let queues = lines(queues_csv(&loaded.scenario, &outcome));
         assert_eq!(queues.len(), 1002);
         let series = lines(series_csv(&loaded.scenario, &outcome));

@@ -189,7 +189,32 @@ mod tests {
     fn the_page_says_what_was_measured() {
         let done = made(&[MADE_UP], 2);
         let page = page(&done, Some("Two cores."));
-        expect_test::expect![[r#""#]].assert_eq(page.strip_prefix(HEAD).expect("its head"));
+        expect_test::expect![[r#"
+
+            1 of 3 rows pass, 1 differ for a reason that is known, 1 fail.
+
+            Two cores.
+
+            | case | what | rows that pass | |
+            |---|---|---|---|
+            | [M1](#m1-made-up) | Made up | 1 of 3 | FAIL |
+
+            ## M1: Made up
+
+            Source: nobody.
+
+            | what | published | accepted | measured | |
+            |---|---|---|---|---|
+            | order | 1 \| 2 | 3 | 4 | pass |
+            | queue, N = 2 | 1 \| 2 | 3 | 4 | **differs** |
+            | rate | 1 \| 2 | 3 | 4 | **FAIL** |
+
+            Differs (queue, N = 2): the figure is of another switch
+
+            Nobody published *this*.
+
+            ![Queue over time](congestion-results/m1-1.svg)
+        "#]].assert_eq(page.strip_prefix(HEAD).expect("its head"));
     }
 
     #[test]
