@@ -43,6 +43,14 @@ fn adapter(name: &str) -> Result<String, Status> {
     })
 }
 
+/// The path in a request of a field of the specification.
+fn field(name: &str) -> String {
+    match name {
+        "algorithm" | "reaction" => name.to_owned(),
+        other => format!("parameters[{other}]"),
+    }
+}
+
 fn look(context: &Context, adapter: &str) -> Result<CongestionStatus, Status> {
     context
         .nic
@@ -110,7 +118,7 @@ fn carry_out(
     }
     context.nic.set_congestion(adapter, spec).map_err(|e| {
         put_back(context, adapter, before);
-        from_nic(e, |name| format!("parameters[{name}]"))
+        from_nic(e, field)
     })
 }
 
@@ -137,6 +145,10 @@ fn set(context: &Context, request: &v1::SetCongestionRequest) -> Result<(String,
         words,
         above,
     } = Change::read(&adapter, request, &now, context.nic.line_rate_mbps(&adapter))?;
+    context
+        .nic
+        .check_congestion(&spec)
+        .map_err(|e| from_nic(e, field))?;
     carry_out(context, &adapter, &now.spec, (spec, &operations))?;
     match above {
         None => Ok((adapter, words.join(", "))),

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crossbeam_channel::bounded;
+use vnic_engine::congestion::dcqcn::Dcqcn;
+use vnic_engine::congestion::named::Named;
 use vnic_engine::congestion::{CongestionControl, none};
 use vnic_engine::rdma::Congestion;
 use vnic_engine::settings::{CongestionKeys, Value};
@@ -27,6 +29,11 @@ impl Nic {
             self.inner.send_congestion(entry);
         }
         Ok(())
+    }
+
+    /// Would [`Nic::set_congestion`] take this? The error names the field and says what is allowed.
+    pub fn check_congestion(&self, spec: &CongestionSpec) -> Result<(), NicError> {
+        check(spec)
     }
 
     /// Congestion control of an adapter, as configured and as it acts.
@@ -82,6 +89,12 @@ pub(super) fn check(spec: &CongestionSpec) -> Result<(), NicError> {
             problem: "a priority has the reaction point alone and the notification point alone".into(),
         });
     }
+    if control(spec.algorithm, &spec.preset.points()).is_none() {
+        return Err(NicError::Invalid {
+            field: "algorithm",
+            problem: format!("{} is not there in this version", spec.algorithm.name()),
+        });
+    }
     for (parameter, value) in spec.own.iter() {
         // A link may become slower than a rate that was set: that acts as the line rate.
         let checked = parameter.def.check_value(&Value::Dword(value), u32::MAX);
@@ -127,7 +140,8 @@ fn change(spec: &CongestionSpec, keys: &CongestionKeys, line_rate: u64) -> Conge
     let (reaction, notification) = spec.enabled(keys);
     CongestionChange {
         congestion: Congestion {
-            control: control(spec.algorithm, &points),
+            // What is not there was refused before.
+            control: control(spec.algorithm, &points).unwrap_or_else(|| Arc::new(none::None)),
             reaction,
             notification,
             point: points.notification,
@@ -140,8 +154,12 @@ fn change(spec: &CongestionSpec, keys: &CongestionKeys, line_rate: u64) -> Conge
     }
 }
 
-/// The algorithm with its parameters.
-fn control(algorithm: CongestionAlgorithm, points: &Points) -> Arc<dyn CongestionControl> {
-    let _ = (algorithm, points);
-    Arc::new(none::None)
+/// The algorithm with its parameters. DCQCN's are those of the adapter; the others have theirs from their papers.
+fn control(algorithm: CongestionAlgorithm, points: &Points) -> Option<Arc<dyn CongestionControl>> {
+    match algorithm {
+        CongestionAlgorithm::Dcqcn => Some(Arc::new(Dcqcn {
+            parameters: points.reaction.clone(),
+        })),
+        other => Some(Named::by_name(other.name()).ok()?.build()),
+    }
 }

@@ -96,8 +96,9 @@ impl CongestionSpec {
     pub fn points(&self, keys: &CongestionKeys, line_rate: u64) -> Points {
         let mut points = self.preset.points();
         if self.algorithm == CongestionAlgorithm::DcqcnPlus {
-            // DCQCN+, ICNP 2018: a notification takes 1 us.
-            points.notification.told = Some(std::time::Duration::from_micros(1));
+            let told = vnic_engine::congestion::notification::Settings::dcqcn_plus();
+            points.notification.spacing = told.spacing;
+            points.notification.told = told.told;
         }
         let points = keys.parameters.over(points, line_rate);
         self.own.over(points, line_rate)

@@ -81,7 +81,12 @@ impl Change {
             reader.parameter(name, value);
         }
         reader.priorities(request, now);
-        if reader.change.words.is_empty() {
+        let nothing = v1::SetCongestionRequest {
+            name: request.name.clone(),
+            etag: request.etag.clone(),
+            ..v1::SetCongestionRequest::default()
+        };
+        if *request == nothing {
             reader.wrong.add("parameters", "nothing is to be changed");
         }
         let Reader { wrong, change, .. } = reader;
