@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::bounded;
 use vnic_engine::congestion::dcqcn::Dcqcn;
+use vnic_engine::congestion::dcqcn_plus::DcqcnPlus;
 use vnic_engine::congestion::named::Named;
 use vnic_engine::congestion::{CongestionControl, none};
 use vnic_engine::rdma::Congestion;
@@ -160,6 +161,7 @@ fn control(algorithm: CongestionAlgorithm, points: &Points) -> Option<Arc<dyn Co
         CongestionAlgorithm::Dcqcn => Some(Arc::new(Dcqcn {
             parameters: points.reaction.clone(),
         })),
+        CongestionAlgorithm::DcqcnPlus => Some(Arc::new(DcqcnPlus::default())),
         other => Some(Named::by_name(other.name()).ok()?.build()),
     }
 }
