@@ -153,7 +153,7 @@ impl Device {
                 notifier: Notifier::new(Congestion::default().point),
                 congestion: Congestion::default(),
                 needs: Needs::default(),
-                paused: 0,
+                closed: [None; 8],
                 now: Instant::default(),
                 received: ReceivedByPriority::default(),
                 sends: Pool::new(),

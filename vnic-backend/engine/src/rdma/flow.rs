@@ -11,7 +11,7 @@ use vnic_wire::time::Instant;
 
 use crate::congestion::{Ack, Algorithm, Limits, Loss, Needs, Notification, State, UNLIMITED};
 
-use super::pacing::OVERHEAD;
+use super::pacing::{OVERHEAD, Request};
 
 /// Credit is counted in 10^-9 bit: what one bit/s gives in a nanosecond.
 const PER_BYTE: i64 = 8_000_000_000;
@@ -251,6 +251,8 @@ pub(super) struct Flow {
     pub restarting: Option<Psn>,
     /// When it last sent something.
     pub sent_at: Instant,
+    /// When it was last looked at.
+    looked_at: Instant,
 }
 
 impl Flow {
@@ -274,6 +276,7 @@ impl Flow {
             notified: None,
             restarting: None,
             sent_at: now,
+            looked_at: now,
         };
         flow.learn(now);
         flow
@@ -299,8 +302,10 @@ impl Flow {
         self.bucket.set_rate(now, self.limits.rate);
     }
 
-    /// Time has passed.
-    pub fn advance(&mut self, now: Instant, paused: bool) {
+    /// Time has passed. `closed`: when its priority was last seen closed.
+    pub fn advance(&mut self, now: Instant, closed: Option<Instant>) {
+        let paused = closed.is_some_and(|at| self.looked_at <= at);
+        self.looked_at = now;
         self.algorithm.advance(now, paused);
         self.learn(now);
     }
@@ -363,9 +368,11 @@ impl Flow {
         self.needs.telemetry.then_some(&Telemetry::EMPTY)
     }
 
-    /// A request packet was sent that is acknowledged some day.
-    pub fn sent_numbered(&mut self, now: Instant, psn: Psn, next: Psn, bytes: u32, asks: bool, timed: bool) {
-        self.stream.sent(psn, next, bytes, asks, timed.then_some(now));
+    /// A request packet goes that is acknowledged some day.
+    pub fn sent_numbered(&mut self, now: Instant, sent: &Request, asks: bool) {
+        // One that asks for data has no acknowledge of its own.
+        let at = (sent.bytes > 0 && !sent.again).then_some(now);
+        self.stream.sent(sent.psn, sent.next, sent.bytes, asks, at);
     }
 
     /// A packet of so many bytes of payload was sent, which makes a frame of so many.

@@ -139,6 +139,8 @@ impl Notifier {
     }
 
     /// Sends what waits, as far as priorities are open, higher ones first.
+    #[cold]
+    #[inline(never)]
     pub fn send(&mut self, counters: &mut Counters, sink: &mut dyn Sink) {
         while self.filled != 0 {
             let open = sink.open() & self.filled;

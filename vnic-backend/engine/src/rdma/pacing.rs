@@ -5,6 +5,7 @@
 //! of those who may, and a timer brings it back. One without a rate has a null pointer. Congestion control is a third limit
 //! beside those of user and operator, with credit of its own: it also counts the READ responses that they leave alone.
 
+use vnic_wire::int::Telemetry;
 use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
 
@@ -25,6 +26,22 @@ const SLACK: i64 = 200_000_000;
 const TICK: i64 = 1_000_000;
 /// The longest burst, and the most that a queue pair can be behind, in ps: 40 days.
 const LONGEST: i64 = i64::MAX / 4;
+
+/// A request packet that goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    pub psn: Psn,
+    /// PSN of the one behind it.
+    pub next: Psn,
+    /// Bytes of payload.
+    pub bytes: u32,
+    /// It asks for an acknowledge in any case.
+    pub asks: bool,
+    /// It was sent before.
+    pub again: bool,
+    /// It is acknowledged some day.
+    pub reliable: bool,
+}
 
 /// The pacing of one queue pair.
 #[derive(Debug)]
@@ -121,13 +138,18 @@ impl Pace {
         self.flow.as_mut().and_then(|flow| flow.waits(now)).max(own)
     }
 
-    /// A request packet was sent: its PSN and the one behind it, its payload, whether it asks for an acknowledge if it is
-    /// acknowledged at all, and whether that tells a round-trip time.
+    /// A request packet goes: does it ask for an acknowledge, and what does it gather on its way?
+    #[cold]
     #[inline(never)]
-    pub fn note(&mut self, now: Instant, psn: Psn, next: Psn, bytes: u32, asks: Option<bool>, timed: bool) {
-        self.payload = bytes;
-        if let (Some(flow), Some(asks)) = (&mut self.flow, asks) {
-            flow.sent_numbered(now, psn, next, bytes, asks, timed);
+    pub fn request(&mut self, now: Instant, sent: &Request) -> (bool, Option<&'static Telemetry>) {
+        self.payload = sent.bytes;
+        match &mut self.flow {
+            Some(flow) if sent.reliable => {
+                let asks = sent.asks || flow.asks(sent.psn, sent.bytes);
+                flow.sent_numbered(now, sent, asks);
+                (asks, flow.telemetry())
+            }
+            _ => (sent.asks, None),
         }
     }
 

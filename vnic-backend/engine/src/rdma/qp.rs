@@ -175,7 +175,12 @@ impl Qp {
             shared.marks.hit(Mark::WrongPeer);
         } else if operation.is_response() {
             if self.permissions().receive_responses {
+                let before = self.requester.oldest;
                 self.complete(shared, now, operation, packet, memory);
+                let controlled = self.pace.is_some() || packet.headers.bth.becn;
+                if controlled && self.requester.oldest != before {
+                    self.heard(shared, now, packet);
+                }
             } else {
                 shared.counters.drop_wrong_state += 1;
             }

@@ -69,8 +69,8 @@ pub(super) struct Shared {
     pub needs: Needs,
     /// Notifications that are owed.
     pub notifier: Notifier,
-    /// Priorities that were closed when they were last looked at, while others were not, a bit each.
-    pub paused: u8,
+    /// When something could be sent of a priority that was closed, while others were not.
+    pub closed: [Option<Instant>; 8],
     /// The latest time that was named.
     pub now: Instant,
     /// Packets that came with other priorities than 0.
@@ -152,6 +152,17 @@ impl Shared {
             let [packets, bytes] = &mut self.received[usize::from(priority & 7)];
             *packets += 1;
             *bytes += len as u64;
+        }
+    }
+
+    /// Something waits, and only these priorities are open, a bit each. (None at all: the sink is full, nobody is stopped.)
+    #[cold]
+    #[inline(never)]
+    pub fn note_closed(&mut self, now: Instant, open: u8) {
+        let mut closed = self.held & !open;
+        while closed != 0 {
+            self.closed[closed.trailing_zeros() as usize & 7] = Some(now);
+            closed &= closed - 1;
         }
     }
 

@@ -35,22 +35,17 @@ impl Device {
     pub fn transmit(&mut self, now: Instant, memory: &dyn Memory, sink: &mut dyn Sink) {
         let mut silent = 0;
         self.shared.held = 0;
-        self.shared.now = now;
         if self.shared.notifier.priorities() != 0 {
             let shared = &mut self.shared;
             shared.notifier.send(&mut shared.counters, sink);
         }
-        let mut closed = 0;
-        let mut served = 0;
         while !self.shared.ready.is_empty() {
             let open = sink.open();
             let Some(number) = self.shared.ready.pop(open) else {
                 self.shared.held = self.shared.ready.priorities();
-                closed = match open {
-                    // Full: what was stopped before may still be, if it had no turn.
-                    0 => self.shared.paused & !served,
-                    _ => self.shared.held & !open,
-                };
+                if open != 0 {
+                    self.shared.note_closed(now, open);
+                }
                 self.shared.marks.hit(match open {
                     0 => Mark::SinkFull,
                     _ => Mark::PriorityClosed,
@@ -60,7 +55,6 @@ impl Device {
             let Some(qp) = self.qps.get_mut(number.0) else {
                 continue;
             };
-            served |= 1 << (qp.priority() & 7);
             let turned = qp.transmit(&mut self.shared, now, memory, sink);
             if turned.more {
                 self.shared.ready.push(qp.priority(), number);
@@ -70,7 +64,6 @@ impl Device {
                 break;
             }
         }
-        self.shared.paused = closed;
         self.fail_overrun();
     }
 
@@ -82,12 +75,12 @@ impl Device {
     /// When [`handle_timeout`](Device::handle_timeout) wants to be called, at the latest.
     pub fn next_timeout(&self) -> Option<Instant> {
         let shared = &self.shared;
-        let times = [
-            shared.timers.next(),
-            shared.paced.next(),
-            shared.notifier.next_timeout(),
-        ];
-        times.into_iter().flatten().min()
+        let first = |a: Option<Instant>, b: Option<Instant>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let queue_pairs = first(shared.timers.next(), shared.paced.next());
+        first(queue_pairs, shared.notifier.next_timeout())
     }
 
     /// Time has come.
@@ -160,8 +153,8 @@ impl Device {
 
     /// QPs that are limited now.
     pub fn flows(&mut self, now: Instant) -> impl Iterator<Item = FlowStatus> + '_ {
-        let all = self.qps.iter_mut();
-        all.filter_map(move |(number, qp)| qp.flow_status(QpNumber(number), now))
+        let (all, shared) = (self.qps.iter_mut(), &self.shared);
+        all.filter_map(move |(number, qp)| qp.flow_status(shared, QpNumber(number), now))
     }
 
     /// Priorities of which [`transmit`](Device::transmit) may have something, a bit each.

@@ -60,7 +60,6 @@ impl Qp {
             });
             return;
         }
-        let controlled = self.pace.is_some() || packet.headers.bth.becn;
         match (operation, aeth) {
             (Operation::Acknowledge, Some(aeth)) => self.acknowledge(shared, now, psn, aeth),
             (Operation::AtomicAcknowledge, Some(aeth)) => {
@@ -82,9 +81,6 @@ impl Qp {
                 self.response(shared, now, psn, aeth, packet.payload, operation, memory);
             }
             _ => shared.counters.drop_malformed += 1,
-        }
-        if controlled {
-            self.heard(shared, now, packet);
         }
     }
 

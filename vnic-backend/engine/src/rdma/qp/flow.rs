@@ -67,6 +67,11 @@ impl Qp {
         shared.congestion.reaction >> (self.priority & 7) & 1 == 1
     }
 
+    /// When its priority was last seen closed.
+    fn closed(&self, shared: &Shared) -> Option<Instant> {
+        shared.closed[usize::from(self.priority & 7)]
+    }
+
     /// Can it have a flow? It sends requests, or data that it is asked for.
     fn flows(&self) -> bool {
         let may = self.permissions();
@@ -230,15 +235,17 @@ impl Qp {
         true
     }
 
-    /// Something was acknowledged, perhaps.
+    /// Something was acknowledged.
+    #[cold]
     #[inline(never)]
     pub(super) fn heard(&mut self, shared: &mut Shared, now: Instant, packet: &Incoming<'_>) {
         let bth = &packet.headers.bth;
         let oldest = self.requester.oldest;
-        if bth.becn && bth.psn.before(oldest) {
+        if bth.becn {
             self.notify(shared, now, &Notification::default());
         }
         let own = self.path.as_ref().map_or(0, |path| path.network.hop_limit());
+        let closed = self.closed(shared);
         let Some(flow) = self.flow_mut() else { return };
         let exact = bth.opcode.operation() == Some(Operation::Acknowledge) && bth.psn.next() == oldest;
         let answer = Answer {
@@ -248,7 +255,7 @@ impl Qp {
             telemetry: packet.telemetry,
         };
         flow.acknowledged(now, oldest, &answer);
-        flow.advance(now, false);
+        flow.advance(now, closed);
         self.look_again(shared, now);
     }
 
@@ -258,6 +265,7 @@ impl Qp {
             return;
         }
         let slow = shared.congestion.slow_restart;
+        let closed = self.closed(shared);
         if self.flow().is_none() && !shared.needs.loss && !slow {
             return;
         }
@@ -265,7 +273,7 @@ impl Qp {
         if slow {
             self.slow_restart(shared, now);
         } else if let Some(flow) = self.flow_mut() {
-            flow.advance(now, false);
+            flow.advance(now, closed);
             if flow.is_released() {
                 self.end_flow(shared);
             }
@@ -337,9 +345,9 @@ impl Qp {
         if self.flow().is_none() || !self.reacts(shared) {
             return None;
         }
-        let paused = shared.paused >> (self.priority & 7) & 1 == 1;
+        let closed = self.closed(shared);
         let flow = self.flow_mut()?;
-        flow.advance(now, paused);
+        flow.advance(now, closed);
         if flow.is_released() {
             self.end_flow(shared);
             // (A flow that limits whoever begins anew has to be made again.)
@@ -375,10 +383,10 @@ impl Qp {
     }
 
     /// What people see of its flow, if it limits.
-    pub fn flow_status(&mut self, number: QpNumber, now: Instant) -> Option<FlowStatus> {
-        let priority = self.priority;
+    pub fn flow_status(&mut self, shared: &Shared, number: QpNumber, now: Instant) -> Option<FlowStatus> {
+        let (priority, closed) = (self.priority, self.closed(shared));
         let flow = self.flow_mut()?;
-        flow.advance(now, false);
+        flow.advance(now, closed);
         Some(FlowStatus {
             qp: number,
             priority,

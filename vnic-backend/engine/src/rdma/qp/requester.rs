@@ -10,9 +10,9 @@ use vnic_wire::time::Instant;
 use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::{atomiceth, bth, reth, xrceth};
 
-use super::super::flow::Flow;
 use super::super::marks::Mark;
 use super::super::memory::Memory;
+use super::super::pacing::Request;
 use super::super::packet::{Outgoing, Payload, Sink, SpanList};
 use super::super::pool::{NONE, Queue};
 use super::super::shared::Shared;
@@ -557,23 +557,33 @@ impl Qp {
         };
         let (operation, extended) = request(&wqe.wr.op, first, last, offset, rest as u32);
         let window_full = reliable && requester.in_flight() + 1 >= requester.window;
-        let flow = match &self.pace {
-            Some(pace) if reliable => pace.flow.as_ref(),
-            _ => None,
-        };
-        let flow_asks = flow.is_some_and(|flow| flow.asks(psn, carried));
-        let telemetry = flow.and_then(Flow::telemetry);
+        let mut asks = reliable
+            && (last
+                || wqe.awaits_response()
+                || index % ACK_EVERY == ACK_EVERY - 1
+                || window_full
+                || requester.credit_limit.is_some());
+        let mut telemetry = None;
+        if let Some(pace) = &mut self.pace {
+            let sent = Request {
+                psn,
+                next: if wqe.is_read() {
+                    wqe.last().next()
+                } else {
+                    psn.next()
+                },
+                bytes: carried,
+                asks,
+                again: psn != requester.end,
+                reliable,
+            };
+            (asks, telemetry) = pace.request(now, &sent);
+        }
         let headers = Headers {
             bth: bth::Header {
                 solicited: last && wqe.takes_receive() && wqe.wr.flags.contains(SendFlags::SOLICITED),
                 pad: (carried.wrapping_neg() & 3) as u8,
-                ack_request: reliable
-                    && (last
-                        || wqe.awaits_response()
-                        || index % ACK_EVERY == ACK_EVERY - 1
-                        || window_full
-                        || flow_asks
-                        || requester.credit_limit.is_some()),
+                ack_request: asks,
                 ..bth::Header::new(
                     Opcode::new(self.transport(), operation),
                     self.attributes.destination_qp.0,
@@ -600,11 +610,6 @@ impl Qp {
             psn.next()
         };
         let done = last || wqe.awaits_response();
-        if let Some(pace) = &mut self.pace {
-            let asked = headers.bth.ack_request;
-            let timed = carried > 0 && psn == requester.end;
-            pace.note(now, psn, next, carried, reliable.then_some(asked), timed);
-        }
         if next.value() < psn.value() {
             shared.marks.hit(Mark::PsnWrap);
         }
