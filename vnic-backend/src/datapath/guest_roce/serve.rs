@@ -119,7 +119,7 @@ impl Core {
         let segs = whole(&mut bytes);
         let f = raw(&bytes, &segs, Default::default());
         let verdict = self.switch.forward(now, port, f.head, f.len);
-        self.leave(port, &f, verdict, 0);
+        self.leave(port, &f, verdict, None);
         if let Some(sender) = self.senders.get(port) {
             let wire = f.len as u64 + u64::from(WIRE_OVERHEAD);
             sender.charge_bytes(now, None, Member::GUEST_ROCE, notice.priority, wire);
@@ -133,7 +133,7 @@ impl Core {
         let sent = !matches!(verdict, Verdict::Drop(_));
         let closed = !self.open_to(port, now);
         let Some(sender) = self.senders.get(port) else {
-            self.leave(port, &f, verdict, frame.pair.into());
+            self.leave(port, &f, verdict, Some(frame.pair));
             return frame.bytes;
         };
         if sent
@@ -154,7 +154,7 @@ impl Core {
                     port,
                     &f,
                     Verdict::Drop(DropReason::SendQueueFull),
-                    frame.pair.into(),
+                    Some(frame.pair),
                 );
             }
             return frame.bytes;
@@ -162,7 +162,7 @@ impl Core {
         if sent {
             sender.charge(now, None, Member::GUEST_ROCE, frame.priority, &f);
         }
-        if self.leave(port, &f, verdict, frame.pair.into())
+        if self.leave(port, &f, verdict, Some(frame.pair))
             && let Some(Slot::Adapter(a)) = self.out.slots.get(usize::from(port.0))
             && let Some(queue) = a.counters.queues.get(usize::from(frame.pair))
         {
@@ -171,8 +171,8 @@ impl Core {
         frame.bytes
     }
 
-    /// A frame leaves for its receivers. False: it was dropped.
-    fn leave(&mut self, port: PortId, f: &RawFrame<'_>, verdict: Verdict, pair: usize) -> bool {
+    /// A frame leaves for its receivers. False: it was dropped, and counted if the guest has sent it, by that transmit queue.
+    fn leave(&mut self, port: PortId, f: &RawFrame<'_>, verdict: Verdict, pair: Option<u8>) -> bool {
         let Some(Slot::Adapter(a)) = self.out.slots.get(usize::from(port.0)) else {
             return false;
         };
@@ -185,11 +185,14 @@ impl Core {
             _ => None,
         };
         self.captured(port, Direction::Ingress, f, dropped);
+        let queue = pair.and_then(|pair| counters.queues.get(usize::from(pair)));
         if let Some(reason) = dropped {
-            counters.drops.add(reason as usize, 1);
+            if queue.is_some() {
+                counters.drops.add(reason as usize, 1);
+            }
             return false;
         }
-        self.deliver(port, &verdict, f, None, counters.queues.get(pair));
+        self.deliver(port, &verdict, f, None, queue);
         true
     }
 }

@@ -313,12 +313,26 @@ fn who_is_notified() {
         }),
         ("an answer that two may have got", &|p| {
             receive(p, 0, &request(7));
-            receive(p, 0, &Packet { qp: 0x12, ..request(7) });
+            receive(
+                p,
+                0,
+                &Packet {
+                    qp: 0x12,
+                    ..request(7)
+                },
+            );
             send(p, 0, &answer(7), 0);
         }),
         ("one of two", &|p| {
             receive(p, 0, &request(7));
-            receive(p, 0, &Packet { qp: 0x12, ..request(900) });
+            receive(
+                p,
+                0,
+                &Packet {
+                    qp: 0x12,
+                    ..request(900)
+                },
+            );
             send(p, 0, &answer(7), 0);
         }),
         ("the peer's answer", &|p| {
@@ -341,8 +355,25 @@ fn who_is_notified() {
         }),
         ("IPv6 does not count for IPv4", &|p| {
             let (own, peer) = (ipv6(1), ipv6(2));
-            receive(p, 0, &Packet { from: peer, to: own, ..request(7) });
-            send(p, 0, &Packet { from: own, to: peer, ..answer(7) }, 0);
+            receive(
+                p,
+                0,
+                &Packet {
+                    from: peer,
+                    to: own,
+                    ..request(7)
+                },
+            );
+            send(
+                p,
+                0,
+                &Packet {
+                    from: own,
+                    to: peer,
+                    ..answer(7)
+                },
+                0,
+            );
         }),
     ];
     let mut table = alloc::string::String::new();
@@ -434,7 +465,10 @@ fn a_flow_is_slowed_down_and_no_other() {
             now += step.max(100);
         }
         let all = 5_000_000 / each;
-        assert!(n >= all / part * 99 / 100 && n <= all / part + 25, "{slack} {step}: {n} of {all}");
+        assert!(
+            n >= all / part * 99 / 100 && n <= all / part + 25,
+            "{slack} {step}: {n} of {all}"
+        );
     }
 }
 
@@ -598,10 +632,29 @@ fn memory_is_bounded() {
     for qp in 0..2 * FLOWS as u32 {
         let (own, theirs) = (0x1000 + qp, 0x10_0000 + qp);
         let psn = qp * 1000;
-        send(&mut p, u64::from(qp), &Packet { qp: theirs, ..own_request(psn) }, 0);
-        receive(&mut p, u64::from(qp), &Packet { qp: own, ..own_answer(psn) });
+        send(
+            &mut p,
+            u64::from(qp),
+            &Packet {
+                qp: theirs,
+                ..own_request(psn)
+            },
+            0,
+        );
+        receive(
+            &mut p,
+            u64::from(qp),
+            &Packet {
+                qp: own,
+                ..own_answer(psn)
+            },
+        );
         receive(&mut p, u64::from(qp), &cnp(PEER, GUEST, own, 0));
-        let seen = Packet { qp: theirs, ..own_request(psn) }.seen();
+        let seen = Packet {
+            qp: theirs,
+            ..own_request(psn)
+        }
+        .seen();
         if let Fate::Waits(flow) = p.sending(Instant(qp.into()), PRIORITY, &seen, 1106) {
             let _ = p.hold(Instant(qp.into()), flow, &seen, 1106, 100_000, 0);
         }
@@ -622,9 +675,24 @@ fn looking_costs_no_more_than_a_share_of_the_time() {
     }
     // All of them may have got it: nothing is learned, and soon nobody looks any more.
     for n in 0..10_000 {
-        send(&mut p, 1, &Packet { qp: 0x5000 + n % 500, ..answer(7) }, 0);
+        send(
+            &mut p,
+            1,
+            &Packet {
+                qp: 0x5000 + n % 500,
+                ..answer(7)
+            },
+            0,
+        );
     }
-    receive(&mut p, 1, &Packet { qp: 0x7777, ..request(1 << 20) });
+    receive(
+        &mut p,
+        1,
+        &Packet {
+            qp: 0x7777,
+            ..request(1 << 20)
+        },
+    );
     let theirs = Packet {
         qp: 0x8888,
         ..answer(1 << 20)
@@ -647,7 +715,16 @@ fn not_roce() {
         // (The whole of it is needed but for the payload.)
         assert_eq!(Seen::parse(&plain[..n]).is_some(), n >= 54, "{n} bytes");
     }
-    for (at, byte) in [(12, 0x86), (14, 0x46), (20, 0x20), (21, 1), (23, 6), (36, 1), (38, 0xff), (42, 0xe0)] {
+    for (at, byte) in [
+        (12, 0x86),
+        (14, 0x46),
+        (20, 0x20),
+        (21, 1),
+        (23, 6),
+        (36, 1),
+        (38, 0xff),
+        (42, 0xe0),
+    ] {
         let mut other = plain.clone();
         other[at] ^= byte;
         let seen = Seen::parse(&other);
@@ -675,9 +752,18 @@ fn hostile() -> impl Strategy<Value = Call> {
     ];
     let damage = prop::collection::vec((0..120usize, any::<u8>()), 0..3);
     let frame = (kinds, 0..6u32, 0..40u32, any::<bool>(), any::<bool>(), damage);
-    let frame = frame.prop_map(|(operation, qp, psn, marked, notifies, damage)| (operation, qp, psn, marked, notifies, damage));
+    let frame = frame.prop_map(|(operation, qp, psn, marked, notifies, damage)| {
+        (operation, qp, psn, marked, notifies, damage)
+    });
     let bytes = |from, to| {
-        move |(operation, qp, psn, marked, notifies, damage): (Operation, u32, u32, bool, bool, Vec<(usize, u8)>)| {
+        move |(operation, qp, psn, marked, notifies, damage): (
+            Operation,
+            u32,
+            u32,
+            bool,
+            bool,
+            Vec<(usize, u8)>,
+        )| {
             let mut p = packet(from, to, qp, psn, operation);
             if marked {
                 p = p.marked();
