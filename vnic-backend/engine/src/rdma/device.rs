@@ -147,6 +147,7 @@ impl Device {
                 timers: Timers::default(),
                 paced: Timers::default(),
                 held: 0,
+                window: qp::WINDOW,
                 ready: Ready::default(),
                 sorted: Marking::default().sorts(),
                 marking: Marking::default(),

@@ -24,6 +24,7 @@ use super::marks::Mark;
 use super::memory::Memory;
 use super::pacing::Pace;
 use super::packet::{Incoming, Sink};
+use super::pool::NONE;
 use super::shared::Shared;
 use super::timer::Entry;
 use super::types::{
@@ -33,7 +34,7 @@ use super::types::{
 use requester::{Requester, SendWqe, Stage, Turn};
 use responder::Responder;
 
-pub(super) use requester::SendWqe as PooledSend;
+pub(super) use requester::{SendWqe as PooledSend, WINDOW};
 
 /// Steps of a QP, packets or requests that need none, before the next one has its turn.
 const QUANTUM: u32 = 16;
@@ -220,13 +221,23 @@ impl Qp {
             }
             if self.send_response(shared, now, memory, sink) {
                 turned.sent = true;
-                continue;
+                turned.more = self.has_answers() || self.requester.cursor() != NONE;
+                if turned.more {
+                    continue;
+                }
+                break;
             }
             match self.send_request(shared, now, memory, sink) {
                 Turn::Sent => {
                     turned.sent = true;
                     if self.pace.is_some() {
                         self.charge(shared, now);
+                    }
+                    // Whoever has nothing more, or has to wait, is not asked again before: its timer is set now.
+                    if !self.has_answers() && (self.requester.cursor() == NONE || self.must_wait(shared, now))
+                    {
+                        turned.more = false;
+                        break;
                     }
                 }
                 Turn::Next => {}
@@ -238,6 +249,11 @@ impl Qp {
         }
         self.scheduled = turned.more;
         turned
+    }
+
+    /// Has it anything to send back?
+    fn has_answers(&self) -> bool {
+        self.responder.has_answers()
     }
 
     /// Puts it on the list of those that may have something to send.

@@ -57,6 +57,8 @@ pub(super) struct Shared {
     pub paced: Timers,
     /// Priorities whose QPs could not have their turn when packets were last taken, a bit each.
     pub held: u8,
+    /// Request packets that a QP may have unacknowledged.
+    pub window: u32,
     /// QPs that may have something to send, in the order of their turns.
     pub ready: Ready,
     /// Packets without a tag, too, may come with other priorities than 0.

@@ -44,6 +44,8 @@ const REGION: u64 = 1 << 40;
 pub const TTL: u8 = 64;
 /// Priority of acknowledges where they go before data.
 pub const CONTROL: u8 = 7;
+/// Request packets that may be unacknowledged: as good as any number, as in adapters.
+const WINDOW: u32 = 1 << 22;
 /// ACK timeout, 4.096 us times 2^this: 67 ms, as most applications have it.
 const TIMEOUT: u8 = 14;
 /// Work requests of a queue pair.
@@ -125,6 +127,7 @@ impl Host {
                 mac: mac(host),
             }),
         )?;
+        device.set_window(WINDOW)?;
         // A DSCP names a priority, eight each.
         device.set_marking(Marking {
             by: MarkBy::Dscp,

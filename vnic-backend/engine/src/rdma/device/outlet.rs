@@ -100,6 +100,14 @@ impl Device {
         self.fail_overrun();
     }
 
+    /// Request packets that a queue pair may have unacknowledged, of those that get ready to send from now on, 1..=2^22. It
+    /// is 1024 unless this is called: a loss makes so much be sent again. Adapters have no such limit unless `roce_tx_window`
+    /// is on, so networks of many of them are simulated without.
+    pub fn set_window(&mut self, packets: u32) -> Result<(), VerbsError> {
+        self.shared.window = in_range("window", packets, 1, 1 << 22).map(|()| packets)?;
+        Ok(())
+    }
+
     /// How packets are marked now.
     pub fn marking(&self) -> &Marking {
         &self.shared.marking

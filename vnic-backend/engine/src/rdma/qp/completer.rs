@@ -15,7 +15,7 @@ use super::super::pool::NONE;
 use super::super::shared::Shared;
 use super::super::types::{Access, SendData, Status};
 use super::Qp;
-use super::requester::{Stage, WINDOW, WINDOW_RESTART};
+use super::requester::{Stage, WINDOW_RESTART};
 
 /// RNR retry count that means "for ever" (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOREVER: u8 = 7;
@@ -284,7 +284,7 @@ impl Qp {
         self.requester.retries_left = self.attributes.retry_count;
         self.requester.rnr_retries_left = self.attributes.rnr_retry;
         self.requester.implied_at = None;
-        self.requester.window = (2 * self.requester.window).min(WINDOW);
+        self.requester.window = (2 * self.requester.window).min(shared.window);
     }
 
     /// Something was acknowledged: the clock begins anew, what waited may go on.

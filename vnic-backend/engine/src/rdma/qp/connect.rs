@@ -126,7 +126,7 @@ impl Qp {
             self.responder.start(next.rq_psn);
         }
         if mask.contains(AttributeMask::SQ_PSN) {
-            self.requester.start(next.sq_psn);
+            self.requester.start(next.sq_psn, shared.window);
         }
         if mask.contains(AttributeMask::RETRY_COUNT) {
             self.requester.retries_left = next.retry_count;

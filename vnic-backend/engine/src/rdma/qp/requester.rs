@@ -22,8 +22,8 @@ use super::super::types::{
 };
 use super::{Qp, state};
 
-/// Request packets that may be unacknowledged. It bounds what a loss makes us send again.
-pub(super) const WINDOW: u32 = 1024;
+/// Request packets that may be unacknowledged, unless the device says so. It bounds what a loss makes us send again.
+pub(in super::super) const WINDOW: u32 = 1024;
 /// What may be unacknowledged after a timeout; it doubles with each acknowledge. A slow receiver, whose buffers a full
 /// window would flood again and again, gets on.
 pub(super) const WINDOW_RESTART: u32 = 16;
@@ -186,9 +186,10 @@ fn beyond(a: u32, b: u32) -> bool {
 }
 
 impl Requester {
-    /// Begins at a PSN.
-    pub fn start(&mut self, psn: Psn) {
+    /// Begins at a PSN, with so many packets that may be unacknowledged.
+    pub fn start(&mut self, psn: Psn, window: u32) {
         (self.next, self.oldest, self.end) = (psn, psn, psn);
+        self.window = window;
         self.ssn = 1;
         self.credit_limit = None;
     }

@@ -111,6 +111,11 @@ impl Responder {
         self.expected = psn;
     }
 
+    /// Is there anything to say?
+    pub fn has_answers(&self) -> bool {
+        self.reply.is_some() || !self.responses.is_empty()
+    }
+
     pub fn expected_psn(&self) -> Psn {
         self.expected
     }
