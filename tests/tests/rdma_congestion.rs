@@ -280,7 +280,12 @@ fn dcqcn_shares_a_port_and_keeps_its_queue_short() -> Result<()> {
     assert!(seen.marked >= seen.notified && seen.notified > 1000, "{seen:?}");
     // Time stands still, the functions' counters are brought up to date all the same; a few may be under way.
     let rig = &incast.world.rig;
-    let handled = || SENDERS.iter().map(|n| rig.counter(n, "rp_cnp_handled")).sum::<u64>();
+    let handled = || {
+        SENDERS
+            .iter()
+            .map(|n| rig.counter(n, "rp_cnp_handled"))
+            .sum::<u64>()
+    };
     assert!(wait_for(|| rig.counter(RECEIVER, "np_cnp_sent") - handled() <= 3));
     let limited = incast.world.rig.nic.congestion_flows(SENDERS[0])?;
     assert_eq!(limited.len(), 1);

@@ -1,5 +1,7 @@
 //! How people write rates, lists and maps of quality of service.
 
+use vnic_control::v1;
+
 use super::Checked;
 
 /// Priorities, and traffic classes.
@@ -119,6 +121,101 @@ pub fn percents(text: &str) -> Checked<[u32; COUNT]> {
 /// Rates by traffic class.
 pub fn rates(text: &str) -> Checked<[u64; COUNT]> {
     eight(text, "traffic class", rate)
+}
+
+/// What becomes of the congestion point of a traffic class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProfileOrder {
+    /// Traffic class.
+    pub class: usize,
+    /// Its profile; none: it is switched off, its thresholds stay.
+    pub profile: Option<v1::EcnProfile>,
+}
+
+impl ProfileOrder {
+    /// Carries it out.
+    pub fn put(&self, all: &mut Vec<v1::EcnProfile>) {
+        all.resize(COUNT, v1::EcnProfile::default());
+        if let Some(place) = all.get_mut(self.class) {
+            *place = self.profile.unwrap_or(v1::EcnProfile {
+                ecn: false,
+                wred: false,
+                ..*place
+            });
+        }
+    }
+}
+
+/// Bytes: a number, or one with k (1000) or Ki (1024) behind it.
+pub fn bytes(text: &str) -> Checked<u32> {
+    let (number, unit) = match text.strip_suffix("Ki") {
+        Some(number) => (number, 1024),
+        None => text
+            .strip_suffix(['k', 'K'])
+            .map_or((text, 1), |number| (number, 1000)),
+    };
+    let read = number.parse::<u32>().ok().and_then(|n| n.checked_mul(unit));
+    read.ok_or_else(|| format!("{text:?} is no number of bytes: such as 5000, 5k or 64Ki"))
+}
+
+/// Per cent with up to four decimals, in parts of a million.
+pub fn ppm(text: &str) -> Checked<u32> {
+    let wrong = || format!("{text:?} is out of range: 0 to 100 per cent, with four decimals at most");
+    let number = text.trim_end_matches('%');
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || whole.len() > 3 || part.len() > 4 || !digits(whole) || !digits(part) {
+        return Err(wrong());
+    }
+    let ppm: u32 = format!("{whole}{part:0<4}").parse().map_err(|_| wrong())?;
+    if ppm > 1_000_000 { Err(wrong()) } else { Ok(ppm) }
+}
+
+/// Reads what becomes of a congestion point: `3=5000:200000:1%`, with `:wred`, `:drop` or `:enqueue` behind it, or `3=off`.
+pub fn profile(text: &str) -> Checked<ProfileOrder> {
+    let wrong = || format!("{text:?}: TC=MIN:MAX:PERCENT[:wred|:drop][:enqueue] and TC=off are allowed");
+    let (class, rest) = text.split_once('=').ok_or_else(wrong)?;
+    let class = up_to(class.trim(), 7).map_err(|e| format!("traffic class {e}"))? as usize;
+    if rest == "off" {
+        return Ok(ProfileOrder { class, profile: None });
+    }
+    let mut parts = rest.split(':').map(str::trim);
+    let mut next = || parts.next().ok_or_else(wrong);
+    let mut profile = v1::EcnProfile {
+        ecn: true,
+        min_bytes: bytes(next()?)?,
+        max_bytes: bytes(next()?)?,
+        max_probability_ppm: ppm(next()?)?,
+        ..v1::EcnProfile::default()
+    };
+    for word in parts {
+        match word {
+            "wred" => profile.wred = true,
+            "drop" => (profile.ecn, profile.wred) = (false, true),
+            "enqueue" => profile.at_enqueue = true,
+            _ => return Err(wrong()),
+        }
+    }
+    Ok(ProfileOrder {
+        class,
+        profile: Some(profile),
+    })
+}
+
+/// Fields of a register and their values: `ee=1,ew=0`, decimal or with 0x.
+pub fn assignments(text: &str) -> Checked<Vec<(String, u32)>> {
+    let one = |part: &str| {
+        let (name, value) = part.split_once('=')?;
+        let value = value.trim();
+        let number = match value.strip_prefix("0x") {
+            Some(hex) => u32::from_str_radix(hex, 16),
+            None => value.parse(),
+        };
+        Some((name.trim().to_ascii_lowercase(), number.ok()?))
+    };
+    text.split(',')
+        .map(|part| one(part).ok_or_else(|| format!("{part:?} is not of the form FIELD=NUMBER")))
+        .collect()
 }
 
 /// An order for the map by DSCP, as `mlnx_qos --dscp2prio` has them.

@@ -1,6 +1,7 @@
 //! `vnicctl qos`.
 
 mod args;
+mod mlxreg;
 mod show;
 
 use prost_types::FieldMask;
@@ -56,6 +57,17 @@ pub async fn run(verb: QosVerb, client: &Client, out: &Output) -> Result<(), Fai
             };
             service.set_queue_pair_rate(request).await?;
             return Ok(());
+        }
+        QosVerb::Mlxreg(access) => {
+            let owner = client.owner(&access.name).await?;
+            let mut now = get(client, &owner).await?;
+            let class = mlxreg::class(&access.indexes)?;
+            if let Some(fields) = &access.set {
+                mlxreg::write(access.register, class, fields, &mut now)?;
+                now = update(client, now, vec!["ecn"]).await?;
+            }
+            let shown = || mlxreg::text(access.register, class, &access.indexes, &now);
+            return out.message("Qos", &now, shown);
         }
         QosVerb::Reset { name } => {
             let name = names::qos(&client.owner(&name).await?);
@@ -126,6 +138,12 @@ fn changes(set: &QosSet, now: &mut v1::Qos) -> Result<Vec<&'static str>, Failure
                 .map_err(|e| Failure::Usage(format!("--dscp2prio: {e}")))?;
         }
         fields.push("dscp_to_priority");
+    }
+    if !set.ecn.is_empty() {
+        for order in &set.ecn {
+            order.put(&mut now.ecn);
+        }
+        fields.push("ecn");
     }
     if set.tsa.is_some() || set.tcbw.is_some() {
         let ets: Vec<bool> = now.tc_algorithm().map(|a| a == Algorithm::Ets).collect();

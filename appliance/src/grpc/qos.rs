@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 use prost::Message as _;
 use tonic::{Code, Request, Response, Status};
 use vnic_backend::settings::QosKeys;
-use vnic_backend::{Buffer, QosSpec, QosStatus, Tsa};
+use vnic_backend::{Buffer, NotCapable, QosSpec, QosStatus, Tsa};
 use vnic_control::v1;
 
 use super::errors::{Violations, blocking, from_nic, invalid, status};
@@ -117,6 +117,14 @@ fn warnings(context: &Context, owner: &Owner, now: &QosStatus) -> Vec<String> {
     }
     if keys.untagged_to_lossless && spec.pfc == 0 {
         said.push("untagged_to_lossless has no effect: no priority has flow control (pfc)".to_owned());
+    }
+    for (p, tc) in spec.classes.of_priority.iter().enumerate() {
+        let drops = spec.ecn[usize::from(*tc & 7)].not_capable == NotCapable::Drop;
+        if drops && spec.pfc & 1 << p != 0 {
+            said.push(format!(
+                "ecn: traffic class {tc} drops nothing of priority {p}, which has flow control (pfc)"
+            ));
+        }
     }
     if let Some(queue) = &spec.queue {
         let limited = queue.limit.iter().any(|l| *l != 0);

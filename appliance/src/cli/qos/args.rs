@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::check::qos::{self as read, MapOrder};
+use crate::check::qos::{self as read, MapOrder, ProfileOrder};
 
 #[derive(Debug, Subcommand)]
 pub enum QosVerb {
@@ -24,7 +24,7 @@ pub enum QosVerb {
         after_help = "Examples:\n  vnicctl qos set vf0 --trust dscp --pfc 0,0,0,1,0,0,0,0\n  vnicctl qos set p0 --rate 10G -s \
                       ets,ets,strict,vendor,vendor,vendor,vendor,vendor -t 50,50,0,0,0,0,0,0\n  vnicctl qos set p0 -r \
                       5G,0,0,0,0,0,0,500M\n  vnicctl qos set vf0 --dscp2prio set,30,5 --dscp2prio del,12,3\n  vnicctl qos \
-                      set vf0 --traffic-class 106\n\nLists have eight values separated by commas, one for each priority \
+                      set vf0 --traffic-class 106\n  vnicctl qos set p0 --ecn 3=5000:200000:1 --ecn 0=off\n\nLists have eight values separated by commas, one for each priority \
                       (pfc, prio-tc) or traffic class (tsa, tcbw, ratelimit), from 0 to 7. Rates are in bit/s, or have k, M \
                       or G behind them; 0 is no limit. Underscores as in mlnx_qos are taken, too (--prio_tc)."
     )]
@@ -54,6 +54,16 @@ pub enum QosVerb {
         #[arg(value_parser = read::rate)]
         rate: Option<u64>,
     },
+    /// Read or write the registers CWTP and CWTPM, the congestion point of a traffic class, as mlxreg does
+    #[command(
+        after_help = "Examples:\n  vnicctl qos mlxreg p0 --reg_name CWTP --get --indexes local_port=0,pnat=2,traffic_class=5\n  \
+                      vnicctl qos mlxreg p0 --reg_name CWTP --indexes local_port=0,pnat=2,traffic_class=5 --set \
+                      mode=0,profile1_min=0x380,profile1_max=0x2740,profile1_percent=20\n  vnicctl qos mlxreg p0 --reg_name \
+                      CWTPM --indexes local_port=0,pnat=2,traffic_class=5 --set ee=1,ew=0\n\nThresholds are in cells of 128 \
+                      bytes. local_port and pnat are taken and say nothing: NAME is the port. All three profiles are the same: \
+                      packets have no colours here."
+    )]
+    Mlxreg(Mlxreg),
     /// Put everything back to what it is while nobody has configured anything
     #[command(after_help = "Example:\n  vnicctl qos reset vf0")]
     Reset {
@@ -189,6 +199,11 @@ pub struct QosSet {
     #[arg(long, value_name = "SWITCH", help_heading = "Traffic classes")]
     pub send_queue_per_prio: Option<OnOff>,
 
+    /// Marks and early drops of a traffic class: TC=MIN:MAX:PERCENT in bytes, and :wred, :drop, :enqueue; TC=off. Again for
+    /// further ones
+    #[arg(long, value_name = "PROFILE", value_parser = read::profile, help_heading = "Congestion")]
+    pub ecn: Vec<ProfileOrder>,
+
     /// Priorities with priority flow control: eight of 0 and 1
     #[arg(short = 'f', long, value_name = "LIST", value_parser = by_priority, help_heading = "Flow control")]
     pub pfc: Option<std::sync::Arc<[bool; 8]>>,
@@ -230,6 +245,47 @@ pub struct QosSet {
     /// Traffic classes whose frames have a lifetime: eight of 0 and 1
     #[arg(long, value_name = "LIST", value_parser = by_class, help_heading = "Flow control")]
     pub hol_classes: Option<std::sync::Arc<[bool; 8]>>,
+}
+
+/// Registers of the congestion point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "UPPER")]
+pub enum Register {
+    /// Congestion WRED ECN TClass Profile: thresholds
+    Cwtp,
+    /// Congestion WRED ECN TClass and Pool Mapping: switches
+    Cwtpm,
+}
+
+fn assignments(text: &str) -> Result<std::sync::Arc<Vec<(String, u32)>>, String> {
+    read::assignments(text).map(Into::into)
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("access").required(true))]
+pub struct Mlxreg {
+    /// Name of the adapter or port
+    pub name: String,
+    /// Which register
+    #[arg(
+        long = "reg_name",
+        alias = "reg-name",
+        value_name = "REGISTER",
+        ignore_case = true
+    )]
+    pub register: Register,
+    /// Read it
+    #[arg(long, group = "access")]
+    pub get: bool,
+    /// Write these fields, such as ee=1,ew=0; others stay
+    #[arg(long, value_name = "FIELDS", value_parser = assignments, group = "access")]
+    pub set: Option<std::sync::Arc<Vec<(String, u32)>>>,
+    /// traffic_class=0 to 7; local_port and pnat
+    #[arg(long, value_name = "FIELDS", value_parser = assignments)]
+    pub indexes: std::sync::Arc<Vec<(String, u32)>>,
+    /// Taken, as mlxreg has it: nobody is asked
+    #[arg(short = 'y', long)]
+    pub yes: bool,
 }
 
 /// `TC=MAX[:MIN]`.

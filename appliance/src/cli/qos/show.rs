@@ -158,6 +158,9 @@ fn classes(qos: &v1::Qos, out: &mut String) {
             let _ = write!(out, ", bw: {share}%");
         }
         out.push('\n');
+        if let Some(profile) = qos.ecn.get(at).filter(|p| p.ecn || p.wred) {
+            let _ = writeln!(out, "\t ecn:  {}", profile_words(profile));
+        }
         for (priority, class) in qos.priority_to_tc.iter().enumerate() {
             if *class == tc {
                 let _ = writeln!(out, "\t priority:  {priority}");
@@ -165,6 +168,26 @@ fn classes(qos: &v1::Qos, out: &mut String) {
         }
     }
     let _ = writeln!(out, "Link rate: {}", rate_text(qos.rate_bps));
+}
+
+/// What happens in a traffic class in which much waits.
+fn profile_words(profile: &v1::EcnProfile) -> String {
+    let what = match (profile.ecn, profile.wred) {
+        (true, false) => "marks",
+        (true, true) => "marks, or drops (WRED)",
+        _ => "drops (WRED)",
+    };
+    let (percent, rest) = (
+        profile.max_probability_ppm / 10_000,
+        profile.max_probability_ppm % 10_000,
+    );
+    let part = format!(".{rest:04}");
+    let part = part.trim_end_matches('0').trim_end_matches('.');
+    let at = if profile.at_enqueue { "enqueue" } else { "dequeue" };
+    format!(
+        "{what} from {} to {} bytes up to {percent}{part}%, beyond it all, at {at}",
+        profile.min_bytes, profile.max_bytes
+    )
 }
 
 fn guards(qos: &v1::Qos, out: &mut String) {

@@ -1,7 +1,9 @@
 //! Fields of `vnic.v1.Qos`: from a request to what the NIC is told, and back.
 
 use vnic_backend::settings::{HintAction, HintMode, QosKeys, RxTrust};
-use vnic_backend::{Match, Policy, QosSpec, QueueStatus, ScheduleQueue, Tsa};
+use vnic_backend::{
+    Capable, MarkAt, Match, NotCapable, Policy, QosSpec, QueueStatus, Red, ScheduleQueue, Tsa,
+};
 use vnic_control::v1;
 use vnic_control::v1::qos::{Algorithm, CongestionAction, CongestionMode, Trust};
 use vnic_control::v1::qos_policy::{DestinationPorts, Kind};
@@ -39,6 +41,7 @@ pub const FIELDS: &[&str] = &[
     "congestion_mode",
     "schedule_queue",
     "policies",
+    "ecn",
 ];
 
 fn bits(mask: u8) -> Vec<bool> {
@@ -104,7 +107,42 @@ pub fn message(spec: &QosSpec, keys: &QosKeys) -> v1::Qos {
             min_bps: queue.guarantee.to_vec(),
         }),
         policies: spec.policies.iter().map(policy).collect(),
+        ecn: spec.ecn.iter().map(profile).collect(),
         ..v1::Qos::default()
+    }
+}
+
+fn profile(red: &Red) -> v1::EcnProfile {
+    v1::EcnProfile {
+        ecn: red.enable && red.capable == Capable::Mark,
+        wred: red.enable && red.not_capable == NotCapable::Drop,
+        min_bytes: red.kmin,
+        max_bytes: red.kmax,
+        max_probability_ppm: red.pmax,
+        at_enqueue: red.at == MarkAt::Enqueue,
+    }
+}
+
+/// What a profile means. Thresholds of one that is off stay.
+fn red(profile: &v1::EcnProfile) -> Red {
+    let off = !profile.ecn && !profile.wred;
+    Red {
+        enable: !off,
+        kmin: profile.min_bytes,
+        kmax: profile.max_bytes,
+        pmax: profile.max_probability_ppm,
+        at: match profile.at_enqueue {
+            true => MarkAt::Enqueue,
+            false => MarkAt::Dequeue,
+        },
+        capable: match profile.ecn || off {
+            true => Capable::Mark,
+            false => Capable::Drop,
+        },
+        not_capable: match profile.wred {
+            true => NotCapable::Drop,
+            false => NotCapable::Pass,
+        },
     }
 }
 
@@ -360,9 +398,34 @@ fn one(read: &mut Reader<'_>, from: &v1::Qos, spec: &mut QosSpec, keys: &mut Qos
             }
         }
         "policies" => spec.policies = read.policies(&from.policies)?,
+        "ecn" => {
+            spec.ecn = match from.ecn.as_slice() {
+                [] => Default::default(),
+                all => read.list::<_, 8>(all)?.each_ref().map(red),
+            }
+        }
         _ => {}
     }
     Some(())
+}
+
+/// A profile, for people: `off`, or what is done between which thresholds.
+pub fn profile_text(profile: &v1::EcnProfile) -> String {
+    let what = match (profile.ecn, profile.wred) {
+        (false, false) => return "off".to_owned(),
+        (true, false) => "mark",
+        (true, true) => "mark or drop",
+        (false, true) => "drop",
+    };
+    let v1::EcnProfile {
+        min_bytes,
+        max_bytes,
+        max_probability_ppm: ppm,
+        at_enqueue,
+        ..
+    } = profile;
+    let at = if *at_enqueue { " at enqueue" } else { "" };
+    format!("{what} {min_bytes}..{max_bytes} {ppm} ppm{at}")
 }
 
 /// A field and its value, for people.
@@ -422,6 +485,7 @@ pub fn text(field: &str, of: &v1::Qos) -> String {
             [] => "none".to_owned(),
             all => list(&all.iter().map(|p| p.name.clone()).collect::<Vec<_>>()),
         },
+        "ecn" => list(&of.ecn.iter().map(profile_text).collect::<Vec<_>>()),
         _ => String::new(),
     };
     format!("{field} = {value}")
@@ -452,7 +516,15 @@ mod tests {
         };
         keys.set_dscp_map([7; 64]);
         let spec = QosSpec {
-            ecn: Default::default(),
+            ecn: [1, 2, 3, 4, 5, 6, 7, 8].map(|n| Red {
+                enable: true,
+                kmin: 5000 * n,
+                kmax: 200_000 * n,
+                pmax: 10_000 * n,
+                at: if n < 3 { MarkAt::Enqueue } else { MarkAt::Dequeue },
+                capable: if n == 4 { Capable::Drop } else { Capable::Mark },
+                not_capable: if n > 3 { NotCapable::Drop } else { NotCapable::Pass },
+            }),
             rate: 10_000_000_000,
             classes: vnic_backend::Classes {
                 of_priority: [7, 6, 5, 4, 3, 2, 1, 0],

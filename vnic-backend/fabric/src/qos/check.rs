@@ -206,34 +206,34 @@ fn ecn(qos: &PortQos) -> Result<(), QosError> {
     for (tc, red) in qos.ecn.iter().enumerate() {
         if red.kmin > red.kmax {
             return Err(err(
-                "ecn_kmin",
+                "ecn",
                 format!(
-                    "traffic class {tc} has {} bytes; allowed: at most ecn_kmax ({})",
+                    "traffic class {tc} has min_bytes {}; allowed: at most max_bytes ({})",
                     red.kmin, red.kmax
                 ),
             ));
         }
         if red.kmax > BUFFER_MAX {
             return Err(err(
-                "ecn_kmax",
+                "ecn",
                 format!(
-                    "traffic class {tc} has {} bytes; allowed: at most {BUFFER_MAX}",
+                    "traffic class {tc} has max_bytes {}; allowed: at most {BUFFER_MAX}",
                     red.kmax
                 ),
             ));
         }
         if red.pmax > MILLION {
             return Err(err(
-                "ecn_pmax",
+                "ecn",
                 format!(
-                    "traffic class {tc} has {} parts of a million; allowed: at most {MILLION}",
+                    "traffic class {tc} has max_probability_ppm {}; allowed: at most {MILLION}",
                     red.pmax
                 ),
             ));
         }
         if red.capable == Capable::Drop && red.not_capable == NotCapable::Pass {
             return Err(err(
-                "ecn_wred",
+                "ecn",
                 format!("traffic class {tc} drops packets that can be marked, but not those that cannot"),
             ));
         }
@@ -323,17 +323,17 @@ mod tests {
             }),
             ("hol_stall_count: value 0 has 8", |q| q.lifetimes.stall_count = 8),
             (
-                "ecn_kmin: traffic class 5 has 200001 bytes; allowed: at most ecn_kmax (200000)",
+                "ecn: traffic class 5 has min_bytes 200001; allowed: at most max_bytes (200000)",
                 |q| (q.ecn[5].kmin, q.ecn[5].kmax) = (200_001, 200_000),
             ),
-            ("ecn_kmax: traffic class 1 has 4294967295 bytes", |q| {
+            ("ecn: traffic class 1 has max_bytes 4294967295", |q| {
                 q.ecn[1].kmax = u32::MAX
             }),
             (
-                "ecn_pmax: traffic class 0 has 1000001 parts of a million; allowed: at most 1000000",
+                "ecn: traffic class 0 has max_probability_ppm 1000001; allowed: at most 1000000",
                 |q| q.ecn[0].pmax = 1_000_001,
             ),
-            ("ecn_wred: traffic class 2 drops packets that can be", |q| {
+            ("ecn: traffic class 2 drops packets that can be", |q| {
                 q.ecn[2].capable = Capable::Drop
             }),
             ("schedule_queue: limit of traffic class 0: 1 bit/s", |q| {

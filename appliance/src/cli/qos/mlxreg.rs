@@ -1,0 +1,132 @@
+//! Registers CWTP and CWTPM in the shape of mlxreg (`rdma-notes-zh` section 17): the congestion point of a traffic class.
+
+use std::fmt::Write as _;
+
+use vnic_control::v1;
+
+use super::super::Failure;
+use super::args::Register;
+
+/// Bytes of a cell, the unit of CWTP's thresholds. The notes say only "cells"; the Linux driver mlx5 counts the buffers of a
+/// port in cells of 128 bytes where the card says nothing else (`en_dcbnl.c`).
+const CELL: u32 = 128;
+/// Most cells of a threshold: 20 bits, and 256 MiB.
+const CELLS_MAX: u32 = (256 << 20) / CELL;
+/// Parts of a million that are one per cent.
+const PERCENT: u32 = 10_000;
+
+type Fields = [(String, u32)];
+
+fn usage(problem: impl Into<String>) -> Failure {
+    Failure::Usage(problem.into())
+}
+
+/// The traffic class that indexes name.
+pub fn class(indexes: &Fields) -> Result<usize, Failure> {
+    let mut class = None;
+    for (name, value) in indexes {
+        match name.as_str() {
+            "traffic_class" if *value < 8 => class = Some(*value as usize),
+            "traffic_class" => return Err(usage(format!("traffic_class {value} is out of range: 0 to 7"))),
+            "local_port" | "pnat" => {}
+            _ => {
+                return Err(usage(format!(
+                    "{name:?} is no index: local_port, pnat and traffic_class are"
+                )));
+            }
+        }
+    }
+    class.ok_or_else(|| usage("--indexes: traffic_class is missing, such as traffic_class=5"))
+}
+
+/// Puts fields of a register into what is.
+pub fn write(register: Register, class: usize, fields: &Fields, qos: &mut v1::Qos) -> Result<(), Failure> {
+    qos.ecn.resize(8, v1::EcnProfile::default());
+    let Some(profile) = qos.ecn.get_mut(class) else {
+        return Ok(());
+    };
+    let of = |name: &str| fields.iter().find(|(n, _)| n == name).map(|(_, value)| *value);
+    let known: &[&str] = match register {
+        Register::Cwtp => &["mode", "min", "max", "percent"],
+        Register::Cwtpm => &["ee", "ew"],
+    };
+    for (name, value) in fields {
+        // profile1_min is min of profile 1.
+        let what = name
+            .strip_prefix("profile")
+            .and_then(|rest| rest.split_once('_'))
+            .filter(|(n, _)| register == Register::Cwtp && ["1", "2", "3"].contains(n))
+            .map_or(name.as_str(), |(_, what)| what);
+        let most = match what {
+            _ if !known.contains(&what) || (what == name && ["min", "max", "percent"].contains(&what)) => {
+                return Err(usage(format!("{name:?} is no field that can be written")));
+            }
+            "mode" if *value != 0 => {
+                return Err(usage(
+                    "mode 1 (thresholds in per cent of a buffer) is not there: 0 (fixed)",
+                ));
+            }
+            "min" | "max" => CELLS_MAX,
+            "percent" => 100,
+            _ => 1,
+        };
+        if *value > most {
+            return Err(usage(format!("{name} {value} is out of range: 0 to {most}")));
+        }
+        if what != name && of(&format!("profile1_{what}")) != Some(*value) {
+            return Err(usage(format!(
+                "{name}: all three profiles are the same, packets have no colours: give it the value of profile1_{what}"
+            )));
+        }
+    }
+    if let Some(cells) = of("profile1_min") {
+        profile.min_bytes = cells * CELL;
+    }
+    if let Some(cells) = of("profile1_max") {
+        profile.max_bytes = cells * CELL;
+    }
+    if let Some(percent) = of("profile1_percent") {
+        profile.max_probability_ppm = percent * PERCENT;
+    }
+    if let Some(on) = of("ee") {
+        profile.ecn = on != 0;
+    }
+    if let Some(on) = of("ew") {
+        profile.wred = on != 0;
+    }
+    Ok(())
+}
+
+/// The register of a traffic class. What is no whole number of cells or per cent is rounded down.
+pub fn text(register: Register, class: usize, indexes: &Fields, qos: &v1::Qos) -> String {
+    let profile = qos.ecn.get(class).copied().unwrap_or_default();
+    let index = |name: &str| indexes.iter().find(|(n, _)| n == name).map_or(0, |(_, v)| *v);
+    let mut rows: Vec<(String, u32)> = ["pnat", "local_port", "traffic_class"]
+        .map(|name| (name.to_owned(), index(name)))
+        .to_vec();
+    match register {
+        Register::Cwtp => {
+            rows.push(("mode".to_owned(), 0));
+            for n in 1..=3 {
+                rows.push((format!("profile{n}_min"), profile.min_bytes / CELL));
+                rows.push((format!("profile{n}_max"), profile.max_bytes / CELL));
+                rows.push((
+                    format!("profile{n}_percent"),
+                    profile.max_probability_ppm / PERCENT,
+                ));
+            }
+        }
+        Register::Cwtpm => {
+            rows.push(("ee".to_owned(), profile.ecn.into()));
+            rows.push(("ew".to_owned(), profile.wred.into()));
+        }
+    }
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 4;
+    let ruler = "=".repeat(width + 13);
+    let mut out = String::from("Sending access register...\n");
+    let _ = writeln!(out, "{:width$}| Data\n{ruler}", "Field Name");
+    for (name, value) in rows {
+        let _ = writeln!(out, "{name:width$}| {value:#010x}");
+    }
+    out + &ruler + "\n"
+}
