@@ -214,7 +214,8 @@ mod tests {
             Nobody published *this*.
 
             ![Queue over time](congestion-results/m1-1.svg)
-        "#]].assert_eq(page.strip_prefix(HEAD).expect("its head"));
+        "#]]
+        .assert_eq(page.strip_prefix(HEAD).expect("its head"));
     }
 
     #[test]
