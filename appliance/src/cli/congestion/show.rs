@@ -44,11 +44,11 @@ pub fn table(all: &[v1::Congestion]) -> String {
     table.finish("no adapters")
 }
 
-/// A number, with its word where it has one.
+/// A number, or its word where that is short.
 fn value(p: &v1::CongestionParameter) -> String {
     match p.word.as_str() {
-        "" => p.value.clone(),
-        word => format!("{} ({word})", p.value),
+        word if (1..=12).contains(&word.len()) => word.to_owned(),
+        _ => p.value.clone(),
     }
 }
 
