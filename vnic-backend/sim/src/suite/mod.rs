@@ -4,6 +4,7 @@
 
 mod dcqcn;
 mod delay;
+pub mod fluid;
 pub mod report;
 pub mod runner;
 
