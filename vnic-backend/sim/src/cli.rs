@@ -566,4 +566,34 @@ mod tests {
         let cli = Cli::try_parse_from(["vnic-sim", "pause", "--seed", "1"]).expect("it is right");
         assert!(matches!(cli.command, Some(Scenario::Pause(_))));
     }
+
+    fn page() -> String {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulator.md");
+        std::fs::read_to_string(path).expect("the page is there")
+    }
+
+    #[test]
+    fn commands_of_the_page_are_commands() {
+        let page = page();
+        let commands: Vec<&str> = page.lines().filter(|l| l.starts_with("vnic-sim ")).collect();
+        assert!(commands.len() > 10);
+        for command in commands {
+            let words = command.split(" > ").next().unwrap_or("").split_whitespace();
+            let cli = Cli::try_parse_from(words).unwrap_or_else(|e| panic!("{command}: {e}"));
+            if let Some(run) = cli.run {
+                run.load().unwrap_or_else(|e| panic!("{command}: {e:#}"));
+            }
+        }
+    }
+
+    #[test]
+    fn the_file_of_the_page_is_a_scenario() {
+        let page = page();
+        let (_, rest) = page.split_once("```toml\n").expect("a file");
+        let (text, _) = rest.split_once("```").expect("its end");
+        let path = std::path::Path::new("mine.toml");
+        let loaded = crate::network::file::parse(text, path, &Default::default());
+        let scenario = loaded.unwrap_or_else(|e| panic!("{e:#}")).scenario;
+        assert_eq!(scenario.record.queues.len(), 1);
+    }
 }

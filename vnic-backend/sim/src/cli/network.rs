@@ -61,6 +61,11 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 impl Run {
+    /// The scenario as it is to be run.
+    pub(super) fn load(&self) -> Result<Loaded> {
+        load(&self.scenario, &self.changes())
+    }
+
     /// What is different from the file.
     pub(super) fn changes(&self) -> Changes {
         Changes {
@@ -91,7 +96,7 @@ pub(super) fn bar(length: u64, show: bool) -> ProgressBar {
 
 /// `vnic-sim SCENARIO`.
 pub(super) fn run(args: &Run) -> Result<bool> {
-    let mut loaded = load(&args.scenario, &args.changes())?;
+    let mut loaded = args.load()?;
     if args.plot.is_some() || args.csv.is_some() {
         watch(&mut loaded);
     }

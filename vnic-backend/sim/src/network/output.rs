@@ -74,6 +74,10 @@ fn busiest(scenario: &Scenario) -> Option<(usize, usize)> {
     scenario.topology.queue_to(host)
 }
 
+fn count(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
 /// For the terminal.
 pub fn text(loaded: &Loaded, outcome: &Outcome) -> String {
     let scenario = &loaded.scenario;
@@ -83,11 +87,11 @@ pub fn text(loaded: &Loaded, outcome: &Outcome) -> String {
     let finished = outcome.flows.iter().filter(|f| f.end.is_some()).count();
     let _ = write!(
         text,
-        "{}\n{} hosts, {} switches, {} flows, {}\n\n",
+        "{}\n{}, {}, {}, {}\n\n",
         scenario.name,
-        scenario.topology.hosts,
-        scenario.topology.switches,
-        scenario.flows.len(),
+        count(scenario.topology.hosts, "host", "hosts"),
+        count(scenario.topology.switches, "switch", "switches"),
+        count(scenario.flows.len(), "flow", "flows"),
         scenario.control.algorithm.name()
     );
     let _ = write!(
@@ -390,7 +394,7 @@ mod tests {
         let (loaded, outcome) = loaded();
         expect![[r#"
             made up
-            5 hosts, 1 switches, 8 flows, none
+            5 hosts, 1 switch, 8 flows, none
 
             throughput  7.20 Gb/s from 2 ms to 10 ms; Jain's index 1.000; 4 of 4 flows ended
             queue       switch → h4: mean 65.2 KB, p50 53.2 KB, p90 82.0 KB, p95 116 KB, p99 249 KB, max 448 KB; link 97.5 % busy

@@ -111,8 +111,8 @@ impl Poisson<'_> {
         let gap = self.sizes.mean() / bytes_per_ns;
         let mut time = self.from as f64;
         loop {
-            // 1 - x is never 0.
-            time -= (1.0 - rng.f64()).ln() * gap;
+            // 1 - x is never 0. Not the platform's logarithm: a seed is the same run everywhere.
+            time -= libm::log(1.0 - rng.f64()) * gap;
             if time >= self.until as f64 {
                 return flows;
             }
@@ -162,7 +162,7 @@ impl Incasts<'_> {
         let mut time = self.from as f64;
         let mut order: Vec<usize> = self.hosts.to_vec();
         loop {
-            time -= (1.0 - rng.f64()).ln() * gap;
+            time -= libm::log(1.0 - rng.f64()) * gap;
             if time >= self.until as f64 {
                 return flows;
             }

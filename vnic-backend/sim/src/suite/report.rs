@@ -237,6 +237,27 @@ mod tests {
         std::fs::remove_dir_all(&folder).expect("it is ours");
     }
 
+    /// The report in the documentation is of these cases. Its numbers are not compared: that takes the suite itself.
+    #[test]
+    fn the_report_in_the_documentation_is_of_the_cases_that_there_are() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let page = std::fs::read_to_string(docs.join(PAGE)).expect("the report");
+        let headings: Vec<&str> = page.lines().filter(|l| l.starts_with("## ")).collect();
+        let cases = super::super::cases();
+        let expected: Vec<String> = cases.iter().map(|c| heading(c.id, c.title)).collect();
+        assert_eq!(headings, expected);
+        for case in &cases {
+            let remarks = case.remarks.trim();
+            assert!(page.contains(remarks), "{}: its remarks", case.id);
+        }
+        let pictures = page.lines().filter_map(|l| l.split_once("](congestion-results/"));
+        for (_, name) in pictures {
+            let path = docs.join(FOLDER).join(name.trim_end_matches(')'));
+            let size = std::fs::metadata(&path).map(|m| m.len());
+            assert!(size.is_ok_and(|s| s < 150_000), "{}", path.display());
+        }
+    }
+
     #[test]
     fn anchors_are_those_of_readers() {
         assert_eq!(
