@@ -68,6 +68,10 @@ same two CPUs without any RDMA (see rings).
 rdma-scale: 64 drivers in this process make and connect 131,072 queue pairs; the daemon's own memory and the time of a
 scrape.
 
+sim: the network simulator on one CPU, engines in all hosts, DCQCN, each data packet acknowledged: eight senders and a
+receiver at one switch for 50 ms of virtual time, and a permutation of 2 MB on a fat tree of 320 hosts. At most 5 rounds;
+--seconds does not count. Figures of other simulators are in the notes: they are published ones and not run here.
+
 scrape: 64 adapters, the traffic of eth-loop through two of them, with and without somebody who reads all metrics once a
 second, in turns of a second or --seconds, whatever is longer. The rate is what the guest counts.
 

@@ -16,6 +16,7 @@ mod restart;
 mod rings;
 mod scale;
 mod scrape;
+mod sim;
 pub mod testpmd;
 
 use std::path::{Path, PathBuf};
@@ -105,6 +106,11 @@ pub static BENCHES: &[Bench] = &[
         name: "rdma-scale",
         summary: "memory of the daemon: 131,072 connected RC queue pairs on 64 adapters (needs --vnicd)",
         run: rdma_scale::run,
+    },
+    Bench {
+        name: "sim",
+        summary: "data packets a second of the network simulator: 8:1 star, and a fat tree of 320 hosts",
+        run: sim::run,
     },
     Bench {
         name: "scrape",

@@ -116,7 +116,7 @@ impl Port {
         if self.byte != 0 {
             wire * self.byte
         } else {
-            (wire * 8_000_000_000_000).div_ceil(self.rate)
+            (u128::from(wire) * 8_000_000_000_000).div_ceil(self.rate.into()) as u64
         }
     }
 

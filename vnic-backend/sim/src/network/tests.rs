@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::scenario::{Flow, Pfc, Scenario, SwitchSettings, Topology};
+use super::scenario::{Control, Flow, Pfc, Scenario, SwitchSettings, Topology};
 
 use super::world::World;
 use super::*;
@@ -135,5 +135,136 @@ fn a_seed_is_a_whole_run_on_any_number_of_threads() -> Result<()> {
     assert_eq!(once, hashes(3)?);
     assert_eq!(once[0], once[3]);
     assert_ne!(once[0], once[1]);
+    Ok(())
+}
+
+#[test]
+fn whoever_is_told_to_stop_stops() -> Result<()> {
+    let stop_at = 20_000;
+    let scenario = Scenario {
+        flows: (0..8).map(|from| endless(from, 8)).collect(),
+        duration: 3_000_000,
+        switch: SwitchSettings {
+            pfc: Pfc::Static(stop_at),
+            ..SwitchSettings::paper()
+        },
+        ..star(9, 40 * G)
+    };
+    let outcome = quiet(&scenario)?;
+    // What still comes of each: a packet at each end, the pause frame, and 2 us of cable.
+    let under_way = 2 * 1_124 + 84 + 10_000;
+    assert!(
+        outcome.queues[0].max <= 8 * (stop_at + under_way),
+        "{}",
+        outcome.queues[0].max
+    );
+    assert!(outcome.totals.pauses >= 8 && outcome.totals.drops == 0);
+    Ok(())
+}
+
+/// A network, switches and flows from a seed.
+fn random(seed: u64) -> Scenario {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let rates = [10, 25, 40, 56, 100];
+    let rate = rates[rng.usize(0..rates.len())] * G;
+    let hosts = rng.usize(2..7);
+    let mut topology = match rng.u32(0..3) {
+        0 => Topology::star(hosts, rate, rng.u64(1..3_000)),
+        1 => Topology::dumbbell(hosts, 2, rate, rate, rng.u64(1..3_000)),
+        _ => Topology::fat_tree_of(4, rate, 1_000),
+    };
+    for link in &mut topology.links {
+        link.rate = rates[rng.usize(0..rates.len())] * G;
+    }
+    let ends = topology.hosts;
+    let flows = (0..rng.usize(1..12)).map(|_| {
+        let from = rng.usize(0..ends);
+        let to = (from + rng.usize(1..ends)) % ends;
+        let bytes = [rng.u64(0..3_000), rng.u64(0..300_000), 2_000_000][rng.usize(0..3)];
+        let mut flow = Flow::new(from, to, rng.u64(0..200_000), Some(bytes));
+        flow.priority = rng.u8(0..6);
+        flow.stop = (rng.u32(0..8) == 0).then(|| rng.u64(0..300_000));
+        flow
+    });
+    let flows = flows.collect();
+    let mut scenario = Scenario {
+        seed,
+        flows,
+        duration: 4_000_000_000,
+        mtu: [256, 1024, 4096][rng.usize(0..3)],
+        ..Scenario::new(format!("random {seed}"), topology)
+    };
+    scenario.switch.pfc = match rng.u32(0..3) {
+        0 => Pfc::Off,
+        1 => Pfc::Static(rng.u64(5_000..100_000)),
+        _ => Pfc::Dynamic([0.1, 1.0][rng.usize(0..2)]),
+    };
+    if scenario.switch.pfc == Pfc::Off {
+        scenario.switch.buffer = rng.u64(20_000..2_000_000);
+    }
+    scenario.switch.telemetry = rng.bool();
+    scenario.host.delay = [0, 900][rng.usize(0..2)];
+    scenario.host.receive_rate = [0, 30 * G][rng.usize(0..2)];
+    scenario.host.control_first = rng.bool();
+    if rng.bool() {
+        let parameters = vnic_engine::congestion::dcqcn::Parameters::PAPER;
+        scenario.control = Control::notified(vnic_engine::congestion::dcqcn::Dcqcn { parameters });
+    }
+    scenario
+}
+
+/// What must hold of every run; gives its hash.
+fn promises(scenario: &Scenario) -> Result<u64> {
+    let mut world = World::new(scenario)?;
+    world.run(&mut |_| {})?;
+    conserved(&world);
+    for port in &world.net.ports {
+        assert!(
+            port.time(port.sent) <= world.net.now + port.time(5_000),
+            "a link is too fast"
+        );
+    }
+    for buffer in &world.net.buffers {
+        assert!(buffer.most() <= scenario.switch.buffer, "a buffer is too full");
+    }
+    let outcome = world.finish();
+    for (flow, came) in scenario.flows.iter().zip(&outcome.flows) {
+        assert!(
+            came.delivered <= flow.bytes.unwrap_or(u64::MAX),
+            "{flow:?} {came:?}"
+        );
+        match came.end {
+            Some(end) => {
+                assert_eq!(Some(came.delivered), flow.bytes, "{flow:?} {came:?}");
+                let took = end - came.start;
+                assert!(took + 2 >= came.ideal, "{flow:?} is faster than alone: {came:?}");
+            }
+            None => assert!(flow.stop.is_some(), "{flow:?} does not end: {came:?}"),
+        }
+    }
+    if scenario.switch.pfc != Pfc::Off {
+        assert_eq!(outcome.totals.drops, 0, "{:?}", outcome.totals);
+    }
+    Ok(outcome.hash)
+}
+
+#[test]
+fn random_networks_keep_their_promises() -> Result<()> {
+    const SEED: &str = "VNIC_NETWORK_SEED";
+    let one = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
+    let seeds = one.map_or(0..40, |seed: u64| seed..seed + 1);
+    for seed in seeds {
+        let scenario = random(seed);
+        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| promises(&scenario)));
+        if !matches!(told, Ok(Ok(_))) {
+            eprintln!(
+                "again: {SEED}={seed} cargo test -p vnic-sim --lib random_networks_keep_their_promises"
+            );
+        }
+        match told {
+            Ok(hash) => assert_eq!(hash?, promises(&scenario)?, "two runs of seed {seed} differ"),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
     Ok(())
 }

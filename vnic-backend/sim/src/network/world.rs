@@ -61,6 +61,10 @@ impl Sink for Outlet<'_> {
     }
 
     fn send(&mut self, packet: &Outgoing<'_>) {
+        debug_assert!(
+            self.open >> packet.priority & 1 == 1,
+            "a host sends of a priority that is paused"
+        );
         self.sent = true;
         let Some(number) = self.side.lane(packet.from).filter(|lane| *lane != u32::MAX) else {
             return;
