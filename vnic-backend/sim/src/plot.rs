@@ -21,7 +21,7 @@ const WIDTH: i32 = 760;
 const HEIGHT: i32 = 380;
 /// Where its plane begins, and its title.
 const LEFT: i32 = 68;
-/// Points of all lines of a chart together: what keeps a file small.
+/// Points of all lines of a row of charts together: what keeps a file small.
 const POINTS: usize = 9_000;
 
 /// Colours that people with any kind of colour vision tell apart (Okabe and Ito 2008), without the yellow, which is hard to see
@@ -105,7 +105,7 @@ pub fn svg(charts: &[Chart]) -> Result<String> {
         let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
         root.fill(&WHITE).map_err(failed)?;
         for (area, chart) in root.split_evenly((rows, columns)).iter().zip(charts) {
-            draw(area, chart)?;
+            draw(area, chart, POINTS / rows)?;
         }
         root.present().map_err(failed)?;
     }
@@ -172,7 +172,7 @@ fn style(pixels: f64, color: &RGBColor) -> TextStyle<'static> {
         .color(color)
 }
 
-fn draw(area: &Area<'_>, chart: &Chart) -> Result<()> {
+fn draw(area: &Area<'_>, chart: &Chart, points: usize) -> Result<()> {
     let title = style(15.0, &TEXT).pos(Pos::new(HPos::Left, VPos::Center));
     area.draw(&Text::new(chart.title.clone(), (px(LEFT), px(20)), title))
         .map_err(failed)?;
@@ -180,13 +180,13 @@ fn draw(area: &Area<'_>, chart: &Chart) -> Result<()> {
     let top = px(34 + 18 * rows);
     let x = chart.x.from..chart.x.to;
     if !chart.logarithmic {
-        return plane(area, chart, top, x);
+        return plane(area, chart, top, points, x);
     }
     let marks: Vec<f64> = (-3..12)
         .flat_map(|n| [1.0, 2.0, 5.0].map(|d| d * 10f64.powi(n)))
         .filter(|v| x.contains(v))
         .collect();
-    plane(area, chart, top, x.log_scale().with_key_points(marks))
+    plane(area, chart, top, points, x.log_scale().with_key_points(marks))
 }
 
 /// The legend, in rows below the title. How many rows there are.
@@ -233,7 +233,7 @@ where
     area.draw(&PathElement::new(points, look(line)))
 }
 
-fn plane<X>(area: &Area<'_>, chart: &Chart, top: i32, x: X) -> Result<()>
+fn plane<X>(area: &Area<'_>, chart: &Chart, top: i32, points: usize, x: X) -> Result<()>
 where
     X: AsRangedCoord<Value = f64>,
     X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -263,7 +263,7 @@ where
         .y_label_formatter(&|v| number(*v))
         .draw()
         .map_err(failed)?;
-    let columns = (POINTS / 2 / chart.lines.len().max(1)).clamp(40, 700);
+    let columns = (points / 2 / chart.lines.len().max(1)).clamp(40, 700);
     for line in &chart.lines {
         let points = thin::thin(&line.points, chart, columns);
         stroke(context.plotting_area(), points, line).map_err(failed)?;
