@@ -225,7 +225,8 @@ async fn presets_are_what_nobody_has_set() {
     .expect("parameters");
     for wanted in Preset::ALL {
         // A preset forgets what was set before.
-        let now = set(&lab, preset(wanted.name())).await.expect(wanted.name());
+        let name = wanted.name();
+        let now = set(&lab, preset(name)).await.expect(name);
         let points = wanted.points();
         for (p, of) in PARAMETERS.iter().zip(&now.parameters) {
             assert_eq!(
