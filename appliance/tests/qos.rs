@@ -127,6 +127,16 @@ fn everything() -> v1::Qos {
         congestion_monitoring: true,
         congestion_action: CongestionAction::Drop.into(),
         congestion_mode: CongestionMode::Aggressive.into(),
+        ecn: (0..8)
+            .map(|tc| v1::EcnProfile {
+                ecn: tc == 3,
+                wred: tc == 0,
+                min_bytes: if tc == 3 { 5000 } else { 0 },
+                max_bytes: if tc == 3 { 200_000 } else { 0 },
+                max_probability_ppm: if tc == 3 { 10_000 } else { 0 },
+                at_enqueue: tc == 3,
+            })
+            .collect(),
         schedule_queue: Some(v1::ScheduleQueue {
             max_bps: vec![5_000_000_000; 8],
             min_bps: vec![100_000_000; 8],
@@ -154,7 +164,7 @@ fn everything() -> v1::Qos {
     }
 }
 
-const ALL: [&str; 29] = [
+const ALL: [&str; 30] = [
     "rate_bps",
     "trust",
     "default_priority",
@@ -184,6 +194,7 @@ const ALL: [&str; 29] = [
     "congestion_mode",
     "schedule_queue",
     "policies",
+    "ecn",
 ];
 
 #[tokio::test(flavor = "multi_thread")]
