@@ -11,6 +11,7 @@
 #[cfg(test)]
 mod behaviour;
 mod dcqcn;
+mod dcqcn_plus;
 mod delay;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ pub use value::Unit;
 
 use super::CongestionControl;
 use super::dcqcn::Dcqcn;
+use super::dcqcn_plus::DcqcnPlus;
 use super::hpcc::{self, Hpcc};
 use super::none;
 use super::swift::{self, Swift};
@@ -84,6 +86,8 @@ pub enum Named {
     None,
     /// DCQCN.
     Dcqcn(Dcqcn),
+    /// DCQCN+.
+    DcqcnPlus(DcqcnPlus),
     /// TIMELY.
     Timely(Timely),
     /// Swift.
@@ -99,6 +103,7 @@ impl Named {
         for (name, presets) in [
             ("none", &[][..]),
             ("dcqcn", &super::dcqcn::Parameters::PRESETS),
+            ("dcqcn+", &[]),
             ("timely", &timely::Parameters::PRESETS),
             ("swift", &[]),
             ("hpcc", &hpcc::Parameters::PRESETS),
@@ -119,6 +124,7 @@ impl Named {
             ("none", None) => Some(Named::None),
             ("dcqcn", _) => super::dcqcn::Parameters::preset(preset.unwrap_or("paper"))
                 .map(|parameters| Named::Dcqcn(Dcqcn { parameters })),
+            ("dcqcn+", None) => Some(Named::DcqcnPlus(DcqcnPlus::default())),
             ("timely", _) => timely::Parameters::preset(preset.unwrap_or("ns3"))
                 .map(|parameters| Named::Timely(Timely { parameters })),
             ("swift", None) => Some(Named::Swift(Swift {
@@ -139,6 +145,7 @@ impl Named {
         match self {
             Named::None => "none",
             Named::Dcqcn(_) => "dcqcn",
+            Named::DcqcnPlus(_) => "dcqcn+",
             Named::Timely(_) => "timely",
             Named::Swift(_) => "swift",
             Named::Hpcc(_) => "hpcc",
@@ -150,6 +157,7 @@ impl Named {
         let done = match self {
             Named::None => None,
             Named::Dcqcn(a) => value::set(dcqcn::ROWS, &mut a.parameters, key, value),
+            Named::DcqcnPlus(a) => value::set(dcqcn_plus::ROWS, &mut a.parameters, key, value),
             Named::Timely(a) => value::set(delay::TIMELY, &mut a.parameters, key, value),
             Named::Swift(a) => value::set(delay::SWIFT, &mut a.parameters, key, value),
             Named::Hpcc(a) => value::set(delay::HPCC, &mut a.parameters, key, value),
@@ -173,6 +181,7 @@ impl Named {
         match self {
             Named::None => Vec::new(),
             Named::Dcqcn(a) => value::list(dcqcn::ROWS, &mut a.parameters.clone()),
+            Named::DcqcnPlus(a) => value::list(dcqcn_plus::ROWS, &mut a.parameters.clone()),
             Named::Timely(a) => value::list(delay::TIMELY, &mut a.parameters.clone()),
             Named::Swift(a) => value::list(delay::SWIFT, &mut a.parameters.clone()),
             Named::Hpcc(a) => value::list(delay::HPCC, &mut a.parameters.clone()),
@@ -190,6 +199,7 @@ impl Named {
         match self {
             Named::None => Arc::new(none::None),
             Named::Dcqcn(a) => Arc::new(a.clone()),
+            Named::DcqcnPlus(a) => Arc::new(a.clone()),
             Named::Timely(a) => Arc::new(a.clone()),
             Named::Swift(a) => Arc::new(a.clone()),
             Named::Hpcc(a) => Arc::new(a.clone()),

@@ -12,7 +12,7 @@
 //! last packet of a segment, which is the one that asks for an acknowledge: the time that a segment takes on the sender's
 //! link is left out, as in the paper.
 //!
-//! Two sources give parameters, and they differ by much ([`Parameters::NS3`], [`Parameters::ERPC`]). TIMELY has no unique fixed point:
+//! Sources of parameters differ by much ([`Parameters::NS3`], [`Parameters::ERPC`], [`Parameters::ERPC_PATCHED`]). TIMELY has no unique fixed point:
 //! flows stay at whatever shares they meet at (Zhu et al., ECN or Delay, CoNEXT 2016, section 4).
 
 #[cfg(test)]
@@ -68,6 +68,9 @@ pub struct Parameters {
     pub segment: u32,
     /// How its packets leave.
     pub pacing: Pacing,
+    /// Between `t_low` and `t_high`, rates follow the round trip itself the more the steeper it grows: Patched TIMELY (Zhu et al., ECN or
+    /// Delay, CoNEXT 2016, algorithm 2). Without hyper increase.
+    pub patched: bool,
     /// Rates change once in a round trip (ns-3); otherwise at each measurement.
     pub once_per_rtt: bool,
     /// A change is made smaller in proportion where less than `min_rtt` has passed since the last one (eRPC).
@@ -83,9 +86,9 @@ pub struct Parameters {
 
 impl Parameters {
     /// Names of presets, in the order in which they are shown.
-    pub const PRESETS: [&'static str; 2] = ["ns3", "erpc"];
+    pub const PRESETS: [&'static str; 3] = ["ns3", "erpc", "erpc-patched"];
 
-    /// The ns-3 code published with HPCC; its numbers are those of CoNEXT 2016, footnote 4.
+    /// The ns-3 code published with HPCC, which times each packet; its numbers are those of CoNEXT 2016, footnote 4.
     pub const NS3: Parameters = Parameters {
         ewma: 0.875,
         beta: 0.8,
@@ -96,8 +99,9 @@ impl Parameters {
         hyper: 5,
         hyper_after: 5,
         hyper_counts: HyperCounts::Increases,
-        segment: 16_000,
+        segment: 1,
         pacing: Pacing::Packet,
+        patched: false,
         once_per_rtt: true,
         scaled: false,
         least_left: 0.0,
@@ -105,7 +109,7 @@ impl Parameters {
         start: 1.0,
     };
 
-    /// The snippet of TIMELY's authors, as eRPC uses it (Kalia et al., eRPC, NSDI 2019): each packet is timed.
+    /// The snippet of TIMELY's authors, as eRPC first used it (Kalia et al., eRPC, NSDI 2019): each packet is timed.
     pub const ERPC: Parameters = Parameters {
         ewma: 0.02,
         beta: 0.8,
@@ -118,6 +122,7 @@ impl Parameters {
         hyper_counts: HyperCounts::Falls,
         segment: 1,
         pacing: Pacing::Packet,
+        patched: false,
         once_per_rtt: false,
         scaled: true,
         least_left: 0.5,
@@ -125,11 +130,20 @@ impl Parameters {
         start: 1.0,
     };
 
+    /// As eRPC's code has it since: [`patched`](Parameters::patched), with other weights.
+    pub const ERPC_PATCHED: Parameters = Parameters {
+        ewma: 0.875,
+        beta: 0.008,
+        patched: true,
+        ..Parameters::ERPC
+    };
+
     /// A preset by its name.
     pub fn preset(name: &str) -> Option<Parameters> {
         match name {
             "ns3" => Some(Parameters::NS3),
             "erpc" => Some(Parameters::ERPC),
+            "erpc-patched" => Some(Parameters::ERPC_PATCHED),
             _ => None,
         }
     }
@@ -246,6 +260,13 @@ impl Flow {
             self.increase(1, scale);
         } else if rtt > high {
             self.decrease(scale * beta * (1.0 - high / rtt));
+        } else if self.parameters.patched {
+            // How much of the answer is a decrease: none below a gradient of -1/4, all above 1/4.
+            let weight = (2.0 * gradient + 0.5).clamp(0.0, 1.0);
+            let off = (rtt - low) / low.max(1.0);
+            let step = self.parameters.step as f64 * scale * (1.0 - weight);
+            self.decrease(scale * beta * weight * off);
+            self.set(self.rate + step);
         } else if gradient <= 0.0 {
             let hyper = self.row >= self.parameters.hyper_after;
             self.increase(if hyper { self.parameters.hyper } else { 1 }, scale);

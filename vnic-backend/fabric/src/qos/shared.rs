@@ -42,11 +42,13 @@ pub struct SharedSettings {
 pub struct Full;
 
 /// What came by one port.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Ingress {
     bytes: [u64; PRIORITIES],
     /// Priorities that are told to wait, a bit each.
     xoff: u8,
+    /// What a dynamic threshold is multiplied by.
+    weight: f64,
 }
 
 /// The memory.
@@ -65,13 +67,25 @@ impl SharedBuffer {
             settings,
             used: 0,
             most: 0,
-            ports: alloc::vec![Ingress::default(); ports],
+            ports: alloc::vec![Ingress { bytes: [0; PRIORITIES], xoff: 0, weight: 1.0 }; ports],
         }
     }
 
-    /// Bytes above which a port and priority is told to wait now; none: never.
+    /// A port may hold so many times what a dynamic threshold says: a faster link more than a slower one.
+    pub fn set_weight(&mut self, port: usize, weight: f64) {
+        if let Some(ingress) = self.ports.get_mut(port) {
+            ingress.weight = weight;
+        }
+    }
+
+    /// Bytes above which a port of weight 1 and a priority is told to wait now; none: never.
     #[inline]
     pub fn threshold(&self) -> Option<u64> {
+        self.weighted(1.0)
+    }
+
+    #[inline]
+    fn weighted(&self, weight: f64) -> Option<u64> {
         match self.settings.threshold {
             Threshold::Off => None,
             Threshold::Static(bytes) => Some(bytes),
@@ -81,7 +95,7 @@ impl SharedBuffer {
                     .size
                     .saturating_sub(self.settings.reserve)
                     .saturating_sub(self.used);
-                Some((factor * free as f64) as u64)
+                Some((factor * weight * free as f64) as u64)
             }
         }
     }
@@ -95,7 +109,7 @@ impl SharedBuffer {
         }
         self.used += bytes;
         self.most = self.most.max(self.used);
-        let threshold = self.threshold();
+        let threshold = self.weighted(self.ports.get(port).map_or(1.0, |i| i.weight));
         let (p, bit) = (usize::from(priority & 7), 1 << (priority & 7));
         let Some(ingress) = self.ports.get_mut(port) else {
             return Ok(false);
@@ -121,8 +135,8 @@ impl SharedBuffer {
         if ingress.xoff & bit == 0 {
             return false;
         }
-        let waits = ingress.bytes[p];
-        let threshold = self.threshold().unwrap_or(u64::MAX);
+        let (waits, weight) = (ingress.bytes[p], ingress.weight);
+        let threshold = self.weighted(weight).unwrap_or(u64::MAX);
         // With nothing left there is nothing to wait for, however full the memory is.
         let goes = waits == 0 || waits.saturating_add(self.settings.xon_offset) <= threshold;
         if goes {
@@ -226,5 +240,19 @@ mod tests {
         assert_eq!(b.admit(1, 0, 15_000), Ok(true));
         assert_eq!(b.threshold(), Some(0));
         assert!(b.release(1, 0, 15_000));
+    }
+
+    #[test]
+    fn a_port_of_more_weight_holds_more() {
+        let mut b = buffer(Threshold::Dynamic(0.1));
+        b.set_weight(1, 4.0);
+        b.set_weight(99, 4.0);
+        let mut until_told = |port: usize| (0..90).find(|_| b.admit(port, 0, 1_000) == Ok(true));
+        // 0.1 of 90 000 - 8 000 - ...: above 8 181 bytes; then 0.4 of what is left: above 23 142.
+        assert_eq!((until_told(0), until_told(1)), (Some(8), Some(23)));
+        assert_eq!((b.held(0, 0), b.held(1, 0)), (9_000, 24_000));
+        // It goes on by its own threshold, too.
+        let goes = (0..24).find(|_| b.release(1, 0, 1_000));
+        assert_eq!((goes, b.held(1, 0)), (Some(1), 22_000));
     }
 }

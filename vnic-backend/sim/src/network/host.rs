@@ -46,8 +46,6 @@ pub const TTL: u8 = 64;
 pub const CONTROL: u8 = 7;
 /// Request packets that may be unacknowledged: as good as any number, as in adapters.
 const WINDOW: u32 = 1 << 22;
-/// ACK timeout, 4.096 us times 2^this: 67 ms, as most applications have it.
-const TIMEOUT: u8 = 14;
 /// Work requests of a queue pair.
 const WORK: u32 = 8;
 
@@ -68,6 +66,7 @@ pub struct Host {
     srq: SrqHandle,
     key: u32,
     remote: u32,
+    timeout: u8,
 }
 
 /// What is beside the engine.
@@ -183,6 +182,7 @@ impl Host {
             srq,
             key: region.lkey,
             remote: region.rkey,
+            timeout: scenario.host.timeout & 31,
         })
     }
 
@@ -232,7 +232,7 @@ impl Host {
             max_rd_atomic: 1,
             max_dest_rd_atomic: 1,
             min_rnr_timer: 1,
-            timeout: TIMEOUT,
+            timeout: self.timeout,
             retry_count: 7,
             rnr_retry: 7,
             udp_source_port: Some(port),

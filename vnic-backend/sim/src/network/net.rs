@@ -243,7 +243,7 @@ impl Net {
                 let threshold = match settings.pfc {
                     Pfc::Off => Threshold::Off,
                     Pfc::Static(bytes) => Threshold::Static(bytes),
-                    Pfc::Dynamic(factor) => Threshold::Dynamic(factor),
+                    Pfc::Dynamic(factor) | Pfc::ByRate { factor, .. } => Threshold::Dynamic(factor),
                 };
                 let shared = SharedSettings {
                     size: settings.buffer,
@@ -251,7 +251,13 @@ impl Net {
                     threshold,
                     xon_offset: settings.xon_offset,
                 };
-                SharedBuffer::new(shared, own.len())
+                let mut buffer = SharedBuffer::new(shared, own.len());
+                if let Pfc::ByRate { rate, .. } = settings.pfc {
+                    for (number, way) in own.iter().enumerate() {
+                        buffer.set_weight(number, net.ports[*way].rate as f64 / rate.max(1) as f64);
+                    }
+                }
+                buffer
             })
             .collect();
         net

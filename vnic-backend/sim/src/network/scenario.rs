@@ -85,6 +85,14 @@ pub enum Pfc {
     Static(u64),
     /// XOFF at this part of the free buffer (DCQCN, section 4: beta (B - 8 n t_flight - s) / 8; `beta` 8 there is 1 here).
     Dynamic(f64),
+    /// XOFF at `factor` of the free buffer for ports of that rate in bit/s; a port of another rate may hold in proportion (HPCC's
+    /// public code, where faster ports have a smaller shift).
+    ByRate {
+        /// Of a port of `rate`.
+        factor: f64,
+        /// bit/s.
+        rate: u64,
+    },
 }
 
 /// A host.
@@ -98,6 +106,11 @@ pub struct HostSettings {
     pub receive_queue: u32,
     /// Acknowledges and CNPs go before data.
     pub control_first: bool,
+    /// ACK timeout of queue pairs: 4.096 us times 2 to the power of this, 0..=31; 0: none.
+    pub timeout: u8,
+    /// Received packets are not worked through for the second time at the beginning of each of the first time, in ns: the software
+    /// there does something else. The first one 0: it never does.
+    pub receive_stall: (u64, u64),
 }
 
 /// Congestion control of a flow.
@@ -184,13 +197,17 @@ impl SwitchSettings {
     }
 
     /// HPCC's (SIGCOMM 2019, section 5.1): 32 MB shared, RED 100 KB / 400 KB / 20 % at 25 Gb/s and growing with the link, XOFF
-    /// at 11 % of the free buffer, telemetry.
+    /// at 11 % of the free buffer for ports of 100 Gb/s and in proportion for others (the paper only says 11 %; its code does this),
+    /// telemetry.
     pub fn hpcc() -> SwitchSettings {
         SwitchSettings {
             buffer: 32_000_000,
             red: SwitchSettings::red(100_000, 400_000, 0.2),
             red_scale: 25_000_000_000,
-            pfc: Pfc::Dynamic(0.11),
+            pfc: Pfc::ByRate {
+                factor: 0.11,
+                rate: 100_000_000_000,
+            },
             xon_offset: 3_000,
             telemetry: true,
         }
@@ -234,6 +251,8 @@ impl Default for HostSettings {
             receive_rate: 0,
             receive_queue: 0,
             control_first: true,
+            timeout: 14,
+            receive_stall: (0, 0),
         }
     }
 }

@@ -325,7 +325,12 @@ impl<'a> World<'a> {
                 self.net.drop(number);
                 return Ok(());
             }
-            let begins = working.back().map_or(now, |t| (*t).max(now));
+            let mut begins = working.back().map_or(now, |t| (*t).max(now));
+            let (every, length) = settings.receive_stall;
+            if every > 0 {
+                let stalled = begins % (every * 1000);
+                begins += (length * 1000).saturating_sub(stalled);
+            }
             done = begins + (u64::from(bytes) * 8_000_000_000_000).div_ceil(settings.receive_rate);
             working.push_back(done);
         }

@@ -1,8 +1,66 @@
 //! TIMELY, HPCC and Swift: T1 and T2, H1 to H5, S1 to S4.
 
-use super::Case;
+mod hpcc;
+mod swift;
+mod timely;
+mod windowed;
+
+use crate::network::scenario::Record;
+use crate::network::{Outcome, Scenario};
+
+use super::{Case, Check};
 
 /// Them.
 pub(super) fn cases() -> Vec<Case> {
-    Vec::new()
+    [timely::CASES, hpcc::CASES, swift::CASES].concat()
+}
+
+/// A row of the report.
+fn check(what: impl Into<String>, published: &str, accepted: &str, measured: String, pass: bool) -> Check {
+    Check {
+        what: what.into(),
+        published: published.into(),
+        accepted: accepted.into(),
+        measured,
+        pass,
+    }
+}
+
+/// Statistics from a time on in ns; nothing is sampled.
+fn from(from: u64) -> Record {
+    Record {
+        from,
+        ..Record::default()
+    }
+}
+
+/// A part as percent.
+fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
+/// Bytes as KB (1000).
+fn kilobytes(bytes: f64) -> String {
+    format!("{:.1} KB", bytes / 1e3)
+}
+
+/// Mean round trip of the packets that were measured, in us.
+fn mean_rtt(outcome: &Outcome) -> f64 {
+    let (count, sum) = outcome
+        .flows
+        .iter()
+        .fold((0, 0), |(count, sum), f| (count + f.rtt_count, sum + f.rtt_sum));
+    sum as f64 / 1e3 / count.max(1) as f64
+}
+
+/// Payload that all flows delivered while it was measured, in Gbit/s.
+fn goodput(scenario: &Scenario, outcome: &Outcome) -> f64 {
+    let flows = crate::network::measures::throughputs(scenario, outcome);
+    flows.iter().sum::<f64>() / 1e9
+}
+
+/// Dropped packets of all that were sent.
+fn loss(outcome: &Outcome) -> f64 {
+    let totals = &outcome.totals;
+    totals.drops as f64 / (totals.data_packets + totals.drops).max(1) as f64
 }

@@ -95,6 +95,13 @@ pub const TIMELY: &[Row<timely::Parameters>] = &[
         field: |p| Field::Word(&mut p.pacing),
     },
     Row {
+        name: "patched",
+        unit: Unit::Switch,
+        range: PARTS,
+        help: "between t_low and t_high, rates follow the round trip the more the steeper it grows (Patched TIMELY)",
+        field: |p| Field::Switch(&mut p.patched),
+    },
+    Row {
         name: "once_per_rtt",
         unit: Unit::Switch,
         range: PARTS,

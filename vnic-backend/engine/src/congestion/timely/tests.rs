@@ -107,6 +107,22 @@ fn erpc_scales_by_the_time_that_has_passed() {
 }
 
 #[test]
+fn patched_timely_follows_the_round_trip_by_the_gradient() {
+    let p = Parameters {
+        patched: true,
+        ewma: 1.0,
+        beta: 0.1,
+        min_rtt: Duration::from_micros(20),
+        ..Parameters::NS3
+    };
+    // Steady at 100 us, twice t_low: half of the answer is a decrease of 0.1 * 0.5 * 1, half of a step is an increase.
+    assert_eq!(rates(&p, 1_000_000_000, &[100, 100]), [1000., 955.]);
+    // Growing by a quarter of min_rtt and more: only the decrease; falling likewise: only the step.
+    assert_eq!(rates(&p, 1_000_000_000, &[95, 100]), [1000., 900.]);
+    assert_eq!(rates(&p, 1_000_000_000, &[105, 100]), [1000., 1010.]);
+}
+
+#[test]
 fn once_in_a_round_trip() {
     let mut flow = flow(&Parameters::NS3, 1_000_000_000);
     let mut at = |time: u64, acked: u64, sent: u64| {

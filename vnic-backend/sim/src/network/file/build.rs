@@ -183,6 +183,7 @@ fn host(table: &HostTable) -> HostSettings {
         receive_rate: table.receive_rate.map_or(old.receive_rate, |r| r.0),
         receive_queue: table.receive_queue.unwrap_or(old.receive_queue),
         control_first: table.control_first.unwrap_or(old.control_first),
+        ..old
     }
 }
 

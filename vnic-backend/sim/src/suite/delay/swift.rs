@@ -1,0 +1,370 @@
+//! S1 to S4: Swift against the figures of its paper.
+
+use std::time::Duration;
+
+use vnic_engine::congestion::swift::{Parameters, Swift};
+
+use super::super::{Case, Check, Kind, Picture, Size};
+use super::{check, from, goodput, loss, mean_rtt, percent};
+use crate::network::measures::{fairness, throughputs};
+use crate::network::scenario::{Control, HostSettings, Scenario, SwitchSettings, Topology};
+use crate::network::topology::{GBIT, US};
+use crate::network::traffic::{self, Starts};
+use crate::network::{Outcome, scenario::Flow};
+
+pub const CASES: &[Case] = &[S1, S2, S3, S4];
+
+const MS: u64 = 1000 * US;
+const LINE: u64 = 50 * GBIT;
+
+fn swift(parameters: Parameters) -> Control {
+    Control::unnotified(Swift { parameters })
+}
+
+/// Targets are what is set, and nothing more.
+fn plain(base: u64) -> Parameters {
+    Parameters {
+        base: Duration::from_nanos(base),
+        hop_scaling: false,
+        flow_scaling: false,
+        split: false,
+        ..Parameters::PAPER
+    }
+}
+
+/// Hosts whose software takes this long for a packet: an idle round trip of about 16 us.
+fn host() -> HostSettings {
+    HostSettings {
+        delay: 4 * US,
+        // 1 ms: losses are seen within a round trip of the full buffer.
+        timeout: 8,
+        ..HostSettings::default()
+    }
+}
+
+const S1: Case = Case {
+    id: "S1",
+    title: "Swift, 100 flows of 10 hosts at 50 Gbit/s: the round trip follows its target",
+    source: "Swift, SIGCOMM 2020, section 5 (target delay)",
+    size: Size::Switch,
+    scenarios: s1,
+    judge: judge_s1,
+    known: &[],
+    pictures: &[Picture {
+        kind: Kind::QueueDistribution,
+        title: "Queue of Swift by target",
+        of: &[(2, "25 us"), (3, "30 us"), (5, "50 us"), (6, "70 us")],
+    }],
+    remarks: "",
+};
+
+const TARGETS: [u64; 7] = [15, 20, 25, 30, 40, 50, 70];
+/// Packets that windows grow in a round trip: htsim's guess, and a tenth.
+const STEPS: [f64; 2] = [1.0, 0.1];
+
+fn s1() -> Vec<Scenario> {
+    let senders: Vec<usize> = (0..10).collect();
+    let of = |ai: f64, target: u64| Scenario {
+        duration: 20 * MS,
+        mtu: 4096,
+        switch: SwitchSettings::tail_drop(12_000_000),
+        host: host(),
+        control: swift(Parameters {
+            ai,
+            ..plain(target * US)
+        }),
+        flows: traffic::incast(&senders, 10, 100, None, Starts::Within(0, MS), 1),
+        record: from(8 * MS),
+        ..Scenario::new(
+            format!("ai {ai}, target {target} us"),
+            Topology::star(11, LINE, US),
+        )
+    };
+    cells().map(|(ai, target)| of(ai, target)).collect()
+}
+
+/// Steps and targets in us, in the order of the scenarios.
+fn cells() -> impl Iterator<Item = (f64, u64)> {
+    STEPS
+        .into_iter()
+        .flat_map(|ai| TARGETS.into_iter().map(move |target| (ai, target)))
+}
+
+fn judge_s1(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for ((ai, target), outcome) in cells().zip(outcomes) {
+        let (rtt, used) = (mean_rtt(outcome), outcome.queues[0].utilization());
+        let saturated = used >= 0.95;
+        let off = rtt / target as f64 - 1.0;
+        checks.push(check(
+            format!("mean round trip, ai {ai}, target {target} us"),
+            "follows the target",
+            if saturated {
+                "within 15 %"
+            } else {
+                "informative: the link is not full"
+            },
+            format!("{rtt:.1} us ({:+.0} %)", off * 100.0),
+            !saturated || off.abs() <= 0.15,
+        ));
+        checks.push(check(
+            format!("utilization, ai {ai}, target {target} us"),
+            "full from about 25 us",
+            if target >= 30 {
+                "at least 95 %"
+            } else {
+                "informative"
+            },
+            percent(used),
+            target < 30 || saturated,
+        ));
+    }
+    checks
+}
+
+const S2: Case = Case {
+    id: "S2",
+    title: "Swift, 5000 flows of 50 hosts: windows below one packet",
+    source: "Swift, SIGCOMM 2020, table 3 (large-scale incast)",
+    size: Size::Switch,
+    scenarios: s2,
+    judge: judge_s2,
+    known: &[],
+    pictures: &[Picture {
+        kind: Kind::QueueDistribution,
+        title: "Queue of 5000 flows",
+        of: &[(0, "windows below one packet"), (1, "one packet at least")],
+    }],
+    remarks: "",
+};
+
+/// 5000 flows of 50 hosts.
+fn five_thousand(name: &str, parameters: Parameters, duration: u64) -> Scenario {
+    let senders: Vec<usize> = (0..50).collect();
+    Scenario {
+        duration,
+        mtu: 4096,
+        switch: SwitchSettings::tail_drop(12_000_000),
+        host: host(),
+        control: swift(parameters),
+        flows: traffic::incast(&senders, 50, 5000, None, Starts::Within(0, 20 * MS), 1),
+        record: from(duration / 2),
+        ..Scenario::new(name, Topology::star(51, LINE, US))
+    }
+}
+
+fn s2() -> Vec<Scenario> {
+    let p = |below_one| Parameters {
+        initial_cwnd: 1.0,
+        below_one,
+        ..Parameters::PAPER
+    };
+    vec![
+        five_thousand("below one packet", p(true), 100 * MS),
+        five_thousand("one packet at least", p(false), 100 * MS),
+    ]
+}
+
+fn judge_s2(scenarios: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
+    let [below, whole] = outcomes else {
+        return Vec::new();
+    };
+    let rates = [goodput(&scenarios[0], below), goodput(&scenarios[1], whole)];
+    let (lost, lost_whole) = (loss(below), loss(whole));
+    let (rtt, rtt_whole) = (mean_rtt(below), mean_rtt(whole));
+    vec![
+        check(
+            "goodput",
+            "49.5 Gbit/s; 8.7 without windows below one",
+            "at least 47 Gbit/s on the wire",
+            format!(
+                "{:.1} Gbit/s on the wire, {:.1} of payload; {:.1} without",
+                below.queues[0].utilization() * 50.0,
+                rates[0],
+                rates[1]
+            ),
+            below.queues[0].utilization() * 50.0 >= 47.0,
+        ),
+        check(
+            "loss",
+            "0.0003 %",
+            "at most 0.01 %",
+            format!("{:.4} %", lost * 100.0),
+            lost <= 1e-4,
+        ),
+        check(
+            "mean round trip",
+            "110 us; 2027 us without",
+            "at most 200 us",
+            format!("{rtt:.0} us; {rtt_whole:.0} us without"),
+            rtt <= 200.0,
+        ),
+        check(
+            "loss without windows below one",
+            "28.7 %",
+            "at least 10 %",
+            percent(lost_whole),
+            lost_whole >= 0.1,
+        ),
+    ]
+}
+
+const S3: Case = Case {
+    id: "S3",
+    title: "Swift: fairness by flow-based and by topology-based scaling",
+    source: "Swift, SIGCOMM 2020, figures 17 and 18",
+    size: Size::Fabric,
+    scenarios: s3,
+    judge: judge_s3,
+    known: &[],
+    pictures: &[Picture {
+        kind: Kind::QueueDistribution,
+        title: "Queue of 5000 flows by scaling of targets",
+        of: &[(0, "flow-based scaling"), (1, "none")],
+    }],
+    remarks: "",
+};
+
+/// Two hosts beside the receiver, and two behind a spine.
+fn two_paths(name: &str, parameters: Parameters) -> Scenario {
+    let topology = Topology::leaf_spine(2, 1, 3, LINE, 2 * LINE, US);
+    let flows = [0, 1, 3, 4]
+        .iter()
+        .flat_map(|from| (0..5).map(|n| Flow::new(*from, 2, n * 10 * US, None).group(u16::from(*from > 2))))
+        .collect();
+    Scenario {
+        duration: 20 * MS,
+        mtu: 4096,
+        switch: SwitchSettings::tail_drop(12_000_000),
+        host: host(),
+        control: swift(parameters),
+        flows,
+        record: from(8 * MS),
+        ..Scenario::new(name, topology)
+    }
+}
+
+fn s3() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    for ai in STEPS {
+        let p = |flow_scaling, hop_scaling| Parameters {
+            ai,
+            initial_cwnd: 1.0,
+            flow_scaling,
+            hop_scaling,
+            ..Parameters::PAPER
+        };
+        all.extend([
+            five_thousand(&format!("ai {ai}, flow-based scaling"), p(true, true), 400 * MS),
+            five_thousand(&format!("ai {ai}, none"), p(false, true), 400 * MS),
+            two_paths(
+                &format!("ai {ai}, two paths, topology-based scaling"),
+                p(true, true),
+            ),
+            two_paths(&format!("ai {ai}, two paths, none"), p(true, false)),
+        ]);
+    }
+    all
+}
+
+fn judge_s3(scenarios: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
+    let fair = |i: usize| fairness(&scenarios[i], &outcomes[i]).unwrap_or(0.0);
+    let shares = |i: usize| {
+        let rates = throughputs(&scenarios[i], &outcomes[i]);
+        let of = |group: u16| {
+            let flows = scenarios[i]
+                .flows
+                .iter()
+                .zip(&rates)
+                .filter(|(f, _)| f.group == group);
+            flows.map(|(_, r)| r / 1e9).sum::<f64>()
+        };
+        (of(0), of(1))
+    };
+    let text = |(near, far): (f64, f64)| format!("{near:.2} / {far:.2} Gbit/s: {:.2}", near / far);
+    let mut checks = Vec::new();
+    for (i, ai) in STEPS.iter().enumerate() {
+        let (with, without) = (fair(4 * i), fair(4 * i + 1));
+        let (scaled, plain) = (shares(4 * i + 2), shares(4 * i + 3));
+        checks.extend([
+            check(
+                format!("Jain's index of 5000 flows, ai {ai}"),
+                "0.91; 0.78 without",
+                "at least 0.85, and 0.08 above that without",
+                format!("{with:.3}; {without:.3} without"),
+                with >= 0.85 && with >= without + 0.08,
+            ),
+            check(
+                format!("near against far flows, topology-based scaling, ai {ai}"),
+                "24.88 / 24.66 Gbit/s",
+                "at most 1.05",
+                text(scaled),
+                scaled.0 / scaled.1 <= 1.05,
+            ),
+            check(
+                format!("near against far flows without it, ai {ai}"),
+                "28.89 / 20.63 Gbit/s",
+                "at least 1.2",
+                text(plain),
+                plain.0 / plain.1 >= 1.2,
+            ),
+        ]);
+    }
+    checks
+}
+
+const S4: Case = Case {
+    id: "S4",
+    title: "Swift: network's and receiver's delay apart",
+    source: "Swift, SIGCOMM 2020, table 4",
+    size: Size::Switch,
+    scenarios: s4,
+    judge: judge_s4,
+    known: &[],
+    pictures: &[Picture {
+        kind: Kind::QueueDistribution,
+        title: "Queue of the switch",
+        of: &[(0, "apart"), (1, "together (v0)")],
+    }],
+    remarks: "",
+};
+
+fn s4() -> Vec<Scenario> {
+    let senders: Vec<usize> = (0..10).collect();
+    let of = |name: &str, parameters: Parameters| Scenario {
+        duration: 20 * MS,
+        mtu: 4096,
+        switch: SwitchSettings::tail_drop(12_000_000),
+        host: HostSettings {
+            receive_rate: 2 * LINE,
+            receive_stall: (300 * US, 60 * US),
+            ..host()
+        },
+        control: swift(parameters),
+        flows: traffic::incast(&senders, 10, 100, None, Starts::Within(0, MS), 1),
+        record: from(8 * MS),
+        ..Scenario::new(name, Topology::star(11, LINE, US))
+    };
+    let apart = Parameters {
+        split: true,
+        endpoint_target: Duration::from_micros(100),
+        ..plain(50 * US)
+    };
+    vec![of("apart", apart), of("together", plain(50 * US))]
+}
+
+fn judge_s4(scenarios: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
+    let rate = |i: usize| goodput(&scenarios[i], &outcomes[i]);
+    let (apart, together) = (rate(0), rate(1));
+    vec![check(
+        "goodput, apart against together",
+        "48.7 Gbit/s at 129 us against 41.6 Gbit/s at 118 us",
+        "at least 10 % more",
+        format!(
+            "{apart:.1} Gbit/s at {:.0} us against {together:.1} Gbit/s at {:.0} us",
+            mean_rtt(&outcomes[0]),
+            mean_rtt(&outcomes[1])
+        ),
+        apart >= 1.1 * together,
+    )]
+}

@@ -1,0 +1,188 @@
+//! T1 and T2: TIMELY.
+
+use std::sync::Arc;
+
+use vnic_engine::congestion::none;
+use vnic_engine::congestion::timely::{Parameters, Timely};
+
+use super::super::{Case, Check, Kind, Picture, Size};
+use super::windowed::Windowed;
+use super::{check, from, percent};
+use crate::network::Outcome;
+use crate::network::scenario::{Control, Scenario, SwitchSettings, Topology};
+use crate::network::topology::{GBIT, US};
+use crate::network::traffic::{self, Starts};
+
+pub const CASES: &[Case] = &[T1, T2];
+
+const MS: u64 = 1000 * US;
+
+const T1: Case = Case {
+    id: "T1",
+    title: "TIMELY, incast of 800 to 2000 flows at 10 Gbit/s",
+    source: "DCQCN+, ICNP 2018, figure 7 (rdma-notes-zh, section 21)",
+    size: Size::Switch,
+    scenarios: t1,
+    judge: judge_t1,
+    known: &[],
+    pictures: &[Picture {
+        kind: Kind::QueueDistribution,
+        title: "Queue of TIMELY by flows",
+        of: &[(0, "800"), (1, "1200"), (2, "1600"), (3, "2000")],
+    }],
+    remarks: "",
+};
+
+const FLOWS: [usize; 4] = [800, 1200, 1600, 2000];
+
+fn t1() -> Vec<Scenario> {
+    let senders: Vec<usize> = (0..8).collect();
+    let of = |flows: usize| Scenario {
+        duration: 250 * MS,
+        switch: SwitchSettings::dcqcn_plus(),
+        control: Control::unnotified(Timely {
+            parameters: Parameters {
+                // As in all single-switch incasts of this list; the code's 100 Mbit/s times 100 flows fill the link.
+                min_rate: 1_000_000,
+                ..Parameters::NS3
+            },
+        }),
+        flows: traffic::incast(&senders, 8, flows, None, Starts::Within(0, 100 * MS), 1),
+        record: from(150 * MS),
+        ..Scenario::new(format!("{flows} flows"), Topology::star(9, 10 * GBIT, US))
+    };
+    FLOWS.map(of).to_vec()
+}
+
+fn judge_t1(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
+    let max: Vec<f64> = outcomes.iter().map(|o| o.queues[0].max as f64).collect();
+    let pauses = outcomes[0].totals.pauses_measured;
+    let used: Vec<String> = outcomes
+        .iter()
+        .map(|o| percent(o.queues[0].utilization()))
+        .collect();
+    let megabytes = |bytes: f64| format!("{:.2} MB", bytes / 1e6);
+    vec![
+        check(
+            "longest queue, 800 flows",
+            "bounded up to about 1200 flows",
+            "at most 1 MB",
+            format!("{} (utilization {})", megabytes(max[0]), used.join(", ")),
+            max[0] <= 1e6,
+        ),
+        check(
+            "longest queue, 2000 flows against 1200",
+            "fails beyond 1200",
+            "more than twice",
+            format!("{} against {}", megabytes(max[3]), megabytes(max[1])),
+            max[3] > 2.0 * max[1],
+        ),
+        check(
+            "pause frames, 800 flows",
+            "none",
+            "0",
+            pauses.to_string(),
+            pauses == 0,
+        ),
+    ]
+}
+
+const T2: Case = Case {
+    id: "T2",
+    title: "TIMELY in eRPC: incast at 25 Gbit/s with credits",
+    source: "eRPC, NSDI 2019, table 5",
+    size: Size::Switch,
+    scenarios: t2,
+    judge: judge_t2,
+    known: &[],
+    pictures: &[Picture {
+        kind: Kind::QueueDistribution,
+        title: "Queue of 50 flows with and without TIMELY",
+        of: &[(1, "credits only"), (4, "patched"), (7, "unpatched")],
+    }],
+    remarks: "",
+};
+
+const WAYS: [usize; 3] = [20, 50, 100];
+
+fn t2() -> Vec<Scenario> {
+    // 32 credits of a packet each: what eRPC's sessions have.
+    let credits = 32 * 1024;
+    let with = |parameters| {
+        Control::unnotified(Windowed {
+            inner: Arc::new(Timely { parameters }),
+            window: credits,
+        })
+    };
+    let without = Control::unnotified(Windowed {
+        inner: Arc::new(none::None),
+        window: credits,
+    });
+    let of = |name: &str, control: &Control, ways: usize| {
+        let senders: Vec<usize> = (0..ways).collect();
+        Scenario {
+            duration: 60 * MS,
+            switch: SwitchSettings::tail_drop(12_000_000),
+            control: control.clone(),
+            flows: traffic::incast(&senders, ways, ways, None, Starts::Within(0, 5 * MS), 1),
+            record: from(20 * MS),
+            ..Scenario::new(
+                format!("{name}, {ways} flows"),
+                Topology::star(ways + 1, 25 * GBIT, US),
+            )
+        }
+    };
+    let mut all: Vec<Scenario> = WAYS.map(|ways| of("credits", &without, ways)).to_vec();
+    all.extend(WAYS.map(|ways| of("patched TIMELY", &with(Parameters::ERPC_PATCHED), ways)));
+    all.extend(WAYS.map(|ways| of("TIMELY", &with(Parameters::ERPC), ways)));
+    all
+}
+
+fn judge_t2(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
+    let median = |i: usize| outcomes[i].queues[0].percentile(50.0) as f64 * 8.0 / 25e3;
+    let used = |i: usize| outcomes[i].queues[0].utilization();
+    let published = [
+        ("39 us against 202 us", "21.8 of 25 Gbit/s"),
+        ("34 us against 524 us", "18.4 of 25 Gbit/s"),
+        ("349 us against 1056 us", "22.8 of 25 Gbit/s"),
+    ];
+    let mut checks = Vec::new();
+    for (n, set) in ["patched", "unpatched"].into_iter().enumerate() {
+        for (i, ways) in WAYS.into_iter().enumerate() {
+            let with = 3 * (n + 1) + i;
+            let cut = median(i) / median(with).max(0.01);
+            let least = match ways {
+                50 => 5.0,
+                100 => 2.5,
+                _ => 0.0,
+            };
+            let accepted = match least > 0.0 {
+                true => format!("{least} times less or better"),
+                false => "informative".into(),
+            };
+            checks.push(check(
+                format!("{set}: median time in the queue, {ways} flows, against credits alone"),
+                published[i].0,
+                &accepted,
+                format!(
+                    "{:.0} us against {:.0} us: {cut:.1} times",
+                    median(with),
+                    median(i)
+                ),
+                cut >= least,
+            ));
+            checks.push(check(
+                format!("{set}: utilization, {ways} flows"),
+                published[i].1,
+                if ways == 50 {
+                    "at least 70 %"
+                } else {
+                    "informative"
+                },
+                percent(used(with)),
+                ways != 50 || used(with) >= 0.7,
+            ));
+        }
+    }
+    checks
+}
