@@ -115,7 +115,7 @@ fn every_parameter_changes_what_flows_do() {
         let before = life(&named);
         assert_eq!(before, life(&named), "{name}: the same twice");
         // Some act only while another one is not as this preset has it.
-        let others = ["on", "off", "notification", "20k", "9us"]
+        let others = ["on", "off", "notification", "900", "20k", "9us"]
             .iter()
             .flat_map(|value| {
                 let all = named.parameters().into_iter();

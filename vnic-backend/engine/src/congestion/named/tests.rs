@@ -51,7 +51,7 @@ fn errors_say_what_there_is() {
         named("swift").set("fs_max", "0").unwrap_err().to_string(),
     ];
     expect![[r#"
-        no congestion control "bbr": known are none, dcqcn, dcqcn:paper, dcqcn:ns3-rdma, dcqcn:mlx-fw, dcqcn:winof2-doc, timely, timely:ns3, timely:erpc, swift, hpcc, hpcc:sim, hpcc:testbed
+        no congestion control "bbr": known are none, dcqcn, dcqcn:paper, dcqcn:ns3-rdma, dcqcn:mlx-fw, dcqcn:winof2-doc, dcqcn+, timely, timely:ns3, timely:erpc, timely:erpc-patched, swift, hpcc, hpcc:sim, hpcc:testbed
         hpcc has no parameter "etta": it has eta, max_stage, w_ai, base_rtt, reaction, initial_u, min_rate
         none has no parameter "eta": it has none
         t_low = "50" is not accepted: 0 to 1s (with ns, us, ms or s)
@@ -184,6 +184,24 @@ fn tables() {
           hyper = constant (one of growing, constant): the step of hyper increase grows with each, or not
           fixed_point = on (on or off): alpha is a whole number of 1/1024, as in firmware
           qcn_relics = off (on or off): QCN's rules of ns3-rdma: a target far above the rate falls to an eighth, hyper increase halves B and T
+        dcqcn+
+          g = 4 (0 to 1023 / 1024): weight of a new sample in alpha
+          initial_alpha = 1024 (0 to 1024 / 1024): alpha at the first notification
+          cut = 0.5 (0 to 1): a cut takes alpha times this
+          period_floor = 50us (0 to 1s (with ns, us, ms or s)): least period between two notifications, whatever is told
+          timer_slack = 2 (0.1 to 1000): lambda: the timer of increases is the period times this
+          alpha_slack = 1 (0.1 to 1000): lambda of alpha's timer
+          packet_time = on (on or off): timers are no shorter than a packet takes at the flow's rate
+          threshold = 5 (1 to 31): F, stages of fast recovery
+          hyper_after = 4 (1 to 1000): hyper increase begins at this times F
+          min_rate_divisor = 10000 (1 to 1000000000): least rate: the link's over this
+          steep_alpha = 102 (0 to 1024 / 1024): alpha above which additive increase is steep
+          steep_rate_divisor = 5 (1 to 1000000000): step of steep increase: the rate over this
+          steep_line_divisor = 50 (1 to 1000000000): and at most the link's rate over this
+          flat_rate_divisor = 10 (1 to 1000000000): step of additive increase: the rate over this
+          flat_line_divisor = 100 (1 to 1000000000): and at most the link's rate over this
+          hyper_line_divisor = 100 (1 to 1000000000): first bound of the step of hyper increase: the link's rate over this
+          hyper_bound = linear (one of linear, exponential): how that bound grows
         timely
           ewma = 0.875 (0 to 1): weight of a new difference of round trips in their moving average
           beta = 0.8 (0 to 1): how much a decrease takes
@@ -194,8 +212,9 @@ fn tables() {
           hyper = 5 (0 to 1000000): steps of one hyper increase
           hyper_after = 5 (0 to 1000000): increases in a row before hyper increase
           hyper_counts = increases (one of increases, falls): what counts towards hyper increase: increases of any kind, or falls of the round trip
-          segment = 16k (1 to 1M bytes): round trips are measured so often
+          segment = 1 (1 to 1M bytes): round trips are measured so often
           pacing = packet (one of burst, packet): packets of a segment leave in a burst, or each at the flow's rate
+          patched = off (on or off): between t_low and t_high, rates follow the round trip the more the steeper it grows (Patched TIMELY)
           once_per_rtt = on (on or off): rates change once in a round trip, otherwise at each measurement
           scaled = off (on or off): changes are smaller in proportion where less than min_rtt has passed
           least_left = 0 (0 to 1): part of the rate that one decrease leaves at least
@@ -211,8 +230,9 @@ fn tables() {
           hyper = 5 (0 to 1000000): steps of one hyper increase
           hyper_after = 5 (0 to 1000000): increases in a row before hyper increase
           hyper_counts = increases (one of increases, falls): what counts towards hyper increase: increases of any kind, or falls of the round trip
-          segment = 16k (1 to 1M bytes): round trips are measured so often
+          segment = 1 (1 to 1M bytes): round trips are measured so often
           pacing = packet (one of burst, packet): packets of a segment leave in a burst, or each at the flow's rate
+          patched = off (on or off): between t_low and t_high, rates follow the round trip the more the steeper it grows (Patched TIMELY)
           once_per_rtt = on (on or off): rates change once in a round trip, otherwise at each measurement
           scaled = off (on or off): changes are smaller in proportion where less than min_rtt has passed
           least_left = 0 (0 to 1): part of the rate that one decrease leaves at least
@@ -230,6 +250,25 @@ fn tables() {
           hyper_counts = falls (one of increases, falls): what counts towards hyper increase: increases of any kind, or falls of the round trip
           segment = 1 (1 to 1M bytes): round trips are measured so often
           pacing = packet (one of burst, packet): packets of a segment leave in a burst, or each at the flow's rate
+          patched = off (on or off): between t_low and t_high, rates follow the round trip the more the steeper it grows (Patched TIMELY)
+          once_per_rtt = off (on or off): rates change once in a round trip, otherwise at each measurement
+          scaled = on (on or off): changes are smaller in proportion where less than min_rtt has passed
+          least_left = 0.5 (0 to 1): part of the rate that one decrease leaves at least
+          min_rate = 40M (0 to 1000G bit/s): least rate
+          start = 1 (0 to 1): part of the line rate that a flow begins with
+        timely:erpc-patched
+          ewma = 0.875 (0 to 1): weight of a new difference of round trips in their moving average
+          beta = 0.008 (0 to 1): how much a decrease takes
+          t_low = 50us (0 to 1s (with ns, us, ms or s)): round trip below which rates grow whatever the gradient
+          t_high = 1ms (0 to 1s (with ns, us, ms or s)): round trip above which rates fall whatever the gradient
+          min_rtt = 1us (1ns to 1s (with ns, us, ms or s)): round trip that gradients are relative to
+          step = 40M (0 to 1000G bit/s): additive increase
+          hyper = 5 (0 to 1000000): steps of one hyper increase
+          hyper_after = 5 (0 to 1000000): increases in a row before hyper increase
+          hyper_counts = falls (one of increases, falls): what counts towards hyper increase: increases of any kind, or falls of the round trip
+          segment = 1 (1 to 1M bytes): round trips are measured so often
+          pacing = packet (one of burst, packet): packets of a segment leave in a burst, or each at the flow's rate
+          patched = on (on or off): between t_low and t_high, rates follow the round trip the more the steeper it grows (Patched TIMELY)
           once_per_rtt = off (on or off): rates change once in a round trip, otherwise at each measurement
           scaled = on (on or off): changes are smaller in proportion where less than min_rtt has passed
           least_left = 0.5 (0 to 1): part of the rate that one decrease leaves at least
