@@ -183,6 +183,210 @@ async fn the_command_line_in_the_shape_of_mlnx_qos() {
     lab.end().await;
 }
 
+/// The registers as `rdma-notes-zh` section 17 shows them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_congestion_point_by_class_and_by_its_registers() {
+    const INDEXES: &str = "local_port=0,pnat=2,traffic_class=5";
+    let lab = Lab::start(1).await;
+    let set = async |arguments: &[&str]| {
+        lab.said(&[&["qos", "set", "vf0"], arguments].concat()).await;
+        get(&lab, VF0).await.ecn
+    };
+    let profiles = set(&[
+        "--ecn",
+        "3=5000:200k:1%",
+        "--ecn",
+        "0=64Ki:128Ki:0.25:wred:enqueue",
+    ])
+    .await;
+    assert_eq!(
+        profiles[3],
+        v1::EcnProfile {
+            ecn: true,
+            min_bytes: 5000,
+            max_bytes: 200_000,
+            max_probability_ppm: 10_000,
+            ..v1::EcnProfile::default()
+        }
+    );
+    assert_eq!(
+        profiles[0],
+        v1::EcnProfile {
+            ecn: true,
+            wred: true,
+            min_bytes: 65_536,
+            max_bytes: 131_072,
+            max_probability_ppm: 2500,
+            at_enqueue: true,
+        }
+    );
+    let shown = lab.said(&["qos", "show", "vf0"]).await;
+    for line in [
+        "\t ecn:  marks from 5000 to 200000 bytes up to 1%, beyond it all, at dequeue\n",
+        "\t ecn:  marks, or drops (WRED) from 65536 to 131072 bytes up to 0.25%, beyond it all, at enqueue\n",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    // Off: thresholds stay. Early drops of a lossless priority: said to be without effect.
+    let profiles = set(&[
+        "--ecn",
+        "0=off",
+        "--ecn",
+        "4=1k:2k:50:drop",
+        "-f",
+        "0,0,0,0,1,0,0,0",
+    ])
+    .await;
+    assert!(!profiles[0].ecn && !profiles[0].wred && profiles[0].max_bytes == 131_072);
+    assert!(!profiles[4].ecn && profiles[4].wred);
+    let warnings = get(&lab, VF0).await.warnings;
+    assert!(
+        warnings[0].contains("drops nothing of priority 4"),
+        "{warnings:?}"
+    );
+
+    let register = async |name: &str, access: &[&str]| {
+        let command = ["qos", "mlxreg", "vf0", "--reg_name", name, "--indexes", INDEXES];
+        lab.said(&[&command, access].concat()).await
+    };
+    let said = register(
+        "CWTP",
+        &[
+            "--set",
+            "mode=0,profile1_min=0x380,profile1_max=0x2740,profile1_percent=20,profile2_min=0x380,profile2_max=0x2740,\
+             profile2_percent=20",
+            "-y",
+        ],
+    )
+    .await;
+    let expected = "\
+Sending access register...
+Field Name          | Data
+=================================
+pnat                | 0x00000002
+local_port          | 0x00000000
+traffic_class       | 0x00000005
+mode                | 0x00000000
+profile1_min        | 0x00000380
+profile1_max        | 0x00002740
+profile1_percent    | 0x00000014
+profile2_min        | 0x00000380
+profile2_max        | 0x00002740
+profile2_percent    | 0x00000014
+profile3_min        | 0x00000380
+profile3_max        | 0x00002740
+profile3_percent    | 0x00000014
+=================================
+";
+    assert_eq!(said, expected);
+    register("CWTPM", &["--set", "ee=1,ew=0"]).await;
+    let expected = "\
+Sending access register...
+Field Name       | Data
+==============================
+pnat             | 0x00000002
+local_port       | 0x00000000
+traffic_class    | 0x00000005
+ee               | 0x00000001
+ew               | 0x00000000
+==============================
+";
+    assert_eq!(register("CWTPM", &["--get"]).await, expected);
+    let wanted = v1::EcnProfile {
+        ecn: true,
+        // Cells of 128 bytes.
+        min_bytes: 0x380 * 128,
+        max_bytes: 0x2740 * 128,
+        max_probability_ppm: 200_000,
+        ..v1::EcnProfile::default()
+    };
+    assert_eq!(get(&lab, VF0).await.ecn[5], wanted);
+
+    for (arguments, code, problem) in [
+        (
+            &["set", "vf0", "--ecn", "3=5000:200k"] as &[&str],
+            2,
+            "TC=MIN:MAX:PERCENT",
+        ),
+        (&["set", "vf0", "--ecn", "8=off"], 2, "traffic class"),
+        (&["set", "vf0", "--ecn", "3=1:2:101"], 2, "0 to 100 per cent"),
+        (
+            &["set", "vf0", "--ecn", "3=2k:1k:1"],
+            1,
+            "min_bytes 2000; allowed: at most max_bytes (1000)",
+        ),
+        (
+            &[
+                "mlxreg",
+                "vf0",
+                "--reg_name",
+                "CWTP",
+                "--indexes",
+                "traffic_class=8",
+                "--get",
+            ],
+            2,
+            "0 to 7",
+        ),
+        (
+            &[
+                "mlxreg",
+                "vf0",
+                "--reg_name",
+                "CWTP",
+                "--indexes",
+                INDEXES,
+                "--set",
+                "mode=1",
+            ],
+            2,
+            "not there",
+        ),
+        (
+            &[
+                "mlxreg",
+                "vf0",
+                "--reg_name",
+                "CWTP",
+                "--indexes",
+                INDEXES,
+                "--set",
+                "profile3_percent=9",
+            ],
+            2,
+            "no colours",
+        ),
+        (
+            &[
+                "mlxreg",
+                "vf0",
+                "--reg_name",
+                "CWTPM",
+                "--indexes",
+                INDEXES,
+                "--set",
+                "ee=2",
+            ],
+            2,
+            "0 to 1",
+        ),
+    ] {
+        let refused = lab.refused(code, &[&["qos"], arguments].concat()).await;
+        assert!(refused.contains(problem), "{arguments:?}: {refused}");
+    }
+
+    // It is stored.
+    let before = get(&lab, VF0).await;
+    let lab = again(lab).await;
+    assert_eq!(get(&lab, VF0).await, before);
+    lab.said(&["qos", "reset", "vf0"]).await;
+    assert_eq!(
+        lab.said(&["qos", "show", "vf0"]).await,
+        include_str!("data/qos_show.txt")
+    );
+    lab.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_and_policies() {
     let mut lab = Lab::start(1).await;
