@@ -42,6 +42,7 @@ use super::types::{
     MwHandle, MwType, Object, PdHandle, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendWr,
     Span, SrqHandle, VerbsError, XrcdHandle,
 };
+use super::wheel::Wheel;
 
 /// The first QP numbers are for management (IBTA 3.9.4, 3.9.5).
 const QP_FIRST: u32 = 2;
@@ -145,7 +146,7 @@ impl Device {
                 counters: Counters::default(),
                 marks: Marks::default(),
                 timers: Timers::default(),
-                paced: Timers::default(),
+                paced: Wheel::default(),
                 held: 0,
                 window: qp::WINDOW,
                 ready: Ready::default(),

@@ -32,6 +32,7 @@ mod shared;
 mod shared_receive_queue;
 mod timer;
 mod types;
+mod wheel;
 mod window;
 
 pub use congestion::{Congestion, FlowStatus};

@@ -10,8 +10,8 @@ use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
 
 use super::flow::Flow;
-use super::timer::Entry;
 use super::types::RateLimit;
+use super::wheel::Place;
 
 /// Lowest rate in kbit/s (as mlx5 reports it).
 pub const RATE_MIN_KBPS: u32 = 1;
@@ -61,7 +61,7 @@ pub(super) struct Pace {
     /// Payload of the packet that was just sent.
     pub payload: u32,
     /// Its place among the timers.
-    pub entry: Entry,
+    pub entry: Place,
 }
 
 impl Pace {
@@ -75,7 +75,7 @@ impl Pace {
             since: now,
             sent_before: 0,
             payload: 0,
-            entry: Entry::default(),
+            entry: Place::default(),
         }
     }
 

@@ -27,6 +27,7 @@ use super::region::Regions;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::timer::Timers;
 use super::types::{Completion, CqHandle, Event, Mtu, RecvWr, SrqHandle};
+use super::wheel::Wheel;
 
 /// Destroyed completion queues that may be on the list of those that got something, in any case.
 const COMPLETED_SPARE: usize = 64;
@@ -54,7 +55,7 @@ pub(super) struct Shared {
     pub marks: Marks,
     pub timers: Timers,
     /// QPs over their rate.
-    pub paced: Timers,
+    pub paced: Wheel,
     /// Priorities whose QPs could not have their turn when packets were last taken, a bit each.
     pub held: u8,
     /// Request packets that a QP may have unacknowledged.

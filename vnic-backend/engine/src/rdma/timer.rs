@@ -52,11 +52,6 @@ impl Timers {
 }
 
 impl Entry {
-    /// Is it among the timers?
-    pub fn is_armed(&self) -> bool {
-        self.0.is_some()
-    }
-
     /// It was taken from among the timers.
     pub fn fired(&mut self) {
         self.0 = None;

@@ -141,7 +141,7 @@ impl Qp {
             if pace.rate() == 0 {
                 self.end_pace(shared);
             } else {
-                shared.paced.disarm(&mut pace.entry, self.number);
+                shared.paced.disarm(&mut pace.entry);
             }
             // Whoever waited looks again.
             self.schedule(shared);
@@ -188,7 +188,7 @@ impl Qp {
         match pace.waits_for(now) {
             Some(at) => shared.paced.arm(&mut pace.entry, self.number, at),
             None => {
-                shared.paced.disarm(&mut pace.entry, self.number);
+                shared.paced.disarm(&mut pace.entry);
                 self.schedule(shared);
             }
         }

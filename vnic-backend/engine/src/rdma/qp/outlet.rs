@@ -104,7 +104,7 @@ impl Qp {
         } else {
             let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new(now)));
             pace.change(now, wanted, ceiling);
-            shared.paced.disarm(&mut pace.entry, self.number);
+            shared.paced.disarm(&mut pace.entry);
         }
         // Whoever waited looks again.
         self.schedule(shared);
@@ -113,7 +113,7 @@ impl Qp {
     /// It has no rate any more.
     pub(super) fn end_pace(&mut self, shared: &mut Shared) {
         if let Some(mut pace) = self.pace.take() {
-            shared.paced.disarm(&mut pace.entry, self.number);
+            shared.paced.disarm(&mut pace.entry);
             shared.counters.rp_flows_ended += u64::from(pace.flow.is_some());
         }
     }
