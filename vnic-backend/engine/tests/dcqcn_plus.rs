@@ -196,18 +196,23 @@ fn cut(p: &Parameters, times: u32, tau: u64) -> Flow {
 #[test]
 fn the_told_period_sets_both_timers() {
     let p = Parameters::default();
-    assert_eq!(cut(&p, 1, 0).timer(), 100);
-    assert_eq!(cut(&p, 1, 50).timer(), 100);
+    assert_eq!(cut(&p, 1, 0).timer(), 55);
+    assert_eq!(cut(&p, 1, 50).timer(), 55);
+    assert_eq!(cut(&p, 1, 51).timer(), 102);
     assert_eq!(cut(&p, 1, 700).timer(), 1400);
     assert_eq!(cut(&p, 1, 700).wait_us(699).alpha(), 1024);
     assert_eq!(cut(&p, 1, 700).wait_us(700).alpha(), 1020);
 }
 
 #[test]
-fn period_floor_is_the_least_period() {
+fn up_to_the_floor_timers_are_the_base() {
     let p = with(|p| p.period_floor = Duration::from_micros(10));
-    assert_eq!(cut(&p, 1, 0).timer(), 20);
+    assert_eq!(cut(&p, 1, 10).timer(), 55);
     assert_eq!(cut(&p, 1, 15).timer(), 30);
+    let p = with(|p| p.base_timer = Duration::from_micros(70));
+    assert_eq!(cut(&p, 1, 50).timer(), 70);
+    assert_eq!(cut(&p, 1, 50).wait_us(69).alpha(), 1024);
+    assert_eq!(cut(&p, 1, 50).wait_us(70).alpha(), 1020);
 }
 
 #[test]
@@ -224,7 +229,7 @@ fn a_slow_flow_waits_for_a_packet_of_its_own() {
     let p = Parameters::default();
     assert_eq!(cut(&p, 20, 50).timer(), 20_000);
     let p = with(|p| p.packet_time = false);
-    assert_eq!(cut(&p, 20, 50).timer(), 100);
+    assert_eq!(cut(&p, 20, 50).timer(), 55);
 }
 
 #[test]
@@ -234,8 +239,8 @@ fn g_initial_alpha_and_cut_decide_how_much_goes() {
     assert_eq!(first(&with(|p| p.initial_alpha = 512)), LINE / 4 * 3);
     assert_eq!(first(&with(|p| p.cut = 0.25)), LINE / 4 * 3);
     assert_eq!(first(&with(|p| p.cut = 1.0)), LINE / 10_000);
-    assert_eq!(cut(&with(|p| p.g = 512), 1, 50).wait_us(50).alpha(), 512);
-    assert_eq!(cut(&with(|p| p.g = 0), 1, 50).wait_us(50).alpha(), 1024);
+    assert_eq!(cut(&with(|p| p.g = 512), 1, 50).wait_us(55).alpha(), 512);
+    assert_eq!(cut(&with(|p| p.g = 0), 1, 50).wait_us(55).alpha(), 1024);
 }
 
 #[test]

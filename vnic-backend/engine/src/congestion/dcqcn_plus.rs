@@ -7,8 +7,9 @@
 //! | what | here | from |
 //! |---|---|---|
 //! | period told, tau | length of the list times the time for one CNP, at least 50 us | prose; the 50 us: re-implementation |
-//! | timer of alpha | tau, or the time of one packet at the rate, whichever is longer | prose |
+//! | timer of alpha | tau, or the time of one packet at the rate, whichever is longer, if that is more than 50 us | prose |
 //! | timer of increase | twice that | prose |
+//! | both timers otherwise | 55 us, as in DCQCN | prose: they are set anew "if tau is larger than 50 us" |
 //! | F, AI, HI | stages 0..5, 5..20, from 20 | prose |
 //! | AI step, alpha > 0.1 | the less of rate / 5 and line / 50 | re-implementation; the prose names such a pair |
 //! | AI step otherwise | the less of rate / 10 and line / 100 | the same |
@@ -47,11 +48,13 @@ pub struct Parameters {
     pub cut: f64,
     /// Least period between two notifications, whatever is told.
     pub period_floor: Duration,
-    /// Lambda: the timer of increase is the period times this.
+    /// Both timers while neither the period nor the time of a packet is longer than `period_floor`.
+    pub base_timer: Duration,
+    /// Lambda: otherwise the timer of increase is the longer of the two times this.
     pub timer_slack: f64,
     /// Lambda of alpha's timer.
     pub alpha_slack: f64,
-    /// Timers are no shorter than a packet takes at the flow's rate.
+    /// The time of a packet at the flow's rate counts, too; otherwise the period alone.
     pub packet_time: bool,
     /// F: stages of fast recovery.
     pub threshold: u32,
@@ -82,6 +85,7 @@ impl Default for Parameters {
             initial_alpha: 1024,
             cut: 0.5,
             period_floor: Duration::from_micros(50),
+            base_timer: Duration::from_micros(55),
             timer_slack: 2.0,
             alpha_slack: 1.0,
             packet_time: true,

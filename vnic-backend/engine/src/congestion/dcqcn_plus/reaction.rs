@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  CNP (tau): RT := RC, RC cut by alpha, alpha raised, S := 0
-//!  timer (2 max(tau, packet/RC)):  S < F: RC to RT · S < 4F: RT += AI step · else: RT += HI step;  S += 1
-//!  alpha's timer (max(tau, packet/RC)): alpha lowered
+//!  timer (2 max(tau, packet/RC), or 55 us):  S < F: RC to RT · S < 4F: RT += AI step · else: RT += HI step;  S += 1
+//!  alpha's timer (max(tau, packet/RC), or 55 us): alpha lowered
 //! ```
 
 use core::time::Duration;
@@ -88,15 +88,20 @@ impl Reaction {
         }
     }
 
-    /// The period, stretched, and at least 1 us.
+    /// Until a timer fires: the period stretched, or the base; at least 1 us.
     fn time(&self, slack: f64) -> Duration {
         let packet = if self.p.packet_time {
             self.packet * 1_000_000_000 / self.current.max(1)
         } else {
             0
         };
-        let period = self.period.max(self.p.period_floor).as_nanos() as u64;
-        Duration::from_nanos(((period.max(packet) as f64 * slack) as u64).max(1000))
+        let period = (self.period.as_nanos() as u64).max(packet);
+        let time = if period > self.p.period_floor.as_nanos() as u64 {
+            (period as f64 * slack) as u64
+        } else {
+            self.p.base_timer.as_nanos() as u64
+        };
+        Duration::from_nanos(time.max(1000))
     }
 
     fn restart(&mut self, now: Instant) {

@@ -228,7 +228,7 @@ pub(super) const P3: Case = Case {
                 flows: 3,
                 gbit,
                 starts: 20 * MS,
-                duration: 150 * MS,
+                duration: 400 * MS,
             };
             runs.push(incast.scenario(format!("P3, DCQCN, {gbit} Gb/s"), paper(gbit)));
             runs.push(Scenario {
