@@ -201,6 +201,7 @@ fn random(seed: u64) -> Scenario {
     };
     if scenario.switch.pfc == Pfc::Off {
         scenario.switch.buffer = rng.u64(20_000..2_000_000);
+        scenario.duration = 50_000_000;
     }
     scenario.switch.telemetry = rng.bool();
     scenario.host.delay = [0, 900][rng.usize(0..2)];
@@ -239,7 +240,12 @@ fn promises(scenario: &Scenario) -> Result<u64> {
                 let took = end - came.start;
                 assert!(took + 2 >= came.ideal, "{flow:?} is faster than alone: {came:?}");
             }
-            None => assert!(flow.stop.is_some(), "{flow:?} does not end: {came:?}"),
+            // Where packets are dropped and nobody slows down, going back N may take for ever: what a NAK brings again is
+            // dropped, too, and then only the ACK timer helps.
+            None => assert!(
+                flow.stop.is_some() || outcome.totals.drops > 0,
+                "{flow:?} does not end: {came:?}"
+            ),
         }
     }
     if scenario.switch.pfc != Pfc::Off {
