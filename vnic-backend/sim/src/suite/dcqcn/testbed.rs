@@ -4,7 +4,7 @@ use super::*;
 use crate::network::measures::percentile;
 use crate::network::scenario::Flow;
 use crate::network::traffic::{Poisson, Sizes};
-use crate::suite::{Kind, Picture, Size};
+use crate::suite::{Kind, Known, Picture, Size};
 
 /// Hosts of a ToR switch.
 const HOSTS: usize = 5;
@@ -206,7 +206,18 @@ pub(super) const D8: Case = Case {
             ),
         ]
     },
-    known: &[],
+    known: &[
+        Known {
+            what: "no control: VS, 0 to 2 senders",
+            why: "the victim falls, but less far: how far depends on which ways the draws give, of which there are five here; not \
+                  looked into further",
+        },
+        Known {
+            what: "DCQCN: VS, 0 to 2 senders",
+            why: "the victim gains: each sender that is added lowers the share of those under T1 from 10 to 6.7 Gb/s, which leaves \
+                  more of T1's uplinks to it; it is never below what was published",
+        },
+    ],
     pictures: &[
         Picture {
             kind: Kind::Throughput,
@@ -303,7 +314,11 @@ pub(super) const D10: Case = Case {
             ),
         ]
     },
-    known: &[],
+    known: &[Known {
+        what: "DCQCN: p10 of incast flows",
+        why: "the fair share is not 4 Gb/s here: user flows of ours also end at the incast's receiver and want a fifth of its \
+              link, and each of them starts at line rate; the paper's trace is not public",
+    }],
     pictures: &[Picture {
         kind: Kind::Throughput,
         title: "Incast of ten beside user flows",
