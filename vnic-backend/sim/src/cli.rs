@@ -240,7 +240,7 @@ fn replay(seed: u64, profile: Option<Profile>, cut: &Cut) -> String {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let Some(command) = &cli.command else {
-        return finish(cli.run.as_ref().map_or_else(|| bail_usage(), network::run));
+        return finish(cli.run.as_ref().map_or_else(bail_usage, network::run));
     };
     let result = match command {
         Scenario::Verbs(verbs) => match verbs.seed {

@@ -19,11 +19,11 @@ pub(super) fn thin(points: &[(f64, f64)], chart: &Chart, columns: usize) -> Vec<
         (part * columns as f64) as usize
     };
     let mut kept: Vec<(f64, f64)> = Vec::new();
-    let mut column: Option<(usize, (f64, f64), (f64, f64))> = None;
+    let mut column: Option<(usize, Extremes)> = None;
     for point in inside {
         let number = place(point.0);
         match &mut column {
-            Some((n, least, greatest)) if *n == number => {
+            Some((n, Extremes { least, greatest })) if *n == number => {
                 if point.1 < least.1 {
                     *least = *point;
                 }
@@ -33,7 +33,8 @@ pub(super) fn thin(points: &[(f64, f64)], chart: &Chart, columns: usize) -> Vec<
             }
             _ => {
                 keep(&mut kept, column.take());
-                column = Some((number, *point, *point));
+                let [least, greatest] = [*point; 2];
+                column = Some((number, Extremes { least, greatest }));
             }
         }
     }
@@ -41,9 +42,21 @@ pub(super) fn thin(points: &[(f64, f64)], chart: &Chart, columns: usize) -> Vec<
     kept
 }
 
-fn keep(kept: &mut Vec<(f64, f64)>, column: Option<(usize, (f64, f64), (f64, f64))>) {
-    let Some((_, a, b)) = column else { return };
-    let (first, second) = if a.0 <= b.0 { (a, b) } else { (b, a) };
+/// The least and the greatest point of a column of pixels.
+struct Extremes {
+    least: (f64, f64),
+    greatest: (f64, f64),
+}
+
+fn keep(kept: &mut Vec<(f64, f64)>, column: Option<(usize, Extremes)>) {
+    let Some((_, Extremes { least, greatest })) = column else {
+        return;
+    };
+    let (first, second) = if least.0 <= greatest.0 {
+        (least, greatest)
+    } else {
+        (greatest, least)
+    };
     kept.push(first);
     if second != first {
         kept.push(second);
