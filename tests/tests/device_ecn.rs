@@ -298,10 +298,12 @@ fn what_is_not_ip_cannot_be_marked() -> Result<()> {
 fn classes_do_not_count_for_each_other() -> Result<()> {
     let mut rig = Rig::new(1)?;
     let (a, b) = (rig.add("a")?, rig.add("b")?);
-    let mut settings = AdapterSettings::default();
-    settings.qos = QosKeys {
-        trust: RxTrust::Dscp,
-        ..QosKeys::default()
+    let settings = AdapterSettings {
+        qos: QosKeys {
+            trust: RxTrust::Dscp,
+            ..QosKeys::default()
+        },
+        ..AdapterSettings::default()
     };
     rig.nic.apply_qos_keys("b", &settings)?;
     let wide = Options {
