@@ -358,20 +358,7 @@ const H4: Case = Case {
     size: Size::Fabric,
     scenarios: h4,
     judge: judge_h4,
-    known: &[
-        Known {
-            what: "pause frames, DCQCN+win",
-            why: "60 windows of 162 KB are 9.75 MB at one switch before anybody can react; with the paper's 11 % for each port that is more than the four uplinks may hold",
-        },
-        Known {
-            what: "pause frames, TIMELY+win",
-            why: "see DCQCN+win",
-        },
-        Known {
-            what: "pause frames, HPCC",
-            why: "see DCQCN+win: the first round trip of an incast is the same with any algorithm",
-        },
-    ],
+    known: &[],
     pictures: &[Picture {
         kind: Kind::Slowdown,
         title: "Slowdown of all flows",
