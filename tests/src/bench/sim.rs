@@ -85,7 +85,8 @@ pub fn run(lab: &Lab) -> Result<Run> {
 
 fn measure(lab: &Lab) -> Result<Vec<Outcome>> {
     pin(lab.cpus[0])?;
-    let rows: [(&str, fn() -> Scenario, &str); 2] = [
+    type Make = fn() -> Scenario;
+    let rows: [(&str, Make, &str); 2] = [
         (
             "sim-star",
             star,

@@ -327,7 +327,7 @@ mod tests {
             let mut wheel = Wheel::default();
             let mut set: BTreeSet<(u64, u32)> = BTreeSet::new();
             let mut at: Vec<Option<u64>> = vec![None; 40];
-            let mut places = vec![Place::default(); 40];
+            let mut places = [Place::default(); 40];
             let (mut now, mut exact) = (draw(1 << 40), true);
             // How far ahead: nanoseconds in some seeds, seconds in others, days in a few.
             let ahead = [40, 5_000, 100_000, 1 << 34, 1 << 50][seed as usize % 5];

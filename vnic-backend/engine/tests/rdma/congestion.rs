@@ -7,7 +7,7 @@ mod restart;
 mod stream;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use vnic_engine::congestion::{
@@ -53,15 +53,19 @@ pub struct Script {
     pub alive: usize,
 }
 
+/// Shared by the test and the device's flows, which are `Send`.
+#[expect(clippy::disallowed_types, reason = "a test and its device look at it in turn")]
+pub type Shared = Arc<std::sync::Mutex<Script>>;
+
 /// The control of a test.
 #[derive(Debug, Clone)]
 pub struct Scripted {
-    pub script: Arc<Mutex<Script>>,
+    pub script: Shared,
     pub needs: Needs,
 }
 
 #[derive(Debug)]
-struct ScriptedFlow(Arc<Mutex<Script>>);
+struct ScriptedFlow(Shared);
 
 impl Drop for ScriptedFlow {
     fn drop(&mut self) {
@@ -144,13 +148,16 @@ impl CongestionControl for Scripted {
 impl Scripted {
     pub fn new(needs: Needs) -> Scripted {
         Scripted {
-            script: Arc::new(Mutex::new(Script {
-                limits: Limits::NONE,
-                later: None,
-                released: false,
-                heard: Vec::new(),
-                alive: 0,
-            })),
+            script: Shared::new(
+                Script {
+                    limits: Limits::NONE,
+                    later: None,
+                    released: false,
+                    heard: Vec::new(),
+                    alive: 0,
+                }
+                .into(),
+            ),
             needs,
         }
     }

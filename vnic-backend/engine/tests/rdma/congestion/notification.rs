@@ -115,7 +115,8 @@ fn some_marked_packets_are_not_answered() {
         let b = &mut pair.sides[1];
         b.device.create_qp(&b.init).unwrap()
     };
-    let variants: [(&str, fn(&mut Packet)); 5] = [
+    type Change = fn(&mut Packet);
+    let variants: [(&str, Change); 5] = [
         ("not marked", |p| p.path.network.set_traffic_class(2)),
         ("another partition", |p| p.headers.bth.pkey = 0x1111),
         ("no such queue pair", |p| p.headers.bth.destination_qp += 5),

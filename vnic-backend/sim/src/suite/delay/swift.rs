@@ -290,26 +290,19 @@ fn two_paths(name: &str, parameters: Parameters) -> Scenario {
 }
 
 fn s3() -> Vec<Scenario> {
-    let mut all = Vec::new();
-    for ai in [1.0] {
-        let p = |flow_scaling, hop_scaling| Parameters {
-            ai,
-            initial_cwnd: 1.0,
-            flow_scaling,
-            hop_scaling,
-            ..Parameters::PAPER
-        };
-        all.extend([
-            five_thousand(&format!("ai {ai}, flow-based scaling"), p(true, true), 100 * MS),
-            five_thousand(&format!("ai {ai}, none"), p(false, true), 100 * MS),
-            two_paths(
-                &format!("ai {ai}, two paths, topology-based scaling"),
-                p(true, true),
-            ),
-            two_paths(&format!("ai {ai}, two paths, none"), p(true, false)),
-        ]);
-    }
-    all
+    let p = |flow_scaling, hop_scaling| Parameters {
+        ai: 1.0,
+        initial_cwnd: 1.0,
+        flow_scaling,
+        hop_scaling,
+        ..Parameters::PAPER
+    };
+    vec![
+        five_thousand("ai 1, flow-based scaling", p(true, true), 100 * MS),
+        five_thousand("ai 1, none", p(false, true), 100 * MS),
+        two_paths("ai 1, two paths, topology-based scaling", p(true, true)),
+        two_paths("ai 1, two paths, none", p(true, false)),
+    ]
 }
 
 fn judge_s3(scenarios: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
@@ -327,35 +320,31 @@ fn judge_s3(scenarios: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
         (of(0), of(1))
     };
     let text = |(near, far): (f64, f64)| format!("{near:.2} / {far:.2} Gbit/s: {:.2}", near / far);
-    let mut checks = Vec::new();
-    for (i, ai) in [1.0].iter().enumerate() {
-        let (with, without) = (fair(4 * i), fair(4 * i + 1));
-        let (scaled, plain) = (shares(4 * i + 2), shares(4 * i + 3));
-        checks.extend([
-            check(
-                format!("Jain's index of 5000 flows, ai {ai}"),
-                "0.91; 0.78 without",
-                "at least 0.85, and 0.08 above that without",
-                format!("{with:.3}; {without:.3} without"),
-                with >= 0.85 && with >= without + 0.08,
-            ),
-            check(
-                format!("near against far flows, topology-based scaling, ai {ai}"),
-                "24.88 / 24.66 Gbit/s",
-                "at most 1.05",
-                text(scaled),
-                scaled.0 / scaled.1 <= 1.05,
-            ),
-            check(
-                format!("near against far flows without it, ai {ai}"),
-                "28.89 / 20.63 Gbit/s",
-                "at least 1.2",
-                text(plain),
-                plain.0 / plain.1 >= 1.2,
-            ),
-        ]);
-    }
-    checks
+    let (with, without) = (fair(0), fair(1));
+    let (scaled, plain) = (shares(2), shares(3));
+    vec![
+        check(
+            "Jain's index of 5000 flows, ai 1",
+            "0.91; 0.78 without",
+            "at least 0.85, and 0.08 above that without",
+            format!("{with:.3}; {without:.3} without"),
+            with >= 0.85 && with >= without + 0.08,
+        ),
+        check(
+            "near against far flows, topology-based scaling, ai 1",
+            "24.88 / 24.66 Gbit/s",
+            "at most 1.05",
+            text(scaled),
+            scaled.0 / scaled.1 <= 1.05,
+        ),
+        check(
+            "near against far flows without it, ai 1",
+            "28.89 / 20.63 Gbit/s",
+            "at least 1.2",
+            text(plain),
+            plain.0 / plain.1 >= 1.2,
+        ),
+    ]
 }
 
 const S4: Case = Case {

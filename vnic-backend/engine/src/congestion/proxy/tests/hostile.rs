@@ -105,7 +105,7 @@ proptest! {
                 Call::Configure(rate, acts) => p.configure(Instant(now), congestion(rate), acts),
             }
             prop_assert_eq!(p.len(), waiting.values().map(VecDeque::len).sum::<usize>());
-            prop_assert_eq!(p.is_empty(), p.len() == 0);
+            prop_assert_eq!(p.is_empty(), waiting.values().all(VecDeque::is_empty));
             let (pairs, flows) = p.remembered();
             prop_assert!(pairs <= pairs::KNOWN && flows <= FLOWS);
         }
