@@ -40,6 +40,13 @@ pub const ROWS: &[Row<Parameters>] = &[
         field: |p| Field::Time(&mut p.period_floor),
     },
     Row {
+        name: "base_timer",
+        unit: Unit::Time,
+        range: TIMES,
+        help: "both timers while the period is at its floor",
+        field: |p| Field::Time(&mut p.base_timer),
+    },
+    Row {
         name: "timer_slack",
         unit: Unit::One,
         range: SLACK,

@@ -189,6 +189,7 @@ fn tables() {
           initial_alpha = 1024 (0 to 1024 / 1024): alpha at the first notification
           cut = 0.5 (0 to 1): a cut takes alpha times this
           period_floor = 50us (0 to 1s (with ns, us, ms or s)): least period between two notifications, whatever is told
+          base_timer = 55us (0 to 1s (with ns, us, ms or s)): both timers while the period is at its floor
           timer_slack = 2 (0.1 to 1000): lambda: the timer of increases is the period times this
           alpha_slack = 1 (0.1 to 1000): lambda of alpha's timer
           packet_time = on (on or off): timers are no shorter than a packet takes at the flow's rate
