@@ -3,7 +3,7 @@
 mod hpcc;
 mod swift;
 mod timely;
-mod windowed;
+pub(super) mod windowed;
 
 use crate::network::scenario::Record;
 use crate::network::{Outcome, Scenario};

@@ -119,7 +119,13 @@ pub(super) const D6: Case = Case {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use vnic_engine::congestion::UNLIMITED;
+    use vnic_engine::congestion::none::None;
+
     use super::*;
+    use crate::suite::delay::windowed::Windowed;
 
     #[test]
     fn thresholds_are_those_of_the_paper() {
@@ -139,8 +145,11 @@ mod tests {
             let mut scenario = matrix(seed, switch, "property");
             scenario.duration = 60 * US;
             scenario.flows.iter_mut().for_each(|f| f.start /= 10);
-            // Flows that nobody slows down.
-            scenario.control = Control::none();
+            // Flows that nobody slows down, but whose packets say that they can be marked.
+            scenario.control = Control::notified(Windowed {
+                inner: Arc::new(None),
+                window: UNLIMITED,
+            });
             let outcome = crate::network::run(&scenario, &mut |_| ()).expect("it runs");
             assert!(marked_first(&outcome), "seed {seed}");
         }
