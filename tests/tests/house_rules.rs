@@ -10,7 +10,8 @@ fn tree() -> Tree {
 fn packages() -> Vec<Package> {
     let metadata = MetadataCommand::new()
         .manifest_path(house::root().join("Cargo.toml"))
-        .other_options(["--offline".to_owned()])
+        // What other platforms would need is not there, and not ours to judge.
+        .other_options(["--offline", "--filter-platform", "x86_64-unknown-linux-gnu"].map(str::to_owned))
         .exec()
         .expect("cargo knows the workspace");
     house::packages(&metadata)
