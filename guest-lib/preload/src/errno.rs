@@ -1,0 +1,87 @@
+//! How calls of the interface say that they failed: each in one of three ways.
+
+use std::ffi::c_int;
+
+use vnic_verbs::{Error, PostReason};
+
+/// A number of `errno.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub c_int);
+
+impl Errno {
+    pub const INVALID: Errno = Errno(libc::EINVAL);
+    pub const UNSUPPORTED: Errno = Errno(libc::EOPNOTSUPP);
+    pub const MISSING: Errno = Errno(libc::ENOSYS);
+    pub const BUSY: Errno = Errno(libc::EBUSY);
+    pub const NO_MEMORY: Errno = Errno(libc::ENOMEM);
+    pub const NO_ENTRY: Errno = Errno(libc::ENOENT);
+    pub const NO_DATA: Errno = Errno(libc::ENODATA);
+    pub const AGAIN: Errno = Errno(libc::EAGAIN);
+    pub const BROKEN: Errno = Errno(libc::EIO);
+}
+
+impl From<Error> for Errno {
+    fn from(e: Error) -> Errno {
+        complain(&e);
+        Errno(e.errno())
+    }
+}
+
+impl From<PostReason> for Errno {
+    fn from(reason: PostReason) -> Errno {
+        Errno(match reason {
+            PostReason::Full => libc::ENOMEM,
+            PostReason::Gone => libc::EIO,
+            _ => libc::EINVAL,
+        })
+    }
+}
+
+/// A number says little: whoever sets this variable reads the rest on standard error.
+const TALK: &str = "VNIC_IBVERBS_DEBUG";
+
+/// Says what the number does not.
+pub fn complain(what: &dyn std::fmt::Display) {
+    static WANTED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    if *WANTED.get_or_init(|| std::env::var_os(TALK).is_some_and(|v| v != "0")) {
+        eprintln!("libvnic_ibverbs: {what}");
+    }
+}
+
+/// Sets `errno` of this thread.
+pub fn set(errno: Errno) {
+    // SAFETY: the C library's own place for it, of this thread.
+    unsafe { *libc::__errno_location() = errno.0 };
+}
+
+/// A pointer, or NULL and `errno`.
+pub fn pointer<T>(result: Result<*mut T, Errno>) -> *mut T {
+    result.unwrap_or_else(|e| {
+        set(e);
+        std::ptr::null_mut()
+    })
+}
+
+/// 0, or the number itself. `errno` has it, too, for programs that look there.
+pub fn code(result: Result<(), Errno>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(e) => {
+            set(e);
+            e.0
+        }
+    }
+}
+
+/// A number that is not negative, or -1 and `errno`.
+pub fn signed(result: Result<c_int, Errno>) -> c_int {
+    result.unwrap_or_else(|e| {
+        set(e);
+        -1
+    })
+}
+
+/// What cannot fail, as it is; zeros if it did.
+pub fn plain<T: Default>(result: Result<T, Errno>) -> T {
+    result.unwrap_or_default()
+}

@@ -1,0 +1,70 @@
+//! Where the interface begins: functions that the program calls.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::errno::Errno;
+
+/// A bug of ours costs the program one call, not its life.
+pub fn guarded<T>(body: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Errno::BROKEN))
+}
+
+/// Exported functions, of ours if `of` is a context of ours, or else of the real library.
+///
+/// ```text
+/// export! {
+///     /// Where it is specified, and what is special here.
+///     "IBVERBS_1.1" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd, of context, as pointer {
+///         … a block of type Result<*mut ibv_pd, Errno>
+///     }
+/// }
+/// ```
+/// The version is that of the symbol in the real library; `as` names a function of [`errno`](crate::errno).
+macro_rules! export {
+    ($($(#[$doc:meta])* $version:literal fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty,
+        of $context:expr, as $convention:ident $body:block)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The arguments are what `infiniband/verbs.h` asks for.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
+            static REAL: $crate::real::Symbol = $crate::real::Symbol::new(
+                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!(),
+                },
+                match std::ffi::CStr::from_bytes_with_nul(concat!($version, "\0").as_bytes()) {
+                    Ok(version) => version,
+                    Err(_) => panic!(),
+                },
+            );
+            // SAFETY: by the promise of the caller all pointers are valid, now and here; the function of the real
+            // library has the type that the header gives it.
+            unsafe {
+                if $crate::context::is_ours($context) {
+                    return $crate::errno::$convention($crate::export::guarded(|| $body));
+                }
+                match REAL.find::<unsafe extern "C" fn($($type),*) -> $ret>() {
+                    Some(real) => real($($arg),*),
+                    None => $crate::errno::$convention(Err($crate::errno::Errno::MISSING)),
+                }
+            }
+        }
+    )*};
+}
+
+/// Functions that the program reaches through pointers in our objects: always ours.
+macro_rules! operation {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?, as $convention:ident $body:block)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The arguments are what `infiniband/verbs.h` asks for.
+        pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $ret)? {
+            // SAFETY: by the promise of the caller all pointers are valid, now and here.
+            #[allow(unused_unsafe)]
+            unsafe { $crate::errno::$convention($crate::export::guarded(|| $body)) }
+        }
+    )*};
+}

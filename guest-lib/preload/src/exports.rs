@@ -1,0 +1,6 @@
+//! The functions of libibverbs, as thin as they can be: whose is it, what does it ask for, how does it say no.
+
+mod device;
+mod memory;
+mod queues;
+mod texts;

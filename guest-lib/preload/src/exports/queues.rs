@@ -1,0 +1,1 @@
+//! Queues, address handles, events.

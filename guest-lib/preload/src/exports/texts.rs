@@ -1,0 +1,1 @@
+//! Numbers as texts, rates, what needs no device.

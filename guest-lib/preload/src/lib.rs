@@ -1,0 +1,33 @@
+//! `libvnic_ibverbs.so`: libibverbs' interface on vnic's RDMA function.
+//!
+//! A program that was linked with the distribution's libibverbs finds our device beside the real ones when this
+//! library is loaded before it (`LD_PRELOAD`), or under its name (`libibverbs.so.1`) in its place. What belongs to
+//! a real device goes on to the real library.
+//!
+//! ```text
+//!  program ──ibv_*──▶ exports ──ours?──▶ objects, work, events ──▶ vnic-verbs ──▶ device
+//!     │                  └────no──────▶ real: the distribution's library
+//!     └─inline functions of the header──▶ operations in our context
+//! ```
+//!
+//! # What is unsafe
+//! A program in C passes pointers, and the header says what they point to. That promise is the only one taken on
+//! trust; it is taken where the interface begins ([`export!`](export), [`operation!`](operation)), and where an
+//! object is found behind its pointer ([`handle`]).
+
+// Until all of it is there.
+#![allow(dead_code, unused_imports, unused_macros, missing_docs)]
+
+#[macro_use]
+mod export;
+
+mod abi;
+mod context;
+mod devices;
+mod errno;
+mod events;
+mod exports;
+mod handle;
+mod objects;
+mod real;
+mod work;
