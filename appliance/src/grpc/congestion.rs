@@ -75,7 +75,7 @@ fn warnings(context: &Context, adapter: &str, now: &CongestionStatus) -> Vec<Str
     }
     if any && now.spec.algorithm == CongestionAlgorithm::Hpcc {
         said.push(
-            "hpcc: telemetry travels between adapters of this NIC only; others are not limited".to_owned(),
+            "hpcc: no queue of a running NIC writes telemetry; flows keep their first window".to_owned(),
         );
     }
     if reaction != 0 && now.spec.algorithm == CongestionAlgorithm::None {

@@ -17,7 +17,7 @@ pub enum CongestionAlgorithm {
     Timely,
     /// Swift: by the round-trip time and a target.
     Swift,
-    /// HPCC: by telemetry of the switches on the way; between adapters of one NIC only.
+    /// HPCC: by telemetry of the switches on the way. No live queue writes any: it keeps its first window.
     Hpcc,
 }
 
@@ -52,7 +52,9 @@ impl CongestionAlgorithm {
             CongestionAlgorithm::DcqcnPlus => "notifications tell their period (reconstructed)",
             CongestionAlgorithm::Timely => "by the round-trip time and its gradient",
             CongestionAlgorithm::Swift => "by the round-trip time and a target",
-            CongestionAlgorithm::Hpcc => "by telemetry of the switches; between adapters of one NIC only",
+            CongestionAlgorithm::Hpcc => {
+                "by telemetry of the switches; no live queue writes any: keeps its first window"
+            }
         }
     }
 
