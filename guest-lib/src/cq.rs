@@ -16,7 +16,7 @@ use vnic_device::queue::CompletionKind;
 use vnic_device::ring::{Extent, completion_ring_len};
 
 pub use channel::CompletionChannel;
-pub use completion::WorkCompletion;
+pub use completion::{WorkCompletion, completion_flags};
 use ring::Ring;
 
 use crate::driver::doorbells::bell;
@@ -223,15 +223,31 @@ impl CompletionQueue {
     /// and there will be none, because the device is gone or was reset.
     #[inline]
     pub fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, Error> {
-        let count = self.lock().poll(into);
-        if count == 0 && !into.is_empty() && !self.0.core.is_alive(self.0.epoch) {
-            // What was written before the end is there to be taken; look once more, behind the end.
-            return match self.lock().poll(into) {
-                0 => Err(self.0.core.dead()),
-                count => Ok(count),
-            };
+        let mut slots = into.iter_mut();
+        self.poll_each(slots.len(), |completion| {
+            if let Some(slot) = slots.next() {
+                *slot = completion;
+            }
+        })
+    }
+
+    /// As [`poll`](CompletionQueue::poll), at most `max`, each given to `take`, which must not use the queue.
+    #[inline]
+    pub fn poll_each(&self, max: usize, mut take: impl FnMut(WorkCompletion)) -> Result<usize, Error> {
+        let count = self.lock().poll(max, &mut take);
+        if count == 0 && max > 0 && !self.0.core.is_alive(self.0.epoch) {
+            return self.poll_last(max, &mut take);
         }
         Ok(count)
+    }
+
+    /// What was written before the end is there to be taken: looks once more, behind the end.
+    #[cold]
+    fn poll_last(&self, max: usize, take: &mut dyn FnMut(WorkCompletion)) -> Result<usize, Error> {
+        match self.lock().poll(max, take) {
+            0 => Err(self.0.core.dead()),
+            count => Ok(count),
+        }
     }
 
     /// Asks for one event at the channel: at the next completion that was not taken yet, or with
@@ -328,18 +344,18 @@ impl State {
     }
 
     #[inline]
-    fn poll(&mut self, into: &mut [WorkCompletion]) -> usize {
+    fn poll(&mut self, max: usize, mut take: impl FnMut(WorkCompletion)) -> usize {
         let mut count = 0;
         if self.old.is_some() {
-            count = self.poll_old(into);
+            count = self.poll_old(max, &mut take);
         }
         let first = count;
-        while let Some(slot) = into.get_mut(count) {
+        while count < max {
             let Some(completion) = self.ring.take() else {
                 break;
             };
             self.consumed(&completion);
-            *slot = completion;
+            take(completion);
             count += 1;
         }
         if count > first {
@@ -349,18 +365,15 @@ impl State {
     }
 
     #[cold]
-    fn poll_old(&mut self, into: &mut [WorkCompletion]) -> usize {
+    fn poll_old(&mut self, max: usize, take: &mut dyn FnMut(WorkCompletion)) -> usize {
         let Some((mut ring, end)) = self.old.take() else {
             return 0;
         };
         let mut count = 0;
-        while ring.consumer() != end {
-            let Some(slot) = into.get_mut(count) else {
-                break;
-            };
+        while ring.consumer() != end && count < max {
             let Some(completion) = ring.take() else { break };
             self.consumed(&completion);
-            *slot = completion;
+            take(completion);
             count += 1;
         }
         if ring.consumer() != end {

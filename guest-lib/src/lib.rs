@@ -62,7 +62,7 @@ pub use memory::{DeviceMemory, MemoryRegion, MemoryWindow, MwType, Reregister, S
 pub use pd::{AddressHandle, ProtectionDomain, XrcDomain};
 pub use qp::{
     ConnectOptions, Endpoint, QpAttributes, QpBuilder, QpKind, QpMask, QueuePair, RateLimit, Rc,
-    RtrAttributes, RtsAttributes, Uc, Ud, XrcInitiator, XrcTarget,
+    RtrAttributes, RtsAttributes, Sending, Uc, Ud, XrcInitiator, XrcTarget,
 };
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqBuilder};
 pub use vnic_device::queue::{CompletionKind, Operation};

@@ -51,8 +51,9 @@ use crate::driver::Core;
 use crate::shared::{Memory, part_of};
 
 /// A scatter/gather element: where the bytes of a work request are (`ibv_sge`). A number, not a reference: see the
-/// [module](self).
+/// [module](self). It lies in memory as that structure does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(C)]
 pub struct Sge {
     /// Address in the region.
     pub addr: u64,

@@ -34,6 +34,7 @@ mod endpoint;
 mod modify;
 pub(crate) mod receive;
 mod send;
+mod sending;
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, Ordering::Acquire};
@@ -50,6 +51,7 @@ pub use attributes::{
 };
 pub use builder::QpBuilder;
 pub use endpoint::Endpoint;
+pub use sending::Sending;
 
 use crate::cq::Consumed;
 use crate::driver::doorbells::bell;
@@ -180,28 +182,17 @@ impl Qp {
         }
     }
 
-    /// Posts what was written, and says how the batch went.
-    fn posted(
-        &self,
-        kind: Kind,
-        producer: u32,
-        posted: usize,
-        refused: Option<PostReason>,
-    ) -> Result<usize, PostError> {
-        let gone = PostError {
-            posted: 0,
-            reason: PostReason::Gone,
-        };
-        if posted > 0 {
+    /// Tells the device of what was written, if anything was.
+    #[inline]
+    fn posted(&self, kind: Kind, producer: u32, any: bool) -> Result<(), PostReason> {
+        if any {
             self.core
                 .ring(self.epoch, bell(kind, self.number, producer))
-                .map_err(|_| gone)?;
-        } else if !self.core.is_alive(self.epoch) {
-            return Err(gone);
-        }
-        match refused {
-            None => Ok(posted),
-            Some(reason) => Err(PostError { posted, reason }),
+                .map_err(|_| PostReason::Gone)
+        } else if self.core.is_alive(self.epoch) {
+            Ok(())
+        } else {
+            Err(PostReason::Gone)
         }
     }
 }
@@ -254,34 +245,22 @@ impl<K: Sends> QueuePair<K> {
     /// allocated.
     #[inline]
     pub fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<usize, PostError> {
-        let qp = &*self.inner;
-        let mut ring = lock(&qp.send);
-        // Under the lock: a reset changes it there.
-        let state = qp.state();
-        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
-            return Err(PostError {
-                posted: 0,
-                reason: PostReason::State(state),
-            });
-        }
-        let mut consumed = qp.consumed.send.load(Acquire);
-        let mut posted = 0;
-        let mut refused = None;
-        for wr in wrs {
-            let result = match ring.write(wr, &qp.limits, consumed) {
-                Err(PostReason::Full) => {
-                    consumed = qp.consumed.send.load(Acquire);
-                    ring.write(wr, &qp.limits, consumed)
-                }
-                result => result,
-            };
-            if let Err(reason) = result {
-                refused = Some(reason);
-                break;
+        let none = |reason| PostError { posted: 0, reason };
+        let mut sending = self.sending().map_err(none)?;
+        for (posted, wr) in wrs.iter().enumerate() {
+            if let Err(reason) = sending.post(wr) {
+                sending.ring().map_err(none)?;
+                return Err(PostError { posted, reason });
             }
-            posted += 1;
         }
-        qp.posted(Kind::Send, ring.producer(), posted, refused)
+        sending.ring().map_err(none)?;
+        Ok(wrs.len())
+    }
+
+    /// Begins to post sends one by one.
+    #[inline]
+    pub fn sending(&self) -> Result<Sending<'_>, PostReason> {
+        Sending::new(&self.inner)
     }
 
     /// Do all sends complete visibly?
@@ -300,6 +279,13 @@ impl<K: Receives> QueuePair<K> {
     /// allocated.
     #[inline]
     pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<usize, PostError> {
+        self.post_recv_from(wrs.iter().copied())
+    }
+
+    /// As [`post_recv`](QueuePair::post_recv), of work requests that are made as they are posted: that must not
+    /// use the queue pair.
+    #[inline]
+    pub fn post_recv_from<'a>(&self, wrs: impl IntoIterator<Item = RecvWr<'a>>) -> Result<usize, PostError> {
         let qp = &*self.inner;
         let mut ring = lock(&qp.receive);
         let reason = match qp.state() {
@@ -314,13 +300,18 @@ impl<K: Receives> QueuePair<K> {
         let mut posted = 0;
         let mut refused = None;
         for wr in wrs {
-            if let Err(reason) = ring.write(wr, consumed) {
+            if let Err(reason) = ring.write(&wr, consumed) {
                 refused = Some(reason);
                 break;
             }
             posted += 1;
         }
-        qp.posted(Kind::Receive, ring.producer(), posted, refused)
+        let result = qp.posted(Kind::Receive, ring.producer(), posted > 0);
+        result.map_err(|reason| PostError { posted: 0, reason })?;
+        match refused {
+            None => Ok(posted),
+            Some(reason) => Err(PostError { posted, reason }),
+        }
     }
 }
 

@@ -157,7 +157,15 @@ impl SharedReceiveQueue {
     }
 
     /// Posts receives: all, or those before the first that is refused.
+    #[inline]
     pub fn post(&self, wrs: &[RecvWr<'_>]) -> Result<usize, PostError> {
+        self.post_from(wrs.iter().copied())
+    }
+
+    /// As [`post`](SharedReceiveQueue::post), of work requests that are made as they are posted: that must not
+    /// use the queue.
+    #[inline]
+    pub fn post_from<'a>(&self, wrs: impl IntoIterator<Item = RecvWr<'a>>) -> Result<usize, PostError> {
         let pd = &self.0.pd.0;
         let mut state = lock(&self.0.state);
         let State { ring, taken } = &mut *state;
@@ -167,7 +175,7 @@ impl SharedReceiveQueue {
             if ring.is_full(*taken) {
                 *taken = self.0.tail.u32(0).load(Acquire);
             }
-            match ring.write(wr, *taken) {
+            match ring.write(&wr, *taken) {
                 Ok(()) => posted += 1,
                 Err(reason) => {
                     refused = Some(reason);

@@ -1,6 +1,8 @@
 //! Work requests.
 
-use vnic_device::queue::{Bind, Operation, SendHead, send_flags};
+use vnic_device::queue::{Bind, Operation, SendHead};
+
+pub use vnic_device::queue::send_flags;
 
 use crate::memory::Sge;
 use crate::pd::AddressHandle;
@@ -25,6 +27,11 @@ impl<'a> Data<'a> {
     /// These bytes, copied when the request is posted: they need not be registered, and may change afterwards.
     pub const fn inline(bytes: &'a [u8]) -> Data<'a> {
         Data(Place::Inline(bytes))
+    }
+
+    /// What an atomic has: where the answer comes, 8 bytes; what is compared or added; what is swapped in.
+    pub const fn atomic(into: Sge, compare_or_add: u64, swap: u64) -> Data<'a> {
+        Data(Place::Atomic(into, compare_or_add, swap))
     }
 
     /// The elements; of none if it is inline.
@@ -68,6 +75,7 @@ pub struct SendWr<'a> {
 }
 
 impl<'a> SendWr<'a> {
+    #[inline]
     fn new(operation: Operation, data: Data<'a>) -> SendWr<'a> {
         SendWr {
             head: SendHead {
@@ -85,6 +93,47 @@ impl<'a> SendWr<'a> {
         wr.head.remote = addr;
         wr.head.rkey = rkey;
         wr
+    }
+
+    /// By its parts, for programs that have them as numbers: what does not go together is refused when it is
+    /// posted.
+    #[inline]
+    pub fn of(operation: Operation, data: Data<'a>) -> SendWr<'a> {
+        SendWr::new(operation, data)
+    }
+
+    /// Where it goes at the peer's.
+    #[inline]
+    pub fn at(mut self, addr: u64, rkey: u32) -> SendWr<'a> {
+        self.head.remote = addr;
+        self.head.rkey = rkey;
+        self
+    }
+
+    /// The immediate data or the key, whichever the operation has.
+    #[inline]
+    pub fn number(mut self, imm_or_key: u32) -> SendWr<'a> {
+        self.head.imm = imm_or_key;
+        self
+    }
+
+    /// Flags by their bits ([`send_flags`]). INLINE is not among them: the data say that.
+    #[inline]
+    pub fn flags(mut self, flags: u8) -> SendWr<'a> {
+        self.contradicts |= flags & send_flags::INLINE != 0;
+        self.head.flags = flags;
+        self
+    }
+
+    /// The same with other data.
+    #[inline]
+    pub fn with_data<'b>(&self, data: Data<'b>) -> SendWr<'b> {
+        SendWr {
+            head: self.head,
+            data,
+            has_destination: self.has_destination,
+            contradicts: self.contradicts,
+        }
     }
 
     /// RDMA WRITE to `addr` under the peer's key.
@@ -131,6 +180,7 @@ impl<'a> SendWr<'a> {
     }
 
     /// Comes back in the completion.
+    #[inline]
     pub fn id(mut self, id: u64) -> SendWr<'a> {
         self.head.wr_id = id;
         self
@@ -170,6 +220,7 @@ impl<'a> SendWr<'a> {
     }
 
     /// The destination of a datagram. With the highest bit of `qkey` the queue pair's own key is used.
+    #[inline]
     pub fn to(mut self, handle: &AddressHandle, qp: u32, qkey: u32) -> SendWr<'a> {
         // More than 24 bits would be no number of a queue pair.
         self.contradicts |= qp > vnic_device::doorbell::NUMBER_MAX;
@@ -180,6 +231,7 @@ impl<'a> SendWr<'a> {
     }
 
     /// The peer's shared receive queue, for XRC.
+    #[inline]
     pub fn to_srq(mut self, srq: u32) -> SendWr<'a> {
         self.head.remote_srq = srq;
         self
@@ -207,6 +259,7 @@ pub struct RecvWr<'a> {
 
 impl<'a> RecvWr<'a> {
     /// Receives into these elements. Datagrams need 40 bytes more, in front.
+    #[inline]
     pub fn new(data: impl Into<Data<'a>>) -> RecvWr<'a> {
         RecvWr {
             id: 0,
@@ -215,6 +268,7 @@ impl<'a> RecvWr<'a> {
     }
 
     /// Comes back in the completion.
+    #[inline]
     pub fn id(mut self, id: u64) -> RecvWr<'a> {
         self.id = id;
         self

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use vnic_device::queue::{CompletionEntry, CompletionKind, completion_flags};
+use vnic_device::queue::{CompletionEntry, CompletionKind};
 use vnic_device::verbs::CompletionStatus;
+
+pub use vnic_device::queue::completion_flags;
 
 use crate::{Error, MacAddress};
 
@@ -121,6 +123,30 @@ impl WorkCompletion {
     /// On errors, for the device's developers.
     pub fn vendor_error(&self) -> u32 {
         self.0.vendor_error
+    }
+
+    /// Immediate data or the key that the peer took back, whichever there was.
+    #[inline]
+    pub fn imm_or_key(&self) -> u32 {
+        self.0.imm
+    }
+
+    /// Number of [`kind`](WorkCompletion::kind), also of a later version.
+    #[inline]
+    pub fn kind_number(&self) -> u8 {
+        self.0.kind
+    }
+
+    /// Its flags by their bits ([`completion_flags`]).
+    #[inline]
+    pub fn flags(&self) -> u8 {
+        self.0.flags
+    }
+
+    /// Of a datagram: index of its partition key.
+    #[inline]
+    pub fn pkey_index(&self) -> u16 {
+        self.0.pkey_index
     }
 
     #[inline]

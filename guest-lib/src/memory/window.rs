@@ -98,19 +98,45 @@ impl MemoryWindow {
         access: Access,
     ) -> SendWr<'static> {
         let (offset, len) = bounds(range, usize::try_from(region.length()).unwrap_or(usize::MAX));
-        let new = next_key(self.rkey());
+        let new = self.next_rkey();
         self.rkey.store(new, Relaxed);
+        let addr = region.addr().wrapping_add(offset as u64);
+        self.bind_raw(new, Some(region), addr, len as u64, access)
+    }
+
+    /// The key that follows on [`rkey`](MemoryWindow::rkey).
+    pub fn next_rkey(&self) -> u32 {
+        next_key(self.rkey())
+    }
+
+    /// As [`bind`](MemoryWindow::bind), by numbers as `ibv_mw_bind_info` has them, which only the device checks.
+    /// `rkey` is the new key of a window of type 2; that of type 1 will be
+    /// [`next_rkey`](MemoryWindow::next_rkey). What [`rkey`](MemoryWindow::rkey) says stays as it is. Nothing but
+    /// a window that is unbound, by 0 bytes, needs no region.
+    pub fn bind_raw(
+        &self,
+        rkey: u32,
+        region: Option<&MemoryRegion>,
+        addr: u64,
+        len: u64,
+        access: Access,
+    ) -> SendWr<'static> {
         SendWr::bind(Bind {
             mw: self.handle,
             rkey: match self.kind {
                 MwType::Type1 => 0,
-                MwType::Type2 => new,
+                MwType::Type2 => rkey,
             },
-            mr: region.number(),
+            mr: region.map_or(0, MemoryRegion::number),
             access: access.bits(),
-            addr: region.addr().wrapping_add(offset as u64),
-            len: len as u64,
+            addr,
+            len,
         })
+    }
+
+    /// Says which key it has: after a bind by [`bind_raw`](MemoryWindow::bind_raw) was posted.
+    pub fn set_key(&self, key: u32) {
+        self.rkey.store(key, Relaxed);
     }
 
     /// Sets the key back to one that [`rkey`](MemoryWindow::rkey) said before: a bind was not carried out.

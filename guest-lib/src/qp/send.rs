@@ -71,6 +71,11 @@ impl SendRing {
         self.producer
     }
 
+    /// Takes back what was written from there on, and the device was not told of.
+    pub fn take_back(&mut self, producer: u32) {
+        self.producer = producer;
+    }
+
     /// Begins anew.
     pub fn reset(&mut self) {
         self.producer = 0;
@@ -104,10 +109,14 @@ impl SendRing {
         {
             return Err(PostReason::Length);
         }
-        debug_assert_eq!(
-            matches!(wr.data.0, Place::Atomic(..)),
-            matches!(operation, Operation::CompareSwap | Operation::FetchAdd)
-        );
+        let fits = match operation {
+            Operation::CompareSwap | Operation::FetchAdd => matches!(wr.data.0, Place::Atomic(..)),
+            Operation::BindMw => matches!(wr.data.0, Place::Bind(_)),
+            _ => !matches!(wr.data.0, Place::Atomic(..) | Place::Bind(_)),
+        };
+        if !fits {
+            return Err(PostReason::Malformed);
+        }
         if self.producer.wrapping_add(blocks).wrapping_sub(consumed) > self.blocks {
             return Err(PostReason::Full);
         }
@@ -326,5 +335,30 @@ mod tests {
         );
         assert_eq!(check(SendWr::send(one).imm(1).imm(2), &RC), Ok(()));
         assert_eq!(ring.producer(), 1, "what was refused takes no place");
+    }
+
+    #[test]
+    fn data_that_an_operation_does_not_have_are_refused() {
+        let mut ring = ring(16);
+        let one = sge(1, 8, 3);
+        let bind = Data(Place::Bind(Bind::default()));
+        let data = [Data::from(one), Data::atomic(one, 1, 2), bind, Data::NONE];
+        for operation in Operation::ALL {
+            let good: &[usize] = match operation {
+                Operation::CompareSwap | Operation::FetchAdd => &[1],
+                Operation::BindMw => &[2],
+                Operation::LocalInvalidate => &[3],
+                _ => &[0, 3],
+            };
+            for (i, data) in data.iter().enumerate() {
+                let result = ring.write(&SendWr::of(operation, *data), &RC, ring.producer());
+                assert_eq!(result.is_ok(), good.contains(&i), "{operation:?} with {data:?}");
+            }
+        }
+        let flagged = SendWr::of(Operation::Send, Data::NONE).flags(send_flags::INLINE);
+        assert_eq!(
+            ring.write(&flagged, &RC, ring.producer()),
+            Err(PostReason::Malformed)
+        );
     }
 }

@@ -67,6 +67,14 @@ const UNSAFE: &[(&str, &str)] = &[
         "registers of a PCI device, mapped",
     ),
     (
+        "guest-lib/preload/src/work/post.rs",
+        "walks lists of work requests of programs in C",
+    ),
+    (
+        "guest-lib/preload/src/work/poll.rs",
+        "writes completions where programs in C want them",
+    ),
+    (
         "tests/src/driver/queue.rs",
         "the test driver's buffers are shared with the device under test",
     ),

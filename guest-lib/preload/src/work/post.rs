@@ -1,1 +1,367 @@
-//! `ibv_post_send`, `ibv_post_recv`, `ibv_post_srq_recv`.
+//! `ibv_post_send`, `ibv_post_recv`, `ibv_post_srq_recv`, `ibv_bind_mw`: lists of work requests in, at most one
+//! doorbell for each list.
+
+use std::ffi::{c_int, c_uint};
+
+use arrayvec::ArrayVec;
+use vnic_verbs::{Access, Data, MwType, Operation, PostError, PostReason, RecvWr, SendWr, Sending, Sge};
+
+use crate::abi::*;
+use crate::errno::Errno;
+use crate::handle::{maybe, the};
+use crate::objects::qp::AnyQp;
+use crate::objects::{Ah, Mr, Mw, Qp, Srq};
+
+// Lists of elements are passed on as they are.
+const _: () = {
+    use std::mem::{align_of, offset_of, size_of};
+    assert!(size_of::<Sge>() == size_of::<ibv_sge>() && align_of::<Sge>() == align_of::<ibv_sge>());
+    assert!(offset_of!(Sge, addr) == offset_of!(ibv_sge, addr));
+    assert!(offset_of!(Sge, len) == offset_of!(ibv_sge, length));
+    assert!(offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey));
+};
+
+/// Most inline bytes that a device may have (`vnicd`'s limit): what several pieces are gathered in.
+pub const INLINE_MAX: usize = 4096;
+
+/// Flags that are the same in a work request of the device.
+pub const PLAIN_FLAGS: c_uint = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
+
+/// `ibv_access_flags` that say nothing about what may be done (`IBV_ACCESS_OPTIONAL_RANGE`).
+const OPTIONAL_ACCESS: c_uint = 0x3ff0_0000;
+
+operation! {
+    /// `ibv_post_send`. ENOMEM: no room. EINVAL: the state, or the work request at `bad`. EOPNOTSUPP: an operation that
+    /// this device does not have. EIO: the device is gone.
+    fn post_send(qp: *mut ibv_qp, first: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int, as code {
+        post_sends(the::<Qp>(qp.cast()), first).map_err(|(at, errno)| refuse(bad, at, errno))
+    }
+
+    /// `ibv_post_recv`. Errors as of [`post_send`].
+    fn post_recv(qp: *mut ibv_qp, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int, as code {
+        let wrs = Receives { next: first };
+        let result = match &the::<Qp>(qp.cast()).inner {
+            AnyQp::Rc(qp) => qp.post_recv_from(wrs),
+            AnyQp::Uc(qp) => qp.post_recv_from(wrs),
+            AnyQp::Ud(qp) => qp.post_recv_from(wrs),
+            AnyQp::XrcSend(_) | AnyQp::XrcRecv(_) => Err(PostError {
+                posted: 0,
+                reason: PostReason::NoQueue,
+            }),
+        };
+        received(result, first, bad)
+    }
+
+    /// `ibv_post_srq_recv`. Errors as of [`post_send`].
+    fn post_srq_recv(srq: *mut ibv_srq, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int, as code {
+        let result = the::<Srq>(srq).inner.post_from(Receives { next: first });
+        received(result, first, bad)
+    }
+
+    /// `ibv_bind_mw`, of windows of type 1: `mw->rkey` is from now on the key that it will have.
+    fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int, as code {
+        let bind = &*bind;
+        let window: &Mw = the(mw);
+        if window.inner.kind() != MwType::Type1 {
+            return Err(Errno::INVALID);
+        }
+        let new = window.inner.next_rkey();
+        let wr = bound(mw, new, &bind.bind_info)?
+            .id(bind.wr_id)
+            .flags(plain_flags(bind.send_flags)?);
+        let mut sending = sending(the(qp.cast()))?;
+        sending.post(&wr)?;
+        sending.ring()?;
+        window.inner.set_key(new);
+        (*mw).rkey = new;
+        Ok(())
+    }
+}
+
+/// Says which one was refused.
+///
+/// # Safety
+/// `bad` is NULL or may be written.
+#[cold]
+unsafe fn refuse<T>(bad: *mut *mut T, at: *mut T, errno: Errno) -> Errno {
+    // SAFETY: by the caller's promise.
+    if let Some(bad) = unsafe { bad.as_mut() } {
+        *bad = at;
+    }
+    errno
+}
+
+/// Begins to post sends.
+#[inline]
+pub fn sending(qp: &Qp) -> Result<Sending<'_>, PostReason> {
+    match &qp.inner {
+        AnyQp::Rc(qp) => qp.sending(),
+        AnyQp::Uc(qp) => qp.sending(),
+        AnyQp::Ud(qp) => qp.sending(),
+        AnyQp::XrcSend(qp) => qp.sending(),
+        AnyQp::XrcRecv(_) => Err(PostReason::NoQueue),
+    }
+}
+
+/// Posts a list; or, of one with an error, what is before it. Then: where it is, and what is wrong.
+///
+/// # Safety
+/// It is a list as `ibv_post_send` asks for.
+#[inline]
+unsafe fn post_sends(qp: &Qp, first: *mut ibv_send_wr) -> Result<(), (*mut ibv_send_wr, Errno)> {
+    let mut sending = sending(qp).map_err(|reason| (first, reason.into()))?;
+    let mut next = first;
+    // SAFETY: by the caller's promise.
+    while let Some(wr) = unsafe { next.as_ref() } {
+        // SAFETY: by the caller's promise.
+        if let Err(errno) = unsafe { post_one(qp, &mut sending, wr) } {
+            sending.ring().map_err(|reason| (first, reason.into()))?;
+            return Err((next, errno));
+        }
+        next = wr.next;
+    }
+    sending.ring().map_err(|reason| (first, reason.into()))
+}
+
+/// Flags of a work request without INLINE.
+#[inline]
+fn plain_flags(flags: c_uint) -> Result<u8, Errno> {
+    if flags & !PLAIN_FLAGS != 0 {
+        return Err(Errno::INVALID);
+    }
+    Ok(flags as u8)
+}
+
+/// # Safety
+/// It is a work request as `ibv_post_send` asks for.
+#[inline]
+unsafe fn post_one(qp: &Qp, sending: &mut Sending<'_>, wr: &ibv_send_wr) -> Result<(), Errno> {
+    let mut flags = wr.send_flags;
+    // Nothing here has checksums of its own: who asks for that of a datagram has it.
+    if flags & IBV_SEND_IP_CSUM != 0 && matches!(qp.inner, AnyQp::Ud(_)) {
+        flags &= !IBV_SEND_IP_CSUM;
+    }
+    // SAFETY: by the caller's promise.
+    let elements = unsafe { elements(wr.sg_list, wr.num_sge) }?;
+    if flags & IBV_SEND_INLINE == 0 {
+        // SAFETY: as above.
+        let post = unsafe { request(qp, wr, plain_flags(flags)?, elements) }?;
+        return Ok(sending.post(&post)?);
+    }
+    let plain = plain_flags(flags & !IBV_SEND_INLINE)?;
+    // SAFETY: as above.
+    let post = unsafe { request(qp, wr, plain, &[]) }?;
+    match elements {
+        [one] => {
+            // SAFETY: the program's memory, which it does not change while it posts it.
+            let bytes = unsafe { bytes(one.addr, one.len as usize) };
+            Ok(sending.post(&post.with_data(Data::inline(bytes)))?)
+        }
+        // SAFETY: as above.
+        several => unsafe { post_pieces(sending, &post, several.iter().map(|e| (e.addr, e.len as usize))) },
+    }
+}
+
+/// Posts one whose bytes are gathered.
+///
+/// # Safety
+/// There are so many bytes at each of the addresses.
+#[inline(never)]
+unsafe fn post_pieces(
+    sending: &mut Sending<'_>,
+    wr: &SendWr<'_>,
+    pieces: impl Iterator<Item = (u64, usize)>,
+) -> Result<(), Errno> {
+    let mut gathered = ArrayVec::<u8, INLINE_MAX>::new();
+    for (addr, len) in pieces {
+        // Too much: no need to read all of it.
+        if len > gathered.remaining_capacity() {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: by the caller's promise.
+        let piece = unsafe { bytes(addr, len) };
+        gathered
+            .try_extend_from_slice(piece)
+            .map_err(|_| Errno::INVALID)?;
+    }
+    Ok(sending.post(&wr.with_data(Data::inline(&gathered)))?)
+}
+
+/// Bytes of the program's.
+///
+/// # Safety
+/// They are there, and nobody changes them meanwhile.
+#[inline]
+pub unsafe fn bytes<'a>(addr: u64, len: usize) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(addr as usize), len) }
+}
+
+/// A list of elements as it is.
+///
+/// # Safety
+/// It is one, if `count` is more than 0.
+#[inline]
+unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
+    match count {
+        ..0 => Err(Errno::INVALID),
+        0 => Ok(&[]),
+        // SAFETY: by the caller's promise; the layout is the same, as was checked above.
+        _ => Ok(unsafe { std::slice::from_raw_parts(list.cast(), count as usize) }),
+    }
+}
+
+/// A work request of the device's, with these elements.
+///
+/// # Safety
+/// It is a work request as `ibv_post_send` asks for.
+#[inline]
+unsafe fn request<'a>(
+    qp: &Qp,
+    wr: &ibv_send_wr,
+    flags: u8,
+    elements: &'a [Sge],
+) -> Result<SendWr<'a>, Errno> {
+    let datagram = matches!(qp.inner, AnyQp::Ud(_));
+    // SAFETY: by the caller's promise each union has what belongs to the operation.
+    let mut post = unsafe {
+        let imm = || u32::from_be(wr.datum.imm_data);
+        let rdma = |operation, number| {
+            let to = wr.wr.rdma;
+            SendWr::of(operation, Data::from(elements))
+                .at(to.remote_addr, to.rkey)
+                .number(number)
+        };
+        let send = |operation, number| SendWr::of(operation, Data::from(elements)).number(number);
+        match wr.opcode {
+            IBV_WR_RDMA_WRITE => rdma(Operation::Write, 0),
+            IBV_WR_RDMA_WRITE_WITH_IMM => rdma(Operation::WriteImm, imm()),
+            IBV_WR_RDMA_READ => rdma(Operation::Read, 0),
+            IBV_WR_SEND => send(Operation::Send, 0),
+            IBV_WR_SEND_WITH_IMM => send(Operation::SendImm, imm()),
+            IBV_WR_SEND_WITH_INV => send(Operation::SendInvalidate, wr.datum.invalidate_rkey),
+            IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                let atomic = wr.wr.atomic;
+                let &[into] = elements else {
+                    return Err(Errno::INVALID);
+                };
+                let (operation, swap) = if wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP {
+                    (Operation::CompareSwap, atomic.swap)
+                } else {
+                    (Operation::FetchAdd, 0)
+                };
+                SendWr::of(operation, Data::atomic(into, atomic.compare_add, swap))
+                    .at(atomic.remote_addr, atomic.rkey)
+            }
+            IBV_WR_LOCAL_INV => SendWr::local_invalidate(wr.datum.invalidate_rkey),
+            IBV_WR_BIND_MW => {
+                let bind = &wr.extra.bind_mw;
+                bound_type_2(bind.mw, bind.rkey, &bind.bind_info)?
+            }
+            _ => return Err(Errno::UNSUPPORTED),
+        }
+    };
+    post = post.id(wr.wr_id).flags(flags);
+    if datagram {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let to = wr.wr.ud;
+            let handle = maybe::<Ah>(to.ah).ok_or(Errno::INVALID)?;
+            post = post.to(&handle.inner, to.remote_qpn, to.remote_qkey);
+        }
+    } else if let AnyQp::XrcSend(_) = qp.inner {
+        // SAFETY: by the caller's promise.
+        post = post.to_srq(unsafe { wr.qp_type.xrc.remote_srqn });
+    }
+    Ok(post)
+}
+
+/// A bind of a window of type 2, whose key the program has chosen.
+///
+/// # Safety
+/// As [`bound`].
+#[inline]
+pub unsafe fn bound_type_2(
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: &ibv_mw_bind_info,
+) -> Result<SendWr<'static>, Errno> {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let window: &Mw = maybe(mw).ok_or(Errno::INVALID)?;
+        if window.inner.kind() != MwType::Type2 {
+            return Err(Errno::INVALID);
+        }
+        bound(mw, rkey, info)
+    }
+}
+
+/// A bind.
+///
+/// # Safety
+/// The window is one of ours; the region is NULL or one of ours.
+unsafe fn bound(mw: *mut ibv_mw, rkey: u32, info: &ibv_mw_bind_info) -> Result<SendWr<'static>, Errno> {
+    let access = Access::from_bits(info.mw_access_flags & !OPTIONAL_ACCESS).ok_or(Errno::INVALID)?;
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let window: &Mw = the(mw);
+        if info.mr.is_null() && info.length != 0 {
+            return Err(Errno::INVALID);
+        }
+        if !info.mr.is_null() && (*info.mr).pd != (*mw).pd {
+            return Err(Errno(libc::EPERM));
+        }
+        let region =
+            maybe::<Mr>(info.mr).map(|mr| mr.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        Ok(window
+            .inner
+            .bind_raw(rkey, region.as_deref(), info.addr, info.length, access))
+    }
+}
+
+/// A list of receives.
+struct Receives {
+    /// NULL at its end. A list as `ibv_post_recv` asks for.
+    next: *mut ibv_recv_wr,
+}
+
+impl Iterator for Receives {
+    type Item = RecvWr<'static>;
+
+    #[inline]
+    fn next(&mut self) -> Option<RecvWr<'static>> {
+        // SAFETY: by the promise of who made it.
+        unsafe {
+            let wr = self.next.as_ref()?;
+            self.next = wr.next;
+            // Inline bytes cannot be received into: it is refused in its turn.
+            let data = elements(wr.sg_list, wr.num_sge).map_or(Data::inline(&[]), Data::from);
+            Some(RecvWr::new(data).id(wr.wr_id))
+        }
+    }
+}
+
+/// How a list of receives went.
+///
+/// # Safety
+/// `first` is the list, and `bad` NULL or may be written.
+#[inline]
+unsafe fn received(
+    result: Result<usize, PostError>,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> Result<(), Errno> {
+    result.map(drop).map_err(|e| {
+        let mut at = first;
+        // SAFETY: by the caller's promise; so many were there.
+        unsafe {
+            for _ in 0..e.posted {
+                at = (*at).next;
+            }
+            refuse(bad, at, e.reason.into())
+        }
+    })
+}
