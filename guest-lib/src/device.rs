@@ -1,6 +1,8 @@
 //! Finding and opening a device.
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -10,7 +12,8 @@ use crate::transport::host::HostTransport;
 use crate::transport::pci::{self, PciTransport};
 use crate::{Context, Error};
 
-/// Names the socket of an adapter's RDMA function, for a process of the host.
+/// Names the socket of an adapter's RDMA function, for a process of the host; or those of several, with `:`
+/// between them.
 pub const SOCKET_VARIABLE: &str = "VNIC_SOCKET";
 
 /// Where a device is.
@@ -59,10 +62,12 @@ impl FromStr for DeviceAddress {
 pub struct Device(());
 
 impl Device {
-    /// Devices that this program can see: the socket that `VNIC_SOCKET` names, or else those on PCI.
+    /// Devices that this program can see: the sockets that `VNIC_SOCKET` names, with `:` between them, or else
+    /// those on PCI.
     pub fn list() -> Result<Vec<DeviceAddress>, Error> {
-        if let Some(path) = std::env::var_os(SOCKET_VARIABLE) {
-            return Ok(vec![DeviceAddress::Socket(path.into())]);
+        let named = sockets(&std::env::var_os(SOCKET_VARIABLE).unwrap_or_default());
+        if !named.is_empty() {
+            return Ok(named);
         }
         Ok(pci::find()?
             .into_iter()
@@ -95,9 +100,33 @@ impl Device {
     }
 }
 
+/// The sockets of a list, each once.
+fn sockets(list: &OsStr) -> Vec<DeviceAddress> {
+    let mut found = Vec::new();
+    for path in list.as_bytes().split(|b| *b == b':').filter(|p| !p.is_empty()) {
+        let address = DeviceAddress::Socket(OsStr::from_bytes(path).into());
+        if !found.contains(&address) {
+            found.push(address);
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_sockets_may_be_named() {
+        let paths = |list: &str| -> Vec<String> {
+            let found = sockets(OsStr::new(list));
+            found.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(paths("/run/a.sock"), ["/run/a.sock"]);
+        assert_eq!(paths("/run/a.sock:b.sock"), ["/run/a.sock", "b.sock"]);
+        assert_eq!(paths(":/a::/b:/a:"), ["/a", "/b"], "gaps and repetitions");
+        assert!(paths("").is_empty(), "as if it were not set");
+    }
 
     #[test]
     fn addresses_are_told_apart() {

@@ -17,6 +17,7 @@ mod device;
 pub mod numbers;
 mod objects;
 mod work;
+mod zeros;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -26,5 +27,6 @@ pub use device::*;
 pub use numbers::*;
 pub use objects::*;
 pub use work::*;
+pub use zeros::*;
 
-type size_t = usize;
+pub type size_t = usize;

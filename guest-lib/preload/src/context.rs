@@ -1,12 +1,17 @@
 //! Open devices, as a program sees them.
 
 use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::fs::File;
 use std::mem::offset_of;
-use std::sync::Arc;
+use std::os::fd::AsRawFd as _;
+use std::sync::{Arc, Mutex};
 
-use crate::abi::{ibv_context, verbs_context};
-use crate::devices::Seat;
+use crate::abi::{ibv_context, ibv_context_ops, verbs_context, zeros};
+use crate::devices::{Device, Seat, lock};
+use crate::errno::Errno;
 use crate::events::Mailbox;
+use crate::exports::query;
 use crate::handle::{Object, Uses};
 use crate::work;
 
@@ -14,12 +19,27 @@ use crate::work;
 #[repr(C)]
 pub struct Context {
     base: UnsafeCell<verbs_context>,
+    pub place: &'static Device,
     /// The device, open in this process.
     pub seat: Arc<Seat>,
     /// Asynchronous events of objects that were made here.
     pub mailbox: Arc<Mailbox>,
     pub uses: Uses,
+    /// What the program finds where the kernel's descriptor would be. Nothing that is done to it does harm.
+    nothing: File,
 }
+
+/// Contexts that were closed while objects of theirs were left. A program may not touch those any more, but some
+/// do, and then find what they need.
+static CLOSED: Mutex<Vec<Closed>> = Mutex::new(Vec::new());
+
+struct Closed(*mut verbs_context);
+
+// SAFETY: nobody but `sweep` uses it, one at a time.
+unsafe impl Send for Closed {}
+
+/// `__VERBS_ABI_IS_EXTENDED`: the context is the end of a [`verbs_context`].
+const EXTENDED: usize = usize::MAX;
 
 // SAFETY: `repr(C)`, and its first field is that.
 unsafe impl Object for Context {
@@ -27,6 +47,51 @@ unsafe impl Object for Context {
 }
 
 impl Context {
+    /// Opens a device.
+    pub fn open(place: &'static Device) -> Result<*mut ibv_context, Errno> {
+        sweep();
+        let nothing = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/null")
+            .map_err(|e| Errno(e.raw_os_error().unwrap_or(libc::EIO)))?;
+        let seat = place.seat()?;
+        let mailbox = Mailbox::open(&seat)?;
+        let base = verbs_context {
+            context: ibv_context {
+                device: place.pointer(),
+                ops: operations(),
+                cmd_fd: nothing.as_raw_fd(),
+                async_fd: mailbox.fd(),
+                num_comp_vectors: COMPLETION_VECTORS,
+                abi_compat: std::ptr::without_provenance_mut(EXTENDED),
+                ..zeros()
+            },
+            ..extended_operations()
+        };
+        let context = crate::handle::publish(Context {
+            base: UnsafeCell::new(base),
+            place,
+            seat,
+            mailbox,
+            uses: Uses::default(),
+            nothing,
+        });
+        // SAFETY: it was made just now.
+        Ok(unsafe { &raw mut (*context).context })
+    }
+
+    /// Closes a context. Objects that are left keep its memory and the device.
+    ///
+    /// # Safety
+    /// As [`of`](Context::of), and nobody uses it any more.
+    pub unsafe fn close(context: *mut ibv_context) {
+        // SAFETY: by the caller's promise.
+        let base = unsafe { Context::of(context) }.c();
+        lock(&CLOSED).push(Closed(base));
+        sweep();
+    }
+
     /// The context behind a pointer of the program: the last field of the structure that we made.
     ///
     /// # Safety
@@ -55,4 +120,49 @@ pub unsafe fn is_ours(context: *const ibv_context) -> bool {
     !context.is_null()
         && unsafe { (*context).ops.poll_cq }
             .is_some_and(|poll| std::ptr::fn_addr_eq(poll, work::poll::POLL_CQ))
+}
+
+/// Takes back what no object needs any more.
+fn sweep() {
+    let mut closed = lock(&CLOSED);
+    closed.retain(|Closed(base)| {
+        // SAFETY: it was open, was closed once, and only here is it taken back.
+        let needed = unsafe { crate::handle::the::<Context>(*base) }
+            .uses
+            .none()
+            .is_err();
+        if !needed {
+            // SAFETY: as above.
+            let context = unsafe { crate::handle::take_back::<Context>(*base) };
+            let Context {
+                place, seat, mailbox, ..
+            } = *context;
+            drop(mailbox);
+            place.leave(seat);
+        }
+        needed
+    });
+}
+
+/// There is one event queue for completions.
+const COMPLETION_VECTORS: c_int = 1;
+
+/// What the program's inline functions call by way of the context. Where there is none they answer EOPNOTSUPP by
+/// themselves.
+fn operations() -> ibv_context_ops {
+    ibv_context_ops {
+        poll_cq: Some(work::poll::POLL_CQ),
+        ..zeros()
+    }
+}
+
+/// What was added to that later.
+fn extended_operations() -> verbs_context {
+    verbs_context {
+        query_port: Some(query::query_port),
+        query_device_ex: Some(query::query_device_ex),
+        query_rt_values: Some(query::query_rt_values),
+        sz: size_of::<verbs_context>(),
+        ..zeros()
+    }
 }

@@ -1,8 +1,153 @@
 //! The devices of ours that this process can see, and the one seat at each that it may have.
 
-use vnic_verbs::Context;
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use vnic_verbs::{Context, DeviceAddress};
+
+use crate::abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device, zeros};
+use crate::errno::{Errno, complain};
+use crate::events::Dispatcher;
+
+/// A device that was found once. It stays for ever: programs keep pointers to devices beyond the list that they
+/// had them from.
+#[repr(C)]
+pub struct Device {
+    base: ibv_device,
+    /// Where it is.
+    pub address: DeviceAddress,
+    /// Who has it open, if anybody in this process does.
+    seat: Mutex<Weak<Seat>>,
+    guid: OnceLock<u64>,
+}
+
+// SAFETY: `base` is never changed, and the pointers in it are NULL.
+unsafe impl Send for Device {}
+// SAFETY: as above; the rest looks after itself.
+unsafe impl Sync for Device {}
 
 /// A device, open in this process. A device has one driver: all contexts of the process share it.
 pub struct Seat {
     pub device: Context,
+    /// Brings asynchronous events to the contexts.
+    pub dispatcher: Dispatcher,
+}
+
+/// Every device that was ever found.
+static KNOWN: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
+
+/// Who panics with a lock in hand has said so; what it guards is whole at every step.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The devices that there are now, in the order of [`vnic_verbs::Device::list`].
+pub fn list() -> Vec<&'static Device> {
+    let addresses = vnic_verbs::Device::list().unwrap_or_else(|e| {
+        complain(&e);
+        Vec::new()
+    });
+    let mut known = lock(&KNOWN);
+    let mut here = Vec::with_capacity(addresses.len());
+    for address in addresses {
+        let device = known.iter().find(|d| d.address == address).copied();
+        here.push(device.unwrap_or_else(|| {
+            let device = Box::leak(Box::new(Device::new(address, known.len())));
+            known.push(device);
+            device
+        }));
+    }
+    here
+}
+
+/// The device of ours behind a pointer, if it is one.
+pub fn find(pointer: *const ibv_device) -> Option<&'static Device> {
+    let known = lock(&KNOWN);
+    known
+        .iter()
+        .find(|d| d.pointer().cast_const() == pointer)
+        .copied()
+}
+
+/// Copies a text into a field of the interface, shortened if need be, and ended by a zero.
+pub fn fill(into: &mut [c_char], text: &str) {
+    let room = into.len().saturating_sub(1);
+    for (to, from) in into[..room].iter_mut().zip(text.bytes().filter(|b| *b != 0)) {
+        *to = from.cast_signed();
+    }
+}
+
+impl Device {
+    fn new(address: DeviceAddress, number: usize) -> Device {
+        // The kernel knows nothing of it: names that no device of its own has, below the directories where
+        // programs look.
+        let name = format!("vnic{number}");
+        let mut base = zeros::<ibv_device>();
+        base.node_type = IBV_NODE_CA as c_int;
+        base.transport_type = IBV_TRANSPORT_IB as c_int;
+        fill(&mut base.name, &name);
+        fill(&mut base.dev_name, &name);
+        fill(&mut base.dev_path, &format!("/sys/class/infiniband_verbs/{name}"));
+        fill(&mut base.ibdev_path, &format!("/sys/class/infiniband/{name}"));
+        Device {
+            base,
+            address,
+            seat: Mutex::default(),
+            guid: OnceLock::new(),
+        }
+    }
+
+    /// The pointer that the program has.
+    pub fn pointer(&self) -> *mut ibv_device {
+        std::ptr::from_ref(&self.base).cast_mut()
+    }
+
+    /// `vnic0`, …
+    pub fn name(&self) -> &CStr {
+        // SAFETY: `fill` left a zero at the end, and nobody changes it.
+        unsafe { CStr::from_ptr(self.base.name.as_ptr()) }
+    }
+
+    /// The device, opened unless it is open here already.
+    pub fn seat(&self) -> Result<Arc<Seat>, Errno> {
+        let mut seat = lock(&self.seat);
+        // Who lost its daemon goes on with that; who comes new gets what there is now.
+        if let Some(open) = seat.upgrade()
+            && !open.device.query_port().is_err_and(|e| e.is_gone())
+        {
+            return Ok(open);
+        }
+        let device = vnic_verbs::Device::open(&self.address).map_err(|e| {
+            // Whoever set the variable that brought us here wants to know why it is of no use.
+            eprintln!(
+                "libvnic_ibverbs: {} ({}): {e}",
+                self.name().to_string_lossy(),
+                self.address
+            );
+            Errno(e.errno())
+        })?;
+        let new = Arc::new(Seat {
+            dispatcher: Dispatcher::new(&device)?,
+            device,
+        });
+        *seat = Arc::downgrade(&new);
+        Ok(new)
+    }
+
+    /// Gives a seat up. Whoever opens the device meanwhile waits until it is free.
+    pub fn leave(&self, seat: Arc<Seat>) {
+        let _others_wait = lock(&self.seat);
+        drop(seat);
+    }
+
+    /// The node's GUID, in network order. 0 if nobody can say: the device is driven by another process, or gone.
+    pub fn guid(&self) -> u64 {
+        if let Some(known) = self.guid.get() {
+            return *known;
+        }
+        let Ok(seat) = self.seat() else { return 0 };
+        let guid = u64::from_ne_bytes(seat.device.query_device().node_guid);
+        self.leave(seat);
+        *self.guid.get_or_init(|| guid)
+    }
 }

@@ -81,6 +81,17 @@ pub fn signed(result: Result<c_int, Errno>) -> c_int {
     })
 }
 
+/// A number that is not negative, or the negative error. `errno` has it, too.
+pub fn negative(result: Result<usize, Errno>) -> isize {
+    match result {
+        Ok(count) => count.cast_signed(),
+        Err(e) => {
+            set(e);
+            -(e.0 as isize)
+        }
+    }
+}
+
 /// What cannot fail, as it is; zeros if it did.
 pub fn plain<T: Default>(result: Result<T, Errno>) -> T {
     result.unwrap_or_default()

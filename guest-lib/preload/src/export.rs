@@ -1,5 +1,6 @@
 //! Where the interface begins: functions that the program calls.
 
+use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errno::Errno;
@@ -19,37 +20,71 @@ pub fn guarded<T>(body: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
 ///     }
 /// }
 /// ```
-/// The version is that of the symbol in the real library; `as` names a function of [`errno`](crate::errno).
+/// The version is that of the symbol in the real library; `as` names a function of [`errno`](crate::errno). Instead
+/// of a context there may be a condition (`if …`).
 macro_rules! export {
-    ($($(#[$doc:meta])* $version:literal fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty,
+    ($($(#[$doc:meta])* $version:literal fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?,
         of $context:expr, as $convention:ident $body:block)*) => {$(
+        export! {
+            $(#[$doc])* $version fn $name($($arg: $type),*) $(-> $ret)?,
+                if $crate::context::is_ours($context), as $convention $body
+        }
+    )*};
+    ($($(#[$doc:meta])* $version:literal fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?,
+        if $ours:expr, as $convention:ident $body:block)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
         /// The arguments are what `infiniband/verbs.h` asks for.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
-            static REAL: $crate::real::Symbol = $crate::real::Symbol::new(
-                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => panic!(),
-                },
-                match std::ffi::CStr::from_bytes_with_nul(concat!($version, "\0").as_bytes()) {
-                    Ok(version) => version,
-                    Err(_) => panic!(),
-                },
-            );
+        pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $ret)? {
             // SAFETY: by the promise of the caller all pointers are valid, now and here; the function of the real
             // library has the type that the header gives it.
+            #[allow(unused_unsafe)]
             unsafe {
-                if $crate::context::is_ours($context) {
+                if $ours {
                     return $crate::errno::$convention($crate::export::guarded(|| $body));
                 }
-                match REAL.find::<unsafe extern "C" fn($($type),*) -> $ret>() {
+                match real_function!($name, $version).find::<unsafe extern "C" fn($($type),*) $(-> $ret)?>() {
                     Some(real) => real($($arg),*),
                     None => $crate::errno::$convention(Err($crate::errno::Errno::MISSING)),
                 }
             }
+        }
+    )*};
+}
+
+/// A function of the real library, by name and version.
+macro_rules! real_function {
+    ($name:ident, $version:literal) => {{
+        static REAL: $crate::real::Symbol = $crate::real::Symbol::new(
+            $crate::export::c_text(concat!(stringify!($name), "\0")),
+            $crate::export::c_text(concat!($version, "\0")),
+        );
+        &REAL
+    }};
+}
+
+/// A text that ends with a zero, as such.
+pub const fn c_text(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("a zero at its end, and none before"),
+    }
+}
+
+/// Functions of which the real library knows nothing that we do not: exported, and always ours.
+macro_rules! own {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?, as $convention:ident $body:block)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The arguments are what `infiniband/verbs.h` asks for.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $ret)? {
+            // SAFETY: by the promise of the caller all pointers are valid, now and here.
+            #[allow(unused_unsafe)]
+            unsafe { $crate::errno::$convention($crate::export::guarded(|| $body)) }
         }
     )*};
 }

@@ -2,5 +2,6 @@
 
 mod device;
 mod memory;
+pub mod query;
 mod queues;
 mod texts;

@@ -23,6 +23,7 @@ mod export;
 
 mod abi;
 mod context;
+mod describe;
 mod devices;
 mod errno;
 mod events;

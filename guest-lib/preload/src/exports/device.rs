@@ -1,1 +1,108 @@
-//! Devices, contexts, ports, GIDs.
+//! Finding devices, opening them, and what concerns the process as a whole.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Mutex;
+
+use crate::abi::*;
+use crate::context::Context;
+use crate::devices::{self, lock};
+use crate::errno::Errno;
+
+/// Lists that the program holds. What is in them is ours and theirs, one after the other.
+static LISTS: Mutex<Vec<List>> = Mutex::new(Vec::new());
+
+struct List {
+    /// With NULL at its end.
+    devices: Box<[*mut ibv_device]>,
+    /// What the real library gave.
+    real: *mut *mut ibv_device,
+}
+
+// SAFETY: pointers that are given on, not followed.
+unsafe impl Send for List {}
+
+type GetList = unsafe extern "C" fn(*mut c_int) -> *mut *mut ibv_device;
+type FreeList = unsafe extern "C" fn(*mut *mut ibv_device);
+
+own! {
+    /// `man 3 ibv_get_device_list`: ours, and after them those of the real library.
+    fn ibv_get_device_list(number: *mut c_int) -> *mut *mut ibv_device, as pointer {
+        let mut all: Vec<_> = devices::list().iter().map(|d| d.pointer()).collect();
+        let mut real = std::ptr::null_mut();
+        if let Some(get) = real_function!(ibv_get_device_list, "IBVERBS_1.1").find::<GetList>() {
+            let mut count = 0;
+            real = get(&raw mut count);
+            if real.is_null() && all.is_empty() {
+                // Nobody has any; the real library knows why.
+                if !number.is_null() {
+                    number.write(0);
+                }
+                return Ok(real);
+            }
+            for i in 0..if real.is_null() { 0 } else { count } {
+                all.push(*real.offset(i as isize));
+            }
+        }
+        if !number.is_null() {
+            number.write(all.len() as c_int);
+        }
+        all.push(std::ptr::null_mut());
+        let mut list = List { devices: all.into(), real };
+        let pointer = list.devices.as_mut_ptr();
+        lock(&LISTS).push(list);
+        Ok(pointer)
+    }
+
+    /// Both lists: each library counts who uses its devices.
+    fn ibv_free_device_list(list: *mut *mut ibv_device), as plain {
+        let mut lists = lock(&LISTS);
+        let at = lists.iter().position(|l| l.devices.as_ptr() == list.cast_const());
+        let real = match at.map(|i| lists.swap_remove(i)) {
+            Some(ours) => ours.real,
+            None => list,
+        };
+        drop(lists);
+        if let Some(free) = real_function!(ibv_free_device_list, "IBVERBS_1.1").find::<FreeList>()
+            && !real.is_null()
+        {
+            free(real);
+        }
+        Ok(())
+    }
+}
+
+export! {
+    /// `man 3 ibv_get_device_name`.
+    "IBVERBS_1.1" fn ibv_get_device_name(device: *mut ibv_device) -> *mut c_char, if devices::find(device).is_some(),
+        as pointer {
+        let device = devices::find(device).ok_or(Errno::INVALID)?;
+        Ok(device.name().as_ptr().cast_mut())
+    }
+
+    /// `man 3 ibv_get_device_guid`. The device must be opened for it; 0 if that is not possible.
+    "IBVERBS_1.1" fn ibv_get_device_guid(device: *mut ibv_device) -> u64, if devices::find(device).is_some(), as plain {
+        let device = devices::find(device).ok_or(Errno::INVALID)?;
+        Ok(device.guid())
+    }
+
+    /// `man 3 ibv_get_device_index`. The kernel knows nothing of ours.
+    "IBVERBS_1.9" fn ibv_get_device_index(device: *mut ibv_device) -> c_int, if devices::find(device).is_some(),
+        as plain {
+        Ok(-1)
+    }
+
+    /// `man 3 ibv_open_device`.
+    "IBVERBS_1.1" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context, if devices::find(device).is_some(),
+        as pointer {
+        let device = devices::find(device).ok_or(Errno::INVALID)?;
+        Context::open(device)
+    }
+}
+
+export! {
+    /// `man 3 ibv_close_device`. What is left of its objects stays usable, as long as anything is.
+    "IBVERBS_1.1" fn ibv_close_device(context: *mut ibv_context) -> c_int, of context, as signed {
+        Context::close(context);
+        Ok(0)
+    }
+}

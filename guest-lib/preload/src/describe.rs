@@ -1,0 +1,252 @@
+//! What the device says of itself, in the terms of the header.
+
+use std::ffi::{c_int, c_uint};
+
+use vnic_verbs::{
+    AtomicScope, Capabilities, DeviceAttributes, GidEntry, GidKind, MacAddress, PortAttributes, PortState,
+    QpType,
+};
+
+use crate::abi::*;
+use crate::devices::fill;
+
+/// Frequency of the device's clock in kHz: it counts nanoseconds.
+const CLOCK_KHZ: u64 = 1_000_000;
+/// Sizes of pages that regions may be of: all from 4 KiB. The device maps memory by extents.
+const PAGE_SIZES: u64 = 0xffff_f000;
+/// Types of queue pairs that send, and may so have a rate.
+const SENDERS: u32 = 1 << IBV_QPT_RC | 1 << IBV_QPT_UC | 1 << IBV_QPT_UD | 1 << IBV_QPT_XRC_SEND;
+/// The only port.
+pub const PORT: u32 = 1;
+/// The P_Key of who belongs to everything; the only one.
+pub const PKEY: u16 = 0xffff;
+
+/// `ibv_port_attr.phys_state` (IBTA volume 1, `PortPhysicalState`).
+const LINK_UP: u8 = 5;
+const LINK_DISABLED: u8 = 3;
+/// `ibv_port_attr.flags`: every packet on Ethernet has a GRH.
+const GRH_REQUIRED: u8 = 1;
+
+/// Numbers of the interface are signed where they cannot be negative.
+fn count(number: u32) -> c_int {
+    c_int::try_from(number).unwrap_or(c_int::MAX)
+}
+
+/// `ibv_query_device`.
+pub fn device(device: &DeviceAttributes) -> ibv_device_attr {
+    let guid = u64::from_ne_bytes(device.node_guid);
+    let mut attr = ibv_device_attr {
+        node_guid: guid,
+        sys_image_guid: guid,
+        max_mr_size: device.max_mr_size,
+        page_size_cap: PAGE_SIZES,
+        vendor_id: device.vendor_id,
+        vendor_part_id: device.vendor_part_id,
+        hw_ver: device.hardware_version,
+        max_qp: count(device.max_qp),
+        max_qp_wr: count(device.max_qp_wr),
+        device_cap_flags: capabilities(device.capabilities()),
+        max_sge: count(device.max_sge),
+        max_sge_rd: count(device.max_sge),
+        max_cq: count(device.max_cq),
+        max_cqe: count(device.max_cqe),
+        max_mr: count(device.max_mr),
+        max_pd: count(device.max_pd),
+        max_qp_rd_atom: count(device.max_rd_atomic),
+        max_res_rd_atom: count(device.max_rd_atomic.saturating_mul(device.max_qp)),
+        max_qp_init_rd_atom: count(device.max_rd_atomic),
+        atomic_cap: match device.atomic_scope() {
+            AtomicScope::None => IBV_ATOMIC_NONE,
+            AtomicScope::Device => IBV_ATOMIC_HCA,
+            AtomicScope::Global => IBV_ATOMIC_GLOB,
+        },
+        max_mw: count(device.max_mw),
+        max_mcast_grp: count(device.max_mcast_groups),
+        max_mcast_qp_attach: count(device.max_mcast_qp_per_group),
+        max_total_mcast_qp_attach: count(
+            device
+                .max_mcast_groups
+                .saturating_mul(device.max_mcast_qp_per_group),
+        ),
+        max_ah: count(device.max_ah),
+        max_srq: count(device.max_srq),
+        max_srq_wr: count(device.max_srq_wr),
+        max_srq_sge: count(device.max_srq_sge),
+        max_pkeys: 1,
+        local_ca_ack_delay: u8::try_from(device.local_ack_delay).unwrap_or(u8::MAX),
+        phys_port_cnt: 1,
+        ..zeros()
+    };
+    fill(&mut attr.fw_ver, &device.firmware());
+    attr
+}
+
+fn capabilities(has: Capabilities) -> c_uint {
+    let always = IBV_DEVICE_CURR_QP_STATE_MOD
+        | IBV_DEVICE_PORT_ACTIVE_EVENT
+        | IBV_DEVICE_SYS_IMAGE_GUID
+        | IBV_DEVICE_RC_RNR_NAK_GEN;
+    [
+        (Capabilities::SRQ, IBV_DEVICE_SRQ_RESIZE),
+        (Capabilities::XRC, IBV_DEVICE_XRC),
+        (Capabilities::INVALIDATE, IBV_DEVICE_MEM_MGT_EXTENSIONS),
+        (Capabilities::MW_TYPE_1, IBV_DEVICE_MEM_WINDOW),
+        (Capabilities::MW_TYPE_2, IBV_DEVICE_MEM_WINDOW_TYPE_2B),
+    ]
+    .iter()
+    .filter(|(needs, _)| has.contains(*needs))
+    .fold(always, |all, (_, flag)| all | flag)
+}
+
+/// `ibv_query_device_ex`.
+pub fn device_ex(attributes: &DeviceAttributes) -> ibv_device_attr_ex {
+    let orig_attr = device(attributes);
+    let has = |capability| attributes.capabilities().contains(capability);
+    let rates = attributes.qp_rates();
+    ibv_device_attr_ex {
+        orig_attr,
+        completion_timestamp_mask: if has(Capabilities::COMPLETION_TIME) {
+            u64::MAX
+        } else {
+            0
+        },
+        hca_core_clock: CLOCK_KHZ,
+        device_cap_flags_ex: orig_attr.device_cap_flags.into(),
+        packet_pacing_caps: rates.map_or(zeros(), |rates| ibv_packet_pacing_caps {
+            qp_rate_limit_min: *rates.start(),
+            qp_rate_limit_max: *rates.end(),
+            supported_qpts: SENDERS,
+        }),
+        max_dm_size: attributes.max_dm_size,
+        phys_port_cnt_ex: 1,
+        ..zeros()
+    }
+}
+
+/// `ibv_query_port`.
+pub fn port(port: &PortAttributes) -> ibv_port_attr {
+    let up = port.state() == PortState::Active;
+    let (active_width, active_speed) = lanes(port.speed);
+    ibv_port_attr {
+        state: if up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
+        max_mtu: port.max_mtu().number().into(),
+        active_mtu: port.active_mtu().number().into(),
+        gid_tbl_len: port.gid_table_len.into(),
+        port_cap_flags: IBV_PORT_IP_BASED_GIDS,
+        max_msg_sz: port.max_message,
+        pkey_tbl_len: port.pkey_table_len,
+        max_vl_num: 1,
+        active_width,
+        active_speed,
+        phys_state: if up { LINK_UP } else { LINK_DISABLED },
+        link_layer: IBV_LINK_LAYER_ETHERNET as u8,
+        flags: GRH_REQUIRED,
+        ..zeros()
+    }
+}
+
+/// Width and speed of links, as IBTA counts them, by their Mb/s. Where several give the same, what Ethernet of that
+/// speed mostly is.
+const LANES: &[(u32, u8, u8)] = &[
+    (2_500, 1, 1),
+    (5_000, 1, 2),
+    (10_000, 1, 4),
+    (20_000, 2, 2),
+    (25_000, 1, 32),
+    (40_000, 2, 4),
+    (50_000, 1, 64),
+    (100_000, 2, 32),
+    (200_000, 2, 64),
+    (400_000, 2, 128),
+    (800_000, 4, 128),
+    (1_200_000, 8, 128),
+];
+
+/// Width and speed that together are at least so many Mb/s, or else the most there is.
+fn lanes(mbps: u32) -> (u8, u8) {
+    let fits = LANES.iter().find(|(most, ..)| mbps <= *most);
+    fits.or(LANES.last())
+        .map_or((1, 1), |(_, width, speed)| (*width, *speed))
+}
+
+/// `ibv_query_gid_ex`; `None` for an entry that is empty.
+pub fn gid(entry: &GidEntry) -> Option<ibv_gid_entry> {
+    let gid_type = match entry.kind {
+        GidKind::None => return None,
+        GidKind::RoceV1 => IBV_GID_TYPE_ROCE_V1,
+        GidKind::RoceV2 => IBV_GID_TYPE_ROCE_V2,
+    };
+    Some(ibv_gid_entry {
+        gid: ibv_gid { raw: entry.gid.0 },
+        gid_index: entry.index.into(),
+        port_num: PORT,
+        gid_type,
+        ndev_ifindex: interface(entry.mac),
+    })
+}
+
+/// The network interface of this machine that has an address, or 0: in a process of the host there is none.
+fn interface(mac: MacAddress) -> u32 {
+    let wanted = mac.to_string();
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let Ok(interfaces) = std::fs::read_dir("/sys/class/net") else {
+        return 0;
+    };
+    interfaces
+        .filter_map(Result::ok)
+        .find(|i| read(i.path().join("address")).trim() == wanted)
+        .and_then(|i| read(i.path().join("ifindex")).trim().parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_as_fast_as_they_say() {
+        // Mb/s of one lane, by the number of the speed.
+        let lane = |speed: u8| match speed {
+            1 => 2_500,
+            2 => 5_000,
+            4 => 10_000,
+            32 => 25_000,
+            64 => 50_000,
+            128 => 100_000,
+            other => panic!("no speed {other}"),
+        };
+        let lanes_of = |width: u8| match width {
+            1 => 1,
+            2 => 4,
+            4 => 8,
+            8 => 12,
+            other => panic!("no width {other}"),
+        };
+        for (mbps, width, speed) in LANES {
+            assert_eq!(lane(*speed) * lanes_of(*width), *mbps);
+        }
+        assert!(LANES.is_sorted());
+        assert_eq!(lanes(0), (1, 1));
+        assert_eq!(lanes(100_000), (2, 32), "100 Gb/s: four lanes of EDR");
+        assert_eq!(lanes(150_000), (2, 64), "rounded up");
+        assert_eq!(lanes(u32::MAX), (8, 128), "the most there is");
+    }
+
+    #[test]
+    fn entries_that_are_empty_are_none() {
+        let mut entry = GidEntry {
+            index: 3,
+            gid: "10.0.0.7".parse().expect("a GID"),
+            kind: GidKind::RoceV2,
+            vlan: 0,
+            mac: MacAddress([2, 0, 0, 0, 0, 9]),
+        };
+        let there = gid(&entry).expect("an entry");
+        assert_eq!(
+            (there.gid_index, there.port_num, there.gid_type),
+            (3, 1, IBV_GID_TYPE_ROCE_V2)
+        );
+        entry.kind = GidKind::None;
+        assert!(gid(&entry).is_none());
+    }
+}
