@@ -152,6 +152,10 @@ const COMPLETION_VECTORS: c_int = 1;
 fn operations() -> ibv_context_ops {
     ibv_context_ops {
         poll_cq: Some(work::poll::POLL_CQ),
+        post_send: Some(work::post::post_send),
+        post_recv: Some(work::post::post_recv),
+        post_srq_recv: Some(work::post::post_srq_recv),
+        bind_mw: Some(work::post::bind_mw),
         ..zeros()
     }
 }
