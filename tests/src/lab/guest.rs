@@ -42,6 +42,8 @@ pub struct GuestSpec {
     /// The vhost-user socket of its RDMA function (QEMU only). The guest then has `vnic-guest`, the modules and the
     /// hugepages that it needs; the QEMU is the one of `deploy/guest/qemu11`.
     pub rdma: Option<PathBuf>,
+    /// The image with programs that use libibverbs, our library and its launcher, and Soft-RoCE's modules.
+    pub verbs: bool,
     /// A reboot starts it anew and does not end it (QEMU only).
     pub reboots: bool,
     /// More properties of QEMU's network device, such as `guest_tso4=off`.
@@ -62,6 +64,7 @@ impl GuestSpec {
             listens: false,
             rxe: false,
             rdma: None,
+            verbs: false,
             reboots: false,
             device: Vec::new(),
         }
@@ -133,7 +136,11 @@ impl Guest {
             Some(_) => "reconnect-ms=1000",
             None => "reconnect=1",
         };
-        let memory = if spec.rdma.is_some() { "512M" } else { "256M" };
+        let memory = match (spec.verbs, &spec.rdma) {
+            (true, _) => "768M",
+            (false, Some(_)) => "512M",
+            (false, None) => "256M",
+        };
         let mut words = vec![
             format!("-name {name} -accel {accel} -m {memory} -smp {queue_pairs}"),
             "-machine q35,memory-backend=mem,usb=off,vmport=off".to_owned(),
@@ -158,11 +165,13 @@ impl Guest {
         if accel == "kvm" {
             command.extend(["-cpu", "host"].map(str::to_owned));
         }
-        let initramfs = if spec.rxe {
+        let initramfs = if spec.verbs {
+            lab.verbs_image()?
+        } else if spec.rxe {
             lab.rxe_image()?;
             lab.image("initramfs-rxe.cpio")
         } else if spec.rdma.is_some() {
-            lab.image_with("vnic-guest")?
+            lab.image_with("initramfs", &["vnic-guest"])?
         } else {
             lab.image("initramfs.cpio")
         };

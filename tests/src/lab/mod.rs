@@ -40,6 +40,9 @@ pub const BIN_DIR_VARIABLE: &str = "VNIC_BIN_DIR";
 /// A file that gets one line for each skipped case.
 pub const SKIP_LOG_VARIABLE: &str = "VNIC_SKIP_LOG";
 
+/// What lets programs that use libibverbs find our device.
+pub const VERBS_PROGRAMS: [&str; 3] = ["vnic-guest", "vnic-verbs", "libvnic_ibverbs.so"];
+
 /// For what ends by itself within a second on a quiet machine.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -204,18 +207,26 @@ impl Lab {
         self.images.join(name)
     }
 
-    /// The guest image with one of our programs in it.
-    pub(crate) fn image_with(&self, program: &str) -> Result<PathBuf> {
-        let image = self.path(&format!("initramfs-{program}.cpio"));
+    /// A guest image with some of our programs in it.
+    pub(crate) fn image_with(&self, base: &str, programs: &[&str]) -> Result<PathBuf> {
+        let image = self.path(&format!("{base}-{}.cpio", programs.join("-")));
         if !image.exists() {
             output(
                 Command::new(checkout().join("deploy/guest/add"))
+                    .args(["--base", base])
                     .arg(&image)
-                    .arg(self.program(program)),
+                    .args(programs.iter().map(|p| self.program(p))),
             )
-            .with_context(|| format!("no guest image with {program}"))?;
+            .with_context(|| format!("no guest image with {programs:?}"))?;
         }
         Ok(image)
+    }
+
+    /// The guest image with Debian's programs for verbs, and ours.
+    pub(crate) fn verbs_image(&self) -> Result<PathBuf> {
+        output(Command::new(checkout().join("deploy/guest/build")).arg("--verbs"))
+            .context("the guest image with programs for verbs cannot be built")?;
+        self.image_with("initramfs-verbs", &VERBS_PROGRAMS)
     }
 
     /// The QEMU for guests with an RDMA function. Fetched if it is not there.

@@ -1,0 +1,1 @@
+"""What tests/verbs/matrix and tests/verbs/compare are made of."""

@@ -1,0 +1,331 @@
+"""The cases of the matrix: programs of ibverbs-utils and perftest with their options, and what their output must have.
+
+perftest's programs look at no byte that they move: a case of theirs says that every operation completed, with each size
+that was asked for. `-c` of the ping-pongs does compare data.
+"""
+
+import re
+
+SIZES = [2**n for n in range(1, 24)]
+# Sizes of one datagram at most.
+DATAGRAMS = [2**n for n in range(1, 13)]
+
+
+class Case:
+    """A program, or a server and its client."""
+
+    def __init__(self, words, check, quick=False, client=None, alone=False, clients=1, devices=1, folder=False):
+        self.words = words.split()
+        self.check = check
+        self.quick = quick
+        # What the client gets instead of the server's options.
+        self.client = None if client is None else client.split()
+        self.alone = alone
+        self.clients = clients
+        self.devices = devices
+        self.name = words + (f" | {client}" if client is not None else "")
+        if devices > 1:
+            self.name += f" ({devices} devices)"
+        self.program = self.words[0]
+
+
+# ---- what output must have ---------------------------------------------------------------------------------
+
+
+def lines_with(*patterns):
+    """All of these are found."""
+
+    def check(server, client):
+        text = server + client
+        missing = [p for p in patterns if not re.search(p, text, re.MULTILINE)]
+        return f"its output has no {missing[0]!r}" if missing else None
+
+    return check
+
+
+def exchanged(iterations, more=()):
+    """A ping-pong of ibverbs-utils, seen from both ends."""
+
+    def check(server, client):
+        for side, text in (("server", server), ("client", client)):
+            if "invalid data" in text:
+                return f"the {side} has received other data"
+            for pattern in (rf"^{iterations} iters in ", *more):
+                if not re.search(pattern, text, re.MULTILINE):
+                    return f"the {side}'s output has no {pattern!r}"
+        return None
+
+    return check
+
+
+def rows(sizes):
+    """A table of perftest with these sizes, at the client."""
+
+    def check(_server, client):
+        seen = [(int(m[1]), int(m[2])) for m in re.finditer(r"^ ?(\d+) +(\d+) +[\d.]+ ", client, re.MULTILINE)]
+        got = [size for size, _ in seen]
+        missing = [s for s in sizes if s not in got]
+        if missing:
+            return f"the client's table lacks {missing}, it has {got}"
+        empty = [size for size, count in seen if count == 0]
+        return f"no iteration with {empty}" if empty else None
+
+    return check
+
+
+# ---- ibverbs-utils -------------------------------------------------------------------------------------------
+
+
+def utils():
+    """ibv_devices, ibv_devinfo, the ping-pongs."""
+    guid = r"[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}"
+
+    def alone(words, *patterns, **more):
+        return Case(words, lines_with(*patterns), quick=True, alone=True, **more)
+
+    yield alone("ibv_devices", r"^ +vnic0\s+[0-9a-f]{16}$")
+    yield alone("ibv_devices", r"^ +vnic0\s", r"^ +vnic1\s", devices=2)
+    yield alone("ibv_devinfo", r"^hca_id:\s+vnic0$", r"state:\s+PORT_ACTIVE \(4\)", r"link_layer:\s+Ethernet")
+    yield alone("ibv_devinfo -l", r"^1 HCA", r"^\tvnic0$")
+    yield alone(
+        "ibv_devinfo -v",
+        rf"node_guid:\s+{guid}",
+        r"max_qp:\s+[1-9]",
+        r"max_mr_size:\s+0x[1-9a-f]",
+        r"atomic_cap:\s+ATOMIC_HCA",
+        r"GID\[ +0\]:\s+fe80:.*RoCE v1",
+        r"GID\[ +1\]:\s+fe80:.*RoCE v2",
+        r"completion timestamp_mask",
+        r"device_cap_flags",
+    )
+    yield alone("ibv_devinfo -d vnic1 -i 1 -v", r"^hca_id:\s+vnic1$", devices=2)
+    yield alone("ibv_devinfo -d nobody", "")
+
+    # Two ends that change roles after each message; the GID is that of RoCE v2 where nothing else is said.
+    def rc(options, quick=False, iterations=1000, more=()):
+        words = f"ibv_rc_pingpong {options}"
+        if "-g" not in options:
+            words += " -g 1"
+        if "-n " not in options:
+            words += f" -n {iterations}"
+        return Case(words, exchanged(iterations, more), quick=quick)
+
+    yield rc("-c", True)
+    yield rc("-g 0 -c", True)
+    yield rc("-s 1 -c", True)
+    yield rc("-s 100")
+    yield rc("-s 4097 -c", True)
+    yield rc("-s 65536 -c")
+    yield rc("-s 1048577 -c", True, 100)
+    yield rc("-s 8388608 -c", False, 20)
+    for mtu in (256, 512, 1024, 2048, 4096):
+        yield rc(f"-m {mtu} -s 10000 -c", mtu in (256, 4096))
+    for depth in (1, 2, 16, 4000):
+        yield rc(f"-r {depth} -c", depth in (1, 16))
+    yield rc("-n 1 -c", False, 1)
+    yield rc("-n 20000 -c", False, 20000)
+    yield rc("-l 3 -c")
+    yield rc("-e -c", True)
+    yield rc("-e -s 100000 -r 8 -c")
+    yield rc("-d vnic0 -i 1 -c")
+    stamps = (r"Average receive completion clock cycles",)
+    yield rc("-t", True, more=stamps)
+    yield rc("-t -e -c", True, more=stamps)
+    yield rc("-t -N -c", more=stamps)
+    yield rc("-N -c", True)
+    yield rc("-N -e -s 30000 -c", True)
+    yield rc("-j -c", True)
+    yield rc("-j -N -c", True)
+    yield rc("-j -e -t -c")
+    yield rc("-o", True)
+    yield rc("-O", True)
+    yield rc("-o -P", True)
+
+    def uc(options, quick=False, iterations=1000):
+        return Case(f"ibv_uc_pingpong -g 1 -n {iterations} {options}", exchanged(iterations), quick=quick)
+
+    yield uc("-c", True)
+    yield uc("-e -c", True)
+    for mtu in (256, 4096):
+        yield uc(f"-m {mtu} -s 10000 -c", mtu == 4096)
+    yield uc("-s 1 -r 1 -c")
+    yield uc("-s 100000 -c", iterations=200)
+    yield uc("-l 2")
+
+    def ud(options, quick=False, iterations=1000, gid=1):
+        return Case(f"ibv_ud_pingpong -g {gid} -n {iterations} {options}", exchanged(iterations), quick=quick)
+
+    yield ud("-c", True)
+    yield ud("-c", True, gid=0)
+    yield ud("-e -c", True)
+    yield ud("-s 1 -c")
+    yield ud("-s 4096 -c", True)
+    yield ud("-r 1 -c")
+    yield ud("-l 5 -c")
+
+    def srq(options, quick=False, iterations=1000):
+        # Iterations are those of a queue pair; the sum is printed.
+        pairs = re.search(r"-q (\d+)", options)
+        total = iterations * int(pairs[1] if pairs else 16)
+        return Case(f"ibv_srq_pingpong -g 1 -n {iterations} {options}", exchanged(total), quick=quick)
+
+    yield srq("-c", True, 200)
+    yield srq("-e -c", True, 200)
+    yield srq("-q 1 -c")
+    yield srq("-q 64 -c", iterations=100)
+    yield srq("-s 100000 -q 4 -c", iterations=100)
+    yield srq("-m 256 -s 3000 -c", iterations=200)
+    yield srq("-r 20 -q 2 -c", iterations=200)
+    yield srq("-l 1 -q 2")
+    yield srq("-o", True, 200)
+
+    def xsrq(options, quick=False, clients=1):
+        server = f"ibv_xsrq_pingpong -g 1 {options}" + (f" -c {clients}" if clients > 1 else "")
+        # It prints nothing but who its peers are.
+        return Case(server, lines_with("local|remote"), quick, f"ibv_xsrq_pingpong -g 1 {options}", clients=clients)
+
+    yield xsrq("", True)
+    yield xsrq("-e", True)
+    yield xsrq("-s 100000 -n 20")
+    yield xsrq("-m 256 -s 5000")
+    yield xsrq("-n 100", True, clients=2)
+    yield xsrq("-o", True)
+
+
+# ---- perftest --------------------------------------------------------------------------------------------------
+
+
+def perftest():
+    """ib_{send,write,read,atomic}_{bw,lat} with the transports and options that each has."""
+    transports = {
+        "send": ("RC", "UC", "UD", "XRC"),
+        "write": ("RC", "UC", "XRC"),
+        "read": ("RC", "XRC"),
+        "atomic": ("RC", "XRC"),
+    }
+    for operation, names in transports.items():
+        for kind in ("bw", "lat"):
+            for transport in names:
+                yield from one_program(operation, kind, transport)
+    yield from odd_ends()
+
+
+def one_program(operation, kind, transport):
+    """A program with a transport and all options that make sense for the two."""
+    base = f"ib_{operation}_{kind} -F"
+    if transport != "RC":
+        base += f" -c {transport}"
+    atomic, datagram, bandwidth = operation == "atomic", transport == "UD", kind == "bw"
+    size = 8 if atomic else 4096 if datagram else 65536
+
+    def case(options, quick=False, sizes=None, count=500):
+        words = f"{base} -n {count}"
+        # The programs for atomics know one size.
+        if not atomic and sizes is None:
+            words += f" -s {size}"
+        return Case(f"{words} {options}".rstrip(), rows(sizes or [size]), quick=quick)
+
+    common = transport in ("RC", "UD")
+    yield case("", True)
+    if not atomic:
+        yield case("-a", transport != "XRC", DATAGRAMS if datagram else SIZES, 20)
+    yield case("-x 0")
+    if not datagram:
+        for mtu in (256, 512, 1024, 2048):
+            yield case(f"-m {mtu}")
+    # (ib_write_lat sees its data arrive: there is no event for that, and no option.)
+    if not (operation == "write" and kind == "lat"):
+        yield case("-e", common)
+    if operation in ("send", "write"):
+        for inline in (0, 1, 64, 200):
+            words = f"{base} -n 500 -s {max(inline, 1)} -I {inline}"
+            yield Case(words, rows([max(inline, 1)]), quick=common and inline == 64)
+        yield Case(f"{base} -n 20 -a -I 32", rows(DATAGRAMS if datagram else SIZES))
+    if atomic:
+        yield case("-A CMP_AND_SWAP", transport == "RC")
+        yield case("-A FETCH_AND_ADD")
+    if atomic or operation == "read":
+        yield case("-o 1")
+    if operation == "send" and transport != "XRC":
+        yield case("--use-srq", common)
+        yield case("-r 64")
+    if bandwidth:
+        yield from bandwidth_options(operation, transport, case, base, size)
+
+
+def bandwidth_options(operation, transport, case, base, size):
+    """What only the programs for bandwidth have."""
+    common = transport in ("RC", "UD")
+    for pairs in (2, 8, 64):
+        yield case(f"-q {pairs}", common and pairs in (2, 64), count=100)
+    yield case("-b", common)
+    yield case("-b -q 8 -e", count=100)
+    for length in (4, 16, 64):
+        yield case(f"-l {length}", common and length == 16, count=640)
+    yield case("-l 8 -q 2", count=640)
+    yield case("-t 1")
+    yield case("-t 512 -Q 64", transport == "RC", count=1024)
+    yield case("-Q 1")
+    yield case("-N")
+    if operation == "atomic":
+        return
+    sizes = DATAGRAMS if transport == "UD" else SIZES
+    yield Case(f"{base} -n 20 -a -b", rows(sizes))
+    yield Case(f"{base} -n 20 -a -q 8", rows(sizes))
+    yield Case(f"{base} -n 20 -a -e", rows(sizes))
+    if operation == "send":
+        yield case("-r 1 -t 1")
+        yield case("-r 1024 -q 4", count=100)
+        if transport != "XRC":
+            yield case("--use-srq -q 8", common, count=100)
+        yield case("--recv_post_list 16", count=640)
+
+
+def odd_ends():
+    """Options that one program is enough for, and what a NIC without it must refuse in an orderly way."""
+
+    def bw(options, quick=False, sizes=(65536,), program="ib_write_bw"):
+        return Case(f"{program} -F {options}", rows(list(sizes)), quick=quick)
+
+    yield bw("-D 1", True)
+    yield bw("-D 1 -q 4 --run_infinitely", sizes=()) if False else bw("-D 1 -b")
+    yield bw("--mr_per_qp -q 4 -n 200")
+    yield bw("--perform_warm_up -n 500")
+    yield bw("--reversed -n 500", sizes=())
+    yield bw("--report-both -b -n 500")
+    yield bw("--report_gbits -n 500")
+    yield bw("--tclass 104 -n 500")
+    yield bw("--hop_limit 3 -n 500")
+    yield bw("-S 3 -n 500")
+    yield bw("-u 18 -n 500")
+    yield bw("--pkey_index 0 -n 500")
+    yield bw("--use_old_post_send -n 500")
+    yield bw("--disable_pcie_relaxed -n 500", True)
+    yield bw("-d vnic0 -i 1 -n 500")
+    yield bw("--out_json --out_json_file report.json -n 500")
+    yield bw("--ipv6 -n 500")
+    yield bw("-s 1048577 -n 100")
+    yield bw("-s 8388608 -q 8 -n 10")
+    yield bw("-n 100000 -s 8", sizes=[8])
+    yield Case("ib_send_lat -F -H -n 200 -s 64", lines_with("#, usec|usec"))
+    yield Case("ib_write_lat -F -C -n 200 -s 64", rows([64]))
+    yield Case("ib_send_bw -F -c UD -g -n 500 -s 1024", rows([1024]), True)
+    yield Case("ib_send_lat -F -c UD -g -n 500 -s 1024", rows([1024]))
+    for program in ("ib_write_bw", "ib_send_bw"):
+        yield Case(f"{program} -F --odp -n 100 -s 65536", rows([65536]), program == "ib_write_bw")
+        yield Case(f"{program} -F -R -n 100 -s 65536", rows([65536]), program == "ib_write_bw")
+        yield Case(f"{program} -F -c DC -n 100 -s 65536", rows([65536]), program == "ib_write_bw")
+    yield Case("ib_send_bw -F -c SRD -n 100 -s 1024", rows([1024]), True)
+    yield Case("ib_send_bw -F --inline_recv 32 -n 100 -s 32", rows([32]))
+    yield Case("ib_write_bw -F --rate_limit 1 -n 100 -s 65536", rows([65536]))
+    yield Case("raw_ethernet_bw -F --server -E 02:00:00:00:00:01 -s 1024", rows([1024]), True, alone=True)
+
+
+def every():
+    """All of them, once each."""
+    names = set()
+    for make in (utils, perftest):
+        for case in make():
+            if case.name not in names:
+                names.add(case.name)
+                yield case

@@ -1,0 +1,136 @@
+"""A vnicd of our own, and what programs need to use its RDMA functions."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+# Nothing is judged by it: it ends what hangs.
+PATIENCE = 120
+
+
+class Trouble(Exception):
+    """Something that the run itself needs is not there."""
+
+
+def targets():
+    """Where cargo may have put programs."""
+    named = os.environ.get("CARGO_TARGET_DIR")
+    roots = [pathlib.Path(named)] if named else []
+    roots.append(CHECKOUT / "target")
+    return [root / profile for root in roots for profile in ("release", "debug")]
+
+
+def find(name, folder):
+    """A file of ours: in `folder` if that is given, else where cargo puts it."""
+    folders = [pathlib.Path(folder)] if folder else targets()
+    for candidate in folders:
+        if (candidate / name).exists():
+            return candidate / name
+    places = ", ".join(str(f) for f in folders)
+    raise Trouble(
+        f"there is no {name} in {places}; "
+        "cargo build --release -p vnic-appliance -p vnic-guest -p vnic-verbs-preload"
+    )
+
+
+class Programs:
+    """Our programs and the library."""
+
+    def __init__(self, folder=None):
+        folder = folder or os.environ.get("VNIC_BIN_DIR")
+        self.vnicd = find("vnicd", folder)
+        self.vnicctl = find("vnicctl", folder)
+        self.library = find("libvnic_ibverbs.so", folder)
+        self.launcher = find("vnic-verbs", folder)
+
+    def command(self, words):
+        """A program that shall find our devices."""
+        return [str(self.launcher), "run", "--", *words]
+
+
+class Daemon:
+    """A daemon with adapters vf0, vf1, … in a directory that goes with it."""
+
+    def __init__(self, programs, adapters=2):
+        self.programs = programs
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="vnic-verbs-"))
+        self.log = open(self.folder / "vnicd.log", "wb")
+        self.process = subprocess.Popen(
+            [
+                str(programs.vnicd),
+                *("--socket-dir", str(self.folder)),
+                *("--state-dir", str(self.folder / "state")),
+                *("--metrics", "127.0.0.1:0"),
+                *("--adapters", str(adapters)),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+        )
+        self.ready = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+        end = time.monotonic() + PATIENCE
+        while not self.ready.wait(0.1):
+            if self.process.poll() is not None or time.monotonic() > end:
+                text = self.errors()
+                self.close()
+                raise Trouble(f"vnicd does not get ready:\n{text}")
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.log.write(line)
+            if b"ready" in line:
+                self.ready.set()
+
+    def errors(self):
+        """The end of its log."""
+        self.log.flush()
+        text = (self.folder / "vnicd.log").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-20:])
+
+    def socket(self, adapter):
+        """The RDMA socket of vf`adapter`."""
+        return str(self.folder / f"vf{adapter}-rdma.sock")
+
+    def environment(self, *adapters, **more):
+        """The environment of a program that uses these adapters."""
+        environment = dict(os.environ)
+        environment["VNIC_SOCKET"] = ":".join(self.socket(a) for a in adapters)
+        environment.update(more)
+        return environment
+
+    def ctl(self, *words):
+        """vnicctl, in JSON."""
+        endpoint = f"unix:{self.folder}/control.sock"
+        command = [str(self.programs.vnicctl), "--endpoint", endpoint, "-o", "json", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        if done.returncode:
+            raise Trouble(f"vnicctl {' '.join(words)}: {done.stderr}")
+        return done.stdout
+
+    def alive(self):
+        """Does it still run?"""
+        return self.process.poll() is None
+
+    def close(self):
+        """Ends it; the directory goes."""
+        if self.alive():
+            self.process.terminate()
+            try:
+                self.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

@@ -1,0 +1,118 @@
+"""One program, or a server and its client, as processes of this machine."""
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+
+class Ended:
+    """What a process left."""
+
+    def __init__(self, code, text):
+        self.code = code
+        self.text = text
+
+    def how(self):
+        """Its end, in words."""
+        if self.code is None:
+            return "hangs"
+        if self.code < 0:
+            try:
+                return f"killed by {signal.Signals(-self.code).name}"
+            except ValueError:
+                return f"killed by signal {-self.code}"
+        return f"exit {self.code}"
+
+
+class Running:
+    """A process with all it prints in a file. It has a process group of its own, which ends with it."""
+
+    def __init__(self, command, environment, folder=None):
+        self.output = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def text(self):
+        """What it has printed."""
+        self.output.seek(0)
+        return self.output.read().decode(errors="replace")
+
+    def alive(self):
+        """Does it still run?"""
+        return self.process.poll() is None
+
+    def kill(self):
+        """Ends it and what it has started."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+    def finish(self, end):
+        """Waits for its end, or until then."""
+        try:
+            code = self.process.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            code = None
+        self.kill()
+        ended = Ended(code, self.text())
+        self.output.close()
+        return ended
+
+
+def free_port():
+    """A TCP port that nobody has."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def listens(port):
+    """Does somebody listen on this port? Asked without connecting: the programs here take one caller."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as lines:
+                for line in lines:
+                    words = line.split()
+                    if len(words) > 3 and words[3] == "0A" and words[1].endswith(f":{port:04X}"):
+                        return True
+        except FileNotFoundError:
+            pass
+    return False
+
+
+def single(command, environment, patience, folder=None):
+    """Runs one program."""
+    return Running(command, environment, folder).finish(time.monotonic() + patience)
+
+
+def pair(server, client, environments, patience, port, folder=None, clients=1):
+    """Runs a server and its clients; they have `patience` seconds together."""
+    end = time.monotonic() + patience
+    first = Running(server, environments[0], folder)
+    while first.alive() and not listens(port) and time.monotonic() < end:
+        time.sleep(0.02)
+    if not first.alive():
+        # It never listened: nobody needs to call.
+        return first.finish(end), [Ended(0, "")] * clients
+    others = [Running(client, environments[1], folder) for _ in range(clients)]
+    running = [first, *others]
+    # When one fails the others may wait for it for ever.
+    while all(r.alive() for r in running) and time.monotonic() < end:
+        time.sleep(0.02)
+    failed = any(not r.alive() and r.process.returncode for r in running)
+    if failed:
+        end = min(end, time.monotonic() + 10)
+    ended = [r.finish(end) for r in running]
+    return ended[0], ended[1:]

@@ -1,0 +1,123 @@
+"""rdma-core's own tests for Python, as Debian's package python3-pyverbs brings them. None of them is copied here: they are
+unpacked into a temporary directory, and run there as they are."""
+
+import gzip
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+import time
+
+from . import expected
+from .daemon import Trouble
+from .pair import Running
+
+SOURCE = pathlib.Path("/usr/share/doc/rdma-core/tests")
+# pyverbs is built for Debian's own Python.
+PYTHON = "/usr/bin/python3"
+CHILD = pathlib.Path(__file__).resolve().parent / "python_child.py"
+# Tests of other makers' hardware.
+VENDORS = ("test_mlx5", "test_efa")
+
+
+def modules(patterns):
+    """Names of test modules that such patterns may mean."""
+    wanted = not patterns or any(p.startswith("pyverbs") or p.startswith("*") for p in patterns)
+    if not wanted or not SOURCE.is_dir():
+        return []
+    names = sorted({f.name.split(".")[0] for f in SOURCE.iterdir()})
+    return [n for n in names if n.startswith("test_") and not n.startswith(VENDORS)]
+
+
+def unpack(folder):
+    """The tests, with those in the package compressed that are."""
+    target = pathlib.Path(folder) / "tests"
+    target.mkdir()
+    for file in SOURCE.iterdir():
+        if file.name.startswith(VENDORS):
+            continue
+        if file.suffix == ".gz":
+            with gzip.open(file) as packed, open(target / file.stem, "wb") as out:
+                shutil.copyfileobj(packed, out)
+        elif file.is_file():
+            shutil.copy(file, target / file.name)
+
+
+def run(names, patterns, daemon, programs, report, patience, list_file):
+    """Each module in a process of its own; after a crash or when it hangs, what is left of it in another."""
+    if not names:
+        if not SOURCE.is_dir() and not patterns:
+            raise Trouble(f"there is no {SOURCE}; apt-get install python3-pyverbs")
+        return
+    known = expected.read(list_file)
+    with tempfile.TemporaryDirectory(prefix="vnic-pyverbs-") as folder:
+        unpack(folder)
+        for name in names:
+            done = []
+            while module(name, patterns, folder, done, daemon, programs, report, patience, known):
+                pass
+            if not daemon.alive():
+                report.add(f"pyverbs tests.{name}", "FAIL", "vnicd has ended", daemon.errors())
+                return
+
+
+def module(name, patterns, folder, done, daemon, programs, report, patience, known):
+    """Runs a module's tests but those that are done. True: there may be more."""
+    results = pathlib.Path(folder) / "results"
+    results.write_text("")
+    only = [p.removeprefix("pyverbs ") for p in patterns or []]
+    order = json.dumps({"module": name, "done": done, "only": only, "results": str(results)})
+    environment = daemon.environment(0, PYTHONDONTWRITEBYTECODE="1")
+    # (Python's own: which libraries it loads is no business of this one.)
+    for variable in ("PYTHONPATH", "PYTHONHOME"):
+        environment.pop(variable, None)
+    child = Running(programs.command([PYTHON, str(CHILD), order]), environment, folder)
+    last, seen = time.monotonic(), 0
+    while child.alive():
+        lines = results.read_text().count("\n")
+        if lines != seen:
+            last, seen = time.monotonic(), lines
+            report.progress(f"pyverbs {name}: {lines} lines")
+        if time.monotonic() - last > patience:
+            break
+        time.sleep(0.02)
+    hung = child.alive()
+    ended = child.finish(time.monotonic())
+    started = None
+    for line in results.read_text().splitlines():
+        event = json.loads(line)
+        if event["event"] == "start":
+            started = event["test"]
+            continue
+        started = None
+        done.append(event["test"])
+        judge(event["test"], event["event"], event.get("text", ""), report, known, event.get("seconds", 0))
+    if started:
+        done.append(started)
+        judge(started, "hang" if hung else "crash", f"{ended.how()}\n{ended.text}", report, known, 0)
+        return True
+    if hung or ended.code != 0:
+        report.add(f"pyverbs tests.{name}", "FAIL", f"outside of a test: {ended.how()}", ended.text)
+    return False
+
+
+def judge(test, event, text, report, known, seconds):
+    """Compares what has happened with the list."""
+    name = f"pyverbs {test}"
+    entry = expected.match(known, test)
+    last = text.strip().splitlines()[-1] if text.strip() else ""
+    # A list's entry begins with what happens: `skip`, `fail`.
+    if event == "ok":
+        if entry:
+            report.add(name, "FAIL", "it passes: remove it from pyverbs.expected", "", seconds)
+        else:
+            report.add(name, "pass", "", "", seconds)
+    elif entry and entry.text.split(":")[0] == event:
+        wanted = entry.text.partition(":")[2].strip()
+        if wanted and wanted not in text:
+            report.add(name, "FAIL", f"{event}, but not with {wanted!r}", text, seconds)
+        else:
+            report.add(name, "skipped" if event == "skip" else "refused", entry.reason, "", seconds)
+    else:
+        report.add(name, "FAIL", f"{event}: {last}", text, seconds)
