@@ -92,7 +92,7 @@ def utils():
         rf"node_guid:\s+{guid}",
         r"max_qp:\s+[1-9]",
         r"max_mr_size:\s+0x[1-9a-f]",
-        r"atomic_cap:\s+ATOMIC_HCA",
+        r"atomic_cap:\s+ATOMIC_(HCA|GLOB)",
         r"GID\[ +0\]:\s+fe80:.*RoCE v1",
         r"GID\[ +1\]:\s+fe80:.*RoCE v2",
         r"completion timestamp_mask",
