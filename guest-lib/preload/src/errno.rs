@@ -29,6 +29,10 @@ impl From<Error> for Errno {
 
 impl From<PostReason> for Errno {
     fn from(reason: PostReason) -> Errno {
+        // That a queue is full is nothing special: programs fill them until they are.
+        if reason != PostReason::Full {
+            complain(&reason);
+        }
         Errno(match reason {
             PostReason::Full => libc::ENOMEM,
             PostReason::Gone => libc::EIO,

@@ -1,5 +1,7 @@
 //! The data path: work requests in, completions out.
 
 pub mod batch;
+mod fields;
+mod latch;
 pub mod poll;
 pub mod post;

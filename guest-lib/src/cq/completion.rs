@@ -18,6 +18,13 @@ use crate::{Error, MacAddress};
 #[repr(transparent)]
 pub struct WorkCompletion(pub(crate) CompletionEntry);
 
+impl From<CompletionEntry> for WorkCompletion {
+    /// For tests of what is built on this.
+    fn from(entry: CompletionEntry) -> WorkCompletion {
+        WorkCompletion(entry)
+    }
+}
+
 impl WorkCompletion {
     /// The number that the program gave the work request.
     #[inline]

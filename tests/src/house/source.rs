@@ -75,6 +75,18 @@ const UNSAFE: &[(&str, &str)] = &[
         "writes completions where programs in C want them",
     ),
     (
+        "guest-lib/preload/src/work/fields.rs",
+        "keeps a completion between calls of programs in C",
+    ),
+    (
+        "guest-lib/preload/src/work/batch.rs",
+        "keeps work requests between calls of programs in C",
+    ),
+    (
+        "guest-lib/preload/src/work/post/tests.rs",
+        "makes lists of work requests as programs in C do",
+    ),
+    (
         "tests/src/driver/queue.rs",
         "the test driver's buffers are shared with the device under test",
     ),

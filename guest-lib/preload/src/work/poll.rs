@@ -1,4 +1,4 @@
-//! Completions: `ibv_poll_cq`, and those that are read field by field (`ibv_start_poll` … `ibv_end_poll`).
+//! Completions: `ibv_poll_cq`, and how the fields of a completion are those of the header.
 
 use std::ffi::{c_int, c_uint};
 
@@ -10,12 +10,7 @@ use crate::errno::Errno;
 use crate::handle::the;
 use crate::objects::Cq;
 
-/// Where a completion queue is in that.
-#[derive(Debug, Default)]
-pub struct Cursor {}
-
-/// Gives a completion queue the functions that `wc_flags` (`IBV_WC_EX_*`) asks for.
-pub fn equip(_cq: &mut ibv_cq_ex, _wc_flags: u64) {}
+pub use super::fields::{Cursor, equip};
 
 /// How contexts of ours are known.
 pub const POLL_CQ: unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int = poll_cq;
@@ -115,5 +110,116 @@ pub fn status(completion: &WorkCompletion) -> c_uint {
     match completion.status() {
         CompletionStatus::RemoteAborted => IBV_WC_REM_ABORT_ERR,
         status => c_uint::from(status.number()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vnic_device::queue::{CompletionEntry, CompletionKind};
+
+    use super::*;
+
+    fn success(kind: u8) -> CompletionEntry {
+        CompletionEntry {
+            wr_id: 0x1122_3344_5566_7788,
+            qp: 0x102,
+            byte_len: 77,
+            imm: 0x0a0b_0c0d,
+            source_qp: 0x103,
+            service_level: 5,
+            vlan: 9,
+            consumed: 99,
+            kind,
+            phase: 0x80,
+            ..CompletionEntry::default()
+        }
+    }
+
+    #[test]
+    fn kinds_have_the_numbers_of_the_header() {
+        for (kind, opcode) in [
+            (CompletionKind::Send, IBV_WC_SEND),
+            (CompletionKind::Write, IBV_WC_RDMA_WRITE),
+            (CompletionKind::Read, IBV_WC_RDMA_READ),
+            (CompletionKind::CompareSwap, IBV_WC_COMP_SWAP),
+            (CompletionKind::FetchAdd, IBV_WC_FETCH_ADD),
+            (CompletionKind::BindMw, IBV_WC_BIND_MW),
+            (CompletionKind::LocalInvalidate, IBV_WC_LOCAL_INV),
+            (CompletionKind::Recv, IBV_WC_RECV),
+            (CompletionKind::RecvWriteImm, IBV_WC_RECV_RDMA_WITH_IMM),
+        ] {
+            let seen = wc(&success(kind.number()).into());
+            assert_eq!((seen.opcode, seen.status), (opcode, IBV_WC_SUCCESS), "{kind:?}");
+            assert_eq!((seen.wr_id, seen.qp_num), (0x1122_3344_5566_7788, 0x102));
+            assert_eq!((seen.byte_len, seen.src_qp, seen.sl), (77, 0x103, 5));
+        }
+    }
+
+    #[test]
+    fn statuses_have_the_numbers_of_the_header() {
+        use CompletionStatus as S;
+        for (status, number) in [
+            (S::LocalLengthError, IBV_WC_LOC_LEN_ERR),
+            (S::LocalQpOperationError, IBV_WC_LOC_QP_OP_ERR),
+            (S::LocalProtectionError, IBV_WC_LOC_PROT_ERR),
+            (S::FlushError, IBV_WC_WR_FLUSH_ERR),
+            (S::MwBindError, IBV_WC_MW_BIND_ERR),
+            (S::BadResponseError, IBV_WC_BAD_RESP_ERR),
+            (S::LocalAccessError, IBV_WC_LOC_ACCESS_ERR),
+            (S::RemoteInvalidRequestError, IBV_WC_REM_INV_REQ_ERR),
+            (S::RemoteAccessError, IBV_WC_REM_ACCESS_ERR),
+            (S::RemoteOperationError, IBV_WC_REM_OP_ERR),
+            (S::RetryExceeded, IBV_WC_RETRY_EXC_ERR),
+            (S::RnrRetryExceeded, IBV_WC_RNR_RETRY_EXC_ERR),
+            (S::RemoteAborted, IBV_WC_REM_ABORT_ERR),
+        ] {
+            // What a failed completion says besides is not to be looked at, so it is not passed on.
+            for (kind, opcode) in [(0x7f, IBV_WC_SEND), (0xff, IBV_WC_RECV)] {
+                let failed = CompletionEntry {
+                    status: status.number(),
+                    vendor_error: 3,
+                    flags: completion_flags::ALL,
+                    ..success(kind)
+                };
+                let seen = wc(&failed.into());
+                assert_eq!((seen.status, seen.opcode), (number, opcode), "{status:?}");
+                assert_eq!((seen.wr_id, seen.qp_num), (0x1122_3344_5566_7788, 0x102));
+                assert_eq!((seen.vendor_err, seen.byte_len, seen.wc_flags), (3, 0, 0));
+            }
+        }
+        assert_eq!(
+            S::ALL.len(),
+            14,
+            "a status that there is only here, with success, has no row above"
+        );
+    }
+
+    #[test]
+    fn immediate_data_are_big_endian_and_keys_are_not() {
+        for (flags, expected, bytes) in [
+            (0, 0, 0x0a0b_0c0d_u32.to_ne_bytes()),
+            (completion_flags::GRH, IBV_WC_GRH, 0x0a0b_0c0d_u32.to_ne_bytes()),
+            (completion_flags::IMM, IBV_WC_WITH_IMM, [0x0a, 0x0b, 0x0c, 0x0d]),
+            (
+                completion_flags::INVALIDATED,
+                IBV_WC_WITH_INV,
+                0x0a0b_0c0d_u32.to_ne_bytes(),
+            ),
+            (
+                completion_flags::GRH | completion_flags::IMM | completion_flags::VLAN,
+                IBV_WC_GRH | IBV_WC_WITH_IMM,
+                [0x0a, 0x0b, 0x0c, 0x0d],
+            ),
+        ] {
+            let entry = CompletionEntry {
+                flags,
+                ..success(CompletionKind::Recv.number())
+            };
+            let seen = wc(&entry.into());
+            assert_eq!(seen.wc_flags, expected, "{flags:#x}");
+            // SAFETY: both are numbers of 32 bits.
+            let datum = unsafe { seen.datum.imm_data };
+            assert_eq!(datum.to_ne_bytes(), bytes, "{flags:#x}");
+        }
     }
 }

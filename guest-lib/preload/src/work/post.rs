@@ -91,6 +91,28 @@ unsafe fn refuse<T>(bad: *mut *mut T, at: *mut T, errno: Errno) -> Errno {
     errno
 }
 
+/// What a work request says about its destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    /// Nothing: there is one peer.
+    Connected,
+    /// An address handle, a queue pair and its key.
+    Datagram,
+    /// The peer's shared receive queue.
+    Extended,
+}
+
+impl Service {
+    #[inline]
+    fn of(qp: &AnyQp) -> Service {
+        match qp {
+            AnyQp::Ud(_) => Service::Datagram,
+            AnyQp::XrcSend(_) => Service::Extended,
+            _ => Service::Connected,
+        }
+    }
+}
+
 /// Begins to post sends.
 #[inline]
 pub fn sending(qp: &Qp) -> Result<Sending<'_>, PostReason> {
@@ -110,11 +132,12 @@ pub fn sending(qp: &Qp) -> Result<Sending<'_>, PostReason> {
 #[inline]
 unsafe fn post_sends(qp: &Qp, first: *mut ibv_send_wr) -> Result<(), (*mut ibv_send_wr, Errno)> {
     let mut sending = sending(qp).map_err(|reason| (first, reason.into()))?;
+    let service = Service::of(&qp.inner);
     let mut next = first;
     // SAFETY: by the caller's promise.
     while let Some(wr) = unsafe { next.as_ref() } {
         // SAFETY: by the caller's promise.
-        if let Err(errno) = unsafe { post_one(qp, &mut sending, wr) } {
+        if let Err(errno) = unsafe { post_one(service, &mut sending, wr) } {
             sending.ring().map_err(|reason| (first, reason.into()))?;
             return Err((next, errno));
         }
@@ -135,22 +158,22 @@ fn plain_flags(flags: c_uint) -> Result<u8, Errno> {
 /// # Safety
 /// It is a work request as `ibv_post_send` asks for.
 #[inline]
-unsafe fn post_one(qp: &Qp, sending: &mut Sending<'_>, wr: &ibv_send_wr) -> Result<(), Errno> {
+unsafe fn post_one(service: Service, sending: &mut Sending<'_>, wr: &ibv_send_wr) -> Result<(), Errno> {
     let mut flags = wr.send_flags;
     // Nothing here has checksums of its own: who asks for that of a datagram has it.
-    if flags & IBV_SEND_IP_CSUM != 0 && matches!(qp.inner, AnyQp::Ud(_)) {
+    if flags & IBV_SEND_IP_CSUM != 0 && service == Service::Datagram {
         flags &= !IBV_SEND_IP_CSUM;
     }
     // SAFETY: by the caller's promise.
     let elements = unsafe { elements(wr.sg_list, wr.num_sge) }?;
     if flags & IBV_SEND_INLINE == 0 {
         // SAFETY: as above.
-        let post = unsafe { request(qp, wr, plain_flags(flags)?, elements) }?;
+        let post = unsafe { request(service, wr, plain_flags(flags)?, elements) }?;
         return Ok(sending.post(&post)?);
     }
     let plain = plain_flags(flags & !IBV_SEND_INLINE)?;
     // SAFETY: as above.
-    let post = unsafe { request(qp, wr, plain, &[]) }?;
+    let post = unsafe { request(service, wr, plain, &[]) }?;
     match elements {
         [one] => {
             // SAFETY: the program's memory, which it does not change while it posts it.
@@ -205,7 +228,7 @@ pub unsafe fn bytes<'a>(addr: u64, len: usize) -> &'a [u8] {
 /// # Safety
 /// It is one, if `count` is more than 0.
 #[inline]
-unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
+pub unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
     match count {
         ..0 => Err(Errno::INVALID),
         0 => Ok(&[]),
@@ -220,12 +243,11 @@ unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], 
 /// It is a work request as `ibv_post_send` asks for.
 #[inline]
 unsafe fn request<'a>(
-    qp: &Qp,
+    service: Service,
     wr: &ibv_send_wr,
     flags: u8,
     elements: &'a [Sge],
 ) -> Result<SendWr<'a>, Errno> {
-    let datagram = matches!(qp.inner, AnyQp::Ud(_));
     // SAFETY: by the caller's promise each union has what belongs to the operation.
     let mut post = unsafe {
         let imm = || u32::from_be(wr.datum.imm_data);
@@ -265,14 +287,14 @@ unsafe fn request<'a>(
         }
     };
     post = post.id(wr.wr_id).flags(flags);
-    if datagram {
+    if service == Service::Datagram {
         // SAFETY: by the caller's promise.
         unsafe {
             let to = wr.wr.ud;
             let handle = maybe::<Ah>(to.ah).ok_or(Errno::INVALID)?;
             post = post.to(&handle.inner, to.remote_qpn, to.remote_qkey);
         }
-    } else if let AnyQp::XrcSend(_) = qp.inner {
+    } else if service == Service::Extended {
         // SAFETY: by the caller's promise.
         post = post.to_srq(unsafe { wr.qp_type.xrc.remote_srqn });
     }
@@ -365,3 +387,6 @@ unsafe fn received(
         }
     })
 }
+
+#[cfg(test)]
+mod tests;
