@@ -107,7 +107,7 @@ impl Requests {
     unsafe fn set_inline(&mut self, pieces: impl Iterator<Item = (u64, usize)>) {
         let from = self.bytes.len();
         for (addr, len) in pieces {
-            if len > INLINE_MAX || self.bytes.len() - from > INLINE_MAX {
+            if len > INLINE_MAX.saturating_sub(self.bytes.len() - from) {
                 return self.fail(Errno::INVALID);
             }
             // SAFETY: by the caller's promise.
