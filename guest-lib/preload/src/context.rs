@@ -13,6 +13,7 @@ use crate::errno::Errno;
 use crate::events::Mailbox;
 use crate::exports::query;
 use crate::handle::{Object, Uses};
+use crate::objects::operations as objects;
 use crate::work;
 
 /// What `ibv_open_device` makes. A process may open a device any number of times; all of them share its [`Seat`].
@@ -156,6 +157,9 @@ fn operations() -> ibv_context_ops {
         post_recv: Some(work::post::post_recv),
         post_srq_recv: Some(work::post::post_srq_recv),
         bind_mw: Some(work::post::bind_mw),
+        req_notify_cq: Some(objects::req_notify_cq),
+        alloc_mw: Some(objects::alloc_mw),
+        dealloc_mw: Some(objects::dealloc_mw),
         ..zeros()
     }
 }
@@ -166,6 +170,23 @@ fn extended_operations() -> verbs_context {
         query_port: Some(query::query_port),
         query_device_ex: Some(query::query_device_ex),
         query_rt_values: Some(query::query_rt_values),
+        advise_mr: Some(objects::advise_mr),
+        alloc_null_mr: Some(objects::alloc_null_mr),
+        reg_dm_mr: Some(objects::reg_dm_mr),
+        alloc_dm: Some(objects::alloc_dm),
+        free_dm: Some(objects::free_dm),
+        modify_qp_rate_limit: Some(objects::modify_qp_rate_limit),
+        alloc_parent_domain: Some(objects::alloc_parent_domain),
+        dealloc_td: Some(objects::dealloc_td),
+        alloc_td: Some(objects::alloc_td),
+        modify_cq: Some(objects::modify_cq),
+        create_cq_ex: Some(objects::create_cq_ex),
+        open_qp: Some(objects::open_qp),
+        create_qp_ex: Some(objects::create_qp_ex),
+        get_srq_num: Some(objects::get_srq_num),
+        create_srq_ex: Some(objects::create_srq_ex),
+        open_xrcd: Some(objects::open_xrcd),
+        close_xrcd: Some(objects::close_xrcd),
         sz: size_of::<verbs_context>(),
         ..zeros()
     }

@@ -1,43 +1,20 @@
 //! Asynchronous events and completion events, and that objects wait for their acknowledgement.
+//!
+//! ```text
+//!  device ──▶ dispatcher (a thread of each seat) ──▶ mailbox of the context whose object it concerns
+//!                                                      └──▶ ibv_get_async_event … ibv_ack_async_event
+//! ```
+//! *No event reaches an object that was destroyed.* Whoever destroys one takes it off the dispatcher's list, takes
+//! its events out of the mailbox, and waits until those that the program has taken are acknowledged. Both
+//! the list and the mailbox count and hand out under their lock.
 
-use std::ffi::c_int;
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::sync::Arc;
+pub mod calls;
+mod dispatcher;
+mod interrupts;
+mod mailbox;
+mod unacknowledged;
 
-use crate::devices::Seat;
-use crate::errno::Errno;
-
-/// Events that the program took and did not acknowledge yet. Whoever destroys the object waits until there are none.
-#[derive(Debug, Default)]
-pub struct Unacknowledged {}
-
-/// Where asynchronous events of one context wait.
-#[derive(Debug)]
-pub struct Mailbox {
-    ready: OwnedFd,
-}
-
-impl Mailbox {
-    /// The mailbox of a new context.
-    pub fn open(_seat: &Arc<Seat>) -> Result<Arc<Mailbox>, Errno> {
-        let ready = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
-            .map_err(|e| Errno(e.raw_os_error()))?;
-        Ok(Arc::new(Mailbox { ready }))
-    }
-
-    /// Readable while events wait.
-    pub fn fd(&self) -> c_int {
-        self.ready.as_raw_fd()
-    }
-}
-
-/// Brings the events of a device to the contexts that they concern.
-#[derive(Debug)]
-pub struct Dispatcher {}
-
-impl Dispatcher {
-    /// The dispatcher of a device.
-    pub fn new(_device: &vnic_verbs::Context) -> Result<Dispatcher, Errno> {
-        Ok(Dispatcher {})
-    }
-}
+pub use dispatcher::{Dispatcher, Kind, Subject};
+pub use interrupts::{is_nonblocking, make_blocking, wait_readable};
+pub use mailbox::Mailbox;
+pub use unacknowledged::Unacknowledged;

@@ -1,13 +1,35 @@
 //! What programs make, and hold pointers to.
 
+pub mod ah;
+pub mod channel;
 pub mod cq;
-pub mod memory;
+pub mod dm;
+pub mod mr;
+pub mod mw;
+pub mod operations;
 pub mod pd;
 pub mod qp;
 pub mod srq;
+pub mod xrcd;
 
-pub use cq::{Channel, Cq};
-pub use memory::{Dm, Mr, Mw};
-pub use pd::{Ah, Pd, Td, Xrcd};
-pub use qp::Qp;
+pub use ah::Ah;
+pub use channel::Channel;
+pub use cq::Cq;
+pub use dm::Dm;
+pub use mr::Mr;
+pub use mw::Mw;
+pub use pd::{Pd, Td};
+pub use qp::{AnyQp, Qp};
 pub use srq::Srq;
+pub use xrcd::Xrcd;
+
+use crate::errno::Errno;
+
+/// Are all bits of a mask known? EINVAL, or what else the interface says, otherwise.
+fn only(mask: u64, known: u64, otherwise: Errno) -> Result<(), Errno> {
+    if mask & !known == 0 {
+        Ok(())
+    } else {
+        Err(otherwise)
+    }
+}

@@ -1,1 +1,53 @@
-//! Memory.
+//! Protection domains and memory regions.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use crate::abi::*;
+use crate::context::Context;
+use crate::errno::Errno;
+use crate::handle::{take_back, the};
+use crate::objects::{Mr, Pd};
+
+export! {
+    /// `man 3 ibv_alloc_pd`.
+    "IBVERBS_1.1" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd, of context, as pointer {
+        Pd::alloc(Context::of(context))
+    }
+
+    /// `man 3 ibv_dealloc_pd`; of parent domains, too.
+    "IBVERBS_1.1" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int, of (*pd).context, as code {
+        the::<Pd>(pd).uses.none()?;
+        drop(take_back::<Pd>(pd));
+        Ok(())
+    }
+
+    /// `man 3 ibv_reg_mr`.
+    "IBVERBS_1.1" fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: size_t, access: c_int) -> *mut ibv_mr,
+        of (*pd).context, as pointer {
+        Mr::register(the(pd), addr, length, addr as u64, access.cast_unsigned())
+    }
+
+    /// `man 3 ibv_reg_mr`: with the address that peers use.
+    "IBVERBS_1.7" fn ibv_reg_mr_iova(pd: *mut ibv_pd, addr: *mut c_void, length: size_t, iova: u64, access: c_int)
+        -> *mut ibv_mr, of (*pd).context, as pointer {
+        Mr::register(the(pd), addr, length, iova, access.cast_unsigned())
+    }
+
+    /// What the header makes of both, if it cannot see that no optional right is asked for.
+    "IBVERBS_1.8" fn ibv_reg_mr_iova2(pd: *mut ibv_pd, addr: *mut c_void, length: size_t, iova: u64, access: c_uint)
+        -> *mut ibv_mr, of (*pd).context, as pointer {
+        Mr::register(the(pd), addr, length, iova, access)
+    }
+
+    /// `man 3 ibv_reg_dmabuf_mr`: there is no such memory that our device could reach.
+    "IBVERBS_1.12" fn ibv_reg_dmabuf_mr(pd: *mut ibv_pd, _offset: u64, _length: size_t, _iova: u64, _fd: c_int,
+        _access: c_int) -> *mut ibv_mr, of (*pd).context, as pointer {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_dereg_mr`.
+    "IBVERBS_1.1" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int, of (*mr).context, as code {
+        drop(take_back::<Mr>(mr));
+        Ok(())
+    }
+}

@@ -1,13 +1,17 @@
-//! Completion queues and channels.
+//! Completion queues.
 
 use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
 
-use vnic_verbs::{CompletionChannel, CompletionQueue};
+use vnic_verbs::{CompletionQueue, CqBuilder};
 
-use crate::abi::{ibv_comp_channel, ibv_cq_ex};
-use crate::events::Unacknowledged;
-use crate::handle::{Object, Use, Uses};
-use crate::work::poll::Cursor;
+use super::{Channel, Pd, only};
+use crate::abi::*;
+use crate::context::Context;
+use crate::errno::Errno;
+use crate::events::{Kind, Subject, Unacknowledged};
+use crate::handle::{Object, Use, Uses, maybe, publish, take_back, the};
+use crate::work::poll::{self, Cursor};
 
 /// A completion queue; the program sees the extended one, whichever it asked for.
 #[repr(C)]
@@ -21,16 +25,7 @@ pub struct Cq {
     /// Asynchronous events that were.
     pub asynchronous: Unacknowledged,
     pub uses: Uses,
-    pub needs: Vec<Use>,
-}
-
-/// A completion channel.
-#[repr(C)]
-pub struct Channel {
-    base: UnsafeCell<ibv_comp_channel>,
-    pub inner: CompletionChannel,
-    pub uses: Uses,
-    pub needs: Use,
+    _needs: Vec<Use>,
 }
 
 // SAFETY: `repr(C)`, and its first field is that.
@@ -38,7 +33,134 @@ unsafe impl Object for Cq {
     type C = ibv_cq_ex;
 }
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Channel {
-    type C = ibv_comp_channel;
+/// What the completions of an extended queue may tell. There are no local identifiers (LIDs) and path bits on
+/// Ethernet: they read as 0, as those of other devices do.
+const FIELDS: u32 = IBV_WC_STANDARD_FLAGS
+    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
+    | IBV_WC_EX_WITH_CVLAN;
+
+/// How a queue is made.
+pub struct Wanted<'a> {
+    pub entries: u32,
+    pub context: *mut c_void,
+    pub channel: Option<&'a Channel>,
+    pub vector: i64,
+    pub parent: Option<&'a Pd>,
+}
+
+impl Cq {
+    /// A new one.
+    pub fn create(context: &Context, wanted: &Wanted<'_>) -> Result<*mut ibv_cq_ex, Errno> {
+        let device = &context.seat.device;
+        // SAFETY: a field that nobody changes.
+        let vectors = unsafe { (*context.pointer()).num_comp_vectors };
+        check_entries(context, wanted.entries)?;
+        if !(0..i64::from(vectors)).contains(&wanted.vector) {
+            return Err(Errno::INVALID);
+        }
+        let mut builder = CqBuilder::new(wanted.entries);
+        if let Some(channel) = wanted.channel {
+            builder = builder.channel(&channel.inner);
+        }
+        let inner = device.create_cq_with(builder)?;
+        let channel = wanted.channel.map_or(std::ptr::null_mut(), Object::c);
+        let needs = [
+            Some(&context.uses),
+            wanted.channel.map(|c| &c.uses),
+            wanted.parent.map(|p| &p.uses),
+        ];
+        let pointer = publish(Cq {
+            base: UnsafeCell::new(ibv_cq_ex {
+                context: context.pointer(),
+                channel,
+                cq_context: wanted.context,
+                handle: inner.number(),
+                cqe: entries(&inner),
+                ..zeros()
+            }),
+            inner,
+            cursor: Cursor::default(),
+            completions: Unacknowledged::default(),
+            asynchronous: Unacknowledged::default(),
+            uses: Uses::default(),
+            _needs: needs.into_iter().flatten().map(Uses::one).collect(),
+        });
+        // SAFETY: just made.
+        let cq = unsafe { the::<Cq>(pointer) };
+        if let Some(channel) = wanted.channel {
+            channel.list(cq);
+        }
+        let subject = Subject {
+            pointer: pointer.expose_provenance(),
+            unacknowledged: cq.asynchronous.clone(),
+        };
+        let dispatcher = &context.seat.dispatcher;
+        dispatcher.register(Kind::Cq, cq.inner.number(), subject, &context.mailbox);
+        Ok(pointer)
+    }
+
+    /// A new one whose completions are read field by field.
+    pub fn create_extended(
+        context: &Context,
+        wanted: &Wanted<'_>,
+        fields: u64,
+    ) -> Result<*mut ibv_cq_ex, Errno> {
+        only(fields, FIELDS.into(), Errno::UNSUPPORTED)?;
+        let pointer = Cq::create(context, wanted)?;
+        // SAFETY: just made; nobody else has it yet.
+        poll::equip(unsafe { &mut *pointer }, fields);
+        Ok(pointer)
+    }
+
+    /// Gives it room for other numbers of completions; at least for those that wait.
+    pub fn resize(&self, wanted: u32) -> Result<(), Errno> {
+        // SAFETY: the context outlives what was made in it.
+        check_entries(unsafe { Context::of((*self.c()).context) }, wanted)?;
+        self.inner.resize(wanted)?;
+        // SAFETY: a field that the program reads and nobody else changes.
+        unsafe { (*self.c()).cqe = entries(&self.inner) };
+        Ok(())
+    }
+
+    /// Destroys it, when all its events are acknowledged.
+    ///
+    /// # Safety
+    /// It is a queue of ours, and the program does not use it any more.
+    pub unsafe fn destroy(pointer: *mut ibv_cq_ex) -> Result<(), Errno> {
+        // SAFETY: by the caller's promise; the channel and the context outlive it.
+        let (cq, channel, context) = unsafe {
+            let cq = the::<Cq>(pointer);
+            (
+                cq,
+                maybe::<Channel>((*pointer).channel),
+                Context::of((*pointer).context),
+            )
+        };
+        cq.uses.none()?;
+        if let Some(channel) = channel {
+            channel.forget(cq);
+        }
+        let dispatcher = &context.seat.dispatcher;
+        dispatcher.forget(Kind::Cq, cq.inner.number(), pointer.addr());
+        cq.completions.wait();
+        cq.asynchronous.wait();
+        // SAFETY: by the caller's promise, and nothing of ours has it.
+        drop(unsafe { take_back::<Cq>(pointer) });
+        Ok(())
+    }
+}
+
+/// Completions that it has room for.
+fn entries(cq: &CompletionQueue) -> c_int {
+    c_int::try_from(cq.entries()).unwrap_or(c_int::MAX)
+}
+
+fn check_entries(context: &Context, wanted: u32) -> Result<(), Errno> {
+    let most = context.seat.device.query_device().max_cqe;
+    if (1..=most).contains(&wanted) {
+        Ok(())
+    } else {
+        Err(Errno::INVALID)
+    }
 }

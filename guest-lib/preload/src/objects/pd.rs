@@ -1,20 +1,23 @@
-//! Domains and address handles.
+//! Protection domains, thread domains, parent domains.
 
 use std::cell::UnsafeCell;
 
-use vnic_verbs::{AddressHandle, ProtectionDomain, XrcDomain};
+use vnic_verbs::ProtectionDomain;
 
-use crate::abi::{ibv_ah, ibv_pd, ibv_td, ibv_xrcd};
-use crate::handle::{Object, Use, Uses};
+use super::only;
+use crate::abi::*;
+use crate::context::Context;
+use crate::errno::Errno;
+use crate::handle::{Object, Use, Uses, publish};
 
-/// A protection domain, or a parent domain, which is one under another name (`of`).
+/// A protection domain, or a parent domain, which is one under another name.
 #[repr(C)]
 pub struct Pd {
     base: UnsafeCell<ibv_pd>,
     pub inner: ProtectionDomain,
     pub uses: Uses,
     /// The context; of a parent domain also the domain that it is of, and its thread domain.
-    pub needs: Vec<Use>,
+    _needs: Vec<Use>,
 }
 
 /// A thread domain: a promise of the program's that we make no use of.
@@ -22,24 +25,7 @@ pub struct Pd {
 pub struct Td {
     base: UnsafeCell<ibv_td>,
     pub uses: Uses,
-    pub needs: Use,
-}
-
-/// An address handle.
-#[repr(C)]
-pub struct Ah {
-    base: UnsafeCell<ibv_ah>,
-    pub inner: AddressHandle,
-    pub needs: Use,
-}
-
-/// An XRC domain.
-#[repr(C)]
-pub struct Xrcd {
-    base: UnsafeCell<ibv_xrcd>,
-    pub inner: XrcDomain,
-    pub uses: Uses,
-    pub needs: Use,
+    _needs: Use,
 }
 
 // SAFETY: `repr(C)`, and its first field is that.
@@ -52,12 +38,64 @@ unsafe impl Object for Td {
     type C = ibv_td;
 }
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Ah {
-    type C = ibv_ah;
+impl Pd {
+    /// A new one.
+    pub fn alloc(context: &Context) -> Result<*mut ibv_pd, Errno> {
+        let inner = context.seat.device.alloc_pd()?;
+        Ok(publish(Pd::new(context, inner, vec![context.uses.one()])))
+    }
+
+    fn new(context: &Context, inner: ProtectionDomain, needs: Vec<Use>) -> Pd {
+        Pd {
+            base: UnsafeCell::new(ibv_pd {
+                context: context.pointer(),
+                handle: inner.number(),
+            }),
+            inner,
+            uses: Uses::default(),
+            _needs: needs,
+        }
+    }
+
+    /// The context that it is in.
+    pub fn context(&self) -> *mut ibv_context {
+        // SAFETY: a field that nobody changes.
+        unsafe { (*self.c()).context }
+    }
+
+    /// The same domain under another name. Its allocators are not asked: what our queues are in must be shared
+    /// with the device, and they do not know how.
+    pub fn of_parent(
+        context: &Context,
+        parent: &Pd,
+        td: Option<&Td>,
+        attributes: &ibv_parent_domain_init_attr,
+    ) -> Result<*mut ibv_pd, Errno> {
+        let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+        only(attributes.comp_mask.into(), known.into(), Errno::INVALID)?;
+        if attributes.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0
+            && (attributes.alloc.is_none() || attributes.free.is_none())
+        {
+            return Err(Errno::INVALID);
+        }
+        let needs = [context.uses.one(), parent.uses.one()]
+            .into_iter()
+            .chain(td.map(|td| td.uses.one()))
+            .collect();
+        Ok(publish(Pd::new(context, parent.inner.clone(), needs)))
+    }
 }
 
-// SAFETY: `repr(C)`, and its first field is that.
-unsafe impl Object for Xrcd {
-    type C = ibv_xrcd;
+impl Td {
+    /// A new one.
+    pub fn alloc(context: &Context, attributes: &ibv_td_init_attr) -> Result<*mut ibv_td, Errno> {
+        only(attributes.comp_mask.into(), 0, Errno::INVALID)?;
+        Ok(publish(Td {
+            base: UnsafeCell::new(ibv_td {
+                context: context.pointer(),
+            }),
+            uses: Uses::default(),
+            _needs: context.uses.one(),
+        }))
+    }
 }

@@ -1,12 +1,16 @@
 //! Shared receive queues.
 
 use std::cell::UnsafeCell;
+use std::ffi::c_void;
 
 use vnic_verbs::SharedReceiveQueue;
 
-use crate::abi::ibv_srq;
-use crate::events::Unacknowledged;
-use crate::handle::{Object, Use, Uses};
+use super::{Cq, Pd, Xrcd, only};
+use crate::abi::*;
+use crate::context::Context;
+use crate::errno::Errno;
+use crate::events::{Kind, Subject, Unacknowledged};
+use crate::handle::{Object, Use, Uses, publish, take_back, the};
 
 /// A shared receive queue.
 #[repr(C)]
@@ -16,10 +20,115 @@ pub struct Srq {
     /// Asynchronous events that were taken and not acknowledged.
     pub asynchronous: Unacknowledged,
     pub uses: Uses,
-    pub needs: Vec<Use>,
+    /// Elements of a receive.
+    elements: u32,
+    xrc: bool,
+    _needs: Vec<Use>,
 }
 
 // SAFETY: `repr(C)`, and its first field is that.
 unsafe impl Object for Srq {
     type C = ibv_srq;
+}
+
+impl Srq {
+    /// A new one, for XRC with its domain and where it completes. What it really has is written back.
+    pub fn create(
+        pd: &Pd,
+        context: *mut c_void,
+        wanted: &mut ibv_srq_attr,
+        xrc: Option<(&Xrcd, &Cq)>,
+    ) -> Result<*mut ibv_srq, Errno> {
+        // SAFETY: the context outlives what was made in it.
+        let device = unsafe { Context::of(pd.context()) };
+        let limits = device.seat.device.query_device();
+        if !(1..=limits.max_srq_wr).contains(&wanted.max_wr) || wanted.max_sge > limits.max_srq_sge {
+            return Err(Errno::INVALID);
+        }
+        let elements = wanted.max_sge.max(1);
+        let mut builder = pd.inner.srq().max_wr(wanted.max_wr).max_sge(elements);
+        let mut needs = vec![pd.uses.one()];
+        if let Some((xrcd, cq)) = xrc {
+            builder = builder.xrc(xrcd.domain(), &cq.inner);
+            needs.extend([xrcd.uses.one(), cq.uses.one()]);
+        }
+        let inner = builder.build()?;
+        wanted.max_wr = inner.max_wr();
+        wanted.max_sge = elements;
+        let pointer = publish(Srq {
+            base: UnsafeCell::new(ibv_srq {
+                context: pd.context(),
+                srq_context: context,
+                pd: pd.c(),
+                handle: inner.number(),
+                ..zeros()
+            }),
+            inner,
+            asynchronous: Unacknowledged::default(),
+            uses: Uses::default(),
+            elements,
+            xrc: xrc.is_some(),
+            _needs: needs,
+        });
+        // SAFETY: just made.
+        let srq = unsafe { the::<Srq>(pointer) };
+        let subject = Subject {
+            pointer: pointer.expose_provenance(),
+            unacknowledged: srq.asynchronous.clone(),
+        };
+        let dispatcher = &device.seat.dispatcher;
+        dispatcher.register(Kind::Srq, srq.inner.number(), subject, &device.mailbox);
+        Ok(pointer)
+    }
+
+    /// Changes what `mask` names.
+    pub fn modify(&self, attributes: &ibv_srq_attr, mask: u32) -> Result<(), Errno> {
+        only(
+            mask.into(),
+            (IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT).into(),
+            Errno::INVALID,
+        )?;
+        if mask & IBV_SRQ_MAX_WR != 0 {
+            self.inner.set_max_wr(attributes.max_wr)?;
+        }
+        if mask & IBV_SRQ_LIMIT != 0 {
+            self.inner.set_limit(attributes.srq_limit)?;
+        }
+        Ok(())
+    }
+
+    /// What it is set to.
+    pub fn query(&self) -> Result<ibv_srq_attr, Errno> {
+        let now = self.inner.query()?;
+        Ok(ibv_srq_attr {
+            max_wr: now.max_wr,
+            max_sge: self.elements,
+            srq_limit: now.limit,
+        })
+    }
+
+    /// The number by which peers name it.
+    pub fn number(&self) -> Result<u32, Errno> {
+        if self.xrc {
+            Ok(self.inner.number())
+        } else {
+            Err(Errno::UNSUPPORTED)
+        }
+    }
+
+    /// Destroys it, when all its events are acknowledged.
+    ///
+    /// # Safety
+    /// It is a queue of ours, and the program does not use it any more.
+    pub unsafe fn destroy(pointer: *mut ibv_srq) -> Result<(), Errno> {
+        // SAFETY: by the caller's promise; the context outlives it.
+        let (srq, context) = unsafe { (the::<Srq>(pointer), Context::of((*pointer).context)) };
+        srq.uses.none()?;
+        let dispatcher = &context.seat.dispatcher;
+        dispatcher.forget(Kind::Srq, srq.inner.number(), pointer.addr());
+        srq.asynchronous.wait();
+        // SAFETY: by the caller's promise, and nothing of ours has it.
+        drop(unsafe { take_back::<Srq>(pointer) });
+        Ok(())
+    }
 }

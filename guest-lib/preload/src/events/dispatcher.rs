@@ -1,0 +1,303 @@
+//! Who hears of an asynchronous event.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io;
+use vnic_verbs::AsyncEvent;
+
+use super::mailbox::Letter;
+use super::{Mailbox, Unacknowledged};
+use crate::abi::*;
+use crate::errno::{Errno, complain};
+
+/// Kinds of objects that events are about. Each counts its numbers by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Cq,
+    Qp,
+    Srq,
+}
+
+/// An object that events are about.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// What the program has of it.
+    pub pointer: usize,
+    /// Events about it that the program has.
+    pub unacknowledged: Unacknowledged,
+}
+
+/// Takes the events of a device and puts each into the mailboxes of those whom it concerns.
+pub struct Dispatcher {
+    lists: Arc<Lists>,
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// An object, and where its events go.
+type Registered = (Subject, Weak<Mailbox>);
+
+#[derive(Debug, Default)]
+struct Lists(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// By kind and number. Several: a target of XRC may have been opened more than once.
+    objects: HashMap<(Kind, u32), Vec<Registered>>,
+    /// All mailboxes: who hears of the port and the device.
+    all: Vec<Weak<Mailbox>>,
+    /// The device has gone for good.
+    closed: bool,
+}
+
+impl Dispatcher {
+    /// For a device that was opened.
+    pub fn new(device: &vnic_verbs::Context) -> Result<Dispatcher, Errno> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(os)?;
+        let theirs = stop.try_clone().map_err(|_| Errno::NO_MEMORY)?;
+        let lists = Arc::new(Lists::default());
+        let thread = std::thread::Builder::new().name("vnic-async".into()).spawn({
+            let (device, lists) = (device.clone(), Arc::clone(&lists));
+            move || {
+                block_signals();
+                run(&device, &lists, &theirs);
+            }
+        });
+        Ok(Dispatcher {
+            lists,
+            stop,
+            thread: Some(thread.map_err(|_| Errno::AGAIN)?),
+        })
+    }
+
+    /// A mailbox that hears of the port and the device.
+    pub fn add(&self, mailbox: &Arc<Mailbox>) {
+        let mut state = self.lists.lock();
+        state.all.retain(|m| m.strong_count() > 0);
+        state.all.push(Arc::downgrade(mailbox));
+        if state.closed {
+            mailbox.close();
+        }
+    }
+
+    /// Events about an object of this kind and number go to a mailbox from now on.
+    pub fn register(&self, kind: Kind, number: u32, subject: Subject, mailbox: &Arc<Mailbox>) {
+        let mut state = self.lists.lock();
+        let subjects = state.objects.entry((kind, number)).or_default();
+        subjects.push((subject, Arc::downgrade(mailbox)));
+    }
+
+    /// They do no longer, and those that wait are gone.
+    pub fn forget(&self, kind: Kind, number: u32, pointer: usize) {
+        let mut state = self.lists.lock();
+        let Some(subjects) = state.objects.get_mut(&(kind, number)) else {
+            return;
+        };
+        subjects.retain(|(subject, mailbox)| {
+            let ends = subject.pointer == pointer;
+            if let (true, Some(mailbox)) = (ends, mailbox.upgrade()) {
+                mailbox.forget(pointer);
+            }
+            !ends
+        });
+        if subjects.is_empty() {
+            state.objects.remove(&(kind, number));
+        }
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        let _ = io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn os(e: io::Errno) -> Errno {
+    Errno(e.raw_os_error())
+}
+
+/// Signals are for the program's own threads.
+fn block_signals() {
+    // SAFETY: changes nothing but which signals this thread takes; the set is filled before it is used.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+    }
+}
+
+/// Until `stop` is readable, or the device is gone for good.
+fn run(device: &vnic_verbs::Context, lists: &Lists, stop: &OwnedFd) {
+    loop {
+        match device.async_event() {
+            Ok(Some(event)) => {
+                lists.dispatch(event);
+                continue;
+            }
+            Ok(None) => {}
+            Err(_) => return lists.close(),
+        }
+        let events = device.async_fd();
+        let mut fds = [
+            PollFd::new(&events, PollFlags::IN),
+            PollFd::new(stop, PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(io::Errno::INTR) => {}
+            Err(_) => return lists.close(),
+        }
+        if fds[1].revents().contains(PollFlags::IN) {
+            return;
+        }
+    }
+}
+
+/// Whom an event concerns, and what it is called.
+enum To {
+    Object(Kind, u32, u32),
+    Everybody(u32),
+    /// There is no such event in the interface.
+    Nobody,
+}
+
+fn address(event: AsyncEvent) -> To {
+    use AsyncEvent as A;
+    match event {
+        A::CqError { cq, .. } => To::Object(Kind::Cq, cq, IBV_EVENT_CQ_ERR),
+        A::QpFatal { qp, .. } => To::Object(Kind::Qp, qp, IBV_EVENT_QP_FATAL),
+        A::QpRequestError { qp } => To::Object(Kind::Qp, qp, IBV_EVENT_QP_REQ_ERR),
+        A::QpAccessError { qp } => To::Object(Kind::Qp, qp, IBV_EVENT_QP_ACCESS_ERR),
+        A::CommunicationEstablished { qp } => To::Object(Kind::Qp, qp, IBV_EVENT_COMM_EST),
+        A::SendQueueDrained { qp } => To::Object(Kind::Qp, qp, IBV_EVENT_SQ_DRAINED),
+        A::LastWqeReached { qp } => To::Object(Kind::Qp, qp, LAST_WQE_REACHED),
+        A::SrqError { srq, .. } => To::Object(Kind::Srq, srq, IBV_EVENT_SRQ_ERR),
+        A::SrqLimitReached { srq } => To::Object(Kind::Srq, srq, IBV_EVENT_SRQ_LIMIT_REACHED),
+        A::DeviceFatal => To::Everybody(IBV_EVENT_DEVICE_FATAL),
+        A::PortActive => To::Everybody(IBV_EVENT_PORT_ACTIVE),
+        A::PortError => To::Everybody(IBV_EVENT_PORT_ERR),
+        A::GidChange { .. } => To::Everybody(IBV_EVENT_GID_CHANGE),
+        // A region whose memory is gone: work that names it fails, and that is told. Events that were lost
+        // were of nobody knows whom.
+        _ => To::Nobody,
+    }
+}
+
+/// `IBV_EVENT_QP_LAST_WQE_REACHED`.
+pub const LAST_WQE_REACHED: u32 = 16;
+
+impl Lists {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dispatch(&self, event: AsyncEvent) {
+        let state = self.lock();
+        match address(event) {
+            To::Object(kind, number, event) => {
+                for (subject, mailbox) in state.objects.get(&(kind, number)).into_iter().flatten() {
+                    if let Some(mailbox) = mailbox.upgrade() {
+                        mailbox.put(Letter {
+                            kind: event,
+                            about: Some(subject.clone()),
+                        });
+                    }
+                }
+            }
+            To::Everybody(event) => {
+                for mailbox in state.all.iter().filter_map(Weak::upgrade) {
+                    mailbox.put(Letter {
+                        kind: event,
+                        about: None,
+                    });
+                }
+            }
+            To::Nobody => complain(&format_args!("{event:?}: programs have no word for it")),
+        }
+    }
+
+    fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        for mailbox in state.all.iter().filter_map(Weak::upgrade) {
+            mailbox.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject(pointer: usize) -> Subject {
+        Subject {
+            pointer,
+            unacknowledged: Unacknowledged::default(),
+        }
+    }
+
+    fn taken(mailbox: &Mailbox) -> Vec<(u32, Option<usize>)> {
+        std::iter::from_fn(|| mailbox.take().ok().flatten())
+            .map(|letter| (letter.kind, letter.about.map(|s| s.pointer)))
+            .collect()
+    }
+
+    fn with_two() -> (Dispatcher, [Arc<Mailbox>; 2]) {
+        let dispatcher = Dispatcher {
+            lists: Arc::default(),
+            stop: eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"),
+            thread: None,
+        };
+        let boxes = [(); 2].map(|()| Arc::new(Mailbox::new().expect("an eventfd")));
+        for mailbox in &boxes {
+            dispatcher.add(mailbox);
+        }
+        (dispatcher, boxes)
+    }
+
+    #[test]
+    fn an_event_goes_to_whom_it_concerns() {
+        let (dispatcher, [first, second]) = with_two();
+        dispatcher.register(Kind::Qp, 7, subject(64), &first);
+        dispatcher.register(Kind::Cq, 7, subject(128), &second);
+        dispatcher
+            .lists
+            .dispatch(AsyncEvent::CommunicationEstablished { qp: 7 });
+        dispatcher.lists.dispatch(AsyncEvent::QpAccessError { qp: 8 });
+        dispatcher.lists.dispatch(AsyncEvent::PortError);
+        dispatcher
+            .lists
+            .dispatch(AsyncEvent::CqError { cq: 7, fault: None });
+        let established = (IBV_EVENT_COMM_EST, Some(64));
+        let port = (IBV_EVENT_PORT_ERR, None);
+        assert_eq!(taken(&first), [established, port]);
+        assert_eq!(taken(&second), [port, (IBV_EVENT_CQ_ERR, Some(128))]);
+    }
+
+    #[test]
+    fn what_has_ended_hears_nothing() {
+        let (dispatcher, [first, _second]) = with_two();
+        dispatcher.register(Kind::Srq, 1, subject(64), &first);
+        let event = AsyncEvent::SrqLimitReached { srq: 1 };
+        dispatcher.lists.dispatch(event);
+        dispatcher.forget(Kind::Srq, 1, 64);
+        dispatcher.lists.dispatch(event);
+        assert_eq!(taken(&first), []);
+    }
+
+    #[test]
+    fn one_that_comes_after_the_end_hears_of_it() {
+        let (dispatcher, [first, _second]) = with_two();
+        dispatcher.lists.close();
+        assert!(first.take().is_err());
+        let late = Arc::new(Mailbox::new().expect("an eventfd"));
+        dispatcher.add(&late);
+        assert!(late.take().is_err());
+    }
+}

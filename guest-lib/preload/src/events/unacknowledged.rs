@@ -1,0 +1,67 @@
+//! Events that wait for their acknowledgement.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Events that the program took and did not acknowledge yet. Whoever destroys the object waits until there are
+/// none. Clones are the same: who acknowledges holds one, so that it outlives the object.
+#[derive(Debug, Clone, Default)]
+pub struct Unacknowledged(Arc<(Mutex<u32>, Condvar)>);
+
+impl Unacknowledged {
+    /// The program took one.
+    pub fn taken(&self) {
+        let mut count = self.lock();
+        *count = count.saturating_add(1);
+    }
+
+    /// The program has acknowledged so many. More than it took are none of its own: they do not count.
+    pub fn acknowledge(&self, count: u32) {
+        let mut left = self.lock();
+        *left = left.saturating_sub(count);
+        if *left == 0 {
+            self.0.1.notify_all();
+        }
+    }
+
+    /// Waits until all are acknowledged.
+    pub fn wait(&self) {
+        let mut left = self.lock();
+        while *left > 0 {
+            left = self.0.1.wait(left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u32> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_waits_for_the_last_one() {
+        let events = Unacknowledged::default();
+        events.wait();
+        events.taken();
+        events.taken();
+        let theirs = events.clone();
+        let acknowledges = std::thread::spawn(move || {
+            theirs.acknowledge(1);
+            theirs.acknowledge(1);
+        });
+        events.wait();
+        assert!(acknowledges.join().is_ok());
+    }
+
+    #[test]
+    fn too_many_are_forgiven() {
+        let events = Unacknowledged::default();
+        events.taken();
+        events.acknowledge(7);
+        events.taken();
+        events.acknowledge(1);
+        events.wait();
+    }
+}

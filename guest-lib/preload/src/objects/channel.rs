@@ -1,0 +1,105 @@
+//! Completion channels.
+
+use std::cell::UnsafeCell;
+use std::collections::HashMap;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vnic_verbs::CompletionChannel;
+
+use super::Cq;
+use crate::abi::*;
+use crate::context::Context;
+use crate::errno::{Errno, complain};
+use crate::events::{Unacknowledged, is_nonblocking, make_blocking, wait_readable};
+use crate::handle::{Object, Use, Uses, publish};
+
+/// A completion channel.
+#[repr(C)]
+pub struct Channel {
+    base: UnsafeCell<ibv_comp_channel>,
+    pub inner: CompletionChannel,
+    /// Its queues by number. An event is counted, and a queue ends, under this lock.
+    queues: Mutex<HashMap<u32, Listed>>,
+    pub uses: Uses,
+    _needs: Use,
+}
+
+struct Listed {
+    /// What the program has of the queue.
+    pointer: usize,
+    completions: Unacknowledged,
+}
+
+// SAFETY: `repr(C)`, and its first field is that.
+unsafe impl Object for Channel {
+    type C = ibv_comp_channel;
+}
+
+impl Channel {
+    /// A new one.
+    pub fn create(context: &Context) -> Result<*mut ibv_comp_channel, Errno> {
+        let inner = context.seat.device.create_completion_channel()?;
+        make_blocking(inner.as_fd())?;
+        Ok(publish(Channel {
+            base: UnsafeCell::new(ibv_comp_channel {
+                context: context.pointer(),
+                fd: inner.as_fd().as_raw_fd(),
+                refcnt: 0,
+            }),
+            inner,
+            queues: Mutex::default(),
+            uses: Uses::default(),
+            _needs: context.uses.one(),
+        }))
+    }
+
+    /// A queue has its events here.
+    pub fn list(&self, cq: &Cq) {
+        let listed = Listed {
+            pointer: cq.c().expose_provenance(),
+            completions: cq.completions.clone(),
+        };
+        self.lock().insert(cq.inner.number(), listed);
+    }
+
+    /// It has none any more.
+    pub fn forget(&self, cq: &Cq) {
+        self.lock().remove(&cq.inner.number());
+    }
+
+    /// The queue of the oldest event, which the program must acknowledge. Waits for it unless the program has asked
+    /// the descriptor not to.
+    pub fn get(&self) -> Result<*mut ibv_cq, Errno> {
+        loop {
+            if let Some(cq) = self.take()? {
+                return Ok(cq);
+            }
+            if is_nonblocking(self.inner.as_fd()) {
+                return Err(Errno::AGAIN);
+            }
+            wait_readable(self.inner.as_fd())?;
+        }
+    }
+
+    fn take(&self) -> Result<Option<*mut ibv_cq>, Errno> {
+        let queues = self.lock();
+        loop {
+            let event = self.inner.try_event().map_err(|e| {
+                complain(&e);
+                Errno::BROKEN
+            })?;
+            let Some(cq) = event else { return Ok(None) };
+            // One that is not listed was destroyed meanwhile.
+            if let Some(listed) = queues.get(&cq.number()) {
+                listed.completions.taken();
+                let pointer = std::ptr::with_exposed_provenance_mut(listed.pointer);
+                return Ok(Some(pointer));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Listed>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,78 @@
+//! Memory of the device.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+
+use vnic_verbs::DeviceMemory;
+
+use super::{Mr, Pd, mr, only};
+use crate::abi::*;
+use crate::context::Context;
+use crate::errno::Errno;
+use crate::handle::{Object, Use, Uses, publish, the};
+
+/// Memory of the device.
+#[repr(C)]
+pub struct Dm {
+    base: UnsafeCell<ibv_dm>,
+    pub inner: DeviceMemory,
+    pub uses: Uses,
+    _needs: Use,
+}
+
+// SAFETY: `repr(C)`, and its first field is that.
+unsafe impl Object for Dm {
+    type C = ibv_dm;
+}
+
+impl Dm {
+    /// A new one, of zeros.
+    pub fn alloc(context: &Context, attributes: &ibv_alloc_dm_attr) -> Result<*mut ibv_dm, Errno> {
+        only(attributes.comp_mask.into(), 0, Errno::INVALID)?;
+        if attributes.length == 0 {
+            return Err(Errno::INVALID);
+        }
+        let device = &context.seat.device;
+        let inner = device.alloc_dm(attributes.length as u64, attributes.log_align_req)?;
+        Ok(publish(Dm {
+            base: UnsafeCell::new(ibv_dm {
+                context: context.pointer(),
+                memcpy_to_dm: Some(copy_to),
+                memcpy_from_dm: Some(copy_from),
+                comp_mask: 0,
+                handle: inner.number(),
+            }),
+            inner,
+            uses: Uses::default(),
+            _needs: context.uses.one(),
+        }))
+    }
+
+    /// Registers a part of it. Addresses count from 0.
+    pub fn register(&self, pd: &Pd, offset: u64, length: usize, flags: u32) -> Result<*mut ibv_mr, Errno> {
+        let access = mr::access(flags)?;
+        let inner = pd.inner.register_dm(&self.inner, offset, length as u64, access)?;
+        let needs = vec![pd.uses.one(), self.uses.one()];
+        Ok(publish(Mr::new(pd, std::ptr::null_mut(), length, inner, needs)))
+    }
+}
+
+operation! {
+    /// `ibv_memcpy_to_dm`.
+    fn copy_to(dm: *mut ibv_dm, offset: u64, from: *const c_void, length: usize) -> c_int, as code {
+        let from = match length {
+            0 => &[],
+            _ => std::slice::from_raw_parts(from.cast(), length),
+        };
+        Ok(the::<Dm>(dm).inner.copy_to(offset, from)?)
+    }
+
+    /// `ibv_memcpy_from_dm`.
+    fn copy_from(into: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> c_int, as code {
+        let into = match length {
+            0 => &mut [],
+            _ => std::slice::from_raw_parts_mut(into.cast(), length),
+        };
+        Ok(the::<Dm>(dm).inner.copy_from(offset, into)?)
+    }
+}

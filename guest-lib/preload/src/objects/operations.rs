@@ -1,0 +1,193 @@
+//! What programs call by way of the context.
+
+use std::ffi::{c_int, c_uint};
+
+use super::qp::{Extended, Wanted};
+use super::{Channel, Cq, Dm, Mw, Pd, Qp, Srq, Td, Xrcd, cq, qp};
+use crate::abi::*;
+use crate::context::Context;
+use crate::errno::Errno;
+use crate::handle::{Object, maybe, take_back, the};
+
+operation! {
+    /// `man 3 ibv_alloc_td`.
+    fn alloc_td(context: *mut ibv_context, attributes: *mut ibv_td_init_attr) -> *mut ibv_td, as pointer {
+        Td::alloc(Context::of(context), &*attributes)
+    }
+
+    /// `man 3 ibv_dealloc_td`.
+    fn dealloc_td(td: *mut ibv_td) -> c_int, as code {
+        the::<Td>(td).uses.none()?;
+        drop(take_back::<Td>(td));
+        Ok(())
+    }
+
+    /// `man 3 ibv_alloc_parent_domain`.
+    fn alloc_parent_domain(context: *mut ibv_context, attributes: *mut ibv_parent_domain_init_attr) -> *mut ibv_pd,
+        as pointer {
+        let attributes = &*attributes;
+        let parent = maybe::<Pd>(attributes.pd).ok_or(Errno::INVALID)?;
+        Pd::of_parent(Context::of(context), parent, maybe::<Td>(attributes.td), attributes)
+    }
+
+    /// `man 3 ibv_alloc_mw`.
+    fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw, as pointer {
+        Mw::alloc(the(pd), kind)
+    }
+
+    /// `man 3 ibv_dealloc_mw`.
+    fn dealloc_mw(mw: *mut ibv_mw) -> c_int, as code {
+        drop(take_back::<Mw>(mw));
+        Ok(())
+    }
+
+    /// `man 3 ibv_advise_mr`: advice about pages that come on demand, which ours do not.
+    fn advise_mr(_pd: *mut ibv_pd, _advice: c_uint, _flags: u32, _list: *mut ibv_sge, _count: u32) -> c_int, as code {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_alloc_null_mr`.
+    fn alloc_null_mr(_pd: *mut ibv_pd) -> *mut ibv_mr, as pointer {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_alloc_dm`.
+    fn alloc_dm(context: *mut ibv_context, attributes: *mut ibv_alloc_dm_attr) -> *mut ibv_dm, as pointer {
+        Dm::alloc(Context::of(context), &*attributes)
+    }
+
+    /// `man 3 ibv_free_dm`.
+    fn free_dm(dm: *mut ibv_dm) -> c_int, as code {
+        the::<Dm>(dm).uses.none()?;
+        drop(take_back::<Dm>(dm));
+        Ok(())
+    }
+
+    /// `man 3 ibv_reg_dm_mr`.
+    fn reg_dm_mr(pd: *mut ibv_pd, dm: *mut ibv_dm, offset: u64, length: size_t, access: c_uint) -> *mut ibv_mr,
+        as pointer {
+        the::<Dm>(dm).register(the(pd), offset, length, access)
+    }
+
+    /// `man 3 ibv_req_notify_cq`.
+    fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int, as code {
+        Ok(the::<Cq>(cq.cast()).inner.req_notify(solicited_only != 0)?)
+    }
+
+    /// `man 3 ibv_modify_cq`: completions are not moderated.
+    fn modify_cq(_cq: *mut ibv_cq, _attributes: *mut ibv_modify_cq_attr) -> c_int, as code {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_create_cq_ex`. That one thread alone uses it saves us nothing; one that forgets completions when it
+    /// has no room there is not.
+    fn create_cq_ex(context: *mut ibv_context, attributes: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex, as pointer {
+        let wanted = &*attributes;
+        let known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+        super::only(wanted.comp_mask.into(), known.into(), Errno::INVALID)?;
+        if wanted.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 {
+            super::only(wanted.flags.into(), IBV_CREATE_CQ_ATTR_SINGLE_THREADED.into(), Errno::UNSUPPORTED)?;
+        }
+        let parent = if wanted.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
+            Some(maybe::<Pd>(wanted.parent_domain).ok_or(Errno::INVALID)?)
+        } else {
+            None
+        };
+        let fields = wanted.wc_flags;
+        let wanted = cq::Wanted {
+            entries: wanted.cqe,
+            context: wanted.cq_context,
+            channel: maybe::<Channel>(wanted.channel),
+            vector: wanted.comp_vector.into(),
+            parent,
+        };
+        Cq::create_extended(Context::of(context), &wanted, fields)
+    }
+
+    /// `man 3 ibv_create_srq_ex`.
+    fn create_srq_ex(_context: *mut ibv_context, attributes: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq, as pointer {
+        let wanted = &mut *attributes;
+        let has = |bit: c_uint| wanted.comp_mask & bit != 0;
+        let known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ
+            | IBV_SRQ_INIT_ATTR_TM;
+        super::only(wanted.comp_mask.into(), known.into(), Errno::INVALID)?;
+        let kind = if has(IBV_SRQ_INIT_ATTR_TYPE) { wanted.srq_type } else { IBV_SRQT_BASIC };
+        let pd = if has(IBV_SRQ_INIT_ATTR_PD) { maybe::<Pd>(wanted.pd) } else { None };
+        let pd = pd.ok_or(Errno::INVALID)?;
+        let xrc = match kind {
+            IBV_SRQT_BASIC => None,
+            IBV_SRQT_XRC if has(IBV_SRQ_INIT_ATTR_XRCD) && has(IBV_SRQ_INIT_ATTR_CQ) => {
+                let xrcd = maybe::<Xrcd>(wanted.xrcd).ok_or(Errno::INVALID)?;
+                Some((xrcd, maybe::<Cq>(wanted.cq.cast()).ok_or(Errno::INVALID)?))
+            }
+            IBV_SRQT_TM => return Err(Errno::UNSUPPORTED),
+            _ => return Err(Errno::INVALID),
+        };
+        Srq::create(pd, wanted.srq_context, &mut wanted.attr, xrc)
+    }
+
+    /// `man 3 ibv_get_srq_num`.
+    fn get_srq_num(srq: *mut ibv_srq, into: *mut u32) -> c_int, as code {
+        into.write(the::<Srq>(srq).number()?);
+        Ok(())
+    }
+
+    /// `man 3 ibv_open_xrcd`.
+    fn open_xrcd(context: *mut ibv_context, attributes: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd, as pointer {
+        Xrcd::open(Context::of(context), &*attributes)
+    }
+
+    /// `man 3 ibv_close_xrcd`.
+    fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int, as code {
+        the::<Xrcd>(xrcd).uses.none()?;
+        drop(take_back::<Xrcd>(xrcd));
+        Ok(())
+    }
+
+    /// `man 3 ibv_create_qp_ex`.
+    fn create_qp_ex(context: *mut ibv_context, attributes: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp, as pointer {
+        let attributes = &mut *attributes;
+        // What the mask does not name need not be there: programs built long ago end before.
+        let has = |bit: c_uint| attributes.comp_mask & bit != 0;
+        Extended {
+            mask: attributes.comp_mask,
+            flags: if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) { attributes.create_flags } else { 0 },
+            tso_header: if has(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) { attributes.max_tso_header } else { 0 },
+        }
+        .check()?;
+        let mut wanted = Wanted {
+            context: attributes.qp_context,
+            pd: if has(IBV_QP_INIT_ATTR_PD) { maybe::<Pd>(attributes.pd) } else { None },
+            xrcd: if has(IBV_QP_INIT_ATTR_XRCD) { maybe::<Xrcd>(attributes.xrcd) } else { None },
+            send_cq: maybe::<Cq>(attributes.send_cq.cast()),
+            recv_cq: maybe::<Cq>(attributes.recv_cq.cast()),
+            srq: maybe::<Srq>(attributes.srq),
+            capacity: attributes.cap,
+            kind: attributes.qp_type,
+            signal_all: attributes.sq_sig_all != 0,
+            operations: has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attributes.send_ops_flags),
+        };
+        let qp = Qp::create(Context::of(context), &mut wanted)?;
+        attributes.cap = wanted.capacity;
+        Ok(qp)
+    }
+
+    /// `man 3 ibv_open_qp`.
+    fn open_qp(context: *mut ibv_context, attributes: *mut ibv_qp_open_attr) -> *mut ibv_qp, as pointer {
+        let wanted = &*attributes;
+        let needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+        super::only(wanted.comp_mask.into(), (needed | IBV_QP_OPEN_ATTR_CONTEXT).into(), Errno::INVALID)?;
+        if wanted.comp_mask & needed != needed || wanted.qp_type != IBV_QPT_XRC_RECV {
+            return Err(Errno::INVALID);
+        }
+        let xrcd = maybe::<Xrcd>(wanted.xrcd).ok_or(Errno::INVALID)?;
+        let named = wanted.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
+        let program = if named { wanted.qp_context } else { std::ptr::null_mut() };
+        qp::open(Context::of(context), xrcd, wanted.qp_num, program)
+    }
+
+    /// `man 3 ibv_modify_qp_rate_limit`.
+    fn modify_qp_rate_limit(qp: *mut ibv_qp, limit: *mut ibv_qp_rate_limit_attr) -> c_int, as code {
+        the::<Qp>(qp.cast()).limit_rate(&*limit)
+    }
+}

@@ -1,0 +1,246 @@
+//! Making queue pairs.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex};
+
+use vnic_device::queue::send_blocks_max;
+use vnic_verbs::{Error, QpBuilder, QpKind, QueuePair, XrcTarget};
+
+use super::{AnyQp, Qp};
+use crate::abi::*;
+use crate::context::Context;
+use crate::errno::Errno;
+use crate::events::Unacknowledged;
+use crate::handle::{Object, Use, Uses};
+use crate::objects::{Cq, Pd, Srq, Xrcd, only};
+use crate::work::batch::{self, Batch};
+
+/// What a queue pair is made of.
+pub struct Wanted<'a> {
+    pub context: *mut c_void,
+    pub pd: Option<&'a Pd>,
+    pub xrcd: Option<&'a Xrcd>,
+    pub send_cq: Option<&'a Cq>,
+    pub recv_cq: Option<&'a Cq>,
+    pub srq: Option<&'a Srq>,
+    pub capacity: ibv_qp_cap,
+    pub kind: u32,
+    pub signal_all: bool,
+    /// Operations (`IBV_QP_EX_WITH_*`) that are built call by call.
+    pub operations: Option<u64>,
+}
+
+/// What an extended call asks for beyond that.
+pub struct Extended {
+    pub mask: u32,
+    pub flags: u32,
+    pub tso_header: u16,
+}
+
+/// Every bit that we know what to answer to.
+const KNOWN: u32 = IBV_QP_INIT_ATTR_PD
+    | IBV_QP_INIT_ATTR_XRCD
+    | IBV_QP_INIT_ATTR_CREATE_FLAGS
+    | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
+    | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+
+impl Extended {
+    /// Refuses what there is not.
+    pub fn check(&self) -> Result<(), Errno> {
+        only(self.mask.into(), KNOWN.into(), Errno::UNSUPPORTED)?;
+        let flags = self.mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && self.flags != 0;
+        let segments = self.mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER != 0 && self.tso_header != 0;
+        if flags || segments {
+            return Err(Errno::UNSUPPORTED);
+        }
+        Ok(())
+    }
+}
+
+/// The result of making one: itself, and what it has.
+type Made = Result<(AnyQp, ibv_qp_cap), Errno>;
+
+impl Qp {
+    /// A new one. Its `capacity` is written back.
+    pub fn create(context: &Context, wanted: &mut Wanted<'_>) -> Result<*mut ibv_qp, Errno> {
+        let (inner, capacity) = make(context, wanted)?;
+        let mut base = ibv_qp_ex {
+            qp_base: ibv_qp {
+                context: context.pointer(),
+                qp_context: wanted.context,
+                pd: wanted.pd.map_or(std::ptr::null_mut(), Object::c),
+                send_cq: wanted.send_cq.map_or(std::ptr::null_mut(), |cq| cq.c().cast()),
+                recv_cq: wanted.recv_cq.map_or(std::ptr::null_mut(), |cq| cq.c().cast()),
+                srq: wanted.srq.map_or(std::ptr::null_mut(), Object::c),
+                handle: inner.number(),
+                qp_num: inner.number(),
+                state: IBV_QPS_RESET,
+                qp_type: wanted.kind,
+                ..zeros()
+            },
+            ..zeros()
+        };
+        if let Some(operations) = wanted.operations {
+            batch::equip(&mut base, wanted.kind, operations)?;
+        }
+        let target = match (&inner, wanted.xrcd) {
+            (AnyQp::XrcRecv(qp), Some(xrcd)) => Some(xrcd.add(qp.clone())),
+            _ => None,
+        };
+        wanted.capacity = capacity;
+        let needs = [
+            Some(&context.uses),
+            wanted.pd.map(|o| &o.uses),
+            wanted.xrcd.map(|o| &o.uses),
+            wanted.send_cq.map(|o| &o.uses),
+            wanted.recv_cq.map(|o| &o.uses),
+            wanted.srq.map(|o| &o.uses),
+        ];
+        let qp = Qp {
+            base: UnsafeCell::new(base),
+            inner,
+            batch: Batch::default(),
+            asynchronous: Unacknowledged::default(),
+            uses: Uses::default(),
+            extended: wanted.operations.is_some(),
+            capacity,
+            signal_all: wanted.signal_all,
+            groups: Mutex::default(),
+            _target: target,
+            _needs: needs.into_iter().flatten().map(Uses::one).collect(),
+        };
+        Ok(Qp::publish(context, qp))
+    }
+}
+
+/// One more name for a target of XRC that somebody made in the same domain. It lives until the last is destroyed.
+pub fn open(context: &Context, xrcd: &Xrcd, number: u32, program: *mut c_void) -> Result<*mut ibv_qp, Errno> {
+    let target: Arc<QueuePair<XrcTarget>> = xrcd.find(number)?;
+    let base = ibv_qp {
+        context: context.pointer(),
+        qp_context: program,
+        handle: number,
+        qp_num: number,
+        state: u32::from(target.state().number()),
+        qp_type: IBV_QPT_XRC_RECV,
+        ..zeros()
+    };
+    let needs: Vec<Use> = vec![context.uses.one(), xrcd.uses.one()];
+    let qp = Qp {
+        base: UnsafeCell::new(ibv_qp_ex {
+            qp_base: base,
+            ..zeros()
+        }),
+        inner: AnyQp::XrcRecv((*target).clone()),
+        batch: Batch::default(),
+        asynchronous: Unacknowledged::default(),
+        uses: Uses::default(),
+        extended: false,
+        capacity: zeros(),
+        signal_all: false,
+        groups: Mutex::default(),
+        _target: Some(target),
+        _needs: needs,
+    };
+    Ok(Qp::publish(context, qp))
+}
+
+fn make(context: &Context, wanted: &Wanted<'_>) -> Made {
+    match wanted.kind {
+        IBV_QPT_RC => plain(context, wanted, AnyQp::Rc),
+        IBV_QPT_UC => plain(context, wanted, AnyQp::Uc),
+        IBV_QPT_UD => plain(context, wanted, AnyQp::Ud),
+        IBV_QPT_XRC_SEND => {
+            let (Some(pd), Some(cq), None) = (wanted.pd, wanted.send_cq, wanted.srq) else {
+                return Err(Errno::INVALID);
+            };
+            let mut capacity = check(context, &wanted.capacity)?;
+            (capacity.max_recv_wr, capacity.max_recv_sge) = (0, 0);
+            let builder = pd.inner.xrc_initiator(&cq.inner);
+            let qp = sized(builder, &capacity, wanted.signal_all).build()?;
+            Ok((AnyQp::XrcSend(qp), grown(context, &capacity)))
+        }
+        IBV_QPT_XRC_RECV => {
+            let xrcd = wanted.xrcd.ok_or(Errno::INVALID)?;
+            Ok((AnyQp::XrcRecv(xrcd.domain().xrc_target().build()?), zeros()))
+        }
+        // Raw packets, and what drivers of other devices have of their own.
+        _ => Err(Errno::UNSUPPORTED),
+    }
+}
+
+fn plain<K: vnic_verbs::qp::Plain>(
+    context: &Context,
+    wanted: &Wanted<'_>,
+    any: fn(QueuePair<K>) -> AnyQp,
+) -> Made {
+    let (Some(pd), Some(send_cq), Some(recv_cq)) = (wanted.pd, wanted.send_cq, wanted.recv_cq) else {
+        return Err(Errno::INVALID);
+    };
+    let mut capacity = check(context, &wanted.capacity)?;
+    let mut builder = pd.inner.qp::<K>(&send_cq.inner, &recv_cq.inner);
+    if wanted.srq.is_some() {
+        (capacity.max_recv_wr, capacity.max_recv_sge) = (0, 0);
+    }
+    builder = sized(builder, &capacity, wanted.signal_all);
+    if let Some(srq) = wanted.srq {
+        builder = builder.srq(&srq.inner);
+    }
+    let qp = builder.build()?;
+    Ok((any(qp), grown(context, &capacity)))
+}
+
+fn sized<K: QpKind>(builder: QpBuilder<K>, capacity: &ibv_qp_cap, signal_all: bool) -> QpBuilder<K> {
+    let builder = builder
+        .max_send_wr(capacity.max_send_wr)
+        .max_recv_wr(capacity.max_recv_wr)
+        .max_send_sge(capacity.max_send_sge)
+        .max_recv_sge(capacity.max_recv_sge)
+        .max_inline(capacity.max_inline_data);
+    if signal_all { builder.signal_all() } else { builder }
+}
+
+/// What is to be asked of the device, if no limit of its is exceeded. A queue has room for one element at least.
+fn check(context: &Context, wanted: &ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
+    let limits = context.seat.device.query_device();
+    let within = wanted.max_send_wr <= limits.max_qp_wr
+        && wanted.max_recv_wr <= limits.max_qp_wr
+        && wanted.max_send_sge <= limits.max_sge
+        && wanted.max_recv_sge <= limits.max_sge
+        && wanted.max_inline_data <= limits.max_inline;
+    if !within {
+        return Err(Errno::INVALID);
+    }
+    let elements = |n: u32, wr: u32| if wr == 0 { 0 } else { n.max(1) };
+    Ok(ibv_qp_cap {
+        max_send_sge: elements(wanted.max_send_sge, wanted.max_send_wr),
+        max_recv_sge: elements(wanted.max_recv_sge, wanted.max_recv_wr),
+        max_inline_data: if wanted.max_send_wr == 0 {
+            0
+        } else {
+            wanted.max_inline_data
+        },
+        ..*wanted
+    })
+}
+
+/// What a queue pair that was asked for so much really has: its rings are powers of two.
+fn grown(context: &Context, wanted: &ibv_qp_cap) -> ibv_qp_cap {
+    let most = context.seat.device.query_device().max_qp_wr;
+    let longest = send_blocks_max(wanted.max_send_sge, wanted.max_inline_data);
+    let blocks = wanted.max_send_wr.saturating_mul(longest);
+    let blocks = blocks.checked_next_power_of_two().unwrap_or(blocks);
+    let receives = wanted.max_recv_wr.checked_next_power_of_two();
+    ibv_qp_cap {
+        max_send_wr: match wanted.max_send_wr {
+            0 => 0,
+            _ => (blocks / longest).min(most),
+        },
+        max_recv_wr: match wanted.max_recv_wr {
+            0 => 0,
+            n => receives.unwrap_or(n).min(most),
+        },
+        ..*wanted
+    }
+}
