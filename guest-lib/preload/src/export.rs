@@ -40,7 +40,7 @@ macro_rules! export {
         pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $ret)? {
             // SAFETY: by the promise of the caller all pointers are valid, now and here; the function of the real
             // library has the type that the header gives it.
-            #[allow(unused_unsafe)]
+            #[allow(unused_unsafe, unused_variables)]
             unsafe {
                 if $ours {
                     return $crate::errno::$convention($crate::export::guarded(|| $body));

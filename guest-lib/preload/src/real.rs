@@ -1,7 +1,35 @@
 //! The distribution's library, for devices that are not ours.
+//!
+//! Loaded before it (`LD_PRELOAD`), ours finds it behind itself. In its place (as `libibverbs.so.1`), or in a program
+//! that is not linked with it, ours loads it by its path, and for itself alone.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, OsStr, c_void};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+
+use crate::errno::complain;
+
+/// Names the file of the real library; empty: there is none.
+const REAL_VARIABLE: &str = "VNIC_REAL_LIBIBVERBS";
+/// What it is called.
+const NAME: &str = "libibverbs.so.1";
+/// Where distributions have it. (Ours may be first on the loader's own way.)
+const DIRECTORIES: &[&str] = &[
+    #[cfg(target_arch = "x86_64")]
+    "/usr/lib/x86_64-linux-gnu",
+    #[cfg(target_arch = "aarch64")]
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib64",
+    "/usr/local/lib",
+    "/lib64",
+    "/lib",
+];
+/// A function that every version has: by it we know ourselves, and what is libibverbs at all.
+const PROBE: &CStr = c"ibv_get_device_list";
 
 /// A function of the real library.
 pub struct Symbol {
@@ -26,13 +54,99 @@ impl Symbol {
     /// `F` is a pointer to a function, of the type that the header gives it.
     pub unsafe fn find<F: Copy>(&self) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<usize>()) };
-        let found = *self.found.get_or_init(|| look_up(self.name, self.version).addr());
+        let found = *self
+            .found
+            .get_or_init(|| look_up(self.name, Some(self.version)).addr());
         // SAFETY: not null, and of this type by the caller's promise.
         (found != 0).then(|| unsafe { std::mem::transmute_copy(&found) })
     }
 }
 
-fn look_up(name: &CStr, version: &CStr) -> *mut c_void {
-    // SAFETY: both are texts that end with a zero.
-    unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) }
+/// A symbol of the real library, of that version or else of its default one; NULL if there is none.
+pub fn look_up(name: &CStr, version: Option<&CStr>) -> *mut c_void {
+    let Some(Library(handle)) = *library() else {
+        return std::ptr::null_mut();
+    };
+    if let Some(version) = version {
+        // SAFETY: both are texts that end with a zero, and the library stays.
+        let found = unsafe { libc::dlvsym(handle, name.as_ptr(), version.as_ptr()) };
+        if !found.is_null() {
+            return found;
+        }
+    }
+    symbol(handle, name)
+}
+
+fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    // SAFETY: a text that ends with a zero, and the library stays.
+    unsafe { libc::dlsym(handle, name.as_ptr()) }
+}
+
+/// A library, as the loader knows it.
+#[derive(Clone, Copy)]
+struct Library(*mut c_void);
+
+// SAFETY: the loader looks after itself.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+/// The real library; found when first it is needed.
+fn library() -> &'static Option<Library> {
+    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
+    LIBRARY.get_or_init(|| match std::env::var_os(REAL_VARIABLE) {
+        Some(path) if path.is_empty() => None,
+        Some(path) => open(&path).or_else(|| {
+            complain(&format_args!(
+                "{REAL_VARIABLE} names no libibverbs: {}",
+                path.display()
+            ));
+            None
+        }),
+        None => behind_us()
+            .or_else(|| open(OsStr::new(NAME)))
+            .or_else(|| candidates().find_map(|path| open(path.as_os_str()))),
+    })
+}
+
+/// The next one on the loader's way.
+fn behind_us() -> Option<Library> {
+    is_real(libc::RTLD_NEXT).then_some(Library(libc::RTLD_NEXT))
+}
+
+/// A library by its name or path, if it is not ours.
+fn open(path: &OsStr) -> Option<Library> {
+    let path = CString::new(path.to_owned().into_vec()).ok()?;
+    // SAFETY: a text that ends with a zero. What the library does when it is loaded is its own affair.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+    (!handle.is_null() && is_real(handle)).then_some(Library(handle))
+}
+
+fn is_real(handle: *mut c_void) -> bool {
+    let found = symbol(handle, PROBE);
+    !found.is_null() && found.addr() != crate::exports::PROBE_HERE.addr()
+}
+
+/// Files that may be it. Ours may be among them, by any of its names.
+fn candidates() -> impl Iterator<Item = PathBuf> {
+    let same = |path: &Path| Some(std::fs::metadata(path).ok()?).map(|m| (m.dev(), m.ino()));
+    let here = our_file().and_then(|path| same(&path));
+    DIRECTORIES
+        .iter()
+        .map(|dir| Path::new(dir).join(NAME))
+        .filter(move |path| same(path).is_some_and(|found| Some(found) != here))
+}
+
+/// The file that this code was loaded from.
+fn our_file() -> Option<PathBuf> {
+    // SAFETY: zeros are a valid value: numbers and pointers.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: an address of ours, and a place for the answer.
+    let found = unsafe { libc::dladdr(crate::exports::PROBE_HERE.cast(), &raw mut info) };
+    if found == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: a text of the loader, which stays as long as we do.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }

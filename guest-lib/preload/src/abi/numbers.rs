@@ -133,6 +133,7 @@ pub const IBV_EVENT_PKEY_CHANGE: c_uint = 12;
 pub const IBV_EVENT_SM_CHANGE: c_uint = 13;
 pub const IBV_EVENT_SRQ_ERR: c_uint = 14;
 pub const IBV_EVENT_SRQ_LIMIT_REACHED: c_uint = 15;
+pub const IBV_EVENT_QP_LAST_WQE_REACHED: c_uint = 16;
 pub const IBV_EVENT_CLIENT_REREGISTER: c_uint = 17;
 pub const IBV_EVENT_GID_CHANGE: c_uint = 18;
 

@@ -1,6 +1,6 @@
 //! Finding devices, opening them, and what concerns the process as a whole.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int};
 use std::sync::Mutex;
 
 use crate::abi::*;

@@ -1,0 +1,87 @@
+//! What rdma-core added after version 44. Our devices have none of the new objects.
+
+use std::ffi::{c_int, c_void};
+
+use crate::abi::*;
+use crate::context::Context;
+use crate::describe::PORT;
+use crate::errno::Errno;
+
+/// `ibv_port_attr.active_speed` in steps of 100 Mb/s.
+const SPEED_STEP: u64 = 100;
+
+export! {
+    /// `man 3 ibv_query_port_speed`.
+    "IBVERBS_1.16" fn ibv_query_port_speed(context: *mut ibv_context, port: u32, into: *mut u64) -> c_int, of context,
+        as code {
+        if port != PORT {
+            return Err(Errno::INVALID);
+        }
+        let port = Context::of(context).seat.device.query_port()?;
+        into.write(u64::from(port.speed) / SPEED_STEP);
+        Ok(())
+    }
+
+    /// `man 3 ibv_alloc_dmah`.
+    "IBVERBS_1.15" fn ibv_alloc_dmah(context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void, of context, as pointer {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_dm_export_dmabuf_fd`.
+    "IBVERBS_1.16" fn ibv_dm_export_dmabuf_fd(dm: *mut ibv_dm) -> c_int, of (*dm).context, as signed {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_alloc_buf`.
+    "IBVERBS_1.17" fn ibv_alloc_buf(pd: *mut ibv_pd, _size: size_t, _buf: *mut *mut c_void) -> *mut c_void,
+        of (*pd).context, as pointer {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_alloc_buf`.
+    "IBVERBS_1.17" fn ibv_reg_buf_mr(pd: *mut ibv_pd, _buf: *mut c_void, _addr: *mut c_void, _length: size_t,
+        _access: c_int) -> *mut ibv_mr, of (*pd).context, as pointer {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_query_comp_cntr_caps`.
+    "IBVERBS_1.18" fn _ibv_query_comp_cntr_caps(context: *mut ibv_context, _caps: *mut c_void, _size: size_t) -> c_int,
+        of context, as code {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_create_comp_cntr`.
+    "IBVERBS_1.18" fn ibv_create_comp_cntr(context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void, of context,
+        as pointer {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_qp_attach_comp_cntr`.
+    "IBVERBS_1.18" fn ibv_qp_attach_comp_cntr(qp: *mut ibv_qp, _counter: *mut c_void, _attr: *mut c_void) -> c_int,
+        of (*qp).context, as code {
+        Err(Errno::UNSUPPORTED)
+    }
+}
+
+/// Functions of objects that only the real library can have made.
+macro_rules! real_only {
+    ($($version:literal fn $name:ident($($arg:ident: $type:ty),*) $(-> $ret:ty)?, as $convention:ident;)*) => {
+        export! {$(
+            /// Of an object of the real library.
+            $version fn $name($($arg: $type),*) $(-> $ret)?, if false, as $convention { Err(Errno::UNSUPPORTED) }
+        )*}
+    };
+}
+
+real_only! {
+    "IBVERBS_1.15" fn ibv_dealloc_dmah(dmah: *mut c_void) -> c_int, as code;
+    "IBVERBS_1.17" fn ibv_free_buf(buf: *mut c_void), as plain;
+    "IBVERBS_1.18" fn ibv_export_buf_dmabuf_fd(buf: *mut c_void) -> c_int, as signed;
+    "IBVERBS_1.18" fn ibv_destroy_comp_cntr(counter: *mut c_void) -> c_int, as code;
+    "IBVERBS_1.18" fn ibv_set_comp_cntr(counter: *mut c_void, value: u64) -> c_int, as code;
+    "IBVERBS_1.18" fn ibv_set_err_comp_cntr(counter: *mut c_void, value: u64) -> c_int, as code;
+    "IBVERBS_1.18" fn ibv_inc_comp_cntr(counter: *mut c_void, amount: u64) -> c_int, as code;
+    "IBVERBS_1.18" fn ibv_inc_err_comp_cntr(counter: *mut c_void, amount: u64) -> c_int, as code;
+    "IBVERBS_1.18" fn ibv_read_comp_cntr(counter: *mut c_void, value: *mut u64) -> c_int, as code;
+    "IBVERBS_1.18" fn ibv_read_err_comp_cntr(counter: *mut c_void, value: *mut u64) -> c_int, as code;
+}

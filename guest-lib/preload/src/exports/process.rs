@@ -1,0 +1,139 @@
+//! What concerns the process as a whole: fork, objects of other processes, files of the kernel.
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+
+use crate::abi::*;
+use crate::errno::Errno;
+
+own! {
+    /// `man 3 ibv_fork_init`. Memory of ours needs nothing: where the kernel pins it, a child gets copies of it, and
+    /// where it is shared, it stays shared.
+    fn ibv_fork_init() -> c_int, as plain {
+        match real_function!(ibv_fork_init, "IBVERBS_1.1").find::<unsafe extern "C" fn() -> c_int>() {
+            Some(real) => Ok(real()),
+            None => Ok(0),
+        }
+    }
+
+    /// `man 3 ibv_is_fork_initialized`.
+    fn ibv_is_fork_initialized() -> c_uint, as plain {
+        match real_function!(ibv_is_fork_initialized, "IBVERBS_1.13").find::<unsafe extern "C" fn() -> c_uint>() {
+            Some(real) => Ok(real()),
+            None => Ok(IBV_FORK_UNNEEDED),
+        }
+    }
+
+    /// For providers.
+    fn ibv_dontfork_range(base: *mut c_void, size: size_t) -> c_int, as plain {
+        match real_function!(ibv_dontfork_range, "IBVERBS_1.1").find::<Range>() {
+            Some(real) => Ok(real(base, size)),
+            None => Ok(0),
+        }
+    }
+
+    /// For providers.
+    fn ibv_dofork_range(base: *mut c_void, size: size_t) -> c_int, as plain {
+        match real_function!(ibv_dofork_range, "IBVERBS_1.1").find::<Range>() {
+            Some(real) => Ok(real(base, size)),
+            None => Ok(0),
+        }
+    }
+
+    /// Where the kernel's files are.
+    fn ibv_get_sysfs_path() -> *mut c_char, as pointer {
+        match real_function!(ibv_get_sysfs_path, "IBVERBS_1.0").find::<unsafe extern "C" fn() -> *mut c_char>() {
+            Some(real) => Ok(real()),
+            None => Ok(c"/sys".as_ptr().cast_mut()),
+        }
+    }
+
+    /// Reads a short file of the kernel as a text, without the end of its line.
+    fn ibv_read_sysfs_file(dir: *const c_char, file: *const c_char, into: *mut c_char, room: size_t) -> c_int, as signed {
+        let path = [CStr::from_ptr(dir).to_bytes(), CStr::from_ptr(file).to_bytes()].join(&b'/');
+        let mut bytes = Vec::new();
+        std::fs::File::open(OsStr::from_bytes(&path))
+            .and_then(|f| f.take(room as u64).read_to_end(&mut bytes))
+            .map_err(|e| Errno(e.raw_os_error().unwrap_or(libc::EIO)))?;
+        if bytes.last() == Some(&b'\n') {
+            bytes.pop();
+        }
+        if bytes.len() >= room {
+            return Err(Errno::INVALID);
+        }
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), into.cast(), bytes.len());
+        into.add(bytes.len()).write(0);
+        Ok(bytes.len() as c_int)
+    }
+}
+
+type Range = unsafe extern "C" fn(*mut c_void, size_t) -> c_int;
+
+export! {
+    /// `man 3 ibv_import_device`. The kernel's descriptor says which device; ours have none.
+    "IBVERBS_1.10" fn ibv_import_device(fd: c_int) -> *mut ibv_context, if false, as pointer {
+        Err(Errno::UNSUPPORTED)
+    }
+
+}
+
+export! {
+    /// `man 3 ibv_import_pd`.
+    "IBVERBS_1.10" fn ibv_import_pd(context: *mut ibv_context, _handle: u32) -> *mut ibv_pd, of context, as pointer {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_import_pd`.
+    "IBVERBS_1.10" fn ibv_unimport_pd(pd: *mut ibv_pd), of (*pd).context, as plain {
+        Ok(())
+    }
+
+    /// `man 3 ibv_import_mr`.
+    "IBVERBS_1.10" fn ibv_import_mr(pd: *mut ibv_pd, _handle: u32) -> *mut ibv_mr, of (*pd).context, as pointer {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_import_mr`.
+    "IBVERBS_1.10" fn ibv_unimport_mr(mr: *mut ibv_mr), of (*mr).context, as plain {
+        Ok(())
+    }
+
+    /// `man 3 ibv_import_dm`.
+    "IBVERBS_1.13" fn ibv_import_dm(context: *mut ibv_context, _handle: u32) -> *mut ibv_dm, of context, as pointer {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_import_dm`.
+    "IBVERBS_1.13" fn ibv_unimport_dm(dm: *mut ibv_dm), of (*dm).context, as plain {
+        Ok(())
+    }
+
+}
+
+export! {
+    /// For providers of long ago.
+    "IBVERBS_1.1" fn ibv_register_driver(name: *const c_char, make: *const c_void), if false, as plain {
+        Ok(())
+    }
+
+    /// For librdmacm: what the kernel says about a queue pair, as the header has it.
+    "IBVERBS_1.0" fn ibv_copy_qp_attr_from_kern(into: *mut ibv_qp_attr, from: *const c_void), if false, as plain {
+        Ok(())
+    }
+
+    /// Likewise about an address.
+    "IBVERBS_1.1" fn ibv_copy_ah_attr_from_kern(into: *mut ibv_ah_attr, from: *const c_void), if false, as plain {
+        Ok(())
+    }
+
+    /// Likewise about a path.
+    "IBVERBS_1.0" fn ibv_copy_path_rec_from_kern(into: *mut c_void, from: *const c_void), if false, as plain {
+        Ok(())
+    }
+
+    /// The other way.
+    "IBVERBS_1.0" fn ibv_copy_path_rec_to_kern(into: *mut c_void, from: *const c_void), if false, as plain {
+        Ok(())
+    }
+}
