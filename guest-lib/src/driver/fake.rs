@@ -307,7 +307,7 @@ impl Transport for Fake {
     }
 
     // SAFETY: nothing is ever pinned.
-    unsafe fn pin(&self, _start: NonNull<u8>, _len: usize) -> Result<Pinned, Error> {
+    unsafe fn pin(&self, _start: NonNull<u8>, _len: usize, _write: bool) -> Result<Pinned, Error> {
         Err(Error::Setup("a fake pins nothing".into()))
     }
 }

@@ -118,12 +118,15 @@ impl ProtectionDomain {
     /// Registers memory of the program's own. `iova`: the address at which work requests and peers see its first
     /// byte.
     ///
-    /// Not every transport can do that; the error says what to do instead.
+    /// In a process on the host its pages move into memory that the daemon sees, at the same address; the crate's
+    /// source says in `transport/host/adopt.rs` how, and where that ends. Not all memory can be registered; the
+    /// error says why, and what to do instead. Memory that may only be read can be, without rights to write.
     ///
     /// # Safety
-    /// The memory stays mapped, readable and writable, until the region is dropped; if windows are still bound
-    /// to the region then, or the device is gone, until the last object of the device is dropped. Until then the
-    /// device may write into it at any time: the program makes no references to it meanwhile.
+    /// The memory stays mapped, readable and (with rights to write) writable, until the region is dropped; if
+    /// windows are still bound to the region then, or the device is gone, until the last object of the device is
+    /// dropped. Until then the device may write into it at any time: the program makes no references to it
+    /// meanwhile.
     pub unsafe fn register_raw(
         &self,
         start: NonNull<u8>,
@@ -131,12 +134,35 @@ impl ProtectionDomain {
         iova: u64,
         access: Access,
     ) -> Result<MemoryRegion, Error> {
-        // SAFETY: the caller keeps the memory mapped for as long as the region lives.
-        let pinned = unsafe { self.0.core.transport.pin(start, len) }?;
+        // SAFETY: the caller's promise, for as long as the region lives.
+        let (memory, extents) = unsafe { self.raw(start, len, access) }?;
+        self.register_extents(memory, &extents, iova, access, None)
+    }
+
+    /// Memory of the program's own, pinned.
+    ///
+    /// # Safety
+    /// As [`register_raw`](ProtectionDomain::register_raw), for as long as what is returned lives.
+    unsafe fn raw(
+        &self,
+        start: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<(Memory, Vec<Extent>), Error> {
+        if len == 0 {
+            return Err(Error::Invalid("a region of 0 bytes".into()));
+        }
+        if start.as_ptr().addr().checked_add(len).is_none() {
+            return Err(Error::Invalid(format!(
+                "{len} bytes at {start:p} go beyond the end of memory"
+            )));
+        }
+        // SAFETY: the caller keeps the memory mapped.
+        let pinned = unsafe { self.0.core.transport.pin(start, len, writes(access)) }?;
         let extents = part_of(&pinned.extents, 0, len as u64);
         // SAFETY: the caller keeps the memory mapped, and has no references to it.
         let memory = unsafe { Memory::foreign(start, len, Arc::new(pinned)) };
-        self.register_extents(memory, &extents, iova, access, None)
+        Ok((memory, extents))
     }
 
     /// Registers a part of device memory. Offset and length are multiples of 4; addresses count from 0.
@@ -221,6 +247,11 @@ impl ProtectionDomain {
     }
 }
 
+/// Whether the device may write. A window may allow what its region does not.
+fn writes(access: Access) -> bool {
+    access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::MW_BIND)
+}
+
 impl MemoryRegion {
     pub(super) fn memory(&self) -> &Memory {
         &self.memory
@@ -296,25 +327,70 @@ impl MemoryRegion {
     /// # Panics
     /// If the new range is not within the new buffer.
     pub fn reregister(&mut self, change: Reregister<'_>) -> Result<(), Error> {
-        let core = Arc::clone(&self.pd.0.core);
         let pd = change.pd.unwrap_or(&self.pd).clone();
-        pd.same_device(&core)?;
-        let access = change.access.unwrap_or(self.access);
-        let mut bits = 0;
         let mut new = None;
-        let mut iova = self.iova;
-        let mut extents = Vec::new();
         if let Some((buffer, offset, len, at)) = change.translation {
-            let (memory, list) = pd.part(buffer, offset, len)?;
-            iova = at.unwrap_or_else(|| memory.addr());
-            new = Some((memory, buffer.clone()));
-            extents = list;
-            bits |= reregister::TRANSLATION;
+            let (memory, extents) = pd.part(buffer, offset, len)?;
+            let iova = at.unwrap_or_else(|| memory.addr());
+            new = Some((memory, extents, iova, Some(buffer.clone())));
+        } else {
+            self.check_writable(change.access)?;
         }
-        if change.pd.is_some() {
+        self.change(change.pd, change.access, new)
+    }
+
+    /// As [`reregister`](MemoryRegion::reregister), with other memory of the program's own: its first byte, its
+    /// length, and the address at which work requests and peers see the first byte.
+    ///
+    /// # Safety
+    /// As [`register_raw`](ProtectionDomain::register_raw). It does not matter to the memory before from when this
+    /// returns without an error.
+    pub unsafe fn reregister_raw(
+        &mut self,
+        (start, len, iova): (NonNull<u8>, usize, u64),
+        pd: Option<&ProtectionDomain>,
+        access: Option<Access>,
+    ) -> Result<(), Error> {
+        let rights = access.unwrap_or(self.access);
+        // SAFETY: the caller's promise, for as long as the region lives.
+        let (memory, extents) = unsafe { pd.unwrap_or(&self.pd).raw(start, len, rights) }?;
+        self.change(pd, access, Some((memory, extents, iova, None)))
+    }
+
+    /// Memory of the program's own that was registered to be read only may be such that cannot be written.
+    fn check_writable(&self, access: Option<Access>) -> Result<(), Error> {
+        let asked = access.is_some_and(writes) && !writes(self.access);
+        let Some(start) = NonNull::new(std::ptr::with_exposed_provenance_mut(self.memory.addr() as usize))
+        else {
+            return Ok(());
+        };
+        if asked && self.buffer.is_none() && self.memory.len() > 0 {
+            // SAFETY: it is registered, so it is mapped.
+            unsafe { self.pd.0.core.transport.pin(start, self.memory.len(), true) }?;
+        }
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        new_pd: Option<&ProtectionDomain>,
+        new_access: Option<Access>,
+        new: Option<(Memory, Vec<Extent>, u64, Option<SharedBuffer>)>,
+    ) -> Result<(), Error> {
+        let core = Arc::clone(&self.pd.0.core);
+        let pd = new_pd.unwrap_or(&self.pd).clone();
+        pd.same_device(&core)?;
+        let access = new_access.unwrap_or(self.access);
+        let mut bits = 0;
+        let (mut iova, mut extents) = (self.iova, &[][..]);
+        if let Some((_, list, at, _)) = &new {
+            bits |= reregister::TRANSLATION;
+            (iova, extents) = (*at, list);
+        }
+        if new_pd.is_some() {
             bits |= reregister::PD;
         }
-        if change.access.is_some() {
+        if new_access.is_some() {
             bits |= reregister::ACCESS;
         }
         let body = |lists: &[ExtentList]| ReregisterMr {
@@ -328,18 +404,18 @@ impl MemoryRegion {
             },
         };
         let reply: MrReply = core
-            .call_with_extents(self.pd.0.epoch, Opcode::ReregisterMr, &[&extents], body)
+            .call_with_extents(self.pd.0.epoch, Opcode::ReregisterMr, &[extents], body)
             .inspect_err(|e| {
-                if let Some((memory, _)) = &new {
+                if let Some((memory, ..)) = &new {
                     bury_if_unknown(&core, e, memory);
                 }
             })?;
         (self.lkey, self.rkey, self.iova, self.access) = (reply.lkey, reply.rkey, iova, access);
         self.pd = pd;
-        if let Some((memory, buffer)) = new {
+        if let Some((memory, _, _, buffer)) = new {
             self.len = memory.len() as u64;
             self.memory = memory;
-            self.buffer = Some(buffer);
+            self.buffer = buffer;
             self._device_memory = None;
         }
         Ok(())

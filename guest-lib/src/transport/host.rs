@@ -1,10 +1,14 @@
 //! The way of a process on the host: it is the frontend of vhost-user, as a VMM is, for itself alone.
 //!
-//! The memory that it gives is in anonymous files which it shares with the daemon. Guest-physical addresses are
-//! the addresses in this process. What is freed here while the daemon still looks at it harms nobody: the daemon
+//! The memory that it gives is in anonymous files which it shares with the daemon; memory that the program has
+//! already is moved into such files where it is ([`adopt`]). Guest-physical addresses are the addresses of these
+//! files in this process. What is freed here while the daemon still looks at it harms nobody: the daemon
 //! has a mapping of its own, and pages go only when nobody maps them.
 
+mod adopt;
+mod files;
 mod free;
+mod maps;
 mod memory;
 
 use std::io::ErrorKind;
@@ -106,7 +110,7 @@ impl HostTransport {
         let call = eventfd()?;
         let interrupt = epoll_of(&call, &stream).map_err(|e| os("making an epoll descriptor")(e.into()))?;
         Ok(HostTransport {
-            arenas: Arenas::new(frontend.clone(), slots),
+            arenas: Arenas::new(Mutex::new(frontend.clone()), slots),
             name,
             config,
             frontend,
@@ -288,13 +292,12 @@ impl Transport for HostTransport {
         })
     }
 
-    // SAFETY: it is refused, whatever the memory is.
-    unsafe fn pin(&self, _start: NonNull<u8>, _len: usize) -> Result<Pinned, Error> {
-        Err(Error::Setup(
-            "memory of a process on the host cannot be shared with the daemon where it is: allocate it \
-             with this library (ProtectionDomain::allocate, Context::allocate), and copy"
-                .into(),
-        ))
+    // SAFETY: the caller's promise, as the trait says.
+    unsafe fn pin(&self, start: NonNull<u8>, len: usize, write: bool) -> Result<Pinned, Error> {
+        adopt::pin(&self.arenas, start.as_ptr().addr(), len, write).map_err(|e| match self.gone() {
+            Some(gone) => gone,
+            None => e,
+        })
     }
 }
 

@@ -48,11 +48,12 @@ pub trait Transport: Send + Sync {
     /// Memory of zeros that the device sees, in whole pages.
     fn allocate(&self, len: usize) -> Result<SharedPages, Error>;
 
-    /// Makes memory of the program's own known to the device, as it is, and keeps it where it is.
+    /// Makes memory of the program's own known to the device, as it is, and keeps it where it is. `write`: the
+    /// device may write there, so it must be memory that this process may write.
     ///
     /// # Safety
     /// The memory stays mapped until the result is dropped.
-    unsafe fn pin(&self, start: NonNull<u8>, len: usize) -> Result<Pinned, Error>;
+    unsafe fn pin(&self, start: NonNull<u8>, len: usize, write: bool) -> Result<Pinned, Error>;
 }
 
 /// A split virtqueue in memory that the device sees (virtio 1.3, section 2.7).

@@ -217,8 +217,9 @@ impl Transport for PciTransport {
         self.arena.allocate(len)
     }
 
+    // What is pinned must be writable, whoever writes.
     // SAFETY: the caller's promise, as the trait says.
-    unsafe fn pin(&self, start: NonNull<u8>, len: usize) -> Result<Pinned, Error> {
+    unsafe fn pin(&self, start: NonNull<u8>, len: usize, _write: bool) -> Result<Pinned, Error> {
         let start = start.as_ptr().addr();
         if let Some((extents, keep)) = self.arena.known(start, len) {
             return Ok(Pinned {

@@ -40,7 +40,27 @@ const UNSAFE: &[(&str, &str)] = &[
     ),
     (
         "guest-lib/src/transport/host.rs",
-        "refuses to pin memory, which the seam marks as unsafe",
+        "pins memory that its caller answers for",
+    ),
+    (
+        "guest-lib/src/transport/host/files.rs",
+        "maps files that the program shares already",
+    ),
+    (
+        "guest-lib/src/transport/host/adopt/swap.rs",
+        "puts shared pages in the place of private ones",
+    ),
+    (
+        "guest-lib/src/transport/host/adopt/write_protect.rs",
+        "tells the kernel of memory by its address, to protect it",
+    ),
+    (
+        "guest-lib/src/transport/host/adopt/stop.rs",
+        "stops threads by a signal, which no library of ours speaks of",
+    ),
+    (
+        "guest-lib/src/transport/host/adopt/tests.rs",
+        "maps, unmaps and writes memory behind the library's back",
     ),
     (
         "guest-lib/src/transport/host/memory.rs",
@@ -66,6 +86,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "guest-lib/src/transport/pci/registers.rs",
         "registers of a PCI device, mapped",
     ),
+    ("tests/tests/rdma_verbs/raw.rs", "registers memory of the heap"),
     (
         "guest-lib/preload/src/work/post.rs",
         "walks lists of work requests of programs in C",

@@ -2,6 +2,7 @@
 //! them.
 
 mod life;
+mod raw;
 mod traffic;
 
 use std::collections::HashMap;

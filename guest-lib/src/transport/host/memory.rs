@@ -1,11 +1,12 @@
 //! Memory that this process shares with the daemon: few large anonymous files, of which parts are given out.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate, major, memfd_create,
+    minor,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use vhost::VhostUserMemoryRegionInfo;
@@ -13,17 +14,19 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vmm_sys_util::eventfd::EventFd;
 use vnic_device::ring::Extent;
 
+use super::files::Outside;
 use super::free::Free;
+use super::maps::FileId;
 use crate::Error;
 use crate::driver::lock;
 use crate::transport::SharedPages;
 
 /// Bytes of the first arena. Each further one has twice as many, so that few slots are enough.
-const FIRST: usize = 32 << 20;
+pub(super) const FIRST: usize = 32 << 20;
 /// Bytes of the largest arena, but for single buffers that are larger.
-const LARGEST: usize = 1 << 30;
+pub(super) const LARGEST: usize = 1 << 30;
 /// Sizes of arenas are multiples of this.
-const HUGE: usize = 2 << 20;
+pub(super) const HUGE: usize = 2 << 20;
 /// A part of so many bytes is given back to the system when it is free.
 const WORTH_IT: usize = 256 << 10;
 
@@ -33,21 +36,58 @@ pub(super) fn descriptor(event: &EventFd) -> BorrowedFd<'_> {
     unsafe { BorrowedFd::borrow_raw(event.as_raw_fd()) }
 }
 
-/// All memory that the daemon was told of.
-pub(super) struct Arenas {
-    frontend: Mutex<Frontend>,
-    /// Memory slots that the daemon has.
-    slots: u64,
-    arenas: Mutex<Vec<Arc<Arena>>>,
+/// Who is told of memory.
+pub(super) trait Daemon: Send + Sync {
+    fn add(&self, region: &VhostUserMemoryRegionInfo) -> vhost::Result<()>;
+    fn remove(&self, region: &VhostUserMemoryRegionInfo) -> vhost::Result<()>;
 }
 
-struct Arena {
+impl Daemon for Mutex<Frontend> {
+    fn add(&self, region: &VhostUserMemoryRegionInfo) -> vhost::Result<()> {
+        lock(self).add_mem_region(region).map(|_| ())
+    }
+
+    fn remove(&self, region: &VhostUserMemoryRegionInfo) -> vhost::Result<()> {
+        lock(self).remove_mem_region(region)
+    }
+}
+
+/// All memory that the daemon was told of.
+pub(super) struct Arenas {
+    daemon: Box<dyn Daemon>,
+    /// Memory slots that the daemon has.
+    slots: u64,
+    told: Mutex<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    /// Parts of these are given out here.
+    own: Vec<Arc<Arena>>,
+    /// Arenas of others of this process.
+    others: Vec<Arc<Arena>>,
+    /// Files of the program's.
+    files: Vec<Arc<Outside>>,
+}
+
+impl Told {
+    fn len(&self) -> usize {
+        self.own.len() + self.others.len() + self.files.len()
+    }
+}
+
+/// An anonymous file, mapped.
+pub(super) struct Arena {
     file: OwnedFd,
+    id: FileId,
     start: NonNull<u8>,
     len: usize,
     huge: bool,
     free: Mutex<Free>,
 }
+
+/// All arenas of this process, of all devices: by them memory is known that is in one of them.
+static ARENAS: Mutex<Vec<Weak<Arena>>> = Mutex::new(Vec::new());
 
 // SAFETY: an address range that this value alone unmaps.
 unsafe impl Send for Arena {}
@@ -61,11 +101,37 @@ impl Drop for Arena {
     }
 }
 
-/// A part that was given out.
-struct Part {
+/// A part that was given out; it is free again when this is dropped.
+pub(super) struct Part {
     arena: Arc<Arena>,
     at: usize,
     len: usize,
+}
+
+impl Part {
+    /// First byte in the arena.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Cuts it in two.
+    ///
+    /// # Panics
+    /// If one of them would be empty.
+    pub fn split(mut self, first: usize) -> (Part, Part) {
+        assert!(0 < first && first < self.len, "{first} of {}", self.len);
+        let second = Part {
+            arena: Arc::clone(&self.arena),
+            at: self.at + first,
+            len: self.len - first,
+        };
+        self.len = first;
+        (self, second)
+    }
 }
 
 impl Drop for Part {
@@ -82,14 +148,37 @@ impl Drop for Part {
 }
 
 impl Arena {
-    fn new(len: usize) -> Result<Arena, Error> {
-        Arena::of_pages(len, true).or_else(|_| {
-            Arena::of_pages(len, false)
-                .map_err(|e| Error::os(format!("cannot get {len} bytes of shared memory"))(e.into()))
-        })
+    fn new(len: usize) -> Result<Arc<Arena>, Error> {
+        Arena::of_pages(len, true).or_else(|_| Arena::of_normal_pages(len))
     }
 
-    fn of_pages(len: usize, huge: bool) -> rustix::io::Result<Arena> {
+    /// Of pages of which each may be mapped elsewhere, too.
+    pub fn of_normal_pages(len: usize) -> Result<Arc<Arena>, Error> {
+        Arena::of_pages(len, false)
+            .map_err(|e| Error::os(format!("cannot get {len} bytes of shared memory"))(e.into()))
+    }
+
+    /// The arena that a file is.
+    pub fn of_file(id: FileId) -> Option<Arc<Arena>> {
+        let mut arenas = lock(&ARENAS);
+        arenas.retain(|a| a.strong_count() > 0);
+        arenas.iter().filter_map(Weak::upgrade).find(|a| a.id == id)
+    }
+
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Where it is mapped as a whole.
+    pub fn start(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
+    fn of_pages(len: usize, huge: bool) -> rustix::io::Result<Arc<Arena>> {
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         if huge {
             flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
@@ -111,12 +200,26 @@ impl Arena {
             )
         }?;
         let start = NonNull::new(at.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
-        Ok(Arena {
+        let id = file_id(&file)?;
+        let arena = Arc::new(Arena {
             file,
+            id,
             start,
             len,
             huge,
             free: Mutex::new(Free::new(len)),
+        });
+        lock(&ARENAS).push(Arc::downgrade(&arena));
+        Ok(arena)
+    }
+
+    /// Takes a part in which anything may be.
+    pub fn take_part(self: &Arc<Arena>, len: usize) -> Option<Part> {
+        let (at, _) = lock(&self.free).take(len)?;
+        Some(Part {
+            arena: Arc::clone(self),
+            at,
+            len,
         })
     }
 
@@ -146,12 +249,31 @@ impl Arena {
     }
 }
 
+/// Bytes of the next arena, if there are so many and it is to give out `len` bytes.
+pub(super) fn next_size(arenas: usize, len: usize) -> Option<usize> {
+    let usual = FIRST
+        .checked_shl(arenas as u32)
+        .unwrap_or(LARGEST)
+        .clamp(FIRST, LARGEST);
+    len.max(usual).checked_next_multiple_of(HUGE)
+}
+
+/// Device and inode of a file, as they are in `/proc/self/maps`.
+pub(super) fn file_id(file: impl AsFd) -> rustix::io::Result<FileId> {
+    let stat = fstat(file)?;
+    Ok(FileId {
+        major: major(stat.st_dev),
+        minor: minor(stat.st_dev),
+        inode: stat.st_ino,
+    })
+}
+
 impl Arenas {
-    pub fn new(frontend: Frontend, slots: u64) -> Arc<Arenas> {
+    pub fn new(daemon: impl Daemon + 'static, slots: u64) -> Arc<Arenas> {
         Arc::new(Arenas {
-            frontend: Mutex::new(frontend),
+            daemon: Box::new(daemon),
             slots,
-            arenas: Mutex::new(Vec::new()),
+            told: Mutex::default(),
         })
     }
 
@@ -162,48 +284,94 @@ impl Arenas {
             .max(1)
             .checked_next_multiple_of(rustix::param::page_size())
             .ok_or_else(too_much)?;
-        let mut arenas = lock(&self.arenas);
-        if let Some(pages) = arenas.iter().find_map(|arena| arena.take(len)) {
+        let mut told = lock(&self.told);
+        if let Some(pages) = told.own.iter().find_map(|arena| arena.take(len)) {
             return Ok(pages);
         }
-        let usual = FIRST
-            .checked_shl(arenas.len() as u32)
-            .unwrap_or(LARGEST)
-            .clamp(FIRST, LARGEST);
-        let size = len
-            .max(usual)
-            .checked_next_multiple_of(HUGE)
-            .ok_or_else(too_much)?;
-        if arenas.len() as u64 >= self.slots {
-            return Err(Error::Setup(format!(
-                "the device takes memory in {} pieces, and all are in use: allocate fewer, larger buffers",
-                self.slots
-            )));
-        }
-        let arena = Arc::new(Arena::new(size)?);
-        self.tell(&arena)?;
+        let size = next_size(told.own.len(), len).ok_or_else(too_much)?;
+        self.make_room(&mut told)?;
+        let arena = Arena::new(size)?;
+        self.tell(arena.start(), arena.len, arena.file(), 0)?;
         let pages = arena.take(len).ok_or_else(too_much)?;
-        arenas.push(arena);
+        told.own.push(arena);
         Ok(pages)
     }
 
-    /// Tells the daemon of an arena.
-    fn tell(&self, arena: &Arena) -> Result<(), Error> {
-        let at = arena.start.as_ptr() as u64;
-        let region = VhostUserMemoryRegionInfo {
-            guest_phys_addr: at,
-            memory_size: arena.len as u64,
-            userspace_addr: at,
-            mmap_offset: 0,
-            mmap_handle: arena.file.as_raw_fd(),
-        };
-        match lock(&self.frontend).add_mem_region(&region) {
-            Ok(_) => Ok(()),
-            Err(e) => Err(Error::Setup(format!(
-                "the daemon refused {} bytes of memory: {e}",
-                arena.len
-            ))),
+    /// Makes sure that the daemon knows an arena, whoever made it.
+    pub fn know(&self, arena: &Arc<Arena>) -> Result<(), Error> {
+        let mut told = lock(&self.told);
+        if told.own.iter().chain(&told.others).any(|a| Arc::ptr_eq(a, arena)) {
+            return Ok(());
         }
+        self.make_room(&mut told)?;
+        self.tell(arena.start(), arena.len, arena.file(), 0)?;
+        told.others.push(Arc::clone(arena));
+        Ok(())
+    }
+
+    /// A file's pages, known to the daemon while it is held. `open` is asked if they are not known yet.
+    pub fn know_file(
+        &self,
+        id: FileId,
+        offset: u64,
+        len: usize,
+        open: impl FnOnce() -> Result<Outside, Error>,
+    ) -> Result<Arc<Outside>, Error> {
+        let mut told = lock(&self.told);
+        if let Some(known) = told.files.iter().find(|f| f.covers(id, offset, len)) {
+            return Ok(Arc::clone(known));
+        }
+        // What is no longer registered is not kept for longer than until here: the file may be large.
+        self.forget_files(&mut told)?;
+        self.make_room(&mut told)?;
+        let file = Arc::new(open()?);
+        self.tell(file.start(), file.len(), file.file(), file.offset())?;
+        told.files.push(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Sees to it that a slot is free.
+    fn make_room(&self, told: &mut Told) -> Result<(), Error> {
+        if (told.len() as u64) < self.slots {
+            return Ok(());
+        }
+        self.forget_files(told)?;
+        if (told.len() as u64) < self.slots {
+            return Ok(());
+        }
+        Err(Error::Setup(format!(
+            "the device takes memory in {} pieces, and all are in use: allocate fewer, larger buffers",
+            self.slots
+        )))
+    }
+
+    /// Takes files back from the daemon of which nothing is registered any more.
+    fn forget_files(&self, told: &mut Told) -> Result<(), Error> {
+        while let Some(i) = told.files.iter().position(|f| Arc::strong_count(f) == 1) {
+            let file = told.files.swap_remove(i);
+            let region = region(file.start(), file.len(), file.file(), file.offset());
+            self.daemon
+                .remove(&region)
+                .map_err(|e| Error::Setup(format!("the daemon does not give memory back: {e}")))?;
+        }
+        Ok(())
+    }
+
+    /// Tells the daemon of memory.
+    fn tell(&self, at: usize, len: usize, file: BorrowedFd<'_>, offset: u64) -> Result<(), Error> {
+        self.daemon
+            .add(&region(at, len, file, offset))
+            .map_err(|e| Error::Setup(format!("the daemon refused {len} bytes of memory: {e}")))
+    }
+}
+
+fn region(at: usize, len: usize, file: BorrowedFd<'_>, offset: u64) -> VhostUserMemoryRegionInfo {
+    VhostUserMemoryRegionInfo {
+        guest_phys_addr: at as u64,
+        memory_size: len as u64,
+        userspace_addr: at as u64,
+        mmap_offset: offset,
+        mmap_handle: file.as_raw_fd(),
     }
 }
 
@@ -218,7 +386,7 @@ mod tests {
 
     #[test]
     fn parts_are_zero_whenever_they_are_given_out() {
-        let arena = Arc::new(Arena::new(HUGE).expect("memory"));
+        let arena = Arena::new(HUGE).expect("memory");
         let page = rustix::param::page_size();
         for len in [page, 4 * page, WORTH_IT, HUGE] {
             for _ in 0..3 {
@@ -238,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_part_keeps_its_arena() {
-        let arena = Arc::new(Arena::new(HUGE).expect("memory"));
+        let arena = Arena::new(HUGE).expect("memory");
         let pages = arena.take(4096).expect("room");
         drop(arena);
         words(&pages).fill(0, 4096, 7);

@@ -1,0 +1,172 @@
+//! Puts pages of a file in the place of private ones while the program runs.
+//!
+//! Between the copy and the change of the mapping nobody may write there, or what he writes is lost. Two ways keep
+//! others from it:
+//!
+//! * *Write protection* with userfaultfd: who writes waits, and writes then to the new pages. Nobody else notices.
+//!   It needs to catch writes by the kernel, too (a `read` into a neighbour's buffer), which is for
+//!   CAP_SYS_PTRACE, `vm.unprivileged_userfaultfd` = 1, or those who may open `/dev/userfaultfd`; and it works for
+//!   anonymous memory only.
+//! * *All other threads are stopped* for the time of the copy ([`stop`]). System calls that signal(7) does not let
+//!   go on after a signal (poll, nanosleep, …) end with EINTR.
+//!
+//! If neither can be had, write protection for the program alone is left: then a system call of another thread
+//! that writes there at that very moment fails with EFAULT.
+//!
+//! The work is done by a thread made for it. It has a stack that nobody has registered, so that the stack of the
+//! caller may be replaced; and while others wait it allocates nothing and writes nowhere else.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::without_provenance_mut;
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+use super::super::maps::Rights;
+use super::stop;
+use super::write_protect::{self, Catches};
+use crate::Error;
+
+/// How others are kept from writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// Write protection.
+    Protect(Catches),
+    /// They are stopped.
+    Stop,
+}
+
+/// What is to be done.
+pub(super) struct Swap<'a> {
+    /// First byte.
+    pub start: usize,
+    /// Bytes, in whole pages.
+    pub len: usize,
+    /// What may be done there.
+    pub rights: Rights,
+    /// Whether no file is behind it.
+    pub anonymous: bool,
+    /// What is to be mapped there.
+    pub file: BorrowedFd<'a>,
+    /// From where.
+    pub offset: u64,
+}
+
+/// Why it could not be done. Nothing has changed then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// This way cannot be gone here.
+    Way(Errno),
+    /// The content could not be copied.
+    Copy(Errno),
+    /// The mapping could not be made.
+    Map(Errno),
+}
+
+/// Bytes of the stack of the thread that does it.
+const STACK: usize = 256 << 10;
+
+impl Swap<'_> {
+    /// Does it: by the way given, or by the best that works.
+    pub fn carry_out(&self, how: Option<How>) -> Result<(), Error> {
+        let protect = [
+            How::Protect(Catches::All),
+            How::Stop,
+            How::Protect(Catches::Program),
+        ];
+        let ways: &[How] = match &how {
+            Some(how) => std::slice::from_ref(how),
+            None if self.anonymous => &protect,
+            None => &[How::Stop],
+        };
+        let done = std::thread::scope(|s| {
+            std::thread::Builder::new()
+                .name("vnic-adopt".into())
+                .stack_size(STACK)
+                .spawn_scoped(s, || self.try_ways(ways))
+                .map(|thread| thread.join())
+        });
+        match done {
+            Err(e) => Err(Error::os("starting a thread")(e)),
+            Ok(Err(_)) => Err(Error::Setup("moving memory failed".into())),
+            Ok(Ok(result)) => result.map_err(|refused| self.explain(refused)),
+        }
+    }
+
+    fn try_ways(&self, ways: &[How]) -> Result<(), Refused> {
+        let mut last = Refused::Way(Errno::NOSYS);
+        for way in ways {
+            let result = match way {
+                How::Protect(catches) => {
+                    write_protect::during(*catches, self.start, self.len, || self.exchange())
+                }
+                How::Stop => stop::during(|| self.exchange()),
+            };
+            match result {
+                Err(refused @ Refused::Way(_)) => last = refused,
+                other => return other,
+            }
+        }
+        Err(last)
+    }
+
+    /// The copy and the change, while nobody writes there.
+    fn exchange(&self) -> Result<(), Refused> {
+        let mut done = 0;
+        while done < self.len {
+            let from = without_provenance_mut::<libc::c_void>(self.start + done);
+            let at = (self.offset as usize + done) as libc::off_t;
+            // The kernel copies: it refuses what cannot be read, where we would be ended by a signal.
+            // SAFETY: the kernel checks the addresses, and only reads there.
+            let copied = unsafe { libc::pwrite(self.file.as_raw_fd(), from, self.len - done, at) };
+            match usize::try_from(copied) {
+                Ok(0) => return Err(Refused::Copy(Errno::IO)),
+                Ok(copied) => done += copied,
+                Err(_) => match std::io::Error::last_os_error().raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    e => return Err(Refused::Copy(Errno::from_raw_os_error(e.unwrap_or(libc::EIO)))),
+                },
+            }
+        }
+        let mut rights = ProtFlags::empty();
+        rights.set(ProtFlags::READ, self.rights.read);
+        rights.set(ProtFlags::WRITE, self.rights.write);
+        rights.set(ProtFlags::EXEC, self.rights.execute);
+        // SAFETY: what was there has just been copied into what is put there, with the same rights, and nobody has
+        // written meanwhile: for the program nothing changes.
+        let put = unsafe {
+            mmap(
+                without_provenance_mut(self.start),
+                self.len,
+                rights,
+                MapFlags::SHARED | MapFlags::FIXED,
+                self.file,
+                self.offset,
+            )
+        };
+        put.map(|_| ()).map_err(Refused::Map)
+    }
+
+    fn explain(&self, refused: Refused) -> Error {
+        let (start, len) = (self.start, self.len);
+        let what = format!("{len} bytes at {start:#x} cannot be shared with the daemon");
+        match refused {
+            Refused::Way(e) => Error::os(format!(
+                "{what}: a thread of this program blocks the signals by which it would be stopped for a moment, \
+                 and write protection (userfaultfd) is not available. Allow one of them: sysctl -w \
+                 vm.unprivileged_userfaultfd=1, or CAP_SYS_PTRACE; or allocate the memory with this library"
+            ))(e.into()),
+            Refused::Copy(Errno::FAULT) => {
+                Error::os(format!("{what}: not all of it can be read"))(Errno::FAULT.into())
+            }
+            Refused::Copy(e) => Error::os(format!(
+                "{what}: there is not enough shared memory for a copy (a limit of a container, or of the machine)"
+            ))(e.into()),
+            Refused::Map(Errno::NOMEM) => Error::os(format!(
+                "{what}: this process has too many mappings. Raise the limit: sysctl -w vm.max_map_count=1048576; \
+                 or register fewer, larger buffers"
+            ))(Errno::NOMEM.into()),
+            Refused::Map(e) => Error::os(what)(e.into()),
+        }
+    }
+}

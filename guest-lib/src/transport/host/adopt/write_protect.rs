@@ -1,0 +1,159 @@
+//! Memory that nobody can write for a moment: userfaultfd(2), write-protect mode (ioctl_userfaultfd(2)).
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+use rustix::mm::{Advice, UserfaultfdFlags, madvise, userfaultfd};
+
+use super::swap::Refused;
+
+/// Whose writes are caught.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Catches {
+    /// Those of the kernel on behalf of the program, too.
+    All,
+    /// Those of the program alone. For the kernel the memory cannot be written at all (EFAULT).
+    Program,
+}
+
+/// Version of the interface.
+const API: u64 = 0xaa;
+/// Writes to protected pages are told.
+const FEATURE_WRITE_PROTECT: u64 = 1;
+/// Pages that were never touched can be protected.
+const FEATURE_UNPOPULATED: u64 = 1 << 13;
+const REGISTER_WRITE_PROTECT: u64 = 2;
+const PROTECT: u64 = 1;
+const USER_MODE_ONLY: u32 = 1;
+
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct Register {
+    start: u64,
+    len: u64,
+    mode: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct Protection {
+    start: u64,
+    len: u64,
+    mode: u64,
+}
+
+const IOC_API: Opcode = opcode::read_write::<Api>(0xaa, 0x3f);
+const IOC_REGISTER: Opcode = opcode::read_write::<Register>(0xaa, 0x00);
+const IOC_PROTECT: Opcode = opcode::read_write::<Protection>(0xaa, 0x06);
+const IOC_NEW: Opcode = opcode::none(0xaa, 0x00);
+
+/// Does something while who writes to the range waits. The range must be one of private anonymous memory.
+///
+/// What is done must neither allocate nor write to memory of others, or it might wait for itself.
+pub(super) fn during(
+    catches: Catches,
+    start: usize,
+    len: usize,
+    work: impl FnOnce() -> Result<(), Refused>,
+) -> Result<(), Refused> {
+    let (faults, unpopulated) = faults(catches).map_err(Refused::Way)?;
+    if !unpopulated {
+        populate(start, len);
+    }
+    let (start, len) = (start as u64, len as u64);
+    let mut register = Register {
+        start,
+        len,
+        mode: REGISTER_WRITE_PROTECT,
+        ioctls: 0,
+    };
+    // SAFETY: the structure and the number are the interface's; it changes no memory.
+    unsafe { ioctl(&faults, Updater::<IOC_REGISTER, _>::new(&mut register)) }.map_err(Refused::Way)?;
+    loop {
+        let mut protect = Protection {
+            start,
+            len,
+            mode: PROTECT,
+        };
+        // SAFETY: as above; the protection ends when `faults` is closed.
+        match unsafe { ioctl(&faults, Updater::<IOC_PROTECT, _>::new(&mut protect)) } {
+            Ok(()) => break,
+            Err(Errno::AGAIN) => {}
+            Err(e) => return Err(Refused::Way(e)),
+        }
+    }
+    // Closing wakes all who wait.
+    let result = work();
+    drop(faults);
+    result
+}
+
+/// A descriptor for faults, and whether untouched pages can be protected.
+fn faults(catches: Catches) -> Result<(OwnedFd, bool), Errno> {
+    for (features, unpopulated) in [
+        (FEATURE_WRITE_PROTECT | FEATURE_UNPOPULATED, true),
+        (FEATURE_WRITE_PROTECT, false),
+    ] {
+        let faults = descriptor(catches)?;
+        let mut api = Api {
+            api: API,
+            features,
+            ioctls: 0,
+        };
+        // SAFETY: the structure and the number are the interface's; it changes no memory.
+        match unsafe { ioctl(&faults, Updater::<IOC_API, _>::new(&mut api)) } {
+            Ok(()) => return Ok((faults, unpopulated)),
+            Err(Errno::INVAL) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(Errno::OPNOTSUPP)
+}
+
+fn descriptor(catches: Catches) -> Result<OwnedFd, Errno> {
+    let mut flags = UserfaultfdFlags::CLOEXEC;
+    if catches == Catches::Program {
+        flags |= UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY);
+    }
+    // SAFETY: nothing can be done with it but protecting memory, which `during` does.
+    let refused = match unsafe { userfaultfd(flags) } {
+        Ok(faults) => return Ok(faults),
+        Err(e) => e,
+    };
+    let device =
+        open(c"/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|_| refused)?;
+    new_of(&device, flags).map_err(|_| refused)
+}
+
+/// A descriptor by way of the device, which is for those who may open it.
+fn new_of(device: &OwnedFd, flags: UserfaultfdFlags) -> Result<OwnedFd, Errno> {
+    use std::os::fd::{AsRawFd, FromRawFd};
+    // SAFETY: the number is the interface's, and it takes the flags by value.
+    let made = unsafe { libc::ioctl(device.as_raw_fd(), IOC_NEW.into(), flags.bits()) };
+    if made < 0 {
+        return Err(Errno::NOSYS);
+    }
+    // SAFETY: it has just been made, for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(made) })
+}
+
+/// Brings all pages in: those that are not there cannot be protected by older kernels.
+fn populate(start: usize, len: usize) {
+    let at = std::ptr::without_provenance_mut::<u8>(start);
+    // SAFETY: as if they were read.
+    if unsafe { madvise(at.cast(), len, Advice::LinuxPopulateRead) }.is_ok() {
+        return;
+    }
+    for offset in (0..len).step_by(rustix::param::page_size()) {
+        let at = std::ptr::with_exposed_provenance::<u8>(start + offset);
+        // SAFETY: the range is readable; what is read does not matter.
+        unsafe { at.read_volatile() };
+    }
+}

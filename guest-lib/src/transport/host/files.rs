@@ -1,0 +1,155 @@
+//! Memory that the program shares with others already: `MAP_SHARED` mappings of files. The same file is given to
+//! the daemon, so that all who share it see the same bytes.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions, read_dir};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::maps::{FileId, Mapping};
+use super::memory::file_id;
+use crate::Error;
+
+/// A file of the program's, mapped once more: that mapping's addresses are the guest-physical ones, and they stay
+/// ours whatever the program does with its own mapping.
+pub(super) struct Outside {
+    file: File,
+    id: FileId,
+    offset: u64,
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: an address range that this value alone unmaps, and that nobody reads or writes through it.
+unsafe impl Send for Outside {}
+// SAFETY: as above.
+unsafe impl Sync for Outside {}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `open` with this length, and no reference into it was ever given out.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+impl Outside {
+    /// Opens what a mapping shows, and all of it. `name`: what the kernel calls it.
+    pub fn open(mapping: &Mapping, name: &[u8]) -> Result<Outside, Error> {
+        let file = reach(mapping, name)?;
+        let size = file
+            .metadata()
+            .map_err(Error::os("looking at a mapped file"))?
+            .len();
+        let page = rustix::param::page_size() as u64;
+        // Beyond the last page of the file is nothing, though it is mapped.
+        let there = size
+            .checked_next_multiple_of(page)
+            .unwrap_or(u64::MAX)
+            .saturating_sub(mapping.offset);
+        let len = mapping.len().min(usize::try_from(there).unwrap_or(usize::MAX));
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
+        let at = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &file,
+                mapping.offset,
+            )
+        }
+        .map_err(|e| Error::os(format!("mapping {} once more", shown(name)))(e.into()))?;
+        let start = NonNull::new(at.cast::<u8>())
+            .ok_or_else(|| Error::os("mapping a file once more")(Errno::NOMEM.into()))?;
+        Ok(Outside {
+            file,
+            id: mapping.file,
+            offset: mapping.offset,
+            start,
+            len,
+        })
+    }
+
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Where in the file it begins.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Where it is mapped.
+    pub fn start(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether so many bytes of a file from `offset` are in it.
+    pub fn covers(&self, id: FileId, offset: u64, len: usize) -> bool {
+        self.id == id
+            && offset
+                .checked_sub(self.offset)
+                .and_then(|skip| skip.checked_add(len as u64))
+                .is_some_and(|end| end <= self.len as u64)
+    }
+}
+
+/// The file that is mapped, opened once more.
+fn reach(mapping: &Mapping, name: &[u8]) -> Result<File, Error> {
+    let refused = |why: &str| {
+        Error::os(format!(
+            "{} at {:#x} is shared with other processes and cannot be shared with the daemon: {why}. Use \
+             memory of malloc or mmap(MAP_PRIVATE), or of a file in /dev/shm (shm_open) or of memfd_create",
+            shown(name),
+            mapping.start
+        ))(Errno::OPNOTSUPP.into())
+    };
+    let mut why = "it has no file that this process could open again (that of shmget, and of \
+                   MAP_SHARED with MAP_ANONYMOUS, opens only for CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE)";
+    for path in candidates(mapping, name) {
+        // Never a device: to open one may do anything.
+        if !path.metadata().is_ok_and(|m| m.is_file()) {
+            continue;
+        }
+        let Ok(file) = OpenOptions::new().read(true).write(true).open(&path) else {
+            why = "its file may not be opened for writing";
+            continue;
+        };
+        if file_id(&file).is_ok_and(|id| id == mapping.file) {
+            return Ok(file);
+        }
+    }
+    Err(refused(why))
+}
+
+/// Where the file of a mapping may be.
+fn candidates(mapping: &Mapping, name: &[u8]) -> Vec<PathBuf> {
+    let itself = format!("/proc/self/map_files/{:x}-{:x}", mapping.start, mapping.end);
+    let mut paths = vec![PathBuf::from(itself)];
+    let open = read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    paths.extend(open.map(|entry| entry.path()).filter(|path| {
+        let same = |file: File| file_id(file).is_ok_and(|id| id == mapping.file);
+        path.metadata().is_ok_and(|m| m.is_file()) && File::open(path).is_ok_and(same)
+    }));
+    let path = Path::new(OsStr::from_bytes(name));
+    if path.is_absolute() && !name.ends_with(b" (deleted)") {
+        paths.push(path.to_owned());
+    }
+    paths
+}
+
+fn shown(name: &[u8]) -> String {
+    if name.is_empty() {
+        return "a mapping".to_owned();
+    }
+    format!("the mapping of {}", String::from_utf8_lossy(name))
+}

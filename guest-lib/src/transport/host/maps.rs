@@ -1,0 +1,198 @@
+//! What is mapped in this process, as the kernel says (`/proc/self/maps`, proc(5)).
+//!
+//! Nothing here allocates: it is also read while threads are stopped that may hold the allocator's lock, and in a
+//! child that has just been forked.
+
+use std::ops::ControlFlow;
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, read};
+
+/// A mapping. Its name is given besides, as it is not always kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mapping {
+    /// First byte.
+    pub start: usize,
+    /// Behind the last one.
+    pub end: usize,
+    /// What may be done there.
+    pub rights: Rights,
+    /// `MAP_SHARED`.
+    pub shared: bool,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Which file; all zeros if there is none.
+    pub file: FileId,
+}
+
+/// A file, by its device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub(super) struct FileId {
+    pub major: u32,
+    pub minor: u32,
+    pub inode: u64,
+}
+
+/// `PROT_READ`, `PROT_WRITE`, `PROT_EXEC`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rights {
+    pub read: bool,
+    pub write: bool,
+    pub execute: bool,
+}
+
+impl Mapping {
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// The part of it within a range, if there is one.
+    pub fn within(&self, start: usize, end: usize) -> Option<Mapping> {
+        let (from, to) = (self.start.max(start), self.end.min(end));
+        (from < to).then(|| Mapping {
+            start: from,
+            end: to,
+            offset: self.offset + (from - self.start) as u64,
+            ..*self
+        })
+    }
+}
+
+/// Bytes that are read at once. A longer line loses the end of its name.
+const BUFFER: usize = 8 << 10;
+
+/// Shows all mappings and their names, lowest first, until it is told to stop.
+pub(super) fn each(mut show: impl FnMut(&Mapping, &[u8]) -> ControlFlow<()>) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file: OwnedFd = open(c"/proc/self/maps", flags, Mode::empty())?;
+    let mut buffer = [0u8; BUFFER];
+    let mut filled = 0;
+    // The rest of a line that was too long.
+    let mut skipping = false;
+    loop {
+        let got = match read(&file, &mut buffer[filled..]) {
+            Ok(0) => return Ok(()),
+            Ok(got) => got,
+            Err(Errno::INTR) => continue,
+            Err(e) => return Err(e),
+        };
+        filled += got;
+        let mut done = 0;
+        while let Some(len) = buffer[done..filled].iter().position(|b| *b == b'\n') {
+            let line = &buffer[done..done + len];
+            done += len + 1;
+            if std::mem::take(&mut skipping) {
+                continue;
+            }
+            let (mapping, name) = parse(line).ok_or(Errno::PROTO)?;
+            if show(&mapping, name).is_break() {
+                return Ok(());
+            }
+        }
+        if done == 0 && filled == BUFFER {
+            if !skipping {
+                let (mapping, name) = parse(&buffer).ok_or(Errno::PROTO)?;
+                if show(&mapping, name).is_break() {
+                    return Ok(());
+                }
+            }
+            skipping = true;
+            done = filled;
+        }
+        buffer.copy_within(done..filled, 0);
+        filled -= done;
+    }
+}
+
+/// A line: `START-END rwxp OFFSET MAJOR:MINOR INODE    NAME`.
+fn parse(line: &[u8]) -> Option<(Mapping, &[u8])> {
+    let (start, rest) = number(line, 16)?;
+    let (end, rest) = number(rest.strip_prefix(b"-")?, 16)?;
+    let [b' ', r, w, x, sharing, b' ', rest @ ..] = rest else {
+        return None;
+    };
+    let (offset, rest) = number(rest, 16)?;
+    let (major, rest) = number(rest.strip_prefix(b" ")?, 16)?;
+    let (minor, rest) = number(rest.strip_prefix(b":")?, 16)?;
+    let (inode, rest) = number(rest.strip_prefix(b" ")?, 10)?;
+    let mapping = Mapping {
+        start: usize::try_from(start).ok()?,
+        end: usize::try_from(end).ok()?,
+        rights: Rights {
+            read: *r == b'r',
+            write: *w == b'w',
+            execute: *x == b'x',
+        },
+        shared: *sharing == b's',
+        offset,
+        file: FileId {
+            major: major as u32,
+            minor: minor as u32,
+            inode,
+        },
+    };
+    (start < end).then_some((mapping, rest.trim_ascii_start()))
+}
+
+/// The number at the beginning, and what follows it.
+fn number(text: &[u8], radix: u32) -> Option<(u64, &[u8])> {
+    let digit = |b: &u8| char::from(*b).to_digit(radix);
+    let len = text.iter().take_while(|b| digit(b).is_some()).count();
+    let mut value = 0u64;
+    for b in &text[..len] {
+        value = value
+            .checked_mul(u64::from(radix))?
+            .checked_add(u64::from(digit(b)?))?;
+    }
+    (len > 0).then_some((value, &text[len..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_understood() {
+        let (m, name) =
+            parse(b"7f0010000000-7f0010021000 rw-s 00003000 00:1f 77                       /dev/shm/a b")
+                .expect("a mapping");
+        assert_eq!((m.start, m.len()), (0x7f00_1000_0000, 0x21000));
+        assert!(m.rights.read && m.rights.write && !m.rights.execute && m.shared);
+        assert_eq!(m.offset, 0x3000);
+        assert_eq!((m.file.major, m.file.minor, m.file.inode), (0, 0x1f, 77));
+        assert_eq!(name, b"/dev/shm/a b");
+        let (m, name) =
+            parse(b"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 ").expect("a mapping");
+        assert!(!m.rights.read && !m.shared && name.is_empty());
+        for wrong in [&b""[..], b"12", b"12-10 rw-p 0 0:0 0", b"1-2 rw", b"1-2 rw-p x"] {
+            assert!(parse(wrong).is_none());
+        }
+    }
+
+    #[test]
+    fn parts_keep_their_place_in_the_file() {
+        let (m, _) = parse(b"1000-5000 rw-s 00003000 00:1f 77 /x").expect("a mapping");
+        let part = m.within(0x2000, 0x9000).expect("some of it");
+        assert_eq!((part.start, part.end, part.offset), (0x2000, 0x5000, 0x4000));
+        assert!(m.within(0x5000, 0x6000).is_none());
+    }
+
+    #[test]
+    fn this_process_is_seen_whole() {
+        // More than is read at once.
+        let mut seen = 0;
+        let (mut last, mut mine) = (0, false);
+        let here = &raw const seen as usize;
+        each(|m, _| {
+            assert!(m.start >= last, "in order");
+            last = m.end;
+            seen += 1;
+            mine |= (m.start..m.end).contains(&here);
+            ControlFlow::Continue(())
+        })
+        .expect("readable");
+        assert!(mine && seen > 10);
+    }
+}
