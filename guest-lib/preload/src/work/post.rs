@@ -333,9 +333,6 @@ unsafe fn bound(mw: *mut ibv_mw, rkey: u32, info: &ibv_mw_bind_info) -> Result<S
         if info.mr.is_null() && info.length != 0 {
             return Err(Errno::INVALID);
         }
-        if !info.mr.is_null() && (*info.mr).pd != (*mw).pd {
-            return Err(Errno(libc::EPERM));
-        }
         let region =
             maybe::<Mr>(info.mr).map(|mr| mr.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         Ok(window

@@ -1,0 +1,93 @@
+//! Work requests and completions through libibverbs' interface: programs in C, as a compiler makes them with the
+//! distribution's header, on two adapters of an in-process NIC.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use vnic_tests::driver::rig::Rig;
+
+/// The library. Cargo builds libraries of other packages for nobody, so it is asked to.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--message-format=json", "--package=vnic-verbs-preload"]);
+        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        let out = cargo.output().expect("cargo runs");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let text = String::from_utf8_lossy(&out.stdout);
+        text.lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .filter_map(|message| Some(message["filenames"].as_array()?.clone()))
+            .flatten()
+            .filter_map(|name| Some(PathBuf::from(name.as_str()?)))
+            .find(|path| path.ends_with("libvnic_ibverbs.so"))
+            .expect("cargo names the library")
+    })
+}
+
+/// Compiles a program that lies here.
+fn compile(name: &str, into: &Path) -> Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/preload_work")
+        .join(name)
+        .with_extension("c");
+    let program = into.join(name);
+    let out = Command::new("cc")
+        .args([
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Wno-missing-field-initializers",
+            "-Werror",
+            "-o",
+        ])
+        .args([&program, &source])
+        .args(["-libverbs", "-lpthread"])
+        .output()
+        .context("a C compiler")?;
+    ensure!(
+        out.status.success(),
+        "libibverbs-dev is needed:\n{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    Ok(program)
+}
+
+/// Runs a program on adapters `a` and `b`; what it said.
+fn run(name: &str) -> Result<String> {
+    let mut rig = Rig::new(1)?;
+    let mut sockets = Vec::new();
+    for adapter in ["a", "b"] {
+        let socket = rig.dir().join(format!("{adapter}-rdma.sock"));
+        sockets.push(socket.display().to_string());
+        rig.add_with(adapter, |spec| spec.rdma_socket = Some(socket))?;
+    }
+    let program = compile(name, rig.dir())?;
+    let out = Command::new(program)
+        .env("VNIC_SOCKET", sockets.join(":"))
+        .env("VNIC_IBVERBS_DEBUG", "1")
+        .env("LD_PRELOAD", library())
+        .output()?;
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    ensure!(
+        out.status.success(),
+        "{}\n{said}{}",
+        out.status,
+        String::from_utf8_lossy(&out.stderr)
+    );
+    Ok(said)
+}
+
+#[test]
+fn work_requests_and_completions_are_those_of_the_header() -> Result<()> {
+    let said = run("work")?;
+    assert_eq!(said.lines().last(), Some("all of it"));
+    Ok(())
+}
