@@ -358,10 +358,34 @@ impl Shared {
     /// which windows are bound, and what that is in), it is tried again whenever another one has ended. If the
     /// device does not say that it ended, the memory is kept.
     pub fn end(&self, epoch: u32, opcode: Opcode, handle: u32, memory: Box<dyn Any + Send + Sync>) {
+        if let Some(object) = self.end_once(epoch, opcode, handle, memory) {
+            lock(&self.lingering).push(object);
+        }
+    }
+
+    /// As [`end`](Shared::end), but answers false if the device still uses the object: then it is as before.
+    pub fn end_unless_in_use(
+        &self,
+        epoch: u32,
+        opcode: Opcode,
+        handle: u32,
+        memory: Box<dyn Any + Send + Sync>,
+    ) -> bool {
+        self.end_once(epoch, opcode, handle, memory).is_none()
+    }
+
+    /// The object, if it is still in use.
+    fn end_once(
+        &self,
+        epoch: u32,
+        opcode: Opcode,
+        handle: u32,
+        memory: Box<dyn Any + Send + Sync>,
+    ) -> Option<Lingering> {
         let now = self.alive.load(SeqCst);
         if now != 0 && now != epoch {
             // The reset that ended the object was acknowledged.
-            return;
+            return None;
         }
         let object = Lingering {
             epoch,
@@ -369,10 +393,11 @@ impl Shared {
             handle,
             memory,
         };
-        match self.try_end(object) {
-            Some(object) => lock(&self.lingering).push(object),
-            None => self.end_lingering(),
+        let in_use = self.try_end(object);
+        if in_use.is_none() {
+            self.end_lingering();
         }
+        in_use
     }
 
     /// The object, if it is still in use.

@@ -31,6 +31,8 @@ pub struct MemoryRegion {
     memory: Memory,
     buffer: Option<SharedBuffer>,
     _device_memory: Option<DeviceMemory>,
+    /// The device has it no more.
+    ended: bool,
 }
 
 impl std::fmt::Debug for MemoryRegion {
@@ -48,13 +50,15 @@ impl std::fmt::Debug for MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        let pd = &self.pd.0;
-        pd.core.end(
-            pd.epoch,
-            Opcode::DeregisterMr,
-            self.handle,
-            Box::new(self.memory.clone()),
-        );
+        if !self.ended {
+            let pd = &self.pd.0;
+            pd.core.end(
+                pd.epoch,
+                Opcode::DeregisterMr,
+                self.handle,
+                Box::new(self.memory.clone()),
+            );
+        }
     }
 }
 
@@ -195,6 +199,7 @@ impl ProtectionDomain {
             memory: Memory::none(),
             buffer: None,
             _device_memory: Some(dm.clone()),
+            ended: false,
         })
     }
 
@@ -243,6 +248,7 @@ impl ProtectionDomain {
             memory,
             buffer,
             _device_memory: None,
+            ended: false,
         })
     }
 }
@@ -368,6 +374,20 @@ impl MemoryRegion {
             // SAFETY: it is registered, so it is mapped.
             unsafe { self.pd.0.core.transport.pin(start, self.memory.len(), true) }?;
         }
+        Ok(())
+    }
+
+    /// Deregisters it now, as dropping it does, but not while windows are bound to it: then it is given back.
+    pub fn deregister(mut self) -> Result<(), MemoryRegion> {
+        let pd = &self.pd.0;
+        let memory = Box::new(self.memory.clone());
+        let ended = pd
+            .core
+            .end_unless_in_use(pd.epoch, Opcode::DeregisterMr, self.handle, memory);
+        if !ended {
+            return Err(self);
+        }
+        self.ended = true;
         Ok(())
     }
 

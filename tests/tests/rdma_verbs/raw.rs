@@ -145,3 +145,24 @@ fn what_cannot_be_registered_is_refused() -> Result<()> {
     assert_eq!(region.reregister(change).expect_err("refused").errno(), EFAULT);
     Ok(())
 }
+
+/// What `ibv_dereg_mr` answers with EBUSY.
+#[test]
+fn regions_with_windows_are_not_deregistered() -> Result<()> {
+    let Pair { rig: _rig, a, b } = pair()?;
+    let (qa, qb) = (a.rc()?, b.rc()?);
+    connect(&qa, &qb)?;
+    let heap = Heap::new(vec![0; 100]);
+    let region = register(&b, &heap, 0, 100, Access::REMOTE_ALL | Access::MW_BIND)?;
+    let window = b.pd.alloc_mw(MwType::Type1)?;
+    qb.post_send(&[window.bind(&region, .., Access::REMOTE_READ).signaled()])?;
+    b.done()?;
+    let Err(region) = region.deregister() else {
+        bail!("a window is bound");
+    };
+    qa.post_send(&[SendWr::read(a.region.slice(..10), region.addr(), region.rkey()).signaled()])?;
+    a.done()?;
+    drop(window);
+    ensure!(region.deregister().is_ok(), "nothing is bound");
+    Ok(())
+}

@@ -75,10 +75,7 @@ unsafe extern "C" fn end_of_handler() {
 fn action() -> Action {
     let flags = (libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK) as u64;
     #[cfg(target_arch = "x86_64")]
-    let (flags, restorer) = (
-        flags | SA_RESTORER,
-        end_of_handler as unsafe extern "C" fn() as usize,
-    );
+    let (flags, restorer) = (flags | SA_RESTORER, end_of_handler as *const () as usize);
     // Elsewhere the kernel knows where to return to.
     #[cfg(not(target_arch = "x86_64"))]
     let restorer = 0;

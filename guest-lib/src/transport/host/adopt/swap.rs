@@ -128,6 +128,9 @@ impl Swap<'_> {
                 },
             }
         }
+        // What is written here would be lost.
+        #[cfg(test)]
+        std::thread::sleep(std::time::Duration::from_micros(300));
         let mut rights = ProtFlags::empty();
         rights.set(ProtFlags::READ, self.rights.read);
         rights.set(ProtFlags::WRITE, self.rights.write);
