@@ -11,11 +11,37 @@ macro_rules! op {
     ($($function:tt)*) => { Option<unsafe extern "C" $($function)*> };
 }
 
+/// Structures and unions of the interface: all begin as zeros, and a test knows how they are laid out.
+macro_rules! interface {
+    ($($kind:tt $name:ident { $($field:ident: $type:ty,)* })*) => {
+        $(
+            #[repr(C)]
+            #[derive(Clone, Copy)]
+            pub $kind $name {
+                $(pub $field: $type,)*
+            }
+
+            // SAFETY: numbers, pointers, functions that may be missing; locks of pthreads begin as zeros.
+            unsafe impl Plain for $name {}
+        )*
+
+        /// How they are laid out.
+        #[cfg(test)]
+        pub(super) const LAYOUTS: &[Layout] = &[$(Layout {
+            name: stringify!($name),
+            size: size_of::<$name>(),
+            fields: &[$((stringify!($field), std::mem::offset_of!($name, $field), size_of::<$type>()),)*],
+        },)*];
+    };
+}
+
 mod attributes;
 mod context;
 mod device;
 pub mod numbers;
 mod objects;
+#[cfg(test)]
+mod tests;
 mod work;
 mod zeros;
 
@@ -30,3 +56,11 @@ pub use work::*;
 pub use zeros::*;
 
 pub type size_t = usize;
+
+/// A structure: its name, its size, and its fields with their offsets and sizes.
+#[cfg(test)]
+struct Layout {
+    name: &'static str,
+    size: usize,
+    fields: &'static [(&'static str, usize, usize)],
+}

@@ -2,197 +2,169 @@
 
 use super::*;
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_device {
-    pub _ops: _ibv_device_ops,
-    pub node_type: c_int,
-    pub transport_type: c_int,
-    pub name: [c_char; 64],
-    pub dev_name: [c_char; 64],
-    pub dev_path: [c_char; 256],
-    pub ibdev_path: [c_char; 256],
-}
+interface! {
+    struct ibv_device {
+        _ops: _ibv_device_ops,
+        node_type: c_int,
+        transport_type: c_int,
+        name: [c_char; 64],
+        dev_name: [c_char; 64],
+        dev_path: [c_char; 256],
+        ibdev_path: [c_char; 256],
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct _ibv_device_ops {
-    pub _dummy1: *const c_void,
-    pub _dummy2: *const c_void,
-}
+    struct _ibv_device_ops {
+        _dummy1: *const c_void,
+        _dummy2: *const c_void,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_pd {
-    pub context: *mut ibv_context,
-    pub handle: u32,
-}
+    struct ibv_pd {
+        context: *mut ibv_context,
+        handle: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_td {
-    pub context: *mut ibv_context,
-}
+    struct ibv_td {
+        context: *mut ibv_context,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_xrcd {
-    pub context: *mut ibv_context,
-}
+    struct ibv_xrcd {
+        context: *mut ibv_context,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_mr {
-    pub context: *mut ibv_context,
-    pub pd: *mut ibv_pd,
-    pub addr: *mut c_void,
-    pub length: size_t,
-    pub handle: u32,
-    pub lkey: u32,
-    pub rkey: u32,
-}
+    struct ibv_mr {
+        context: *mut ibv_context,
+        pd: *mut ibv_pd,
+        addr: *mut c_void,
+        length: size_t,
+        handle: u32,
+        lkey: u32,
+        rkey: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_mw {
-    pub context: *mut ibv_context,
-    pub pd: *mut ibv_pd,
-    pub rkey: u32,
-    pub handle: u32,
-    pub type_: c_uint,
-}
+    struct ibv_mw {
+        context: *mut ibv_context,
+        pd: *mut ibv_pd,
+        rkey: u32,
+        handle: u32,
+        type_: c_uint,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_dm {
-    pub context: *mut ibv_context,
-    pub memcpy_to_dm: op!(fn(*mut ibv_dm, u64, *const c_void, size_t) -> c_int),
-    pub memcpy_from_dm: op!(fn(*mut c_void, *mut ibv_dm, u64, size_t) -> c_int),
-    pub comp_mask: u32,
-    pub handle: u32,
-}
+    struct ibv_dm {
+        context: *mut ibv_context,
+        memcpy_to_dm: op!(fn(*mut ibv_dm, u64, *const c_void, size_t) -> c_int),
+        memcpy_from_dm: op!(fn(*mut c_void, *mut ibv_dm, u64, size_t) -> c_int),
+        comp_mask: u32,
+        handle: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_ah {
-    pub context: *mut ibv_context,
-    pub pd: *mut ibv_pd,
-    pub handle: u32,
-}
+    struct ibv_ah {
+        context: *mut ibv_context,
+        pd: *mut ibv_pd,
+        handle: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_comp_channel {
-    pub context: *mut ibv_context,
-    pub fd: c_int,
-    pub refcnt: c_int,
-}
+    struct ibv_comp_channel {
+        context: *mut ibv_context,
+        fd: c_int,
+        refcnt: c_int,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_cq {
-    pub context: *mut ibv_context,
-    pub channel: *mut ibv_comp_channel,
-    pub cq_context: *mut c_void,
-    pub handle: u32,
-    pub cqe: c_int,
-    pub mutex: libc::pthread_mutex_t,
-    pub cond: libc::pthread_cond_t,
-    pub comp_events_completed: u32,
-    pub async_events_completed: u32,
-}
+    struct ibv_cq {
+        context: *mut ibv_context,
+        channel: *mut ibv_comp_channel,
+        cq_context: *mut c_void,
+        handle: u32,
+        cqe: c_int,
+        mutex: libc::pthread_mutex_t,
+        cond: libc::pthread_cond_t,
+        comp_events_completed: u32,
+        async_events_completed: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_cq_ex {
-    pub context: *mut ibv_context,
-    pub channel: *mut ibv_comp_channel,
-    pub cq_context: *mut c_void,
-    pub handle: u32,
-    pub cqe: c_int,
-    pub mutex: libc::pthread_mutex_t,
-    pub cond: libc::pthread_cond_t,
-    pub comp_events_completed: u32,
-    pub async_events_completed: u32,
-    pub comp_mask: u32,
-    pub status: c_uint,
-    pub wr_id: u64,
-    pub start_poll: op!(fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int),
-    pub next_poll: op!(fn(*mut ibv_cq_ex) -> c_int),
-    pub end_poll: op!(fn(*mut ibv_cq_ex)),
-    pub read_opcode: op!(fn(*mut ibv_cq_ex) -> c_uint),
-    pub read_vendor_err: op!(fn(*mut ibv_cq_ex) -> u32),
-    pub read_byte_len: op!(fn(*mut ibv_cq_ex) -> u32),
-    pub read_imm_data: op!(fn(*mut ibv_cq_ex) -> u32),
-    pub read_qp_num: op!(fn(*mut ibv_cq_ex) -> u32),
-    pub read_src_qp: op!(fn(*mut ibv_cq_ex) -> u32),
-    pub read_wc_flags: op!(fn(*mut ibv_cq_ex) -> c_uint),
-    pub read_slid: op!(fn(*mut ibv_cq_ex) -> u32),
-    pub read_sl: op!(fn(*mut ibv_cq_ex) -> u8),
-    pub read_dlid_path_bits: op!(fn(*mut ibv_cq_ex) -> u8),
-    pub read_completion_ts: op!(fn(*mut ibv_cq_ex) -> u64),
-    pub read_cvlan: op!(fn(*mut ibv_cq_ex) -> u16),
-    pub read_flow_tag: op!(fn(*mut ibv_cq_ex) -> u32),
-    pub read_tm_info: *const c_void,
-    pub read_completion_wallclock_ns: op!(fn(*mut ibv_cq_ex) -> u64),
-}
+    struct ibv_cq_ex {
+        context: *mut ibv_context,
+        channel: *mut ibv_comp_channel,
+        cq_context: *mut c_void,
+        handle: u32,
+        cqe: c_int,
+        mutex: libc::pthread_mutex_t,
+        cond: libc::pthread_cond_t,
+        comp_events_completed: u32,
+        async_events_completed: u32,
+        comp_mask: u32,
+        status: c_uint,
+        wr_id: u64,
+        start_poll: op!(fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int),
+        next_poll: op!(fn(*mut ibv_cq_ex) -> c_int),
+        end_poll: op!(fn(*mut ibv_cq_ex)),
+        read_opcode: op!(fn(*mut ibv_cq_ex) -> c_uint),
+        read_vendor_err: op!(fn(*mut ibv_cq_ex) -> u32),
+        read_byte_len: op!(fn(*mut ibv_cq_ex) -> u32),
+        read_imm_data: op!(fn(*mut ibv_cq_ex) -> u32),
+        read_qp_num: op!(fn(*mut ibv_cq_ex) -> u32),
+        read_src_qp: op!(fn(*mut ibv_cq_ex) -> u32),
+        read_wc_flags: op!(fn(*mut ibv_cq_ex) -> c_uint),
+        read_slid: op!(fn(*mut ibv_cq_ex) -> u32),
+        read_sl: op!(fn(*mut ibv_cq_ex) -> u8),
+        read_dlid_path_bits: op!(fn(*mut ibv_cq_ex) -> u8),
+        read_completion_ts: op!(fn(*mut ibv_cq_ex) -> u64),
+        read_cvlan: op!(fn(*mut ibv_cq_ex) -> u16),
+        read_flow_tag: op!(fn(*mut ibv_cq_ex) -> u32),
+        read_tm_info: *const c_void,
+        read_completion_wallclock_ns: op!(fn(*mut ibv_cq_ex) -> u64),
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_srq {
-    pub context: *mut ibv_context,
-    pub srq_context: *mut c_void,
-    pub pd: *mut ibv_pd,
-    pub handle: u32,
-    pub mutex: libc::pthread_mutex_t,
-    pub cond: libc::pthread_cond_t,
-    pub events_completed: u32,
-}
+    struct ibv_srq {
+        context: *mut ibv_context,
+        srq_context: *mut c_void,
+        pd: *mut ibv_pd,
+        handle: u32,
+        mutex: libc::pthread_mutex_t,
+        cond: libc::pthread_cond_t,
+        events_completed: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_qp {
-    pub context: *mut ibv_context,
-    pub qp_context: *mut c_void,
-    pub pd: *mut ibv_pd,
-    pub send_cq: *mut ibv_cq,
-    pub recv_cq: *mut ibv_cq,
-    pub srq: *mut ibv_srq,
-    pub handle: u32,
-    pub qp_num: u32,
-    pub state: c_uint,
-    pub qp_type: c_uint,
-    pub mutex: libc::pthread_mutex_t,
-    pub cond: libc::pthread_cond_t,
-    pub events_completed: u32,
-}
+    struct ibv_qp {
+        context: *mut ibv_context,
+        qp_context: *mut c_void,
+        pd: *mut ibv_pd,
+        send_cq: *mut ibv_cq,
+        recv_cq: *mut ibv_cq,
+        srq: *mut ibv_srq,
+        handle: u32,
+        qp_num: u32,
+        state: c_uint,
+        qp_type: c_uint,
+        mutex: libc::pthread_mutex_t,
+        cond: libc::pthread_cond_t,
+        events_completed: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_qp_ex {
-    pub qp_base: ibv_qp,
-    pub comp_mask: u64,
-    pub wr_id: u64,
-    pub wr_flags: c_uint,
-    pub wr_atomic_cmp_swp: op!(fn(*mut ibv_qp_ex, u32, u64, u64, u64)),
-    pub wr_atomic_fetch_add: op!(fn(*mut ibv_qp_ex, u32, u64, u64)),
-    pub wr_bind_mw: op!(fn(*mut ibv_qp_ex, *mut ibv_mw, u32, *const ibv_mw_bind_info)),
-    pub wr_local_inv: op!(fn(*mut ibv_qp_ex, u32)),
-    pub wr_rdma_read: op!(fn(*mut ibv_qp_ex, u32, u64)),
-    pub wr_rdma_write: op!(fn(*mut ibv_qp_ex, u32, u64)),
-    pub wr_rdma_write_imm: op!(fn(*mut ibv_qp_ex, u32, u64, u32)),
-    pub wr_send: op!(fn(*mut ibv_qp_ex)),
-    pub wr_send_imm: op!(fn(*mut ibv_qp_ex, u32)),
-    pub wr_send_inv: op!(fn(*mut ibv_qp_ex, u32)),
-    pub wr_send_tso: *const c_void,
-    pub wr_set_ud_addr: op!(fn(*mut ibv_qp_ex, *mut ibv_ah, u32, u32)),
-    pub wr_set_xrc_srqn: op!(fn(*mut ibv_qp_ex, u32)),
-    pub wr_set_inline_data: op!(fn(*mut ibv_qp_ex, *mut c_void, size_t)),
-    pub wr_set_inline_data_list: op!(fn(*mut ibv_qp_ex, size_t, *const ibv_data_buf)),
-    pub wr_set_sge: op!(fn(*mut ibv_qp_ex, u32, u64, u32)),
-    pub wr_set_sge_list: op!(fn(*mut ibv_qp_ex, size_t, *const ibv_sge)),
-    pub wr_start: op!(fn(*mut ibv_qp_ex)),
-    pub wr_complete: op!(fn(*mut ibv_qp_ex) -> c_int),
-    pub wr_abort: op!(fn(*mut ibv_qp_ex)),
-    pub wr_atomic_write: op!(fn(*mut ibv_qp_ex, u32, u64, *const c_void)),
+    struct ibv_qp_ex {
+        qp_base: ibv_qp,
+        comp_mask: u64,
+        wr_id: u64,
+        wr_flags: c_uint,
+        wr_atomic_cmp_swp: op!(fn(*mut ibv_qp_ex, u32, u64, u64, u64)),
+        wr_atomic_fetch_add: op!(fn(*mut ibv_qp_ex, u32, u64, u64)),
+        wr_bind_mw: op!(fn(*mut ibv_qp_ex, *mut ibv_mw, u32, *const ibv_mw_bind_info)),
+        wr_local_inv: op!(fn(*mut ibv_qp_ex, u32)),
+        wr_rdma_read: op!(fn(*mut ibv_qp_ex, u32, u64)),
+        wr_rdma_write: op!(fn(*mut ibv_qp_ex, u32, u64)),
+        wr_rdma_write_imm: op!(fn(*mut ibv_qp_ex, u32, u64, u32)),
+        wr_send: op!(fn(*mut ibv_qp_ex)),
+        wr_send_imm: op!(fn(*mut ibv_qp_ex, u32)),
+        wr_send_inv: op!(fn(*mut ibv_qp_ex, u32)),
+        wr_send_tso: *const c_void,
+        wr_set_ud_addr: op!(fn(*mut ibv_qp_ex, *mut ibv_ah, u32, u32)),
+        wr_set_xrc_srqn: op!(fn(*mut ibv_qp_ex, u32)),
+        wr_set_inline_data: op!(fn(*mut ibv_qp_ex, *mut c_void, size_t)),
+        wr_set_inline_data_list: op!(fn(*mut ibv_qp_ex, size_t, *const ibv_data_buf)),
+        wr_set_sge: op!(fn(*mut ibv_qp_ex, u32, u64, u32)),
+        wr_set_sge_list: op!(fn(*mut ibv_qp_ex, size_t, *const ibv_sge)),
+        wr_start: op!(fn(*mut ibv_qp_ex)),
+        wr_complete: op!(fn(*mut ibv_qp_ex) -> c_int),
+        wr_abort: op!(fn(*mut ibv_qp_ex)),
+        wr_atomic_write: op!(fn(*mut ibv_qp_ex, u32, u64, *const c_void)),
+    }
 }

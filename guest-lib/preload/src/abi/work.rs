@@ -2,198 +2,154 @@
 
 use super::*;
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_sge {
-    pub addr: u64,
-    pub length: u32,
-    pub lkey: u32,
-}
+interface! {
+    struct ibv_sge {
+        addr: u64,
+        length: u32,
+        lkey: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_data_buf {
-    pub addr: *mut c_void,
-    pub length: size_t,
-}
+    struct ibv_data_buf {
+        addr: *mut c_void,
+        length: size_t,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_mw_bind_info {
-    pub mr: *mut ibv_mr,
-    pub addr: u64,
-    pub length: u64,
-    pub mw_access_flags: c_uint,
-}
+    struct ibv_mw_bind_info {
+        mr: *mut ibv_mr,
+        addr: u64,
+        length: u64,
+        mw_access_flags: c_uint,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_mw_bind {
-    pub wr_id: u64,
-    pub send_flags: c_uint,
-    pub bind_info: ibv_mw_bind_info,
-}
+    struct ibv_mw_bind {
+        wr_id: u64,
+        send_flags: c_uint,
+        bind_info: ibv_mw_bind_info,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_send_wr {
-    pub wr_id: u64,
-    pub next: *mut ibv_send_wr,
-    pub sg_list: *mut ibv_sge,
-    pub num_sge: c_int,
-    pub opcode: c_uint,
-    pub send_flags: c_uint,
-    pub datum: ibv_wr_datum,
-    pub wr: ibv_wr_target,
-    pub qp_type: ibv_wr_type,
-    pub extra: ibv_wr_extra,
-}
+    struct ibv_send_wr {
+        wr_id: u64,
+        next: *mut ibv_send_wr,
+        sg_list: *mut ibv_sge,
+        num_sge: c_int,
+        opcode: c_uint,
+        send_flags: c_uint,
+        datum: ibv_wr_datum,
+        wr: ibv_wr_target,
+        qp_type: ibv_wr_type,
+        extra: ibv_wr_extra,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub union ibv_wr_datum {
-    pub imm_data: u32,
-    pub invalidate_rkey: u32,
-}
+    union ibv_wr_datum {
+        imm_data: u32,
+        invalidate_rkey: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub union ibv_wr_target {
-    pub rdma: ibv_wr_rdma,
-    pub atomic: ibv_wr_atomic,
-    pub ud: ibv_wr_ud,
-}
+    union ibv_wr_target {
+        rdma: ibv_wr_rdma,
+        atomic: ibv_wr_atomic,
+        ud: ibv_wr_ud,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_wr_rdma {
-    pub remote_addr: u64,
-    pub rkey: u32,
-}
+    struct ibv_wr_rdma {
+        remote_addr: u64,
+        rkey: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_wr_atomic {
-    pub remote_addr: u64,
-    pub compare_add: u64,
-    pub swap: u64,
-    pub rkey: u32,
-}
+    struct ibv_wr_atomic {
+        remote_addr: u64,
+        compare_add: u64,
+        swap: u64,
+        rkey: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_wr_ud {
-    pub ah: *mut ibv_ah,
-    pub remote_qpn: u32,
-    pub remote_qkey: u32,
-}
+    struct ibv_wr_ud {
+        ah: *mut ibv_ah,
+        remote_qpn: u32,
+        remote_qkey: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub union ibv_wr_type {
-    pub xrc: ibv_wr_xrc,
-}
+    union ibv_wr_type {
+        xrc: ibv_wr_xrc,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_wr_xrc {
-    pub remote_srqn: u32,
-}
+    struct ibv_wr_xrc {
+        remote_srqn: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub union ibv_wr_extra {
-    pub bind_mw: ibv_wr_bind_mw,
-    pub tso: ibv_wr_tso,
-}
+    union ibv_wr_extra {
+        bind_mw: ibv_wr_bind_mw,
+        tso: ibv_wr_tso,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_wr_bind_mw {
-    pub mw: *mut ibv_mw,
-    pub rkey: u32,
-    pub bind_info: ibv_mw_bind_info,
-}
+    struct ibv_wr_bind_mw {
+        mw: *mut ibv_mw,
+        rkey: u32,
+        bind_info: ibv_mw_bind_info,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_wr_tso {
-    pub hdr: *mut c_void,
-    pub hdr_sz: u16,
-    pub mss: u16,
-}
+    struct ibv_wr_tso {
+        hdr: *mut c_void,
+        hdr_sz: u16,
+        mss: u16,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_recv_wr {
-    pub wr_id: u64,
-    pub next: *mut ibv_recv_wr,
-    pub sg_list: *mut ibv_sge,
-    pub num_sge: c_int,
-}
+    struct ibv_recv_wr {
+        wr_id: u64,
+        next: *mut ibv_recv_wr,
+        sg_list: *mut ibv_sge,
+        num_sge: c_int,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_wc {
-    pub wr_id: u64,
-    pub status: c_uint,
-    pub opcode: c_uint,
-    pub vendor_err: u32,
-    pub byte_len: u32,
-    pub datum: ibv_wc_datum,
-    pub qp_num: u32,
-    pub src_qp: u32,
-    pub wc_flags: c_uint,
-    pub pkey_index: u16,
-    pub slid: u16,
-    pub sl: u8,
-    pub dlid_path_bits: u8,
-}
+    struct ibv_wc {
+        wr_id: u64,
+        status: c_uint,
+        opcode: c_uint,
+        vendor_err: u32,
+        byte_len: u32,
+        datum: ibv_wc_datum,
+        qp_num: u32,
+        src_qp: u32,
+        wc_flags: c_uint,
+        pkey_index: u16,
+        slid: u16,
+        sl: u8,
+        dlid_path_bits: u8,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub union ibv_wc_datum {
-    pub imm_data: u32,
-    pub invalidated_rkey: u32,
-}
+    union ibv_wc_datum {
+        imm_data: u32,
+        invalidated_rkey: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_poll_cq_attr {
-    pub comp_mask: u32,
-}
+    struct ibv_poll_cq_attr {
+        comp_mask: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_wc_tm_info {
-    pub tag: u64,
-    pub priv_: u32,
-}
+    struct ibv_wc_tm_info {
+        tag: u64,
+        priv_: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_async_event {
-    pub element: ibv_async_element,
-    pub event_type: c_uint,
-}
+    struct ibv_async_event {
+        element: ibv_async_element,
+        event_type: c_uint,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub union ibv_async_element {
-    pub cq: *mut ibv_cq,
-    pub qp: *mut ibv_qp,
-    pub srq: *mut ibv_srq,
-    pub wq: *mut c_void,
-    pub port_num: c_int,
-}
+    union ibv_async_element {
+        cq: *mut ibv_cq,
+        qp: *mut ibv_qp,
+        srq: *mut ibv_srq,
+        wq: *mut c_void,
+        port_num: c_int,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_grh {
-    pub version_tclass_flow: u32,
-    pub paylen: u16,
-    pub next_hdr: u8,
-    pub hop_limit: u8,
-    pub sgid: ibv_gid,
-    pub dgid: ibv_gid,
+    struct ibv_grh {
+        version_tclass_flow: u32,
+        paylen: u16,
+        next_hdr: u8,
+        hop_limit: u8,
+        sgid: ibv_gid,
+        dgid: ibv_gid,
+    }
 }
