@@ -1,6 +1,7 @@
 //! What rdma-core added after version 44. Our devices have none of the new objects.
+#![allow(non_camel_case_types, reason = "the names are those of the header")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use crate::abi::*;
 use crate::context::Context;
@@ -9,6 +10,23 @@ use crate::errno::Errno;
 
 /// `ibv_port_attr.active_speed` in steps of 100 Mb/s.
 const SPEED_STEP: u64 = 100;
+
+/// What is registered, and how.
+#[repr(C)]
+pub struct ibv_mr_init_attr {
+    length: size_t,
+    access: c_uint,
+    comp_mask: u64,
+    iova: u64,
+    addr: *mut c_void,
+    fd: c_int,
+    fd_offset: u64,
+    dmah: *mut c_void,
+    buf: *mut c_void,
+}
+
+const IBV_REG_MR_MASK_IOVA: u64 = 1;
+const IBV_REG_MR_MASK_ADDR: u64 = 2;
 
 export! {
     /// `man 3 ibv_query_port_speed`.
@@ -25,6 +43,20 @@ export! {
     /// `man 3 ibv_alloc_dmah`.
     "IBVERBS_1.15" fn ibv_alloc_dmah(context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void, of context, as pointer {
         Err(Errno::UNSUPPORTED)
+    }
+
+    /// `man 3 ibv_reg_mr_ex`: memory at an address. Of the other kinds there are none here.
+    "IBVERBS_1.15" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr, of (*pd).context,
+        as pointer {
+        let ibv_mr_init_attr { length, access, comp_mask, iova, addr, .. } = *attr;
+        if comp_mask & !(IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR) != 0 {
+            return Err(Errno::UNSUPPORTED);
+        }
+        if comp_mask & IBV_REG_MR_MASK_ADDR == 0 {
+            return Err(Errno::INVALID);
+        }
+        let iova = if comp_mask & IBV_REG_MR_MASK_IOVA == 0 { addr.addr() as u64 } else { iova };
+        Ok(super::memory::ibv_reg_mr_iova2(pd, addr, length, iova, access))
     }
 
     /// `man 3 ibv_dm_export_dmabuf_fd`.
