@@ -16,6 +16,9 @@ use crate::{Context, Error};
 /// between them.
 pub const SOCKET_VARIABLE: &str = "VNIC_SOCKET";
 
+/// Names the RDMA functions on PCI that a program sees, with `,` between them; without it, all of them.
+pub const PCI_VARIABLE: &str = "VNIC_PCI";
+
 /// Where a device is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum DeviceAddress {
@@ -63,11 +66,14 @@ pub struct Device(());
 
 impl Device {
     /// Devices that this program can see: the sockets that `VNIC_SOCKET` names, with `:` between them, or else
-    /// those on PCI.
+    /// those on PCI that `VNIC_PCI` names, with `,` between them, or else all on PCI.
     pub fn list() -> Result<Vec<DeviceAddress>, Error> {
         let named = sockets(&std::env::var_os(SOCKET_VARIABLE).unwrap_or_default());
         if !named.is_empty() {
             return Ok(named);
+        }
+        if let Some(named) = std::env::var_os(PCI_VARIABLE).filter(|v| !v.is_empty()) {
+            return functions(&named.to_string_lossy());
         }
         Ok(pci::find()?
             .into_iter()
@@ -112,9 +118,30 @@ fn sockets(list: &OsStr) -> Vec<DeviceAddress> {
     found
 }
 
+/// The PCI addresses of a list.
+fn functions(list: &str) -> Result<Vec<DeviceAddress>, Error> {
+    let parts = list.split(',').map(str::trim).filter(|p| !p.is_empty());
+    parts
+        .map(|part| match part.parse()? {
+            address @ DeviceAddress::Pci(_) => Ok(address),
+            DeviceAddress::Socket(_) => Err(Error::Invalid(format!(
+                "{PCI_VARIABLE} names {part:?}, which is no PCI address as 0000:00:04.0"
+            ))),
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_may_be_named() {
+        let two = functions("0000:00:04.0, 00:05.0,").expect("addresses");
+        let shown: Vec<String> = two.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["0000:00:04.0", "0000:00:05.0"]);
+        assert!(functions("/run/a.sock").is_err());
+    }
 
     #[test]
     fn several_sockets_may_be_named() {

@@ -55,7 +55,7 @@ pub use attributes::{
 };
 pub use context::Context;
 pub use cq::{CompletionChannel, CompletionQueue, CqBuilder, WorkCompletion};
-pub use device::{Device, DeviceAddress, SOCKET_VARIABLE};
+pub use device::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE};
 pub use error::{Error, PostError, PostReason};
 pub use event::{AsyncEvent, Fault};
 pub use memory::{DeviceMemory, MemoryRegion, MemoryWindow, MwType, Reregister, Sge, SharedBuffer};

@@ -38,6 +38,7 @@ int main(void)
 
 /// Finds the library by itself, as UCX, NCCL and libfabric do.
 const LOAD: &str = r#"
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 

@@ -1,0 +1,214 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::environment::Environment;
+use crate::library::Libraries;
+use crate::{Refusal, devices, program};
+
+const AFTER_HELP: &str = "\
+Examples:
+  vnic-verbs run --adapters vf0 -- ib_write_bw                    a process of the host takes adapter vf0
+  vnic-verbs run --adapters vf1 -- ib_write_bw localhost          another one, in another shell
+  vnic-verbs run -- ibv_devinfo -v                                in a virtual machine, as root
+  vnic-verbs run --adapters vf0,vf1 -- python3 test.py            one process with two devices, vnic0 and vnic1
+  vnic-verbs run --drop-in --adapters vf0 -- ucx_perftest         a program that loads libibverbs by itself
+  eval \"$(vnic-verbs env --adapters vf0)\"; ibv_devices            for all programs of this shell
+
+The program sees vnic0, vnic1, … before the devices that it would see without. VNIC_IBVERBS_DEBUG=1 (--debug) tells why a call \
+fails.";
+
+/// Runs programs that were linked with libibverbs on vnic's RDMA function, as they are.
+#[derive(Debug, Parser)]
+#[command(name = "vnic-verbs", version, after_help = AFTER_HELP, max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a program
+    Run {
+        #[command(flatten)]
+        device: DeviceOptions,
+        #[command(flatten)]
+        library: LibraryOptions,
+        /// The program and its arguments
+        #[arg(required = true, last = true, value_name = "PROGRAM")]
+        words: Vec<OsString>,
+    },
+    /// Print what a shell must set, for programs that it starts
+    Env {
+        #[command(flatten)]
+        device: DeviceOptions,
+        #[command(flatten)]
+        library: LibraryOptions,
+    },
+    /// List the devices that programs would see
+    Devices {
+        #[command(flatten)]
+        device: DeviceOptions,
+    },
+    /// Print a completion script
+    #[command(
+        after_help = "Example:\n  vnic-verbs completions bash > /usr/share/bash-completion/completions/vnic-verbs"
+    )]
+    Completions {
+        /// For which shell
+        shell: Shell,
+    },
+}
+
+/// Which devices. Without any of these: VNIC_SOCKET, if it is set, or else those on PCI.
+#[derive(Debug, Clone, Default, Args)]
+pub struct DeviceOptions {
+    /// The NAME-rdma.sock of an adapter of this host; may be repeated
+    #[arg(long, value_name = "SOCKET", conflicts_with = "pci")]
+    pub socket: Vec<PathBuf>,
+    /// An adapter of this host, by its name; several with commas
+    #[arg(
+        long,
+        visible_alias = "adapters",
+        value_name = "NAME",
+        value_delimiter = ',',
+        conflicts_with_all = ["pci", "socket"]
+    )]
+    pub adapter: Vec<String>,
+    /// Where the sockets of adapters are [default: as for vnicd: $RUNTIME_DIRECTORY; /run/vnic as root; else
+    /// $XDG_RUNTIME_DIR/vnic]
+    #[arg(long, value_name = "DIR", requires = "adapter")]
+    pub socket_dir: Option<PathBuf>,
+    /// In a virtual machine: the PCI address of an RDMA function; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    pub pci: Vec<String>,
+    /// Wait so many seconds for the sockets, until the daemon listens there
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub wait: u32,
+}
+
+impl DeviceOptions {
+    /// How long a socket may take to appear.
+    pub fn patience(&self) -> Duration {
+        Duration::from_secs(self.wait.into())
+    }
+}
+
+/// Which library, and how.
+#[derive(Debug, Clone, Default, Args)]
+pub struct LibraryOptions {
+    /// Also be found under the name libibverbs.so.1, for programs that load it by themselves (UCX, NCCL, libfabric)
+    #[arg(long)]
+    pub drop_in: bool,
+    /// libvnic_ibverbs.so [default: $VNIC_IBVERBS_LIBRARY; beside this program; in ../lib/vnic and ../lib of it;
+    /// /usr/lib/vnic]
+    #[arg(long, value_name = "PATH")]
+    pub lib: Option<PathBuf>,
+    /// Tell on standard error why calls fail
+    #[arg(long)]
+    pub debug: bool,
+}
+
+/// Exit code of who could not do it; that of a program that runs is its own.
+const REFUSED: u8 = 125;
+
+/// Does what the command line says.
+pub fn run(words: Vec<OsString>) -> ExitCode {
+    let done = match Arguments::parse_from(words).command {
+        Command::Run {
+            device,
+            library,
+            words,
+        } => start(&device, &library, &words),
+        Command::Env { device, library } => environment(&device, &library).map(|e| print(&e.shell())),
+        Command::Devices { device } => devices::list(&device).map(|lines| print(&lines)),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "vnic-verbs", &mut script);
+            print(&String::from_utf8_lossy(&script));
+            Ok(())
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("vnic-verbs: {e}");
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+fn environment(device: &DeviceOptions, library: &LibraryOptions) -> Result<Environment, Refusal> {
+    let found = Libraries::from_surroundings().find(library.lib.as_deref())?;
+    let mut environment = Environment::new(&found, library)?;
+    environment.devices(&devices::choose(device)?)?;
+    Ok(environment)
+}
+
+fn start(device: &DeviceOptions, library: &LibraryOptions, words: &[OsString]) -> Result<(), Refusal> {
+    let [name, arguments @ ..] = words else {
+        return Err(Refusal::new("which program?"));
+    };
+    // What can be seen at once is said before anybody waits.
+    let program = program::find(name)?;
+    program::check(&program)?;
+    let environment = environment(device, library)?;
+    devices::wait(&environment.sockets, device.patience())?;
+    Err(program::become_it(name, &program, arguments, &environment))
+}
+
+/// Whoever reads it may have seen enough.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    fn parse(line: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn options_end_where_the_program_begins() {
+        let parsed =
+            parse("vnic-verbs run --adapters vf0,vf1 --debug -- ib_send_bw --socket 3 -d x").expect("sound");
+        let Command::Run {
+            device,
+            library,
+            words,
+        } = parsed.command
+        else {
+            panic!("another command");
+        };
+        assert_eq!(device.adapter, ["vf0", "vf1"]);
+        assert!(library.debug && !library.drop_in);
+        assert_eq!(words, ["ib_send_bw", "--socket", "3", "-d", "x"]);
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        for line in [
+            "vnic-verbs run",
+            "vnic-verbs run --",
+            "vnic-verbs run --socket /a --pci 00:04.0 -- x",
+            "vnic-verbs run --socket /a --adapter vf0 -- x",
+            "vnic-verbs run --socket-dir /a -- x",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What programs are started with.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use vnic_verbs::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE};
+
+use crate::cli::LibraryOptions;
+use crate::{Refusal, devices, place};
+
+/// What programs look for that load the library by themselves.
+const REAL_NAME: &str = "libibverbs.so.1";
+
+/// Variables to set, and what must be there before.
+#[derive(Debug, Default)]
+pub struct Environment {
+    /// Names and values; `None` unsets.
+    pub variables: Vec<(&'static str, Option<OsString>)>,
+    /// Sockets among the devices.
+    pub sockets: Vec<PathBuf>,
+}
+
+impl Environment {
+    /// With the library before all others.
+    pub fn new(library: &Path, options: &LibraryOptions) -> Result<Environment, Refusal> {
+        let mut variables = Vec::new();
+        variables.push((
+            "LD_PRELOAD",
+            Some(before(library.as_os_str(), std::env::var_os("LD_PRELOAD"))),
+        ));
+        if options.drop_in {
+            let dir = drop_in(library)?;
+            variables.push((
+                "LD_LIBRARY_PATH",
+                Some(before(dir.as_os_str(), std::env::var_os("LD_LIBRARY_PATH"))),
+            ));
+        }
+        if options.debug {
+            variables.push(("VNIC_IBVERBS_DEBUG", Some("1".into())));
+        }
+        Ok(Environment {
+            variables,
+            sockets: Vec::new(),
+        })
+    }
+
+    /// With these devices; without any, with those that the library finds.
+    pub fn devices(&mut self, chosen: &[DeviceAddress]) -> Result<(), Refusal> {
+        let found = if chosen.is_empty() {
+            Device::list().map_err(|e| Refusal::new(e.to_string()))?
+        } else {
+            chosen.to_vec()
+        };
+        if found.is_empty() {
+            return Err(devices::no_device());
+        }
+        let mut functions = Vec::new();
+        for address in found {
+            match address {
+                DeviceAddress::Socket(path) => self.sockets.push(path),
+                DeviceAddress::Pci(address) => functions.push(address),
+            }
+        }
+        if !chosen.is_empty() {
+            let sockets: Vec<&OsStr> = self.sockets.iter().map(|s| s.as_os_str()).collect();
+            let sockets = sockets.join(OsStr::new(":"));
+            self.variables
+                .push((SOCKET_VARIABLE, (!sockets.is_empty()).then_some(sockets)));
+            let functions = functions.join(",");
+            self.variables
+                .push((PCI_VARIABLE, (!functions.is_empty()).then(|| functions.into())));
+        }
+        Ok(())
+    }
+
+    /// As lines of a shell.
+    pub fn shell(&self) -> String {
+        let mut lines = String::new();
+        for (name, value) in &self.variables {
+            let _ = match value {
+                Some(value) => writeln!(lines, "export {name}={}", quoted(value)),
+                None => writeln!(lines, "unset {name}"),
+            };
+        }
+        lines
+    }
+}
+
+/// A list of the loader with one more at its front; once, however often it is asked for.
+fn before(one: &OsStr, list: Option<OsString>) -> OsString {
+    let list = list.unwrap_or_default();
+    let rest: Vec<&OsStr> = list
+        .as_bytes()
+        .split(|b| *b == b':' || *b == b' ')
+        .filter(|part| !part.is_empty() && *part != one.as_bytes())
+        .map(OsStr::from_bytes)
+        .collect();
+    let mut all = vec![one];
+    all.extend(rest);
+    all.join(OsStr::new(":"))
+}
+
+/// A word for a shell, whatever is in it.
+fn quoted(value: &OsStr) -> String {
+    let text = value.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:,=+@".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// A directory in which the library has the name of the real one.
+fn drop_in(library: &Path) -> Result<PathBuf, Refusal> {
+    let dir = place::private_dir()?;
+    let (link, new) = (
+        dir.join(REAL_NAME),
+        dir.join(format!("{REAL_NAME}.{}", std::process::id())),
+    );
+    // Others may be starting as well: each makes it whole.
+    let made = std::os::unix::fs::symlink(library, &new).and_then(|()| std::fs::rename(&new, &link));
+    made.map_err(|e| Refusal::new(format!("{}: {e}", link.display())))?;
+    Ok(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_there_stays_behind_it() {
+        let list = |old: Option<&str>| before(OsStr::new("/lib/a.so"), old.map(OsString::from));
+        assert_eq!(list(None), "/lib/a.so");
+        assert_eq!(list(Some("")), "/lib/a.so");
+        assert_eq!(list(Some("/lib/b.so")), "/lib/a.so:/lib/b.so");
+        assert_eq!(list(Some("/lib/b.so /lib/a.so:c.so")), "/lib/a.so:/lib/b.so:c.so");
+    }
+
+    #[test]
+    fn a_shell_gets_its_words_whole() {
+        assert_eq!(
+            quoted(OsStr::new("/run/vnic/vf0-rdma.sock")),
+            "/run/vnic/vf0-rdma.sock"
+        );
+        assert_eq!(quoted(OsStr::new("/a b")), "'/a b'");
+        assert_eq!(quoted(OsStr::new("it's $(x)")), r"'it'\''s $(x)'");
+        let environment = Environment {
+            variables: vec![("A", Some("1".into())), ("B", None)],
+            sockets: Vec::new(),
+        };
+        assert_eq!(environment.shell(), "export A=1\nunset B\n");
+    }
+
+    #[test]
+    fn devices_are_named_in_their_variables() {
+        let mut environment = Environment::default();
+        environment
+            .devices(&[
+                DeviceAddress::Socket("/run/a.sock".into()),
+                DeviceAddress::Socket("/run/b.sock".into()),
+            ])
+            .expect("devices");
+        assert_eq!(
+            environment.shell(),
+            "export VNIC_SOCKET=/run/a.sock:/run/b.sock\nunset VNIC_PCI\n"
+        );
+        let mut environment = Environment::default();
+        environment
+            .devices(&[DeviceAddress::Pci("0000:00:04.0".into())])
+            .expect("devices");
+        assert_eq!(
+            environment.shell(),
+            "unset VNIC_SOCKET\nexport VNIC_PCI=0000:00:04.0\n"
+        );
+    }
+}
