@@ -162,6 +162,20 @@ export! {
         Ah::create(the(pd), &*attributes)
     }
 
+    /// `man 3 ibv_init_ah_from_wc`.
+    "IBVERBS_1.1" fn ibv_init_ah_from_wc(context: *mut ibv_context, port: u8, wc: *mut ibv_wc, grh: *mut ibv_grh,
+        into: *mut ibv_ah_attr) -> c_int, of context, as signed {
+        into.write(ah::from_wc::init(Context::of(context), port, &*wc, grh.cast::<[u8; 40]>().as_ref())?);
+        Ok(0)
+    }
+
+    /// `man 3 ibv_create_ah_from_wc`.
+    "IBVERBS_1.1" fn ibv_create_ah_from_wc(pd: *mut ibv_pd, wc: *mut ibv_wc, grh: *mut ibv_grh, port: u8) -> *mut ibv_ah,
+        of (*pd).context, as pointer {
+        let context = Context::of((*pd).context);
+        Ah::create(the(pd), &ah::from_wc::init(context, port, &*wc, grh.cast::<[u8; 40]>().as_ref())?)
+    }
+
     /// `man 3 ibv_destroy_ah`.
     "IBVERBS_1.1" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int, of (*ah).context, as code {
         drop(take_back::<Ah>(ah));

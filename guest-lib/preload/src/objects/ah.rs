@@ -1,5 +1,7 @@
 //! Address handles, and addresses.
 
+pub mod from_wc;
+
 use std::cell::UnsafeCell;
 
 use vnic_verbs::{AddressHandle, AddressVector, Error, Gid};
