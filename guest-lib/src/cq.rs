@@ -208,6 +208,11 @@ impl CompletionQueue {
         self.lock().ring.entries()
     }
 
+    /// Completions that wait to be taken.
+    pub fn waiting(&self) -> u32 {
+        self.lock().waiting()
+    }
+
     /// The device that it belongs to.
     pub fn device(&self) -> Context {
         Context {

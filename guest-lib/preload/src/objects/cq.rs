@@ -117,6 +117,10 @@ impl Cq {
     pub fn resize(&self, wanted: u32) -> Result<(), Errno> {
         // SAFETY: the context outlives what was made in it.
         check_entries(unsafe { Context::of((*self.c()).context) }, wanted)?;
+        // One that comes in between finds its room: what waits is not moved.
+        if self.inner.waiting() > wanted.next_power_of_two() {
+            return Err(Errno::INVALID);
+        }
         self.inner.resize(wanted)?;
         // SAFETY: a field that the program reads and nobody else changes.
         unsafe { (*self.c()).cqe = entries(&self.inner) };
