@@ -259,6 +259,16 @@ impl CompletionQueue {
     /// `solicited_only` the next that its sender asked an event for, or that is an error. If there is such a one
     /// already, the event comes at once.
     pub fn req_notify(&self, solicited_only: bool) -> Result<(), Error> {
+        self.arm(solicited_only, |ring| ring.consumer())
+    }
+
+    /// The same, as libibverbs has it: completions that are there already do not count, taken or not. So a program
+    /// must look for some once more before it waits.
+    pub fn req_notify_new(&self, solicited_only: bool) -> Result<(), Error> {
+        self.arm(solicited_only, Ring::seen)
+    }
+
+    fn arm(&self, solicited_only: bool, from: impl FnOnce(&Ring) -> u32) -> Result<(), Error> {
         let state = self.lock();
         if state.old.is_some() {
             // It must not be armed before it is empty, and there are completions to take.
@@ -272,7 +282,7 @@ impl CompletionQueue {
         } else {
             Kind::ArmNext
         };
-        let bell = bell(kind, self.0.handle, state.ring.consumer());
+        let bell = bell(kind, self.0.handle, from(&state.ring));
         self.0.core.ring(self.0.epoch, bell)
     }
 

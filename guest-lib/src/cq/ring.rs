@@ -66,6 +66,31 @@ impl Ring {
         Some(entry)
     }
 
+    /// Is the entry with an index there?
+    fn is_there(&self, index: u32) -> bool {
+        let last = (index & (self.entries - 1)) as usize * WORDS + WORDS - 1;
+        let words = self.memory.words(self.entries as usize * WORDS * 8);
+        CompletionEntry::phase(words[last].load(Acquire)) == phase(index, self.entries)
+    }
+
+    /// The index behind the last one that is there, taken or not.
+    pub fn seen(&self) -> u32 {
+        // Those that are there lie side by side from the consumer's index on.
+        let (mut there, mut end) = (0, self.entries);
+        if !self.is_there(self.consumer) {
+            return self.consumer;
+        }
+        while end - there > 1 {
+            let middle = there + (end - there) / 2;
+            if self.is_there(self.consumer.wrapping_add(middle)) {
+                there = middle;
+            } else {
+                end = middle;
+            }
+        }
+        self.consumer.wrapping_add(there + 1)
+    }
+
     /// Tells the device what was taken.
     #[inline]
     pub fn publish(&self) {
@@ -75,8 +100,7 @@ impl Ring {
 
     /// How many are there and were not taken.
     pub fn waiting(&self) -> u32 {
-        let there = |n: &u32| self.entry(self.consumer.wrapping_add(*n)).is_some();
-        (0..self.entries).take_while(there).count() as u32
+        self.seen().wrapping_sub(self.consumer)
     }
 }
 
@@ -136,11 +160,13 @@ mod tests {
                 put(&ring, next + i, entry(u64::from(next + i)));
             }
             assert_eq!(ring.waiting(), count);
+            assert_eq!(ring.seen(), next + count);
             for i in 0..count {
                 assert_eq!(ring.take().map(|wc| wc.id()), Some(u64::from(next + i)));
             }
             assert!(ring.take().is_none());
             next += count;
+            assert_eq!(ring.seen(), next);
         }
     }
 
@@ -151,5 +177,6 @@ mod tests {
             put(&ring, i, CompletionEntry::default());
         }
         assert_eq!(ring.waiting(), ENTRIES);
+        assert_eq!(ring.seen(), ENTRIES);
     }
 }

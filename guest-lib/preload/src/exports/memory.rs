@@ -4,9 +4,9 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::abi::*;
 use crate::context::Context;
-use crate::errno::Errno;
-use crate::handle::{take_back, the};
-use crate::objects::{Mr, Pd};
+use crate::errno::{self, Errno};
+use crate::handle::{maybe, take_back, the};
+use crate::objects::{Mr, Pd, mr};
 
 export! {
     /// `man 3 ibv_alloc_pd`.
@@ -47,7 +47,25 @@ export! {
 
     /// `man 3 ibv_dereg_mr`.
     "IBVERBS_1.1" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int, of (*mr).context, as code {
-        drop(take_back::<Mr>(mr));
-        Ok(())
+        Mr::deregister(mr)
+    }
+
+    /// `man 3 ibv_rereg_mr`. What fails changes nothing, so a region can always be used as before.
+    "IBVERBS_1.1" fn ibv_rereg_mr(mr: *mut ibv_mr, flags: c_int, pd: *mut ibv_pd, addr: *mut c_void, length: size_t,
+        access: c_int) -> c_int, of (*mr).context, as signed {
+        // Programs pass anything where nothing is asked for.
+        let flags = flags.cast_unsigned();
+        let pd = if flags & IBV_REREG_MR_CHANGE_PD != 0 { maybe::<Pd>(pd) } else { None };
+        let change = mr::Change {
+            flags,
+            pd,
+            addr,
+            length,
+            access: access.cast_unsigned(),
+        };
+        Ok(the::<Mr>(mr).change(&change).err().map_or(0, |refusal| {
+            errno::set(refusal.errno);
+            refusal.code
+        }))
     }
 }

@@ -52,8 +52,8 @@ impl Dm {
     pub fn register(&self, pd: &Pd, offset: u64, length: usize, flags: u32) -> Result<*mut ibv_mr, Errno> {
         let access = mr::access(flags)?;
         let inner = pd.inner.register_dm(&self.inner, offset, length as u64, access)?;
-        let needs = vec![pd.uses.one(), self.uses.one()];
-        Ok(publish(Mr::new(pd, std::ptr::null_mut(), length, inner, needs)))
+        let dm = Some(self.uses.one());
+        Ok(publish(Mr::new(pd, std::ptr::null_mut(), length, inner, dm)))
     }
 }
 

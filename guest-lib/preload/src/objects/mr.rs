@@ -1,29 +1,34 @@
 //! Memory regions.
 
 use std::cell::UnsafeCell;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vnic_verbs::{Access, MemoryRegion};
+use vnic_verbs::{Access, MemoryRegion, Reregister};
 
-use super::Pd;
+use super::{Pd, only};
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::handle::{Object, Use, publish};
+use crate::handle::{Object, Use, publish, take_back, the};
 
 /// A memory region.
 #[repr(C)]
 pub struct Mr {
     base: UnsafeCell<ibv_mr>,
-    /// Changed by `ibv_rereg_mr`.
-    pub inner: Mutex<MemoryRegion>,
-    needs: Mutex<Vec<Use>>,
+    inner: Mutex<Option<MemoryRegion>>,
+    /// Its domain, which may change, and the memory of the device that it is in.
+    needs: Mutex<Needs>,
 }
 
 // SAFETY: `repr(C)`, and its first field is that.
 unsafe impl Object for Mr {
     type C = ibv_mr;
+}
+
+struct Needs {
+    _pd: Use,
+    _dm: Option<Use>,
 }
 
 /// Rights that a program may ask for and need not get.
@@ -62,10 +67,10 @@ impl Mr {
         let start = range(addr, length)?;
         // SAFETY: a program in C makes no promises about references, and the caller makes the rest.
         let inner = unsafe { pd.inner.register_raw(start, length, iova, access) }?;
-        Ok(publish(Mr::new(pd, addr, length, inner, vec![pd.uses.one()])))
+        Ok(publish(Mr::new(pd, addr, length, inner, None)))
     }
 
-    pub(super) fn new(pd: &Pd, addr: *mut c_void, length: usize, inner: MemoryRegion, needs: Vec<Use>) -> Mr {
+    pub(super) fn new(pd: &Pd, addr: *mut c_void, length: usize, inner: MemoryRegion, dm: Option<Use>) -> Mr {
         Mr {
             base: UnsafeCell::new(ibv_mr {
                 context: pd.context(),
@@ -76,16 +81,120 @@ impl Mr {
                 lkey: inner.lkey(),
                 rkey: inner.rkey(),
             }),
-            inner: Mutex::new(inner),
-            needs: Mutex::new(needs),
+            inner: Mutex::new(Some(inner)),
+            needs: Mutex::new(Needs {
+                _pd: pd.uses.one(),
+                _dm: dm,
+            }),
         }
     }
 
-    /// The region.
-    pub fn lock(&self) -> MutexGuard<'_, MemoryRegion> {
+    /// The region; `None` only while it ends.
+    pub fn lock(&self) -> MutexGuard<'_, Option<MemoryRegion>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Deregisters it. EBUSY while windows are bound to it.
+    ///
+    /// # Safety
+    /// It is a region of ours, and the program does not use it any more.
+    pub unsafe fn deregister(pointer: *mut ibv_mr) -> Result<(), Errno> {
+        // SAFETY: by the caller's promise.
+        let mr = unsafe { the::<Mr>(pointer) };
+        let mut inner = mr.lock();
+        if let Some(Err(region)) = inner.take().map(MemoryRegion::deregister) {
+            *inner = Some(region);
+            return Err(Errno::BUSY);
+        }
+        drop(inner);
+        // SAFETY: by the caller's promise, and nothing of ours has it.
+        drop(unsafe { take_back::<Mr>(pointer) });
+        Ok(())
+    }
+
+    /// Changes it.
+    ///
+    /// # Safety
+    /// As [`register`](Mr::register), if it is to have other memory.
+    pub unsafe fn change(&self, change: &Change<'_>) -> Result<(), Refusal> {
+        let has = |flag: u32| change.flags & flag != 0;
+        let wrong = |errno| Refusal { code: INPUT, errno };
+        only(
+            change.flags.into(),
+            IBV_REREG_MR_FLAGS_SUPPORTED.into(),
+            Errno::INVALID,
+        )
+        .map_err(wrong)?;
+        if change.flags == 0 || has(IBV_REREG_MR_CHANGE_PD) && change.pd.is_none() {
+            return Err(wrong(Errno::INVALID));
+        }
+        let pd = change.pd;
+        let rights = if has(IBV_REREG_MR_CHANGE_ACCESS) {
+            Some(access(change.access).map_err(wrong)?)
+        } else {
+            None
+        };
+        let mut inner = self.lock();
+        let region = inner.as_mut().ok_or(wrong(Errno::INVALID))?;
+        let result = if has(IBV_REREG_MR_CHANGE_TRANSLATION) {
+            let start = range(change.addr, change.length).map_err(wrong)?;
+            let memory = (start, change.length, change.addr as u64);
+            // SAFETY: a program in C makes no promises about references, and the caller makes the rest.
+            unsafe { region.reregister_raw(memory, pd.map(|pd| &pd.inner), rights) }
+        } else {
+            region.reregister(Reregister {
+                translation: None,
+                pd: pd.map(|pd| &pd.inner),
+                access: rights,
+            })
+        };
+        result.map_err(|e| Refusal {
+            code: COMMAND,
+            errno: e.into(),
+        })?;
+        let base = self.c();
+        // SAFETY: fields that the program reads, and only this changes, under the lock.
+        unsafe {
+            (*base).lkey = region.lkey();
+            (*base).rkey = region.rkey();
+            if has(IBV_REREG_MR_CHANGE_TRANSLATION) {
+                (*base).addr = change.addr;
+                (*base).length = change.length;
+            }
+            if let Some(pd) = pd {
+                (*base).pd = pd.c();
+            }
+        }
+        let mut needs = self.needs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pd) = pd {
+            needs._pd = pd.uses.one();
+        }
+        if has(IBV_REREG_MR_CHANGE_TRANSLATION) {
+            needs._dm = None;
+        }
+        Ok(())
+    }
 }
+
+/// What of a region is to change (`IBV_REREG_MR_CHANGE_*`), and to what.
+pub struct Change<'a> {
+    pub flags: u32,
+    pub pd: Option<&'a Pd>,
+    pub addr: *mut c_void,
+    pub length: usize,
+    pub access: u32,
+}
+
+/// That it does not: a number of the call's own, and why.
+pub struct Refusal {
+    pub code: c_int,
+    pub errno: Errno,
+}
+
+/// `IBV_REREG_MR_ERR_INPUT`.
+const INPUT: c_int = -1;
+/// `IBV_REREG_MR_ERR_CMD`.
+const COMMAND: c_int = -4;
 
 /// A range of memory that may be registered.
 fn range(addr: *mut c_void, length: usize) -> Result<NonNull<u8>, Errno> {

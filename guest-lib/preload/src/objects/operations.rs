@@ -71,7 +71,7 @@ operation! {
 
     /// `man 3 ibv_req_notify_cq`.
     fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int, as code {
-        Ok(the::<Cq>(cq.cast()).inner.req_notify(solicited_only != 0)?)
+        Ok(the::<Cq>(cq.cast()).inner.req_notify_new(solicited_only != 0)?)
     }
 
     /// `man 3 ibv_modify_cq`: completions are not moderated.

@@ -333,11 +333,11 @@ unsafe fn bound(mw: *mut ibv_mw, rkey: u32, info: &ibv_mw_bind_info) -> Result<S
         if info.mr.is_null() && info.length != 0 {
             return Err(Errno::INVALID);
         }
-        let region =
-            maybe::<Mr>(info.mr).map(|mr| mr.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let region = maybe::<Mr>(info.mr).map(Mr::lock);
+        let region = region.as_ref().and_then(|region| region.as_ref());
         Ok(window
             .inner
-            .bind_raw(rkey, region.as_deref(), info.addr, info.length, access))
+            .bind_raw(rkey, region, info.addr, info.length, access))
     }
 }
 

@@ -1,5 +1,5 @@
 //! Programs in C on the preloaded library, beside a NIC in this process: what can be made and destroyed when, and who hears
-//! of which event. The programs are in `tests/verbs/objects`.
+//! of which event. The programs are beside this file.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -38,9 +38,9 @@ fn library() -> &'static Path {
     })
 }
 
-/// A program of `tests/verbs/objects`, compiled.
+/// A program beside this file, compiled.
 fn compile(name: &str, into: &Path) -> Result<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("verbs/objects/{name}.c"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/preload_objects/{name}.c"));
     let program = into.join(name);
     let out = Command::new("cc")
         .args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"])
@@ -141,6 +141,7 @@ fn events_come_to_whom_they_concern() -> Result<()> {
         "events",
         &[
             "channels",
+            "only_new_ones",
             "several",
             "destroying_waits",
             "signals_end_waiting",

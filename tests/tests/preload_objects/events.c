@@ -84,6 +84,45 @@ static void channels(void)
 	end_loop(&loop);
 }
 
+/* The next event that is not about GIDs, which change by themselves. */
+static struct ibv_async_event event(void)
+{
+	struct ibv_async_event event;
+	for (;;) {
+		CHECK(ibv_get_async_event(context, &event) == 0);
+		if (event.event_type != IBV_EVENT_GID_CHANGE)
+			return event;
+		ibv_ack_async_event(&event);
+	}
+}
+
+/* A request is for completions that come after it: those that are there already raise no event. */
+static void only_new_ones(void)
+{
+	struct loop loop = make_loop();
+	exchange(&loop);
+	/* When the send queue has drained, both completions are there. */
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
+	CHECK(ibv_modify_qp(loop.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+	struct ibv_async_event drained = event();
+	CHECK(drained.event_type == IBV_EVENT_SQ_DRAINED && drained.element.qp == loop.qp);
+	ibv_ack_async_event(&drained);
+	CHECK(ibv_req_notify_cq(loop.cq, 0) == 0);
+	struct pollfd fd = {.fd = loop.channel->fd, .events = POLLIN};
+	CHECK(poll(&fd, 1, 200) == 0);
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(ibv_modify_qp(loop.qp, &attr, IBV_QP_STATE) == 0);
+	exchange(&loop);
+	struct ibv_cq *cq;
+	void *mine;
+	CHECK(ibv_get_cq_event(loop.channel, &cq, &mine) == 0 && cq == loop.cq);
+	ibv_ack_cq_events(cq, 1);
+	take_two(&loop);
+	take_two(&loop);
+	CHECK(!readable(loop.channel->fd));
+	end_loop(&loop);
+}
+
 /* Several queues at one channel: each event is of its own queue. */
 static void several(void)
 {
@@ -205,18 +244,6 @@ static void signals_end_waiting(void)
 	CHECK(pthread_join(thread, NULL) == 0);
 	signal(SIGUSR1, SIG_DFL);
 	end_loop(&loop);
-}
-
-/* The next event that is not about GIDs, which change by themselves. */
-static struct ibv_async_event event(void)
-{
-	struct ibv_async_event event;
-	for (;;) {
-		CHECK(ibv_get_async_event(context, &event) == 0);
-		if (event.event_type != IBV_EVENT_GID_CHANGE)
-			return event;
-		ibv_ack_async_event(&event);
-	}
 }
 
 static void *acknowledge_async(void *event)
@@ -342,6 +369,7 @@ int main(int argc, char **argv)
 {
 	static const struct subtest tests[] = {
 		{"channels", channels},
+		{"only_new_ones", only_new_ones},
 		{"several", several},
 		{"destroying_waits", destroying_waits},
 		{"signals_end_waiting", signals_end_waiting},

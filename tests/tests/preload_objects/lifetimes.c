@@ -231,7 +231,7 @@ static struct ibv_xrcd *open_xrcd(int fd, int flags)
 
 static void xrc(void)
 {
-	char name[] = "/tmp/verbs-objects-XXXXXX";
+	char name[] = "/tmp/preload-objects-XXXXXX";
 	int fd = mkstemp(name);
 	CHECK(fd >= 0);
 	int same = open(name, O_RDONLY);
