@@ -4,6 +4,7 @@ mod device;
 mod events;
 mod memory;
 mod newer;
+mod private;
 mod process;
 pub mod query;
 mod queues;
