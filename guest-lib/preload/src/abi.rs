@@ -8,6 +8,7 @@
 
 /// A function of the interface, or none. Whoever calls one passes what the header asks for.
 macro_rules! op {
+    // SAFETY: a type.
     ($($function:tt)*) => { Option<unsafe extern "C" $($function)*> };
 }
 

@@ -65,6 +65,14 @@ macro_rules! real_function {
     }};
 }
 
+/// The type of a function of the real library.
+macro_rules! c_fn {
+    ($($signature:tt)*) => {
+        // SAFETY: a type; whoever calls one passes what the header asks for.
+        unsafe extern "C" $($signature)*
+    };
+}
+
 /// A text that ends with a zero, as such.
 pub const fn c_text(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {

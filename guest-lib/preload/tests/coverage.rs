@@ -94,7 +94,36 @@ fn nothing_else_gets_in_the_way_of_programs() {
     assert!(strange.is_empty(), "{strange:?}");
 }
 
-/// What rdma-core's own programs and providers use besides.
+/// What rdma-core's own libraries, programs and providers use besides.
 fn is_private(name: &str) -> bool {
-    name == "ibv_query_gid_type"
+    let prefixes = ["ibv_cmd_", "ibv_dmabuf_heap_", "verbs_", "_verbs_", "__verbs_"];
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
+        || [
+            "__ioctl_final_num_attrs",
+            "execute_ioctl",
+            "ibv_query_gid_type",
+            "ibv_read_ibdev_sysfs_file",
+            "ibv_wr_opcode_str",
+        ]
+        .contains(&name)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn what_providers_want_is_there() {
+    let Some(real) = common::real("coverage::what_providers_want_is_there") else {
+        return;
+    };
+    let ours = ours();
+    let missing: Vec<_> = exported(real)
+        .into_iter()
+        .filter(|(_, version)| {
+            version
+                .as_ref()
+                .is_some_and(|v| v.starts_with("IBVERBS_PRIVATE_"))
+        })
+        .map(|(name, _)| name)
+        .filter(|name| !name.starts_with("IBVERBS_") && !ours.contains(name))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }

@@ -88,6 +88,58 @@ const UNSAFE: &[(&str, &str)] = &[
     ),
     ("tests/tests/rdma_verbs/raw.rs", "registers memory of the heap"),
     (
+        "guest-lib/preload/src/abi.rs",
+        "functions of an interface in C are unsafe to call, whatever they do",
+    ),
+    (
+        "guest-lib/preload/src/abi/zeros.rs",
+        "structures of C begin as zeros",
+    ),
+    (
+        "guest-lib/preload/src/context.rs",
+        "finds a context behind the pointer of a program in C, and takes it back",
+    ),
+    (
+        "guest-lib/preload/src/devices.rs",
+        "devices are C structures that every thread may read",
+    ),
+    (
+        "guest-lib/preload/src/errno.rs",
+        "the C library's place for error numbers",
+    ),
+    (
+        "guest-lib/preload/src/export.rs",
+        "where programs in C call: what they promise is taken on trust here",
+    ),
+    (
+        "guest-lib/preload/src/exports/device.rs",
+        "lists of pointers to devices, ours and the real library's",
+    ),
+    (
+        "guest-lib/preload/src/exports/private.rs",
+        "jumps into the real library, whatever the arguments are",
+    ),
+    (
+        "guest-lib/preload/src/exports/process.rs",
+        "calls functions of the real library",
+    ),
+    (
+        "guest-lib/preload/src/exports/query.rs",
+        "writes answers where programs in C want them",
+    ),
+    (
+        "guest-lib/preload/src/exports/texts.rs",
+        "calls functions of the real library",
+    ),
+    (
+        "guest-lib/preload/src/handle.rs",
+        "finds objects behind the pointers that programs in C hold",
+    ),
+    (
+        "guest-lib/preload/src/real.rs",
+        "asks the loader for the real library and its functions",
+    ),
+    (
         "guest-lib/preload/src/work/post.rs",
         "walks lists of work requests of programs in C",
     ),

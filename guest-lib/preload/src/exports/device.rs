@@ -21,8 +21,8 @@ struct List {
 // SAFETY: pointers that are given on, not followed.
 unsafe impl Send for List {}
 
-type GetList = unsafe extern "C" fn(*mut c_int) -> *mut *mut ibv_device;
-type FreeList = unsafe extern "C" fn(*mut *mut ibv_device);
+type GetList = c_fn!(fn(*mut c_int) -> *mut *mut ibv_device);
+type FreeList = c_fn!(fn(*mut *mut ibv_device));
 
 own! {
     /// `man 3 ibv_get_device_list`: ours, and after them those of the real library.

@@ -15,6 +15,7 @@ pub use jumps::*;
 
 /// Whether providers may destroy what the kernel has lost already (`RDMAV_ALLOW_DISASSOC_DESTROY`). The real library
 /// sets it where it finds it: here.
+// SAFETY: a name of libibverbs, which nobody else here has.
 #[unsafe(no_mangle)]
 pub static verbs_allow_disassociate_destroy: AtomicBool = AtomicBool::new(false);
 
@@ -50,6 +51,7 @@ mod jumps {
 
     /// Jumps to the function of the [`Jump`] in r11, whatever its arguments are: it keeps all registers that may hold
     /// some, and the stack as it was.
+    // SAFETY: it is whole as it is written, and goes on to the function that was called.
     #[unsafe(naked)]
     extern "C" fn find_and_jump() {
         // SAFETY: at the beginning of a function the stack is 8 bytes past a multiple of 16; with seven registers and

@@ -11,7 +11,7 @@ own! {
     /// `man 3 ibv_fork_init`. Memory of ours needs nothing: where the kernel pins it, a child gets copies of it, and
     /// where it is shared, it stays shared.
     fn ibv_fork_init() -> c_int, as plain {
-        match real_function!(ibv_fork_init, "IBVERBS_1.1").find::<unsafe extern "C" fn() -> c_int>() {
+        match real_function!(ibv_fork_init, "IBVERBS_1.1").find::<c_fn!(fn() -> c_int)>() {
             Some(real) => Ok(real()),
             None => Ok(0),
         }
@@ -19,7 +19,7 @@ own! {
 
     /// `man 3 ibv_is_fork_initialized`.
     fn ibv_is_fork_initialized() -> c_uint, as plain {
-        match real_function!(ibv_is_fork_initialized, "IBVERBS_1.13").find::<unsafe extern "C" fn() -> c_uint>() {
+        match real_function!(ibv_is_fork_initialized, "IBVERBS_1.13").find::<c_fn!(fn() -> c_uint)>() {
             Some(real) => Ok(real()),
             None => Ok(IBV_FORK_UNNEEDED),
         }
@@ -43,7 +43,7 @@ own! {
 
     /// Where the kernel's files are.
     fn ibv_get_sysfs_path() -> *mut c_char, as pointer {
-        match real_function!(ibv_get_sysfs_path, "IBVERBS_1.0").find::<unsafe extern "C" fn() -> *mut c_char>() {
+        match real_function!(ibv_get_sysfs_path, "IBVERBS_1.0").find::<c_fn!(fn() -> *mut c_char)>() {
             Some(real) => Ok(real()),
             None => Ok(c"/sys".as_ptr().cast_mut()),
         }
@@ -68,7 +68,7 @@ own! {
     }
 }
 
-type Range = unsafe extern "C" fn(*mut c_void, size_t) -> c_int;
+type Range = c_fn!(fn(*mut c_void, size_t) -> c_int);
 
 export! {
     /// `man 3 ibv_import_device`. The kernel's descriptor says which device; ours have none.

@@ -84,7 +84,7 @@ const STATUSES: &[Text] = &[
 /// What the real library calls a number, or else what the table does.
 fn text(table: &[Text], number: c_uint, real: &'static Symbol) -> *mut c_char {
     // SAFETY: all functions that are looked up here have this type.
-    if let Some(real) = unsafe { real.find::<unsafe extern "C" fn(c_uint) -> *mut c_char>() } {
+    if let Some(real) = unsafe { real.find::<c_fn!(fn(c_uint) -> *mut c_char)>() } {
         // SAFETY: any number may be asked for.
         return unsafe { real(number) };
     }
