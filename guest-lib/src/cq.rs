@@ -364,16 +364,17 @@ impl State {
         if self.old.is_some() {
             count = self.poll_old(max, &mut take);
         }
-        let first = count;
+        let first = self.ring.consumer();
         while count < max {
             let Some(completion) = self.ring.take() else {
                 break;
             };
-            self.consumed(&completion);
-            take(completion);
-            count += 1;
+            if self.consumed(&completion) {
+                take(completion);
+                count += 1;
+            }
         }
-        if count > first {
+        if self.ring.consumer() != first {
             self.ring.publish();
         }
         count
@@ -387,9 +388,10 @@ impl State {
         let mut count = 0;
         while ring.consumer() != end && count < max {
             let Some(completion) = ring.take() else { break };
-            self.consumed(&completion);
-            take(completion);
-            count += 1;
+            if self.consumed(&completion) {
+                take(completion);
+                count += 1;
+            }
         }
         if ring.consumer() != end {
             self.old = Some((ring, end));
@@ -397,9 +399,10 @@ impl State {
         count
     }
 
-    /// What a completion says about its queue.
+    /// What a completion says about its queue. False: it is of the time before the queue pair was reset, or of another
+    /// that had its number. Nobody expects it any more, and the program might take it for one of its new requests.
     #[inline]
-    fn consumed(&mut self, completion: &WorkCompletion) {
+    fn consumed(&mut self, completion: &WorkCompletion) -> bool {
         let index = self.taken;
         self.taken += 1;
         let number = completion.0.qp;
@@ -407,18 +410,19 @@ impl State {
             Some((last, queue)) if *last == number => queue,
             _ => {
                 let Some(queue) = self.queues.get(&number) else {
-                    return;
+                    return true;
                 };
                 &self.last.insert((number, queue.clone())).1
             }
         };
         if index < found.from {
-            return;
+            return false;
         }
         if !CompletionKind::is_receive(completion.0.kind) {
             found.consumed.send.store(completion.0.consumed, Release);
         } else if found.receives {
             found.consumed.receive.store(completion.0.consumed, Release);
         }
+        true
     }
 }

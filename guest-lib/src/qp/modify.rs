@@ -104,7 +104,7 @@ impl<K: QpKind> QueuePair<K> {
         self.to(QpState::Err, QpAttributes::default(), QpMask::empty())
     }
 
-    /// To RESET: what was posted is forgotten without completions.
+    /// To RESET: what was posted is forgotten, and so are completions that were not taken.
     pub fn to_reset(&self) -> Result<(), Error> {
         self.to(QpState::Reset, QpAttributes::default(), QpMask::empty())
     }

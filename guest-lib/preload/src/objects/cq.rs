@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
+use std::time::Duration;
 
 use vnic_verbs::{CompletionQueue, CqBuilder};
 
@@ -117,13 +118,26 @@ impl Cq {
     pub fn resize(&self, wanted: u32) -> Result<(), Errno> {
         // SAFETY: the context outlives what was made in it.
         check_entries(unsafe { Context::of((*self.c()).context) }, wanted)?;
-        // One that comes in between finds its room: what waits is not moved.
-        if self.inner.waiting() > wanted.next_power_of_two() {
-            return Err(Errno::INVALID);
-        }
+        self.check_room(wanted.next_power_of_two())?;
         self.inner.resize(wanted)?;
         // SAFETY: a field that the program reads and nobody else changes.
         unsafe { (*self.c()).cqe = entries(&self.inner) };
+        Ok(())
+    }
+
+    /// What waits must find its place. What was posted just now completes in a moment, and would find none: so a queue
+    /// that is to shrink waits for it a little. Who shrinks it below what may come is not helped by that.
+    fn check_room(&self, room: u32) -> Result<(), Errno> {
+        let shrinks = room < self.inner.entries();
+        for _ in 0..if shrinks { SETTLING } else { 0 } {
+            if self.inner.waiting() > room {
+                break;
+            }
+            std::thread::sleep(MOMENT);
+        }
+        if self.inner.waiting() > room {
+            return Err(Errno::INVALID);
+        }
         Ok(())
     }
 
@@ -154,6 +168,10 @@ impl Cq {
         Ok(())
     }
 }
+
+/// How often a queue that is to shrink looks for completions that come, and how long it waits in between.
+const SETTLING: u32 = 5;
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// Completions that it has room for.
 fn entries(cq: &CompletionQueue) -> c_int {
