@@ -140,6 +140,62 @@ const UNSAFE: &[(&str, &str)] = &[
         "asks the loader for the real library and its functions",
     ),
     (
+        "guest-lib/preload/src/events/calls.rs",
+        "follows the pointers in events to the objects that they are about",
+    ),
+    (
+        "guest-lib/preload/src/events/dispatcher.rs",
+        "keeps signals from a thread of ours",
+    ),
+    (
+        "guest-lib/preload/src/events/interrupts.rs",
+        "asks how the program handles its signals",
+    ),
+    (
+        "guest-lib/preload/src/objects/ah.rs",
+        "begins as the structure of the header, and reads GIDs, which are a union there",
+    ),
+    (
+        "guest-lib/preload/src/objects/channel.rs",
+        "begins as the structure of the header",
+    ),
+    (
+        "guest-lib/preload/src/objects/cq.rs",
+        "begins as the structure of the header; is taken back from the program",
+    ),
+    (
+        "guest-lib/preload/src/objects/dm.rs",
+        "begins as the structure of the header",
+    ),
+    (
+        "guest-lib/preload/src/objects/mr.rs",
+        "registers memory of programs in C; is taken back from the program",
+    ),
+    (
+        "guest-lib/preload/src/objects/mw.rs",
+        "begins as the structure of the header",
+    ),
+    (
+        "guest-lib/preload/src/objects/pd.rs",
+        "begins as the structure of the header",
+    ),
+    (
+        "guest-lib/preload/src/objects/qp.rs",
+        "begins as the structure of the header; is taken back from the program",
+    ),
+    (
+        "guest-lib/preload/src/objects/qp/modify.rs",
+        "keeps the state up to date that programs read",
+    ),
+    (
+        "guest-lib/preload/src/objects/srq.rs",
+        "begins as the structure of the header; is taken back from the program",
+    ),
+    (
+        "guest-lib/preload/src/objects/xrcd.rs",
+        "begins as the structure of the header; looks at a descriptor of the program's",
+    ),
+    (
         "guest-lib/preload/src/work/post.rs",
         "walks lists of work requests of programs in C",
     ),
