@@ -51,7 +51,7 @@ pub use attributes::{
 };
 pub use builder::QpBuilder;
 pub use endpoint::Endpoint;
-pub use sending::Sending;
+pub use sending::{SendQueue, Sending};
 
 use crate::cq::Consumed;
 use crate::driver::doorbells::bell;
@@ -258,9 +258,15 @@ impl<K: Sends> QueuePair<K> {
     }
 
     /// Begins to post sends one by one.
-    #[inline]
+    #[inline(always)]
     pub fn sending(&self) -> Result<Sending<'_>, PostReason> {
         Sending::new(&self.inner)
+    }
+
+    /// Its send queue, without its type.
+    #[inline(always)]
+    pub fn send_queue(&self) -> SendQueue<'_> {
+        SendQueue(&self.inner)
     }
 
     /// Do all sends complete visibly?

@@ -82,16 +82,25 @@ impl Memory {
         }
     }
 
+    #[inline]
     #[track_caller]
     fn check(&self, offset: usize, len: usize) {
-        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
-        assert!(
-            inside,
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            self.outside(offset, len);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn outside(&self, offset: usize, len: usize) -> ! {
+        panic!(
             "{len} bytes from {offset} are not within the {} of this memory",
             self.len
         );
     }
 
+    #[inline]
     #[track_caller]
     fn at<T>(&self, offset: usize) -> *mut T {
         self.check(offset, size_of::<T>());

@@ -1,8 +1,8 @@
 //! Work requests.
 
-use vnic_device::queue::{Bind, Operation, SendHead};
+use vnic_device::queue::{Bind, Operation};
 
-pub use vnic_device::queue::send_flags;
+pub use vnic_device::queue::{SendHead, send_flags};
 
 use crate::memory::Sge;
 use crate::pd::AddressHandle;
@@ -100,6 +100,18 @@ impl<'a> SendWr<'a> {
     #[inline]
     pub fn of(operation: Operation, data: Data<'a>) -> SendWr<'a> {
         SendWr::new(operation, data)
+    }
+
+    /// By its head as the device reads it, which says where a datagram goes. What does not go together is refused
+    /// when it is posted.
+    #[inline]
+    pub fn from_parts(head: SendHead, data: Data<'a>) -> SendWr<'a> {
+        SendWr {
+            contradicts: head.flags & send_flags::INLINE != 0,
+            head,
+            data,
+            has_destination: true,
+        }
     }
 
     /// Where it goes at the peer's.

@@ -44,14 +44,14 @@ impl Ring {
     /// The entry with an index, if it is there.
     #[inline]
     fn entry(&self, index: u32) -> Option<WorkCompletion> {
-        let first = (index & (self.entries - 1)) as usize * WORDS;
         let words = self.memory.words(self.entries as usize * WORDS * 8);
-        let words = words.get(first..first + WORDS)?;
-        let mut entry = [0; WORDS];
-        entry[WORDS - 1] = words[WORDS - 1].load(Acquire);
-        if CompletionEntry::phase(entry[WORDS - 1]) != phase(index, self.entries) {
+        let entries = words.as_chunks::<WORDS>().0;
+        let words = entries.get((index & (self.entries - 1)) as usize)?;
+        let last = words[WORDS - 1].load(Acquire);
+        if CompletionEntry::phase(last) != phase(index, self.entries) {
             return None;
         }
+        let mut entry = [last; WORDS];
         for (value, word) in entry[..WORDS - 1].iter_mut().zip(words) {
             *value = word.load(Relaxed);
         }

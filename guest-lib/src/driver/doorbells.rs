@@ -1,6 +1,6 @@
 //! Doorbell rings (`SPEC.md`, section 7). Each thread has one, shared with few others.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicUsize, fence};
@@ -51,13 +51,24 @@ struct Own {
 }
 
 /// Which ring is this thread's.
+#[inline]
 fn number_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static NUMBER: usize = NEXT.fetch_add(1, Relaxed);
+        /// One more than it; 0: it has none yet.
+        static NUMBER: Cell<usize> = const { Cell::new(0) };
+    }
+    #[cold]
+    fn choose() -> usize {
+        let number = NEXT.fetch_add(1, Relaxed) % RINGS;
+        let _ = NUMBER.try_with(|n| n.set(number + 1));
+        number
     }
     // While a thread ends, its number may be gone already.
-    NUMBER.try_with(|n| *n).unwrap_or(0)
+    match NUMBER.try_with(Cell::get) {
+        Ok(0) | Err(_) => choose(),
+        Ok(n) => n - 1,
+    }
 }
 
 impl Doorbells {
@@ -87,7 +98,41 @@ impl Shared {
     /// Says how far a queue was written, or arms a completion queue. The queue was made in `epoch`.
     #[inline]
     pub fn ring(&self, epoch: u32, bell: Doorbell) -> Result<(), Error> {
-        let number = number_of_thread() % RINGS;
+        let number = number_of_thread();
+        if self.ring_at_once(number, epoch, bell) {
+            return Ok(());
+        }
+        self.ring_any(number, epoch, bell)
+    }
+
+    /// As nearly always: there is a ring, with room. `false`: something is special.
+    #[inline(always)]
+    fn ring_at_once(&self, number: usize, epoch: u32, bell: Doorbell) -> bool {
+        let mut slot = lock(&self.doorbells.slots[number].0);
+        match &mut *slot {
+            Some(Ring {
+                epoch: e,
+                own: Some(own),
+            }) if *e == epoch && self.is_alive(epoch) && own.has_room() => {
+                own.put(bell);
+                self.kick(own);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Wakes the device, if it wants to be woken.
+    #[inline]
+    fn kick(&self, ring: &Own) {
+        fence(SeqCst);
+        if ring.no_kick() == 0 {
+            self.transport.notify(self.doorbells.wake_virtqueue);
+        }
+    }
+
+    #[cold]
+    fn ring_any(&self, number: usize, epoch: u32, bell: Doorbell) -> Result<(), Error> {
         if self.ring_slot(number, epoch, bell)? || self.ring_slot(0, epoch, bell)? {
             return Ok(());
         }
@@ -122,10 +167,7 @@ impl Shared {
                     self.is_alive(epoch) && self.check_transport()
                 };
                 own.write(bell, goes_on).ok_or_else(|| self.dead())?;
-                fence(SeqCst);
-                if own.no_kick() == 0 {
-                    self.transport.notify(self.doorbells.wake_virtqueue);
-                }
+                self.kick(own);
                 Ok(true)
             }
         }
@@ -164,19 +206,35 @@ impl Shared {
 }
 
 impl Own {
+    #[inline]
     fn tail(&self) -> usize {
         8 * ENTRIES as usize
     }
 
+    #[inline]
     fn no_kick(&self) -> u32 {
         self.memory.u32(self.tail()).load(Relaxed)
     }
 
-    /// Writes an entry, when there is room. `None`: `goes_on` said that there never will be.
+    /// Has it room, by what is known?
     #[inline]
+    fn has_room(&self) -> bool {
+        self.written.wrapping_sub(self.taken) < ENTRIES
+    }
+
+    /// Writes an entry. There is room.
+    #[inline]
+    fn put(&mut self, bell: Doorbell) {
+        let bits = bell.to_bits(phase(self.written, ENTRIES));
+        let position = (self.written & (ENTRIES - 1)) as usize;
+        self.memory.u64(8 * position).store(bits, Release);
+        self.written = self.written.wrapping_add(1);
+    }
+
+    /// Writes an entry, when there is room. `None`: `goes_on` said that there never will be.
     fn write(&mut self, bell: Doorbell, goes_on: impl Fn() -> bool) -> Option<()> {
         let mut looks = 0u32;
-        while self.written.wrapping_sub(self.taken) >= ENTRIES {
+        while !self.has_room() {
             // Full: rare, and the device has had its kick for every entry.
             self.taken = self.memory.u32(self.tail() + 64).load(Acquire);
             looks = looks.wrapping_add(1);
@@ -189,10 +247,7 @@ impl Own {
                 std::hint::spin_loop();
             }
         }
-        let bits = bell.to_bits(phase(self.written, ENTRIES));
-        let position = (self.written & (ENTRIES - 1)) as usize;
-        self.memory.u64(8 * position).store(bits, Release);
-        self.written = self.written.wrapping_add(1);
+        self.put(bell);
         Some(())
     }
 }

@@ -200,7 +200,7 @@ impl<K: QpKind> QpBuilder<K> {
             psn: random_psn(),
             state: AtomicU8::new(QpState::Reset.number()),
             modifying: Mutex::new(()),
-            send: Mutex::new(SendRing::new(send_memory, blocks)),
+            send: Mutex::new(SendRing::new(send_memory, blocks, &limits)),
             receive: Mutex::new(ReceiveRing::new(
                 receive_memory,
                 receives,

@@ -19,6 +19,40 @@ pub(crate) struct SendRing {
     memory: Memory,
     blocks: u32,
     producer: u32,
+    short: Short,
+}
+
+/// What [`SendRing::write_short`] writes: by far the most of all requests.
+struct Short {
+    /// Operations, by their numbers, that have elements and nothing else.
+    operations: u32,
+    /// Most of these.
+    elements: usize,
+    /// Bits of [`SendHead::remote`] that must be zero.
+    reserved: u64,
+}
+
+impl Short {
+    fn new(limits: &SendLimits) -> Short {
+        use Operation as O;
+        let lists = [
+            O::Write,
+            O::WriteImm,
+            O::Send,
+            O::SendImm,
+            O::SendInvalidate,
+            O::Read,
+        ];
+        let allowed = lists.into_iter().filter(|o| limits.qp_type.allows(*o));
+        Short {
+            operations: allowed.fold(0, |all, o| all | 1 << o.number()),
+            elements: limits.elements as usize,
+            reserved: match limits.qp_type {
+                QpType::Ud => !SendHead::datagram(u32::MAX, vnic_device::doorbell::NUMBER_MAX),
+                _ => 0,
+            },
+        }
+    }
 }
 
 /// Writes words into the ring, over its end as well.
@@ -38,20 +72,68 @@ impl Writer<'_> {
 
     #[inline]
     fn element(&mut self, sge: &Sge) {
-        let words: [u64; 2] = transmute!(Element {
-            addr: sge.addr,
-            len: sge.len,
-            lkey: sge.lkey,
-        });
-        self.put(words[0]);
-        self.put(words[1]);
+        element(sge).into_iter().for_each(|word| self.put(word));
     }
+
+    /// A request of any length.
+    fn write(mut self, head: SendHead, place: &Place<'_>, blocks: u32) {
+        let end = self.at + blocks as usize * WORDS;
+        let head: [u64; 4] = transmute!(head);
+        head.into_iter().for_each(|word| self.put(word));
+        match place {
+            Place::Many(sges) => sges.iter().for_each(|sge| self.element(sge)),
+            Place::Inline(bytes) => {
+                for chunk in bytes.chunks(8) {
+                    self.put(word(chunk));
+                }
+            }
+            Place::One(sge) => self.element(sge),
+            Place::Atomic(sge, compare_or_add, swap) => {
+                let operands: [u64; 2] = transmute!(AtomicOperands {
+                    compare_or_add: *compare_or_add,
+                    swap: *swap,
+                });
+                self.element(sge);
+                operands.into_iter().for_each(|word| self.put(word));
+            }
+            Place::Bind(bind) => {
+                let words: [u64; 4] = transmute!(*bind);
+                words.into_iter().for_each(|word| self.put(word));
+            }
+        }
+        while self.at < end {
+            self.put(0);
+        }
+    }
+}
+
+/// Up to 8 bytes as a word.
+#[inline]
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+#[inline]
+fn pair([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 4] {
+    [a, b, c, d]
+}
+
+#[inline]
+fn element(sge: &Sge) -> [u64; 2] {
+    transmute!(Element {
+        addr: sge.addr,
+        len: sge.len,
+        lkey: sge.lkey,
+    })
 }
 
 impl SendRing {
     /// A ring in memory of zeros.
-    pub fn new(memory: Memory, blocks: u32) -> SendRing {
+    pub fn new(memory: Memory, blocks: u32, limits: &SendLimits) -> SendRing {
         SendRing {
+            short: Short::new(limits),
             memory,
             blocks,
             producer: 0,
@@ -81,9 +163,56 @@ impl SendRing {
         self.producer = 0;
     }
 
+    /// Must requests say where they go?
+    #[inline]
+    pub fn wants_destination(&self) -> bool {
+        self.short.reserved != 0
+    }
+
+    /// Writes a work request of at most two elements, if it is one that can be carried out and there is room.
+    /// `false`: [`write`](SendRing::write) knows what is special.
+    #[inline(always)]
+    pub fn write_short(&mut self, mut head: SendHead, sges: &[Sge], consumed: u32) -> bool {
+        const PLAIN: u8 = send_flags::ALL & !send_flags::INLINE;
+        let fits = self.short.operations >> (head.operation & 31) & 1 != 0
+            && head.operation < 32
+            && head.flags & !PLAIN == 0
+            && head.remote & self.short.reserved == 0
+            && sges.len() <= self.short.elements
+            && self.producer.wrapping_sub(consumed) < self.blocks;
+        if !fits {
+            return false;
+        }
+        let elements = match sges {
+            [one] => pair(element(one), [0; 2]),
+            [] => [0; 4],
+            [one, two] => pair(element(one), element(two)),
+            _ => return false,
+        };
+        head.count = sges.len() as u16;
+        let words = self.memory.words(self.blocks as usize * BLOCK_LEN);
+        let index = self.producer as usize & (self.blocks as usize).wrapping_sub(1);
+        let Some(block) = words.as_chunks::<WORDS>().0.get(index) else {
+            return false;
+        };
+        let [a, b, c, d]: [u64; 4] = transmute!(head);
+        let [e, f, g, h] = elements;
+        // One by one: loops over chained arrays are not unrolled.
+        let [w0, w1, w2, w3, w4, w5, w6, w7] = block;
+        w0.store(a, Relaxed);
+        w1.store(b, Relaxed);
+        w2.store(c, Relaxed);
+        w3.store(d, Relaxed);
+        w4.store(e, Relaxed);
+        w5.store(f, Relaxed);
+        w6.store(g, Relaxed);
+        w7.store(h, Relaxed);
+        self.producer = self.producer.wrapping_add(1);
+        true
+    }
+
     /// Writes a work request, if it is one that can be carried out and there is room. Blocks before `consumed`
     /// are free.
-    #[inline]
     pub fn write(&mut self, wr: &SendWr<'_>, limits: &SendLimits, consumed: u32) -> Result<(), PostReason> {
         let mut head = wr.head;
         let count = match &wr.data.0 {
@@ -120,48 +249,13 @@ impl SendRing {
         if self.producer.wrapping_add(blocks).wrapping_sub(consumed) > self.blocks {
             return Err(PostReason::Full);
         }
-        let mut writer = Writer {
+        // The ring's blocks are a power of two.
+        let index = self.producer as usize & (self.blocks as usize).wrapping_sub(1);
+        let writer = Writer {
             words: self.memory.words(self.blocks as usize * BLOCK_LEN),
-            at: self.producer as usize * WORDS,
+            at: index * WORDS,
         };
-        let end = writer.at + blocks as usize * WORDS;
-        let head: [u64; size_of::<SendHead>() / 8] = transmute!(head);
-        for word in head {
-            writer.put(word);
-        }
-        match &wr.data.0 {
-            Place::One(sge) => writer.element(sge),
-            Place::Many(sges) => sges.iter().for_each(|sge| writer.element(sge)),
-            Place::Inline(bytes) => {
-                let whole = bytes.chunks_exact(8);
-                let rest = whole.remainder();
-                for chunk in whole {
-                    let mut word = [0; 8];
-                    word.copy_from_slice(chunk);
-                    writer.put(u64::from_le_bytes(word));
-                }
-                if !rest.is_empty() {
-                    let mut word = [0; 8];
-                    word[..rest.len()].copy_from_slice(rest);
-                    writer.put(u64::from_le_bytes(word));
-                }
-            }
-            Place::Atomic(sge, compare_or_add, swap) => {
-                writer.element(sge);
-                let words: [u64; 2] = transmute!(AtomicOperands {
-                    compare_or_add: *compare_or_add,
-                    swap: *swap,
-                });
-                words.into_iter().for_each(|word| writer.put(word));
-            }
-            Place::Bind(bind) => {
-                let words: [u64; 4] = transmute!(*bind);
-                words.into_iter().for_each(|word| writer.put(word));
-            }
-        }
-        while writer.at < end {
-            writer.put(0);
-        }
+        writer.write(head, &wr.data.0, blocks);
         self.producer = self.producer.wrapping_add(blocks);
         Ok(())
     }
@@ -182,7 +276,7 @@ mod tests {
     };
 
     fn ring(blocks: u32) -> SendRing {
-        SendRing::new(memory(blocks as usize * BLOCK_LEN), blocks)
+        SendRing::new(memory(blocks as usize * BLOCK_LEN), blocks, &RC)
     }
 
     fn bytes(ring: &SendRing, block: u32, count: u32) -> Vec<u8> {
@@ -300,6 +394,64 @@ mod tests {
         assert_eq!(ring.write(&wr, &RC, 0), Ok(()));
         let written = bytes(&ring, 2, 1);
         assert_eq!((written[8], written[10], written[12]), (7, 0, 0x77));
+    }
+
+    /// What is written in the short way is what the long way writes, and what it does not write is refused or
+    /// longer.
+    #[test]
+    fn the_short_way_is_the_long_one() {
+        let sges = [sge(1, 2, 3), sge(4, 5, 6), sge(7, 8, 9)];
+        let ud = SendLimits {
+            qp_type: QpType::Ud,
+            ..RC
+        };
+        let few = SendLimits { elements: 1, ..RC };
+        for (limits, operation, flags, count, remote) in [RC, ud, few].into_iter().flat_map(|limits| {
+            let operations = Operation::ALL.iter().map(|o| o.number()).chain([10, 32, 255]);
+            operations.flat_map(move |operation| {
+                [0, 7, 8, 15, 16, 255].into_iter().flat_map(move |flags| {
+                    (0..4).flat_map(move |count| {
+                        [5, 1 << 56].map(|remote| (limits, operation, flags, count, remote))
+                    })
+                })
+            })
+        }) {
+            let head = SendHead {
+                wr_id: 0x1122_3344_5566_7788,
+                operation,
+                flags,
+                imm: 6,
+                remote,
+                rkey: 7,
+                remote_srq: 8,
+                ..SendHead::default()
+            };
+            let list = &sges[..count];
+            let make = || {
+                let mut ring = SendRing::new(memory(4 * BLOCK_LEN), 4, &limits);
+                ring.memory.fill(0, 4 * BLOCK_LEN, 0xff);
+                ring.producer = u32::MAX;
+                ring
+            };
+            let (mut short, mut long) = (make(), make());
+            let wrote = short.write_short(head, list, u32::MAX);
+            let wr = SendWr::from_parts(head, Data::from(list));
+            let result = long.write(&wr, &limits, u32::MAX);
+            if wrote {
+                assert_eq!(result, Ok(()), "{head:?} with {count} elements");
+                assert_eq!(bytes(&short, 0, 4), bytes(&long, 0, 4));
+                assert_eq!(short.producer, 0);
+            } else {
+                assert_eq!(short.producer, u32::MAX);
+                assert!(bytes(&short, 0, 4).iter().all(|b| *b == 0xff));
+                let special = count > 2 || operation == Operation::LocalInvalidate.number();
+                assert!(result.is_err() || special, "{head:?} with {count} elements");
+            }
+            assert!(
+                !short.write_short(head, list, short.producer.wrapping_sub(4)),
+                "full"
+            );
+        }
     }
 
     #[test]

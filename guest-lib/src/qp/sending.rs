@@ -10,7 +10,26 @@ use super::Qp;
 use super::send::SendRing;
 use crate::PostReason;
 use crate::driver::lock;
-use crate::wr::SendWr;
+use crate::memory::Sge;
+use crate::wr::{Data, Place, SendHead, SendWr};
+
+/// Whatever has a send queue, of one type or another.
+#[derive(Clone, Copy)]
+pub struct SendQueue<'a>(pub(super) &'a Qp);
+
+impl std::fmt::Debug for SendQueue<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SendQueue({:#x})", self.0.number)
+    }
+}
+
+impl<'a> SendQueue<'a> {
+    /// Begins to post sends one by one.
+    #[inline(always)]
+    pub fn sending(self) -> Result<Sending<'a>, PostReason> {
+        Sending::new(self.0)
+    }
+}
 
 /// Sends that are posted one by one, with one doorbell for all of them. No other thread posts to the queue pair
 /// meanwhile. What was not [rung](Sending::ring) for is taken back.
@@ -38,7 +57,7 @@ impl Drop for Sending<'_> {
 }
 
 impl<'a> Sending<'a> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(qp: &'a Qp) -> Result<Sending<'a>, PostReason> {
         let ring = lock(&qp.send);
         // Under the lock: a reset changes it there.
@@ -57,17 +76,46 @@ impl<'a> Sending<'a> {
     /// Posts one, if it is not refused. Its data are copied out or not needed any more when this is back.
     #[inline]
     pub fn post(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
-        let result = self.ring.write(wr, &self.qp.limits, self.consumed);
-        if result == Err(PostReason::Full) {
-            self.consumed = self.qp.consumed.send.load(Acquire);
-            return self.ring.write(wr, &self.qp.limits, self.consumed);
+        let list = match &wr.data.0 {
+            Place::One(sge) => std::slice::from_ref(sge),
+            Place::Many(list) => list,
+            _ => return self.post_any(wr),
+        };
+        let whole = !wr.contradicts && (wr.has_destination || !self.ring.wants_destination());
+        if whole && self.ring.write_short(wr.head, list, self.consumed) {
+            return Ok(());
         }
-        result
+        self.post_any(wr)
     }
 
-    /// Tells the device of all that was posted.
-    #[inline]
-    pub fn ring(mut self) -> Result<(), PostReason> {
+    /// Posts one by its head, as the device reads it, and its elements. [`SendHead::count`] is not looked at.
+    #[inline(always)]
+    pub fn post_list(&mut self, head: SendHead, list: &[Sge]) -> Result<(), PostReason> {
+        if self.ring.write_short(head, list, self.consumed) {
+            return Ok(());
+        }
+        self.post_long_list(head, list)
+    }
+
+    #[inline(never)]
+    fn post_long_list(&mut self, head: SendHead, list: &[Sge]) -> Result<(), PostReason> {
+        self.post_any(&SendWr::from_parts(head, Data::from(list)))
+    }
+
+    #[inline(never)]
+    fn post_any(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
+        let result = self.ring.write(wr, &self.qp.limits, self.consumed);
+        if result != Err(PostReason::Full) {
+            return result;
+        }
+        // There may be more room by now.
+        self.consumed = self.qp.consumed.send.load(Acquire);
+        self.ring.write(wr, &self.qp.limits, self.consumed)
+    }
+
+    /// Tells the device of all that was posted so far.
+    #[inline(always)]
+    pub fn ring(&mut self) -> Result<(), PostReason> {
         let producer = self.ring.producer();
         let any = producer != self.from;
         self.from = producer;

@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_uint};
 
 use arrayvec::ArrayVec;
+use vnic_verbs::wr::SendHead;
 use vnic_verbs::{Access, Data, MwType, Operation, PostError, PostReason, RecvWr, SendWr, Sending, Sge};
 
 use crate::abi::*;
@@ -114,15 +115,16 @@ impl Service {
 }
 
 /// Begins to post sends.
-#[inline]
+#[inline(always)]
 pub fn sending(qp: &Qp) -> Result<Sending<'_>, PostReason> {
-    match &qp.inner {
-        AnyQp::Rc(qp) => qp.sending(),
-        AnyQp::Uc(qp) => qp.sending(),
-        AnyQp::Ud(qp) => qp.sending(),
-        AnyQp::XrcSend(qp) => qp.sending(),
-        AnyQp::XrcRecv(_) => Err(PostReason::NoQueue),
-    }
+    let queue = match &qp.inner {
+        AnyQp::Rc(qp) => qp.send_queue(),
+        AnyQp::Uc(qp) => qp.send_queue(),
+        AnyQp::Ud(qp) => qp.send_queue(),
+        AnyQp::XrcSend(qp) => qp.send_queue(),
+        AnyQp::XrcRecv(_) => return Err(PostReason::NoQueue),
+    };
+    queue.sending()
 }
 
 /// Posts a list; or, of one with an error, what is before it. Then: where it is, and what is wrong.
@@ -159,30 +161,64 @@ fn plain_flags(flags: c_uint) -> Result<u8, Errno> {
 /// It is a work request as `ibv_post_send` asks for.
 #[inline]
 unsafe fn post_one(service: Service, sending: &mut Sending<'_>, wr: &ibv_send_wr) -> Result<(), Errno> {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let list = elements(wr.sg_list, wr.num_sge)?;
+        if matches!(
+            wr.opcode,
+            IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD | IBV_WR_LOCAL_INV | IBV_WR_BIND_MW
+        ) {
+            return post_special(sending, wr, list);
+        }
+        let mut head = head(service, wr)?;
+        match wr.send_flags {
+            flags if flags & !PLAIN_FLAGS == 0 => {
+                head.flags = flags as u8;
+                Ok(sending.post_list(head, list)?)
+            }
+            _ => post_flagged(service, sending, wr, head, list),
+        }
+    }
+}
+
+/// Posts one with more flags than the plain ones.
+///
+/// # Safety
+/// As [`post_one`].
+#[inline(never)]
+unsafe fn post_flagged(
+    service: Service,
+    sending: &mut Sending<'_>,
+    wr: &ibv_send_wr,
+    mut head: SendHead,
+    list: &[Sge],
+) -> Result<(), Errno> {
     let mut flags = wr.send_flags;
     // Nothing here has checksums of its own: who asks for that of a datagram has it.
-    if flags & IBV_SEND_IP_CSUM != 0 && service == Service::Datagram {
+    if service == Service::Datagram {
         flags &= !IBV_SEND_IP_CSUM;
     }
-    // SAFETY: by the caller's promise.
-    let elements = unsafe { elements(wr.sg_list, wr.num_sge) }?;
+    head.flags = plain_flags(flags & !IBV_SEND_INLINE)?;
     if flags & IBV_SEND_INLINE == 0 {
-        // SAFETY: as above.
-        let post = unsafe { request(service, wr, plain_flags(flags)?, elements) }?;
-        return Ok(sending.post(&post)?);
+        return Ok(sending.post_list(head, list)?);
     }
-    let plain = plain_flags(flags & !IBV_SEND_INLINE)?;
+    if let [one] = list {
+        // SAFETY: the program's memory, which it does not change while it posts it.
+        let bytes = unsafe { bytes(one.addr, one.len as usize) };
+        return Ok(sending.post(&SendWr::from_parts(head, Data::inline(bytes)))?);
+    }
     // SAFETY: as above.
-    let post = unsafe { request(service, wr, plain, &[]) }?;
-    match elements {
-        [one] => {
-            // SAFETY: the program's memory, which it does not change while it posts it.
-            let bytes = unsafe { bytes(one.addr, one.len as usize) };
-            Ok(sending.post(&post.with_data(Data::inline(bytes)))?)
-        }
-        // SAFETY: as above.
-        several => unsafe { post_pieces(sending, &post, several.iter().map(|e| (e.addr, e.len as usize))) },
-    }
+    unsafe { post_pieces(sending, head, list.iter().map(|e| (e.addr, e.len as usize))) }
+}
+
+/// Posts one that has no list of elements.
+///
+/// # Safety
+/// As [`post_one`].
+#[inline(never)]
+unsafe fn post_special(sending: &mut Sending<'_>, wr: &ibv_send_wr, list: &[Sge]) -> Result<(), Errno> {
+    // SAFETY: by the caller's promise.
+    Ok(sending.post(&unsafe { special(wr, list) }?)?)
 }
 
 /// Posts one whose bytes are gathered.
@@ -192,7 +228,7 @@ unsafe fn post_one(service: Service, sending: &mut Sending<'_>, wr: &ibv_send_wr
 #[inline(never)]
 unsafe fn post_pieces(
     sending: &mut Sending<'_>,
-    wr: &SendWr<'_>,
+    head: SendHead,
     pieces: impl Iterator<Item = (u64, usize)>,
 ) -> Result<(), Errno> {
     let mut gathered = ArrayVec::<u8, INLINE_MAX>::new();
@@ -207,7 +243,7 @@ unsafe fn post_pieces(
             .try_extend_from_slice(piece)
             .map_err(|_| Errno::INVALID)?;
     }
-    Ok(sending.post(&wr.with_data(Data::inline(&gathered)))?)
+    Ok(sending.post(&SendWr::from_parts(head, Data::inline(&gathered)))?)
 }
 
 /// Bytes of the program's.
@@ -237,37 +273,61 @@ pub unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sg
     }
 }
 
-/// A work request of the device's, with these elements.
+/// The head of a request with elements or inline bytes, without its flags.
 ///
 /// # Safety
 /// It is a work request as `ibv_post_send` asks for.
-#[inline]
-unsafe fn request<'a>(
-    service: Service,
-    wr: &ibv_send_wr,
-    flags: u8,
-    elements: &'a [Sge],
-) -> Result<SendWr<'a>, Errno> {
+#[inline(always)]
+unsafe fn head(service: Service, wr: &ibv_send_wr) -> Result<SendHead, Errno> {
+    let mut head = SendHead {
+        wr_id: wr.wr_id,
+        // Checked below.
+        operation: wr.opcode as u8,
+        ..SendHead::default()
+    };
     // SAFETY: by the caller's promise each union has what belongs to the operation.
-    let mut post = unsafe {
-        let imm = || u32::from_be(wr.datum.imm_data);
-        let rdma = |operation, number| {
-            let to = wr.wr.rdma;
-            SendWr::of(operation, Data::from(elements))
-                .at(to.remote_addr, to.rkey)
-                .number(number)
+    unsafe {
+        head.imm = match wr.opcode {
+            IBV_WR_RDMA_WRITE_WITH_IMM | IBV_WR_SEND_WITH_IMM => u32::from_be(wr.datum.imm_data),
+            IBV_WR_SEND_WITH_INV => wr.datum.invalidate_rkey,
+            IBV_WR_RDMA_WRITE | IBV_WR_RDMA_READ | IBV_WR_SEND => 0,
+            _ => return Err(Errno::UNSUPPORTED),
         };
-        let send = |operation, number| SendWr::of(operation, Data::from(elements)).number(number);
+        match service {
+            Service::Datagram => {
+                let to = wr.wr.ud;
+                let handle = maybe::<Ah>(to.ah).ok_or(Errno::INVALID)?;
+                head.remote = SendHead::datagram(handle.inner.number(), to.remote_qpn);
+                head.rkey = to.remote_qkey;
+            }
+            Service::Connected => {}
+            Service::Extended => head.remote_srq = wr.qp_type.xrc.remote_srqn,
+        }
+        if let IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM | IBV_WR_RDMA_READ = wr.opcode {
+            let to = wr.wr.rdma;
+            head.remote = to.remote_addr;
+            head.rkey = to.rkey;
+        }
+    }
+    Ok(head)
+}
+
+/// A request without a list of elements.
+///
+/// # Safety
+/// It is a work request as `ibv_post_send` asks for.
+unsafe fn special(wr: &ibv_send_wr, list: &[Sge]) -> Result<SendWr<'static>, Errno> {
+    // SAFETY: by the caller's promise each union has what belongs to the operation.
+    let post = unsafe {
         match wr.opcode {
-            IBV_WR_RDMA_WRITE => rdma(Operation::Write, 0),
-            IBV_WR_RDMA_WRITE_WITH_IMM => rdma(Operation::WriteImm, imm()),
-            IBV_WR_RDMA_READ => rdma(Operation::Read, 0),
-            IBV_WR_SEND => send(Operation::Send, 0),
-            IBV_WR_SEND_WITH_IMM => send(Operation::SendImm, imm()),
-            IBV_WR_SEND_WITH_INV => send(Operation::SendInvalidate, wr.datum.invalidate_rkey),
-            IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
+            IBV_WR_LOCAL_INV => SendWr::local_invalidate(wr.datum.invalidate_rkey),
+            IBV_WR_BIND_MW => {
+                let bind = &wr.extra.bind_mw;
+                bound_type_2(bind.mw, bind.rkey, &bind.bind_info)?
+            }
+            _ => {
                 let atomic = wr.wr.atomic;
-                let &[into] = elements else {
+                let &[into] = list else {
                     return Err(Errno::INVALID);
                 };
                 let (operation, swap) = if wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP {
@@ -278,27 +338,9 @@ unsafe fn request<'a>(
                 SendWr::of(operation, Data::atomic(into, atomic.compare_add, swap))
                     .at(atomic.remote_addr, atomic.rkey)
             }
-            IBV_WR_LOCAL_INV => SendWr::local_invalidate(wr.datum.invalidate_rkey),
-            IBV_WR_BIND_MW => {
-                let bind = &wr.extra.bind_mw;
-                bound_type_2(bind.mw, bind.rkey, &bind.bind_info)?
-            }
-            _ => return Err(Errno::UNSUPPORTED),
         }
     };
-    post = post.id(wr.wr_id).flags(flags);
-    if service == Service::Datagram {
-        // SAFETY: by the caller's promise.
-        unsafe {
-            let to = wr.wr.ud;
-            let handle = maybe::<Ah>(to.ah).ok_or(Errno::INVALID)?;
-            post = post.to(&handle.inner, to.remote_qpn, to.remote_qkey);
-        }
-    } else if service == Service::Extended {
-        // SAFETY: by the caller's promise.
-        post = post.to_srq(unsafe { wr.qp_type.xrc.remote_srqn });
-    }
-    Ok(post)
+    Ok(post.id(wr.wr_id).flags(plain_flags(wr.send_flags)?))
 }
 
 /// A bind of a window of type 2, whose key the program has chosen.
