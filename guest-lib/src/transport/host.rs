@@ -59,6 +59,8 @@ pub struct HostTransport {
     /// Readable on a call, and when the daemon hangs up.
     interrupt: OwnedFd,
     gone: Mutex<Option<String>>,
+    /// The process that opened it.
+    generation: u32,
 }
 
 impl HostTransport {
@@ -119,7 +121,14 @@ impl HostTransport {
             kicks: OnceLock::new(),
             interrupt,
             gone: Mutex::new(None),
+            generation: adopt::generation(),
         })
+    }
+
+    /// Whether this is a child of the process that opened it. Its parent goes on with the device: nothing is done
+    /// to that here.
+    fn is_parents(&self) -> bool {
+        self.generation != adopt::generation()
     }
 
     fn start_queue(&self, i: usize, queue: &Virtqueue, kick: &EventFd) -> vhost::Result<()> {
@@ -235,6 +244,9 @@ impl Transport for HostTransport {
     }
 
     fn stop(&self) {
+        if self.is_parents() {
+            return;
+        }
         if self.gone().is_none() {
             // The stop of virtqueue 0 ends all (`SPEC.md`, section 4.3).
             for i in 0..self.kicks.get().map_or(0, Vec::len) {
@@ -251,6 +263,9 @@ impl Transport for HostTransport {
     }
 
     fn notify(&self, virtqueue: u16) {
+        if self.is_parents() {
+            return;
+        }
         if let Some(kick) = self.kicks.get().and_then(|k| k.get(usize::from(virtqueue))) {
             // It fails only if the device has not looked 2^64 − 2 times.
             let _ = kick.write(1);
@@ -268,6 +283,12 @@ impl Transport for HostTransport {
     }
 
     fn gone(&self) -> Option<Error> {
+        if self.is_parents() {
+            return Some(Error::Gone(format!(
+                "{}: it is the parent's of this process; open it, or another one, after fork",
+                self.name
+            )));
+        }
         let mut gone = lock(&self.gone);
         if gone.is_none() {
             let zero = Timespec {
@@ -286,6 +307,11 @@ impl Transport for HostTransport {
     }
 
     fn allocate(&self, len: usize) -> Result<SharedPages, Error> {
+        if self.is_parents()
+            && let Some(gone) = self.gone()
+        {
+            return Err(gone);
+        }
         self.arenas.allocate(len).map_err(|e| match self.gone() {
             Some(gone) => gone,
             None => e,
@@ -294,6 +320,11 @@ impl Transport for HostTransport {
 
     // SAFETY: the caller's promise, as the trait says.
     unsafe fn pin(&self, start: NonNull<u8>, len: usize, write: bool) -> Result<Pinned, Error> {
+        if self.is_parents()
+            && let Some(gone) = self.gone()
+        {
+            return Err(gone);
+        }
         adopt::pin(&self.arenas, start.as_ptr().addr(), len, write).map_err(|e| match self.gone() {
             Some(gone) => gone,
             None => e,

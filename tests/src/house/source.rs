@@ -59,6 +59,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "stops threads by a signal, which no library of ours speaks of",
     ),
     (
+        "guest-lib/src/transport/host/adopt/fork.rs",
+        "is called by fork, and parts a child's memory from its parent's",
+    ),
+    (
         "guest-lib/src/transport/host/adopt/tests.rs",
         "maps, unmaps and writes memory behind the library's back",
     ),

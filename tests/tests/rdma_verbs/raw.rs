@@ -1,8 +1,18 @@
 //! Memory of the program's own, registered where it is.
 
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
+
+/// One of these tests forks, and for that time the program does not see what the device writes next to its bytes.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const EFAULT: i32 = 14;
 const EINVAL: i32 = 22;
@@ -56,6 +66,7 @@ fn register(side: &Side, heap: &Heap, offset: usize, len: usize, access: Access)
 
 #[test]
 fn ordinary_memory_is_written_and_read() -> Result<()> {
+    let _alone = alone();
     let Pair { rig: _rig, a, b } = pair()?;
     let (qa, qb) = (a.rc()?, b.rc()?);
     connect(&qa, &qb)?;
@@ -86,6 +97,7 @@ fn ordinary_memory_is_written_and_read() -> Result<()> {
 
 #[test]
 fn regions_of_ordinary_memory_change() -> Result<()> {
+    let _alone = alone();
     let Pair { rig: _rig, a, b } = pair()?;
     let (qa, qb) = (a.rc()?, b.rc()?);
     connect(&qa, &qb)?;
@@ -121,6 +133,7 @@ fn regions_of_ordinary_memory_change() -> Result<()> {
 
 #[test]
 fn what_cannot_be_registered_is_refused() -> Result<()> {
+    let _alone = alone();
     let Pair { rig: _rig, a, .. } = pair()?;
     let heap = Heap::new(vec![0; 10]);
     let errno = |start: NonNull<u8>, len: usize, access: Access| {
@@ -149,6 +162,7 @@ fn what_cannot_be_registered_is_refused() -> Result<()> {
 /// What `ibv_dereg_mr` answers with EBUSY.
 #[test]
 fn regions_with_windows_are_not_deregistered() -> Result<()> {
+    let _alone = alone();
     let Pair { rig: _rig, a, b } = pair()?;
     let (qa, qb) = (a.rc()?, b.rc()?);
     connect(&qa, &qb)?;
@@ -164,5 +178,55 @@ fn regions_with_windows_are_not_deregistered() -> Result<()> {
     a.done()?;
     drop(window);
     ensure!(region.deregister().is_ok(), "nothing is bound");
+    Ok(())
+}
+
+/// A child has copies of the memory, and no device: what it does, and that it ends, does nothing to its parent.
+#[test]
+fn children_leave_their_parents_alone() -> Result<()> {
+    let _alone = alone();
+    let Pair { rig: _rig, a, b } = pair()?;
+    let (qa, qb) = (a.rc()?, b.rc()?);
+    connect(&qa, &qb)?;
+    let heap = Heap::new(vec![1; 10_000]);
+    let start = heap.addr(0) as usize;
+    let region = register(&b, &heap, 1000, 8000, Access::REMOTE_ALL)?;
+    let (addr, rkey, number) = (region.addr(), region.rkey(), qb.number());
+    // Of a child, before it executes another program.
+    let in_child = move || {
+        for at in start..start + 10_000 {
+            // SAFETY: the child's own copy.
+            unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).write_volatile(2) };
+        }
+        Ok(())
+    };
+    let mut command = Command::new("true");
+    // SAFETY: it only writes memory.
+    let ended = unsafe { command.pre_exec(in_child) }.status()?;
+    ensure!(ended.success(), "{ended}");
+    assert_eq!(heap.bytes(), vec![1; 10_000]);
+    let mut region = Some(region);
+    let mut pd = Some(b.pd.clone());
+    let ending = move || {
+        let is_gone = pd
+            .take()
+            .is_some_and(|pd| pd.allocate(1, Access::empty()).is_err_and(|e| e.is_gone()));
+        drop(region.take());
+        if is_gone {
+            Ok(())
+        } else {
+            Err(std::io::ErrorKind::Other.into())
+        }
+    };
+    let mut command = Command::new("true");
+    // SAFETY: no other thread of this test holds a lock of the library's.
+    let ended = unsafe { command.pre_exec(ending) }.status()?;
+    ensure!(ended.success(), "{ended}");
+    a.region.fill(..100, 7);
+    qa.post_send(&[SendWr::write(a.region.slice(..100), addr, rkey).signaled()])?;
+    a.done()?;
+    assert_eq!(heap.bytes()[1000..1100], [7; 100]);
+    assert_eq!(qb.number(), number);
+    drop(command);
     Ok(())
 }

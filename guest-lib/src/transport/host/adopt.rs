@@ -21,8 +21,10 @@
 //! * *Locked memory, huge pages* (`mlock`, `MADV_HUGEPAGE`) and other advice is forgotten for adopted pages.
 //!   Private mappings of huge pages become normal pages. `MADV_DONTNEED` leaves the content of adopted pages,
 //!   where it would be zeros.
+//! * *Children* get what they would get without us, but for pages that are registered as a whole ([`fork`]).
 //! * *Shared mappings without a file that can be opened* are refused.
 
+mod fork;
 mod stop;
 mod swap;
 mod write_protect;
@@ -43,6 +45,7 @@ use super::memory::{Arena, Arenas, HUGE, Part, next_size};
 use crate::Error;
 use crate::driver::lock;
 use crate::transport::Pinned;
+pub(super) use fork::{generation, watch};
 use swap::{How, Swap};
 
 /// Bytes that are replaced at once: nobody who writes there waits for longer than this takes.
@@ -55,6 +58,37 @@ const COLLECT_PARTS: usize = 1024;
 
 /// All adopted pages of this process. They are there for all devices: a page can be in one file only.
 static POOL: Mutex<Pool> = Mutex::new(Pool::new());
+
+/// What is registered of memory of the program's own.
+static REGISTERED: Mutex<Registered> = Mutex::new(Registered {
+    ranges: BTreeMap::new(),
+    next: 0,
+});
+
+struct Registered {
+    /// First byte and the one behind the last, by a number of ours.
+    ranges: BTreeMap<u64, (usize, usize)>,
+    next: u64,
+}
+
+/// That a range is registered, until it is dropped.
+struct Registration(u64);
+
+impl Registration {
+    fn new(start: usize, end: usize) -> Registration {
+        let mut registered = lock(&REGISTERED);
+        let number = registered.next;
+        registered.next += 1;
+        registered.ranges.insert(number, (start, end));
+        Registration(number)
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        lock(&REGISTERED).ranges.remove(&self.0);
+    }
+}
 
 struct Pool {
     arenas: Vec<Adopted>,
@@ -226,7 +260,7 @@ impl Pool {
         }
         Ok(Pinned {
             extents,
-            owner: Box::new((arena_parts, whole, files)),
+            owner: Box::new((Registration::new(start, end), arena_parts, whole, files)),
         })
     }
 
@@ -327,7 +361,7 @@ impl Pool {
         maps::each(|m, _| {
             let of = self.arenas.iter().position(|a| a.arena.id() == m.file);
             if let Some(i) = of
-                && m.start != self.arenas[i].arena.start()
+                && !self.arenas[i].arena.is_all_in(m)
                 && let Ok(at) = usize::try_from(m.offset)
             {
                 ranges[i].push((at, at + m.len()));

@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read};
+use rustix::mm::ProtFlags;
 
 /// A mapping. Its name is given besides, as it is not always kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +41,17 @@ pub(super) struct Rights {
     pub read: bool,
     pub write: bool,
     pub execute: bool,
+}
+
+impl Rights {
+    /// As mmap wants them.
+    pub fn flags(self) -> ProtFlags {
+        let mut flags = ProtFlags::empty();
+        flags.set(ProtFlags::READ, self.read);
+        flags.set(ProtFlags::WRITE, self.write);
+        flags.set(ProtFlags::EXEC, self.execute);
+        flags
+    }
 }
 
 impl Mapping {

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate, major, memfd_create,
@@ -14,9 +14,10 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vmm_sys_util::eventfd::EventFd;
 use vnic_device::ring::Extent;
 
+use super::adopt;
 use super::files::Outside;
 use super::free::Free;
-use super::maps::FileId;
+use super::maps::{FileId, Mapping};
 use crate::Error;
 use crate::driver::lock;
 use crate::transport::SharedPages;
@@ -84,6 +85,8 @@ pub(super) struct Arena {
     len: usize,
     huge: bool,
     free: Mutex<Free>,
+    /// The process that it is of.
+    generation: u32,
 }
 
 /// All arenas of this process, of all devices: by them memory is known that is in one of them.
@@ -136,6 +139,10 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
+        if self.arena.generation != adopt::generation() {
+            // The parent of this process has it still.
+            return;
+        }
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Of huge pages old kernels give only whole ones back, and leave in the others what was there.
         let unit = if self.arena.huge { HUGE } else { 1 };
@@ -178,6 +185,12 @@ impl Arena {
         self.start.as_ptr().addr()
     }
 
+    /// Whether a mapping shows all of it. Such are ours, and the daemon's if that is in this process. What replaces
+    /// memory of the program's is always less: see [`next_size`].
+    pub fn is_all_in(&self, mapping: &Mapping) -> bool {
+        mapping.offset == 0 && mapping.len() == self.len
+    }
+
     fn of_pages(len: usize, huge: bool) -> rustix::io::Result<Arc<Arena>> {
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         if huge {
@@ -208,6 +221,7 @@ impl Arena {
             len,
             huge,
             free: Mutex::new(Free::new(len)),
+            generation: adopt::generation(),
         });
         lock(&ARENAS).push(Arc::downgrade(&arena));
         Ok(arena)
@@ -249,13 +263,18 @@ impl Arena {
     }
 }
 
-/// Bytes of the next arena, if there are so many and it is to give out `len` bytes.
+/// Keeps arenas from coming and being looked for.
+pub(super) fn lock_arenas() -> MutexGuard<'static, Vec<Weak<Arena>>> {
+    lock(&ARENAS)
+}
+
+/// Bytes of the next arena, if there are so many and it is to give out `len` bytes: always some more.
 pub(super) fn next_size(arenas: usize, len: usize) -> Option<usize> {
     let usual = FIRST
         .checked_shl(arenas as u32)
         .unwrap_or(LARGEST)
         .clamp(FIRST, LARGEST);
-    len.max(usual).checked_next_multiple_of(HUGE)
+    len.checked_add(1)?.max(usual).checked_next_multiple_of(HUGE)
 }
 
 /// Device and inode of a file, as they are in `/proc/self/maps`.
@@ -270,6 +289,7 @@ pub(super) fn file_id(file: impl AsFd) -> rustix::io::Result<FileId> {
 
 impl Arenas {
     pub fn new(daemon: impl Daemon + 'static, slots: u64) -> Arc<Arenas> {
+        adopt::watch();
         Arc::new(Arenas {
             daemon: Box::new(daemon),
             slots,

@@ -20,7 +20,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::without_provenance_mut;
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::mm::{MapFlags, mmap};
 
 use super::super::maps::Rights;
 use super::stop;
@@ -64,7 +64,7 @@ pub(super) enum Refused {
 }
 
 /// Bytes of the stack of the thread that does it.
-const STACK: usize = 256 << 10;
+pub(super) const STACK: usize = 256 << 10;
 
 impl Swap<'_> {
     /// Does it: by the way given, or by the best that works.
@@ -131,17 +131,13 @@ impl Swap<'_> {
         // What is written here would be lost.
         #[cfg(test)]
         std::thread::sleep(std::time::Duration::from_micros(300));
-        let mut rights = ProtFlags::empty();
-        rights.set(ProtFlags::READ, self.rights.read);
-        rights.set(ProtFlags::WRITE, self.rights.write);
-        rights.set(ProtFlags::EXEC, self.rights.execute);
         // SAFETY: what was there has just been copied into what is put there, with the same rights, and nobody has
         // written meanwhile: for the program nothing changes.
         let put = unsafe {
             mmap(
                 without_provenance_mut(self.start),
                 self.len,
-                rights,
+                self.rights.flags(),
                 MapFlags::SHARED | MapFlags::FIXED,
                 self.file,
                 self.offset,

@@ -31,6 +31,21 @@ fn device() -> (Arc<Arenas>, Counts) {
     (Arenas::new(counts.clone(), 8), counts)
 }
 
+/// Some tests fork, and for that time the program does not see what the device writes next to its bytes.
+static FORKS: std::sync::RwLock<()> = std::sync::RwLock::new(());
+
+macro_rules! nobody_forks {
+    () => {
+        let _forks = FORKS.read().unwrap_or_else(|e| e.into_inner());
+    };
+}
+
+macro_rules! forks {
+    () => {
+        let _forks = FORKS.write().unwrap_or_else(|e| e.into_inner());
+    };
+}
+
 fn page() -> usize {
     rustix::param::page_size()
 }
@@ -99,6 +114,7 @@ fn errno(result: Result<Pinned, Error>) -> Errno {
 /// A part of the heap that begins and ends within pages is seen by both sides; its neighbours stay what they are.
 #[test]
 fn parts_of_the_heap_are_the_same_bytes_for_both() {
+    nobody_forks!();
     let (arenas, counts) = device();
     let mut heap: Vec<u8> = (0..5 * page()).map(|i| (i % 251) as u8).collect();
     let start = heap.as_mut_ptr().expose_provenance();
@@ -126,6 +142,7 @@ fn parts_of_the_heap_are_the_same_bytes_for_both() {
 
 #[test]
 fn a_mapping_becomes_one_extent() {
+    nobody_forks!();
     let (arenas, _) = device();
     let memory = Private::new(3 * STEP + page());
     word(memory.start + memory.len - 8).store(7, Relaxed);
@@ -145,6 +162,7 @@ fn a_mapping_becomes_one_extent() {
 
 #[test]
 fn many_small_ones_share_a_slot() {
+    nobody_forks!();
     let (arenas, counts) = device();
     let (other, others) = device();
     let memory = Private::new(300 * page());
@@ -169,6 +187,7 @@ fn many_small_ones_share_a_slot() {
 
 #[test]
 fn what_is_mapped_anew_is_adopted_anew() {
+    nobody_forks!();
     let (arenas, _) = device();
     let memory = Private::new(4 * page());
     word(memory.start).store(1, Relaxed);
@@ -194,6 +213,7 @@ fn what_is_mapped_anew_is_adopted_anew() {
 /// Pages come back when nobody maps them and nothing is registered there, and not before.
 #[test]
 fn pages_without_owner_are_used_again() {
+    nobody_forks!();
     let mut pool = Pool::new();
     let taken = |pool: &Pool| -> usize { pool.arenas[0].parts.values().map(|p| p.len()).sum() };
     let memory = Private::new(8 * page());
@@ -227,6 +247,7 @@ fn pages_without_owner_are_used_again() {
 
 #[test]
 fn pages_that_were_moved_stay() {
+    nobody_forks!();
     let (arenas, _) = device();
     let memory = Private::new(4 * page());
     word(memory.start).store(5, Relaxed);
@@ -253,6 +274,7 @@ fn pages_that_were_moved_stay() {
 
 #[test]
 fn rights_are_kept_and_asked_for() {
+    nobody_forks!();
     let (arenas, _) = device();
     let memory = Private::new(2 * page());
     word(memory.start).store(9, Relaxed);
@@ -277,6 +299,7 @@ fn rights_are_kept_and_asked_for() {
 
 #[test]
 fn data_of_the_program_is_adopted() {
+    nobody_forks!();
     // In the file's mapping, and behind it.
     static DATA: [AtomicU64; 1000] = [const { AtomicU64::new(11) }; 1000];
     static ZERO: [AtomicU64; 10_000] = [const { AtomicU64::new(0) }; 10_000];
@@ -342,6 +365,7 @@ const WAYS: [How; 3] = [
 
 #[test]
 fn the_stack_of_the_caller_is_adopted() {
+    nobody_forks!();
     for how in WAYS {
         if can(how) {
             std::thread::spawn(move || own_stack(how))
@@ -354,6 +378,7 @@ fn the_stack_of_the_caller_is_adopted() {
 /// Threads count in the pages that are replaced under them. Nothing that they count is lost.
 #[test]
 fn writes_meanwhile_are_not_lost() {
+    nobody_forks!();
     for how in WAYS {
         if !can(how) {
             continue;
@@ -418,6 +443,7 @@ fn writes_meanwhile_are_not_lost() {
 /// A thread that blocks all signals is stopped none the less, and one that waits in the kernel goes on.
 #[test]
 fn threads_that_block_signals_are_stopped() {
+    nobody_forks!();
     let (mut read, mut write) = std::io::pipe().expect("a pipe");
     let waiting = std::thread::spawn(move || {
         // SAFETY: a set of all signals, for this thread alone.
@@ -438,6 +464,7 @@ fn threads_that_block_signals_are_stopped() {
 
 #[test]
 fn files_that_are_shared_are_shared_with_the_daemon() {
+    nobody_forks!();
     let (arenas, counts) = device();
     let file = memfd_create("vnic-test", MemfdFlags::CLOEXEC).expect("a file");
     ftruncate(&file, 4 * page() as u64).expect("a size");
@@ -498,6 +525,7 @@ fn files_that_are_shared_are_shared_with_the_daemon() {
 /// Memory that is shared with children and has no file: either it can be opened, or the error says what to do.
 #[test]
 fn shared_memory_without_a_file() {
+    nobody_forks!();
     let (arenas, _) = device();
     // SAFETY: a new mapping.
     let at = unsafe {
@@ -524,6 +552,7 @@ fn shared_memory_without_a_file() {
 /// Memory that this library gave out is known as it is.
 #[test]
 fn our_own_memory_is_not_copied() {
+    nobody_forks!();
     let (arenas, counts) = device();
     let pages = arenas.allocate(2 * page()).expect("memory");
     let at = pages.start.as_ptr().addr();
@@ -534,6 +563,7 @@ fn our_own_memory_is_not_copied() {
 
 #[test]
 fn ranges_are_joined_and_parts_are_split() {
+    nobody_forks!();
     assert_eq!(joined(vec![(5, 7), (0, 2), (2, 3), (6, 9)]), [(0, 3), (5, 9)]);
     let arena = Arena::of_normal_pages(HUGE).expect("memory");
     let kept = |used: &[(usize, usize)]| {
@@ -548,4 +578,140 @@ fn ranges_are_joined_and_parts_are_split() {
     assert_eq!(kept(&[(0, 100)]), [(0, 100)]);
     assert_eq!(kept(&[(0, 1), (50, 60), (90, 200)]), [(0, 1), (50, 10), (90, 10)]);
     assert_eq!(kept(&[(200, 300)]), []);
+}
+
+/// Runs in a child, which ends with what it answers: 0 if all is well.
+fn in_child(work: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child reads and writes memory that is there, and ends at once.
+    match unsafe { libc::fork() } {
+        0 => {
+            let code = work();
+            // SAFETY: nothing of this process may run any more.
+            unsafe { libc::_exit(code) }
+        }
+        child => {
+            assert!(child > 0, "forked");
+            let mut status = 0;
+            // SAFETY: room for the answer.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert!(libc::WIFEXITED(status), "{status:#x}");
+            libc::WEXITSTATUS(status)
+        }
+    }
+}
+
+#[test]
+fn children_have_memory_of_their_own() {
+    forks!();
+    let (arenas, _) = device();
+    let memory = Private::new(6 * page());
+    let all = memory.start..memory.start + memory.len;
+    for at in all.clone().step_by(8) {
+        word(at).store(at as u64, Relaxed);
+    }
+    // Three whole pages, and parts of two; the last page was registered before.
+    let (start, len) = (memory.start + 800, 4 * page());
+    drop(pin(&arenas, memory.start + 5 * page(), 8, true).expect("adopted"));
+    let pinned = pin(&arenas, start, len, true).expect("adopted");
+    let given = arenas.allocate(page()).expect("memory");
+    let given = given.start.as_ptr().expose_provenance();
+    word(given).store(1, Relaxed);
+    let code = in_child(|| {
+        if all
+            .clone()
+            .step_by(8)
+            .any(|at| word(at).load(Relaxed) != at as u64)
+        {
+            return 1;
+        }
+        for at in all.clone().step_by(8) {
+            word(at).store(1, Relaxed);
+        }
+        word(given).store(2, Relaxed);
+        i32::from(all.clone().step_by(8).any(|at| word(at).load(Relaxed) != 1))
+    });
+    assert_eq!(code, 0);
+    assert_eq!(word(given).load(Relaxed), 1);
+    for at in all.clone().step_by(8) {
+        assert_eq!(word(at).load(Relaxed), at as u64);
+    }
+    // It is still registered.
+    word(start).store(7, Relaxed);
+    assert_eq!(word(pinned.extents[0].gpa as usize).load(Relaxed), 7);
+}
+
+/// What the parent writes after the fork is not seen in copies.
+#[test]
+fn parents_go_on_without_their_children() {
+    forks!();
+    let (arenas, _) = device();
+    let memory = Private::new(2 * page());
+    let pinned = pin(&arenas, memory.start + 8, page(), true).expect("adopted");
+    let (mut read, mut write) = std::io::pipe().expect("a pipe");
+    // SAFETY: the child reads and writes memory that is there, and ends at once.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let _ = std::io::Read::read(&mut read, &mut [0]);
+        let seen = [memory.start, memory.start + page()].map(|at| word(at).load(Relaxed));
+        // Nothing of the parent's device is given back by a child.
+        drop((pinned, arenas));
+        // SAFETY: nothing of this process may run any more.
+        unsafe { libc::_exit(i32::from(seen != [0, 0])) }
+    }
+    for at in [memory.start, memory.start + page()] {
+        word(at).store(3, Relaxed);
+    }
+    std::io::Write::write_all(&mut write, &[1]).expect("written");
+    let mut status = 0;
+    // SAFETY: room for the answer.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert_eq!(word(pinned.extents[0].gpa as usize - 8).load(Relaxed), 3);
+}
+
+/// The stack on which is forked may have been registered before.
+#[test]
+fn a_stack_that_was_registered_is_forked_on() {
+    forks!();
+    let (arenas, _) = device();
+    std::thread::spawn(move || {
+        let mut local = [5u64; 4096];
+        let at = local.as_mut_ptr().expose_provenance();
+        // Around here, as a function that is called would have it.
+        drop(pin(&arenas, at - 8 * page(), size_of_val(&local) + 8 * page(), true).expect("adopted"));
+        for i in 0..20 {
+            let code = in_child(|| {
+                local[7] = 1 + i;
+                std::hint::black_box(&mut local);
+                i32::from(local[7] != 1 + i)
+            });
+            assert_eq!((code, local[7]), (0, 5));
+        }
+    })
+    .join()
+    .expect("it ends");
+}
+
+/// A child may register its memory with devices of its own.
+#[test]
+fn children_adopt_on_their_own() {
+    forks!();
+    let (arenas, _) = device();
+    let memory = Private::new(2 * page());
+    word(memory.start).store(1, Relaxed);
+    let mine = pin(&arenas, memory.start, memory.len, true).expect("adopted");
+    let code = in_child(|| {
+        let (arenas, _) = device();
+        let Ok(theirs) = pin(&arenas, memory.start, memory.len, true) else {
+            return 1;
+        };
+        let there = word(theirs.extents[0].gpa as usize);
+        if there.load(Relaxed) != 1 {
+            return 2;
+        }
+        there.store(2, Relaxed);
+        i32::from(word(memory.start).load(Relaxed) != 2)
+    });
+    assert_eq!(code, 0);
+    assert_eq!(word(mine.extents[0].gpa as usize).load(Relaxed), 1);
 }
