@@ -11,7 +11,7 @@ use clap_complete::Shell;
 
 use crate::environment::Environment;
 use crate::library::Libraries;
-use crate::{Refusal, devices, program};
+use crate::{Refusal, devices, drop_in, program};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -51,6 +51,17 @@ enum Command {
         device: DeviceOptions,
         #[command(flatten)]
         library: LibraryOptions,
+    },
+    /// Put the library under the name libibverbs.so.1 into a directory, for an LD_LIBRARY_PATH of one's own
+    #[command(
+        after_help = "Example:\n  vnic-verbs drop-in /opt/vnic; LD_LIBRARY_PATH=/opt/vnic VNIC_SOCKET=/run/vnic/vf0-rdma.sock program"
+    )]
+    DropIn {
+        /// The directory; it is made if need be
+        dir: PathBuf,
+        /// libvnic_ibverbs.so; as for run
+        #[arg(long, value_name = "PATH")]
+        lib: Option<PathBuf>,
     },
     /// List the devices that programs would see
     Devices {
@@ -128,6 +139,10 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
             words,
         } => start(&device, &library, &words),
         Command::Env { device, library } => environment(&device, &library).map(|e| print(&e.shell())),
+        Command::DropIn { dir, lib } => Libraries::from_surroundings()
+            .find(lib.as_deref())
+            .and_then(|library| drop_in::put(&library, &dir))
+            .map(|file| print(&format!("{}\n", file.display()))),
         Command::Devices { device } => devices::list(&device).map(|lines| print(&lines)),
         Command::Completions { shell } => {
             let mut script = Vec::new();

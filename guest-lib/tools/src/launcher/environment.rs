@@ -8,10 +8,7 @@ use std::path::{Path, PathBuf};
 use vnic_verbs::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE};
 
 use crate::cli::LibraryOptions;
-use crate::{Refusal, devices, place};
-
-/// What programs look for that load the library by themselves.
-const REAL_NAME: &str = "libibverbs.so.1";
+use crate::{Refusal, devices, drop_in};
 
 /// Variables to set, and what must be there before.
 #[derive(Debug, Default)]
@@ -26,17 +23,20 @@ impl Environment {
     /// With the library before all others.
     pub fn new(library: &Path, options: &LibraryOptions) -> Result<Environment, Refusal> {
         let mut variables = Vec::new();
-        variables.push((
-            "LD_PRELOAD",
-            Some(before(library.as_os_str(), std::env::var_os("LD_PRELOAD"))),
-        ));
+        let mut first = library.to_owned();
         if options.drop_in {
-            let dir = drop_in(library)?;
+            let dir = drop_in::private(library)?;
             variables.push((
                 "LD_LIBRARY_PATH",
                 Some(before(dir.as_os_str(), std::env::var_os("LD_LIBRARY_PATH"))),
             ));
+            // The same file by both ways: it is loaded once.
+            first = dir.join(drop_in::REAL_NAME);
         }
+        variables.push((
+            "LD_PRELOAD",
+            Some(before(first.as_os_str(), std::env::var_os("LD_PRELOAD"))),
+        ));
         if options.debug {
             variables.push(("VNIC_IBVERBS_DEBUG", Some("1".into())));
         }
@@ -111,19 +111,6 @@ fn quoted(value: &OsStr) -> String {
     } else {
         format!("'{}'", text.replace('\'', r"'\''"))
     }
-}
-
-/// A directory in which the library has the name of the real one.
-fn drop_in(library: &Path) -> Result<PathBuf, Refusal> {
-    let dir = place::private_dir()?;
-    let (link, new) = (
-        dir.join(REAL_NAME),
-        dir.join(format!("{REAL_NAME}.{}", std::process::id())),
-    );
-    // Others may be starting as well: each makes it whole.
-    let made = std::os::unix::fs::symlink(library, &new).and_then(|()| std::fs::rename(&new, &link));
-    made.map_err(|e| Refusal::new(format!("{}: {e}", link.display())))?;
-    Ok(dir)
 }
 
 #[cfg(test)]

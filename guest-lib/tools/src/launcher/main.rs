@@ -2,11 +2,13 @@
 
 mod cli;
 mod devices;
+mod drop_in;
 mod elf;
 mod environment;
 mod library;
 mod place;
 mod program;
+mod versions;
 
 fn main() -> std::process::ExitCode {
     cli::run(std::env::args_os().collect())
