@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::{Arc, Mutex};
 
 use crate::abi::{ibv_context, ibv_context_ops, verbs_context, zeros};
@@ -54,7 +55,7 @@ impl Context {
         let nothing = File::options()
             .read(true)
             .write(true)
-            .open("/dev/null")
+            .open(NOTHING)
             .map_err(|e| Errno(e.raw_os_error().unwrap_or(libc::EIO)))?;
         let seat = place.seat()?;
         let mailbox = Mailbox::open(&seat)?;
@@ -123,6 +124,19 @@ pub unsafe fn is_ours(context: *const ibv_context) -> bool {
             .is_some_and(|poll| std::ptr::fn_addr_eq(poll, work::poll::POLL_CQ))
 }
 
+/// What the program finds in the place of the kernel's descriptor.
+const NOTHING: &str = "/dev/null";
+
+/// Whether a descriptor is what our contexts have in the place of the kernel's, or a copy of it.
+pub fn is_nothing(fd: c_int) -> bool {
+    let device = |path: &str| {
+        let metadata = std::fs::metadata(path).ok()?;
+        metadata.file_type().is_char_device().then(|| metadata.rdev())
+    };
+    let here = device(&format!("/proc/self/fd/{fd}"));
+    here.is_some() && here == device(NOTHING)
+}
+
 /// Takes back what no object needs any more.
 fn sweep() {
     let mut closed = lock(&CLOSED);
@@ -189,5 +203,19 @@ fn extended_operations() -> verbs_context {
         close_xrcd: Some(objects::close_xrcd),
         sz: size_of::<verbs_context>(),
         ..zeros()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_place_of_a_descriptor_is_known() {
+        let nothing = File::open(NOTHING).expect("it is everywhere");
+        let copy = nothing.try_clone().expect("a copy");
+        assert!(is_nothing(nothing.as_raw_fd()) && is_nothing(copy.as_raw_fd()));
+        let something = File::open("/proc/self/status").expect("a file");
+        assert!(!is_nothing(something.as_raw_fd()) && !is_nothing(-1));
     }
 }

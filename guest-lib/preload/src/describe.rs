@@ -4,7 +4,6 @@ use std::ffi::{c_int, c_uint};
 
 use vnic_verbs::{
     AtomicScope, Capabilities, DeviceAttributes, GidEntry, GidKind, MacAddress, PortAttributes, PortState,
-    QpType,
 };
 
 use crate::abi::*;

@@ -15,9 +15,6 @@
 //! trust; it is taken where the interface begins ([`export!`](export), [`operation!`](operation)), and where an
 //! object is found behind its pointer ([`handle`]).
 
-// Until all of it is there.
-#![allow(dead_code, unused_imports, unused_macros, missing_docs)]
-
 #[macro_use]
 mod export;
 

@@ -19,7 +19,7 @@ pub use dm::Dm;
 pub use mr::Mr;
 pub use mw::Mw;
 pub use pd::{Pd, Td};
-pub use qp::{AnyQp, Qp};
+pub use qp::Qp;
 pub use srq::Srq;
 pub use xrcd::Xrcd;
 

@@ -50,7 +50,6 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ("ibv_wr_extra", "bind_mw", ""),
     ("ibv_wr_extra", "tso", ""),
     ("ibv_mw", "type_", "type"),
-    ("ibv_wc_tm_info", "priv_", "priv"),
     ("verbs_context", "priv_", "priv"),
     ("verbs_context", "abi_placeholder1", "ABI_placeholder1"),
     ("verbs_context", "abi_placeholder2", "ABI_placeholder2"),

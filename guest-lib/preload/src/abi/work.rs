@@ -126,11 +126,6 @@ interface! {
         comp_mask: u32,
     }
 
-    struct ibv_wc_tm_info {
-        tag: u64,
-        priv_: u32,
-    }
-
     struct ibv_async_event {
         element: ibv_async_element,
         event_type: c_uint,

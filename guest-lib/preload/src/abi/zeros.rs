@@ -2,8 +2,6 @@
 
 use std::mem::MaybeUninit;
 
-use super::*;
-
 /// A structure of the header.
 ///
 /// # Safety

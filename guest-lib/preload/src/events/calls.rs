@@ -1,7 +1,5 @@
 //! `ibv_get_async_event`, `ibv_ack_async_event`.
 
-use std::ffi::c_int;
-
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;

@@ -10,9 +10,6 @@
 
 use std::sync::atomic::AtomicBool;
 
-#[cfg(target_arch = "x86_64")]
-pub use jumps::*;
-
 /// Whether providers may destroy what the kernel has lost already (`RDMAV_ALLOW_DISASSOC_DESTROY`). The real library
 /// sets it where it finds it: here.
 // SAFETY: a name of libibverbs, which nobody else here has.

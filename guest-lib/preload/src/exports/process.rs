@@ -71,8 +71,9 @@ own! {
 type Range = c_fn!(fn(*mut c_void, size_t) -> c_int);
 
 export! {
-    /// `man 3 ibv_import_device`. The kernel's descriptor says which device; ours have none.
-    "IBVERBS_1.10" fn ibv_import_device(fd: c_int) -> *mut ibv_context, if false, as pointer {
+    /// `man 3 ibv_import_device`. The kernel's descriptor says which device; ours have none, and the real library must
+    /// not see what they have instead.
+    "IBVERBS_1.10" fn ibv_import_device(fd: c_int) -> *mut ibv_context, if crate::context::is_nothing(fd), as pointer {
         Err(Errno::UNSUPPORTED)
     }
 

@@ -7,7 +7,7 @@ use vnic_verbs::Gid;
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::handle::{Object, maybe, take_back, the};
+use crate::handle::{maybe, take_back, the};
 use crate::objects::{Ah, Channel, Cq, Pd, Qp, Srq, ah, cq, qp};
 
 export! {

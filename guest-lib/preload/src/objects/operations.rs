@@ -7,7 +7,7 @@ use super::{Channel, Cq, Dm, Mw, Pd, Qp, Srq, Td, Xrcd, cq, qp};
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::handle::{Object, maybe, take_back, the};
+use crate::handle::{maybe, take_back, the};
 
 operation! {
     /// `man 3 ibv_alloc_td`.

@@ -1,8 +1,7 @@
 //! A queue pair of any type.
 
 use vnic_verbs::{
-    Error, PostError, PostReason, QpAttributes, QpMask, QueuePair, RateLimit, Rc, RecvWr, SendWr, Uc, Ud,
-    XrcInitiator, XrcTarget, qp::QpQuery,
+    Error, QpAttributes, QpMask, QueuePair, RateLimit, Rc, Uc, Ud, XrcInitiator, XrcTarget, qp::QpQuery,
 };
 
 /// A queue pair of any type.
@@ -48,42 +47,4 @@ impl AnyQp {
     pub fn set_rate_limit(&self, limit: RateLimit) -> Result<(), Error> {
         whichever!(self, qp => qp.set_rate_limit(limit))
     }
-
-    /// Most inline bytes of a send.
-    pub fn max_inline(&self) -> u32 {
-        whichever!(self, qp => qp.max_inline())
-    }
-
-    /// Most elements of a send.
-    pub fn max_send_sge(&self) -> u32 {
-        whichever!(self, qp => qp.max_send_sge())
-    }
-
-    /// Posts sends: all, or those before the first that is refused.
-    #[inline]
-    pub fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<usize, PostError> {
-        match self {
-            AnyQp::Rc(qp) => qp.post_send(wrs),
-            AnyQp::Uc(qp) => qp.post_send(wrs),
-            AnyQp::Ud(qp) => qp.post_send(wrs),
-            AnyQp::XrcSend(qp) => qp.post_send(wrs),
-            AnyQp::XrcRecv(_) => Err(NO_QUEUE),
-        }
-    }
-
-    /// Posts receives: all, or those before the first that is refused.
-    #[inline]
-    pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<usize, PostError> {
-        match self {
-            AnyQp::Rc(qp) => qp.post_recv(wrs),
-            AnyQp::Uc(qp) => qp.post_recv(wrs),
-            AnyQp::Ud(qp) => qp.post_recv(wrs),
-            AnyQp::XrcSend(_) | AnyQp::XrcRecv(_) => Err(NO_QUEUE),
-        }
-    }
 }
-
-const NO_QUEUE: PostError = PostError {
-    posted: 0,
-    reason: PostReason::NoQueue,
-};

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
 use vnic_device::queue::send_blocks_max;
-use vnic_verbs::{Error, QpBuilder, QpKind, QueuePair, XrcTarget};
+use vnic_verbs::{QpBuilder, QpKind, QueuePair, XrcTarget};
 
 use super::{AnyQp, Qp};
 use crate::abi::*;
