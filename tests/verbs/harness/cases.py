@@ -102,7 +102,7 @@ def utils():
     yield alone("ibv_devinfo -d nobody", "")
 
     # Two ends that change roles after each message; the GID is that of RoCE v2 where nothing else is said.
-    def rc(options, quick=False, iterations=1000, more=()):
+    def rc(options, quick=False, iterations=200, more=()):
         words = f"ibv_rc_pingpong {options}"
         if "-g" not in options:
             words += " -g 1"
@@ -141,7 +141,7 @@ def utils():
     yield rc("-O", True)
     yield rc("-o -P", True)
 
-    def uc(options, quick=False, iterations=1000):
+    def uc(options, quick=False, iterations=200):
         return Case(f"ibv_uc_pingpong -g 1 -n {iterations} {options}", exchanged(iterations), quick=quick)
 
     yield uc("-c", True)
@@ -152,7 +152,7 @@ def utils():
     yield uc("-s 100000 -c", iterations=200)
     yield uc("-l 2")
 
-    def ud(options, quick=False, iterations=1000, gid=1):
+    def ud(options, quick=False, iterations=200, gid=1):
         return Case(f"ibv_ud_pingpong -g {gid} -n {iterations} {options}", exchanged(iterations), quick=quick)
 
     yield ud("-c", True)
@@ -163,21 +163,18 @@ def utils():
     yield ud("-r 1 -c")
     yield ud("-l 5 -c")
 
-    def srq(options, quick=False, iterations=1000):
-        # Iterations are those of a queue pair; the sum is printed.
-        pairs = re.search(r"-q (\d+)", options)
-        total = iterations * int(pairs[1] if pairs else 16)
-        return Case(f"ibv_srq_pingpong -g 1 -n {iterations} {options}", exchanged(total), quick=quick)
+    def srq(options, quick=False, iterations=100):
+        return Case(f"ibv_srq_pingpong -g 1 -n {iterations} {options}", exchanged(iterations), quick=quick)
 
-    yield srq("-c", True, 200)
-    yield srq("-e -c", True, 200)
+    yield srq("-c", True)
+    yield srq("-e -c", True)
     yield srq("-q 1 -c")
     yield srq("-q 64 -c", iterations=100)
     yield srq("-s 100000 -q 4 -c", iterations=100)
-    yield srq("-m 256 -s 3000 -c", iterations=200)
-    yield srq("-r 20 -q 2 -c", iterations=200)
+    yield srq("-m 256 -s 3000 -c")
+    yield srq("-r 20 -q 2 -c")
     yield srq("-l 1 -q 2")
-    yield srq("-o", True, 200)
+    yield srq("-o", True)
 
     def xsrq(options, quick=False, clients=1):
         server = f"ibv_xsrq_pingpong -g 1 {options}" + (f" -c {clients}" if clients > 1 else "")
@@ -218,7 +215,7 @@ def one_program(operation, kind, transport):
     atomic, datagram, bandwidth = operation == "atomic", transport == "UD", kind == "bw"
     size = 8 if atomic else 4096 if datagram else 65536
 
-    def case(options, quick=False, sizes=None, count=500):
+    def case(options, quick=False, sizes=None, count=100):
         words = f"{base} -n {count}"
         # The programs for atomics know one size.
         if not atomic and sizes is None:
@@ -238,7 +235,7 @@ def one_program(operation, kind, transport):
         yield case("-e", common)
     if operation in ("send", "write"):
         for inline in (0, 1, 64, 200):
-            words = f"{base} -n 500 -s {max(inline, 1)} -I {inline}"
+            words = f"{base} -n 100 -s {max(inline, 1)} -I {inline}"
             yield Case(words, rows([max(inline, 1)]), quick=common and inline == 64)
         yield Case(f"{base} -n 20 -a -I 32", rows(DATAGRAMS if datagram else SIZES))
     if atomic:
@@ -257,9 +254,9 @@ def bandwidth_options(operation, transport, case, base, size):
     """What only the programs for bandwidth have."""
     common = transport in ("RC", "UD")
     for pairs in (2, 8, 64):
-        yield case(f"-q {pairs}", common and pairs in (2, 64), count=100)
+        yield case(f"-q {pairs}", common and pairs in (2, 64))
     yield case("-b", common)
-    yield case("-b -q 8 -e", count=100)
+    yield case("-b -q 8 -e")
     for length in (4, 16, 64):
         yield case(f"-l {length}", common and length == 16, count=640)
     yield case("-l 8 -q 2", count=640)
@@ -275,9 +272,9 @@ def bandwidth_options(operation, transport, case, base, size):
     yield Case(f"{base} -n 20 -a -e", rows(sizes))
     if operation == "send":
         yield case("-r 1 -t 1")
-        yield case("-r 1024 -q 4", count=100)
+        yield case("-r 1024 -q 4")
         if transport != "XRC":
-            yield case("--use-srq -q 8", common, count=100)
+            yield case("--use-srq -q 8", common)
         yield case("--recv_post_list 16", count=640)
 
 
@@ -290,27 +287,27 @@ def odd_ends():
     yield bw("-D 1", True)
     yield bw("-D 1 -q 4 --run_infinitely", sizes=()) if False else bw("-D 1 -b")
     yield bw("--mr_per_qp -q 4 -n 200")
-    yield bw("--perform_warm_up -n 500")
-    yield bw("--reversed -n 500", sizes=())
-    yield bw("--report-both -b -n 500")
-    yield bw("--report_gbits -n 500")
-    yield bw("--tclass 104 -n 500")
-    yield bw("--hop_limit 3 -n 500")
-    yield bw("-S 3 -n 500")
-    yield bw("-u 18 -n 500")
-    yield bw("--pkey_index 0 -n 500")
-    yield bw("--use_old_post_send -n 500")
-    yield bw("--disable_pcie_relaxed -n 500", True)
-    yield bw("-d vnic0 -i 1 -n 500")
-    yield bw("--out_json --out_json_file report.json -n 500")
-    yield bw("--ipv6 -n 500")
+    yield bw("--perform_warm_up -n 100")
+    yield bw("--reversed -n 100", sizes=())
+    yield bw("--report-both -b -n 100")
+    yield bw("--report_gbits -n 100")
+    yield bw("--tclass 104 -n 100")
+    yield bw("--hop_limit 3 -n 100")
+    yield bw("-S 3 -n 100")
+    yield bw("-u 18 -n 100")
+    yield bw("--pkey_index 0 -n 100")
+    yield bw("--use_old_post_send -n 100")
+    yield bw("--disable_pcie_relaxed -n 100", True)
+    yield bw("-d vnic0 -i 1 -n 100")
+    yield bw("--out_json --out_json_file report.json -n 100")
+    yield bw("--ipv6 -n 100")
     yield bw("-s 1048577 -n 100")
     yield bw("-s 8388608 -q 8 -n 10")
     yield bw("-n 100000 -s 8", sizes=[8])
     yield Case("ib_send_lat -F -H -n 200 -s 64", lines_with("#, usec|usec"))
     yield Case("ib_write_lat -F -C -n 200 -s 64", rows([64]))
-    yield Case("ib_send_bw -F -c UD -g -n 500 -s 1024", rows([1024]), True)
-    yield Case("ib_send_lat -F -c UD -g -n 500 -s 1024", rows([1024]))
+    yield Case("ib_send_bw -F -c UD -g -n 100 -s 1024", rows([1024]), True)
+    yield Case("ib_send_lat -F -c UD -g -n 100 -s 1024", rows([1024]))
     for program in ("ib_write_bw", "ib_send_bw"):
         yield Case(f"{program} -F --odp -n 100 -s 65536", rows([65536]), program == "ib_write_bw")
         yield Case(f"{program} -F -R -n 100 -s 65536", rows([65536]), program == "ib_write_bw")

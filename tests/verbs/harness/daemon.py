@@ -59,6 +59,9 @@ class Daemon:
     def __init__(self, programs, adapters=2):
         self.programs = programs
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="vnic-verbs-"))
+        # Ethernet frames that are long enough for RDMA's longest MTU.
+        config = "".join(f'[[adapter]]\nname = "vf{n}"\nmtu = 9000\n' for n in range(adapters))
+        (self.folder / "vnicd.toml").write_text(config)
         self.log = open(self.folder / "vnicd.log", "wb")
         self.process = subprocess.Popen(
             [
@@ -66,7 +69,7 @@ class Daemon:
                 *("--socket-dir", str(self.folder)),
                 *("--state-dir", str(self.folder / "state")),
                 *("--metrics", "127.0.0.1:0"),
-                *("--adapters", str(adapters)),
+                *("--config", str(self.folder / "vnicd.toml")),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
