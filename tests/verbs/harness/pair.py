@@ -97,16 +97,16 @@ def single(command, environment, patience, folder=None):
     return Running(command, environment, folder).finish(time.monotonic() + patience)
 
 
-def pair(server, client, environments, patience, port, folder=None, clients=1):
-    """Runs a server and its clients; they have `patience` seconds together."""
+def pair(server, client, environments, patience, port, folder=None):
+    """Runs a server and a client for each further environment; they have `patience` seconds together."""
     end = time.monotonic() + patience
     first = Running(server, environments[0], folder)
     while first.alive() and not listens(port) and time.monotonic() < end:
         time.sleep(0.02)
     if not first.alive():
         # It never listened: nobody needs to call.
-        return first.finish(end), [Ended(0, "")] * clients
-    others = [Running(client, environments[1], folder) for _ in range(clients)]
+        return first.finish(end), [Ended(0, "") for _ in environments[1:]]
+    others = [Running(client, environment, folder) for environment in environments[1:]]
     running = [first, *others]
     # When one fails the others may wait for it for ever.
     while all(r.alive() for r in running) and time.monotonic() < end:
