@@ -3,5 +3,6 @@
 pub mod batch;
 mod fields;
 mod latch;
+mod patience;
 pub mod poll;
 pub mod post;

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use vnic_verbs::{CompletionQueue, Context, WorkCompletion};
 
 use super::latch::Latch;
+use super::patience::Patience;
 use super::poll;
 use crate::abi::*;
 use crate::errno::{Errno, complain};
@@ -16,6 +17,8 @@ use crate::objects::Cq;
 /// Where a completion queue is in that: who has started to poll has it to himself until he ends.
 #[derive(Debug, Default)]
 pub struct Cursor {
+    /// Of polls of either kind.
+    pub patience: Patience,
     latch: Latch,
     /// What is read. Nobody touches it but who has the latch.
     state: UnsafeCell<State>,
@@ -37,10 +40,15 @@ operation! {
         if attributes.as_ref().is_some_and(|a| a.comp_mask != 0) {
             return Err(Errno::INVALID);
         }
-        let latch = &the::<Cq>(cq).cursor.latch;
+        let Cursor { latch, patience, .. } = &the::<Cq>(cq).cursor;
         latch.take();
-        // If there is none the program does not end what it has not begun.
-        advance(cq).inspect_err(|_| latch.give_back())
+        let result = advance(cq);
+        if result.is_err() {
+            // The program does not end what it has not begun.
+            latch.give_back();
+        }
+        patience.found(usize::from(result.is_ok()));
+        result
     }
 
     /// `ibv_next_poll`. Errors as of [`start_poll`]; it is to be ended all the same.

@@ -22,10 +22,12 @@ operation! {
     fn poll_cq(cq: *mut ibv_cq, entries: c_int, into: *mut ibv_wc) -> c_int, as signed {
         let max = usize::try_from(entries).map_err(|_| Errno::INVALID)?;
         let mut slot = into;
-        let count = the::<Cq>(cq.cast()).inner.poll_each(max, |completion| {
+        let object: &Cq = the(cq.cast());
+        let count = object.inner.poll_each(max, |completion| {
             slot.write(wc(&completion));
             slot = slot.add(1);
         })?;
+        object.cursor.patience.found(count);
         Ok(count as c_int)
     }
 }
