@@ -27,6 +27,7 @@
 mod fork;
 mod stop;
 mod swap;
+mod threads;
 mod write_protect;
 
 #[cfg(test)]
@@ -292,6 +293,7 @@ impl Pool {
                 anonymous: mapping.file == Default::default(),
                 file: arena.file(),
                 offset: (at + skip) as u64,
+                shared: arena.start() + at + skip,
             }
             .carry_out(forced())?;
         }

@@ -168,18 +168,25 @@ impl Forking {
                 adopted.push((Arc::clone(arena), *m));
             }
         });
-        for (arena, m) in &adopted {
-            for (part, some) in without_whole(m, &ranges) {
-                // What cannot be written is the same for both.
-                if some && m.rights.write {
-                    self.edges.push(Edge::new(arena, &part));
-                } else if !some {
-                    let _ = make_private(arena, &part);
+        let mut left = Vec::new();
+        for (arena, m) in adopted {
+            for (part, some) in without_whole(&m, &ranges) {
+                if !some {
+                    left.push((Arc::clone(&arena), part));
+                } else if m.rights.write {
+                    self.edges.push(Edge::new(&arena, &part));
                 }
+                // What cannot be written is the same for both.
             }
         }
+        // Who sleeps at a word of such a page must sleep anew: being stopped does it (see `swap`).
         let edges = &mut self.edges;
-        quietly(edges.is_empty(), || edges.iter_mut().for_each(Edge::part));
+        quietly(edges.is_empty() && left.is_empty(), || {
+            for (arena, part) in &left {
+                let _ = make_private(arena, part);
+            }
+            edges.iter_mut().for_each(Edge::part);
+        });
     }
 
     /// Makes shared again what was private for the time of the fork.

@@ -13,15 +13,13 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, RawDir, open};
 use rustix::io::Errno;
 
 use super::swap::Refused;
+use super::threads::{self, THREADS};
 
 /// SIGSETXID of the C library.
 const SIGNAL: i32 = 33;
-/// So many threads at most.
-const THREADS: usize = 4096;
 /// How often it is looked whether all are there, and how long is waited between.
 const LOOKS: u32 = 40_000;
 const BETWEEN: Duration = Duration::from_micros(50);
@@ -212,35 +210,29 @@ pub(super) fn during(work: impl FnOnce() -> Result<(), Refused>) -> Result<(), R
 fn stop_all() -> Result<(), Errno> {
     // SAFETY: these always succeed.
     let (process, me) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid) as u32) };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let phase = PHASE.load(Acquire);
     let (mut sent, mut count) = ([0u32; THREADS], 0);
     for _ in 0..LOOKS {
-        let tasks = open(c"/proc/self/task", flags, Mode::empty())?;
-        let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
-        let mut entries = RawDir::new(&tasks, &mut buffer);
         let mut missing = false;
-        while let Some(found) = entries.next() {
-            let Some(thread) = number(found?.file_name().to_bytes()).filter(|t| *t != me) else {
-                continue;
-            };
-            if waits(entry(phase, thread)) {
-                continue;
+        threads::each(|thread| {
+            if thread == me || waits(entry(phase, thread)) {
+                return Ok(());
             }
             missing = true;
             if sent[..count].contains(&thread) {
-                continue;
+                return Ok(());
             }
             match send(process, thread) {
                 Ok(()) => {
                     *sent.get_mut(count).ok_or(Errno::RANGE)? = thread;
                     count += 1;
+                    Ok(())
                 }
                 // It has ended meanwhile, or too many signals wait: later.
-                Err(Errno::SRCH | Errno::AGAIN) => {}
-                Err(e) => return Err(e),
+                Err(Errno::SRCH | Errno::AGAIN) => Ok(()),
+                Err(e) => Err(e),
             }
-        }
+        })?;
         if !missing {
             return Ok(());
         }
@@ -259,11 +251,6 @@ fn stop_all() -> Result<(), Errno> {
 fn waits(entry: u64) -> bool {
     let count = WAITING.load(Acquire).min(THREADS);
     THREADS_WAITING[..count].iter().any(|t| t.load(Acquire) == entry)
-}
-
-/// The number that a name is.
-fn number(name: &[u8]) -> Option<u32> {
-    std::str::from_utf8(name).ok()?.parse().ok()
 }
 
 /// Sends the signal to a thread, with our mark.

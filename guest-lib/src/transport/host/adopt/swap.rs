@@ -4,6 +4,7 @@
 //! others from it:
 //!
 //! * *Write protection* with userfaultfd: who writes waits, and writes then to the new pages. Nobody else notices.
+//!   Not, though, where others may sleep who wait for the end of a thread ([`holds_threads`](Swap::holds_threads)).
 //!   It needs to catch writes by the kernel, too (a `read` into a neighbour's buffer), which is for
 //!   CAP_SYS_PTRACE, `vm.unprivileged_userfaultfd` = 1, or those who may open `/dev/userfaultfd`; and it works for
 //!   anonymous memory only.
@@ -17,13 +18,14 @@
 //! caller may be replaced; and while others wait it allocates nothing and writes nowhere else.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::without_provenance_mut;
+use std::ptr::{with_exposed_provenance, without_provenance_mut};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, mmap};
 
 use super::super::maps::Rights;
 use super::stop;
+use super::threads::{self, THREADS};
 use super::write_protect::{self, Catches};
 use crate::Error;
 
@@ -50,6 +52,8 @@ pub(super) struct Swap<'a> {
     pub file: BorrowedFd<'a>,
     /// From where.
     pub offset: u64,
+    /// Where it is mapped already.
+    pub shared: usize,
 }
 
 /// Why it could not be done. Nothing has changed then.
@@ -97,10 +101,18 @@ impl Swap<'_> {
         let mut last = Refused::Way(Errno::NOSYS);
         for way in ways {
             let result = match way {
-                How::Protect(catches) => {
-                    write_protect::during(*catches, self.start, self.len, || self.exchange())
-                }
-                How::Stop => stop::during(|| self.exchange()),
+                How::Protect(catches) => write_protect::during(*catches, self.start, self.len, || {
+                    self.copy()?;
+                    match self.holds_threads() {
+                        Ok(false) => self.put(),
+                        Ok(true) => Err(Refused::Way(Errno::BUSY)),
+                        Err(e) => Err(Refused::Way(e)),
+                    }
+                }),
+                How::Stop => stop::during(|| {
+                    self.copy()?;
+                    self.put()
+                }),
             };
             match result {
                 Err(refused @ Refused::Way(_)) => last = refused,
@@ -110,8 +122,7 @@ impl Swap<'_> {
         Err(last)
     }
 
-    /// The copy and the change, while nobody writes there.
-    fn exchange(&self) -> Result<(), Refused> {
+    fn copy(&self) -> Result<(), Refused> {
         let mut done = 0;
         while done < self.len {
             let from = without_provenance_mut::<libc::c_void>(self.start + done);
@@ -131,6 +142,36 @@ impl Swap<'_> {
         // What is written here would be lost.
         #[cfg(test)]
         std::thread::sleep(std::time::Duration::from_micros(300));
+        Ok(())
+    }
+
+    /// Whether a word in the copy may be the number of a thread, as the C library keeps it at the top of the
+    /// thread's stack. Who waits for its end (pthread_join) sleeps in the kernel at that word, *of the page that was
+    /// there before* (futex(2): the word is waited for as shared memory is). He would never wake. A thread that is
+    /// stopped by a signal sleeps anew afterwards.
+    fn holds_threads(&self) -> Result<bool, Errno> {
+        let (mut all, mut count) = ([0u32; THREADS], 0);
+        threads::each(|thread| {
+            *all.get_mut(count).ok_or(Errno::RANGE)? = thread;
+            count += 1;
+            Ok(())
+        })?;
+        let all = &all[..count];
+        let lowest = all.iter().copied().min().unwrap_or(0);
+        let span = all.iter().copied().max().unwrap_or(0) - lowest;
+        let words = with_exposed_provenance::<u32>(self.shared);
+        for i in 0..self.len / 4 {
+            // SAFETY: the part of the arena that was just written; nobody else knows of it yet.
+            let word = unsafe { words.add(i).read() };
+            if word.wrapping_sub(lowest) <= span && all.contains(&word) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The change of the mapping.
+    fn put(&self) -> Result<(), Refused> {
         // SAFETY: what was there has just been copied into what is put there, with the same rights, and nobody has
         // written meanwhile: for the program nothing changes.
         let put = unsafe {

@@ -344,6 +344,7 @@ fn can(how: How) -> bool {
         anonymous: true,
         file: std::os::fd::AsFd::as_fd(&file),
         offset: 0,
+        shared: memory.start,
     };
     // One at a time, as `pin` does it.
     let _one = lock(&POOL);
@@ -460,6 +461,36 @@ fn threads_that_block_signals_are_stopped() {
     }
     std::io::Write::write_all(&mut write, &[9]).expect("written");
     assert_eq!(waiting.join().expect("it ends").expect("read"), (1, 9));
+}
+
+/// A thread whose end somebody waits for already registers the page in which the C library keeps its number.
+#[test]
+fn who_waits_for_a_thread_is_woken() {
+    nobody_forks!();
+    let (arenas, _) = device();
+    let (go, wait) = std::sync::mpsc::channel::<u64>();
+    let registers = std::thread::spawn(move || {
+        let waiter = wait.recv().expect("a thread");
+        // Until it sleeps: its last system call is that of waiting.
+        while !std::fs::read_to_string(format!("/proc/self/task/{waiter}/syscall"))
+            .is_ok_and(|s| s.starts_with(&format!("{} ", libc::SYS_futex)))
+        {
+            std::thread::yield_now();
+        }
+        // SAFETY: it always succeeds.
+        let at = unsafe { libc::pthread_self() } as usize;
+        pin(&arenas, at, 1, true).expect("adopted")
+    });
+    let (done, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // SAFETY: it always succeeds.
+        let me = unsafe { libc::syscall(libc::SYS_gettid) };
+        go.send(me as u64).expect("it listens");
+        let _ = registers.join().map(drop);
+        let _ = done.send(());
+    });
+    end.recv_timeout(std::time::Duration::from_secs(60))
+        .expect("the end of the thread was seen");
 }
 
 #[test]
