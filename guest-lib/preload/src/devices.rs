@@ -31,6 +31,14 @@ pub struct Seat {
     pub device: Context,
     /// Brings asynchronous events to the contexts.
     pub dispatcher: Dispatcher,
+    /// The process that opened it. A child has a copy of the seat, and neither its threads nor the device.
+    owner: u32,
+}
+
+impl Seat {
+    fn is_of_a_parent(&self) -> bool {
+        self.owner != std::process::id()
+    }
 }
 
 /// Every device that was ever found.
@@ -113,6 +121,7 @@ impl Device {
         let mut seat = lock(&self.seat);
         // Who lost its daemon goes on with that; who comes new gets what there is now.
         if let Some(open) = seat.upgrade()
+            && !open.is_of_a_parent()
             && !open.device.query_port().is_err_and(|e| e.is_gone())
         {
             return Ok(open);
@@ -129,6 +138,7 @@ impl Device {
         let new = Arc::new(Seat {
             dispatcher: Dispatcher::new(&device)?,
             device,
+            owner: std::process::id(),
         });
         *seat = Arc::downgrade(&new);
         Ok(new)
@@ -137,7 +147,12 @@ impl Device {
     /// Gives a seat up. Whoever opens the device meanwhile waits until it is free.
     pub fn leave(&self, seat: Arc<Seat>) {
         let _others_wait = lock(&self.seat);
-        drop(seat);
+        if seat.is_of_a_parent() {
+            // The parent goes on with it: nothing may be told to the device, and there are no threads to end.
+            std::mem::forget(seat);
+        } else {
+            drop(seat);
+        }
     }
 
     /// The node's GUID, in network order. 0 if nobody can say: the device is driven by another process, or gone.

@@ -120,6 +120,11 @@ fn run(program: &str, cases: &[&str]) -> Result<()> {
 }
 
 #[test]
+fn devices_say_what_they_are_and_are_shared() -> Result<()> {
+    run("devices", &["queries", "closing", "threads", "children"])
+}
+
+#[test]
 fn objects_last_as_long_as_they_are_needed() -> Result<()> {
     run(
         "lifetimes",
