@@ -68,9 +68,9 @@ impl Device {
     /// Devices that this program can see: the sockets that `VNIC_SOCKET` names, with `:` between them, or else
     /// those on PCI that `VNIC_PCI` names, with `,` between them, or else all on PCI.
     pub fn list() -> Result<Vec<DeviceAddress>, Error> {
-        let named = sockets(&std::env::var_os(SOCKET_VARIABLE).unwrap_or_default());
+        let named = named_sockets();
         if !named.is_empty() {
-            return Ok(named);
+            return Ok(named.into_iter().map(DeviceAddress::Socket).collect());
         }
         if let Some(named) = std::env::var_os(PCI_VARIABLE).filter(|v| !v.is_empty()) {
             return functions(&named.to_string_lossy());
@@ -106,13 +106,18 @@ impl Device {
     }
 }
 
+/// The sockets that `VNIC_SOCKET` names.
+pub(crate) fn named_sockets() -> Vec<PathBuf> {
+    sockets(&std::env::var_os(SOCKET_VARIABLE).unwrap_or_default())
+}
+
 /// The sockets of a list, each once.
-fn sockets(list: &OsStr) -> Vec<DeviceAddress> {
+fn sockets(list: &OsStr) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for path in list.as_bytes().split(|b| *b == b':').filter(|p| !p.is_empty()) {
-        let address = DeviceAddress::Socket(OsStr::from_bytes(path).into());
-        if !found.contains(&address) {
-            found.push(address);
+        let path = PathBuf::from(OsStr::from_bytes(path));
+        if !found.contains(&path) {
+            found.push(path);
         }
     }
     found
@@ -147,7 +152,7 @@ mod tests {
     fn several_sockets_may_be_named() {
         let paths = |list: &str| -> Vec<String> {
             let found = sockets(OsStr::new(list));
-            found.iter().map(ToString::to_string).collect()
+            found.iter().map(|p| p.display().to_string()).collect()
         };
         assert_eq!(paths("/run/a.sock"), ["/run/a.sock"]);
         assert_eq!(paths("/run/a.sock:b.sock"), ["/run/a.sock", "b.sock"]);

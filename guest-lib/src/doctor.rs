@@ -84,8 +84,8 @@ impl Finding {
 struct System {
     /// Files.
     machine: Machine,
-    /// Value of [`SOCKET_VARIABLE`].
-    socket: Option<PathBuf>,
+    /// Those that [`SOCKET_VARIABLE`] names.
+    sockets: Vec<PathBuf>,
     /// Whether the kernel says where memory is, or why not.
     pagemap: Result<(), String>,
     /// Whether it can be pinned, or why not.
@@ -96,7 +96,7 @@ struct System {
 pub fn examine() -> Vec<Finding> {
     examine_system(&System {
         machine: Machine::here(),
-        socket: std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from),
+        sockets: crate::device::named_sockets(),
         pagemap: pagemap::check().map_err(|e| e.to_string()),
         pin: pin::check().map_err(|e| e.to_string()),
     })
@@ -104,21 +104,19 @@ pub fn examine() -> Vec<Finding> {
 
 fn examine_system(system: &System) -> Vec<Finding> {
     let mut findings = vec![kernel::machine(system)];
-    match &system.socket {
+    if !system.sockets.is_empty() {
         // A process that shares its memory with the daemon: no device, no addresses of a guest.
-        Some(path) => findings.push(socket::socket(path)),
-        None => {
-            findings.push(Finding::ok(
-                SOCKET_VARIABLE,
-                "not set: devices of PCI are used, as in a VM. In a process of the host, set it to the adapter's \
-                 NAME-rdma.sock",
-            ));
-            findings.push(process::privileges(system));
-            findings.push(kernel::lockdown(system));
-            findings.push(kernel::driver(system));
-            findings.extend(device::devices(system));
-            findings.extend(memory::memory(system));
-        }
+        findings.extend(system.sockets.iter().map(|path| socket::socket(path)));
+        return findings;
     }
+    findings.push(Finding::ok(
+        SOCKET_VARIABLE,
+        "not set: devices of PCI are used, as in a VM. In a process of the host, set it to the adapter's NAME-rdma.sock",
+    ));
+    findings.push(process::privileges(system));
+    findings.push(kernel::lockdown(system));
+    findings.push(kernel::driver(system));
+    findings.extend(device::devices(system));
+    findings.extend(memory::memory(system));
     findings
 }

@@ -16,7 +16,7 @@ pub fn machine(system: &System) -> Finding {
     let cpu = system.machine.text("proc/cpuinfo").unwrap_or_default();
     let flags = cpu.lines().find(|l| l.starts_with("flags"));
     let real = flags.is_some_and(|f| !f.split_whitespace().any(|w| w == "hypervisor"));
-    if real && system.socket.is_none() {
+    if real && system.sockets.is_empty() {
         return Finding::warning(
             WHAT,
             format!("{name}: no virtual machine"),

@@ -22,7 +22,7 @@ impl Made {
         let dir = tempfile::tempdir().expect("directory");
         let system = System {
             machine: Machine::at(dir.path()),
-            socket: None,
+            sockets: Vec::new(),
             pagemap: Ok(()),
             pin: Ok(()),
         };
@@ -326,7 +326,7 @@ fn a_socket() {
     let mut made = Made::new();
     made.put("proc/cpuinfo", "flags : fpu sse\n");
     let path = made.path("a-rdma.sock");
-    made.system.socket = Some(path.clone());
+    made.system.sockets = vec![path.clone()];
     made.problem("VNIC_SOCKET", "there is no", "start vnicd");
     made.put("a-rdma.sock", "");
     made.problem("VNIC_SOCKET", "is no socket", "ls -l");
@@ -343,7 +343,7 @@ fn a_socket() {
     made.problem("VNIC_SOCKET", "nobody listens", "systemctl restart vnicd");
     let ethernet = made.path("a-eth.sock");
     let _listener = UnixListener::bind(&ethernet).expect("socket");
-    made.system.socket = Some(ethernet);
+    made.system.sockets = vec![ethernet];
     made.problem("VNIC_SOCKET", "Ethernet function", "a-rdma.sock");
 }
 
