@@ -737,6 +737,26 @@ static void xrc(void)
 	SAME(ibv_wr_complete(qp), 0);
 	done(A, 2);
 	done(B, 10);
+	/* Keys are those of the domain of the queue that is named, also where it receives nothing. */
+	uint64_t *cell = (uint64_t *)(B->buffer + 4096), *answer = (uint64_t *)(A->buffer + 4096);
+	*cell = 5;
+	sge = piece(A, 4096, 8);
+	wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+	wr.wr.atomic.remote_addr = address(cell);
+	wr.wr.atomic.rkey = B->mr->rkey;
+	wr.wr.atomic.compare_add = 6;
+	SAME(ibv_post_send(sender, &wr, &bad), 0);
+	SAME(done(A, 1).opcode, IBV_WC_FETCH_ADD);
+	SAME(*answer, 5);
+	ibv_wr_start(qp);
+	qp->wr_id = 3;
+	ibv_wr_atomic_cmp_swp(qp, B->mr->rkey, address(cell), 11, 12);
+	ibv_wr_set_xrc_srqn(qp, numbers[0]);
+	ibv_wr_set_sge(qp, A->mr->lkey, address(answer), 8);
+	SAME(ibv_wr_complete(qp), 0);
+	SAME(done(A, 3).opcode, IBV_WC_COMP_SWAP);
+	SAME(*answer, 11);
+	SAME(*cell, 12);
 	/* A list in which one is refused. */
 	struct ibv_sge many[SGES * 16];
 	for (size_t i = 0; i < sizeof many / sizeof *many; i++)

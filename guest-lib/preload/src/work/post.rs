@@ -168,7 +168,7 @@ unsafe fn post_one(service: Service, sending: &mut Sending<'_>, wr: &ibv_send_wr
             wr.opcode,
             IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD | IBV_WR_LOCAL_INV | IBV_WR_BIND_MW
         ) {
-            return post_special(sending, wr, list);
+            return post_special(service, sending, wr, list);
         }
         let mut head = head(service, wr)?;
         match wr.send_flags {
@@ -216,9 +216,14 @@ unsafe fn post_flagged(
 /// # Safety
 /// As [`post_one`].
 #[inline(never)]
-unsafe fn post_special(sending: &mut Sending<'_>, wr: &ibv_send_wr, list: &[Sge]) -> Result<(), Errno> {
+unsafe fn post_special(
+    service: Service,
+    sending: &mut Sending<'_>,
+    wr: &ibv_send_wr,
+    list: &[Sge],
+) -> Result<(), Errno> {
     // SAFETY: by the caller's promise.
-    Ok(sending.post(&unsafe { special(wr, list) }?)?)
+    Ok(sending.post(&unsafe { special(service, wr, list) }?)?)
 }
 
 /// Posts one whose bytes are gathered.
@@ -316,9 +321,9 @@ unsafe fn head(service: Service, wr: &ibv_send_wr) -> Result<SendHead, Errno> {
 ///
 /// # Safety
 /// It is a work request as `ibv_post_send` asks for.
-unsafe fn special(wr: &ibv_send_wr, list: &[Sge]) -> Result<SendWr<'static>, Errno> {
+unsafe fn special(service: Service, wr: &ibv_send_wr, list: &[Sge]) -> Result<SendWr<'static>, Errno> {
     // SAFETY: by the caller's promise each union has what belongs to the operation.
-    let post = unsafe {
+    let mut post = unsafe {
         match wr.opcode {
             IBV_WR_LOCAL_INV => SendWr::local_invalidate(wr.datum.invalidate_rkey),
             IBV_WR_BIND_MW => {
@@ -340,6 +345,11 @@ unsafe fn special(wr: &ibv_send_wr, list: &[Sge]) -> Result<SendWr<'static>, Err
             }
         }
     };
+    if service == Service::Extended {
+        // Keys are looked up in the domain of that queue, also those of atomics.
+        // SAFETY: by the caller's promise.
+        post = post.to_srq(unsafe { wr.qp_type.xrc.remote_srqn });
+    }
     Ok(post.id(wr.wr_id).flags(plain_flags(wr.send_flags)?))
 }
 

@@ -62,7 +62,7 @@ fn converted<'a>(service: Service, wr: &ibv_send_wr) -> Result<SendWr<'a>, Errno
     unsafe {
         let list = elements(wr.sg_list, wr.num_sge)?;
         if let IBV_WR_ATOMIC_CMP_AND_SWP..=IBV_WR_BIND_MW = wr.opcode {
-            return special(wr, list);
+            return special(service, wr, list);
         }
         let mut head = head(service, wr)?;
         head.flags = plain_flags(wr.send_flags)?;
@@ -113,10 +113,7 @@ fn every_operation_becomes_its_own() {
         let mut extended = c;
         extended.qp_type.xrc.remote_srqn = 0x55;
         same(converted(Service::Connected, &extended), Ok::<_, Errno>(ours));
-        let ours = match c.opcode {
-            IBV_WR_ATOMIC_CMP_AND_SWP..=IBV_WR_BIND_MW => ours,
-            _ => ours.to_srq(0x55),
-        };
+        let ours = ours.to_srq(0x55);
         same(converted(Service::Extended, &extended), Ok::<_, Errno>(ours));
     }
 }
