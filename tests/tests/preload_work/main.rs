@@ -1,8 +1,9 @@
 //! Work requests and completions through libibverbs' interface: programs in C, as a compiler makes them with the
 //! distribution's header, on two adapters of an in-process NIC.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, ensure};
@@ -60,8 +61,8 @@ fn compile(name: &str, into: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Runs a program on adapters `a` and `b`; what it said.
-fn run(name: &str) -> Result<String> {
+/// A program on adapters `a` and `b`, that runs.
+fn start(name: &str) -> Result<(Rig, Child)> {
     let mut rig = Rig::new(1)?;
     let mut sockets = Vec::new();
     for adapter in ["a", "b"] {
@@ -70,24 +71,42 @@ fn run(name: &str) -> Result<String> {
         rig.add_with(adapter, |spec| spec.rdma_socket = Some(socket))?;
     }
     let program = compile(name, rig.dir())?;
-    let out = Command::new(program)
+    let child = Command::new(program)
         .env("VNIC_SOCKET", sockets.join(":"))
         .env("VNIC_IBVERBS_DEBUG", "1")
         .env("LD_PRELOAD", library())
-        .output()?;
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    Ok((rig, child))
+}
+
+/// The program has done all that it does.
+fn finish(child: Child, said: &str) -> Result<()> {
+    let out = child.wait_with_output()?;
+    let said = format!("{said}{}", String::from_utf8_lossy(&out.stdout));
     ensure!(
-        out.status.success(),
+        out.status.success() && said.lines().last() == Some("all of it"),
         "{}\n{said}{}",
         out.status,
         String::from_utf8_lossy(&out.stderr)
     );
-    Ok(said)
+    Ok(())
 }
 
 #[test]
 fn work_requests_and_completions_are_those_of_the_header() -> Result<()> {
-    let said = run("work")?;
-    assert_eq!(said.lines().last(), Some("all of it"));
-    Ok(())
+    let (_rig, child) = start("work")?;
+    finish(child, "")
+}
+
+#[test]
+fn who_waits_hears_of_the_end() -> Result<()> {
+    let (rig, mut child) = start("gone")?;
+    let mut said = [0; "ready\n".len()];
+    let read = child.stdout.as_mut().context("its output")?.read_exact(&mut said);
+    if read.is_ok() {
+        drop(rig);
+    }
+    finish(child, &String::from_utf8_lossy(&said))
 }
