@@ -40,14 +40,37 @@ const _: () = {
     assert!(completion_flags::INVALIDATED as c_uint == IBV_WC_WITH_INV);
 };
 
-/// A completion as a program sees it. Of one that failed only what means something; the rest is zero.
+/// A completion as a program sees it.
 #[inline]
 pub fn wc(completion: &WorkCompletion) -> ibv_wc {
-    let mut wc = ibv_wc {
+    if !completion.is_success() {
+        return failed(completion);
+    }
+    ibv_wc {
         wr_id: completion.id(),
         status: IBV_WC_SUCCESS,
-        opcode: opcode(completion),
+        opcode: c_uint::from(completion.kind_number()),
         vendor_err: 0,
+        byte_len: completion.byte_len(),
+        datum: datum(completion),
+        qp_num: completion.qp(),
+        src_qp: completion.source_qp(),
+        wc_flags: c_uint::from(completion.flags() & FLAGS),
+        pkey_index: completion.pkey_index(),
+        slid: 0,
+        sl: completion.service_level(),
+        dlid_path_bits: 0,
+    }
+}
+
+/// Of one that failed only what means something; the rest is zero.
+#[cold]
+fn failed(completion: &WorkCompletion) -> ibv_wc {
+    ibv_wc {
+        wr_id: completion.id(),
+        status: status(completion),
+        opcode: opcode(completion),
+        vendor_err: completion.vendor_error(),
         byte_len: 0,
         datum: ibv_wc_datum { imm_data: 0 },
         qp_num: completion.qp(),
@@ -57,19 +80,7 @@ pub fn wc(completion: &WorkCompletion) -> ibv_wc {
         slid: 0,
         sl: 0,
         dlid_path_bits: 0,
-    };
-    if completion.is_success() {
-        wc.byte_len = completion.byte_len();
-        wc.datum = datum(completion);
-        wc.src_qp = completion.source_qp();
-        wc.wc_flags = flags(completion);
-        wc.pkey_index = completion.pkey_index();
-        wc.sl = completion.service_level();
-    } else {
-        wc.status = status(completion);
-        wc.vendor_err = completion.vendor_error();
     }
-    wc
 }
 
 /// What was done; of one that failed, send or receive.
