@@ -172,7 +172,7 @@ impl Forking {
         for (arena, m) in adopted {
             for (part, some) in without_whole(&m, &ranges) {
                 if !some {
-                    left.push((Arc::clone(&arena), part));
+                    left.push(part);
                 } else if m.rights.write {
                     self.edges.push(Edge::new(&arena, &part));
                 }
@@ -180,11 +180,21 @@ impl Forking {
             }
         }
         // Who sleeps at a word of such a page must sleep anew: being stopped does it (see `swap`).
-        let edges = &mut self.edges;
+        let (arenas, edges) = (&self.arenas, &mut self.edges);
         quietly(edges.is_empty() && left.is_empty(), || {
-            for (arena, part) in &left {
-                let _ = make_private(arena, part);
-            }
+            // Other threads may have mapped something else there meanwhile.
+            each(arenas, |arena, m| {
+                let first = left.partition_point(|part| part.end <= m.start);
+                for part in left[first..].iter().take_while(|part| part.start < m.end) {
+                    if let Some(now) = m.within(part.start, part.end)
+                        && now.file == part.file
+                        && now.offset.wrapping_sub(now.start as u64)
+                            == part.offset.wrapping_sub(part.start as u64)
+                    {
+                        let _ = make_private(arena, &now);
+                    }
+                }
+            });
             edges.iter_mut().for_each(Edge::part);
         });
     }

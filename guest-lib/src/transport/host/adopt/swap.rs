@@ -160,10 +160,14 @@ impl Swap<'_> {
         let lowest = all.iter().copied().min().unwrap_or(0);
         let span = all.iter().copied().max().unwrap_or(0) - lowest;
         let words = with_exposed_provenance::<u32>(self.shared);
-        for i in 0..self.len / 4 {
-            // SAFETY: the part of the arena that was just written; nobody else knows of it yet.
-            let word = unsafe { words.add(i).read() };
-            if word.wrapping_sub(lowest) <= span && all.contains(&word) {
+        // SAFETY: the part of the arena that was just written; nobody else knows of it yet.
+        let words = unsafe { std::slice::from_raw_parts(words, self.len / 4) };
+        let near = |word: &u32| word.wrapping_sub(lowest) <= span;
+        for some in words.chunks(256) {
+            // Without a way out in the middle this is done for many words at once.
+            if some.iter().fold(false, |found, word| found | near(word))
+                && some.iter().any(|word| near(word) && all.contains(word))
+            {
                 return Ok(true);
             }
         }
