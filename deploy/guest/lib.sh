@@ -111,3 +111,18 @@ lab_libraries() {
         cp -n -L "$library" "$2$library"
     done
 }
+
+# lab_pyverbs_tests: print where rdma-core's tests for Python are. (Systems without documentation lack them, though they
+# have the package.)
+lab_pyverbs_tests() {
+    local place=usr/share/doc/rdma-core/tests
+    if [[ -d /$place ]]; then
+        printf '/%s\n' "$place"
+        return 0
+    fi
+    if [[ ! -d $LAB_DIR/pyverbs/$place ]]; then
+        rm -rf "$LAB_DIR/pyverbs"
+        lab_unpack python3-pyverbs "$LAB_DIR/pyverbs" "./$place" || return 1
+    fi
+    printf '%s\n' "$LAB_DIR/pyverbs/$place"
+}

@@ -10,10 +10,13 @@ import tempfile
 import time
 
 from . import expected
-from .daemon import Trouble
+from .daemon import CHECKOUT, Trouble
 from .pair import Running
 
-SOURCE = pathlib.Path("/usr/share/doc/rdma-core/tests")
+PLACE = "usr/share/doc/rdma-core/tests"
+# Where the package has put them; or, on a system without documentation, where `lab_pyverbs_tests` (deploy/guest/lib.sh) has.
+LAB = pathlib.Path(os.environ.get("VNIC_LAB_DIR") or CHECKOUT / "target/lab")
+SOURCE = next((p for p in (pathlib.Path("/", PLACE), LAB / "pyverbs" / PLACE) if p.is_dir()), pathlib.Path("/", PLACE))
 # pyverbs is built for Debian's own Python.
 PYTHON = "/usr/bin/python3"
 CHILD = pathlib.Path(__file__).resolve().parent / "python_child.py"
@@ -48,7 +51,7 @@ def run(names, patterns, daemon, programs, report, patience, list_file):
     """Each module in a process of its own; after a crash or when it hangs, what is left of it in another."""
     if not names:
         if not SOURCE.is_dir() and not patterns:
-            raise Trouble(f"there is no {SOURCE}; apt-get install python3-pyverbs")
+            raise Trouble(f"there is no {SOURCE}; tests/run e2e gets it")
         return
     known = expected.read(list_file)
     with tempfile.TemporaryDirectory(prefix="vnic-pyverbs-") as folder:
