@@ -43,10 +43,10 @@ const OURS: [&str; 26] = [
     "ib_send_bw -F -n 100 -s 65536 --use-srq -q 4",
     "ib_send_bw -F -n 100 -s 30000 -c UC -b",
     "ib_send_lat -F -n 100 -s 64 -I 64",
-    "ib_send_lat -F -n 100 -s 64 -c UD -e",
+    "ib_send_lat -F -n 100 -s 64 -e",
     "ib_write_bw -F -n 5 -a",
     "ib_write_bw -F -n 100 -s 65536 -q 64",
-    "ib_write_bw -F -n 100 -s 65536 -b -q 2 -e",
+    "ib_write_bw -F -n 100 -s 65536 -b -q 2",
     "ib_write_bw -F -n 160 -s 4096 -l 16",
     "ib_write_bw -F -n 100 -s 65536 -c XRC",
     "ib_write_lat -F -n 100 -s 8",
@@ -55,7 +55,7 @@ const OURS: [&str; 26] = [
     "ib_read_lat -F -n 100 -s 4096",
     "ib_atomic_bw -F -n 100",
     "ib_atomic_lat -F -n 100 -A CMP_AND_SWAP",
-    "ib_send_bw -F -c UD -g -n 100 -s 1024",
+    "ib_send_bw -F -c UD -g -x 1 -n 50 -s 1024",
 ];
 /// With Soft-RoCE at the other end, in both roles.
 const WITH_SOFT: [&str; 13] = [
