@@ -122,8 +122,13 @@ fn every_key_is_read() {
     assert_eq!((red.macs.len(), red.anti_spoofing), (1, true));
     assert_eq!(red.eth_socket, Path::new("/s/red-eth.sock"));
     let p0 = &settings.ports[0];
-    let PortKind::Tap { ifname } = &p0.kind;
-    assert_eq!((ifname.as_str(), p0.mtu, p0.data_core), ("tap0", 2000, Some(2)));
+    assert_eq!(
+        p0.kind,
+        PortKind::Tap {
+            ifname: "tap0".to_owned()
+        }
+    );
+    assert_eq!((p0.kind.ifname(), p0.mtu, p0.data_core), ("tap0", 2000, Some(2)));
     assert_eq!(p0.vlan, VlanMode::default());
 }
 
@@ -238,7 +243,7 @@ fn wrong_shapes_are_named() {
         "[[port]]\nname = \"p\"\ntype = \"wire\"\n",
         &[
             "x.toml:1:1: port[0].ifname: this key is required",
-            "x.toml:3:8: port[0].type: \"wire\": \"tap\" is allowed",
+            "x.toml:3:8: port[0].type: \"wire\"; allowed are \"tap\", \"packet\"",
         ],
     );
     errors(

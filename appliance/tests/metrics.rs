@@ -119,6 +119,8 @@ fn snapshot() -> Snapshot {
             },
             port: PortId(2),
             up: true,
+            problem: None,
+            device: None,
         }],
         counters,
         fdb: Vec::new(),

@@ -172,7 +172,7 @@ pub fn port(spec: &PortSpec, nic: &NicConfig) -> Result<(), NicError> {
     mtu(spec.mtu)?;
     vlan(&spec.vlan)?;
     core(spec.data_core, nic)?;
-    let PortKind::Tap { ifname } = &spec.kind;
+    let ifname = spec.kind.ifname();
     let legal = |b: u8| b.is_ascii_graphic() && b != b'/' && b != b':';
     if ifname.is_empty() || ifname.len() > 15 || !ifname.bytes().all(legal) || ifname == "." || ifname == ".."
     {

@@ -2,12 +2,14 @@
 
 mod congestion;
 mod faults;
+mod ports;
 mod qos;
 mod rdma;
 mod settings;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -21,15 +23,13 @@ use vnic_fabric::switch::PortConfig;
 
 use crate::capture::Sink;
 use crate::check;
-use crate::datapath::{
-    self, AdapterCounters, Clock, Command, CoreEvent, PortCounters, Side, VirtualClock, WorkerHandle,
-};
+use crate::datapath::{self, AdapterCounters, Clock, Command, CoreEvent, Side, VirtualClock, WorkerHandle};
 use crate::hub::EventHub;
 use crate::rdma::{Function, GidRegistry, Identity, RdmaCounters, device_config};
 use crate::types::*;
-use crate::uplink::TapDevice;
 use crate::vhost::{self, Endpoint};
 use faults::FaultTable;
+use ports::PortEntry;
 
 /// A running NIC. Cheap to clone; the data cores stop when [`Nic::shutdown`] is called.
 #[derive(Clone)]
@@ -44,6 +44,8 @@ struct Inner {
     /// Where the GIDs of the adapters are.
     gids: Arc<GidRegistry>,
     state: Mutex<State>,
+    /// The devices of ports are followed.
+    watched: AtomicBool,
 }
 
 #[derive(Default)]
@@ -71,15 +73,6 @@ struct AdapterEntry {
 struct RdmaEntry {
     endpoint: Arc<Endpoint>,
     counters: Arc<RdmaCounters>,
-}
-
-struct PortEntry {
-    spec: PortSpec,
-    id: PortId,
-    core: usize,
-    counters: Arc<PortCounters>,
-    up: bool,
-    qos: QosSpec,
 }
 
 /// A running capture; dropping it ends the capture.
@@ -135,6 +128,7 @@ impl Nic {
             hub: EventHub::default(),
             gids: Arc::default(),
             state: Mutex::default(),
+            watched: AtomicBool::new(false),
         });
         let weak = Arc::downgrade(&inner);
         std::thread::Builder::new()
@@ -224,7 +218,7 @@ impl Nic {
         let adapter = Arc::new(adapter);
         let config = settings::port_config(&adapter, &settings);
         self.inner
-            .add_to_cores(id, core, &config, || Side::Adapter(adapter.counters.clone()));
+            .add_to_cores(id, core, &config, Side::Adapter(adapter.counters.clone()));
         let mut entry = AdapterEntry {
             adapter,
             rdma: None,
@@ -293,77 +287,6 @@ impl Nic {
             .values()
             .map(|e| e.adapter.status())
             .collect()
-    }
-
-    /// Adds an uplink port.
-    pub fn add_port(&self, mut spec: PortSpec) -> Result<PortStatus, NicError> {
-        check::port(&spec, &self.inner.config)?;
-        let mut state = self.inner.state()?;
-        state.free_name("port", &spec.name)?;
-        if state.ports.len() >= PORTS_MAX {
-            return Err(NicError::Limit(format!("a NIC has at most {PORTS_MAX} ports")));
-        }
-        let core = self.inner.core_for(spec.data_core, |core| core);
-        spec.data_core = Some(self.inner.config.data_cores[core]);
-        let device = Arc::new(TapDevice::open(&spec)?);
-        let id = state.free_id();
-        let counters = Arc::new(PortCounters::default());
-        let config = PortConfig {
-            vlan: spec.vlan.clone(),
-            macs: Vec::new(),
-            anti_spoofing: false,
-            learning: true,
-            ..PortConfig::default()
-        };
-        self.inner.add_to_cores(id, core, &config, || {
-            Side::Uplink(device.clone(), counters.clone())
-        });
-        self.inner.set_link(id, true);
-        let name = spec.name.clone();
-        let entry = PortEntry {
-            spec,
-            id,
-            core,
-            counters,
-            up: true,
-            qos: QosSpec::default(),
-        };
-        let status = entry.status();
-        state.names.insert(id, name.clone());
-        state.ports.insert(name.clone(), entry);
-        self.inner.bind_faults(&state, &name);
-        drop(state);
-        self.inner.hub.publish(&name, NicEventKind::PortAdded);
-        Ok(status)
-    }
-
-    /// Removes an uplink port.
-    pub fn remove_port(&self, name: &str) -> Result<(), NicError> {
-        let entry = self
-            .inner
-            .state()?
-            .ports
-            .remove(name)
-            .ok_or_else(|| not_found("port", name))?;
-        self.inner.remove_from_cores(entry.id);
-        self.inner.forget(entry.id, name);
-        self.inner.hub.publish(name, NicEventKind::PortRemoved);
-        Ok(())
-    }
-
-    /// One uplink port.
-    pub fn port(&self, name: &str) -> Result<PortStatus, NicError> {
-        let state = self.inner.state()?;
-        state
-            .ports
-            .get(name)
-            .map(PortEntry::status)
-            .ok_or_else(|| not_found("port", name))
-    }
-
-    /// All uplink ports, by name.
-    pub fn ports(&self) -> Vec<PortStatus> {
-        self.inner.lock().ports.values().map(PortEntry::status).collect()
     }
 
     /// The switch's address table.
@@ -573,17 +496,14 @@ impl Inner {
             .unwrap_or(0)
     }
 
-    fn add_to_cores(&self, id: PortId, owner: usize, config: &PortConfig, side: impl Fn() -> Side) {
+    fn add_to_cores(&self, id: PortId, owner: usize, config: &PortConfig, side: Side) {
+        let mut side = Some(side);
         for (core, w) in self.workers.iter().enumerate() {
-            let side = if core == owner {
-                side()
-            } else {
-                Side::Remote(owner)
-            };
+            let own = if core == owner { side.take() } else { None };
             w.send(Command::AddPort {
                 id,
                 config: config.clone(),
-                side,
+                side: own.unwrap_or(Side::Remote(owner)),
             });
         }
     }
@@ -676,12 +596,9 @@ impl Inner {
                 },
             ),
             CoreEvent::ClassStalled { port, class } => (port, NicEventKind::ClassStalled { class }),
-            CoreEvent::PortLink { port, up } => {
-                if let Some(p) = state.ports.values_mut().find(|p| p.id == port) {
-                    p.up = up;
-                }
-                self.set_link(port, up);
-                (port, NicEventKind::PortLink { up })
+            CoreEvent::PortGone { port, index } => {
+                self.port_gone(&mut state, port, index);
+                return;
             }
         };
         if let Some(name) = state.names.get(&port) {
@@ -730,16 +647,6 @@ impl State {
     fn id_of(&self, name: &str) -> Option<PortId> {
         let adapter = self.adapters.get(name).map(|e| e.adapter.id);
         adapter.or_else(|| self.ports.get(name).map(|p| p.id))
-    }
-}
-
-impl PortEntry {
-    fn status(&self) -> PortStatus {
-        PortStatus {
-            spec: self.spec.clone(),
-            port: self.id,
-            up: self.up,
-        }
     }
 }
 

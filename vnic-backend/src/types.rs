@@ -267,6 +267,41 @@ pub enum PortKind {
         /// Name of the network interface, 1..=15 bytes.
         ifname: String,
     },
+    /// A network device of the host that is there: one end of a veth pair, a physical one. Its frames come and go through
+    /// an AF_PACKET socket.
+    Packet {
+        /// Its name.
+        ifname: String,
+    },
+}
+
+impl PortKind {
+    /// The kind of this name.
+    pub fn new(name: &str, ifname: String) -> Option<PortKind> {
+        match name {
+            "tap" => Some(PortKind::Tap { ifname }),
+            "packet" => Some(PortKind::Packet { ifname }),
+            _ => None,
+        }
+    }
+
+    /// The names of all kinds.
+    pub const NAMES: [&str; 2] = ["tap", "packet"];
+
+    /// The name for people and scripts.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            PortKind::Tap { .. } => "tap",
+            PortKind::Packet { .. } => "packet",
+        }
+    }
+
+    /// The network interface.
+    pub fn ifname(&self) -> &str {
+        match self {
+            PortKind::Tap { ifname } | PortKind::Packet { ifname } => ifname,
+        }
+    }
 }
 
 /// What an uplink port is made from.
@@ -293,6 +328,23 @@ pub struct PortStatus {
     pub port: PortId,
     /// Link state of the device.
     pub up: bool,
+    /// Why the link cannot come up: the device is gone, or cannot be opened again.
+    pub problem: Option<String>,
+    /// The device as the kernel knows it, while it is there.
+    pub device: Option<PortDevice>,
+}
+
+/// The device of an uplink port as it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PortDevice {
+    /// Index of the network interface.
+    pub index: u32,
+    /// Its MTU; the port's may be lower.
+    pub mtu: u32,
+    /// Speed of its link in Mbit/s, if it knows one.
+    pub speed_mbps: Option<u32>,
+    /// What the kernel and the driver count at it, with their names.
+    pub statistics: Vec<(String, u64)>,
 }
 
 /// One entry of the switch's address table.

@@ -285,7 +285,9 @@ pub enum PortVerb {
         name: String,
     },
     /// Make an uplink port; it lives until it is removed or the daemon ends (it is not stored)
-    #[command(after_help = "Example:\n  vnicctl port add p0 --tap tap0 --trunk all")]
+    #[command(
+        after_help = "Example:\n  vnicctl port add p0 --tap tap0 --trunk all\n  vnicctl port add p1 --packet veth0 --mtu 9000"
+    )]
     Add(PortAdd),
     /// Remove a port
     Remove {
@@ -299,13 +301,24 @@ pub enum PortVerb {
     },
 }
 
+/// What is behind a port.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct UplinkArgs {
+    /// A TAP device, made when it does not exist (the daemon needs CAP_NET_ADMIN)
+    #[arg(long, value_name = "IFNAME")]
+    pub tap: Option<String>,
+    /// A network device of the host that is there (the daemon needs CAP_NET_RAW)
+    #[arg(long, value_name = "IFNAME")]
+    pub packet: Option<String>,
+}
+
 #[derive(Debug, clap::Args)]
 pub struct PortAdd {
     /// Name: 1 to 15 of a-z, 0-9, '-' and '_'
     pub name: String,
-    /// The TAP device, made when it does not exist (the daemon needs CAP_NET_ADMIN)
-    #[arg(long, value_name = "IFNAME", required = true)]
-    pub tap: String,
+    #[command(flatten)]
+    pub uplink: UplinkArgs,
     /// Bytes of Ethernet payload, 68 to 9216 [default: 1500]
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,

@@ -3,7 +3,7 @@
 use vnic_control::v1;
 
 use super::adapter::lifetime;
-use super::args::PortVerb;
+use super::args::{PortVerb, UplinkArgs};
 use super::client::{Client, resource};
 use super::output::Output;
 use super::text::{self, Facts, Table};
@@ -27,9 +27,7 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
             let request = v1::CreatePortRequest {
                 port_id: add.name.clone(),
                 port: Some(v1::Port {
-                    uplink: Some(v1::port::Uplink::Tap(v1::TapUplink {
-                        ifname: add.tap.clone(),
-                    })),
+                    uplink: uplink_of(&add.uplink),
                     mtu: add.mtu.unwrap_or(0),
                     vlan: add.vlan.message()?,
                     data_core: add.data_core,
@@ -84,6 +82,21 @@ fn uplink(port: &v1::Port) -> String {
     match &port.uplink {
         None => String::new(),
         Some(v1::port::Uplink::Tap(tap)) => format!("tap {}", tap.ifname),
+        Some(v1::port::Uplink::Packet(packet)) => format!("packet {}", packet.ifname),
+    }
+}
+
+fn uplink_of(args: &UplinkArgs) -> Option<v1::port::Uplink> {
+    let tap = args.tap.clone().map(|ifname| v1::TapUplink { ifname });
+    let packet = args.packet.clone().map(|ifname| v1::PacketUplink { ifname });
+    tap.map(v1::port::Uplink::Tap)
+        .or(packet.map(v1::port::Uplink::Packet))
+}
+
+fn speed(port: &v1::Port) -> String {
+    match port.device.as_ref().and_then(|d| d.speed_mbps) {
+        Some(mbps) => format!("{mbps} Mbit/s"),
+        None => "unknown".to_owned(),
     }
 }
 
@@ -124,6 +137,7 @@ fn facts(p: &v1::Port) -> String {
         .add("name", names::last(&p.name))
         .add("link", link(p))
         .add("uplink", uplink(p))
+        .add("speed", speed(p))
         .add("mtu", p.mtu.to_string())
         .add("vlan", vlan::words(p.vlan.as_ref()))
         .add(
@@ -134,7 +148,8 @@ fn facts(p: &v1::Port) -> String {
         .add("to the wire", flow(traffic.tx_frames, traffic.tx_bytes))
         .add("dropped", format!("{} frames", traffic.drops))
         .add("switch port", p.switch_port.to_string())
-        .add("lifetime", lifetime(p.lifetime()));
+        .add("lifetime", lifetime(p.lifetime()))
+        .add("problem", p.problem.clone());
     facts.finish()
 }
 

@@ -24,26 +24,28 @@ pub struct Simple {
     /// Queue pairs of each.
     pub queue_pairs: u16,
     /// TAP uplinks.
-    pub taps: Vec<Tap>,
+    pub taps: Vec<Uplink>,
+    /// Uplinks over network devices of the host.
+    pub packets: Vec<Uplink>,
 }
 
-/// An uplink port over a TAP device, `PORTNAME=IFNAME`.
+/// An uplink port over a device, `PORTNAME=IFNAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tap {
+pub struct Uplink {
     /// The port's name.
     pub port: String,
     /// The network interface.
     pub ifname: String,
 }
 
-impl std::str::FromStr for Tap {
+impl std::str::FromStr for Uplink {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Tap, String> {
+    fn from_str(text: &str) -> Result<Uplink, String> {
         let (port, ifname) = text
             .split_once('=')
             .ok_or_else(|| format!("{text:?} is not of the form PORTNAME=IFNAME"))?;
-        Ok(Tap {
+        Ok(Uplink {
             port: check::name(port)?,
             ifname: check::ifname(ifname)?,
         })
@@ -140,8 +142,8 @@ pub(super) fn settings(
             simple.adapters
         ));
     }
-    if simple.taps.len() > PORTS_MAX {
-        return Err(format!("--tap: at most {PORTS_MAX} ports are allowed"));
+    if simple.taps.len() + simple.packets.len() > PORTS_MAX {
+        return Err(format!("--tap, --packet: at most {PORTS_MAX} ports are allowed"));
     }
 
     let macs = MacSource::new(&environment.machine_id, &state_dir, &socket_dir);
@@ -170,15 +172,17 @@ pub(super) fn settings(
     }
 
     let mut ports: Vec<PortSpec> = Vec::new();
-    for tap in &simple.taps {
-        if adapters.iter().any(|a| a.name == tap.port) || ports.iter().any(|p| p.name == tap.port) {
-            return Err(format!("--tap: the name {} is taken", tap.port));
+    let taps = simple.taps.iter().map(|uplink| ("tap", uplink));
+    for (kind, uplink) in taps.chain(simple.packets.iter().map(|uplink| ("packet", uplink))) {
+        if adapters.iter().any(|a| a.name == uplink.port) || ports.iter().any(|p| p.name == uplink.port) {
+            return Err(format!("--{kind}: the name {} is taken", uplink.port));
         }
+        let Some(kind) = PortKind::new(kind, uplink.ifname.clone()) else {
+            continue;
+        };
         ports.push(PortSpec {
-            name: tap.port.clone(),
-            kind: PortKind::Tap {
-                ifname: tap.ifname.clone(),
-            },
+            name: uplink.port.clone(),
+            kind,
             mtu: check::MTU_DEFAULT,
             vlan: VlanMode::default(),
             data_core: None,

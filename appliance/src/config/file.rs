@@ -554,9 +554,12 @@ impl<'a> Context<'a> {
     fn port(&self, section: Section<'a>, cores: &[usize], taken: &mut Taken) -> Option<PortSpec> {
         let name = self.name(&section, taken);
         let kind = section.required_string("type").and_then(|at| {
-            at.check(self.sink, |text| match text {
-                "tap" => Ok(()),
-                _ => Err(format!("{text:?}: \"tap\" is allowed")),
+            at.check(self.sink, |text| match PortKind::new(text, String::new()) {
+                Some(_) => Ok(text.to_owned()),
+                None => {
+                    let names = PortKind::NAMES.map(|name| format!("{name:?}")).join(", ");
+                    Err(format!("{text:?}; allowed are {names}"))
+                }
             })
         });
         let ifname = section
@@ -566,12 +569,9 @@ impl<'a> Context<'a> {
         let vlan = self.vlan(&section);
         let data_core = self.core(&section, cores);
         section.finish();
-        kind?;
         Some(PortSpec {
             name: name?,
-            kind: PortKind::Tap {
-                ifname: ifname?.value,
-            },
+            kind: PortKind::new(&kind?.value, ifname?.value)?,
             mtu: mtu?,
             vlan: vlan?,
             data_core: data_core?,

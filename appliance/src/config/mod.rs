@@ -19,7 +19,7 @@ use crate::check::ControlListen;
 use crate::events::Keep;
 use crate::macs::MacSource;
 
-pub use command_line::{Simple, Tap};
+pub use command_line::{Simple, Uplink};
 pub(crate) use command_line::{eth_socket, rdma_socket};
 pub use diagnostics::Diagnostics;
 pub use environment::Environment;

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Daemon, StartError, placement, systemd};
 use crate::check::{self, ControlListen};
-use crate::config::{Environment, Overrides, Settings, Simple, Tap};
+use crate::config::{Environment, Overrides, Settings, Simple, Uplink};
 use crate::logging::{self, LogFormat};
 
 /// How `vnicd` ends.
@@ -40,6 +40,7 @@ Examples:
   vnicd --check-config /etc/vnic/vnicd.toml
   vnicd --socket-dir /tmp/nic --adapters 2 --metrics 127.0.0.1:0
   vnicd --adapters 2 --tap p0=tap0            (needs CAP_NET_ADMIN for the TAP device)
+  vnicd --adapters 2 --packet p0=veth0        (needs CAP_NET_RAW)
 
 When all sockets listen, one line with the word `ready` goes to standard output; it names the control socket \
 and the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more. SIGTERM and SIGINT end the daemon; \
@@ -59,11 +60,11 @@ something; 2 the command line or the configuration is wrong; 3 the state directo
 #[command(name = "vnicd", version, after_help = AFTER_HELP, max_term_width = 110)]
 pub struct Args {
     /// Read the configuration from FILE; other options override what it says
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["adapters", "tap"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["adapters", "tap", "packet"])]
     config: Option<PathBuf>,
 
     /// Check the configuration in FILE, report everything that is wrong, and end
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "adapters", "tap"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "adapters", "tap", "packet"])]
     check_config: Option<PathBuf>,
 
     /// Directory of the sockets [default: $RUNTIME_DIRECTORY; /run/vnic as root; else $XDG_RUNTIME_DIR/vnic]
@@ -71,7 +72,7 @@ pub struct Args {
     socket_dir: Option<PathBuf>,
 
     /// Make N adapters vf0, vf1, … with sockets DIR/vfK-eth.sock
-    #[arg(long, value_name = "N", required_unless_present_any = ["config", "check_config", "tap"])]
+    #[arg(long, value_name = "N", required_unless_present_any = ["config", "check_config", "tap", "packet"])]
     adapters: Option<usize>,
 
     /// Queue pairs of each adapter, 1 to 16 (User-Mode-Linux works with 1 only)
@@ -100,7 +101,11 @@ pub struct Args {
 
     /// Make an uplink port over a TAP device (needs CAP_NET_ADMIN)
     #[arg(long, value_name = "PORTNAME=IFNAME")]
-    tap: Vec<Tap>,
+    tap: Vec<Uplink>,
+
+    /// Make an uplink port over a network device of the host, such as one end of a veth pair (needs CAP_NET_RAW)
+    #[arg(long, value_name = "PORTNAME=IFNAME")]
+    packet: Vec<Uplink>,
 
     /// Keep a damaged state.redb under another name and begin with defaults, instead of refusing to start
     #[arg(long)]
@@ -152,6 +157,7 @@ impl Args {
                     adapters: self.adapters.unwrap_or(0),
                     queue_pairs: self.queue_pairs,
                     taps: self.tap.clone(),
+                    packets: self.packet.clone(),
                 };
                 Settings::from_command_line(&simple, &overrides, environment)
                     .map_err(|e| format!("vnicd: {e}"))

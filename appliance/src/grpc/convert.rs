@@ -279,12 +279,13 @@ pub fn gid_setting(gid: &v1::Gid, wrong: &mut Violations) -> Option<GidSetting> 
 /// A port, without its traffic.
 pub fn port(context: &Context, status: &PortStatus) -> v1::Port {
     let spec = &status.spec;
-    let PortKind::Tap { ifname } = &spec.kind;
+    let ifname = spec.kind.ifname().to_owned();
     v1::Port {
         name: names::of(names::PORTS, &spec.name),
-        uplink: Some(v1::port::Uplink::Tap(v1::TapUplink {
-            ifname: ifname.clone(),
-        })),
+        uplink: Some(match &spec.kind {
+            PortKind::Tap { .. } => v1::port::Uplink::Tap(v1::TapUplink { ifname }),
+            PortKind::Packet { .. } => v1::port::Uplink::Packet(v1::PacketUplink { ifname }),
+        }),
         mtu: u32::from(spec.mtu),
         vlan: Some(vlan(&spec.vlan)),
         data_core: spec.data_core.and_then(|c| u32::try_from(c).ok()),
@@ -292,7 +293,24 @@ pub fn port(context: &Context, status: &PortStatus) -> v1::Port {
         switch_port: u32::from(status.port.0),
         lifetime: lifetime(context, &spec.name),
         traffic: None,
+        problem: status.problem.clone().unwrap_or_default(),
+        device: status.device.as_ref().map(|d| v1::PortDevice {
+            index: d.index,
+            mtu: d.mtu,
+            speed_mbps: d.speed_mbps,
+            statistics: Vec::new(),
+        }),
     }
+}
+
+/// What is counted at the device of a port.
+pub fn port_statistics(status: &PortStatus) -> Vec<v1::PortStatistic> {
+    let all = status.device.iter().flat_map(|d| &d.statistics);
+    all.map(|(name, value)| v1::PortStatistic {
+        name: name.clone(),
+        value: *value,
+    })
+    .collect()
 }
 
 fn mtu(value: u32, field: &str, wrong: &mut Violations) -> Option<u16> {
@@ -468,12 +486,17 @@ pub fn adapter_spec(
 /// What a port is made from.
 pub fn port_spec(context: &Context, id: &str, port: &v1::Port, wrong: &mut Violations) -> Option<PortSpec> {
     let name = wrong.check("port_id", check::name(id));
-    let ifname = match &port.uplink {
-        Some(v1::port::Uplink::Tap(tap)) => wrong.check("port.tap.ifname", check::ifname(&tap.ifname)),
+    let kind = match &port.uplink {
+        Some(v1::port::Uplink::Tap(tap)) => wrong
+            .check("port.tap.ifname", check::ifname(&tap.ifname))
+            .map(|ifname| PortKind::Tap { ifname }),
+        Some(v1::port::Uplink::Packet(packet)) => wrong
+            .check("port.packet.ifname", check::ifname(&packet.ifname))
+            .map(|ifname| PortKind::Packet { ifname }),
         None => {
             wrong.add(
                 "port.uplink",
-                "required: what is behind the port; `tap` is allowed",
+                "required: what is behind the port; `tap` and `packet` are allowed",
             );
             None
         }
@@ -483,7 +506,7 @@ pub fn port_spec(context: &Context, id: &str, port: &v1::Port, wrong: &mut Viola
     let core = data_core(context, port.data_core, "port.data_core", wrong);
     Some(PortSpec {
         name: name?,
-        kind: PortKind::Tap { ifname: ifname? },
+        kind: kind?,
         mtu: mtu?,
         vlan: vlan?,
         data_core: core?,

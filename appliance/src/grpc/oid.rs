@@ -95,7 +95,8 @@ const fn drop_of(reason: DropReason) -> Drop {
         | DropReason::HeadOfQueue
         | DropReason::ClassStalled
         | DropReason::CongestionHint
-        | DropReason::Wred => Drop::InDiscard,
+        | DropReason::Wred
+        | DropReason::PortReceive => Drop::InDiscard,
     }
 }
 

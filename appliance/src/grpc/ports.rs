@@ -23,10 +23,10 @@ fn id(name: &str) -> Result<String, Status> {
 }
 
 /// The path in a request of a field of [`vnic_backend::PortSpec`].
-fn field(name: &str) -> String {
+fn field(kind: &str, name: &str) -> String {
     match name {
         "name" => "port_id".to_owned(),
-        "kind" | "ifname" => "port.tap.ifname".to_owned(),
+        "kind" | "ifname" => format!("port.{kind}.ifname"),
         other => format!("port.{other}"),
     }
 }
@@ -44,8 +44,17 @@ fn with_traffic(context: &Context, status: &PortStatus) -> v1::Port {
                 .remove(status.spec.name.as_str())
                 .unwrap_or_default(),
         ),
-        ..convert::port(context, status)
+        ..with_statistics(context, status)
     }
+}
+
+/// A port with what is counted at its device.
+fn with_statistics(context: &Context, status: &PortStatus) -> v1::Port {
+    let mut port = convert::port(context, status);
+    if let Some(device) = &mut port.device {
+        device.statistics = convert::port_statistics(status);
+    }
+    port
 }
 
 #[tonic::async_trait]
@@ -64,7 +73,7 @@ impl v1::port_service_server::PortService for Ports {
             .iter()
             .map(|status| v1::Port {
                 traffic: Some(traffic.remove(status.spec.name.as_str()).unwrap_or_default()),
-                ..convert::port(&self.0, status)
+                ..with_statistics(&self.0, status)
             })
             .collect();
         Ok(Response::new(v1::ListPortsResponse {
@@ -94,7 +103,9 @@ impl v1::port_service_server::PortService for Ports {
             let port = request.port.unwrap_or_default();
             let spec = convert::port_spec(&context, &request.port_id, &port, &mut wrong);
             let spec = wrong.finish(spec)?;
-            let status = context.nic.add_port(spec).map_err(|e| from_nic(e, field))?;
+            let kind = spec.kind.name();
+            let added = context.nic.add_port(spec);
+            let status = added.map_err(|e| from_nic(e, |name| field(kind, name)))?;
             qos::bring_back(&context, &status.spec.name);
             Ok(Response::new(with_traffic(&context, &status)))
         })

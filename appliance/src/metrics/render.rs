@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use vnic_backend::counters::Values;
-use vnic_backend::{AdapterStatus, AttachState, FdbEntry, PortKind, PortStatus, RdmaStatus};
+use vnic_backend::{AdapterStatus, AttachState, FdbEntry, PortStatus, RdmaStatus};
 
 use super::native;
 use super::page::Page;
@@ -292,11 +292,10 @@ fn ports(page: &mut Page, ports: &[PortStatus]) {
     );
     page.gauge("vnic_port_info", "Settings of the uplink port: always 1.");
     for spec in ports.iter().map(|p| &p.spec) {
-        let PortKind::Tap { ifname } = &spec.kind;
         let labels: [(&str, &dyn Display); 4] = [
             ("port", &spec.name),
-            ("type", &"tap"),
-            ("ifname", ifname),
+            ("type", &spec.kind.name()),
+            ("ifname", &spec.kind.ifname()),
             ("mtu", &spec.mtu),
         ];
         page.value(&labels, 1);

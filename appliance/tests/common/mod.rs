@@ -25,6 +25,7 @@ pub fn settings(dir: &Path, adapters: usize) -> Settings {
         adapters,
         queue_pairs: 1,
         taps: Vec::new(),
+        packets: Vec::new(),
     };
     Settings::from_command_line(&simple, &overrides, &Environment::current()).expect("settings")
 }

@@ -24,6 +24,7 @@ mod queue;
 pub mod rdma;
 pub mod rig;
 mod ring;
+pub mod veth;
 mod wire;
 
 pub use guest::Guest;

@@ -27,6 +27,14 @@ const UNSAFE: &[(&str, &str)] = &[
         "borrows the descriptor of a TAP device that a library owns",
     ),
     (
+        "vnic-backend/src/uplink/packet/ring.rs",
+        "the ring of a packet socket is memory that the kernel fills",
+    ),
+    (
+        "vnic-backend/src/uplink/sys.rs",
+        "system calls for which no safe crate has a name",
+    ),
+    (
         "guest-lib/src/shared.rs",
         "memory that the device writes at any time, reached by atomics alone",
     ),

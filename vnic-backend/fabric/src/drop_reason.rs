@@ -53,11 +53,13 @@ pub enum DropReason {
     CongestionHint,
     /// Too much waited in its traffic class, chance picked it, and its ends do not speak ECN or the class does not mark (WRED).
     Wred,
+    /// The uplink's device had no room for a frame from the wire, because it was not read in time.
+    PortReceive,
 }
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [DropReason; 24] = [
+    pub const ALL: [DropReason; 25] = [
         DropReason::Runt,
         DropReason::MtuExceeded,
         DropReason::MalformedOffload,
@@ -82,6 +84,7 @@ impl DropReason {
         DropReason::MacControl,
         DropReason::CongestionHint,
         DropReason::Wred,
+        DropReason::PortReceive,
     ];
 
     /// The name used as the `reason` label of counters and in captures.
@@ -111,6 +114,7 @@ impl DropReason {
             DropReason::MacControl => "mac_control",
             DropReason::CongestionHint => "congestion_hint",
             DropReason::Wred => "wred",
+            DropReason::PortReceive => "port_receive",
         }
     }
 }

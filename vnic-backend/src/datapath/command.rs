@@ -20,14 +20,14 @@ use crate::mem::MemMap;
 use crate::rdma::{Attachment, Function};
 use crate::ring::SplitRing;
 use crate::types::{FdbEntry, GidRow, GidSetting, GuestFlow, QpRate, QueueStatus, ResourceRow};
-use crate::uplink::TapDevice;
+use crate::uplink::{Opened, RxHalf, TxHalf};
 
 /// Who serves a port.
 pub enum Side {
     /// This core; an adapter.
     Adapter(Arc<AdapterCounters>),
     /// This core; an uplink.
-    Uplink(Arc<TapDevice>, Arc<PortCounters>),
+    Uplink(Box<Opened>, Arc<PortCounters>),
     /// Another core.
     Remote(usize),
 }
@@ -165,6 +165,17 @@ pub enum Command {
         up: bool,
         /// Announce this address to the local uplinks.
         announce: Option<MacAddr>,
+    },
+    /// The device of an uplink that this core serves was opened again.
+    Reopened {
+        /// The port.
+        id: PortId,
+        /// From the wire.
+        rx: RxHalf,
+        /// Index of the network interface.
+        index: u32,
+        /// To the wire.
+        tx: Box<TxHalf>,
     },
     /// Poll this ring from now on.
     StartRing {

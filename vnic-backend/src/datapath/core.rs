@@ -101,12 +101,12 @@ pub enum CoreEvent {
         /// The class.
         class: u8,
     },
-    /// An uplink's device went away or came back.
-    PortLink {
+    /// An uplink's device could not be read: it is gone.
+    PortGone {
         /// The uplink.
         port: PortId,
-        /// Is it there?
-        up: bool,
+        /// Index of the network interface that it was.
+        index: u32,
     },
 }
 

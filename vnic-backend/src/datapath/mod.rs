@@ -25,6 +25,7 @@ mod rx;
 mod settings;
 mod sleep;
 mod tx;
+mod uplinks;
 mod waiting;
 mod worker;
 

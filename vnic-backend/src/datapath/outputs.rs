@@ -507,7 +507,8 @@ impl Outputs {
                 r
             }
             Some(Slot::Uplink(p)) => {
-                let r = for_receiver(f, e.tag, &Accepts::NONE, bounce, |out| {
+                let accepts = p.accepts;
+                let r = for_receiver(f, e.tag, &accepts, bounce, |out| {
                     let dropped = p.put(out, gate).err();
                     if !captures.is_empty() {
                         offer(captures, counters, e.port, out, dropped);

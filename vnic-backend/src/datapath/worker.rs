@@ -7,32 +7,28 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use vnic_engine::counters::{CoreCounter as C, PortCounter as P};
+use vnic_engine::counters::CoreCounter as C;
 use vnic_fabric::Instant;
-use vnic_fabric::switch::{PortId, Switch, SwitchConfig, SwitchStats, Verdict};
+use vnic_fabric::switch::{PortId, Switch, SwitchConfig, SwitchStats};
 
 use super::MAX_CORES;
 use super::clock::Clock;
 use super::command::{Command, Side};
 use super::core::{Core, CoreEvent};
-use super::counters::{BY_TAG, CoreCounters, PortCounters, Priorities, Way};
+use super::counters::CoreCounters;
 use super::dpc::{Bell, Dpc};
-use super::frame::{FRAME_MAX, RawFrame, SNAP};
+use super::frame::FRAME_MAX;
 use super::link::{LinkIn, LinkOut, Waker, link};
 use super::outputs::{AdapterRx, Slot};
-use super::qos::{Pauses, is_control};
+use super::qos::Pauses;
 use super::sleep::{Sleeper, Source};
 use super::tx::{Scratch, TxQueue};
+use super::uplinks::UplinkRx;
 use super::waiting::{Pressure, Waiting};
-use crate::mem::Seg;
 use crate::rdma::Functions;
-use crate::types::{Direction, FdbEntry, NicError};
-use crate::uplink::{PortTx, TapDevice};
+use crate::types::{FdbEntry, NicError};
+use crate::uplink::{Opened, PortTx};
 
-/// Frames read from an uplink before other work gets its turn.
-const UPLINK_BURST: usize = 32;
-/// While its core is busy with other work, a quiet uplink is looked at this often: a look is a system call.
-const UPLINK_PAUSE: Duration = Duration::from_micros(20);
 /// The longest sleep: ageing needs the time now and then.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// A core that may send a guest's RoCE so soon does not sleep: timers of a sleeping thread come late.
@@ -185,23 +181,11 @@ fn pin(cpu: usize) -> std::io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// An uplink, from the wire.
-struct UplinkRx {
-    port: PortId,
-    device: Arc<TapDevice>,
-    counters: Arc<PortCounters>,
-    mtu: usize,
-    next_look: Instant,
-    alive: bool,
-    /// A frame that was read and waits for a receiver's buffer: nothing is read behind it.
-    kept: Option<Box<[u8]>>,
-}
-
 pub(super) struct Worker {
     pub(super) core: Core,
     pub(super) functions: Functions,
     pub(super) txs: Vec<Option<TxQueue>>,
-    uplinks: Vec<Option<UplinkRx>>,
+    pub(super) uplinks: Vec<Option<UplinkRx>>,
     pub(super) stopping: Vec<(PortId, u16, Sender<Option<u16>>)>,
     scratch: Scratch,
     mailbox: Receiver<Command>,
@@ -216,7 +200,7 @@ pub(super) struct Worker {
     idle_spin: Duration,
     /// Rounds of the RDMA functions.
     pub(super) rounds: u32,
-    frame: Box<[u8]>,
+    pub(super) frame: Box<[u8]>,
     switch_stats: SwitchStats,
 }
 
@@ -417,101 +401,6 @@ impl Worker {
         work
     }
 
-    fn poll_uplink(&mut self, i: usize, now: Instant) -> usize {
-        let Some(up) = &mut self.uplinks[i] else { return 0 };
-        if now < up.next_look || !up.alive {
-            return 0;
-        }
-        let mut work = 0;
-        while work < UPLINK_BURST {
-            let kept = up.kept.take();
-            let fresh = kept.is_none();
-            let read = match kept {
-                Some(bytes) => {
-                    self.frame[..bytes.len()].copy_from_slice(&bytes);
-                    Ok(Some(bytes.len()))
-                }
-                None => up.device.recv(&mut self.frame),
-            };
-            let len = match read {
-                Ok(Some(n)) => n,
-                Ok(None) => break,
-                Err(_) => {
-                    // The device is gone. Its descriptor is ready for ever from now on: waiting on it would be spinning.
-                    up.alive = false;
-                    self.sleeper.remove(up.device.fd());
-                    self.core.switch.set_link(up.port, false);
-                    self.core.switch.flush_port(up.port);
-                    self.core.report(CoreEvent::PortLink {
-                        port: up.port,
-                        up: false,
-                    });
-                    break;
-                }
-            };
-            if fresh {
-                if is_control(&self.frame[..len]) {
-                    self.core.control_frame(up.port, &self.frame[..len], now);
-                    work += 1;
-                    continue;
-                }
-                let priority = match self.core.qos.get(up.port) {
-                    Some(change) => change.qos.classification.priority(&self.frame[..len]),
-                    None => BY_TAG,
-                };
-                let mut sums = Priorities::default();
-                sums.frame(priority, &self.frame[..len], len as u64);
-                sums.flush(&up.counters.link, Way::Received);
-                up.counters.io.add(P::RxFrames as usize, 1);
-                up.counters.io.add(P::RxBytes as usize, len as u64);
-            }
-            // As for a guest's frame: only the first bytes may be edited.
-            let segs = [Seg {
-                ptr: self.frame.as_mut_ptr(),
-                len: len as u32,
-            }];
-            let f = RawFrame {
-                head: &self.frame[..len.min(SNAP)],
-                len,
-                hdr: Default::default(),
-                segs: &segs,
-                skip: 0,
-            };
-            let verdict = match f.admissible(up.mtu) {
-                Ok(()) => self.core.switch.forward(now, up.port, f.head, len),
-                Err(reason) => Verdict::Drop(reason),
-            };
-            if self.core.out.waiting.pressed
-                && (self.core.must_wait(up.port, &verdict, f.head) || !self.core.links_have_room())
-            {
-                up.kept = Some(self.frame[..len].into());
-                break;
-            }
-            work += 1;
-            if let Verdict::Drop(reason) = verdict {
-                self.core.captured(up.port, Direction::Ingress, &f, Some(reason));
-                up.counters.drops.add(reason as usize, 1);
-                continue;
-            }
-            self.core.captured(up.port, Direction::Ingress, &f, None);
-            up.counters.io.add(P::RxForwarded as usize, 1);
-            if self.core.crosses(up.port, &verdict)
-                && self.core.send_remote(up.port, &verdict, &f, None).is_none()
-            {
-                up.counters
-                    .drops
-                    .add(vnic_fabric::DropReason::CoreExchangeFull as usize, 1);
-            }
-            self.core.deliver(up.port, &verdict, &f, None, None);
-        }
-        if work > 0 {
-            self.core.flush();
-        } else {
-            up.next_look = now + UPLINK_PAUSE;
-        }
-        work
-    }
-
     /// Sleeps until a kick, unless there is something to do after all.
     fn sleep(&mut self) {
         if !self.core.settled() || self.txs.iter().flatten().any(|tx| !tx.drained()) {
@@ -568,7 +457,7 @@ impl Worker {
                     }
                     Source::Uplink(i) => {
                         if let Some(Some(up)) = self.uplinks.get_mut(i as usize) {
-                            up.next_look = Instant(0);
+                            up.woken();
                         }
                     }
                     // Every function is looked at anyway, and so is everybody for whom frames wait.
@@ -598,9 +487,16 @@ impl Worker {
                 let slot = match side {
                     Side::Adapter(counters) => Slot::Adapter(Box::new(AdapterRx::new(counters))),
                     Side::Remote(core) => Slot::Remote(core),
-                    Side::Uplink(device, counters) => {
-                        self.add_uplink(id, device.clone(), counters.clone());
-                        Slot::Uplink(Box::new(PortTx::new(device, counters)))
+                    Side::Uplink(opened, counters) => {
+                        let Opened {
+                            rx,
+                            tx,
+                            mtu,
+                            mac,
+                            index,
+                        } = *opened;
+                        self.add_uplink(id, (rx, index), mtu, counters.clone());
+                        Slot::Uplink(Box::new(PortTx::new(tx, mac, counters)))
                     }
                 };
                 *self.core.slot(id) = slot;
@@ -656,10 +552,14 @@ impl Worker {
             }
             Command::SetLink { id, up, announce } => {
                 self.core.switch.set_link(id, up);
+                if !up && matches!(self.core.slot(id), Slot::Uplink(_)) {
+                    self.core.switch.flush_port(id);
+                }
                 if let (true, Some(mac)) = (up, announce) {
                     self.core.announce(id, mac, now);
                 }
             }
+            Command::Reopened { id, rx, index, tx } => self.reopen_uplink(id, (rx, index), *tx),
             Command::StartRing { id, start } => self.start_ring(id, *start),
             Command::StopRing { id, index, done } => {
                 self.stopping.push((id, index, done));
@@ -764,21 +664,6 @@ impl Worker {
     fn links_due(&self) -> Option<Instant> {
         self.core
             .links_due(self.uplinks.iter().flatten().map(|up| up.port))
-    }
-
-    fn add_uplink(&mut self, port: PortId, device: Arc<TapDevice>, counters: Arc<PortCounters>) {
-        let mtu = device.mtu();
-        let i = free_index(&mut self.uplinks);
-        let _ = self.sleeper.add(device.fd(), Source::Uplink(i as u32));
-        self.uplinks[i] = Some(UplinkRx {
-            port,
-            device,
-            counters,
-            mtu,
-            next_look: Instant(0),
-            alive: true,
-            kept: None,
-        });
     }
 }
 

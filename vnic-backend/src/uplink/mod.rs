@@ -1,5 +1,18 @@
 //! Uplink ports: the NIC's way to the world.
+//!
+//! [`device`] is the seam: a kind of device is a receiving and a sending half, both owned by the core that serves the
+//! port, and facts that the control plane reads ([`link`]). [`watch`] follows what becomes of devices.
 
+mod device;
+mod link;
+mod packet;
+mod port;
+mod sys;
 mod tap;
+mod watch;
 
-pub use tap::{PortTx, TapDevice};
+pub use device::{Arrived, Opened, RxHalf, TxHalf, open};
+pub use link::{Facts, Links};
+pub use port::PortTx;
+pub use sys::{device_statistics, speed_mbps};
+pub use watch::Watch;

@@ -1,0 +1,74 @@
+//! A pair of network devices that are wired to each other, in a network namespace of this thread's own.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use nix::sched::{CloneFlags, unshare};
+use vnic_backend::{NicError, PortKind, PortSpec, VlanMode};
+
+/// The pair `left` and `right`. The namespace, and all that is in it, is gone when the test's threads are.
+pub struct Veth {
+    mtu: u16,
+}
+
+/// The ends of the pair.
+pub const ENDS: [&str; 2] = ["left", "right"];
+
+impl Veth {
+    /// Takes this thread, and those that it starts, into a namespace with such a pair; none where this machine does not
+    /// allow it.
+    pub fn new(mtu: u16) -> Result<Option<Veth>> {
+        if let Err(errno) = unshare(CloneFlags::CLONE_NEWNET) {
+            println!("skipped: a network namespace: {errno}");
+            return Ok(None);
+        }
+        // Frames of the host's own would disturb.
+        std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").or_else(|e| {
+            let absent = e.kind() == std::io::ErrorKind::NotFound;
+            if absent { Ok(()) } else { Err(e) }
+        })?;
+        let veth = Veth { mtu };
+        veth.make()?;
+        Ok(Some(veth))
+    }
+
+    /// Makes the pair, which was deleted or was not there yet.
+    pub fn make(&self) -> Result<()> {
+        let [left, right] = ENDS;
+        ip(&["link", "add", left, "type", "veth", "peer", "name", right])?;
+        for end in ENDS {
+            ip(&["link", "set", end, "mtu", &self.mtu.to_string(), "up"])?;
+        }
+        Ok(())
+    }
+
+    /// What a port `p0` over an end is made from.
+    pub fn port(&self, kind: &str, end: &str) -> Result<PortSpec> {
+        Ok(PortSpec {
+            name: "p0".into(),
+            kind: PortKind::new(kind, end.into()).context("no such kind of port")?,
+            mtu: self.mtu,
+            vlan: VlanMode::default(),
+            data_core: None,
+        })
+    }
+}
+
+/// Runs `ip` with these arguments.
+pub fn ip(arguments: &[&str]) -> Result<()> {
+    let output = Command::new("ip")
+        .args(arguments)
+        .output()
+        .context("starting ip")?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "ip {}: {error}", arguments.join(" "));
+    Ok(())
+}
+
+/// The text of what a NIC refused.
+pub fn refusal<T>(answer: Result<T, NicError>) -> Result<String> {
+    match answer {
+        Ok(_) => anyhow::bail!("it was not refused"),
+        Err(error) => Ok(error.to_string()),
+    }
+}

@@ -1,0 +1,273 @@
+//! Uplink ports, as the control plane sees them, and what becomes of their devices.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vnic_fabric::switch::PortConfig;
+
+use super::{Inner, Nic, State, not_found};
+use crate::check;
+use crate::datapath::{Command, PortCounters, Side};
+use crate::types::*;
+use crate::uplink::{self, Facts, Links, Opened, Watch};
+
+/// An uplink port.
+pub(super) struct PortEntry {
+    pub(super) spec: PortSpec,
+    pub(super) id: PortId,
+    pub(super) core: usize,
+    pub(super) counters: Arc<PortCounters>,
+    pub(super) up: bool,
+    pub(super) qos: QosSpec,
+    /// Index of the network interface that is open; nothing: the device is gone.
+    index: Option<u32>,
+    problem: Option<String>,
+}
+
+/// What a look at the device of a port is about: the port may be another one when it is over.
+struct Watched {
+    counters: Arc<PortCounters>,
+    spec: PortSpec,
+    index: Option<u32>,
+}
+
+impl Nic {
+    /// Adds an uplink port.
+    pub fn add_port(&self, mut spec: PortSpec) -> Result<PortStatus, NicError> {
+        check::port(&spec, &self.inner.config)?;
+        let mut state = self.inner.state()?;
+        state.free_name("port", &spec.name)?;
+        if state.ports.len() >= PORTS_MAX {
+            return Err(NicError::Limit(format!("a NIC has at most {PORTS_MAX} ports")));
+        }
+        let core = self.inner.core_for(spec.data_core, |core| core);
+        spec.data_core = Some(self.inner.config.data_cores[core]);
+        self.watch_ports()?;
+        let mut links = links()?;
+        let opened = uplink::open(&spec, &mut links)?;
+        let index = opened.index;
+        let up = facts(&mut links, &spec).is_some_and(|f| f.up);
+        let id = state.free_id();
+        let counters = Arc::new(PortCounters::default());
+        let config = PortConfig {
+            vlan: spec.vlan.clone(),
+            macs: Vec::new(),
+            anti_spoofing: false,
+            learning: true,
+            ..PortConfig::default()
+        };
+        let side = Side::Uplink(Box::new(opened), counters.clone());
+        self.inner.add_to_cores(id, core, &config, side);
+        self.inner.set_link(id, up);
+        let name = spec.name.clone();
+        let entry = PortEntry {
+            spec,
+            id,
+            core,
+            counters,
+            up,
+            qos: QosSpec::default(),
+            index: Some(index),
+            problem: None,
+        };
+        let status = entry.status().with_device(&mut links);
+        state.names.insert(id, name.clone());
+        state.ports.insert(name.clone(), entry);
+        self.inner.bind_faults(&state, &name);
+        drop(state);
+        self.inner.hub.publish(&name, NicEventKind::PortAdded);
+        Ok(status)
+    }
+
+    /// Removes an uplink port.
+    pub fn remove_port(&self, name: &str) -> Result<(), NicError> {
+        let entry = self
+            .inner
+            .state()?
+            .ports
+            .remove(name)
+            .ok_or_else(|| not_found("port", name))?;
+        self.inner.remove_from_cores(entry.id);
+        self.inner.forget(entry.id, name);
+        self.inner.hub.publish(name, NicEventKind::PortRemoved);
+        Ok(())
+    }
+
+    /// One uplink port.
+    pub fn port(&self, name: &str) -> Result<PortStatus, NicError> {
+        let status = self.inner.state()?.ports.get(name).map(PortEntry::status);
+        let status = status.ok_or_else(|| not_found("port", name))?;
+        Ok(match links() {
+            Ok(mut links) => status.with_device(&mut links),
+            Err(_) => status,
+        })
+    }
+
+    /// All uplink ports, by name.
+    pub fn ports(&self) -> Vec<PortStatus> {
+        let all: Vec<_> = self.inner.lock().ports.values().map(PortEntry::status).collect();
+        match links() {
+            Ok(mut links) if !all.is_empty() => all.into_iter().map(|p| p.with_device(&mut links)).collect(),
+            _ => all,
+        }
+    }
+
+    /// Follows the devices of ports from now on: there was none until now.
+    fn watch_ports(&self) -> Result<(), NicError> {
+        if self.inner.watched.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let watch = Watch::open()?;
+        let nic = Arc::downgrade(&self.inner);
+        watch.start(move |links| nic.upgrade().is_some_and(|inner| inner.look_at_ports(links)))?;
+        self.inner.watched.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// One look at the devices of all ports; false when the NIC has ended.
+    fn look_at_ports(&self, links: &mut Links) -> bool {
+        let watched: Vec<Watched> = {
+            let state = self.lock();
+            if state.ended {
+                return false;
+            }
+            let ports = state.ports.values();
+            ports
+                .map(|p| Watched {
+                    counters: p.counters.clone(),
+                    spec: p.spec.clone(),
+                    index: p.index,
+                })
+                .collect()
+        };
+        for port in watched {
+            self.look_at_port(links, &port);
+        }
+        true
+    }
+
+    fn look_at_port(&self, links: &mut Links, port: &Watched) {
+        let ifname = port.spec.kind.ifname();
+        let Some(facts) = facts(links, &port.spec) else {
+            self.port_became(
+                port,
+                None,
+                Some(format!("there is no network device {ifname} any more")),
+            );
+            return;
+        };
+        if port.index == Some(facts.index) {
+            self.port_became(port, Some((facts.index, facts.up)), None);
+            return;
+        }
+        match uplink::open(&port.spec, links) {
+            Ok(opened) => self.port_reopened(port, opened, facts.up),
+            Err(error) => self.port_became(port, None, Some(error.to_string())),
+        }
+    }
+
+    /// The device of a port came back, and was opened.
+    fn port_reopened(&self, port: &Watched, opened: Opened, up: bool) {
+        let mut state = self.lock();
+        let Some((id, core)) = state.same_port(port).map(|p| (p.id, p.core)) else {
+            return;
+        };
+        let Opened { rx, tx, index, .. } = opened;
+        let tx = Box::new(tx);
+        self.workers[core].send(Command::Reopened { id, rx, index, tx });
+        self.port_is(&mut state, id, Some((index, up)), None);
+    }
+
+    fn port_became(&self, port: &Watched, device: Option<(u32, bool)>, problem: Option<String>) {
+        let mut state = self.lock();
+        if let Some(id) = state
+            .same_port(port)
+            .filter(|p| p.index == port.index)
+            .map(|p| p.id)
+        {
+            self.port_is(&mut state, id, device, problem);
+        }
+    }
+
+    /// A core could not read a device, which was this one.
+    pub(super) fn port_gone(&self, state: &mut State, id: PortId, index: u32) {
+        let port = state.ports.values().find(|p| p.id == id);
+        if port.is_some_and(|p| p.index == Some(index)) {
+            self.port_is(state, id, None, Some("its device is gone".into()));
+        }
+    }
+
+    /// Notes what is known of a port's device (its index, is it up), and tells of the link if it changed.
+    pub(super) fn port_is(
+        &self,
+        state: &mut State,
+        id: PortId,
+        device: Option<(u32, bool)>,
+        problem: Option<String>,
+    ) {
+        let Some((name, port)) = state.ports.iter_mut().find(|(_, p)| p.id == id) else {
+            return;
+        };
+        port.index = device.map(|(index, _)| index);
+        port.problem = problem;
+        let up = device.is_some_and(|(_, up)| up);
+        if port.up != up {
+            port.up = up;
+            self.set_link(id, up);
+            self.hub.publish(name, NicEventKind::PortLink { up });
+        }
+    }
+}
+
+impl State {
+    /// The port that was looked at, if it is still there.
+    fn same_port(&mut self, port: &Watched) -> Option<&mut PortEntry> {
+        self.ports
+            .get_mut(&port.spec.name)
+            .filter(|p| Arc::ptr_eq(&p.counters, &port.counters))
+    }
+}
+
+impl PortEntry {
+    fn status(&self) -> PortStatus {
+        PortStatus {
+            spec: self.spec.clone(),
+            port: self.id,
+            up: self.up,
+            problem: self.problem.clone(),
+            device: None,
+        }
+    }
+}
+
+impl PortStatus {
+    fn with_device(mut self, links: &mut Links) -> PortStatus {
+        self.device = facts(links, &self.spec).map(|f| {
+            let ifname = self.spec.kind.ifname();
+            let kernel = f
+                .statistics
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value));
+            PortDevice {
+                index: f.index,
+                mtu: f.mtu,
+                speed_mbps: uplink::speed_mbps(ifname),
+                statistics: kernel.chain(uplink::device_statistics(ifname)).collect(),
+            }
+        });
+        self
+    }
+}
+
+fn links() -> Result<Links, NicError> {
+    Links::open().map_err(|source| NicError::Os {
+        what: "opening a netlink socket".into(),
+        source,
+    })
+}
+
+fn facts(links: &mut Links, spec: &PortSpec) -> Option<Facts> {
+    links.find(spec.kind.ifname()).ok().flatten()
+}

@@ -1,0 +1,181 @@
+//! The seam between a data core and a kind of uplink device.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use vnic_engine::offload::Accepts;
+use vnic_engine::virtio_net::NetHdr;
+use vnic_wire::MacAddr;
+
+use super::link::Links;
+use super::packet::{PacketRx, PacketTx};
+use super::tap::{self, TapRx, TapTx};
+use super::{link, packet};
+use crate::types::{NicError, PortKind, PortSpec};
+
+/// Frames that are given to a device at once.
+pub const SEND_BURST: usize = 32;
+
+/// An open device.
+pub struct Opened {
+    /// From the wire.
+    pub rx: RxHalf,
+    /// To the wire.
+    pub tx: TxHalf,
+    /// The MTU that its port has.
+    pub mtu: u16,
+    /// The address from which the port speaks for itself.
+    pub mac: MacAddr,
+    /// Index of the network interface that was opened: another one of the same name has another index.
+    pub index: u32,
+}
+
+/// A frame from the wire, until the next one is asked for.
+pub struct Arrived<'a> {
+    /// Its bytes, ours to change.
+    pub bytes: &'a mut [u8],
+    /// What its sender left unfinished.
+    pub hdr: NetHdr,
+}
+
+/// The receiving half of a device.
+pub enum RxHalf {
+    /// Of a TAP device.
+    Tap(TapRx),
+    /// Of an AF_PACKET socket.
+    Packet(Box<PacketRx>),
+}
+
+impl RxHalf {
+    /// The next frame, if there is one: in `buf`, or in memory of the device. An error: the device is gone.
+    #[inline]
+    pub fn next<'a>(&'a mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
+        match self {
+            RxHalf::Tap(tap) => tap.next(buf),
+            RxHalf::Packet(packet) => packet.next(buf),
+        }
+    }
+
+    /// Is a look at it a system call even when there is nothing?
+    pub fn looks_cost(&self) -> bool {
+        matches!(self, RxHalf::Tap(_))
+    }
+
+    /// Frames that the device had no room for since the last question.
+    pub fn lost(&mut self) -> u64 {
+        match self {
+            RxHalf::Tap(_) => 0,
+            RxHalf::Packet(packet) => packet.lost(),
+        }
+    }
+
+    /// The core was woken by [`RxHalf::fd`]: what is no frame shall not wake it again.
+    pub fn woken(&self) {
+        match self {
+            RxHalf::Tap(_) => {}
+            RxHalf::Packet(packet) => packet.woken(),
+        }
+    }
+
+    /// For waiting; readable while there are frames.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            RxHalf::Tap(tap) => tap.fd(),
+            RxHalf::Packet(packet) => packet.fd(),
+        }
+    }
+}
+
+/// The sending half of a device.
+pub enum TxHalf {
+    /// Of a TAP device.
+    Tap(TapTx),
+    /// Of an AF_PACKET socket.
+    Packet(Box<PacketTx>),
+}
+
+/// What became of frames that a device was given.
+pub enum Sent {
+    /// It has taken so many of them, one or more.
+    Some(usize),
+    /// It refuses the first.
+    Refused,
+    /// It takes none now.
+    Full,
+}
+
+impl TxHalf {
+    /// What it takes unfinished.
+    pub fn accepts(&self) -> Accepts {
+        match self {
+            TxHalf::Tap(_) => Accepts::NONE,
+            TxHalf::Packet(_) => packet::ACCEPTS,
+        }
+    }
+
+    /// Bytes before each frame that it wants: the virtio header, or nothing.
+    pub fn header_len(&self) -> usize {
+        match self {
+            TxHalf::Tap(_) => 0,
+            TxHalf::Packet(_) => NetHdr::LEN_LEGACY,
+        }
+    }
+
+    /// Sends frames, each with its header, at most [`SEND_BURST`].
+    pub fn send(&mut self, frames: &[&[u8]]) -> Sent {
+        match self {
+            TxHalf::Tap(tap) => tap.send(frames),
+            TxHalf::Packet(packet) => packet.send(frames),
+        }
+    }
+}
+
+/// Opens the device of a port. Nothing is left of it when that fails.
+pub fn open(spec: &PortSpec, links: &mut Links) -> Result<Opened, NicError> {
+    match &spec.kind {
+        PortKind::Tap { ifname } => tap::open(spec, ifname, links),
+        PortKind::Packet { ifname } => {
+            let facts = existing(spec, ifname, links)?;
+            packet::open(spec, ifname, &facts)
+        }
+    }
+}
+
+/// The device, which must be there and carry the port's MTU.
+fn existing(spec: &PortSpec, ifname: &str, links: &mut Links) -> Result<link::Facts, NicError> {
+    let facts = links
+        .find(ifname)
+        .map_err(|source| NicError::Os {
+            what: format!("port {}: asking the kernel about {ifname}", spec.name),
+            source,
+        })?
+        .ok_or_else(|| NicError::Invalid {
+            field: "ifname",
+            problem: format!("there is no network device {ifname}; ip link shows those there are"),
+        })?;
+    if u32::from(spec.mtu) > facts.mtu {
+        return Err(NicError::Invalid {
+            field: "mtu",
+            problem: format!(
+                "{} is more than the MTU of {ifname}, {}: take a lower one, or ip link set dev {ifname} mtu {}",
+                spec.mtu, facts.mtu, spec.mtu
+            ),
+        });
+    }
+    if !facts.ethernet {
+        return Err(NicError::Invalid {
+            field: "ifname",
+            problem: format!("{ifname} is no Ethernet device"),
+        });
+    }
+    Ok(facts)
+}
+
+/// The address from which a port speaks for itself, the same at each start: locally administered, of its name (FNV-1a).
+pub fn own_address(name: &str) -> MacAddr {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let [.., a, b, c, d, e] = hash.to_be_bytes();
+    MacAddr([2, a, b, c, d, e])
+}

@@ -1,0 +1,197 @@
+//! What the kernel says of a network device, by rtnetlink: it speaks of the namespace in which we are, whatever `/sys`
+//! shows.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// `linux/netlink.h`, `linux/rtnetlink.h`, `linux/if_link.h`, `linux/if.h`, `linux/if_arp.h`.
+const NLMSG_ERROR: u16 = 2;
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const NLM_F_REQUEST: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_STATS64: u16 = 23;
+const IFF_UP: u32 = 1;
+const IFF_LOWER_UP: u32 = 1 << 16;
+const ARPHRD_ETHER: u16 = 1;
+/// Multicast group: links come, change and go.
+const RTMGRP_LINK: u32 = 1;
+/// Lengths of `nlmsghdr` and `ifinfomsg`.
+const HEADER: usize = 16;
+const INFO: usize = 16;
+
+/// Names of `rtnl_link_stats64`, in its order; as `/sys/class/net/*/statistics` has them.
+const STATISTICS: [&str; 24] = [
+    "rx_packets",
+    "tx_packets",
+    "rx_bytes",
+    "tx_bytes",
+    "rx_errors",
+    "tx_errors",
+    "rx_dropped",
+    "tx_dropped",
+    "multicast",
+    "collisions",
+    "rx_length_errors",
+    "rx_over_errors",
+    "rx_crc_errors",
+    "rx_frame_errors",
+    "rx_fifo_errors",
+    "rx_missed_errors",
+    "tx_aborted_errors",
+    "tx_carrier_errors",
+    "tx_fifo_errors",
+    "tx_heartbeat_errors",
+    "tx_window_errors",
+    "rx_compressed",
+    "tx_compressed",
+    "rx_nohandler",
+];
+
+/// A network device as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Its index: another device of the same name has another.
+    pub index: u32,
+    /// It is switched on and has a carrier.
+    pub up: bool,
+    /// It carries Ethernet frames.
+    pub ethernet: bool,
+    /// In bytes.
+    pub mtu: u32,
+    /// What the kernel counts at it.
+    pub statistics: Vec<(&'static str, u64)>,
+}
+
+/// A way to ask the kernel.
+pub struct Links {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl Links {
+    /// Opens it.
+    pub fn open() -> io::Result<Links> {
+        Ok(Links {
+            socket: netlink(0, SocketFlags::CLOEXEC)?,
+            buffer: vec![0; 32 * 1024],
+        })
+    }
+
+    /// The device of this name, if there is one.
+    pub fn find(&mut self, ifname: &str) -> io::Result<Option<Facts>> {
+        let name = [ifname.as_bytes(), &[0]].concat();
+        let padded = name.len().next_multiple_of(4);
+        let len = HEADER + INFO + 4 + padded;
+        let mut message = Vec::with_capacity(len);
+        message.extend((len as u32).to_ne_bytes());
+        message.extend(RTM_GETLINK.to_ne_bytes());
+        message.extend(NLM_F_REQUEST.to_ne_bytes());
+        message.extend([0; 8 + INFO]);
+        message.extend((4 + name.len() as u16).to_ne_bytes());
+        message.extend(IFLA_IFNAME.to_ne_bytes());
+        message.extend(&name);
+        message.resize(len, 0);
+        rustix::net::send(&self.socket, &message, SendFlags::empty())?;
+        let (n, _) = rustix::net::recv(&self.socket, &mut self.buffer[..], RecvFlags::empty())?;
+        parse(&self.buffer[..n.min(self.buffer.len())])
+    }
+}
+
+/// Hears of it when any link changes.
+pub fn changes() -> io::Result<OwnedFd> {
+    netlink(RTMGRP_LINK, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+}
+
+fn netlink(groups: u32, flags: SocketFlags) -> io::Result<OwnedFd> {
+    // No protocol is NETLINK_ROUTE.
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+    Ok(socket)
+}
+
+fn parse(answer: &[u8]) -> io::Result<Option<Facts>> {
+    let cut = || io::Error::from(io::ErrorKind::InvalidData);
+    let kind = short(answer, 4).ok_or_else(cut)?;
+    match kind {
+        NLMSG_ERROR => {
+            let error = word(answer, HEADER).ok_or_else(cut)?.cast_signed();
+            let error = io::Error::from_raw_os_error(error.wrapping_neg());
+            let gone = error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error());
+            if gone { Ok(None) } else { Err(error) }
+        }
+        RTM_NEWLINK => {
+            let flags = word(answer, HEADER + 8).ok_or_else(cut)?;
+            let mut facts = Facts {
+                index: word(answer, HEADER + 4).ok_or_else(cut)?,
+                up: flags & IFF_UP != 0 && flags & IFF_LOWER_UP != 0,
+                ethernet: short(answer, HEADER + 2) == Some(ARPHRD_ETHER),
+                mtu: 0,
+                statistics: Vec::new(),
+            };
+            let mut rest = answer.get(HEADER + INFO..).unwrap_or_default();
+            while let (Some(len), Some(kind)) = (short(rest, 0), short(rest, 2)) {
+                let len = usize::from(len);
+                let Some(value) = rest.get(4..len) else { break };
+                match kind {
+                    IFLA_MTU => facts.mtu = word(value, 0).ok_or_else(cut)?,
+                    IFLA_STATS64 => facts.statistics = statistics(value),
+                    _ => {}
+                }
+                rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+            }
+            Ok(Some(facts))
+        }
+        _ => Err(cut()),
+    }
+}
+
+fn statistics(values: &[u8]) -> Vec<(&'static str, u64)> {
+    let values = values
+        .chunks_exact(8)
+        .map(|v| v.try_into().map_or(0, u64::from_ne_bytes));
+    STATISTICS.into_iter().zip(values).collect()
+}
+
+fn short(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_device_is_there_and_is_no_ethernet_of_ours() {
+        let mut links = Links::open().expect("netlink");
+        let lo = links.find("lo").expect("an answer").expect("lo");
+        assert_eq!(lo.index, 1);
+        assert!(lo.mtu >= 1500);
+        assert!(!lo.ethernet);
+        assert_eq!(lo.statistics.len(), STATISTICS.len());
+        assert_eq!(links.find("no-such-device").expect("an answer"), None);
+        assert_eq!(links.find("lo").expect("an answer").map(|f| f.index), Some(1));
+    }
+
+    #[test]
+    fn a_cut_answer_is_an_error() {
+        assert!(parse(&[]).is_err());
+        let mut answer = vec![0; HEADER + INFO];
+        answer[4] = RTM_NEWLINK as u8;
+        assert!(parse(&answer).is_ok());
+        for n in 0..HEADER + 12 {
+            assert!(parse(&answer[..n]).is_err(), "{n}");
+        }
+        // An attribute that says it is longer than the message.
+        answer.extend([200, 0, IFLA_MTU as u8, 0]);
+        assert_eq!(parse(&answer).expect("parsed").expect("facts").mtu, 0);
+    }
+}

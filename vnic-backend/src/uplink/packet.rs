@@ -1,0 +1,238 @@
+//! A network device of the host as uplink, through an AF_PACKET socket (packet(7)).
+//!
+//! Frames come through a ring that the kernel fills (`PACKET_RX_RING`, TPACKET_V2: a frame is seen at once, V3 shows
+//! blocks when they are full or a timer says so): looking is no system call. A slot holds a frame of the MTU; longer
+//! ones (uncut TCP segments) are queued on the socket beside it (`PACKET_COPY_THRESH`) and read with a call of their
+//! own. Frames leave in batches of one system call. Both ways each has the virtio header (`PACKET_VNET_HDR`), so that
+//! unfinished checksums and segments pass unfinished.
+
+mod ring;
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType,
+};
+use vnic_engine::offload::Accepts;
+use vnic_engine::virtio_net::NetHdr;
+
+use super::device::{Arrived, Opened, RxHalf, SEND_BURST, Sent, TxHalf, own_address};
+use super::link::Facts;
+use super::sys;
+use crate::types::{NicError, PortSpec};
+use ring::Ring;
+
+/// Everything that the kernel finishes if its device cannot.
+pub const ACCEPTS: Accepts = Accepts {
+    csum: true,
+    tso4: true,
+    tso6: true,
+    ecn: true,
+};
+
+/// Frames the ring holds.
+const SLOTS: usize = 4096;
+/// Memory that it takes at most.
+const RING: usize = 16 << 20;
+/// What is not the frame in a slot: header of the ring, virtio header, their alignment.
+const SLOT_OVERHEAD: usize = 128;
+/// Bytes that may wait to be sent, and to be read beside the ring.
+const SEND_BUFFER: usize = 1 << 20;
+const RECEIVE_BUFFER: usize = 16 << 20;
+/// Length of a VLAN tag.
+const TAG: usize = 4;
+/// The addresses of a frame, behind which the tag goes.
+const ADDRESSES: usize = 12;
+/// Virtio header before each frame.
+const VNET: usize = NetHdr::LEN_LEGACY;
+
+/// Frames from the wire.
+pub struct PacketRx {
+    socket: Arc<OwnedFd>,
+    ring: Ring,
+    lost: u64,
+}
+
+/// Frames to the wire.
+pub struct PacketTx {
+    socket: Arc<OwnedFd>,
+}
+
+/// Opens an interface that is there.
+pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicError> {
+    let os = |what: &str, source: io::Error| {
+        let right = source.raw_os_error() == Some(Errno::PERM.raw_os_error());
+        let cure = if right {
+            " needs the capability CAP_NET_RAW; run vnicd with it"
+        } else {
+            ""
+        };
+        NicError::Os {
+            what: format!("port {}: {what} of {ifname}{cure}", spec.name),
+            source,
+        }
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    // Without a protocol it gets nothing yet.
+    let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
+        .map_err(|e| os("opening a packet socket", e.into()))?;
+    let fd = socket.as_fd();
+    let on = 1i32;
+    let set =
+        |name: i32, what: &str| sys::set_option(fd, libc::SOL_PACKET, name, &on).map_err(|e| os(what, e));
+    set(
+        libc::PACKET_VNET_HDR,
+        "asking for virtio headers (PACKET_VNET_HDR)",
+    )?;
+    set(
+        libc::PACKET_IGNORE_OUTGOING,
+        "leaving out own frames (PACKET_IGNORE_OUTGOING, Linux 4.20)",
+    )?;
+    set(
+        libc::PACKET_COPY_THRESH,
+        "asking for long frames (PACKET_COPY_THRESH)",
+    )?;
+    set(libc::PACKET_QDISC_BYPASS, "sending past the queueing discipline")?;
+    let version = libc::tpacket_versions::TPACKET_V2 as i32;
+    sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VERSION, &version)
+        .map_err(|e| os("choosing the form of the ring", e))?;
+    let buffers = rustix::net::sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER)
+        .and_then(|()| rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER));
+    // Without CAP_NET_ADMIN they stay as the host's settings have them: slower, not wrong.
+    let _ = buffers;
+    let slot = (usize::from(spec.mtu) + 22 + SLOT_OVERHEAD).next_power_of_two();
+    let ring = Ring::new(fd, slot as u32, SLOTS.min(RING / slot) as u32)
+        .map_err(|e| os("making a receive ring", e))?;
+    let all = libc::packet_mreq {
+        mr_ifindex: facts.index.cast_signed(),
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all)
+        .map_err(|e| os("receiving the frames of all addresses", e))?;
+    sys::bind_packet(fd, facts.index).map_err(|e| os("binding to the device", e))?;
+    let socket = Arc::new(socket);
+    Ok(Opened {
+        rx: RxHalf::Packet(Box::new(PacketRx {
+            socket: socket.clone(),
+            ring,
+            lost: 0,
+        })),
+        tx: TxHalf::Packet(Box::new(PacketTx { socket })),
+        mtu: spec.mtu,
+        mac: own_address(&spec.name),
+        index: facts.index,
+    })
+}
+
+impl PacketRx {
+    /// See [`RxHalf::next`]. Never an error: a socket does not know that its device is gone for good.
+    pub fn next<'a>(&'a mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
+        let Some(slot) = self.ring.next() else {
+            return Ok(None);
+        };
+        if slot.lossy {
+            self.count_lost();
+        }
+        if !slot.whole {
+            return Ok(self.long(buf));
+        }
+        let tag = self.ring.tag();
+        Ok(Some(finish(self.ring.bytes(), tag)))
+    }
+
+    /// The frame of a slot that is too short for it: it was queued beside the ring, in the same order.
+    #[cold]
+    fn long<'a>(&mut self, buf: &'a mut [u8]) -> Option<Arrived<'a>> {
+        let tag = self.ring.tag();
+        let read = self.ring.copied().then(|| {
+            // Before the frame is room for its tag.
+            rustix::net::recv(
+                &*self.socket,
+                &mut buf[TAG..],
+                RecvFlags::DONTWAIT | RecvFlags::TRUNC,
+            )
+        });
+        match read {
+            Some(Ok((n, real))) if real == n && n >= VNET + ADDRESSES => {
+                Some(finish(&mut buf[..TAG + n], tag))
+            }
+            // Its socket's buffer was full, or it is longer than any frame may be. The rest of the burst comes with the
+            // next look.
+            _ => {
+                self.lost += 1;
+                None
+            }
+        }
+    }
+
+    fn count_lost(&mut self) {
+        // Reading clears them: packets and drops.
+        if let Ok([_, drops]) = sys::numbers::<2>(self.fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS) {
+            self.lost += u64::from(drops);
+        }
+    }
+
+    /// See [`RxHalf::lost`].
+    pub fn lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// A device that goes down is an error of its socket, once; it stays ready until somebody asks.
+    pub fn woken(&self) {
+        let _ = rustix::net::sockopt::socket_error(&*self.socket);
+    }
+
+    /// For waiting.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Room for a tag, virtio header, frame: the frame as it was on the wire.
+fn finish(bytes: &mut [u8], tag: Option<[u8; TAG]>) -> Arrived<'_> {
+    let mut hdr = [0; VNET];
+    hdr.copy_from_slice(&bytes[TAG..TAG + VNET]);
+    let mut hdr = NetHdr::parse(&hdr);
+    // That a checksum was verified is nothing to be finished.
+    hdr.flags &= NetHdr::NEEDS_CSUM;
+    let mut from = TAG + VNET;
+    if let Some(tag) = tag {
+        bytes.copy_within(from..from + ADDRESSES, from - TAG);
+        from -= TAG;
+        bytes[from + ADDRESSES..from + ADDRESSES + TAG].copy_from_slice(&tag);
+        if hdr.flags != 0 {
+            hdr.csum_start = hdr.csum_start.wrapping_add(TAG as u16);
+            hdr.hdr_len = hdr.hdr_len.wrapping_add(TAG as u16);
+        }
+    }
+    Arrived {
+        bytes: &mut bytes[from..],
+        hdr,
+    }
+}
+
+impl PacketTx {
+    /// See [`TxHalf::send`].
+    pub fn send(&mut self, frames: &[&[u8]]) -> Sent {
+        let frames = frames.iter().take(SEND_BURST);
+        let parts: ArrayVec<[IoSlice<'_>; 1], SEND_BURST> = frames.map(|f| [IoSlice::new(f)]).collect();
+        let mut controls: ArrayVec<SendAncillaryBuffer<'_, '_, '_>, SEND_BURST> =
+            parts.iter().map(|_| SendAncillaryBuffer::default()).collect();
+        let mut messages: ArrayVec<MMsgHdr<'_>, SEND_BURST> = parts
+            .iter()
+            .zip(&mut controls)
+            .map(|(part, control)| MMsgHdr::new(part, control))
+            .collect();
+        match rustix::net::sendmmsg(&*self.socket, &mut messages, SendFlags::DONTWAIT) {
+            Ok(n) => Sent::Some(n),
+            Err(Errno::AGAIN) => Sent::Full,
+            Err(_) => Sent::Refused,
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The receive ring of a packet socket: memory that the kernel fills and we read (TPACKET_V2,
+//! `Documentation/networking/packet_mmap.rst` of the kernel).
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{ADDRESSES, TAG, VNET};
+use crate::uplink::sys;
+
+/// Bytes of a block: what the kernel allocates at once.
+const BLOCK: u32 = 1 << 18;
+/// Offsets in `struct tpacket2_hdr`; the status is first.
+const SNAPLEN: usize = 8;
+const MAC: usize = 12;
+const TCI: usize = 24;
+const TPID: usize = 26;
+
+/// The ring. Slots are ours from the moment when their status says so until it is written back.
+pub struct Ring {
+    memory: NonNull<u8>,
+    len: usize,
+    slot: usize,
+    count: usize,
+    /// The slot that comes next.
+    at: usize,
+    /// What is in the slot before, which is still ours: from where, how long.
+    held: Option<Held>,
+}
+
+struct Held {
+    base: NonNull<u8>,
+    status: u32,
+    from: usize,
+    len: usize,
+}
+
+/// A slot that was filled.
+pub struct Slot {
+    /// The whole frame is in it.
+    pub whole: bool,
+    /// The kernel has dropped frames.
+    pub lossy: bool,
+}
+
+// SAFETY: the memory is a mapping of this ring alone, which its owner takes along to another thread.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Asks for a ring and maps it. `slot`: bytes, a power of two.
+    pub fn new(fd: BorrowedFd<'_>, slot: u32, count: u32) -> io::Result<Ring> {
+        let block = BLOCK.max(slot);
+        let per_block = block / slot;
+        let blocks = count.div_ceil(per_block);
+        let request = libc::tpacket_req {
+            tp_block_size: block,
+            tp_block_nr: blocks,
+            tp_frame_size: slot,
+            tp_frame_nr: per_block * blocks,
+        };
+        // Room before the virtio header: there a VLAN tag is put back, which the kernel takes out.
+        let reserve = TAG as u32;
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_RESERVE, &reserve)?;
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
+        let len = block as usize * blocks as usize;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, wherever the kernel puts it.
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                rights,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if memory == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Ring {
+            memory,
+            len,
+            slot: slot as usize,
+            count: (per_block * blocks) as usize,
+            at: 0,
+            held: None,
+        })
+    }
+
+    /// Gives the slot before back, and takes the next if it is filled.
+    #[inline]
+    pub fn next(&mut self) -> Option<Slot> {
+        if let Some(held) = self.held.take() {
+            // SAFETY: the status of a slot of ours, aligned, in the mapping.
+            let status = unsafe { held.base.cast::<AtomicU32>().as_ref() };
+            status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        }
+        // SAFETY: `at` is below `count`, and `count` slots are in the mapping.
+        let base = unsafe { self.memory.add(self.at * self.slot) };
+        // SAFETY: each slot begins with its status, aligned; the kernel writes it at any time, so do we.
+        let status = unsafe { base.cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire);
+        if status & libc::TP_STATUS_USER == 0 {
+            return None;
+        }
+        self.at = if self.at + 1 == self.count { 0 } else { self.at + 1 };
+        // SAFETY: the header of a slot, which the kernel has written before the status and leaves alone now.
+        let (full, len, mac) = unsafe {
+            (
+                base.add(4).cast::<u32>().read(),
+                base.add(SNAPLEN).cast::<u32>().read(),
+                base.add(MAC).cast::<u16>().read(),
+            )
+        };
+        let (len, mac) = (len as usize, usize::from(mac));
+        // What the kernel says must be inside the slot, with what comes before the frame.
+        let fits = mac >= TPID + 2 + TAG + VNET && mac + len <= self.slot && len >= ADDRESSES;
+        self.held = Some(Held {
+            base,
+            status,
+            from: if fits { mac - VNET - TAG } else { 0 },
+            len: if fits { len + VNET + TAG } else { 0 },
+        });
+        Some(Slot {
+            whole: fits && len == full as usize && status & libc::TP_STATUS_COPY == 0,
+            lossy: status & libc::TP_STATUS_LOSING != 0,
+        })
+    }
+
+    /// What is in the slot that [`Ring::next`] gave: room for a tag, virtio header, frame.
+    #[inline]
+    pub fn bytes(&mut self) -> &mut [u8] {
+        match &self.held {
+            // SAFETY: inside the slot (checked), and the slot is ours while it is held, as long as `self` is borrowed.
+            Some(held) => unsafe {
+                std::slice::from_raw_parts_mut(held.base.add(held.from).as_ptr(), held.len)
+            },
+            None => &mut [],
+        }
+    }
+
+    /// Is the whole frame queued beside the ring?
+    pub fn copied(&self) -> bool {
+        self.held
+            .as_ref()
+            .is_some_and(|h| h.status & libc::TP_STATUS_COPY != 0)
+    }
+
+    /// The VLAN tag that the kernel has taken out of the frame.
+    #[inline]
+    pub fn tag(&self) -> Option<[u8; TAG]> {
+        let held = self.held.as_ref()?;
+        if held.status & libc::TP_STATUS_VLAN_VALID == 0 {
+            return None;
+        }
+        // SAFETY: the header of a slot that is ours.
+        let (tci, tpid) = unsafe {
+            (
+                held.base.add(TCI).cast::<u16>().read(),
+                held.base.add(TPID).cast::<u16>().read(),
+            )
+        };
+        let tpid = if held.status & libc::TP_STATUS_VLAN_TPID_VALID != 0 {
+            tpid
+        } else {
+            0x8100
+        };
+        let ([a, b], [c, d]) = (tpid.to_be_bytes(), tci.to_be_bytes());
+        Some([a, b, c, d])
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody has a reference into it that outlives us.
+        unsafe {
+            libc::munmap(self.memory.as_ptr().cast(), self.len);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! System calls for which no safe crate has a name: socket options of AF_PACKET, and what ethtool asks.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+/// `ethernet` and what the kernel's headers call so (`linux/ethtool.h`).
+const ETHTOOL_GSET: u32 = 1;
+const ETHTOOL_GDRVINFO: u32 = 3;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSTATS: u32 = 0x1d;
+const ETH_SS_STATS: u32 = 1;
+const ETH_GSTRING_LEN: usize = 32;
+/// Length of `struct ethtool_cmd`, and of `struct ethtool_drvinfo` with the place of its `n_stats`.
+const SETTINGS_LEN: usize = 44;
+const DRIVER_LEN: usize = 196;
+const DRIVER_STATS: usize = 180;
+/// More statistics than any driver has.
+const STATISTICS_MAX: usize = 8192;
+
+/// Sets a socket option.
+pub fn set_option<T: Copy>(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value` is `len` readable bytes for the time of the call; the kernel keeps no pointer to them.
+    let answer = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const *value).cast(), len) };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Reads a socket option of numbers.
+pub fn numbers<const N: usize>(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<[u32; N]> {
+    let mut value = [0u32; N];
+    let mut len = size_of_val(&value) as libc::socklen_t;
+    let to = value.as_mut_ptr().cast();
+    // SAFETY: `value` is `len` writable bytes, and any bits are numbers.
+    let answer = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, to, &raw mut len) };
+    if answer == 0 {
+        Ok(value)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Binds a packet socket to all protocols of an interface.
+pub fn bind_packet(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: index.cast_signed(),
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let len = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: `address` is `len` readable bytes for the time of the call.
+    let answer = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Speed of a link in Mbit/s, if the device knows one.
+pub fn speed_mbps(ifname: &str) -> Option<u32> {
+    let mut settings = [0u8; SETTINGS_LEN];
+    settings[..4].copy_from_slice(&ETHTOOL_GSET.to_ne_bytes());
+    let socket = any_socket().ok()?;
+    ethtool(&socket, ifname, &mut settings).ok()?;
+    // `speed` at 12, `speed_hi` at 28.
+    let half = |at: usize| u32::from(u16::from_ne_bytes([settings[at], settings[at + 1]]));
+    let speed = half(28) << 16 | half(12);
+    // Unknown is all ones; some drivers say so in 16 bits.
+    (speed != 0 && speed != u32::MAX && speed != 0xffff).then_some(speed)
+}
+
+/// The statistics that the driver keeps (`ethtool -S`), with its names; empty where it keeps none.
+pub fn device_statistics(ifname: &str) -> Vec<(String, u64)> {
+    driver_statistics(ifname).unwrap_or_default()
+}
+
+fn driver_statistics(ifname: &str) -> io::Result<Vec<(String, u64)>> {
+    let socket = any_socket()?;
+    let mut driver = vec![0u8; DRIVER_LEN];
+    driver[..4].copy_from_slice(&ETHTOOL_GDRVINFO.to_ne_bytes());
+    ethtool(&socket, ifname, &mut driver)?;
+    let count = driver[DRIVER_STATS..DRIVER_STATS + 4].try_into();
+    let n = count.map_or(0, u32::from_ne_bytes) as usize;
+    if n == 0 || n > STATISTICS_MAX {
+        return Ok(Vec::new());
+    }
+    // The device may have more of them by now, and the kernel writes what there is: ask with room to spare.
+    let room = n + 64;
+    let mut names = vec![0u8; 12 + room * ETH_GSTRING_LEN];
+    for (at, word) in [ETHTOOL_GSTRINGS, ETH_SS_STATS, n as u32].into_iter().enumerate() {
+        names[at * 4..at * 4 + 4].copy_from_slice(&word.to_ne_bytes());
+    }
+    ethtool(&socket, ifname, &mut names)?;
+    let mut values = vec![0u8; 8 + room * 8];
+    for (at, word) in [ETHTOOL_GSTATS, n as u32].into_iter().enumerate() {
+        values[at * 4..at * 4 + 4].copy_from_slice(&word.to_ne_bytes());
+    }
+    ethtool(&socket, ifname, &mut values)?;
+    let names = names[12..].chunks_exact(ETH_GSTRING_LEN).map(|name| {
+        let name = name.split(|b| *b == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).trim().to_owned()
+    });
+    let values = values[8..]
+        .chunks_exact(8)
+        .map(|v| v.try_into().map_or(0, u64::from_ne_bytes));
+    Ok(names.zip(values).take(n).collect())
+}
+
+/// A socket to ask through: any does.
+fn any_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        flags,
+        None,
+    )?)
+}
+
+/// Asks the driver of a network device; the answer is in `data`, where the question was. `data` must have room for the
+/// longest answer to it.
+fn ethtool(socket: &OwnedFd, ifname: &str, data: &mut [u8]) -> io::Result<()> {
+    let mut name = [0; libc::IFNAMSIZ];
+    if ifname.len() >= name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in name.iter_mut().zip(ifname.bytes()) {
+        *to = from.cast_signed();
+    }
+    let mut request = libc::ifreq {
+        ifr_name: name,
+        ifr_ifru: libc::__c_anonymous_ifr_ifru {
+            ifru_data: data.as_mut_ptr().cast(),
+        },
+    };
+    // SAFETY: the request is that of SIOCETHTOOL, and `data` has room for the answer: each caller's question has a
+    // length of its own or says how much there is.
+    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
