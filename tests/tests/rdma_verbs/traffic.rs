@@ -731,6 +731,15 @@ fn groups_receive_what_is_sent_to_them() -> Result<()> {
     }
     send(b"to one")?;
     assert_eq!(b.done()?.id(), 1);
+    // More than the device looks ahead.
+    let many = 100;
+    for i in 0..many {
+        other.post_recv(&[RecvWr::new(b.region.slice(100..200)).id(i)])?;
+    }
+    for i in 0..many {
+        send(b"to one")?;
+        assert_eq!(b.done()?.id(), i);
+    }
     b.context.clock()?;
     quiet(&b.cq)
 }

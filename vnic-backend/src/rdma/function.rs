@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use rustix::fd::BorrowedFd;
+use smallvec::SmallVec;
 use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
 use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
@@ -15,6 +16,7 @@ use vnic_engine::rdma::{
 };
 use vnic_engine::settings::RoceMode;
 use vnic_fabric::Instant;
+use vnic_wire::bth::MULTICAST_QP;
 use vnic_wire::opcode::{Operation, Transport};
 
 use super::completions::CompletionRing;
@@ -488,6 +490,19 @@ impl Function {
             self.take_doorbells(BELLS_A_TURN);
         }
         self.device.receive(now, packet, &self.memory);
+        if number == MULTICAST_QP {
+            let members = self.device.members(packet.path.network.destination());
+            for member in SmallVec::<[QpNumber; 8]>::from_slice(members) {
+                self.feed_more(member.0);
+            }
+        } else {
+            self.feed_more(number);
+        }
+    }
+
+    /// A QP may have taken a receive.
+    #[inline]
+    fn feed_more(&mut self, number: u32) {
         if let Some(qp) = self.qps.get(number)
             && let Some(receive) = &qp.receive
             && receive.has_more()

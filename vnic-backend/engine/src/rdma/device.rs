@@ -223,6 +223,11 @@ impl Device {
         self.shared.counters.drop_malformed += 1;
     }
 
+    /// The QPs that receive what is sent to a multicast group.
+    pub fn members(&self, group: Gid) -> &[QpNumber] {
+        self.groups.lookup(group)
+    }
+
     /// Is a QP attached to a multicast group?
     pub fn is_in_group(&self, qp: QpNumber) -> bool {
         self.groups.users(qp) > 0
