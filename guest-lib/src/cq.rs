@@ -263,9 +263,17 @@ impl CompletionQueue {
     }
 
     /// The same, as libibverbs has it: completions that are there already do not count, taken or not. So a program
-    /// must look for some once more before it waits.
-    pub fn req_notify_new(&self, solicited_only: bool) -> Result<(), Error> {
-        self.arm(solicited_only, Ring::seen)
+    /// must take all there are before it waits. Of programs that take no more than `batch` and wait, some would wait
+    /// for ever; so with more than that the event comes at once.
+    pub fn req_notify_new(&self, solicited_only: bool, batch: u32) -> Result<(), Error> {
+        self.arm(solicited_only, |ring| {
+            let (taken, seen) = (ring.consumer(), ring.seen());
+            if seen.wrapping_sub(taken) > batch {
+                taken
+            } else {
+                seen
+            }
+        })
     }
 
     fn arm(&self, solicited_only: bool, from: impl FnOnce(&Ring) -> u32) -> Result<(), Error> {

@@ -9,6 +9,9 @@ use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::{maybe, take_back, the};
 
+/// What perftest takes for an event before it waits for the next one.
+const BATCH: u32 = 16;
+
 operation! {
     /// `man 3 ibv_alloc_td`.
     fn alloc_td(context: *mut ibv_context, attributes: *mut ibv_td_init_attr) -> *mut ibv_td, as pointer {
@@ -71,7 +74,7 @@ operation! {
 
     /// `man 3 ibv_req_notify_cq`.
     fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int, as code {
-        Ok(the::<Cq>(cq.cast()).inner.req_notify_new(solicited_only != 0)?)
+        Ok(the::<Cq>(cq.cast()).inner.req_notify_new(solicited_only != 0, BATCH)?)
     }
 
     /// `man 3 ibv_modify_cq`: completions are not moderated.
