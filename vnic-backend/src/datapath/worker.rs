@@ -300,8 +300,9 @@ impl Worker {
         if self.core.links_in.len() > 1 {
             work += self.core.poll_links();
             work += self.collect_copied();
-            self.core.flush();
         }
+        // An uplink may have been unable to take more.
+        self.core.flush();
         if !self.stopping.is_empty() {
             self.finish_stopping();
         }
