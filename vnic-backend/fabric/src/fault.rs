@@ -19,7 +19,7 @@
 
 mod facts;
 mod holding;
-mod random;
+pub(crate) mod random;
 mod rule;
 #[cfg(test)]
 mod tests;

@@ -27,8 +27,12 @@ impl EtherType {
     pub const VLAN: EtherType = EtherType(0x8100);
     /// IPv6 (RFC 2464).
     pub const IPV6: EtherType = EtherType(0x86dd);
+    /// An Ethernet frame inside a tunnel: NVGRE (RFC 7637 section 3.2), GENEVE (RFC 8926 section 3.4).
+    pub const TRANSPARENT_ETHERNET: EtherType = EtherType(0x6558);
     /// MAC control: PAUSE and PFC (IEEE 802.3 annex 31A).
     pub const MAC_CONTROL: EtherType = EtherType(0x8808);
+    /// Slow protocols: LACP and marker (IEEE 802.3 annex 57A).
+    pub const SLOW_PROTOCOLS: EtherType = EtherType(0x8809);
     /// RoCEv1: a GRH follows (IBTA vol 1 annex A16).
     pub const ROCE: EtherType = EtherType(0x8915);
     /// Service VLAN tag (IEEE 802.1Q table 9-1).

@@ -5,10 +5,16 @@ use crate::{Error, be16, checksum};
 /// Bytes of the header without options.
 pub const HEADER_LEN: usize = 20;
 
+/// IP protocol number of IPv4 in IP (RFC 2003; IANA).
+pub const PROTOCOL_IPV4: u8 = 4;
 /// IP protocol number of TCP (IANA).
 pub const PROTOCOL_TCP: u8 = 6;
 /// IP protocol number of UDP (IANA).
 pub const PROTOCOL_UDP: u8 = 17;
+/// IP protocol number of IPv6 in IP (RFC 2473; IANA).
+pub const PROTOCOL_IPV6: u8 = 41;
+/// IP protocol number of GRE (RFC 2784; IANA).
+pub const PROTOCOL_GRE: u8 = 47;
 
 /// An IPv4 header without its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

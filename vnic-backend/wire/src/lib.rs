@@ -9,6 +9,9 @@
 //! transport headers together; each header has its file ([`grh`], [`bth`] with [`opcode`] and [`psn`],
 //! [`reth`], [`aeth`], [`deth`], [`atomiceth`], [`atomicacketh`], [`immdt`], [`ieth`], [`xrceth`], [`cnp`], [`int`]);
 //! [`gid`] has the identifiers.
+//!
+//! Tunnels, as far as a hash over inner headers needs them: [`vxlan`], [`geneve`], [`gre`]. Between neighbours on a link:
+//! [`pause`], [`lacp`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -26,7 +29,9 @@ pub mod cnp;
 pub mod deth;
 pub mod dhcp;
 pub mod ethernet;
+pub mod geneve;
 pub mod gid;
+pub mod gre;
 pub mod grh;
 pub mod icrc;
 pub mod ieth;
@@ -34,6 +39,7 @@ pub mod immdt;
 pub mod int;
 pub mod ipv4;
 pub mod ipv6;
+pub mod lacp;
 pub mod nd;
 pub mod opcode;
 pub mod pause;
@@ -45,6 +51,7 @@ pub mod time;
 pub mod transport;
 pub mod udp;
 pub mod vlan;
+pub mod vxlan;
 pub mod xrceth;
 
 pub use ethernet::{EtherType, MacAddr};

@@ -1,0 +1,227 @@
+//! Which flow a frame belongs to: what hash policies look at, and what people want to see.
+//!
+//! Read are Ethernet with up to two VLAN tags, IPv4, IPv6 with its extension headers, TCP and UDP, and inside of tunnels
+//! (VXLAN, GENEVE, NVGRE, GRE, IP in IP) the same again. Of a fragment neither ports nor what it carries are read, also of
+//! the first one: all of a packet goes the same way.
+
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+
+use vnic_wire::ipv4::{PROTOCOL_GRE, PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_TCP, PROTOCOL_UDP};
+use vnic_wire::{EtherType, MacAddr, bth, ethernet, geneve, gre, grh, ipv4, ipv6, roce, udp, vxlan};
+
+/// Tunnels within each other that are looked into. A guest decides how many there are: what is deeper is not worth the time.
+const TUNNELS_MAX: usize = 2;
+
+/// Ports of TCP or UDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ports {
+    /// Source port.
+    pub source: u16,
+    /// Destination port.
+    pub destination: u16,
+}
+
+/// The five-tuple of an IP packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Packet {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// Protocol above IP.
+    pub protocol: u8,
+    /// Ports, of TCP and UDP that is not fragmented.
+    pub ports: Option<Ports>,
+}
+
+/// The flow of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// Destination address.
+    pub destination: MacAddr,
+    /// Source address.
+    pub source: MacAddr,
+    /// What is behind the VLAN tags.
+    pub ethertype: EtherType,
+    /// The IP packet.
+    pub packet: Option<Packet>,
+    /// The innermost IP packet, if the frame is a tunnel's.
+    pub inner: Option<Packet>,
+    /// Destination queue pair, of RoCE.
+    pub qp: Option<u32>,
+    /// The sender's own queue pair. No packet names it; who sends for an RDMA function may write it here.
+    pub local_qp: Option<u32>,
+}
+
+/// An IP packet, and what is behind its headers.
+struct Layer<'a> {
+    packet: Packet,
+    /// From behind the IP header and its extensions; empty of fragments.
+    upper: &'a [u8],
+}
+
+impl Flow {
+    /// Reads it from the front of a frame: all of the headers, or as much as there is. None: not even an Ethernet header.
+    #[inline]
+    pub fn parse(head: &[u8]) -> Option<Flow> {
+        let link = ethernet::Header::parse(head).ok()?;
+        let mut flow = Flow {
+            destination: link.destination,
+            source: link.source,
+            ethertype: link.ethertype,
+            packet: None,
+            inner: None,
+            qp: None,
+            local_qp: None,
+        };
+        let Ok(payload) = ethernet::payload(head) else {
+            return Some(flow);
+        };
+        flow.ethertype = payload.ethertype;
+        let bytes = head.get(payload.offset..).unwrap_or(&[]);
+        if payload.ethertype == EtherType::ROCE {
+            flow.qp = queue_pair(bytes.get(grh::HEADER_LEN..));
+        }
+        let Some(mut layer) = network(payload.ethertype, bytes) else {
+            return Some(flow);
+        };
+        flow.packet = Some(layer.packet);
+        for _ in 0..TUNNELS_MAX {
+            let Some(inner) = tunnelled(&layer) else {
+                break;
+            };
+            flow.inner = Some(inner.packet);
+            layer = inner;
+        }
+        let to = layer.packet.ports.map(|p| p.destination);
+        if layer.packet.protocol == PROTOCOL_UDP && to == Some(roce::UDP_PORT) {
+            flow.qp = queue_pair(layer.upper.get(udp::HEADER_LEN..));
+        }
+        Some(flow)
+    }
+
+    /// The packet that the flow is about: the inner one of a tunnel.
+    #[inline]
+    pub fn innermost(&self) -> Option<&Packet> {
+        self.inner.as_ref().or(self.packet.as_ref())
+    }
+}
+
+/// Destination queue pair of a transport packet of InfiniBand.
+fn queue_pair(bytes: Option<&[u8]>) -> Option<u32> {
+    Some(bth::Header::parse(bytes?).ok()?.destination_qp)
+}
+
+/// The IP packet that these bytes are.
+#[inline]
+fn network(ethertype: EtherType, bytes: &[u8]) -> Option<Layer<'_>> {
+    let (source, destination, protocol, offset, fragment) = match ethertype {
+        EtherType::IPV4 => {
+            let ip = ipv4::Header::parse(bytes).ok()?;
+            let fragment = ip.is_fragment();
+            (
+                ip.source.into(),
+                ip.destination.into(),
+                ip.protocol,
+                ip.header_len,
+                fragment,
+            )
+        }
+        EtherType::IPV6 => {
+            let ip = ipv6::Header::parse(bytes).ok()?;
+            let (source, destination) = (ip.source.into(), ip.destination.into());
+            match ip.upper(bytes) {
+                Ok(upper) => (source, destination, upper.protocol, upper.offset, upper.fragment),
+                Err(_) => (source, destination, ip.next_header, bytes.len(), true),
+            }
+        }
+        _ => return None,
+    };
+    let upper = bytes.get(offset..).filter(|_| !fragment).unwrap_or(&[]);
+    let ports = match (protocol, upper) {
+        (PROTOCOL_TCP | PROTOCOL_UDP, [a, b, c, d, ..]) => Some(Ports {
+            source: u16::from_be_bytes([*a, *b]),
+            destination: u16::from_be_bytes([*c, *d]),
+        }),
+        _ => None,
+    };
+    Some(Layer {
+        packet: Packet {
+            source,
+            destination,
+            protocol,
+            ports,
+        },
+        upper,
+    })
+}
+
+/// The packet inside, if this one is a tunnel's.
+fn tunnelled<'a>(layer: &Layer<'a>) -> Option<Layer<'a>> {
+    let upper = layer.upper;
+    let (ethertype, offset) = match layer.packet.protocol {
+        PROTOCOL_IPV4 => (EtherType::IPV4, 0),
+        PROTOCOL_IPV6 => (EtherType::IPV6, 0),
+        PROTOCOL_GRE => {
+            let header = gre::Header::parse(upper).ok()?;
+            (header.protocol, header.header_len)
+        }
+        PROTOCOL_UDP => {
+            let payload = upper.get(udp::HEADER_LEN..)?;
+            let (ethertype, len) = match layer.packet.ports?.destination {
+                vxlan::UDP_PORT => {
+                    vxlan::Header::parse(payload).ok()?;
+                    (EtherType::TRANSPARENT_ETHERNET, vxlan::HEADER_LEN)
+                }
+                geneve::UDP_PORT => {
+                    let header = geneve::Header::parse(payload).ok().filter(|h| !h.control)?;
+                    (header.protocol, header.header_len)
+                }
+                _ => return None,
+            };
+            (ethertype, udp::HEADER_LEN + len)
+        }
+        _ => return None,
+    };
+    let bytes = upper.get(offset..)?;
+    if ethertype == EtherType::TRANSPARENT_ETHERNET {
+        let payload = ethernet::payload(bytes).ok()?;
+        return network(payload.ethertype, bytes.get(payload.offset..)?);
+    }
+    network(ethertype, bytes)
+}
+
+impl fmt::Display for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.protocol {
+            PROTOCOL_TCP => "tcp",
+            PROTOCOL_UDP => "udp",
+            other => return write!(f, "{} > {} protocol {other}", self.source, self.destination),
+        };
+        match self.ports {
+            Some(ports) => {
+                let source = SocketAddr::new(self.source, ports.source);
+                let destination = SocketAddr::new(self.destination, ports.destination);
+                write!(f, "{source} > {destination} {name}")
+            }
+            None => write!(f, "{} > {} {name}", self.source, self.destination),
+        }
+    }
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.innermost() {
+            Some(packet) => packet.fmt(f)?,
+            None => write!(f, "{} > {} {:?}", self.source, self.destination, self.ethertype)?,
+        }
+        if let Some(qp) = self.qp {
+            write!(f, " to QP {qp:#x}")?;
+        }
+        if let Some(qp) = self.local_qp {
+            write!(f, " from QP {qp:#x}")?;
+        }
+        Ok(())
+    }
+}
