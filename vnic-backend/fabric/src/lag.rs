@@ -16,7 +16,7 @@ pub mod bond;
 pub mod flow;
 pub mod flows;
 pub mod hash;
-//LACP
+pub mod lacp;
 //TEAM
 pub mod view;
 
@@ -25,6 +25,7 @@ use alloc::string::String;
 pub use bond::{Affinity, Bond, BondSettings, Choice, Mode, SlotId};
 pub use flow::{Flow, Packet, Ports};
 pub use hash::Policy;
+pub use lacp::Lacp;
 
 pub use view::{Evenness, View};
 
