@@ -17,7 +17,7 @@ pub mod flow;
 pub mod flows;
 pub mod hash;
 pub mod lacp;
-//TEAM
+pub mod team;
 pub mod view;
 
 use alloc::string::String;
@@ -26,6 +26,7 @@ pub use bond::{Affinity, Bond, BondSettings, Choice, Mode, SlotId};
 pub use flow::{Flow, Packet, Ports};
 pub use hash::Policy;
 pub use lacp::Lacp;
+pub use team::{Team, Teams};
 
 pub use view::{Evenness, View};
 

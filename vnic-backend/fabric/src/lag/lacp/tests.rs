@@ -38,6 +38,9 @@ fn settings(system: u8, active: bool, short_timeout: bool, ports: u16) -> LacpSe
 /// A port of a system.
 type End = (usize, u8);
 
+/// Frames under way: when they arrive, in which order they were sent, where.
+type Wire = BinaryHeap<Reverse<(u64, u64, End, Vec<u8>)>>;
+
 /// Systems and the cables between them, in virtual time.
 struct World {
     now: u64,
@@ -46,12 +49,16 @@ struct World {
     cables: BTreeMap<End, End>,
     /// Systems that neither hear nor speak any more, with their links up.
     silent: Vec<usize>,
-    frames: BinaryHeap<Reverse<(u64, u64, End, Vec<u8>)>>,
+    frames: Wire,
     order: u64,
     random: SplitMix64,
     /// Frames lost, of 100; delays of up to this.
     loss: u64,
     delay: u64,
+    /// Frames may overtake others.
+    reorders: bool,
+    /// The last arrival at a port.
+    arrived: BTreeMap<End, u64>,
     collecting: BTreeMap<End, bool>,
     sent: BTreeMap<End, Vec<u64>>,
     log: String,
@@ -69,6 +76,8 @@ impl World {
             random: SplitMix64::of(seed, 1),
             loss: 0,
             delay: MS,
+            reorders: false,
+            arrived: BTreeMap::new(),
             collecting: BTreeMap::new(),
             sent: BTreeMap::new(),
             log: String::new(),
@@ -126,7 +135,12 @@ impl World {
         }
         if let Some(to) = self.cables.get(&from) {
             self.order += 1;
-            let at = self.now + 1 + self.random.below(self.delay);
+            let mut at = self.now + 1 + self.random.below(self.delay);
+            let last = self.arrived.entry(*to).or_default();
+            if !self.reorders {
+                at = at.max(*last);
+            }
+            *last = at.max(*last);
             let bytes = frame.emit(MacAddr([2, 0, 0, 0, 1, from.1])).to_vec();
             self.frames.push(Reverse((at, self.order, *to, bytes)));
         }
@@ -143,7 +157,7 @@ impl World {
             };
             assert!(next >= self.now, "a timer of the past: {next} at {}", self.now);
             self.now = next;
-            while let Some(Reverse((_, _, to, bytes))) = self.frames.pop_if_due(next) {
+            while let Some((to, bytes)) = self.frame_due(next) {
                 let frame = Frame::parse(&bytes).unwrap();
                 if self.cables.contains_key(&to) && !self.silent.contains(&to.0) {
                     self.systems[to.0].receive(Instant(next), Member(to.1), &frame);
@@ -155,6 +169,11 @@ impl World {
             self.settle();
         }
         self.now = end;
+    }
+
+    fn frame_due(&mut self, now: u64) -> Option<(End, Vec<u8>)> {
+        self.frames.peek().filter(|Reverse((at, ..))| *at <= now)?;
+        self.frames.pop().map(|Reverse((_, _, to, bytes))| (to, bytes))
     }
 
     /// Ports in use.
@@ -169,20 +188,6 @@ impl World {
 
     fn log(&mut self) -> String {
         core::mem::take(&mut self.log)
-    }
-}
-
-trait Due {
-    type Item;
-    fn pop_if_due(&mut self, now: u64) -> Option<Self::Item>;
-}
-
-impl Due for BinaryHeap<Reverse<(u64, u64, End, Vec<u8>)>> {
-    type Item = Reverse<(u64, u64, End, Vec<u8>)>;
-
-    fn pop_if_due(&mut self, now: u64) -> Option<Self::Item> {
-        self.peek().filter(|Reverse((at, ..))| *at <= now)?;
-        self.pop()
     }
 }
 
@@ -228,19 +233,18 @@ fn who_speaks_to_whom() {
           2001 ms system 0 port 0 in use
           2001 ms system 1 port 1 in use
         active, passive: 1200 LACPDUs in five minutes
-          2000 ms system 0 port 0 in use
           2001 ms system 1 port 0 in use
-          2001 ms system 0 port 0 not in use
+          2001 ms system 0 port 0 in use
           2001 ms system 0 port 1 in use
           2001 ms system 1 port 1 in use
-          3000 ms system 0 port 0 in use
         active, passive, long: 40 LACPDUs in five minutes
           2001 ms system 0 port 1 in use
           2001 ms system 1 port 1 in use
           2001 ms system 0 port 0 in use
           2001 ms system 1 port 0 in use
         passive, passive: 0 LACPDUs in five minutes
-    "#]].assert_eq(&text);
+    "#]]
+    .assert_eq(&text);
 }
 
 /// What both ends say when it works.
@@ -298,12 +302,13 @@ fn a_partner_that_disappears() {
          63000 ms system 0 port 0 not in use
           then Defaulted, Detached
         long timeout, last heard at 30000 ms
-        120000 ms system 0 port 1 not in use
+        120000 ms system 0 port 0 not in use
         120001 ms system 1 port 1 not in use
+        120001 ms system 0 port 1 not in use
         120001 ms system 1 port 0 not in use
-        120001 ms system 0 port 0 not in use
           then Defaulted, Detached
-    "#]].assert_eq(&text);
+    "#]]
+    .assert_eq(&text);
 }
 
 /// A link that fails carries nothing at once; when it is back no time to wait for others is needed.
@@ -321,7 +326,8 @@ fn a_link_that_fails_and_comes_back() {
          10000 ms system 1 port 1 not in use
          15000 ms system 0 port 1 in use
          15000 ms system 1 port 1 in use
-    "#]].assert_eq(&world.log());
+    "#]]
+    .assert_eq(&world.log());
 }
 
 /// Ports 0 and 1 lead to one switch, port 2 to another, and port 3 back to port 4.
@@ -556,7 +562,8 @@ fn what_cannot_be() {
         ports: 33; allowed: 1 to 32
         ports: number 0; allowed: 1 to 65535
         ports: number 1 is there twice
-    "#]].assert_eq(&text);
+    "#]]
+    .assert_eq(&text);
     assert!(Lacp::new(&good()).is_ok());
 }
 
@@ -570,7 +577,7 @@ fn promises(seed: u64) -> Result<(), String> {
     let ports = 1 + random.below(4) as u8;
     let mut world = pair(seed, a, b, ports);
     world.loss = random.below(40);
-    world.delay = 1 + random.below(1500) * MS;
+    (world.delay, world.reorders) = (1 + random.below(1500) * MS, true);
     for _ in 0..random.below(20) {
         let port = random.below(u64::from(ports)) as u8;
         if world.cables.contains_key(&(0, port)) {
@@ -585,7 +592,7 @@ fn promises(seed: u64) -> Result<(), String> {
             }
         }
     }
-    (world.loss, world.delay) = (0, MS);
+    (world.loss, world.delay, world.reorders) = (0, MS, false);
     for port in 0..ports {
         if !world.cables.contains_key(&(0, port)) {
             world.connect((0, port), (1, port));
