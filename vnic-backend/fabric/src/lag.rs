@@ -55,3 +55,6 @@ impl LagError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -640,6 +640,8 @@ fn what_cannot_be() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
     /// Only what was on a member that fails moves, and only what is at home on one that comes back, or moved on for want of it;
     /// nothing is ever on one that is down, and the loads stay within reason.
     #[test]

@@ -10,6 +10,7 @@ use vnic_wire::lacp::{Lacpdu, Marker, State};
 
 use super::*;
 use crate::fault::random::SplitMix64;
+use crate::lag::tests::for_seeds;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -616,15 +617,7 @@ fn promises(seed: u64) -> Result<(), String> {
 
 #[test]
 fn promises_hold_in_bad_networks() {
-    const SEED: &str = "VNIC_LACP_SEED";
-    #[expect(clippy::disallowed_methods, reason = "the seed of a test")]
-    let one = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
-    for seed in one.map_or(0..80, |seed: u64| seed..seed + 1) {
-        if let Err(what) = promises(seed) {
-            let again = "cargo test -p vnic-fabric --lib promises_hold_in_bad_networks";
-            panic!("seed {seed}: {what}\nagain: {SEED}={seed} {again}");
-        }
-    }
+    for_seeds("VNIC_LACP_SEED", 40, "promises_hold_in_bad_networks", promises);
 }
 
 proptest! {

@@ -197,7 +197,8 @@ fn what_cannot_be() {
         VlanID: 4095; allowed: 0 (none) to 4094
         VlanPrio: 8; allowed: 0 to 7
         type: "IPoIB"; allowed: Aggregate, Failover
-    "#]].assert_eq(&text);
+    "#]]
+    .assert_eq(&text);
     for n in 3..TEAMS_MAX as u128 {
         create(&mut teams, new(&format!("t{n}"), n + 1, TeamType::Aggregate)).unwrap();
     }

@@ -7,6 +7,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use super::*;
 use crate::fault::random::SplitMix64;
+use crate::lag::tests::for_seeds;
 
 const US: u64 = 1000;
 /// Less than `quiet`, so the difference of two is, too.
@@ -350,14 +351,6 @@ impl Sim {
 
 #[test]
 fn nothing_is_overtaken_but_when_a_member_fails() {
-    const SEED: &str = "VNIC_LAG_SEED";
-    #[expect(clippy::disallowed_methods, reason = "the seed of a test")]
-    let one = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
-    for seed in one.map_or(0..60, |seed: u64| seed..seed + 1) {
-        if let Err(what) = Sim::new(seed).run() {
-            panic!(
-                "seed {seed}: {what}\nagain: {SEED}={seed} cargo test -p vnic-fabric --lib nothing_is_overtaken"
-            );
-        }
-    }
+    let run = |seed| Sim::new(seed).run();
+    for_seeds("VNIC_LAG_SEED", 30, "nothing_is_overtaken", run);
 }
