@@ -323,12 +323,13 @@ fn a_link_that_fails_and_comes_back() {
     world.connect((0, 1), (1, 1));
     world.run(5);
     expect![[r#"
+        cut at 10 s, back at 15 s
          10000 ms system 0 port 1 not in use
          10000 ms system 1 port 1 not in use
          15000 ms system 0 port 1 in use
          15000 ms system 1 port 1 in use
     "#]]
-    .assert_eq(&world.log());
+    .assert_eq(&format!("cut at 10 s, back at 15 s\n{}", world.log()));
 }
 
 /// Ports 0 and 1 lead to one switch, port 2 to another, and port 3 back to port 4.
