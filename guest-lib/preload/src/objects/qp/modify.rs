@@ -3,7 +3,7 @@
 use vnic_verbs::qp::QpQuery;
 use vnic_verbs::{QpAttributes, QpMask, RateLimit};
 
-use super::Qp;
+use super::{AnyQp, Qp};
 use crate::abi::*;
 use crate::errno::Errno;
 use crate::handle::Object;
@@ -53,6 +53,7 @@ impl Qp {
     /// Changes what `mask` names.
     pub fn modify(&self, wanted: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         let rate = mask & IBV_QP_RATE_LIMIT != 0;
+        let mask = mask & !self.other_end();
         let (attributes, known) = attributes(wanted, mask)?;
         if known.is_empty() && !rate {
             // Nothing is asked for, or what there is anyway.
@@ -68,6 +69,15 @@ impl Qp {
             self.inner.set_rate_limit(RateLimit::kbps(wanted.rate_limit))?;
         }
         Ok(())
+    }
+
+    /// Attributes that an end of XRC does not have. Programs name them for both ends; the kernel takes no notice.
+    fn other_end(&self) -> u32 {
+        match self.inner {
+            AnyQp::XrcSend(_) => IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+            AnyQp::XrcRecv(_) => IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY,
+            _ => 0,
+        }
     }
 
     /// What it has, and how it was made.
