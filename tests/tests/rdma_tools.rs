@@ -23,7 +23,12 @@ fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--message-format=json", "--package=vnic-guest"]);
+        cargo.args([
+            "build",
+            "--message-format=json",
+            "--package=vnic-guest",
+            "--bin=vnic-guest",
+        ]);
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
         if !cfg!(debug_assertions) {
             cargo.arg("--release");

@@ -34,7 +34,7 @@ fn run(lab: &Lab, lines: &str) -> Result<String> {
         .replace("-- ib_write_bw", &format!("-- ib_write_bw -p {port}"));
     // Installing wants root, and is another test's matter where the program is there.
     if Command::new("ib_write_bw").arg("--version").output().is_ok() {
-        script = script.replace("apt-get install", ": apt-get install");
+        script = script.replace("apt-get update && apt-get install", ": apt-get install");
     }
     let programs = lab.program("vnicd");
     let programs = programs.parent().context("a directory")?.display().to_string();

@@ -178,6 +178,7 @@ pub const INBOUND_DISCARDED: &[Term] = &[
     Drop("class_stalled"),
     Drop("congestion_hint"),
     Drop("wred"),
+    Drop("port_receive"),
 ];
 /// The frame does not fit.
 pub const INBOUND_ERRORS: &[Term] = &[Drop("rx_buffer_too_small"), Drop("receiver_mtu")];
