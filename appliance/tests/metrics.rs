@@ -116,6 +116,7 @@ fn snapshot() -> Snapshot {
                 mtu: 1500,
                 vlan: VlanMode::default(),
                 data_core: Some(1),
+                speed_mbps: None,
             },
             port: PortId(2),
             up: true,

@@ -157,6 +157,7 @@ fn uplink_that_vanishes() -> Result<()> {
         mtu: 1500,
         vlan: VlanMode::default(),
         data_core: None,
+        speed_mbps: None,
     };
     match rig.nic.add_port(port) {
         Err(NicError::Os { what, source }) => {

@@ -1,5 +1,6 @@
 //! The control plane's handle on the running NIC.
 
+mod bonds;
 mod congestion;
 mod faults;
 mod ports;
@@ -600,6 +601,7 @@ impl Inner {
                 self.port_gone(&mut state, port, index);
                 return;
             }
+            CoreEvent::SlowFrame { .. } | CoreEvent::BondMoved { .. } => return,
         };
         if let Some(name) = state.names.get(&port) {
             self.hub.publish(name, kind);

@@ -1,6 +1,7 @@
 //! What the control plane says to the data path and hears from it.
 
 mod congestion;
+pub mod lag;
 mod qos;
 
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ pub use vnic_fabric::{DropReason, PriorityTags, VlanMode};
 pub use vnic_wire::MacAddr;
 
 pub use congestion::*;
+pub use lag::{BondMember, BondSpec, BondStatus, Failover, LacpSpec};
 pub use qos::*;
 
 /// Settings of the whole NIC, fixed for its life.
@@ -273,6 +275,11 @@ pub enum PortKind {
         /// Its name.
         ifname: String,
     },
+    /// The same, through AF_XDP sockets: past the kernel's network stack.
+    Xdp {
+        /// Its name.
+        ifname: String,
+    },
 }
 
 impl PortKind {
@@ -281,25 +288,27 @@ impl PortKind {
         match name {
             "tap" => Some(PortKind::Tap { ifname }),
             "packet" => Some(PortKind::Packet { ifname }),
+            "xdp" => Some(PortKind::Xdp { ifname }),
             _ => None,
         }
     }
 
     /// The names of all kinds.
-    pub const NAMES: [&str; 2] = ["tap", "packet"];
+    pub const NAMES: [&str; 3] = ["tap", "packet", "xdp"];
 
     /// The name for people and scripts.
     pub const fn name(&self) -> &'static str {
         match self {
             PortKind::Tap { .. } => "tap",
             PortKind::Packet { .. } => "packet",
+            PortKind::Xdp { .. } => "xdp",
         }
     }
 
     /// The network interface.
     pub fn ifname(&self) -> &str {
         match self {
-            PortKind::Tap { ifname } | PortKind::Packet { ifname } => ifname,
+            PortKind::Tap { ifname } | PortKind::Packet { ifname } | PortKind::Xdp { ifname } => ifname,
         }
     }
 }
@@ -317,6 +326,8 @@ pub struct PortSpec {
     pub vlan: VlanMode,
     /// The CPU whose poll loop serves it; `None`: the first.
     pub data_core: Option<usize>,
+    /// Line rate in Mbit/s: what it reports, and the most it sends. None: the device's own, and no limit.
+    pub speed_mbps: Option<u32>,
 }
 
 /// An uplink port as it is now.

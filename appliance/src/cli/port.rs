@@ -83,6 +83,7 @@ fn uplink(port: &v1::Port) -> String {
         None => String::new(),
         Some(v1::port::Uplink::Tap(tap)) => format!("tap {}", tap.ifname),
         Some(v1::port::Uplink::Packet(packet)) => format!("packet {}", packet.ifname),
+        Some(v1::port::Uplink::Xdp(xdp)) => format!("xdp {}", xdp.ifname),
     }
 }
 

@@ -186,6 +186,7 @@ pub(super) fn settings(
             mtu: check::MTU_DEFAULT,
             vlan: VlanMode::default(),
             data_core: None,
+            speed_mbps: None,
         });
     }
 

@@ -575,6 +575,7 @@ impl<'a> Context<'a> {
             mtu: mtu?,
             vlan: vlan?,
             data_core: data_core?,
+            speed_mbps: None,
         })
     }
 }

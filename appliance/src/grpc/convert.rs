@@ -285,10 +285,12 @@ pub fn port(context: &Context, status: &PortStatus) -> v1::Port {
         uplink: Some(match &spec.kind {
             PortKind::Tap { .. } => v1::port::Uplink::Tap(v1::TapUplink { ifname }),
             PortKind::Packet { .. } => v1::port::Uplink::Packet(v1::PacketUplink { ifname }),
+            PortKind::Xdp { .. } => v1::port::Uplink::Xdp(v1::XdpUplink { ifname }),
         }),
         mtu: u32::from(spec.mtu),
         vlan: Some(vlan(&spec.vlan)),
         data_core: spec.data_core.and_then(|c| u32::try_from(c).ok()),
+        speed_mbps: spec.speed_mbps,
         up: status.up,
         switch_port: u32::from(status.port.0),
         lifetime: lifetime(context, &spec.name),
@@ -493,10 +495,13 @@ pub fn port_spec(context: &Context, id: &str, port: &v1::Port, wrong: &mut Viola
         Some(v1::port::Uplink::Packet(packet)) => wrong
             .check("port.packet.ifname", check::ifname(&packet.ifname))
             .map(|ifname| PortKind::Packet { ifname }),
+        Some(v1::port::Uplink::Xdp(xdp)) => wrong
+            .check("port.xdp.ifname", check::ifname(&xdp.ifname))
+            .map(|ifname| PortKind::Xdp { ifname }),
         None => {
             wrong.add(
                 "port.uplink",
-                "required: what is behind the port; `tap` and `packet` are allowed",
+                "required: what is behind the port; `tap`, `packet` and `xdp` are allowed",
             );
             None
         }
@@ -510,6 +515,7 @@ pub fn port_spec(context: &Context, id: &str, port: &v1::Port, wrong: &mut Viola
         mtu: mtu?,
         vlan: vlan?,
         data_core: core?,
+        speed_mbps: port.speed_mbps,
     })
 }
 

@@ -50,6 +50,7 @@ impl Veth {
             mtu: self.mtu,
             vlan: VlanMode::default(),
             data_core: None,
+            speed_mbps: None,
         })
     }
 }

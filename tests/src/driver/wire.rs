@@ -25,6 +25,7 @@ impl Wire {
             mtu: 1500,
             vlan: VlanMode::default(),
             data_core: core.map(|i| rig.cores[i]),
+            speed_mbps: None,
         };
         match rig.nic.add_port(port) {
             Err(NicError::Os { what, source }) => {

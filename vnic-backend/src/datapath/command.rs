@@ -9,8 +9,10 @@ use vnic_engine::offload::Accepts;
 use vnic_engine::rdma::{FlowStatus, VerbsError};
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::fault::{Rule, RuleId, Tally};
+use vnic_fabric::lag::{Affinity, Bond, LagError, Member, View};
 use vnic_fabric::switch::{PortConfig, PortId};
 use vnic_wire::MacAddr;
+use vnic_wire::vlan::Tci;
 
 use super::congestion::CongestionChange;
 use super::counters::{AdapterCounters, PortCounters};
@@ -73,7 +75,30 @@ pub struct RdmaRings {
     pub map: Arc<MemMap>,
 }
 
+/// Members of a bond at the core that serves them.
+#[allow(dead_code, reason = "until bonds are wired")]
+pub struct BondSetup {
+    /// The machine, its links down; affinities are set.
+    pub bond: Bond,
+    /// The members, in its order.
+    pub members: Vec<PortId>,
+    /// VLAN identifier and priority on the wire: all that is sent gets this tag, what comes must have the VLAN and loses it.
+    pub tag: Option<Tci>,
+    /// Members whose link is up.
+    pub up: Vec<Member>,
+}
+
+/// Who serves a bond.
+#[allow(dead_code, reason = "until bonds are wired")]
+pub enum BondSide {
+    /// This core.
+    Local(Box<BondSetup>),
+    /// Another core.
+    Remote(usize),
+}
+
 /// Commands are carried out between two bursts.
+#[allow(dead_code, reason = "until bonds are wired")]
 pub enum Command {
     /// A port exists from now on.
     AddPort {
@@ -156,6 +181,78 @@ pub enum Command {
         id: PortId,
         /// Answer.
         done: Sender<()>,
+    },
+    /// A bond exists from now on, or has other members and settings. Its members are no ports of the switch any more.
+    /// Answered when that is so.
+    SetBond {
+        /// Its number.
+        id: PortId,
+        /// For the switch.
+        config: PortConfig,
+        /// Its members, for a core that does not serve it.
+        members: Vec<PortId>,
+        /// Who serves it.
+        side: BondSide,
+        /// Answer.
+        done: Sender<()>,
+    },
+    /// A bond is gone, or lost these members, which are ports of the switch again, with these settings; answered when it is.
+    /// Who has a link follows with [`Command::SetLink`].
+    Unbond {
+        /// The bond.
+        id: PortId,
+        /// The ports.
+        members: Vec<(PortId, PortConfig)>,
+        /// Answer.
+        done: Sender<()>,
+    },
+    /// Link of a member of a bond that this core serves; answered with how many frames waited there and were dropped when
+    /// its flows have moved.
+    BondLink {
+        /// The bond.
+        id: PortId,
+        /// The member.
+        member: Member,
+        /// Up?
+        up: bool,
+        /// Answer.
+        done: Sender<u64>,
+    },
+    /// What link aggregation control says of a member of a bond that this core serves.
+    BondLacp {
+        /// The bond.
+        id: PortId,
+        /// The member.
+        member: Member,
+        /// It takes frames.
+        collecting: bool,
+        /// It sends frames.
+        distributing: bool,
+    },
+    /// Sets or takes away an affinity of a bond that this core serves.
+    BondAffinity {
+        /// The bond.
+        id: PortId,
+        /// What it is about.
+        what: Affinity,
+        /// The member; none: take it away.
+        member: Option<Member>,
+        /// Answer.
+        reply: Sender<Result<(), LagError>>,
+    },
+    /// How a bond that this core serves looks.
+    BondView {
+        /// The bond.
+        id: PortId,
+        /// Answer.
+        reply: Sender<View>,
+    },
+    /// Sends a frame of the NIC's own by an uplink that this core serves, past all queues.
+    SendControl {
+        /// The uplink.
+        id: PortId,
+        /// The frame, without FCS.
+        frame: Box<[u8]>,
     },
     /// A port's link went up or down.
     SetLink {

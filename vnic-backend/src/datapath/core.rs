@@ -33,6 +33,7 @@ const LINK_BURST: usize = 64;
 
 /// What a data core tells the control plane.
 #[derive(Debug)]
+#[allow(dead_code, reason = "until bonds are wired")]
 pub enum CoreEvent {
     /// A ring was stopped.
     RingFault {
@@ -107,6 +108,18 @@ pub enum CoreEvent {
         port: PortId,
         /// Index of the network interface that it was.
         index: u32,
+    },
+    /// An uplink received a frame of a slow protocol (IEEE 802.3 annex 57A): for the control plane, never for the switch.
+    SlowFrame {
+        /// The uplink.
+        port: PortId,
+        /// The frame.
+        frame: Box<[u8]>,
+    },
+    /// Frames of an active-backup bond go by another member: neighbours want to hear where addresses are.
+    BondMoved {
+        /// The bond.
+        port: PortId,
     },
 }
 

@@ -560,6 +560,16 @@ impl Worker {
                     self.core.announce(id, mac, now);
                 }
             }
+            Command::SetBond { done, .. } | Command::Unbond { done, .. } => {
+                let _ = done.send(());
+            }
+            Command::BondLink { done, .. } => {
+                let _ = done.send(0);
+            }
+            Command::BondLacp { .. }
+            | Command::BondAffinity { .. }
+            | Command::BondView { .. }
+            | Command::SendControl { .. } => {}
             Command::Reopened { id, rx, index, tx } => self.reopen_uplink(id, (rx, index), *tx),
             Command::StartRing { id, start } => self.start_ring(id, *start),
             Command::StopRing { id, index, done } => {

@@ -138,6 +138,13 @@ pub fn open(spec: &PortSpec, links: &mut Links) -> Result<Opened, NicError> {
             let facts = existing(spec, ifname, links)?;
             packet::open(spec, ifname, &facts)
         }
+        PortKind::Xdp { ifname } => {
+            existing(spec, ifname, links)?;
+            Err(NicError::Invalid {
+                field: "kind",
+                problem: "xdp is not implemented yet; take packet".into(),
+            })
+        }
     }
 }
 
