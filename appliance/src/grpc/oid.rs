@@ -96,7 +96,8 @@ const fn drop_of(reason: DropReason) -> Drop {
         | DropReason::ClassStalled
         | DropReason::CongestionHint
         | DropReason::Wred
-        | DropReason::PortReceive => Drop::InDiscard,
+        | DropReason::PortReceive
+        | DropReason::BondInactive => Drop::InDiscard,
     }
 }
 

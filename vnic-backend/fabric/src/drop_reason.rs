@@ -47,7 +47,7 @@ pub enum DropReason {
     ClassStalled,
     /// The send queue of its priority is full (`SendQueuePerPrio`; a lossy priority).
     SendQueueFull,
-    /// A pause frame from a guest: only links speak MAC control.
+    /// A pause frame or a frame of a slow protocol from a guest: only links speak these.
     MacControl,
     /// The guest does not keep up, and `CongestionAction` says so.
     CongestionHint,
@@ -55,11 +55,13 @@ pub enum DropReason {
     Wred,
     /// The uplink's device had no room for a frame from the wire, because it was not read in time.
     PortReceive,
+    /// It came by a member of a bond that takes no frames: another one is active, or LACP does not collect there.
+    BondInactive,
 }
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [DropReason; 25] = [
+    pub const ALL: [DropReason; 26] = [
         DropReason::Runt,
         DropReason::MtuExceeded,
         DropReason::MalformedOffload,
@@ -85,6 +87,7 @@ impl DropReason {
         DropReason::CongestionHint,
         DropReason::Wred,
         DropReason::PortReceive,
+        DropReason::BondInactive,
     ];
 
     /// The name used as the `reason` label of counters and in captures.
@@ -115,6 +118,7 @@ impl DropReason {
             DropReason::CongestionHint => "congestion_hint",
             DropReason::Wred => "wred",
             DropReason::PortReceive => "port_receive",
+            DropReason::BondInactive => "bond_inactive",
         }
     }
 }

@@ -22,7 +22,7 @@ pub mod view;
 
 use alloc::string::String;
 
-pub use bond::{Affinity, Bond, BondSettings, Choice, Mode, SlotId};
+pub use bond::{Affinity, Bond, BondSettings, Choice, Mode, SLOTS_MAX, SlotId};
 pub use flow::{Flow, Packet, Ports};
 pub use hash::Policy;
 pub use lacp::Lacp;

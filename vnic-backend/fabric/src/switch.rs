@@ -192,6 +192,9 @@ const GROUP: u64 = 1 << 40;
 /// EtherType of MAC control (IEEE 802.3 annex 31A).
 const MAC_CONTROL: [u8; 2] = EtherType::MAC_CONTROL.0.to_be_bytes();
 
+/// Destination of slow protocols (IEEE 802.3 annex 57A), which no bridge forwards (IEEE 802.1Q table 8-1).
+const SLOW_PROTOCOLS: u64 = 0x0180_c200_0002;
+
 /// Is it MAC control, or would it be behind the switch: a mere priority tag may be removed?
 #[inline]
 fn is_mac_control(head: &[u8]) -> bool {
@@ -306,8 +309,8 @@ impl Switch {
 
     /// Decides about one frame from `ingress`. `head` holds at least the first `min(frame_len, 18)` bytes.
     ///
-    /// In this order: length, MAC control (only links speak it: no bridge forwards it, IEEE 802.1Q clause 8.6.3), source
-    /// address, anti-spoofing, VLAN of the frame, learning, destination. A
+    /// In this order: length, MAC control and slow protocols (only links speak them: no bridge forwards them, IEEE 802.1Q
+    /// clause 8.6.3), source address, anti-spoofing, VLAN of the frame, learning, destination. A
     /// frame of a flow that does not change costs two comparisons (and a look into the table every 17 ms,
     /// for ageing).
     #[inline]
@@ -349,7 +352,7 @@ impl Switch {
         let Some(frame) = Header::parse(head, frame_len) else {
             return Verdict::Drop(DropReason::Runt);
         };
-        if is_mac_control(head) {
+        if is_mac_control(head) || frame.destination == SLOW_PROTOCOLS {
             return Verdict::Drop(DropReason::MacControl);
         }
         if frame.source & GROUP != 0 {

@@ -196,8 +196,8 @@ pub enum Command {
         /// Answer.
         done: Sender<()>,
     },
-    /// A bond is gone, or lost these members, which are ports of the switch again, with these settings; answered when it is.
-    /// Who has a link follows with [`Command::SetLink`].
+    /// A bond lost these members, which are ports of the switch again, with these settings; with its last member it is gone.
+    /// Answered when that is so. Who has a link follows with [`Command::SetLink`].
     Unbond {
         /// The bond.
         id: PortId,

@@ -14,6 +14,7 @@ use vnic_fabric::{DropReason, Instant};
 use vnic_wire::MacAddr;
 
 use super::MAX_CORES;
+use super::bond::Bonds;
 use super::calls::Owed;
 use super::counters::CoreCounters;
 use super::frame::{OutFrame, RawFrame, SNAP};
@@ -123,6 +124,25 @@ pub enum CoreEvent {
     },
 }
 
+/// Where a frame comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin {
+    /// The adapter or uplink.
+    pub source: PortId,
+    /// As the switch sees it: the bond to which the uplink belongs.
+    pub ingress: PortId,
+}
+
+impl From<PortId> for Origin {
+    #[inline(always)]
+    fn from(port: PortId) -> Origin {
+        Origin {
+            source: port,
+            ingress: port,
+        }
+    }
+}
+
 /// See the module.
 pub struct Core {
     /// This core's copy of the switch.
@@ -141,6 +161,8 @@ pub struct Core {
     pub pauses: Arc<Pauses>,
     /// What its adapters may send.
     pub senders: Senders,
+    /// Bonds, whoever serves them.
+    pub bonds: Bonds,
     /// When this round began.
     pub now: Instant,
     events: Sender<CoreEvent>,
@@ -175,6 +197,7 @@ impl Core {
             qos: PortsQos::default(),
             pauses,
             senders: Senders::default(),
+            bonds: Bonds::default(),
             now: Instant(0),
             events,
             index,
@@ -222,18 +245,19 @@ impl Core {
     #[inline]
     pub fn deliver(
         &mut self,
-        ingress: PortId,
+        from: impl Into<Origin>,
         verdict: &Verdict,
         f: &RawFrame<'_>,
         gate: Option<Gate>,
         sender: Option<&Block<{ Q::COUNT }>>,
     ) {
+        let Origin { source, ingress } = from.into();
         match *verdict {
-            Verdict::Unicast(e) => self.out.give(ingress, e, f, gate, sender),
+            Verdict::Unicast(e) => self.out.give(source, e, f, gate, sender),
             Verdict::Flood(ref flood) => {
                 for &port in self.switch.up_ports() {
                     if let Some(tag) = self.switch.flood_to(port, ingress, flood) {
-                        self.out.give(ingress, Egress { port, tag }, f, gate, sender);
+                        self.out.give(source, Egress { port, tag }, f, gate, sender);
                     }
                 }
             }
@@ -244,11 +268,13 @@ impl Core {
     /// Sends references to the other cores that have receivers. Nothing when a link is full.
     pub fn send_remote(
         &mut self,
-        ingress: PortId,
+        from: impl Into<Origin>,
         verdict: &Verdict,
         f: &RawFrame<'_>,
         slot: Option<SlotRef>,
     ) -> Option<ArrayVec<(usize, u64), MAX_CORES>> {
+        let from = from.into();
+        let ingress = from.ingress;
         let mut cores: ArrayVec<usize, MAX_CORES> = ArrayVec::new();
         let mut add = |p: PortId| {
             if let Some(Slot::Remote(c)) = self.out.slots.get(usize::from(p.0))
@@ -287,7 +313,8 @@ impl Core {
             };
             let frame = RemoteFrame {
                 seq: 0,
-                ingress,
+                from,
+                local_qp: self.out.local_qp,
                 dest,
                 hdr: f.hdr,
                 snap,
@@ -326,7 +353,7 @@ impl Core {
                         let caught = catch_unwind(AssertUnwindSafe(|| self.receive_remote(c, &mut rf)));
                         if caught.is_err() {
                             self.out.counters.add(CoreCounter::Panics as usize, 1);
-                            self.report(CoreEvent::Panic { port: rf.ingress });
+                            self.report(CoreEvent::Panic { port: rf.from.source });
                         }
                         if let Some(l) = &mut self.links_in[c] {
                             l.copied(rf.seq);
@@ -385,7 +412,9 @@ impl Core {
             RemoteDest::One(e) => Verdict::Unicast(e),
             RemoteDest::Flood(flood) => Verdict::Flood(flood),
         };
-        self.deliver(rf.ingress, &verdict, &f, gate, None);
+        self.out.local_qp = rf.local_qp;
+        self.deliver(rf.from, &verdict, &f, gate, None);
+        self.out.local_qp = None;
     }
 
     /// Lets guests see what they were given, in so far as its senders' buffers are completed.
@@ -548,7 +577,8 @@ impl Core {
             return;
         };
         for e in self.switch.flood_targets(port, flood) {
-            if matches!(self.out.slots.get(usize::from(e.port.0)), Some(Slot::Uplink(_))) {
+            let slot = self.out.slots.get(usize::from(e.port.0));
+            if matches!(slot, Some(Slot::Uplink(_) | Slot::Bond(_))) {
                 self.out.give(port, e, &f, None, None);
             }
         }

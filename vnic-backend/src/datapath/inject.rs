@@ -12,6 +12,7 @@ use vnic_fabric::fault::{Facts, Faults, Holding, Path, Roce, Rule, RuleId, Tally
 use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, Instant};
 
+use super::bond::Ticket;
 use super::core::CoreEvent;
 use super::frame::OutFrame;
 use super::link::Gate;
@@ -73,6 +74,8 @@ struct Held {
     copies: u32,
     rules: Vec<RuleId>,
     comment: String,
+    /// For a member of a bond.
+    ticket: Option<Ticket>,
 }
 
 /// The rules of a core, and what they hold back.
@@ -174,6 +177,7 @@ impl Injector {
             copies: verdict.copies(),
             rules: verdict.injections.iter().map(|i| i.rule).collect(),
             comment,
+            ticket: to.ticket(path.1),
         };
         match verdict.hold() {
             None => {
@@ -303,10 +307,12 @@ fn whole(bytes: &[u8]) -> OutFrame<'_> {
 
 /// Delivers a frame of ours and its copies.
 fn leave(path: Path, held: &Held, to: &mut Receivers<'_>) {
+    let before = to.set_ticket(path.1, held.ticket.clone());
     for copy in 0..=held.copies {
         to.put(path.1, &whole(&held.bytes), held.gate, Some(&held.comment));
         if copy > 0 {
             to.counters.add(CoreCounter::FaultCopies as usize, 1);
         }
     }
+    to.set_ticket(path.1, before);
 }

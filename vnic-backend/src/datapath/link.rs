@@ -14,8 +14,9 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use vnic_engine::virtio_net::NetHdr;
-use vnic_fabric::switch::{Egress, FdbUpdate, Flood, PortId};
+use vnic_fabric::switch::{Egress, FdbUpdate, Flood};
 
+use super::core::Origin;
 use super::frame::SNAP;
 use crate::mem::Seg;
 
@@ -59,7 +60,9 @@ pub struct RemoteFrame {
     /// Number on its link, from 1.
     pub seq: u64,
     /// Where it entered the switch.
-    pub ingress: PortId,
+    pub from: Origin,
+    /// The queue pair that sends it, where its RDMA function says so.
+    pub local_qp: Option<u32>,
     /// Where it goes.
     pub dest: RemoteDest,
     /// What the sender asks to be finished.

@@ -6,6 +6,7 @@
 //!                            └─▶ link ─▶ other core ─▶ rx    (by reference, copied there)
 //! ```
 
+mod bond;
 mod calls;
 mod clock;
 mod command;
@@ -29,6 +30,7 @@ mod uplinks;
 mod waiting;
 mod worker;
 
+pub use bond::Ticket;
 pub use calls::notify;
 pub use clock::{Clock, VirtualClock};
 pub use command::{Command, RdmaRings, RdmaSnapshot, RingStart, Side};

@@ -11,6 +11,7 @@ use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::MacAddr;
 
+use super::bond::{BondPort, Ticket};
 use super::counters::{AdapterCounters, CoreCounters};
 use super::frame::{Bounce, Finished, OutFrame, RawFrame, flow_hash, for_receiver};
 use super::guest_roce::GuestRoce;
@@ -198,6 +199,8 @@ pub enum Slot {
     Adapter(Box<AdapterRx>),
     /// An uplink of this core.
     Uplink(Box<PortTx>),
+    /// A bond of uplinks of this core.
+    Bond(Box<BondPort>),
 }
 
 /// Receivers of this core, apart from the switch so that both can be borrowed at once.
@@ -222,6 +225,8 @@ pub struct Outputs {
     pub(super) links_busy: bool,
     /// Adapters that do something for their guests' own RoCE.
     pub(super) guest_roce: Vec<PortId>,
+    /// The queue pair that sends the frame which is given, where its RDMA function says so.
+    pub local_qp: Option<u32>,
     /// When this round began.
     pub now: Instant,
     pub(super) bounce: Bounce,
@@ -244,6 +249,7 @@ impl Outputs {
             taken: None,
             links_busy: false,
             guest_roce: Vec::new(),
+            local_qp: None,
             now: Instant(0),
             slots: Vec::new(),
             touched: Vec::with_capacity(64),
@@ -371,6 +377,21 @@ impl Outputs {
         {
             return;
         }
+        if let Some(Slot::Bond(_)) = self.slots.get(usize::from(e.port.0)) {
+            return self.give_bond(ingress, e, f, gate, sender);
+        }
+        self.give_port(ingress, e, f, gate, sender);
+    }
+
+    /// Hands a frame to an adapter or an uplink, by its queues if it has some.
+    pub(super) fn give_port(
+        &mut self,
+        ingress: PortId,
+        e: Egress,
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+        sender: Option<&Block<{ Q::COUNT }>>,
+    ) {
         match self.take_receiver(e.port) {
             Some(mut receiver) => {
                 self.give_queued(&mut receiver, (ingress, e), f, gate, sender);
@@ -403,7 +424,7 @@ impl Outputs {
     pub(super) fn receives(&self, port: PortId) -> bool {
         match self.slots.get(usize::from(port.0)) {
             Some(Slot::Adapter(a)) => !a.active.is_empty() || a.takes_roce,
-            Some(Slot::Uplink(_)) => true,
+            Some(Slot::Uplink(_) | Slot::Bond(_)) => true,
             _ => false,
         }
     }
@@ -524,7 +545,8 @@ impl Outputs {
                 r
             }
             Some(Slot::Remote(_)) => return None,
-            Some(Slot::Empty) | None => {
+            // A bond gives its frames to its members.
+            Some(Slot::Empty | Slot::Bond(_)) | None => {
                 counters.add(CoreCounter::Orphans as usize, 1);
                 return None;
             }
@@ -625,7 +647,7 @@ impl Receivers<'_> {
                 }
                 p.put(f, gate).err()
             }
-            Some(Slot::Remote(_) | Slot::Empty) | None => {
+            Some(Slot::Remote(_) | Slot::Empty | Slot::Bond(_)) | None => {
                 counters.add(CoreCounter::Orphans as usize, 1);
                 return;
             }
@@ -633,6 +655,16 @@ impl Receivers<'_> {
         for sink in captures {
             sink.offer(port, Direction::Egress, f, dropped, comment, counters);
         }
+    }
+
+    /// The frame that an uplink is given next has this ticket. Answers the one before.
+    pub fn set_ticket(&mut self, port: PortId, ticket: Option<Ticket>) -> Option<Ticket> {
+        self.slots.get_mut(usize::from(port.0))?.set_ticket(ticket)
+    }
+
+    /// The ticket of the frame that is on its way to an uplink.
+    pub fn ticket(&self, port: PortId) -> Option<Ticket> {
+        self.slots.get(usize::from(port.0))?.ticket()
     }
 
     /// Drops a frame that was for this port.

@@ -9,7 +9,8 @@ use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
-use super::core::CoreEvent;
+use super::bond::{InBond, SlowLimit, is_slow};
+use super::core::{CoreEvent, Origin};
 use super::counters::{BY_TAG, PortCounters, Priorities, Way};
 use super::frame::{RawFrame, SNAP};
 use super::outputs::Slot;
@@ -33,6 +34,9 @@ pub(super) struct UplinkRx {
     mtu: usize,
     next_look: Instant,
     alive: bool,
+    /// It belongs to this bond.
+    pub(super) bond: Option<InBond>,
+    slow: SlowLimit,
     /// A frame that was read and waits for a receiver's buffer: nothing is read behind it.
     pub(super) kept: Option<(Box<[u8]>, NetHdr)>,
 }
@@ -63,7 +67,7 @@ impl Worker {
                 }
                 None => up.device.next(&mut self.frame),
             };
-            let Arrived { bytes, hdr } = match read {
+            let Arrived { mut bytes, mut hdr } = match read {
                 Ok(Some(arrived)) => arrived,
                 Ok(None) => break,
                 Err(_) => {
@@ -72,6 +76,9 @@ impl Worker {
                     self.sleeper.remove(up.device.fd());
                     self.core.switch.set_link(up.port, false);
                     self.core.switch.flush_port(up.port);
+                    if let Some(of) = &up.bond {
+                        self.core.member_gone(of, now);
+                    }
                     self.core.report(CoreEvent::PortGone {
                         port: up.port,
                         index: up.index,
@@ -79,10 +86,24 @@ impl Worker {
                     break;
                 }
             };
-            let len = bytes.len();
+            let mut ingress = up.port;
+            let mut refused = None;
             if fresh {
+                let len = bytes.len();
                 if is_control(bytes) {
                     self.core.control_frame(up.port, bytes, now);
+                    work += 1;
+                    continue;
+                }
+                if is_slow(bytes) {
+                    if up.slow.allows(now, bytes.len()) {
+                        self.core.report(CoreEvent::SlowFrame {
+                            port: up.port,
+                            frame: bytes[..].into(),
+                        });
+                    } else {
+                        up.counters.drops.add(DropReason::MacControl as usize, 1);
+                    }
                     work += 1;
                     continue;
                 }
@@ -96,6 +117,13 @@ impl Worker {
                 up.counters.io.add(P::RxFrames as usize, 1);
                 up.counters.io.add(P::RxBytes as usize, len as u64);
             }
+            if let Some(of) = &up.bond {
+                ingress = of.bond;
+                if fresh {
+                    refused = self.core.refused_by_bond(of, &mut bytes, &mut hdr);
+                }
+            }
+            let len = bytes.len();
             // As for a guest's frame: only the first bytes may be edited.
             let segs = [Seg {
                 ptr: bytes.as_mut_ptr(),
@@ -109,12 +137,12 @@ impl Worker {
                 segs: &segs,
                 skip: 0,
             };
-            let verdict = match f.admissible(up.mtu) {
-                Ok(()) => self.core.switch.forward(now, up.port, f.head, len),
-                Err(reason) => Verdict::Drop(reason),
+            let verdict = match (refused, f.admissible(up.mtu)) {
+                (None, Ok(())) => self.core.switch.forward(now, ingress, f.head, len),
+                (Some(reason), _) | (None, Err(reason)) => Verdict::Drop(reason),
             };
             if self.core.out.waiting.pressed
-                && (self.core.must_wait(up.port, &verdict, f.head) || !self.core.links_have_room())
+                && (self.core.must_wait(ingress, &verdict, f.head) || !self.core.links_have_room())
             {
                 up.kept = Some((bytes[..].into(), hdr));
                 break;
@@ -127,12 +155,16 @@ impl Worker {
             }
             self.core.captured(up.port, Direction::Ingress, &f, None);
             up.counters.io.add(P::RxForwarded as usize, 1);
-            if self.core.crosses(up.port, &verdict)
-                && self.core.send_remote(up.port, &verdict, &f, None).is_none()
+            let from = Origin {
+                source: up.port,
+                ingress,
+            };
+            if self.core.crosses(ingress, &verdict)
+                && self.core.send_remote(from, &verdict, &f, None).is_none()
             {
                 up.counters.drops.add(DropReason::CoreExchangeFull as usize, 1);
             }
-            self.core.deliver(up.port, &verdict, &f, None, None);
+            self.core.deliver(from, &verdict, &f, None, None);
         }
         if work > 0 {
             self.core.flush();
@@ -182,6 +214,8 @@ impl Worker {
             mtu: usize::from(mtu),
             next_look: Instant(0),
             alive: true,
+            bond: None,
+            slow: SlowLimit::default(),
             kept: None,
         });
     }

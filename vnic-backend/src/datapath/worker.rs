@@ -272,6 +272,9 @@ impl Worker {
         if self.core.links_busy() {
             self.links_round(now);
         }
+        if !self.core.bonds.local.is_empty() {
+            work += self.bonds_round(now);
+        }
         if !self.core.out.queued.is_empty() {
             work += self.receivers_round(now);
         }
@@ -411,6 +414,10 @@ impl Worker {
         if self.core.owed.soon(now) || self.core.receivers_due_soon(now) {
             return;
         }
+        let bonds = self.core.bonds_due(now);
+        if bonds.is_some_and(|at| at.since(now) < AWAKE) {
+            return;
+        }
         let roce = self.core.guest_roce_due(now);
         if roce.is_some_and(|at| at.since(now) < AWAKE) {
             return;
@@ -430,6 +437,7 @@ impl Worker {
             .chain(self.core.senders_due(now))
             .chain(closed)
             .chain(roce)
+            .chain(bonds)
             .min();
         let longest = due.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP));
         self.waker.set_asleep(true);
@@ -538,6 +546,7 @@ impl Worker {
                 self.forget_guest_roce(id);
                 self.remove_function(id);
                 self.core.forget_waiting(id);
+                self.core.forget_bond(id);
                 self.core.switch.remove_port(id);
                 *self.core.slot(id) = Slot::Empty;
                 if let Some(faults) = self.core.out.faults() {
@@ -553,23 +562,51 @@ impl Worker {
             }
             Command::SetLink { id, up, announce } => {
                 self.core.switch.set_link(id, up);
-                if !up && matches!(self.core.slot(id), Slot::Uplink(_)) {
+                if !up && matches!(self.core.slot(id), Slot::Uplink(_) | Slot::Bond(_)) {
                     self.core.switch.flush_port(id);
                 }
                 if let (true, Some(mac)) = (up, announce) {
                     self.core.announce(id, mac, now);
                 }
             }
-            Command::SetBond { done, .. } | Command::Unbond { done, .. } => {
+            Command::SetBond {
+                id,
+                config,
+                members,
+                side,
+                done,
+            } => {
+                self.set_bond(id, config, members, side, now);
                 let _ = done.send(());
             }
-            Command::BondLink { done, .. } => {
-                let _ = done.send(0);
+            Command::Unbond { id, members, done } => {
+                self.unbond(id, members, now);
+                let _ = done.send(());
             }
-            Command::BondLacp { .. }
-            | Command::BondAffinity { .. }
-            | Command::BondView { .. }
-            | Command::SendControl { .. } => {}
+            Command::BondLink { id, member, up, done } => {
+                let _ = done.send(self.core.bond_link(id, member, up, now));
+            }
+            Command::BondLacp {
+                id,
+                member,
+                collecting,
+                distributing,
+            } => self.core.bond_lacp(id, member, collecting, distributing, now),
+            Command::BondAffinity {
+                id,
+                what,
+                member,
+                reply,
+            } => {
+                let _ = reply.send(self.core.bond_affinity(id, what, member, now));
+            }
+            Command::BondView { id, reply } => {
+                // Without a bond the answer is dropped, and the asker knows.
+                if let Some(view) = self.core.bond_view(id, now) {
+                    let _ = reply.send(view);
+                }
+            }
+            Command::SendControl { id, frame } => self.core.send_control(id, &frame),
             Command::Reopened { id, rx, index, tx } => self.reopen_uplink(id, (rx, index), *tx),
             Command::StartRing { id, start } => self.start_ring(id, *start),
             Command::StopRing { id, index, done } => {

@@ -281,6 +281,8 @@ impl Wire<'_> {
             return;
         }
         self.core.captured(self.port, Direction::Ingress, &f, None);
+        // A bond wants to know whose it is.
+        self.core.out.local_qp = Some(packet.from.0);
         if self.core.crosses(self.port, &verdict)
             && self.core.send_remote(self.port, &verdict, &f, None).is_none()
         {
@@ -288,6 +290,7 @@ impl Wire<'_> {
                 .count_drop(self.port, vnic_fabric::DropReason::CoreExchangeFull);
         }
         self.core.deliver(self.port, &verdict, &f, None, None);
+        self.core.out.local_qp = None;
     }
 }
 

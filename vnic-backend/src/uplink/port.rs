@@ -11,7 +11,7 @@ use vnic_fabric::DropReason;
 use vnic_wire::MacAddr;
 
 use super::device::{SEND_BURST, Sent, TxHalf};
-use crate::datapath::{BY_TAG, Gate, Link, OutFrame, PortCounters, Priorities, Receiver, Way};
+use crate::datapath::{BY_TAG, Gate, Link, OutFrame, PortCounters, Priorities, Receiver, Ticket, Way};
 use crate::mem;
 
 /// Frames waiting to be sent.
@@ -32,6 +32,8 @@ pub struct PortTx {
     pub touched: bool,
     /// Priority of the frame that comes next, as the port's receiver classifies it; [`BY_TAG`]: nobody does.
     pub priority: u8,
+    /// Ticket of the frame that comes next, at a member of a bond.
+    pub ticket: Option<Ticket>,
     /// Quality of service of what it is given, if anything is configured or its wire's other end says wait.
     pub receiver: Option<Box<Receiver>>,
     /// Flow control of its wire.
@@ -44,6 +46,8 @@ struct Staged {
     bytes: Vec<u8>,
     gate: Option<Gate>,
     priority: u8,
+    /// The bond's, until it has left or was dropped.
+    ticket: Option<Ticket>,
 }
 
 impl PortTx {
@@ -58,6 +62,7 @@ impl PortTx {
             pool: Vec::new(),
             touched: false,
             priority: BY_TAG,
+            ticket: None,
             receiver: None,
             priorities: Priorities::default(),
         }
@@ -65,12 +70,17 @@ impl PortTx {
 
     /// The device was opened again. What waited for the one before is lost with it.
     pub fn replace(&mut self, device: TxHalf) {
-        for _ in 0..self.staged.len() {
-            self.count_drop(DropReason::PortTransmit);
-        }
-        self.staged.clear();
+        self.drop_staged(DropReason::PortTransmit);
         self.accepts = device.accepts();
         self.device = device;
+    }
+
+    /// Drops what waits. Answers how many frames that is.
+    pub fn drop_staged(&mut self, reason: DropReason) -> u64 {
+        let frames = self.staged.len() as u64;
+        self.staged.clear();
+        self.counters.drops.add(reason as usize, frames);
+        frames
     }
 
     /// Copies a frame for the wire. It leaves with [`PortTx::flush`].
@@ -90,6 +100,7 @@ impl PortTx {
             bytes: buf,
             gate,
             priority: self.priority,
+            ticket: self.ticket.clone(),
         });
         Ok(())
     }
@@ -151,10 +162,11 @@ impl PortTx {
 
     /// The first frame is done with.
     fn recycle(&mut self) {
-        if let Some(done) = self.staged.pop_front()
-            && self.pool.len() < POOL
-        {
-            self.pool.push(done.bytes);
+        if let Some(Staged { bytes, ticket, .. }) = self.staged.pop_front() {
+            drop(ticket);
+            if self.pool.len() < POOL {
+                self.pool.push(bytes);
+            }
         }
     }
 

@@ -43,6 +43,8 @@ use slot::Slot;
 
 /// Buckets of all members together, at most.
 const BUCKETS_MAX: usize = 256;
+/// Slots of a bond, at most: see [`SlotId::index`].
+pub const SLOTS_MAX: usize = BUCKETS_MAX + AFFINITIES_MAX;
 /// Later than anything.
 const NEVER: Instant = Instant(u64::MAX);
 
@@ -335,6 +337,15 @@ impl Bond {
         }
     }
 
+    /// All frames of a slot that were given to ports have left them, or were dropped there: for callers that count themselves.
+    #[inline]
+    pub fn all_departed(&mut self, now: Instant, slot: SlotId) {
+        if let Some(s) = self.slots.get_mut(slot.0 as usize) {
+            s.waiting = 0;
+            s.departed(now + self.settings.quiet);
+        }
+    }
+
     #[inline]
     fn bucket(&self, flow: &Flow) -> usize {
         self.buckets.of(self.policy.hash(flow)) as usize
@@ -432,6 +443,11 @@ impl Bond {
         let moving = moving.filter_map(Slot::wakes);
         let ready = Some(self.next_ready).filter(|at| *at != NEVER);
         moving.chain(ready).min()
+    }
+
+    /// Is anything to move, or a member to count soon? Otherwise nothing is due until something is told.
+    pub fn is_moving(&self) -> bool {
+        self.next_ready != NEVER || self.slots.iter().any(|s| !s.is_settled())
     }
 
     /// Sends what matches by this member, as long as it is up. Frames that match wait for `quiet` first, so that none

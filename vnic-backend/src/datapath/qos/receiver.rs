@@ -32,6 +32,7 @@ use vnic_fabric::qos::{
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 
+use super::super::bond::Ticket;
 use super::super::counters::{AdapterCounters, BY_TAG, LinkCounters, PortCounters};
 use super::super::frame::{OutFrame, RawFrame, for_receiver};
 use super::super::link::Gate;
@@ -55,6 +56,8 @@ pub struct Queued {
     hdr: NetHdr,
     ingress: PortId,
     gate: Option<Gate>,
+    /// Of a member of a bond.
+    ticket: Option<Ticket>,
 }
 
 /// Where a port's frames are counted.
@@ -389,7 +392,7 @@ impl Slot {
         match self {
             Slot::Adapter(a) => Some(&mut a.receiver),
             Slot::Uplink(p) => Some(&mut p.receiver),
-            Slot::Empty | Slot::Remote(_) => None,
+            Slot::Empty | Slot::Remote(_) | Slot::Bond(_) => None,
         }
     }
 
@@ -404,7 +407,7 @@ impl Slot {
                 }
             }
             Slot::Uplink(p) => p.priority = priority,
-            Slot::Empty | Slot::Remote(_) => {}
+            Slot::Empty | Slot::Remote(_) | Slot::Bond(_) => {}
         }
     }
 
@@ -590,6 +593,7 @@ impl Outputs {
                 .sent(r.change.qos.classes.of_priority[usize::from(priority)]);
             return self.give_now(ingress, e, &f, gate, sender);
         }
+        let ticket = self.ticket(e.port);
         let Outputs {
             bounce,
             captures,
@@ -628,6 +632,7 @@ impl Outputs {
                         hdr: out.hdr,
                         ingress,
                         gate,
+                        ticket: ticket.clone(),
                     },
                 ),
                 Err(reason) => {

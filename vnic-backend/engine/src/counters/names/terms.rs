@@ -179,6 +179,7 @@ pub const INBOUND_DISCARDED: &[Term] = &[
     Drop("congestion_hint"),
     Drop("wred"),
     Drop("port_receive"),
+    Drop("bond_inactive"),
 ];
 /// The frame does not fit.
 pub const INBOUND_ERRORS: &[Term] = &[Drop("rx_buffer_too_small"), Drop("receiver_mtu")];

@@ -9,6 +9,14 @@ use crate::lag::Member;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlotId(pub(super) u32);
 
+impl SlotId {
+    /// Its place: less than [`SLOTS_MAX`](super::SLOTS_MAX).
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// In the place of a member's number.
 const NOBODY: u8 = u8::MAX;
 

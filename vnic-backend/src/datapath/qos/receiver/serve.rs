@@ -128,6 +128,7 @@ impl Outputs {
             hdr,
             ingress,
             gate,
+            ticket,
         } = frame;
         let segs = [Seg {
             ptr: bytes.as_mut_ptr(),
@@ -149,7 +150,9 @@ impl Outputs {
             port,
             tag: TagEdit::Keep,
         };
+        self.set_ticket(port, ticket);
         self.give_now(ingress, e, &f, gate, None);
+        self.set_ticket(port, None);
         self.pool.give_back(bytes);
     }
 

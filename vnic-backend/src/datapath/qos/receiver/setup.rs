@@ -82,11 +82,12 @@ impl Core {
         self.out.waiting.look();
     }
 
-    /// An adapter's guest is gone: what waits for it is dropped.
-    pub fn drop_queued(&mut self, port: PortId) {
+    /// An adapter's guest, or a bond's member, is gone: what waits for it is dropped. Answers how many frames that is.
+    pub fn drop_queued(&mut self, port: PortId) -> u64 {
         let Some(mut r) = self.out.take_receiver(port) else {
-            return;
+            return 0;
         };
+        let before = r.queues.len();
         let roce = match self.out.slots.get(usize::from(port.0)) {
             Some(Slot::Adapter(a)) => a.takes_roce,
             _ => false,
@@ -97,7 +98,9 @@ impl Core {
         r.moved = 0xff;
         self.out.list(&mut r);
         r.tell(&mut self.out.teller, self.now);
+        let gone = before - r.queues.len();
         self.out.put_receiver(r);
+        gone as u64
     }
 
     /// Every local receiver hears what the frames of a source are sure to get, or that the source is gone.
