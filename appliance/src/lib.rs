@@ -20,6 +20,7 @@ pub mod names;
 pub mod nv;
 pub mod registry;
 pub mod store;
+pub mod teams;
 
 /// Version of the product.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -40,6 +40,13 @@ impl MacSource {
             hash = hash.wrapping_add(1);
         }
     }
+
+    /// The GUID of the team `name`; with another `salt` another one. It is of version 8 (RFC 9562 clause 5.8).
+    pub fn guid(&self, name: &str, salt: u64) -> u128 {
+        let hash = fnv1a(fnv1a(self.seed, &salt.to_be_bytes()), name.as_bytes());
+        let both = u128::from(mix(hash)) << 64 | u128::from(mix(!hash));
+        both & !(0xf << 76 | 0x3 << 62) | 0x8 << 76 | 0x2 << 62
+    }
 }
 
 /// What identifies this machine and survives reboots; the host's name where nothing better exists.
@@ -103,6 +110,18 @@ mod tests {
         assert_eq!(all.len(), 5);
         for mac in all {
             assert_eq!(mac.0[0] & 3, 2, "{mac} is locally administered and unicast");
+        }
+    }
+
+    #[test]
+    fn teams_have_guids() {
+        let source = source("m", "/a", "/b");
+        let all: BTreeSet<u128> = [("a", 0), ("b", 0), ("a", 1)]
+            .map(|(name, salt)| source.guid(name, salt))
+            .into();
+        assert_eq!(all.len(), 3);
+        for guid in all {
+            assert_eq!((guid >> 76 & 0xf, guid >> 62 & 3), (8, 2), "{guid:x}");
         }
     }
 

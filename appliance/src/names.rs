@@ -1,5 +1,5 @@
 //! Resource names (AIP-122): `adapters/{adapter}`, `ports/{port}`, `captures/{capture}`, `cores/{core}`,
-//! `faults/{fault}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/qos`, `ports/{port}/qos`,
+//! `faults/{fault}`, `teams/{team}`, `counterSets/{set}`, `adapters/{adapter}/gids/{index}`, `adapters/{adapter}/qos`, `ports/{port}/qos`,
 //! `adapters/{adapter}/congestion`.
 
 /// Collection of adapters.
@@ -13,6 +13,9 @@ pub const CORES: &str = "cores";
 
 /// Collection of fault rules.
 pub const FAULTS: &str = "faults";
+
+/// Collection of teams. Their names may have slashes of their own.
+pub const TEAMS: &str = "teams";
 
 /// Collection of sets of counters.
 pub const COUNTER_SETS: &str = "counterSets";

@@ -352,6 +352,8 @@ pub struct PortDevice {
     pub index: u32,
     /// Its MTU; the port's may be lower.
     pub mtu: u32,
+    /// Its address.
+    pub mac: Option<MacAddr>,
     /// Speed of its link in Mbit/s, if it knows one.
     pub speed_mbps: Option<u32>,
     /// What the kernel and the driver count at it, with their names.

@@ -99,6 +99,16 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.ServerService/GetServerInfo", Viewer),
     call("/vnic.v1.SwitchService/GetSwitch", Viewer),
     call("/vnic.v1.SwitchService/ListFdbEntries", Viewer),
+    call("/vnic.v1.TeamService/ListTeams", Viewer),
+    call("/vnic.v1.TeamService/GetTeam", Viewer),
+    call("/vnic.v1.TeamService/CreateTeam", Admin),
+    call("/vnic.v1.TeamService/AttachTeamMember", Admin),
+    call("/vnic.v1.TeamService/DetachTeamMember", Admin),
+    call("/vnic.v1.TeamService/UpdateTeam", Operator),
+    call("/vnic.v1.TeamService/DeleteTeam", Admin),
+    call("/vnic.v1.TeamService/GetTeamView", Viewer),
+    call("/vnic.v1.TeamService/SetTeamAffinity", Operator),
+    call("/vnic.v1.TeamService/DeleteTeamAffinity", Operator),
 ];
 
 /// The row of a path.

@@ -205,6 +205,7 @@ pub(super) fn settings(
         events: Keep::default(),
         adapters,
         ports,
+        teams: Vec::new(),
         faults: Vec::new(),
         macs,
         reset_damaged_state: overrides.reset_damaged_state,

@@ -119,6 +119,7 @@ impl<'a> Context<'a> {
             events: events?,
             adapters,
             ports: ports.into_iter().collect::<Option<_>>()?,
+            teams: Vec::new(),
             faults: faults?,
             macs,
             reset_damaged_state: self.overrides.reset_damaged_state,

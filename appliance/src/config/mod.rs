@@ -18,6 +18,7 @@ use crate::access::{Access, TlsFiles};
 use crate::check::ControlListen;
 use crate::events::Keep;
 use crate::macs::MacSource;
+use crate::teams::TeamSpec;
 
 pub use command_line::{Simple, Uplink};
 pub(crate) use command_line::{eth_socket, rdma_socket};
@@ -49,6 +50,8 @@ pub struct Settings {
     pub adapters: Vec<AdapterSpec>,
     /// Uplink ports to start with.
     pub ports: Vec<PortSpec>,
+    /// Teams to start with.
+    pub teams: Vec<TeamSpec>,
     /// Fault rules to start with.
     pub faults: Vec<FaultSpec>,
     /// Makes addresses for adapters that were given none.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use tokio::sync::watch;
@@ -15,6 +15,7 @@ use crate::names;
 use crate::nv::Nv;
 use crate::registry::Registry;
 use crate::store::{Store, StoreError};
+use crate::teams::Book;
 
 /// Where the daemon really listens (port 0 resolved).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +67,7 @@ pub struct Context {
     pub nv: Nv,
     /// Held while quality of service is looked at and changed: nothing comes between.
     pub qos_order: Mutex<()>,
+    teams: Mutex<Book>,
     /// When the daemon started.
     pub started: (SystemTime, Instant),
     /// Adapters and ports that are as the configuration says, by name, and fault rules, by resource name.
@@ -101,10 +103,16 @@ impl Context {
             registry: stored.registry,
             nv: stored.nv,
             qos_order: Mutex::default(),
+            teams: Mutex::default(),
             started: (SystemTime::now(), Instant::now()),
             ready: AtomicBool::new(false),
             ending: watch::Sender::new(false),
         }
+    }
+
+    /// Teams. Held while one is looked at and changed, or a port of one may go: nothing comes between.
+    pub fn teams(&self) -> MutexGuard<'_, Book> {
+        self.teams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All sockets of the configuration listen, and the daemon is not ending.

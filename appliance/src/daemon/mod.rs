@@ -170,7 +170,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Makes the ports, adapters and fault rules of the configuration.
+    /// Makes the ports, teams, adapters and fault rules of the configuration.
     async fn populate(&self) -> Result<(), StartError> {
         let context = self.context.clone();
         let work = move || {
@@ -185,6 +185,11 @@ impl Daemon {
                     })?;
                 grpc::qos::bring_back(&context, &name);
             }
+            grpc::teams::configure(&context).map_err(|(name, source)| StartError::Nic {
+                what: format!("cannot add team {name}"),
+                source,
+            })?;
+            grpc::teams::bring_back(&context)?;
             for spec in &context.settings.adapters {
                 let (name, mac) = (spec.name.clone(), spec.macs.first().map(ToString::to_string));
                 let socket = spec.eth_socket.display().to_string();

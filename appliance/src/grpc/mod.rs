@@ -20,6 +20,7 @@ pub mod registry;
 mod server_info;
 pub mod stored_adapters;
 mod switch;
+pub mod teams;
 mod watch;
 
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use vnic_control::v1::{
     fault_service_server as fault, nv_config_service_server as nv, oid_service_server as oids,
     port_service_server as port, qos_service_server as quality, rdma_service_server as rdma_function,
     registry_service_server as settings, server_service_server as server, switch_service_server as fdb,
+    team_service_server as together,
 };
 
 use crate::access::{self, Gate, Limits, Places, Tell, Tls};
@@ -51,7 +53,7 @@ const RESPONSE_MAX: usize = 4 << 20;
 const STREAMS_MAX: u32 = 128;
 
 /// The names of the services, for health.
-const SERVICES: [&str; 14] = [
+const SERVICES: [&str; 15] = [
     adapter::SERVICE_NAME,
     capture::SERVICE_NAME,
     slowing::SERVICE_NAME,
@@ -66,6 +68,7 @@ const SERVICES: [&str; 14] = [
     settings::SERVICE_NAME,
     server::SERVICE_NAME,
     fdb::SERVICE_NAME,
+    together::SERVICE_NAME,
 ];
 
 /// Tells clients of `grpc.health.v1.Health` how the daemon is.
@@ -141,6 +144,9 @@ pub async fn serve(
             context.clone()
         ))))
         .add_service(limited!(fdb::SwitchServiceServer::new(switch::EmbeddedSwitch(
+            context.clone()
+        ))))
+        .add_service(limited!(together::TeamServiceServer::new(teams::Together(
             context.clone()
         ))));
     let reflection = tonic_reflection::server::Builder::configure()

@@ -8,7 +8,7 @@ use vnic_backend::PortStatus;
 use vnic_control::v1;
 
 use super::errors::{Violations, blocking, from_nic, invalid};
-use super::{convert, paging::Page, qos, watch};
+use super::{convert, paging::Page, qos, teams, watch};
 use crate::daemon::Context;
 use crate::names;
 
@@ -107,6 +107,7 @@ impl v1::port_service_server::PortService for Ports {
             let added = context.nic.add_port(spec);
             let status = added.map_err(|e| from_nic(e, |name| field(kind, name)))?;
             qos::bring_back(&context, &status.spec.name);
+            teams::port_made(&context, &status.spec.name);
             Ok(Response::new(with_traffic(&context, &status)))
         })
         .await?
@@ -120,8 +121,10 @@ impl v1::port_service_server::PortService for Ports {
         let context = self.0.clone();
         blocking(move || {
             context.nic.port(&id).map_err(|e| from_nic(e, same))?;
-            qos::forget_port(&context, &id)?;
-            context.nic.remove_port(&id).map_err(|e| from_nic(e, same))?;
+            teams::remove_port(&context, &id, || {
+                qos::forget_port(&context, &id)?;
+                context.nic.remove_port(&id).map_err(|e| from_nic(e, same))
+            })?;
             context.forget_configured(&id);
             Ok(Response::new(v1::DeletePortResponse {}))
         })

@@ -253,6 +253,7 @@ impl PortStatus {
             PortDevice {
                 index: f.index,
                 mtu: f.mtu,
+                mac: f.mac,
                 speed_mbps: uplink::speed_mbps(ifname),
                 statistics: kernel.chain(uplink::device_statistics(ifname)).collect(),
             }

@@ -7,11 +7,14 @@ use std::os::fd::OwnedFd;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
+use crate::types::MacAddr;
+
 /// `linux/netlink.h`, `linux/rtnetlink.h`, `linux/if_link.h`, `linux/if.h`, `linux/if_arp.h`.
 const NLMSG_ERROR: u16 = 2;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const NLM_F_REQUEST: u16 = 1;
+const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_STATS64: u16 = 23;
@@ -63,6 +66,8 @@ pub struct Facts {
     pub ethernet: bool,
     /// In bytes.
     pub mtu: u32,
+    /// Its address.
+    pub mac: Option<MacAddr>,
     /// What the kernel counts at it.
     pub statistics: Vec<(&'static str, u64)>,
 }
@@ -131,6 +136,7 @@ fn parse(answer: &[u8]) -> io::Result<Option<Facts>> {
                 up: flags & IFF_UP != 0 && flags & IFF_LOWER_UP != 0,
                 ethernet: short(answer, HEADER + 2) == Some(ARPHRD_ETHER),
                 mtu: 0,
+                mac: None,
                 statistics: Vec::new(),
             };
             let mut rest = answer.get(HEADER + INFO..).unwrap_or_default();
@@ -138,6 +144,7 @@ fn parse(answer: &[u8]) -> io::Result<Option<Facts>> {
                 let len = usize::from(len);
                 let Some(value) = rest.get(4..len) else { break };
                 match kind {
+                    IFLA_ADDRESS => facts.mac = value.try_into().ok().map(MacAddr),
                     IFLA_MTU => facts.mtu = word(value, 0).ok_or_else(cut)?,
                     IFLA_STATS64 => facts.statistics = statistics(value),
                     _ => {}
@@ -176,6 +183,7 @@ mod tests {
         assert_eq!(lo.index, 1);
         assert!(lo.mtu >= 1500);
         assert!(!lo.ethernet);
+        assert_eq!(lo.mac, Some(MacAddr::default()));
         assert_eq!(lo.statistics.len(), STATISTICS.len());
         assert_eq!(links.find("no-such-device").expect("an answer"), None);
         assert_eq!(links.find("lo").expect("an answer").map(|f| f.index), Some(1));

@@ -34,6 +34,9 @@ pub const VLAN_ID_MAX: u16 = 4094;
 /// Most of `VlanPrio`.
 pub const VLAN_PRIO_MAX: u8 = 7;
 
+/// Why `NoFailBackToPrimary` is refused.
+const NO_PRIMARY: &str = "an aggregate team has no primary to go back to; allowed: with Failover";
+
 /// What a team's members do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TeamType {
@@ -202,8 +205,7 @@ impl Teams {
             ));
         }
         if new.no_failback && new.kind != TeamType::Failover {
-            let problem = "an aggregate team has no primary to go back to; allowed: with Failover";
-            return Err(LagError::new("no_failback_to_primary", problem));
+            return Err(LagError::new("no_failback_to_primary", NO_PRIMARY));
         }
         if self.teams.len() >= TEAMS_MAX {
             let problem = format!("there are {TEAMS_MAX}; allowed: no more");
@@ -220,6 +222,34 @@ impl Teams {
             vlan_prio: 0,
         });
         Ok(&self.teams[self.teams.len() - 1])
+    }
+
+    /// Makes a team as it was once: with its members, their order, and an address that may be that of a member that has
+    /// gone.
+    pub fn restore(&mut self, team: Team) -> Result<&Team, LagError> {
+        let mut next = self.clone();
+        next.create(NewTeam {
+            name: team.name.clone(),
+            guid: team.guid,
+            kind: team.kind,
+            no_failback: team.no_failback,
+            ipoib: false,
+        })?;
+        for member in &team.members {
+            let new = NewMember {
+                adapter: member.adapter.clone(),
+                mac: member.mac,
+                primary: member.primary,
+                set_team_mac: false,
+            };
+            next.attach(&team.name, new)?;
+        }
+        next.set_vlan(&team.name, team.vlan_id, team.vlan_prio)?;
+        let i = next.index(&team.name)?;
+        let made = &mut next.teams[i];
+        made.mac = made.mac.and(team.mac.or(made.mac));
+        *self = next;
+        Ok(&self.teams[i])
     }
 
     /// Takes an adapter into a team.
@@ -284,6 +314,17 @@ impl Teams {
     pub fn remove(&mut self, name: &str) -> Result<Team, LagError> {
         let i = self.index(name)?;
         Ok(self.teams.remove(i))
+    }
+
+    /// `NoFailBackToPrimary` of a team that there is.
+    pub fn set_no_failback(&mut self, name: &str, no_failback: bool) -> Result<&Team, LagError> {
+        let i = self.index(name)?;
+        let team = &mut self.teams[i];
+        if no_failback && team.kind != TeamType::Failover {
+            return Err(LagError::new("no_failback_to_primary", NO_PRIMARY));
+        }
+        team.no_failback = no_failback;
+        Ok(team)
     }
 
     /// `VlanID` and `VlanPrio` of a team.

@@ -63,6 +63,37 @@ fn a_life() {
 }
 
 #[test]
+fn a_team_of_before() {
+    let mut teams = Teams::default();
+    teams.create(new("MyTeam", 7, TeamType::Failover)).unwrap();
+    for m in [primary(1), member(2), member(3)] {
+        teams.attach("MyTeam", m).unwrap();
+    }
+    teams.detach("MyTeam", "vf1").unwrap();
+    teams.set_vlan("MyTeam", 5, 3).unwrap();
+    teams.set_no_failback("MyTeam", true).unwrap();
+    let before = teams.query("MyTeam").unwrap().clone();
+    assert_eq!(before.mac, Some(member(1).mac));
+    let mut again = Teams::default();
+    assert_eq!(again.restore(before.clone()), Ok(&before));
+    assert_eq!(again, teams);
+    // What is taken stays taken, and nothing is left of what was refused.
+    let other = Team {
+        name: "Other".into(),
+        guid: 8,
+        ..before
+    };
+    assert_eq!(again.restore(other).unwrap_err().field, "adapter");
+    assert_eq!(again, teams);
+    teams.create(new("A", 1, TeamType::Aggregate)).unwrap();
+    assert_eq!(
+        teams.set_no_failback("A", true).unwrap_err().field,
+        "no_failback_to_primary"
+    );
+    assert!(teams.set_no_failback("A", false).is_ok());
+}
+
+#[test]
 fn an_aggregate_and_its_address() {
     let mut teams = Teams::default();
     teams.create(new("A", 1, TeamType::Aggregate)).unwrap();
