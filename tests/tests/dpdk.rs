@@ -41,6 +41,8 @@ fn nic(lab: &Lab, queue_pairs: u16) -> Result<Product> {
         anti_spoofing: true,
         mtu: 1500,
         vnicd: Some(&vnicd),
+        first_guest: 0,
+        uplinks: &[],
     })
 }
 

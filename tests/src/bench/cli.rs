@@ -65,6 +65,12 @@ rdma-write-bw, rdma-read-bw, rdma-send-bw, rdma-msg-rate, rdma-write-lat: one th
 through the verbs library, MTU 9000. Peers: memcpy of as many bytes on the NIC's CPU; the rings of the contract between the
 same two CPUs without any RDMA (see rings).
 
+wire-write-bw: two hosts are network namespaces with a veth pair between them; each has a daemon (--vnicd, or a NIC in this
+process) with one adapter and a port over its end of the pair, on a CPU of its own. One thread of this process posts and sleeps
+until something completes. Each packet has its ICRC, made and checked; what was written is compared at the end of each round.
+Peer: one TCP stream of iperf3 over the same pair, with all that the kernel offloads there (segmentation: 64 KiB at once), for a
+second at least. Daemons run only in their own turns.
+
 rdma-scale: 64 drivers in this process make and connect 131,072 queue pairs; the daemon's own memory and the time of a
 scrape.
 
@@ -124,6 +130,14 @@ struct Args {
     /// Give the polling threads real-time priority while measuring: other programs stand still meanwhile
     #[arg(long)]
     realtime: bool,
+
+    /// wire-write-bw: kind of the ports
+    #[arg(long, value_name = "KIND", default_value = "packet", value_parser = ["packet", "xdp"])]
+    uplink: String,
+
+    /// wire-write-bw: MTU of the devices, adapters and ports, instead of 1500 and then 9000
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(600..=9000))]
+    mtu: Option<u16>,
 
     /// Only rows of qos whose name has this in it
     #[arg(long, value_name = "TEXT")]
@@ -251,6 +265,8 @@ fn lab(args: &Args) -> Result<Lab> {
         unicast: args.unicast,
         realtime: args.realtime,
         only: args.only.clone(),
+        uplink: if args.uplink == "xdp" { "xdp" } else { "packet" },
+        mtu: args.mtu,
         interrupted,
         dir: tempfile::Builder::new().prefix("vnic-bench-").tempdir()?,
     })

@@ -18,6 +18,7 @@ mod scale;
 mod scrape;
 mod sim;
 pub mod testpmd;
+mod wire;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,6 +104,11 @@ pub static BENCHES: &[Bench] = &[
         run: rdma::write_lat,
     },
     Bench {
+        name: "wire-write-bw",
+        summary: "64 KiB RDMA WRITE between two daemons over a veth pair; peer: iperf3 TCP over the same pair",
+        run: wire::write_bw,
+    },
+    Bench {
         name: "rdma-scale",
         summary: "memory of the daemon: 131,072 connected RC queue pairs on 64 adapters (needs --vnicd)",
         run: rdma_scale::run,
@@ -155,6 +161,10 @@ pub struct Lab {
     pub realtime: bool,
     /// Only rows of `qos` with this in their name.
     pub only: Option<String>,
+    /// Kind of the ports of `wire-write-bw`.
+    pub uplink: &'static str,
+    /// The one MTU that it measures with.
+    pub mtu: Option<u16>,
     /// Set by a signal.
     pub interrupted: Arc<AtomicBool>,
     dir: tempfile::TempDir,
@@ -181,6 +191,8 @@ impl Lab {
             anti_spoofing,
             mtu: 1500,
             vnicd: self.vnicd.as_deref(),
+            first_guest: 0,
+            uplinks: &[],
         })
     }
 

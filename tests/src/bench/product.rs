@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use vnic_backend::{AdapterSpec, AttachState, MacAddr, Nic, NicConfig, SocketRole, SwitchConfig, VlanMode};
+use vnic_backend::{
+    AdapterSpec, AttachState, MacAddr, Nic, NicConfig, PortKind, PortSpec, SocketRole, SwitchConfig, VlanMode,
+};
 
 use super::machine::CpuTime;
 use super::testpmd::guest_mac;
@@ -20,7 +22,7 @@ pub struct Setup<'a> {
     pub dir: &'a Path,
     /// CPU of the one data core.
     pub cpu: usize,
-    /// Adapters `vf0`, …; the guest behind `vfK` has the address [`guest_mac`]`(K)`.
+    /// Adapters `vf0`, …
     pub adapters: usize,
     /// Queue pairs of each.
     pub queue_pairs: u16,
@@ -30,6 +32,19 @@ pub struct Setup<'a> {
     pub mtu: u16,
     /// The daemon's program; `None`: in this process.
     pub vnicd: Option<&'a Path>,
+    /// The guest behind `vf0` has the address [`guest_mac`] of this number, the others follow.
+    pub first_guest: usize,
+    /// Ports `p0`, …, with the MTU of the adapters, over devices of the network namespace of who starts it.
+    pub uplinks: &'a [Uplink],
+}
+
+/// An uplink port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uplink {
+    /// Kind of port, as the configuration names it.
+    pub kind: &'static str,
+    /// Its device.
+    pub ifname: String,
 }
 
 /// The daemon's default of `idle_spin_us`.
@@ -235,7 +250,9 @@ fn in_process(setup: &Setup<'_>) -> Result<Nic> {
         switch: SwitchConfig::default(),
     })?;
     for i in 0..setup.adapters {
-        let mac = guest_mac(i).parse::<MacAddr>().map_err(|e| anyhow!("{e}"))?;
+        let mac = guest_mac(setup.first_guest + i)
+            .parse::<MacAddr>()
+            .map_err(|e| anyhow!("{e}"))?;
         nic.add_adapter(AdapterSpec {
             name: format!("vf{i}"),
             macs: vec![mac],
@@ -247,6 +264,16 @@ fn in_process(setup: &Setup<'_>) -> Result<Nic> {
             eth_socket: socket(setup.dir, i),
             rdma_socket: Some(rdma_socket(setup.dir, i)),
             socket_role: SocketRole::Listen,
+        })?;
+    }
+    for (i, uplink) in setup.uplinks.iter().enumerate() {
+        nic.add_port(PortSpec {
+            name: format!("p{i}"),
+            kind: PortKind::new(uplink.kind, uplink.ifname.clone()).context("no such kind of port")?,
+            mtu: setup.mtu,
+            vlan: VlanMode::default(),
+            data_core: None,
+            speed_mbps: None,
         })?;
     }
     Ok(nic)
@@ -293,10 +320,16 @@ fn configuration(setup: &Setup<'_>) -> String {
         text += &format!(
             "\n[[adapter]]\nname = \"vf{i}\"\nmac = \"{}\"\nmtu = {}\nqueue_pairs = {}\n\
              anti_spoofing = {}\n",
-            guest_mac(i),
+            guest_mac(setup.first_guest + i),
             setup.mtu,
             setup.queue_pairs,
             setup.anti_spoofing
+        );
+    }
+    for (i, Uplink { kind, ifname }) in setup.uplinks.iter().enumerate() {
+        text += &format!(
+            "\n[[port]]\nname = \"p{i}\"\ntype = \"{kind}\"\nifname = \"{ifname}\"\nmtu = {}\n",
+            setup.mtu
         );
     }
     text

@@ -198,6 +198,8 @@ fn house(lab: &Lab, dir: &tempfile::TempDir, adapters: usize) -> Result<(Product
         anti_spoofing: true,
         mtu: 1500,
         vnicd: None,
+        first_guest: 0,
+        uplinks: &[],
     })?;
     let nic = product.nic().context("a NIC in this process")?.clone();
     for i in 0..adapters {

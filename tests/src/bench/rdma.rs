@@ -69,6 +69,8 @@ impl Pair {
             // Jumbo frames: room for a path MTU of 4096.
             mtu: 9000,
             vnicd: lab.vnicd.as_deref(),
+            first_guest: 0,
+            uplinks: &[],
         })?;
         let side = |i: usize| -> Result<Side> {
             let device = Device::open(&DeviceAddress::Socket(product.rdma_socket(i)))?;
@@ -300,7 +302,7 @@ fn memcpy(cpu: usize, time: Duration) -> Result<f64> {
 }
 
 /// A figure with its peer, each once a round, alternating.
-struct Figure {
+pub(super) struct Figure {
     name: String,
     unit: &'static str,
     scale: f64,
@@ -312,7 +314,13 @@ struct Figure {
 }
 
 impl Figure {
-    fn new(name: &str, unit: &'static str, scale: f64, peer: &'static str, note: String) -> Figure {
+    pub(super) fn new(
+        name: &str,
+        unit: &'static str,
+        scale: f64,
+        peer: &'static str,
+        note: String,
+    ) -> Figure {
         Figure {
             name: name.into(),
             unit,
@@ -325,7 +333,7 @@ impl Figure {
         }
     }
 
-    fn round(
+    pub(super) fn round(
         &mut self,
         lab: &Lab,
         round: usize,
@@ -355,7 +363,7 @@ impl Figure {
         Ok(())
     }
 
-    fn outcome(&self) -> Result<Outcome> {
+    pub(super) fn outcome(&self) -> Result<Outcome> {
         let ratios: Vec<f64> = self.values.iter().zip(&self.peers).map(|(a, b)| a / b).collect();
         Ok(Outcome {
             name: self.name.clone(),

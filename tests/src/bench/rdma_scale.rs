@@ -51,6 +51,8 @@ pub fn run(lab: &Lab) -> Result<Run> {
             anti_spoofing: true,
             mtu: 9000,
             vnicd: Some(vnicd),
+            first_guest: 0,
+            uplinks: &[],
         })
     };
     let empty = private(start(1)?.pid())?;

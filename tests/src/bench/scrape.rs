@@ -101,6 +101,8 @@ pub fn run(lab: &Lab) -> Result<Run> {
         anti_spoofing: false,
         mtu: 1500,
         vnicd: Some(vnicd),
+        first_guest: 0,
+        uplinks: &[],
     })?;
     let address = product.metrics().context("a daemon has metrics")?.to_owned();
     let sockets = [product.socket(0), product.socket(1)];

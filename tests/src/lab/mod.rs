@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 pub mod daemon;
 pub mod guest;
+pub mod namespace;
 pub mod pair;
 pub mod process;
 pub mod report;
@@ -27,6 +28,7 @@ pub mod wire_port;
 
 pub use daemon::Daemon;
 pub use guest::{Guest, GuestSpec};
+pub use namespace::Namespace;
 pub use pair::{Pair, iperf, ping};
 pub use report::{Iperf, Ping};
 pub use roce_host::RoceHost;
