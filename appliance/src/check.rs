@@ -7,7 +7,7 @@ pub mod qos;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use vnic_backend::{MTU_RANGE, MacAddr, QUEUE_PAIRS_RANGE};
+use vnic_backend::{MTU_RANGE, MacAddr, QUEUE_PAIRS_RANGE, SPEED_RANGE, TAP_QUEUES_MAX};
 
 /// The MTU of an adapter or a port for which none is given.
 pub const MTU_DEFAULT: u16 = 1500;
@@ -69,6 +69,28 @@ fn within(value: i64, range: std::ops::RangeInclusive<u16>, unit: &str) -> Check
 /// MTU of an adapter or a port.
 pub fn mtu(value: i64) -> Checked<u16> {
     within(value, MTU_RANGE, " bytes")
+}
+
+/// Speed of a port in Mbit/s.
+pub fn speed(value: i64) -> Checked<u32> {
+    u32::try_from(value)
+        .ok()
+        .filter(|v| SPEED_RANGE.contains(v))
+        .ok_or_else(|| {
+            format!(
+                "{value} is out of range: {} to {} Mbit/s",
+                SPEED_RANGE.start(),
+                SPEED_RANGE.end()
+            )
+        })
+}
+
+/// Queues of a TAP device.
+pub fn tap_queues(value: i64) -> Checked<u8> {
+    u8::try_from(value)
+        .ok()
+        .filter(|v| (1..=TAP_QUEUES_MAX).contains(v))
+        .ok_or_else(|| format!("{value} is out of range: 1 to {TAP_QUEUES_MAX}"))
 }
 
 /// A GID, in network order: an IPv6 address, or an IPv4 address, which is mapped.

@@ -86,7 +86,9 @@ fn every_key_is_read() {
         name = "p0"
         type = "tap"
         ifname = "tap0"
+        queues = 4
         mtu = 2000
+        speed_mbps = 25000
         vlan = { trunk = "all" }
         data_core = 2
         "#,
@@ -125,9 +127,11 @@ fn every_key_is_read() {
     assert_eq!(
         p0.kind,
         PortKind::Tap {
-            ifname: "tap0".to_owned()
+            ifname: "tap0".to_owned(),
+            queues: 4,
         }
     );
+    assert_eq!(p0.speed_mbps, Some(25_000));
     assert_eq!((p0.kind.ifname(), p0.mtu, p0.data_core), ("tap0", 2000, Some(2)));
     assert_eq!(p0.vlan, VlanMode::default());
 }
@@ -243,7 +247,17 @@ fn wrong_shapes_are_named() {
         "[[port]]\nname = \"p\"\ntype = \"wire\"\n",
         &[
             "x.toml:1:1: port[0].ifname: this key is required",
-            "x.toml:3:8: port[0].type: \"wire\"; allowed are \"tap\", \"packet\"",
+            "x.toml:3:8: port[0].type: \"wire\"; allowed are \"tap\", \"packet\", \"xdp\"",
+        ],
+    );
+    errors(
+        "[[port]]\nname = \"p\"\ntype = \"packet\"\nifname = \"eth0\"\nqueues = 2\nspeed_mbps = 400001\n\
+         [[port]]\nname = \"q\"\ntype = \"tap\"\nifname = \"t\"\nqueues = 9\nspeed_mbps = 0\n",
+        &[
+            "x.toml:5:10: port[0].queues: only a port of type \"tap\" has queues",
+            "x.toml:6:14: port[0].speed_mbps: 400001 is out of range: 1 to 400000 Mbit/s",
+            "x.toml:11:10: port[1].queues: 9 is out of range: 1 to 8",
+            "x.toml:12:14: port[1].speed_mbps: 0 is out of range: 1 to 400000 Mbit/s",
         ],
     );
     errors(

@@ -112,6 +112,7 @@ fn snapshot() -> Snapshot {
                 name: "p0".to_owned(),
                 kind: PortKind::Tap {
                     ifname: "tap0".to_owned(),
+                    queues: 1,
                 },
                 mtu: 1500,
                 vlan: VlanMode::default(),

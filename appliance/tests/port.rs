@@ -96,6 +96,22 @@ async fn a_port_over_a_network_device() {
         );
     }
 
+    // Its speed is set and taken back while it is there.
+    let text = lab.said(&["port", "set", "p0", "--speed", "2500"]).await;
+    assert!(text.contains("2500 Mbit/s, as set"), "{text}");
+    assert_eq!(shown(&lab).await["speed_mbps"], 2500);
+    assert_eq!(shown(&lab).await["device"]["speed_mbps"], 10_000);
+    let text = lab.refused(1, &["port", "set", "p0", "--speed", "400001"]).await;
+    assert!(
+        text.contains("400001 is out of range: 1 to 400000 Mbit/s"),
+        "{text}"
+    );
+    assert_eq!(shown(&lab).await["speed_mbps"], 2500);
+    lab.said(&["port", "set", "p0", "--speed", "0"]).await;
+    assert!(shown(&lab).await["speed_mbps"].is_null());
+    lab.refused(1, &["port", "set", "p9", "--speed", "100"]).await;
+    lab.refused(2, &["port", "set", "p0"]).await;
+
     assert!(ip(&["link", "set", peer, "down"]));
     wait(&lab, "link down", |p| p["up"] != true).await;
     assert!(ip(&["link", "set", peer, "up"]));
@@ -116,4 +132,16 @@ async fn a_port_over_a_network_device() {
         "{text}"
     );
     lab.said(&["port", "remove", "p0"]).await;
+
+    // A TAP device with queues, and a speed from the beginning.
+    let tap = format!("vnq{}", std::process::id());
+    let add = ["port", "add", "p1", "--tap", &tap, "--queues"];
+    let text = lab.refused(1, &[&add[..], &["9"]].concat()).await;
+    assert!(text.contains("9 is out of range: 1 to 8"), "{text}");
+    lab.refused(2, &["port", "add", "p1", "--packet", end, "--queues", "2"])
+        .await;
+    let text = lab.said(&[&add[..], &["3", "--speed", "100"]].concat()).await;
+    assert!(text.contains(&format!("tap {tap}, 3 queues")), "{text}");
+    assert!(text.contains("100 Mbit/s, as set"), "{text}");
+    lab.said(&["port", "remove", "p1"]).await;
 }

@@ -45,6 +45,7 @@ async fn frames_of_an_uplink_are_counted_and_captured() {
         port_id: id.to_owned(),
         port: Some(v1::Port {
             uplink: Some(v1::port::Uplink::Tap(v1::TapUplink {
+                queues: 0,
                 ifname: ifname.clone(),
             })),
             ..v1::Port::default()

@@ -153,6 +153,7 @@ fn uplink_that_vanishes() -> Result<()> {
         name: "p0".into(),
         kind: PortKind::Tap {
             ifname: ifname.clone(),
+            queues: 1,
         },
         mtu: 1500,
         vlan: VlanMode::default(),

@@ -172,6 +172,15 @@ pub fn port(spec: &PortSpec, nic: &NicConfig) -> Result<(), NicError> {
     mtu(spec.mtu)?;
     vlan(&spec.vlan)?;
     core(spec.data_core, nic)?;
+    speed(spec.speed_mbps)?;
+    if let PortKind::Tap { queues, .. } = spec.kind
+        && !(1..=TAP_QUEUES_MAX).contains(&queues)
+    {
+        return invalid(
+            "queues",
+            format!("{queues} is out of range: 1 to {TAP_QUEUES_MAX}"),
+        );
+    }
     let ifname = spec.kind.ifname();
     let legal = |b: u8| b.is_ascii_graphic() && b != b'/' && b != b':';
     if ifname.is_empty() || ifname.len() > 15 || !ifname.bytes().all(legal) || ifname == "." || ifname == ".."
@@ -182,6 +191,21 @@ pub fn port(spec: &PortSpec, nic: &NicConfig) -> Result<(), NicError> {
         );
     }
     Ok(())
+}
+
+/// The speed of a port.
+pub fn speed(mbps: Option<u32>) -> Result<(), NicError> {
+    match mbps {
+        Some(mbps) if !SPEED_RANGE.contains(&mbps) => invalid(
+            "speed_mbps",
+            format!(
+                "{mbps} is out of range: {} to {} Mbit/s",
+                SPEED_RANGE.start(),
+                SPEED_RANGE.end()
+            ),
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// A fault rule on its own. The rule that it becomes says what is wrong with it.

@@ -52,6 +52,10 @@ pub struct NicConfig {
 
 /// The lowest and highest MTU of adapters and ports, in bytes of Ethernet payload.
 pub const MTU_RANGE: std::ops::RangeInclusive<u16> = 68..=9216;
+/// Speeds that a port can be given, in Mbit/s.
+pub const SPEED_RANGE: std::ops::RangeInclusive<u32> = 1..=400_000;
+/// The most queues that a TAP device of a port can have.
+pub const TAP_QUEUES_MAX: u8 = 8;
 /// Queue pairs an adapter can have.
 pub const QUEUE_PAIRS_RANGE: std::ops::RangeInclusive<u16> = 1..=16;
 /// What the link of an adapter says of its speed, in Mbit/s. Nothing holds it to that yet.
@@ -268,6 +272,8 @@ pub enum PortKind {
     Tap {
         /// Name of the network interface, 1..=15 bytes.
         ifname: String,
+        /// Its queues, 1..=[`TAP_QUEUES_MAX`]: a flow of the host has one of them.
+        queues: u8,
     },
     /// A network device of the host that is there: one end of a veth pair, a physical one. Its frames come and go through
     /// an AF_PACKET socket.
@@ -286,7 +292,7 @@ impl PortKind {
     /// The kind of this name.
     pub fn new(name: &str, ifname: String) -> Option<PortKind> {
         match name {
-            "tap" => Some(PortKind::Tap { ifname }),
+            "tap" => Some(PortKind::Tap { ifname, queues: 1 }),
             "packet" => Some(PortKind::Packet { ifname }),
             "xdp" => Some(PortKind::Xdp { ifname }),
             _ => None,
@@ -308,7 +314,7 @@ impl PortKind {
     /// The network interface.
     pub fn ifname(&self) -> &str {
         match self {
-            PortKind::Tap { ifname } | PortKind::Packet { ifname } | PortKind::Xdp { ifname } => ifname,
+            PortKind::Tap { ifname, .. } | PortKind::Packet { ifname } | PortKind::Xdp { ifname } => ifname,
         }
     }
 }

@@ -74,6 +74,7 @@ pub static METHODS: &[Method] = &[
     call("/vnic.v1.PortService/ListPorts", Viewer),
     call("/vnic.v1.PortService/GetPort", Viewer),
     call("/vnic.v1.PortService/CreatePort", Admin),
+    call("/vnic.v1.PortService/UpdatePort", Admin),
     call("/vnic.v1.PortService/DeletePort", Admin),
     stream("/vnic.v1.PortService/WatchPorts", Viewer),
     call("/vnic.v1.QosService/GetQos", Viewer),

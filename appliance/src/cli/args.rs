@@ -286,9 +286,17 @@ pub enum PortVerb {
     },
     /// Make an uplink port; it lives until it is removed or the daemon ends (it is not stored)
     #[command(
-        after_help = "Example:\n  vnicctl port add p0 --tap tap0 --trunk all\n  vnicctl port add p1 --packet veth0 --mtu 9000"
+        after_help = "Example:\n  vnicctl port add p0 --tap tap0 --trunk all\n  vnicctl port add p1 --packet veth0 --mtu 9000 --speed 10000"
     )]
     Add(PortAdd),
+    /// Change the speed of a port, under traffic; until it is removed or the daemon ends
+    Set {
+        /// Name of the port
+        name: String,
+        /// Line rate in Mbit/s, 1 to 400000; 0: that of the device, and no limit
+        #[arg(long, value_name = "MBPS")]
+        speed: u32,
+    },
     /// Remove a port
     Remove {
         /// Name of the port
@@ -319,9 +327,15 @@ pub struct PortAdd {
     pub name: String,
     #[command(flatten)]
     pub uplink: UplinkArgs,
+    /// Queues of the TAP device, 1 to 8 [default: 1]
+    #[arg(long, value_name = "N", requires = "tap")]
+    pub queues: Option<u32>,
     /// Bytes of Ethernet payload, 68 to 9216 [default: 1500]
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,
+    /// Line rate in Mbit/s, 1 to 400000 [default: that of the device, and no limit]
+    #[arg(long, value_name = "MBPS")]
+    pub speed: Option<u32>,
     #[command(flatten)]
     pub vlan: VlanArgs,
     /// The data core that serves it [default: the first]

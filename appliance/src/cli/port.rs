@@ -27,14 +27,22 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
             let request = v1::CreatePortRequest {
                 port_id: add.name.clone(),
                 port: Some(v1::Port {
-                    uplink: uplink_of(&add.uplink),
+                    uplink: uplink_of(&add.uplink, add.queues),
                     mtu: add.mtu.unwrap_or(0),
                     vlan: add.vlan.message()?,
                     data_core: add.data_core,
+                    speed_mbps: add.speed,
                     ..v1::Port::default()
                 }),
             };
             let port = service.create_port(request).await?.into_inner();
+            out.message("Port", &port, || facts(&port))
+        }
+        PortVerb::Set { name, speed } => {
+            let name = resource(PORTS, &name);
+            let speed_mbps = Some(speed);
+            let request = v1::UpdatePortRequest { name, speed_mbps };
+            let port = service.update_port(request).await?.into_inner();
             out.message("Port", &port, || facts(&port))
         }
         PortVerb::Remove { name } => {
@@ -81,23 +89,29 @@ fn link(port: &v1::Port) -> &'static str {
 fn uplink(port: &v1::Port) -> String {
     match &port.uplink {
         None => String::new(),
+        Some(v1::port::Uplink::Tap(tap)) if tap.queues > 1 => {
+            format!("tap {}, {} queues", tap.ifname, tap.queues)
+        }
         Some(v1::port::Uplink::Tap(tap)) => format!("tap {}", tap.ifname),
         Some(v1::port::Uplink::Packet(packet)) => format!("packet {}", packet.ifname),
         Some(v1::port::Uplink::Xdp(xdp)) => format!("xdp {}", xdp.ifname),
     }
 }
 
-fn uplink_of(args: &UplinkArgs) -> Option<v1::port::Uplink> {
-    let tap = args.tap.clone().map(|ifname| v1::TapUplink { ifname });
+fn uplink_of(args: &UplinkArgs, queues: Option<u32>) -> Option<v1::port::Uplink> {
+    let queues = queues.unwrap_or(0);
+    let tap = args.tap.clone().map(|ifname| v1::TapUplink { ifname, queues });
     let packet = args.packet.clone().map(|ifname| v1::PacketUplink { ifname });
     tap.map(v1::port::Uplink::Tap)
         .or(packet.map(v1::port::Uplink::Packet))
 }
 
 fn speed(port: &v1::Port) -> String {
-    match port.device.as_ref().and_then(|d| d.speed_mbps) {
-        Some(mbps) => format!("{mbps} Mbit/s"),
-        None => "unknown".to_owned(),
+    let device = port.device.as_ref().and_then(|d| d.speed_mbps);
+    match (port.speed_mbps, device) {
+        (Some(mbps), _) => format!("{mbps} Mbit/s, as set"),
+        (None, Some(mbps)) => format!("{mbps} Mbit/s"),
+        (None, None) => "unknown".to_owned(),
     }
 }
 

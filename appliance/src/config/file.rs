@@ -569,14 +569,24 @@ impl<'a> Context<'a> {
         let mtu = self.number(section.integer("mtu"), check::MTU_DEFAULT, check::mtu);
         let vlan = self.vlan(&section);
         let data_core = self.core(&section, cores);
+        let speed = self.number(section.integer("speed_mbps"), None, |v| check::speed(v).map(Some));
+        let tap = kind.as_ref().is_none_or(|kind| kind.value == "tap");
+        let queues = self.number(section.integer("queues"), 1, |v| match tap {
+            true => check::tap_queues(v),
+            false => Err("only a port of type \"tap\" has queues".to_owned()),
+        });
         section.finish();
+        let mut kind = PortKind::new(&kind?.value, ifname?.value)?;
+        if let PortKind::Tap { queues: of, .. } = &mut kind {
+            *of = queues?;
+        }
         Some(PortSpec {
             name: name?,
-            kind: PortKind::new(&kind?.value, ifname?.value)?,
+            kind,
             mtu: mtu?,
             vlan: vlan?,
             data_core: data_core?,
-            speed_mbps: None,
+            speed_mbps: speed?,
         })
     }
 }

@@ -283,7 +283,10 @@ pub fn port(context: &Context, status: &PortStatus) -> v1::Port {
     v1::Port {
         name: names::of(names::PORTS, &spec.name),
         uplink: Some(match &spec.kind {
-            PortKind::Tap { .. } => v1::port::Uplink::Tap(v1::TapUplink { ifname }),
+            PortKind::Tap { queues, .. } => v1::port::Uplink::Tap(v1::TapUplink {
+                ifname,
+                queues: u32::from(*queues),
+            }),
             PortKind::Packet { .. } => v1::port::Uplink::Packet(v1::PacketUplink { ifname }),
             PortKind::Xdp { .. } => v1::port::Uplink::Xdp(v1::XdpUplink { ifname }),
         }),
@@ -489,9 +492,16 @@ pub fn adapter_spec(
 pub fn port_spec(context: &Context, id: &str, port: &v1::Port, wrong: &mut Violations) -> Option<PortSpec> {
     let name = wrong.check("port_id", check::name(id));
     let kind = match &port.uplink {
-        Some(v1::port::Uplink::Tap(tap)) => wrong
-            .check("port.tap.ifname", check::ifname(&tap.ifname))
-            .map(|ifname| PortKind::Tap { ifname }),
+        Some(v1::port::Uplink::Tap(tap)) => {
+            let ifname = wrong.check("port.tap.ifname", check::ifname(&tap.ifname));
+            let queues = match tap.queues {
+                0 => Some(1),
+                n => wrong.check("port.tap.queues", check::tap_queues(i64::from(n))),
+            };
+            ifname
+                .zip(queues)
+                .map(|(ifname, queues)| PortKind::Tap { ifname, queues })
+        }
         Some(v1::port::Uplink::Packet(packet)) => wrong
             .check("port.packet.ifname", check::ifname(&packet.ifname))
             .map(|ifname| PortKind::Packet { ifname }),
@@ -509,14 +519,23 @@ pub fn port_spec(context: &Context, id: &str, port: &v1::Port, wrong: &mut Viola
     let mtu = mtu(port.mtu, "port.mtu", wrong);
     let vlan = vlan_mode(port.vlan.as_ref(), "port.vlan", wrong);
     let core = data_core(context, port.data_core, "port.data_core", wrong);
+    let speed = speed(port.speed_mbps, "port.speed_mbps", wrong);
     Some(PortSpec {
         name: name?,
         kind: kind?,
         mtu: mtu?,
         vlan: vlan?,
         data_core: core?,
-        speed_mbps: port.speed_mbps,
+        speed_mbps: speed?,
     })
+}
+
+/// Speed of a port, if one is given.
+pub fn speed(mbps: Option<u32>, field: &str, wrong: &mut Violations) -> Option<Option<u32>> {
+    match mbps {
+        None => Some(None),
+        Some(mbps) => wrong.check(field, check::speed(i64::from(mbps))).map(Some),
+    }
 }
 
 /// Sums of the counters of each adapter, by name.

@@ -27,6 +27,7 @@ fn field(kind: &str, name: &str) -> String {
     match name {
         "name" => "port_id".to_owned(),
         "kind" | "ifname" => format!("port.{kind}.ifname"),
+        "queues" => format!("port.{kind}.queues"),
         other => format!("port.{other}"),
     }
 }
@@ -108,6 +109,34 @@ impl v1::port_service_server::PortService for Ports {
             let status = added.map_err(|e| from_nic(e, |name| field(kind, name)))?;
             qos::bring_back(&context, &status.spec.name);
             teams::port_made(&context, &status.spec.name);
+            Ok(Response::new(with_traffic(&context, &status)))
+        })
+        .await?
+    }
+
+    async fn update_port(
+        &self,
+        request: Request<v1::UpdatePortRequest>,
+    ) -> Result<Response<v1::Port>, Status> {
+        let request = request.into_inner();
+        let id = id(&request.name)?;
+        let context = self.0.clone();
+        blocking(move || {
+            context.nic.port(&id).map_err(|e| from_nic(e, same))?;
+            let mut wrong = Violations::default();
+            let speed = match request.speed_mbps {
+                None => {
+                    wrong.add("speed_mbps", "required: there is nothing else to be changed");
+                    None
+                }
+                Some(0) => Some(None),
+                some => convert::speed(some, "speed_mbps", &mut wrong),
+            };
+            let speed = wrong.finish(speed)?;
+            let status = context
+                .nic
+                .set_port_speed(&id, speed)
+                .map_err(|e| from_nic(e, same))?;
             Ok(Response::new(with_traffic(&context, &status)))
         })
         .await?

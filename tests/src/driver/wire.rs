@@ -21,6 +21,7 @@ impl Wire {
             name: "p0".into(),
             kind: PortKind::Tap {
                 ifname: ifname.into(),
+                queues: 1,
             },
             mtu: 1500,
             vlan: VlanMode::default(),

@@ -23,10 +23,6 @@ const UNSAFE: &[(&str, &str)] = &[
         "virtqueues live in guest memory; their indices are atomics there",
     ),
     (
-        "vnic-backend/src/uplink/tap.rs",
-        "borrows the descriptor of a TAP device that a library owns",
-    ),
-    (
         "vnic-backend/src/uplink/packet/ring.rs",
         "the ring of a packet socket is memory that the kernel fills",
     ),

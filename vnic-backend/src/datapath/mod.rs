@@ -37,7 +37,7 @@ pub use command::{Command, RdmaRings, RdmaSnapshot, RingStart, Side};
 pub use congestion::CongestionChange;
 pub use core::{Core, CoreEvent};
 pub use counters::{AdapterCounters, BY_TAG, CoreCounters, PortCounters, Priorities, Way};
-pub use frame::{FRAME_MAX, OutFrame, RawFrame, SNAP};
+pub use frame::{FRAME_MAX, OutFrame, RawFrame, SNAP, flow_hash};
 pub use inject::{FaultReport, Reported};
 pub use link::Gate;
 pub use outputs::Inbound;

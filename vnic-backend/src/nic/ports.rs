@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use vnic_fabric::switch::PortConfig;
 
-use super::{Inner, Nic, State, not_found};
+use super::{Inner, Nic, State, not_found, qos};
 use crate::check;
 use crate::datapath::{Command, PortCounters, Side};
 use crate::types::*;
@@ -56,6 +56,11 @@ impl Nic {
             learning: true,
             ..PortConfig::default()
         };
+        let plain = QosSpec::default();
+        let change = match spec.speed_mbps {
+            None => None,
+            speed => Some(qos::change(&limited(&plain, speed), &plain.keys)?),
+        };
         let side = Side::Uplink(Box::new(opened), counters.clone());
         self.inner.add_to_cores(id, core, &config, side);
         self.inner.set_link(id, up);
@@ -70,6 +75,9 @@ impl Nic {
             index: Some(index),
             problem: None,
         };
+        if let Some(change) = change {
+            self.inner.send_qos(id, change);
+        }
         let status = entry.status().with_device(&mut links);
         state.names.insert(id, name.clone());
         state.ports.insert(name.clone(), entry);
@@ -91,6 +99,19 @@ impl Nic {
         self.inner.forget(entry.id, name);
         self.inner.hub.publish(name, NicEventKind::PortRemoved);
         Ok(())
+    }
+
+    /// Gives a port another speed, at once and under traffic; none: the device's own, and no limit.
+    pub fn set_port_speed(&self, name: &str, mbps: Option<u32>) -> Result<PortStatus, NicError> {
+        check::speed(mbps)?;
+        {
+            let mut state = self.inner.state()?;
+            let entry = state.ports.get_mut(name).ok_or_else(|| not_found("port", name))?;
+            let change = qos::change(&limited(&entry.qos, mbps), &entry.qos.keys)?;
+            entry.spec.speed_mbps = mbps;
+            self.inner.send_qos(entry.id, change);
+        }
+        self.port(name)
     }
 
     /// One uplink port.
@@ -231,6 +252,11 @@ impl State {
 }
 
 impl PortEntry {
+    /// What an operator configured, at the port's speed at most.
+    pub(super) fn limited(&self, spec: &QosSpec) -> QosSpec {
+        limited(spec, self.spec.speed_mbps)
+    }
+
     fn status(&self) -> PortStatus {
         PortStatus {
             spec: self.spec.clone(),
@@ -240,6 +266,16 @@ impl PortEntry {
             device: None,
         }
     }
+}
+
+fn limited(spec: &QosSpec, mbps: Option<u32>) -> QosSpec {
+    let speed = mbps.map(|mbps| u64::from(mbps) * 1_000_000);
+    let rate = match (spec.rate, speed) {
+        (rate, None) => rate,
+        (0, Some(speed)) => speed,
+        (rate, Some(speed)) => rate.min(speed),
+    };
+    QosSpec { rate, ..spec.clone() }
 }
 
 impl PortStatus {

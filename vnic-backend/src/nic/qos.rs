@@ -39,7 +39,7 @@ impl Nic {
             .ok_or_else(|| not_found("adapter or port", name))?;
         check::spec(&spec, check::Side::Port)?;
         check::watermarks(&spec.keys)?;
-        let change = change(&spec, &spec.keys)?;
+        let change = change(&entry.limited(&spec), &spec.keys)?;
         entry.qos = spec;
         self.inner.send_qos(entry.id, change);
         Ok(())
@@ -87,20 +87,21 @@ impl Nic {
 
     /// Quality of service of an adapter or a port, as configured and as it is now.
     pub fn qos(&self, name: &str) -> Result<QosStatus, NicError> {
-        let (spec, keys, id, core) = {
+        let (spec, acting, keys, id, core) = {
             let state = self.inner.state()?;
             match (state.adapters.get(name), state.ports.get(name)) {
                 (Some(e), _) => (
+                    e.qos.clone(),
                     e.qos.clone(),
                     e.adapter.settings().qos,
                     e.adapter.id,
                     e.adapter.core,
                 ),
-                (None, Some(p)) => (p.qos.clone(), p.qos.keys.clone(), p.id, p.core),
+                (None, Some(p)) => (p.qos.clone(), p.limited(&p.qos), p.qos.keys.clone(), p.id, p.core),
                 (None, None) => return Err(not_found("adapter or port", name)),
             }
         };
-        let acting = merge(&spec, &keys);
+        let acting = merge(&acting, &keys);
         let (reply, answer) = bounded(1);
         self.inner.workers[core].send(Command::QosQuery { id, reply });
         let queues = answer.recv().unwrap_or_default();

@@ -108,7 +108,7 @@ impl TxHalf {
     /// What it takes unfinished.
     pub fn accepts(&self) -> Accepts {
         match self {
-            TxHalf::Tap(_) => Accepts::NONE,
+            TxHalf::Tap(_) => tap::ACCEPTS,
             TxHalf::Packet(_) => packet::ACCEPTS,
         }
     }
@@ -116,8 +116,7 @@ impl TxHalf {
     /// Bytes before each frame that it wants: the virtio header, or nothing.
     pub fn header_len(&self) -> usize {
         match self {
-            TxHalf::Tap(_) => 0,
-            TxHalf::Packet(_) => NetHdr::LEN_LEGACY,
+            TxHalf::Tap(_) | TxHalf::Packet(_) => NetHdr::LEN_LEGACY,
         }
     }
 
@@ -133,7 +132,7 @@ impl TxHalf {
 /// Opens the device of a port. Nothing is left of it when that fails.
 pub fn open(spec: &PortSpec, links: &mut Links) -> Result<Opened, NicError> {
     match &spec.kind {
-        PortKind::Tap { ifname } => tap::open(spec, ifname, links),
+        PortKind::Tap { ifname, queues } => tap::open(spec, ifname, *queues, links),
         PortKind::Packet { ifname } => {
             let facts = existing(spec, ifname, links)?;
             packet::open(spec, ifname, &facts)

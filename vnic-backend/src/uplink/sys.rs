@@ -25,11 +25,7 @@ pub fn set_option<T: Copy>(fd: BorrowedFd<'_>, level: c_int, name: c_int, value:
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` is `len` readable bytes for the time of the call; the kernel keeps no pointer to them.
     let answer = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const *value).cast(), len) };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    answered(answer)
 }
 
 /// Reads a socket option of numbers.
@@ -115,6 +111,30 @@ fn driver_statistics(ifname: &str) -> io::Result<Vec<(String, u64)>> {
         .chunks_exact(8)
         .map(|v| v.try_into().map_or(0, u64::from_ne_bytes));
     Ok(names.zip(values).take(n).collect())
+}
+
+/// Tells the kernel what the program behind a TAP device takes unfinished, and how long the header before each frame is
+/// (both are left at a device that stays when its program ends).
+pub fn tap_offload(fd: BorrowedFd<'_>, header: usize) -> io::Result<()> {
+    let control = |name: libc::Ioctl, value: libc::c_ulong| {
+        // SAFETY: this control takes a number, not an address.
+        answered(unsafe { libc::ioctl(fd.as_raw_fd(), name, value) })
+    };
+    let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+    let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+    // A kernel before Linux 6.2 knows nothing of UDP: it cuts by itself then.
+    control(libc::TUNSETOFFLOAD, (tcp | udp).into()).or_else(|_| control(libc::TUNSETOFFLOAD, tcp.into()))?;
+    let header = header as c_int;
+    // SAFETY: this control reads one int, for the time of the call.
+    answered(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const header) })
+}
+
+fn answered(answer: c_int) -> io::Result<()> {
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// A socket to ask through: any does.

@@ -1,29 +1,59 @@
-//! A TAP device as uplink: one frame a system call, finished in software both ways.
+//! A TAP device as uplink: one frame a system call, each behind its virtio header (`IFF_VNET_HDR`), so that unfinished
+//! checksums and segments pass unfinished both ways. With several queues (`IFF_MULTI_QUEUE`) all of them are read in
+//! turn, and a flow is sent by the same one always.
 
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
+use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::NetHdr;
 
 use super::device::{Arrived, Opened, RxHalf, Sent, TxHalf, own_address};
 use super::link::Links;
+use super::sys;
+use crate::datapath::flow_hash;
 use crate::types::{NicError, PortSpec};
 
+/// The kernel takes all of it, whatever its end of the device is set to.
+pub const ACCEPTS: Accepts = super::packet::ACCEPTS;
+
+/// Virtio header before each frame.
+const VNET: usize = NetHdr::LEN_LEGACY;
+/// Frames read from a queue before the next one gets its turn.
+const TURN: usize = 16;
+
+/// A device is one or more of these, in the order in which they were opened.
+type Queues = Arc<[SyncDevice]>;
+
 /// Frames from the host.
-pub struct TapRx(Arc<SyncDevice>);
+pub struct TapRx {
+    queues: Queues,
+    /// Ready when one of several queues is.
+    any: Option<OwnedFd>,
+    /// The queue whose turn it is, and how many frames of its turn are left.
+    at: usize,
+    left: usize,
+}
 
 /// Frames to the host.
-pub struct TapTx(Arc<SyncDevice>);
+pub struct TapTx(Queues);
 
 /// Creates the device, or attaches to it when it exists.
-pub fn open(spec: &PortSpec, ifname: &str, links: &mut Links) -> Result<Opened, NicError> {
+pub fn open(spec: &PortSpec, ifname: &str, queues: u8, links: &mut Links) -> Result<Opened, NicError> {
     let refused = |source: io::Error| {
-        let what = if source.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error()) {
+        let what = if source.raw_os_error() == Some(Errno::PERM.raw_os_error()) {
             format!(
                 "port {}: opening TAP device {ifname} needs the capability CAP_NET_ADMIN; run vnicd with it, or \
                  create the device for its user first: ip tuntap add dev {ifname} mode tap user USER",
+                spec.name
+            )
+        } else if source.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
+            format!(
+                "port {}: another program has TAP device {ifname} open; end it, or take another device",
                 spec.name
             )
         } else if source.kind() == io::ErrorKind::NotFound {
@@ -37,66 +67,157 @@ pub fn open(spec: &PortSpec, ifname: &str, links: &mut Links) -> Result<Opened, 
         NicError::Os { what, source }
     };
     let existed = links.find(ifname).map_err(refused)?.is_some();
-    let builder = DeviceBuilder::new().name(ifname).layer(Layer::L2);
-    let builder = if existed {
-        builder.inherit_enable_state()
-    } else {
-        builder.mtu(spec.mtu).enable(true)
+    let attach = |several: bool| {
+        let builder = DeviceBuilder::new().name(ifname).layer(Layer::L2);
+        let builder = builder.offload(true).multi_queue(several);
+        let builder = if existed {
+            builder.inherit_enable_state()
+        } else {
+            builder.mtu(spec.mtu).enable(true)
+        };
+        builder.build_sync()
     };
-    let device = builder.build_sync().map_err(refused)?;
-    device.set_nonblocking(true).map_err(refused)?;
-    let mtu = device.mtu().map_err(refused)?;
+    let wrong = |field, problem| Err(NicError::Invalid { field, problem });
+    // The kernel lets nobody attach with one queue to a device that was made for several, nor the other way round.
+    let first = match attach(queues > 1) {
+        Err(e) if existed && differs(&e) => match attach(queues == 1) {
+            Err(e) if differs(&e) => {
+                return wrong(
+                    "ifname",
+                    format!("{ifname} is there and is no TAP device: take another name, or packet"),
+                );
+            }
+            Ok(_) if queues > 1 => {
+                return wrong(
+                    "queues",
+                    format!(
+                        "TAP device {ifname} was made for one queue: take 1, or delete it (ip link delete {ifname}) and \
+                         make it with ip tuntap add dev {ifname} mode tap multi_queue"
+                    ),
+                );
+            }
+            other => other,
+        },
+        other => other,
+    }
+    .map_err(refused)?;
+    let mut all = vec![first];
+    for _ in 1..queues {
+        all.push(all[0].try_clone().map_err(refused)?);
+    }
+    for queue in &all {
+        queue.set_nonblocking(true).map_err(refused)?;
+    }
+    sys::tap_offload(all[0].as_fd(), VNET).map_err(refused)?;
+    let mtu = all[0].mtu().map_err(refused)?;
     if mtu != spec.mtu {
-        let problem = format!(
-            "TAP device {ifname} has MTU {mtu}, not {}: set one of them to the other's value",
-            spec.mtu
+        return wrong(
+            "mtu",
+            format!(
+                "TAP device {ifname} has MTU {mtu}, not {}: set one of them to the other's value",
+                spec.mtu
+            ),
         );
-        return Err(NicError::Invalid {
-            field: "mtu",
-            problem,
-        });
     }
     let index = links.find(ifname).map_err(refused)?.map_or(0, |f| f.index);
-    let device = Arc::new(device);
+    let any = any(&all).map_err(|e| refused(e.into()))?;
+    let queues: Queues = all.into();
     Ok(Opened {
-        rx: RxHalf::Tap(TapRx(device.clone())),
-        tx: TxHalf::Tap(TapTx(device)),
+        rx: RxHalf::Tap(TapRx {
+            queues: queues.clone(),
+            any,
+            at: 0,
+            left: TURN,
+        }),
+        tx: TxHalf::Tap(TapTx(queues)),
         mtu,
         mac: own_address(&spec.name),
         index,
     })
 }
 
+/// The device is not what we took it for.
+fn differs(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
+}
+
+/// What is ready when one of several is.
+fn any(queues: &[SyncDevice]) -> Result<Option<OwnedFd>, Errno> {
+    if queues.len() == 1 {
+        return Ok(None);
+    }
+    let set = epoll::create(CreateFlags::CLOEXEC)?;
+    for queue in queues {
+        epoll::add(&set, queue.as_fd(), EventData::new_u64(0), EventFlags::IN)?;
+    }
+    Ok(Some(set))
+}
+
 impl TapRx {
     /// See [`RxHalf::next`].
-    pub fn next<'a>(&self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
-        match self.0.recv(buf) {
-            Ok(n) => Ok(Some(Arrived {
-                bytes: &mut buf[..n],
-                hdr: NetHdr::default(),
-            })),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(e) => Err(e),
-        }
+    pub fn next<'a>(&mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
+        let mut hdr = [0; VNET];
+        let mut empty = 0;
+        let n = loop {
+            let mut parts = [IoSliceMut::new(&mut hdr), IoSliceMut::new(buf)];
+            match rustix::io::readv(self.queues[self.at].as_fd(), &mut parts) {
+                Ok(n) => {
+                    self.left -= 1;
+                    if self.left == 0 {
+                        self.turn();
+                    }
+                    break n;
+                }
+                Err(Errno::AGAIN) => {
+                    self.turn();
+                    empty += 1;
+                    if empty == self.queues.len() {
+                        return Ok(None);
+                    }
+                }
+                Err(e) => return Err(e.into()),
+            }
+        };
+        let mut hdr = NetHdr::parse(&hdr);
+        // That a checksum was verified is nothing to be finished.
+        hdr.flags &= NetHdr::NEEDS_CSUM;
+        Ok(Some(Arrived {
+            bytes: &mut buf[..n.saturating_sub(VNET)],
+            hdr,
+        }))
+    }
+
+    /// It is the next queue's turn.
+    fn turn(&mut self) {
+        self.at = (self.at + 1) % self.queues.len();
+        self.left = TURN;
     }
 
     /// For waiting.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the device owns the descriptor and outlives the borrow.
-        unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }
+        match &self.any {
+            Some(any) => any.as_fd(),
+            None => self.queues[0].as_fd(),
+        }
     }
 }
 
 impl TapTx {
     /// See [`TxHalf::send`].
     pub fn send(&self, frames: &[&[u8]]) -> Sent {
-        let Some(first) = frames.first() else {
-            return Sent::Some(0);
-        };
-        match self.0.send(first) {
-            Ok(_) => Sent::Some(1),
-            // A device that is gone takes nothing; that is found out when it is read.
-            Err(_) => Sent::Refused,
+        for (i, frame) in frames.iter().enumerate() {
+            let queue = match self.0.len() {
+                1 => 0,
+                n => flow_hash(frame.get(VNET..).unwrap_or_default()) as usize % n,
+            };
+            match rustix::io::write(self.0[queue].as_fd(), frame) {
+                Ok(_) => {}
+                Err(_) if i > 0 => return Sent::Some(i),
+                Err(Errno::AGAIN) => return Sent::Full,
+                // A device that is gone takes nothing; that is found out when it is read.
+                Err(_) => return Sent::Refused,
+            }
         }
+        Sent::Some(frames.len())
     }
 }
