@@ -208,6 +208,26 @@ pub fn speed(mbps: Option<u32>) -> Result<(), NicError> {
     }
 }
 
+/// A bond on its own, as far as it says nothing of its members.
+pub fn bond(spec: &BondSpec) -> Result<(), NicError> {
+    name(&spec.name)?;
+    vlan(&spec.vlan)?;
+    if let Some((vid, priority)) = spec.tag {
+        if !(1..=4094).contains(&vid) {
+            return invalid("tag", format!("VLAN {vid}; allowed are 1 to 4094"));
+        }
+        if priority > 7 {
+            return invalid("tag", format!("priority {priority}; allowed are 0 to 7"));
+        }
+    }
+    match spec.mac {
+        Some(mac) if mac.is_multicast() || mac == MacAddr::default() => {
+            invalid("mac", format!("{mac} is no unicast address"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A fault rule on its own. The rule that it becomes says what is wrong with it.
 pub fn fault(spec: &FaultSpec, rule: &Rule) -> Result<(), NicError> {
     name(&spec.name)?;

@@ -29,6 +29,7 @@ use crate::hub::EventHub;
 use crate::rdma::{Function, GidRegistry, Identity, RdmaCounters, device_config};
 use crate::types::*;
 use crate::vhost::{self, Endpoint};
+use bonds::{Alarm, BondEntry};
 use faults::FaultTable;
 use ports::PortEntry;
 
@@ -56,6 +57,9 @@ struct State {
     names: BTreeMap<PortId, String>,
     next_capture: u64,
     faults: FaultTable,
+    bonds: BTreeMap<String, BondEntry>,
+    /// There, while a bond speaks LACP.
+    alarm: Option<Alarm>,
     ended: bool,
 }
 
@@ -295,8 +299,10 @@ impl Nic {
         let (owners, names) = {
             let state = self.inner.lock();
             let adapters = state.adapters.values().map(|e| (e.adapter.id, e.adapter.core));
+            let bonds = state.bonds.values().map(|b| (b.id, b.core));
             let owners: BTreeMap<_, _> = adapters
                 .chain(state.ports.values().map(|p| (p.id, p.core)))
+                .chain(bonds)
                 .collect();
             (owners, state.names.clone())
         };
@@ -363,12 +369,15 @@ impl Nic {
     /// Starts a capture. A reader that falls behind loses frames; the loss is counted.
     pub fn capture(&self, spec: CaptureSpec) -> Result<Capture, NicError> {
         let mut state = self.inner.state()?;
-        let id_of = |name: &String| {
-            state
-                .id_of(name)
-                .ok_or_else(|| not_found("adapter or port", name))
-        };
-        let ports = spec.owners.iter().map(id_of).collect::<Result<Vec<_>, _>>()?;
+        let mut ports = Vec::new();
+        for name in &spec.owners {
+            match (state.id_of(name), state.bonds.get(name)) {
+                (Some(id), _) => ports.push(id),
+                // Its frames are seen where they are: at its members.
+                (None, Some(bond)) => ports.extend(bond.ids()),
+                (None, None) => return Err(not_found("adapter or port", name)),
+            }
+        }
         state.next_capture += 1;
         let id = state.next_capture;
         let (sender, frames) = bounded(CAPTURE_BACKLOG);
@@ -411,6 +420,7 @@ impl Nic {
         let (adapters, ports) = {
             let mut state = self.inner.lock();
             state.ended = true;
+            self.inner.end_bonds(&mut state);
             (
                 std::mem::take(&mut state.adapters),
                 std::mem::take(&mut state.ports),
@@ -601,7 +611,14 @@ impl Inner {
                 self.port_gone(&mut state, port, index);
                 return;
             }
-            CoreEvent::SlowFrame { .. } | CoreEvent::BondMoved { .. } => return,
+            CoreEvent::SlowFrame { port, frame } => {
+                self.slow_frame(&mut state, port, &frame);
+                return;
+            }
+            CoreEvent::BondMoved { port } => {
+                self.bond_moved(&state, port);
+                return;
+            }
         };
         if let Some(name) = state.names.get(&port) {
             self.hub.publish(name, kind);
@@ -626,7 +643,8 @@ impl AdapterEntry {
 
 impl State {
     fn free_name(&self, kind: &'static str, name: &str) -> Result<(), NicError> {
-        if self.adapters.contains_key(name) || self.ports.contains_key(name) {
+        let taken = self.adapters.contains_key(name) || self.ports.contains_key(name);
+        if taken || self.bonds.contains_key(name) {
             return Err(NicError::Exists {
                 kind,
                 name: name.into(),

@@ -492,7 +492,7 @@ pub enum Injected {
 pub struct NicEvent {
     /// When.
     pub time: SystemTime,
-    /// Name of the adapter or port; empty when it is about none.
+    /// Name of the adapter, port or bond; empty when it is about none.
     pub owner: String,
     /// What.
     pub kind: NicEventKind,
@@ -569,6 +569,41 @@ pub enum NicEventKind {
     PortLink {
         /// Up or down.
         up: bool,
+    },
+    /// A bond was made.
+    BondAdded,
+    /// A bond was removed; its ports are ports of the switch again.
+    BondRemoved,
+    /// A bond's link changed: some member may carry frames, or none.
+    BondLink {
+        /// Up or down.
+        up: bool,
+    },
+    /// A port that is a member of a bond may not carry frames any more: its link went down, or its LACP partner is gone.
+    BondMemberLost {
+        /// The bond.
+        bond: String,
+        /// From being noticed until its flows were on other members.
+        took: Duration,
+        /// Frames that waited in the port's queues and were dropped.
+        dropped: u64,
+    },
+    /// A port that is a member of a bond may carry frames again. Flows come back to it after the bond's failback delay.
+    BondMemberBack {
+        /// The bond.
+        bond: String,
+    },
+    /// A port that is a member of a bond hears an LACP partner.
+    LacpPartnerFound {
+        /// The bond.
+        bond: String,
+        /// The partner's system.
+        partner: MacAddr,
+    },
+    /// A port that is a member of a bond does not hear its LACP partner any more.
+    LacpPartnerLost {
+        /// The bond.
+        bond: String,
     },
     /// Frames suffer from a fault rule from now on.
     FaultAdded {

@@ -90,6 +90,15 @@ kinds! {
     FAULT_ADDED = 0x1120, "fault_added", [Warn], "A fault rule was added: frames suffer on purpose.";
     FAULT_REMOVED = 0x1121, "fault_removed", [Info], "A fault rule was removed.";
     FAULT_INJECTED = 0x1122, "fault_injected", [Info], "A fault rule hit a frame.";
+    BOND_ADDED = 0x1130, "bond_added", [Info], "Ports became one: a bond, or team, was made.";
+    BOND_REMOVED = 0x1131, "bond_removed", [Info], "A bond, or team, was removed.";
+    BOND_LINK = 0x1132, "bond_link", [Info, Warn],
+        "The link of a bond came up: some member may carry frames. A warning if it went down: none may.";
+    BOND_MEMBER_LOST = 0x1133, "bond_member_lost", [Warn],
+        "A port of a bond may not carry frames any more: its link is down, or its LACP partner is gone. Its flows have moved.";
+    BOND_MEMBER_BACK = 0x1134, "bond_member_back", [Info], "A port of a bond may carry frames again.";
+    LACP_PARTNER_FOUND = 0x1135, "lacp_partner_found", [Info], "A port of a bond hears an LACP partner.";
+    LACP_PARTNER_LOST = 0x1136, "lacp_partner_lost", [Warn], "A port of a bond does not hear its LACP partner any more.";
 }
 
 /// Events of WinOF-2 that this NIC cannot have, and why.

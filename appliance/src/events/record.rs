@@ -68,11 +68,24 @@ impl Record {
                 | NicEventKind::PauseStormOver
                 | NicEventKind::ClassStalled { .. }
         );
+        let is_bond = matches!(
+            event.kind,
+            NicEventKind::BondAdded | NicEventKind::BondRemoved | NicEventKind::BondLink { .. }
+        );
+        let mut parameters = words::parameters(&event.kind);
+        if is_bond {
+            parameters.insert(0, ("bond", name()));
+        }
         let owner = match &event.kind {
             _ if event.owner.is_empty() => Owner::Nic,
-            NicEventKind::PortAdded | NicEventKind::PortRemoved | NicEventKind::PortLink { .. } => {
-                Owner::Port(name())
-            }
+            NicEventKind::PortAdded
+            | NicEventKind::PortRemoved
+            | NicEventKind::PortLink { .. }
+            | NicEventKind::BondMemberLost { .. }
+            | NicEventKind::BondMemberBack { .. }
+            | NicEventKind::LacpPartnerFound { .. }
+            | NicEventKind::LacpPartnerLost { .. } => Owner::Port(name()),
+            _ if is_bond => Owner::Nic,
             _ if either && is_port(&event.owner) => Owner::Port(name()),
             _ => Owner::Adapter(name()),
         };
@@ -87,7 +100,7 @@ impl Record {
             owner,
             key: words::key(&event.kind),
             message,
-            parameters: words::parameters(&event.kind),
+            parameters,
             suppressed: words::suppressed(&event.kind),
         }
     }

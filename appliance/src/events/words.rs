@@ -110,6 +110,29 @@ pub fn describe(event: &NicEvent) -> (Level, String) {
         NicEventKind::PortRemoved => (Level::Info, "port removed".to_owned()),
         NicEventKind::PortLink { up: true } => (Level::Info, "link up".to_owned()),
         NicEventKind::PortLink { up: false } => (Level::Warn, "link down".to_owned()),
+        NicEventKind::BondAdded => (Level::Info, format!("bond {} made", event.owner)),
+        NicEventKind::BondRemoved => (Level::Info, format!("bond {} removed", event.owner)),
+        NicEventKind::BondLink { up: true } => (Level::Info, format!("link of bond {} up", event.owner)),
+        NicEventKind::BondLink { up: false } => (
+            Level::Warn,
+            format!("link of bond {} down: no member may carry frames", event.owner),
+        ),
+        NicEventKind::BondMemberLost { bond, took, dropped } => (
+            Level::Warn,
+            format!(
+                "carries no frames of bond {bond} any more; its flows moved within {:.3} ms, {dropped} frames that \
+                 waited were dropped",
+                took.as_secs_f64() * 1000.0
+            ),
+        ),
+        NicEventKind::BondMemberBack { bond } => (Level::Info, format!("may carry frames of bond {bond}")),
+        NicEventKind::LacpPartnerFound { bond, partner } => {
+            (Level::Info, format!("bond {bond} hears LACP partner {partner}"))
+        }
+        NicEventKind::LacpPartnerLost { bond } => (
+            Level::Warn,
+            format!("bond {bond} does not hear its LACP partner any more"),
+        ),
         NicEventKind::FaultAdded { id, name, action } => (
             Level::Warn,
             format!(
@@ -166,6 +189,13 @@ pub fn kind(event: &NicEventKind) -> &'static Kind {
         NicEventKind::PortAdded => &kinds::PORT_ADDED,
         NicEventKind::PortRemoved => &kinds::PORT_REMOVED,
         NicEventKind::PortLink { .. } => &kinds::PORT_LINK,
+        NicEventKind::BondAdded => &kinds::BOND_ADDED,
+        NicEventKind::BondRemoved => &kinds::BOND_REMOVED,
+        NicEventKind::BondLink { .. } => &kinds::BOND_LINK,
+        NicEventKind::BondMemberLost { .. } => &kinds::BOND_MEMBER_LOST,
+        NicEventKind::BondMemberBack { .. } => &kinds::BOND_MEMBER_BACK,
+        NicEventKind::LacpPartnerFound { .. } => &kinds::LACP_PARTNER_FOUND,
+        NicEventKind::LacpPartnerLost { .. } => &kinds::LACP_PARTNER_LOST,
         NicEventKind::FaultAdded { .. } => &kinds::FAULT_ADDED,
         NicEventKind::FaultRemoved { .. } => &kinds::FAULT_REMOVED,
         NicEventKind::Fault(_) => &kinds::FAULT_INJECTED,
@@ -183,7 +213,9 @@ pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
         | NicEventKind::PauseStorm
         | NicEventKind::PauseStormOver
         | NicEventKind::PortAdded
-        | NicEventKind::PortRemoved => Vec::new(),
+        | NicEventKind::PortRemoved
+        | NicEventKind::BondAdded
+        | NicEventKind::BondRemoved => Vec::new(),
         NicEventKind::AdapterState(state) | NicEventKind::RdmaState(state) => {
             vec![("state", state.name().to_owned())]
         }
@@ -200,7 +232,18 @@ pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
         NicEventKind::ProtocolError { what } => vec![("what", what.clone())],
         NicEventKind::DroplessTimeout { queue } => vec![("queue", queue.to_string())],
         NicEventKind::ClassStalled { class } => vec![("class", class.to_string())],
-        NicEventKind::PortLink { up } => vec![("up", up.to_string())],
+        NicEventKind::PortLink { up } | NicEventKind::BondLink { up } => vec![("up", up.to_string())],
+        NicEventKind::BondMemberLost { bond, took, dropped } => vec![
+            ("bond", bond.clone()),
+            ("took_us", took.as_micros().to_string()),
+            ("dropped", dropped.to_string()),
+        ],
+        NicEventKind::BondMemberBack { bond } | NicEventKind::LacpPartnerLost { bond } => {
+            vec![("bond", bond.clone())]
+        }
+        NicEventKind::LacpPartnerFound { bond, partner } => {
+            vec![("bond", bond.clone()), ("partner", partner.to_string())]
+        }
         NicEventKind::FaultAdded { id, name, action } => vec![
             ("fault_id", id.to_string()),
             ("fault", name.clone()),

@@ -33,7 +33,7 @@ mod worker;
 pub use bond::Ticket;
 pub use calls::notify;
 pub use clock::{Clock, VirtualClock};
-pub use command::{Command, RdmaRings, RdmaSnapshot, RingStart, Side};
+pub use command::{BondSetup, BondSide, Command, RdmaRings, RdmaSnapshot, RingStart, Side};
 pub use congestion::CongestionChange;
 pub use core::{Core, CoreEvent};
 pub use counters::{AdapterCounters, BY_TAG, CoreCounters, PortCounters, Priorities, Way};

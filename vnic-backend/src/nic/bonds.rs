@@ -1,38 +1,148 @@
 //! Bonds, as the control plane sees them.
+//!
+//! A bond is made, changed and removed under the lock of the state, and all is checked first: what is refused has changed
+//! nothing. [`links`] follows the links of its members, [`lacp`] speaks for it.
 
-use super::Nic;
+mod check;
+mod lacp;
+mod links;
+#[cfg(test)]
+mod tests;
+
+use crossbeam_channel::{Sender, bounded};
+use vnic_fabric::Instant;
+use vnic_fabric::lag::Bond;
+use vnic_fabric::switch::PortConfig;
+use vnic_wire::vlan::Tci;
+
+use super::{Inner, Nic, State, not_found, ports};
+use crate::datapath::{BondSetup, BondSide, Command};
 use crate::types::lag::{Affinity, Member, View};
 use crate::types::*;
+pub(super) use lacp::Alarm;
+use lacp::Speaker;
+
+/// A bond.
+pub(super) struct BondEntry {
+    spec: BondSpec,
+    pub(super) id: PortId,
+    /// The core that serves its members, and it.
+    pub(super) core: usize,
+    /// In the order of [`Member`].
+    members: Vec<MemberEntry>,
+    /// Some member may carry frames.
+    up: bool,
+    last_failover: Option<Failover>,
+    lacp: Option<Speaker>,
+}
+
+/// A member of a bond.
+#[derive(Clone)]
+struct MemberEntry {
+    /// The port.
+    id: PortId,
+    /// Its link is up.
+    up: bool,
+    /// Link aggregation control lets it send and receive.
+    aggregated: bool,
+    /// It may carry frames, as far as was told.
+    usable: bool,
+}
 
 impl Nic {
     /// Makes a bond, or gives one of this name other members and settings: wholly, or not at all. A port that leaves it is a
-    /// port of the switch again.
+    /// port of the switch again. With the same members and the same link aggregation control, partners notice nothing.
     pub fn set_bond(&self, spec: BondSpec) -> Result<BondStatus, NicError> {
-        let _ = spec;
-        Err(NicError::Invalid {
-            field: "bond",
-            problem: "not implemented yet".into(),
-        })
+        let mut state = self.inner.state()?;
+        let plan = check::plan(&spec, &state)?;
+        if spec.lacp.is_some() {
+            self.set_alarm(&mut state)?;
+        }
+        let name = spec.name.clone();
+        let before = state.bonds.remove(&name);
+        let was_up = before.as_ref().map(|b| b.up);
+        let id = before.as_ref().map_or_else(|| state.free_id(), |b| b.id);
+        let members: Vec<PortId> = plan.members.iter().map(|m| m.id).collect();
+        // Ports that are ports of the switch again.
+        let mut left = Vec::new();
+        let mut speaker = None;
+        let mut last_failover = None;
+        if let Some(mut before) = before {
+            let same = before.core == plan.core && before.ids().eq(members.iter().copied());
+            if !same {
+                self.inner.unbond(&state, &before);
+                left.extend(before.ids().filter(|id| !members.contains(id)));
+            }
+            speaker = before.lacp.take_if(|s| same && s.adopt(&spec));
+            last_failover = before.last_failover.filter(|_| same);
+        }
+        let mut bond = plan.bond;
+        let mut entry = BondEntry {
+            id,
+            core: plan.core,
+            members: plan.members,
+            up: false,
+            last_failover,
+            lacp: speaker.or(plan.speaker),
+            spec,
+        };
+        entry.inherit(&mut bond);
+        self.inner.bond(&entry, &members, bond);
+        state.names.insert(id, name.clone());
+        state.bonds.insert(name.clone(), entry);
+        for port in left {
+            self.inner.set_link(port, state.port_is_up(port));
+        }
+        if was_up.is_none() {
+            self.inner.hub.publish(&name, NicEventKind::BondAdded);
+        }
+        self.inner.bond_begins(&mut state, &name, was_up);
+        self.inner.silence(&mut state);
+        let made = state.bonds.get(&name).map(BondEntry::status);
+        made.ok_or_else(|| not_found("bond", &name))
     }
 
     /// Removes a bond; its ports are ports of the switch again.
     pub fn remove_bond(&self, name: &str) -> Result<(), NicError> {
-        Err(super::not_found("bond", name))
+        let entry = {
+            let mut state = self.inner.state()?;
+            let entry = state.bonds.remove(name).ok_or_else(|| not_found("bond", name))?;
+            self.inner.end_bond(&state, &entry);
+            for port in entry.ids() {
+                self.inner.set_link(port, state.port_is_up(port));
+            }
+            self.inner.silence(&mut state);
+            entry
+        };
+        self.inner.forget(entry.id, name);
+        self.inner.hub.publish(name, NicEventKind::BondRemoved);
+        Ok(())
     }
 
     /// One bond.
     pub fn bond(&self, name: &str) -> Result<BondStatus, NicError> {
-        Err(super::not_found("bond", name))
+        let state = self.inner.state()?;
+        let entry = state.bonds.get(name).ok_or_else(|| not_found("bond", name))?;
+        Ok(entry.status())
     }
 
     /// All bonds, by name.
     pub fn bonds(&self) -> Vec<BondStatus> {
-        Vec::new()
+        let state = self.inner.lock();
+        state.bonds.values().map(BondEntry::status).collect()
     }
 
     /// Which queue pair and flow sits on which member, and how even that is.
     pub fn bond_view(&self, name: &str) -> Result<View, NicError> {
-        Err(super::not_found("bond", name))
+        let (reply, answer) = bounded(1);
+        {
+            let state = self.inner.state()?;
+            let entry = state.bonds.get(name).ok_or_else(|| not_found("bond", name))?;
+            let id = entry.id;
+            self.inner.workers[entry.core].send(Command::BondView { id, reply });
+        }
+        // Without an answer it was removed in between.
+        answer.recv().map_err(|_| not_found("bond", name))
     }
 
     /// Lets something go by a member of its own; or, with none, as its hash says again. It is part of the bond's
@@ -43,7 +153,138 @@ impl Nic {
         what: Affinity,
         member: Option<Member>,
     ) -> Result<(), NicError> {
-        let _ = (what, member);
-        Err(super::not_found("bond", name))
+        let mut state = self.inner.state()?;
+        let entry = state.bonds.get_mut(name).ok_or_else(|| not_found("bond", name))?;
+        let at = entry.spec.affinities.iter().position(|(w, _)| *w == what);
+        if member.is_none() && at.is_none() {
+            return Err(NicError::Invalid {
+                field: "affinity",
+                problem: "there is none for this; the view of the bond shows those there are".into(),
+            });
+        }
+        let (reply, answer) = bounded(1);
+        self.inner.workers[entry.core].send(Command::BondAffinity {
+            id: entry.id,
+            what,
+            member,
+            reply,
+        });
+        answer.recv().map_err(|_| NicError::ShuttingDown)??;
+        let all = &mut entry.spec.affinities;
+        match (member, at) {
+            (Some(member), Some(i)) => all[i].1 = member,
+            (Some(member), None) => all.push((what, member)),
+            (None, Some(i)) => drop(all.remove(i)),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Tells the cores of a bond; answers when they have it.
+    fn bond(&self, entry: &BondEntry, members: &[PortId], bond: Bond) {
+        let up = (0..).map(Member).zip(&entry.members).filter(|(_, m)| m.up);
+        let mut setup = Some(Box::new(BondSetup {
+            bond,
+            members: members.to_vec(),
+            tag: entry.spec.tag.map(|(vid, pcp)| Tci::new(pcp, false, vid)),
+            up: up.map(|(i, _)| i).collect(),
+        }));
+        let mut answers = Vec::new();
+        for (core, w) in self.workers.iter().enumerate() {
+            let (done, answer) = bounded(1);
+            let own = if core == entry.core { setup.take() } else { None };
+            w.send(Command::SetBond {
+                id: entry.id,
+                config: PortConfig {
+                    vlan: entry.spec.vlan.clone(),
+                    learning: true,
+                    ..PortConfig::default()
+                },
+                members: members.to_vec(),
+                side: own.map_or(BondSide::Remote(entry.core), BondSide::Local),
+                done,
+            });
+            answers.push(answer);
+        }
+        for answer in answers {
+            // A core that has ended drops its answer: that is one, too.
+            let _ = answer.recv();
+        }
+    }
+
+    /// Its members are ports of the switch again; their links are down there.
+    fn unbond(&self, state: &State, entry: &BondEntry) {
+        let config = |id| {
+            let port = state.ports.values().find(|p| p.id == id);
+            (id, port.map(ports::config).unwrap_or_default())
+        };
+        let members: Vec<_> = entry.ids().map(config).collect();
+        let tell = |done: Sender<()>| Command::Unbond {
+            id: entry.id,
+            members: members.clone(),
+            done,
+        };
+        super::faults::wait(&self.tell(tell));
+    }
+
+    /// The cores hold nothing of it any more.
+    fn end_bond(&self, state: &State, entry: &BondEntry) {
+        self.unbond(state, entry);
+        self.remove_from_cores(entry.id);
+    }
+
+    /// The NIC ends.
+    pub(super) fn end_bonds(&self, state: &mut State) {
+        for entry in std::mem::take(&mut state.bonds).into_values() {
+            self.end_bond(state, &entry);
+        }
+        self.silence(state);
+    }
+}
+
+impl State {
+    /// The bond that a port is a member of, by name.
+    pub(super) fn bond_of(&self, port: PortId) -> Option<&str> {
+        let mut all = self.bonds.iter();
+        let (name, _) = all.find(|(_, b)| b.ids().any(|id| id == port))?;
+        Some(name)
+    }
+
+    fn port_is_up(&self, port: PortId) -> bool {
+        self.ports.values().any(|p| p.id == port && p.up)
+    }
+}
+
+impl BondEntry {
+    /// Its members.
+    pub(super) fn ids(&self) -> impl Iterator<Item = PortId> {
+        self.members.iter().map(|m| m.id)
+    }
+
+    fn status(&self) -> BondStatus {
+        let members = self.spec.members.iter().zip(&self.members);
+        let member = |(i, (port, m)): (u8, (&String, &MemberEntry))| BondMember {
+            port: port.clone(),
+            up: m.up,
+            lacp: self.lacp.as_ref().and_then(|s| s.view(Member(i))),
+        };
+        BondStatus {
+            spec: self.spec.clone(),
+            port: self.id,
+            up: self.up,
+            members: (0..).zip(members).map(member).collect(),
+            last_failover: self.last_failover.clone(),
+        }
+    }
+
+    /// A new machine of the data path learns what link aggregation control has found out before.
+    fn inherit(&mut self, bond: &mut Bond) {
+        let Some(speaker) = &self.lacp else { return };
+        for (i, m) in (0..).map(Member).zip(&mut self.members) {
+            m.aggregated = speaker.is_aggregated(i);
+            bond.set_lacp(Instant(0), i, m.aggregated, m.aggregated);
+        }
     }
 }

@@ -155,10 +155,11 @@ fn check_new(state: &State, before: &[FaultSpec], spec: &FaultSpec) -> Result<()
         if let Some(name) = name
             && state.id_of(name).is_none()
         {
-            return Err(NicError::Invalid {
-                field,
-                problem: format!("no adapter or port is named {name}"),
-            });
+            let problem = match state.bonds.contains_key(name) {
+                true => format!("{name} is a bond; a rule is about one of its members"),
+                false => format!("no adapter or port is named {name}"),
+            };
+            return Err(NicError::Invalid { field, problem });
         }
     }
     if state.faults.rules.len() + before.len() >= FAULTS_MAX {
@@ -197,7 +198,7 @@ fn ports(spec: &FaultSpec, state: &State) -> (Option<PortId>, Option<PortId>) {
     (port(&spec.from), port(&spec.to))
 }
 
-fn wait(answers: &[Receiver<()>]) {
+pub(super) fn wait(answers: &[Receiver<()>]) {
     for a in answers {
         // A core that has ended drops its answer: that is one, too.
         let _ = a.recv();
@@ -206,7 +207,10 @@ fn wait(answers: &[Receiver<()>]) {
 
 impl Inner {
     /// Gives all cores a command that they answer.
-    fn tell(&self, command: impl Fn(crossbeam_channel::Sender<()>) -> Command) -> Vec<Receiver<()>> {
+    pub(super) fn tell(
+        &self,
+        command: impl Fn(crossbeam_channel::Sender<()>) -> Command,
+    ) -> Vec<Receiver<()>> {
         let tell = |w: &crate::datapath::WorkerHandle| {
             let (done, answer) = bounded(1);
             w.send(command(done));

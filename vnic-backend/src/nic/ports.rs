@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use vnic_fabric::switch::PortConfig;
 
@@ -49,21 +50,11 @@ impl Nic {
         let up = facts(&mut links, &spec).is_some_and(|f| f.up);
         let id = state.free_id();
         let counters = Arc::new(PortCounters::default());
-        let config = PortConfig {
-            vlan: spec.vlan.clone(),
-            macs: Vec::new(),
-            anti_spoofing: false,
-            learning: true,
-            ..PortConfig::default()
-        };
         let plain = QosSpec::default();
         let change = match spec.speed_mbps {
             None => None,
             speed => Some(qos::change(&limited(&plain, speed), &plain.keys)?),
         };
-        let side = Side::Uplink(Box::new(opened), counters.clone());
-        self.inner.add_to_cores(id, core, &config, side);
-        self.inner.set_link(id, up);
         let name = spec.name.clone();
         let entry = PortEntry {
             spec,
@@ -75,6 +66,9 @@ impl Nic {
             index: Some(index),
             problem: None,
         };
+        let side = Side::Uplink(Box::new(opened), entry.counters.clone());
+        self.inner.add_to_cores(id, core, &config(&entry), side);
+        self.inner.set_link(id, up);
         if let Some(change) = change {
             self.inner.send_qos(id, change);
         }
@@ -87,14 +81,19 @@ impl Nic {
         Ok(status)
     }
 
-    /// Removes an uplink port.
+    /// Removes an uplink port, which is in no bond.
     pub fn remove_port(&self, name: &str) -> Result<(), NicError> {
-        let entry = self
-            .inner
-            .state()?
-            .ports
-            .remove(name)
-            .ok_or_else(|| not_found("port", name))?;
+        let entry = {
+            let mut state = self.inner.state()?;
+            let id = state.ports.get(name).map(|p| p.id);
+            if let Some(bond) = id.and_then(|id| state.bond_of(id)) {
+                return Err(NicError::Invalid {
+                    field: "name",
+                    problem: format!("{name} is a member of {bond}; take it out of that first"),
+                });
+            }
+            state.ports.remove(name).ok_or_else(|| not_found("port", name))?
+        };
         self.inner.remove_from_cores(entry.id);
         self.inner.forget(entry.id, name);
         self.inner.hub.publish(name, NicEventKind::PortRemoved);
@@ -228,6 +227,7 @@ impl Inner {
         device: Option<(u32, bool)>,
         problem: Option<String>,
     ) {
+        let noticed = Instant::now();
         let Some((name, port)) = state.ports.iter_mut().find(|(_, p)| p.id == id) else {
             return;
         };
@@ -236,8 +236,11 @@ impl Inner {
         let up = device.is_some_and(|(_, up)| up);
         if port.up != up {
             port.up = up;
-            self.set_link(id, up);
-            self.hub.publish(name, NicEventKind::PortLink { up });
+            let name = name.clone();
+            if !self.member_link(state, id, up, noticed) {
+                self.set_link(id, up);
+            }
+            self.hub.publish(&name, NicEventKind::PortLink { up });
         }
     }
 }
@@ -248,6 +251,15 @@ impl State {
         self.ports
             .get_mut(&port.spec.name)
             .filter(|p| Arc::ptr_eq(&p.counters, &port.counters))
+    }
+}
+
+/// A port of the switch.
+pub(super) fn config(port: &PortEntry) -> PortConfig {
+    PortConfig {
+        vlan: port.spec.vlan.clone(),
+        learning: true,
+        ..PortConfig::default()
     }
 }
 

@@ -23,7 +23,8 @@ pub struct BondSpec {
     pub settings: BondSettings,
     /// Link aggregation control; none: static.
     pub lacp: Option<LacpSpec>,
-    /// The address with which it speaks for itself (system of LACP); none: made of its name.
+    /// The address with which it speaks for itself (system of LACP); none: that of the device of its first member. Two ends
+    /// of one link must have different ones.
     pub mac: Option<MacAddr>,
     /// VLAN 1..=4094 and priority 0..=7 that all it sends is tagged with, and that all it receives must have and loses.
     pub tag: Option<(u16, u8)>,

@@ -11,7 +11,7 @@ mod sys;
 mod tap;
 mod watch;
 
-pub use device::{Arrived, Opened, RxHalf, TxHalf, open};
+pub use device::{Arrived, Opened, RxHalf, TxHalf, open, own_address};
 pub use link::{Facts, Links};
 pub use port::PortTx;
 pub use sys::{device_statistics, speed_mbps};

@@ -306,6 +306,22 @@ impl Endpoint {
         });
     }
 
+    /// A core announces its addresses again, while its link is up: neighbours hear them by another port.
+    pub fn announce(&self, core: usize) {
+        // Held as in `set_attach`: the core hears nothing of the past.
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        if *link == 0 {
+            return;
+        }
+        for mac in self.spec.macs.iter().copied().chain(self.settings().macs) {
+            self.workers[core].send(Command::SetLink {
+                id: self.id,
+                up: true,
+                announce: Some(mac),
+            });
+        }
+    }
+
     /// Closes the connection; the socket stays. Brings a failed adapter back.
     pub fn restart(&self) {
         let connection = {

@@ -1,0 +1,122 @@
+//! Is a bond possible beside what there is? Every refusal names the field and what is allowed.
+
+use vnic_fabric::Instant;
+use vnic_fabric::lag::{Bond, Mode};
+
+use super::lacp::Speaker;
+use super::{MemberEntry, State};
+use crate::check;
+use crate::types::lag::MEMBERS_MAX;
+use crate::types::*;
+
+/// What a bond that is possible is made of.
+pub(super) struct Plan {
+    pub(super) core: usize,
+    pub(super) members: Vec<MemberEntry>,
+    /// Its links are down.
+    pub(super) bond: Bond,
+    pub(super) speaker: Option<Speaker>,
+}
+
+fn invalid<T>(field: &'static str, problem: String) -> Result<T, NicError> {
+    Err(NicError::Invalid { field, problem })
+}
+
+/// Checks all of it; nothing is changed.
+pub(super) fn plan(spec: &BondSpec, state: &State) -> Result<Plan, NicError> {
+    check::bond(spec)?;
+    if !state.bonds.contains_key(&spec.name) {
+        state.free_name("bond", &spec.name)?;
+    }
+    mode(spec)?;
+    let (core, members) = members(spec, state)?;
+    let mut bond = Bond::new(members.len(), spec.settings)?;
+    for (i, (what, member)) in spec.affinities.iter().enumerate() {
+        if spec.affinities[..i].iter().any(|(w, _)| w == what) {
+            return invalid("affinities", format!("{what:?} is there twice"));
+        }
+        bond.set_affinity(Instant(0), *what, *member)
+            .or_else(|e| invalid("affinities", format!("{what:?}: {e}")))?;
+    }
+    let speaker = Speaker::new(spec, &members, state)?;
+    Ok(Plan {
+        core,
+        members,
+        bond,
+        speaker,
+    })
+}
+
+/// Link aggregation control and how members share the work belong together.
+fn mode(spec: &BondSpec) -> Result<(), NicError> {
+    let problem = match (spec.settings.mode, spec.lacp) {
+        (Mode::ActiveBackup { .. }, Some(_)) => {
+            "only an aggregate speaks LACP; active-backup has one member in use"
+        }
+        (Mode::Aggregate { lacp: true, .. }, None) => "the mode is LACP, and nothing says how it is spoken",
+        (Mode::Aggregate { lacp: false, .. }, Some(_)) => "the mode is static, so LACP is not spoken",
+        _ => return Ok(()),
+    };
+    invalid("lacp", problem.into())
+}
+
+/// The ports, and the core that serves them all.
+fn members(spec: &BondSpec, state: &State) -> Result<(usize, Vec<MemberEntry>), NicError> {
+    let count = spec.members.len();
+    if !(1..=MEMBERS_MAX).contains(&count) {
+        return invalid("members", format!("{count}; allowed: 1 to {MEMBERS_MAX} ports"));
+    }
+    let mut members = Vec::with_capacity(count);
+    let mut first: Option<&PortSpec> = None;
+    let mut core = 0;
+    for (i, name) in spec.members.iter().enumerate() {
+        let Some(port) = state.ports.get(name) else {
+            return invalid("members", format!("no port is named {name}"));
+        };
+        if spec.members[..i].contains(name) {
+            return invalid("members", format!("{name} is there twice"));
+        }
+        if let Some(other) = state.bond_of(port.id).filter(|b| *b != spec.name) {
+            let problem = format!("{name} is a member of {other} already; a port is in one bond at most");
+            return invalid("members", problem);
+        }
+        match first {
+            None => (first, core) = (Some(&port.spec), port.core),
+            Some(first) => alike(first, &port.spec)?,
+        }
+        members.push(MemberEntry {
+            id: port.id,
+            up: port.up,
+            aggregated: false,
+            usable: false,
+        });
+    }
+    Ok((core, members))
+}
+
+/// Members have the same MTU and the same data core.
+fn alike(first: &PortSpec, port: &PortSpec) -> Result<(), NicError> {
+    if first.mtu != port.mtu {
+        return invalid(
+            "members",
+            format!(
+                "{} has the MTU {}, {} has {}; all members have the same",
+                first.name, first.mtu, port.name, port.mtu
+            ),
+        );
+    }
+    // Ports know their core since they were added.
+    if let (Some(a), Some(b)) = (first.data_core, port.data_core)
+        && a != b
+    {
+        return invalid(
+            "members",
+            format!(
+                "{} is served by the data core on CPU {a}, {} by that on CPU {b}; one data core serves all members: add \
+                 both with the same one (--data-core)",
+                first.name, port.name
+            ),
+        );
+    }
+    Ok(())
+}

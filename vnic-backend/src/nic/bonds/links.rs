@@ -1,0 +1,149 @@
+//! Links of bonds and of their members.
+
+use std::time::{Duration, Instant as Moment, SystemTime};
+
+use crossbeam_channel::bounded;
+use vnic_fabric::lag::Member;
+
+use super::BondEntry;
+use crate::datapath::Command;
+use crate::nic::{Inner, State};
+use crate::types::*;
+
+impl Inner {
+    /// The link of a port has changed, which was noticed at this time. False: the port is in no bond.
+    pub(in crate::nic) fn member_link(
+        &self,
+        state: &mut State,
+        port: PortId,
+        up: bool,
+        noticed: Moment,
+    ) -> bool {
+        let Some((name, bond, member)) = state.membership(port) else {
+            return false;
+        };
+        if let Some(m) = bond.members.get_mut(usize::from(member.0)) {
+            m.up = up;
+        }
+        let (done, answer) = bounded(1);
+        self.workers[bond.core].send(Command::BondLink {
+            id: bond.id,
+            member,
+            up,
+            done,
+        });
+        let dropped = answer.recv().unwrap_or_default();
+        let took = noticed.elapsed();
+        if let Some(speaker) = &mut bond.lacp {
+            speaker.set_link(member, up);
+            self.speak(name, bond);
+        }
+        self.settle(name, bond, noticed, Some((took, dropped)));
+        state.ring_alarm();
+        true
+    }
+
+    /// A bond was made or changed, and the cores know it; `before`: whether it was up, if it was there.
+    pub(super) fn bond_begins(&self, state: &mut State, name: &str, before: Option<bool>) {
+        let Some((name, bond)) = state.bonds.iter_mut().find(|(n, _)| *n == name) else {
+            return;
+        };
+        let links: Vec<bool> = bond.members.iter().map(|m| m.up).collect();
+        if let Some(speaker) = &mut bond.lacp {
+            for (i, up) in (0..).zip(links) {
+                speaker.set_link(Member(i), up);
+            }
+        }
+        self.speak(name, bond);
+        bond.note_usable();
+        bond.up = bond.members.iter().any(|m| m.usable);
+        self.set_link(bond.id, bond.up);
+        if before.is_some_and(|up| up != bond.up) {
+            self.hub.publish(name, NicEventKind::BondLink { up: bond.up });
+        }
+        state.ring_alarm();
+    }
+
+    /// Tells who may carry frames and who may not any more, and of the bond's own link. `lost`: how long it took to move
+    /// flows, and how many frames were dropped, if that is known.
+    pub(super) fn settle(
+        &self,
+        name: &str,
+        bond: &mut BondEntry,
+        noticed: Moment,
+        mut lost: Option<(Duration, u64)>,
+    ) {
+        let before: Vec<bool> = bond.members.iter().map(|m| m.usable).collect();
+        bond.note_usable();
+        for (i, was) in before.into_iter().enumerate() {
+            let (Some(m), Some(port)) = (bond.members.get(i), bond.spec.members.get(i)) else {
+                continue;
+            };
+            if m.usable == was {
+                continue;
+            }
+            let kind = if m.usable {
+                NicEventKind::BondMemberBack { bond: name.into() }
+            } else {
+                let (took, dropped) = *lost.get_or_insert_with(|| (self.done_by(bond.core, noticed), 0));
+                bond.last_failover = Some(Failover {
+                    port: port.clone(),
+                    at: SystemTime::now(),
+                    took,
+                    dropped,
+                });
+                NicEventKind::BondMemberLost {
+                    bond: name.into(),
+                    took,
+                    dropped,
+                }
+            };
+            self.hub.publish(port, kind);
+        }
+        let up = bond.members.iter().any(|m| m.usable);
+        if up != bond.up {
+            bond.up = up;
+            self.set_link(bond.id, up);
+            self.hub.publish(name, NicEventKind::BondLink { up });
+        }
+    }
+
+    /// How long after this moment a core has done what it was told.
+    fn done_by(&self, core: usize, since: Moment) -> Duration {
+        let (reply, answer) = bounded(1);
+        self.workers[core].send(Command::Ping { reply });
+        // A core that has ended has nothing left to do.
+        let _ = answer.recv();
+        since.elapsed()
+    }
+
+    /// Frames of a bond go by another member: neighbours hear where the adapters are now.
+    pub(in crate::nic) fn bond_moved(&self, state: &State, id: PortId) {
+        let Some(bond) = state.bonds.values().find(|b| b.id == id) else {
+            return;
+        };
+        for entry in state.adapters.values() {
+            entry.adapter.announce(bond.core);
+        }
+    }
+}
+
+impl BondEntry {
+    /// Members whose link is up, and that are aggregated where that is asked for.
+    fn note_usable(&mut self) {
+        let speaks = self.lacp.is_some();
+        for m in &mut self.members {
+            m.usable = m.up && (m.aggregated || !speaks);
+        }
+    }
+}
+
+impl State {
+    /// The bond that a port is a member of, and which.
+    pub(super) fn membership(&mut self, port: PortId) -> Option<(&str, &mut BondEntry, Member)> {
+        self.bonds.iter_mut().find_map(|(name, bond)| {
+            let (member, _) = (0..).zip(bond.ids()).find(|(_, id)| *id == port)?;
+            Some((name.as_str(), bond, Member(member)))
+        })
+    }
+}
