@@ -76,7 +76,6 @@ pub struct RdmaRings {
 }
 
 /// Members of a bond at the core that serves them.
-#[allow(dead_code, reason = "until bonds are wired")]
 pub struct BondSetup {
     /// The machine, its links down; affinities are set.
     pub bond: Bond,
@@ -89,7 +88,6 @@ pub struct BondSetup {
 }
 
 /// Who serves a bond.
-#[allow(dead_code, reason = "until bonds are wired")]
 pub enum BondSide {
     /// This core.
     Local(Box<BondSetup>),
@@ -98,7 +96,6 @@ pub enum BondSide {
 }
 
 /// Commands are carried out between two bursts.
-#[allow(dead_code, reason = "until bonds are wired")]
 pub enum Command {
     /// A port exists from now on.
     AddPort {

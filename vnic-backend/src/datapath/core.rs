@@ -34,7 +34,6 @@ const LINK_BURST: usize = 64;
 
 /// What a data core tells the control plane.
 #[derive(Debug)]
-#[allow(dead_code, reason = "until bonds are wired")]
 pub enum CoreEvent {
     /// A ring was stopped.
     RingFault {
