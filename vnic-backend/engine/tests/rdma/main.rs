@@ -11,5 +11,6 @@ mod priorities;
 mod reliable;
 mod sharing;
 mod shell;
+mod source_ports;
 mod turns;
 mod unreliable;

@@ -17,6 +17,8 @@ use super::{Qp, state};
 
 /// First of the UDP source ports that RoCEv2 uses (annex A17: 0xc000..=0xffff).
 const SOURCE_PORT_FIRST: u16 = 0xc000;
+/// Bits in which they differ.
+const SOURCE_PORT_BITS: u32 = 14;
 
 /// UDP source port of a connection between two ports of a connection manager (seed WinOF-2: source XOR destination, OR
 /// 0xC000). All packets of a connection take one way through the network, and connections spread.
@@ -24,16 +26,26 @@ pub const fn udp_source_port(source: u16, destination: u16) -> u16 {
     (source ^ destination) | SOURCE_PORT_FIRST
 }
 
-/// UDP source port of a QP: one was set, or it is pinned, or it comes from the two QP numbers.
-pub(super) fn source_port(shared: &Shared, attributes: &QpAttributes, from: QpNumber, to: QpNumber) -> u16 {
+/// UDP source port of a QP: one was set, or it is pinned, or it comes from the QP's own number. Not from both ends' numbers:
+/// two hosts that make as many QPs in a row give them numbers that go in parallel, and what is then the same of all pairs
+/// (their XOR, say) would send all of them one way. Numbers in a row give ports in a row, which policies such as Linux's
+/// layer3+4 spread as evenly as can be.
+pub(super) fn source_port(shared: &Shared, attributes: &QpAttributes, from: QpNumber) -> u16 {
     if shared.pin_source_port {
         return SOURCE_PORT_FIRST;
     }
-    attributes.udp_source_port.unwrap_or_else(|| {
-        // Both ends have the same hash; the multiplier is Knuth's (TAOCP 3, 6.4), the high bits are the good ones.
-        let hash = (from.0 ^ to.0).wrapping_mul(0x9e37_79b1);
-        (hash >> 16) as u16 | SOURCE_PORT_FIRST
-    })
+    let own = || (from.0 ^ from.0 >> SOURCE_PORT_BITS) as u16 | SOURCE_PORT_FIRST;
+    attributes.udp_source_port.unwrap_or_else(own)
+}
+
+/// The same for a datagram: those of a QP to many others spread, too.
+pub(super) fn datagram_port(shared: &Shared, attributes: &QpAttributes, from: QpNumber, to: QpNumber) -> u16 {
+    let port = source_port(shared, attributes, from);
+    if shared.pin_source_port || attributes.udp_source_port.is_some() {
+        return port;
+    }
+    // The multiplier is Knuth's (TAOCP 3, 6.4), the high bits are the good ones.
+    port ^ (to.0.wrapping_mul(0x9e37_79b1) >> 16) as u16 | SOURCE_PORT_FIRST
 }
 
 /// The way along an address vector, and the priority of what goes there.
@@ -107,7 +119,7 @@ impl Qp {
         let (mut way, mut priority) = (self.path, self.priority);
         let connected = self.init.qp_type != QpType::Ud;
         if connected && let Some(address) = &next.address {
-            let port = source_port(shared, &next, self.number, next.destination_qp);
+            let port = source_port(shared, &next, self.number);
             let (path, its) = path(shared, address, port)?;
             (way, priority) = (Some(path), its);
         }

@@ -78,7 +78,7 @@ impl Qp {
                 }
             }
         };
-        path.source_port = connect::source_port(shared, &self.attributes, number, to.qp);
+        path.source_port = connect::datagram_port(shared, &self.attributes, number, to.qp);
         let deth = deth::Header {
             qkey: if to.qkey & QKEY_OWN != 0 {
                 self.attributes.qkey
