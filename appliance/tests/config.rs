@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vnic_appliance::config::{Environment, Overrides, Settings};
+use vnic_backend::lag::TeamType;
 use vnic_backend::{PortKind, SocketRole, VlanMode};
 
 fn environment() -> Environment {
@@ -369,13 +370,14 @@ fn the_example_is_valid_and_complete() {
     let all = all.replace("group = \"kvm\"", "group = \"0\"");
     let all = all.replace("{ alice =", "{ 1000 =").replace("{ kvm =", "{ 36 =");
     let switched_on = parse(&all).expect("every setting of the example is valid");
-    assert_eq!((switched_on.ports.len(), switched_on.faults.len()), (1, 5));
+    assert_eq!((switched_on.ports.len(), switched_on.faults.len()), (2, 5));
+    assert_eq!(switched_on.teams.len(), 2);
 
     // An unknown key in each section makes the reader tell every key it knows.
     let probe = "zzzzzzzzzzzzzzzz = 1\n";
     let told = parse(&format!(
         "[nic]\n{probe}[control]\n{probe}[control.tls]\ncertificate = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n{probe}[access]\n{probe}[events]\n{probe}[metrics]\n{probe}[[adapter]]\nname = \"a\"\n{probe}[[port]]\nname = \
-         \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}[[fault]]\nname = \"f\"\naction = \"drop\"\n{probe}"
+         \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}[[team]]\nname = \"t\"\ntype = \"failover\"\nmembers = [\"p\"]\n{probe}[[fault]]\nname = \"f\"\naction = \"drop\"\n{probe}"
     ))
     .expect_err("unknown keys");
     let mut keys = 0;
@@ -391,6 +393,116 @@ fn the_example_is_valid_and_complete() {
         }
     }
     assert!(keys > 40, "{told}");
+}
+
+#[test]
+fn teams_are_read() {
+    let ports = "[[port]]\nname = \"p0\"\ntype = \"packet\"\nifname = \"a\"\n[[port]]\nname = \"p1\"\ntype = \
+                 \"packet\"\nifname = \"b\"\n";
+    let text = format!(
+        "{ports}[[team]]\nname = \"My Team\"\ntype = \"aggregate\"\nmembers = [\"p1\", \"p0\"]\nteam_mac_of = \"p0\"\n\
+         hash = \"five-tuple\"\nlacp = \"passive\"\nlacp_slow = true\nlacp_priority = 1\nlacp_key = 7\nfailback_delay = \
+         \"5s\"\nquiet = \"2ms\"\npatience = \"never\"\nview_flows = 64\nvlan_id = 100\nvlan_prio = 3\nvlan = {{ access = \
+         10 }}\n"
+    );
+    let settings = parse(&text).expect("valid");
+    let [team] = settings.teams.as_slice() else {
+        panic!("{:?}", settings.teams);
+    };
+    assert_eq!((team.name.as_str(), team.kind), ("My Team", TeamType::Aggregate));
+    assert_eq!(team.members, ["p1", "p0"]);
+    assert_eq!(
+        (team.mac_of.as_deref(), team.vlan_id, team.vlan_prio),
+        (Some("p0"), 100, 3)
+    );
+    let more = &team.settings;
+    let lacp = more.lacp.expect("LACP");
+    assert_eq!((lacp.active, lacp.short_timeout), (false, false));
+    assert_eq!((lacp.system_priority, lacp.key), (1, 7));
+    assert_eq!(more.hash.name(), "five-tuple");
+    assert_eq!(
+        (more.bond.failback_delay, more.bond.quiet),
+        (Duration::from_secs(5), Duration::from_millis(2))
+    );
+    assert_eq!((more.bond.patience, more.bond.flows), (None, 64));
+    assert_eq!(more.vlan, VlanMode::Access(10));
+
+    let failover = format!(
+        "{ports}[[team]]\nname = \"b\"\ntype = \"Failover\"\nmembers = [\"p0\", \"p1\"]\nprimary = \"p1\"\nno_failback \
+         = true\n"
+    );
+    let team = parse(&failover).expect("valid").teams.remove(0);
+    assert_eq!(
+        (team.kind, team.primary.as_deref()),
+        (TeamType::Failover, Some("p1"))
+    );
+    assert!(team.no_failback);
+}
+
+#[test]
+fn wrong_teams_are_told_with_line_and_key() {
+    let ports = "[[port]]\nname = \"p0\"\ntype = \"packet\"\nifname = \"a\"\n";
+    let wrong = |team: &str, expected: &[&str]| errors(&format!("{ports}{team}"), expected);
+    wrong(
+        "[[team]]\nname = \"a\"\ntype = \"mirror\"\nhash = \"layer4\"\nlacp = \"on\"\nvlan_id = 4095\nvlan_prio = 8\n\
+         members = [\"p0\", \"p7\"]\n",
+        &[
+            "x.toml:7:8: team[0].type: \"aggregate\" or \"failover\" is allowed",
+            "x.toml:8:8: team[0].hash: \"layer4\"; allowed: layer2, layer2+3, layer3+4, five-tuple; did you mean \
+             \"layer2\"?",
+            "x.toml:9:8: team[0].lacp: \"on\": \"off\", \"active\" or \"passive\" is allowed",
+            "x.toml:10:11: team[0].vlan_id: 4095 is out of range: 0 to 4094 (0: none)",
+            "x.toml:11:13: team[0].vlan_prio: 8 is out of range: 0 to 7",
+            "x.toml:12:18: team[0].members[1]: no port of this file is named p7",
+        ],
+    );
+    wrong(
+        "[[team]]\nname = \"a\"\ntype = \"aggregate\"\nmembers = [\"p0\"]\n[[team]]\nname = \"A\"\ntype = \"aggregate\"\n\
+         members = [\"p0\"]\n",
+        &[
+            "x.toml:10:8: team[1].name: the name \"A\" is taken by line 6; names of teams differ by more than case",
+            "x.toml:12:12: team[1].members[0]: p0 is in team \"a\" (line 8); a port is in one team at most",
+        ],
+    );
+    for (keys, expected) in [
+        (
+            "type = \"aggregate\"\nprimary = \"p0\"",
+            "x.toml:9:11: team[0].primary: all members of an aggregate team carry frames; allowed: with failover",
+        ),
+        (
+            "type = \"aggregate\"\nno_failback = true",
+            "x.toml:9:15: team[0].no_failback: an aggregate team has no primary to go back to; allowed: with type \
+             \"failover\"",
+        ),
+        (
+            "type = \"failover\"\nprimary = \"p1\"",
+            "x.toml:9:11: team[0].primary: p1 is none of its members",
+        ),
+        (
+            "type = \"failover\"\nlacp = \"active\"",
+            "x.toml:9:8: team[0].lacp: one member of a failover team carries all frames; allowed: off, or with aggregate",
+        ),
+        (
+            "type = \"aggregate\"\nquiet = \"2s\"",
+            "x.toml:9:9: team[0].quiet: 2s; allowed: at most 1s",
+        ),
+        (
+            "type = \"aggregate\"\nhsah = \"layer2\"",
+            "x.toml:9:1: team[0].hsah: unknown key; did you mean \"hash\"?",
+        ),
+    ] {
+        wrong(
+            &format!("[[team]]\nname = \"a\"\nmembers = [\"p0\"]\n{keys}\n"),
+            &[expected],
+        );
+    }
+    wrong(
+        "[[team]]\nname = \" a\"\ntype = \"aggregate\"\n",
+        &[
+            "x.toml:5:1: team[0].members: this key is required",
+            "x.toml:6:8: team[0].name: \" a\"; allowed: no control characters, no space at its ends",
+        ],
+    );
 }
 
 #[test]

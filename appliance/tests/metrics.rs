@@ -6,13 +6,16 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
+use vnic_appliance::metrics::teams::TeamReading;
 use vnic_appliance::metrics::{Snapshot, render, render_node};
 use vnic_backend::counters::names::{self, Source};
 use vnic_backend::counters::{self, AdapterValues, CoreValues, LinkValues, PortValues, Values};
+use vnic_backend::lag::{BondSettings, Evenness, Member, MemberView, View};
 use vnic_backend::{
-    AdapterSpec, AdapterStatus, AttachState, BurstStatus, DropReason, DroplessStatus, PortId, PortKind,
-    PortSpec, PortStatus, RdmaStatus, ResourceRow, SocketRole, VlanMode,
+    AdapterSpec, AdapterStatus, AttachState, BurstStatus, DropReason, DroplessStatus, PortDevice, PortId,
+    PortKind, PortSpec, PortStatus, RdmaStatus, ResourceRow, SocketRole, VlanMode,
 };
+use vnic_backend::{BondMember, BondSpec, BondStatus, Failover};
 
 fn adapter(name: &str) -> AdapterStatus {
     AdapterStatus {
@@ -74,6 +77,68 @@ fn values(name: &str, hairpins: u64) -> AdapterValues {
     }
 }
 
+/// Of two members; one was lost.
+fn team() -> TeamReading {
+    let member = |port: &str, up| BondMember {
+        port: port.to_owned(),
+        up,
+        lacp: None,
+    };
+    let seen = |i: u8, usable| MemberView {
+        member: Member(i),
+        link: usable,
+        collecting: usable,
+        distributing: usable,
+        usable,
+        ready_in: None,
+        buckets: 0,
+        leaving: 0,
+        flows: 6 * usize::from(usable),
+        qps: 4 * usize::from(usable),
+        packets: u64::MAX,
+        bytes: 9,
+    };
+    let all = Evenness {
+        largest: 1.0,
+        jain: 1.0,
+    };
+    TeamReading {
+        name: "Team \"0\"".to_owned(),
+        kind: "failover".to_owned(),
+        bond: Some(BondStatus {
+            spec: BondSpec {
+                name: "team-0".to_owned(),
+                members: vec!["p0".to_owned(), "p1".to_owned()],
+                settings: BondSettings::default(),
+                lacp: None,
+                mac: None,
+                tag: None,
+                vlan: VlanMode::default(),
+                affinities: Vec::new(),
+            },
+            port: PortId(9),
+            up: true,
+            members: vec![member("p0", true), member("p1", false)],
+            last_failover: Some(Failover {
+                port: "p1".to_owned(),
+                at: SystemTime::UNIX_EPOCH + Duration::from_millis(1500),
+                took: Duration::from_micros(250),
+                dropped: 3,
+            }),
+        }),
+        view: Some(View {
+            members: vec![seen(0, true), seen(1, false)],
+            active: Some(Member(0)),
+            flows: Vec::new(),
+            unseen: 0,
+            affinities: Vec::new(),
+            by_flows: Some(all),
+            by_qps: Some(all),
+            by_bytes: None,
+        }),
+    }
+}
+
 fn snapshot() -> Snapshot {
     let counters = Values {
         adapters: vec![values("vf0", u64::MAX), values("vf1", 0)],
@@ -122,8 +187,25 @@ fn snapshot() -> Snapshot {
             port: PortId(2),
             up: true,
             problem: None,
-            device: None,
+            device: Some(PortDevice {
+                index: 7,
+                mtu: 9000,
+                mac: None,
+                speed_mbps: Some(10_000),
+                statistics: [("rx_packets", 11), ("tx_bytes", u64::MAX), ("of_the_driver", 5)]
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .into(),
+            }),
         }],
+        teams: vec![
+            team(),
+            TeamReading {
+                bond: None,
+                view: None,
+                name: "Empty".to_owned(),
+                ..team()
+            },
+        ],
         counters,
         fdb: Vec::new(),
         data_cores: 1,
@@ -173,6 +255,20 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_store_size_bytes 65536",
         "vnic_events_total{severity=\"warning\"} 2",
         "vnic_port_up{port=\"p0\"} 1",
+        "vnic_port_speed_bytes_per_second{port=\"p0\"} 1250000000",
+        "vnic_team_info{team=\"Team \\\"0\\\"\",type=\"failover\",bond=\"team-0\"} 1",
+        "vnic_team_up{team=\"Team \\\"0\\\"\"} 1",
+        "vnic_team_up{team=\"Empty\"} 0",
+        "vnic_team_member_up{team=\"Team \\\"0\\\"\",port=\"p1\"} 0",
+        "vnic_team_member_usable{team=\"Team \\\"0\\\"\",port=\"p0\"} 1",
+        "vnic_team_member_active{team=\"Team \\\"0\\\"\",port=\"p0\"} 1",
+        "vnic_team_member_tx_frames_total{team=\"Team \\\"0\\\"\",port=\"p0\"} 18446744073709551615",
+        "vnic_team_member_tx_bytes_total{team=\"Team \\\"0\\\"\",port=\"p0\"} 9",
+        "vnic_team_member_flows{team=\"Team \\\"0\\\"\",port=\"p0\"} 6",
+        "vnic_team_member_queue_pairs{team=\"Team \\\"0\\\"\",port=\"p1\"} 0",
+        "vnic_team_largest_share{team=\"Team \\\"0\\\"\",of=\"queue_pairs\"} 1",
+        "vnic_team_last_failover_time_seconds{team=\"Team \\\"0\\\"\",port=\"p1\"} 1.5",
+        "vnic_team_last_failover_duration_seconds{team=\"Team \\\"0\\\"\",port=\"p1\"} 0.00025",
         "vnic_fdb_entries{kind=\"static\"} 0",
         "vnic_scrape_duration_seconds 0.001",
     ] {
@@ -257,6 +353,11 @@ fn the_other_page_has_the_names_of_node_exporter() {
         "node_infiniband_state_id{device=\"vf0\",port=\"1\"} 4",
         "node_infiniband_physical_state_id{device=\"vf0\",port=\"1\"} 5",
         "node_infiniband_rate_bytes_per_second{device=\"vf0\",port=\"1\"} 12500000000",
+        "node_network_up{device=\"tap0\"} 1",
+        "node_network_mtu_bytes{device=\"tap0\"} 9000",
+        "node_network_speed_bytes{device=\"tap0\"} 1250000000",
+        "node_network_receive_packets_total{device=\"tap0\"} 11",
+        "node_network_transmit_bytes_total{device=\"tap0\"} 18446744073709551615",
         "node_infiniband_rx_write_requests_total{device=\"vf0\",port=\"1\"} 18446744073709551615",
     ] {
         let line = line.replace("VERSION", vnic_appliance::VERSION);
@@ -264,6 +365,8 @@ fn the_other_page_has_the_names_of_node_exporter() {
     }
     // Without an RDMA function there is no device.
     assert!(!page.contains("vf1"));
+    // Names that drivers choose are not shown.
+    assert!(!page.contains("of_the_driver"));
     let set = names::set("node_exporter infiniband").expect("a set");
     for name in set.names {
         let has_value = page.contains(&format!("\n{}{{device=\"vf0\"", name.name));

@@ -22,6 +22,7 @@ Examples:
   vnicctl capture live vf0 --drops-only
   vnicctl gid list vf0
   vnicctl registry set vf0 DelayDropTimeout 50
+  vnicctl team view Team0
   vnicctl fault add lossy --to vf1 --probability 1% --drop
   vnicctl --endpoint unix:/tmp/nic/control.sock health
 
@@ -68,6 +69,9 @@ pub enum Noun {
     /// Uplink ports: where the switch leaves the NIC
     #[command(subcommand)]
     Port(PortVerb),
+    /// Teams: several ports that are one, as mlx5muxtool and bonding have them; which flow is on which port
+    #[command(subcommand)]
+    Team(super::team::TeamVerb),
     /// Quality of service and flow control of adapters and ports, as mlnx_qos has them: trust, traffic classes, rates, PFC
     #[command(subcommand)]
     Qos(super::qos::QosVerb),
@@ -106,6 +110,13 @@ pub enum Noun {
     Mlx5cmd {
         /// Verb and options of the tool
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+        words: Vec<String>,
+    },
+    /// Verbs of the Windows tool mlx5muxtool, with its words
+    #[command(after_help = super::mlx5muxtool::HELP)]
+    Mlx5muxtool {
+        /// Verb and words of the tool
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORD")]
         words: Vec<String>,
     },
     /// Is the daemon ready? Exit code 0 when it is

@@ -20,6 +20,7 @@ use vnic_control::v1::rdma_service_client::RdmaServiceClient;
 use vnic_control::v1::registry_service_client::RegistryServiceClient;
 use vnic_control::v1::server_service_client::ServerServiceClient;
 use vnic_control::v1::switch_service_client::SwitchServiceClient;
+use vnic_control::v1::team_service_client::TeamServiceClient;
 
 use super::Failure;
 use super::tls::TlsArgs;
@@ -87,6 +88,11 @@ impl Client {
 
     pub async fn ports(&self) -> Result<PortServiceClient<Channel>, Failure> {
         let client = PortServiceClient::new(self.channel().await?);
+        Ok(client.max_decoding_message_size(RESPONSE_MAX))
+    }
+
+    pub async fn teams(&self) -> Result<TeamServiceClient<Channel>, Failure> {
+        let client = TeamServiceClient::new(self.channel().await?);
         Ok(client.max_decoding_message_size(RESPONSE_MAX))
     }
 

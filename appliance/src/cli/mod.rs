@@ -11,6 +11,7 @@ mod docs;
 mod event;
 mod fault;
 mod mlx5cmd;
+mod mlx5muxtool;
 mod nvconfig;
 mod oid;
 mod output;
@@ -20,6 +21,7 @@ mod rdma;
 mod registry;
 mod server;
 mod switch;
+mod team;
 mod text;
 mod tls;
 mod vlan;
@@ -117,9 +119,11 @@ async fn dispatch(args: Args) -> Result<(), Failure> {
     match args.noun {
         Noun::Adapter(verb) => adapter::run(verb, &client, &out).await,
         Noun::Mlx5cmd { words } => mlx5cmd::run(&words, &client, &out).await,
+        Noun::Mlx5muxtool { words } => mlx5muxtool::run(&words, &client, &out).await,
         Noun::Gid(verb) => rdma::gid(verb, &client, &out).await,
         Noun::Resource(verb) => rdma::resource(verb, &client, &out).await,
         Noun::Port(verb) => port::run(verb, &client, &out).await,
+        Noun::Team(verb) => team::run(verb, &client, &out).await,
         Noun::Qos(verb) => qos::run(verb, &client, &out).await,
         Noun::Cc(verb) => congestion::run(verb, &client, &out).await,
         Noun::Switch(verb) => switch::run(verb, &client, &out).await,

@@ -86,7 +86,7 @@ fn link(port: &v1::Port) -> &'static str {
     if port.up { "up" } else { "down" }
 }
 
-fn uplink(port: &v1::Port) -> String {
+pub fn uplink(port: &v1::Port) -> String {
     match &port.uplink {
         None => String::new(),
         Some(v1::port::Uplink::Tap(tap)) if tap.queues > 1 => {

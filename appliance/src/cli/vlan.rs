@@ -5,7 +5,7 @@ use vnic_control::v1;
 use super::Failure;
 
 /// VLAN membership [default: a trunk of all VLANs with native VLAN 1].
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct VlanArgs {
     /// Untagged frames only, all in this VLAN
     #[arg(long, value_name = "VLAN", conflicts_with_all = ["trunk", "native"])]

@@ -16,7 +16,7 @@ use super::command_line::{self, IDLE_SPIN_DEFAULT};
 use super::diagnostics::{Diagnostics, Sink};
 use super::faults;
 use super::reader::{At, Section};
-use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, access, metrics_default};
+use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, access, metrics_default, teams};
 use crate::access::group_id;
 use crate::check;
 use crate::events::Keep;
@@ -67,6 +67,8 @@ struct Taken {
     names: BTreeMap<String, usize>,
     macs: BTreeMap<MacAddr, (String, usize)>,
     sockets: BTreeMap<PathBuf, String>,
+    /// Names of ports among them, also of ports that are wrong otherwise.
+    ports: Vec<String>,
 }
 
 impl<'a> Context<'a> {
@@ -95,6 +97,7 @@ impl<'a> Context<'a> {
             .into_iter()
             .map(|s| self.port(s, &cores, &mut taken))
             .collect();
+        let teams = teams::tables(root, self.sink, &taken.ports, |section| self.vlan(section));
         let faults = faults::tables(root, self.sink, Some(&taken.names));
 
         let nic = nic?;
@@ -119,7 +122,7 @@ impl<'a> Context<'a> {
             events: events?,
             adapters,
             ports: ports.into_iter().collect::<Option<_>>()?,
-            teams: Vec::new(),
+            teams: teams?,
             faults: faults?,
             macs,
             reset_damaged_state: self.overrides.reset_damaged_state,
@@ -554,6 +557,7 @@ impl<'a> Context<'a> {
 
     fn port(&self, section: Section<'a>, cores: &[usize], taken: &mut Taken) -> Option<PortSpec> {
         let name = self.name(&section, taken);
+        taken.ports.extend(name.clone());
         let kind = section.required_string("type").and_then(|at| {
             at.check(self.sink, |text| match PortKind::new(text, String::new()) {
                 Some(_) => Ok(text.to_owned()),

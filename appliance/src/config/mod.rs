@@ -8,6 +8,7 @@ mod faults;
 mod file;
 mod reader;
 mod suggest;
+mod teams;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

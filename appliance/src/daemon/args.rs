@@ -181,8 +181,12 @@ pub fn run(args: &Args) -> ExitCode {
             0 => String::new(),
             n => format!(", {}", super::count(n, "fault")),
         };
+        let teams = match settings.teams.len() {
+            0 => String::new(),
+            n => format!(", {}", super::count(n, "team")),
+        };
         println!(
-            "{}: valid: {}, {}{faults}",
+            "{}: valid: {}, {}{teams}{faults}",
             file.display(),
             super::count(settings.adapters.len(), "adapter"),
             super::count(settings.ports.len(), "port")

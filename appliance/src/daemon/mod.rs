@@ -252,6 +252,9 @@ impl Daemon {
         if !settings.ports.is_empty() {
             let _ = write!(line, ", {}", count(settings.ports.len(), "port"));
         }
+        if !settings.teams.is_empty() {
+            let _ = write!(line, ", {}", count(settings.teams.len(), "team"));
+        }
         if !settings.faults.is_empty() {
             let _ = write!(line, ", {}", count(settings.faults.len(), "fault"));
         }

@@ -7,6 +7,7 @@ mod node;
 mod page;
 mod render;
 mod server;
+pub mod teams;
 
 pub use node::render as render_node;
 pub use render::{Snapshot, render};

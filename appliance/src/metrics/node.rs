@@ -1,13 +1,14 @@
-//! The page for boards that were made for node_exporter: RDMA functions by its names. The device is the adapter, its port
+//! The page for boards that were made for node_exporter: RDMA functions and devices of ports by its names. The device is the adapter, its port
 //! is 1. What is not counted is not there.
 
 use std::fmt::Display;
 
-use vnic_backend::AttachState;
 use vnic_backend::counters::names::{self, Family, Reading, SETS, Source};
+use vnic_backend::{AttachState, PortStatus};
 
 use super::Snapshot;
 use super::page::Page;
+use super::render::speed_mbps;
 
 /// State of an InfiniBand port (IBTA volume 1, 14.2.5.6, PortState): Down, Active.
 const STATE: [u8; 2] = [1, 4];
@@ -16,6 +17,60 @@ const PHYSICAL_STATE: [u8; 2] = [2, 5];
 
 fn device<T: Display>(adapter: &T) -> [(&'static str, &dyn Display); 2] {
     [("device", adapter), ("port", &1)]
+}
+
+/// Counters of a network device, as `/sys/class/net/*/statistics` has them, and node_exporter's names for them (collector
+/// netdev). Others are not shown: drivers have as many as they like.
+const NETDEV: [(&str, &str); 17] = [
+    ("rx_bytes", "receive_bytes"),
+    ("rx_packets", "receive_packets"),
+    ("rx_errors", "receive_errs"),
+    ("rx_dropped", "receive_drop"),
+    ("rx_fifo_errors", "receive_fifo"),
+    ("rx_frame_errors", "receive_frame"),
+    ("rx_compressed", "receive_compressed"),
+    ("multicast", "receive_multicast"),
+    ("rx_nohandler", "receive_nohandler"),
+    ("tx_bytes", "transmit_bytes"),
+    ("tx_packets", "transmit_packets"),
+    ("tx_errors", "transmit_errs"),
+    ("tx_dropped", "transmit_drop"),
+    ("tx_fifo_errors", "transmit_fifo"),
+    ("collisions", "transmit_colls"),
+    ("tx_carrier_errors", "transmit_carrier"),
+    ("tx_compressed", "transmit_compressed"),
+];
+
+/// Network devices of uplink ports.
+fn netdev(page: &mut Page, ports: &[PortStatus]) {
+    let known = || ports.iter().filter_map(|p| Some((p, p.device.as_ref()?)));
+    page.gauge("node_network_up", "1 when the link of the port's device is up.");
+    for (port, _) in known() {
+        page.value(&[("device", &port.spec.kind.ifname())], u8::from(port.up));
+    }
+    page.gauge("node_network_mtu_bytes", "MTU of the port's device.");
+    for (port, device) in known() {
+        page.value(&[("device", &port.spec.kind.ifname())], device.mtu);
+    }
+    page.gauge(
+        "node_network_speed_bytes",
+        "Speed of the port in bytes a second: what is set for it, otherwise what its device says.",
+    );
+    for (port, _) in known() {
+        if let Some(mbps) = speed_mbps(port) {
+            page.value(&[("device", &port.spec.kind.ifname())], u64::from(mbps) * 125_000);
+        }
+    }
+    for (kernel, name) in NETDEV {
+        let help = format!("The kernel's counter {kernel} of the port's device.");
+        page.counter(&format!("node_network_{name}_total"), &help);
+        for (port, device) in known() {
+            let value = device.statistics.iter().find(|(n, _)| n == kernel);
+            if let Some((_, value)) = value {
+                page.value(&[("device", &port.spec.kind.ifname())], value);
+            }
+        }
+    }
 }
 
 /// The text for a snapshot.
@@ -80,5 +135,6 @@ pub fn render(snapshot: &Snapshot) -> String {
             }
         }
     }
+    netdev(&mut page, &snapshot.ports);
     page.finish()
 }

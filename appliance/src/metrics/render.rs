@@ -9,6 +9,7 @@ use vnic_backend::{AdapterStatus, AttachState, FdbEntry, PortStatus, RdmaStatus}
 
 use super::native;
 use super::page::Page;
+use super::teams::{self, TeamReading};
 use crate::daemon::Context;
 
 /// Everything one scrape shows.
@@ -20,6 +21,8 @@ pub struct Snapshot {
     pub rdma: Vec<(String, RdmaStatus)>,
     /// Uplink ports.
     pub ports: Vec<PortStatus>,
+    /// Teams.
+    pub teams: Vec<TeamReading>,
     /// Counters of the data path.
     pub counters: Values,
     /// The switch's address table.
@@ -43,6 +46,7 @@ impl Snapshot {
             adapters: context.nic.adapters(),
             rdma: context.nic.rdma_functions(),
             ports: context.nic.ports(),
+            teams: teams::take(context),
             counters: context.nic.counter_values(),
             fdb: context.nic.fdb(),
             data_cores: context.settings.nic.data_cores.len(),
@@ -67,6 +71,7 @@ pub fn render(snapshot: &Snapshot, spent: impl FnOnce() -> Duration) -> String {
     adapters(&mut page, &snapshot.adapters);
     rdma(&mut page, &snapshot.rdma);
     ports(&mut page, &snapshot.ports);
+    teams::render(&mut page, &snapshot.teams);
 
     page.gauge("vnic_build_info", "The build that runs: always 1.");
     let revision = crate::GIT_REVISION.unwrap_or("unknown");
@@ -282,6 +287,11 @@ fn rdma(page: &mut Page, functions: &[(String, RdmaStatus)]) {
     }
 }
 
+/// Speed of a port's link, in Mbit/s.
+pub fn speed_mbps(port: &PortStatus) -> Option<u32> {
+    port.spec.speed_mbps.or(port.device.as_ref()?.speed_mbps)
+}
+
 fn ports(page: &mut Page, ports: &[PortStatus]) {
     each(
         page,
@@ -290,6 +300,13 @@ fn ports(page: &mut Page, ports: &[PortStatus]) {
         |p| ("port", p.spec.name.as_str()),
         |p| u8::from(p.up),
     );
+    page.gauge(
+        "vnic_port_speed_bytes_per_second",
+        "Speed of the uplink's link: what is set for it, otherwise what its device says.",
+    );
+    for (port, mbps) in ports.iter().filter_map(|p| Some((p, speed_mbps(p)?))) {
+        page.value(&[("port", &port.spec.name)], u64::from(mbps) * 125_000);
+    }
     page.gauge("vnic_port_info", "Settings of the uplink port: always 1.");
     for spec in ports.iter().map(|p| &p.spec) {
         let labels: [(&str, &dyn Display); 4] = [

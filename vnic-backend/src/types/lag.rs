@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 pub use vnic_fabric::lag::lacp::{Mux as LacpMux, PortView as LacpView, Receive as LacpReceive};
 pub use vnic_fabric::lag::team::{NewMember, NewTeam, TeamMember, TeamType};
+pub use vnic_fabric::lag::view::{AffinityView, MemberView};
 pub use vnic_fabric::lag::{
     Affinity, BondSettings, Evenness, Flow, LagError, MEMBERS_MAX, Member, Mode, Packet, Policy, Ports, Team,
     Teams, View,

@@ -1,0 +1,157 @@
+//! Teams: who of them carries what, and how even that is.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::time::UNIX_EPOCH;
+
+use vnic_backend::BondStatus;
+use vnic_backend::lag::View;
+
+use super::page::Page;
+use crate::daemon::Context;
+
+/// A team as it is now.
+#[derive(Debug, Clone)]
+pub struct TeamReading {
+    /// Its name.
+    pub name: String,
+    /// `aggregate` or `failover`.
+    pub kind: String,
+    /// Its bond; none without members.
+    pub bond: Option<BondStatus>,
+    /// How its load is spread.
+    pub view: Option<View>,
+}
+
+/// Reads all teams. May block.
+pub fn take(context: &Context) -> Vec<TeamReading> {
+    let book = context.teams().clone();
+    let read = book.iter().map(|(team, more)| {
+        let made = more.made.as_ref();
+        TeamReading {
+            name: team.name.clone(),
+            kind: team.kind.name().to_lowercase(),
+            bond: made.and_then(|m| context.nic.bond(&m.name).ok()),
+            view: made.and_then(|m| context.nic.bond_view(&m.name).ok()),
+        }
+    });
+    read.collect()
+}
+
+/// A value for each member of each team.
+fn members<V: Display>(
+    page: &mut Page,
+    teams: &[TeamReading],
+    value: impl Fn(&TeamReading, usize) -> Option<V>,
+) {
+    for team in teams {
+        let bond = team.bond.iter();
+        for (i, port) in bond.flat_map(|b| &b.spec.members).enumerate() {
+            if let Some(value) = value(team, i) {
+                page.value(&[("team", &team.name), ("port", port)], value);
+            }
+        }
+    }
+}
+
+/// Their metrics. Labels are names of teams and ports, of which there are few; flows have none.
+pub fn render(page: &mut Page, teams: &[TeamReading]) {
+    page.gauge("vnic_team_info", "Settings of the team: always 1.");
+    for team in teams {
+        let bond = team.bond.as_ref().map_or("", |b| b.spec.name.as_str());
+        page.value(&[("team", &team.name), ("type", &team.kind), ("bond", &bond)], 1);
+    }
+    page.gauge("vnic_team_up", "1 when some member of the team may carry frames.");
+    for team in teams {
+        let up = team.bond.as_ref().is_some_and(|b| b.up);
+        page.value(&[("team", &team.name)], u8::from(up));
+    }
+    page.gauge("vnic_team_member_up", "1 when the link of the member is up.");
+    members(page, teams, |t, i| {
+        Some(u8::from(t.bond.as_ref()?.members.get(i)?.up))
+    });
+    page.gauge(
+        "vnic_team_member_usable",
+        "1 when the member may send: its link is up, and LACP lets it.",
+    );
+    members(page, teams, |t, i| {
+        Some(u8::from(t.view.as_ref()?.members.get(i)?.usable))
+    });
+    page.gauge(
+        "vnic_team_member_active",
+        "1 for the member of a failover team that carries its frames.",
+    );
+    members(page, teams, |t, i| {
+        let view = t.view.as_ref().filter(|_| t.kind == "failover")?;
+        Some(u8::from(view.active.is_some_and(|a| usize::from(a.0) == i)))
+    });
+    page.counter(
+        "vnic_team_member_tx_frames_total",
+        "Frames that the team sent by the member; begins anew when members or settings change.",
+    );
+    members(page, teams, |t, i| Some(t.view.as_ref()?.members.get(i)?.packets));
+    page.counter("vnic_team_member_tx_bytes_total", "Bytes of these frames.");
+    members(page, teams, |t, i| Some(t.view.as_ref()?.members.get(i)?.bytes));
+    page.gauge(
+        "vnic_team_member_flows",
+        "Flows that were on the member in the last 30 s; those of queue pairs are among them.",
+    );
+    members(page, teams, |t, i| Some(t.view.as_ref()?.members.get(i)?.flows));
+    page.gauge(
+        "vnic_team_member_queue_pairs",
+        "Flows of queue pairs that were on the member in the last 30 s.",
+    );
+    members(page, teams, |t, i| Some(t.view.as_ref()?.members.get(i)?.qps));
+    page.counter(
+        "vnic_team_member_lacp_received_total",
+        "LACPDUs that the member received.",
+    );
+    members(page, teams, |t, i| {
+        Some(t.bond.as_ref()?.members.get(i)?.lacp.as_ref()?.received)
+    });
+    page.gauge(
+        "vnic_team_largest_share",
+        "Part of the member that has most, 0 to 1: of flows, queue pairs, bytes of flows.",
+    );
+    spread(page, teams);
+    page.gauge(
+        "vnic_team_last_failover_time_seconds",
+        "When a member was lost last, in seconds since 1970.",
+    );
+    for (team, last) in failovers(teams) {
+        let at = last.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        page.value(&[("team", &team.name), ("port", &last.port)], at.as_secs_f64());
+    }
+    page.gauge(
+        "vnic_team_last_failover_duration_seconds",
+        "From noticing that until its flows were on other members.",
+    );
+    for (team, last) in failovers(teams) {
+        page.value(
+            &[("team", &team.name), ("port", &last.port)],
+            last.took.as_secs_f64(),
+        );
+    }
+}
+
+fn failovers(teams: &[TeamReading]) -> impl Iterator<Item = (&TeamReading, &vnic_backend::Failover)> {
+    teams
+        .iter()
+        .filter_map(|t| Some((t, t.bond.as_ref()?.last_failover.as_ref()?)))
+}
+
+fn spread(page: &mut Page, teams: &[TeamReading]) {
+    for team in teams {
+        let Some(view) = &team.view else { continue };
+        let of = BTreeMap::from([
+            ("bytes", view.by_bytes),
+            ("flows", view.by_flows),
+            ("queue_pairs", view.by_qps),
+        ]);
+        for (of, evenness) in of {
+            if let Some(evenness) = evenness {
+                page.value(&[("team", &team.name), ("of", &of)], evenness.largest);
+            }
+        }
+    }
+}
