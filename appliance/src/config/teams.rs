@@ -8,7 +8,7 @@ use vnic_backend::{LacpSpec, VlanMode};
 
 use super::diagnostics::Sink;
 use super::reader::{At, Section};
-use crate::check::{self, Checked, fault};
+use crate::check::{Checked, fault};
 use crate::teams::{TeamSettings, TeamSpec, hash};
 
 /// Names with the line where.
@@ -223,7 +223,7 @@ fn team_type(_: vnic_backend::lag::LagError) -> String {
     "\"aggregate\" or \"failover\" is allowed".to_owned()
 }
 
-fn within(value: i64, least: u16, most: u16) -> check::Checked<u16> {
+fn within(value: i64, least: u16, most: u16) -> Checked<u16> {
     u16::try_from(value)
         .ok()
         .filter(|v| (least..=most).contains(v))
