@@ -52,7 +52,7 @@ impl RxHalf {
     pub fn next<'a>(&'a mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
         match self {
             RxHalf::Tap(tap) => tap.next(buf),
-            RxHalf::Packet(packet) => packet.next(buf),
+            RxHalf::Packet(packet) => packet.next(),
         }
     }
 

@@ -4,11 +4,13 @@
 //! blocks when they are full or a timer says so): looking is no system call. A slot holds a frame of the MTU; longer
 //! ones (uncut TCP segments) are queued on the socket beside it (`PACKET_COPY_THRESH`) and read with a call of their
 //! own. Frames leave in batches of one system call. Both ways each has the virtio header (`PACKET_VNET_HDR`), so that
-//! unfinished checksums and segments pass unfinished.
+//! unfinished checksums and segments pass unfinished, and packets of RoCE go together (`bundle`).
 
+mod bundle;
 mod ring;
 
-use std::io::{self, IoSlice};
+use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -24,6 +26,7 @@ use super::device::{Arrived, Opened, RxHalf, SEND_BURST, Sent, TxHalf, own_addre
 use super::link::Facts;
 use super::sys;
 use crate::types::{NicError, PortSpec};
+use bundle::{Bundle, Messages};
 use ring::Ring;
 
 /// Everything that the kernel finishes if its device cannot.
@@ -47,6 +50,8 @@ const RECEIVE_BUFFER: usize = 16 << 20;
 const TAG: usize = 4;
 /// The addresses of a frame, behind which the tag goes.
 const ADDRESSES: usize = 12;
+/// The longest that is queued beside the ring, and more: a frame, its tag, its virtio header.
+const LONG: usize = 1 << 17;
 /// Virtio header before each frame.
 const VNET: usize = NetHdr::LEN_LEGACY;
 
@@ -54,12 +59,33 @@ const VNET: usize = NetHdr::LEN_LEGACY;
 pub struct PacketRx {
     socket: Arc<OwnedFd>,
     ring: Ring,
+    /// A frame that was read beside the ring.
+    long: Vec<u8>,
+    /// Packets that have come as one and were not all given.
+    bundle: Option<Arriving>,
     lost: u64,
+}
+
+/// Packets that have come as one.
+struct Arriving {
+    bundle: Bundle,
+    place: Place,
+}
+
+/// Where a frame is.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In the slot of the ring that was taken last.
+    Slot,
+    /// Read beside it, up to here.
+    Beside(usize),
 }
 
 /// Frames to the wire.
 pub struct PacketTx {
     socket: Arc<OwnedFd>,
+    /// Does the kernel take packets of RoCE together?
+    bundles: bool,
 }
 
 /// Opens an interface that is there.
@@ -121,9 +147,14 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicE
         rx: RxHalf::Packet(Box::new(PacketRx {
             socket: socket.clone(),
             ring,
+            long: vec![0; LONG],
+            bundle: None,
             lost: 0,
         })),
-        tx: TxHalf::Packet(Box::new(PacketTx { socket })),
+        tx: TxHalf::Packet(Box::new(PacketTx {
+            socket,
+            bundles: true,
+        })),
         mtu: spec.mtu,
         mac: own_address(&spec.name),
         index: facts.index,
@@ -132,43 +163,76 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicE
 
 impl PacketRx {
     /// See [`RxHalf::next`]. Never an error: a socket does not know that its device is gone for good.
-    pub fn next<'a>(&'a mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
+    pub fn next(&mut self) -> io::Result<Option<Arrived<'_>>> {
+        if let Some(from) = &mut self.bundle {
+            let bytes = match from.place {
+                Place::Slot => self.ring.bytes(),
+                Place::Beside(end) => &mut self.long[..end],
+            };
+            if let Some(range) = from.bundle.next(bytes) {
+                return Ok(Some(self.packet(range)));
+            }
+            self.bundle = None;
+        }
         let Some(slot) = self.ring.next() else {
             return Ok(None);
         };
         if slot.lossy {
             self.count_lost();
         }
-        if !slot.whole {
-            return Ok(self.long(buf));
-        }
         let tag = self.ring.tag();
-        Ok(Some(finish(self.ring.bytes(), tag)))
+        let place = if slot.whole {
+            Place::Slot
+        } else if let Some(end) = self.long() {
+            Place::Beside(end)
+        } else {
+            // The rest of the burst comes with the next look.
+            self.lost += 1;
+            return Ok(None);
+        };
+        let bytes = match place {
+            Place::Slot => self.ring.bytes(),
+            Place::Beside(end) => &mut self.long[..end],
+        };
+        let end = bytes.len();
+        let (from, hdr) = finish(bytes, tag);
+        let several = Bundle::of(bytes, from, &hdr);
+        if let Some(mut bundle) = several
+            && let Some(range) = bundle.next(bytes)
+        {
+            self.bundle = Some(Arriving { bundle, place });
+            return Ok(Some(self.packet(range)));
+        }
+        let bytes = match place {
+            Place::Slot => &mut self.ring.bytes()[from..],
+            Place::Beside(_) => &mut self.long[from..end],
+        };
+        Ok(Some(Arrived { bytes, hdr }))
     }
 
-    /// The frame of a slot that is too short for it: it was queued beside the ring, in the same order.
-    #[cold]
-    fn long<'a>(&mut self, buf: &'a mut [u8]) -> Option<Arrived<'a>> {
-        let tag = self.ring.tag();
-        let read = self.ring.copied().then(|| {
-            // Before the frame is room for its tag.
-            rustix::net::recv(
-                &*self.socket,
-                &mut buf[TAG..],
-                RecvFlags::DONTWAIT | RecvFlags::TRUNC,
-            )
-        });
-        match read {
-            Some(Ok((n, real))) if real == n && n >= VNET + ADDRESSES => {
-                Some(finish(&mut buf[..TAG + n], tag))
-            }
-            // Its socket's buffer was full, or it is longer than any frame may be. The rest of the burst comes with the
-            // next look.
-            _ => {
-                self.lost += 1;
-                None
-            }
+    /// A packet of a bundle, which nobody has to finish.
+    fn packet(&mut self, range: Range<usize>) -> Arrived<'_> {
+        let bytes = match self.bundle.as_ref().map(|b| b.place) {
+            Some(Place::Beside(_)) => &mut self.long[..],
+            _ => self.ring.bytes(),
+        };
+        Arrived {
+            bytes: &mut bytes[range],
+            hdr: NetHdr::default(),
         }
+    }
+
+    /// Reads the frame of a slot that is too short for it: it was queued beside the ring, in the same order. Where it
+    /// ends; none: the socket's buffer was full, or it is longer than any frame may be.
+    fn long(&mut self) -> Option<usize> {
+        if !self.ring.copied() {
+            return None;
+        }
+        // Before the frame is room for its tag.
+        let room = &mut self.long[TAG..];
+        let read = rustix::net::recv(&*self.socket, room, RecvFlags::DONTWAIT | RecvFlags::TRUNC);
+        let (n, real) = read.ok()?;
+        (real == n && n >= VNET + ADDRESSES).then_some(TAG + n)
     }
 
     fn count_lost(&mut self) {
@@ -194,8 +258,9 @@ impl PacketRx {
     }
 }
 
-/// Room for a tag, virtio header, frame: the frame as it was on the wire.
-fn finish(bytes: &mut [u8], tag: Option<[u8; TAG]>) -> Arrived<'_> {
+/// Room for a tag, virtio header, frame: makes it the frame as it was on the wire. Where that begins, and what is
+/// unfinished.
+fn finish(bytes: &mut [u8], tag: Option<[u8; TAG]>) -> (usize, NetHdr) {
     let mut hdr = [0; VNET];
     hdr.copy_from_slice(&bytes[TAG..TAG + VNET]);
     let mut hdr = NetHdr::parse(&hdr);
@@ -211,28 +276,48 @@ fn finish(bytes: &mut [u8], tag: Option<[u8; TAG]>) -> Arrived<'_> {
             hdr.hdr_len = hdr.hdr_len.wrapping_add(TAG as u16);
         }
     }
-    Arrived {
-        bytes: &mut bytes[from..],
-        hdr,
-    }
+    (from, hdr)
 }
 
 impl PacketTx {
     /// See [`TxHalf::send`].
     pub fn send(&mut self, frames: &[&[u8]]) -> Sent {
-        let frames = frames.iter().take(SEND_BURST);
-        let parts: ArrayVec<[IoSlice<'_>; 1], SEND_BURST> = frames.map(|f| [IoSlice::new(f)]).collect();
+        let together = Messages::of(frames, self.bundles);
+        match self.messages(frames, &together) {
+            Err(Errno::INVAL) if together.starts_joined() => {
+                // A kernel that does not know datagrams in segments.
+                self.bundles = false;
+                let single = Messages::of(frames, false);
+                told(self.messages(frames, &single))
+            }
+            answer => told(answer),
+        }
+    }
+
+    /// Gives them to the kernel; how many frames it has taken.
+    fn messages(&self, frames: &[&[u8]], messages: &Messages) -> Result<usize, Errno> {
+        let (pieces, counts) = messages.pieces(frames);
+        let mut rest = &pieces[..];
         let mut controls: ArrayVec<SendAncillaryBuffer<'_, '_, '_>, SEND_BURST> =
-            parts.iter().map(|_| SendAncillaryBuffer::default()).collect();
-        let mut messages: ArrayVec<MMsgHdr<'_>, SEND_BURST> = parts
+            counts.iter().map(|_| SendAncillaryBuffer::default()).collect();
+        let mut list: ArrayVec<MMsgHdr<'_>, SEND_BURST> = counts
             .iter()
             .zip(&mut controls)
-            .map(|(part, control)| MMsgHdr::new(part, control))
+            .map(|(count, control)| {
+                let (own, others) = rest.split_at(*count);
+                rest = others;
+                MMsgHdr::new(own, control)
+            })
             .collect();
-        match rustix::net::sendmmsg(&*self.socket, &mut messages, SendFlags::DONTWAIT) {
-            Ok(n) => Sent::Some(n),
-            Err(Errno::AGAIN) => Sent::Full,
-            Err(_) => Sent::Refused,
-        }
+        let sent = rustix::net::sendmmsg(&*self.socket, &mut list, SendFlags::DONTWAIT)?;
+        Ok(messages.frames(sent))
+    }
+}
+
+fn told(answer: Result<usize, Errno>) -> Sent {
+    match answer {
+        Ok(n) => Sent::Some(n),
+        Err(Errno::AGAIN) => Sent::Full,
+        Err(_) => Sent::Refused,
     }
 }
