@@ -15,6 +15,8 @@ pub struct CongestionChange {
     pub congestion: Congestion,
     /// RoCE of the guest's own, over the Ethernet function, is limited, too.
     pub soft: bool,
+    /// All its queue pairs send from one UDP port.
+    pub pin_source_port: bool,
 }
 
 impl Worker {
@@ -22,6 +24,7 @@ impl Worker {
     pub(super) fn set_congestion(&mut self, id: PortId, change: Arc<CongestionChange>, now: Instant) {
         if let Some(function) = self.functions.get_mut(id) {
             function.set_congestion(change.congestion.clone(), now);
+            function.pin_source_port(change.pin_source_port);
         }
         self.set_guest_roce(id, &change.congestion, change.soft);
     }

@@ -152,6 +152,7 @@ fn change(spec: &CongestionSpec, keys: &CongestionKeys, line_rate: u64) -> Conge
             slack: points.idle_credit,
         },
         soft: points.soft_roce,
+        pin_source_port: points.pin_source_port,
     }
 }
 

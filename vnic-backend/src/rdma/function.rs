@@ -240,6 +240,12 @@ impl Function {
         self.device.set_congestion(congestion, now);
     }
 
+    /// Queue pairs that are connected from now on send from one UDP port, or each from its own.
+    pub fn pin_source_port(&mut self, pin: bool) {
+        self.config.pin_source_port = pin;
+        self.device.pin_source_port(pin);
+    }
+
     /// Queue pairs that congestion control limits now.
     pub fn flows(&mut self, now: Instant) -> Vec<FlowStatus> {
         self.device.flows(now).collect()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use vnic_backend::VirtualClock;
+use vnic_backend::{AdapterSpec, VirtualClock};
 use vnic_device::queue::{CompletionEntry, Element};
 use vnic_device::verbs::{CompletionStatus, QpType};
 
@@ -51,10 +51,15 @@ impl World {
 
     /// Adds an adapter with an RDMA function.
     pub fn add(&mut self, name: &str, mtu: u16) -> Result<()> {
+        self.add_with(name, |spec| spec.mtu = mtu)
+    }
+
+    /// The same with other settings.
+    pub fn add_with(&mut self, name: &str, change: impl FnOnce(&mut AdapterSpec)) -> Result<()> {
         let socket = self.socket(name);
         self.rig.add_with(name, |spec| {
-            spec.mtu = mtu;
             spec.rdma_socket = Some(socket);
+            change(spec);
         })?;
         Ok(())
     }

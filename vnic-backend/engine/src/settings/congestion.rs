@@ -42,6 +42,8 @@ pub struct Points {
     pub idle_credit: Duration,
     /// RoCE of the guest's own is limited, too.
     pub soft_roce: bool,
+    /// All queue pairs send from one UDP port.
+    pub pin_source_port: bool,
 }
 
 /// Where the parameters come from that nobody has set.
@@ -111,6 +113,7 @@ impl Preset {
             slow_restart_idle: false,
             idle_credit: Duration::from_micros(200),
             soft_roce: false,
+            pin_source_port: false,
         }
     }
 }
@@ -281,6 +284,8 @@ parameters! {
     CONGESTION_OWN[13] "roce_slow_restart_idle_en" Device
         |p| p.slow_restart_idle.into(), |p, v| p.slow_restart_idle = v != 0;
     CONGESTION_OWN[14] "soft_roce" Device |p| p.soft_roce.into(), |p, v| p.soft_roce = v != 0;
+    CONGESTION_OWN[15] "roce_pin_source_port" Device
+        |p| p.pin_source_port.into(), |p, v| p.pin_source_port = v != 0;
 }
 
 /// A parameter by its name or one of its other spellings, whatever the case of its letters.

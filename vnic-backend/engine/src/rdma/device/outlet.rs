@@ -113,6 +113,12 @@ impl Device {
         &self.shared.marking
     }
 
+    /// QPs that are connected from now on send from UDP port 49152, all of them; or each from its own. Datagrams do so at
+    /// once.
+    pub fn pin_source_port(&mut self, pin: bool) {
+        self.shared.pin_source_port = pin;
+    }
+
     /// Packets are marked so from now on, those of all QPs and address handles: also what is sent again.
     pub fn set_marking(&mut self, marking: Marking) {
         if self.shared.marking == marking {

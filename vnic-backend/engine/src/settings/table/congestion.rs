@@ -161,4 +161,10 @@ pub(in super::super) const OWN: &[KeyDef] = &[
     own(KeyDef::switch("soft_roce"))
         .help("1: RoCE of the guest's own, over the Ethernet function, is limited, too.")
         .source("ours"),
+    own(KeyDef::switch("roce_pin_source_port"))
+        .help(
+            "1: queue pairs that are connected from now on send from UDP port 49152, all of them, as with some drivers: hashing \
+             by ports then sees one flow. Ports that a program chose count as little.",
+        )
+        .source("rdma-notes-zh section 18"),
 ];
