@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use vnic_backend::fault::Action;
 use vnic_backend::lag::{Affinity, BondSettings, Member, Mode, Packet, Policy, Ports, View};
-use vnic_backend::{BondSpec, DropReason, MacAddr, NicEventKind, VlanMode};
+use vnic_backend::{BondSpec, DropReason, FaultSpec, MacAddr, NicEventKind, QosSpec, VlanMode};
 use vnic_tests::driver::packets::{
     BROADCAST, Flow, Number, eth, number_of, numbered, pattern, tagged, tso, udp,
 };
@@ -434,6 +435,110 @@ fn a_flow_goes_where_it_is_told_to() -> Result<()> {
     }
     assert_eq!(pair.view(0)?.affinities.len(), 8);
     assert_eq!(pair.rigs[0].nic.bond(BOND)?.spec.affinities.len(), 8);
+    pair.finish()
+}
+
+/// A UDP source port whose flow is on this member.
+fn port_on(pair: &mut Pair, member: Member) -> Result<u16> {
+    for port in 6000.. {
+        let frame = udp(&flow(0, port), &[0; 40]);
+        pair.send(0, &frame);
+        ensure!(pair.recv(1)?.1 == frame);
+        let view = pair.view(0)?;
+        let ports = |s: Option<Packet>| s.and_then(|p| p.ports);
+        let mut flows = view.flows.iter();
+        let seen = flows.find(|s| ports(s.flow.packet).is_some_and(|p| p.source == port));
+        if seen.context("not in the view")?.member == member {
+            return Ok(port);
+        }
+    }
+    bail!("no port")
+}
+
+/// Frames wait at a member for their turn when its link dies: they are dropped and counted, the flow goes on at once by the other,
+/// and comes back.
+#[test]
+fn what_waits_at_a_dead_link_is_dropped() -> Result<()> {
+    let Some(mut pair) = Pair::plain(by(Policy::Layer34))? else {
+        return Ok(());
+    };
+    let port = port_on(&mut pair, Member(0))?;
+    let slow = QosSpec {
+        rate: 1_000_000,
+        ..QosSpec::default()
+    };
+    pair.rigs[0].nic.set_qos("p0", slow)?;
+    for _ in 0..100 {
+        pair.send(0, &udp(&flow(0, port), &[1; 1000]));
+    }
+    pair.guests[0].drain();
+    pair.set_link(0, false)?;
+    let lost = pair.rigs[0]
+        .nic
+        .bond(BOND)?
+        .last_failover
+        .context("no failover")?;
+    assert!(lost.dropped > 0 && lost.port == "p0", "{lost:?}");
+    assert_eq!(pair.rigs[0].drops("p0", DropReason::ReceiverDown), lost.dropped);
+    let told = |kind: &NicEventKind| match kind {
+        NicEventKind::BondMemberLost { bond, dropped, .. } => bond == BOND && *dropped == lost.dropped,
+        _ => false,
+    };
+    pair.rigs[0].wait_event("p0", told)?;
+    let frame = udp(&flow(0, port), &[2; 80]);
+    pair.send(0, &frame);
+    // Behind those that left in time.
+    while pair.recv(1)?.1 != frame {}
+    pair.rigs[0].nic.set_qos("p0", QosSpec::default())?;
+    pair.set_link(0, true)?;
+    let home = || {
+        pair.view(0)
+            .is_ok_and(|v| v.members[0].buckets == 128 && v.members[1].leaving == 0)
+    };
+    ensure!(wait_for(home), "{:?}", pair.view(0)?.members);
+    pair.finish()
+}
+
+/// A fault rule holds frames back at the member that a flow is to leave: those behind them wait, and do not overtake them by
+/// the other.
+#[test]
+fn what_is_held_back_is_not_overtaken() -> Result<()> {
+    let Some(mut pair) = Pair::plain(by(Policy::Layer34))? else {
+        return Ok(());
+    };
+    let port = port_on(&mut pair, Member(1))?;
+    pair.set_link(1, false)?;
+    pair.rigs[0].nic.add_fault(FaultSpec {
+        to: Some("p0".into()),
+        ..FaultSpec::new(
+            "later",
+            Action::Delay {
+                by: Duration::from_secs(60),
+                jitter: Duration::ZERO,
+            },
+        )
+    })?;
+    let frame = |n: u8| udp(&flow(0, port), &[n; 60]);
+    pair.send(0, &frame(0));
+    pair.guests[0].drain();
+    pair.set_link(1, true)?;
+    let buckets = |pair: &Pair, member: usize| pair.view(0).map_or(0, |v| v.members[member].buckets);
+    // All go home but the one with the frame.
+    ensure!(wait_for(|| buckets(&pair, 1) == 127 && buckets(&pair, 0) == 129));
+    let sent = pair.sent_by(0, "p1");
+    for n in 1..20 {
+        pair.send(0, &frame(n));
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    pair.guests[0].drain();
+    assert_eq!(buckets(&pair, 1), 127);
+    assert_eq!(pair.sent_by(0, "p1"), sent, "they wait");
+    pair.rigs[0].nic.remove_fault("later")?;
+    for n in 0..20 {
+        assert_eq!(pair.recv(1)?.1, frame(n), "frame {n}");
+    }
+    ensure!(wait_for(|| buckets(&pair, 1) == 128));
+    assert!(pair.sent_by(0, "p1") > sent);
     pair.finish()
 }
 
