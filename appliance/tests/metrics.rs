@@ -187,6 +187,7 @@ fn snapshot() -> Snapshot {
             port: PortId(2),
             up: true,
             problem: None,
+            mode: String::new(),
             device: Some(PortDevice {
                 index: 7,
                 mtu: 9000,

@@ -347,6 +347,8 @@ pub struct PortStatus {
     pub up: bool,
     /// Why the link cannot come up: the device is gone, or cannot be opened again.
     pub problem: Option<String>,
+    /// How its frames come and go, in words: `xdp copy, native, 1 queue`. Empty while no device is open.
+    pub mode: String,
     /// The device as the kernel knows it, while it is there.
     pub device: Option<PortDevice>,
 }

@@ -330,6 +330,9 @@ pub struct UplinkArgs {
     /// A network device of the host that is there (the daemon needs CAP_NET_RAW)
     #[arg(long, value_name = "IFNAME")]
     pub packet: Option<String>,
+    /// The same past the kernel's network stack, by AF_XDP (the daemon needs CAP_NET_ADMIN, CAP_BPF and CAP_NET_RAW)
+    #[arg(long, value_name = "IFNAME")]
+    pub xdp: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

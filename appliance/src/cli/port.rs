@@ -102,8 +102,10 @@ fn uplink_of(args: &UplinkArgs, queues: Option<u32>) -> Option<v1::port::Uplink>
     let queues = queues.unwrap_or(0);
     let tap = args.tap.clone().map(|ifname| v1::TapUplink { ifname, queues });
     let packet = args.packet.clone().map(|ifname| v1::PacketUplink { ifname });
+    let xdp = args.xdp.clone().map(|ifname| v1::XdpUplink { ifname });
     tap.map(v1::port::Uplink::Tap)
         .or(packet.map(v1::port::Uplink::Packet))
+        .or(xdp.map(v1::port::Uplink::Xdp))
 }
 
 fn speed(port: &v1::Port) -> String {
@@ -152,6 +154,7 @@ fn facts(p: &v1::Port) -> String {
         .add("name", names::last(&p.name))
         .add("link", link(p))
         .add("uplink", uplink(p))
+        .add("mode", p.mode.clone())
         .add("speed", speed(p))
         .add("mtu", p.mtu.to_string())
         .add("vlan", vlan::words(p.vlan.as_ref()))

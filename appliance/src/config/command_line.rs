@@ -27,6 +27,8 @@ pub struct Simple {
     pub taps: Vec<Uplink>,
     /// Uplinks over network devices of the host.
     pub packets: Vec<Uplink>,
+    /// Uplink ports over AF_XDP sockets.
+    pub xdps: Vec<Uplink>,
 }
 
 /// An uplink port over a device, `PORTNAME=IFNAME`.
@@ -142,8 +144,10 @@ pub(super) fn settings(
             simple.adapters
         ));
     }
-    if simple.taps.len() + simple.packets.len() > PORTS_MAX {
-        return Err(format!("--tap, --packet: at most {PORTS_MAX} ports are allowed"));
+    if simple.taps.len() + simple.packets.len() + simple.xdps.len() > PORTS_MAX {
+        return Err(format!(
+            "--tap, --packet, --xdp: at most {PORTS_MAX} ports are allowed"
+        ));
     }
 
     let macs = MacSource::new(&environment.machine_id, &state_dir, &socket_dir);
@@ -173,7 +177,9 @@ pub(super) fn settings(
 
     let mut ports: Vec<PortSpec> = Vec::new();
     let taps = simple.taps.iter().map(|uplink| ("tap", uplink));
-    for (kind, uplink) in taps.chain(simple.packets.iter().map(|uplink| ("packet", uplink))) {
+    let packets = simple.packets.iter().map(|uplink| ("packet", uplink));
+    let xdps = simple.xdps.iter().map(|uplink| ("xdp", uplink));
+    for (kind, uplink) in taps.chain(packets).chain(xdps) {
         if adapters.iter().any(|a| a.name == uplink.port) || ports.iter().any(|p| p.name == uplink.port) {
             return Err(format!("--{kind}: the name {} is taken", uplink.port));
         }

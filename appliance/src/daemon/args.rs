@@ -41,6 +41,7 @@ Examples:
   vnicd --socket-dir /tmp/nic --adapters 2 --metrics 127.0.0.1:0
   vnicd --adapters 2 --tap p0=tap0            (needs CAP_NET_ADMIN for the TAP device)
   vnicd --adapters 2 --packet p0=veth0        (needs CAP_NET_RAW)
+  vnicd --adapters 2 --xdp p0=eth1            (needs CAP_NET_ADMIN, CAP_BPF and CAP_NET_RAW)
 
 When all sockets listen, one line with the word `ready` goes to standard output; it names the control socket \
 and the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more. SIGTERM and SIGINT end the daemon; \
@@ -60,11 +61,11 @@ something; 2 the command line or the configuration is wrong; 3 the state directo
 #[command(name = "vnicd", version, after_help = AFTER_HELP, max_term_width = 110)]
 pub struct Args {
     /// Read the configuration from FILE; other options override what it says
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["adapters", "tap", "packet"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["adapters", "tap", "packet", "xdp"])]
     config: Option<PathBuf>,
 
     /// Check the configuration in FILE, report everything that is wrong, and end
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "adapters", "tap", "packet"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "adapters", "tap", "packet", "xdp"])]
     check_config: Option<PathBuf>,
 
     /// Directory of the sockets [default: $RUNTIME_DIRECTORY; /run/vnic as root; else $XDG_RUNTIME_DIR/vnic]
@@ -72,7 +73,7 @@ pub struct Args {
     socket_dir: Option<PathBuf>,
 
     /// Make N adapters vf0, vf1, … with sockets DIR/vfK-eth.sock
-    #[arg(long, value_name = "N", required_unless_present_any = ["config", "check_config", "tap", "packet"])]
+    #[arg(long, value_name = "N", required_unless_present_any = ["config", "check_config", "tap", "packet", "xdp"])]
     adapters: Option<usize>,
 
     /// Queue pairs of each adapter, 1 to 16 (User-Mode-Linux works with 1 only)
@@ -106,6 +107,11 @@ pub struct Args {
     /// Make an uplink port over a network device of the host, such as one end of a veth pair (needs CAP_NET_RAW)
     #[arg(long, value_name = "PORTNAME=IFNAME")]
     packet: Vec<Uplink>,
+
+    /// Make an uplink port over a network device of the host, past the kernel's network stack (AF_XDP; needs
+    /// CAP_NET_ADMIN, CAP_BPF and CAP_NET_RAW)
+    #[arg(long, value_name = "PORTNAME=IFNAME")]
+    xdp: Vec<Uplink>,
 
     /// Keep a damaged state.redb under another name and begin with defaults, instead of refusing to start
     #[arg(long)]
@@ -158,6 +164,7 @@ impl Args {
                     queue_pairs: self.queue_pairs,
                     taps: self.tap.clone(),
                     packets: self.packet.clone(),
+                    xdps: self.xdp.clone(),
                 };
                 Settings::from_command_line(&simple, &overrides, environment)
                     .map_err(|e| format!("vnicd: {e}"))

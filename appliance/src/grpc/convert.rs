@@ -299,6 +299,7 @@ pub fn port(context: &Context, status: &PortStatus) -> v1::Port {
         lifetime: lifetime(context, &spec.name),
         traffic: None,
         problem: status.problem.clone().unwrap_or_default(),
+        mode: status.mode.clone(),
         device: status.device.as_ref().map(|d| v1::PortDevice {
             index: d.index,
             mtu: d.mtu,

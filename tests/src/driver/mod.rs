@@ -20,6 +20,7 @@ mod guest;
 mod memory;
 mod migration;
 pub mod packets;
+pub mod pair;
 mod queue;
 pub mod rdma;
 pub mod rig;

@@ -27,6 +27,14 @@ const UNSAFE: &[(&str, &str)] = &[
         "the ring of a packet socket is memory that the kernel fills",
     ),
     (
+        "vnic-backend/src/uplink/xdp/memory.rs",
+        "frames and rings of AF_XDP sockets are memory that the kernel shares",
+    ),
+    (
+        "vnic-backend/src/uplink/xdp/bpf.rs",
+        "bpf(2), for which no safe crate has a name",
+    ),
+    (
         "vnic-backend/src/uplink/sys.rs",
         "system calls for which no safe crate has a name",
     ),

@@ -503,6 +503,7 @@ impl Worker {
                             mtu,
                             mac,
                             index,
+                            ..
                         } = *opened;
                         self.add_uplink(id, (rx, index), mtu, counters.clone());
                         Slot::Uplink(Box::new(PortTx::new(tx, mac, counters)))

@@ -23,6 +23,8 @@ pub(super) struct PortEntry {
     /// Index of the network interface that is open; nothing: the device is gone.
     index: Option<u32>,
     problem: Option<String>,
+    /// How its frames come and go.
+    mode: String,
 }
 
 /// What a look at the device of a port is about: the port may be another one when it is over.
@@ -46,7 +48,7 @@ impl Nic {
         self.watch_ports()?;
         let mut links = links()?;
         let opened = uplink::open(&spec, &mut links)?;
-        let index = opened.index;
+        let (index, mode) = (opened.index, opened.mode.clone());
         let up = facts(&mut links, &spec).is_some_and(|f| f.up);
         let id = state.free_id();
         let counters = Arc::new(PortCounters::default());
@@ -65,6 +67,7 @@ impl Nic {
             qos: QosSpec::default(),
             index: Some(index),
             problem: None,
+            mode,
         };
         let side = Side::Uplink(Box::new(opened), entry.counters.clone());
         self.inner.add_to_cores(id, core, &config(&entry), side);
@@ -194,8 +197,13 @@ impl Inner {
         let Some((id, core)) = state.same_port(port).map(|p| (p.id, p.core)) else {
             return;
         };
-        let Opened { rx, tx, index, .. } = opened;
+        let Opened {
+            rx, tx, index, mode, ..
+        } = opened;
         let tx = Box::new(tx);
+        if let Some(entry) = state.same_port(port) {
+            entry.mode = mode;
+        }
         self.workers[core].send(Command::Reopened { id, rx, index, tx });
         self.port_is(&mut state, id, Some((index, up)), None);
     }
@@ -275,6 +283,7 @@ impl PortEntry {
             port: self.id,
             up: self.up,
             problem: self.problem.clone(),
+            mode: self.index.map(|_| self.mode.clone()).unwrap_or_default(),
             device: None,
         }
     }

@@ -10,7 +10,8 @@ use vnic_wire::MacAddr;
 use super::link::Links;
 use super::packet::{PacketRx, PacketTx};
 use super::tap::{self, TapRx, TapTx};
-use super::{link, packet};
+use super::xdp::{XdpRx, XdpTx};
+use super::{link, packet, xdp};
 use crate::types::{NicError, PortKind, PortSpec};
 
 /// Frames that are given to a device at once.
@@ -28,6 +29,8 @@ pub struct Opened {
     pub mac: MacAddr,
     /// Index of the network interface that was opened: another one of the same name has another index.
     pub index: u32,
+    /// How its frames come and go, in words.
+    pub mode: String,
 }
 
 /// A frame from the wire, until the next one is asked for.
@@ -44,6 +47,8 @@ pub enum RxHalf {
     Tap(TapRx),
     /// Of an AF_PACKET socket.
     Packet(Box<PacketRx>),
+    /// Of AF_XDP sockets.
+    Xdp(Box<XdpRx>),
 }
 
 impl RxHalf {
@@ -53,6 +58,7 @@ impl RxHalf {
         match self {
             RxHalf::Tap(tap) => tap.next(buf),
             RxHalf::Packet(packet) => packet.next(),
+            RxHalf::Xdp(xdp) => xdp.next(buf),
         }
     }
 
@@ -66,13 +72,14 @@ impl RxHalf {
         match self {
             RxHalf::Tap(_) => 0,
             RxHalf::Packet(packet) => packet.lost(),
+            RxHalf::Xdp(xdp) => xdp.lost(),
         }
     }
 
     /// The core was woken by [`RxHalf::fd`]: what is no frame shall not wake it again.
     pub fn woken(&self) {
         match self {
-            RxHalf::Tap(_) => {}
+            RxHalf::Tap(_) | RxHalf::Xdp(_) => {}
             RxHalf::Packet(packet) => packet.woken(),
         }
     }
@@ -82,6 +89,7 @@ impl RxHalf {
         match self {
             RxHalf::Tap(tap) => tap.fd(),
             RxHalf::Packet(packet) => packet.fd(),
+            RxHalf::Xdp(xdp) => xdp.fd(),
         }
     }
 }
@@ -92,6 +100,8 @@ pub enum TxHalf {
     Tap(TapTx),
     /// Of an AF_PACKET socket.
     Packet(Box<PacketTx>),
+    /// Of an AF_XDP socket.
+    Xdp(Box<XdpTx>),
 }
 
 /// What became of frames that a device was given.
@@ -109,6 +119,7 @@ impl TxHalf {
     pub fn accepts(&self) -> Accepts {
         match self {
             TxHalf::Tap(_) => tap::ACCEPTS,
+            TxHalf::Xdp(_) => Accepts::NONE,
             TxHalf::Packet(_) => packet::ACCEPTS,
         }
     }
@@ -117,6 +128,7 @@ impl TxHalf {
     pub fn header_len(&self) -> usize {
         match self {
             TxHalf::Tap(_) | TxHalf::Packet(_) => NetHdr::LEN_LEGACY,
+            TxHalf::Xdp(_) => 0,
         }
     }
 
@@ -125,6 +137,15 @@ impl TxHalf {
         match self {
             TxHalf::Tap(tap) => tap.send(frames),
             TxHalf::Packet(packet) => packet.send(frames),
+            TxHalf::Xdp(xdp) => xdp.send(frames),
+        }
+    }
+
+    /// Sees to what it has taken and not sent yet. False: it is to be asked again.
+    pub fn push(&mut self) -> bool {
+        match self {
+            TxHalf::Tap(_) | TxHalf::Packet(_) => true,
+            TxHalf::Xdp(xdp) => xdp.push(),
         }
     }
 }
@@ -138,11 +159,8 @@ pub fn open(spec: &PortSpec, links: &mut Links) -> Result<Opened, NicError> {
             packet::open(spec, ifname, &facts)
         }
         PortKind::Xdp { ifname } => {
-            existing(spec, ifname, links)?;
-            Err(NicError::Invalid {
-                field: "kind",
-                problem: "xdp is not implemented yet; take packet".into(),
-            })
+            let facts = existing(spec, ifname, links)?;
+            xdp::open(spec, ifname, &facts)
         }
     }
 }

@@ -10,6 +10,7 @@ mod port;
 mod sys;
 mod tap;
 mod watch;
+mod xdp;
 
 pub use device::{Arrived, Opened, RxHalf, TxHalf, open, own_address};
 pub use link::{Facts, Links};

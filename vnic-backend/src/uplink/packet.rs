@@ -131,16 +131,9 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicE
     // Without CAP_NET_ADMIN they stay as the host's settings have them: slower, not wrong.
     let _ = buffers;
     let slot = (usize::from(spec.mtu) + 22 + SLOT_OVERHEAD).next_power_of_two();
-    let ring = Ring::new(fd, slot as u32, SLOTS.min(RING / slot) as u32)
-        .map_err(|e| os("making a receive ring", e))?;
-    let all = libc::packet_mreq {
-        mr_ifindex: facts.index.cast_signed(),
-        mr_type: libc::PACKET_MR_PROMISC as u16,
-        mr_alen: 0,
-        mr_address: [0; 8],
-    };
-    sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all)
-        .map_err(|e| os("receiving the frames of all addresses", e))?;
+    let slots = SLOTS.min(RING / slot);
+    let ring = Ring::new(fd, slot as u32, slots as u32).map_err(|e| os("making a receive ring", e))?;
+    sys::receive_all(fd, facts.index).map_err(|e| os("receiving the frames of all addresses", e))?;
     sys::bind_packet(fd, facts.index).map_err(|e| os("binding to the device", e))?;
     let socket = Arc::new(socket);
     Ok(Opened {
@@ -158,6 +151,7 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicE
         mtu: spec.mtu,
         mac: own_address(&spec.name),
         index: facts.index,
+        mode: format!("packet, ring of {slots} frames"),
     })
 }
 

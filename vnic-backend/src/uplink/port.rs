@@ -128,7 +128,7 @@ impl PortTx {
                 .take(SEND_BURST);
             let burst: ArrayVec<&[u8], SEND_BURST> = ready.map(|s| &s.bytes[..]).collect();
             if burst.is_empty() {
-                return self.staged.is_empty();
+                return self.device.push() && self.staged.is_empty();
             }
             let answer = self.device.send(&burst);
             drop(burst);

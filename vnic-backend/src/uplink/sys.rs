@@ -11,12 +11,18 @@ const ETHTOOL_GSET: u32 = 1;
 const ETHTOOL_GDRVINFO: u32 = 3;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_SS_STATS: u32 = 1;
 const ETH_GSTRING_LEN: usize = 32;
 /// Length of `struct ethtool_cmd`, and of `struct ethtool_drvinfo` with the place of its `n_stats`.
 const SETTINGS_LEN: usize = 44;
 const DRIVER_LEN: usize = 196;
 const DRIVER_STATS: usize = 180;
+/// Where its name is.
+const DRIVER_NAME: std::ops::Range<usize> = 4..36;
+/// Length of `struct ethtool_channels`, and the places of its `rx_count` and `combined_count`.
+const CHANNELS_LEN: usize = 36;
+const CHANNELS_COUNTED: [usize; 2] = [20, 32];
 /// More statistics than any driver has.
 const STATISTICS_MAX: usize = 8192;
 
@@ -61,6 +67,36 @@ pub fn bind_packet(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Receives the frames of all addresses of an interface for as long as this packet socket is open.
+pub fn receive_all(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    let all = libc::packet_mreq {
+        mr_ifindex: index.cast_signed(),
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all)
+}
+
+/// Receive queues of a device, if its driver says.
+pub fn receive_queues(ifname: &str) -> Option<u32> {
+    let mut channels = [0u8; CHANNELS_LEN];
+    channels[..4].copy_from_slice(&ETHTOOL_GCHANNELS.to_ne_bytes());
+    ethtool(&any_socket().ok()?, ifname, &mut channels).ok()?;
+    let count = |at: usize| channels[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
+    let queues = CHANNELS_COUNTED.map(count).iter().sum();
+    (queues > 0).then_some(queues)
+}
+
+/// Name of a device's driver.
+pub fn driver(ifname: &str) -> Option<String> {
+    let mut driver = [0u8; DRIVER_LEN];
+    driver[..4].copy_from_slice(&ETHTOOL_GDRVINFO.to_ne_bytes());
+    ethtool(&any_socket().ok()?, ifname, &mut driver).ok()?;
+    let name = driver[DRIVER_NAME].split(|b| *b == 0).next()?;
+    String::from_utf8(name.to_vec()).ok()
 }
 
 /// Speed of a link in Mbit/s, if the device knows one.

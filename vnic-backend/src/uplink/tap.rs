@@ -122,6 +122,7 @@ pub fn open(spec: &PortSpec, ifname: &str, queues: u8, links: &mut Links) -> Res
     let index = links.find(ifname).map_err(refused)?.map_or(0, |f| f.index);
     let any = any(&all).map_err(|e| refused(e.into()))?;
     let queues: Queues = all.into();
+    let count = queues.len();
     Ok(Opened {
         rx: RxHalf::Tap(TapRx {
             queues: queues.clone(),
@@ -133,6 +134,7 @@ pub fn open(spec: &PortSpec, ifname: &str, queues: u8, links: &mut Links) -> Res
         mtu,
         mac: own_address(&spec.name),
         index,
+        mode: format!("tap, {count} queue{}", if count == 1 { "" } else { "s" }),
     })
 }
 
