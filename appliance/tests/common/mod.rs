@@ -26,6 +26,7 @@ pub fn settings(dir: &Path, adapters: usize) -> Settings {
         queue_pairs: 1,
         taps: Vec::new(),
         packets: Vec::new(),
+        xdps: Vec::new(),
     };
     Settings::from_command_line(&simple, &overrides, &Environment::current()).expect("settings")
 }
