@@ -1,6 +1,6 @@
 //! Uplinks over network devices: two NICs whose ports are the ends of a veth pair.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use vnic_backend::DropReason;
 use vnic_tests::driver::packets::{FIRST_SEQ, parse, pattern, tso, udp, udp_partial};
 use vnic_tests::driver::pair::{self, Pair, big, flows, frames};
