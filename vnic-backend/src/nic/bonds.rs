@@ -32,6 +32,7 @@ pub(super) struct BondEntry {
     members: Vec<MemberEntry>,
     /// Some member may carry frames.
     up: bool,
+    failovers: u64,
     last_failover: Option<Failover>,
     lacp: Option<Speaker>,
 }
@@ -66,7 +67,7 @@ impl Nic {
         // Ports that are ports of the switch again.
         let mut left = Vec::new();
         let mut speaker = None;
-        let mut last_failover = None;
+        let (mut failovers, mut last_failover) = (0, None);
         if let Some(mut before) = before {
             let same = before.core == plan.core && before.ids().eq(members.iter().copied());
             if !same {
@@ -74,7 +75,9 @@ impl Nic {
                 left.extend(before.ids().filter(|id| !members.contains(id)));
             }
             speaker = before.lacp.take_if(|s| same && s.adopt(&spec));
-            last_failover = before.last_failover.filter(|_| same);
+            if same {
+                (failovers, last_failover) = (before.failovers, before.last_failover);
+            }
         }
         let mut bond = plan.bond;
         let mut entry = BondEntry {
@@ -82,6 +85,7 @@ impl Nic {
             core: plan.core,
             members: plan.members,
             up: false,
+            failovers,
             last_failover,
             lacp: speaker.or(plan.speaker),
             spec,
@@ -275,6 +279,7 @@ impl BondEntry {
             port: self.id,
             up: self.up,
             members: (0..).zip(members).map(member).collect(),
+            failovers: self.failovers,
             last_failover: self.last_failover.clone(),
         }
     }

@@ -71,7 +71,9 @@ pub struct BondStatus {
     pub up: bool,
     /// Members, in their order.
     pub members: Vec<BondMember>,
-    /// The last time that a member was lost.
+    /// How often a member was lost since the bond has its members.
+    pub failovers: u64,
+    /// The last time.
     pub last_failover: Option<Failover>,
 }
 

@@ -86,6 +86,7 @@ impl Inner {
                 NicEventKind::BondMemberBack { bond: name.into() }
             } else {
                 let (took, dropped) = *lost.get_or_insert_with(|| (self.done_by(bond.core, noticed), 0));
+                bond.failovers += 1;
                 bond.last_failover = Some(Failover {
                     port: port.clone(),
                     at: SystemTime::now(),
