@@ -280,6 +280,12 @@ impl Rig {
             .count()
     }
 
+    /// Forgets the events so far; says how many there were.
+    pub fn forget_events(&mut self) -> usize {
+        self.poll_events();
+        std::mem::take(&mut self.events).len()
+    }
+
     /// Waits for an event like this.
     pub fn wait_event(&mut self, owner: &str, like: impl Fn(&NicEventKind) -> bool) -> Result<()> {
         if wait_for(|| self.count_events(owner, &like) > 0) {

@@ -6,8 +6,6 @@
 mod check;
 mod lacp;
 mod links;
-#[cfg(test)]
-mod tests;
 
 use crossbeam_channel::{Sender, bounded};
 use vnic_fabric::Instant;
