@@ -118,42 +118,50 @@ impl Lab {
         Ok(())
     }
 
-    /// Many flows each way, from these addresses at the far end: each frame arrives once, and both members carry some.
-    fn carry(&mut self, sources: &[MacAddr]) -> Result<()> {
-        let counted = |lab: &Lab, name: &str| ["p0", "p1"].map(|port| lab.near.counter(port, name));
-        for (from, name) in [(0, "tx_frames"), (1, "rx_frames")] {
-            let before = counted(self, name);
-            let mut missing = HashSet::new();
-            for i in 0..FLOWS {
-                let far = sources[usize::from(i) % sources.len()];
-                let (from_mac, to) = if from == 0 { (NEAR, far) } else { (far, NEAR) };
-                let flow = Flow {
-                    to,
-                    from: from_mac,
-                    v6: false,
-                    vlan: None,
-                    port: 1000 + i,
-                };
-                let frame = udp(&flow, &[i as u8; 64]);
-                self.guests[from].send_wait(0, &frame, NetHdr::default());
-                missing.insert(frame);
-                // The other side's buffers are few.
-                while missing.len() > 32 {
-                    self.receive(1 - from, &mut missing)?;
-                }
+    /// Many flows each way, with these addresses at the far end: each frame arrives once, and both members carry some.
+    fn carry(&mut self, addresses: &[MacAddr]) -> Result<()> {
+        let sent = self.round(0, addresses, "tx_frames")?;
+        ensure!(sent.iter().all(|n| *n >= SHARE), "sent: {sent:?}");
+        // The switch moves flows to a member that has come when it next looks at what they carry.
+        let mut got = [0; 2];
+        for _ in 0..60 {
+            got = self.round(1, addresses, "rx_frames")?;
+            if got.iter().all(|n| *n >= SHARE) {
+                return Ok(());
             }
-            while !missing.is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+        anyhow::bail!("received: {got:?}")
+    }
+
+    /// A frame of each flow from one of the guests. Answers by how much a counter of the two ports grew.
+    fn round(&mut self, from: usize, addresses: &[MacAddr], name: &str) -> Result<[u64; 2]> {
+        let counted = |lab: &Lab| ["p0", "p1"].map(|port| lab.near.counter(port, name));
+        let before = counted(self);
+        let mut missing = HashSet::new();
+        for i in 0..FLOWS {
+            let far = addresses[usize::from(i) % addresses.len()];
+            let (from_mac, to) = if from == 0 { (NEAR, far) } else { (far, NEAR) };
+            let flow = Flow {
+                to,
+                from: from_mac,
+                v6: false,
+                vlan: None,
+                port: 1000 + i,
+            };
+            let frame = udp(&flow, &[i as u8; 1400]);
+            self.guests[from].send_wait(0, &frame, NetHdr::default());
+            missing.insert(frame);
+            // The other side's buffers are few.
+            while missing.len() > 32 {
                 self.receive(1 - from, &mut missing)?;
             }
-            let after = counted(self, name);
-            for (after, before) in after.into_iter().zip(before) {
-                ensure!(
-                    after - before >= u64::from(FLOWS) / 5,
-                    "{name}: {before} to {after}"
-                );
-            }
         }
-        Ok(())
+        while !missing.is_empty() {
+            self.receive(1 - from, &mut missing)?;
+        }
+        let after = counted(self);
+        Ok([after[0] - before[0], after[1] - before[1]])
     }
 
     fn receive(&mut self, at: usize, missing: &mut HashSet<Vec<u8>>) -> Result<()> {
@@ -181,6 +189,8 @@ impl Lab {
 
 /// Flows of each direction.
 const FLOWS: u16 = 200;
+/// Of them on a member, at least.
+const SHARE: u64 = FLOWS as u64 / 5;
 
 fn in_use(member: &vnic_backend::BondMember) -> bool {
     member.lacp.is_some_and(|l| {
@@ -188,7 +198,8 @@ fn in_use(member: &vnic_backend::BondMember) -> bool {
     })
 }
 
-const FAST: &str = "bond_mode=balance-tcp -- set port bond0 other_config:lacp-time=fast";
+const FAST: &str = "bond_mode=balance-tcp -- set port bond0 other_config:lacp-time=fast \
+                    other_config:bond-rebalance-interval=1000";
 
 /// They agree and carry; the switch falls silent with its links up, and no member carries anything; it speaks again.
 fn agree(active: bool, theirs: &str) -> Result<()> {
