@@ -119,6 +119,7 @@ fn team() -> TeamReading {
             port: PortId(9),
             up: true,
             members: vec![member("p0", true), member("p1", false)],
+            failovers: 3,
             last_failover: Some(Failover {
                 port: "p1".to_owned(),
                 at: SystemTime::UNIX_EPOCH + Duration::from_millis(1500),
