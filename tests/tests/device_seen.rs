@@ -244,7 +244,7 @@ fn uplink() -> Result<()> {
             assert_eq!(wire.recv(|f| f[6..12] == a.0 && numbers(f))?, f);
             with_tag(&f);
         }
-        // A request is cut for the wire.
+        // A request goes to the host as it is.
         let flow = Flow {
             to: BROADCAST,
             from: b,
@@ -265,11 +265,8 @@ fn uplink() -> Result<()> {
         )?;
         let (f, hdr) = tso(&flow, &payload, 1000);
         gb.send_wait(0, &f, hdr);
-        for i in 0..5 {
-            let got = wire.recv(|f| f[12..14] == [0x86, 0xdd] && f[6..12] == b.0)?;
-            assert!(vnic_tests::driver::packets::parse(&got).payload == payload[1000 * i..1000 * (i + 1)]);
-        }
-        assert!(rig.counter("p0", "tx_frames") > 105);
+        assert!(wire.recv(|f| f[12..14] == [0x86, 0xdd] && f[6..12] == b.0)? == f);
+        assert!(rig.counter("p0", "tx_frames") > 101);
         rig.nic.remove_port("p0")?;
         assert!(wait_for(|| !std::path::Path::new("/sys/class/net")
             .join(&ifname)

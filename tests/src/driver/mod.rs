@@ -17,6 +17,7 @@
 //! out of order is a panic.
 
 mod guest;
+pub mod host;
 mod memory;
 mod migration;
 pub mod packets;

@@ -192,7 +192,11 @@ pub static PHYSICAL_PORT: Set = Set {
         counter("rx_pause_ctrl_phy", "packets", is(&[Link(L::RxPause)])),
         counter("tx_pause_ctrl_phy", "packets", is(&[Link(L::TxPause)])),
         counter("rx_unsupported_op_phy", "packets", r::OTHER_CONTROL),
-        counter("rx_discards_phy", "packets", is(&[Drop("core_exchange_full")])),
+        counter(
+            "rx_discards_phy",
+            "packets",
+            is(&[Drop("core_exchange_full"), Drop("port_receive")]),
+        ),
         counter("tx_discards_phy", "packets", is(&[Drop("port_transmit")])),
         counter("tx_errors_phy", "packets", is(&[Drop("receiver_mtu")])),
         counter("rx_undersize_pkts_phy", "packets", is(&[Drop("runt")])),
