@@ -1,12 +1,14 @@
 //! Uplinks with a kernel at the other end: its ping and its TCP, segmentation and all.
 
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::socket::{setsockopt, sockopt};
 use vnic_backend::{DropReason, MacAddr, NicEventKind, PortKind, PortSpec, QosSpec, VirtualClock};
 use vnic_tests::driver::host::{Host, Server, clients, ping};
 use vnic_tests::driver::packets::{Flow, Number, number_of, numbered, pattern, udp};
-use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
+use vnic_tests::driver::rig::{Copies, PATIENCE, Rig, deadline, wait_for};
 use vnic_tests::driver::veth::{ENDS, Veth, ip, refusal};
 use vnic_tests::driver::{NetHdr, Options, Wire};
 
@@ -259,6 +261,72 @@ fn a_tap_device_that_comes_back() -> Result<()> {
     ensure!(wait_for(|| rig.nic.port("p0").is_ok_and(|p| p.up)));
     guest.detach()?;
     rig.finish(Copies::Unknown)
+}
+
+/// Sends bursts of datagrams, each burst by one call that the kernel cuts where it must (`UDP_SEGMENT`), each when the one
+/// before was answered.
+fn send_bursts(to: (&str, u16)) -> Result<()> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    setsockopt(&socket, sockopt::UdpGsoSegment, &(DATAGRAM as i32))?;
+    for burst in 0..BURSTS {
+        let mut bytes = pattern(DATAGRAM * BURST);
+        bytes[0] = burst as u8;
+        socket.send_to(&bytes, to).context("a burst")?;
+        socket.recv(&mut [0; 16]).context("no answer")?;
+    }
+    Ok(())
+}
+
+/// Receives them, and answers.
+fn receive_bursts(socket: &UdpSocket) -> Result<()> {
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let mut datagram = [0; 2 * DATAGRAM];
+    for burst in 0..BURSTS {
+        let mut want = pattern(DATAGRAM * BURST);
+        want[0] = burst as u8;
+        for (i, want) in want.chunks(DATAGRAM).enumerate() {
+            let (n, from) = socket
+                .recv_from(&mut datagram)
+                .with_context(|| format!("burst {burst}, datagram {i}"))?;
+            ensure!(datagram[..n] == *want, "burst {burst}, datagram {i}");
+            if i + 1 == BURST {
+                socket.send_to(b"got it", from)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+const DATAGRAM: usize = 1400;
+const BURST: usize = 30;
+const BURSTS: usize = 40;
+
+/// Datagrams that leave a program as one frame stay one on the whole way.
+#[test]
+fn udp_segments_pass_uncut() -> Result<()> {
+    let Some(k) = Kernels::new(1, 1500, 1)? else {
+        return Ok(());
+    };
+    let near = UdpSocket::bind((NEAR, 0))?;
+    let port = near.local_addr()?.port();
+    let server = std::thread::spawn(move || receive_bursts(&near));
+    k.far.run(move || send_bursts((NEAR, port)))?;
+    server.join().map_err(|_| anyhow::anyhow!("panicked"))??;
+    let port = k.far.run(|| {
+        let far = UdpSocket::bind((FAR, 0))?;
+        let port = far.local_addr()?.port();
+        std::thread::spawn(move || receive_bursts(&far));
+        Ok(port)
+    })?;
+    send_bursts((FAR, port))?;
+    // The bursts, their answers, and what is said of addresses.
+    for port in ["p0", "p1"] {
+        let frames = k.rig.counter(port, "rx_frames") as usize;
+        assert!(frames < BURSTS * BURST / 4, "{port}: {frames} frames");
+        assert_eq!(k.rig.drops(port, DropReason::MalformedOffload), 0);
+    }
+    k.rig.finish(Copies::Unknown)
 }
 
 /// A kernel's bridge with the veth's other end, and an address at the bridge.

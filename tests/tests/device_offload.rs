@@ -3,7 +3,7 @@
 use anyhow::Result;
 use vnic_backend::{DropReason, VlanMode};
 use vnic_tests::driver::packets::{
-    BROADCAST, FIRST_SEQ, Flow, eth, parse, pattern, tcp, tso, udp, udp_partial,
+    BROADCAST, FIRST_SEQ, Flow, eth, parse, pattern, tcp, tso, udp, udp_partial, uso,
 };
 use vnic_tests::driver::rig::{Copies, Rig, deadline};
 use vnic_tests::driver::{Guest, Layout, NetHdr, OFFLOADS, Options, feature};
@@ -363,4 +363,49 @@ fn a_dropped_request_was_not_passed() -> Result<()> {
     assert_eq!(rig.drops("b", DropReason::NoRxBuffer), 1);
     assert_eq!(rig.counter("b", "rx_tso_passed"), 0);
     rig.finish(Copies::Extra(0))
+}
+
+/// Datagrams in one frame: handed on to guests that take them, cut for those that do not.
+#[test]
+fn udp_segmentation() -> Result<()> {
+    for cores in [1, 2] {
+        let mut rig = Rig::new(cores)?;
+        let (a, b) = (rig.add("a")?, rig.add("b")?);
+        let mut ga = rig.attach("a", capable())?;
+        let mut extra = 0;
+        for lacking in [0, feature::GUEST_USO4 | feature::GUEST_USO6, OFFLOADS] {
+            let mut gb = rig.attach("b", capable().without(lacking))?;
+            for flow in flows(b, a) {
+                for (len, size) in [(30_000, 1400), (1401, 1400), (1400, 1400), (900, 77)] {
+                    let payload = pattern(len);
+                    let (f, hdr) = uso(&flow, &payload, size);
+                    ga.send_wait(0, &f, hdr);
+                    if lacking == 0 {
+                        let got = recv(&mut gb);
+                        assert_eq!(got.0, hdr);
+                        assert!(got.1 == f);
+                        continue;
+                    }
+                    for piece in payload.chunks(usize::from(size)) {
+                        let (hdr, frame) = recv(&mut gb);
+                        let p = parse(&frame);
+                        assert_eq!((hdr, p.vlan), (NetHdr::default(), flow.vlan));
+                        assert!(p.payload == piece);
+                    }
+                    extra += payload.len().div_ceil(usize::from(size)) as u64 - 1;
+                }
+            }
+            gb.detach()?;
+        }
+        // A datagram that would not fit the MTU.
+        let mut gb = rig.attach("b", capable())?;
+        let (f, hdr) = uso(&flows(b, a)[0], &pattern(3000), 1473);
+        ga.send_wait(0, &f, hdr);
+        ga.drain();
+        rig.settle()?;
+        assert_eq!(rig.drops("a", DropReason::MtuExceeded), 1);
+        gb.detach()?;
+        rig.finish(Copies::Extra(extra))?;
+    }
+    Ok(())
 }

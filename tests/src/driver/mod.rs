@@ -98,7 +98,10 @@ pub const OFFLOADS: u64 = feature::CSUM
     | feature::HOST_ECN
     | feature::GUEST_TSO4
     | feature::GUEST_TSO6
-    | feature::GUEST_ECN;
+    | feature::GUEST_ECN
+    | feature::HOST_USO
+    | feature::GUEST_USO4
+    | feature::GUEST_USO6;
 
 impl Default for Options {
     fn default() -> Self {

@@ -199,6 +199,18 @@ pub fn tso(flow: &Flow, payload: &[u8], size: u16) -> (Vec<u8>, NetHdr) {
     (f, hdr)
 }
 
+/// A UDP frame that the device is to cut into datagrams of `size` bytes of payload.
+pub fn uso(flow: &Flow, payload: &[u8], size: u16) -> (Vec<u8>, NetHdr) {
+    let (f, hdr) = udp_partial(flow, payload);
+    let hdr = NetHdr {
+        gso_type: NetHdr::GSO_UDP_L4,
+        hdr_len: (f.len() - payload.len()) as u16,
+        gso_size: size,
+        ..hdr
+    };
+    (f, hdr)
+}
+
 /// A frame taken apart, with everything checked that can be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed {

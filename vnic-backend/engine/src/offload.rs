@@ -1,4 +1,4 @@
-//! Finishes in software what a guest left to its device: partial checksums and TCP segmentation
+//! Finishes in software what a guest left to its device: partial checksums, TCP and UDP segmentation
 //! (virtio 1.3 section 5.1.6.2), for receivers that do not take the frame as it is.
 //!
 //! The request stands in the frame's virtio header and speaks about bytes of the frame: both come from the
@@ -7,7 +7,7 @@
 
 mod segment;
 
-use vnic_wire::{EtherType, ethernet, ipv4, ipv6, tcp};
+use vnic_wire::{EtherType, ethernet, ipv4, ipv6, tcp, udp};
 
 use crate::virtio_net::{NetHdr, feature};
 
@@ -34,6 +34,10 @@ pub struct Accepts {
     pub tso6: bool,
     /// Uncut TCP with CWR set.
     pub ecn: bool,
+    /// UDP over IPv4, uncut.
+    pub uso4: bool,
+    /// UDP over IPv6, uncut.
+    pub uso6: bool,
 }
 
 impl Accepts {
@@ -43,10 +47,12 @@ impl Accepts {
         tso4: false,
         tso6: false,
         ecn: false,
+        uso4: false,
+        uso6: false,
     };
 
-    /// From the feature bits that the receiver's driver has accepted (virtio 1.3 section 5.1.3.1: TSO needs
-    /// GUEST_CSUM, ECN needs one of the TSO bits).
+    /// From the feature bits that the receiver's driver has accepted (virtio 1.3 section 5.1.3.1: TSO and
+    /// USO need GUEST_CSUM, ECN needs one of the TSO bits).
     pub const fn from_features(features: u64) -> Accepts {
         let csum = features & feature::GUEST_CSUM != 0;
         let tso4 = csum && features & feature::GUEST_TSO4 != 0;
@@ -56,6 +62,8 @@ impl Accepts {
             tso4,
             tso6,
             ecn: (tso4 || tso6) && features & feature::GUEST_ECN != 0,
+            uso4: csum && features & feature::GUEST_USO4 != 0,
+            uso6: csum && features & feature::GUEST_USO6 != 0,
         }
     }
 }
@@ -99,6 +107,9 @@ pub enum Malformed {
     /// The checksum to finish is not that of the TCP header.
     #[error("the checksum to finish is not that of the TCP header")]
     ChecksumNotTcp,
+    /// The checksum to finish is not that of the UDP header.
+    #[error("the checksum to finish is not that of the UDP header")]
+    ChecksumNotUdp,
 }
 
 /// What is left to do for one frame. Valid for the frame it was checked with.
@@ -119,9 +130,11 @@ pub enum Request {
     Tso(Tso),
 }
 
-/// A TCP segmentation request, as checked.
+/// A segmentation request of TCP or UDP, as checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tso {
+    /// UDP, not TCP.
+    pub udp: bool,
     /// IPv6, not IPv4.
     pub v6: bool,
     /// The first segment reports a reduced congestion window: the receiver must know about ECN.
@@ -130,12 +143,23 @@ pub struct Tso {
     pub gso_size: usize,
     /// Offset of the IP header.
     pub network: usize,
-    /// Offset of the TCP header.
+    /// Offset of the TCP or UDP header.
     pub transport: usize,
     /// Bytes of all headers: the payload begins here.
     pub head_len: usize,
     /// Where the pseudo header's destination address is in the frame.
     destination: usize,
+}
+
+impl Tso {
+    /// Where in the TCP or UDP header its checksum is.
+    const fn checksum_offset(&self) -> usize {
+        if self.udp {
+            udp::CHECKSUM_OFFSET
+        } else {
+            tcp::CHECKSUM_OFFSET
+        }
+    }
 }
 
 impl Request {
@@ -145,6 +169,13 @@ impl Request {
         match self {
             Request::None => true,
             Request::Checksum { .. } => accepts.csum,
+            Request::Tso(Tso { udp: true, v6, .. }) => {
+                if *v6 {
+                    accepts.uso6
+                } else {
+                    accepts.uso4
+                }
+            }
             Request::Tso(t) => (if t.v6 { accepts.tso6 } else { accepts.tso4 }) && (accepts.ecn || !t.ecn),
         }
     }
@@ -176,15 +207,15 @@ impl Request {
             },
             Request::Tso(t) => NetHdr {
                 flags: NetHdr::NEEDS_CSUM,
-                gso_type: (if t.v6 {
-                    NetHdr::GSO_TCPV6
-                } else {
-                    NetHdr::GSO_TCPV4
+                gso_type: (match (t.udp, t.v6) {
+                    (true, _) => NetHdr::GSO_UDP_L4,
+                    (false, true) => NetHdr::GSO_TCPV6,
+                    (false, false) => NetHdr::GSO_TCPV4,
                 }) | (if t.ecn { NetHdr::GSO_ECN } else { 0 }),
                 hdr_len: moved(t.head_len, shift),
                 gso_size: t.gso_size as u16,
                 csum_start: moved(t.transport, shift),
-                csum_offset: tcp::CHECKSUM_OFFSET as u16,
+                csum_offset: t.checksum_offset() as u16,
             },
         }
     }
@@ -236,12 +267,15 @@ fn checksum(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<(usize, usize
 fn segmentation(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<Tso, Malformed> {
     /// UDP fragmentation (virtio 1.3 section 5.1.6).
     const GSO_UDP: u8 = 3;
-    let v6 = match hdr.gso_type & !NetHdr::GSO_ECN {
-        NetHdr::GSO_TCPV4 => false,
-        NetHdr::GSO_TCPV6 => true,
+    // The type says it of TCP only.
+    let of_v6 = match hdr.gso_type & !NetHdr::GSO_ECN {
+        NetHdr::GSO_TCPV4 => Some(false),
+        NetHdr::GSO_TCPV6 => Some(true),
+        NetHdr::GSO_UDP_L4 if hdr.gso_type & NetHdr::GSO_ECN == 0 => None,
         GSO_UDP => return Err(Malformed::UdpFragmentation),
         _ => return Err(Malformed::UnknownGso(hdr.gso_type)),
     };
+    let udp = of_v6.is_none();
     if hdr.flags & NetHdr::NEEDS_CSUM == 0 {
         return Err(Malformed::GsoWithoutChecksum);
     }
@@ -259,6 +293,7 @@ fn segmentation(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<Tso, Malf
     let link = ethernet::payload(head).map_err(cut)?;
     let network = link.offset;
     let packet = head.get(network..).unwrap_or(&[]);
+    let v6 = of_v6.unwrap_or(link.ethertype == EtherType::IPV6);
     let (protocol, transport, fragment, destination, counted) = match (v6, link.ethertype) {
         (false, EtherType::IPV4) => {
             let ip = ipv4::Header::parse(packet).map_err(cut)?;
@@ -286,20 +321,18 @@ fn segmentation(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<Tso, Malf
     if fragment {
         return Err(Malformed::Fragment);
     }
-    if protocol != ipv4::PROTOCOL_TCP {
-        return Err(Malformed::WrongProtocol);
-    }
-    let tcp = tcp::Header::parse(head.get(transport..).unwrap_or(&[])).map_err(cut)?;
+    let segments = head.get(transport..).unwrap_or(&[]);
+    let header_len = match (udp, protocol) {
+        (false, ipv4::PROTOCOL_TCP) => tcp::Header::parse(segments).map_err(cut)?.header_len,
+        // Its length is not looked at, nor are those of IP.
+        (true, ipv4::PROTOCOL_UDP) if segments.len() >= udp::HEADER_LEN => udp::HEADER_LEN,
+        (true, ipv4::PROTOCOL_UDP) => return Err(cut(vnic_wire::Error::Truncated)),
+        _ => return Err(Malformed::WrongProtocol),
+    };
     let (start, field) = checksum(hdr, head, frame_len)?;
-    if start != transport || field != transport + tcp::CHECKSUM_OFFSET {
-        return Err(Malformed::ChecksumNotTcp);
-    }
-    let head_len = transport + tcp.header_len;
-    let payload = gso_size.min(frame_len - head_len);
-    if head_len - counted + payload > IP_MAX {
-        return Err(Malformed::SegmentTooLong);
-    }
-    Ok(Tso {
+    let head_len = transport + header_len;
+    let tso = Tso {
+        udp,
         v6,
         ecn: hdr.gso_type & NetHdr::GSO_ECN != 0,
         gso_size,
@@ -307,5 +340,17 @@ fn segmentation(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<Tso, Malf
         transport,
         head_len,
         destination,
-    })
+    };
+    if start != transport || field != transport + tso.checksum_offset() {
+        return Err(if udp {
+            Malformed::ChecksumNotUdp
+        } else {
+            Malformed::ChecksumNotTcp
+        });
+    }
+    let payload = gso_size.min(frame_len - head_len);
+    if head_len - counted + payload > IP_MAX {
+        return Err(Malformed::SegmentTooLong);
+    }
+    Ok(tso)
 }

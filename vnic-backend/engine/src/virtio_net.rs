@@ -45,9 +45,15 @@ pub mod feature {
     pub const VERSION_1: u64 = 1 << 32;
     /// Buffers are used in the order in which they were made available.
     pub const IN_ORDER: u64 = 1 << 35;
+    /// Driver accepts UDP segmentation over IPv4.
+    pub const GUEST_USO4: u64 = 1 << 54;
+    /// Driver accepts UDP segmentation over IPv6.
+    pub const GUEST_USO6: u64 = 1 << 55;
+    /// Device accepts UDP segmentation.
+    pub const HOST_USO: u64 = 1 << 56;
 
     /// Bits and their names in the standard, in lower case.
-    const NAMES: [(u64, &str); 21] = [
+    const NAMES: [(u64, &str); 24] = [
         (CSUM, "csum"),
         (GUEST_CSUM, "guest_csum"),
         (MTU, "mtu"),
@@ -69,6 +75,9 @@ pub mod feature {
         (PROTOCOL_FEATURES, "protocol_features"),
         (VERSION_1, "version_1"),
         (IN_ORDER, "in_order"),
+        (GUEST_USO4, "guest_uso4"),
+        (GUEST_USO6, "guest_uso6"),
+        (HOST_USO, "host_uso"),
     ];
 
     /// The names of the bits that are set, for people; bits that are not in this file are left out.
@@ -108,6 +117,8 @@ impl NetHdr {
     pub const GSO_TCPV4: u8 = 1;
     /// TCP over IPv6.
     pub const GSO_TCPV6: u8 = 4;
+    /// UDP over IPv4 or IPv6: datagrams, not fragments.
+    pub const GSO_UDP_L4: u8 = 5;
     /// Flag beside the type: TCP with ECN.
     pub const GSO_ECN: u8 = 0x80;
 
@@ -179,7 +190,7 @@ mod tests {
     fn names_of_features() {
         let f = feature::CSUM | feature::MRG_RXBUF | feature::IN_ORDER | 1 << 63;
         assert!(feature::names(f).eq(["csum", "mrg_rxbuf", "in_order"]));
-        assert_eq!(feature::names(u64::MAX).count(), 21);
+        assert_eq!(feature::names(u64::MAX).count(), 24);
         assert_eq!(feature::names(0).count(), 0);
     }
 

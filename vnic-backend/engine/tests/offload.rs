@@ -129,6 +129,25 @@ fn build(s: &Spec) -> Guest {
     }
 }
 
+/// The same of UDP: datagrams of one length, the last may be shorter.
+fn build_udp(s: &Spec) -> Guest {
+    let mut g = build(s);
+    let transport = usize::from(g.hdr.csum_start);
+    let network = 14 + 4 * s.tags;
+    let protocol = match (s.v6, s.extra) {
+        (false, _) => network + 9,
+        (true, 0) => network + 6,
+        (true, _) => transport - 8,
+    };
+    g.frame[protocol] = 17;
+    g.frame.truncate(transport);
+    // The length is that of the whole, as Linux has it; the checksum that of the pseudo header.
+    g.frame.extend([0x12, 0x34, 0x00, 0x50, 0x77, 0x77, 0xbe, 0xef]);
+    g.frame.extend(&s.payload);
+    (g.hdr.gso_type, g.hdr.csum_offset) = (NetHdr::GSO_UDP_L4, 6);
+    g
+}
+
 impl Guest {
     fn head(&self) -> &[u8] {
         &self.frame[..self.frame.len().min(HEAD_MAX)]
@@ -231,7 +250,57 @@ fn verify(s: &Spec, frames: &[Vec<u8>]) {
     assert_eq!(got, s.payload);
 }
 
+fn verify_udp(s: &Spec, frames: &[Vec<u8>]) {
+    let mut got: Vec<u8> = vec![];
+    for (i, f) in frames.iter().enumerate() {
+        let p = ep::SlicedPacket::from_ethernet(f).unwrap();
+        assert_eq!(p.link_exts.len(), s.tags);
+        let Some(ep::TransportSlice::Udp(u)) = &p.transport else {
+            panic!("no UDP");
+        };
+        let header = u.to_header();
+        let sum = match &p.net {
+            Some(ep::NetSlice::Ipv4(ip)) => {
+                let h = ip.header().to_header();
+                assert_eq!(h.header_checksum, h.calc_header_checksum());
+                assert_eq!(h.identification, s.id.wrapping_add(i as u16));
+                assert_eq!(usize::from(h.total_len), f.len() - 14 - 4 * s.tags);
+                header.calc_checksum_ipv4(&h, u.payload()).unwrap()
+            }
+            Some(ep::NetSlice::Ipv6(ip)) => {
+                let h = ip.header().to_header();
+                let len = usize::from(h.payload_length);
+                assert_eq!(len, f.len() - 14 - 4 * s.tags - 40);
+                header.calc_checksum_ipv6(&h, u.payload()).unwrap()
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(header.checksum, sum);
+        assert_eq!((header.source_port, header.destination_port), (0x1234, 0x50));
+        let n = u.payload().len();
+        assert_eq!(usize::from(header.length), 8 + n);
+        let last = i + 1 == frames.len();
+        assert!(n == usize::from(s.gso_size) || (last && n <= usize::from(s.gso_size)));
+        assert!(n > 0 || frames.len() == 1);
+        got.extend(u.payload());
+    }
+    assert_eq!(got, s.payload);
+}
+
 proptest! {
+    #[test]
+    fn segments_are_what_udp_would_have_sent(s in spec()) {
+        let g = build_udp(&s);
+        let frames = g.cut();
+        verify_udp(&s, &frames);
+        let request = g.check().unwrap();
+        let longest = frames.iter().map(Vec::len).max().unwrap();
+        prop_assert_eq!(request.largest_frame(g.frame.len()), longest);
+        let same = Guest { hdr: request.header(0), frame: g.frame.clone() };
+        prop_assert_eq!(same.check(), Ok(request));
+        prop_assert_eq!(same.hdr.gso_type, NetHdr::GSO_UDP_L4);
+    }
+
     #[test]
     fn segments_are_what_tcp_would_have_sent(s in spec()) {
         let g = build(&s);
@@ -263,8 +332,8 @@ proptest! {
     /// Any change of a good request is refused or leads nowhere outside the frame.
     #[test]
     fn damaged_requests(s in spec(), hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
-                        hdr in any::<Option<[u8; 10]>>(), cut in any::<prop::sample::Index>(), keep: bool) {
-        let mut g = build(&s);
+                        hdr in any::<Option<[u8; 10]>>(), cut in any::<prop::sample::Index>(), keep: bool, udp: bool) {
+        let mut g = if udp { build_udp(&s) } else { build(&s) };
         if let Some(h) = hdr {
             let h = NetHdr::parse(&h);
             g.hdr = NetHdr { gso_type: g.hdr.gso_type, flags: g.hdr.flags | h.flags, ..if h.flags & 2 != 0 { h } else { g.hdr } };
@@ -350,7 +419,8 @@ fn harmless(hdr: &NetHdr, frame: &[u8]) {
 
 #[test]
 fn who_accepts_what() {
-    let all = feature::GUEST_CSUM | feature::GUEST_TSO4 | feature::GUEST_TSO6 | feature::GUEST_ECN;
+    let tso = feature::GUEST_TSO4 | feature::GUEST_TSO6 | feature::GUEST_ECN;
+    let all = feature::GUEST_CSUM | tso | feature::GUEST_USO4 | feature::GUEST_USO6;
     assert_eq!(Accepts::from_features(0), Accepts::NONE);
     assert_eq!(Accepts::from_features(all & !feature::GUEST_CSUM), Accepts::NONE);
     let yes = Accepts::from_features(all);
@@ -360,7 +430,9 @@ fn who_accepts_what() {
             csum: true,
             tso4: true,
             tso6: true,
-            ecn: true
+            ecn: true,
+            uso4: true,
+            uso6: true,
         }
     );
     let v4 = Accepts::from_features(feature::GUEST_CSUM | feature::GUEST_TSO4);
@@ -370,7 +442,9 @@ fn who_accepts_what() {
             csum: true,
             tso4: true,
             tso6: false,
-            ecn: false
+            ecn: false,
+            uso4: false,
+            uso6: false,
         }
     );
 
@@ -378,6 +452,14 @@ fn who_accepts_what() {
         build(&Spec {
             v6,
             flags,
+            ..Spec::default()
+        })
+        .check()
+        .unwrap()
+    };
+    let datagrams = |v6| {
+        build_udp(&Spec {
+            v6,
             ..Spec::default()
         })
         .check()
@@ -393,6 +475,8 @@ fn who_accepts_what() {
         (request(false, tcp::CWR), false, false, true),
         (request(true, tcp::ACK),  false, false, true),
         (request(true, tcp::CWR),  false, false, true),
+        (datagrams(false),         false, false, true),
+        (datagrams(true),          false, false, true),
     ];
     for (r, none, only_v4, everything) in table {
         assert_eq!(r.accepted_by(&Accepts::NONE), none, "{r:?}");
@@ -416,7 +500,9 @@ fn refusals() {
     #[rustfmt::skip]
     let table: &[(Change, Malformed)] = &[
         (|g| g.hdr.gso_type = 3, UdpFragmentation),
-        (|g| g.hdr.gso_type = 5, UnknownGso(5)),
+        (|g| g.hdr.gso_type = 2, UnknownGso(2)),
+        (|g| g.hdr.gso_type = 5, WrongProtocol),
+        (|g| g.hdr.gso_type = 0x85, UnknownGso(0x85)),
         (|g| g.hdr.gso_type = 0x80, UnknownGso(0x80)),
         (|g| g.hdr.gso_type = 4, WrongProtocol),
         (|g| g.hdr.flags = 0, GsoWithoutChecksum),
@@ -443,6 +529,22 @@ fn refusals() {
     ];
     for (i, (change, why)) in table.iter().enumerate() {
         assert_eq!(with(*change), Err(*why), "row {i}");
+    }
+    #[rustfmt::skip]
+    let table: &[(Change, Malformed)] = &[
+        (|g| g.hdr.gso_type = 1, WrongProtocol),
+        (|g| g.hdr.csum_offset = 16, ChecksumNotUdp),
+        (|g| g.hdr.csum_start -= 2, ChecksumNotUdp),
+        (|g| g.hdr.flags = 0, GsoWithoutChecksum),
+        (|g| g.hdr.gso_size = 7, SegmentTooSmall(7)),
+        (|g| g.frame[12..14].copy_from_slice(&[0x88, 0xb5]), WrongProtocol),
+        (|g| g.frame.truncate(41), Header(vnic_wire::Error::Truncated)),
+        (|g| { g.frame.resize(70_000, 0); g.hdr.gso_size = u16::MAX }, SegmentTooLong),
+    ];
+    for (i, (change, why)) in table.iter().enumerate() {
+        let mut g = build_udp(&Spec::default());
+        change(&mut g);
+        assert_eq!(g.check(), Err(*why), "row {i} of UDP");
     }
     // Extension headers beyond the copy, and a fragment header.
     let mut g = build(&Spec {

@@ -185,7 +185,7 @@ impl Inner {
             self.port_became(port, Some((facts.index, facts.up)), None);
             return;
         }
-        match uplink::open(&port.spec, links) {
+        match uplink::reopen(&port.spec, facts.index, links) {
             Ok(opened) => self.port_reopened(port, opened, facts.up),
             Err(error) => self.port_became(port, None, Some(error.to_string())),
         }

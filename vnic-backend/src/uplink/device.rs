@@ -11,7 +11,7 @@ use super::link::Links;
 use super::packet::{PacketRx, PacketTx};
 use super::tap::{self, TapRx, TapTx};
 use super::xdp::{XdpRx, XdpTx};
-use super::{link, packet, xdp};
+use super::{link, packet, sys, xdp};
 use crate::types::{NicError, PortKind, PortSpec};
 
 /// Frames that are given to a device at once.
@@ -118,9 +118,8 @@ impl TxHalf {
     /// What it takes unfinished.
     pub fn accepts(&self) -> Accepts {
         match self {
-            TxHalf::Tap(_) => tap::ACCEPTS,
+            TxHalf::Tap(_) | TxHalf::Packet(_) => sys::accepts(),
             TxHalf::Xdp(_) => Accepts::NONE,
-            TxHalf::Packet(_) => packet::ACCEPTS,
         }
     }
 
@@ -152,8 +151,17 @@ impl TxHalf {
 
 /// Opens the device of a port. Nothing is left of it when that fails.
 pub fn open(spec: &PortSpec, links: &mut Links) -> Result<Opened, NicError> {
+    open_as(spec, None, links)
+}
+
+/// Opens the device of a port that has come back with this index. None is made.
+pub fn reopen(spec: &PortSpec, index: u32, links: &mut Links) -> Result<Opened, NicError> {
+    open_as(spec, Some(index), links)
+}
+
+fn open_as(spec: &PortSpec, only: Option<u32>, links: &mut Links) -> Result<Opened, NicError> {
     match &spec.kind {
-        PortKind::Tap { ifname, queues } => tap::open(spec, ifname, *queues, links),
+        PortKind::Tap { ifname, queues } => tap::open(spec, (ifname, *queues), only, links),
         PortKind::Packet { ifname } => {
             let facts = existing(spec, ifname, links)?;
             packet::open(spec, ifname, &facts)

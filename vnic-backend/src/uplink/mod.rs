@@ -12,7 +12,7 @@ mod tap;
 mod watch;
 mod xdp;
 
-pub use device::{Arrived, Opened, RxHalf, TxHalf, open, own_address};
+pub use device::{Arrived, Opened, RxHalf, TxHalf, open, own_address, reopen};
 pub use link::{Facts, Links};
 pub use port::PortTx;
 pub use sys::{device_statistics, speed_mbps};

@@ -19,7 +19,6 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType,
 };
-use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::NetHdr;
 
 use super::device::{Arrived, Opened, RxHalf, SEND_BURST, Sent, TxHalf, own_address};
@@ -28,14 +27,6 @@ use super::sys;
 use crate::types::{NicError, PortSpec};
 use bundle::{Bundle, Messages};
 use ring::Ring;
-
-/// Everything that the kernel finishes if its device cannot.
-pub const ACCEPTS: Accepts = Accepts {
-    csum: true,
-    tso4: true,
-    tso6: true,
-    ecn: true,
-};
 
 /// Frames the ring holds.
 const SLOTS: usize = 4096;

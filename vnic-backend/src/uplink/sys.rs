@@ -3,8 +3,10 @@
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use vnic_engine::offload::Accepts;
 
 /// `ethernet` and what the kernel's headers call so (`linux/ethtool.h`).
 const ETHTOOL_GSET: u32 = 1;
@@ -99,6 +101,32 @@ pub fn driver(ifname: &str) -> Option<String> {
     String::from_utf8(name.to_vec()).ok()
 }
 
+/// What the kernel takes unfinished and finishes where a device cannot: all of it, UDP segments since Linux 6.2.
+pub fn accepts() -> Accepts {
+    static ACCEPTS: OnceLock<Accepts> = OnceLock::new();
+    *ACCEPTS.get_or_init(|| {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let uso = since(&release, (6, 2));
+        Accepts {
+            csum: true,
+            tso4: true,
+            tso6: true,
+            ecn: true,
+            uso4: uso,
+            uso6: uso,
+        }
+    })
+}
+
+/// Is this release of Linux such a one or a later one?
+fn since(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= version,
+        _ => false,
+    }
+}
+
 /// Speed of a link in Mbit/s, if the device knows one.
 pub fn speed_mbps(ifname: &str) -> Option<u32> {
     let mut settings = [0u8; SETTINGS_LEN];
@@ -165,6 +193,20 @@ pub fn tap_offload(fd: BorrowedFd<'_>, header: usize) -> io::Result<()> {
     answered(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const header) })
 }
 
+/// Has each frame of a TAP device a virtio header? Who attaches while another program has a queue of it gets what that one
+/// has, whatever was asked for.
+pub fn tap_has_header(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut request = libc::ifreq {
+        ifr_name: [0; libc::IFNAMSIZ],
+        ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: 0 },
+    };
+    // SAFETY: this control writes one `ifreq`, for the time of the call.
+    answered(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })?;
+    // SAFETY: the kernel has written flags there; before, they were zero.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(c_int::from(flags) & libc::IFF_VNET_HDR != 0)
+}
+
 fn answered(answer: c_int) -> io::Result<()> {
     if answer == 0 {
         Ok(())
@@ -207,5 +249,25 @@ fn ethtool(socket: &OwnedFd, ifname: &str, data: &mut [u8]) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::since;
+
+    #[test]
+    fn releases_of_linux() {
+        for (release, later) in [
+            ("6.2.0\n", true),
+            ("6.18.44-fc-v595\n", true),
+            ("10.0", true),
+            ("6.1.0-21-amd64", false),
+            ("5.15.0", false),
+            ("", false),
+            ("six", false),
+        ] {
+            assert_eq!(since(release, (6, 2)), later, "{release}");
+        }
     }
 }

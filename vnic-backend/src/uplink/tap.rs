@@ -9,7 +9,6 @@ use std::sync::Arc;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
-use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::NetHdr;
 
 use super::device::{Arrived, Opened, RxHalf, Sent, TxHalf, own_address};
@@ -17,9 +16,6 @@ use super::link::Links;
 use super::sys;
 use crate::datapath::flow_hash;
 use crate::types::{NicError, PortSpec};
-
-/// The kernel takes all of it, whatever its end of the device is set to.
-pub const ACCEPTS: Accepts = super::packet::ACCEPTS;
 
 /// Virtio header before each frame.
 const VNET: usize = NetHdr::LEN_LEGACY;
@@ -42,8 +38,13 @@ pub struct TapRx {
 /// Frames to the host.
 pub struct TapTx(Queues);
 
-/// Creates the device, or attaches to it when it exists.
-pub fn open(spec: &PortSpec, ifname: &str, queues: u8, links: &mut Links) -> Result<Opened, NicError> {
+/// Creates the device, or attaches to it when it exists; or only that, to the one with this index.
+pub fn open(
+    spec: &PortSpec,
+    (ifname, queues): (&str, u8),
+    only: Option<u32>,
+    links: &mut Links,
+) -> Result<Opened, NicError> {
     let refused = |source: io::Error| {
         let what = if source.raw_os_error() == Some(Errno::PERM.raw_os_error()) {
             format!(
@@ -66,7 +67,11 @@ pub fn open(spec: &PortSpec, ifname: &str, queues: u8, links: &mut Links) -> Res
         };
         NicError::Os { what, source }
     };
+    let gone = || refused(Errno::NODEV.into());
     let existed = links.find(ifname).map_err(refused)?.is_some();
+    if only.is_some() && !existed {
+        return Err(gone());
+    }
     let attach = |several: bool| {
         let builder = DeviceBuilder::new().name(ifname).layer(Layer::L2);
         let builder = builder.offload(true).multi_queue(several);
@@ -108,6 +113,9 @@ pub fn open(spec: &PortSpec, ifname: &str, queues: u8, links: &mut Links) -> Res
     for queue in &all {
         queue.set_nonblocking(true).map_err(refused)?;
     }
+    if !sys::tap_has_header(all[0].as_fd()).map_err(refused)? {
+        return Err(refused(Errno::BUSY.into()));
+    }
     sys::tap_offload(all[0].as_fd(), VNET).map_err(refused)?;
     let mtu = all[0].mtu().map_err(refused)?;
     if mtu != spec.mtu {
@@ -120,6 +128,10 @@ pub fn open(spec: &PortSpec, ifname: &str, queues: u8, links: &mut Links) -> Res
         );
     }
     let index = links.find(ifname).map_err(refused)?.map_or(0, |f| f.index);
+    if only.is_some_and(|only| only != index) {
+        // It went away meanwhile, and attaching has made another, which goes with us.
+        return Err(gone());
+    }
     let any = any(&all).map_err(|e| refused(e.into()))?;
     let queues: Queues = all.into();
     let count = queues.len();

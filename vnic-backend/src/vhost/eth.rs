@@ -27,9 +27,12 @@ const OFFERED: u64 = f::CSUM
     | f::GUEST_TSO4
     | f::GUEST_TSO6
     | f::GUEST_ECN
+    | f::GUEST_USO4
+    | f::GUEST_USO6
     | f::HOST_TSO4
     | f::HOST_TSO6
     | f::HOST_ECN
+    | f::HOST_USO
     | f::MRG_RXBUF
     | f::LOG_ALL
     | f::ANY_LAYOUT

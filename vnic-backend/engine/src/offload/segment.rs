@@ -1,4 +1,4 @@
-//! Cuts a TCP segmentation request into segments: headers only, the payload stays where it is.
+//! Cuts a TCP or UDP segmentation request into segments: headers only, the payload stays where it is.
 
 use vnic_wire::{checksum, ipv4, ipv6, tcp};
 
@@ -13,10 +13,10 @@ pub struct Segment {
     pub payload_off: usize,
     /// Bytes of payload.
     pub payload_len: usize,
-    /// Offset of the TCP checksum (high byte first) in the segment; the bytes there are zero.
+    /// Offset of the TCP or UDP checksum (high byte first) in the segment; the bytes there are zero.
     pub field: usize,
-    /// Ones-complement sum of pseudo header and TCP header. Add the payload's
-    /// ([`checksum::sum`] or pieces with [`checksum::combine`]; the TCP header ends at an even offset) and
+    /// Ones-complement sum of pseudo header and TCP or UDP header. Add the payload's
+    /// ([`checksum::sum`] or pieces with [`checksum::combine`]; the header ends at an even offset) and
     /// write [`Segmenter::finish`] of it at `field`.
     pub partial: u32,
 }
@@ -37,8 +37,8 @@ pub struct Segmenter {
     id: u16,
     /// Sum of the IPv4 header without total length and identification.
     ip_sum: u32,
-    /// Sum of pseudo header and TCP header without length, sequence number and flags.
-    tcp_sum: u32,
+    /// Sum of pseudo header and TCP header without length, sequence number and flags, or of UDP without lengths.
+    upper_sum: u32,
 }
 
 /// IPv4: offsets of total length, identification, checksum and addresses.
@@ -49,6 +49,8 @@ const V4_SOURCE: usize = 12;
 /// IPv6: offsets of payload length and source address.
 const V6_LEN: usize = 4;
 const V6_SOURCE: usize = 8;
+/// UDP: offset of the length.
+const UDP_LEN: usize = 4;
 /// TCP: offsets of sequence number and flags.
 const TCP_SEQUENCE: usize = 4;
 const TCP_FLAGS: usize = 12;
@@ -77,6 +79,7 @@ impl Segmenter {
     /// Begins with the frame that `tso` was checked with: same `head`, same `frame_len`.
     pub fn new(tso: &Tso, head: &[u8], frame_len: usize) -> Segmenter {
         let Tso {
+            udp,
             v6,
             network,
             transport,
@@ -89,9 +92,15 @@ impl Segmenter {
             *t = *h;
         }
         let id = get16(&t, network + V4_ID);
-        let sequence = u32::from(get16(&t, transport + TCP_SEQUENCE)) << 16
-            | u32::from(get16(&t, transport + TCP_SEQUENCE + 2));
-        let flags = get16(&t, transport + TCP_FLAGS);
+        let (sequence, flags) = if udp {
+            (0, 0)
+        } else {
+            let high = u32::from(get16(&t, transport + TCP_SEQUENCE)) << 16;
+            (
+                high | u32::from(get16(&t, transport + TCP_SEQUENCE + 2)),
+                get16(&t, transport + TCP_FLAGS),
+            )
+        };
         let addresses = if v6 {
             put(&mut t, network + V6_LEN, &[0; 2]);
             sum(&t, network + V6_SOURCE, network + V6_SOURCE + 16) + sum(&t, destination, destination + 16)
@@ -100,9 +109,15 @@ impl Segmenter {
             put(&mut t, network + V4_CHECKSUM, &[0; 2]);
             sum(&t, network + V4_SOURCE, network + V4_SOURCE + 4) + sum(&t, destination, destination + 4)
         };
-        put(&mut t, transport + TCP_SEQUENCE, &[0; 4]);
-        put(&mut t, transport + TCP_FLAGS, &[0; 2]);
-        put(&mut t, transport + tcp::CHECKSUM_OFFSET, &[0; 2]);
+        let protocol = if udp {
+            put(&mut t, transport + UDP_LEN, &[0; 2]);
+            ipv4::PROTOCOL_UDP
+        } else {
+            put(&mut t, transport + TCP_SEQUENCE, &[0; 4]);
+            put(&mut t, transport + TCP_FLAGS, &[0; 2]);
+            ipv4::PROTOCOL_TCP
+        };
+        put(&mut t, transport + tso.checksum_offset(), &[0; 2]);
         Segmenter {
             tso: *tso,
             next: head_len,
@@ -113,7 +128,7 @@ impl Segmenter {
             flags,
             id,
             ip_sum: if v6 { 0 } else { sum(&t, network, transport) },
-            tcp_sum: addresses + u32::from(ipv4::PROTOCOL_TCP) + sum(&t, transport, head_len),
+            upper_sum: addresses + u32::from(protocol) + sum(&t, transport, head_len),
             template: t,
         }
     }
@@ -128,6 +143,7 @@ impl Segmenter {
             return None;
         }
         let Tso {
+            udp,
             v6,
             gso_size,
             network,
@@ -158,21 +174,22 @@ impl Segmenter {
         if !last {
             flags &= !(tcp::FIN | tcp::PSH);
         }
-        put(out, transport + TCP_SEQUENCE, &self.sequence.to_be_bytes());
-        put(out, transport + TCP_FLAGS, &flags.to_be_bytes());
         let len = (head_len - transport + payload_len) as u32;
-        let partial = self.tcp_sum
-            + (self.sequence >> 16)
-            + (self.sequence & 0xffff)
-            + u32::from(flags)
-            + (len >> 16)
-            + (len & 0xffff);
+        let partial = self.upper_sum + (len >> 16) + (len & 0xffff);
+        let partial = if udp {
+            put(out, transport + UDP_LEN, &(len as u16).to_be_bytes());
+            partial + (len & 0xffff)
+        } else {
+            put(out, transport + TCP_SEQUENCE, &self.sequence.to_be_bytes());
+            put(out, transport + TCP_FLAGS, &flags.to_be_bytes());
+            partial + (self.sequence >> 16) + (self.sequence & 0xffff) + u32::from(flags)
+        };
 
         let segment = Segment {
             head_len,
             payload_off: self.next,
             payload_len,
-            field: transport + tcp::CHECKSUM_OFFSET,
+            field: transport + self.tso.checksum_offset(),
             partial,
         };
         self.next += payload_len;
