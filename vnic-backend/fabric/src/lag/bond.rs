@@ -20,8 +20,7 @@
 //! A member that comes up for the first time needs no delay: nobody saw it fail. If no member has been up for long enough,
 //! those that live count.
 //!
-//! Where a bucket goes follows from its number and from who is up, not from what happened before: any number of copies (one
-//! for each data core) that hear the same events agree. When something may move each copy decides for its own frames.
+//! Where a bucket goes follows from its number and from who is up, not from what happened before.
 
 mod affinity;
 mod config;

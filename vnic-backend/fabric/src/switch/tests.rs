@@ -591,6 +591,21 @@ fn mac_control_is_for_links_only() {
 }
 
 #[test]
+fn slow_protocols_are_for_links_only() {
+    let mut s = switch(vec![owner(A), owner(B)]);
+    let to = MacAddr([1, 0x80, 0xc2, 0, 0, 2]);
+    for tci in [None, Some(0), Some(1)] {
+        let f = frame(to, A, tci);
+        let dropped = Verdict::Drop(DropReason::MacControl);
+        assert_eq!(s.forward(at(0.0), PortId(0), &f, f.len()), dropped);
+        // The next address is free.
+        let f = frame(MacAddr([1, 0x80, 0xc2, 0, 0, 0x10]), A, tci);
+        let verdict = s.forward(at(0.0), PortId(0), &f, f.len());
+        assert!(matches!(verdict, Verdict::Flood(_)));
+    }
+}
+
+#[test]
 fn a_frames_priority_goes_before_its_ports() {
     let config = PortConfig {
         default_priority: 3,
