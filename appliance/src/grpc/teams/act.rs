@@ -106,7 +106,12 @@ pub fn act(
 fn store(context: &Context, book: &Book) -> Result<(), StoreError> {
     let own = book.iter().filter(|(_, more)| !more.configured);
     let own = own.map(|(team, more)| message::asked(team, more));
-    let free = |t: &&v1::Team| book.teams.query(name_of(t)).is_err();
+    // One of the configuration takes the name only for as long as it is there.
+    let free = |t: &&v1::Team| {
+        let same = book.teams.query(name_of(t)).ok();
+        same.and_then(|t| book.more.get(&t.guid))
+            .is_none_or(|m| m.configured)
+    };
     let shadowed = book.shadowed.iter().filter(free).cloned();
     let row = v1::ListTeamsResponse {
         teams: own.chain(shadowed).collect(),
