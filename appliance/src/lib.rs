@@ -34,6 +34,7 @@ pub const FEATURES: &[&str] = &[
     "embedded-switch",
     "ethernet",
     "metrics-prometheus",
+    "teams",
     "uplink-tap",
     "vlan",
 ];

@@ -3,6 +3,7 @@
 
 pub mod lab;
 pub mod process;
+pub mod wires;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

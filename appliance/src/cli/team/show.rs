@@ -348,7 +348,8 @@ fn one_port(view: &v1::TeamView) -> Option<String> {
     };
     Some(format!(
         "{which}: no hash can tell them apart, and one port carries all.\nCure: a source port for each queue pair \
-         (RoCEv2), or affinities: vnicctl team affinity … set PORT --qp ADAPTER:QP"
+         (RoCEv2; vnicctl cc set ADAPTER roce_pin_source_port=0), or affinities: vnicctl team affinity TEAM set PORT --qp \
+         ADAPTER:QP"
     ))
 }
 
