@@ -269,6 +269,7 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_team_member_flows{team=\"Team \\\"0\\\"\",port=\"p0\"} 6",
         "vnic_team_member_queue_pairs{team=\"Team \\\"0\\\"\",port=\"p1\"} 0",
         "vnic_team_largest_share{team=\"Team \\\"0\\\"\",of=\"queue_pairs\"} 1",
+        "vnic_team_failovers_total{team=\"Team \\\"0\\\"\"} 3",
         "vnic_team_last_failover_time_seconds{team=\"Team \\\"0\\\"\",port=\"p1\"} 1.5",
         "vnic_team_last_failover_duration_seconds{team=\"Team \\\"0\\\"\",port=\"p1\"} 0.00025",
         "vnic_fdb_entries{kind=\"static\"} 0",

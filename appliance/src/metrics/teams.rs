@@ -114,6 +114,15 @@ pub fn render(page: &mut Page, teams: &[TeamReading]) {
         "Part of the member that has most, 0 to 1: of flows, queue pairs, bytes of flows.",
     );
     spread(page, teams);
+    page.counter(
+        "vnic_team_failovers_total",
+        "How often a member was lost; begins anew when members change.",
+    );
+    for team in teams {
+        if let Some(bond) = &team.bond {
+            page.value(&[("team", &team.name)], bond.failovers);
+        }
+    }
     page.gauge(
         "vnic_team_last_failover_time_seconds",
         "When a member was lost last, in seconds since 1970.",
