@@ -339,6 +339,7 @@ fn links_go_and_come() -> Result<()> {
         carry(&mut guests)?;
         for round in 1..=2 {
             for (port, far) in [("p0", "right"), ("p1", "right1")] {
+                let before = std::time::SystemTime::now();
                 ip(&["link", "set", far, "down"])?;
                 for rig in &mut rigs {
                     let both = || rig.count_events(port, is_lost) == round;
@@ -346,7 +347,11 @@ fn links_go_and_come() -> Result<()> {
                     let status = rig.nic.bond("b")?;
                     let lost = status.last_failover.clone().context("no failover")?;
                     ensure!(status.up && lost.port == port, "{status:?}");
-                    println!("flows moved {:?} after it was noticed", lost.took);
+                    let since = lost.at.duration_since(before)?;
+                    println!(
+                        "lost {since:?} after ip was started, {:?} after it was noticed",
+                        lost.took
+                    );
                     let up: Vec<bool> = status.members.iter().map(|m| m.up).collect();
                     ensure!(up == [port != "p0", port != "p1"], "{status:?}");
                 }

@@ -15,11 +15,14 @@ const PLACES: [&str; 3] = ["/usr/lib/openvswitch-switch", "/usr/sbin", "/usr/bin
 
 /// A switch that runs.
 pub struct Ovs {
-    dir: TempDir,
-    database: Child,
-    switch: Child,
+    switch: Daemon,
+    _database: Daemon,
     control: PathBuf,
+    dir: TempDir,
 }
+
+/// A process that ends with this.
+struct Daemon(Child);
 
 /// A program, in the path or where Debian has it.
 fn program(name: &str) -> Option<PathBuf> {
@@ -38,13 +41,19 @@ fn command(name: &str, dir: &Path) -> Result<Command> {
     for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
         command.env(variable, dir);
     }
-    command.stdin(Stdio::null()).current_dir(dir);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.current_dir(dir);
     Ok(command)
 }
 
 /// Runs it; answers what it says.
 fn output(mut command: Command) -> Result<String> {
     let output = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .output()
         .with_context(|| format!("starting {command:?}"))?;
     let error = String::from_utf8_lossy(&output.stderr);
@@ -79,22 +88,31 @@ impl Ovs {
         let socket = format!("unix:{}", at.join("db.sock").display());
         let mut database = command("ovsdb-server", at)?;
         database.args(["conf.db", &format!("--remote=p{socket}"), "--no-chdir"]);
-        let database = database.args(["--log-file=db.log", "-vconsole:off"]).spawn()?;
+        let database = Daemon(database.args(["--log-file=db.log", "-vconsole:off"]).spawn()?);
         ensure!(wait_for(|| at.join("db.sock").exists()), "no database");
         let mut init = command("ovs-vsctl", at)?;
-        init.args([&format!("--db={socket}"), "--no-wait", "init"]);
+        // Its socket is there a moment before it listens.
+        init.args([
+            &format!("--db={socket}"),
+            "--retry",
+            "-t",
+            "20",
+            "--no-wait",
+            "init",
+        ]);
         output(init)?;
         let mut switch = command("ovs-vswitchd", at)?;
         switch.args([&socket, "--no-chdir", "--log-file=switch.log", "-vconsole:off"]);
         let control = at.join("control");
-        let switch = switch.arg(format!("--unixctl={}", control.display())).spawn()?;
+        let switch = Daemon(switch.arg(format!("--unixctl={}", control.display())).spawn()?);
         let ovs = Ovs {
-            dir,
-            database,
             switch,
+            _database: database,
             control,
+            dir,
         };
-        ensure!(wait_for(|| ovs.control.exists()), "no switch");
+        let ready = || ovs.ask(&["version"]).is_ok();
+        ensure!(wait_for(ready), "no switch");
         ovs.configure("add-br br0 -- set bridge br0 datapath_type=netdev")?;
         Ok(Some(ovs))
     }
@@ -140,18 +158,16 @@ impl Ovs {
 
     /// It stands still, its links as they are; or goes on.
     pub fn freeze(&self, still: bool) -> Result<()> {
-        let pid = Pid::from_child(&self.switch);
+        let pid = Pid::from_child(&self.switch.0);
         kill_process(pid, if still { Signal::STOP } else { Signal::CONT })?;
         Ok(())
     }
 }
 
-impl Drop for Ovs {
+impl Drop for Daemon {
     fn drop(&mut self) {
-        for child in [&mut self.switch, &mut self.database] {
-            // What has ended is ended.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        // What has ended is ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

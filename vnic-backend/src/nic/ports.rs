@@ -1,5 +1,7 @@
 //! Uplink ports, as the control plane sees them, and what becomes of their devices.
 
+mod follow;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -142,7 +144,7 @@ impl Nic {
         }
         let watch = Watch::open()?;
         let nic = Arc::downgrade(&self.inner);
-        watch.start(move |links| nic.upgrade().is_some_and(|inner| inner.look_at_ports(links)))?;
+        watch.start(move |watch| nic.upgrade()?.follow(watch))?;
         self.inner.watched.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -150,7 +152,7 @@ impl Nic {
 
 impl Inner {
     /// One look at the devices of all ports; false when the NIC has ended.
-    fn look_at_ports(&self, links: &mut Links) -> bool {
+    fn look_at_ports(&self, watch: &mut Watch) -> bool {
         let watched: Vec<Watched> = {
             let state = self.lock();
             if state.ended {
@@ -166,7 +168,9 @@ impl Inner {
                 .collect()
         };
         for port in watched {
-            self.look_at_port(links, &port);
+            // A look can take long, a link that goes down cannot wait.
+            self.hear(watch);
+            self.look_at_port(&mut watch.links, &port);
         }
         true
     }
@@ -235,7 +239,18 @@ impl Inner {
         device: Option<(u32, bool)>,
         problem: Option<String>,
     ) {
-        let noticed = Instant::now();
+        self.port_is_since(state, id, device, problem, Instant::now());
+    }
+
+    /// The same; it was noticed at this time.
+    fn port_is_since(
+        &self,
+        state: &mut State,
+        id: PortId,
+        device: Option<(u32, bool)>,
+        problem: Option<String>,
+        noticed: Instant,
+    ) {
         let Some((name, port)) = state.ports.iter_mut().find(|(_, p)| p.id == id) else {
             return;
         };

@@ -12,12 +12,15 @@ use crate::types::MacAddr;
 /// `linux/netlink.h`, `linux/rtnetlink.h`, `linux/if_link.h`, `linux/if.h`, `linux/if_arp.h`.
 const NLMSG_ERROR: u16 = 2;
 const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const NLM_F_REQUEST: u16 = 1;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_STATS64: u16 = 23;
+const IFLA_EXT_MASK: u16 = 29;
+const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 const IFF_UP: u32 = 1;
 const IFF_LOWER_UP: u32 = 1 << 16;
 const ARPHRD_ETHER: u16 = 1;
@@ -90,16 +93,28 @@ impl Links {
     /// The device of this name, if there is one.
     pub fn find(&mut self, ifname: &str) -> io::Result<Option<Facts>> {
         let name = [ifname.as_bytes(), &[0]].concat();
-        let padded = name.len().next_multiple_of(4);
-        let len = HEADER + INFO + 4 + padded;
+        self.ask(0, IFLA_IFNAME, &name)
+    }
+
+    /// Is the device with this index up? None: there is none. Cheaper than all there is to know of it.
+    pub fn is_up(&mut self, index: u32) -> io::Result<Option<bool>> {
+        let facts = self.ask(index, IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes())?;
+        Ok(facts.map(|f| f.up))
+    }
+
+    fn ask(&mut self, index: u32, attribute: u16, value: &[u8]) -> io::Result<Option<Facts>> {
+        let len = HEADER + INFO + 4 + value.len().next_multiple_of(4);
         let mut message = Vec::with_capacity(len);
         message.extend((len as u32).to_ne_bytes());
         message.extend(RTM_GETLINK.to_ne_bytes());
         message.extend(NLM_F_REQUEST.to_ne_bytes());
-        message.extend([0; 8 + INFO]);
-        message.extend((4 + name.len() as u16).to_ne_bytes());
-        message.extend(IFLA_IFNAME.to_ne_bytes());
-        message.extend(&name);
+        // Sequence, port; family, type; index; flags and their mask.
+        message.extend([0; 12]);
+        message.extend(index.to_ne_bytes());
+        message.extend([0; 8]);
+        message.extend((4 + value.len() as u16).to_ne_bytes());
+        message.extend(attribute.to_ne_bytes());
+        message.extend(value);
         message.resize(len, 0);
         rustix::net::send(&self.socket, &message, SendFlags::empty())?;
         let (n, _) = rustix::net::recv(&self.socket, &mut self.buffer[..], RecvFlags::empty())?;
@@ -119,6 +134,35 @@ fn netlink(groups: u32, flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// What the kernel tells of devices: the index of each, and whether it is up; none: it is gone. Of a bridge's ports it tells
+/// in the same way (`AF_BRIDGE`): that is left out.
+pub fn news(mut told: &[u8]) -> Vec<(u32, Option<bool>)> {
+    let mut all = Vec::new();
+    while let Some(len) = word(told, 0).filter(|len| *len as usize >= HEADER + INFO) {
+        let Some(message) = told.get(..len as usize) else {
+            break;
+        };
+        if let (Some(kind), Some(index), Some(flags), Some(0)) = (
+            short(message, 4),
+            word(message, HEADER + 4),
+            word(message, HEADER + 8),
+            message.get(HEADER),
+        ) {
+            match kind {
+                RTM_NEWLINK => all.push((index, Some(is_up(flags)))),
+                RTM_DELLINK => all.push((index, None)),
+                _ => {}
+            }
+        }
+        told = told.get((len as usize).next_multiple_of(4)..).unwrap_or_default();
+    }
+    all
+}
+
+fn is_up(flags: u32) -> bool {
+    flags & IFF_UP != 0 && flags & IFF_LOWER_UP != 0
+}
+
 fn parse(answer: &[u8]) -> io::Result<Option<Facts>> {
     let cut = || io::Error::from(io::ErrorKind::InvalidData);
     let kind = short(answer, 4).ok_or_else(cut)?;
@@ -133,7 +177,7 @@ fn parse(answer: &[u8]) -> io::Result<Option<Facts>> {
             let flags = word(answer, HEADER + 8).ok_or_else(cut)?;
             let mut facts = Facts {
                 index: word(answer, HEADER + 4).ok_or_else(cut)?,
-                up: flags & IFF_UP != 0 && flags & IFF_LOWER_UP != 0,
+                up: is_up(flags),
                 ethernet: short(answer, HEADER + 2) == Some(ARPHRD_ETHER),
                 mtu: 0,
                 mac: None,
@@ -187,6 +231,40 @@ mod tests {
         assert_eq!(lo.statistics.len(), STATISTICS.len());
         assert_eq!(links.find("no-such-device").expect("an answer"), None);
         assert_eq!(links.find("lo").expect("an answer").map(|f| f.index), Some(1));
+    }
+
+    #[test]
+    fn a_device_is_asked_for_by_its_index() {
+        let mut links = Links::open().expect("netlink");
+        let lo = links.find("lo").expect("an answer").expect("lo");
+        assert_eq!(links.is_up(1).expect("an answer"), Some(lo.up));
+        assert_eq!(links.is_up(0x7fff_fff0).expect("an answer"), None);
+    }
+
+    #[test]
+    fn news_of_several_devices() {
+        let message = |kind: u16, family: u8, index: u32, flags: u32| {
+            let mut m = vec![0; HEADER + INFO];
+            m[..4].copy_from_slice(&((HEADER + INFO) as u32).to_ne_bytes());
+            m[4..6].copy_from_slice(&kind.to_ne_bytes());
+            m[HEADER] = family;
+            m[HEADER + 4..HEADER + 8].copy_from_slice(&index.to_ne_bytes());
+            m[HEADER + 8..HEADER + 12].copy_from_slice(&flags.to_ne_bytes());
+            m
+        };
+        let told = [
+            message(RTM_NEWLINK, 0, 7, IFF_UP | IFF_LOWER_UP),
+            message(RTM_NEWLINK, 0, 8, IFF_UP),
+            message(RTM_DELLINK, 7, 9, 0),
+            message(RTM_DELLINK, 0, 10, 0),
+        ]
+        .concat();
+        let want = [(7, Some(true)), (8, Some(false)), (10, None)];
+        assert_eq!(news(&told), want);
+        // Cut anywhere: those that are whole.
+        for n in 0..told.len() {
+            assert!(want.starts_with(&news(&told[..n])), "{n}");
+        }
     }
 
     #[test]

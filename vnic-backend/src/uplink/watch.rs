@@ -2,20 +2,21 @@
 
 use std::os::fd::OwnedFd;
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::link::{self, Links};
 use crate::types::NicError;
 
-/// News can be lost (the kernel drops what nobody reads in time): devices are looked at this often at least.
-const SELDOM: Duration = Duration::from_secs(1);
-
 /// What it needs from the kernel.
 pub struct Watch {
-    links: Links,
+    /// To ask.
+    pub links: Links,
+    /// When all devices were looked at last.
+    pub looked: Option<Instant>,
     changes: OwnedFd,
 }
 
@@ -28,18 +29,19 @@ impl Watch {
         };
         Ok(Watch {
             links: Links::open().map_err(os)?,
+            looked: None,
             changes: link::changes().map_err(os)?,
         })
     }
 
-    /// Starts the thread. It ends when `look` says so.
+    /// Starts the thread. `look` says how long it may sleep then, if the kernel tells nothing; none: it ends.
     pub fn start(
         mut self,
-        mut look: impl FnMut(&mut Links) -> bool + Send + 'static,
+        mut look: impl FnMut(&mut Watch) -> Option<Duration> + Send + 'static,
     ) -> Result<(), NicError> {
         let thread = Builder::new().name("vnic-links".into()).spawn(move || {
-            while look(&mut self.links) {
-                self.wait();
+            while let Some(timeout) = look(&mut self) {
+                self.wait(timeout);
             }
         });
         thread.map(drop).map_err(|source| NicError::Os {
@@ -48,15 +50,30 @@ impl Watch {
         })
     }
 
-    fn wait(&self) {
+    fn wait(&self, timeout: Duration) {
         let timeout = Timespec {
-            tv_sec: SELDOM.as_secs().cast_signed(),
-            tv_nsec: 0,
+            tv_sec: timeout.as_secs().cast_signed(),
+            tv_nsec: timeout.subsec_nanos().into(),
         };
         // An interrupted wait is a short one.
         let _ = poll(&mut [PollFd::new(&self.changes, PollFlags::IN)], Some(&timeout));
-        let mut news = [0; 4096];
-        // What it says does not matter: everything is looked at. An error is news that were lost, and ends with them.
-        while rustix::net::recv(&self.changes, &mut news[..], RecvFlags::DONTWAIT).is_ok() {}
+    }
+
+    /// What the kernel has told since, in its order: the index of a device, and whether it is up; none: it is gone. News can
+    /// be lost (the kernel drops what nobody reads in time): then there is less than was told. None at all: nothing is new.
+    pub fn news(&self) -> Option<Vec<(u32, Option<bool>)>> {
+        let mut all = None;
+        let mut told = [0; 32 * 1024];
+        loop {
+            match rustix::net::recv(&self.changes, &mut told[..], RecvFlags::DONTWAIT) {
+                Ok((n, _)) => {
+                    let news = link::news(&told[..n.min(told.len())]);
+                    all.get_or_insert_with(Vec::new).extend(news);
+                }
+                // Some were lost; those that are there follow.
+                Err(Errno::NOBUFS) => drop(all.get_or_insert_with(Vec::new)),
+                Err(_) => return all,
+            }
+        }
     }
 }

@@ -1,0 +1,90 @@
+//! Follows the devices of ports. A link that goes down reaches the data cores at once: what the kernel says of it is acted on
+//! before anything else is looked at.
+//!
+//! The kernel may tell of a lost carrier up to a second late (`linkwatch_urgent_event` in `net/core/link_watch.c`: not of
+//! devices that are stacked, but of a physical one whose link has changed a short time ago). Asked, it knows at once. So
+//! ports that are members of bonds, which shall fail over within 10 ms, are asked besides, as Linux's bonding does (`miimon`).
+
+use std::time::{Duration, Instant};
+
+use super::super::{Inner, State};
+use crate::types::PortId;
+use crate::uplink::Watch;
+
+/// Devices are looked at this often at least: news can be lost, and a driver may tell nothing.
+const SELDOM: Duration = Duration::from_secs(1);
+/// Members of bonds are asked for their link this often.
+const OFTEN: Duration = Duration::from_millis(4);
+
+impl Inner {
+    /// Does what is to be done now; answers how long it can wait for news. None: the NIC has ended.
+    pub(super) fn follow(&self, watch: &mut Watch) -> Option<Duration> {
+        let told = self.hear(watch);
+        let members = {
+            let state = self.lock();
+            if state.ended {
+                return None;
+            }
+            state.members()
+        };
+        for (id, index, up) in &members {
+            let noticed = Instant::now();
+            // Whatever else has become of it is found out at the next look.
+            if let Ok(Some(now)) = watch.links.is_up(*index)
+                && now != *up
+            {
+                self.device_is(|p| p.0 == *id && p.1 == *index, Some(now), noticed);
+            }
+        }
+        let now = Instant::now();
+        if told || watch.looked.is_none_or(|at| now >= at + SELDOM) {
+            watch.looked = Some(now);
+            if !self.look_at_ports(watch) {
+                return None;
+            }
+        }
+        Some(if members.is_empty() { SELDOM } else { OFTEN })
+    }
+
+    /// Acts on what the kernel has told; false: it has told nothing.
+    pub(super) fn hear(&self, watch: &Watch) -> bool {
+        let noticed = Instant::now();
+        let Some(news) = watch.news() else {
+            return false;
+        };
+        for (index, up) in news {
+            self.device_is(|p| p.1 == index, up, noticed);
+        }
+        true
+    }
+
+    /// The device of a port, which is given by its number and the device's index, is up or down, or gone.
+    fn device_is(&self, which: impl Fn((PortId, u32)) -> bool, up: Option<bool>, noticed: Instant) {
+        let mut state = self.lock();
+        let port = state
+            .ports
+            .values()
+            .find(|p| p.index.is_some_and(|index| index != 0 && which((p.id, index))));
+        let Some((id, index, ifname)) = port.map(|p| (p.id, p.index, p.spec.kind.ifname().to_owned())) else {
+            return;
+        };
+        let (device, problem) = match up {
+            Some(up) => (index.map(|index| (index, up)), None),
+            None => (
+                None,
+                Some(format!("there is no network device {ifname} any more")),
+            ),
+        };
+        self.port_is_since(&mut state, id, device, problem, noticed);
+    }
+}
+
+impl State {
+    /// Ports that are members of bonds and have a network device: its index, and whether it is up as far as is known.
+    fn members(&self) -> Vec<(PortId, u32, bool)> {
+        let ports = self.ports.values().filter(|p| self.bond_of(p.id).is_some());
+        ports
+            .filter_map(|p| Some((p.id, p.index.filter(|i| *i != 0)?, p.up)))
+            .collect()
+    }
+}
