@@ -253,6 +253,9 @@ fn flows_spread_by_every_policy() -> Result<()> {
     pair.finish()
 }
 
+/// Numbers of frames that may be lost: they are sent while a link is down and nobody knows.
+const UNCERTAIN: u64 = 1 << 40;
+
 /// Sends one frame of each of so many flows.
 fn round(pair: &mut Pair, flows: u32, seq: u64) {
     for stream in 0..flows {
@@ -275,6 +278,9 @@ fn take(pair: &mut Pair, last: &mut BTreeMap<u32, u64>) -> Result<usize> {
         let Some(number) = frame.get(42..).and_then(number_of) else {
             continue;
         };
+        if number.seq >= UNCERTAIN {
+            continue;
+        }
         let before = last.insert(number.stream, number.seq);
         ensure!(
             before.is_none_or(|b| b < number.seq),
@@ -324,11 +330,10 @@ fn a_link_dies_and_comes_back_under_load() -> Result<()> {
         let end = deadline();
         let mut dropped = 0;
         while !lost(&pair) {
-            round(&mut pair, FLOWS, 1 << 40 | dropped);
+            round(&mut pair, FLOWS, UNCERTAIN + dropped);
             dropped += 1;
             ensure!(std::time::Instant::now() < end, "nobody noticed");
         }
-        while take(&mut pair, &mut last).is_ok_and(|n| n > 0) {}
         last.clear();
         // Everything of now.
         assert_eq!(turn(&mut pair, &mut last, 200)?, frames(200));
