@@ -342,7 +342,7 @@ pub struct PortAdd {
     #[command(flatten)]
     pub uplink: UplinkArgs,
     /// Queues of the TAP device, 1 to 8 [default: 1]
-    #[arg(long, value_name = "N", requires = "tap")]
+    #[arg(long, value_name = "N", requires = "tap", conflicts_with_all = ["packet", "xdp"])]
     pub queues: Option<u32>,
     /// Bytes of Ethernet payload, 68 to 9216 [default: 1500]
     #[arg(long, value_name = "BYTES")]
