@@ -392,6 +392,7 @@ fn rules_and_board_use_what_there_is() {
                 [
                     "vnic_adapter",
                     "vnic_port_",
+                    "vnic_team_",
                     "vnic_core_",
                     "vnic_fdb",
                     "vnic_s",
