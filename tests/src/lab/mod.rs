@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 pub mod daemon;
 pub mod guest;
+pub mod hosts;
 pub mod namespace;
 pub mod pair;
 pub mod process;
@@ -28,6 +29,7 @@ pub mod wire_port;
 
 pub use daemon::Daemon;
 pub use guest::{Guest, GuestSpec};
+pub use hosts::Host;
 pub use namespace::Namespace;
 pub use pair::{Pair, iperf, ping};
 pub use report::{Iperf, Ping};

@@ -4,11 +4,15 @@
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result, anyhow};
 use nix::sched::{CloneFlags, setns, unshare};
 
 use super::output;
+
+/// Numbers of network devices that are not given yet.
+static INDEX: AtomicU32 = AtomicU32::new(1000);
 
 /// A network namespace.
 #[derive(Debug)]
@@ -74,9 +78,11 @@ impl Namespace {
 
     /// A pair of devices, one end here and one there, both up.
     pub fn veth(&self, end: &str, there: &Namespace, other_end: &str, mtu: u16) -> Result<()> {
-        let there_path = there.path();
+        // Equal numbers at both ends would let the kernel tell of a carrier that is lost up to a second late.
+        let index = INDEX.fetch_add(2, Ordering::Relaxed);
+        let (other, there_path) = (index + 1, there.path());
         self.ip(&format!(
-            "link add {end} mtu {mtu} type veth peer name {other_end} mtu {mtu} netns {there_path}"
+            "link add {end} index {index} mtu {mtu} type veth peer name {other_end} index {other} mtu {mtu} netns {there_path}"
         ))?;
         self.ip(&format!("link set {end} up"))?;
         there.ip(&format!("link set {other_end} up"))?;

@@ -1,0 +1,160 @@
+//! Two hosts, each with the real daemon, and wires between them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::process::Process;
+use super::{BIN_DIR_VARIABLE, Namespace, PATIENCE, output, wait_for};
+
+/// Where `vnicd` and `vnicctl` are: as the lab says, or made by cargo now, as the tests are.
+pub fn programs() -> Result<&'static Path> {
+    static DIR: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let made = DIR.get_or_init(|| match std::env::var_os(BIN_DIR_VARIABLE) {
+        Some(dir) => Ok(dir.into()),
+        None => build().map_err(|e| format!("{e:#}")),
+    });
+    made.as_deref().map_err(|e| anyhow::anyhow!("no programs: {e}"))
+}
+
+/// Cargo builds programs of other packages for nobody, so it is asked to.
+fn build() -> Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args([
+        "build",
+        "--message-format=json",
+        "--package=vnic-appliance",
+        "--bins",
+    ]);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let text = output(&mut cargo)?;
+    let made = text.lines().find_map(|line| {
+        let message = serde_json::from_str::<Value>(line).ok()?;
+        Some(Path::new(message["executable"].as_str()?).parent()?.to_owned())
+    });
+    made.context("cargo names no program")
+}
+
+/// A network namespace with a daemon in it.
+#[derive(Debug)]
+pub struct Host {
+    /// Its name in logs.
+    pub name: &'static str,
+    /// Its network.
+    pub net: Namespace,
+    dir: TempDir,
+    daemon: Process,
+}
+
+impl Host {
+    /// Starts the daemon there with adapters and ports of a configuration, on this CPU, and waits until it is ready.
+    pub fn start(name: &'static str, net: Namespace, cpu: usize, config: &str) -> Result<Host> {
+        let dir = tempfile::Builder::new().prefix("vnic-").tempdir_in("/tmp")?;
+        let at = dir.path().display();
+        let file = dir.path().join("vnicd.toml");
+        let config = format!(
+            "[nic]\ndata_cores = [{cpu}]\nsocket_dir = \"{at}\"\nstate_dir = \"{at}/state\"\n\
+             [metrics]\nlisten = \"127.0.0.1:0\"\n{config}"
+        );
+        std::fs::write(&file, config)?;
+        let mut words = net.prefix();
+        words.push(programs()?.join("vnicd").display().to_string());
+        words.extend(["--config".into(), file.display().to_string()]);
+        let log = dir.path().join("vnicd.log");
+        let mut host = Host {
+            name,
+            net,
+            daemon: Process::start(name, &words, &log, &log)?,
+            dir,
+        };
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match host.daemon.line(end) {
+                Ok(line) if line.contains("ready") => return Ok(host),
+                Ok(_) => {}
+                Err(error) => return Err(error.context(host.log())),
+            }
+        }
+    }
+
+    /// What its daemon has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("vnicd.log")).unwrap_or_default()
+    }
+
+    /// Its daemon is still there.
+    pub fn running(&mut self) -> bool {
+        self.daemon.running()
+    }
+
+    /// The RDMA socket of an adapter.
+    pub fn rdma_socket(&self, adapter: &str) -> PathBuf {
+        self.dir.path().join(format!("{adapter}-rdma.sock"))
+    }
+
+    fn ctl_command(&self, words: &[&str]) -> Result<Command> {
+        let mut command = Command::new(programs()?.join("vnicctl"));
+        let endpoint = format!("unix:{}/control.sock", self.dir.path().display());
+        command.args(["--endpoint", &endpoint, "-o", "json"]).args(words);
+        Ok(command)
+    }
+
+    /// What `vnicctl -o json` says; nothing of commands that say nothing.
+    pub fn ctl(&self, words: &[&str]) -> Result<Value> {
+        let text = output(&mut self.ctl_command(words)?)?;
+        if text.trim().is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&text).with_context(|| format!("vnicctl {words:?} gave no JSON: {text}"))
+    }
+
+    /// Why `vnicctl` refuses.
+    pub fn refusal(&self, words: &[&str]) -> Result<String> {
+        let output = self.ctl_command(words)?.output().context("vnicctl")?;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success(), "vnicctl {words:?} was not refused");
+        Ok(error)
+    }
+
+    /// The sum of a counter of an adapter or port over its queues or reasons.
+    pub fn counter(&self, owner: &str, name: &str) -> Result<u64> {
+        let value = self.ctl(&["counter", "list", owner, "--name", name])?;
+        let rows = value["counters"].as_array();
+        let rows = rows.with_context(|| format!("{owner} has no counter {name}"))?;
+        let mut sum = 0;
+        // Priorities count the same once more.
+        for row in rows.iter().filter(|row| row["labels"]["priority"].is_null()) {
+            sum += match &row["value"] {
+                // 64-bit numbers are strings in the JSON form of protobuf; zero is left out.
+                Value::Null => 0,
+                Value::String(text) => text.parse().with_context(|| format!("no number: {row}"))?,
+                other => bail!("{other} in {row}"),
+            };
+        }
+        Ok(sum)
+    }
+
+    /// Brings up a TAP port of the daemon as an interface of the host's kernel.
+    pub fn tap_up(&self, device: &str, address: &str) -> Result<()> {
+        wait_for(device, PATIENCE, || self.net.ip(&format!("link show {device}")))?;
+        self.net.ip(&format!("addr add {address} dev {device}"))?;
+        self.net.ip(&format!("link set {device} up"))?;
+        Ok(())
+    }
+}
+
+/// CPUs that this process may use, the first and the last.
+pub fn two_cpus() -> Result<[usize; 2]> {
+    let set = rustix::thread::sched_getaffinity(None).context("asking for the allowed CPUs")?;
+    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+    let first = cpus.next().context("no CPU")?;
+    Ok([first, cpus.next_back().unwrap_or(first)])
+}
