@@ -224,9 +224,10 @@ fn failover(a: &Host, b: &Host) -> Result<()> {
         go_on()?;
         let after = disorder(a, b)?;
         say(&pauses(&format!("lag_hosts: back after {name}"), &loads));
-        say(&format!(
-            "lag_hosts: out of sequence before and after: {before:?}, {after:?}"
-        ));
+        ensure!(
+            after == before,
+            "out of order when it came back after {name}: {before:?}, {after:?}"
+        );
     }
     let (writes, kib) = (rdma.stop()?, tcp.stop()?);
     say(&format!(
@@ -322,12 +323,12 @@ fn refused(a: &Host) -> Result<()> {
         let mut ports = a.ctl(&["port", "list"])?;
         // Counters of the devices go on.
         for port in ports["ports"].as_array_mut().into_iter().flatten() {
-            port["device"] = Value::Null;
+            (port["device"], port["traffic"]) = (Value::Null, Value::Null);
         }
         Ok([a.ctl(&["team", "showlist"])?, ports])
     };
     let before = state()?;
-    a.net.ip("link add spare type dummy")?;
+    a.net.ip("link add spare type veth peer name spare2")?;
     let cases: [(&[&str], &[&str]); 6] = [
         (&["team", "attach", "Other", "p0"], &["p0", TEAM]),
         (&["team", "attach", "Other", "p7"], &["p7"]),
