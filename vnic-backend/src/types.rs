@@ -62,8 +62,10 @@ pub const QUEUE_PAIRS_RANGE: std::ops::RangeInclusive<u16> = 1..=16;
 pub const LINE_RATE_MBPS: u32 = 100_000;
 /// Adapters a NIC can have, and ports a NIC can have.
 pub const ADAPTERS_MAX: usize = 256;
-/// Uplink ports a NIC can have.
-pub const PORTS_MAX: usize = 8;
+/// Uplink ports a NIC can have: two bonds of the largest size.
+pub const PORTS_MAX: usize = 64;
+/// Ports that the switch of a NIC can have: each uplink can be in a bond of its own.
+pub const SWITCH_PORTS_MAX: usize = ADAPTERS_MAX + 2 * PORTS_MAX;
 /// Fault rules a NIC can have at a time.
 pub const FAULTS_MAX: usize = 64;
 

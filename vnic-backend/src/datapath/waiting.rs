@@ -34,7 +34,7 @@ use super::link::Gate;
 use super::outputs::{AdapterRx, Outputs, Slot, is_roce, offer};
 use super::qos::Pauses;
 use super::rx::{Parked, RxQueue};
-use crate::types::{ADAPTERS_MAX, PORTS_MAX};
+use crate::types::SWITCH_PORTS_MAX;
 
 /// Bytes of frames beyond reserves with which a core takes nothing more from other cores.
 const BRIMFUL: u64 = 32 << 20;
@@ -48,7 +48,7 @@ pub struct Pressure {
     /// How many.
     count: AtomicU32,
     /// By port: 0, [`PRESSED`] or [`BUT_ROCE`].
-    ports: [AtomicU8; ADAPTERS_MAX + PORTS_MAX],
+    ports: [AtomicU8; SWITCH_PORTS_MAX],
 }
 
 /// Frames for the port wait.
@@ -60,7 +60,7 @@ impl Default for Pressure {
     fn default() -> Self {
         Pressure {
             count: AtomicU32::new(0),
-            ports: [const { AtomicU8::new(0) }; ADAPTERS_MAX + PORTS_MAX],
+            ports: [const { AtomicU8::new(0) }; SWITCH_PORTS_MAX],
         }
     }
 }

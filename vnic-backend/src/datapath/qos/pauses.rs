@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use vnic_fabric::switch::PortId;
 
 use super::super::MAX_CORES;
-use crate::types::{ADAPTERS_MAX, PORTS_MAX};
+use crate::types::SWITCH_PORTS_MAX as PORTS;
 
-const PORTS: usize = ADAPTERS_MAX + PORTS_MAX;
 /// Cores in one word: 8 priorities each.
 const LANES: usize = 8;
 
