@@ -310,7 +310,7 @@ fn is_back(kind: &NicEventKind) -> bool {
 #[test]
 fn links_go_and_come() -> Result<()> {
     for settings in [BondSettings::default(), backup(Some(Member(0)))] {
-        let Some(veth) = Veth::several(1500, 2)? else {
+        let Some(_veth) = Veth::several(1500, 2)? else {
             return Ok(());
         };
         let mut rigs = [Rig::new(1)?, Rig::new(1)?];
@@ -404,7 +404,6 @@ fn links_go_and_come() -> Result<()> {
         for rig in rigs {
             rig.finish(Copies::Unknown)?;
         }
-        drop(veth);
     }
     Ok(())
 }
