@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use vnic_backend::DropReason;
-use vnic_tests::driver::packets::{FIRST_SEQ, parse, pattern, tso, udp, udp_partial};
+use vnic_tests::driver::packets::{pattern, tso, udp_partial};
 use vnic_tests::driver::pair::{self, Pair, big, flows, frames};
 use vnic_tests::driver::rig::{Rig, wait_for};
 use vnic_tests::driver::{NetHdr, OFFLOADS};
@@ -68,29 +68,7 @@ fn packet_bursts_do_not_stay_behind() -> Result<()> {
 /// What is left unfinished, for a guest that takes finished frames only.
 #[test]
 fn packet_offloads_are_finished_for_a_guest_without() -> Result<()> {
-    let options = [big().with(OFFLOADS), big().without(OFFLOADS)];
-    let Some(mut pair) = Pair::new("packet", 1, 1500, options)? else {
-        return Ok(());
-    };
-    let [a, b] = pair.macs;
-    for flow in flows(b, a) {
-        let (frame, hdr) = udp_partial(&flow, &pattern(777));
-        let want = udp(&flow, &pattern(777));
-        assert_eq!(pair.carry(0, &frame, hdr)?, (NetHdr::default(), want));
-        let payload = pattern(60_000);
-        let (frame, hdr) = tso(&flow, &payload, 1400);
-        pair.guests[0].send_wait(0, &frame, hdr);
-        let mut at = 0;
-        while at < payload.len() {
-            let (hdr, frame) = pair.recv(1)?;
-            let p = parse(&frame);
-            assert_eq!((hdr, p.vlan), (NetHdr::default(), flow.vlan));
-            assert_eq!(p.seq, FIRST_SEQ.wrapping_add(at as u32));
-            assert!(p.payload == payload[at..at + p.payload.len()]);
-            at += p.payload.len();
-        }
-    }
-    pair.finish()
+    pair::offloads_are_finished("packet")
 }
 
 #[test]

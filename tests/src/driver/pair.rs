@@ -3,10 +3,12 @@
 use anyhow::{Context, Result, ensure};
 use vnic_backend::{DropReason, MacAddr, NicEventKind};
 
-use super::packets::{BROADCAST, Flow, Number, eth, numbered, tagged};
+use super::packets::{
+    BROADCAST, FIRST_SEQ, Flow, Number, eth, numbered, parse, pattern, tagged, tso, udp, udp_partial,
+};
 use super::rig::{Copies, Rig, deadline, wait_for};
 use super::veth::{ENDS, Veth, ip, refusal};
-use super::{Guest, NetHdr, Options};
+use super::{Guest, NetHdr, OFFLOADS, Options};
 
 /// Number of a frame of the first sender.
 pub fn n(seq: u64) -> Number {
@@ -224,6 +226,33 @@ pub fn a_device_that_is_deleted_and_comes_back(kind: &str) -> Result<()> {
         for rig in &mut pair.rigs {
             wait_link(rig, true, round + 1)?;
             assert_eq!(rig.nic.port("p0")?.problem, None);
+        }
+    }
+    pair.finish()
+}
+
+/// What is left unfinished, for a guest that takes finished frames only.
+pub fn offloads_are_finished(kind: &str) -> Result<()> {
+    let options = [big().with(OFFLOADS), big().without(OFFLOADS)];
+    let Some(mut pair) = Pair::new(kind, 1, 1500, options)? else {
+        return Ok(());
+    };
+    let [a, b] = pair.macs;
+    for flow in flows(b, a) {
+        let (frame, hdr) = udp_partial(&flow, &pattern(777));
+        let want = udp(&flow, &pattern(777));
+        assert_eq!(pair.carry(0, &frame, hdr)?, (NetHdr::default(), want));
+        let payload = pattern(60_000);
+        let (frame, hdr) = tso(&flow, &payload, 1400);
+        pair.guests[0].send_wait(0, &frame, hdr);
+        let mut at = 0;
+        while at < payload.len() {
+            let (hdr, frame) = pair.recv(1)?;
+            let p = parse(&frame);
+            assert_eq!((hdr, p.vlan), (NetHdr::default(), flow.vlan));
+            assert_eq!(p.seq, FIRST_SEQ.wrapping_add(at as u32));
+            assert!(p.payload == payload[at..at + p.payload.len()]);
+            at += p.payload.len();
         }
     }
     pair.finish()

@@ -67,7 +67,7 @@ impl XdpTx {
     /// Sees to what was taken and has not left. True when nothing is left to be done for it.
     pub fn push(&mut self) -> bool {
         if self.zero_copy {
-            if self.tx.needs_wakeup() {
+            if self.tx.waiting() > 0 && self.tx.needs_wakeup() {
                 self.call();
             }
             return true;
