@@ -33,6 +33,18 @@ fn xdp_frames_of_a_page() -> Result<()> {
     pair::frames("xdp", 1, 3818)
 }
 
+/// A driver that refuses the program: the frames of the other end may be longer than it can carry with one.
+#[test]
+fn xdp_frames_without_the_driver() -> Result<()> {
+    let Some(pair) = Pair::over(9000, "xdp", 1, 1500, [big(), big()])? else {
+        return Ok(());
+    };
+    let mode = pair.rigs[0].nic.port("p0")?.mode;
+    let want = "xdp copy, generic (native: Numerical result out of range (os error 34)), 1 queue";
+    assert_eq!(mode, want);
+    pair::frames_over(pair, 1500)
+}
+
 #[test]
 fn xdp_a_device_that_is_not_there_or_does_not_fit() -> Result<()> {
     pair::a_device_that_is_not_there_or_does_not_fit("xdp")

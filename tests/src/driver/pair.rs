@@ -43,7 +43,18 @@ pub struct Pair {
 impl Pair {
     /// Both, their ports of this kind; none where this machine does not allow it.
     pub fn new(kind: &str, cores: usize, mtu: u16, options: [Options; 2]) -> Result<Option<Pair>> {
-        let Some(veth) = Veth::new(mtu)? else {
+        Pair::over(mtu, kind, cores, mtu, options)
+    }
+
+    /// The same, the devices' MTU another than the ports'.
+    pub fn over(
+        device: u16,
+        kind: &str,
+        cores: usize,
+        mtu: u16,
+        options: [Options; 2],
+    ) -> Result<Option<Pair>> {
+        let Some(veth) = Veth::new(device)? else {
             return Ok(None);
         };
         let mut rigs = [Rig::new(cores)?, Rig::new(cores)?];
@@ -53,7 +64,9 @@ impl Pair {
             // Addresses of the two must differ.
             let mac = MacAddr([2, 0x33, 0, 0, 0, i as u8 + 1]);
             macs[i] = rigs[i].add_with("a", |s| (s.macs, s.mtu) = (vec![mac], mtu))?;
-            let status = rigs[i].nic.add_port(veth.port(kind, ENDS[i])?)?;
+            let mut port = veth.port(kind, ENDS[i])?;
+            port.mtu = mtu;
+            let status = rigs[i].nic.add_port(port)?;
             ensure!(status.up && status.problem.is_none());
             guests.push(rigs[i].attach("a", options)?);
         }
@@ -125,9 +138,14 @@ pub fn wait_link(rig: &mut Rig, want: bool, times: usize) -> Result<()> {
 
 /// Frames of all lengths, with and without tags.
 pub fn frames(kind: &str, cores: usize, mtu: u16) -> Result<()> {
-    let Some(mut pair) = Pair::new(kind, cores, mtu, [big(), big()])? else {
-        return Ok(());
-    };
+    match Pair::new(kind, cores, mtu, [big(), big()])? {
+        Some(pair) => frames_over(pair, mtu),
+        None => Ok(()),
+    }
+}
+
+/// The same, over a pair that is there.
+pub fn frames_over(mut pair: Pair, mtu: u16) -> Result<()> {
     let [a, b] = pair.macs;
     let longest = usize::from(mtu) + 14;
     for i in 0..60 {

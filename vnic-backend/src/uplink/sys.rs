@@ -13,7 +13,9 @@ const ETHTOOL_GSET: u32 = 1;
 const ETHTOOL_GDRVINFO: u32 = 3;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
+const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 const ETH_SS_STATS: u32 = 1;
 const ETH_GSTRING_LEN: usize = 32;
 /// Length of `struct ethtool_cmd`, and of `struct ethtool_drvinfo` with the place of its `n_stats`.
@@ -90,6 +92,15 @@ pub fn receive_queues(ifname: &str) -> Option<u32> {
     let count = |at: usize| channels[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
     let queues = CHANNELS_COUNTED.map(count).iter().sum();
     (queues > 0).then_some(queues)
+}
+
+/// Does the device take VLAN tags out of the frames that it receives?
+pub fn takes_tags(ifname: &str) -> bool {
+    let mut flags = [0u8; 8];
+    flags[..4].copy_from_slice(&ETHTOOL_GFLAGS.to_ne_bytes());
+    let asked = any_socket().and_then(|socket| ethtool(&socket, ifname, &mut flags));
+    let [.., a, b, c, d] = flags;
+    asked.is_ok() && u32::from_ne_bytes([a, b, c, d]) & ETH_FLAG_RXVLAN != 0
 }
 
 /// Name of a device's driver.

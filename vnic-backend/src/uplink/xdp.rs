@@ -149,6 +149,15 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicE
     let driver = sys::driver(ifname).unwrap_or_default();
     // Its other end is a kernel, or somebody who speaks to it.
     let kernel_peer = driver == "veth";
+    // Frames of a veth pair have the tags that their sender gave them, whatever this says.
+    if !kernel_peer && sys::takes_tags(ifname) {
+        return Err(NicError::Invalid {
+            field: "ifname",
+            problem: format!(
+                "{ifname} takes VLAN tags out of frames, and AF_XDP never sees them: ethtool -K {ifname} rxvlan off"
+            ),
+        });
+    }
     let plan = Plan::new(spec.mtu, queues);
     let promiscuous =
         promiscuous(facts.index).map_err(|e| refused.os("receiving the frames of all addresses", e))?;
