@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use vnic_backend::DropReason;
+use vnic_tests::driver::OFFLOADS;
 use vnic_tests::driver::packets::{pattern, tso, udp_partial};
 use vnic_tests::driver::pair::{self, Pair, big, flows, frames};
 use vnic_tests::driver::rig::{Rig, wait_for};
-use vnic_tests::driver::{NetHdr, OFFLOADS};
 
 #[test]
 fn packet_frames() -> Result<()> {
