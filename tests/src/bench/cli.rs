@@ -69,7 +69,8 @@ wire-write-bw: two hosts are network namespaces with a veth pair between them; e
 process) with one adapter and a port over its end of the pair, on a CPU of its own. One thread of this process posts and sleeps
 until something completes. Each packet has its ICRC, made and checked; what was written is compared at the end of each round.
 Peer: one TCP stream of iperf3 over the same pair, with all that the kernel offloads there (segmentation: 64 KiB at once), for a
-second at least. Daemons run only in their own turns.
+second at least. Daemons run only in their own turns. With --ports 2 both hosts have two wires and a team of both ports, and there
+are 8 queue pairs; the peer is a stream by each wire. Each daemon still has one data core.
 
 rdma-scale: 64 drivers in this process make and connect 131,072 queue pairs; the daemon's own memory and the time of a
 scrape.
@@ -138,6 +139,10 @@ struct Args {
     /// wire-write-bw: MTU of the devices, adapters and ports, instead of 1500 and then 9000
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(600..=9000))]
     mtu: Option<u16>,
+
+    /// wire-write-bw: ports of each host; two are a team
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    ports: u8,
 
     /// Only rows of qos whose name has this in it
     #[arg(long, value_name = "TEXT")]
@@ -267,6 +272,7 @@ fn lab(args: &Args) -> Result<Lab> {
         only: args.only.clone(),
         uplink: if args.uplink == "xdp" { "xdp" } else { "packet" },
         mtu: args.mtu,
+        ports: args.ports,
         interrupted,
         dir: tempfile::Builder::new().prefix("vnic-bench-").tempdir()?,
     })

@@ -165,6 +165,8 @@ pub struct Lab {
     pub uplink: &'static str,
     /// The one MTU that it measures with.
     pub mtu: Option<u16>,
+    /// How many ports each of its hosts has: several are a team.
+    pub ports: u8,
     /// Set by a signal.
     pub interrupted: Arc<AtomicBool>,
     dir: tempfile::TempDir,

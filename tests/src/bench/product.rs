@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use vnic_backend::{
-    AdapterSpec, AttachState, MacAddr, Nic, NicConfig, PortKind, PortSpec, SocketRole, SwitchConfig, VlanMode,
+    AdapterSpec, AttachState, BondSpec, MacAddr, Nic, NicConfig, PortKind, PortSpec, SocketRole,
+    SwitchConfig, VlanMode,
 };
+
+use vnic_backend::lag::BondSettings;
 
 use super::machine::CpuTime;
 use super::testpmd::guest_mac;
@@ -34,7 +37,8 @@ pub struct Setup<'a> {
     pub vnicd: Option<&'a Path>,
     /// The guest behind `vf0` has the address [`guest_mac`] of this number, the others follow.
     pub first_guest: usize,
-    /// Ports `p0`, …, with the MTU of the adapters, over devices of the network namespace of who starts it.
+    /// Ports `p0`, …, with the MTU of the adapters, over devices of the network namespace of who starts it. Several are a
+    /// team.
     pub uplinks: &'a [Uplink],
 }
 
@@ -276,6 +280,18 @@ fn in_process(setup: &Setup<'_>) -> Result<Nic> {
             speed_mbps: None,
         })?;
     }
+    if setup.uplinks.len() > 1 {
+        nic.set_bond(BondSpec {
+            name: "team0".into(),
+            members: (0..setup.uplinks.len()).map(|i| format!("p{i}")).collect(),
+            settings: BondSettings::default(),
+            lacp: None,
+            mac: None,
+            tag: None,
+            vlan: VlanMode::default(),
+            affinities: Vec::new(),
+        })?;
+    }
     Ok(nic)
 }
 
@@ -331,6 +347,10 @@ fn configuration(setup: &Setup<'_>) -> String {
             "\n[[port]]\nname = \"p{i}\"\ntype = \"{kind}\"\nifname = \"{ifname}\"\nmtu = {}\n",
             setup.mtu
         );
+    }
+    if setup.uplinks.len() > 1 {
+        let members: Vec<String> = (0..setup.uplinks.len()).map(|i| format!("p{i}")).collect();
+        text += &format!("\n[[team]]\nname = \"Team0\"\ntype = \"aggregate\"\nmembers = {members:?}\n");
     }
     text
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use vnic_verbs::{
     Access, CompletionChannel, CompletionQueue, ConnectOptions, Context, CqBuilder, Device, DeviceAddress,
     MemoryRegion, Mtu, ProtectionDomain, QueuePair, Rc, SendWr, WorkCompletion,
@@ -19,6 +19,8 @@ use crate::lab::{Iperf, Namespace, output};
 const MESSAGE: usize = 64 << 10;
 const WINDOW: usize = 32;
 const SIGNALED: usize = 4;
+/// Queue pairs over several wires: one by itself uses one wire.
+const SPREAD: usize = 8;
 /// What is under way arrives long before this, or never.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// MTUs without `--mtu`, and the path MTU that RoCE has room for in each.
@@ -28,28 +30,55 @@ const MTUS: [u16; 2] = [1500, 9000];
 struct Wires {
     hosts: [Namespace; 2],
     mtu: u16,
+    /// How many there are.
+    ports: u8,
 }
 
 /// The end of the wire at each host.
 const ENDS: [&str; 2] = ["left", "right"];
 
 impl Wires {
-    fn new(mtu: u16) -> Result<Result<Wires, String>> {
+    fn new(mtu: u16, ports: u8) -> Result<Result<Wires, String>> {
         let (a, b) = match (Namespace::new()?, Namespace::new()?) {
             (Ok(a), Ok(b)) => (a, b),
             (Err(why), _) | (_, Err(why)) => return Ok(Err(why)),
         };
-        a.veth(ENDS[0], &b, ENDS[1], mtu)?;
-        a.ip(&format!("addr add 10.77.0.1/24 dev {}", ENDS[0]))?;
-        b.ip(&format!("addr add 10.77.0.2/24 dev {}", ENDS[1]))?;
-        Ok(Ok(Wires { hosts: [a, b], mtu }))
+        for wire in 0..ports {
+            let ends = [device(0, wire), device(1, wire)];
+            a.veth(&ends[0], &b, &ends[1], mtu)?;
+            a.ip(&format!("addr add 10.77.{wire}.1/24 dev {}", ends[0]))?;
+            b.ip(&format!("addr add 10.77.{wire}.2/24 dev {}", ends[1]))?;
+        }
+        Ok(Ok(Wires {
+            hosts: [a, b],
+            mtu,
+            ports,
+        }))
+    }
+
+    /// Bytes a second of TCP, a stream by each wire.
+    fn tcp(&self, time: Duration) -> Result<f64> {
+        let streams = std::thread::scope(|s| {
+            let all: Vec<_> = (0..self.ports)
+                .map(|w| s.spawn(move || self.stream(w, time)))
+                .collect();
+            all.into_iter().map(|t| t.join()).collect::<Vec<_>>()
+        });
+        let mut sum = 0.0;
+        for rate in streams {
+            sum += rate.map_err(|_| anyhow!("a stream's thread panicked"))??;
+        }
+        Ok(sum)
     }
 
     /// Bytes a second of one TCP stream.
-    fn tcp(&self, time: Duration) -> Result<f64> {
+    fn stream(&self, wire: u8, time: Duration) -> Result<f64> {
         let [from, to] = &self.hosts;
+        let address = format!("10.77.{wire}.2");
         let mut server = to.command("iperf3");
-        let server = server.args(["-s", "-1", "--forceflush"]).stdout(Stdio::piped());
+        let server = server
+            .args(["-s", "-1", "--forceflush", "-B", &address])
+            .stdout(Stdio::piped());
         let mut server = server.spawn().context("starting iperf3")?;
         let mut answer = || {
             let mut lines = BufReader::new(server.stdout.take().context("its output")?).lines();
@@ -61,7 +90,7 @@ impl Wires {
             // Whole seconds are all that it takes.
             let seconds = time.as_secs_f64().ceil().to_string();
             let mut client = from.command("iperf3");
-            let text = output(client.args(["-c", "10.77.0.2", "-t", &seconds, "-J"]))?;
+            let text = output(client.args(["-c", &address, "-t", &seconds, "-J"]))?;
             Ok(Iperf::parse(&text)?.rate / 8.0)
         };
         let rate = answer();
@@ -69,6 +98,11 @@ impl Wires {
         server.wait()?;
         rate
     }
+}
+
+/// A wire's device at a host.
+fn device(host: usize, wire: u8) -> String {
+    format!("{}{wire}", ENDS[host])
 }
 
 /// One adapter as this process uses it.
@@ -83,7 +117,7 @@ struct Side {
 /// A daemon at each host, and a queue pair between them.
 struct Pair {
     sides: [Side; 2],
-    qps: [QueuePair<Rc>; 2],
+    qps: Vec<[QueuePair<Rc>; 2]>,
     _products: [Product; 2],
     _dir: tempfile::TempDir,
 }
@@ -94,10 +128,12 @@ impl Pair {
         let product = |i: usize| {
             let dir = dir.path().join(i.to_string());
             std::fs::create_dir(&dir)?;
-            let uplinks = [Uplink {
-                kind: lab.uplink,
-                ifname: ENDS[i].into(),
-            }];
+            let uplinks: Vec<Uplink> = (0..wires.ports)
+                .map(|wire| Uplink {
+                    kind: lab.uplink,
+                    ifname: device(i, wire),
+                })
+                .collect();
             let setup = Setup {
                 dir: &dir,
                 cpu: lab.cpus[1 - i],
@@ -128,15 +164,21 @@ impl Pair {
             })
         };
         let sides = [side(0)?, side(1)?];
-        let make = |s: &Side| s.pd.qp::<Rc>(&s.cq, &s.cq).max_send_wr(WINDOW as u32).build();
-        let qps = [make(&sides[0])?, make(&sides[1])?];
+        let count = if wires.ports > 1 { SPREAD } else { 1 };
+        let each = (WINDOW / count) as u32;
         let options = ConnectOptions {
             gid_index: 1,
             path_mtu: Some(path_mtu(wires.mtu)),
             ..ConnectOptions::default()
         };
-        qps[0].connect(&qps[1].endpoint(1)?, &options)?;
-        qps[1].connect(&qps[0].endpoint(1)?, &options)?;
+        let qps = (0..count).map(|_| {
+            let make = |s: &Side| s.pd.qp::<Rc>(&s.cq, &s.cq).max_send_wr(each).build();
+            let ends = [make(&sides[0])?, make(&sides[1])?];
+            ends[0].connect(&ends[1].endpoint(1)?, &options)?;
+            ends[1].connect(&ends[0].endpoint(1)?, &options)?;
+            Ok(ends)
+        });
+        let qps = qps.collect::<Result<Vec<_>>>()?;
         for word in 0..WINDOW * MESSAGE / 8 {
             sides[0]
                 .region
@@ -152,41 +194,56 @@ impl Pair {
 
     /// Bytes a second. The thread sleeps while nothing completes: the CPUs are the daemons'.
     fn bandwidth(&self, time: Duration) -> Result<f64> {
-        let [near, far] = &self.sides;
-        let (mut posted, mut completed) = (0usize, 0usize);
-        let (mut since, mut counted) = (None, 0);
+        let each = WINDOW / self.qps.len();
+        for qp in 0..self.qps.len() {
+            for first in (0..each).step_by(SIGNALED) {
+                self.post(qp, first)?;
+            }
+        }
+        let (mut under_way, mut completed) = (WINDOW / SIGNALED, 0);
+        let (mut since, mut counted, mut ended) = (None, 0, None);
         let begin = Instant::now();
-        loop {
-            while posted - completed + SIGNALED <= WINDOW {
-                for i in 0..SIGNALED {
-                    let at = posted % WINDOW * MESSAGE;
-                    let remote = far.region.addr() + at as u64;
-                    let write = SendWr::write(near.region.slice(at..at + MESSAGE), remote, far.region.rkey());
-                    let last = i + 1 == SIGNALED;
-                    self.qps[0].post_send(&[if last { write.signaled() } else { write }])?;
-                    posted += 1;
+        while under_way > 0 {
+            for (qp, first) in self.completions()? {
+                completed += SIGNALED;
+                under_way -= 1;
+                if ended.is_none() {
+                    self.post(qp, first)?;
+                    under_way += 1;
                 }
             }
-            completed += SIGNALED * self.completions()?;
             let now = Instant::now();
             match since {
                 None if now - begin > super::WARM_UP => (since, counted) = (Some(now), completed),
-                Some(t) if now - t > time => {
-                    let rate = (completed - counted) as f64 * MESSAGE as f64 / (now - t).as_secs_f64();
-                    while completed < posted {
-                        completed += SIGNALED * self.completions()?;
-                    }
-                    self.verify()?;
-                    return Ok(rate);
+                Some(t) if ended.is_none() && now - t > time => {
+                    ended = Some((completed - counted) as f64 * MESSAGE as f64 / (now - t).as_secs_f64());
                 }
                 _ => {}
             }
         }
+        self.verify()?;
+        ended.context("nothing was measured")
     }
 
-    /// One or more.
-    fn completions(&self) -> Result<usize> {
+    /// Some messages of a queue pair, of which the last is signaled.
+    fn post(&self, qp: usize, first: usize) -> Result<()> {
+        let [near, far] = &self.sides;
+        let each = WINDOW / self.qps.len();
+        for i in first..first + SIGNALED {
+            let at = (qp * each + i) * MESSAGE;
+            let remote = far.region.addr() + at as u64;
+            let write = SendWr::write(near.region.slice(at..at + MESSAGE), remote, far.region.rkey());
+            let write = write.id((qp * each + first) as u64);
+            let last = i + 1 == first + SIGNALED;
+            self.qps[qp][0].post_send(&[if last { write.signaled() } else { write }])?;
+        }
+        Ok(())
+    }
+
+    /// One or more: queue pair, and the first of the messages that are done.
+    fn completions(&self) -> Result<Vec<(usize, usize)>> {
         let Side { cq, events, .. } = &self.sides[0];
+        let each = WINDOW / self.qps.len();
         let mut done = [WorkCompletion::default(); WINDOW];
         loop {
             let n = cq.poll(&mut done)?;
@@ -194,7 +251,8 @@ impl Pair {
                 c.ok()?;
             }
             if n > 0 {
-                return Ok(n);
+                let places = done[..n].iter().map(|c| c.id() as usize);
+                return Ok(places.map(|place| (place / each, place % each)).collect());
             }
             cq.req_notify(false)?;
             ensure!(
@@ -231,12 +289,17 @@ pub fn write_bw(lab: &Lab) -> Result<Run> {
     let mtus = lab.mtu.map_or(MTUS.to_vec(), |mtu| vec![mtu]);
     let mut all = Vec::new();
     for mtu in mtus {
-        let wires = match Wires::new(mtu)? {
+        let wires = match Wires::new(mtu, lab.ports)? {
             Ok(wires) => wires,
             Err(why) => return Ok(Run::Skipped(why)),
         };
         let note = format!(
-            "64 KiB, one RC queue pair, {WINDOW} under way, path MTU {}, ports of kind {}, MTU {mtu}, {}",
+            "64 KiB, {}, {WINDOW} under way, path MTU {}, ports of kind {}, MTU {mtu}, {}",
+            if lab.ports > 1 {
+                format!("{SPREAD} RC queue pairs over a team of {} ports", lab.ports)
+            } else {
+                "one RC queue pair".into()
+            },
             path_mtu(mtu).bytes(),
             lab.uplink,
             if lab.vnicd.is_some() {
@@ -245,8 +308,14 @@ pub fn write_bw(lab: &Lab) -> Result<Run> {
                 "two NICs in this process"
             }
         );
-        let name = format!("wire-write-bw-{mtu}");
-        let mut figure = Figure::new(&name, "GB/s", 1e-9, "iperf3, one TCP stream", note);
+        let several = if lab.ports > 1 { "-2ports" } else { "" };
+        let name = format!("wire-write-bw-{mtu}{several}");
+        let peer = if lab.ports > 1 {
+            "iperf3, a TCP stream each"
+        } else {
+            "iperf3, one TCP stream"
+        };
+        let mut figure = Figure::new(&name, "GB/s", 1e-9, peer, note);
         for round in 0..lab.rounds {
             figure.round(
                 lab,
