@@ -115,7 +115,7 @@ pub fn talk(queues: u8) -> Result<()> {
     }
     let (ready, is_ready) = channel();
     let server = Kernel::start(move |wait| serve(wait, &ready))?;
-    let client = Kernel::start(move |wait| ask(wait))?;
+    let client = Kernel::start(ask)?;
     let rig = Rig::new(1)?;
     let n = queues.to_string();
     for (i, kernel) in [&server, &client].into_iter().enumerate() {
