@@ -10,7 +10,7 @@ mod connections;
 mod gate;
 pub mod methods;
 mod people;
-mod tls;
+pub(crate) mod tls;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -15,6 +15,7 @@ pub mod faults;
 pub mod grpc;
 pub mod logging;
 pub mod macs;
+pub mod mesh;
 pub mod metrics;
 pub mod names;
 pub mod nv;

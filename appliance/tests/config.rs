@@ -248,7 +248,7 @@ fn wrong_shapes_are_named() {
         "[[port]]\nname = \"p\"\ntype = \"wire\"\n",
         &[
             "x.toml:1:1: port[0].ifname: this key is required",
-            "x.toml:3:8: port[0].type: \"wire\"; allowed are \"tap\", \"packet\", \"xdp\"",
+            "x.toml:3:8: port[0].type: \"wire\"; allowed are \"tap\", \"packet\", \"xdp\", \"mesh\"",
         ],
     );
     errors(
@@ -370,14 +370,14 @@ fn the_example_is_valid_and_complete() {
     let all = all.replace("group = \"kvm\"", "group = \"0\"");
     let all = all.replace("{ alice =", "{ 1000 =").replace("{ kvm =", "{ 36 =");
     let switched_on = parse(&all).expect("every setting of the example is valid");
-    assert_eq!((switched_on.ports.len(), switched_on.faults.len()), (2, 5));
+    assert_eq!((switched_on.ports.len(), switched_on.faults.len()), (3, 5));
     assert_eq!(switched_on.teams.len(), 2);
 
     // An unknown key in each section makes the reader tell every key it knows.
     let probe = "zzzzzzzzzzzzzzzz = 1\n";
     let told = parse(&format!(
         "[nic]\n{probe}[control]\n{probe}[control.tls]\ncertificate = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n{probe}[access]\n{probe}[events]\n{probe}[metrics]\n{probe}[[adapter]]\nname = \"a\"\n{probe}[[port]]\nname = \
-         \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}[[team]]\nname = \"t\"\ntype = \"failover\"\nmembers = [\"p\"]\n{probe}[[fault]]\nname = \"f\"\naction = \"drop\"\n{probe}"
+         \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}[[port]]\nname = \"m\"\ntype = \"mesh\"\nlisten = \"0.0.0.0:1\"\ncertificate = \"/c\"\nkey = \"/k\"\nca = \"/a\"\n{probe}[[team]]\nname = \"t\"\ntype = \"failover\"\nmembers = [\"p\"]\n{probe}[[fault]]\nname = \"f\"\naction = \"drop\"\n{probe}"
     ))
     .expect_err("unknown keys");
     let mut keys = 0;
@@ -529,6 +529,45 @@ fn roles_are_given_to_users_groups_and_certificates() {
             "x.toml:3:50: access.users.6: expected a string, found integer",
             "x.toml:5:1: access.groups.root: this one has a role already, by its name or its number",
             "x.toml:8:1: access.certificates.: a name of a certificate is not empty",
+        ],
+    );
+}
+
+#[test]
+fn a_mesh_has_keys_of_its_own() {
+    let files = "certificate = \"/c\"\nkey = \"/k\"\nca = \"/a\"\n";
+    let settings = parse(&format!(
+        "[[port]]\nname = \"m0\"\ntype = \"mesh\"\nmtu = 9000\nlisten = \"[::]:4790\"\n{files}peers = [\"b:1\", \"[::1]:2\"]\nnames = [\"b\"]\n"
+    ))
+    .expect("valid");
+    let mesh = &settings.meshes["m0"];
+    assert_eq!(settings.ports[0].kind.name(), "mesh");
+    assert_eq!(mesh.listen.to_string(), "[::]:4790");
+    assert_eq!(
+        (&mesh.peers[..], &mesh.names[..]),
+        (
+            &["b:1".to_owned(), "[::1]:2".to_owned()][..],
+            &["b".to_owned()][..]
+        )
+    );
+    assert_eq!(mesh.files.key, Path::new("/k"));
+    errors(
+        &format!(
+            "[[port]]\nname = \"m0\"\ntype = \"mesh\"\nlisten = \"4790\"\n{files}peers = [\"b\", \"c:1\", \"C:1\"]\nifname = \"x\"\n"
+        ),
+        &[
+            "x.toml:4:10: port[0].listen: \"4790\" is no address to listen on: ADDR:PORT such as 0.0.0.0:4790 or [::]:4790",
+            "x.toml:8:10: port[0].peers[0]: \"b\" is no peer: HOST:PORT such as node2.example.com:4790 or \
+             [2001:db8::2]:4790",
+            "x.toml:8:22: port[0].peers[2]: C:1 is named twice",
+            "x.toml:9:1: port[0].ifname: unknown key; did you mean \"name\"?",
+        ],
+    );
+    errors(
+        "[[port]]\nname = \"m0\"\ntype = \"mesh\"\nlisten = \"0.0.0.0:0\"\ncertificate = \"c.pem\"\nkey = \"/k\"\n",
+        &[
+            "x.toml:1:1: port[0].ca: this key is required",
+            "x.toml:5:15: port[0].certificate: \"c.pem\" is not an absolute path",
         ],
     );
 }

@@ -181,6 +181,9 @@ pub fn port(spec: &PortSpec, nic: &NicConfig) -> Result<(), NicError> {
             format!("{queues} is out of range: 1 to {TAP_QUEUES_MAX}"),
         );
     }
+    if matches!(spec.kind, PortKind::Mesh { .. }) {
+        return Ok(());
+    }
     let ifname = spec.kind.ifname();
     let legal = |b: u8| b.is_ascii_graphic() && b != b'/' && b != b':';
     if ifname.is_empty() || ifname.len() > 15 || !ifname.bytes().all(legal) || ifname == "." || ifname == ".."

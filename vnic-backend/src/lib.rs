@@ -20,3 +20,4 @@ pub use datapath::VirtualClock;
 pub use nic::{Capture, Nic};
 pub use rdma::SPEED_MBPS as RDMA_SPEED_MBPS;
 pub use types::*;
+pub use uplink::{FrameRx, FrameTx, PortEnd};

@@ -288,6 +288,11 @@ pub enum PortKind {
         /// Its name.
         ifname: String,
     },
+    /// The owner of the NIC takes its frames to other daemons, and brings theirs (`Nic::add_port_exchange`).
+    Mesh {
+        /// Where to, for people.
+        label: String,
+    },
 }
 
 impl PortKind {
@@ -310,13 +315,15 @@ impl PortKind {
             PortKind::Tap { .. } => "tap",
             PortKind::Packet { .. } => "packet",
             PortKind::Xdp { .. } => "xdp",
+            PortKind::Mesh { .. } => "mesh",
         }
     }
 
-    /// The network interface.
+    /// The network interface; empty: there is none.
     pub fn ifname(&self) -> &str {
         match self {
             PortKind::Tap { ifname, .. } | PortKind::Packet { ifname } | PortKind::Xdp { ifname } => ifname,
+            PortKind::Mesh { .. } => "",
         }
     }
 }

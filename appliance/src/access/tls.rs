@@ -32,12 +32,12 @@ pub struct Tls {
 }
 
 fn read(path: &Path, key: &str) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|e| format!("control.tls.{key}: cannot read {}: {e}", path.display()))
+    std::fs::read(path).map_err(|e| format!("{key}: cannot read {}: {e}", path.display()))
 }
 
-/// The certificates in a file: at least one, each of them valid now.
-fn certificates(path: &Path, key: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = |why: &str| format!("control.tls.{key}: {}: {why}", path.display());
+/// The certificates in a file, which is the value of this key: at least one, each of them valid now.
+pub(crate) fn certificates(path: &Path, key: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let wrong = |why: &str| format!("{key}: {}: {why}", path.display());
     let text = read(path, key)?;
     let all = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<Vec<_>, _>>()
@@ -64,22 +64,31 @@ fn certificates(path: &Path, key: &str) -> Result<Vec<CertificateDer<'static>>, 
     Ok(all)
 }
 
-fn load(files: &TlsFiles) -> Result<ServerConfig, String> {
-    let chain = certificates(&files.certificate, "certificate")?;
-    let authorities = certificates(&files.client_ca, "client_ca")?;
-    let key = read(&files.key, "key")?;
-    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|e| {
+/// The private key in a file, which is the value of this key of the settings.
+pub(crate) fn private_key(path: &Path, key: &str) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(&read(path, key)?).map_err(|e| {
         format!(
-            "control.tls.key: {}: no private key in it (PKCS #8, PKCS #1 or SEC 1 in PEM, not encrypted): {e}",
-            files.key.display()
+            "{key}: {}: no private key in it (PKCS #8, PKCS #1 or SEC 1 in PEM, not encrypted): {e}",
+            path.display()
         )
-    })?;
+    })
+}
+
+/// The certificates in a file, as those whose signatures count.
+pub(crate) fn authorities(path: &Path, key: &str) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for authority in authorities {
+    for authority in certificates(path, key)? {
         roots
             .add(authority)
-            .map_err(|e| format!("control.tls.client_ca: {}: {e}", files.client_ca.display()))?;
+            .map_err(|e| format!("{key}: {}: {e}", path.display()))?;
     }
+    Ok(roots)
+}
+
+fn load(files: &TlsFiles) -> Result<ServerConfig, String> {
+    let chain = certificates(&files.certificate, "control.tls.certificate")?;
+    let roots = authorities(&files.client_ca, "control.tls.client_ca")?;
+    let key = private_key(&files.key, "control.tls.key")?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .build()
@@ -127,34 +136,30 @@ impl Tls {
     pub fn names_of(&self, stream: &TlsStream<TcpStream>) -> Result<Vec<String>, String> {
         let (_, connection) = stream.get_ref();
         let certificate = connection.peer_certificates().and_then(|all| all.first());
-        names(certificate.ok_or("no certificate")?)
+        let (common, alternatives) = names(certificate.ok_or("no certificate")?)?;
+        Ok([common, alternatives].concat())
     }
 }
 
-/// The common name and the alternative names (DNS and URI) of a certificate, in this order.
-fn names(der: &[u8]) -> Result<Vec<String>, String> {
+/// The common names and the alternative names (DNS and URI) of a certificate.
+pub(crate) fn names(der: &[u8]) -> Result<(Vec<String>, Vec<String>), String> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|e| format!("its certificate: {e}"))?;
     let common = certificate.subject().iter_common_name();
-    let mut names: Vec<String> = common
+    let common = common
         .filter_map(|n| n.as_str().ok())
         .map(str::to_owned)
         .collect();
-    let alternatives = certificate
+    let extension = certificate
         .subject_alternative_name()
         .map_err(|e| format!("its certificate: {e}"))?;
-    if let Some(extension) = alternatives {
-        names.extend(
-            extension
-                .value
-                .general_names
-                .iter()
-                .filter_map(|name| match name {
-                    GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
-                    _ => None,
-                }),
-        );
-    }
-    Ok(names)
+    let all = extension.iter().flat_map(|e| &e.value.general_names);
+    let alternatives = all
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
+            _ => None,
+        })
+        .collect();
+    Ok((common, alternatives))
 }
 
 #[cfg(test)]
@@ -199,8 +204,9 @@ mod tests {
     fn names_are_the_common_one_and_the_alternatives() {
         let made = made(0..100);
         let der = certificates(&made.files.certificate, "certificate").expect("a certificate");
-        let expected = ["ops", "ops.example.com", "spiffe://example.com/ops"];
-        assert_eq!(names(&der[0]).expect("names"), expected);
+        let (common, alternatives) = names(&der[0]).expect("names");
+        assert_eq!(common, ["ops"]);
+        assert_eq!(alternatives, ["ops.example.com", "spiffe://example.com/ops"]);
         assert!(names(b"nonsense").is_err());
     }
 

@@ -297,9 +297,11 @@ pub enum PortVerb {
     },
     /// Make an uplink port; it lives until it is removed or the daemon ends (it is not stored)
     #[command(
-        after_help = "Example:\n  vnicctl port add p0 --tap tap0 --trunk all\n  vnicctl port add p1 --packet veth0 --mtu 9000 --speed 10000"
+        after_help = "Example:\n  vnicctl port add p0 --tap tap0 --trunk all\n  vnicctl port add p1 --packet veth0 --mtu 9000 --speed 10000\n  \
+                      vnicctl port add m0 --mesh 0.0.0.0:4790 --peer node2:4790 --cert /etc/vnic/node1.pem --key \
+                      /etc/vnic/node1.key --ca /etc/vnic/mesh-ca.pem"
     )]
-    Add(PortAdd),
+    Add(Box<PortAdd>),
     /// Change the speed of a port, under traffic; until it is removed or the daemon ends
     Set {
         /// Name of the port
@@ -333,6 +335,9 @@ pub struct UplinkArgs {
     /// The same past the kernel's network stack, by AF_XDP (the daemon needs CAP_NET_ADMIN, CAP_BPF and CAP_NET_RAW)
     #[arg(long, value_name = "IFNAME")]
     pub xdp: Option<String>,
+    /// Other daemons: listens on this UDP address for them, and calls each --peer (needs no rights)
+    #[arg(long, value_name = "ADDR:PORT", requires_all = ["mesh_cert", "mesh_key", "mesh_ca"])]
+    pub mesh: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -344,6 +349,8 @@ pub struct PortAdd {
     /// Queues of the TAP device, 1 to 8 [default: 1]
     #[arg(long, value_name = "N", requires = "tap", conflicts_with_all = ["packet", "xdp"])]
     pub queues: Option<u32>,
+    #[command(flatten)]
+    pub mesh: super::mesh::MeshArgs,
     /// Bytes of Ethernet payload, 68 to 9216 [default: 1500]
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,

@@ -10,6 +10,7 @@ mod counter;
 mod docs;
 mod event;
 mod fault;
+mod mesh;
 mod mlx5cmd;
 mod mlx5muxtool;
 mod nvconfig;

@@ -3,11 +3,11 @@
 use vnic_control::v1;
 
 use super::adapter::lifetime;
-use super::args::{PortVerb, UplinkArgs};
+use super::args::{PortAdd, PortVerb};
 use super::client::{Client, resource};
 use super::output::Output;
 use super::text::{self, Facts, Table};
-use super::{Failure, vlan};
+use super::{Failure, mesh, vlan};
 use crate::names::{self, PORTS};
 
 /// Runs a command.
@@ -27,7 +27,7 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
             let request = v1::CreatePortRequest {
                 port_id: add.name.clone(),
                 port: Some(v1::Port {
-                    uplink: uplink_of(&add.uplink, add.queues),
+                    uplink: uplink_of(&add),
                     mtu: add.mtu.unwrap_or(0),
                     vlan: add.vlan.message()?,
                     data_core: add.data_core,
@@ -95,11 +95,16 @@ pub fn uplink(port: &v1::Port) -> String {
         Some(v1::port::Uplink::Tap(tap)) => format!("tap {}", tap.ifname),
         Some(v1::port::Uplink::Packet(packet)) => format!("packet {}", packet.ifname),
         Some(v1::port::Uplink::Xdp(xdp)) => format!("xdp {}", xdp.ifname),
+        Some(v1::port::Uplink::Mesh(mesh)) => format!("mesh {}", mesh::address(mesh)),
     }
 }
 
-fn uplink_of(args: &UplinkArgs, queues: Option<u32>) -> Option<v1::port::Uplink> {
-    let queues = queues.unwrap_or(0);
+fn uplink_of(add: &PortAdd) -> Option<v1::port::Uplink> {
+    let args = &add.uplink;
+    if let Some(listen) = &args.mesh {
+        return Some(v1::port::Uplink::Mesh(mesh::uplink(listen, &add.mesh)));
+    }
+    let queues = add.queues.unwrap_or(0);
     let tap = args.tap.clone().map(|ifname| v1::TapUplink { ifname, queues });
     let packet = args.packet.clone().map(|ifname| v1::PacketUplink { ifname });
     let xdp = args.xdp.clone().map(|ifname| v1::XdpUplink { ifname });
@@ -168,7 +173,11 @@ fn facts(p: &v1::Port) -> String {
         .add("switch port", p.switch_port.to_string())
         .add("lifetime", lifetime(p.lifetime()))
         .add("problem", p.problem.clone());
-    facts.finish()
+    let Some(v1::port::Uplink::Mesh(mesh)) = &p.uplink else {
+        return facts.finish();
+    };
+    mesh::facts(mesh, &mut facts);
+    format!("{}\n{}", facts.finish(), mesh::peers(mesh))
 }
 
 fn line(message: &v1::WatchPortsResponse) -> String {

@@ -211,6 +211,7 @@ pub(super) fn settings(
         events: Keep::default(),
         adapters,
         ports,
+        meshes: std::collections::BTreeMap::new(),
         teams: Vec::new(),
         faults: Vec::new(),
         macs,

@@ -15,12 +15,14 @@ use vnic_backend::{
 use super::command_line::{self, IDLE_SPIN_DEFAULT};
 use super::diagnostics::{Diagnostics, Sink};
 use super::faults;
+use super::mesh;
 use super::reader::{At, Section};
 use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, access, metrics_default, teams};
 use crate::access::group_id;
 use crate::check;
 use crate::events::Keep;
 use crate::macs::MacSource;
+use crate::mesh::MeshSpec;
 
 /// Parses and checks the text of a configuration file.
 pub(super) fn parse(
@@ -53,6 +55,9 @@ struct Context<'a> {
     overrides: &'a Overrides,
     environment: &'a Environment,
 }
+
+/// The type of port whose other end is the daemon's own.
+const MESH: &str = "mesh";
 
 /// `[nic]`, checked.
 struct NicSection {
@@ -111,6 +116,12 @@ impl<'a> Context<'a> {
                 adapter.macs.push(mac);
             }
         }
+        let ports: Vec<_> = ports.into_iter().collect::<Option<_>>()?;
+        let meshes = ports
+            .iter()
+            .filter_map(|(port, mesh)| Some((port.name.clone(), mesh.clone()?)))
+            .collect();
+        let ports = ports.into_iter().map(|(port, _)| port).collect();
         Some(Settings {
             config_file: Some(path.to_owned()),
             nic: nic.config,
@@ -121,7 +132,8 @@ impl<'a> Context<'a> {
             metrics: metrics?,
             events: events?,
             adapters,
-            ports: ports.into_iter().collect::<Option<_>>()?,
+            ports,
+            meshes,
             teams: teams?,
             faults: faults?,
             macs,
@@ -555,43 +567,64 @@ impl<'a> Context<'a> {
         })
     }
 
-    fn port(&self, section: Section<'a>, cores: &[usize], taken: &mut Taken) -> Option<PortSpec> {
+    fn port(
+        &self,
+        section: Section<'a>,
+        cores: &[usize],
+        taken: &mut Taken,
+    ) -> Option<(PortSpec, Option<MeshSpec>)> {
         let name = self.name(&section, taken);
         taken.ports.extend(name.clone());
         let kind = section.required_string("type").and_then(|at| {
             at.check(self.sink, |text| match PortKind::new(text, String::new()) {
                 Some(_) => Ok(text.to_owned()),
+                None if text == MESH => Ok(text.to_owned()),
                 None => {
                     let names = PortKind::NAMES.map(|name| format!("{name:?}")).join(", ");
-                    Err(format!("{text:?}; allowed are {names}"))
+                    Err(format!("{text:?}; allowed are {names}, {MESH:?}"))
                 }
             })
         });
-        let ifname = section
-            .required_string("ifname")
-            .and_then(|at| at.check(self.sink, check::ifname));
+        let tap = kind.as_ref().is_none_or(|kind| kind.value == "tap");
+        let (kind, mesh) = match kind.as_ref().map(|at| at.value.as_str()) {
+            Some(MESH) => {
+                let mesh = mesh::mesh(&section, self.sink);
+                let label = mesh.as_ref().map(|m| m.listen.to_string());
+                (label.map(|label| PortKind::Mesh { label }), mesh)
+            }
+            kind => {
+                let ifname = section
+                    .required_string("ifname")
+                    .and_then(|at| at.check(self.sink, check::ifname));
+                (
+                    kind.zip(ifname)
+                        .and_then(|(kind, at)| PortKind::new(kind, at.value)),
+                    None,
+                )
+            }
+        };
         let mtu = self.number(section.integer("mtu"), check::MTU_DEFAULT, check::mtu);
         let vlan = self.vlan(&section);
         let data_core = self.core(&section, cores);
         let speed = self.number(section.integer("speed_mbps"), None, |v| check::speed(v).map(Some));
-        let tap = kind.as_ref().is_none_or(|kind| kind.value == "tap");
         let queues = self.number(section.integer("queues"), 1, |v| match tap {
             true => check::tap_queues(v),
             false => Err("only a port of type \"tap\" has queues".to_owned()),
         });
         section.finish();
-        let mut kind = PortKind::new(&kind?.value, ifname?.value)?;
+        let mut kind = kind?;
         if let PortKind::Tap { queues: of, .. } = &mut kind {
             *of = queues?;
         }
-        Some(PortSpec {
+        let port = PortSpec {
             name: name?,
             kind,
             mtu: mtu?,
             vlan: vlan?,
             data_core: data_core?,
             speed_mbps: speed?,
-        })
+        };
+        Some((port, mesh))
     }
 }
 

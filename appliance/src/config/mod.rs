@@ -6,10 +6,12 @@ mod diagnostics;
 mod environment;
 mod faults;
 mod file;
+mod mesh;
 mod reader;
 mod suggest;
 mod teams;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -19,6 +21,7 @@ use crate::access::{Access, TlsFiles};
 use crate::check::ControlListen;
 use crate::events::Keep;
 use crate::macs::MacSource;
+use crate::mesh::MeshSpec;
 use crate::teams::TeamSpec;
 
 pub use command_line::{Simple, Uplink};
@@ -51,6 +54,8 @@ pub struct Settings {
     pub adapters: Vec<AdapterSpec>,
     /// Uplink ports to start with.
     pub ports: Vec<PortSpec>,
+    /// Meshes of those of type `mesh`, by name.
+    pub meshes: BTreeMap<String, MeshSpec>,
     /// Teams to start with.
     pub teams: Vec<TeamSpec>,
     /// Fault rules to start with.

@@ -11,6 +11,7 @@ use vnic_backend::Nic;
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
 use crate::events::EventHub;
+use crate::mesh::Meshes;
 use crate::names;
 use crate::nv::Nv;
 use crate::registry::Registry;
@@ -59,6 +60,8 @@ pub struct Context {
     pub hub: EventHub,
     /// Captures to files.
     pub captures: CaptureFiles,
+    /// Meshes of ports.
+    pub meshes: Meshes,
     /// What survives the daemon.
     pub store: Arc<Store>,
     /// Settings of the driver and of adapters.
@@ -99,6 +102,7 @@ impl Context {
             endpoints,
             hub,
             captures,
+            meshes: Meshes::default(),
             store: stored.store,
             registry: stored.registry,
             nv: stored.nv,

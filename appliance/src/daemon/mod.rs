@@ -176,13 +176,11 @@ impl Daemon {
         let work = move || {
             for spec in &context.settings.ports {
                 let name = spec.name.clone();
-                context
-                    .nic
-                    .add_port(spec.clone())
-                    .map_err(|source| StartError::Nic {
-                        what: format!("cannot add port {name}"),
-                        source,
-                    })?;
+                let mesh = context.settings.meshes.get(&name).cloned();
+                grpc::mesh::add_port(&context, spec.clone(), mesh).map_err(|source| StartError::Nic {
+                    what: format!("cannot add port {name}"),
+                    source,
+                })?;
                 grpc::qos::bring_back(&context, &name);
             }
             grpc::teams::configure(&context).map_err(|(name, source)| StartError::Nic {
@@ -225,11 +223,17 @@ impl Daemon {
         &self.context
     }
 
-    /// Reads the certificates of the control interface again. Connections keep those that they began with.
+    /// Reads the certificates of the control interface and of meshes again. Connections keep those that they began with.
     pub fn reload_certificates(&self) {
+        for (port, read) in self.context.meshes.reload_certificates() {
+            let problem = read.err().map(|e| format!("port {port}: {e}"));
+            self.context.hub.record(ControlEvent::CertificatesLoaded {
+                problem: problem.unwrap_or_default(),
+            });
+        }
         let Some(tls) = &self.tls else {
             tracing::info!(
-                "there are no certificates to be read again: the control interface does not listen on TCP"
+                "the control interface does not listen on TCP: it has no certificates to be read again"
             );
             return;
         };
@@ -279,6 +283,7 @@ impl Daemon {
         let context = self.context.clone();
         let work = move || {
             context.captures.stop_all();
+            context.meshes.end();
             context.hub.stop();
             context.nic.shutdown();
             context.store.close();

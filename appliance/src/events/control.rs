@@ -74,6 +74,37 @@ pub enum ControlEvent {
         /// Why they were refused; empty: they were not.
         problem: String,
     },
+    /// A daemon joined a mesh, or left it.
+    MeshPeer {
+        /// The port.
+        port: String,
+        /// A name of its certificate.
+        peer: String,
+        /// Where it is.
+        address: String,
+        /// Why it left; nothing: it joined.
+        lost: Option<String>,
+        /// What else is to be said.
+        note: String,
+    },
+    /// A stranger called a mesh.
+    MeshRefused {
+        /// The port.
+        port: String,
+        /// From where.
+        by: String,
+        /// Why it was refused.
+        problem: String,
+    },
+    /// A daemon of a mesh's list is not reached.
+    MeshTrouble {
+        /// The port.
+        port: String,
+        /// As in the list.
+        peer: String,
+        /// Why.
+        problem: String,
+    },
 }
 
 fn of(by: &str) -> String {
@@ -98,6 +129,9 @@ impl ControlEvent {
                 &kinds::ACCESS_REFUSED
             }
             ControlEvent::CertificatesLoaded { .. } => &kinds::CERTIFICATES_LOADED,
+            ControlEvent::MeshPeer { .. } => &kinds::MESH_PEER,
+            ControlEvent::MeshRefused { .. } => &kinds::MESH_REFUSED,
+            ControlEvent::MeshTrouble { .. } => &kinds::MESH_TROUBLE,
         }
     }
 
@@ -108,6 +142,9 @@ impl ControlEvent {
             ControlEvent::SettingsChanged { owner, .. } | ControlEvent::SettingsRefused { owner, .. } => {
                 owner.clone()
             }
+            ControlEvent::MeshPeer { port, .. }
+            | ControlEvent::MeshRefused { port, .. }
+            | ControlEvent::MeshTrouble { port, .. } => Owner::Port(port.clone()),
             _ => Owner::Nic,
         }
     }
@@ -174,6 +211,25 @@ impl ControlEvent {
                 Level::Warn,
                 format!("certificates refused, the old ones stay: {problem}"),
             ),
+            ControlEvent::MeshPeer {
+                peer,
+                address,
+                lost: None,
+                note,
+                ..
+            } => (Level::Info, format!("mesh: {peer} at {address} joined{note}")),
+            ControlEvent::MeshPeer {
+                peer,
+                address,
+                lost: Some(why),
+                ..
+            } => (Level::Warn, format!("mesh: {peer} at {address} left: {why}")),
+            ControlEvent::MeshRefused { by, problem, .. } => {
+                (Level::Warn, format!("mesh: {by} was refused: {problem}"))
+            }
+            ControlEvent::MeshTrouble { peer, problem, .. } => {
+                (Level::Warn, format!("mesh: peer {peer}: {problem}"))
+            }
         }
     }
 
@@ -220,6 +276,20 @@ impl ControlEvent {
                 vec![("by", by.clone()), ("problem", problem.clone())]
             }
             ControlEvent::CertificatesLoaded { problem } => vec![("problem", problem.clone())],
+            ControlEvent::MeshPeer {
+                peer, address, lost, ..
+            } => vec![
+                ("peer", peer.clone()),
+                ("address", address.clone()),
+                ("state", if lost.is_some() { "left" } else { "joined" }.to_owned()),
+                ("problem", lost.clone().unwrap_or_default()),
+            ],
+            ControlEvent::MeshRefused { by, problem, .. } => {
+                vec![("by", by.clone()), ("problem", problem.clone())]
+            }
+            ControlEvent::MeshTrouble { peer, problem, .. } => {
+                vec![("peer", peer.clone()), ("problem", problem.clone())]
+            }
         }
     }
 }

@@ -99,6 +99,10 @@ kinds! {
     BOND_MEMBER_BACK = 0x1134, "bond_member_back", [Info], "A port of a bond may carry frames again.";
     LACP_PARTNER_FOUND = 0x1135, "lacp_partner_found", [Info], "A port of a bond hears an LACP partner.";
     LACP_PARTNER_LOST = 0x1136, "lacp_partner_lost", [Warn], "A port of a bond does not hear its LACP partner any more.";
+    MESH_PEER = 0x1140, "mesh_peer", [Info, Warn], "A daemon joined the mesh behind a port. A warning if it left.";
+    MESH_REFUSED = 0x1141, "mesh_refused", [Warn],
+        "Somebody called the mesh behind a port and was refused: no certificate of its CA, or none of the listed names.";
+    MESH_TROUBLE = 0x1142, "mesh_trouble", [Warn], "A daemon that the mesh behind a port shall call is not reached, and why.";
 }
 
 /// Events of WinOF-2 that this NIC cannot have, and why.

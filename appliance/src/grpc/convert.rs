@@ -15,6 +15,7 @@ use vnic_backend::{
 use vnic_control::v1;
 
 use super::errors::Violations;
+use super::mesh;
 use crate::check;
 use crate::config::{eth_socket, rdma_socket};
 use crate::daemon::Context;
@@ -289,6 +290,7 @@ pub fn port(context: &Context, status: &PortStatus) -> v1::Port {
             }),
             PortKind::Packet { .. } => v1::port::Uplink::Packet(v1::PacketUplink { ifname }),
             PortKind::Xdp { .. } => v1::port::Uplink::Xdp(v1::XdpUplink { ifname }),
+            PortKind::Mesh { .. } => v1::port::Uplink::Mesh(mesh::mesh(context.meshes.status(&spec.name))),
         }),
         mtu: u32::from(spec.mtu),
         vlan: Some(vlan(&spec.vlan)),
@@ -509,10 +511,13 @@ pub fn port_spec(context: &Context, id: &str, port: &v1::Port, wrong: &mut Viola
         Some(v1::port::Uplink::Xdp(xdp)) => wrong
             .check("port.xdp.ifname", check::ifname(&xdp.ifname))
             .map(|ifname| PortKind::Xdp { ifname }),
+        Some(v1::port::Uplink::Mesh(mesh)) => Some(PortKind::Mesh {
+            label: mesh.listen.clone(),
+        }),
         None => {
             wrong.add(
                 "port.uplink",
-                "required: what is behind the port; `tap`, `packet` and `xdp` are allowed",
+                "required: what is behind the port; `tap`, `packet`, `xdp` and `mesh` are allowed",
             );
             None
         }

@@ -10,6 +10,7 @@ mod counters;
 pub(crate) mod errors;
 mod events;
 mod faults;
+pub mod mesh;
 mod nvconfig;
 mod oid;
 mod paging;

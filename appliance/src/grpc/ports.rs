@@ -103,9 +103,13 @@ impl v1::port_service_server::PortService for Ports {
             let mut wrong = Violations::default();
             let port = request.port.unwrap_or_default();
             let spec = convert::port_spec(&context, &request.port_id, &port, &mut wrong);
-            let spec = wrong.finish(spec)?;
+            let mesh = match &port.uplink {
+                Some(v1::port::Uplink::Mesh(mesh)) => super::mesh::mesh_spec(mesh, &mut wrong).map(Some),
+                _ => Some(None),
+            };
+            let (spec, mesh) = wrong.finish(spec.zip(mesh))?;
             let kind = spec.kind.name();
-            let added = context.nic.add_port(spec);
+            let added = super::mesh::add_port(&context, spec, mesh);
             let status = added.map_err(|e| from_nic(e, |name| field(kind, name)))?;
             qos::bring_back(&context, &status.spec.name);
             teams::port_made(&context, &status.spec.name);
@@ -152,7 +156,8 @@ impl v1::port_service_server::PortService for Ports {
             context.nic.port(&id).map_err(|e| from_nic(e, same))?;
             teams::remove_port(&context, &id, || {
                 qos::forget_port(&context, &id)?;
-                context.nic.remove_port(&id).map_err(|e| from_nic(e, same))
+                let remove = || context.nic.remove_port(&id).map_err(|e| from_nic(e, same));
+                context.meshes.remove(&id, remove)
             })?;
             context.forget_configured(&id);
             Ok(Response::new(v1::DeletePortResponse {}))

@@ -178,6 +178,12 @@ impl Worker {
         work
     }
 
+    /// The core is about to sleep; true: an uplink has a frame for it after all.
+    pub(super) fn request_frames(&self) -> bool {
+        let all = self.uplinks.iter().flatten();
+        all.fold(false, |more, up| more | up.kept.is_some() | up.device.rest())
+    }
+
     /// The device of an uplink was opened again.
     pub(super) fn reopen_uplink(&mut self, id: PortId, (rx, index): (RxHalf, u32), tx: TxHalf) {
         for (i, up) in (0u32..).zip(&mut self.uplinks) {

@@ -446,7 +446,7 @@ impl Worker {
             more |= tx.request_kicks();
         }
         more |= self.request_rdma_kicks();
-        more |= self.uplinks.iter().flatten().any(|up| up.kept.is_some());
+        more |= self.request_frames();
         let waiting = !self.core.out.waiting.is_empty();
         if waiting {
             more |= self.core.request_buffers() | self.bell.is_rung();

@@ -2,8 +2,8 @@
 
 mod follow;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use vnic_fabric::switch::PortConfig;
@@ -12,7 +12,7 @@ use super::{Inner, Nic, State, not_found, qos};
 use crate::check;
 use crate::datapath::{Command, PortCounters, Side};
 use crate::types::*;
-use crate::uplink::{self, Facts, Links, Opened, Watch};
+use crate::uplink::{self, Facts, Links, Opened, PortEnd, Watch};
 
 /// An uplink port.
 pub(super) struct PortEntry {
@@ -38,20 +38,65 @@ struct Watched {
 
 impl Nic {
     /// Adds an uplink port.
-    pub fn add_port(&self, mut spec: PortSpec) -> Result<PortStatus, NicError> {
-        check::port(&spec, &self.inner.config)?;
+    pub fn add_port(&self, spec: PortSpec) -> Result<PortStatus, NicError> {
+        let mut state = self.room_for_port(&spec)?;
+        self.watch_ports()?;
+        let mut links = links()?;
+        let opened = uplink::open(&spec, &mut links)?;
+        let up = facts(&mut links, &spec).is_some_and(|f| f.up);
+        let status = self.new_port(&mut state, spec, opened, up)?;
+        drop(state);
+        self.inner.hub.publish(&status.spec.name, NicEventKind::PortAdded);
+        Ok(status.with_device(&mut links))
+    }
+
+    /// Adds an uplink port whose other end the caller holds. Its link is down until [`Nic::set_port_link`] says otherwise.
+    pub fn add_port_exchange(&self, spec: PortSpec) -> Result<(PortStatus, PortEnd), NicError> {
+        let mut state = self.room_for_port(&spec)?;
+        let (opened, end) = uplink::open_exchange(&spec)?;
+        let status = self.new_port(&mut state, spec, opened, false)?;
+        drop(state);
+        self.inner.hub.publish(&status.spec.name, NicEventKind::PortAdded);
+        Ok((status, end))
+    }
+
+    /// Link of a port that was made by [`Nic::add_port_exchange`], and why it cannot come up.
+    pub fn set_port_link(&self, name: &str, up: bool, problem: Option<String>) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
+        let port = state.ports.get(name).ok_or_else(|| not_found("port", name))?;
+        if !matches!(port.spec.kind, PortKind::Mesh { .. }) {
+            return Err(NicError::Invalid {
+                field: "name",
+                problem: format!("the link of port {name} is that of its device"),
+            });
+        }
+        let id = port.id;
+        self.inner.port_is(&mut state, id, Some((0, up)), problem);
+        Ok(())
+    }
+
+    /// The NIC, which has room for such a port.
+    fn room_for_port(&self, spec: &PortSpec) -> Result<MutexGuard<'_, State>, NicError> {
+        check::port(spec, &self.inner.config)?;
+        let state = self.inner.state()?;
         state.free_name("port", &spec.name)?;
         if state.ports.len() >= PORTS_MAX {
             return Err(NicError::Limit(format!("a NIC has at most {PORTS_MAX} ports")));
         }
+        Ok(state)
+    }
+
+    /// Adds an uplink port for an open device.
+    fn new_port(
+        &self,
+        state: &mut State,
+        mut spec: PortSpec,
+        opened: Opened,
+        up: bool,
+    ) -> Result<PortStatus, NicError> {
         let core = self.inner.core_for(spec.data_core, |core| core);
         spec.data_core = Some(self.inner.config.data_cores[core]);
-        self.watch_ports()?;
-        let mut links = links()?;
-        let opened = uplink::open(&spec, &mut links)?;
         let (index, mode) = (opened.index, opened.mode.clone());
-        let up = facts(&mut links, &spec).is_some_and(|f| f.up);
         let id = state.free_id();
         let counters = Arc::new(PortCounters::default());
         let plain = QosSpec::default();
@@ -77,12 +122,10 @@ impl Nic {
         if let Some(change) = change {
             self.inner.send_qos(id, change);
         }
-        let status = entry.status().with_device(&mut links);
+        let status = entry.status();
         state.names.insert(id, name.clone());
         state.ports.insert(name.clone(), entry);
-        self.inner.bind_faults(&state, &name);
-        drop(state);
-        self.inner.hub.publish(&name, NicEventKind::PortAdded);
+        self.inner.bind_faults(state, &name);
         Ok(status)
     }
 
@@ -158,7 +201,7 @@ impl Inner {
             if state.ended {
                 return false;
             }
-            let ports = state.ports.values();
+            let ports = state.ports.values().filter(|p| !p.spec.kind.ifname().is_empty());
             ports
                 .map(|p| Watched {
                     counters: p.counters.clone(),
@@ -342,5 +385,9 @@ fn links() -> Result<Links, NicError> {
 }
 
 fn facts(links: &mut Links, spec: &PortSpec) -> Option<Facts> {
-    links.find(spec.kind.ifname()).ok().flatten()
+    let ifname = spec.kind.ifname();
+    if ifname.is_empty() {
+        return None;
+    }
+    links.find(ifname).ok().flatten()
 }

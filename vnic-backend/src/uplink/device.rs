@@ -7,6 +7,7 @@ use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_wire::MacAddr;
 
+use super::exchange::{FrameRx, FrameTx};
 use super::link::Links;
 use super::packet::{PacketRx, PacketTx};
 use super::tap::{self, TapRx, TapTx};
@@ -49,6 +50,8 @@ pub enum RxHalf {
     Packet(Box<PacketRx>),
     /// Of AF_XDP sockets.
     Xdp(Box<XdpRx>),
+    /// Of rings to the owner of the NIC.
+    Exchange(Box<FrameRx>),
 }
 
 impl RxHalf {
@@ -59,6 +62,7 @@ impl RxHalf {
             RxHalf::Tap(tap) => tap.next(buf),
             RxHalf::Packet(packet) => packet.next(),
             RxHalf::Xdp(xdp) => xdp.next(buf),
+            RxHalf::Exchange(end) => Ok(end.next()),
         }
     }
 
@@ -73,6 +77,7 @@ impl RxHalf {
             RxHalf::Tap(_) => 0,
             RxHalf::Packet(packet) => packet.lost(),
             RxHalf::Xdp(xdp) => xdp.lost(),
+            RxHalf::Exchange(end) => end.lost(),
         }
     }
 
@@ -81,6 +86,15 @@ impl RxHalf {
         match self {
             RxHalf::Tap(_) | RxHalf::Xdp(_) => {}
             RxHalf::Packet(packet) => packet.woken(),
+            RxHalf::Exchange(end) => end.woken(),
+        }
+    }
+
+    /// The core is about to sleep; true: there is a frame after all.
+    pub fn rest(&self) -> bool {
+        match self {
+            RxHalf::Tap(_) | RxHalf::Packet(_) | RxHalf::Xdp(_) => false,
+            RxHalf::Exchange(end) => end.rest(),
         }
     }
 
@@ -90,6 +104,7 @@ impl RxHalf {
             RxHalf::Tap(tap) => tap.fd(),
             RxHalf::Packet(packet) => packet.fd(),
             RxHalf::Xdp(xdp) => xdp.fd(),
+            RxHalf::Exchange(end) => end.fd(),
         }
     }
 }
@@ -102,6 +117,8 @@ pub enum TxHalf {
     Packet(Box<PacketTx>),
     /// Of an AF_XDP socket.
     Xdp(Box<XdpTx>),
+    /// Of rings to the owner of the NIC.
+    Exchange(Box<FrameTx>),
 }
 
 /// What became of frames that a device was given.
@@ -119,7 +136,7 @@ impl TxHalf {
     pub fn accepts(&self) -> Accepts {
         match self {
             TxHalf::Tap(_) | TxHalf::Packet(_) => sys::accepts(),
-            TxHalf::Xdp(_) => Accepts::NONE,
+            TxHalf::Xdp(_) | TxHalf::Exchange(_) => Accepts::NONE,
         }
     }
 
@@ -127,7 +144,7 @@ impl TxHalf {
     pub fn header_len(&self) -> usize {
         match self {
             TxHalf::Tap(_) | TxHalf::Packet(_) => NetHdr::LEN_LEGACY,
-            TxHalf::Xdp(_) => 0,
+            TxHalf::Xdp(_) | TxHalf::Exchange(_) => 0,
         }
     }
 
@@ -137,13 +154,14 @@ impl TxHalf {
             TxHalf::Tap(tap) => tap.send(frames),
             TxHalf::Packet(packet) => packet.send(frames),
             TxHalf::Xdp(xdp) => xdp.send(frames),
+            TxHalf::Exchange(end) => end.send(frames),
         }
     }
 
     /// Sees to what it has taken and not sent yet. False: it is to be asked again.
     pub fn push(&mut self) -> bool {
         match self {
-            TxHalf::Tap(_) | TxHalf::Packet(_) => true,
+            TxHalf::Tap(_) | TxHalf::Packet(_) | TxHalf::Exchange(_) => true,
             TxHalf::Xdp(xdp) => xdp.push(),
         }
     }
@@ -170,6 +188,10 @@ fn open_as(spec: &PortSpec, only: Option<u32>, links: &mut Links) -> Result<Open
             let facts = existing(spec, ifname, links)?;
             xdp::open(spec, ifname, &facts)
         }
+        PortKind::Mesh { .. } => Err(NicError::Invalid {
+            field: "kind",
+            problem: "who makes such a port holds its other end: Nic::add_port_exchange".into(),
+        }),
     }
 }
 

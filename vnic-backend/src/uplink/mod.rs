@@ -4,6 +4,7 @@
 //! port, and facts that the control plane reads ([`link`]). [`watch`] follows what becomes of devices.
 
 mod device;
+mod exchange;
 mod link;
 mod packet;
 mod port;
@@ -13,6 +14,7 @@ mod watch;
 mod xdp;
 
 pub use device::{Arrived, Opened, RxHalf, TxHalf, open, own_address, reopen};
+pub use exchange::{FrameRx, FrameTx, PortEnd, open as open_exchange};
 pub use link::{Facts, Links};
 pub use port::PortTx;
 pub use sys::{device_statistics, speed_mbps};

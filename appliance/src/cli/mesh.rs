@@ -1,0 +1,96 @@
+//! Ports of type `mesh`.
+
+use clap::Args;
+use vnic_control::v1;
+
+use super::text::{self, Facts, Table};
+use crate::mesh::spec;
+
+/// What a mesh is made from.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "With --mesh")]
+pub struct MeshArgs {
+    /// A daemon to call; again for further ones
+    #[arg(id = "mesh_peer", long = "peer", value_name = "HOST:PORT", requires = "mesh", value_parser = spec::peer)]
+    pub peers: Vec<String>,
+    /// The daemon's certificate: path on its host
+    #[arg(id = "mesh_cert", long = "cert", value_name = "PATH", requires = "mesh")]
+    pub certificate: Option<String>,
+    /// The private key of the certificate: path on its host
+    #[arg(id = "mesh_key", long = "key", value_name = "PATH", requires = "mesh")]
+    pub key: Option<String>,
+    /// The CA whose daemons may be peers: path on the daemon's host
+    #[arg(id = "mesh_ca", long = "ca", value_name = "PATH", requires = "mesh")]
+    pub ca: Option<String>,
+    /// An alternative name that certificates of peers may have; again for further ones [default: any]
+    #[arg(id = "mesh_name", long = "peer-name", value_name = "NAME", requires = "mesh", value_parser = spec::name)]
+    pub names: Vec<String>,
+}
+
+/// The message.
+pub fn uplink(listen: &str, args: &MeshArgs) -> v1::MeshUplink {
+    v1::MeshUplink {
+        listen: listen.to_owned(),
+        peers: args.peers.clone(),
+        certificate: args.certificate.clone().unwrap_or_default(),
+        key: args.key.clone().unwrap_or_default(),
+        ca: args.ca.clone().unwrap_or_default(),
+        names: args.names.clone(),
+        ..v1::MeshUplink::default()
+    }
+}
+
+/// Where it listens.
+pub fn address(mesh: &v1::MeshUplink) -> &str {
+    if mesh.address.is_empty() {
+        &mesh.listen
+    } else {
+        &mesh.address
+    }
+}
+
+/// What it is made from, and how it is.
+pub fn facts(mesh: &v1::MeshUplink, facts: &mut Facts) {
+    facts
+        .add("certificate", mesh.certificate.clone())
+        .add("key", mesh.key.clone())
+        .add("ca", mesh.ca.clone())
+        .add("names", mesh.names.join(", "))
+        .add("refused calls", mesh.refused.to_string());
+}
+
+/// The daemons, a line each.
+pub fn peers(mesh: &v1::MeshUplink) -> String {
+    let mut table = Table::new(&[
+        "PEER",
+        "ADDRESS",
+        "CERTIFICATE",
+        "SINCE",
+        ">PATH MTU",
+        ">DATAGRAM",
+        ">RTT",
+        ">RX FRAMES",
+        ">TX FRAMES",
+        ">LOST",
+        "PROBLEM",
+    ]);
+    for p in &mesh.connections {
+        let when = |text: String| if p.connected { text } else { "-".to_owned() };
+        table.row([
+            if p.peer.is_empty() { "-" } else { &p.peer }.to_owned(),
+            when(p.address.clone()),
+            when(p.names.first().cloned().unwrap_or_default()),
+            when(text::time(p.since)),
+            when(p.path_mtu.to_string()),
+            when(p.max_datagram.to_string()),
+            when(text::span(p.rtt)),
+            when(text::count(p.rx_frames)),
+            when(text::count(p.tx_frames)),
+            when(text::count(
+                p.lost_packets + p.tx_dropped + p.rx_dropped + p.rx_incomplete,
+            )),
+            p.problem.clone(),
+        ]);
+    }
+    table.finish("no peers")
+}

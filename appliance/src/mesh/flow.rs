@@ -1,0 +1,387 @@
+//! Frames between the switch and the peers.
+//!
+//! From the switch: a frame for an address behind a known peer goes to that one, all others go to every peer. From a
+//! peer: to the switch, never to another peer: every daemon has a connection to every other, so nothing goes round.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use quinn::{ConnectionError, SendDatagramError};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::task::yield_now;
+use vnic_backend::{FrameRx, FrameTx};
+
+use super::frame::{self, Assembly, Cut, PIECE_HEADER, WHOLE_HEADER};
+use super::peers::{Peer, Peers};
+use super::table::{Table, addresses};
+
+/// Frames that are moved before others have their turn.
+const BURST: usize = 64;
+/// Memory is asked for in such portions; a datagram is a part of one.
+const PORTION: usize = 64 * 1024;
+/// What a queued datagram takes in its connection beside its bytes, at most.
+const QUEUED: usize = 64;
+
+/// What the tasks of a mesh share. They run in one thread: nobody waits for these locks.
+pub struct Flow {
+    table: Mutex<Table>,
+    to_switch: Mutex<FrameTx>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn add(counter: &AtomicU64, n: u64) {
+    if n > 0 {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+impl Flow {
+    /// Of a mesh whose addresses age so.
+    pub fn new(to_switch: FrameTx, ageing: Duration) -> Flow {
+        Flow {
+            table: Mutex::new(Table::new(ageing)),
+            to_switch: Mutex::new(to_switch),
+        }
+    }
+
+    /// A peer is gone.
+    pub fn forget(&self, peer: u32) {
+        lock(&self.table).forget(peer);
+    }
+
+    /// Takes the frames of a peer to the switch until its connection is over, and says why it is.
+    pub async fn receive(&self, peer: &Peer) -> ConnectionError {
+        let mut assembly = Assembly::default();
+        loop {
+            let first = match peer.connection.read_datagram().await {
+                Ok(datagram) => datagram,
+                Err(error) => return error,
+            };
+            if let Err(error) = self.burst(peer, &mut assembly, first) {
+                return error;
+            }
+            yield_now().await;
+        }
+    }
+
+    /// Takes what is there.
+    fn burst(&self, peer: &Peer, assembly: &mut Assembly, first: Bytes) -> Result<(), ConnectionError> {
+        let now = Instant::now();
+        let (mut table, mut to_switch) = (lock(&self.table), lock(&self.to_switch));
+        let (mut frames, mut bytes, mut dropped) = (0, 0, 0);
+        let mut next = Some(Ok(first));
+        for _ in 0..BURST {
+            let datagram = match next.take().or_else(|| ready(peer.connection.read_datagram())) {
+                Some(Ok(datagram)) => datagram,
+                Some(Err(error)) => {
+                    to_switch.flush();
+                    return Err(error);
+                }
+                None => break,
+            };
+            let Some(frame) = assembly.take(&datagram, now) else {
+                continue;
+            };
+            let Some(addresses) = addresses(frame) else {
+                dropped += 1;
+                continue;
+            };
+            if let Some(from) = addresses.from {
+                table.learn(from, peer.id, now);
+            }
+            if to_switch.put_or_lose(frame) {
+                frames += 1;
+                bytes += frame.len() as u64;
+            } else {
+                dropped += 1;
+            }
+        }
+        to_switch.flush();
+        let c = &peer.counters;
+        add(&c.rx_frames, frames);
+        add(&c.rx_bytes, bytes);
+        add(&c.rx_dropped, dropped);
+        add(&c.rx_incomplete, std::mem::take(&mut assembly.incomplete));
+        add(&c.rx_malformed, std::mem::take(&mut assembly.malformed));
+        Ok(())
+    }
+
+    /// Takes frames from the switch to the peers, for ever.
+    pub async fn send(
+        &self,
+        mut from_switch: FrameRx,
+        bell: AsyncFd<OwnedFd>,
+        peers: &Peers,
+    ) -> io::Result<()> {
+        let mut changes = peers.watch();
+        let mut lanes: Vec<Lane> = Vec::new();
+        let mut portion = BytesMut::new();
+        loop {
+            if changes.has_changed().unwrap_or(false) {
+                changes.borrow_and_update();
+                lanes = Lane::all(lanes, peers);
+            }
+            let now = Instant::now();
+            lanes.iter_mut().for_each(Lane::begin);
+            let mut moved = 0;
+            while moved < BURST {
+                let Some(frame) = from_switch.next_frame() else {
+                    break;
+                };
+                moved += 1;
+                let Some(addresses) = addresses(frame) else {
+                    continue;
+                };
+                let known = addresses.to.and_then(|to| lock(&self.table).find(to, now));
+                let known = known.and_then(|id| lanes.iter().position(|l| l.peer.id == id));
+                match (known, &mut lanes[..]) {
+                    // Who has one peer waits until there is room: the switch's queue is the place to wait in. With several
+                    // one would hold up the others.
+                    (_, [only]) => {
+                        if !only.send(frame, &mut portion) {
+                            tokio::select! {
+                                () = only.send_wait(frame, &mut portion) => {}
+                                _ = changes.changed() => changes.mark_changed(),
+                            }
+                            break;
+                        }
+                    }
+                    (Some(i), lanes) => {
+                        if let Some(lane) = lanes.get_mut(i) {
+                            lane.send_or_drop(frame, &mut portion);
+                        }
+                    }
+                    (None, lanes) => {
+                        for lane in lanes {
+                            lane.send_or_drop(frame, &mut portion);
+                        }
+                    }
+                }
+            }
+            lanes.iter_mut().for_each(Lane::count);
+            if moved > 0 {
+                yield_now().await;
+            } else if !from_switch.rest() {
+                tokio::select! {
+                    rung = bell.ready(Interest::READABLE) => {
+                        from_switch.woken();
+                        rung?.clear_ready();
+                    }
+                    _ = changes.changed() => changes.mark_changed(),
+                }
+            }
+        }
+    }
+}
+
+/// The way to a peer.
+struct Lane {
+    peer: Arc<Peer>,
+    /// Number of the next frame that is cut.
+    number: u32,
+    /// Bytes that its connection has room for.
+    room: usize,
+    /// Bytes that a datagram can have.
+    max: usize,
+    frames: u64,
+    bytes: u64,
+    dropped: u64,
+}
+
+impl Lane {
+    /// To all peers; those that are there already stay.
+    fn all(mut before: Vec<Lane>, peers: &Peers) -> Vec<Lane> {
+        let all = peers.all().into_iter();
+        all.map(
+            |peer| match before.iter().position(|l| Arc::ptr_eq(&l.peer, &peer)) {
+                Some(i) => before.swap_remove(i),
+                None => Lane {
+                    peer,
+                    number: 0,
+                    room: 0,
+                    max: 0,
+                    frames: 0,
+                    bytes: 0,
+                    dropped: 0,
+                },
+            },
+        )
+        .collect()
+    }
+
+    fn begin(&mut self) {
+        self.room = self.peer.connection.datagram_send_buffer_space();
+        self.max = self.peer.connection.max_datagram_size().unwrap_or(0);
+    }
+
+    fn count(&mut self) {
+        let c = &self.peer.counters;
+        add(&c.tx_frames, std::mem::take(&mut self.frames));
+        add(&c.tx_bytes, std::mem::take(&mut self.bytes));
+        add(&c.tx_dropped, std::mem::take(&mut self.dropped));
+    }
+
+    /// Bytes that a frame takes in the queue.
+    fn need(len: usize, cut: Cut) -> usize {
+        match cut {
+            Cut::Whole => len + WHOLE_HEADER + QUEUED,
+            Cut::Pieces(n, _) => len + n * (PIECE_HEADER + QUEUED),
+        }
+    }
+
+    /// Queues a frame; false when there is no room for it now.
+    fn send(&mut self, frame: &[u8], portion: &mut BytesMut) -> bool {
+        let Some(cut) = frame::cut(frame.len(), self.max) else {
+            self.dropped += 1;
+            return true;
+        };
+        let need = Lane::need(frame.len(), cut);
+        if self.room < need {
+            self.begin();
+            if self.room < need {
+                return false;
+            }
+        }
+        let mut sent = true;
+        for datagram in Datagrams::new(frame, cut, self.number, portion) {
+            sent &= self.peer.connection.send_datagram(datagram).is_ok();
+        }
+        self.after(frame, cut, sent);
+        true
+    }
+
+    /// As [`Lane::send`], and waits for room.
+    async fn send_wait(&mut self, frame: &[u8], portion: &mut BytesMut) {
+        let Some(cut) = frame::cut(frame.len(), self.max) else {
+            self.dropped += 1;
+            return;
+        };
+        let mut sent = true;
+        let datagrams: Vec<Bytes> = Datagrams::new(frame, cut, self.number, portion).collect();
+        for datagram in datagrams {
+            let answer = self.peer.connection.send_datagram_wait(datagram).await;
+            // It was cut for a path that became narrower: what is left of it is of no use.
+            let over = matches!(
+                answer,
+                Err(SendDatagramError::TooLarge | SendDatagramError::ConnectionLost(_))
+            );
+            sent &= answer.is_ok();
+            if over {
+                break;
+            }
+        }
+        self.after(frame, cut, sent);
+    }
+
+    fn after(&mut self, frame: &[u8], cut: Cut, sent: bool) {
+        self.room = self.room.saturating_sub(Lane::need(frame.len(), cut));
+        if matches!(cut, Cut::Pieces(..)) {
+            self.number = self.number.wrapping_add(1);
+        }
+        if sent {
+            self.frames += 1;
+            self.bytes += frame.len() as u64;
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    fn send_or_drop(&mut self, frame: &[u8], portion: &mut BytesMut) {
+        if !self.send(frame, portion) {
+            self.dropped += 1;
+        }
+    }
+}
+
+/// The datagrams of a frame.
+struct Datagrams<'a> {
+    frame: &'a [u8],
+    cut: Cut,
+    number: u32,
+    next: usize,
+    portion: &'a mut BytesMut,
+}
+
+impl<'a> Datagrams<'a> {
+    fn new(frame: &'a [u8], cut: Cut, number: u32, portion: &'a mut BytesMut) -> Self {
+        Datagrams {
+            frame,
+            cut,
+            number,
+            next: 0,
+            portion,
+        }
+    }
+
+    fn made(&mut self, header: &[u8], bytes: &[u8]) -> Bytes {
+        let len = header.len() + bytes.len();
+        if self.portion.capacity() < len {
+            // When all datagrams of the portion before are sent, its memory is used again.
+            self.portion.reserve(PORTION);
+        }
+        self.portion.extend_from_slice(header);
+        self.portion.extend_from_slice(bytes);
+        self.portion.split_to(len).freeze()
+    }
+}
+
+impl Iterator for Datagrams<'_> {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let (piece, frame) = (self.next, self.frame);
+        self.next += 1;
+        match self.cut {
+            Cut::Whole => (piece == 0).then(|| self.made(&frame::whole_header(), frame)),
+            Cut::Pieces(pieces, size) => {
+                let from = piece * size;
+                let bytes = frame
+                    .get(from..frame.len().min(from + size))
+                    .filter(|b| !b.is_empty())?;
+                let header = frame::piece_header(self.number, frame.len(), piece, pieces);
+                Some(self.made(&header, bytes))
+            }
+        }
+    }
+}
+
+/// What a future has now; nobody waits for it.
+fn ready<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_of_a_frame_make_the_frame() {
+        let frame: Vec<u8> = (0..9014u32).map(|i| i as u8).collect();
+        let (mut portion, mut assembly) = (BytesMut::new(), Assembly::default());
+        for (number, max) in (0..).zip([1150, 1400, 4500, 9015, 9016]) {
+            let cut = frame::cut(frame.len(), max).expect("it can be cut");
+            let all: Vec<Bytes> = Datagrams::new(&frame, cut, number, &mut portion).collect();
+            assert!(all.iter().all(|d| d.len() <= max));
+            let mut whole = 0;
+            for datagram in &all {
+                whole += usize::from(assembly.take(datagram, Instant::now()) == Some(&frame[..]));
+            }
+            assert_eq!(whole, 1, "{max}");
+        }
+        assert_eq!((assembly.incomplete, assembly.malformed), (0, 0));
+    }
+}

@@ -1,0 +1,303 @@
+//! An uplink whose other end is held by the owner of the NIC: frames are exchanged by rings between two threads.
+//!
+//! Each direction is a ring of filled buffers and one of empty ones that go back, both lock-free with one producer and one
+//! consumer: once as many buffers are made as are under way at most, nothing is allocated. Who finds nothing may sleep: it says so, and
+//! then the first frame is told by an eventfd. A thread that is awake costs its sender no system call.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use rtrb::{Consumer, Producer, RingBuffer};
+use rustix::event::{EventfdFlags, eventfd};
+use vnic_engine::virtio_net::NetHdr;
+
+use super::device::{Arrived, Opened, RxHalf, Sent, TxHalf, own_address};
+use crate::types::{NicError, PortSpec};
+
+/// Frames that a direction holds.
+const FRAMES: usize = 1024;
+/// Buffers beyond them that can be on their way back: the one that is filled, the one that is read.
+const SPARE: usize = FRAMES + 2;
+
+/// The other end of a port that was made by [`Nic::add_port_exchange`](crate::Nic::add_port_exchange).
+pub struct PortEnd {
+    /// To the switch.
+    pub tx: FrameTx,
+    /// From the switch.
+    pub rx: FrameRx,
+}
+
+/// What both threads of a direction see.
+struct Shared {
+    /// The receiver sleeps, or is about to.
+    asleep: AtomicBool,
+    bell: OwnedFd,
+    /// Frames for which there was no room.
+    lost: AtomicU64,
+}
+
+/// The sending half of a direction.
+pub struct FrameTx {
+    full: Producer<Vec<u8>>,
+    empty: Consumer<Vec<u8>>,
+    shared: Arc<Shared>,
+}
+
+/// The receiving half of a direction.
+pub struct FrameRx {
+    full: Consumer<Vec<u8>>,
+    empty: Producer<Vec<u8>>,
+    /// The frame that was given last.
+    held: Option<Vec<u8>>,
+    shared: Arc<Shared>,
+}
+
+/// A direction.
+fn direction() -> io::Result<(FrameTx, FrameRx)> {
+    let (full_tx, full_rx) = RingBuffer::new(FRAMES);
+    let (empty_tx, empty_rx) = RingBuffer::new(SPARE);
+    let shared = Arc::new(Shared {
+        asleep: AtomicBool::new(true),
+        bell: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+        lost: AtomicU64::new(0),
+    });
+    let tx = FrameTx {
+        full: full_tx,
+        empty: empty_rx,
+        shared: shared.clone(),
+    };
+    let rx = FrameRx {
+        full: full_rx,
+        empty: empty_tx,
+        held: None,
+        shared,
+    };
+    Ok((tx, rx))
+}
+
+/// Makes the device of a port, and its other end.
+pub fn open(spec: &PortSpec) -> Result<(Opened, PortEnd), NicError> {
+    let os = |source| NicError::Os {
+        what: format!("port {}: making an eventfd", spec.name),
+        source,
+    };
+    let (core_tx, end_rx) = direction().map_err(os)?;
+    let (end_tx, core_rx) = direction().map_err(os)?;
+    let opened = Opened {
+        rx: RxHalf::Exchange(Box::new(core_rx)),
+        tx: TxHalf::Exchange(Box::new(core_tx)),
+        mtu: spec.mtu,
+        mac: own_address(&spec.name),
+        index: 0,
+        mode: format!("mesh, rings of {FRAMES} frames"),
+    };
+    let end = PortEnd {
+        tx: end_tx,
+        rx: end_rx,
+    };
+    Ok((opened, end))
+}
+
+impl FrameTx {
+    /// Puts a frame into the ring; false when it is full. The receiver hears of it with [`FrameTx::flush`].
+    pub fn put(&mut self, frame: &[u8]) -> bool {
+        if self.full.is_full() {
+            return false;
+        }
+        let mut buffer = self.empty.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(frame);
+        self.full.push(buffer).is_ok()
+    }
+
+    /// As [`FrameTx::put`]; a frame for which there is no room is lost, and counted at the receiver's port.
+    pub fn put_or_lose(&mut self, frame: &[u8]) -> bool {
+        let done = self.put(frame);
+        if !done {
+            self.shared.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Wakes the receiver if it sleeps.
+    pub fn flush(&self) {
+        // The frames before the look: the receiver says that it sleeps before its last look at the ring.
+        fence(Ordering::SeqCst);
+        if self.shared.asleep.load(Ordering::Relaxed) && self.shared.asleep.swap(false, Ordering::Relaxed) {
+            // It fails when the counter is at its end: then the receiver is being woken already.
+            let _ = rustix::io::write(&self.shared.bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// See [`TxHalf::send`].
+    pub(super) fn send(&mut self, frames: &[&[u8]]) -> Sent {
+        if self.full.is_abandoned() {
+            return Sent::Refused;
+        }
+        let n = frames.iter().take_while(|frame| self.put(frame)).count();
+        if n == 0 {
+            return Sent::Full;
+        }
+        self.flush();
+        Sent::Some(n)
+    }
+}
+
+impl FrameRx {
+    /// The next frame, if there is one.
+    pub fn next_frame(&mut self) -> Option<&mut [u8]> {
+        if let Some(read) = self.held.take() {
+            // There is room for all buffers there are.
+            let _ = self.empty.push(read);
+        }
+        let frame = self.full.pop().ok()?;
+        if self.shared.asleep.load(Ordering::Relaxed) {
+            self.shared.asleep.store(false, Ordering::Relaxed);
+        }
+        Some(self.held.insert(frame))
+    }
+
+    /// From now on the first frame is told by [`FrameRx::fd`]; true: there is one already.
+    pub fn rest(&self) -> bool {
+        self.shared.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        !self.full.is_empty()
+    }
+
+    /// For waiting, after [`FrameRx::rest`]: readable when a frame came, until [`FrameRx::woken`].
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.shared.bell.as_fd()
+    }
+
+    /// What [`FrameRx::fd`] told is known.
+    pub fn woken(&self) {
+        // Empty when nobody rang.
+        let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
+    }
+
+    /// The other half is gone, and so is all that it sent.
+    pub fn is_over(&self) -> bool {
+        self.full.is_empty() && self.full.is_abandoned()
+    }
+
+    /// See [`RxHalf::next`].
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<Arrived<'_>> {
+        let bytes = self.next_frame()?;
+        Some(Arrived {
+            bytes,
+            hdr: NetHdr::default(),
+        })
+    }
+
+    /// See [`RxHalf::lost`].
+    pub(super) fn lost(&self) -> u64 {
+        if self.shared.lost.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.shared.lost.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    fn rung(rx: &FrameRx, seconds: i64) -> bool {
+        let timeout = Timespec {
+            tv_sec: seconds,
+            tv_nsec: 0,
+        };
+        let n = poll(
+            &mut [PollFd::from_borrowed_fd(rx.fd(), PollFlags::IN)],
+            Some(&timeout),
+        );
+        n.expect("poll") == 1
+    }
+
+    #[test]
+    fn frames_come_in_order_and_a_full_ring_loses_what_it_is_told_to() {
+        let (mut tx, mut rx) = direction().expect("a direction");
+        for i in 0..FRAMES {
+            assert!(tx.put(&i.to_ne_bytes()));
+        }
+        assert!(!tx.put(b"no room"));
+        assert_eq!(rx.lost(), 0);
+        assert!(!tx.put_or_lose(b"no room"));
+        assert_eq!((rx.lost(), rx.lost()), (1, 0));
+        assert!(matches!(tx.send(&[b"no room"]), Sent::Full));
+        for i in 0..FRAMES {
+            assert_eq!(rx.next_frame().as_deref(), Some(&i.to_ne_bytes()[..]));
+        }
+        assert!(rx.next_frame().is_none());
+        assert!(matches!(tx.send(&[b"a", b"b"]), Sent::Some(2)));
+        drop(rx);
+        assert!(matches!(tx.send(&[b"a"]), Sent::Refused));
+    }
+
+    #[test]
+    fn buffers_are_used_again() {
+        let (mut tx, mut rx) = direction().expect("a direction");
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..100 {
+            for _ in 0..4 {
+                assert!(tx.put(&[7; 1500]));
+            }
+            while let Some(frame) = rx.next_frame() {
+                seen.insert(frame.as_ptr());
+            }
+        }
+        assert!(seen.len() <= 6, "{}", seen.len());
+    }
+
+    #[test]
+    fn who_rests_is_woken_once() {
+        let (mut tx, mut rx) = direction().expect("a direction");
+        assert!(!rx.rest());
+        assert!(!rung(&rx, 0));
+        tx.put(b"a");
+        tx.flush();
+        assert!(rung(&rx, 60));
+        rx.woken();
+        tx.put(b"b");
+        tx.flush();
+        assert!(!rung(&rx, 0));
+        assert!(rx.rest());
+        assert!(rx.next_frame().is_some() && rx.next_frame().is_some() && rx.next_frame().is_none());
+        drop(tx);
+        assert!(rx.is_over());
+    }
+
+    /// No frame is slept through.
+    #[test]
+    fn a_receiver_that_rests_between_frames_gets_all() {
+        const N: u64 = 200_000;
+        let (mut tx, mut rx) = direction().expect("a direction");
+        let sender = thread::spawn(move || {
+            for i in 0..N {
+                while !tx.put(&i.to_ne_bytes()) {
+                    thread::yield_now();
+                }
+                tx.flush();
+            }
+            tx
+        });
+        let mut next = 0;
+        while next < N {
+            if let Some(frame) = rx.next_frame() {
+                assert_eq!(frame, next.to_ne_bytes());
+                next += 1;
+            } else if !rx.rest() {
+                assert!(rung(&rx, 60), "slept through {next}");
+                rx.woken();
+            }
+        }
+        sender.join().expect("the sender");
+    }
+}
