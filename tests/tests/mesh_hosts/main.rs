@@ -1,0 +1,112 @@
+//! RDMA between two hosts whose daemons are joined by ports of type `mesh`. Hosts are network namespaces of this test's own,
+//! with a wire between their kernels; the daemons themselves take no device.
+
+#[path = "../lag_hosts/load.rs"]
+#[allow(dead_code, reason = "the loads of another test")]
+mod load;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use load::Pairs;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use serde_json::Value;
+use vnic_tests::lab::hosts::two_cpus;
+use vnic_tests::lab::{Host, Namespace, PATIENCE, wait_for};
+
+const NAMES: [&str; 2] = ["a", "b"];
+/// Nobody else is in their namespaces.
+const ADDRESSES: [&str; 2] = ["10.79.0.1", "10.79.0.2"];
+
+/// A certificate for each host, of one CA.
+fn certificates(dir: &Path) -> Result<()> {
+    let mut parameters = CertificateParams::new(Vec::new())?;
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(parameters, KeyPair::generate()?)?;
+    std::fs::write(dir.join("ca.pem"), ca.pem())?;
+    for name in NAMES {
+        let key = KeyPair::generate()?;
+        let certificate = CertificateParams::new([name.to_owned()])?.signed_by(&key, &ca)?;
+        std::fs::write(dir.join(format!("{name}.pem")), certificate.pem())?;
+        std::fs::write(dir.join(format!("{name}.key")), key.serialize_pem())?;
+    }
+    Ok(())
+}
+
+/// Both call each other.
+fn configuration(i: usize, dir: &Path) -> String {
+    let (name, dir) = (NAMES[i], dir.display());
+    let (own, other) = (ADDRESSES[i], ADDRESSES[1 - i]);
+    format!(
+        "[[adapter]]\nname = \"vf0\"\nmac = \"02:00:00:00:0b:0{i}\"\nmtu = 9000\n\
+         [[port]]\nname = \"m0\"\ntype = \"mesh\"\nmtu = 9000\nlisten = \"{own}:4790\"\npeers = [\"{other}:4790\"]\n\
+         certificate = \"{dir}/{name}.pem\"\nkey = \"{dir}/{name}.key\"\nca = \"{dir}/ca.pem\"\nnames = [\"a\", \"b\"]\n"
+    )
+}
+
+#[test]
+fn rdma_between_hosts_that_a_mesh_joins() -> Result<()> {
+    let (a, b) = match (Namespace::new()?, Namespace::new()?) {
+        (Ok(a), Ok(b)) => (a, b),
+        (Err(why), _) | (_, Err(why)) => {
+            println!("skipped: {why}");
+            return Ok(());
+        }
+    };
+    a.veth("wire", &b, "wire", 1500)?;
+    for (net, address) in [&a, &b].into_iter().zip(ADDRESSES) {
+        net.ip(&format!("addr add {address}/24 dev wire"))?;
+    }
+    let dir = tempfile::tempdir()?;
+    certificates(dir.path())?;
+    let cpus = two_cpus()?;
+    let hosts = [
+        Host::start(NAMES[0], a, cpus[0], &configuration(0, dir.path()))?,
+        Host::start(NAMES[1], b, cpus[1], &configuration(1, dir.path()))?,
+    ];
+    carry(&hosts).map_err(|error| {
+        let logs = hosts.each_ref().map(|h| format!("---- {}\n{}", h.name, h.log()));
+        error.context(logs.concat())
+    })
+}
+
+fn carry(hosts: &[Host; 2]) -> Result<()> {
+    let [a, b] = hosts;
+    let peer = |host: &Host| -> Result<Value> {
+        let port = host.ctl(&["port", "show", "m0"])?;
+        let peer = port["mesh"]["connections"][0].clone();
+        ensure!(port["up"] == true && peer["connected"] == true, "{port}");
+        Ok(peer)
+    };
+    for host in hosts {
+        wait_for("a connected peer", PATIENCE, || peer(host))?;
+    }
+    let pairs = Pairs::connect([a, b], 4)?;
+    // 4 queue pairs, 2 writes of 6000 bytes each under way: 9.6 MB, each byte is looked at.
+    pairs.write(200)?;
+    let shown = peer(a)?;
+    let sent = shown["tx_bytes"].as_u64().context("no count")?;
+    ensure!(sent > 9_000_000, "{shown}");
+    ensure!(shown["rx_malformed"].as_u64().unwrap_or(0) == 0, "{shown}");
+    // The wire carries 1500 bytes: frames of RDMA travel in pieces.
+    ensure!(
+        shown["max_datagram"].as_u64().is_some_and(|n| n < 1500),
+        "{shown}"
+    );
+
+    // What is lost is sent again.
+    for host in hosts {
+        host.ctl(&[
+            "fault",
+            "add",
+            "lossy",
+            "--to",
+            "m0",
+            "--probability",
+            "1%",
+            "--drop",
+        ])?;
+    }
+    pairs.write(50)?;
+    Ok(())
+}
