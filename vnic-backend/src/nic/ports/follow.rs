@@ -47,12 +47,17 @@ impl Inner {
     }
 
     /// Acts on what the kernel has told; false: it has told nothing.
-    pub(super) fn hear(&self, watch: &Watch) -> bool {
+    pub(super) fn hear(&self, watch: &mut Watch) -> bool {
         let noticed = Instant::now();
         let Some(news) = watch.news() else {
             return false;
         };
-        for (index, up) in news {
+        for (index, told) in news {
+            if !self.lock().ports.values().any(|p| p.index == Some(index)) {
+                continue;
+            }
+            // What was told may be of long ago: a device was down before it was up.
+            let up = watch.links.is_up(index).unwrap_or(told);
             self.device_is(|p| p.1 == index, up, noticed);
         }
         true
