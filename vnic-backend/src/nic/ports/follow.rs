@@ -1,5 +1,5 @@
 //! Follows the devices of ports. A link that goes down reaches the data cores at once: what the kernel says of it is acted on
-//! before anything else is looked at.
+//! before anything else is looked at; one question tells whether it is still so.
 //!
 //! The kernel may tell of a lost carrier up to a second late (`linkwatch_urgent_event` in `net/core/link_watch.c`: not of
 //! devices that are stacked, but of a physical one whose link has changed a short time ago). Asked, it knows at once. So
