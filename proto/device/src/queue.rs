@@ -60,6 +60,14 @@ numbers! {
     }
 }
 
+impl Operation {
+    /// A bit of its own, in sets of operations.
+    #[inline]
+    pub const fn bit(self) -> u32 {
+        1 << self.number()
+    }
+}
+
 impl CompletionKind {
     /// Does it complete a receive? True of errors, too.
     pub const fn is_receive(number: u8) -> bool {
@@ -274,35 +282,51 @@ pub struct SendLimits {
     pub inline: u32,
 }
 
+/// A word of two halves, in memory in this order.
+const fn pair(low: u32, high: u32) -> u64 {
+    (low as u64) | (high as u64) << 32
+}
+
 impl SendHead {
+    /// As the driver writes it. Put together in registers, as in [`CompletionEntry::to_words`].
+    #[inline]
+    pub const fn to_words(self) -> [u64; 4] {
+        let what = (self.operation as u32) | (self.flags as u32) << 8 | (self.count as u32) << 16;
+        [
+            self.wr_id,
+            pair(what, self.imm),
+            self.remote,
+            pair(self.rkey, self.remote_srq),
+        ]
+    }
+
     /// What the work request does and how many blocks it takes, if it is well-formed. Whatever is wrong with one that
     /// is not, is a fault of the queue (`SPEC.md`, section 8).
     #[inline]
     pub fn check(&self, limits: &SendLimits) -> Result<(Operation, u32), FaultReason> {
         use Operation as O;
+        const MAY_INLINE: u32 =
+            O::Send.bit() | O::SendImm.bit() | O::SendInvalidate.bit() | O::Write.bit() | O::WriteImm.bit();
         let operation = O::from_number(self.operation).ok_or(FaultReason::Operation)?;
         if !limits.qp_type.allows(operation) {
             return Err(FaultReason::Operation);
         }
         let inline = self.flags & send_flags::INLINE != 0;
-        let may_inline = matches!(
-            operation,
-            O::Send | O::SendImm | O::SendInvalidate | O::Write | O::WriteImm
-        );
         let datagram = matches!(limits.qp_type, QpType::Ud);
         if self.flags & !send_flags::ALL != 0
-            || inline && !may_inline
+            || inline && operation.bit() & MAY_INLINE == 0
             || datagram && self.destination().is_none()
         {
             return Err(FaultReason::Reserved);
         }
-        let range = match operation {
-            O::CompareSwap | O::FetchAdd => 1..=1,
-            O::BindMw | O::LocalInvalidate => 0..=0,
-            _ if inline => 0..=limits.inline,
-            _ => 0..=limits.elements,
+        let (least, most) = match operation {
+            O::CompareSwap | O::FetchAdd => (1, 1),
+            O::BindMw | O::LocalInvalidate => (0, 0),
+            _ if inline => (0, limits.inline),
+            _ => (0, limits.elements),
         };
-        if !range.contains(&u32::from(self.count)) {
+        let count = u32::from(self.count);
+        if count < least || count > most {
             return Err(FaultReason::Length);
         }
         Ok((operation, send_blocks(operation, self.flags, self.count)))
@@ -325,9 +349,24 @@ impl SendHead {
 
 impl CompletionEntry {
     /// As the device writes it: seven words, and then the last one, which shows that all are there.
+    ///
+    /// They are put together in registers: bytes that were written one by one cannot be read as a word before they have
+    /// left the processor, and they wait there behind what was written to other entries.
     #[inline]
     pub const fn to_words(self) -> [u64; 8] {
-        transmute!(self)
+        let [a, b, c, d, e, f] = self.source_mac;
+        let level = u16::from_le_bytes([self.service_level, self.reserved_level]);
+        let tail = u32::from_le_bytes([self.status, self.kind, self.flags, self.phase]);
+        [
+            self.wr_id,
+            pair(self.qp, self.byte_len),
+            pair(self.imm, self.source_qp),
+            self.time,
+            u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) | (self.vlan as u64) << 48,
+            pair((level as u32) | (self.pkey_index as u32) << 16, self.vendor_error),
+            self.reserved,
+            pair(self.consumed, tail),
+        ]
     }
 
     /// From the words that a driver has read.

@@ -133,15 +133,21 @@ impl QpType {
     }
 
     /// Does this type of QP have the operation (IBTA 9.4 and annex A14)?
+    #[inline]
     pub const fn allows(self, operation: Operation) -> bool {
         use Operation as O;
-        let reliable = matches!(self, QpType::Rc | QpType::XrcInitiator);
-        let connected = reliable || matches!(self, QpType::Uc);
-        match operation {
-            O::Send | O::SendImm => !matches!(self, QpType::XrcTarget),
-            O::Write | O::WriteImm | O::BindMw | O::LocalInvalidate => connected,
-            O::SendInvalidate | O::Read | O::CompareSwap | O::FetchAdd => reliable,
-        }
+        const ANY: u32 = O::Send.bit() | O::SendImm.bit();
+        const CONNECTED: u32 =
+            ANY | O::Write.bit() | O::WriteImm.bit() | O::BindMw.bit() | O::LocalInvalidate.bit();
+        const RELIABLE: u32 =
+            CONNECTED | O::SendInvalidate.bit() | O::Read.bit() | O::CompareSwap.bit() | O::FetchAdd.bit();
+        let all = match self {
+            QpType::Rc | QpType::XrcInitiator => RELIABLE,
+            QpType::Uc => CONNECTED,
+            QpType::Ud => ANY,
+            QpType::XrcTarget => 0,
+        };
+        all & operation.bit() != 0
     }
 }
 

@@ -143,27 +143,17 @@ impl NetHdr {
     /// Writes the ring layout, `num_buffers` last.
     #[inline]
     pub fn emit(&self, num_buffers: u16) -> [u8; 12] {
-        let (h, g, s, o, n) = (
-            self.hdr_len.to_le_bytes(),
-            self.gso_size.to_le_bytes(),
-            self.csum_start.to_le_bytes(),
-            self.csum_offset.to_le_bytes(),
-            num_buffers.to_le_bytes(),
-        );
-        [
-            self.flags,
-            self.gso_type,
-            h[0],
-            h[1],
-            g[0],
-            g[1],
-            s[0],
-            s[1],
-            o[0],
-            o[1],
-            n[0],
-            n[1],
-        ]
+        // Put together in registers: who reads words of what was stored in bytes waits for all stores before them.
+        let fields = u64::from(self.flags)
+            | u64::from(self.gso_type) << 8
+            | u64::from(self.hdr_len) << 16
+            | u64::from(self.gso_size) << 32
+            | u64::from(self.csum_start) << 48;
+        let rest = u32::from(self.csum_offset) | u32::from(num_buffers) << 16;
+        let mut out = [0; NetHdr::LEN];
+        out[..8].copy_from_slice(&fields.to_le_bytes());
+        out[8..].copy_from_slice(&rest.to_le_bytes());
+        out
     }
 }
 

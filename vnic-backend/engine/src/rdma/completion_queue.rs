@@ -43,7 +43,7 @@ impl CompletionQueue {
 
     /// Adds a completion. When there is no room the queue goes into error and takes nothing any more (IBTA 11.6.3,
     /// CQ error).
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, completion: Completion) -> Pushed {
         if self.failed {
             return Pushed::default();
@@ -75,6 +75,15 @@ impl CompletionQueue {
     #[inline]
     pub fn pop(&mut self) -> Option<Completion> {
         self.entries.pop_front()
+    }
+
+    /// Takes the oldest completions, at most so many, and answers how many there were.
+    #[inline]
+    pub fn take(&mut self, most: u32, each: impl FnMut(&Completion)) -> u32 {
+        let count = self.entries.len().min(most as usize);
+        self.entries.range(..count).for_each(each);
+        self.entries.drain(..count);
+        count as u32
     }
 
     /// Completions that wait.

@@ -1,6 +1,7 @@
 //! The RDMA function of one adapter: its objects, and the packets that go in and out.
 
 mod outlet;
+mod run;
 mod shell;
 
 use alloc::collections::VecDeque;
@@ -690,7 +691,8 @@ impl Device {
 
     /// Posts to a send queue.
     pub fn post_send(&mut self, qp: QpNumber, wr: SendWr) -> Result<(), VerbsError> {
-        find!(self.qps, qp, Qp)?.post_send(&mut self.shared, wr)?;
+        self.shared.sends.spare().wr = wr;
+        find!(self.qps, qp, Qp)?.post_spare(&mut self.shared)?;
         self.fail_overrun();
         Ok(())
     }

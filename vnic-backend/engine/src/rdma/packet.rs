@@ -10,6 +10,7 @@ use vnic_wire::roce::{Frame, Path};
 use vnic_wire::transport::Headers;
 
 use super::memory::{Memory, Unmapped};
+use super::run::Run;
 use super::types::{QpNumber, Span};
 
 /// A list of spans; short ones need no allocation.
@@ -138,6 +139,19 @@ pub trait Sink {
 
     /// Takes one.
     fn send(&mut self, packet: &Outgoing<'_>);
+
+    /// Packets with this path to this QP that it would take at once, as a [`Run`]. 0: it wants them one by one.
+    fn run_room(&mut self, path: &Path, to: QpNumber) -> usize {
+        let _ = (path, to);
+        0
+    }
+
+    /// Takes packets from the front of a run, which has no more than there was [room](Sink::run_room) for, and answers
+    /// how many. The next one will be sent by itself.
+    fn send_run(&mut self, run: &Run<'_>) -> usize {
+        let _ = run;
+        0
+    }
 }
 
 /// A packet for a QP. The switch brought it to this adapter; its ICRC was right, if it came by wire.

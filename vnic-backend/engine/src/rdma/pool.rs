@@ -36,10 +36,17 @@ impl Queue {
     }
 }
 
+/// What a [`Pool`] keeps. A slot that is free keeps its entry, to be written over: nothing of this size is moved.
+pub(super) trait Item: Default {
+    /// Gives back what it holds beyond its own place.
+    fn release(&mut self);
+}
+
 #[derive(Debug)]
 struct Slot<T> {
     next: u32,
-    item: Option<T>,
+    used: bool,
+    item: T,
 }
 
 /// Slots that queues chain together.
@@ -51,7 +58,7 @@ pub(super) struct Pool<T> {
     len: u32,
 }
 
-impl<T> Pool<T> {
+impl<T: Item> Pool<T> {
     /// Empty.
     pub fn new() -> Pool<T> {
         Pool {
@@ -66,23 +73,27 @@ impl<T> Pool<T> {
         self.len
     }
 
-    /// Appends.
+    /// The slot that [`append`](Pool::append) takes next, with whatever was in it before, to be written over.
     #[inline]
-    pub fn push(&mut self, queue: &mut Queue, item: T) -> u32 {
-        let slot = if self.free == NONE {
+    pub fn spare(&mut self) -> &mut T {
+        if self.free == NONE {
+            self.free = self.slots.len() as u32;
             self.slots.push(Slot {
                 next: NONE,
-                item: Some(item),
+                used: false,
+                item: T::default(),
             });
-            (self.slots.len() - 1) as u32
-        } else {
-            let slot = self.free;
-            let entry = &mut self.slots[slot as usize];
-            self.free = entry.next;
-            entry.next = NONE;
-            entry.item = Some(item);
-            slot
-        };
+        }
+        &mut self.slots[self.free as usize].item
+    }
+
+    /// Appends what was written to the [`spare`](Pool::spare) slot.
+    #[inline]
+    pub fn append(&mut self, queue: &mut Queue) -> u32 {
+        let slot = self.free;
+        let entry = &mut self.slots[slot as usize];
+        self.free = entry.next;
+        (entry.next, entry.used) = (NONE, true);
         if queue.tail == NONE {
             queue.head = slot;
         } else {
@@ -94,12 +105,18 @@ impl<T> Pool<T> {
         slot
     }
 
-    /// Takes the oldest.
+    /// Appends.
+    pub fn push(&mut self, queue: &mut Queue, item: T) -> u32 {
+        *self.spare() = item;
+        self.append(queue)
+    }
+
+    /// Forgets the oldest. False: there is none.
     #[inline]
-    pub fn pop(&mut self, queue: &mut Queue) -> Option<T> {
+    pub fn discard(&mut self, queue: &mut Queue) -> bool {
         let slot = queue.head;
         if slot == NONE {
-            return None;
+            return false;
         }
         let entry = &mut self.slots[slot as usize];
         queue.head = entry.next;
@@ -108,21 +125,33 @@ impl<T> Pool<T> {
         }
         queue.len -= 1;
         self.len -= 1;
-        entry.next = self.free;
+        (entry.next, entry.used) = (self.free, false);
         self.free = slot;
-        entry.item.take()
+        entry.item.release();
+        true
+    }
+
+    /// Takes the oldest.
+    #[inline]
+    pub fn pop(&mut self, queue: &mut Queue) -> Option<T> {
+        let oldest = self.slots.get_mut(queue.head as usize)?;
+        let item = core::mem::take(&mut oldest.item);
+        self.discard(queue);
+        Some(item)
     }
 
     /// The entry of a slot.
     #[inline]
     pub fn get(&self, slot: u32) -> Option<&T> {
-        self.slots.get(slot as usize)?.item.as_ref()
+        let entry = self.slots.get(slot as usize)?;
+        entry.used.then_some(&entry.item)
     }
 
     /// The entry of a slot.
     #[inline]
     pub fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
-        self.slots.get_mut(slot as usize)?.item.as_mut()
+        let entry = self.slots.get_mut(slot as usize)?;
+        entry.used.then_some(&mut entry.item)
     }
 
     /// The slot behind, or [`NONE`].
@@ -135,6 +164,12 @@ impl<T> Pool<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Item for i32 {
+        fn release(&mut self) {
+            *self = -1;
+        }
+    }
 
     #[test]
     fn queues_share_the_slots_and_keep_their_order() {

@@ -31,7 +31,7 @@ use super::types::{
     Completion, CompletionOp, Event, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendWr, Status,
     VerbsError,
 };
-use requester::{Requester, SendWqe, Stage, Turn};
+use requester::{Finished, Requester, Stage, Turn};
 use responder::Responder;
 
 pub(super) use requester::{SendWqe as PooledSend, WINDOW};
@@ -95,6 +95,8 @@ impl Qp {
         (self.requester.queued(), self.responder.queued())
     }
 
+    /// What it may do. (Inlined, so that only what is asked for is worked out.)
+    #[inline(always)]
     fn permissions(&self) -> state::Permissions {
         state::allows(self.init.qp_type, self.state())
     }
@@ -109,20 +111,67 @@ impl Qp {
         }
     }
 
-    /// Posts to the send queue.
-    pub fn post_send(&mut self, shared: &mut Shared, wr: SendWr) -> Result<(), VerbsError> {
+    /// Posts what is in the spare slot of the pool to the send queue.
+    #[inline]
+    pub fn post_spare(&mut self, shared: &mut Shared) -> Result<(), VerbsError> {
         if !self.permissions().post_send {
             return Err(VerbsError::State(self.state()));
         }
-        self.check_send(shared, &wr)?;
-        self.queue_send(shared, wr, Stage::Posted)
+        let wr = &shared.sends.spare().wr;
+        self.check_send(&shared.ahs, wr)?;
+        self.queue_send(shared, Stage::Posted)
     }
 
-    fn queue_send(&mut self, shared: &mut Shared, wr: SendWr, stage: Stage) -> Result<(), VerbsError> {
+    /// Posts what `write` makes, again and again; see [`Device::post_sends`](super::Device::post_sends).
+    #[inline]
+    pub fn post_sends<E>(
+        &mut self,
+        shared: &mut Shared,
+        most: u32,
+        mut write: impl FnMut(&mut SendWr) -> Result<bool, E>,
+    ) -> Result<u32, E> {
+        let state::Permissions {
+            post_send: allowed,
+            flush_send: flushed,
+            ..
+        } = self.permissions();
+        let mut count = 0;
+        let ended = loop {
+            if count == most {
+                break Ok(count);
+            }
+            match write(&mut shared.sends.spare().wr) {
+                Ok(true) => count += 1,
+                Ok(false) => break Ok(count),
+                Err(error) => break Err(error),
+            }
+            let wr = &shared.sends.spare().wr;
+            if !allowed || self.requester.queued() >= self.init.max_send_wr {
+                continue;
+            }
+            if self.check_send(&shared.ahs, wr).is_err() {
+                let (id, tag) = (wr.id, wr.tag);
+                let _ = self.post_failed_send(shared, id, tag, Status::LocalQpOperationError);
+                continue;
+            }
+            self.requester.append(shared, Stage::Posted);
+            if flushed {
+                self.flush_sends(shared);
+            }
+        };
+        if count > 0 && !flushed {
+            self.schedule(shared);
+        }
+        ended
+    }
+
+    /// Queues what is in the spare slot of the pool.
+    #[inline]
+    fn queue_send(&mut self, shared: &mut Shared, stage: Stage) -> Result<(), VerbsError> {
         if self.requester.queued() >= self.init.max_send_wr {
             return Err(VerbsError::QueueFull);
         }
-        self.requester.push(shared, wr, stage);
+        self.requester.append(shared, stage);
         if self.permissions().flush_send {
             self.flush_sends(shared);
         } else {
@@ -212,7 +261,9 @@ impl Qp {
             more: true,
         };
         let datagrams = self.init.qp_type == QpType::Ud;
-        for _ in 0..QUANTUM {
+        let mut steps = 0;
+        while steps < QUANTUM {
+            steps += 1;
             if datagrams && self.turns_aside(shared) {
                 break;
             }
@@ -226,6 +277,16 @@ impl Qp {
                     continue;
                 }
                 break;
+            }
+            let taken = self.send_run(shared, now, memory, sink, (QUANTUM - steps + 1) as usize);
+            if taken > 0 {
+                steps += taken as u32 - 1;
+                turned.sent = true;
+                if self.requester.cursor() == NONE && !self.has_answers() {
+                    turned.more = false;
+                    break;
+                }
+                continue;
             }
             match self.send_request(shared, now, memory, sink) {
                 Turn::Sent => {
@@ -334,24 +395,19 @@ impl Qp {
     }
 
     fn flush_sends(&mut self, shared: &mut Shared) {
-        while let Some(wqe) = self.requester.take(shared) {
+        while let Some(finished) = self.requester.take(&mut shared.sends) {
             shared.marks.hit(Mark::Flushed);
-            self.complete_send(shared, &wqe, Status::FlushError);
+            self.complete_failed(shared, &finished, Status::FlushError);
         }
         self.requester.stop();
     }
 
-    /// The completion of a send work request.
-    fn complete_send(&mut self, shared: &mut Shared, wqe: &SendWqe, status: Status) {
+    /// The completion of a send work request that failed.
+    fn complete_failed(&mut self, shared: &mut Shared, finished: &Finished, status: Status) {
         shared.counters.requester_error(status);
-        let silent = status == Status::Success && !wqe.signaled(self.init.signal_all);
-        if silent {
-            return;
+        if let Some(cq) = self.init.send_cq {
+            shared.complete(cq, finished.completion(self.number, status));
         }
-        let Some(cq) = self.init.send_cq else { return };
-        let mut completion = Completion::new(wqe.wr.id, wqe.wr.tag, self.number, wqe.op(), status);
-        completion.byte_len = wqe.byte_len();
-        shared.complete(cq, completion);
     }
 
     /// PSN it expects, for `query`.

@@ -122,6 +122,20 @@ impl Region {
         }
     }
 
+    /// Where `len` bytes from `offset` are; they are inside. None: in several pieces.
+    #[inline]
+    fn piece(&self, offset: u64, len: u64) -> Option<u64> {
+        match &self.extents {
+            Extents::One(at) => Some(at + offset),
+            Extents::Many(extents) => {
+                let next = extents.partition_point(|(start, _)| *start <= offset);
+                let (start, at) = extents.get(next.checked_sub(1)?)?;
+                let stop = extents.get(next).map_or(self.len, |(start, _)| *start);
+                (len <= stop - offset).then_some(at + (offset - start))
+            }
+        }
+    }
+
     fn collect_many(&self, extents: &[(u64, u64)], offset: u64, len: u64, out: &mut SpanList) {
         let mut offset = offset;
         let end = offset + len;
@@ -138,6 +152,63 @@ impl Region {
             offset = stop;
             next += 1;
         }
+    }
+}
+
+/// The region of the last key that was looked at. While it lives, no region changes: who looks at one key many times,
+/// finds it once. It knows no windows, and no bytes that are in several pieces.
+#[derive(Debug, Default)]
+pub(super) struct OneRegion<'a> {
+    last: Option<(u32, &'a Region)>,
+}
+
+impl<'a> OneRegion<'a> {
+    /// The region of a key that is right, and gives the right `need` in this domain.
+    #[inline]
+    fn of(&mut self, regions: &'a Regions, pd: PdHandle, key: u32, need: Access) -> Option<&'a Region> {
+        if let Some((last, region)) = self.last
+            && last == key
+        {
+            return Some(region);
+        }
+        let Some(Entry::Region(region)) = regions.keys.get(key >> 8) else {
+            return None;
+        };
+        let allowed = region.key == key && region.valid && region.pd == pd && region.access.contains(need);
+        if !allowed {
+            return None;
+        }
+        self.last = Some((key, region));
+        Some(region)
+    }
+
+    /// Where `n` bytes of an element are, from its byte `skip`, to be read, as [`Regions::local`] finds them.
+    #[inline]
+    pub fn local(&mut self, regions: &'a Regions, pd: PdHandle, sge: &Sge, skip: u32, n: u32) -> Option<u64> {
+        let region = self.of(regions, pd, sge.lkey, Access::empty())?;
+        let addr = sge.addr.checked_add(skip.into())?;
+        region.piece(inside(region.base, region.len, addr, n.into())?, n.into())
+    }
+
+    /// May a peer write `n` bytes there?
+    #[inline]
+    pub fn allows_write(&mut self, regions: &'a Regions, pd: PdHandle, rkey: u32, addr: u64, n: u32) -> bool {
+        self.of(regions, pd, rkey, Access::REMOTE_WRITE)
+            .is_some_and(|region| inside(region.base, region.len, addr, n.into()).is_some())
+    }
+
+    /// Where `n` bytes are that a peer writes, as [`Regions::remote`] finds them.
+    #[inline]
+    pub fn remote(
+        &mut self,
+        regions: &'a Regions,
+        pd: PdHandle,
+        rkey: u32,
+        addr: u64,
+        n: u32,
+    ) -> Option<u64> {
+        let region = self.of(regions, pd, rkey, Access::REMOTE_WRITE)?;
+        region.piece(inside(region.base, region.len, addr, n.into())?, n.into())
     }
 }
 

@@ -91,27 +91,52 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// A work request is complete.
+    /// A work request is complete. (Inlined, so that a completion is written once, to its place.)
+    #[inline(always)]
     pub fn complete(&mut self, cq: CqHandle, completion: Completion) {
+        let mut completion = Some(completion);
+        self.complete_all(cq, |_| completion.take());
+    }
+
+    /// Work requests are complete, one after the other: what `next` makes of the pool of sends, until there is no more.
+    #[inline(always)]
+    pub fn complete_all(
+        &mut self,
+        cq: CqHandle,
+        mut next: impl FnMut(&mut Pool<PooledSend>) -> Option<Completion>,
+    ) {
         let Some(queue) = self.cqs.get_mut(cq.0) else {
             return;
         };
-        let pushed = queue.push(completion);
-        if pushed.taken && !queue.listed {
+        let (mut any, mut event, mut overrun) = (false, false, false);
+        while let Some(completion) = next(&mut self.sends) {
+            let pushed = queue.push(completion);
+            any |= pushed.taken;
+            event |= pushed.event;
+            overrun |= pushed.overrun;
+        }
+        if any && !queue.listed {
             self.list_completed(cq);
         }
-        if pushed.event {
+        if event {
             self.event(Event::Completion(cq));
         }
-        if pushed.overrun {
-            self.marks.hit(Mark::CqOverrun);
-            self.counters.cq_overrun += 1;
-            self.event(Event::CqError(cq));
-            self.overrun.push(cq);
+        if overrun {
+            self.overran(cq);
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn overran(&mut self, cq: CqHandle) {
+        self.marks.hit(Mark::CqOverrun);
+        self.counters.cq_overrun += 1;
+        self.event(Event::CqError(cq));
+        self.overrun.push(cq);
+    }
+
     /// Puts a completion queue on the list of those that got something.
+    #[inline(never)]
     fn list_completed(&mut self, cq: CqHandle) {
         // Queues that were destroyed stay on the list. When they may be half of it, they are thrown out: that is paid
         // by those that came since, also when nobody ever reads the list.

@@ -6,6 +6,7 @@ use core::fmt;
 use bitflags::bitflags;
 use smallvec::SmallVec;
 pub use vnic_device::queue::CompletionKind as CompletionOp;
+use vnic_device::queue::Operation;
 pub use vnic_device::verbs::{CompletionStatus as Status, Mtu, MwType, QpState, QpType};
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
@@ -114,12 +115,6 @@ pub struct AddressVector {
 /// What a send work request does (IBTA 11.4.1; `ibv_wr_opcode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SendOp {
-    /// SEND.
-    Send,
-    /// SEND with immediate data.
-    SendImm(u32),
-    /// SEND that invalidates a key of the receiver.
-    SendInvalidate(u32),
     /// RDMA WRITE to a remote address under a remote key.
     Write {
         /// Remote address.
@@ -136,6 +131,10 @@ pub enum SendOp {
         /// Immediate data.
         imm: u32,
     },
+    /// SEND.
+    Send,
+    /// SEND with immediate data.
+    SendImm(u32),
     /// RDMA READ.
     Read {
         /// Remote address.
@@ -163,10 +162,32 @@ pub enum SendOp {
         /// What is added, modulo 2^64.
         add: u64,
     },
-    /// Binds a memory window (type 2, or type 1 on behalf of the bind verb).
-    BindMw(MwBind),
     /// Invalidates a local key: a type 2 window or a region that allows it.
     LocalInvalidate(u32),
+    /// Binds a memory window (type 2, or type 1 on behalf of the bind verb).
+    BindMw(MwBind),
+    /// SEND that invalidates a key of the receiver.
+    SendInvalidate(u32),
+}
+
+impl SendOp {
+    /// What it is, whatever it names.
+    #[inline]
+    pub const fn operation(&self) -> Operation {
+        // In the order of their numbers: nothing has to be looked up.
+        match self {
+            SendOp::Write { .. } => Operation::Write,
+            SendOp::WriteImm { .. } => Operation::WriteImm,
+            SendOp::Send => Operation::Send,
+            SendOp::SendImm(_) => Operation::SendImm,
+            SendOp::Read { .. } => Operation::Read,
+            SendOp::CompareSwap { .. } => Operation::CompareSwap,
+            SendOp::FetchAdd { .. } => Operation::FetchAdd,
+            SendOp::LocalInvalidate(_) => Operation::LocalInvalidate,
+            SendOp::BindMw(_) => Operation::BindMw,
+            SendOp::SendInvalidate(_) => Operation::SendInvalidate,
+        }
+    }
 }
 
 /// A memory window's new binding (IBTA 10.6.7.2; `ibv_mw_bind_info`).
@@ -208,6 +229,33 @@ pub enum SendData {
     Inline(SmallVec<[u8; 64]>),
 }
 
+impl SendData {
+    /// Becomes inline bytes: the first `len` of these, at most all.
+    #[inline]
+    pub fn set_inline(&mut self, bytes: [u8; 64], len: usize) {
+        let bytes = SmallVec::from_buf_and_len(bytes, len.min(64));
+        match self {
+            SendData::Inline(inline) => *inline = bytes,
+            SendData::Sges(_) => *self = SendData::Inline(bytes),
+        }
+    }
+
+    /// Becomes a list, empty at first.
+    #[inline]
+    pub fn set_list(&mut self) -> &mut SgList {
+        if let SendData::Inline(_) = self {
+            *self = SendData::Sges(SgList::new());
+        }
+        match self {
+            SendData::Sges(list) => {
+                list.clear();
+                list
+            }
+            SendData::Inline(_) => unreachable!("it was made a list"),
+        }
+    }
+}
+
 impl Default for SendData {
     fn default() -> SendData {
         SendData::Sges(SgList::new())
@@ -244,8 +292,23 @@ pub struct SendWr {
     pub remote_srq: u32,
 }
 
+impl Default for SendWr {
+    /// A SEND of nothing.
+    fn default() -> SendWr {
+        SendWr {
+            id: 0,
+            tag: 0,
+            op: SendOp::Send,
+            flags: SendFlags::empty(),
+            data: SendData::default(),
+            ud: None,
+            remote_srq: 0,
+        }
+    }
+}
+
 /// A receive work request (`ibv_recv_wr`).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecvWr {
     /// Comes back in the completion.
     pub id: u64,
@@ -295,6 +358,7 @@ pub struct Completion {
 
 impl Completion {
     /// A completion that carries nothing more.
+    #[inline]
     pub const fn new(wr_id: u64, tag: u32, qp: QpNumber, op: CompletionOp, status: Status) -> Completion {
         Completion {
             wr_id,

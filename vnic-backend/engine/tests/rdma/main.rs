@@ -9,6 +9,7 @@ mod lost_memory;
 mod pacing;
 mod priorities;
 mod reliable;
+mod runs;
 mod sharing;
 mod shell;
 mod source_ports;

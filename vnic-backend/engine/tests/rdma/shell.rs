@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use vnic_engine::rdma::{
-    AttributeMask, CqHandle, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendOp, SgList,
-    SrqInit, Status,
+    AttributeMask, CqHandle, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendData, SendFlags,
+    SendOp, SendWr, SgList, SrqInit, Status,
 };
 use vnic_wire::time::Instant;
 
@@ -180,4 +180,72 @@ fn a_receive_of_a_shared_queue_is_held_by_the_one_that_uses_it() {
     assert_eq!(b.completions().len(), 1);
     assert_eq!((b.device.held(b.qp), b.device.srq_held(srq)), ((0, 0), 1));
     assert_eq!(b.device.held_in_all(), 1);
+}
+
+#[test]
+fn posting_many_is_posting_one_by_one() {
+    let mut pair = Pair::new(QpType::Rc, Connection::default());
+    for id in 0..2 {
+        let [_, b] = &mut pair.sides;
+        b.post_recv(10 + id, &[b.sge(0, 64)]);
+    }
+    let [a, _] = &mut pair.sides;
+    let (qp, good) = (a.qp, a.sge(0, 8));
+    let post = |a: &mut Side, most: u32, ids: &[u64]| {
+        let mut ids = ids.iter();
+        a.device.post_sends(qp, most, |wr| {
+            let Some(id) = ids.next() else { return Ok(false) };
+            if *id == 9 {
+                return Err("nothing can be made of it");
+            }
+            *wr = SendWr {
+                id: *id,
+                tag: tag(*id),
+                flags: SendFlags::SIGNALED,
+                data: SendData::Sges([good].into_iter().collect()),
+                ..SendWr::default()
+            };
+            // More than it may carry: what verbs refuse at once.
+            if *id == 5 {
+                wr.data = SendData::Inline([0; 4096].into_iter().collect());
+            }
+            Ok(true)
+        })
+    };
+    assert_eq!(post(a, 1, &[0, 1]), Ok(1));
+    assert_eq!(a.device.held(qp).0, 1);
+    assert_eq!(post(a, 8, &[1, 5, 6]), Ok(3));
+    assert_eq!(post(a, 8, &[7, 9, 8]), Err("nothing can be made of it"));
+    assert_eq!(a.device.held(qp).0, 5);
+    assert_eq!(
+        a.device
+            .post_sends(QpNumber(0x00ff_ffff), 8, |_| -> Result<bool, ()> {
+                panic!("there is no such QP")
+            }),
+        Ok(0)
+    );
+    pair.run();
+    let [a, _] = &mut pair.sides;
+    assert_eq!(a.state(), QpState::Err, "the refused one failed in its turn");
+    let done: Vec<_> = a
+        .completions()
+        .iter()
+        .map(|c| (c.wr_id, c.tag, c.status))
+        .collect();
+    use Status::{FlushError, LocalQpOperationError, Success};
+    assert_eq!(
+        done,
+        [
+            (0, tag(0), Success),
+            (1, tag(1), Success),
+            (5, tag(5), LocalQpOperationError),
+            (6, tag(6), FlushError),
+            (7, tag(7), FlushError)
+        ]
+    );
+    // In error what is posted is flushed at once.
+    assert_eq!(post(a, 8, &[20, 21]), Ok(2));
+    let done: Vec<_> = a.completions().iter().map(|c| (c.wr_id, c.status)).collect();
+    assert_eq!(done, [(20, FlushError), (21, FlushError)]);
+    assert_eq!(a.device.held_in_all(), 0);
 }

@@ -80,6 +80,19 @@ impl Bucket {
         Instant(self.paid_at.saturating_add(u64::from(self.fraction != 0)))
     }
 
+    /// Bytes that may be sent now, one behind the other, while it stays open, with credit from `since` on; not more than that,
+    /// but perhaps a few less.
+    #[inline]
+    pub fn room(&self, now: Instant, since: Instant) -> u32 {
+        if self.rate == 0 {
+            return u32::MAX;
+        }
+        // A nanosecond for what has been rounded.
+        let from = self.opens_at().max(since).0.saturating_add(1);
+        let bits = now.0.saturating_sub(from).saturating_mul(self.rate);
+        u32::try_from(bits / 8_000_000_000).unwrap_or(u32::MAX)
+    }
+
     /// So many bytes were sent.
     #[inline]
     pub fn charge(&mut self, now: Instant, bytes: u32) {
@@ -162,6 +175,30 @@ mod tests {
             "a byte a nanosecond: the slack, and the frame that makes the debt"
         );
         assert_eq!(b.opens_at(), Instant(1_000_100));
+    }
+
+    #[test]
+    fn what_there_is_room_for_leaves_it_open() {
+        for rate in [1_000_000, 3_333_333_333, 10_000_000_000, 200_000_000_000, 1 << 47] {
+            for slack in [0, 1, 999, 100_000, 5_000_000] {
+                let mut b = Bucket::new(rate, Duration::ZERO);
+                let now = Instant(10_000_000);
+                let since = Instant(now.0 - slack);
+                b.charge_since(Instant(9_000_000), Instant(9_000_000), 777);
+                let (open, room) = (b.is_open(now), b.room(now, since));
+                b.charge_since(now, since, room);
+                assert_eq!(b.is_open(now), open, "{rate} {slack}: {room}");
+                let most = u128::from(slack.min(1_000_000)) * u128::from(rate) / 8_000_000_000;
+                assert!(u128::from(room) <= most, "{rate} {slack}: {room}");
+                if rate == 200_000_000_000 && open {
+                    assert!(
+                        u64::from(room) + 100 > slack.min(1_000_000 - 32) * 25,
+                        "{slack}: {room}"
+                    );
+                }
+            }
+        }
+        assert_eq!(Bucket::UNLIMITED.room(Instant(0), Instant(0)), u32::MAX);
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Classification {
     /// The priority of a frame that is received, 0..=7. `head`: at least its first 64 bytes, or all of it. The outer tag
     /// counts, and it is one if the switch takes it for one: 0x8100, not 0x88a8 (IEEE 802.1Q table 9-1); the DSCP is that of
     /// the packet behind that tag.
-    #[inline]
+    #[inline(always)]
     pub fn priority(&self, head: &[u8]) -> u8 {
         let (pcp, at) = match head.get(12..16) {
             Some([0x81, 0x00, tci, _]) => (Some(tci >> 5), 16),
@@ -128,7 +128,7 @@ impl Classification {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn by_dscp(&self, head: &[u8], at: usize) -> Option<u8> {
         let dscp = match head.get(at..at + 4)? {
             [0x08, 0x00, _, tos] => tos >> 2,

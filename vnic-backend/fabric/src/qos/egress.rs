@@ -12,6 +12,7 @@
 //! Rates are those of a link: what has waited is sent as if it had been sent in time, so that a core that looks late does
 //! not lose any of it (up to [`CATCH_UP`]); silence gathers credit of [`SLACK`] only.
 
+mod ahead;
 mod fifo;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use core::time::Duration;
 
 use super::{Bucket, PRIORITIES, PortQos, Tsa};
 use crate::Instant;
+use ahead::Ahead;
 use fifo::{NONE, Nodes};
 use turns::{Queue, Turns, bits};
 
@@ -64,6 +66,8 @@ const REST: usize = 2;
 /// See the module. `T` is whatever waits.
 #[derive(Debug)]
 pub struct Egress<T> {
+    /// What may pass; only while nothing waits.
+    ahead: Ahead,
     len: usize,
     /// Class by priority.
     class_of: [u8; PRIORITIES],
@@ -95,6 +99,7 @@ impl<T> Egress<T> {
     /// Empty queues.
     pub fn new(qos: &PortQos, now: Instant) -> Egress<T> {
         let mut egress = Egress {
+            ahead: Ahead::default(),
             len: 0,
             class_of: [0; PRIORITIES],
             priorities: [0; PRIORITIES],
@@ -120,6 +125,7 @@ impl<T> Egress<T> {
 
     /// Another configuration; what waits goes on waiting, in its order.
     pub fn configure(&mut self, qos: &PortQos, now: Instant) {
+        self.settle();
         let classes = &qos.classes;
         // What waited for other rates gives no credit at these.
         self.idle_until = now;
@@ -217,24 +223,41 @@ impl<T> Egress<T> {
         }
     }
 
-    /// May something go at once, because nothing it would have to wait for waits, and there is credit? Then it counts as
-    /// sent. `closed`: priorities that may not be sent now, a bit each.
-    #[inline]
-    pub fn pass(&mut self, now: Instant, entry: &Entry, closed: u8) -> bool {
-        let p = usize::from(entry.priority) % PRIORITIES;
+    /// May something that has just come go at once, because nothing it would have to wait for waits, and there is credit? Then
+    /// it counts as sent. `wire`: bytes on the wire. `closed`: priorities that may not be sent now, a bit each.
+    #[inline(always)]
+    pub fn pass(&mut self, now: Instant, priority: u8, wire: u32, closed: u8) -> bool {
+        let p = usize::from(priority) % PRIORITIES;
         let class = usize::from(self.class_of[p]);
+        closed & 1 << p == 0 && self.ahead.take(now, class, wire) || self.pass_slowly(now, p, wire, closed)
+    }
+
+    /// The same where it is not sure already.
+    #[inline(never)]
+    fn pass_slowly(&mut self, now: Instant, p: usize, wire: u32, closed: u8) -> bool {
+        let class = usize::from(self.class_of[p]);
+        self.settle();
         if closed & 1 << p != 0 || !self.port.is_open(now) || !self.limits[class].is_open(now) {
             return false;
         }
         if self.len != 0 && (self.waits(class) || self.ready(now, closed) != 0) {
             return false;
         }
-        self.pay(now, entry, class);
+        self.pay(now, now, wire, class);
+        if self.len == 0 {
+            self.ahead.begin(now, &self.port, &self.limits, self.limited);
+        }
         true
+    }
+
+    /// What has passed is charged, and no more passes unseen.
+    fn settle(&mut self) {
+        self.ahead.end(&mut self.port, &mut self.limits, self.limited);
     }
 
     /// Something waits behind what its source sent in its class before.
     pub fn push(&mut self, entry: Entry, item: T) {
+        self.settle();
         let class = self.class_of[usize::from(entry.priority) % PRIORITIES];
         let at = self.queue(entry.source, class);
         let q = &mut self.turns.queues[at as usize];
@@ -280,7 +303,7 @@ impl<T> Egress<T> {
         let q = self.turns.queues.get(pick.queue as usize)?;
         let class = usize::from(q.class);
         let entry = *self.nodes.front(&q.fifo)?.0;
-        self.pay(now, &entry, class);
+        self.pay(now, entry.since, entry.wire, class);
         if let Some(g) = self.groups.iter().position(|g| g & 1 << class != 0) {
             let start = self.start[class].max(self.group_time[g]);
             self.group_time[g] = start;
@@ -379,20 +402,19 @@ impl<T> Egress<T> {
         (0..3).find_map(turn).unwrap_or(0)
     }
 
-    /// The rates are charged for something of a class.
+    /// The rates are charged for something of a class that came at `since`.
     #[inline]
-    fn pay(&mut self, now: Instant, entry: &Entry, class: usize) {
+    fn pay(&mut self, now: Instant, since: Instant, wire: u32, class: usize) {
         if self.port.rate() == 0 && self.limited & 1 << class == 0 {
             return;
         }
         let earliest = now.0.saturating_sub(CATCH_UP.as_nanos() as u64);
         let slack = SLACK.as_nanos() as u64;
-        let came = entry.since.min(now);
+        let came = since.min(now);
         let port = came.max(self.idle_until.min(now)).0.saturating_sub(slack);
-        self.port
-            .charge_since(now, Instant(port.max(earliest)), entry.wire);
+        self.port.charge_since(now, Instant(port.max(earliest)), wire);
         let class_since = came.0.saturating_sub(slack).max(earliest);
-        self.limits[class].charge_since(now, Instant(class_since), entry.wire);
+        self.limits[class].charge_since(now, Instant(class_since), wire);
     }
 
     fn remove(&mut self, pick: Pick) -> Option<(Entry, T)> {

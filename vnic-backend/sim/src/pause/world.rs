@@ -253,7 +253,9 @@ impl<'a> World<'a> {
         if port.busy_until <= self.now
             && port.tells.next_time().is_none_or(|t| t > self.now)
             && !self.stands_still(out)
-            && self.ports[out].egress.pass(self.now, &entry, closed)
+            && self.ports[out]
+                .egress
+                .pass(self.now, entry.priority, entry.wire, closed)
         {
             return self.leaves(out, frame, flow);
         }

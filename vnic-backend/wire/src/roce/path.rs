@@ -46,6 +46,15 @@ impl Path {
         self.network.kind()
     }
 
+    /// The same path with this identification, if it is over IPv4.
+    #[inline]
+    pub const fn numbered(mut self, number: u16) -> Path {
+        if let Network::V4 { id, .. } = &mut self.network {
+            *id = number;
+        }
+        self
+    }
+
     /// Offset of the network header in the frame.
     #[inline]
     pub const fn network_offset(&self) -> usize {

@@ -2,10 +2,11 @@
 //! sections 8, 9 and 11.3).
 //!
 //! Such a shell takes completions by [`next_completed`](Device::next_completed) and
-//! [`pop_completion`](Device::pop_completion) and does not arm the engine's queues; it knows by
+//! [`take_completions`](Device::take_completions) and does not arm the engine's queues; it knows by
 //! [`held`](Device::held) how much it has given in.
 
-use super::super::types::{Completion, CqHandle, Object, QpNumber, SrqHandle, Status, VerbsError};
+use super::super::qp::Qp;
+use super::super::types::{Completion, CqHandle, Object, QpNumber, SendWr, SrqHandle, Status, VerbsError};
 use super::Device;
 
 impl Device {
@@ -20,6 +21,13 @@ impl Device {
     #[inline]
     pub fn pop_completion(&mut self, cq: CqHandle) -> Option<Completion> {
         self.shared.cqs.get_mut(cq.0)?.pop()
+    }
+
+    /// Takes the oldest completions of a queue, at most so many, and answers how many there were.
+    #[inline]
+    pub fn take_completions(&mut self, cq: CqHandle, most: u32, each: impl FnMut(&Completion)) -> u32 {
+        let queue = self.shared.cqs.get_mut(cq.0);
+        queue.map_or(0, |queue| queue.take(most, each))
     }
 
     /// Completions that wait in a queue.
@@ -46,6 +54,32 @@ impl Device {
     pub fn held_in_all(&self) -> u64 {
         let shared = &self.shared;
         u64::from(shared.sends.len()) + u64::from(shared.receives.len()) + shared.shared_receives
+    }
+
+    /// Posts work requests, one after the other and at most `most`: what `write` makes of each, of which anything may be there
+    /// before, until it says `false`. Answers how many; an error of `write` ends it as well. They are posted as by
+    /// [`post_send`](Device::post_send), but nothing is moved; what that would refuse fails as by
+    /// [`post_failed_send`](Device::post_failed_send). `write` is not called if there is no such QP.
+    #[inline]
+    pub fn post_sends<E>(
+        &mut self,
+        qp: QpNumber,
+        most: u32,
+        write: impl FnMut(&mut SendWr) -> Result<bool, E>,
+    ) -> Result<u32, E> {
+        let Some(found) = self.qps.get_mut(qp.0) else {
+            return Ok(0);
+        };
+        let posted = found.post_sends(&mut self.shared, most, write);
+        self.fail_overrun();
+        posted
+    }
+
+    /// Where the state of a QP lies, for whoever wants the processor to fetch it before it is needed.
+    #[inline]
+    pub fn qp_place(&self, qp: QpNumber) -> Option<(*const u8, usize)> {
+        let found: *const Qp = self.qps.get(qp.0)?;
+        Some((found.cast(), size_of::<Qp>()))
     }
 
     /// Posts a send that cannot be expressed as a [`SendWr`](super::super::SendWr), for instance because its address

@@ -7,6 +7,7 @@ use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::{bth, deth, grh, ipv4};
 
 use super::super::address_handle::AddressHandle;
+use super::super::handle::Table;
 use super::super::marks::Mark;
 use super::super::memory::Memory;
 use super::super::packet::{Incoming, Outgoing, Payload, Sink, SpanList};
@@ -27,8 +28,12 @@ const QKEY_OWN: u32 = 1 << 31;
 
 impl Qp {
     /// Does the destination exist?
-    pub(super) fn check_destination(&self, shared: &Shared, to: &UdDestination) -> Result<(), VerbsError> {
-        let handle = shared.ahs.get(to.ah.0).ok_or(VerbsError::NoSuch(Object::Ah))?;
+    pub(super) fn check_destination(
+        &self,
+        ahs: &Table<AddressHandle>,
+        to: &UdDestination,
+    ) -> Result<(), VerbsError> {
+        let handle = ahs.get(to.ah.0).ok_or(VerbsError::NoSuch(Object::Ah))?;
         if Some(handle.pd) != self.init.pd {
             return Err(VerbsError::OtherDomain(Object::Ah));
         }
@@ -186,10 +191,15 @@ impl Qp {
 
     /// Is it a packet of the peer that this QP is connected to?
     pub(super) fn comes_from_peer(&self, packet: &Incoming<'_>) -> bool {
+        self.is_peers(&packet.path)
+    }
+
+    /// Is it a path of the peer's to this QP?
+    pub(super) fn is_peers(&self, theirs: &Path) -> bool {
         let Some(path) = &self.path else { return false };
         debug_assert!(self.init.qp_type != QpType::Ud);
-        packet.path.network.source() == path.network.destination()
-            && packet.path.network.destination() == path.network.source()
+        theirs.network.source() == path.network.destination()
+            && theirs.network.destination() == path.network.source()
     }
 }
 

@@ -2,9 +2,7 @@
 //! section 8.4).
 
 use super::super::shared::Shared;
-use super::super::types::{
-    Completion, CompletionOp, SendData, SendFlags, SendOp, SendWr, Status, VerbsError,
-};
+use super::super::types::{Completion, CompletionOp, SendWr, Status, VerbsError};
 use super::Qp;
 use super::requester::Stage;
 use super::state::Trigger;
@@ -24,16 +22,12 @@ impl Qp {
         if status == Status::Success {
             return Err(VerbsError::Invalid("a request that fails needs an error"));
         }
-        let wr = SendWr {
+        shared.sends.spare().wr = SendWr {
             id,
             tag,
-            op: SendOp::Send,
-            flags: SendFlags::empty(),
-            data: SendData::default(),
-            ud: None,
-            remote_srq: 0,
+            ..SendWr::default()
         };
-        self.queue_send(shared, wr, Stage::Doomed(status))
+        self.queue_send(shared, Stage::Doomed(status))
     }
 
     /// The next request of the send queue is broken, and so is the QP. Nothing where none could be posted.

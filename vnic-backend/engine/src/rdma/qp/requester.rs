@@ -4,23 +4,30 @@
 //! response) moves a cursor, nothing else. What is not acknowledged stays in the queue; completions leave from its
 //! front, so they are in order whatever comes back.
 
-use vnic_wire::opcode::{Opcode, Operation};
+mod headers;
+mod run;
+
+use vnic_device::queue::Operation;
+use vnic_wire::opcode::Opcode;
 use vnic_wire::psn::Psn;
 use vnic_wire::time::Instant;
-use vnic_wire::transport::{Extended, Headers};
-use vnic_wire::{atomiceth, bth, reth, xrceth};
+use vnic_wire::transport::Headers;
+use vnic_wire::{bth, xrceth};
 
+use super::super::address_handle::AddressHandle;
+use super::super::handle::Table;
 use super::super::marks::Mark;
 use super::super::memory::Memory;
 use super::super::pacing::Request;
 use super::super::packet::{Outgoing, Payload, Sink, SpanList};
-use super::super::pool::{NONE, Queue};
+use super::super::pool::{Item, NONE, Pool, Queue};
 use super::super::shared::Shared;
 use super::super::types::{
-    Access, CompletionOp, Event, MESSAGE_MAX, QpState, QpType, SendData, SendFlags, SendOp, SendWr, Status,
-    VerbsError,
+    Access, Completion, CompletionOp, Event, MESSAGE_MAX, QpNumber, QpState, QpType, SendData, SendFlags,
+    SendOp, SendWr, Status, VerbsError,
 };
 use super::{Qp, state};
+use headers::request;
 
 /// Request packets that may be unacknowledged, unless the device says so. It bounds what a loss makes us send again.
 pub(in super::super) const WINDOW: u32 = 1024;
@@ -33,6 +40,9 @@ const ACK_EVERY: u32 = 64;
 /// (IBTA 9.7.2).
 const PSN_SPAN: u32 = 1 << 23;
 
+/// Operations that bring bytes back.
+const FETCHING: u32 = Operation::Read.bit() | Operation::CompareSwap.bit() | Operation::FetchAdd.bit();
+
 /// Where a send work request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Stage {
@@ -44,6 +54,29 @@ pub(in super::super) enum Stage {
     Started,
     /// It has ended this way, and is reported when those before it are.
     Ended(Status),
+}
+
+/// What is left of a send work request when it is over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Finished {
+    pub id: u64,
+    pub tag: u32,
+    pub op: CompletionOp,
+    /// Bytes that its completion names.
+    pub byte_len: u32,
+    /// It completes visibly in any case.
+    pub signaled: bool,
+}
+
+impl Finished {
+    /// Its completion.
+    #[inline(always)]
+    pub fn completion(&self, qp: QpNumber, status: Status) -> Completion {
+        Completion {
+            byte_len: self.byte_len,
+            ..Completion::new(self.id, self.tag, qp, self.op, status)
+        }
+    }
 }
 
 /// A send work request in the queue.
@@ -61,29 +94,53 @@ pub(in super::super) struct SendWqe {
     ssn: u32,
 }
 
-impl SendWqe {
-    pub fn signaled(&self, signal_all: bool) -> bool {
-        signal_all || self.wr.flags.contains(SendFlags::SIGNALED)
+impl Default for SendWqe {
+    fn default() -> SendWqe {
+        SendWqe {
+            wr: SendWr::default(),
+            len: 0,
+            stage: Stage::Posted,
+            first: Psn::new(0),
+            psns: 0,
+            ssn: 0,
+        }
     }
+}
 
+impl Item for SendWqe {
+    #[inline]
+    fn release(&mut self) {
+        let spilled = match &self.wr.data {
+            SendData::Sges(sges) => sges.spilled(),
+            SendData::Inline(bytes) => bytes.spilled(),
+        };
+        if spilled {
+            self.wr.data = SendData::default();
+        }
+    }
+}
+
+impl SendWqe {
     /// What its completion is about.
+    #[inline]
     pub fn op(&self) -> CompletionOp {
-        match self.wr.op {
-            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => CompletionOp::Send,
-            SendOp::Write { .. } | SendOp::WriteImm { .. } => CompletionOp::Write,
-            SendOp::Read { .. } => CompletionOp::Read,
-            SendOp::CompareSwap { .. } => CompletionOp::CompareSwap,
-            SendOp::FetchAdd { .. } => CompletionOp::FetchAdd,
-            SendOp::BindMw(_) => CompletionOp::BindMw,
-            SendOp::LocalInvalidate(_) => CompletionOp::LocalInvalidate,
+        match self.wr.op.operation() {
+            Operation::Send | Operation::SendImm | Operation::SendInvalidate => CompletionOp::Send,
+            Operation::Write | Operation::WriteImm => CompletionOp::Write,
+            Operation::Read => CompletionOp::Read,
+            Operation::CompareSwap => CompletionOp::CompareSwap,
+            Operation::FetchAdd => CompletionOp::FetchAdd,
+            Operation::BindMw => CompletionOp::BindMw,
+            Operation::LocalInvalidate => CompletionOp::LocalInvalidate,
         }
     }
 
     /// Bytes that its completion names.
     pub fn byte_len(&self) -> u32 {
-        match self.op() {
-            CompletionOp::Read | CompletionOp::CompareSwap | CompletionOp::FetchAdd => self.len as u32,
-            _ => 0,
+        if self.awaits_response() {
+            self.len as u32
+        } else {
+            0
         }
     }
 
@@ -97,7 +154,7 @@ impl SendWqe {
 
     /// Is it answered by data rather than by an acknowledge?
     pub fn awaits_response(&self) -> bool {
-        self.is_read() || self.is_atomic()
+        self.wr.op.operation().bit() & FETCHING != 0
     }
 
     fn is_local(&self) -> bool {
@@ -208,40 +265,48 @@ impl Requester {
         self.cursor
     }
 
-    pub fn push(&mut self, shared: &mut Shared, wr: SendWr, stage: Stage) {
-        let len = match (&wr.op, &wr.data) {
+    /// Appends the request that is in the spare slot of the pool.
+    #[inline]
+    pub fn append(&mut self, shared: &mut Shared, stage: Stage) {
+        let wqe = shared.sends.spare();
+        wqe.len = match (&wqe.wr.op, &wqe.wr.data) {
             (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, _) => 8,
             (SendOp::BindMw(_) | SendOp::LocalInvalidate(_), _) => 0,
             (_, SendData::Sges(sges)) => sges.iter().map(|s| u64::from(s.len)).sum(),
             (_, SendData::Inline(bytes)) => bytes.len() as u64,
         };
-        let wqe = SendWqe {
-            wr,
-            len,
-            stage,
-            first: self.next,
-            psns: 0,
-            ssn: 0,
-        };
-        let slot = shared.sends.push(&mut self.queue, wqe);
+        wqe.stage = stage;
+        wqe.first = self.next;
+        (wqe.psns, wqe.ssn) = (0, 0);
+        let slot = shared.sends.append(&mut self.queue);
         if self.cursor == NONE {
             self.cursor = slot;
         }
     }
 
-    /// Takes the oldest request off the queue.
-    pub fn take(&mut self, shared: &mut Shared) -> Option<SendWqe> {
-        if self.cursor == self.queue.head() {
-            self.cursor = shared.sends.next(self.cursor);
+    /// Takes the oldest request off the queue: what is left to say about it.
+    #[inline(always)]
+    pub fn take(&mut self, sends: &mut Pool<SendWqe>) -> Option<Finished> {
+        let slot = self.queue.head();
+        let wqe = sends.get(slot)?;
+        if self.cursor == slot {
+            self.cursor = sends.next(slot);
         }
-        let wqe = shared.sends.pop(&mut self.queue)?;
         if wqe.awaits_response() && wqe.psns > 0 {
             self.responses_due = self.responses_due.saturating_sub(1);
             if wqe.is_read() {
                 self.response_psns = self.response_psns.saturating_sub(wqe.psns);
             }
         }
-        Some(wqe)
+        let finished = Finished {
+            id: wqe.wr.id,
+            tag: wqe.wr.tag,
+            op: wqe.op(),
+            byte_len: wqe.byte_len(),
+            signaled: wqe.wr.flags.contains(SendFlags::SIGNALED),
+        };
+        sends.discard(&mut self.queue);
+        Some(finished)
     }
 
     /// Nothing is in the network any more.
@@ -281,6 +346,16 @@ impl Requester {
         self.next = psn;
     }
 
+    /// Gives a request its PSNs and its number.
+    #[inline]
+    fn number(&mut self, wqe: &mut SendWqe, first: Psn, psns: u32) {
+        wqe.first = first;
+        wqe.psns = psns;
+        wqe.ssn = self.ssn;
+        wqe.stage = Stage::Started;
+        self.ssn = Psn::new(self.ssn).next().value();
+    }
+
     /// Packets in the network that acknowledges are due for.
     fn in_flight(&self) -> u32 {
         (self.next.distance(self.oldest).max(0) as u32).saturating_sub(self.response_psns)
@@ -299,19 +374,11 @@ pub(super) enum Turn {
 
 impl Qp {
     /// Refuses send work requests that can never be carried out (IBTA 10.8.3.1: immediate errors).
-    pub(super) fn check_send(&self, shared: &Shared, wr: &SendWr) -> Result<(), VerbsError> {
+    #[inline]
+    pub(super) fn check_send(&self, ahs: &Table<AddressHandle>, wr: &SendWr) -> Result<(), VerbsError> {
         let kind = self.init.qp_type;
-        let allowed = match wr.op {
-            _ if kind == QpType::XrcTarget => false,
-            SendOp::Send | SendOp::SendImm(_) => true,
-            SendOp::Write { .. } | SendOp::WriteImm { .. } => kind != QpType::Ud,
-            SendOp::SendInvalidate(_)
-            | SendOp::Read { .. }
-            | SendOp::CompareSwap { .. }
-            | SendOp::FetchAdd { .. } => kind.reliable(),
-            SendOp::BindMw(_) | SendOp::LocalInvalidate(_) => kind != QpType::Ud,
-        };
-        if !allowed {
+        let operation = wr.op.operation();
+        if !kind.allows(operation) {
             return Err(VerbsError::Invalid(
                 "this transport service does not have the operation",
             ));
@@ -333,19 +400,14 @@ impl Qp {
                     max: self.init.max_inline.into(),
                 });
             }
-            SendData::Inline(_)
-                if matches!(
-                    wr.op,
-                    SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
-                ) =>
-            {
+            SendData::Inline(_) if operation.bit() & FETCHING != 0 => {
                 return Err(VerbsError::Invalid("what is fetched cannot be inline"));
             }
             SendData::Sges(_) | SendData::Inline(_) => {}
         }
         match (kind, &wr.ud) {
             (QpType::Ud, None) => Err(VerbsError::Invalid("a datagram needs a destination")),
-            (QpType::Ud, Some(to)) => self.check_destination(shared, to),
+            (QpType::Ud, Some(to)) => self.check_destination(ahs, to),
             _ => Ok(()),
         }
     }
@@ -475,11 +537,7 @@ impl Qp {
         if reliable && used > 0 && used + psns > PSN_SPAN {
             return Some(Turn::Blocked);
         }
-        wqe.first = requester.next;
-        wqe.psns = psns;
-        wqe.ssn = requester.ssn;
-        wqe.stage = Stage::Started;
-        requester.ssn = Psn::new(requester.ssn).next().value();
+        requester.number(wqe, requester.next, psns);
         if wqe.awaits_response() {
             requester.responses_due += 1;
             if wqe.is_read() {
@@ -660,18 +718,30 @@ impl Qp {
 
     /// Reports what has ended at the front of the queue.
     pub(super) fn retire(&mut self, shared: &mut Shared) {
-        while let Some(wqe) = shared.sends.get(self.requester.head()) {
-            let Stage::Ended(status) = wqe.stage else {
-                break;
-            };
-            let Some(wqe) = self.requester.take(shared) else {
-                break;
-            };
-            self.complete_send(shared, &wqe, status);
-            if status != Status::Success {
-                self.fail(shared, state::Trigger::SendError);
-                return;
+        let (requester, number) = (&mut self.requester, self.number);
+        let Some(cq) = self.init.send_cq else { return };
+        let signal_all = self.init.signal_all;
+        shared.complete_all(cq, |sends| {
+            loop {
+                if sends.get(requester.head())?.stage != Stage::Ended(Status::Success) {
+                    return None;
+                }
+                let finished = requester.take(sends)?;
+                if finished.signaled || signal_all {
+                    return Some(finished.completion(number, Status::Success));
+                }
             }
+        });
+        if let Some(SendWqe {
+            stage: Stage::Ended(status),
+            ..
+        }) = shared.sends.get(self.requester.head())
+        {
+            let status = *status;
+            if let Some(finished) = self.requester.take(&mut shared.sends) {
+                self.complete_failed(shared, &finished, status);
+            }
+            return self.fail(shared, state::Trigger::SendError);
         }
         self.check_drained(shared);
     }
@@ -698,84 +768,5 @@ impl Qp {
     /// Is the send queue drained? Only then may SQD be left or its attributes change.
     pub(super) fn drained(&self) -> bool {
         self.requester.drained_told
-    }
-}
-
-/// The operation of a request packet and the header behind its BTH. `offset` is where in the message it begins,
-/// `rest` what is left from there.
-fn request(op: &SendOp, first: bool, last: bool, offset: u64, rest: u32) -> (Operation, Extended) {
-    let write = |addr: u64, rkey: u32| reth::Header {
-        va: addr.wrapping_add(offset),
-        rkey,
-        len: rest,
-    };
-    let place = |only, begin, middle, end| match (first, last) {
-        (true, true) => only,
-        (true, false) => begin,
-        (false, false) => middle,
-        (false, true) => end,
-    };
-    use Operation as O;
-    match *op {
-        SendOp::Send => (
-            place(O::SendOnly, O::SendFirst, O::SendMiddle, O::SendLast),
-            Extended::None,
-        ),
-        SendOp::SendImm(imm) => (
-            place(O::SendOnlyImm, O::SendFirst, O::SendMiddle, O::SendLastImm),
-            if last { Extended::Imm(imm) } else { Extended::None },
-        ),
-        SendOp::SendInvalidate(key) => (
-            place(
-                O::SendOnlyInvalidate,
-                O::SendFirst,
-                O::SendMiddle,
-                O::SendLastInvalidate,
-            ),
-            if last { Extended::Ieth(key) } else { Extended::None },
-        ),
-        SendOp::Write { addr, rkey } => (
-            place(O::WriteOnly, O::WriteFirst, O::WriteMiddle, O::WriteLast),
-            if first {
-                Extended::Reth(write(addr, rkey))
-            } else {
-                Extended::None
-            },
-        ),
-        SendOp::WriteImm { addr, rkey, imm } => (
-            place(O::WriteOnlyImm, O::WriteFirst, O::WriteMiddle, O::WriteLastImm),
-            match (first, last) {
-                (true, true) => Extended::RethImm(write(addr, rkey), imm),
-                (true, false) => Extended::Reth(write(addr, rkey)),
-                (false, true) => Extended::Imm(imm),
-                (false, false) => Extended::None,
-            },
-        ),
-        SendOp::Read { addr, rkey } => (O::ReadRequest, Extended::Reth(write(addr, rkey))),
-        SendOp::CompareSwap {
-            addr,
-            rkey,
-            compare,
-            swap,
-        } => (
-            O::CompareSwap,
-            Extended::Atomic(atomiceth::Header {
-                va: addr,
-                rkey,
-                swap_or_add: swap,
-                compare,
-            }),
-        ),
-        SendOp::FetchAdd { addr, rkey, add } => (
-            O::FetchAdd,
-            Extended::Atomic(atomiceth::Header {
-                va: addr,
-                rkey,
-                swap_or_add: add,
-                compare: 0,
-            }),
-        ),
-        // Local work is never sent: `send_request` does it itself.
-        SendOp::BindMw(_) | SendOp::LocalInvalidate(_) => (O::SendOnly, Extended::None),
     }
 }

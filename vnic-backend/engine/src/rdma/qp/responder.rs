@@ -5,6 +5,7 @@
 
 mod answers;
 mod intake;
+mod run;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -18,10 +19,10 @@ use vnic_wire::transport::Extended;
 use super::super::marks::Mark;
 use super::super::memory::Memory;
 use super::super::packet::Incoming;
-use super::super::pool::Queue;
+use super::super::pool::{Item, Queue};
 use super::super::shared::Shared;
 use super::super::types::{
-    Completion, CompletionOp, CqHandle, Event, PdHandle, QpInit, QpType, RecvWr, SrqHandle, Status,
+    Completion, CompletionOp, CqHandle, Event, PdHandle, QpInit, QpType, RecvWr, SgList, SrqHandle, Status,
 };
 use super::{Qp, state};
 use answers::{Answer, Response};
@@ -49,6 +50,15 @@ struct Reply {
     psn: Psn,
     /// `None`: an ACK with the credits of the moment it leaves.
     refusal: Option<Syndrome>,
+}
+
+impl Item for RecvWr {
+    #[inline]
+    fn release(&mut self) {
+        if self.sges.spilled() {
+            self.sges = SgList::new();
+        }
+    }
 }
 
 /// Telemetry for the next answer. It is kept when it was sent: the next request brings some again.
@@ -262,10 +272,24 @@ impl Qp {
                 (queue.xrcd == self.init.xrcd).then_some((queue.pd, queue.pd, Some(srq), queue.cq?))
             })
         } else {
-            let (init, receive_pd) = (&self.init, self.receive_pd(shared));
-            init.pd
-                .and_then(|pd| Some((pd, receive_pd?, init.srq, init.recv_cq?)))
+            return self.own_target(shared);
         };
+        Self::usable(shared, target)
+    }
+
+    /// The same for a packet that names none: what the QP was made with.
+    fn own_target(&self, shared: &Shared) -> Result<Target, NakCode> {
+        let (init, receive_pd) = (&self.init, self.receive_pd(shared));
+        let target = init
+            .pd
+            .and_then(|pd| Some((pd, receive_pd?, init.srq, init.recv_cq?)));
+        Self::usable(shared, target)
+    }
+
+    fn usable(
+        shared: &Shared,
+        target: Option<(PdHandle, PdHandle, Option<SrqHandle>, CqHandle)>,
+    ) -> Result<Target, NakCode> {
         let (pd, receive_pd, srq, cq) = target.ok_or(NakCode::InvalidRequest)?;
         let failed = srq
             .and_then(|srq| shared.srqs.get(srq.0))

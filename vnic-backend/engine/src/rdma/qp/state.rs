@@ -247,6 +247,7 @@ const NOTHING: Permissions = Permissions {
 
 /// What a QP may do. XRC divides the two directions: the initiator has no receive queue and takes no requests, the
 /// target has no send queue (annex A14).
+#[inline(always)]
 pub const fn allows(qp_type: QpType, state: QpState) -> Permissions {
     let reliable = qp_type.reliable();
     if reliable && matches!(state, Sqe) {

@@ -1,0 +1,27 @@
+//! Runs of packets from a neighbour.
+
+use vnic_wire::roce::Ecn;
+use vnic_wire::time::Instant;
+
+use super::super::memory::Memory;
+use super::super::run::Run;
+use super::Device;
+
+impl Device {
+    /// A run came from a neighbour. What is not special of it is carried out, from its front, as if it had been
+    /// [received](Device::receive) packet by packet; answers how many packets that are. The others have not come yet.
+    #[inline]
+    pub fn receive_run(&mut self, now: Instant, run: &Run<'_>, memory: &dyn Memory) -> usize {
+        let shared = &mut self.shared;
+        let path = run.path();
+        // Sorted, tagged and marked packets are told from each other one by one.
+        if shared.sorted || path.vlan.is_some() || Ecn::of(path.network.traffic_class()) == Ecn::Ce {
+            return 0;
+        }
+        shared.now = now;
+        match self.qps.get_mut(run.to.0) {
+            Some(qp) => qp.receive_run(shared, run, memory),
+            None => 0,
+        }
+    }
+}
