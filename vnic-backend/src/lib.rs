@@ -7,6 +7,7 @@ mod datapath;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod heap;
 mod hub;
 mod mem;
 mod nic;
@@ -16,7 +17,7 @@ pub mod types;
 mod uplink;
 mod vhost;
 
-pub use datapath::VirtualClock;
+pub use datapath::{Held, VirtualClock};
 pub use nic::{Capture, Nic};
 pub use rdma::SPEED_MBPS as RDMA_SPEED_MBPS;
 pub use types::*;

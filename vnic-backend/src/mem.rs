@@ -326,13 +326,23 @@ pub fn prefetch(ptr: *const u8) {
     let _ = ptr;
 }
 
+/// The same, for all lines of `len` bytes.
+#[inline(always)]
+pub fn prefetch_all(ptr: *const u8, len: usize) {
+    let first = (ptr as usize) & 63;
+    for at in (0..first + len).step_by(64) {
+        prefetch(ptr.wrapping_sub(first).wrapping_add(at));
+    }
+}
+
 /// The same, for a line that will be written.
 #[inline(always)]
 pub fn prefetch_for_writing(ptr: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults, whatever the address.
+    // SAFETY: a prefetch never faults, whatever the address. (The intrinsic means the same, but for the oldest x86-64 it
+    // becomes a prefetch for reading. Those that do not know the instruction ignore it.)
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(ptr.cast());
+        std::arch::asm!("prefetchw [{}]", in(reg) ptr, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = ptr;

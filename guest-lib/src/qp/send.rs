@@ -12,6 +12,8 @@ use crate::memory::Sge;
 use crate::shared::Memory;
 use crate::wr::{Place, SendWr};
 
+/// Bytes that fit behind a head.
+const SHORT_INLINE: usize = BLOCK_LEN - size_of::<SendHead>();
 /// Words of a block.
 const WORDS: usize = BLOCK_LEN / 8;
 
@@ -28,6 +30,10 @@ struct Short {
     operations: u32,
     /// Most of these.
     elements: usize,
+    /// Operations that may carry bytes instead.
+    inline_operations: u32,
+    /// Most of these that fit into the block of the head.
+    inline: usize,
     /// Bits of [`SendHead::remote`] that must be zero.
     reserved: u64,
 }
@@ -44,9 +50,12 @@ impl Short {
             O::Read,
         ];
         let allowed = lists.into_iter().filter(|o| limits.qp_type.allows(*o));
+        let operations = allowed.fold(0, |all, o| all | 1 << o.number());
         Short {
-            operations: allowed.fold(0, |all, o| all | 1 << o.number()),
+            operations,
             elements: limits.elements as usize,
+            inline_operations: operations & !(1 << O::Read.number()),
+            inline: (limits.inline as usize).min(SHORT_INLINE),
             reserved: match limits.qp_type {
                 QpType::Ud => !SendHead::datagram(u32::MAX, vnic_device::doorbell::NUMBER_MAX),
                 _ => 0,
@@ -78,8 +87,7 @@ impl Writer<'_> {
     /// A request of any length.
     fn write(mut self, head: SendHead, place: &Place<'_>, blocks: u32) {
         let end = self.at + blocks as usize * WORDS;
-        let head: [u64; 4] = transmute!(head);
-        head.into_iter().for_each(|word| self.put(word));
+        head.to_words().into_iter().for_each(|word| self.put(word));
         match place {
             Place::Many(sges) => sges.iter().for_each(|sge| self.element(sge)),
             Place::Inline(bytes) => {
@@ -169,18 +177,22 @@ impl SendRing {
         self.short.reserved != 0
     }
 
+    /// Has it one of these operations and nothing special, and is there room for a block?
+    #[inline(always)]
+    fn is_short(&self, head: &SendHead, operations: u32, consumed: u32) -> bool {
+        const PLAIN: u8 = send_flags::ALL & !send_flags::INLINE;
+        operations >> (head.operation & 31) & 1 != 0
+            && head.operation < 32
+            && head.flags & !PLAIN == 0
+            && head.remote & self.short.reserved == 0
+            && self.producer.wrapping_sub(consumed) < self.blocks
+    }
+
     /// Writes a work request of at most two elements, if it is one that can be carried out and there is room.
     /// `false`: [`write`](SendRing::write) knows what is special.
     #[inline(always)]
     pub fn write_short(&mut self, mut head: SendHead, sges: &[Sge], consumed: u32) -> bool {
-        const PLAIN: u8 = send_flags::ALL & !send_flags::INLINE;
-        let fits = self.short.operations >> (head.operation & 31) & 1 != 0
-            && head.operation < 32
-            && head.flags & !PLAIN == 0
-            && head.remote & self.short.reserved == 0
-            && sges.len() <= self.short.elements
-            && self.producer.wrapping_sub(consumed) < self.blocks;
-        if !fits {
+        if !self.is_short(&head, self.short.operations, consumed) || sges.len() > self.short.elements {
             return false;
         }
         let elements = match sges {
@@ -190,13 +202,41 @@ impl SendRing {
             _ => return false,
         };
         head.count = sges.len() as u16;
+        self.put(head, elements)
+    }
+
+    /// Writes a work request with bytes of its own that fit into one block, as [`write_short`](SendRing::write_short).
+    #[inline(always)]
+    pub fn write_inline(&mut self, mut head: SendHead, bytes: &[u8], consumed: u32) -> bool {
+        let operations = self.short.inline_operations;
+        if !self.is_short(&head, operations, consumed) || bytes.len() > self.short.inline {
+            return false;
+        }
+        head.flags |= send_flags::INLINE;
+        head.count = bytes.len() as u16;
+        let (whole, rest) = bytes.as_chunks::<8>();
+        let mut words = [0; 4];
+        for (to, chunk) in words.iter_mut().zip(whole) {
+            *to = u64::from_le_bytes(*chunk);
+        }
+        if !rest.is_empty()
+            && let Some(to) = words.get_mut(whole.len())
+        {
+            *to = word(rest);
+        }
+        self.put(head, words)
+    }
+
+    /// Writes a block.
+    #[inline(always)]
+    fn put(&mut self, head: SendHead, data: [u64; 4]) -> bool {
         let words = self.memory.words(self.blocks as usize * BLOCK_LEN);
         let index = self.producer as usize & (self.blocks as usize).wrapping_sub(1);
         let Some(block) = words.as_chunks::<WORDS>().0.get(index) else {
             return false;
         };
-        let [a, b, c, d]: [u64; 4] = transmute!(head);
-        let [e, f, g, h] = elements;
+        let [a, b, c, d] = head.to_words();
+        let [e, f, g, h] = data;
         // One by one: loops over chained arrays are not unrolled.
         let [w0, w1, w2, w3, w4, w5, w6, w7] = block;
         w0.store(a, Relaxed);
@@ -451,6 +491,54 @@ mod tests {
                 !short.write_short(head, list, short.producer.wrapping_sub(4)),
                 "full"
             );
+        }
+    }
+
+    /// The same for bytes.
+    #[test]
+    fn the_short_way_of_bytes_is_the_long_one() {
+        let data: Vec<u8> = (1..60).collect();
+        let few = SendLimits { inline: 20, ..RC };
+        let ud = SendLimits {
+            qp_type: QpType::Ud,
+            ..RC
+        };
+        for limits in [RC, few, ud] {
+            for operation in 0..12 {
+                for (len, flags) in (0..40).flat_map(|len| [0, 7, 8, 16].map(|flags| (len, flags))) {
+                    let head = SendHead {
+                        wr_id: 0x1122_3344_5566_7788,
+                        operation,
+                        flags,
+                        imm: 6,
+                        remote: 5,
+                        rkey: 7,
+                        remote_srq: 8,
+                        ..SendHead::default()
+                    };
+                    let make = || {
+                        let mut ring = SendRing::new(memory(4 * BLOCK_LEN), 4, &limits);
+                        ring.memory.fill(0, 4 * BLOCK_LEN, 0xff);
+                        ring.producer = u32::MAX;
+                        ring
+                    };
+                    let (mut short, mut long) = (make(), make());
+                    let wrote = short.write_inline(head, &data[..len], u32::MAX);
+                    let wr = SendWr::from_parts(head, Data::inline(&data[..len]));
+                    let result = long.write(&wr, &limits, u32::MAX);
+                    if wrote {
+                        assert_eq!(result, Ok(()), "{head:?} with {len} bytes");
+                        assert_eq!(
+                            bytes(&short, 0, 4),
+                            bytes(&long, 0, 4),
+                            "{head:?} with {len} bytes"
+                        );
+                    } else {
+                        let special = len > 32 || flags == 8;
+                        assert!(result.is_err() || special, "{head:?} with {len} bytes");
+                    }
+                }
+            }
         }
     }
 

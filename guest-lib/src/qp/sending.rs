@@ -79,6 +79,13 @@ impl<'a> Sending<'a> {
         let list = match &wr.data.0 {
             Place::One(sge) => std::slice::from_ref(sge),
             Place::Many(list) => list,
+            Place::Inline(bytes) => {
+                let whole = !wr.contradicts && (wr.has_destination || !self.ring.wants_destination());
+                if whole && self.ring.write_inline(wr.head, bytes, self.consumed) {
+                    return Ok(());
+                }
+                return self.post_any(wr);
+            }
             _ => return self.post_any(wr),
         };
         let whole = !wr.contradicts && (wr.has_destination || !self.ring.wants_destination());

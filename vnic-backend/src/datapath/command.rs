@@ -48,6 +48,9 @@ pub struct RingStart {
     pub hdr_len: usize,
     /// The driver merges receive buffers.
     pub mergeable: bool,
+    /// The driver may ask for checksums and segmentation. Otherwise headers of its frames say nothing (virtio 1.3 section
+    /// 5.1.6.2), and they are not read.
+    pub asks: bool,
     /// What the driver accepts unfinished.
     pub accepts: Accepts,
     /// The adapter's MTU.

@@ -24,6 +24,7 @@ use super::link::{
 };
 use super::outputs::{AdapterRx, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot};
 use super::qos::{Pauses, PortsQos, Senders, Teller};
+use super::turns::Turns;
 use super::waiting::Waiting;
 use crate::mem::{self, Seg};
 use crate::ring::Fault;
@@ -162,6 +163,8 @@ pub struct Core {
     pub senders: Senders,
     /// Bonds, whoever serves them.
     pub bonds: Bonds,
+    /// Which of its adapters want to send.
+    pub turns: Turns,
     /// When this round began.
     pub now: Instant,
     events: Sender<CoreEvent>,
@@ -197,6 +200,7 @@ impl Core {
             pauses,
             senders: Senders::default(),
             bonds: Bonds::default(),
+            turns: Turns::default(),
             now: Instant(0),
             events,
             index,
@@ -403,10 +407,7 @@ impl Core {
             segs,
             skip,
         };
-        let gate = Some(Gate {
-            core: from,
-            seq: rf.seq,
-        });
+        let gate = Gate::new(from, rf.seq);
         let verdict = match rf.dest {
             RemoteDest::One(e) => Verdict::Unicast(e),
             RemoteDest::Flood(flood) => Verdict::Flood(flood),
@@ -423,7 +424,7 @@ impl Core {
             return;
         }
         let links = &self.links_in;
-        let open = |g: Gate| links[g.core].as_ref().is_none_or(|l| l.is_committed(g.seq));
+        let open = |g: Gate| links[g.core()].as_ref().is_none_or(|l| l.is_committed(g.seq()));
         let Outputs { slots, touched, .. } = &mut self.out;
         let (events, owed, now) = (&self.events, &mut self.owed, self.now);
         touched.retain(|&(port, q)| match slots.get_mut(usize::from(port.0)) {
@@ -459,7 +460,7 @@ impl Core {
     pub fn flush_queue(&mut self, port: PortId, pair: usize) {
         self.flush();
         let links = &self.links_in;
-        let open = |g: Gate| links[g.core].as_ref().is_none_or(|l| l.is_committed(g.seq));
+        let open = |g: Gate| links[g.core()].as_ref().is_none_or(|l| l.is_committed(g.seq()));
         if let Some(Slot::Adapter(a)) = self.out.slots.get_mut(usize::from(port.0))
             && let Some(Some(rx)) = a.queues.get_mut(pair)
         {

@@ -197,41 +197,50 @@ pub enum Way {
     Sent,
 }
 
-/// Frames of a burst by priority, but those of priority 0: they are what the others leave of the owner's totals. So an
-/// untagged frame costs nothing where nothing is configured.
+/// Frames of a burst by priority. Those of priority 0 are not told: they are what the others leave of the owner's totals. So
+/// an untagged frame costs nothing where nothing is configured.
 #[derive(Default)]
 pub struct Priorities {
-    /// Frames and bytes; the first place stays empty.
+    /// Frames and bytes.
     sums: [(u64, u64); 8],
-    any: bool,
+    /// Of which priorities there are any, a bit each.
+    any: u8,
 }
 
 impl Priorities {
     /// A frame of this priority, or [`BY_TAG`], that begins with `head`.
     #[inline(always)]
     pub fn frame(&mut self, priority: u8, head: &[u8], len: u64) {
-        if priority == BY_TAG && !matches!(head.get(12..14), Some([0x81, 0x00])) {
-            return;
+        self.frames(priority, head, 1, len);
+    }
+
+    /// So many frames of so many bytes together, of this priority, or [`BY_TAG`], that all begin with `head`.
+    #[inline(always)]
+    pub fn frames(&mut self, priority: u8, head: &[u8], frames: u64, bytes: u64) {
+        if priority != BY_TAG {
+            self.add(priority, frames, bytes);
+        } else if matches!(head.get(12..14), Some([0x81, 0x00])) {
+            self.tagged(head, frames, bytes);
         }
-        self.count(priority, head, len);
     }
 
     #[inline(never)]
-    fn count(&mut self, priority: u8, head: &[u8], len: u64) {
-        let priority = priority_of(priority, head);
-        if priority != 0
-            && let Some((frames, bytes)) = self.sums.get_mut(usize::from(priority))
-        {
-            *frames += 1;
-            *bytes += len;
-            self.any = true;
-        }
+    fn tagged(&mut self, head: &[u8], frames: u64, bytes: u64) {
+        self.add(priority_of(BY_TAG, head), frames, bytes);
+    }
+
+    #[inline(always)]
+    fn add(&mut self, priority: u8, more: u64, len: u64) {
+        let (frames, bytes) = &mut self.sums[usize::from(priority & 7)];
+        *frames += more;
+        *bytes += len;
+        self.any |= 1 << (priority & 7);
     }
 
     /// Adds what came together. Before the owner's totals of the same frames: whoever reads takes the difference.
     #[inline]
     pub fn flush(&mut self, link: &LinkCounters, way: Way) {
-        if self.any {
+        if self.any != 0 {
             self.flush_all(link, way);
         }
     }
@@ -242,13 +251,15 @@ impl Priorities {
             Way::Received => (PriorityCounter::RxFrames, PriorityCounter::RxBytes),
             Way::Sent => (PriorityCounter::TxFrames, PriorityCounter::TxBytes),
         };
-        for ((frames, bytes), block) in std::mem::take(&mut self.sums).into_iter().zip(&link.priorities) {
-            if frames > 0 {
+        let all = self.sums.iter_mut().zip(&link.priorities).enumerate();
+        for (p, (sums, block)) in all.filter(|(p, _)| self.any >> p & 1 != 0) {
+            let (frames, bytes) = std::mem::take(sums);
+            if p != 0 {
                 block.add(f as usize, frames);
                 block.add(b as usize, bytes);
             }
         }
-        self.any = false;
+        self.any = 0;
     }
 }
 

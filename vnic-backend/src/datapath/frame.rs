@@ -41,6 +41,14 @@ impl<'a> RawFrame<'a> {
         }
     }
 
+    /// The frame as it is, where the sender asks for nothing.
+    pub fn plain(&self) -> OutFrame<'a> {
+        OutFrame {
+            hdr: NetHdr::default(),
+            ..self.whole()
+        }
+    }
+
     /// All bytes, in memory of our own.
     pub fn to_owned_bytes(self) -> Box<[u8]> {
         let mut out = vec![0; self.len];
@@ -54,17 +62,23 @@ impl<'a> RawFrame<'a> {
     }
 
     /// May the frame enter the switch: is its offload request sound, and does it respect the MTU?
-    #[inline]
+    #[inline(always)]
     pub fn admissible(&self, mtu: usize) -> Result<(), DropReason> {
-        const HEADER: usize = 14;
-        if self.hdr.flags | self.hdr.gso_type == 0 && self.len <= mtu + HEADER {
+        if self.hdr.flags | self.hdr.gso_type == 0 && self.len <= mtu + RawFrame::HEADER {
             return Ok(());
         }
+        self.check_request(mtu)
+    }
+
+    const HEADER: usize = 14;
+
+    #[inline(never)]
+    fn check_request(&self, mtu: usize) -> Result<(), DropReason> {
         let request =
             offload::check(&self.hdr, self.head, self.len).map_err(|_| DropReason::MalformedOffload)?;
         // A tag does not count against the MTU (IEEE 802.3 clause 3.2.7).
         let tagged = matches!(self.head.get(12..14), Some([0x81, 0x00]));
-        let limit = mtu + HEADER + if tagged { 4 } else { 0 };
+        let limit = mtu + RawFrame::HEADER + if tagged { 4 } else { 0 };
         if request.largest_frame(self.len) > limit {
             Err(DropReason::MtuExceeded)
         } else {
@@ -135,14 +149,7 @@ pub fn for_receiver(
     mut give: impl FnMut(&OutFrame<'_>),
 ) -> Result<Finished, DropReason> {
     if tag == TagEdit::Keep && f.hdr.flags | f.hdr.gso_type == 0 {
-        let tail = f.len - f.head.len();
-        give(&OutFrame {
-            head: f.head,
-            segs: f.segs,
-            skip: f.skip + f.head.len(),
-            tail,
-            hdr: NetHdr::default(),
-        });
+        give(&f.plain());
         return Ok(Finished::AsIs);
     }
     edited(f, tag, accepts, bounce, give)

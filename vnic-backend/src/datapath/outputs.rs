@@ -23,7 +23,7 @@ use super::waiting::{Waiting, Waits};
 use crate::capture::Sink;
 use crate::mem;
 use crate::types::Direction;
-use crate::uplink::PortTx;
+use crate::uplink::{FrameBuf, PortTx};
 
 /// Foreign addresses reported for one attach of an adapter.
 const SPOOF_REPORTS: usize = 4;
@@ -58,7 +58,7 @@ pub struct AdapterRx {
     pub queues: Vec<Option<RxQueue>>,
     /// Pairs whose receive queue runs.
     pub active: ArrayVec<u8, 16>,
-    /// The pair that gets every frame, as it is: the only one, where nothing is configured; otherwise [`NO_QUEUE`].
+    /// The pair that gets every frame: the only one; otherwise [`NO_QUEUE`].
     direct: u8,
     /// It has an RDMA function.
     pub has_rdma: bool,
@@ -109,12 +109,13 @@ impl AdapterRx {
     /// Recomputes whether frames have only one way.
     pub fn choose(&mut self) {
         self.direct = match self.active[..] {
-            [q] if self.receiver.is_none() && self.guest_roce.is_none() => q,
+            [q] if self.guest_roce.is_none() => q,
             _ => NO_QUEUE,
         };
     }
 
-    /// Gives a plain frame to receive queue `q`. False: it does not run.
+    /// Gives a plain frame to the only receive queue, if nothing has to be done to it and it has to wait for nothing. False:
+    /// it has to go the long way.
     #[inline(always)]
     #[allow(
         clippy::too_many_arguments,
@@ -123,47 +124,6 @@ impl AdapterRx {
     fn put_plain(
         &mut self,
         port: PortId,
-        q: u8,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-        inbound: &mut VecDeque<(PortId, Inbound)>,
-        touched: &mut Vec<(PortId, u8)>,
-        waiting: &mut Waiting,
-    ) -> bool {
-        let Some(Some(rx)) = self.queues.get_mut(usize::from(q)) else {
-            return false;
-        };
-        let whole = OutFrame {
-            head: f.head,
-            segs: f.segs,
-            skip: f.skip + f.head.len(),
-            tail: f.len - f.head.len(),
-            hdr: Default::default(),
-        };
-        if self.has_rdma && diverted(self.takes_roce, port, &whole, inbound) {
-            return true;
-        }
-        let placed = rx.put(&whole, gate);
-        if !rx.touched {
-            rx.touched = true;
-            touched.push((port, q));
-        }
-        if let Err(reason) = placed {
-            self.refused(port, q, &whole, gate, reason, waiting);
-        }
-        true
-    }
-
-    /// The same for a frame that may pass the queues of an adapter at which something is configured. False: it has to go
-    /// the long way.
-    #[inline(always)]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one frame's facts, and the parts of the core's outputs"
-    )]
-    fn pass_plain(
-        &mut self,
-        path: (PortId, PortId),
         f: &RawFrame<'_>,
         gate: Option<Gate>,
         now: Instant,
@@ -171,21 +131,35 @@ impl AdapterRx {
         touched: &mut Vec<(PortId, u8)>,
         waiting: &mut Waiting,
     ) -> bool {
-        let (Some(receiver), [q]) = (&mut self.receiver, &self.active[..]) else {
-            return false;
-        };
-        let q = *q;
+        let q = self.direct;
         let Some(Some(rx)) = self.queues.get_mut(usize::from(q)) else {
             return false;
         };
-        if (self.has_rdma || self.guest_roce.is_some()) && concerns_rdma(f.head).is_some() {
-            return false;
+        if self.has_rdma
+            && let Some(concern) = concerns_rdma(f.head)
+        {
+            if self.receiver.is_some() {
+                return false;
+            }
+            if divert(concern, self.takes_roce, port, &f.plain(), inbound) {
+                return true;
+            }
         }
-        let Some(priority) = receiver.pass(now, path.0, f, rx) else {
-            return false;
-        };
-        rx.priority = priority;
-        self.put_plain(path.1, q, f, gate, inbound, touched, waiting)
+        if let Some(receiver) = &mut self.receiver {
+            let Some(priority) = receiver.pass(now, f, rx) else {
+                return false;
+            };
+            rx.priority = priority;
+        }
+        let placed = rx.put_plain(f, gate);
+        if !rx.touched {
+            rx.touched = true;
+            touched.push((port, q));
+        }
+        if let Err(reason) = placed {
+            self.refused(port, q, &f.plain(), gate, reason, waiting);
+        }
+        true
     }
 }
 
@@ -230,6 +204,8 @@ pub struct Outputs {
     /// When this round began.
     pub now: Instant,
     pub(super) bounce: Bounce,
+    /// A frame of an RDMA function, while it is given: an uplink takes it as it is.
+    pub built: FrameBuf,
     pub(super) captures: Vec<Arc<Sink>>,
     faults: Option<Box<Injector>>,
     /// There are captures or faults: frames take the long way.
@@ -255,6 +231,7 @@ impl Outputs {
             touched: Vec::with_capacity(64),
             inbound: VecDeque::new(),
             bounce: Bounce::default(),
+            built: FrameBuf::default(),
             captures: Vec::new(),
             faults: None,
             watched: false,
@@ -326,7 +303,7 @@ impl Outputs {
     }
 
     /// Hands a frame to one local receiver.
-    #[inline]
+    #[inline(always)]
     pub fn give(
         &mut self,
         ingress: PortId,
@@ -340,33 +317,6 @@ impl Outputs {
             && let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(e.port.0))
             && a.put_plain(
                 e.port,
-                a.direct,
-                f,
-                gate,
-                &mut self.inbound,
-                &mut self.touched,
-                &mut self.waiting,
-            )
-        {
-            return;
-        }
-        self.give_slowly(plain, ingress, e, f, gate, sender);
-    }
-
-    #[inline(never)]
-    fn give_slowly(
-        &mut self,
-        plain: bool,
-        ingress: PortId,
-        e: Egress,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-        sender: Option<&Block<{ Q::COUNT }>>,
-    ) {
-        if plain
-            && let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(e.port.0))
-            && a.pass_plain(
-                (ingress, e.port),
                 f,
                 gate,
                 self.now,
@@ -377,6 +327,18 @@ impl Outputs {
         {
             return;
         }
+        self.give_slowly(ingress, e, f, gate, sender);
+    }
+
+    #[inline(never)]
+    fn give_slowly(
+        &mut self,
+        ingress: PortId,
+        e: Egress,
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+        sender: Option<&Block<{ Q::COUNT }>>,
+    ) {
         if let Some(Slot::Bond(_)) = self.slots.get(usize::from(e.port.0)) {
             return self.give_bond(ingress, e, f, gate, sender);
         }
@@ -473,6 +435,7 @@ impl Outputs {
             captures,
             counters,
             waiting,
+            built,
             ..
         } = self;
         let finished = match slots.get_mut(usize::from(e.port.0)) {
@@ -530,7 +493,7 @@ impl Outputs {
             Some(Slot::Uplink(p)) => {
                 let accepts = p.accepts;
                 let r = for_receiver(f, e.tag, &accepts, bounce, |out| {
-                    let dropped = p.put(out, gate).err();
+                    let dropped = p.put(out, gate, built).err();
                     if !captures.is_empty() {
                         offer(captures, counters, e.port, out, dropped);
                     }
@@ -645,7 +608,7 @@ impl Receivers<'_> {
                     p.touched = true;
                     touched.push((port, 0));
                 }
-                p.put(f, gate).err()
+                p.put(f, gate, &mut FrameBuf::default()).err()
             }
             Some(Slot::Remote(_) | Slot::Empty | Slot::Bond(_)) | None => {
                 counters.add(CoreCounter::Orphans as usize, 1);
@@ -700,7 +663,7 @@ enum Concern {
 }
 
 /// RoCEv1 by its EtherType, RoCEv2 by its UDP port (IBTA annexes A16, A17), DHCP to a client by its (RFC 2131).
-#[inline]
+#[inline(always)]
 fn concerns_rdma(head: &[u8]) -> Option<Concern> {
     let tagged = matches!(head.get(12..14)?, [0x81, 0x00] | [0x88, 0xa8]);
     let at = if tagged { 16 } else { 12 };

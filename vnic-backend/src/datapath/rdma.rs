@@ -4,17 +4,70 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use vnic_engine::counters::PriorityCounter as P;
 use vnic_engine::settings::AdapterSettings;
-use vnic_fabric::Instant;
-use vnic_fabric::switch::PortId;
+use vnic_fabric::switch::{Egress, PortId, Verdict};
+use vnic_fabric::{Instant, TagEdit};
 
 use super::command::RdmaRings;
 use super::core::CoreEvent;
+use super::frame::RawFrame;
+use super::outputs::{Outputs, Slot, is_roce};
 use super::sleep::Source;
 use super::worker::Worker;
 use crate::rdma::{Attachment, Function};
+use crate::uplink::PortTx;
 
 /// Rounds between two looks at what is not urgent: addresses, counters.
-const SELDOM: u32 = 256;
+pub(super) const SELDOM: u32 = 256;
+
+/// Where a frame goes that goes to one port, with the tag that it has.
+#[inline]
+fn as_it_is(verdict: &Verdict) -> Option<PortId> {
+    match *verdict {
+        Verdict::Unicast(Egress {
+            port,
+            tag: TagEdit::Keep,
+        }) => Some(port),
+        _ => None,
+    }
+}
+
+impl Outputs {
+    /// The adapter of this core whose RDMA function takes this frame at once, as it is: nobody wants to see or spoil it,
+    /// nothing is to be done about it, and none waits before it.
+    #[inline]
+    pub(super) fn roce_function(&self, verdict: &Verdict, f: &RawFrame<'_>) -> Option<PortId> {
+        let port = as_it_is(verdict)?;
+        let Some(Slot::Adapter(a)) = self.slots.get(usize::from(port.0)) else {
+            return None;
+        };
+        let at_once = a.takes_roce
+            && a.receiver.is_none()
+            && !self.is_watched()
+            && self.inbound.is_empty()
+            && f.hdr.flags | f.hdr.gso_type == 0
+            && is_roce(f.head);
+        at_once.then_some(port)
+    }
+
+    /// The uplink of this core that takes what a function sends at once, as it is: nobody wants to see or spoil it, and none
+    /// waits before it. It is flushed with the others.
+    #[inline]
+    pub fn uplink(&mut self, verdict: &Verdict) -> Option<&mut PortTx> {
+        let port = as_it_is(verdict)?;
+        let watched = self.is_watched();
+        let Some(Slot::Uplink(p)) = self.slots.get_mut(usize::from(port.0)) else {
+            return None;
+        };
+        if watched || p.receiver.is_some() {
+            return None;
+        }
+        if !p.touched {
+            p.touched = true;
+            self.touched.push((port, 0));
+        }
+        Some(p)
+    }
+}
 
 impl Worker {
     pub(super) fn add_function(&mut self, port: PortId, function: Function) {
@@ -183,7 +236,7 @@ impl Worker {
     }
 
     #[cold]
-    fn fail_function(&mut self, port: PortId) {
+    pub(super) fn fail_function(&mut self, port: PortId) {
         self.count_panic();
         // What the bug left behind is not trusted: nothing of it is used again, not even to end it in order. (Leaking it
         // keeps the guest's memory mapped, to which nobody refers.)

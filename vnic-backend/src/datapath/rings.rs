@@ -53,11 +53,12 @@ impl Worker {
                 kick,
                 start.call,
                 start.hdr_len,
+                start.asks,
                 start.mtu,
                 counters,
             );
             tx.learns = learns;
-            tx.set_policed(self.core.sender(id).is_some());
+            tx.set_policed(self.core.sender(id).map(|s| s.change.clone()));
             tx.batch = batch;
             tx.set_method(method);
             let i = free_index(&mut self.txs);

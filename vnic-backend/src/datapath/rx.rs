@@ -13,9 +13,9 @@ use vnic_fabric::{DropReason, Instant};
 
 use super::calls::{Caller, Calls};
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
-use super::frame::{OutFrame, SNAP};
+use super::frame::{OutFrame, RawFrame, SNAP};
 use super::link::Gate;
-use crate::mem::{self, Seg, Writer, prefetch_for_writing};
+use crate::mem::{self, Seg, Writer, prefetch, prefetch_for_writing};
 use crate::ring::{Fault, SplitRing};
 
 /// The most buffers one frame is spread over: 64 KiB in buffers of 64 bytes.
@@ -161,7 +161,7 @@ impl RxQueue {
         let before = self.ring.staged();
         match self.place(f) {
             Ok(Ok(())) => {
-                self.account(f, gate, before, self.priority);
+                self.account(f.head, f.len(), gate, before, self.priority);
                 Ok(())
             }
             Ok(Err(reason)) => Err(reason),
@@ -172,28 +172,50 @@ impl RxQueue {
         }
     }
 
+    /// The same for a frame as it is, whose sender asks for nothing. Its parts stay where they are: no [`OutFrame`] is made
+    /// of it in memory, which could be read again only after all stores to guests before it.
+    #[inline]
+    pub fn put_plain(&mut self, f: &RawFrame<'_>, gate: Option<Gate>) -> Result<(), DropReason> {
+        let before = self.ring.staged();
+        let from = f.skip + f.head.len();
+        let tail = f.len - f.head.len();
+        if self.broken.is_none()
+            && f.len <= self.longest
+            && self.place_ahead(f.head, f.segs, from, tail, NetHdr::default())
+        {
+            self.account(f.head, f.len, gate, before, self.priority);
+            return Ok(());
+        }
+        self.put(&f.plain(), gate)
+    }
+
     /// Books a frame that was placed.
     #[inline(always)]
-    fn account(&mut self, f: &OutFrame<'_>, gate: Option<Gate>, before: u16, priority: u8) {
+    fn account(&mut self, head: &[u8], len: usize, gate: Option<Gate>, before: u16, priority: u8) {
         if let Some(gate) = gate {
             self.gates.push_back((gate, before));
         }
         self.frames += 1;
-        self.bytes += f.len() as u64;
-        // Three rare things with one branch.
-        let rare = match f.head.first_chunk::<14>() {
-            Some(h) => h[0] & 1 | u8::from(priority ^ BY_TAG != 0) | u8::from(h[12..14] == [0x81, 0x00]),
+        self.bytes += len as u64;
+        if priority != BY_TAG {
+            self.groups.frame(head, len as u64);
+            self.priorities.frame(priority, head, len as u64);
+            return;
+        }
+        // Two rare things with one branch.
+        let rare = match head.first_chunk::<14>() {
+            Some(h) => h[0] & 1 | u8::from(h[12..14] == [0x81, 0x00]),
             None => 1,
         };
         if rare != 0 {
-            self.account_rare(f, priority);
+            self.account_rare(head, len);
         }
     }
 
     #[inline(never)]
-    fn account_rare(&mut self, f: &OutFrame<'_>, priority: u8) {
-        self.groups.frame(f.head, f.len() as u64);
-        self.priorities.frame(priority, f.head, f.len() as u64);
+    fn account_rare(&mut self, head: &[u8], len: usize) {
+        self.groups.frame(head, len as u64);
+        self.priorities.frame(BY_TAG, head, len as u64);
     }
 
     #[inline]
@@ -202,37 +224,49 @@ impl RxQueue {
         if self.ahead_used == self.ahead.len() && need <= AHEAD_LEN {
             self.look_ahead()?;
         }
-        if let Some(&(head, seg)) = self.ahead.get(self.ahead_used)
-            && seg.len as usize >= need
-        {
-            self.ahead_used += 1;
-            let hdr = f.hdr.emit(1);
-            match self.hdr_len {
-                // A driver that forwards buffers leaves the header there as it was: not writing what is there already
-                // leaves the line in both caches.
-                NetHdr::LEN if seg.read(0) == Some(hdr) => {}
-                NetHdr::LEN => seg.write(0, &hdr),
-                n => seg.write_slice(0, &hdr[..n]),
-            }
-            match f.head.try_into() {
-                Ok(snap) => seg.write::<SNAP>(self.hdr_len, snap),
-                Err(_) => seg.write_slice(self.hdr_len, f.head),
-            }
-            if f.tail > 0 {
-                let at = self.hdr_len + f.head.len();
-                match f.segs {
-                    [one] => seg.copy_from(at, one, f.skip, f.tail),
-                    many => Writer::at(&[seg], at).segs(many, f.skip, f.tail),
-                }
-            }
-            if self.ring.logging() {
-                self.ring.log_written(&[seg], need);
-            }
-            self.ring.advance(1);
-            self.ring.stage(head, need as u32);
+        if self.place_ahead(f.head, f.segs, f.skip, f.tail, f.hdr) {
             return Ok(Ok(()));
         }
         self.place_chain(f, need)
+    }
+
+    /// A frame into a buffer that was read ahead: `head`, then `tail` bytes of `segs` after `skip`. False: there is none that
+    /// has room.
+    #[inline(always)]
+    fn place_ahead(&mut self, head: &[u8], segs: &[Seg], skip: usize, tail: usize, hdr: NetHdr) -> bool {
+        let need = self.hdr_len + head.len() + tail;
+        let Some(&(buffer, seg)) = self.ahead.get(self.ahead_used) else {
+            return false;
+        };
+        if (seg.len as usize) < need {
+            return false;
+        }
+        self.ahead_used += 1;
+        let hdr = hdr.emit(1);
+        match self.hdr_len {
+            // A driver that forwards buffers leaves the header there as it was: not writing what is there already
+            // leaves the line in both caches.
+            NetHdr::LEN if seg.read(0) == Some(hdr) => {}
+            NetHdr::LEN => seg.write(0, &hdr),
+            n => seg.write_slice(0, &hdr[..n]),
+        }
+        match head.try_into() {
+            Ok(snap) => seg.write::<SNAP>(self.hdr_len, snap),
+            Err(_) => seg.write_slice(self.hdr_len, head),
+        }
+        if tail > 0 {
+            let at = self.hdr_len + head.len();
+            match segs {
+                [one] => seg.copy_from(at, one, skip, tail),
+                many => Writer::at(&[seg], at).segs(many, skip, tail),
+            }
+        }
+        if self.ring.logging() {
+            self.ring.log_written(&[seg], need);
+        }
+        self.ring.advance(1);
+        self.ring.stage(buffer, need as u32);
+        true
     }
 
     /// Reads the next buffers.
@@ -250,7 +284,9 @@ impl RxQueue {
             let Some(seg) = self.ring.single(head, true) else {
                 break;
             };
-            prefetch_for_writing(seg.ptr);
+            // The header is read, and mostly found to be right: its line can stay with both.
+            prefetch(seg.ptr);
+            prefetch_for_writing(seg.ptr.wrapping_add(self.hdr_len));
             prefetch_for_writing(seg.ptr.wrapping_add(64));
             self.ahead.push((head, seg));
         }
@@ -535,7 +571,13 @@ impl RxQueue {
         // The index comes again after 65,536 buffers.
         self.not_enough = None;
         if outcome.is_ok() {
-            self.account(&first.frame(), first.gate, before, first.priority);
+            self.account(
+                &first.bytes,
+                first.bytes.len(),
+                first.gate,
+                before,
+                first.priority,
+            );
         }
         self.over -= usize::from(beyond);
         Some((first, beyond, outcome))

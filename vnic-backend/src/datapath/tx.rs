@@ -24,6 +24,7 @@ use super::core::Core;
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
 use super::frame::{FRAME_MAX, RawFrame, SNAP};
 use super::link::SlotRef;
+use super::qos::QosChange;
 use crate::mem::{self, Seg, prefetch};
 use crate::ring::{Fault, SplitRing};
 use crate::types::Direction;
@@ -50,14 +51,18 @@ pub struct TxQueue {
     /// Frames completed together at most.
     pub batch: u16,
     hdr_len: usize,
+    /// Its headers may ask for something.
+    asks: bool,
     mtu: usize,
-    /// Its adapter has a [`Sender`](super::qos::Sender).
-    policed: bool,
+    /// What acts where its adapter has a [`Sender`](super::qos::Sender).
+    policed: Option<Arc<QosChange>>,
     /// Its next frame has this priority, which may not be sent.
     closed: Option<u8>,
-    /// This burst may go, whatever is in it, and
+    /// This burst may go, whatever is in it,
     ample: bool,
-    /// bytes on the wire of it have gone, by priority.
+    /// but RoCE of the guest's own,
+    roce: bool,
+    /// and bytes on the wire of it have gone, by priority.
     gone: [u32; 8],
     /// What was sent by priority and is not counted yet.
     priorities: Priorities,
@@ -179,6 +184,7 @@ impl TxQueue {
         kick: File,
         call: Option<File>,
         hdr_len: usize,
+        asks: bool,
         mtu: u16,
         counters: Arc<AdapterCounters>,
     ) -> Self {
@@ -197,10 +203,12 @@ impl TxQueue {
             calls: Calls::new(call, Method::default()),
             batch: BURST,
             hdr_len,
+            asks,
             mtu,
-            policed: false,
+            policed: None,
             closed: None,
             ample: false,
+            roce: false,
             gone: [0; 8],
             priorities: Priorities::default(),
             counters,
@@ -220,7 +228,7 @@ impl TxQueue {
     }
 
     /// Its adapter has a sending side of its own or not, or another one.
-    pub fn set_policed(&mut self, policed: bool) {
+    pub fn set_policed(&mut self, policed: Option<Arc<QosChange>>) {
         self.policed = policed;
         self.closed = None;
     }
@@ -301,7 +309,7 @@ impl TxQueue {
                 }
             }
         };
-        if self.policed && self.closed.is_none() && done < self.batch {
+        if self.policed.is_some() && self.closed.is_none() && done < self.batch {
             self.leave(core);
         }
         if done > 0 {
@@ -356,12 +364,15 @@ impl TxQueue {
         segs.clear();
         frames.clear();
         let mut fault = None;
+        // What is read of each.
+        let first = if self.asks { 0 } else { self.hdr_len };
+        let last = self.hdr_len + SNAP - 1;
         self.ring.prefetch_descriptors(n);
         for k in 0..n {
             match self.take(k, segs) {
                 Ok(t) => {
-                    prefetch(t.one.ptr);
-                    prefetch(t.one.ptr.wrapping_add(64));
+                    prefetch(t.one.ptr.wrapping_add(first));
+                    prefetch(t.one.ptr.wrapping_add(last));
                     frames.push(t);
                 }
                 Err(f) => {
@@ -375,8 +386,8 @@ impl TxQueue {
         for (t, snap) in frames.iter_mut().zip(snaps.iter_mut()) {
             t.snapped = self.snap(t, snap);
         }
-        if self.policed {
-            self.begin(core, now);
+        if self.policed.is_some() {
+            self.begin(frames, core, now);
         }
         let mut done = 0u16;
         for (t, snap) in frames.iter().zip(snaps.iter()) {
@@ -433,7 +444,7 @@ impl TxQueue {
     /// Reads the first bytes of a frame without requests that lies in one piece.
     #[inline(always)]
     fn snap(&self, t: &Taken, snap: &mut [u8; SNAP]) -> bool {
-        if !t.many.is_empty() || t.one.read::<2>(0) != Some([0, 0]) {
+        if !t.many.is_empty() || self.asks && t.one.read::<2>(0) != Some([0, 0]) {
             return false;
         }
         let Some(bytes) = t.one.read(self.hdr_len) else {
@@ -493,7 +504,9 @@ impl TxQueue {
             (NetHdr::default(), snap)
         } else {
             let mut bytes = [0u8; NetHdr::LEN_LEGACY];
-            mem::gather(chain, 0, &mut bytes);
+            if self.asks {
+                mem::gather(chain, 0, &mut bytes);
+            }
             let hdr = NetHdr::parse(&bytes);
             let wanted = if hdr.flags | hdr.gso_type == 0 {
                 SNAP
@@ -511,8 +524,12 @@ impl TxQueue {
             segs: chain,
             skip: self.hdr_len,
         };
-        if self.policed {
-            return self.police(index, taken.head, &f, len, core, sums, now);
+        let mut priority = BY_TAG;
+        if let Some(change) = &self.policed {
+            if !self.goes_freely(&f, core) {
+                return self.police(index, taken.head, &f, len, core, sums, now);
+            }
+            priority = change.qos.classification.priority(f.head) & 7;
         }
         let tells = self.learns && tells_address(f.head);
         let verdict = self.judge(&f, len, tells, core, now);
@@ -525,7 +542,10 @@ impl TxQueue {
         }
         let step = self.send(index, taken.head, &f, verdict, core, sums);
         if !matches!(step, Step::Wait) {
-            self.count(BY_TAG, f.head, len, sums);
+            if priority != BY_TAG && !matches!(verdict, Verdict::Drop(_)) {
+                self.gone[usize::from(priority)] += police::wire(f.len);
+            }
+            self.count(priority, f.head, len, sums);
         }
         step
     }

@@ -1,5 +1,6 @@
 //! Uplinks of a data core: frames from the wire.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ impl Worker {
         if now < up.next_look || !up.alive {
             return 0;
         }
-        let mut work = 0;
+        let (mut work, mut failed) = (0, None);
         while work < UPLINK_BURST {
             let kept = up.kept.take();
             let fresh = kept.is_none();
@@ -155,6 +156,14 @@ impl Worker {
             }
             self.core.captured(up.port, Direction::Ingress, &f, None);
             up.counters.io.add(P::RxForwarded as usize, 1);
+            if let Some(port) = self.core.out.roce_function(&verdict, &f) {
+                let functions = &mut self.functions;
+                if catch_unwind(AssertUnwindSafe(|| functions.packet(port, bytes, now))).is_err() {
+                    failed = Some(port);
+                    break;
+                }
+                continue;
+            }
             let from = Origin {
                 source: up.port,
                 ingress,
@@ -174,6 +183,9 @@ impl Worker {
         let lost = up.device.lost();
         if lost > 0 {
             up.counters.drops.add(DropReason::PortReceive as usize, lost);
+        }
+        if let Some(port) = failed {
+            self.fail_function(port);
         }
         work
     }

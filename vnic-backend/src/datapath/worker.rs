@@ -18,6 +18,7 @@ use super::core::{Core, CoreEvent};
 use super::counters::CoreCounters;
 use super::dpc::{Bell, Dpc};
 use super::frame::FRAME_MAX;
+use super::idle::Idle;
 use super::link::{LinkIn, LinkOut, Waker, link};
 use super::outputs::{AdapterRx, Slot};
 use super::qos::Pauses;
@@ -210,14 +211,14 @@ impl Worker {
     }
 
     fn run(mut self) {
-        let mut last_work = self.now();
+        let mut idle = Idle::new(self.idle_spin, self.now());
         loop {
             let now = self.now();
             self.core.now = now;
             self.core.out.now = now;
             while let Ok(command) = self.mailbox.try_recv() {
                 self.counters.add(C::Commands as usize, 1);
-                last_work = now;
+                idle.worked(now);
                 if !self.obey(command, now) {
                     return;
                 }
@@ -227,15 +228,14 @@ impl Worker {
             self.clock.round_over();
             if work > 0 {
                 self.counters.add(C::BusyRounds as usize, 1);
-                last_work = now;
+                idle.worked(now);
                 continue;
             }
             self.counters.add(C::IdleRounds as usize, 1);
             self.publish_switch_stats();
-            let idle = now.since(last_work) >= self.idle_spin && self.stopping.is_empty();
-            if idle && self.clock.sleeps() {
+            if idle.looked(now) && self.stopping.is_empty() && self.clock.sleeps() {
                 self.sleep();
-                last_work = self.now();
+                idle.slept(self.now());
             } else {
                 std::hint::spin_loop();
             }
@@ -256,7 +256,8 @@ impl Worker {
         }
     }
 
-    /// One look at everything. Answers how much was done.
+    /// One look at everything. Answers how much was done. Never inlined: instructions are counted from its call to its return.
+    #[inline(never)]
     fn round(&mut self, now: Instant) -> usize {
         let mut work = 0;
         if now >= self.core.owed.next {
@@ -361,6 +362,9 @@ impl Worker {
                         ring: tx.pair as u16 * 2 + 1,
                         fault,
                     });
+                }
+                if n > 0 {
+                    self.core.turns.asks(tx.port, now);
                 }
                 n
             }

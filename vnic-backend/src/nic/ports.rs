@@ -13,6 +13,7 @@ use crate::check;
 use crate::datapath::{Command, PortCounters, Side};
 use crate::types::*;
 use crate::uplink::{self, Facts, Links, Opened, PortEnd, Watch};
+use follow::Pace;
 
 /// An uplink port.
 pub(super) struct PortEntry {
@@ -187,7 +188,8 @@ impl Nic {
         }
         let watch = Watch::open()?;
         let nic = Arc::downgrade(&self.inner);
-        watch.start(move |watch| nic.upgrade()?.follow(watch))?;
+        let mut pace = Pace::default();
+        watch.start(move |watch| nic.upgrade()?.follow(watch, &mut pace))?;
         self.inner.watched.store(true, Ordering::Relaxed);
         Ok(())
     }

@@ -17,6 +17,8 @@ pub struct CompletionRing {
     produced: u32,
     /// The driver's consumer index when it was last read.
     consumer: u32,
+    /// Behind the last completion whose line was asked for.
+    asked: u32,
     armed: Option<(Arm, u32)>,
     /// Behind the newest completion that was solicited or failed, and whether there was one.
     solicited: Option<u32>,
@@ -38,6 +40,7 @@ impl CompletionRing {
             entries,
             produced: 0,
             consumer: 0,
+            asked: 0,
             armed: None,
             solicited: None,
             event_queue,
@@ -68,11 +71,12 @@ impl CompletionRing {
         self.produced
     }
 
-    /// Is there room for one more?
+    /// Completions that there is room for.
     #[inline]
-    pub fn has_room(&mut self) -> bool {
-        if self.produced.wrapping_sub(self.consumer) < self.entries {
-            return true;
+    pub fn room(&mut self) -> u32 {
+        let room = self.entries - self.produced.wrapping_sub(self.consumer);
+        if room > 0 {
+            return room;
         }
         let tail = u64::from(self.entries) * size_of::<CompletionEntry>() as u64;
         let consumer = self.ring.load_u32(tail);
@@ -80,28 +84,52 @@ impl CompletionRing {
         if self.produced.wrapping_sub(consumer) <= self.entries {
             self.consumer = consumer;
         }
-        self.produced.wrapping_sub(self.consumer) < self.entries
+        self.entries - self.produced.wrapping_sub(self.consumer)
+    }
+
+    fn place(&self, index: u32) -> u64 {
+        u64::from(index & (self.entries - 1)) * size_of::<CompletionEntry>() as u64
+    }
+
+    /// Asks for the lines of the next completions, of which the driver has read what was there before: each once.
+    #[inline]
+    pub fn prefetch(&mut self, count: u32) {
+        let behind = self.produced.wrapping_add(count.min(self.entries));
+        if self.asked.wrapping_sub(self.produced) > self.entries {
+            self.asked = self.produced;
+        }
+        while self.asked.wrapping_sub(self.produced) < behind.wrapping_sub(self.produced) {
+            self.ring.prefetch_for_writing(self.place(self.asked));
+            self.asked = self.asked.wrapping_add(1);
+        }
     }
 
     /// Writes a completion. True: whoever armed the queue is to be told.
     #[inline]
     pub fn write(&mut self, completion: &Completion, now: u64) -> bool {
         let index = self.produced;
-        let mut entry = entry(completion);
-        entry.time = now;
-        entry.phase = if ring::phase(index, self.entries) {
+        let phase = if ring::phase(index, self.entries) {
             PHASE
         } else {
             0
         };
-        let at = u64::from(index & (self.entries - 1)) * size_of::<CompletionEntry>() as u64;
-        let words = entry.to_words();
-        let mut front = [0u8; 56];
-        for (to, word) in front.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        self.ring.write(at, &front);
-        self.ring.store_u64(at + 56, words[7]);
+        let plain = CompletionEntry {
+            wr_id: completion.wr_id,
+            qp: completion.qp.0,
+            consumed: completion.tag,
+            status: completion.status.number(),
+            kind: completion.op.number(),
+            time: now,
+            phase,
+            ..CompletionEntry::default()
+        };
+        // Apart, so that what is always zero is known to be: most are such.
+        let words = if carries_more(completion) {
+            full(plain, completion).to_words()
+        } else {
+            plain.to_words()
+        };
+        self.ring.publish(self.place(index), words);
         self.produced = index.wrapping_add(1);
         if completion.solicited || completion.status != Status::Success {
             self.solicited = Some(self.produced);
@@ -147,20 +175,17 @@ impl CompletionRing {
     }
 }
 
+/// Is there more to say than that it has ended, and how? When it failed, the rest means nothing; the kind tells a receive from
+/// a send.
 #[inline]
-fn entry(c: &Completion) -> CompletionEntry {
-    let mut e = CompletionEntry {
-        wr_id: c.wr_id,
-        qp: c.qp.0,
-        consumed: c.tag,
-        status: c.status.number(),
-        kind: c.op.number(),
-        ..CompletionEntry::default()
-    };
-    if c.status != Status::Success {
-        // Only these mean something then; the kind tells a receive from a send.
-        return e;
-    }
+fn carries_more(c: &Completion) -> bool {
+    let more = c.byte_len != 0 || c.imm.is_some() || c.invalidated.is_some() || c.source.is_some();
+    more && c.status == Status::Success
+}
+
+/// With what else a completion carries.
+#[inline]
+fn full(mut e: CompletionEntry, c: &Completion) -> CompletionEntry {
     e.byte_len = c.byte_len;
     if let Some(imm) = c.imm {
         (e.imm, e.flags) = (imm, completion_flags::IMM);

@@ -77,10 +77,26 @@ impl DoorbellRing {
         Found::Bell(bell)
     }
 
+    /// The entry so many behind the next one, if it is there: it stays.
+    #[inline]
+    pub fn peek_bell(&self, ahead: u32) -> Option<Doorbell> {
+        let index = self.taken.wrapping_add(ahead);
+        let bits = self.at(index);
+        if Doorbell::phase(bits) != ring::phase(index, self.entries) {
+            return None;
+        }
+        Doorbell::from_bits(bits)
+    }
+
     #[inline]
     fn peek(&self) -> u64 {
+        self.at(self.taken)
+    }
+
+    #[inline]
+    fn at(&self, index: u32) -> u64 {
         self.ring
-            .load_u64(u64::from(self.taken & (self.entries - 1)) * ENTRY_LEN as u64)
+            .load_u64(u64::from(index & (self.entries - 1)) * ENTRY_LEN as u64)
     }
 
     /// Says how far it was taken. Also called when the device leaves a ring that is not empty.

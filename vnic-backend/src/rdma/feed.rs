@@ -2,12 +2,13 @@
 
 use vnic_device::doorbell::{Doorbell, Kind};
 use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
-use vnic_engine::rdma::{Arm, QpNumber, QpState, SrqHandle, Status};
+use vnic_engine::rdma::{Arm, QpNumber, QpState, SrqHandle};
 use vnic_fabric::Instant;
 
 use super::doorbells::{DoorbellRing, Found};
 use super::function::{Function, QueuePair};
-use super::work_queue::ReceiveQueue;
+use super::work_queue::{Malformed, ReceiveQueue};
+use crate::mem;
 
 /// Work requests of a send queue that the engine holds at most; the others wait in their ring.
 const SEND_WINDOW: u32 = 128;
@@ -17,6 +18,7 @@ const RECEIVE_WINDOW: u32 = 64;
 const HELD_MAX: u64 = 1 << 20;
 /// Doorbells taken from one ring before others get their turn.
 pub(super) const BELLS_A_TURN: usize = 64;
+
 impl Function {
     // Doorbells.
 
@@ -34,6 +36,8 @@ impl Function {
                     Found::Nothing => break,
                     Found::Bell(bell) => {
                         work += 1;
+                        let coming = [ring.peek_bell(0), ring.peek_bell(1)];
+                        self.fetch_ahead(bell.number, coming);
                         self.answer(bell);
                     }
                     Found::Fault(index) => {
@@ -69,6 +73,28 @@ impl Function {
         }
     }
 
+    /// Asks for what the next doorbells will need, while the one of `now` is answered: with many queue pairs that is in no
+    /// near cache. The requests are found only by what the one before them has asked for.
+    #[inline]
+    fn fetch_ahead(&self, now: u32, coming: [Option<Doorbell>; 2]) {
+        for (i, bell) in coming.into_iter().enumerate() {
+            let Some(bell) = bell else { return };
+            if bell.kind != Kind::Send || bell.number == now {
+                continue;
+            }
+            self.fetch_qp(QpNumber(bell.number));
+            let Some(queues) = self.qps.get(bell.number) else {
+                continue;
+            };
+            mem::prefetch_all(std::ptr::from_ref(queues).cast(), size_of::<QueuePair>());
+            if i == 0
+                && let Some(send) = &queues.send
+            {
+                send.prefetch(bell.index);
+            }
+        }
+    }
+
     #[inline]
     fn answer(&mut self, bell: Doorbell) {
         match bell.kind {
@@ -91,6 +117,7 @@ impl Function {
     #[inline]
     fn posted_sends(&mut self, number: u32, index: u32) {
         use QpState as S;
+        self.asked = true;
         if !matches!(
             self.device.qp_state(QpNumber(number)),
             Some(S::Rts | S::Sqd | S::Sqe | S::Err)
@@ -199,27 +226,34 @@ impl Function {
             return;
         };
         let Some(send) = &mut qp.send else { return };
+        send.prefetch(send.posted());
         while send.has_more() {
-            if self.device.held(qpn).0 >= window || self.device.held_in_all() >= HELD_MAX {
+            let all = HELD_MAX
+                .saturating_sub(self.device.held_in_all())
+                .min(window.into()) as u32;
+            let room = window.saturating_sub(self.device.held(qpn).0).min(all);
+            if room == 0 {
                 if !std::mem::replace(&mut qp.starving, true) {
                     self.starving.push(number);
                 }
                 return;
             }
-            match send.take() {
-                Ok(wr) => {
-                    let (id, tag) = (wr.id, wr.tag);
-                    if self.device.post_send(qpn, wr).is_err() {
-                        // What verbs call an immediate error; the ring has no other way to say so.
-                        let status = Status::LocalQpOperationError;
-                        let _ = self.device.post_failed_send(qpn, id, tag, status);
-                    }
+            // What verbs call an immediate error fails when its turn comes: the ring has no other way to say so.
+            let posted = self.device.post_sends(qpn, room, |wr| {
+                let more = send.has_more();
+                if more {
+                    send.take(wr)?;
                 }
-                Err(m) => {
+                Ok(more)
+            });
+            match posted {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(Malformed { wr_id, reason, index }) => {
                     send.faulted = true;
                     let behind = send.posted();
-                    self.device.fault_send(qpn, m.wr_id, behind);
-                    self.qp_fault(number, FaultQueue::Send, m.reason, m.index);
+                    self.device.fault_send(qpn, wr_id, behind);
+                    self.qp_fault(number, FaultQueue::Send, reason, index);
                     return;
                 }
             }

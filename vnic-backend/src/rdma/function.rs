@@ -12,7 +12,7 @@ use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
 use vnic_engine::rdma::{
     Completion, Congestion, Counters, CqHandle, Device, DeviceConfig, Event, FlowStatus, GidKind, Incoming,
-    Marking, Object, QpNumber, SrqHandle, VerbsError, limits,
+    Marking, Object, QpNumber, Run, SrqHandle, VerbsError, limits,
 };
 use vnic_engine::settings::RoceMode;
 use vnic_fabric::Instant;
@@ -27,12 +27,16 @@ use super::memory::FunctionMemory;
 use super::slots::Slots;
 use super::work_queue::{ReceiveQueue, SendQueue};
 use crate::datapath::RdmaSnapshot;
-use crate::mem::MemMap;
+use crate::mem::{self, MemMap};
 use crate::ring::{Fault, SplitRing};
 use crate::types::QpRate;
 
 /// Faults of one driver that people are told of.
 const COMPLAINTS: u32 = 16;
+/// Completions whose lines are asked for before the first is written.
+const COMPLETIONS_AT_ONCE: u32 = 16;
+/// Completions of the next turn whose lines are asked for in this one.
+const COMPLETIONS_AHEAD: u32 = 32;
 /// How long completions may wait for a full ring to be looked at again, when the core would sleep.
 const FULL_RING_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
@@ -105,6 +109,8 @@ pub struct Function {
     published: Arc<super::RdmaCounters>,
     /// Something has happened since the counters were published.
     busy: bool,
+    /// The driver has posted something to send in this turn.
+    pub(super) asked: bool,
     faults: Vec<String>,
     /// Faults of the present driver.
     complaints: u32,
@@ -152,6 +158,7 @@ impl Function {
             counted: [0; Counters::COUNT],
             published,
             busy: false,
+            asked: false,
             faults: Vec::new(),
             complaints: 0,
             learner,
@@ -506,6 +513,21 @@ impl Function {
         }
     }
 
+    /// Asks for the state of a queue pair that is needed soon: that of one among many is in no near cache.
+    #[inline]
+    pub fn fetch_qp(&self, number: QpNumber) {
+        if let Some((state, len)) = self.device.qp_place(number) {
+            mem::prefetch_all(state, len);
+        }
+    }
+
+    /// A run came from a neighbour: how many of its packets were carried out. They take no receives.
+    #[inline]
+    pub fn receive_run(&mut self, now: Instant, run: &Run<'_>) -> usize {
+        self.busy = true;
+        self.device.receive_run(now, run, &self.memory)
+    }
+
     /// A QP may have taken a receive.
     #[inline]
     fn feed_more(&mut self, number: u32) {
@@ -594,15 +616,23 @@ impl Function {
             return 0;
         }
         let mut done = 0;
-        while ring.has_room() {
-            let Some(completion) = self.device.pop_completion(cq) else {
-                return done;
-            };
-            if ring.write(&completion, now.0) {
-                ring.tell(cq.0, &mut self.events);
+        loop {
+            let waiting = self.device.peek_len(cq).min(COMPLETIONS_AT_ONCE);
+            let most = ring.room().min(waiting);
+            if most == 0 {
+                break;
             }
-            done += 1;
+            ring.prefetch(most);
+            let events = &mut self.events;
+            self.device.take_completions(cq, most, |completion| {
+                if ring.write(completion, now.0) {
+                    ring.tell(cq.0, events);
+                }
+            });
+            done += most as usize;
         }
+        // Those of the next turn, while there is time.
+        ring.prefetch(COMPLETIONS_AHEAD);
         if self.device.peek_len(cq) > 0 && !ring.waiting {
             ring.waiting = true;
             self.full.push(cq.0);

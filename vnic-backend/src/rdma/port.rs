@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use vnic_engine::rdma::{Incoming, Outgoing, Payload, Sink};
+use vnic_engine::rdma::{Incoming, Outgoing, Payload, QpNumber, Run, Sink};
 use vnic_fabric::switch::{Egress, PortId, Verdict};
 use vnic_fabric::{Instant, TagEdit};
-use vnic_wire::roce::{Frame, Path};
+use vnic_wire::roce::{Frame, Network, Path};
 use vnic_wire::transport::Headers;
 use vnic_wire::{EtherType, MacAddr};
 
@@ -15,8 +15,10 @@ use crate::datapath::{Core, FRAME_MAX, Inbound, RawFrame, SNAP};
 use crate::mem::Seg;
 use crate::types::Direction;
 
-/// Packets that a function sends before others get their turn.
+/// Packets that a function sends before others get their turn: one that has the core for itself; and one that has not, which
+/// takes about as long for them as an Ethernet queue for a burst of frames.
 const PACKETS_A_TURN: usize = 64;
+const PACKETS_A_SHARED_TURN: usize = 16;
 /// Packets to the function itself that wait for the end of its turn.
 const LOOPBACK_MAX: usize = 64;
 
@@ -33,8 +35,9 @@ pub struct Functions {
     slots: Vec<Option<Box<Function>>>,
     /// Ports that have one.
     ports: Vec<PortId>,
-    frame: Vec<u8>,
     loopback: VecDeque<Loopback>,
+    /// Identification of the next frame over IPv4.
+    next_id: u16,
 }
 
 impl Functions {
@@ -78,12 +81,21 @@ impl Functions {
         match frame {
             Inbound::Sent(head) => function.guest_sent(now, head),
             Inbound::Received(head) => function.guest_received(now, head),
-            Inbound::Roce(bytes) => match Frame::parse(bytes) {
-                Ok(frame) if frame.icrc_ok() => function.receive(now, &Incoming::from(&frame)),
-                Ok(_) => function.count_bad_icrc(),
-                // Not RoCE after all, or cut short.
-                Err(_) => function.count_malformed(),
-            },
+            Inbound::Roce(bytes) => self.packet(port, bytes, now),
+        }
+    }
+
+    /// Hands over a packet from the wire: its payload is copied from there to where the guest wants it.
+    #[inline]
+    pub fn packet(&mut self, port: PortId, bytes: &[u8], now: Instant) {
+        let Some(function) = self.get_mut(port) else {
+            return;
+        };
+        match Frame::parse(bytes) {
+            Ok(frame) if frame.icrc_ok() => function.receive(now, &Incoming::from(&frame)),
+            Ok(_) => function.count_bad_icrc(),
+            // Not RoCE after all, or cut short.
+            Err(_) => function.count_malformed(),
         }
     }
 
@@ -94,6 +106,9 @@ impl Functions {
             return 0;
         };
         let mut work = function.poll(now);
+        if std::mem::take(&mut function.asked) {
+            core.turns.asks(port, now);
+        }
         if function.device().wants_transmit() || function.waits != 0 {
             work += self.transmit(port, core, now);
         }
@@ -127,19 +142,25 @@ impl Functions {
         now: Instant,
     ) -> usize {
         let mac = function.device().mac();
+        let most = if core.turns.shared(now) {
+            PACKETS_A_SHARED_TURN
+        } else {
+            PACKETS_A_TURN
+        };
         let mut wire = Wire {
             functions: &mut self.slots,
-            frame: &mut self.frame,
             loopback: &mut self.loopback,
+            next_id: &mut self.next_id,
             core,
             port,
             mac,
             now,
-            left: PACKETS_A_TURN,
+            left: most,
+            taker: None,
         };
         let (device, memory) = function.sender();
         device.transmit(now, memory, &mut wire);
-        let sent = PACKETS_A_TURN - wire.left;
+        let sent = most - wire.left;
         let ready = device.ready_priorities();
         let closed = if ready == 0 {
             0
@@ -175,13 +196,15 @@ impl Functions {
 /// Takes the packets of one function away.
 struct Wire<'a> {
     functions: &'a mut [Option<Box<Function>>],
-    frame: &'a mut Vec<u8>,
     loopback: &'a mut VecDeque<Loopback>,
+    next_id: &'a mut u16,
     core: &'a mut Core,
     port: PortId,
     mac: MacAddr,
     now: Instant,
     left: usize,
+    /// Who takes the run that there was room for.
+    taker: Option<PortId>,
 }
 
 impl Sink for Wire<'_> {
@@ -206,24 +229,72 @@ impl Sink for Wire<'_> {
         }
         let (head, n) = switched_by(path);
         let verdict = self.core.switch.forward(self.now, self.port, &head[..n], len);
-        // A neighbour on this core gets the packet as it is, unless somebody wants to see or spoil frames, or frames wait for
-        // their turn there.
-        if let Verdict::Unicast(Egress {
-            port,
-            tag: TagEdit::Keep,
-        }) = verdict
-            && !self.core.out.is_watched()
-            && !self.core.out.queues_at(port)
+        if let Some(port) = self.neighbour(verdict)
             && let Some(Some(neighbour)) = self.functions.get_mut(usize::from(port.0))
-            && neighbour.is_live()
         {
             return neighbour.receive(self.now, &Incoming::from(packet));
         }
         self.send_frame(packet, len, verdict);
     }
+
+    #[inline]
+    fn run_room(&mut self, path: &Path, to: QpNumber) -> usize {
+        // Limits are charged packet by packet.
+        if path.eth.destination == self.mac || self.core.is_limited(self.port) {
+            return 0;
+        }
+        let (head, n) = switched_by(path);
+        let verdict = self
+            .core
+            .switch
+            .forward(self.now, self.port, &head[..n], n.max(64));
+        self.taker = self.neighbour(verdict);
+        let Some(port) = self.taker else { return 0 };
+        // While the run is made.
+        if let Some(Some(neighbour)) = self.functions.get(usize::from(port.0)) {
+            neighbour.fetch_qp(to);
+        }
+        self.left
+    }
+
+    #[inline]
+    fn send_run(&mut self, run: &Run<'_>) -> usize {
+        let Some(port) = self.taker.take() else { return 0 };
+        let Some(Some(neighbour)) = self.functions.get_mut(usize::from(port.0)) else {
+            return 0;
+        };
+        let taken = neighbour.receive_run(self.now, run);
+        if taken > 0 {
+            self.left -= taken;
+            let bytes = if run.priority() == 0 {
+                0
+            } else {
+                run.frame_bytes(taken)
+            };
+            self.core
+                .sent(self.port, self.now, run.priority(), taken as u32, bytes);
+        }
+        taken
+    }
 }
 
 impl Wire<'_> {
+    /// A neighbour on this core gets the packet as it is, unless somebody wants to see or spoil frames, or frames wait for
+    /// their turn there.
+    #[inline]
+    fn neighbour(&self, verdict: Verdict) -> Option<PortId> {
+        match verdict {
+            Verdict::Unicast(Egress {
+                port,
+                tag: TagEdit::Keep,
+            }) if !self.core.out.is_watched() && !self.core.out.queues_at(port) => {
+                let there = self.functions.get(usize::from(port.0))?.as_ref()?;
+                there.is_live().then_some(port)
+            }
+            _ => None,
+        }
+    }
+
     /// Neither switches nor cables bring a frame back to where it came from: adapters do that themselves.
     #[cold]
     fn send_to_itself(&mut self, packet: &Outgoing<'_>) {
@@ -237,32 +308,42 @@ impl Wire<'_> {
         }
     }
 
-    /// Builds the frame and gives it to the switch's receivers.
+    /// Builds the frame: where it leaves, or to be given to the switch's receivers.
     fn send_frame(&mut self, packet: &Outgoing<'_>, len: usize, verdict: Verdict) {
-        let path = packet.path;
         if len > FRAME_MAX {
             return;
         }
-        if self.frame.len() < len.max(SNAP) {
-            self.frame.resize(len.max(SNAP), 0);
-        }
-        let frame = &mut self.frame[..len];
-        let Ok(at) = path.emit(&packet.headers, packet.payload.len(), frame) else {
-            return;
+        let numbered;
+        let path = match packet.path.network {
+            // One after the other, so that they can cross a kernel as one (see `uplink::packet`). To the receiver an
+            // identification says nothing: nobody may cut these packets.
+            Network::V4 { .. } => {
+                numbered = packet.path.numbered(*self.next_id);
+                *self.next_id = self.next_id.wrapping_add(1);
+                &numbered
+            }
+            _ => packet.path,
         };
-        let Some(payload) = frame.get_mut(at..at + packet.payload.len()) else {
-            return;
-        };
-        // Memory that is gone meanwhile: its region has lost its key, and a repeat fails by that.
-        if packet.payload.read(payload).is_err() || path.finish(frame).is_err() {
-            return;
+        if let Some(uplink) = self.core.out.uplink(&verdict) {
+            return uplink.build(len, |frame| emit(packet, path, frame));
         }
+        let mut built = std::mem::take(&mut self.core.out.built);
+        let frame = built.frame(len);
+        let made = emit(packet, path, frame);
+        let mut head = [0; SNAP];
+        let known = len.min(SNAP);
+        head[..known].copy_from_slice(&frame[..known]);
         let segs = [Seg {
             ptr: frame.as_mut_ptr(),
             len: len as u32,
         }];
+        // There an uplink finds it.
+        self.core.out.built = built;
+        if made.is_none() {
+            return;
+        }
         let f = RawFrame {
-            head: &frame[..len.min(SNAP)],
+            head: &head[..known],
             len,
             hdr: Default::default(),
             segs: &segs,
@@ -294,6 +375,23 @@ impl Wire<'_> {
     }
 }
 
+/// Makes the frame of a packet: its payload is read once, and the ICRC is that of what was read. None: there is no frame.
+fn emit(packet: &Outgoing<'_>, path: &Path, frame: &mut [u8]) -> Option<()> {
+    let len = packet.payload.len();
+    let at = path.emit(&packet.headers, len, frame).ok()?;
+    // Of the headers before the payload is copied: a load of bytes that were just written in smaller pieces waits for all
+    // that was written before.
+    let mut icrc = path.icrc(&frame[..at]).ok()?;
+    let (body, end) = frame.get_mut(at..)?.split_last_chunk_mut()?;
+    let (payload, pad) = body.split_at_mut_checked(len)?;
+    // Memory that is gone meanwhile: its region has lost its key, and a repeat fails by that.
+    packet.payload.read(payload).ok()?;
+    pad.fill(0);
+    icrc.update(body);
+    *end = icrc.finish();
+    Some(())
+}
+
 /// The bytes of a frame by which the switch decides, and how many they are.
 #[inline]
 fn switched_by(path: &Path) -> ([u8; 18], usize) {
@@ -301,9 +399,9 @@ fn switched_by(path: &Path) -> ([u8; 18], usize) {
     head[..6].copy_from_slice(&path.eth.destination.0);
     head[6..12].copy_from_slice(&path.eth.source.0);
     let inner = match path.network {
-        vnic_wire::roce::Network::V1 { .. } => EtherType::ROCE,
-        vnic_wire::roce::Network::V4 { .. } => EtherType::IPV4,
-        vnic_wire::roce::Network::V6 { .. } => EtherType::IPV6,
+        Network::V1 { .. } => EtherType::ROCE,
+        Network::V4 { .. } => EtherType::IPV4,
+        Network::V6 { .. } => EtherType::IPV6,
     };
     match path.vlan {
         None => head[12..14].copy_from_slice(&inner.0.to_be_bytes()),

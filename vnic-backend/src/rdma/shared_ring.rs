@@ -131,15 +131,6 @@ impl SharedRing {
         }
     }
 
-    /// Writes a part of an entry.
-    #[inline]
-    pub fn write<const N: usize>(&self, offset: u64, bytes: &[u8; N]) {
-        if let Some(to) = self.place(offset, N as u64) {
-            // SAFETY: N mapped bytes.
-            unsafe { to.cast::<[u8; N]>().write_unaligned(*bytes) }
-        }
-    }
-
     /// One load of 64 bits, with what was written before it.
     #[inline]
     pub fn load_u64(&self, offset: u64) -> u64 {
@@ -147,15 +138,6 @@ impl SharedRing {
             // SAFETY: eight mapped bytes, aligned because pieces and offsets are; both sides access them atomically.
             Some(at) => unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Acquire),
             None => 0,
-        }
-    }
-
-    /// One store of 64 bits, after everything before it.
-    #[inline]
-    pub fn store_u64(&self, offset: u64, value: u64) {
-        if let Some(at) = self.place(offset, 8) {
-            // SAFETY: as in `load_u64`.
-            unsafe { AtomicU64::from_ptr(at.cast()) }.store(value, Ordering::Release);
         }
     }
 
@@ -175,6 +157,28 @@ impl SharedRing {
         if let Some(at) = self.place(offset, 4) {
             // SAFETY: as in `load_u32`.
             unsafe { AtomicU32::from_ptr(at.cast()) }.store(value, Ordering::Release);
+        }
+    }
+
+    /// Writes a line of which the last word shows that all are there.
+    #[inline]
+    pub fn publish(&self, offset: u64, words: [u64; 8]) {
+        if let Some(at) = self.place(offset, 64) {
+            let at = at.cast::<u64>();
+            for (i, word) in words[..7].iter().enumerate() {
+                // SAFETY: 64 mapped bytes, aligned because pieces and offsets are.
+                unsafe { at.add(i).write(*word) }
+            }
+            // SAFETY: as above; both sides access the last word atomically.
+            unsafe { AtomicU64::from_ptr(at.add(7)) }.store(words[7], Ordering::Release);
+        }
+    }
+
+    /// Asks for a line that will be written.
+    #[inline]
+    pub fn prefetch_for_writing(&self, offset: u64) {
+        if let Some(at) = self.place(offset, 1) {
+            mem::prefetch_for_writing(at);
         }
     }
 

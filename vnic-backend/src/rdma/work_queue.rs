@@ -16,6 +16,9 @@ use vnic_engine::rdma::{
 
 use super::shared_ring::SharedRing;
 
+/// Blocks that are asked for before they are read.
+const AHEAD: u32 = 8;
+
 /// A producer index and how far the ring was read.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
@@ -105,9 +108,23 @@ impl SendQueue {
             .read(u64::from(index & (self.blocks - 1)) * BLOCK_LEN as u64)
     }
 
-    /// Reads the next work request. There must be one.
+    /// Asks for the lines of what is next, before an index.
     #[inline]
-    pub fn take(&mut self) -> Result<SendWr, Malformed> {
+    pub fn prefetch(&self, behind: u32) {
+        for ahead in 0..AHEAD.min(behind.wrapping_sub(self.progress.read)) {
+            self.prefetch_block(self.progress.read.wrapping_add(ahead));
+        }
+    }
+
+    #[inline]
+    fn prefetch_block(&self, index: u32) {
+        self.ring
+            .prefetch(u64::from(index & (self.blocks - 1)) * BLOCK_LEN as u64);
+    }
+
+    /// Reads the next work request, of which there must be one, over another one.
+    #[inline]
+    pub fn take(&mut self, wr: &mut SendWr) -> Result<(), Malformed> {
         let index = self.progress.read;
         let first: [[u8; 32]; 2] = transmute!(self.block(index));
         let head: SendHead = transmute!(first[0]);
@@ -117,15 +134,28 @@ impl SendQueue {
             index,
         };
         let (operation, blocks) = head.check(&self.limits).map_err(malformed)?;
-        if blocks > self.progress.unread() {
+        let unread = self.progress.unread();
+        if blocks > unread {
             return Err(malformed(FaultReason::Length));
         }
         self.progress.read = index.wrapping_add(blocks);
-        // The next one, while this one is carried out.
-        self.ring
-            .prefetch(u64::from(self.progress.read & (self.blocks - 1)) * BLOCK_LEN as u64);
-        let mut data = SendData::default();
-        let op = match operation {
+        // One more, while this one is carried out.
+        if unread > AHEAD {
+            self.prefetch_block(index.wrapping_add(AHEAD));
+        }
+        wr.id = head.wr_id;
+        wr.tag = self.progress.read;
+        wr.flags = SendFlags::from_bits_truncate(head.flags);
+        wr.remote_srq = head.remote_srq;
+        wr.ud = match (self.limits.qp_type, head.destination()) {
+            (vnic_device::verbs::QpType::Ud, Some((ah, qp))) => Some(UdDestination {
+                ah: AhHandle(ah),
+                qp: QpNumber(qp),
+                qkey: head.rkey,
+            }),
+            _ => None,
+        };
+        wr.op = match operation {
             Operation::Write => SendOp::Write {
                 addr: head.remote,
                 rkey: head.rkey,
@@ -142,12 +172,16 @@ impl SendQueue {
                 addr: head.remote,
                 rkey: head.rkey,
             },
-            Operation::LocalInvalidate => SendOp::LocalInvalidate(head.imm),
+            Operation::LocalInvalidate => {
+                wr.data.set_list();
+                wr.op = SendOp::LocalInvalidate(head.imm);
+                return Ok(());
+            }
             Operation::CompareSwap | Operation::FetchAdd => {
                 let halves: [[u8; 16]; 2] = transmute!(first[1]);
                 let operands: AtomicOperands = transmute!(halves[1]);
-                data = SendData::Sges(SgList::from_slice(&[element(halves[0])]));
-                if operation == Operation::FetchAdd {
+                wr.data.set_list().push(element(halves[0]));
+                wr.op = if operation == Operation::FetchAdd {
                     SendOp::FetchAdd {
                         addr: head.remote,
                         rkey: head.rkey,
@@ -160,58 +194,34 @@ impl SendQueue {
                         compare: operands.compare_or_add,
                         swap: operands.swap,
                     }
-                }
+                };
+                return Ok(());
             }
             Operation::BindMw => {
-                let bind: Bind = transmute!(first[1]);
-                let access = rights(bind.access);
-                // With a right that there is not, nothing can be bound: as a window that there is not.
-                let mw = if access.is_some() { bind.mw } else { NONE };
-                SendOp::BindMw(MwBind {
-                    mw: MwHandle(mw),
-                    rkey: bind.rkey,
-                    mr: MrHandle(bind.mr),
-                    addr: bind.addr,
-                    len: bind.len,
-                    access: access.unwrap_or_default(),
-                })
+                wr.data.set_list();
+                wr.op = bind(first[1]);
+                return Ok(());
             }
         };
-        let carries = !matches!(
-            operation,
-            Operation::CompareSwap | Operation::FetchAdd | Operation::BindMw | Operation::LocalInvalidate
-        );
-        if carries && head.count > 0 {
-            data = if head.flags & send_flags::INLINE != 0 {
-                self.inline(first[1], index, usize::from(head.count))
-            } else {
-                self.elements(first[1], index, usize::from(head.count))
-            };
+        let count = usize::from(head.count);
+        if head.flags & send_flags::INLINE == 0 {
+            self.elements(first[1], index, count, wr.data.set_list());
+        } else if count <= 32 {
+            let mut bytes = [0; 64];
+            bytes[..32].copy_from_slice(&first[1]);
+            wr.data.set_inline(bytes, count);
+        } else {
+            wr.data = self.long_inline(first[1], index, count);
         }
-        let ud = match (self.limits.qp_type, head.destination()) {
-            (vnic_device::verbs::QpType::Ud, Some((ah, qp))) => Some(UdDestination {
-                ah: AhHandle(ah),
-                qp: QpNumber(qp),
-                qkey: head.rkey,
-            }),
-            _ => None,
-        };
-        Ok(SendWr {
-            id: head.wr_id,
-            tag: self.progress.read,
-            op,
-            flags: SendFlags::from_bits_truncate(head.flags),
-            data,
-            ud,
-            remote_srq: head.remote_srq,
-        })
+        Ok(())
     }
 
     #[inline]
-    fn elements(&self, first: [u8; 32], index: u32, count: usize) -> SendData {
-        let mut list = SgList::new();
+    fn elements(&self, first: [u8; 32], index: u32, count: usize, list: &mut SgList) {
         let near: [[u8; 16]; 2] = transmute!(first);
-        list.extend(near.into_iter().take(count).map(element));
+        for bytes in near.into_iter().take(count) {
+            list.push(element(bytes));
+        }
         let mut block = index;
         while list.len() < count {
             block = block.wrapping_add(1);
@@ -219,11 +229,11 @@ impl SendQueue {
             let left = count - list.len();
             list.extend(far.into_iter().take(left).map(element));
         }
-        SendData::Sges(list)
     }
 
-    #[inline]
-    fn inline(&self, first: [u8; 32], index: u32, count: usize) -> SendData {
+    /// Inline bytes that go on in the next blocks.
+    #[inline(never)]
+    fn long_inline(&self, first: [u8; 32], index: u32, count: usize) -> SendData {
         let mut bytes = smallvec::SmallVec::<[u8; 64]>::new();
         bytes.extend_from_slice(&first[..count.min(32)]);
         let mut block = index;
@@ -234,6 +244,21 @@ impl SendQueue {
         }
         SendData::Inline(bytes)
     }
+}
+
+fn bind(bytes: [u8; 32]) -> SendOp {
+    let bind: Bind = transmute!(bytes);
+    let access = rights(bind.access);
+    // With a right that there is not, nothing can be bound: as a window that there is not.
+    let mw = if access.is_some() { bind.mw } else { NONE };
+    SendOp::BindMw(MwBind {
+        mw: MwHandle(mw),
+        rkey: bind.rkey,
+        mr: MrHandle(bind.mr),
+        addr: bind.addr,
+        len: bind.len,
+        access: access.unwrap_or_default(),
+    })
 }
 
 /// The engine's rights. `None`: a bit that the contract does not have.

@@ -16,7 +16,7 @@ use super::{link, packet, sys, xdp};
 use crate::types::{NicError, PortKind, PortSpec};
 
 /// Frames that are given to a device at once.
-pub const SEND_BURST: usize = 32;
+pub const SEND_BURST: usize = 64;
 
 /// An open device.
 pub struct Opened {
@@ -148,7 +148,13 @@ impl TxHalf {
         }
     }
 
-    /// Sends frames, each with its header, at most [`SEND_BURST`].
+    /// May packets of RoCEv2 leave as one, a [`Train`](super::packet::Train)?
+    #[inline]
+    pub fn joins(&self) -> bool {
+        matches!(self, TxHalf::Packet(packet) if packet.joins())
+    }
+
+    /// Sends frames and trains, each with its header, at most [`SEND_BURST`].
     pub fn send(&mut self, frames: &[&[u8]]) -> Sent {
         match self {
             TxHalf::Tap(tap) => tap.send(frames),

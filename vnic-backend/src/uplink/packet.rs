@@ -9,7 +9,7 @@
 mod bundle;
 mod ring;
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use super::device::{Arrived, Opened, RxHalf, SEND_BURST, Sent, TxHalf, own_addre
 use super::link::Facts;
 use super::sys;
 use crate::types::{NicError, PortSpec};
-use bundle::{Bundle, Messages};
+pub use bundle::Train;
+use bundle::{Bundle, Singly};
 use ring::Ring;
 
 /// Frames the ring holds.
@@ -77,6 +78,8 @@ pub struct PacketTx {
     socket: Arc<OwnedFd>,
     /// Does the kernel take packets of RoCE together?
     bundles: bool,
+    /// Do frames pass the device's queueing discipline by?
+    bypass: bool,
 }
 
 /// Opens an interface that is there.
@@ -138,6 +141,7 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicE
         tx: TxHalf::Packet(Box::new(PacketTx {
             socket,
             bundles: true,
+            bypass: true,
         })),
         mtu: spec.mtu,
         mac: own_address(&spec.name),
@@ -265,37 +269,57 @@ fn finish(bytes: &mut [u8], tag: Option<[u8; TAG]>) -> (usize, NetHdr) {
 }
 
 impl PacketTx {
-    /// See [`TxHalf::send`].
-    pub fn send(&mut self, frames: &[&[u8]]) -> Sent {
-        let together = Messages::of(frames, self.bundles);
-        match self.messages(frames, &together) {
-            Err(Errno::INVAL) if together.starts_joined() => {
-                // A kernel that does not know datagrams in segments.
-                self.bundles = false;
-                let single = Messages::of(frames, false);
-                told(self.messages(frames, &single))
-            }
-            answer => told(answer),
-        }
+    /// See [`TxHalf::joins`].
+    pub fn joins(&self) -> bool {
+        self.bundles
     }
 
-    /// Gives them to the kernel; how many frames it has taken.
-    fn messages(&self, frames: &[&[u8]], messages: &Messages) -> Result<usize, Errno> {
-        let (pieces, counts) = messages.pieces(frames);
-        let mut rest = &pieces[..];
+    /// See [`TxHalf::send`].
+    pub fn send(&mut self, frames: &[&[u8]]) -> Sent {
+        let mut answer = self.messages(frames);
+        if answer == Err(Errno::NOBUFS) && self.bypass {
+            // What the device cannot cut or finish the kernel does, but not for who passes the discipline by: it drops that.
+            self.bypass = false;
+            let _ = sys::set_option(
+                self.socket.as_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_QDISC_BYPASS,
+                &0i32,
+            );
+            answer = self.messages(frames);
+        }
+        if answer == Err(Errno::INVAL)
+            && let Some(several) = frames.first().and_then(|first| Singly::of(first))
+        {
+            // A kernel that does not know datagrams in segments.
+            self.bundles = false;
+            return self.singly(several);
+        }
+        told(answer)
+    }
+
+    /// Gives each to the kernel as a message; how many it has taken.
+    fn messages(&self, frames: &[&[u8]]) -> Result<usize, Errno> {
+        let pieces: ArrayVec<[IoSlice<'_>; 1], SEND_BURST> =
+            frames.iter().map(|frame| [IoSlice::new(frame)]).collect();
         let mut controls: ArrayVec<SendAncillaryBuffer<'_, '_, '_>, SEND_BURST> =
-            counts.iter().map(|_| SendAncillaryBuffer::default()).collect();
-        let mut list: ArrayVec<MMsgHdr<'_>, SEND_BURST> = counts
-            .iter()
-            .zip(&mut controls)
-            .map(|(count, control)| {
-                let (own, others) = rest.split_at(*count);
-                rest = others;
-                MMsgHdr::new(own, control)
-            })
+            pieces.iter().map(|_| SendAncillaryBuffer::default()).collect();
+        let each = pieces.iter().zip(&mut controls);
+        let mut list: ArrayVec<MMsgHdr<'_>, SEND_BURST> = each
+            .map(|(piece, control)| MMsgHdr::new(piece, control))
             .collect();
-        let sent = rustix::net::sendmmsg(&*self.socket, &mut list, SendFlags::DONTWAIT)?;
-        Ok(messages.frames(sent))
+        rustix::net::sendmmsg(&*self.socket, &mut list, SendFlags::DONTWAIT)
+    }
+
+    /// Gives the kernel packets one by one that were to go as one. What it has no room for is lost, as on a wire.
+    fn singly(&self, mut several: Singly) -> Sent {
+        let mut sent = Sent::Refused;
+        while let Some(packet) = several.next() {
+            if self.messages(&[packet]).is_ok() {
+                sent = Sent::Some(1);
+            }
+        }
+        sent
     }
 }
 

@@ -11,13 +11,71 @@ use vnic_fabric::DropReason;
 use vnic_wire::MacAddr;
 
 use super::device::{SEND_BURST, Sent, TxHalf};
-use crate::datapath::{BY_TAG, Gate, Link, OutFrame, PortCounters, Priorities, Receiver, Ticket, Way};
+use super::packet::Train;
+use crate::datapath::{
+    BY_TAG, FRAME_MAX, Gate, Link, OutFrame, PortCounters, Priorities, Receiver, Ticket, Way,
+};
 use crate::mem;
 
 /// Frames waiting to be sent.
 const STAGE_LIMIT: usize = 512;
 /// Buffers kept for later.
-const POOL: usize = 64;
+const POOL: usize = 2 * SEND_BURST;
+/// Buffers of trains that are kept.
+const TRAINS: usize = 16;
+/// Room before a frame in its buffer, for the header that a device wants.
+const ROOM: usize = 16;
+
+/// One frame, and room before it. What it held before is still there, so that nothing has to be cleared.
+#[derive(Default)]
+pub struct FrameBuf {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl FrameBuf {
+    /// The buffer as a frame of so many bytes, whatever they are.
+    pub fn frame(&mut self, len: usize) -> &mut [u8] {
+        if self.bytes.len() < ROOM + len {
+            self.bytes.resize(ROOM + len, 0);
+        }
+        self.len = len;
+        &mut self.bytes[ROOM..ROOM + len]
+    }
+
+    /// Is this the frame here, apart from its first bytes?
+    fn holds(&self, f: &OutFrame<'_>) -> bool {
+        let frame = self.bytes.get(ROOM..).map_or(std::ptr::null(), <[u8]>::as_ptr);
+        matches!(f.segs, [seg] if seg.ptr.cast_const() == frame)
+            && f.skip == f.head.len()
+            && f.len() == self.len
+    }
+
+    /// The frame behind a header of so many bytes.
+    fn with_header(&self, header: usize) -> &[u8] {
+        &self.bytes[ROOM - header..ROOM + self.len]
+    }
+
+    /// See [`FrameBuf::with_header`].
+    fn with_header_mut(&mut self, header: usize) -> &mut [u8] {
+        &mut self.bytes[ROOM - header..ROOM + self.len]
+    }
+
+    /// Becomes a copy that has room for a train.
+    fn copy_of(&mut self, other: &FrameBuf) {
+        self.frame(FRAME_MAX);
+        self.len = other.len;
+        let used = ..ROOM + other.len;
+        self.bytes[used].copy_from_slice(&other.bytes[used]);
+    }
+
+    /// Puts these bytes behind what it holds.
+    fn append(&mut self, more: &[u8]) {
+        let end = ROOM + self.len;
+        self.bytes[end..end + more.len()].copy_from_slice(more);
+        self.len += more.len();
+    }
+}
 
 /// Towards the wire.
 pub struct PortTx {
@@ -27,7 +85,10 @@ pub struct PortTx {
     /// What the device takes unfinished.
     pub accepts: Accepts,
     staged: VecDeque<Staged>,
-    pool: Vec<Vec<u8>>,
+    /// Frames in `staged`.
+    waiting: usize,
+    pool: Vec<FrameBuf>,
+    trains: Vec<FrameBuf>,
     /// Is it in the list of receivers to be flushed?
     pub touched: bool,
     /// Priority of the frame that comes next, as the port's receiver classifies it; [`BY_TAG`]: nobody does.
@@ -41,13 +102,106 @@ pub struct PortTx {
     priorities: Priorities,
 }
 
-/// A frame that waits to be sent, behind the header that the device wants.
+/// A frame that waits to be sent, behind the header that the device wants; or several that leave as one.
 struct Staged {
-    bytes: Vec<u8>,
+    buf: FrameBuf,
+    /// If others may join it.
+    train: Option<Train>,
+    frames: usize,
+    /// Of all of them.
+    bytes: usize,
     gate: Option<Gate>,
     priority: u8,
     /// The bond's, until it has left or was dropped.
     ticket: Option<Ticket>,
+}
+
+impl Staged {
+    /// Takes the frame of a buffer in, if they may leave as one. There is room for both in one of `trains`; what the first was in
+    /// goes to `pool`.
+    fn join(
+        &mut self,
+        buf: &FrameBuf,
+        header: usize,
+        trains: &mut Vec<FrameBuf>,
+        pool: &mut Vec<FrameBuf>,
+    ) -> bool {
+        let Some(train) = &mut self.train else {
+            return false;
+        };
+        let frame = buf.with_header(header);
+        let Some(from) = train.take(self.buf.with_header(header), frame) else {
+            return false;
+        };
+        if self.frames == 1 {
+            let mut long = trains.pop().unwrap_or_default();
+            long.copy_of(&self.buf);
+            pool.push(std::mem::replace(&mut self.buf, long));
+        }
+        self.buf.append(&frame[from..]);
+        self.count(buf.len);
+        true
+    }
+
+    /// Lets a frame be written behind others, if it may leave with them: its headers take the place of the end of the one before
+    /// for as long as that lasts.
+    #[inline]
+    fn build(&mut self, len: usize, header: usize, emit: impl Fn(&mut [u8]) -> Option<()>) -> bool {
+        let Some(train) = self.train.as_mut().filter(|_| self.frames > 1) else {
+            return false;
+        };
+        let end = ROOM + self.buf.len;
+        let from = end - train.head();
+        let bytes = &mut self.buf.bytes;
+        // The headers of the first stay.
+        if from < ROOM + train.head() || from + header + len > bytes.len() {
+            return false;
+        }
+        let mut saved = [0; Train::HEAD_MAX];
+        let saved = &mut saved[..train.head()];
+        saved.copy_from_slice(&bytes[from..end]);
+        let (device, frame) = bytes[from..from + header + len].split_at_mut(header);
+        device.fill(0);
+        let stays = emit(frame).is_some()
+            && train
+                .take(&bytes[ROOM - header..end], &bytes[from..from + header + len])
+                .is_some();
+        bytes[from..end].copy_from_slice(saved);
+        if stays {
+            self.buf.len = from + header + len - ROOM;
+            self.count(len);
+        }
+        stays
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.frames += 1;
+        self.bytes += bytes;
+    }
+
+    /// What the device is given.
+    fn message(&mut self, header: usize) -> &[u8] {
+        if self.frames > 1
+            && let Some(train) = &self.train
+        {
+            train.close(self.buf.with_header_mut(header));
+        }
+        self.buf.with_header(header)
+    }
+}
+
+/// The last that waits, if what comes now may leave with it.
+#[inline]
+fn last<'a>(
+    staged: &'a mut VecDeque<Staged>,
+    gate: Option<Gate>,
+    priority: u8,
+    ticket: &Option<Ticket>,
+) -> Option<&'a mut Staged> {
+    let slot = |ticket: &Option<Ticket>| ticket.as_ref().map(Ticket::slot);
+    let alike =
+        |last: &Staged| (last.gate, last.priority) == (gate, priority) && slot(&last.ticket) == slot(ticket);
+    staged.back_mut().filter(|last| alike(last))
 }
 
 impl PortTx {
@@ -59,7 +213,9 @@ impl PortTx {
             device,
             counters,
             staged: VecDeque::new(),
+            waiting: 0,
             pool: Vec::new(),
+            trains: Vec::new(),
             touched: false,
             priority: BY_TAG,
             ticket: None,
@@ -77,37 +233,93 @@ impl PortTx {
 
     /// Drops what waits. Answers how many frames that is.
     pub fn drop_staged(&mut self, reason: DropReason) -> u64 {
-        let frames = self.staged.len() as u64;
+        let frames = std::mem::take(&mut self.waiting) as u64;
         self.staged.clear();
         self.counters.drops.add(reason as usize, frames);
         frames
     }
 
-    /// Copies a frame for the wire. It leaves with [`PortTx::flush`].
-    pub fn put(&mut self, f: &OutFrame<'_>, gate: Option<Gate>) -> Result<(), DropReason> {
-        if self.staged.len() >= STAGE_LIMIT {
+    /// Takes a frame for the wire: out of `built` if that holds it, which gets another buffer then; otherwise it is copied.
+    /// It leaves with [`PortTx::flush`].
+    pub fn put(
+        &mut self,
+        f: &OutFrame<'_>,
+        gate: Option<Gate>,
+        built: &mut FrameBuf,
+    ) -> Result<(), DropReason> {
+        if self.waiting >= STAGE_LIMIT {
             self.count_drop(DropReason::PortTransmit);
             return Err(DropReason::PortTransmit);
         }
         let mut buf = self.pool.pop().unwrap_or_default();
-        buf.clear();
+        if built.holds(f) {
+            std::mem::swap(&mut buf, built);
+        } else {
+            let tail = &mut buf.frame(f.len())[f.head.len()..];
+            let done = mem::gather(f.segs, f.skip, tail);
+            // Nothing of the frame before goes out.
+            tail[done..].fill(0);
+        }
         let header = self.device.header_len();
-        buf.extend_from_slice(&f.hdr.emit(0)[..header]);
-        buf.extend_from_slice(f.head);
-        buf.resize(header + f.len(), 0);
-        mem::gather(f.segs, f.skip, &mut buf[header + f.head.len()..]);
+        buf.bytes[ROOM - header..ROOM].copy_from_slice(&f.hdr.emit(0)[..header]);
+        buf.bytes[ROOM..ROOM + f.head.len()].copy_from_slice(f.head);
+        self.stage(buf, gate);
+        Ok(())
+    }
+
+    /// Takes a frame of so many bytes that `emit` writes: where it leaves from if it can go behind others there, so that it is
+    /// not copied. `emit` answers nothing: there is no frame.
+    #[inline]
+    pub fn build(&mut self, len: usize, emit: impl Fn(&mut [u8]) -> Option<()>) {
+        if self.waiting >= STAGE_LIMIT {
+            return self.count_drop(DropReason::PortTransmit);
+        }
+        let header = self.device.header_len();
+        if let Some(last) = last(&mut self.staged, None, self.priority, &self.ticket)
+            && last.build(len, header, &emit)
+        {
+            self.waiting += 1;
+            return;
+        }
+        let mut buf = self.pool.pop().unwrap_or_default();
+        if emit(buf.frame(len)).is_none() {
+            return self.keep(buf);
+        }
+        buf.with_header_mut(header)[..header].copy_from_slice(&NetHdr::default().emit(0)[..header]);
+        self.stage(buf, None);
+    }
+
+    /// A frame waits, with those before it or by itself.
+    fn stage(&mut self, buf: FrameBuf, gate: Option<Gate>) {
+        self.waiting += 1;
+        let header = self.device.header_len();
+        if let Some(last) = last(&mut self.staged, gate, self.priority, &self.ticket)
+            && last.join(&buf, header, &mut self.trains, &mut self.pool)
+        {
+            return self.keep(buf);
+        }
+        let joins = self.device.joins();
         self.staged.push_back(Staged {
-            bytes: buf,
+            train: joins.then(|| Train::of(buf.with_header(header))).flatten(),
+            frames: 1,
+            bytes: buf.len,
+            buf,
             gate,
             priority: self.priority,
             ticket: self.ticket.clone(),
         });
-        Ok(())
+    }
+
+    /// Keeps a buffer for later.
+    fn keep(&mut self, buf: FrameBuf) {
+        if self.pool.len() < POOL {
+            self.pool.push(buf);
+        }
     }
 
     /// Is there room for so many frames?
     pub fn has_room(&self, frames: usize) -> bool {
-        self.staged.is_empty() || self.staged.len() + frames <= STAGE_LIMIT
+        self.waiting == 0 || self.waiting + frames <= STAGE_LIMIT
     }
 
     /// Sends MAC control at once: it waits for nobody.
@@ -123,11 +335,13 @@ impl PortTx {
         loop {
             let ready = self
                 .staged
-                .iter()
+                .iter_mut()
                 .take_while(|s| s.gate.is_none_or(&open))
                 .take(SEND_BURST);
-            let burst: ArrayVec<&[u8], SEND_BURST> = ready.map(|s| &s.bytes[..]).collect();
+            let header = self.device.header_len();
+            let burst: ArrayVec<&[u8], SEND_BURST> = ready.map(|s| s.message(header)).collect();
             if burst.is_empty() {
+                drop(burst);
                 return self.device.push() && self.staged.is_empty();
             }
             let answer = self.device.send(&burst);
@@ -140,34 +354,42 @@ impl PortTx {
                     self.priorities.flush(&self.counters.link, Way::Sent);
                 }
                 Sent::Refused => {
-                    self.count_drop(DropReason::PortTransmit);
-                    self.recycle();
+                    let frames = self.recycle();
+                    self.counters.drops.add(DropReason::PortTransmit as usize, frames);
                 }
                 Sent::Full => return false,
             }
         }
     }
 
-    /// Counts the first frame, which the device has taken.
+    /// Counts the first, which the device has taken.
     fn sent(&mut self) {
-        let header = self.device.header_len();
-        if let Some(Staged { bytes, priority, .. }) = self.staged.front() {
-            let frame = bytes.get(header..).unwrap_or_default();
-            self.priorities.frame(*priority, frame, frame.len() as u64);
-            self.counters.io.add(P::TxFrames as usize, 1);
-            self.counters.io.add(P::TxBytes as usize, frame.len() as u64);
+        if let Some(first) = self.staged.front() {
+            let (frames, bytes) = (first.frames as u64, first.bytes as u64);
+            self.priorities
+                .frames(first.priority, first.buf.with_header(0), frames, bytes);
+            self.counters.io.add(P::TxFrames as usize, frames);
+            self.counters.io.add(P::TxBytes as usize, bytes);
         }
         self.recycle();
     }
 
-    /// The first frame is done with.
-    fn recycle(&mut self) {
-        if let Some(Staged { bytes, ticket, .. }) = self.staged.pop_front() {
-            drop(ticket);
-            if self.pool.len() < POOL {
-                self.pool.push(bytes);
-            }
+    /// The first is done with. Answers how many frames it is.
+    fn recycle(&mut self) -> u64 {
+        let Some(Staged {
+            buf, frames, ticket, ..
+        }) = self.staged.pop_front()
+        else {
+            return 0;
+        };
+        drop(ticket);
+        self.waiting -= frames;
+        if frames == 1 {
+            self.keep(buf);
+        } else if self.trains.len() < TRAINS {
+            self.trains.push(buf);
         }
+        frames as u64
     }
 
     /// Counts a frame that did not reach the wire.
@@ -175,3 +397,6 @@ impl PortTx {
         self.counters.drops.add(reason as usize, 1);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -178,6 +178,7 @@ impl EthDevice {
                 NetHdr::LEN_LEGACY
             },
             mergeable: has(f::MRG_RXBUF),
+            asks: has(f::CSUM),
             accepts: Accepts::from_features(self.features),
             mtu: self.adapter.spec.mtu,
         };

@@ -76,15 +76,36 @@ impl Mapping {
 const BUFFER: usize = 8 << 10;
 
 /// Shows all mappings and their names, lowest first, until it is told to stop.
-pub(super) fn each(mut show: impl FnMut(&Mapping, &[u8]) -> ControlFlow<()>) -> Result<(), Errno> {
+///
+/// Nothing is shown twice: a mapping that grows downwards, or joins its neighbour, between two reads is given by the kernel
+/// from its new start (proc(5) promises only what one read gives). The part that has been shown is cut off.
+pub(super) fn each(show: impl FnMut(&Mapping, &[u8]) -> ControlFlow<()>) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file: OwnedFd = open(c"/proc/self/maps", flags, Mode::empty())?;
+    lines(|buffer| read(&file, buffer), show)
+}
+
+/// The same, of what these reads give.
+fn lines(
+    mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
+    mut show: impl FnMut(&Mapping, &[u8]) -> ControlFlow<()>,
+) -> Result<(), Errno> {
+    // Behind the last mapping that was shown.
+    let mut shown = 0;
+    let mut show = |line: &[u8]| {
+        let (mapping, name) = parse(line).ok_or(Errno::PROTO)?;
+        let Some(rest) = mapping.within(shown, usize::MAX) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        shown = rest.end;
+        Ok::<_, Errno>(show(&rest, name))
+    };
     let mut buffer = [0u8; BUFFER];
     let mut filled = 0;
     // The rest of a line that was too long.
     let mut skipping = false;
     loop {
-        let got = match read(&file, &mut buffer[filled..]) {
+        let got = match read(&mut buffer[filled..]) {
             Ok(0) => return Ok(()),
             Ok(got) => got,
             Err(Errno::INTR) => continue,
@@ -98,17 +119,13 @@ pub(super) fn each(mut show: impl FnMut(&Mapping, &[u8]) -> ControlFlow<()>) -> 
             if std::mem::take(&mut skipping) {
                 continue;
             }
-            let (mapping, name) = parse(line).ok_or(Errno::PROTO)?;
-            if show(&mapping, name).is_break() {
+            if show(line)?.is_break() {
                 return Ok(());
             }
         }
         if done == 0 && filled == BUFFER {
-            if !skipping {
-                let (mapping, name) = parse(&buffer).ok_or(Errno::PROTO)?;
-                if show(&mapping, name).is_break() {
-                    return Ok(());
-                }
+            if !skipping && show(&buffer)?.is_break() {
+                return Ok(());
             }
             skipping = true;
             done = filled;
@@ -189,6 +206,36 @@ mod tests {
         let part = m.within(0x2000, 0x9000).expect("some of it");
         assert_eq!((part.start, part.end, part.offset), (0x2000, 0x5000, 0x4000));
         assert!(m.within(0x5000, 0x6000).is_none());
+    }
+
+    #[test]
+    fn what_changes_between_two_reads_is_not_shown_twice() {
+        // The second mapping has grown both ways since it was shown; the next one is a part of it by now.
+        let mut reads = [
+            "1000-2000 rw-p 00000000 00:00 0\n4000-5000 r",
+            "w-s 00001000 00:1f 77 /x\n",
+            "3000-6000 rw-s 00000000 00:1f 77 /x\n5000-6000 rw-p 00000000 00:00 0\n",
+            "6000-7000 ---p 00000000 00:00 0\n",
+        ]
+        .into_iter();
+        let read = |buffer: &mut [u8]| {
+            let bytes = reads.next().unwrap_or_default().as_bytes();
+            buffer[..bytes.len()].copy_from_slice(bytes);
+            Ok(bytes.len())
+        };
+        let mut seen = Vec::new();
+        lines(read, |m, name| {
+            seen.push((m.start, m.end, m.offset, name.len()));
+            ControlFlow::Continue(())
+        })
+        .expect("lines");
+        let expected = [
+            (0x1000, 0x2000, 0, 0),
+            (0x4000, 0x5000, 0x1000, 2),
+            (0x5000, 0x6000, 0x2000, 2),
+            (0x6000, 0x7000, 0, 0),
+        ];
+        assert_eq!(seen, expected);
     }
 
     #[test]

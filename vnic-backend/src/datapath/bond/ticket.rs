@@ -60,6 +60,11 @@ impl Ticket {
         }
         Ticket { of: of.clone(), slot }
     }
+
+    /// Whose it is.
+    pub fn slot(&self) -> SlotId {
+        self.slot
+    }
 }
 
 impl Clone for Ticket {

@@ -138,7 +138,7 @@ impl Core {
         };
         if sent
             && let Some(queues) = sender.queues.as_deref_mut()
-            && !queues.passes(now, port, frame.priority, &f, closed)
+            && !queues.passes(now, frame.priority, &f, closed)
         {
             // Others of its priority wait for their turn: it is the last of them.
             let decision = Decision {

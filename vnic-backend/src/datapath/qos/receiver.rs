@@ -33,7 +33,7 @@ use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 
 use super::super::bond::Ticket;
-use super::super::counters::{AdapterCounters, BY_TAG, LinkCounters, PortCounters};
+use super::super::counters::{AdapterCounters, LinkCounters, PortCounters};
 use super::super::frame::{OutFrame, RawFrame, for_receiver};
 use super::super::link::Gate;
 use super::super::outputs::{AdapterRx, INBOUND_MAX, Outputs, Slot, count_finished, is_roce, offer};
@@ -93,6 +93,8 @@ pub struct Receiver {
     /// Priorities with priority flow control, a bit each: their frames also wait for the guest's receive buffers. Global pause,
     /// which is on by default, does not make a guest that stands still hold up all who send to it.
     lossless: u8,
+    /// Priorities of which a frame may go at once only after a closer look, a bit each.
+    careful: u8,
     /// Priorities that the wire's other end has stopped, a bit each.
     closed: u8,
     /// Priorities whose first frames found no room at the guest, a bit each.
@@ -123,6 +125,7 @@ impl Receiver {
             port,
             configured: qos.queues(),
             lossless: qos.pause.pfc,
+            careful: careful(qos, qos.pause.pfc),
             closed: 0,
             blocked: 0,
             queues: Queues::new(qos, now),
@@ -166,6 +169,7 @@ impl Receiver {
             self.buffers.configure(&self.change.qos);
             self.lossless = self.change.qos.pause.pfc;
         }
+        self.careful = careful(&self.change.qos, self.lossless);
     }
 
     /// May a frame have to wait?
@@ -206,31 +210,35 @@ impl Receiver {
 
     /// May a plain frame for a guest's receive queue `rx` go at once? Then it counts as sent, and this is its priority.
     #[inline(always)]
-    pub fn pass(&mut self, now: Instant, ingress: PortId, f: &RawFrame<'_>, rx: &mut RxQueue) -> Option<u8> {
+    pub fn pass(&mut self, now: Instant, f: &RawFrame<'_>, rx: &mut RxQueue) -> Option<u8> {
         let priority = self.priority(f.head, TagEdit::Keep);
-        if !self.queues_frames() {
-            return Some(priority);
-        }
         let bit = 1u8 << priority;
-        let qos = &self.change.qos;
-        if qos.hint.enable || (self.lossless & bit != 0 && !rx.has_room(f.len, 1)) {
+        let careful = self.careful & bit != 0;
+        if careful && !self.may_pass(priority, f.len, rx) {
             return None;
         }
-        let entry = Entry {
-            source: ingress.0,
-            priority,
-            wire: f.len as u32 + WIRE_OVERHEAD,
-            bytes: 0,
-            since: now,
-        };
-        if !self.queues.pass(now, &entry, self.closed | self.blocked) {
+        let wire = f.len as u32 + WIRE_OVERHEAD;
+        if !self.queues.pass(now, priority, wire, self.closed | self.blocked) {
             return None;
         }
         self.moved |= bit;
-        if qos.lifetimes.enable != 0 {
-            self.lifetime.sent(qos.classes.of_priority[usize::from(priority)]);
+        if careful {
+            self.passed(priority);
         }
         Some(priority)
+    }
+
+    /// May it, as far as more than turn and credit counts?
+    #[inline(never)]
+    fn may_pass(&self, priority: u8, len: usize, rx: &mut RxQueue) -> bool {
+        !self.change.qos.hint.enable && (self.lossless >> priority & 1 == 0 || rx.has_room(len, 1))
+    }
+
+    /// A frame of this priority has gone without waiting.
+    fn passed(&mut self, priority: u8) {
+        self.moved |= 1 << priority;
+        self.lifetime
+            .sent(self.change.qos.classes.of_priority[usize::from(priority)]);
     }
 
     /// Frames without a tag are lossless (`RxUntaggedMapToLossless`).
@@ -319,6 +327,14 @@ fn told(pause: PauseSettings, xoff: u8) -> Told {
             priorities: xoff & pfc,
             global: false,
         },
+    }
+}
+
+/// Priorities that a hint, a lifetime, or a guest without buffers may keep from going at once, a bit each.
+fn careful(qos: &PortQos, lossless: u8) -> u8 {
+    match qos.hint.enable || qos.lifetimes.enable != 0 {
+        true => 0xff,
+        false => lossless,
     }
 }
 
@@ -455,13 +471,6 @@ impl Outputs {
         self.taken = None;
     }
 
-    /// A receiver has come: nothing goes past it.
-    fn begin_receiving(&mut self, port: PortId) {
-        if let Some(Slot::Adapter(a)) = self.slot(port) {
-            a.choose();
-        }
-    }
-
     /// May a frame have to wait at a local adapter? Then nothing may go past [`Outputs::give`].
     #[inline]
     pub fn queues_at(&self, port: PortId) -> bool {
@@ -587,10 +596,8 @@ impl Outputs {
             since: now,
         };
         let room = !lossless || self.has_room(e.port, f.head, needs.longest, needs.frames);
-        if room && r.queues.pass(now, &entry, r.closed | r.blocked) {
-            r.moved |= 1 << (priority & 7);
-            r.lifetime
-                .sent(r.change.qos.classes.of_priority[usize::from(priority)]);
+        if room && r.queues.pass(now, priority, needs.wire, r.closed | r.blocked) {
+            r.passed(priority);
             return self.give_now(ingress, e, &f, gate, sender);
         }
         let ticket = self.ticket(e.port);
@@ -666,13 +673,5 @@ impl Outputs {
             };
             self.capture(r.port, crate::types::Direction::Egress, &out, Some(reason));
         }
-    }
-}
-
-/// What the guest's queues know where nobody classifies their frames.
-pub(super) fn by_tag(slot: &mut Slot) {
-    slot.set_priority(BY_TAG);
-    if let Slot::Adapter(a) = slot {
-        a.choose();
     }
 }

@@ -297,6 +297,12 @@ impl Core {
         obeys && self.pauses.of(port).global
     }
 
+    /// Do limits or turns hold what an adapter sends?
+    #[inline]
+    pub fn is_limited(&mut self, port: PortId) -> bool {
+        self.senders.get(port).is_some()
+    }
+
     /// An adapter's RDMA function has sent frames of this priority: bytes without preamble, FCS and gap. Charges its limits
     /// and counts.
     #[inline]
@@ -411,9 +417,9 @@ impl Worker {
         if let Some(sender) = place {
             sender.guest_roce = roce;
         }
-        let polices = place.is_some();
+        let acts = place.as_ref().map(|s| s.change.clone());
         for tx in self.txs.iter_mut().flatten().filter(|tx| tx.port == id) {
-            tx.set_policed(polices);
+            tx.set_policed(acts.clone());
         }
     }
 

@@ -9,15 +9,18 @@ use vnic_fabric::{DropReason, Instant};
 use vnic_wire::ethernet::FRAME_MIN;
 
 use super::super::core::Core;
-use super::super::frame::RawFrame;
+use super::super::frame::{FRAME_MAX, RawFrame};
 use super::super::outputs::is_roce;
 use super::super::qos::Member;
-use super::{BURST, Step, Sums, TxQueue, tells_address};
+use super::{Step, Sums, Taken, TxQueue, tells_address};
 use crate::mem;
 use crate::types::Direction;
 
-/// What a frame has on the wire besides what counts against the MTU: Ethernet header, tag, and [`WIRE_OVERHEAD`].
-const LINK_HEADERS: usize = 14 + 4 + WIRE_OVERHEAD as usize;
+/// Bytes of a frame on the wire.
+#[inline(always)]
+pub(super) fn wire(len: usize) -> u32 {
+    len.max(FRAME_MIN) as u32 + WIRE_OVERHEAD
+}
 
 impl TxQueue {
     /// The next frame could not be sent: can it be now?
@@ -49,11 +52,25 @@ impl TxQueue {
     }
 
     /// A burst begins: may all of it go, whatever it is?
-    pub(super) fn begin(&mut self, core: &mut Core, now: Instant) {
-        let burst = usize::from(BURST) * (self.mtu + LINK_HEADERS);
-        self.ample = core
-            .sender(self.port)
-            .is_some_and(|s| s.is_ample(now, burst as u32));
+    pub(super) fn begin(&mut self, frames: &[Taken], core: &mut Core, now: Instant) {
+        // Each with its virtio header: not less than it is.
+        let bytes = frames
+            .iter()
+            .map(|t| wire(t.total.min(FRAME_MAX as u64) as usize));
+        let bytes = bytes.sum();
+        let sender = core.sender(self.port);
+        self.ample = sender.as_ref().is_some_and(|s| s.is_ample(now, bytes));
+        self.roce = sender.is_some_and(|s| s.guest_roce);
+    }
+
+    /// May a frame go without being looked at more closely?
+    #[inline(always)]
+    pub(super) fn goes_freely(&self, f: &RawFrame<'_>, core: &Core) -> bool {
+        self.ample
+            && f.hdr.gso_type == 0
+            && !core.out.waiting.pressed
+            && !core.pauses.any()
+            && !(self.roce && is_roce(f.head))
     }
 
     /// What has gone of a burst that may is charged.
@@ -78,7 +95,7 @@ impl TxQueue {
         }
     }
 
-    /// A frame of an adapter that has something configured.
+    /// A frame of an adapter that has something configured: policies may rewrite it, or it may have to wait.
     #[inline(never)]
     #[allow(
         clippy::too_many_arguments,
@@ -94,52 +111,9 @@ impl TxQueue {
         sums: &mut Sums,
         now: Instant,
     ) -> Step {
-        if !self.ample || f.hdr.gso_type != 0 || core.out.waiting.pressed || core.pauses.any() {
-            if self.ample {
-                self.settle(core, now);
-            }
-            return self.classify(index, buffer, f, len, core, sums, now);
-        }
-        let Some(sender) = core.senders.get(self.port) else {
-            return Step::Wait;
-        };
-        if sender.guest_roce && is_roce(f.head) {
+        if self.ample {
             self.settle(core, now);
-            return self.classify(index, buffer, f, len, core, sums, now);
         }
-        let priority = sender.change.qos.classification.priority(f.head);
-        let tells = self.learns && tells_address(f.head);
-        let verdict = self.judge(f, len, tells, core, now);
-        if tells {
-            core.learn(self.port, f);
-        }
-        let step = self.send(index, buffer, f, verdict, core, sums);
-        if !matches!(step, Step::Wait) {
-            if !matches!(verdict, Verdict::Drop(_)) {
-                self.gone[usize::from(priority & 7)] +=
-                    (f.len.max(FRAME_MIN) + WIRE_OVERHEAD as usize) as u32;
-            }
-            self.count(priority, f.head, len, sums);
-        }
-        step
-    }
-
-    /// A frame that policies may rewrite, or that may have to wait.
-    #[inline(never)]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one frame's facts; grouping them costs a copy on the fast path"
-    )]
-    fn classify(
-        &mut self,
-        index: usize,
-        buffer: u16,
-        f: &RawFrame<'_>,
-        len: u64,
-        core: &mut Core,
-        sums: &mut Sums,
-        now: Instant,
-    ) -> Step {
         let Some(sender) = core.senders.get(self.port) else {
             return Step::Wait;
         };
@@ -279,7 +253,7 @@ impl TxQueue {
         let Some(queues) = sender.queues.as_deref_mut() else {
             return Step::Wait;
         };
-        let at_once = matches!(verdict, Verdict::Drop(_)) || queues.passes(now, port, priority, f, closed);
+        let at_once = matches!(verdict, Verdict::Drop(_)) || queues.passes(now, priority, f, closed);
         if !at_once {
             if !self.slots.is_empty() {
                 // Used entries are in order.

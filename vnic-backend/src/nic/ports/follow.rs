@@ -3,9 +3,12 @@
 //!
 //! The kernel may tell of a lost carrier up to a second late (`linkwatch_urgent_event` in `net/core/link_watch.c`: not of
 //! devices that are stacked, but of a physical one whose link has changed a short time ago). Asked, it knows at once. So
-//! ports that are members of bonds, which shall fail over within 10 ms, are asked besides, as Linux's bonding does (`miimon`).
+//! ports that are members of bonds, which shall fail over within 10 ms, are asked besides, as Linux's bonding does (`miimon`):
+//! while frames go by them, for of a link that nobody uses nobody misses anything.
 
 use std::time::{Duration, Instant};
+
+use vnic_engine::counters::PortCounter as P;
 
 use super::super::{Inner, State};
 use crate::types::PortId;
@@ -13,14 +16,39 @@ use crate::uplink::Watch;
 
 /// Devices are looked at this often at least: news can be lost, and a driver may tell nothing.
 const SELDOM: Duration = Duration::from_secs(1);
-/// Members of bonds are asked for their link this often.
+/// Members of bonds are asked for their link this often while frames go by any of them.
 const OFTEN: Duration = Duration::from_millis(4);
+/// And this often when none has for [`QUIET`]: a thread that wakes up every 4 ms takes 1 % of a CPU.
+const RESTING: Duration = Duration::from_millis(250);
+const QUIET: Duration = Duration::from_millis(100);
+
+/// When members of bonds are asked again.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Frames that had gone by them at the last look.
+    frames: u64,
+    /// When that number had changed.
+    moved: Option<Instant>,
+}
+
+impl Pace {
+    /// They are asked now, and so many frames have gone by them: how long they are left alone then.
+    fn next(&mut self, now: Instant, frames: u64) -> Duration {
+        if frames != std::mem::replace(&mut self.frames, frames) {
+            self.moved = Some(now);
+        }
+        match self.moved {
+            Some(at) if now.saturating_duration_since(at) < QUIET => OFTEN,
+            _ => RESTING,
+        }
+    }
+}
 
 impl Inner {
     /// Does what is to be done now; answers how long it can wait for news. None: the NIC has ended.
-    pub(super) fn follow(&self, watch: &mut Watch) -> Option<Duration> {
+    pub(super) fn follow(&self, watch: &mut Watch, pace: &mut Pace) -> Option<Duration> {
         let told = self.hear(watch);
-        let members = {
+        let (members, frames) = {
             let state = self.lock();
             if state.ended {
                 return None;
@@ -43,7 +71,10 @@ impl Inner {
                 return None;
             }
         }
-        Some(if members.is_empty() { SELDOM } else { OFTEN })
+        Some(match members.is_empty() {
+            true => SELDOM,
+            false => pace.next(now, frames),
+        })
     }
 
     /// Acts on what the kernel has told; false: it has told nothing.
@@ -85,11 +116,37 @@ impl Inner {
 }
 
 impl State {
-    /// Ports that are members of bonds and have a network device: its index, and whether it is up as far as is known.
-    fn members(&self) -> Vec<(PortId, u32, bool)> {
+    /// Ports that are members of bonds and have a network device: its index, and whether it is up as far as is known. And how
+    /// many frames have gone by them, both ways.
+    fn members(&self) -> (Vec<(PortId, u32, bool)>, u64) {
+        let mut frames = 0u64;
         let ports = self.ports.values().filter(|p| self.bond_of(p.id).is_some());
-        ports
-            .filter_map(|p| Some((p.id, p.index.filter(|i| *i != 0)?, p.up)))
-            .collect()
+        let members = ports.filter_map(|p| {
+            for way in [P::RxFrames, P::TxFrames] {
+                frames = frames.wrapping_add(p.counters.io.get(way as usize));
+            }
+            Some((p.id, p.index.filter(|i| *i != 0)?, p.up))
+        });
+        (members.collect(), frames)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_asked_often_while_frames_go_by_them() {
+        let start = Instant::now();
+        let mut pace = Pace::default();
+        let mut next = |ms: u64, frames| pace.next(start + Duration::from_millis(ms), frames);
+        assert_eq!(next(0, 0), RESTING);
+        assert_eq!(next(250, 1), OFTEN);
+        assert_eq!(next(254, 1), OFTEN);
+        assert_eq!(next(349, 1), OFTEN);
+        assert_eq!(next(350, 1), RESTING);
+        // Of a team that lost a member there are fewer: something has changed.
+        assert_eq!(next(600, 0), OFTEN);
+        assert_eq!(next(1000, 0), RESTING);
     }
 }

@@ -2,20 +2,18 @@
 //!
 //! A system call, a buffer of the kernel and a way through its device cost more than a packet of a path MTU. TCP pays
 //! that once for 64 KiB (TSO). The packets of a message are of one length but for the last, and all that their headers up
-//! to UDP differ in are lengths: so they are the segments of one long UDP datagram, which the kernel takes and cuts where its device
-//! wants them cut (virtio 1.3 section 5.1.6: `VIRTIO_NET_HDR_GSO_UDP_L4`; Linux 6.2). BTH, payload and ICRC of each are that
-//! datagram's payload: nobody between touches them. Over IPv6 only: cutting gives packets of IPv4 new identifications, which the
-//! ICRC covers (annex A17).
+//! to UDP differ in are lengths, and identifications in that of IPv4: so they are the segments of one long UDP datagram, which
+//! the kernel takes and cuts where its device wants them cut (virtio 1.3 section 5.1.6: `VIRTIO_NET_HDR_GSO_UDP_L4`; Linux 6.2).
+//! BTH, payload and ICRC of each are that datagram's payload: nobody between touches them. Over IPv4 the ICRC covers the
+//! identification, too (annex A17); whoever cuts numbers the packets one after the other from that of the datagram on, as for
+//! TCP. So an RDMA function numbers its packets in that way, and those that do not follow each other go by themselves.
 
-use std::io::IoSlice;
 use std::ops::Range;
 
-use arrayvec::ArrayVec;
 use vnic_engine::virtio_net::NetHdr;
-use vnic_wire::checksum::{fold, pseudo_v6};
+use vnic_wire::checksum::{fold, pseudo_v4, pseudo_v6, sum};
 
 use super::VNET;
-use crate::uplink::device::SEND_BURST;
 
 /// Type of segmentation: UDP (virtio 1.3 section 5.1.6).
 const GSO_UDP_L4: u8 = 5;
@@ -24,9 +22,14 @@ const ROCE: [u8; 2] = 4791u16.to_be_bytes();
 /// Lengths of headers.
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
+const IPV4: usize = 20;
 const IPV6: usize = 40;
 const UDP: usize = 8;
-/// Where the length of the payload is in the header of IPv6; lengths and checksum in that of UDP.
+/// Where the length is in the header of IPv4, which it counts, identification and checksum; in that of IPv6, which it does not
+/// count; lengths and checksum in that of UDP.
+const IPV4_LEN: Range<usize> = 2..4;
+const IPV4_ID: Range<usize> = 4..6;
+const IPV4_CHECK: Range<usize> = 10..12;
 const IPV6_LEN: Range<usize> = 4..6;
 const UDP_LEN: Range<usize> = 4..6;
 const UDP_CHECK: Range<usize> = 6..8;
@@ -35,176 +38,200 @@ const HEAD_MAX: usize = ETHERNET + TAG + IPV6 + UDP;
 /// Bytes of a frame that the kernel passes uncut.
 const FRAME_MAX: usize = 65_535;
 
-/// Where the header of IPv6 is in a whole packet of RoCEv2 over IPv6 that nobody has to finish.
-fn network_of(frame: &[u8]) -> Option<usize> {
-    let tagged = frame.get(12..14)? == [0x81, 0];
-    let network = if tagged { ETHERNET + TAG } else { ETHERNET };
-    let ip = frame.get(network..network + IPV6 + UDP)?;
-    let udp = &ip[IPV6..];
-    (frame[network - 2..network] == [0x86, 0xdd]
-        && ip[0] >> 4 == 6
-        && ip[6] == 17
-        && udp[2..4] == ROCE
-        && ip[IPV6_LEN] == udp[UDP_LEN])
-        .then_some(network)
+/// Where the network header of a packet of RoCEv2 is, and of which version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Network {
+    at: usize,
+    v4: bool,
 }
 
-/// The frames of a burst that become one, or one by itself.
-struct Group {
-    frames: Range<usize>,
-    /// Of headers up to UDP, when there are several.
-    head: usize,
-}
-
-/// A burst as messages for the kernel.
-pub struct Messages {
-    groups: ArrayVec<Group, SEND_BURST>,
-    heads: ArrayVec<[u8; VNET + HEAD_MAX], { SEND_BURST / 2 }>,
-}
-
-impl Messages {
-    /// Finds what can go together, in the frames' order; each has its virtio header before it.
-    pub fn of(frames: &[&[u8]], together: bool) -> Messages {
-        let mut m = Messages {
-            groups: ArrayVec::new(),
-            heads: ArrayVec::new(),
+impl Network {
+    /// Of a whole packet that nobody has to finish: no options, no extension headers, no fragment.
+    fn of(frame: &[u8]) -> Option<Network> {
+        let tagged = frame.get(12..14)? == [0x81, 0];
+        let at = if tagged { ETHERNET + TAG } else { ETHERNET };
+        let v4 = frame.get(at - 2..at)? == [8, 0];
+        let network = Network { at, v4 };
+        let ip = frame.get(at..network.head())?;
+        let fits = if v4 {
+            ip[0] == 0x45 && ip[9] == 17 && ip[6] & 0x3f == 0 && ip[7] == 0
+        } else {
+            frame[at - 2..at] == [0x86, 0xdd] && ip[0] >> 4 == 6 && ip[6] == 17
         };
-        let frames = &frames[..frames.len().min(SEND_BURST)];
-        let mut at = 0;
-        while at < frames.len() {
-            let (count, network) = if together { run(&frames[at..]) } else { (1, 0) };
-            let mut head = 0;
-            if count > 1 {
-                head = network + IPV6 + UDP;
-                let long = frames[at..at + count].iter().map(|f| f.len() - VNET - head).sum();
-                m.heads.push(join(frames[at], network, long));
-            }
-            m.groups.push(Group {
-                frames: at..at + count,
-                head,
-            });
-            at += count;
+        let udp = &ip[network.udp() - at..];
+        let same =
+            usize::from(number(ip, network.len())) == usize::from(number(udp, UDP_LEN)) + network.counted();
+        (fits && udp[2..4] == ROCE && same).then_some(network)
+    }
+
+    /// Where the UDP header is.
+    fn udp(self) -> usize {
+        self.at + if self.v4 { IPV4 } else { IPV6 }
+    }
+
+    /// Bytes of headers up to UDP.
+    fn head(self) -> usize {
+        self.udp() + UDP
+    }
+
+    fn len(self) -> Range<usize> {
+        if self.v4 { IPV4_LEN } else { IPV6_LEN }
+    }
+
+    /// Bytes of its header that its length counts.
+    fn counted(self) -> usize {
+        if self.v4 { IPV4 } else { 0 }
+    }
+
+    /// Bytes from the UDP header on, as that says.
+    fn udp_len(self, frame: &[u8]) -> usize {
+        number(&frame[self.udp()..], UDP_LEN).into()
+    }
+
+    fn id(self, frame: &[u8]) -> u16 {
+        if self.v4 {
+            number(&frame[self.at..], IPV4_ID)
+        } else {
+            0
         }
-        m
     }
 
-    /// The pieces of all messages, and how many each has.
-    pub fn pieces<'a>(
-        &'a self,
-        frames: &[&'a [u8]],
-    ) -> (
-        ArrayVec<IoSlice<'a>, { SEND_BURST + SEND_BURST / 2 }>,
-        ArrayVec<usize, SEND_BURST>,
-    ) {
-        let (mut pieces, mut counts) = (ArrayVec::new(), ArrayVec::new());
-        let mut heads = self.heads.iter();
-        for group in &self.groups {
-            let before = pieces.len();
-            if group.head > 0
-                && let Some(head) = heads.next()
-            {
-                pieces.push(IoSlice::new(&head[..VNET + group.head]));
-                for frame in &frames[group.frames.clone()] {
-                    pieces.push(IoSlice::new(&frame[VNET + group.head..]));
-                }
-            } else {
-                pieces.push(IoSlice::new(frames[group.frames.start]));
-            }
-            counts.push(pieces.len() - before);
+    /// Are these headers those of the packet that comes `places` behind that of `first`, but for lengths?
+    fn follows(self, first: &[u8], frame: &[u8], places: u16) -> bool {
+        let (at, ports) = (self.at, self.udp() + UDP_LEN.start);
+        let same = |range: Range<usize>| first[range.clone()] == frame[range];
+        if self.v4 {
+            same(0..at + IPV4_LEN.start)
+                && self.id(frame) == self.id(first).wrapping_add(places)
+                && same(at + IPV4_ID.end..at + IPV4_CHECK.start)
+                && same(at + IPV4_CHECK.end..ports)
+        } else {
+            same(0..at + IPV6_LEN.start) && same(at + IPV6_LEN.end..ports)
         }
-        (pieces, counts)
     }
 
-    /// Frames in the first `n` messages.
-    pub fn frames(&self, n: usize) -> usize {
-        n.checked_sub(1)
-            .and_then(|last| self.groups.get(last))
-            .map_or(0, |group| group.frames.end)
+    /// Gives a packet's headers another length from the UDP header on, and another identification.
+    fn renew(self, head: &mut [u8], udp_len: u16, id: u16) {
+        let counted = udp_len + self.counted() as u16;
+        let (ip, udp) = head[self.at..].split_at_mut(self.udp() - self.at);
+        ip[self.len()].copy_from_slice(&counted.to_be_bytes());
+        udp[UDP_LEN].copy_from_slice(&udp_len.to_be_bytes());
+        if self.v4 {
+            ip[IPV4_ID].copy_from_slice(&id.to_be_bytes());
+            ip[IPV4_CHECK].fill(0);
+            let check = !fold(sum(ip));
+            ip[IPV4_CHECK].copy_from_slice(&check.to_be_bytes());
+        }
     }
 
-    /// Is the first message several frames?
-    pub fn starts_joined(&self) -> bool {
-        self.groups.first().is_some_and(|group| group.head > 0)
+    /// Sum of the pseudo header.
+    fn pseudo(self, head: &[u8], udp_len: u16) -> u16 {
+        let ip = &head[self.at..self.udp()];
+        let len = u32::from(udp_len);
+        fold(if self.v4 {
+            let at = |from: usize| [ip[from], ip[from + 1], ip[from + 2], ip[from + 3]];
+            pseudo_v4(at(12), at(16), 17, len)
+        } else {
+            let (mut source, mut destination) = ([0; 16], [0; 16]);
+            source.copy_from_slice(&ip[8..24]);
+            destination.copy_from_slice(&ip[24..40]);
+            pseudo_v6(&source, &destination, 17, len)
+        })
     }
 }
 
-/// How many frames from the first on are segments of one datagram, and where their network header is.
-fn run(frames: &[&[u8]]) -> (usize, usize) {
-    let whole = |frame: &[u8]| -> Option<usize> {
-        let (hdr, frame) = frame.split_at_checked(VNET)?;
-        let network = network_of(frame)?;
-        let ip = &frame[network..];
-        let says = usize::from(u16::from_be_bytes([ip[IPV6_LEN.start], ip[IPV6_LEN.start + 1]]));
-        let check = &ip[IPV6..][UDP_CHECK];
-        // Bytes behind the packet would become part of the next one.
-        (hdr[..2] == [0, 0] && says + IPV6 == ip.len() && *check == [0, 0] && ip.len() > IPV6 + UDP)
-            .then_some(network)
-    };
-    let Some((first, network)) = frames.first().and_then(|f| Some((f, whole(f)?))) else {
-        return (1, 0);
-    };
-    let same = |frame: &[u8]| {
-        let (a, b) = (&first[VNET..], &frame[VNET..]);
-        let (ip_len, udp) = (network + IPV6_LEN.start, network + IPV6);
-        a[..ip_len] == b[..ip_len] && a[ip_len + 2..udp + 4] == b[ip_len + 2..udp + 4]
-    };
-    let mut total = first.len();
-    let mut count = 1;
-    // The first packet of an RDMA WRITE has one header more than those after it, which go better without it.
-    if let [_, second, third, ..] = frames
-        && second.len() < first.len()
-        && third.len() == second.len()
-    {
-        return (1, 0);
-    }
-    for frame in &frames[1..] {
-        total += frame.len();
-        let fits = frame.len() <= first.len() && total <= FRAME_MAX;
-        if !fits || whole(frame) != Some(network) || !same(frame) {
-            break;
-        }
-        count += 1;
-        // Only the last may be shorter.
-        if frame.len() < first.len() {
-            break;
-        }
-    }
-    (count, network)
+fn number(header: &[u8], at: Range<usize>) -> u16 {
+    u16::from_be_bytes([header[at.start], header[at.start + 1]])
 }
 
-/// The headers of the long datagram: `long` bytes of payload in segments like that of `first`.
-fn join(first: &[u8], network: usize, long: usize) -> [u8; VNET + HEAD_MAX] {
-    let head = network + IPV6 + UDP;
-    let mut out = [0; VNET + HEAD_MAX];
-    out[..VNET + head].copy_from_slice(&first[..VNET + head]);
-    let hdr = NetHdr {
-        flags: NetHdr::NEEDS_CSUM,
-        gso_type: GSO_UDP_L4,
-        hdr_len: head as u16,
-        gso_size: (first.len() - VNET - head) as u16,
-        csum_start: (network + IPV6) as u16,
-        csum_offset: UDP_CHECK.start as u16,
-    };
-    out[..VNET].copy_from_slice(&hdr.emit(0)[..VNET]);
-    let ip = &mut out[VNET + network..];
-    let udp_len = (UDP + long) as u16;
-    ip[IPV6_LEN].copy_from_slice(&udp_len.to_be_bytes());
-    let (mut source, mut destination) = ([0; 16], [0; 16]);
-    source.copy_from_slice(&ip[8..24]);
-    destination.copy_from_slice(&ip[24..40]);
-    let check = fold(pseudo_v6(&source, &destination, 17, u32::from(udp_len)));
-    let udp = &mut ip[IPV6..];
-    udp[UDP_LEN].copy_from_slice(&udp_len.to_be_bytes());
-    udp[UDP_CHECK].copy_from_slice(&check.to_be_bytes());
-    out
+/// A frame that waits to be sent, and those that go behind it: the headers of the first up to UDP, then what each has behind
+/// its own. They are one piece of memory, which the kernel copies in one go.
+#[derive(Debug, Clone, Copy)]
+pub struct Train {
+    network: Network,
+    /// Bytes that the first has behind UDP.
+    segment: usize,
+    frames: u16,
+    /// The last one is shorter: nothing goes behind it.
+    ended: bool,
+}
+
+impl Train {
+    /// The longest [`Train::head`].
+    pub const HEAD_MAX: usize = VNET + HEAD_MAX;
+
+    /// Bytes of a frame, with its virtio header, that do not go behind the others.
+    #[inline]
+    pub fn head(&self) -> usize {
+        VNET + self.network.head()
+    }
+
+    /// Of a frame with its virtio header before it, if others may go behind it.
+    pub fn of(first: &[u8]) -> Option<Train> {
+        let network = whole(first)?;
+        Some(Train {
+            network,
+            segment: first.len() - VNET - network.head(),
+            frames: 1,
+            ended: false,
+        })
+    }
+
+    /// Takes a frame in; `long` is what there is so far. Answers from where on the frame is to be put behind that.
+    pub fn take(&mut self, long: &[u8], frame: &[u8]) -> Option<usize> {
+        let head = self.head();
+        let len = frame.len().checked_sub(head)?;
+        let fits = !self.ended && len <= self.segment && long.len() - VNET + len <= FRAME_MAX;
+        if !fits
+            || whole(frame) != Some(self.network)
+            || !self.network.follows(&long[VNET..], &frame[VNET..], self.frames)
+        {
+            return None;
+        }
+        self.frames += 1;
+        // Only the last may be shorter. (The first packet of an RDMA WRITE is longer than those behind it: it goes with one.)
+        self.ended = len < self.segment;
+        Some(head)
+    }
+
+    /// Writes the headers of the long datagram.
+    pub fn close(&self, long: &mut [u8]) {
+        let network = self.network;
+        let hdr = NetHdr {
+            flags: NetHdr::NEEDS_CSUM,
+            gso_type: GSO_UDP_L4,
+            hdr_len: network.head() as u16,
+            gso_size: self.segment as u16,
+            csum_start: network.udp() as u16,
+            csum_offset: UDP_CHECK.start as u16,
+        };
+        let (header, frame) = long.split_at_mut(VNET);
+        header.copy_from_slice(&hdr.emit(0)[..VNET]);
+        let udp_len = (frame.len() - network.udp()) as u16;
+        network.renew(frame, udp_len, network.id(frame));
+        let check = network.pseudo(frame, udp_len);
+        frame[network.udp()..][UDP_CHECK].copy_from_slice(&check.to_be_bytes());
+    }
+}
+
+/// Where the network header is of a frame that may be part of a train.
+fn whole(frame: &[u8]) -> Option<Network> {
+    let (hdr, frame) = frame.split_at_checked(VNET)?;
+    let network = Network::of(frame)?;
+    let says = network.udp_len(frame);
+    let check = &frame[network.udp()..][UDP_CHECK];
+    // Bytes behind the packet would become part of the next one.
+    (hdr[..2] == [0, 0] && network.udp() + says == frame.len() && *check == [0, 0] && says > UDP)
+        .then_some(network)
 }
 
 /// A long datagram that has come, and how much of it is packets already.
 pub struct Bundle {
     /// The headers of its packets, with the lengths of the next one.
     head: [u8; HEAD_MAX],
-    head_len: usize,
-    network: usize,
+    network: Network,
+    /// Identification of the next one.
+    id: u16,
     /// Of a packet.
     segment: usize,
     /// What is left of the datagram's payload.
@@ -218,22 +245,19 @@ impl Bundle {
         if hdr.gso_type != GSO_UDP_L4 || hdr.gso_size == 0 {
             return None;
         }
-        let network = network_of(frame)?;
-        let says = usize::from(u16::from_be_bytes([
-            frame[network + IPV6_LEN.start],
-            frame[network + IPV6_LEN.start + 1],
-        ]));
-        let head_len = network + IPV6 + UDP;
-        if says <= UDP || network + IPV6 + says != frame.len() {
+        let network = Network::of(frame)?;
+        let says = network.udp_len(frame);
+        let head_len = network.head();
+        if says <= UDP || network.udp() + says != frame.len() {
             return None;
         }
         let mut head = [0; HEAD_MAX];
         head[..head_len].copy_from_slice(&frame[..head_len]);
         // As the sender of the packets had it: ICRC is what protects them.
-        head[network + IPV6..][UDP_CHECK].fill(0);
+        head[network.udp()..][UDP_CHECK].fill(0);
         Some(Bundle {
+            id: network.id(frame),
             head,
-            head_len,
             network,
             segment: hdr.gso_size.into(),
             left: at + head_len..bytes.len(),
@@ -246,14 +270,40 @@ impl Bundle {
             return None;
         }
         let end = self.left.end.min(self.left.start + self.segment);
-        let udp_len = ((end - self.left.start + UDP) as u16).to_be_bytes();
-        let (ip, udp) = (self.network, self.network + IPV6);
-        self.head[ip..][IPV6_LEN].copy_from_slice(&udp_len);
-        self.head[udp..][UDP_LEN].copy_from_slice(&udp_len);
-        let from = self.left.start - self.head_len;
-        bytes[from..self.left.start].copy_from_slice(&self.head[..self.head_len]);
+        let udp_len = (end - self.left.start + UDP) as u16;
+        self.network.renew(&mut self.head, udp_len, self.id);
+        self.id = self.id.wrapping_add(1);
+        let head_len = self.network.head();
+        let from = self.left.start - head_len;
+        bytes[from..self.left.start].copy_from_slice(&self.head[..head_len]);
         self.left.start = end;
         Some(from..end)
+    }
+}
+
+/// What was to go as one, packet by packet.
+pub struct Singly {
+    bytes: Vec<u8>,
+    bundle: Bundle,
+}
+
+impl Singly {
+    /// Of a message, if it is several packets.
+    pub fn of(message: &[u8]) -> Option<Singly> {
+        let hdr = NetHdr::parse(message.first_chunk::<VNET>()?);
+        let bundle = Bundle::of(message, VNET, &hdr)?;
+        Some(Singly {
+            bytes: message.to_vec(),
+            bundle,
+        })
+    }
+
+    /// The next one, with a virtio header before it.
+    pub fn next(&mut self) -> Option<&[u8]> {
+        let range = self.bundle.next(&mut self.bytes)?;
+        let header = range.start - VNET..range.start;
+        self.bytes[header.clone()].fill(0);
+        Some(&self.bytes[header.start..range.end])
     }
 }
 

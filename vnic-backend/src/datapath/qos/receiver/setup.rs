@@ -52,7 +52,6 @@ impl Core {
         // The next round sees whether it is needed at all.
         self.out.list(&mut receiver);
         self.out.put_receiver(receiver);
-        self.out.begin_receiving(port);
         self.out.waiting.look();
     }
 

@@ -106,9 +106,9 @@ impl SendQueues {
     }
 
     /// May a frame go at once? `closed`: priorities that may not, a bit each.
-    pub fn passes(&mut self, now: Instant, port: PortId, priority: u8, f: &RawFrame<'_>, closed: u8) -> bool {
+    pub fn passes(&mut self, now: Instant, priority: u8, f: &RawFrame<'_>, closed: u8) -> bool {
         self.egress.is_empty() && closed >> priority & 1 == 0
-            || self.egress.pass(now, &entry(now, port, priority, f), closed)
+            || self.egress.pass(now, priority, wire(f), closed)
     }
 
     /// A frame waits. False: there is no memory for it.
@@ -143,11 +143,16 @@ impl SendQueues {
     }
 }
 
+/// Bytes on the wire.
+fn wire(f: &RawFrame<'_>) -> u32 {
+    u32::try_from(on_wire(f)).unwrap_or(u32::MAX)
+}
+
 fn entry(now: Instant, port: PortId, priority: u8, f: &RawFrame<'_>) -> Entry {
     Entry {
         source: port.0,
         priority: priority & 7,
-        wire: u32::try_from(on_wire(f)).unwrap_or(u32::MAX),
+        wire: wire(f),
         bytes: cost(f.len),
         since: now,
     }

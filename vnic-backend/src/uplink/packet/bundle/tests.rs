@@ -24,21 +24,39 @@ fn packet(number: u8, len: usize, tag: bool, source_port: u16) -> Vec<u8> {
     f
 }
 
+/// The same over IPv4, with this identification.
+fn packet_v4(id: u16, len: usize, tag: bool) -> Vec<u8> {
+    let six = packet(id as u8, len, tag, 0xc001);
+    let at = VNET + if tag { ETHERNET + TAG } else { ETHERNET };
+    let mut f = six[..at].to_vec();
+    f[at - 2..].copy_from_slice(&[8, 0]);
+    f.extend_from_slice(&[
+        0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ]);
+    f.extend_from_slice(&six[at + IPV6..]);
+    Network {
+        at: at - VNET,
+        v4: true,
+    }
+    .renew(&mut f[VNET..], (UDP + len) as u16, id);
+    f
+}
+
 /// What goes out for these frames, message by message.
 fn messages(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let frames: Vec<&[u8]> = frames.iter().map(|f| &f[..]).collect();
-    let messages = Messages::of(&frames, true);
-    let (pieces, counts) = messages.pieces(&frames);
-    let mut rest = &pieces[..];
-    let all = counts.iter().map(|count| {
-        let (own, others) = rest.split_at(*count);
-        rest = others;
-        own.iter().flat_map(|piece| piece.to_vec()).collect()
-    });
-    let all: Vec<Vec<u8>> = all.collect();
-    assert_eq!(messages.frames(all.len()), frames.len());
-    assert_eq!(messages.frames(0), 0);
-    all
+    let mut all: Vec<(Option<Train>, Vec<u8>)> = Vec::new();
+    for frame in frames {
+        if let Some((Some(train), long)) = all.last_mut()
+            && let Some(from) = train.take(long, frame)
+        {
+            long.extend_from_slice(&frame[from..]);
+            // As when the device was full: others may come still.
+            train.close(long);
+        } else {
+            all.push((Train::of(frame), frame.clone()));
+        }
+    }
+    all.into_iter().map(|(_, long)| long).collect()
 }
 
 /// The packets of a message, cut as the receiver cuts it.
@@ -72,12 +90,57 @@ fn a_message_of_rdma_goes_as_one_and_comes_as_it_was() {
 }
 
 #[test]
-fn a_longer_first_packet_goes_before_the_others() {
+fn for_a_kernel_that_does_not_take_them_as_one_they_are_cut_again() {
+    for frames in [
+        (0..20).map(|i| packet(i, 1040, true, 0xc001)).collect::<Vec<_>>(),
+        (0..20).map(|i| packet_v4(i, 100, false)).collect(),
+    ] {
+        let sent = messages(&frames);
+        assert_eq!(sent.len(), 1);
+        let mut several = Singly::of(&sent[0]).expect("several");
+        for frame in &frames {
+            assert_eq!(several.next(), Some(&frame[..]));
+        }
+        assert!(several.next().is_none());
+    }
+    assert!(Singly::of(&packet(0, 100, false, 0xc001)).is_none());
+    assert!(Singly::of(&[0; 4]).is_none());
+}
+
+#[test]
+fn packets_of_ipv4_go_as_one_when_their_numbers_follow_each_other() {
+    for tag in [false, true] {
+        let frames: Vec<_> = [0xfffe, 0xffff, 0, 1, 1, 2, 4, 5]
+            .map(|id| packet_v4(id, 1040, tag))
+            .to_vec();
+        let sent = messages(&frames);
+        assert_eq!(sent.len(), 3);
+        let back: Vec<_> = sent.iter().flat_map(|m| cut(m)).collect();
+        assert_eq!(back, frames);
+    }
+    let joined = messages(&[packet_v4(7, 100, false), packet_v4(8, 60, false)]).remove(0);
+    let ip = &joined[VNET + ETHERNET..][..IPV4];
+    assert_eq!(number(ip, IPV4_LEN), 188);
+    assert_eq!(number(ip, IPV4_ID), 7);
+    assert_eq!(fold(sum(ip)), 0xffff, "the sum with its checksum");
+    let check = number(&joined[VNET + ETHERNET + IPV4..], UDP_CHECK);
+    assert_eq!(check, fold(pseudo_v4([10, 0, 0, 1], [10, 0, 0, 2], 17, 168)));
+    // Fragments, options.
+    for (at, byte) in [(6, 0x20), (7, 1), (0, 0x46)] {
+        let mut other = packet_v4(8, 100, false);
+        other[VNET + ETHERNET + at] = byte;
+        let frames = [packet_v4(7, 100, false), other];
+        assert_eq!(messages(&frames), frames);
+    }
+}
+
+#[test]
+fn a_longer_first_packet_takes_one_along() {
     let mut frames = vec![packet(0, 1056, false, 0xc001)];
-    frames.extend((1..5).map(|i| packet(i, 1040, false, 0xc001)));
+    frames.extend((1..64).map(|i| packet(i, 1040, false, 0xc001)));
     let sent = messages(&frames);
-    assert_eq!(sent[0], frames[0]);
-    assert_eq!(cut(&sent[1]), &frames[1..]);
+    assert_eq!(cut(&sent[0]), &frames[..2]);
+    assert_eq!(cut(&sent[1]), &frames[2..]);
     assert_eq!(sent.len(), 2);
 }
 
