@@ -200,6 +200,7 @@ pub fn run(args: &Args) -> ExitCode {
         );
         return ExitCode::Ok;
     }
+    vnic_backend::heap::keep_small();
     logging::start(args.log_format);
     placement::leave_data_cores(&environment.cpus, &settings.nic.data_cores);
     let runtime = tokio::runtime::Builder::new_multi_thread()

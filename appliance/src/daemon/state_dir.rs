@@ -80,5 +80,26 @@ impl Drop for StateDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.info());
         let _ = self.lock.set_len(0);
+        // Closing the file is not enough: a child of this process has it, too, between its fork and its exec.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_has_the_file_does_not_keep_the_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let first = StateDir::lock(dir.path()).expect("free");
+        let childs = first.lock.try_clone().expect("as after a fork");
+        assert!(matches!(
+            StateDir::lock(dir.path()),
+            Err(StartError::InUse { pid: Some(pid), .. }) if pid == std::process::id()
+        ));
+        drop(first);
+        StateDir::lock(dir.path()).expect("free again");
+        drop(childs);
     }
 }

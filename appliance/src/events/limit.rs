@@ -10,6 +10,8 @@ pub const RATE: u64 = 20;
 pub const SUM_NS: u64 = 1_000_000_000;
 /// Sums that are kept apart. Beyond that, a kind has one for all owners.
 const BUCKETS_MAX: usize = 16_384;
+/// Fewer are not worth a look at all of them.
+const BUCKETS_FEW: usize = 64;
 
 const TOKEN_NS: u64 = SUM_NS / RATE;
 
@@ -54,18 +56,21 @@ pub struct Limiter {
     buckets: HashMap<Key, Bucket>,
     /// A time that is not after any sum's.
     next: Option<u64>,
-    /// When room may be looked for again: that takes a look at all.
-    forget_at: u64,
+    /// So many there are when those that are full again are forgotten: that takes a look at all.
+    forget_at: usize,
+    /// When that may be done again where all are needed.
+    look_at: u64,
 }
 
 impl Limiter {
     /// The event, if it is to be told now; else it is in a sum that [`Limiter::due`] gives later.
     pub fn admit(&mut self, record: Record, now: u64) -> Option<Record> {
         let mut key = (record.owner.clone(), record.kind.id, record.key);
-        if self.buckets.len() >= BUCKETS_MAX && !self.buckets.contains_key(&key) {
-            if self.forget_at <= now {
-                self.forget_at = now + SUM_NS;
+        if self.buckets.len() >= self.forget_at.max(BUCKETS_FEW) && !self.buckets.contains_key(&key) {
+            if self.buckets.len() < BUCKETS_MAX || self.look_at <= now {
+                self.look_at = now + SUM_NS;
                 self.buckets.retain(|_, b| b.held.is_some() || b.full_at > now);
+                self.forget_at = (2 * self.buckets.len()).min(BUCKETS_MAX);
             }
             if self.buckets.len() >= BUCKETS_MAX {
                 key = (Owner::Nic, record.kind.id, u64::MAX);
@@ -222,5 +227,16 @@ mod tests {
         // Those that are idle make room.
         assert!(limiter.admit(record("vf1", 0, 0), 9 * SECOND).is_some());
         assert!(limiter.buckets.len() < 10);
+    }
+
+    #[test]
+    fn who_has_not_been_heard_of_for_long_is_forgotten() {
+        let mut limiter = Limiter::default();
+        for i in 0..10_000 {
+            // An adapter for a second, then another one.
+            let name = format!("vf{}", i / 10);
+            assert!(limiter.admit(record(&name, 1, 0), i * SECOND / 10).is_some());
+            assert!(limiter.buckets.len() <= BUCKETS_FEW, "{i}");
+        }
     }
 }

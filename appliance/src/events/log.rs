@@ -45,6 +45,8 @@ const TOGETHER: usize = 512;
 const RESERVE: u64 = 65_536;
 /// Rows that are read at a time.
 const ROWS: usize = 512;
+/// The same where few are looked for.
+const ROWS_LEAST: usize = 16;
 /// How often old events are looked for when nothing happens.
 const PRUNE_NS: u64 = 3_600_000_000_000;
 
@@ -115,8 +117,7 @@ struct Inner {
     /// Events that have happened since the log was opened, by [`Level`], those told in sum included.
     happened: [u64; 3],
     limiter: Limiter,
-    /// Revisions and times, in seconds since 1970, of what is stored.
-    index: VecDeque<(u64, i64)>,
+    stored: Stored,
     /// What is not stored.
     tail: VecDeque<Arc<Event>>,
     /// The last revision that was given.
@@ -131,6 +132,21 @@ struct Inner {
     memory_only: bool,
     /// How often the writer was through.
     rounds: u64,
+}
+
+/// What is in the store.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stored {
+    /// So many events.
+    count: usize,
+    /// The oldest: its revision and time, in seconds since 1970.
+    oldest: Option<(u64, i64)>,
+}
+
+/// Revision and time of a stored event.
+fn told((key, value): &(Vec<u8>, Vec<u8>)) -> (u64, i64) {
+    let time = Event::decode(value.as_slice()).map_or(0, |e| seconds(&e));
+    (number(key), time)
 }
 
 fn seconds(event: &Event) -> i64 {
@@ -161,7 +177,7 @@ impl EventLog {
         let mut inner = Inner {
             happened: [0; 3],
             limiter: Limiter::default(),
-            index: VecDeque::new(),
+            stored: Stored::default(),
             tail: VecDeque::new(),
             last: 0,
             reserved: 0,
@@ -384,11 +400,10 @@ fn load(store: &Store, inner: &mut Inner) -> Result<Option<bool>, StoreError> {
     let mut next = 0_u64;
     loop {
         let rows = store.rows(EVENTS, &next.to_be_bytes(), ROWS)?;
-        for (key, value) in &rows {
-            inner.last = number(key);
-            let time = Event::decode(value.as_slice()).map_or(0, |e| seconds(&e));
-            inner.index.push_back((inner.last, time));
-        }
+        let stored = &mut inner.stored;
+        stored.count += rows.len();
+        stored.oldest = stored.oldest.or_else(|| rows.first().map(told));
+        inner.last = rows.last().map_or(inner.last, |(key, _)| number(key));
         if rows.len() < ROWS {
             return Ok(orderly);
         }
@@ -398,7 +413,7 @@ fn load(store: &Store, inner: &mut Inner) -> Result<Option<bool>, StoreError> {
 
 impl Inner {
     fn keeps(&self, after: u64) -> Result<(), NotKept> {
-        let oldest = self.index.front().map(|(revision, _)| *revision);
+        let oldest = self.stored.oldest.map(|(revision, _)| revision);
         let oldest = oldest.or_else(|| self.tail.front().map(|e| e.revision));
         let oldest = oldest.unwrap_or(self.last + 1);
         if after > self.last {
@@ -409,26 +424,35 @@ impl Inner {
             Ok(())
         }
     }
+}
 
-    /// The first revision that is kept of what is stored; `None`: there is nothing to remove.
-    fn prune(&mut self, keep: Keep, more: usize) -> Option<u64> {
+impl Stored {
+    /// What is left when the oldest have made room for `more`, and those that are too old have gone. May block.
+    fn pruned(self, store: &Store, keep: Keep, more: usize) -> Result<Stored, StoreError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let oldest = i64::try_from(now.saturating_sub(keep.age).as_secs()).unwrap_or(0);
-        let before = self.index.len();
-        let too_many = (before + more).saturating_sub(keep.events).min(before);
-        self.index.drain(..too_many);
-        while self.index.front().is_some_and(|(_, time)| *time < oldest) {
-            self.index.pop_front();
+        let since = i64::try_from(now.saturating_sub(keep.age).as_secs()).unwrap_or(0);
+        let too_many = (self.count + more).saturating_sub(keep.events);
+        let goes = |rest: &Stored| {
+            rest.oldest
+                .filter(|(_, time)| self.count - rest.count < too_many || *time < since)
+        };
+        let mut rest = self;
+        while let Some((first, _)) = goes(&rest) {
+            let most = too_many.clamp(ROWS_LEAST, ROWS);
+            let rows = store.rows(EVENTS, &first.to_be_bytes(), most)?;
+            // The first of them goes, then the next one is the oldest.
+            for next in rows.iter().skip(1).map(told) {
+                if goes(&rest).is_none() {
+                    break;
+                }
+                rest.count = rest.count.saturating_sub(1);
+                rest.oldest = Some(next);
+            }
+            if rows.len() < most && goes(&rest).is_some() {
+                rest = Stored::default();
+            }
         }
-        if self.index.len() == before {
-            return None;
-        }
-        let first = self.index.front().map(|(revision, _)| *revision);
-        Some(
-            first
-                .or_else(|| self.tail.front().map(|e| e.revision))
-                .unwrap_or(self.last + 1),
-        )
+        Ok(rest)
     }
 }
 
@@ -495,14 +519,26 @@ impl Shared {
                 None => None,
                 Some(store) => {
                     let events: Vec<Arc<Event>> = inner.tail.iter().cloned().collect();
-                    let batch = self.batch(&mut inner, &events, stop);
+                    let mut batch = self.batch(&mut inner, &events, stop);
+                    let (before, last) = (inner.stored, inner.last);
                     drop(inner);
-                    let result = store.commit(batch);
+                    let rest = before.pruned(store, self.keep, events.len());
+                    let result = rest.and_then(|rest| {
+                        if rest.count < before.count {
+                            // Who asks for what goes now is told that it is gone.
+                            self.lock().stored = rest;
+                            let first = rest.oldest.map_or(last + 1, |(revision, _)| revision);
+                            let first = events.first().map_or(first, |e| first.min(e.revision));
+                            batch.delete_below(EVENTS, first.to_be_bytes());
+                        }
+                        store.commit(batch)
+                    });
                     inner = self.lock();
                     if result.is_ok() {
                         inner.tail.drain(..events.len());
-                        let rows = events.iter().map(|e| (e.revision, seconds(e)));
-                        inner.index.extend(rows);
+                        inner.stored.count += events.len();
+                        let first = events.first().map(|e| (e.revision, seconds(e)));
+                        inner.stored.oldest = inner.stored.oldest.or(first);
                     } else {
                         inner.memory_only = true;
                     }
@@ -527,9 +563,6 @@ impl Shared {
         let mut batch = Batch::new();
         for event in events {
             batch.put(EVENTS, event.revision.to_be_bytes(), event.encode_to_vec());
-        }
-        if let Some(first) = inner.prune(self.keep, events.len()) {
-            batch.delete_below(EVENTS, first.to_be_bytes());
         }
         if stop {
             inner.reserved = inner.last;

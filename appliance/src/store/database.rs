@@ -21,8 +21,9 @@ const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("
 const SCHEMA: &str = "schema";
 const COMMITS: &str = "commits";
 
-/// Memory for pages, in bytes: the tables are small, and their users keep what they need.
-const CACHE: usize = 4 << 20;
+/// Memory for pages, in bytes. Few: users of small tables keep what they need, the event log is seldom read, and the kernel
+/// has the pages of the file besides. It would fill with all that is ever written.
+const CACHE: usize = 256 << 10;
 
 /// An open database.
 pub struct Database {

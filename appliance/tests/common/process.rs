@@ -102,8 +102,12 @@ impl Process {
         list["events"].as_array().cloned().unwrap_or_default()
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
+        let pid = self.pid().to_string();
         let sent = Command::new("kill").args([signal, &pid]).status().expect("kill");
         assert!(sent.success());
     }
