@@ -238,8 +238,10 @@ fn offloads_and_access_vlans() -> Result<()> {
         }
         gt.detach()?;
         gx.detach()?;
-        gt = rig.attach("trunk", capable().without(OFFLOADS))?;
-        gx = rig.attach("x", capable().without(OFFLOADS))?;
+        // Those that ask, and accept nothing.
+        let asking = capable().without(OFFLOADS).with(feature::CSUM);
+        gt = rig.attach("trunk", asking.clone())?;
+        gx = rig.attach("x", asking)?;
     }
     rig.finish(Copies::Extra(extra))
 }
@@ -340,6 +342,35 @@ fn requests_without_sense() -> Result<()> {
     assert_eq!(rig.drops("a", DropReason::MtuExceeded), 2);
     assert!(gb.try_recv(0).is_none());
     rig.finish(Copies::Extra(0))
+}
+
+/// A driver that has not negotiated checksums cannot ask for anything: what its headers say is not looked at.
+#[test]
+fn nothing_negotiated_nothing_asked() -> Result<()> {
+    for tx_layout in [Layout::Same, Layout::Separate] {
+        let mut rig = Rig::new(1)?;
+        let (a, b) = (rig.add("a")?, rig.add("b")?);
+        let silent = capable().without(OFFLOADS);
+        let mut ga = rig.attach("a", Options { tx_layout, ..silent })?;
+        let mut gb = rig.attach("b", capable())?;
+        let flow = Flow {
+            to: b,
+            from: a,
+            v6: false,
+            vlan: None,
+            port: 1,
+        };
+        let (long, request) = tso(&flow, &pattern(3000), 1000);
+        let (short, _) = tso(&flow, &pattern(900), 1000);
+        ga.send_wait(0, &long, request);
+        ga.send_wait(0, &short, request);
+        assert_eq!(recv(&mut gb), (NetHdr::default(), short));
+        ga.drain();
+        rig.settle()?;
+        assert_eq!(rig.drops("a", DropReason::MtuExceeded), 1);
+        rig.finish(Copies::Extra(0))?;
+    }
+    Ok(())
 }
 
 /// Interesting only together: what is handed on, dropped for want of buffers, is not counted as handed on.

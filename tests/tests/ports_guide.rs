@@ -4,7 +4,6 @@
 //! Only the directory is another one than in the page. A guest in this process sends what a host with Soft-RoCE would: one
 //! frame for each of 64 queue pairs. No clock is judged.
 
-use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,50 +11,14 @@ use etherparse::PacketBuilder;
 use serde_json::Value;
 use vnic_backend::MacAddr;
 use vnic_tests::driver::{Guest, NetHdr, Options};
+use vnic_tests::lab::guide::{expressions, parts, search_path};
 use vnic_tests::lab::process::Process;
-use vnic_tests::lab::{self, Lab, Namespace, PATIENCE, checkout, output, wait_for};
+use vnic_tests::lab::{self, Lab, Namespace, PATIENCE, output, wait_for};
 
 /// Queue pairs of the guest.
 const QUEUE_PAIRS: u16 = 64;
 /// The first UDP source port of RoCEv2.
 const FIRST_PORT: u16 = 49152;
-
-/// A part of the page: a fenced block, or what the guest does (a comment).
-struct Part {
-    kind: String,
-    text: String,
-}
-
-fn parts() -> Result<Vec<Part>> {
-    let page = std::fs::read_to_string(checkout().join("docs/ports.md")).context("docs/ports.md")?;
-    let mut all: Vec<Part> = Vec::new();
-    let mut inside = false;
-    for line in page.lines() {
-        let comment = line.strip_prefix("<!-- ").and_then(|l| l.strip_suffix(" -->"));
-        match (line.strip_prefix("```"), comment, inside) {
-            (Some(kind), _, false) => {
-                inside = true;
-                all.push(Part {
-                    kind: kind.to_owned(),
-                    text: String::new(),
-                });
-            }
-            (Some(_), _, true) => inside = false,
-            (None, _, true) => {
-                let part = all.last_mut().context("a fence")?;
-                part.text += line;
-                part.text.push('\n');
-            }
-            (None, Some(what), false) => all.push(Part {
-                kind: "guest".to_owned(),
-                text: what.to_owned(),
-            }),
-            (None, None, false) => {}
-        }
-    }
-    ensure!(!inside, "a fence is open at the end");
-    Ok(all)
-}
 
 /// The daemon of the page, in a namespace with `eth0` and `eth1`, whose other ends are in another one.
 struct Page<'a> {
@@ -113,12 +76,6 @@ impl<'a> Page<'a> {
     }
 }
 
-fn search_path(lab: &Lab) -> Result<String> {
-    let programs = lab.program("vnicd");
-    let dir = programs.parent().context("a directory")?.display().to_string();
-    Ok(format!("PATH={dir}:{}", std::env::var("PATH")?))
-}
-
 /// A RoCEv2 packet for this queue pair.
 fn packet(from: MacAddr, source_port: u16, qp: u32) -> Result<Vec<u8>> {
     let to = [0x02, 0, 0x5e, 0, 0, 0x99];
@@ -169,31 +126,6 @@ fn traffic(page: &Page<'_>, guest: &mut Guest, mac: MacAddr, what: &str) -> Resu
     Ok(())
 }
 
-/// The page's expressions are good, and about metrics that there are.
-fn expressions(page: &Page<'_>, all: &[&Part]) -> Result<()> {
-    let metrics = page.run(&format!("curl -s {}", page.metrics))?;
-    let mut rules = String::from("groups:\n  - name: guide\n    rules:\n");
-    for (i, part) in all.iter().enumerate() {
-        let expression = part.text.trim();
-        let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
-        for name in expression.split(word).filter(|w| w.starts_with("vnic_")) {
-            ensure!(metrics.contains(&format!("# TYPE {name} ")), "there is no {name}");
-        }
-        rules += &format!(
-            "      - record: guide:{i}\n        expr: {}\n",
-            serde_json::to_string(expression)?
-        );
-    }
-    let file = page.lab.path("guide.yml");
-    std::fs::write(&file, rules)?;
-    if Command::new("promtool").arg("--version").output().is_ok() {
-        output(Command::new("promtool").args(["check", "rules"]).arg(&file))?;
-    } else {
-        lab::skip("ports-guide promtool", "there is no promtool");
-    }
-    Ok(())
-}
-
 #[test]
 fn the_commands_of_the_page_do_what_it_says() {
     lab::case("ports-guide", |lab| {
@@ -206,7 +138,7 @@ fn the_commands_of_the_page_do_what_it_says() {
         };
         here.veth("eth0", &there, "far0", 1500)?;
         here.veth("eth1", &there, "far1", 1500)?;
-        let parts = parts()?;
+        let parts = parts("ports.md")?;
         let mut steps = parts
             .iter()
             .filter(|p| ["sh", "text", "guest"].contains(&p.kind.as_str()))
@@ -241,9 +173,8 @@ fn the_commands_of_the_page_do_what_it_says() {
             "{commands} commands, {compared} compared"
         );
         lab.step(&format!("{commands} commands of the page, {compared} compared"));
-        let promql: Vec<&Part> = parts.iter().filter(|p| p.kind == "promql").collect();
-        ensure!(promql.len() >= 6, "expressions are missing");
-        expressions(&page, &promql)?;
+        let metrics = page.run(&format!("curl -s {}", page.metrics))?;
+        expressions(lab, &metrics, &parts)?;
         lab.step("expressions for Prometheus");
         drop(guest);
         page.daemon.signal(rustix::process::Signal::TERM)?;

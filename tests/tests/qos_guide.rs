@@ -11,8 +11,9 @@ use serde_json::Value;
 use vnic_backend::MacAddr;
 use vnic_tests::driver::packets::{Flow, udp};
 use vnic_tests::driver::{Guest, NetHdr, Options};
+use vnic_tests::lab::guide::{expressions, parts, search_path};
 use vnic_tests::lab::process::Process;
-use vnic_tests::lab::{self, Lab, PATIENCE, checkout, output, wait_for};
+use vnic_tests::lab::{self, Lab, PATIENCE, output, wait_for};
 
 /// Frames that each client sends on the lossless priority: several rings full.
 const FRAMES: u64 = 2000;
@@ -21,38 +22,6 @@ const LOSSY: u64 = 20;
 /// Offset of the ToS byte.
 const TOS: usize = 15;
 const CLIENTS: [&str; 3] = ["vf1", "vf2", "vf3"];
-
-/// A fenced block: what is behind its fence, and its lines.
-struct Block {
-    kind: String,
-    text: String,
-}
-
-fn blocks() -> Result<Vec<Block>> {
-    let page = std::fs::read_to_string(checkout().join("docs/qos.md")).context("docs/qos.md")?;
-    let mut all: Vec<Block> = Vec::new();
-    let mut inside = false;
-    for line in page.lines() {
-        match (line.strip_prefix("```"), inside) {
-            (Some(kind), false) => {
-                inside = true;
-                all.push(Block {
-                    kind: kind.to_owned(),
-                    text: String::new(),
-                });
-            }
-            (Some(_), true) => inside = false,
-            (None, true) => {
-                let block = all.last_mut().context("a fence")?;
-                block.text += line;
-                block.text.push('\n');
-            }
-            (None, false) => {}
-        }
-    }
-    ensure!(!inside, "a fence is open at the end");
-    Ok(all)
-}
 
 /// The daemon of the page.
 struct Page<'a> {
@@ -135,12 +104,6 @@ impl<'a> Page<'a> {
         let mac = mac.with_context(|| format!("no address in {shown}"))?;
         mac.parse().map_err(|e| anyhow::anyhow!("{mac}: {e}"))
     }
-}
-
-fn search_path(lab: &Lab) -> Result<String> {
-    let programs = lab.program("vnicd");
-    let dir = programs.parent().context("a directory")?.display().to_string();
-    Ok(format!("PATH={dir}:{}", std::env::var("PATH")?))
 }
 
 /// A UDP packet with this DSCP.
@@ -242,38 +205,13 @@ fn series(text: &str) -> BTreeSet<&str> {
     text.lines().filter_map(|l| Some(l.rsplit_once(' ')?.0)).collect()
 }
 
-/// The page's expressions are good, and about metrics that there are.
-fn expressions(page: &Page<'_>, all: &[&Block]) -> Result<()> {
-    let metrics = page.metrics()?;
-    let mut rules = String::from("groups:\n  - name: guide\n    rules:\n");
-    for (i, block) in all.iter().enumerate() {
-        let expression = block.text.trim();
-        let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
-        for name in expression.split(word).filter(|w| w.starts_with("vnic_")) {
-            ensure!(metrics.contains(&format!("# TYPE {name} ")), "there is no {name}");
-        }
-        rules += &format!(
-            "      - record: guide:{i}\n        expr: {}\n",
-            serde_json::to_string(expression)?
-        );
-    }
-    let file = page.lab.path("guide.yml");
-    std::fs::write(&file, rules)?;
-    if Command::new("promtool").arg("--version").output().is_ok() {
-        output(Command::new("promtool").args(["check", "rules"]).arg(&file))?;
-    } else {
-        lab::skip("qos-guide promtool", "there is no promtool");
-    }
-    Ok(())
-}
-
 #[test]
 fn the_commands_of_the_page_do_what_it_says() {
     lab::case("qos-guide", |lab| {
-        let blocks = blocks()?;
-        let mut steps = blocks
+        let parts = parts("qos.md")?;
+        let mut steps = parts
             .iter()
-            .filter(|b| ["sh", "text"].contains(&b.kind.as_str()))
+            .filter(|p| ["sh", "text"].contains(&p.kind.as_str()))
             .peekable();
         let first = steps.next().context("no commands")?;
         let mut page = Page::open(lab, &first.text)?;
@@ -288,7 +226,7 @@ fn the_commands_of_the_page_do_what_it_says() {
             }
             let said = page.run(&step.text)?;
             commands += 1;
-            let Some(shown) = steps.next_if(|b| b.kind == "text") else {
+            let Some(shown) = steps.next_if(|p| p.kind == "text") else {
                 continue;
             };
             if step.text.contains("curl") {
@@ -328,9 +266,7 @@ fn the_commands_of_the_page_do_what_it_says() {
         lab.step("nothing of priority 3 is lost");
         let limited = page.json("qos show vf1")?.to_string();
         ensure!(limited.contains("5000000000"), "no limit in {limited}");
-        let promql: Vec<&Block> = blocks.iter().filter(|b| b.kind == "promql").collect();
-        ensure!(promql.len() >= 6, "expressions are missing");
-        expressions(&page, &promql)?;
+        expressions(lab, &page.metrics()?, &parts)?;
         lab.step("expressions for Prometheus");
         drop(guests);
         page.daemon.signal(rustix::process::Signal::TERM)?;

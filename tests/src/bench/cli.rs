@@ -5,26 +5,31 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 
 use super::report::{Outcome, markdown};
-use super::{BENCHES, Bench, Lab, Run};
+use super::{BENCHES, Bench, Lab, OF_DAEMON, Run, costs, goals};
 
 const AFTER_HELP: &str = "\
 Examples:
   vnic-bench list
   vnic-bench eth-drain
   vnic-bench eth-loop --rounds 31 --seconds 1 --json
-  vnic-bench all --markdown                         a table for a README
+  vnic-bench all --json                             lines for scripts, and a table for a README in vnic-bench.md
+  vnic-bench all --markdown                         the table alone
   vnic-bench eth-drain --vnicd target/release/vnicd the daemon as its own process
   vnic-bench eth-loop --realtime                    on a machine with other work
 
 How it measures: product and peer take turns, round by round, on the same CPUs, each with a sender of the same kind;
 those whose turn it is not are stopped, and whoever goes first in one round goes second in the next. Rates are
-differences of the receiving side's counters over --seconds, after a warm-up. Shown are median, least and most over the rounds; the ratio is taken within each round.
+differences of the receiving side's counters over --seconds, after a warm-up. Shown are median, least and most over the
+rounds; the ratio is taken within each round. Beside a figure is its goal, if it has one, and whether it is met.
+
+all: every bench, one after the other; one that fails or cannot run here does not keep the others from it, and the
+table says why it is missing. With --rounds 5 --seconds 0.3 that takes about 7 minutes.
 
 bare ring exchange: two threads on the same two CPUs hand each other 8-byte entries in batches of 32 through two
 rings of 256, no device and no frames. Virtual CPUs may be near or far from each other: compare figures only with
@@ -51,7 +56,8 @@ of 10 ms. Rows whose error is above 2 % say MISSED. incast counts frames: sent a
 eth-latency: one thread drives two guests in this process and times each frame from send to receive; 20,000 frames
 with the NIC awake, 200 after pauses of 2 ms, in which its poll loop falls asleep.
 
-eth-idle: CPU time of the poll loop while all guests are attached and silent.
+idle: CPU time of all threads of the daemon while everything is attached and silent: Ethernet drivers alone at 2 and at 64
+adapters, and those of 64 with an RDMA driver each, its queue pairs connected, and a team of two ports over virtual wires.
 
 scale: the engine's objects alone, made and used in this process; what it grows by, divided by how many there are.
 
@@ -63,14 +69,16 @@ and back, and the bare ring exchange, each measured just before.
 
 rdma-write-bw, rdma-read-bw, rdma-send-bw, rdma-msg-rate, rdma-write-lat: one thread of this process drives two adapters
 through the verbs library, MTU 9000. Peers: memcpy of as many bytes on the NIC's CPU; the rings of the contract between the
-same two CPUs without any RDMA (see rings).
+same two CPUs without any RDMA (see rings). rdma-write-lat has rows with the NIC awake (50,000 ping-pongs a round) and woken:
+1,000 single WRITEs, each after a millisecond in which the NIC has fallen asleep.
 
-wire-write-bw: two hosts are network namespaces with a veth pair between them; each has a daemon (--vnicd, or a NIC in this
-process) with one adapter and a port over its end of the pair, on a CPU of its own. One thread of this process posts and sleeps
-until something completes. Each packet has its ICRC, made and checked; what was written is compared at the end of each round.
+wire-write-bw: two hosts are network namespaces with a veth pair between them; each has a daemon (--vnicd, or the vnicd beside this
+program; where there is none, a NIC in this process) with one adapter and a port over its end of the pair, on a CPU of its own.
+One thread of this process posts and sleeps until something completes. Each packet has its ICRC, made and checked; what was written is compared at the end of each round.
 Peer: one TCP stream of iperf3 over the same pair, with all that the kernel offloads there (segmentation: 64 KiB at once), for a
 second at least. Daemons run only in their own turns. With --ports 2 both hosts have two wires and a team of both ports, and there
-are 8 queue pairs; the peer is a stream by each wire. Each daemon still has one data core.
+are 8 queue pairs; the peer is a stream by each wire. Each daemon still has one data core. With --ipv4 the adapters are given
+IPv4 addresses as GIDs; with a daemon that takes the vnicctl beside it.
 
 rdma-scale: 64 drivers in this process make and connect 131,072 queue pairs; the daemon's own memory and the time of a
 scrape.
@@ -82,7 +90,43 @@ receiver at one switch for 50 ms of virtual time, and a permutation of 2 MB on a
 scrape: 64 adapters, the traffic of eth-loop through two of them, with and without somebody who reads all metrics once a
 second, in turns of a second or --seconds, whatever is longer. The rate is what the guest counts.
 
+fairness: one thread drives all: drivers whose rings are always full, of 64 and 1514 byte frames (buffers are given back as
+they are), of 64 KiB and 8 B WRITEs, and beside them a pair of adapters that sends one frame of 64 bytes, or one WRITE of 8,
+at a time: its round trips, halved, beside each load and alone. Shares: what each of two loads keeps beside the other, of what it
+has alone; 0.5 each is the NIC's time shared evenly, more where it waits for the drivers. Jain's index: of four equal senders.
+
+uml-ping: ping from one User-Mode-Linux guest to another, 2,000 a measurement, each answer's time as ping prints it, in at most
+5 rounds. Frames are of 64 bytes (18 of payload). The guests share one CPU, the device has the other. uml-ping: each ping as soon
+as the last is answered, with a NIC that goes on polling for 20 ms (idle_spin_us); uml-ping-idle: one every 3 ms, with the usual
+50 us, so that the NIC sleeps before each. Peer: the same guests at two vhost ports of testpmd (io), which polls for ever: what it
+takes is the guests' kernels. (Kept from the guests are its offers of a control queue, which it does not serve, and of packed
+rings, which User-Mode-Linux does not start right.) The guests' image is made by deploy/guest/build in the checkout;
+VNIC_LAB_DIR moves it.
+
+vm: stock ib_write_bw and ib_write_lat (perftest) in a QEMU virtual machine of two CPUs, emulated where there is no KVM; both
+ends are in it. Ours: `vnic-verbs run -- ib_write_bw -s 65536 -D 2`, the server on the function of vf0 and the client on that of vf1
+of a daemon. Peer: the same programs with the same options on the Soft-RoCE of that machine's kernel. Bandwidth is what perftest
+prints as the average, in 10^6 bytes a second; latency its median of 5,000, one way. At most 5 rounds, about 20 s each, after half a
+minute to boot. QEMU and the image come by deploy/guest/qemu11 and deploy/guest/build --verbs when they are not there (VNIC_LAB_DIR
+moves them); without them the bench says why and ends with 3. The daemon's other programs must be beside it:
+  cargo build --release -p vnic-appliance -p vnic-guest -p vnic-verbs-preload
+  vnic-bench vm --rounds 3
+tests/verbs/compare vm is what measures, and knows more sizes.
+
+soak: a daemon with four adapters for --minutes: frames, WRITE, READ and SEND between two of them, some ten times a second;
+each time two queue pairs with completion queues and regions come and go; each second a guest, an RDMA driver and scrapes;
+every 10 s fault rules, a capture whose client dies, an adapter. It sleeps in between and takes a few per cent of a CPU. Looked at
+every 100 turns, when none of these is there: anonymous, private and all resident memory, threads, open files. --out DIR keeps
+the curve as soak.json and soak.svg. The growth is that between the halves of the time after its first sixth (medians); judge it
+from 30 minutes on: `all` leaves out a shorter one. A signal ends it early, with its figures. --pace: turns a second; with 100 six
+minutes see what comes and goes in an hour.
+
 restart: two guests in this process exchange frames; the daemon is killed and started again, the guests reconnect.
+
+costs: instructions of a frame, a packet and a work request, counted by callgrind while guests and core take turns round by
+round, so that each run counts the same. Beside them what tests/costs.toml has (--costs FILE); the bench fails when one
+differs by more than 3 %, also downwards: --record writes what was counted into the file. With another compiler than the
+recorded one it is not judged (exit code 3).
 
 Rights: root, for the huge pages of DPDK (more are taken when too few are free, and given back at the end).
 
@@ -112,11 +156,16 @@ struct Args {
     #[arg(long)]
     markdown: bool,
 
+    /// Write the Markdown table to this file; `all --json` writes it to vnic-bench.md
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+
     /// The receiving side's CPU and the sending side's
     #[arg(long, value_name = "A,B", default_value = "0,1", value_parser = two_cpus)]
     cpus: Cpus,
 
-    /// Measure this daemon instead of a NIC in the bench's own process
+    /// Measure this daemon instead of a NIC in the bench's own process. Benches of the daemon itself (idle, wire-write-bw,
+    /// rdma-scale, scrape, restart, vm, soak) need none when there is a vnicd beside this program
     #[arg(long, value_name = "PATH")]
     vnicd: Option<PathBuf>,
 
@@ -144,10 +193,37 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     ports: u8,
 
+    /// soak: how long
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    minutes: u16,
+
+    /// soak: turns a second
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pace: u16,
+
+    /// Directory for files that are to be kept, such as the curves of soak
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// wire-write-bw: packets of RoCE over IPv4 instead of IPv6
+    #[arg(long)]
+    ipv4: bool,
+
+    /// costs: the file of what is recorded
+    #[arg(long, value_name = "FILE", default_value = "tests/costs.toml")]
+    costs: PathBuf,
+
+    /// costs: write that file
+    #[arg(long)]
+    record: bool,
+
     /// Only rows of qos whose name has this in it
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }
+
+/// A shorter soak sees caches fill.
+const JUDGED_FROM_MINUTES: u16 = 30;
 
 #[derive(Debug, Clone, Copy)]
 struct Cpus([usize; 2]);
@@ -190,7 +266,11 @@ fn run(args: &Args) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let all = args.name == "all";
+    if args.name == costs::CASES {
+        costs::within(&lab(args)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (all, begun) = (args.name == "all", Instant::now());
     let chosen: Vec<&Bench> = BENCHES.iter().filter(|b| all || b.name == args.name).collect();
     if chosen.is_empty() {
         let names: Vec<&str> = BENCHES.iter().map(|b| b.name).collect();
@@ -201,9 +281,33 @@ fn run(args: &Args) -> Result<ExitCode> {
         );
         return Ok(ExitCode::from(2));
     }
-    let lab = lab(args)?;
-    let (mut outcomes, mut skipped, mut failed) = (Vec::new(), 0, 0);
-    for bench in chosen {
+    let mut lab = lab(args)?;
+    let daemon = args.vnicd.clone().or_else(beside);
+    let table = table_file(args);
+    let (mut outcomes, mut without, mut failed) = (Vec::new(), Vec::new(), 0);
+    for (i, bench) in chosen.iter().enumerate() {
+        if all {
+            let begun = begun.elapsed().as_secs();
+            eprintln!(
+                "vnic-bench: bench {} of {}, after {} min {} s: {}",
+                i + 1,
+                chosen.len(),
+                begun / 60,
+                begun % 60,
+                bench.name
+            );
+        }
+        if all && bench.name == "soak" && args.minutes < JUDGED_FROM_MINUTES {
+            let why = format!("growth says something from --minutes {JUDGED_FROM_MINUTES} on");
+            note_skip(bench.name, &why)?;
+            without.push(format!("{}: skipped: {why}", bench.name));
+            continue;
+        }
+        lab.vnicd = if OF_DAEMON.contains(&bench.name) {
+            daemon.clone()
+        } else {
+            args.vnicd.clone()
+        };
         match (bench.run)(&lab) {
             Ok(Run::Measured(figures)) => {
                 if !args.markdown {
@@ -212,33 +316,88 @@ fn run(args: &Args) -> Result<ExitCode> {
                 outcomes.extend(figures);
             }
             Ok(Run::Skipped(why)) => {
-                skipped += 1;
                 eprintln!("{}: skipped: {why}", bench.name);
+                note_skip(bench.name, &why)?;
+                without.push(format!("{}: skipped: {}", bench.name, first_line(&why)));
             }
-            Err(e) if all && !lab.interrupted() => {
+            Err(e) if all => {
                 failed += 1;
                 eprintln!("{}: failed: {e:#}", bench.name);
+                without.push(format!(
+                    "{}: failed: {}",
+                    bench.name,
+                    first_line(&format!("{e:#}"))
+                ));
+                if lab.interrupted() {
+                    break;
+                }
             }
             Err(e) => return Err(e.context(bench.name)),
         }
     }
+    let text = markdown(&outcomes, &without);
     if args.markdown {
-        print!("{}", markdown(&outcomes));
+        print!("{text}");
     }
-    Ok(match (failed, skipped, outcomes.is_empty()) {
+    if let Some(file) = table {
+        std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+        eprintln!("vnic-bench: the table is in {}", file.display());
+    }
+    Ok(match (failed, without.is_empty(), outcomes.is_empty()) {
         (1.., ..) => ExitCode::from(1),
-        (0, 1.., true) => ExitCode::from(3),
+        (0, false, true) => ExitCode::from(3),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// The daemon beside this program, where a build leaves both.
+fn beside() -> Option<PathBuf> {
+    let daemon = std::env::current_exe().ok()?.with_file_name("vnicd");
+    daemon.is_file().then_some(daemon)
+}
+
+/// Where a table goes.
+fn table_file(args: &Args) -> Option<PathBuf> {
+    let usual = args.name == "all" && args.json;
+    args.table
+        .clone()
+        .or_else(|| usual.then(|| "vnic-bench.md".into()))
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines()
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches(['.', ':'])
+}
+
+/// Tells tests/run.
+fn note_skip(name: &str, why: &str) -> Result<()> {
+    if let Some(log) = std::env::var_os("VNIC_SKIP_LOG") {
+        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log)?;
+        writeln!(log, "{name}: {}", first_line(why))?;
+    }
+    Ok(())
 }
 
 fn show(figures: &[Outcome], json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     for f in figures {
+        let verdicts = goals::verdicts(f, figures);
         if json {
-            writeln!(out, "{}", f.json())?
+            let mut line = f.json();
+            line["goals"] = goals::json(&verdicts);
+            writeln!(out, "{line}")?
         } else {
-            write!(out, "{}", f.text())?
+            write!(out, "{}", f.text())?;
+            if !verdicts.is_empty() {
+                writeln!(
+                    out,
+                    "  {:<22} {}",
+                    "goal",
+                    goals::cell(&verdicts).replace("**", "")
+                )?
+            }
         }
     }
     Ok(out.flush()?)
@@ -273,6 +432,12 @@ fn lab(args: &Args) -> Result<Lab> {
         uplink: if args.uplink == "xdp" { "xdp" } else { "packet" },
         mtu: args.mtu,
         ports: args.ports,
+        soak: Duration::from_secs(60 * u64::from(args.minutes)),
+        pace: args.pace,
+        out: args.out.clone(),
+        ipv4: args.ipv4,
+        costs: args.costs.clone(),
+        record: args.record,
         interrupted,
         dir: tempfile::Builder::new().prefix("vnic-bench-").tempdir()?,
     })
@@ -296,6 +461,26 @@ mod tests {
         assert!(two_cpus("0").is_err());
         assert!(two_cpus("1,1").is_err());
         assert_eq!(two_cpus("3,1").map(|c| c.0), Ok([3, 1]));
+    }
+
+    #[test]
+    fn the_table_of_all_has_a_usual_place() {
+        let table = |words: &[&str]| {
+            let args = Args::try_parse_from([&["vnic-bench"], words].concat()).expect("sound");
+            table_file(&args)
+        };
+        assert_eq!(table(&["all", "--json"]), Some("vnic-bench.md".into()));
+        assert_eq!(table(&["all", "--json", "--table", "t"]), Some("t".into()));
+        assert_eq!(table(&["eth-loop", "--table", "t"]), Some("t".into()));
+        assert_eq!(table(&["all"]), None);
+        assert_eq!(table(&["eth-loop", "--json"]), None);
+    }
+
+    #[test]
+    fn benches_of_the_daemon_are_benches() {
+        for name in OF_DAEMON {
+            assert!(BENCHES.iter().any(|b| b.name == *name), "{name}");
+        }
     }
 
     #[test]

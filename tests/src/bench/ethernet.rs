@@ -86,7 +86,7 @@ pub fn qos(lab: &Lab) -> Result<Run> {
 }
 
 /// Trust DSCP, two ETS classes and a limit for each.
-fn configure(product: &Product, adapters: usize) -> Result<()> {
+pub(super) fn configure(product: &Product, adapters: usize) -> Result<()> {
     let nic = product.nic().context("a NIC in this process")?;
     for i in 0..adapters {
         super::qos::trust(nic, i, |keys| keys.trust = RxTrust::Dscp)?;
@@ -368,20 +368,7 @@ fn peer(lab: &Lab, kind: &Kind, dir: &Path) -> Result<Pair> {
     let sockets: Vec<PathBuf> = (0..kind.ports)
         .map(|i| dir.join(format!("peer{i}.sock")))
         .collect();
-    let vdevs = sockets
-        .iter()
-        .enumerate()
-        .map(|(i, s)| testpmd::device(i, s, 1))
-        .collect();
-    let args = vec![format!("--forward-mode={}", kind.peer_mode)];
-    let spec = testpmd::Spec {
-        program: lab.testpmd.clone(),
-        cpu: lab.cpus[0],
-        vdevs,
-        args,
-    };
-    let mut device = Testpmd::start(dir, &spec)?;
-    device.go("")?;
+    let mut device = peer_device(lab, dir, &sockets, kind.peer_mode)?;
     let mut guest = guest(lab, kind, dir, &sockets)?;
     device.wait_until("see its guests", PATIENCE, |d| {
         (0..kind.ports).all(|p| d.link_up(p))
@@ -393,6 +380,24 @@ fn peer(lab: &Lab, kind: &Kind, dir: &Path) -> Result<Pair> {
     };
     pair.settle(lab, kind)?;
     Ok(pair)
+}
+
+/// testpmd behind these sockets, on the receiving side's CPU.
+pub(super) fn peer_device(lab: &Lab, dir: &Path, sockets: &[PathBuf], mode: &str) -> Result<Testpmd> {
+    let vdevs = sockets
+        .iter()
+        .enumerate()
+        .map(|(i, s)| testpmd::device(i, s, 1))
+        .collect();
+    let spec = testpmd::Spec {
+        program: lab.testpmd.clone(),
+        cpu: lab.cpus[0],
+        vdevs,
+        args: vec![format!("--forward-mode={mode}")],
+    };
+    let mut device = Testpmd::start(dir, &spec)?;
+    device.go("")?;
+    Ok(device)
 }
 
 /// The DPDK guest that makes the traffic, on the sending side's CPU.

@@ -20,7 +20,7 @@ impl HugePages {
     /// Makes sure that `bytes` of huge pages are free.
     pub fn reserve(bytes: u64) -> Result<HugePages> {
         let wanted = bytes.div_ceil(PAGE_BYTES);
-        let free = read("free_hugepages")?;
+        let free = unclaimed()?;
         if free >= wanted {
             return Ok(HugePages { changed: None });
         }
@@ -36,7 +36,7 @@ impl HugePages {
         let pages = HugePages {
             changed: Some((before, made)),
         };
-        let free = read("free_hugepages")?;
+        let free = unclaimed()?;
         if free < wanted {
             bail!(
                 "DPDK needs {wanted} free huge pages of 2 MiB; after asking for more {free} are free: \
@@ -56,6 +56,11 @@ impl Drop for HugePages {
             let _ = fs::write(file("nr_hugepages"), before.to_string());
         }
     }
+}
+
+/// Pages that nobody has and nobody was promised.
+fn unclaimed() -> Result<u64> {
+    Ok(read("free_hugepages")?.saturating_sub(read("resv_hugepages")?))
 }
 
 fn file(name: &str) -> PathBuf {

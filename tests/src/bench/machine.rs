@@ -1,5 +1,6 @@
 //! The machine under the bench: what it is, how much of a CPU a thread got.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -35,20 +36,28 @@ impl CpuTime {
     /// Of the threads of process `pid` whose name starts with `prefix`.
     pub fn of(pid: u32, prefix: &str) -> CpuTime {
         let mut sum = CpuTime::default();
-        let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
-            return sum;
-        };
-        for task in tasks.flatten() {
-            let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-            if name.starts_with(prefix) {
-                let t = CpuTime::of_task(&task.path());
-                sum = CpuTime {
-                    ran: sum.ran + t.ran,
-                    waited: sum.waited + t.waited,
-                };
-            }
+        let threads = CpuTime::by_thread(pid).into_iter();
+        for (_, t) in threads.filter(|(name, _)| name.starts_with(prefix)) {
+            sum.ran += t.ran;
+            sum.waited += t.waited;
         }
         sum
+    }
+
+    /// Of each thread of a process, by name: those of one name together.
+    pub fn by_thread(pid: u32) -> BTreeMap<String, CpuTime> {
+        let mut all = BTreeMap::<String, CpuTime>::new();
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+        for task in tasks.flatten() {
+            let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            let (t, sum) = (
+                CpuTime::of_task(&task.path()),
+                all.entry(name.trim().to_owned()).or_default(),
+            );
+            sum.ran += t.ran;
+            sum.waited += t.waited;
+        }
+        all
     }
 
     fn of_task(task: &Path) -> CpuTime {

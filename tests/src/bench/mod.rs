@@ -1,8 +1,11 @@
 //! `vnic-bench`: the product against its peer or physical limit, alternating, in one run.
 
 mod cli;
+mod costs;
 mod ethernet;
 pub mod exchange;
+mod fairness;
+mod goals;
 pub mod hugepages;
 mod idle;
 mod latency;
@@ -17,7 +20,10 @@ mod rings;
 mod scale;
 mod scrape;
 mod sim;
+mod soak;
 pub mod testpmd;
+mod uml_ping;
+mod vm;
 mod wire;
 
 use std::path::{Path, PathBuf};
@@ -74,8 +80,8 @@ pub static BENCHES: &[Bench] = &[
         run: latency::run,
     },
     Bench {
-        name: "eth-idle",
-        summary: "CPU use of a NIC that has nothing to do, with 2 and with 64 adapters",
+        name: "idle",
+        summary: "CPU use of a daemon that has nothing to do: 2 and 64 adapters, with RDMA drivers and a team",
         run: idle::run,
     },
     Bench {
@@ -110,7 +116,7 @@ pub static BENCHES: &[Bench] = &[
     },
     Bench {
         name: "rdma-scale",
-        summary: "memory of the daemon: 131,072 connected RC queue pairs on 64 adapters (needs --vnicd)",
+        summary: "memory of the daemon: 131,072 connected RC queue pairs on 64 adapters",
         run: rdma_scale::run,
     },
     Bench {
@@ -120,19 +126,55 @@ pub static BENCHES: &[Bench] = &[
     },
     Bench {
         name: "scrape",
-        summary: "a scrape of 64 adapters, and what eth-loop loses by one a second (needs --vnicd)",
+        summary: "a scrape of 64 adapters, and what eth-loop loses by one a second",
         run: scrape::run,
     },
     Bench {
         name: "restart",
-        summary: "kill -9 of the daemon under traffic until frames arrive again (needs --vnicd)",
+        summary: "kill -9 of the daemon under traffic until frames arrive again",
         run: restart::run,
+    },
+    Bench {
+        name: "fairness",
+        summary: "latency and share of an adapter beside others at full blast; peer: the same adapter alone",
+        run: fairness::run,
+    },
+    Bench {
+        name: "uml-ping",
+        summary: "ping between two User-Mode-Linux guests: NIC awake, and asleep; peer: testpmd vhost io",
+        run: uml_ping::run,
+    },
+    Bench {
+        name: "vm",
+        summary: "perftest in a QEMU VM: 64 KiB RDMA WRITE, and 8 B one way; peer: Soft-RoCE in the same VM",
+        run: vm::run,
+    },
+    Bench {
+        name: "soak",
+        summary: "growth of the daemon's memory while everything comes and goes (--minutes)",
+        run: soak::run,
+    },
+    Bench {
+        name: "costs",
+        summary: "instructions of a packet and of a work request, beside those that are recorded",
+        run: costs::run,
     },
     Bench {
         name: "rings",
         summary: "layouts of doorbells and work queues, driver and device threads without RDMA",
         run: rings::run,
     },
+];
+
+/// Benches of the daemon itself: without --vnicd they measure the one beside this program.
+const OF_DAEMON: &[&str] = &[
+    "idle",
+    "wire-write-bw",
+    "rdma-scale",
+    "scrape",
+    "restart",
+    "vm",
+    "soak",
 ];
 
 /// How a bench ended, if it did not fail.
@@ -167,6 +209,18 @@ pub struct Lab {
     pub mtu: Option<u16>,
     /// How many ports each of its hosts has: several are a team.
     pub ports: u8,
+    /// How long `soak` runs.
+    pub soak: Duration,
+    /// How often a second it does a bit of everything.
+    pub pace: u16,
+    /// Where benches leave files that are to be kept.
+    pub out: Option<PathBuf>,
+    /// `wire-write-bw`: its packets travel over IPv4.
+    pub ipv4: bool,
+    /// The file of recorded costs.
+    pub costs: PathBuf,
+    /// Write it.
+    pub record: bool,
     /// Set by a signal.
     pub interrupted: Arc<AtomicBool>,
     dir: tempfile::TempDir,
@@ -186,16 +240,24 @@ impl Lab {
     /// Starts the product with `adapters` adapters on the receiving side's CPU.
     fn product(&self, dir: &Path, adapters: usize, anti_spoofing: bool) -> Result<Product> {
         Product::start(&Setup {
+            anti_spoofing,
+            ..self.setup(dir, adapters)
+        })
+    }
+
+    /// A usual product.
+    fn setup<'a>(&'a self, dir: &'a Path, adapters: usize) -> Setup<'a> {
+        Setup {
             dir,
             cpu: self.cpus[0],
             adapters,
             queue_pairs: 1,
-            anti_spoofing,
+            anti_spoofing: true,
             mtu: 1500,
             vnicd: self.vnicd.as_deref(),
             first_guest: 0,
             uplinks: &[],
-        })
+        }
     }
 
     /// Has a signal asked us to end?

@@ -2,21 +2,23 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use vnic_backend::{
-    AdapterSpec, AttachState, BondSpec, MacAddr, Nic, NicConfig, PortKind, PortSpec, SocketRole,
-    SwitchConfig, VlanMode,
+    AdapterSpec, AttachState, BondSpec, GidKind, GidSetting, MacAddr, Nic, NicConfig, NicError, PortKind,
+    PortSpec, SocketRole, SwitchConfig, VirtualClock, VlanMode,
 };
 
 use vnic_backend::lag::BondSettings;
 
 use super::machine::CpuTime;
 use super::testpmd::guest_mac;
+use crate::lab::output;
 
 /// How the NIC is made.
 #[derive(Debug, Clone)]
@@ -52,7 +54,7 @@ pub struct Uplink {
 }
 
 /// The daemon's default of `idle_spin_us`.
-const IDLE_SPIN: Duration = Duration::from_micros(50);
+pub const IDLE_SPIN: Duration = Duration::from_micros(50);
 
 /// A running NIC.
 pub struct Product {
@@ -62,7 +64,11 @@ pub struct Product {
 
 enum Body {
     InProcess(Nic),
-    Daemon { child: Child, metrics: String },
+    Daemon {
+        child: Child,
+        metrics: String,
+        vnicctl: PathBuf,
+    },
 }
 
 /// A counter's value: its name, its adapter, what else tells it apart (a reason or a queue), the value.
@@ -110,12 +116,26 @@ impl Counters {
 impl Product {
     /// Starts it; returns when the sockets listen.
     pub fn start(setup: &Setup<'_>) -> Result<Product> {
+        Product::start_spinning(setup, IDLE_SPIN)
+    }
+
+    /// Starts it with another time for which its data core polls in vain before it sleeps.
+    pub fn start_spinning(setup: &Setup<'_>, idle_spin: Duration) -> Result<Product> {
         let dir = setup.dir.to_path_buf();
         let body = match setup.vnicd {
-            None => Body::InProcess(in_process(setup)?),
-            Some(program) => daemon(program, setup)?,
+            None => Body::InProcess(in_process(setup, idle_spin, Nic::start)?),
+            Some(program) => daemon(program, setup, idle_spin)?,
         };
         Ok(Product { dir, body })
+    }
+
+    /// Starts it in this process, with a clock that passes by the rounds of its data core.
+    pub fn start_virtual(setup: &Setup<'_>, clock: Arc<VirtualClock>) -> Result<Product> {
+        let nic = in_process(setup, IDLE_SPIN, |config| Nic::start_virtual(config, clock))?;
+        Ok(Product {
+            dir: setup.dir.to_path_buf(),
+            body: Body::InProcess(nic),
+        })
     }
 
     /// The socket of `vf<index>`.
@@ -126,6 +146,28 @@ impl Product {
     /// The RDMA socket of `vf<index>`.
     pub fn rdma_socket(&self, index: usize) -> PathBuf {
         rdma_socket(&self.dir, index)
+    }
+
+    /// Gives `vf0` the GID of an IPv4 address, at a place of its table that is free.
+    pub fn set_gid(&self, index: u16, address: Ipv4Addr) -> Result<()> {
+        match &self.body {
+            Body::InProcess(nic) => {
+                let gid = GidSetting {
+                    gid: address.to_ipv6_mapped().octets(),
+                    kind: GidKind::RoceV2,
+                    vlan: None,
+                };
+                nic.set_gid("vf0", Some(index), Some(gid))?;
+            }
+            Body::Daemon { vnicctl, .. } => {
+                let endpoint = format!("unix:{}", self.dir.join("control.sock").display());
+                let (index, address) = (index.to_string(), address.to_string());
+                let mut command = Command::new(vnicctl);
+                command.args(["--endpoint", &endpoint, "gid", "set", "vf0"]);
+                output(command.args(["--index", &index, "--gid", &address]))?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads all counters.
@@ -247,10 +289,14 @@ fn rdma_socket(dir: &Path, index: usize) -> PathBuf {
     dir.join(format!("vf{index}-rdma.sock"))
 }
 
-fn in_process(setup: &Setup<'_>) -> Result<Nic> {
-    let nic = Nic::start(NicConfig {
+fn in_process(
+    setup: &Setup<'_>,
+    idle_spin: Duration,
+    start: impl FnOnce(NicConfig) -> Result<Nic, NicError>,
+) -> Result<Nic> {
+    let nic = start(NicConfig {
         data_cores: vec![setup.cpu],
-        idle_spin: IDLE_SPIN,
+        idle_spin,
         switch: SwitchConfig::default(),
     })?;
     for i in 0..setup.adapters {
@@ -295,9 +341,9 @@ fn in_process(setup: &Setup<'_>) -> Result<Nic> {
     Ok(nic)
 }
 
-fn daemon(program: &Path, setup: &Setup<'_>) -> Result<Body> {
+fn daemon(program: &Path, setup: &Setup<'_>, idle_spin: Duration) -> Result<Body> {
     let file = setup.dir.join("vnicd.toml");
-    fs::write(&file, configuration(setup))?;
+    fs::write(&file, configuration(setup, idle_spin))?;
     let mut child = Command::new(program)
         .arg("--config")
         .arg(&file)
@@ -322,15 +368,17 @@ fn daemon(program: &Path, setup: &Setup<'_>) -> Result<Body> {
     Ok(Body::Daemon {
         child,
         metrics: metrics.to_owned(),
+        vnicctl: program.with_file_name("vnicctl"),
     })
 }
 
-fn configuration(setup: &Setup<'_>) -> String {
+fn configuration(setup: &Setup<'_>, idle_spin: Duration) -> String {
     let dir = setup.dir.display();
     let mut text = format!(
-        "[nic]\ndata_cores = [{}]\nsocket_dir = \"{dir}\"\nstate_dir = \"{dir}/state\"\n\n\
+        "[nic]\ndata_cores = [{}]\nidle_spin_us = {}\nsocket_dir = \"{dir}\"\nstate_dir = \"{dir}/state\"\n\n\
          [metrics]\nlisten = \"127.0.0.1:0\"\n",
-        setup.cpu
+        setup.cpu,
+        idle_spin.as_micros()
     );
     for i in 0..setup.adapters {
         text += &format!(

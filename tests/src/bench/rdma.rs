@@ -13,20 +13,24 @@ use vnic_verbs::{
 use super::exchange::pin;
 use super::machine::RealTime;
 use super::product::{Product, Setup};
-use super::report::{Outcome, Summary};
+use super::report::{Outcome, Summary, percentile};
 use super::{Lab, Run, rings};
 
 /// Bytes of a message of the bandwidth benches.
-const LARGE: usize = 64 << 10;
+pub(super) const LARGE: usize = 64 << 10;
 /// Places in a region that they use in turn: together as much as a level 2 cache has.
-const PLACES: usize = 16;
+pub(super) const PLACES: usize = 16;
 /// Messages under way.
-const WINDOW: usize = 16;
+pub(super) const WINDOW: usize = 16;
 /// Work requests of a batch, and under way, of the rate bench: as in `rings`.
-const BATCH: usize = 32;
-const RATE_WINDOW: usize = 128;
+pub(super) const BATCH: usize = 32;
+pub(super) const RATE_WINDOW: usize = 128;
 /// Ping-pongs of a round.
 const PINGS: usize = 50_000;
+/// Writes of a round for each of which the NIC has to be woken: enough for a 99.9th percentile.
+const WOKEN: usize = 1000;
+/// A pause after which its poll loop sleeps for sure.
+const PAUSE: Duration = Duration::from_millis(1);
 /// A message is there long before this, or never.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -39,19 +43,57 @@ enum Verb {
 }
 
 /// One adapter as this process uses it.
-struct Side {
+pub(super) struct Side {
     /// Everything else holds it, too.
     _device: Context,
     pd: ProtectionDomain,
-    cq: CompletionQueue,
-    region: MemoryRegion,
+    pub(super) cq: CompletionQueue,
+    pub(super) region: MemoryRegion,
+}
+
+impl Side {
+    /// The driver of `vf<index>`, with room for the completions of so many queue pairs.
+    pub(super) fn open(product: &Product, index: usize, qps: usize) -> Result<Side> {
+        let device = Device::open(&DeviceAddress::Socket(product.rdma_socket(index)))?;
+        let pd = device.alloc_pd()?;
+        // Each queue pair has at most a window of its own under way.
+        let cq = device.create_cq((2 * RATE_WINDOW.max(WINDOW)) as u32 + 2 * qps as u32)?;
+        let region = pd.allocate(PLACES * LARGE, Access::REMOTE_ALL | Access::LOCAL_WRITE)?;
+        Ok(Side {
+            _device: device,
+            pd,
+            cq,
+            region,
+        })
+    }
+}
+
+/// A connected queue pair at each of two adapters.
+pub(super) fn connect(one: &Side, other: &Side) -> Result<[QueuePair<Rc>; 2]> {
+    let options = ConnectOptions {
+        gid_index: 1,
+        path_mtu: Some(Mtu::Mtu4096),
+        ..ConnectOptions::default()
+    };
+    let make = |s: &Side| {
+        let builder = s.pd.qp::<Rc>(&s.cq, &s.cq);
+        builder
+            .max_send_wr(RATE_WINDOW as u32)
+            .max_recv_wr(2 * WINDOW as u32)
+            .max_inline(32)
+            .build()
+    };
+    let ends = [make(one)?, make(other)?];
+    ends[0].connect(&ends[1].endpoint(1)?, &options)?;
+    ends[1].connect(&ends[0].endpoint(1)?, &options)?;
+    Ok(ends)
 }
 
 /// Two adapters and connected queue pairs.
-struct Pair {
+pub(super) struct Pair {
     _product: Product,
-    sides: [Side; 2],
-    qps: Vec<[QueuePair<Rc>; 2]>,
+    pub(super) sides: [Side; 2],
+    pub(super) qps: Vec<[QueuePair<Rc>; 2]>,
     /// Receives posted: they use the places in turn, as WRITEs do.
     received: AtomicUsize,
     _dir: tempfile::TempDir,
@@ -59,8 +101,17 @@ struct Pair {
 
 impl Pair {
     fn new(lab: &Lab, qps: usize) -> Result<Pair> {
+        Pair::of(lab, qps, Product::start)
+    }
+
+    /// The same on a product that is started otherwise.
+    pub(super) fn of(
+        lab: &Lab,
+        qps: usize,
+        start: impl FnOnce(&Setup<'_>) -> Result<Product>,
+    ) -> Result<Pair> {
         let dir = lab.part()?;
-        let product = Product::start(&Setup {
+        let product = start(&Setup {
             dir: dir.path(),
             cpu: lab.cpus[0],
             adapters: 2,
@@ -72,40 +123,9 @@ impl Pair {
             first_guest: 0,
             uplinks: &[],
         })?;
-        let side = |i: usize| -> Result<Side> {
-            let device = Device::open(&DeviceAddress::Socket(product.rdma_socket(i)))?;
-            let pd = device.alloc_pd()?;
-            // Each queue pair has at most a window of its own under way.
-            let cq = device.create_cq((2 * RATE_WINDOW.max(WINDOW)) as u32 + 2 * qps as u32)?;
-            let region = pd.allocate(PLACES * LARGE, Access::REMOTE_ALL | Access::LOCAL_WRITE)?;
-            Ok(Side {
-                _device: device,
-                pd,
-                cq,
-                region,
-            })
-        };
-        let sides = [side(0)?, side(1)?];
-        let options = ConnectOptions {
-            gid_index: 1,
-            path_mtu: Some(Mtu::Mtu4096),
-            ..ConnectOptions::default()
-        };
+        let sides = [Side::open(&product, 0, qps)?, Side::open(&product, 1, qps)?];
         let qps = (0..qps)
-            .map(|_| {
-                let make = |s: &Side| {
-                    let builder = s.pd.qp::<Rc>(&s.cq, &s.cq);
-                    builder
-                        .max_send_wr(RATE_WINDOW as u32)
-                        .max_recv_wr(2 * WINDOW as u32)
-                        .max_inline(32)
-                        .build()
-                };
-                let ends = [make(&sides[0])?, make(&sides[1])?];
-                ends[0].connect(&ends[1].endpoint(1)?, &options)?;
-                ends[1].connect(&ends[0].endpoint(1)?, &options)?;
-                Ok(ends)
-            })
+            .map(|_| connect(&sides[0], &sides[1]))
             .collect::<Result<Vec<_>>>()?;
         Ok(Pair {
             _product: product,
@@ -163,7 +183,7 @@ impl Pair {
     }
 
     /// Posts a receive for a large message.
-    fn receive(&self) -> Result<()> {
+    pub(super) fn receive(&self) -> Result<()> {
         let far = &self.sides[1].region;
         let at = self.received.fetch_add(1, Ordering::Relaxed) % PLACES * LARGE;
         self.qps[0][1].post_recv(&[RecvWr::new(far.slice(at..at + LARGE))])?;
@@ -232,40 +252,70 @@ impl Pair {
         }
     }
 
-    /// One way of an 8-byte write that the other end sees in its memory, in µs: median and 99th percentile.
-    fn latency(&self, pings: usize) -> Result<[f64; 2]> {
+    /// Ping-pongs of 8-byte writes that the other end sees in its memory: one way in µs, p50, p99 and p99.9.
+    fn latency(&self, pings: usize) -> Result<[f64; 3]> {
         let mut times = Vec::with_capacity(pings);
-        let mut done = [WorkCompletion::default(); 4];
-        // Nothing of an earlier round is taken for an answer.
-        self.sides[1].region.store(0, 0);
-        self.sides[0].region.store(0, 0);
+        self.forget();
         for n in 1..=pings as u64 {
             let start = Instant::now();
-            for (from, to) in [(0, 1), (1, 0)] {
-                let target = &self.sides[to].region;
-                let word = n.to_le_bytes();
-                let write = SendWr::write(Data::inline(&word), target.addr(), target.rkey()).signaled();
-                self.qps[0][from].post_send(&[write])?;
-                let mut looks = 0u32;
-                while target.load(0) != n {
-                    spin_loop();
-                    looks = looks.wrapping_add(1);
-                    if looks.is_multiple_of(1 << 20) && start.elapsed() > PATIENCE {
-                        bail!("a write was lost");
-                    }
-                }
-            }
+            self.one_way(0, n)?;
+            self.one_way(1, n)?;
             times.push(start.elapsed().as_secs_f64() * 1e6 / 2.0);
-            for side in &self.sides {
-                let got = side.cq.poll(&mut done)?;
-                for c in &done[..got] {
-                    c.ok()?;
-                }
-            }
+            self.poll_both()?;
         }
         self.drain_both()?;
-        times.sort_by(f64::total_cmp);
-        Ok([times[times.len() / 2], times[times.len() * 99 / 100]])
+        Ok(quantiles(times))
+    }
+
+    /// The same, each write by itself after a pause in which the NIC has fallen asleep.
+    fn woken(&self, lab: &Lab) -> Result<[f64; 3]> {
+        let mut times = Vec::with_capacity(WOKEN);
+        self.forget();
+        for n in 1..=WOKEN as u64 {
+            lab.sleep(PAUSE)?;
+            let start = Instant::now();
+            self.one_way((n % 2) as usize, n)?;
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+            self.poll_both()?;
+        }
+        self.drain_both()?;
+        Ok(quantiles(times))
+    }
+
+    /// Nothing of an earlier round is taken for an answer.
+    fn forget(&self) {
+        self.sides[1].region.store(0, 0);
+        self.sides[0].region.store(0, 0);
+    }
+
+    /// A write, until it is seen.
+    #[inline]
+    fn one_way(&self, from: usize, n: u64) -> Result<()> {
+        let target = &self.sides[1 - from].region;
+        let word = n.to_le_bytes();
+        let write = SendWr::write(Data::inline(&word), target.addr(), target.rkey()).signaled();
+        self.qps[0][from].post_send(&[write])?;
+        let (mut looks, mut since) = (0u32, None);
+        while target.load(0) != n {
+            spin_loop();
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(1 << 20) {
+                let since = since.get_or_insert_with(Instant::now);
+                ensure!(since.elapsed() < PATIENCE, "a write was lost");
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_both(&self) -> Result<()> {
+        let mut done = [WorkCompletion::default(); 4];
+        for side in &self.sides {
+            let got = side.cq.poll(&mut done)?;
+            for c in &done[..got] {
+                c.ok()?;
+            }
+        }
+        Ok(())
     }
 
     fn drain_both(&self) -> Result<()> {
@@ -276,6 +326,11 @@ impl Pair {
         }
         Ok(())
     }
+}
+
+fn quantiles(mut times: Vec<f64>) -> [f64; 3] {
+    times.sort_by(f64::total_cmp);
+    [0.5, 0.99, 0.999].map(|part| percentile(&times, part))
 }
 
 /// Bytes a second of memcpy between two buffers like the regions, place by place, on one CPU.
@@ -465,14 +520,25 @@ pub fn rate(lab: &Lab) -> Result<Run> {
 pub fn write_lat(lab: &Lab) -> Result<Run> {
     let pair = Pair::new(lab, 1)?;
     pinned(lab, || {
-        let note =
+        let polled =
             "8 B inline WRITE, one thread drives both ends and polls memory; one way is half a ping-pong";
-        let names = ["rdma-write-lat-p50", "rdma-write-lat-p99"];
+        let woken = "the NIC slept before each WRITE: with the driver's kick and the poll loop's wake-up";
         let peer = "post to completion, rings alone";
-        let mut figures = names.map(|name| Figure::new(name, "µs one way", 1.0, peer, note.into()));
+        let names = ["p50", "p99", "p99.9"];
+        let figure = |kind: &str, name: &str, note: &str| {
+            Figure::new(
+                &format!("rdma-write-lat-{kind}{name}"),
+                "µs one way",
+                1.0,
+                peer,
+                note.into(),
+            )
+        };
+        let mut figures: Vec<Figure> = names.iter().map(|n| figure("", n, polled)).collect();
+        figures.extend(names.iter().map(|n| figure("woken-", n, woken)));
         let time = lab.window.min(rings::MEASUREMENT_MAX);
         for round in 0..lab.rounds {
-            let ours = pair.latency(PINGS)?;
+            let ours = [pair.latency(PINGS)?, pair.woken(lab)?].concat();
             let theirs = rings::alone(lab.cpus, time)? * 1e-3;
             for (figure, value) in figures.iter_mut().zip(ours) {
                 figure.round(lab, round, || Ok(value), || Ok(theirs))?;

@@ -12,7 +12,7 @@ use super::product::{Product, Setup};
 use super::report::{Outcome, Summary};
 use super::{Lab, Run};
 
-/// As in DESIGN: queue pairs in all, and adapters.
+/// Queue pairs in all, and adapters.
 const QPS: usize = 131_072;
 const ADAPTERS: usize = 64;
 
@@ -38,7 +38,7 @@ fn driver(socket: &Path) -> Result<Driver> {
 pub fn run(lab: &Lab) -> Result<Run> {
     let Some(vnicd) = &lab.vnicd else {
         return Ok(Run::Skipped(
-            "it looks at a daemon's memory: name one with --vnicd PATH".into(),
+            "it looks at a daemon's memory: none is beside this program, name one with --vnicd PATH".into(),
         ));
     };
     let dir = lab.part()?;

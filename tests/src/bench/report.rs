@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::machine;
+use super::{goals, machine};
 
 /// Median and spread of a figure over the rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,6 +31,12 @@ impl Summary {
         };
         Some(Summary { median, min, max })
     }
+}
+
+/// The value that so large a part of all does not exceed. They are sorted.
+pub fn percentile(sorted: &[f64], part: f64) -> f64 {
+    let place = (sorted.len() as f64 * part).ceil() as usize;
+    sorted.get(place.saturating_sub(1)).copied().unwrap_or_default()
 }
 
 /// What a bench found.
@@ -112,13 +118,19 @@ impl Outcome {
     }
 }
 
-/// A table for a README.
-pub fn markdown(outcomes: &[Outcome]) -> String {
+/// A table for a README: a row for each figure, the machine, and what has no figure, with the reason.
+pub fn markdown(outcomes: &[Outcome], without: &[String]) -> String {
     let mut out = String::from(
-        "| bench | unit | vnic (min..max) | peer (min..max) | ratio (min..max) | bare exchange |\n\
-         |---|---|---|---|---|---|\n",
+        "| bench | unit | vnic (min..max) | peer (min..max) | ratio (min..max) | bare exchange | goal |\n\
+         |---|---|---|---|---|---|---|\n",
     );
-    let cell = |s: &Summary| format!("{} ({}..{})", short(s.median), short(s.min), short(s.max));
+    let cell = |s: &Summary| {
+        if s.min == s.max {
+            short(s.median)
+        } else {
+            format!("{} ({}..{})", short(s.median), short(s.min), short(s.max))
+        }
+    };
     for o in outcomes {
         let peer = o
             .peer
@@ -128,22 +140,27 @@ pub fn markdown(outcomes: &[Outcome]) -> String {
         let exchange = o
             .bare_exchange
             .map_or("–".into(), |x| format!("{} M/s", short(x / 1e6)));
+        let goal = goals::cell(&goals::verdicts(o, outcomes));
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {peer} | {ratio} | {exchange} |",
+            "| {} | {} | {} | {peer} | {ratio} | {exchange} | {goal} |",
             o.name,
             o.unit,
             cell(&o.value)
         );
     }
+    for why in without {
+        let _ = writeln!(out, "\n{why}.");
+    }
     let m = machine::describe();
     let text = |key: &str| m[key].as_str().unwrap_or("unknown").to_owned();
     let _ = writeln!(
         out,
-        "\n{}, {} CPUs, Linux {}.",
+        "\nMedians. {}, {} CPUs, Linux {}, load {} at the end.",
         text("cpu"),
         m["cpus"],
-        text("kernel")
+        text("kernel"),
+        m["load"]
     );
     out
 }
@@ -175,6 +192,15 @@ fn short(v: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_percentile_is_a_value_that_was_measured() {
+        let values: Vec<f64> = (1..=200).map(f64::from).collect();
+        assert_eq!(percentile(&values, 0.99), 198.0);
+        assert_eq!(percentile(&values, 0.5), 100.0);
+        assert_eq!(percentile(&[7.0], 0.99), 7.0);
+        assert_eq!(percentile(&[], 0.99), 0.0);
+    }
 
     fn outcome() -> Outcome {
         Outcome {
@@ -263,10 +289,29 @@ mod tests {
         ] {
             assert!(t.contains(part), "{part} in {t}");
         }
-        let m = markdown(&[outcome()]);
-        assert!(
-            m.contains("| eth-drain | Mpps | 12.3 (11.0..13.0) | testpmd: 10.0 (9.00..11.0) |"),
-            "{m}"
-        );
+    }
+
+    #[test]
+    fn the_table_has_goals_the_machine_and_what_is_missing() {
+        let single = Outcome {
+            name: "cost-eth-64".into(),
+            value: Summary {
+                median: 800.0,
+                min: 800.0,
+                max: 800.0,
+            },
+            ..outcome()
+        };
+        let m = markdown(&[outcome(), single], &["qos: skipped: why".into()]);
+        for part in [
+            "| eth-drain | Mpps | 12.3 (11.0..13.0) | testpmd: 10.0 (9.00..11.0) | 1.23 (1.00..1.40) | 56.4 M/s | \
+             ≥ 1 × peer: met |\n",
+            "| cost-eth-64 | Mpps | 800 |",
+            "\nqos: skipped: why.\n",
+            " CPUs, Linux ",
+            ", load ",
+        ] {
+            assert!(m.contains(part), "{part} in {m}");
+        }
     }
 }

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub fn run(lab: &Lab) -> Result<Run> {
     if lab.vnicd.is_none() {
         return Ok(Run::Skipped(
-            "it kills a daemon: name one with --vnicd PATH".into(),
+            "it kills a daemon: none is beside this program, name one with --vnicd PATH".into(),
         ));
     }
     let mut gaps = Vec::with_capacity(lab.rounds);

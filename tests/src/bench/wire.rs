@@ -1,6 +1,7 @@
 //! RDMA between two daemons over pairs of virtual Ethernet devices, beside TCP over the same devices.
 
 use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,10 @@ struct Wires {
     /// How many there are.
     ports: u8,
 }
+
+/// Places in the tables of GIDs: the adapters' own of RoCEv2, made of their Ethernet addresses, and those that `--ipv4` makes.
+const GID_V6: u16 = 1;
+const GID_V4: u16 = 2;
 
 /// The end of the wire at each host.
 const ENDS: [&str; 2] = ["left", "right"];
@@ -148,6 +153,12 @@ impl Pair {
             wires.hosts[i].run(|| Product::start(&setup))
         };
         let products = [product(0)?, product(1)?];
+        if lab.ipv4 {
+            for (host, product) in (1..).zip(&products) {
+                product.set_gid(GID_V4, Ipv4Addr::new(10, 78, 0, host))?;
+            }
+        }
+        let gid_index = if lab.ipv4 { GID_V4 } else { GID_V6 };
         let side = |i: usize| -> Result<Side> {
             let product: &Product = &products[i];
             let device = Device::open(&DeviceAddress::Socket(product.rdma_socket(0)))?;
@@ -167,15 +178,15 @@ impl Pair {
         let count = if wires.ports > 1 { SPREAD } else { 1 };
         let each = (WINDOW / count) as u32;
         let options = ConnectOptions {
-            gid_index: 1,
+            gid_index,
             path_mtu: Some(path_mtu(wires.mtu)),
             ..ConnectOptions::default()
         };
         let qps = (0..count).map(|_| {
             let make = |s: &Side| s.pd.qp::<Rc>(&s.cq, &s.cq).max_send_wr(each).build();
             let ends = [make(&sides[0])?, make(&sides[1])?];
-            ends[0].connect(&ends[1].endpoint(1)?, &options)?;
-            ends[1].connect(&ends[0].endpoint(1)?, &options)?;
+            ends[0].connect(&ends[1].endpoint(gid_index)?, &options)?;
+            ends[1].connect(&ends[0].endpoint(gid_index)?, &options)?;
             Ok(ends)
         });
         let qps = qps.collect::<Result<Vec<_>>>()?;
@@ -294,13 +305,14 @@ pub fn write_bw(lab: &Lab) -> Result<Run> {
             Err(why) => return Ok(Run::Skipped(why)),
         };
         let note = format!(
-            "64 KiB, {}, {WINDOW} under way, path MTU {}, ports of kind {}, MTU {mtu}, {}",
+            "64 KiB, {}, {WINDOW} under way, path MTU {}, {}, ports of kind {}, MTU {mtu}, {}",
             if lab.ports > 1 {
                 format!("{SPREAD} RC queue pairs over a team of {} ports", lab.ports)
             } else {
                 "one RC queue pair".into()
             },
             path_mtu(mtu).bytes(),
+            if lab.ipv4 { "IPv4" } else { "IPv6" },
             lab.uplink,
             if lab.vnicd.is_some() {
                 "two daemons"
@@ -309,7 +321,8 @@ pub fn write_bw(lab: &Lab) -> Result<Run> {
             }
         );
         let several = if lab.ports > 1 { "-2ports" } else { "" };
-        let name = format!("wire-write-bw-{mtu}{several}");
+        let version = if lab.ipv4 { "-ipv4" } else { "" };
+        let name = format!("wire-write-bw-{mtu}{several}{version}");
         let peer = if lab.ports > 1 {
             "iperf3, a TCP stream each"
         } else {

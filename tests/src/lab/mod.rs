@@ -16,7 +16,9 @@ use tempfile::TempDir;
 
 pub mod daemon;
 pub mod guest;
+pub mod guide;
 pub mod hosts;
+pub mod load;
 pub mod namespace;
 pub mod pair;
 pub mod process;
@@ -156,6 +158,17 @@ impl Lab {
                 path.display()
             );
         }
+        Lab::prepare(name, bin)
+    }
+
+    /// Without a daemon: for a bench, whose guests are on devices of its own.
+    pub fn of_guests(name: &'static str) -> Result<Lab> {
+        let program = std::env::current_exe()?;
+        let bin = program.parent().context("this program is in no directory")?;
+        Lab::prepare(name, bin.to_owned())
+    }
+
+    fn prepare(name: &'static str, bin: PathBuf) -> Result<Lab> {
         let build = checkout().join("deploy/guest/build");
         output(&mut Command::new(&build)).context("the guest image cannot be built")?;
         let images = output(Command::new(&build).arg("--print"))?;

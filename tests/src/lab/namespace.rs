@@ -34,6 +34,9 @@ impl Namespace {
                 // There may be no IPv6 at all.
                 let _ = std::fs::write(path, "1");
             }
+            // Only the interface that has an address answers for it. As Linux comes, a wire of the daemon would answer for the
+            // address behind a TAP port, and what is sent there never reaches the daemon's kernel.
+            std::fs::write("/proc/sys/net/ipv4/conf/all/arp_ignore", "1").context("arp_ignore")?;
             let file = File::open("/proc/thread-self/ns/net").context("the own network namespace")?;
             Ok(Ok(Namespace { file }))
         })?;

@@ -31,15 +31,25 @@ impl Pair {
             shape(n, &mut spec);
             Ok(spec)
         };
-        let mut one = start(lab, &spec(1)?)?;
-        let mut two = start(lab, &spec(2)?)?;
+        let pair = Pair::start(lab, &[spec(1)?, spec(2)?], start)?;
+        daemon.wait_up("vf0")?;
+        daemon.wait_up("vf1")?;
+        Ok(pair)
+    }
+
+    /// Boots two machines side by side.
+    pub fn start(
+        lab: &Lab,
+        [one, two]: &[GuestSpec; 2],
+        start: fn(&Lab, &GuestSpec) -> Result<Guest>,
+    ) -> Result<Pair> {
+        let mut one = start(lab, one)?;
+        let mut two = start(lab, two)?;
         one.wait_ready()?;
         two.wait_ready()?;
         one.has_network()?;
         two.has_network()?;
         lab.step("both machines have booted");
-        daemon.wait_up("vf0")?;
-        daemon.wait_up("vf1")?;
         Ok(Pair { one, two })
     }
 

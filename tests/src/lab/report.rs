@@ -16,6 +16,8 @@ pub struct Ping {
     pub sequence: Vec<u32>,
     /// When they came, seconds (`ping -D`), as many as `sequence` or none.
     pub times: Vec<f64>,
+    /// Round-trip times of the answers, in ms.
+    pub trips: Vec<f64>,
 }
 
 impl Ping {
@@ -27,6 +29,7 @@ impl Ping {
             duplicates: 0,
             sequence: Vec::new(),
             times: Vec::new(),
+            trips: Vec::new(),
         };
         let mut summary = false;
         for line in text.lines() {
@@ -37,6 +40,10 @@ impl Ping {
                 let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
                 ping.sequence
                     .push(digits.parse().with_context(|| format!("ping: {line:?}"))?);
+                if let Some((_, rest)) = line.split_once("time=") {
+                    let trip = rest.split(' ').next().and_then(|ms| ms.parse().ok());
+                    ping.trips.push(trip.with_context(|| format!("ping: {line:?}"))?);
+                }
                 if line.contains("DUP!") {
                     ping.duplicates += 1;
                 }
@@ -144,6 +151,7 @@ mod tests {
         let ping = Ping::parse(text).expect("a ping");
         assert_eq!((ping.sent, ping.received, ping.duplicates), (5, 2, 1));
         assert_eq!(ping.sequence, [1, 4, 4]);
+        assert_eq!(ping.trips, [1.0, 1.0, 9.0]);
         assert!(!ping.in_order());
         assert!(!ping.is_perfect());
         assert!((ping.longest_gap() - 0.5).abs() < 1e-6);

@@ -14,7 +14,11 @@ PATIENCE = 120
 
 
 class Trouble(Exception):
-    """Something that the run itself needs is not there."""
+    """Something has gone wrong with the run itself."""
+
+
+class Missing(Trouble):
+    """Something that the run needs is not there; says what to do about it, in one line."""
 
 
 def targets():
@@ -27,14 +31,15 @@ def targets():
 
 def find(name, folder):
     """A file of ours: in `folder` if that is given, else where cargo puts it."""
-    folders = [pathlib.Path(folder)] if folder else targets()
+    # Programs that get this path may run in other directories.
+    folders = [pathlib.Path(folder).resolve()] if folder else targets()
     for candidate in folders:
         if (candidate / name).exists():
             return candidate / name
     places = ", ".join(str(f) for f in folders)
-    raise Trouble(
-        f"there is no {name} in {places}; "
-        "cargo build --release -p vnic-appliance -p vnic-guest -p vnic-verbs-preload"
+    raise Missing(
+        f"there is no {name} in {places}: "
+        "cargo build --release -p vnic-appliance -p vnic-guest -p vnic-verbs-preload makes it"
     )
 
 

@@ -3,22 +3,35 @@
 import re
 import socket
 import subprocess
+import sys
 import time
 
-from .daemon import CHECKOUT, Trouble
+from .daemon import CHECKOUT, Missing, Trouble, find
 
 # Emulated machines are slow to come up.
 BOOT_PATIENCE = 400
-PROGRAMS = ("vnic-guest", "vnic-verbs", "libvnic_ibverbs.so")
+
+
+# What a script of deploy/guest is for, and what to do when it cannot do it.
+CURES = {
+    "qemu11": "no QEMU with vhost-user-test-device-pci: deploy/guest/qemu11 fetches one, VNIC_QEMU11 names one",
+    "build": "no image for guests: deploy/guest/build --verbs makes it, VNIC_LAB_DIR names the directory",
+}
 
 
 def script(name, *words):
-    """A script of deploy/guest; its last line."""
-    done = subprocess.run([str(CHECKOUT / "deploy/guest" / name), *words], capture_output=True, text=True)
-    if done.returncode:
-        raise Trouble(f"deploy/guest/{name}: {done.stderr}")
-    lines = done.stdout.split("\n")
-    return next((line for line in reversed(lines) if line), "")
+    """A script of deploy/guest; its last line. What it tells of long work goes on to standard error."""
+    command = [str(CHECKOUT / "deploy/guest" / name), *words]
+    said = []
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        for line in running.stderr:
+            said.append(line.strip())
+            print(line, end="", file=sys.stderr, flush=True)
+        printed = running.stdout.read()
+    if running.returncode:
+        reason = f"deploy/guest/{name}: {said[-1] if said else f'exit {running.returncode}'}"
+        raise Missing(f"{CURES[name]} ({reason})") if name in CURES else Trouble(reason)
+    return next((line for line in reversed(printed.split("\n")) if line), "")
 
 
 class Machine:
@@ -30,9 +43,8 @@ class Machine:
         images = script("build", "--print").rpartition("/")[0]
         image = daemon.folder / "initramfs-verbs.cpio"
         if not image.exists():
-            places = [daemon.programs.vnicd.parent / p for p in PROGRAMS]
-            places[2] = daemon.programs.library
-            places[1] = daemon.programs.launcher
+            programs = daemon.programs
+            places = [find("vnic-guest", programs.vnicd.parent), programs.launcher, programs.library]
             script("add", "--base", "initramfs-verbs", str(image), *map(str, places))
         self.accel = script("accel")
         mac = re.search(r'"macs":\s*\[\s*"([^"]*)"', daemon.ctl("adapter", "show", f"vf{number}"))[1]
@@ -64,14 +76,20 @@ class Machine:
         )
         command = [script("qemu11"), *" ".join(words).split()]
         command += ["-kernel", f"{images}/vmlinuz", "-initrd", str(image), "-append", kernel]
+        self.agent = listener
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-        listener.settimeout(BOOT_PATIENCE)
-        self.agent, _ = listener.accept()
-        listener.close()
-        self.lines = self.agent.makefile("r", errors="replace")
-        self.agent.settimeout(BOOT_PATIENCE)
-        while self._line() != "@@ready@@":
-            pass
+        try:
+            listener.settimeout(BOOT_PATIENCE)
+            self.agent, _ = listener.accept()
+            self.lines = self.agent.makefile("r", errors="replace")
+            self.agent.settimeout(BOOT_PATIENCE)
+            while self._line() != "@@ready@@":
+                pass
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            listener.close()
 
     def _line(self):
         line = self.lines.readline()

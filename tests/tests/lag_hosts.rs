@@ -1,14 +1,12 @@
 //! Two hosts with real daemons and two wires between them: queue pairs spread over a team's ports, links that die and come
 //! back under load, a Linux bridge in the middle, what is refused. Hosts are network namespaces of this test's own.
 
-mod load;
-
 use std::net::Ipv4Addr;
 
 use anyhow::{Context as _, Result, ensure};
-use load::{Load, Pairs, tcp};
 use serde_json::Value;
 use vnic_tests::lab::hosts::two_cpus;
+use vnic_tests::lab::load::{Load, Pairs, tcp};
 use vnic_tests::lab::{Host, Namespace, PATIENCE, Ping, output, say, wait_for};
 
 const TEAM: &str = "Team0";

@@ -8,11 +8,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use vnic_tests::lab::{Host, PATIENCE};
 use vnic_verbs::{
     Access, CompletionChannel, CompletionQueue, ConnectOptions, Context, CqBuilder, Device, DeviceAddress,
     MemoryRegion, ProtectionDomain, QueuePair, Rc, SendWr, WorkCompletion,
 };
+
+use super::{Host, PATIENCE};
 
 /// Shared with who looks on.
 #[derive(Debug, Default)]
