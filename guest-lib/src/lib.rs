@@ -30,7 +30,8 @@
 //! All objects may be used by several threads at once. Those that are `Clone` are handles: clones are the same
 //! object, which is destroyed when the last of them, and the last object that needs it, is dropped.
 //!
-//! A device belongs to the process that opened it: a child that was forked must not use it (it may well `exec`).
+//! A device belongs to the process that opened it: for a child that was forked it is gone
+//! ([`Error::Gone`]), whatever the child does to its copies of objects; it may open another one, or `exec`.
 
 pub mod attributes;
 mod context;
@@ -56,6 +57,7 @@ pub use attributes::{
 pub use context::Context;
 pub use cq::{CompletionChannel, CompletionQueue, CqBuilder, WorkCompletion};
 pub use device::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE};
+pub use driver::NoFork;
 pub use error::{Error, PostError, PostReason};
 pub use event::{AsyncEvent, Fault};
 pub use memory::{DeviceMemory, MemoryRegion, MemoryWindow, MwType, Reregister, Sge, SharedBuffer};

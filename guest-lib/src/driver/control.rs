@@ -148,6 +148,9 @@ impl Shared {
         list: &[u8],
         room: usize,
     ) -> Result<Vec<u8>, Error> {
+        if self.is_parents() {
+            return Err(self.dead());
+        }
         let mut control = lock(&self.control);
         if epoch.is_some_and(|e| !self.is_alive(e)) || self.broken.load(SeqCst) || control.abandoned {
             return Err(self.dead());

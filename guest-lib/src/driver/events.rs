@@ -10,6 +10,7 @@ use vnic_device::event::{EventKind, EventRecord, FaultQueue, fault};
 use vnic_device::ring::Extent;
 use vnic_device::zerocopy::FromBytes;
 
+use super::fork::NoFork;
 use super::virtqueue::{Piece, Queue};
 use super::{ASYNC_LIMIT, Shared, lock};
 use crate::Error;
@@ -95,6 +96,8 @@ pub(super) fn run(shared: &Shared, queues: &mut EventQueues, stop: &OwnedFd) {
         if fds[1].revents().contains(PollFlags::IN) {
             return;
         }
+        // A child would wait for what this thread has locked, and for ever.
+        let _no_fork = NoFork::hold();
         if let Err(e) = shared.transport.acknowledge() {
             return shared.die(&e.to_string(), true);
         }

@@ -6,6 +6,8 @@
 //! *Epochs.* What was made before a reset of the device is dead after it. Each object remembers the epoch in
 //! which it was made; [`Shared::alive`] says which one is, or that none is.
 //!
+//! *Forks.* For a child every device is dead, and what is done to its copies of objects does nothing ([`fork`]).
+//!
 //! *Memory.* The device writes into memory until it has said that it does not any more. So memory of objects is
 //! given up only after the device has answered the command that ends the object; if that cannot be had, it goes
 //! to the graveyard, which is cleared when the transport has stopped the device.
@@ -15,6 +17,7 @@ pub(crate) mod doorbells;
 mod events;
 #[cfg(test)]
 pub(crate) mod fake;
+pub(crate) mod fork;
 pub(crate) mod lists;
 #[cfg(test)]
 mod tests;
@@ -41,6 +44,7 @@ use crate::shared::Memory;
 use crate::transport::Transport;
 use control::Control;
 use doorbells::Doorbells;
+pub use fork::NoFork;
 use virtqueue::Queue;
 use waiting::News;
 
@@ -97,6 +101,8 @@ pub(crate) struct Shared {
     last_epoch: Mutex<u32>,
     /// The transport is broken: no reset helps.
     broken: AtomicBool,
+    /// This is a child of the process that opened the device.
+    parents: AtomicBool,
     why_dead: Mutex<Option<String>>,
     device: Mutex<DeviceReply>,
     pub news: News<AsyncEvent>,
@@ -161,6 +167,7 @@ impl Core {
             alive: AtomicU32::new(0),
             last_epoch: Mutex::new(0),
             broken: AtomicBool::new(false),
+            parents: AtomicBool::new(false),
             why_dead: Mutex::new(None),
             device: Mutex::new(DeviceReply::default()),
             news: News::new()?,
@@ -181,6 +188,7 @@ impl Core {
         };
         core.transport.start(&layouts)?;
         event_queues.offer_all(&*core.transport);
+        fork::watch(&shared);
         let thread = std::thread::Builder::new()
             .name("vnic-events".into())
             .spawn(move || events::run(&shared, &mut event_queues, &stop))
@@ -193,6 +201,12 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        if self.is_parents() {
+            // The thread is the parent's, too; and with the transport the device would end.
+            std::mem::forget(self.thread.take());
+            std::mem::forget(Arc::clone(&self.shared));
+            return;
+        }
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         let keep = self.thread.take().map(JoinHandle::join);
         self.shared.die("it was closed", true);
@@ -271,14 +285,36 @@ impl Shared {
         self.alive.load(std::sync::atomic::Ordering::Acquire) == epoch
     }
 
+    /// In a child: this is its parent's. Takes no lock.
+    fn leave_to_parent(&self) {
+        self.parents.store(true, SeqCst);
+        self.broken.store(true, SeqCst);
+        self.alive.store(0, SeqCst);
+    }
+
+    /// Is this a child of the process that opened the device?
+    fn is_parents(&self) -> bool {
+        self.parents.load(SeqCst)
+    }
+
     /// Why nothing can be done.
     pub fn dead(&self) -> Error {
+        if self.is_parents() {
+            return Error::Gone(format!(
+                "{}: it is the parent's of this process; open it, or another one, after fork",
+                self.transport.name()
+            ));
+        }
         let why = lock(&self.why_dead).clone();
         Error::Gone(why.unwrap_or_else(|| "it was reset".into()))
     }
 
     /// Nothing made so far lives any longer. `for_good`: nor will anything.
     fn die(&self, why: &str, for_good: bool) {
+        if self.is_parents() {
+            // It is dead already; descriptors are the parent's, too.
+            return;
+        }
         {
             let mut text = lock(&self.why_dead);
             let was = self.alive.swap(0, SeqCst);
@@ -351,6 +387,9 @@ impl Shared {
 
     /// Keeps memory until the device certainly does not write there any more.
     pub fn bury(&self, memory: Box<dyn Any + Send + Sync>) {
+        if self.is_parents() {
+            return std::mem::forget(memory);
+        }
         lock(&self.graveyard).push(memory);
     }
 
@@ -382,6 +421,11 @@ impl Shared {
         handle: u32,
         memory: Box<dyn Any + Send + Sync>,
     ) -> Option<Lingering> {
+        if self.is_parents() {
+            // The parent has the object, and its memory in use.
+            std::mem::forget(memory);
+            return None;
+        }
         let now = self.alive.load(SeqCst);
         if now != 0 && now != epoch {
             // The reset that ended the object was acknowledged.

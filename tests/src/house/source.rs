@@ -91,6 +91,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "maps memory that is shared with the daemon",
     ),
     (
+        "guest-lib/src/driver/fork.rs",
+        "is called by fork, and its tests fork",
+    ),
+    (
         "guest-lib/src/driver/fake.rs",
         "the seam's other side, for tests of the driver half",
     ),

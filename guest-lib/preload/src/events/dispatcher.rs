@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io;
-use vnic_verbs::AsyncEvent;
+use vnic_verbs::{AsyncEvent, NoFork};
 
 use super::mailbox::Letter;
 use super::{Mailbox, Unacknowledged};
@@ -136,13 +136,17 @@ fn block_signals() {
 /// Until `stop` is readable, or the device is gone for good.
 fn run(device: &vnic_verbs::Context, lists: &Lists, stop: &OwnedFd) {
     loop {
-        match device.async_event() {
-            Ok(Some(event)) => {
-                lists.dispatch(event);
-                continue;
+        {
+            // A child would wait for what this thread has locked, and for ever.
+            let _no_fork = NoFork::hold();
+            match device.async_event() {
+                Ok(Some(event)) => {
+                    lists.dispatch(event);
+                    continue;
+                }
+                Ok(None) => {}
+                Err(_) => return lists.close(),
             }
-            Ok(None) => {}
-            Err(_) => return lists.close(),
         }
         let events = device.async_fd();
         let mut fds = [

@@ -1,6 +1,7 @@
 use std::ptr::without_provenance_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
@@ -9,6 +10,7 @@ use vhost::VhostUserMemoryRegionInfo;
 use super::super::memory::Daemon;
 use super::write_protect::Catches;
 use super::*;
+use crate::driver::fork::tests::{FORKS, in_child};
 
 /// Counts what it is told of.
 #[derive(Clone, Default)]
@@ -31,9 +33,7 @@ fn device() -> (Arc<Arenas>, Counts) {
     (Arenas::new(counts.clone(), 8), counts)
 }
 
-/// Some tests fork, and for that time the program does not see what the device writes next to its bytes.
-static FORKS: std::sync::RwLock<()> = std::sync::RwLock::new(());
-
+// While others fork, the program does not see what the device writes next to its bytes.
 macro_rules! nobody_forks {
     () => {
         let _forks = FORKS.read().unwrap_or_else(|e| e.into_inner());
@@ -47,7 +47,6 @@ macro_rules! forks {
 }
 
 mod fork;
-use fork::in_child;
 
 fn page() -> usize {
     rustix::param::page_size()
@@ -426,7 +425,7 @@ fn writes_meanwhile_are_not_lost() {
                     })
                     .collect();
                 while began.load(Acquire) != 7 {
-                    std::thread::yield_now();
+                    std::thread::sleep(Duration::from_micros(100));
                 }
                 HOW.set(Some(how));
                 let step = [1, 2, 4, 16][round % 4];
@@ -492,7 +491,7 @@ fn who_waits_for_a_thread_is_woken() {
         while !std::fs::read_to_string(format!("/proc/self/task/{waiter}/syscall"))
             .is_ok_and(|s| s.starts_with(&format!("{} ", libc::SYS_futex)))
         {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_micros(100));
         }
         // SAFETY: it always succeeds.
         let at = unsafe { libc::pthread_self() } as usize;
@@ -506,7 +505,7 @@ fn who_waits_for_a_thread_is_woken() {
         let _ = registers.join().map(drop);
         let _ = done.send(());
     });
-    end.recv_timeout(std::time::Duration::from_secs(60))
+    end.recv_timeout(Duration::from_secs(60))
         .expect("the end of the thread was seen");
 }
 

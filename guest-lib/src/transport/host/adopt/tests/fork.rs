@@ -2,26 +2,6 @@
 
 use super::*;
 
-/// Runs in a child, which ends with what it answers: 0 if all is well.
-pub(super) fn in_child(work: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child reads and writes memory that is there, and ends at once.
-    match unsafe { libc::fork() } {
-        0 => {
-            let code = work();
-            // SAFETY: nothing of this process may run any more.
-            unsafe { libc::_exit(code) }
-        }
-        child => {
-            assert!(child > 0, "forked");
-            let mut status = 0;
-            // SAFETY: room for the answer.
-            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-            assert!(libc::WIFEXITED(status), "{status:#x}");
-            libc::WEXITSTATUS(status)
-        }
-    }
-}
-
 #[test]
 fn children_have_memory_of_their_own() {
     forks!();
