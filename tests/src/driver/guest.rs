@@ -29,9 +29,10 @@ pub struct Guest {
     queues: Vec<Queue>,
 }
 
-/// Waits politely: poll loops have the CPUs.
+/// Waits politely: poll loops have the CPUs. A thread that gives its CPU up again and again without sleeping may wait for
+/// it for seconds when others come (Linux 6.18: each time puts it back by a whole slice).
 pub fn pause(tries: u32) {
-    if tries < 64 {
+    if tries < 4 {
         std::thread::yield_now();
     } else {
         std::thread::sleep(Duration::from_micros(50));

@@ -130,7 +130,11 @@ impl Pairs {
             })
         };
         let sides = [side(hosts[0])?, side(hosts[1])?];
-        let options = ConnectOptions::default();
+        // Retries for longer than a machine that has much to do lets a daemon wait for its CPU.
+        let options = ConnectOptions {
+            timeout: 16,
+            ..ConnectOptions::default()
+        };
         let qps = (0..count).map(|_| {
             let make = |s: &Side| s.pd.qp::<Rc>(&s.cq, &s.cq).max_send_wr(DEPTH as u32).build();
             let ends = [make(&sides[0])?, make(&sides[1])?];

@@ -111,7 +111,11 @@ impl Evil {
         self.bells.clear();
         self.d.release(HEAP_AT);
         let area = self.d.area(256);
-        if self.d.status(O::QueryClock, &[0u8; 0], &[]) == S::NotReady {
+        let mut ready = self.d.status(O::QueryClock, &[0u8; 0], &[]) != S::NotReady;
+        if ready && self.is_full_of_rings() {
+            ready = self.d.status(O::Reset, &[0u8; 0], &[]) != S::Ok;
+        }
+        if !ready {
             self.d.hello();
             // Of the handles of before a few are kept.
             for pool in &mut self.pools {
@@ -139,6 +143,12 @@ impl Evil {
                 self.command_of(opcode, body, list);
             }
         }
+    }
+
+    /// Rings that are forgotten stay where they were; at last there is no room for two more.
+    fn is_full_of_rings(&mut self) -> bool {
+        let rings = |(name, used, limit): &(String, u32, u32)| name == "doorbells" && used + 2 > *limit;
+        self.d.resources().iter().any(rings)
     }
 
     // Numbers.

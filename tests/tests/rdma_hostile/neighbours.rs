@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use vnic_device::command::qp::AddressVector;
 use vnic_device::queue::Operation;
 use vnic_device::verbs::{CompletionStatus as Status, QpType};
@@ -60,27 +60,33 @@ impl Neighbours {
     }
 
     /// They get on, still.
-    pub fn check(&self) -> Result<()> {
+    pub fn check(&mut self) -> Result<()> {
         let before = self.rounds.load(Ordering::Relaxed);
         let dead = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
         wait_for(|| dead() || self.rounds.load(Ordering::Relaxed) > before + 1);
-        ensure!(
-            self.rounds.load(Ordering::Relaxed) > before + 1,
-            "the neighbours' traffic has stopped after {before} rounds"
-        );
+        if self.rounds.load(Ordering::Relaxed) <= before + 1 {
+            if dead() {
+                self.end()?;
+            }
+            bail!("the neighbours' traffic has stopped after {before} rounds");
+        }
         Ok(())
     }
 
     /// Ends them; answers how many rounds there were.
     pub fn finish(mut self) -> Result<u64> {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            match thread.join() {
-                Ok(result) => result?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
+        self.end()?;
         Ok(self.rounds.load(Ordering::Relaxed))
+    }
+
+    /// What their thread has to say at its end.
+    fn end(&mut self) -> Result<()> {
+        match self.thread.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(result)) => result,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 """One program, or a server and its client, as processes of this machine."""
 
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -59,14 +60,29 @@ class Running:
             pass
         self.process.wait()
 
+    def where(self):
+        """Where its threads are, and those of what it has started: the name, what it waits for, and its system call."""
+        lines = []
+        for task in sorted(pathlib.Path("/proc").glob("[0-9]*/task/*")):
+            try:
+                if os.getpgid(int(task.parts[2])) == self.process.pid:
+                    words = [(task / name).read_text().strip() for name in ("comm", "wchan", "syscall")]
+                    lines.append(f"{task.parts[2]}/{task.name} {' '.join(words)}")
+            except (OSError, ValueError):
+                # It has ended meanwhile.
+                pass
+        return "\n".join(lines)
+
     def finish(self, end):
         """Waits for its end, or until then."""
+        where = ""
         try:
             code = self.process.wait(max(0.0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
             code = None
+            where = f"\nwhere it hung:\n{self.where()}\n"
         self.kill()
-        ended = Ended(code, self.text())
+        ended = Ended(code, self.text() + where)
         self.output.close()
         return ended
 
