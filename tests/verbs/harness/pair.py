@@ -40,7 +40,8 @@ class Running:
             stdin=subprocess.DEVNULL,
             stdout=self.output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            # (No session of its own: Linux shares CPUs out by sessions first, and one that mostly sleeps may wait for seconds.)
+            process_group=0,
         )
 
     def text(self):
