@@ -86,14 +86,20 @@ fn a_driver_that_breaks_every_rule_harms_only_itself() -> Result<()> {
     Ok(())
 }
 
+/// A line, so that what failed is not lost behind hundreds of them.
+fn in_a_line(counts: impl IntoIterator<Item = (String, u64)>) {
+    let parts: Vec<_> = counts
+        .into_iter()
+        .map(|(what, n)| format!("{what} {n}"))
+        .collect();
+    println!("{}", parts.join(", "));
+}
+
 fn harms_only_itself(cores: usize, dice: Dice) -> Result<()> {
     let mut world = World::new(cores, &["a", "b", "evil"])?;
     let result = harms(&mut world, dice);
-    for s in world.rig.nic.counters() {
-        if s.value > 0 {
-            println!("{:12} {} {}", s.value, s.owner, s.def.name);
-        }
-    }
+    let counters = world.rig.nic.counters().into_iter().filter(|s| s.value > 0);
+    in_a_line(counters.map(|s| (format!("{} {}", s.owner, s.def.name), s.value)));
     result?;
     world.finish()
 }
@@ -123,9 +129,7 @@ fn harms(world: &mut World, dice: Dice) -> Result<()> {
     println!("{} MiB more than before", grown >> 20);
     // 16 MiB of guest memory, a bounded window of work requests, and the tables of a few thousand objects.
     ensure!(grown < 512 << 20, "{grown} bytes more than before");
-    for (what, n) in evil.finish()? {
-        println!("{n:8} {what}");
-    }
+    in_a_line(evil.finish()?);
     ensure!(
         wait_for(|| world.objects("evil").is_empty()),
         "{:?}",
