@@ -188,6 +188,8 @@ impl Guest {
     pub fn uml(lab: &Lab, spec: &GuestSpec) -> Result<Guest> {
         let name = &spec.name;
         let mut command = vec![
+            // (Machines with AMX: see deploy/guest/uml_xstate.c.)
+            format!("env LD_PRELOAD={}", lab.image("uml_xstate.so").display()),
             "linux.uml".to_owned(),
             "mem=192M".to_owned(),
             format!("initrd={}", lab.image("initramfs.cpio").display()),
