@@ -21,15 +21,20 @@ static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 static FORKING: AtomicPtr<Forking> = AtomicPtr::new(std::ptr::null_mut());
 
 /// While it is there, this process does not fork: `fork` waits. For threads that a library keeps in the background;
-/// they should have it while they work, and not while they wait.
+/// they should have it while they work, and not while they wait. A thread that has it must not fork: it would wait for
+/// itself.
 #[derive(Debug)]
 #[must_use = "forks are held back for as long as it is there"]
-pub struct NoFork(#[allow(dead_code, reason = "it is there to be dropped")] RwLockReadGuard<'static, ()>);
+pub struct NoFork {
+    _at_work: RwLockReadGuard<'static, ()>,
+}
 
 impl NoFork {
     /// Waits for a fork that is under way.
     pub fn hold() -> NoFork {
-        NoFork(AT_WORK.read().unwrap_or_else(PoisonError::into_inner))
+        NoFork {
+            _at_work: AT_WORK.read().unwrap_or_else(PoisonError::into_inner),
+        }
     }
 }
 
