@@ -131,6 +131,8 @@ fn pause_of_a_priority_stops_that_priority() -> Result<()> {
             ga.send_wait(0, &packet(a, 3, i), NetHdr::default());
         }
         assert_eq!(until(&wire, 3, 10)?.len(), 10);
+        // What has left is counted afterwards.
+        rig.settle()?;
         assert_eq!(rig.priority_counter("p0", 3, "rx_pause"), 3);
         assert_eq!(rig.priority_counter("p0", 0, "rx_pause"), 1);
         assert!(wait_for(

@@ -266,7 +266,7 @@ fn uplink() -> Result<()> {
         let (f, hdr) = tso(&flow, &payload, 1000);
         gb.send_wait(0, &f, hdr);
         assert!(wire.recv(|f| f[12..14] == [0x86, 0xdd] && f[6..12] == b.0)? == f);
-        assert!(rig.counter("p0", "tx_frames") > 101);
+        assert!(wait_for(|| rig.counter("p0", "tx_frames") > 101));
         rig.nic.remove_port("p0")?;
         assert!(wait_for(|| !std::path::Path::new("/sys/class/net")
             .join(&ifname)
