@@ -66,6 +66,13 @@ impl Error {
         matches!(self, Error::Gone(_))
     }
 
+    /// In a child that was forked: the device of this name is its parent's.
+    pub(crate) fn parents(name: &str) -> Error {
+        Error::Gone(format!(
+            "{name}: it is the parent's of this process; open it, or another one, after fork"
+        ))
+    }
+
     /// The number that verbs programs in C would see (`SPEC.md`, section 5.2).
     pub fn errno(&self) -> i32 {
         use CommandStatus as S;

@@ -300,10 +300,7 @@ impl Shared {
     /// Why nothing can be done.
     pub fn dead(&self) -> Error {
         if self.is_parents() {
-            return Error::Gone(format!(
-                "{}: it is the parent's of this process; open it, or another one, after fork",
-                self.transport.name()
-            ));
+            return Error::parents(self.transport.name());
         }
         let why = lock(&self.why_dead).clone();
         Error::Gone(why.unwrap_or_else(|| "it was reset".into()))

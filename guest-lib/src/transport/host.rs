@@ -284,10 +284,7 @@ impl Transport for HostTransport {
 
     fn gone(&self) -> Option<Error> {
         if self.is_parents() {
-            return Some(Error::Gone(format!(
-                "{}: it is the parent's of this process; open it, or another one, after fork",
-                self.name
-            )));
+            return Some(Error::parents(&self.name));
         }
         let mut gone = lock(&self.gone);
         if gone.is_none() {
