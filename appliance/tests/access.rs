@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use common::lab::text;
 use common::process::{self, Process};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustix::process::Signal;
 use serde_json::Value;
 
 const ADAPTER: &str = "[[adapter]]\nname = \"vf0\"\nrdma = false\n";
@@ -81,7 +82,7 @@ fn a_user_may_do_what_its_role_says() {
             let by = event["parameters"]["by"].as_str().expect("who");
             assert!(by.starts_with(&format!("uid {uid}")), "{by}");
         }
-        daemon.end("-TERM");
+        daemon.end(Signal::TERM);
     }
 }
 
@@ -146,7 +147,7 @@ fn users_have_the_role_of_their_groups_or_the_default() {
         }
         // Root stays an administrator.
         daemon.said(&["adapter", "restart", "vf0"]);
-        daemon.end("-TERM");
+        daemon.end(Signal::TERM);
     }
 }
 
@@ -295,7 +296,7 @@ fn over_tcp_the_certificate_says_who_it_is() {
     );
     // The Unix socket is there, too.
     reads(&daemon);
-    daemon.end("-TERM");
+    daemon.end(Signal::TERM);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -324,7 +325,7 @@ async fn no_certificate_and_no_tls_come_to_nothing() {
         };
         assert!(refused);
     }
-    daemon.end("-TERM");
+    daemon.end(Signal::TERM);
 }
 
 #[test]
@@ -345,7 +346,7 @@ fn certificates_are_read_again_on_sighup_and_wrong_ones_stop_the_start() {
         panic!("the certificates were not read again");
     };
     std::fs::write(ca.path("server.pem"), "nonsense").expect("a file");
-    daemon.signal("-HUP");
+    daemon.signal(Signal::HUP);
     let all = loaded(1);
     assert_eq!(all[0]["severity"], "SEVERITY_WARNING");
     let problem = all[0]["parameters"]["problem"].as_str().expect("why");
@@ -358,7 +359,7 @@ fn certificates_are_read_again_on_sighup_and_wrong_ones_stop_the_start() {
     for name in ["server.pem", "server.key", "ca.pem"] {
         std::fs::copy(other.path(name), ca.path(name)).expect("a copy");
     }
-    daemon.signal("-HUP");
+    daemon.signal(Signal::HUP);
     assert_eq!(loaded(2)[1]["severity"], "SEVERITY_INFO");
     let trusted = other.path("ca.pem");
     assert!(
@@ -367,7 +368,7 @@ fn certificates_are_read_again_on_sighup_and_wrong_ones_stop_the_start() {
             .success()
     );
     assert!(!over_tcp(&daemon, &trusted, &ca, "boss", &list).status.success());
-    daemon.end("-TERM");
+    daemon.end(Signal::TERM);
 
     for (file, part) in [
         ("server.key", "control.tls.key: cannot read"),
@@ -421,5 +422,5 @@ async fn connections_of_one_user_are_limited() {
         .get_server_info(GetServerInfoRequest {})
         .await
         .expect("an answer");
-    daemon.end("-TERM");
+    daemon.end(Signal::TERM);
 }

@@ -7,6 +7,8 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 const VNICD: &str = env!("CARGO_BIN_EXE_vnicd");
 const VNICCTL: &str = env!("CARGO_BIN_EXE_vnicctl");
 
@@ -100,10 +102,8 @@ impl Daemon {
         rest.split('/').next().expect("an address").to_owned()
     }
 
-    fn end(&mut self, signal: &str) -> Option<i32> {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &pid]).status().expect("kill");
-        assert!(sent.success());
+    fn end(&mut self, signal: Signal) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), signal).expect("the signal");
         self.child.wait().expect("the end").code()
     }
 }
@@ -375,7 +375,7 @@ fn a_second_daemon_is_told_the_pid_of_the_first() {
 fn a_killed_daemon_is_succeeded() {
     let mut daemon = Daemon::start(&["--adapters", "1"]);
     let before = daemon.json(&["adapter", "show", "vf0"])["macs"].clone();
-    assert_eq!(daemon.end("-KILL"), None);
+    assert_eq!(daemon.end(Signal::KILL), None);
     assert!(daemon.path("control.sock").exists() && daemon.path("vf0-eth.sock").exists());
     let (child, ready) = spawn(daemon.dir.path(), &["--adapters", "1"]);
     (daemon.child, daemon.ready) = (child, ready);
@@ -431,7 +431,7 @@ fn configuration_files_are_checked_and_used() {
 fn logs_are_json_on_request() {
     let mut daemon = Daemon::start(&["--adapters", "1", "--log-format", "json"]);
     let mut log = daemon.child.stderr.take().expect("its log");
-    assert_eq!(daemon.end("-TERM"), Some(0));
+    assert_eq!(daemon.end(Signal::TERM), Some(0));
     let mut lines = String::new();
     log.read_to_string(&mut lines).expect("the log");
     let parsed: Vec<serde_json::Value> = lines
@@ -488,14 +488,7 @@ fn systemd_hears_ready_alive_and_stopping() {
     assert!(next().contains("READY=1"));
     assert!(next().contains("WATCHDOG=1"));
     assert!(next().contains("WATCHDOG=1"));
-    let pid = child.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-TERM", &pid])
-            .status()
-            .expect("kill")
-            .success()
-    );
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("the signal");
     while !next().contains("STOPPING=1") {}
     assert!(child.wait().expect("the end").success());
 }

@@ -3,6 +3,7 @@
 mod common;
 
 use common::process;
+use rustix::process::Signal;
 use serde_json::Value;
 
 const CONFIG: &str = "[[adapter]]\nname = \"vf0\"\nrdma = false\n";
@@ -50,7 +51,7 @@ fn events_outlive_daemons_that_end_and_daemons_that_are_killed() {
     let before = first.events(&[]);
     assert_eq!(kinds(&before), ["daemon_started", "adapter_added", "fault_added"]);
     assert_eq!(before[0]["parameters"]["before"], "none");
-    first.end("-TERM");
+    first.end(Signal::TERM);
 
     let second = process::start(dir.path(), CONFIG);
     let all = second.events(&[]);
@@ -64,7 +65,7 @@ fn events_outlive_daemons_that_end_and_daemons_that_are_killed() {
     assert_eq!(started[1]["boot_id"], started[0]["boot_id"]);
     stored(&second, dir.path());
     let before = second.events(&[]);
-    second.end("-KILL");
+    second.end(Signal::KILL);
 
     let third = process::start(dir.path(), CONFIG);
     let all = third.events(&[]);
@@ -78,7 +79,7 @@ fn events_outlive_daemons_that_end_and_daemons_that_are_killed() {
     assert!(numbers.windows(2).all(|w| w[0] < w[1]), "{numbers:?}");
     // No number that anybody can have seen is given again.
     assert!(numbers[same] > before[before.len() - 1]["revision"].as_u64().expect("a number"));
-    third.end("-TERM");
+    third.end(Signal::TERM);
 }
 
 /// The events that `vnicctl event follow` says, as far as `until`.
@@ -129,7 +130,7 @@ fn who_follows_goes_on_behind_a_restart() {
             text.contains("OUT_OF_RANGE") && text.contains(&last.to_string()),
             "{text}"
         );
-        second.end("-TERM");
+        second.end(Signal::TERM);
     }
 }
 
@@ -155,11 +156,11 @@ fn the_configuration_says_how_much_is_kept() {
         assert!(output.status.success(), "{}", common::lab::text(&output.stderr));
         first.said(&["fault", "remove", "--all"]);
     }
-    first.end("-TERM");
+    first.end(Signal::TERM);
     let second = process::start(dir.path(), &config);
     let all = second.events(&[]);
     assert!(all.len() >= 60 && all.len() <= 104, "{}", all.len());
-    second.end("-TERM");
+    second.end(Signal::TERM);
 
     let text = process::try_start(dir.path(), "events = { keep = 5, days = 0, week = 1 }\n")
         .err()
@@ -176,7 +177,7 @@ fn the_configuration_says_how_much_is_kept() {
 #[test]
 fn a_damaged_log_is_put_aside_and_the_daemon_starts() {
     let dir = tempfile::tempdir().expect("a directory");
-    process::start(dir.path(), CONFIG).end("-TERM");
+    process::start(dir.path(), CONFIG).end(Signal::TERM);
     let file = dir.path().join("state/events.redb");
     let whole = std::fs::read(&file).expect("the log");
     for (n, damage) in [
@@ -193,6 +194,6 @@ fn a_damaged_log_is_put_aside_and_the_daemon_starts() {
         let kept = all[0]["parameters"]["kept_as"].as_str().expect("a path");
         assert!(std::path::Path::new(kept).exists(), "{kept}");
         assert_eq!(all[1]["kind"], "daemon_started");
-        daemon.end("-TERM");
+        daemon.end(Signal::TERM);
     }
 }

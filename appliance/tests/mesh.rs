@@ -173,7 +173,7 @@ async fn three_daemons_that_all_call_each_other() {
         .map(|s| s.local_addr().expect("an address").to_string())
         .collect();
     drop(sockets);
-    let again = addresses[0].replace("127.0.0.1", "localhost");
+    let again = addresses[0].replace("127.0.0.1", "127.1");
     for (i, address) in addresses.iter().enumerate() {
         let mut peers: Vec<&str> = addresses.iter().map(String::as_str).collect();
         if i == 2 {

@@ -8,6 +8,7 @@ use std::process::Command;
 use common::lab::{Lab, fields};
 use common::process;
 use prost_types::FieldMask;
+use rustix::process::Signal;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -584,5 +585,5 @@ fn viewers_see_and_change_nothing() {
             "{refused}"
         );
     }
-    daemon.end("-TERM");
+    daemon.end(Signal::TERM);
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use common::lab::Lab;
 use common::wires::{Wires, ip};
 use common::{process, settings};
+use rustix::process::Signal;
 use serde_json::Value;
 
 async fn restart(lab: Lab) -> Lab {
@@ -362,13 +363,13 @@ fn teams_of_the_configuration() {
     // What is changed lives until the daemon ends; another team is stored.
     daemon.said(&["team", "set", "Team0", "--no-failback"]);
     daemon.said(&["team", "create", "aggregate", "Team1"]);
-    daemon.end("-TERM");
+    daemon.end(Signal::TERM);
     let daemon = process::start(dir.path(), &config);
     let text = daemon.said(&["team", "query", "team0"]);
     assert!(text.contains("fails back      yes"), "{text}");
     assert_eq!(guid(&text), before);
     assert!(daemon.said(&["team", "showlist"]).contains("Team1"));
-    daemon.end("-TERM");
+    daemon.end(Signal::TERM);
 
     // The configuration goes first: a stored team of the same name stays stored until there is room.
     let config = format!("{}{}{}", port(0), port(1), team.replace("Team0", "TEAM1"));
@@ -380,9 +381,9 @@ fn teams_of_the_configuration() {
     });
     assert!(found, "{}", told());
     daemon.said(&["team", "create", "aggregate", "Other"]);
-    daemon.end("-TERM");
+    daemon.end(Signal::TERM);
     let daemon = process::start(dir.path(), &port(0));
     let text = daemon.said(&["team", "showlist"]);
     assert!(text.contains("Team1") && text.contains("Other"), "{text}");
-    daemon.end("-TERM");
+    daemon.end(Signal::TERM);
 }

@@ -166,7 +166,7 @@ fn pair(world: &World, words: &str) -> Result<[Outcome; 2]> {
     let (server, port) = Tool::listen(&world.socket("b"), &format!("{words} --json"))?;
     let client = Tool::start(
         &world.socket("a"),
-        &format!("{words} --json --port {port} localhost"),
+        &format!("{words} --json --port {port} 127.0.0.1"),
     )?;
     let client = client.finish()?;
     Ok([server.finish()?, client])
@@ -326,7 +326,7 @@ fn peers_that_differ_or_lie_are_told_so() -> Result<()> {
     let (server, port) = Tool::listen(&world.socket("b"), "write_bw -s 64")?;
     let client = Tool::start(
         &world.socket("a"),
-        &format!("write_bw -s 128 --port {port} localhost"),
+        &format!("write_bw -s 128 --port {port} 127.0.0.1"),
     )?
     .finish()?;
     let server = server.finish()?;
@@ -344,7 +344,7 @@ fn peers_that_differ_or_lie_are_told_so() -> Result<()> {
         ("\u{1}\u{2}", "is no endpoint"),
     ] {
         let (server, port) = Tool::listen(&world.socket("b"), "rc_pingpong")?;
-        let mut stream = TcpStream::connect(("localhost", port.parse()?))?;
+        let mut stream = TcpStream::connect(("127.0.0.1", port.parse()?))?;
         writeln!(stream, "{lie}")?;
         let outcome = server.finish()?;
         ensure!(
@@ -381,7 +381,7 @@ fn a_dead_peer_is_a_completion_status() -> Result<()> {
         "srq_pingpong -n 1000000000",
     ] {
         let (server, port) = Tool::listen(&world.socket("b"), &format!("{words} --json"))?;
-        let mut client = Tool::start(&world.socket("a"), &format!("{words} --port {port} localhost"))?;
+        let mut client = Tool::start(&world.socket("a"), &format!("{words} --port {port} 127.0.0.1"))?;
         let connected = wait_for(|| world.objects("a").iter().any(|(name, n)| *name == "mr" && *n > 0));
         ensure!(connected, "{words}: no client");
         std::thread::sleep(Duration::from_millis(300));
@@ -403,7 +403,7 @@ fn a_gone_device_is_named() -> Result<()> {
     let (server, port) = Tool::listen(&world.socket("b"), "send_bw -D 3600")?;
     let client = Tool::start(
         &world.socket("a"),
-        &format!("send_bw -D 3600 --port {port} localhost"),
+        &format!("send_bw -D 3600 --port {port} 127.0.0.1"),
     )?;
     ensure!(wait_for(|| !world.objects("a").is_empty()), "no client");
     std::thread::sleep(Duration::from_millis(300));

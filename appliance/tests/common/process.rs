@@ -4,6 +4,8 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::lab::text;
 
 const VNICD: &str = env!("CARGO_BIN_EXE_vnicd");
@@ -106,14 +108,12 @@ impl Process {
         self.child.id()
     }
 
-    pub fn signal(&self, signal: &str) {
-        let pid = self.pid().to_string();
-        let sent = Command::new("kill").args([signal, &pid]).status().expect("kill");
-        assert!(sent.success());
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("the signal");
     }
 
     /// Ends it with a signal.
-    pub fn end(mut self, signal: &str) {
+    pub fn end(mut self, signal: Signal) {
         self.signal(signal);
         self.child.wait().expect("the end");
     }

@@ -62,8 +62,9 @@ pub struct Testpmd {
 
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
-/// Mounts the huge pages, then becomes testpmd.
-const LAUNCH: &str = r#"mount -t hugetlbfs -o pagesize=2M none "$1" && shift && exec "$@""#;
+/// Mounts the huge pages where nobody else sees them, then becomes testpmd. (Where / is no mount point, as in a plain chroot,
+/// its propagation cannot be changed.)
+const LAUNCH: &str = r#"{ mount --make-rprivate / 2>/dev/null || :; } && mount -t hugetlbfs -o pagesize=2M none "$1" && shift && exec "$@""#;
 
 impl Testpmd {
     /// Starts it; files go below `dir`. Returns when its ports are started; it forwards after [`Testpmd::go`].
@@ -78,7 +79,7 @@ impl Testpmd {
         let lcores = format!("0@{0},1@{0}", spec.cpu);
         let mut command = Command::new("unshare");
         command
-            .args(["--mount", "--propagation", "private", "sh", "-c", LAUNCH, "sh"])
+            .args(["--mount", "--propagation", "unchanged", "sh", "-c", LAUNCH, "sh"])
             .arg(&huge)
             .arg(&spec.program)
             .args(["--lcores", &lcores, "--no-pci", "--file-prefix", &prefix])

@@ -260,9 +260,11 @@ static void start(struct side *side)
 	struct ibv_poll_cq_attr attr = {0};
 	time_t end = now() + PATIENCE;
 	int error;
-	while ((error = ibv_start_poll(side->cq, &attr)) == ENOENT)
+	while ((error = ibv_start_poll(side->cq, &attr)) == ENOENT) {
 		if (now() > end)
 			FAIL("no completion");
+		let_others();
+	}
 	SAME(error, 0);
 	SAME(side->cq->status, IBV_WC_SUCCESS);
 }
@@ -625,7 +627,7 @@ static void *post_many(void *argument)
 			}
 			if (error) {
 				SAME(error, ENOMEM);
-				sched_yield();
+				let_others();
 			}
 		} while (error);
 	}
@@ -659,7 +661,7 @@ static void *poll_many(void *argument)
 		__atomic_fetch_add(&sum, ids, __ATOMIC_RELAXED);
 		__atomic_fetch_add(&received, count, __ATOMIC_RELAXED);
 		if (!count)
-			sched_yield();
+			let_others();
 	}
 	return NULL;
 }
