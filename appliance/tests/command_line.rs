@@ -135,7 +135,7 @@ fn get(address: &str, path: &str) -> (u16, String) {
 
 #[test]
 fn the_daemon_says_ready_serves_and_ends_cleanly() {
-    for signal in ["-TERM", "-INT"] {
+    for signal in [Signal::TERM, Signal::INT] {
         let mut daemon = Daemon::start(&["--adapters", "2"]);
         let control = daemon.path("control.sock");
         for part in [

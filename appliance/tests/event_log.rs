@@ -108,7 +108,7 @@ fn followed(daemon: &process::Process, after: u64, until: u64) -> Vec<Value> {
 
 #[test]
 fn who_follows_goes_on_behind_a_restart() {
-    for signal in ["-TERM", "-KILL"] {
+    for signal in [Signal::TERM, Signal::KILL] {
         let dir = tempfile::tempdir().expect("a directory");
         let first = process::start(dir.path(), CONFIG);
         first.said(&["fault", "add", "f", "--drop"]);
