@@ -32,8 +32,38 @@ use writer::{Queue, Stats};
 /// Name of the file for the registry, NV configuration and adapters made at run time.
 pub const STATE: &str = "state.redb";
 
-/// Schema of [`STATE`]: it changes when an older version could not read what a newer one wrote.
-pub const STATE_SCHEMA: u32 = 1;
+/// Schema of [`STATE`].
+pub const STATE_SCHEMA: Schema = Schema::new(1);
+
+/// What the rows of a file look like: a number, which grows when an older version could not read what a newer one writes,
+/// and the steps that bring an older file up to it.
+#[derive(Clone, Copy)]
+pub struct Schema {
+    /// The number.
+    pub number: u32,
+    /// The last brings a file from `number - 1` to `number`, the one before it from `number - 2`, and so on.
+    pub migrations: &'static [Migration],
+}
+
+/// One step: what to write, made of the rows that are there; or why it cannot be made. It is written in one transaction
+/// together with the new number.
+pub type Migration = fn(&dyn Fn(&'static str) -> Result<Rows, StoreError>) -> Result<Batch, String>;
+
+impl Schema {
+    /// A schema that no older file can be brought up to.
+    pub const fn new(number: u32) -> Schema {
+        Schema {
+            number,
+            migrations: &[],
+        }
+    }
+
+    /// The steps from an older number to this one; none if they are not known.
+    fn from(&self, found: u32) -> Option<&'static [Migration]> {
+        let missing = usize::try_from(self.number.checked_sub(found)?).ok()?;
+        self.migrations.get(self.migrations.len().checked_sub(missing)?..)
+    }
+}
 
 /// What to do about a damaged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +91,9 @@ pub enum StoreError {
     },
     /// The file was written by a newer version.
     #[error(
-        "{} has schema {found}, this version of vnicd knows {known}: use the version that wrote it",
-        file.display()
+        "{} has schema {found}, this version of vnicd knows {known}: use the version that wrote it, or put back what an \
+         upgrade from {known} has kept, {} (without {}); settings made since are not in it",
+        file.display(), before(file, *known).display(), mark::path(file).display()
     )]
     Newer {
         /// The file.
@@ -71,6 +102,18 @@ pub enum StoreError {
         found: u32,
         /// The newest that is known.
         known: u32,
+    },
+    /// The file was written by an older version, and cannot be brought up to date. It is as it was.
+    #[error("{} has schema {found}, this version of vnicd has {known} and cannot read it: {problem}", file.display())]
+    Older {
+        /// The file.
+        file: PathBuf,
+        /// Its schema.
+        found: u32,
+        /// The one that is known.
+        known: u32,
+        /// Why.
+        problem: String,
     },
     /// The operating system refused something.
     #[error("{}: {problem}", file.display())]
@@ -111,11 +154,12 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens `dir/name`, or makes it, with a schema of its own: one that is newer than `schema` is refused.
+    /// Opens `dir/name`, or makes it. A file with an older schema is brought up to date, and kept as it was under
+    /// `NAME.schema-N`; one with a newer schema is refused.
     pub fn open(
         dir: &Path,
         name: &str,
-        schema: u32,
+        schema: Schema,
         on_damage: OnDamage,
     ) -> Result<(Store, Option<Reset>), StoreError> {
         let file = dir.join(name);
@@ -130,7 +174,7 @@ impl Store {
         }
     }
 
-    fn try_open(file: &Path, schema: u32) -> Result<Store, StoreError> {
+    fn try_open(file: &Path, schema: Schema) -> Result<Store, StoreError> {
         let damaged = |problem: String| StoreError::Damaged {
             file: file.to_owned(),
             problem,
@@ -147,15 +191,15 @@ impl Store {
             )));
         }
         let mut database = Database::open(file)?;
-        let found = database.prepare(schema)?;
-        if found > schema {
+        let found = database.prepare(schema.number)?;
+        if found > schema.number {
             return Err(StoreError::Newer {
                 file: file.to_owned(),
                 found,
-                known: schema,
+                known: schema.number,
             });
         }
-        let commits = database.commits()?;
+        let mut commits = database.commits()?;
         match marked {
             Some(marked) if commits < marked => {
                 return Err(damaged(format!(
@@ -168,6 +212,14 @@ impl Store {
                 file.display()
             ),
             _ => {}
+        }
+        if found < schema.number {
+            // The copy is one of a file that nobody has open.
+            drop(database);
+            keep_before(file, found).map_err(os)?;
+            database = Database::open(file)?;
+            migrate(&database, file, found, schema)?;
+            commits = database.commits()?;
         }
         let mark = Mark::open(file, commits).map_err(os)?;
         // The names of new files must be on the disk, too.
@@ -238,6 +290,52 @@ impl Store {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         (get(&self.stats.batches), get(&self.stats.commits))
     }
+}
+
+/// Where a file is kept that had this schema before an upgrade.
+fn before(file: &Path, schema: u32) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".schema-{schema}"));
+    PathBuf::from(name)
+}
+
+/// Keeps a copy of a file with this schema; one of an earlier upgrade is replaced. It is on the disk when this returns.
+fn keep_before(file: &Path, schema: u32) -> io::Result<()> {
+    let kept = before(file, schema);
+    let mut half = kept.as_os_str().to_owned();
+    half.push(".part");
+    std::fs::copy(file, &half)?;
+    File::open(&half)?.sync_all()?;
+    std::fs::rename(&half, &kept)
+}
+
+/// Brings a file with an older schema up to date, one number after the other.
+fn migrate(database: &Database, file: &Path, found: u32, schema: Schema) -> Result<(), StoreError> {
+    let older = |found: u32, problem: String| StoreError::Older {
+        file: file.to_owned(),
+        found,
+        known: schema.number,
+        problem,
+    };
+    let steps = schema.from(found).ok_or_else(|| {
+        let oldest = schema.number - u32::try_from(schema.migrations.len()).unwrap_or(schema.number);
+        older(
+            found,
+            format!("the oldest that it can bring up to date is {oldest}; upgrade by a version between"),
+        )
+    })?;
+    for (step, from) in steps.iter().zip(found..) {
+        let batch =
+            step(&|table| database.rows(table, &[], usize::MAX)).map_err(|problem| older(from, problem))?;
+        database.commit(database.commits()? + 1, Some(from + 1), [&batch].into_iter())?;
+        tracing::info!(
+            "{} had schema {from} and has {} now; what it was is kept in {}",
+            file.display(),
+            from + 1,
+            before(file, found).display()
+        );
+    }
+    Ok(())
 }
 
 /// Gives a damaged file, and its mark, another name.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
-use vnic_appliance::store::{Batch, OnDamage, Rows, Store, StoreError};
+use vnic_appliance::store::{self, Batch, OnDamage, Rows, Schema, Store, StoreError};
 use vnic_control::v1;
 use vnic_control::v1::registry_service_client::RegistryServiceClient;
 
@@ -36,7 +36,7 @@ impl Random {
 }
 
 fn open(dir: &Path) -> Result<Store, StoreError> {
-    Store::open(dir, NAME, 1, OnDamage::Refuse).map(|(store, _)| store)
+    Store::open(dir, NAME, Schema::new(1), OnDamage::Refuse).map(|(store, _)| store)
 }
 
 fn put(key: u64, value: u64) -> Batch {
@@ -70,23 +70,138 @@ fn rows_are_there_again_in_order() {
     );
     assert_eq!(store.rows(TABLE, &[], 1).expect("rows"), expected[..1]);
     assert!(store.all("no_such_table").expect("no rows").is_empty());
-    // A newer schema is refused, and says so.
+}
+
+/// Values of schema 1 are numbers; of 2, twice that; of 3, in another table.
+fn third() -> Schema {
+    Schema {
+        number: 3,
+        migrations: &[
+            |rows| {
+                let mut batch = Batch::new();
+                for (key, value) in rows(TABLE).map_err(|e| e.to_string())? {
+                    let value = u64::from_be_bytes(value.try_into().map_err(|_| "a value has not 8 bytes")?);
+                    batch.put(TABLE, key, (value * 2).to_be_bytes());
+                }
+                Ok(batch)
+            },
+            |rows| {
+                let mut batch = Batch::new();
+                for (key, value) in rows(TABLE).map_err(|e| e.to_string())? {
+                    batch.delete(TABLE, key.clone()).put("other", key, value);
+                }
+                Ok(batch)
+            },
+        ],
+    }
+}
+
+fn open_as(dir: &Path, schema: Schema) -> Result<Store, StoreError> {
+    // What another schema has is no damage: it must not be put aside.
+    Store::open(dir, NAME, schema, OnDamage::Reset).map(|(store, _)| store)
+}
+
+#[test]
+fn a_file_with_an_older_schema_is_brought_up_to_date() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path()).expect("made");
+    for n in 0..20 {
+        store.commit(put(n, n)).expect("written");
+    }
     store.close();
-    let (newer, _) = Store::open(dir.path(), NAME, 2, OnDamage::Refuse).expect("schema 1 is known");
-    newer.close();
-    let other = tempfile::tempdir().expect("a directory");
-    Store::open(other.path(), NAME, 2, OnDamage::Refuse)
-        .expect("made")
-        .0
-        .close();
+    let store = open_as(dir.path(), third()).expect("brought up to date");
+    let expected: Rows = (0..20_u64)
+        .map(|n| (n.to_be_bytes().to_vec(), (n * 2).to_be_bytes().to_vec()))
+        .collect();
+    assert_eq!(store.all("other").expect("rows"), expected);
+    assert!(store.all(TABLE).expect("rows").is_empty());
+    store.commit(put(99, 1)).expect("it can be written");
+    store.close();
+    // Once only.
+    let store = open_as(dir.path(), third()).expect("opened");
+    assert_eq!(store.all("other").expect("rows"), expected);
+    store.close();
+
+    // The older version refuses it, says how to go back, and that works.
+    let error = open(dir.path()).err().expect("refused");
     assert!(matches!(
-        open(other.path()),
-        Err(StoreError::Newer {
-            found: 2,
+        error,
+        StoreError::Newer {
+            found: 3,
             known: 1,
             ..
-        })
+        }
     ));
+    let (file, kept) = (dir.path().join(NAME), dir.path().join(format!("{NAME}.schema-1")));
+    let mark = dir.path().join(format!("{NAME}.mark"));
+    let text = error.to_string();
+    for path in [&kept, &mark] {
+        assert!(text.contains(&path.display().to_string()), "{text}");
+    }
+    std::fs::remove_file(mark).expect("removed");
+    std::fs::rename(kept, file).expect("put back");
+    let store = open(dir.path()).expect("opened");
+    assert_eq!(store.all(TABLE).expect("rows")[7].1, 7_u64.to_be_bytes());
+    assert_eq!(store.all(TABLE).expect("rows").len(), 20);
+}
+
+#[test]
+fn a_file_that_cannot_be_brought_up_to_date_stays_as_it_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path()).expect("made");
+    let mut batch = put(1, 1);
+    batch.put(TABLE, *b"key", *b"no number");
+    store.commit(batch).expect("written");
+    let rows = store.all(TABLE).expect("rows");
+    store.close();
+
+    let error = open_as(dir.path(), third()).err().expect("refused");
+    let file = dir.path().join(NAME);
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{} has schema 1, this version of vnicd has 3 and cannot read it: a value has not 8 bytes",
+            file.display()
+        )
+    );
+    // The step from 1 to 2 is gone: a later version has forgotten it.
+    let forgotten = Schema {
+        migrations: &third().migrations[1..],
+        ..third()
+    };
+    let error = open_as(dir.path(), forgotten).err().expect("refused").to_string();
+    assert!(
+        error.ends_with("the oldest that it can bring up to date is 2; upgrade by a version between"),
+        "{error}"
+    );
+    let store = open(dir.path()).expect("as it was");
+    assert_eq!(store.all(TABLE).expect("rows"), rows);
+}
+
+#[test]
+fn a_daemon_refuses_a_state_that_is_newer_and_changes_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let newer = Schema::new(store::STATE_SCHEMA.number + 1);
+    let state = dir.path().join("state");
+    std::fs::create_dir(&state).expect("a directory");
+    let (store, _) = Store::open(&state, store::STATE, newer, OnDamage::Refuse).expect("made");
+    store.commit(put(1, 1)).expect("written");
+    store.close();
+    // Not even when it may put damaged files aside.
+    for more in [&[][..], &["--reset-damaged-state"]] {
+        let mut refused = Daemon::spawn(dir.path(), more);
+        assert_eq!(refused.wait().expect("its end").code(), Some(1));
+        let log = std::fs::read_to_string(dir.path().join("log")).expect("the log");
+        let says = format!(
+            "state.redb has schema {}, this version of vnicd knows {}",
+            newer.number,
+            store::STATE_SCHEMA.number
+        );
+        assert!(log.contains(&says), "{log}");
+        std::fs::remove_file(dir.path().join("log")).expect("removed");
+    }
+    let (store, _) = Store::open(&state, store::STATE, newer, OnDamage::Refuse).expect("opened");
+    assert_eq!(store.all(TABLE).expect("rows").len(), 1);
 }
 
 #[test]
@@ -222,7 +337,7 @@ fn a_store_that_is_behind_its_mark_is_damaged() {
     store.close();
     // A reset keeps what there was.
     std::fs::write(&file, "not a database").expect("damaged");
-    let (store, reset) = Store::open(dir, NAME, 1, OnDamage::Reset).expect("begun anew");
+    let (store, reset) = Store::open(dir, NAME, Schema::new(1), OnDamage::Reset).expect("begun anew");
     let kept = reset.expect("a reset").kept.expect("kept");
     assert_eq!(std::fs::read(kept).expect("the old one"), b"not a database");
     assert!(store.all(TABLE).expect("rows").is_empty());

@@ -22,12 +22,12 @@ use vnic_control::v1::Event;
 use super::limit::Limiter;
 use super::record::monotonic_ns;
 use super::{BACKLOG, ControlEvent, Level, Owner, Record, kinds};
-use crate::store::{Batch, OnDamage, Store, StoreError};
+use crate::store::{Batch, OnDamage, Schema, Store, StoreError};
 
 /// The file, in the state directory.
 pub const FILE: &str = "events.redb";
 /// What is in the file, and how.
-const SCHEMA: u32 = 1;
+const SCHEMA: Schema = Schema::new(1);
 /// Events, as `vnic.v1.Event`, by revision in network order.
 const EVENTS: &str = "events";
 /// What the log knows about itself.

@@ -153,10 +153,12 @@ impl Database {
         })
     }
 
-    /// Writes batches in one transaction, which gets this number. On the disk when this returns.
+    /// Writes batches, and a new schema if there is one, in one transaction, which gets this number. On the disk when this
+    /// returns.
     pub fn commit<'a>(
         &self,
         number: u64,
+        schema: Option<u32>,
         batches: impl Iterator<Item = &'a Batch>,
     ) -> Result<(), StoreError> {
         guarded(&self.file, || {
@@ -181,7 +183,11 @@ impl Database {
                 }
             }
             {
-                write.open_table(META)?.insert(COMMITS, number)?;
+                let mut meta = write.open_table(META)?;
+                meta.insert(COMMITS, number)?;
+                if let Some(schema) = schema {
+                    meta.insert(SCHEMA, u64::from(schema))?;
+                }
             }
             Ok(write.commit()?)
         })

@@ -194,7 +194,7 @@ impl Writer {
         let number = self.commits + 1;
         let written = self
             .database
-            .commit(number, together.iter().map(|(batch, _)| batch))
+            .commit(number, None, together.iter().map(|(batch, _)| batch))
             .map_err(|e| e.to_string())
             .and_then(|()| self.mark.write(number).map_err(|e| e.to_string()));
         match written {
