@@ -241,7 +241,6 @@ fn killed_while_fault_rules_hold_frames_back() -> Result<()> {
 
 /// A VMM that shrinks the file of its memory must not take the others down.
 #[test]
-#[ignore = "not solved: the daemon dies of SIGBUS; QEMU does not do it, a hostile host process can"]
 fn a_vmm_shrinks_its_memory() -> Result<()> {
     use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
     let dir = tempfile::TempDir::with_prefix("vnic")?;

@@ -4,11 +4,15 @@
 //! on raw pointers and copies bytes. A [`Seg`] is only made by translating a range that lies inside one mapping
 //! of a [`MemMap`], and stays valid for as long as that map is held.
 
+mod mapping;
+mod sigbus;
+
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::sync::Arc;
 
-use vm_memory::{FileOffset, MmapRegion};
+use mapping::Mapping;
+pub use sigbus::Lender;
 
 /// A piece of guest memory (or of our own) that one frame's bytes lie in.
 #[derive(Debug, Clone, Copy)]
@@ -70,77 +74,53 @@ pub struct Region {
     pub len: u64,
     /// Address of the first byte in the frontend's address space; ring addresses are given in these.
     pub user: u64,
-    host: *mut u8,
-    /// Keeps `host` mapped.
-    _mapping: Arc<MmapRegion>,
+    mapping: Arc<Mapping>,
 }
 
-// SAFETY: `host` points into `_mapping`, which is shared memory kept alive by the Arc; all access is by raw copies.
-unsafe impl Send for Region {}
-// SAFETY: as above; a Region itself is never mutated.
-unsafe impl Sync for Region {}
-
 impl Region {
-    /// Maps `len` bytes of `file` from `offset`.
-    pub fn map(gpa: u64, len: u64, user: u64, file: File, offset: u64) -> std::io::Result<Region> {
-        let meta = file.metadata()?;
-        // hugetlbfs wants offsets and lengths in units of its page size, which it reports as block size.
-        let align = meta.blksize().max(4096);
-        let start = offset - offset % align;
-        let lead = offset - start;
-        let wanted = (lead + len)
-            .checked_next_multiple_of(align)
-            .unwrap_or(u64::MAX)
-            .min(meta.size().saturating_sub(start))
-            .max(lead + len);
-        let size = usize::try_from(wanted).map_err(std::io::Error::other)?;
-        let mapping =
-            MmapRegion::from_file(FileOffset::new(file, start), size).map_err(std::io::Error::other)?;
-        let lead = usize::try_from(lead).map_err(std::io::Error::other)?;
-        // SAFETY: the mapping is at least `lead + len` bytes long.
-        let host = unsafe { mapping.as_ptr().add(lead) };
+    /// Maps `len` bytes of `file` from `offset`. Neither addresses nor offsets may wrap, and the file must have the bytes.
+    pub fn map(
+        gpa: u64,
+        len: u64,
+        user: u64,
+        file: File,
+        offset: u64,
+        lender: &Arc<Lender>,
+    ) -> io::Result<Region> {
+        if [gpa, user].iter().any(|at| at.checked_add(len).is_none()) {
+            let what =
+                format!("a memory region of {len:#x} bytes at {gpa:#x} ({user:#x}) is beyond all addresses");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         Ok(Region {
             gpa,
             len,
             user,
-            host,
-            _mapping: Arc::new(mapping),
+            mapping: Arc::new(Mapping::new(file, offset, len, lender)?),
         })
     }
 
     /// Memory of zeros between two pages that nobody may touch, for fuzzing: one byte beside it is the end. Its
     /// frontend addresses are our own.
     #[cfg(feature = "fuzzing")]
-    pub fn guarded(gpa: u64, pages: usize) -> std::io::Result<Region> {
-        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mprotect};
-        const PAGE: usize = 4096;
-        let flags = (MapFlags::SHARED.bits() | 0x20) as i32; // MAP_ANONYMOUS
-        let prot = ProtFlags::empty().bits() as i32;
-        let mapping =
-            MmapRegion::build(None, (pages + 2) * PAGE, prot, flags).map_err(std::io::Error::other)?;
-        // SAFETY: the mapping is two pages longer than the part that is made accessible.
-        let host = unsafe { mapping.as_ptr().add(PAGE) };
-        // SAFETY: the pages are ours and nobody has seen them yet.
-        unsafe {
-            mprotect(
-                host.cast(),
-                pages * PAGE,
-                MprotectFlags::READ | MprotectFlags::WRITE,
-            )?
-        };
+    pub fn guarded(gpa: u64, pages: usize) -> io::Result<Region> {
+        let mapping = Arc::new(Mapping::guarded(pages)?);
         Ok(Region {
             gpa,
-            len: (pages * PAGE) as u64,
-            user: host as u64,
-            host,
-            _mapping: Arc::new(mapping),
+            len: mapping.len() as u64,
+            user: mapping.first() as u64,
+            mapping,
         })
+    }
+
+    fn host(&self) -> *mut u8 {
+        self.mapping.first()
     }
 
     fn host_at(&self, offset: u64) -> *mut u8 {
         debug_assert!(offset <= self.len);
         // SAFETY: callers checked `offset` against `len`, and the mapping is that long.
-        unsafe { self.host.add(offset as usize) }
+        unsafe { self.host().add(offset as usize) }
     }
 }
 
@@ -254,7 +234,7 @@ impl MemMap {
     pub fn user_range(&self, user: u64, len: u64, align: u64) -> Option<*mut u8> {
         let r = self.regions.iter().find(|r| user.wrapping_sub(r.user) < r.len)?;
         let offset = user - r.user;
-        (offset.checked_add(len)? <= r.len && (r.host as u64 + offset).is_multiple_of(align))
+        (offset.checked_add(len)? <= r.len && (r.host() as u64 + offset).is_multiple_of(align))
             .then(|| r.host_at(offset))
     }
 
@@ -264,34 +244,24 @@ impl MemMap {
         let r = self
             .regions
             .iter()
-            .find(|r| at.wrapping_sub(r.host as u64) < r.len)?;
-        Some(r.gpa + (at - r.host as u64))
+            .find(|r| at.wrapping_sub(r.host() as u64) < r.len)?;
+        Some(r.gpa + (at - r.host() as u64))
     }
 }
 
 /// The dirty bitmap of a migration (vhost-user, "Migration"): one bit for each 4 KiB page.
 #[derive(Debug, Clone)]
 pub struct DirtyLog {
-    mapping: Arc<MmapRegion>,
-    offset: usize,
-    len: usize,
+    mapping: Arc<Mapping>,
 }
 
 impl DirtyLog {
     const PAGE: u64 = 4096;
 
     /// Maps the log that the frontend gave.
-    pub fn map(file: File, size: u64, offset: u64) -> std::io::Result<DirtyLog> {
-        let start = offset - offset % 4096;
-        let lead = (offset - start) as usize;
-        let len = usize::try_from(size).map_err(std::io::Error::other)?;
-        let mapping =
-            MmapRegion::from_file(FileOffset::new(file, start), lead + len).map_err(std::io::Error::other)?;
-        Ok(DirtyLog {
-            mapping: Arc::new(mapping),
-            offset: lead,
-            len,
-        })
+    pub fn map(file: File, size: u64, offset: u64, lender: &Arc<Lender>) -> io::Result<DirtyLog> {
+        let mapping = Arc::new(Mapping::new(file, offset, size, lender)?);
+        Ok(DirtyLog { mapping })
     }
 
     /// Marks the pages of a guest physical range as written.
@@ -301,14 +271,11 @@ impl DirtyLog {
         }
         for page in gpa / Self::PAGE..=(gpa.saturating_add(len - 1)) / Self::PAGE {
             let byte = (page / 8) as usize;
-            if byte >= self.len {
+            if byte >= self.mapping.len() {
                 return;
             }
-            // SAFETY: `byte < len`, and the mapping is `offset + len` bytes long; the frontend reads it
-            // concurrently with atomic operations, as we write.
-            let cell = unsafe {
-                std::sync::atomic::AtomicU8::from_ptr(self.mapping.as_ptr().add(self.offset + byte))
-            };
+            // SAFETY: the mapping has this byte; the frontend reads it concurrently with atomic operations, as we write.
+            let cell = unsafe { std::sync::atomic::AtomicU8::from_ptr(self.mapping.first().add(byte)) };
             cell.fetch_or(1 << (page % 8), std::sync::atomic::Ordering::Relaxed);
         }
     }

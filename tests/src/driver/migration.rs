@@ -47,6 +47,11 @@ impl Log {
         Ok(Log { file, len })
     }
 
+    /// Takes the memory of the bitmap away from under the device.
+    pub fn cut_short(&self) -> Result<()> {
+        Ok(ftruncate(&self.file, 0)?)
+    }
+
     /// The pages marked since the last call, by number.
     pub fn take(&self) -> Result<BTreeSet<u64>> {
         let mut bytes = vec![0; self.len as usize];

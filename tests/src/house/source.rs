@@ -14,6 +14,11 @@ const UNSAFE: &[(&str, &str)] = &[
         "vnic-backend/src/mem.rs",
         "guest memory: mapped by the guest's leave, read and written while the guest runs",
     ),
+    ("vnic-backend/src/mem/mapping.rs", "maps files that VMMs share"),
+    (
+        "vnic-backend/src/mem/sigbus.rs",
+        "a signal handler, which puts pages in the place of those that are gone",
+    ),
     (
         "vnic-backend/src/rdma/memory.rs",
         "payload of RDMA: copied between guests and device memory, changed by atomics",

@@ -16,7 +16,7 @@ use vnic_engine::virtio_net::{NetHdr, feature as f};
 use super::map_region;
 use super::server::{Device, Endpoint};
 use crate::datapath::RingStart;
-use crate::mem::{DirtyLog, MemMap, Region};
+use crate::mem::{DirtyLog, Lender, MemMap, Region};
 use crate::ring::{Fault, RingAddresses, SplitRing};
 use crate::types::NicEventKind;
 
@@ -64,6 +64,7 @@ struct Vring {
 /// The device side of one connection.
 pub struct EthDevice {
     adapter: Arc<Endpoint>,
+    lender: Arc<Lender>,
     features: u64,
     /// Memory, in the order in which it was added. QEMU before 8.2 adds and removes each region once per queue
     /// pair, so the same one may be there several times.
@@ -77,12 +78,13 @@ pub struct EthDevice {
 
 impl EthDevice {
     /// For a new connection.
-    pub fn new(adapter: Arc<Endpoint>) -> Self {
+    pub fn new(adapter: Arc<Endpoint>, lender: Arc<Lender>) -> Self {
         let rings = (0..2 * adapter.spec.queue_pairs)
             .map(|_| Vring::default())
             .collect();
         EthDevice {
             adapter,
+            lender,
             features: 0,
             regions: Vec::new(),
             mem: Arc::default(),
@@ -267,7 +269,7 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         let mapped = regions
             .iter()
             .zip(files)
-            .map(|(r, f)| map_region(r, f))
+            .map(|(r, f)| map_region(r, f, &self.lender))
             .collect::<Result<Vec<_>>>()?;
         self.paused(|d| {
             d.regions = mapped;
@@ -289,7 +291,7 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         if self.regions.len() >= REGIONS_MAX {
             return Err(Error::InvalidOperation("too many memory regions"));
         }
-        let mapped = map_region(region, file)?;
+        let mapped = map_region(region, file, &self.lender)?;
         self.paused(|d| {
             d.regions.push(mapped);
             d.remap()
@@ -418,7 +420,8 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
     refuse_what_is_not_offered!();
 
     fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
-        let mapped = DirtyLog::map(file, log.mmap_size, log.mmap_offset).map_err(Error::ReqHandlerError)?;
+        let mapped = DirtyLog::map(file, log.mmap_size, log.mmap_offset, &self.lender);
+        let mapped = mapped.map_err(Error::ReqHandlerError)?;
         self.paused(|d| {
             d.log = Some(mapped);
             Ok(())

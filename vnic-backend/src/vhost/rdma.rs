@@ -15,7 +15,7 @@ use vnic_engine::virtio_net::feature as f;
 use super::map_region;
 use super::server::{Device, Endpoint};
 use crate::datapath::RdmaRings;
-use crate::mem::{MemMap, Region};
+use crate::mem::{Lender, MemMap, Region};
 use crate::rdma::{Attachment, EVENT_QUEUES, EventQueue, VIRTQUEUES, WAKE_QUEUES};
 use crate::ring::{RingAddresses, SplitRing};
 use crate::types::NicEventKind;
@@ -44,6 +44,7 @@ struct Vring {
 /// The device side of one connection.
 pub struct RdmaDevice {
     endpoint: Arc<Endpoint>,
+    lender: Arc<Lender>,
     features: u64,
     regions: Vec<Region>,
     mem: Arc<MemMap>,
@@ -55,9 +56,10 @@ pub struct RdmaDevice {
 
 impl RdmaDevice {
     /// For a new connection.
-    pub fn new(endpoint: Arc<Endpoint>) -> Self {
+    pub fn new(endpoint: Arc<Endpoint>, lender: Arc<Lender>) -> Self {
         RdmaDevice {
             endpoint,
+            lender,
             features: 0,
             regions: Vec::new(),
             mem: Arc::default(),
@@ -241,7 +243,10 @@ impl VhostUserBackendReqHandlerMut for RdmaDevice {
                 "memory regions and descriptors do not match, or are more than 509",
             ));
         }
-        let mapped = regions.iter().zip(files).map(|(r, f)| map_region(r, f));
+        let mapped = regions
+            .iter()
+            .zip(files)
+            .map(|(r, f)| map_region(r, f, &self.lender));
         let mapped = mapped.collect::<Result<Vec<_>>>()?;
         self.remap(mapped);
         Ok(None)
@@ -261,7 +266,7 @@ impl VhostUserBackendReqHandlerMut for RdmaDevice {
             return Err(Error::InvalidOperation("too many memory regions: at most 509"));
         }
         let mut regions = self.regions.clone();
-        regions.push(map_region(region, file)?);
+        regions.push(map_region(region, file, &self.lender)?);
         self.remap(regions);
         Ok(None)
     }

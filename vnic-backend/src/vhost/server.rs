@@ -19,6 +19,7 @@ use super::eth::EthDevice;
 use super::rdma::RdmaDevice;
 use crate::datapath::{AdapterCounters, Command, RdmaRings, RingStart, WorkerHandle};
 use crate::hub::EventHub;
+use crate::mem::Lender;
 use crate::rdma::Attachment;
 use crate::types::{AdapterSpec, AdapterStatus, AttachState, NicError, NicEventKind, SocketRole};
 
@@ -88,7 +89,7 @@ struct State {
     features: u64,
     pairs: u16,
     memory: u64,
-    connection: Option<UnixStream>,
+    connection: Option<Arc<Lender>>,
     ending: bool,
     failed: bool,
     /// A driver has run on the present connection.
@@ -436,18 +437,25 @@ impl Endpoint {
         let Ok((for_hang_up, watched)) = clones else {
             return false;
         };
+        let lender = Arc::new(Lender::new(for_hang_up));
         {
             let mut s = self.state();
             if s.ending {
                 return true;
             }
             s.driver_ran = false;
-            s.connection = Some(for_hang_up);
+            s.connection = Some(lender.clone());
         }
         self.set_attach(AttachState::Attached);
         match self.role {
-            Role::Ethernet => self.speak(EthDevice::new(self.clone()), stream, watched, listener),
-            Role::Rdma => self.speak(RdmaDevice::new(self.clone()), stream, watched, listener),
+            Role::Ethernet => {
+                let device = EthDevice::new(self.clone(), lender.clone());
+                self.speak(device, &lender, stream, watched, listener);
+            }
+            Role::Rdma => {
+                let device = RdmaDevice::new(self.clone(), lender.clone());
+                self.speak(device, &lender, stream, watched, listener);
+            }
         }
         {
             let mut s = self.state();
@@ -462,6 +470,7 @@ impl Endpoint {
     fn speak<D: Device + Send + 'static>(
         &self,
         device: D,
+        lender: &Lender,
         stream: UnixStream,
         mut watched: UnixStream,
         listener: Option<&UnixListener>,
@@ -487,8 +496,14 @@ impl Endpoint {
             ended,
             VhostError::Disconnected | VhostError::PartialMessage | VhostError::SocketBroken(_)
         ) || self.state().connection.is_none();
-        if !orderly {
-            let what = format!("{ended}; the connection was closed, the VMM may reconnect");
+        if lender.has_failed() || !orderly {
+            let why = if lender.has_failed() {
+                "memory of the guest is not there any more (SIGBUS): its file was cut short, or has no pages"
+                    .into()
+            } else {
+                ended.to_string()
+            };
+            let what = format!("{why}; the connection was closed, the VMM may reconnect");
             self.event(NicEventKind::ProtocolError { what });
         }
         device.lock().unwrap_or_else(PoisonError::into_inner).stop_all();
@@ -548,9 +563,9 @@ impl Endpoint {
     }
 }
 
-fn hang_up(connection: Option<UnixStream>) {
-    if let Some(c) = connection {
-        let _ = c.shutdown(std::net::Shutdown::Both);
+fn hang_up(connection: Option<Arc<Lender>>) {
+    if let Some(lender) = connection {
+        lender.hang_up();
     }
 }
 

@@ -1,0 +1,139 @@
+//! Files that VMMs share with us, mapped: guest memory, dirty logs.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rustix::fs::fstatfs;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::param::page_size;
+
+use super::sigbus::{Guard, Lender};
+
+/// FUSE_SUPER_MAGIC (statfs(2)).
+const FUSE: u64 = 0x6573_5546;
+
+/// A part of a file, mapped for reading and writing.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    size: usize,
+    /// Bytes before the part: mappings begin with a page.
+    lead: usize,
+    len: usize,
+    guard: Option<Guard>,
+}
+
+// SAFETY: an address range that this value alone unmaps; who uses the memory answers for how.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+fn refused(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+impl Mapping {
+    /// Maps `len` bytes of `file` from `offset`, all of which the file must have. It is closed: a mapping needs no descriptor.
+    pub fn new(file: File, offset: u64, len: u64, lender: &Arc<Lender>) -> io::Result<Mapping> {
+        let meta = file.metadata()?;
+        if !meta.is_file() || fstatfs(&file)?.f_type as u64 == FUSE {
+            // (Else nobody knows its length, or a process may keep whoever touches a page waiting for ever.)
+            return Err(refused(
+                "memory is shared as a file of memfd_create, tmpfs, hugetlbfs or a disk".into(),
+            ));
+        }
+        // What is behind the end, on the file's last page, is there as well.
+        let page = page_size() as u64;
+        let there = meta.size().checked_next_multiple_of(page).unwrap_or(u64::MAX);
+        let outside = || {
+            refused(format!(
+                "a file of {:#x} bytes does not have {len:#x} bytes at {offset:#x}",
+                meta.size()
+            ))
+        };
+        if len == 0 || offset.checked_add(len).is_none_or(|end| end > there) {
+            return Err(outside());
+        }
+        // hugetlbfs wants offsets and lengths in units of its page size, which it reports as block size.
+        let align = meta.blksize().max(page);
+        let lead = offset % align;
+        let size = lead
+            .checked_add(len)
+            .and_then(|n| n.checked_next_multiple_of(align));
+        let size = size.filter(|n| isize::try_from(*n).is_ok()).ok_or_else(outside)?;
+        let fit = |n: u64| usize::try_from(n).map_err(|_| outside());
+        let (size, lead, len) = (fit(size)?, fit(lead)?, fit(len)?);
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
+        let at = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                size,
+                rights,
+                flags,
+                &file,
+                offset - lead as u64,
+            )?
+        };
+        Mapping::made(at.cast(), size, lead, len, |m| {
+            Guard::new(m.base, size, lender.clone()).map(Some)
+        })
+    }
+
+    /// Memory of zeros between two pages that nobody may touch, for fuzzing: one byte beside it is the end.
+    #[cfg(feature = "fuzzing")]
+    pub fn guarded(pages: usize) -> io::Result<Mapping> {
+        use rustix::mm::{MprotectFlags, mmap_anonymous, mprotect};
+        let (page, len) = (page_size(), pages * page_size());
+        let (size, rights) = (len + 2 * page, ProtFlags::empty());
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
+        let at = unsafe { mmap_anonymous(std::ptr::null_mut(), size, rights, MapFlags::SHARED)? };
+        let mapping = Mapping::made(at.cast(), size, page, len, |_| Ok(None))?;
+        let flags = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: the pages are ours and nobody has seen them yet.
+        unsafe { mprotect(mapping.first().cast(), len, flags)? };
+        Ok(mapping)
+    }
+
+    fn made(
+        at: *mut u8,
+        size: usize,
+        lead: usize,
+        len: usize,
+        guard: impl FnOnce(&Mapping) -> io::Result<Option<Guard>>,
+    ) -> io::Result<Mapping> {
+        let mut mapping = Mapping {
+            base: NonNull::new(at).ok_or(io::ErrorKind::OutOfMemory)?,
+            size,
+            lead,
+            len,
+            guard: None,
+        };
+        mapping.guard = guard(&mapping)?;
+        Ok(mapping)
+    }
+
+    /// The first byte.
+    pub fn first(&self) -> *mut u8 {
+        // SAFETY: the mapping is at least `lead + len` bytes long.
+        unsafe { self.base.as_ptr().add(self.lead) }
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // First: from then on the addresses may be anybody's.
+        self.guard = None;
+        // SAFETY: mapped above with this length, and no reference into it was ever given out.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.size) };
+    }
+}
