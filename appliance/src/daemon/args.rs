@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Daemon, StartError, placement, systemd};
+use super::{Daemon, StartError, descriptors, placement, systemd};
 use crate::check::{self, ControlListen};
 use crate::config::{Environment, Overrides, Settings, Simple, Uplink};
 use crate::logging::{self, LogFormat};
@@ -239,6 +239,7 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(super::os("cannot catch SIGINT"))?;
     let mut hangup = signal(SignalKind::hangup()).map_err(super::os("cannot catch SIGHUP"))?;
 
+    descriptors::raise_limit().map_err(super::os("cannot raise the limit of open files"))?;
     let daemon = Daemon::start(settings).await?;
     let line = daemon.ready_line();
     // Nobody may read our standard output; that is no reason to end.

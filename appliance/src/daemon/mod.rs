@@ -3,6 +3,7 @@
 pub mod args;
 mod context;
 mod control_socket;
+mod descriptors;
 mod placement;
 mod state_dir;
 mod systemd;

@@ -23,8 +23,8 @@ use crate::mem::Lender;
 use crate::rdma::Attachment;
 use crate::types::{AdapterSpec, AdapterStatus, AttachState, NicError, NicEventKind, SocketRole};
 
-/// How often a connecting adapter tries.
-const CONNECT_RETRY: Duration = Duration::from_millis(50);
+/// How often a connecting adapter tries, and one that cannot accept (there may be no descriptor free).
+const RETRY: Duration = Duration::from_millis(50);
 
 /// The pause after a connection on which no driver ever ran; it doubles with each further one.
 const SHORT_PAUSE: Duration = Duration::from_millis(5);
@@ -388,11 +388,7 @@ impl Endpoint {
     /// Waits, unless the bell rings.
     fn rest(&self, time: Duration) {
         if !time.is_zero() {
-            let wait = rustix::event::Timespec {
-                tv_sec: 0,
-                tv_nsec: time.subsec_nanos().into(),
-            };
-            let _ = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&wait));
+            wait_until(&mut [PollFd::new(&self.bell, PollFlags::IN)], time);
         }
     }
 
@@ -407,16 +403,19 @@ impl Endpoint {
                 let _ = poll(&mut fds, None);
                 let caller = fds[0].revents().contains(PollFlags::IN);
                 self.silence_bell();
-                if caller && !self.state().ending {
-                    listener.accept().ok().map(|(s, _)| s)
-                } else {
-                    None
+                if !caller || self.state().ending {
+                    return None;
                 }
+                let accepted = listener.accept().ok();
+                if accepted.is_none() {
+                    self.rest(RETRY);
+                }
+                accepted.map(|(stream, _)| stream)
             }
             None if !failed => {
                 let stream = UnixStream::connect(self.socket()).ok();
                 if stream.is_none() {
-                    self.rest(CONNECT_RETRY);
+                    self.rest(RETRY);
                     self.silence_bell();
                 }
                 stream
@@ -551,16 +550,27 @@ impl Endpoint {
             if !mine.is_empty() {
                 return false;
             }
-            if other.contains(PollFlags::IN)
-                && let Ok((stranger, _)) = listener.accept()
-            {
-                drop(stranger);
-                let what = "a second VMM tried to attach while one is attached; it was turned away: give each VM \
-                            an adapter of its own";
-                self.event(NicEventKind::ProtocolError { what: what.into() });
+            if !other.contains(PollFlags::IN) {
+                continue;
             }
+            if listener.accept().is_err() {
+                wait_until(&mut [PollFd::new(stream, PollFlags::IN)], RETRY);
+                continue;
+            }
+            let what = "a second VMM tried to attach while one is attached; it was turned away: give each VM \
+                        an adapter of its own";
+            self.event(NicEventKind::ProtocolError { what: what.into() });
         }
     }
+}
+
+/// Waits for one of these, at most so long; less than a second.
+fn wait_until(fds: &mut [PollFd<'_>], at_most: Duration) {
+    let at_most = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: at_most.subsec_nanos().into(),
+    };
+    let _ = poll(fds, Some(&at_most));
 }
 
 fn hang_up(connection: Option<Arc<Lender>>) {
@@ -614,4 +624,78 @@ pub fn spawn(endpoint: Arc<Endpoint>) -> Result<std::thread::JoinHandle<()>, Nic
             what: "starting a thread".into(),
             source,
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::types::VlanMode;
+
+    fn endpoint() -> Arc<Endpoint> {
+        let spec = AdapterSpec {
+            name: "accept".into(),
+            macs: Vec::new(),
+            mtu: 1500,
+            queue_pairs: 1,
+            vlan: VlanMode::default(),
+            anti_spoofing: false,
+            data_core: None,
+            eth_socket: "unused".into(),
+            rdma_socket: None,
+            socket_role: SocketRole::Listen,
+        };
+        let counters = Arc::new(AdapterCounters::new(1));
+        let made = Endpoint::new(spec, PortId(0), 0, counters, Arc::default(), EventHub::default());
+        Arc::new(made.expect("an endpoint"))
+    }
+
+    /// A socket at which somebody always waits and that never accepts, as when there are no descriptors.
+    fn refuses() -> (UnixListener, UnixStream) {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        theirs.write_all(b"!").expect("room");
+        (UnixListener::from(OwnedFd::from(ours)), theirs)
+    }
+
+    /// Does the thread that this starts ever sleep?
+    fn sleeps(work: impl FnOnce() + Send + 'static) -> bool {
+        let (tell, told) = crossbeam_channel::bounded(1);
+        std::thread::spawn(move || {
+            let _ = tell.send(rustix::thread::gettid());
+            work();
+        });
+        let thread = told.recv().expect("its number").as_raw_nonzero();
+        let stat = format!("/proc/self/task/{thread}/stat");
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while std::time::Instant::now() < deadline {
+            // (Behind the name, in parentheses, is the state.)
+            let text = std::fs::read_to_string(&stat).expect("the thread is there");
+            if text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')) {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        false
+    }
+
+    #[test]
+    fn a_socket_that_cannot_accept_is_not_asked_all_the_time() {
+        let (listener, _theirs) = refuses();
+        let one = endpoint();
+        let same = one.clone();
+        assert!(sleeps(move || same.serve(Some(listener))));
+        one.end();
+    }
+
+    #[test]
+    fn nor_while_a_vmm_is_served() {
+        let (listener, _theirs) = refuses();
+        let (vmm, watched) = UnixStream::pair().expect("a pair");
+        let one = endpoint();
+        assert!(sleeps(move || {
+            one.wait_for_message(&watched, &listener);
+        }));
+        drop(vmm);
+    }
 }
