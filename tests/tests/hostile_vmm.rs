@@ -2,17 +2,19 @@
 //! nothing else: another pair of guests still exchanges every frame.
 
 use std::fs::File;
-use std::io::{IoSlice, Read};
+use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 
 use anyhow::{Context, Result, ensure};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
+use vmm_sys_util::eventfd::EventFd;
 use vnic_backend::{AttachState, MacAddr, NicEventKind};
 use vnic_tests::driver::packets::{Number, number_of, numbered};
 use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
@@ -83,50 +85,65 @@ impl Stage {
         self.x.send_wait(0, &f, NetHdr::default());
     }
 
-    /// The liar says a memory table in which there is room for one more region, as User-Mode-Linux does. Is it taken?
-    fn long_table(&mut self, region: &VhostUserMemoryRegionInfo) -> Result<bool> {
+    /// A new connection of the liar's, on which it says this, with a descriptor.
+    fn say(&mut self, words: [u32; 3], payload: &[u64], file: impl AsFd) -> Result<UnixStream> {
         self.liar.hang_up();
         self.rig.state("liar", AttachState::Detached)?;
-        let mut stream = UnixStream::connect(self.rig.socket("liar"))?;
-        // SET_MEM_TABLE, version 1 and an answer wanted, length; one region, padding.
-        let words = [5u32, 1 | 8, 8 + 2 * 32, 1, 0];
+        let stream = UnixStream::connect(self.rig.socket("liar"))?;
         let mut message: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
-        for word in [
-            region.guest_phys_addr,
-            region.memory_size,
-            region.userspace_addr,
-            region.mmap_offset,
-        ] {
-            message.extend_from_slice(&word.to_ne_bytes());
-        }
-        message.resize(message.len() + 32, 0);
-        let map = self.liar.mem().map();
-        let file = map
-            .iter()
-            .filter_map(|r| r.file_offset())
-            .map(|f| f.file())
-            .find(|f| f.as_raw_fd() == region.mmap_handle)
-            .context("the region has no file")?;
-        let files: [BorrowedFd<'_>; 1] = [std::os::fd::AsFd::as_fd(file)];
+        message.extend(payload.iter().flat_map(|w| w.to_ne_bytes()));
+        let files = [file.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         ensure!(control.push(SendAncillaryMessage::ScmRights(&files)));
-        sendmsg(
-            &stream,
-            &[IoSlice::new(&message)],
-            &mut control,
-            SendFlags::empty(),
-        )?;
+        let none = SendFlags::empty();
+        sendmsg(&stream, &[IoSlice::new(&message)], &mut control, none)?;
+        Ok(stream)
+    }
+
+    /// The liar's other connection ends.
+    fn said(&mut self, stream: UnixStream) -> Result<()> {
+        drop(stream);
+        self.rig.state("liar", AttachState::Detached)?;
+        self.liar = self.rig.attach("liar", Options::default())?;
+        Ok(())
+    }
+
+    /// The liar says a memory table in which there is room for one more region, as User-Mode-Linux does. Is it taken?
+    fn long_table(&mut self, r: &VhostUserMemoryRegionInfo) -> Result<bool> {
+        let map = self.liar.mem().map().clone();
+        let mut files = map.iter().filter_map(|r| r.file_offset()).map(|f| f.file());
+        let file = files.find(|f| f.as_raw_fd() == r.mmap_handle);
+        let mut payload = vec![
+            1,
+            r.guest_phys_addr,
+            r.memory_size,
+            r.userspace_addr,
+            r.mmap_offset,
+        ];
+        payload.resize(1 + 2 * 4, 0);
+        // SET_MEM_TABLE, version 1 and an answer wanted.
+        let words = [5, 1 | 8, 8 * payload.len() as u32];
+        let mut stream = self.say(words, &payload, file.context("the region has no file")?)?;
         let mut answer = [0; 20];
         stream.read_exact(&mut answer)?;
         let good = answer[12..] == [0; 8];
         if !good {
             ensure!(stream.read(&mut answer)? == 0, "the connection was not closed");
         }
-        drop(stream);
-        self.rig.state("liar", AttachState::Detached)?;
-        self.liar = self.rig.attach("liar", Options::default())?;
+        self.said(stream)?;
         Ok(good)
+    }
+
+    /// The liar gives a descriptor for its first ring. Is it taken?
+    fn give(&mut self, request: u32, file: impl AsFd) -> Result<bool> {
+        let mut stream = self.say([request, 1, 8], &[0], file)?;
+        // GET_FEATURES: a connection that was closed answers nothing more.
+        let question: Vec<u8> = [1u32, 1, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let asked = stream.write_all(&question);
+        let taken = asked.is_ok() && stream.read_exact(&mut [0; 20]).is_ok();
+        self.said(stream)?;
+        Ok(taken)
     }
 }
 
@@ -297,5 +314,53 @@ fn regions_keep_no_descriptors() -> Result<()> {
     }
     assert_eq!(open, 1, "the test's own, and none of {slots} regions'");
     s.bystanders("many regions");
+    s.rig.finish(Copies::Unknown)
+}
+
+/// An interrupt that there is no room for keeps no data core waiting.
+#[test]
+fn calls_that_are_full() -> Result<()> {
+    let mut s = Stage::new()?;
+    s.liar.hang_up();
+    s.rig.state("liar", AttachState::Detached)?;
+    let o = Options {
+        calls: true,
+        ..Options::default()
+    };
+    s.liar = s.rig.attach("liar", o)?;
+    // (Its writers wait: EFD_NONBLOCK is not set.)
+    let full = EventFd::new(0)?;
+    full.write(u64::MAX - 1)?;
+    for ring in 0..2 {
+        s.liar.frontend()?.set_vring_call(ring, &full)?;
+    }
+    for _ in 0..3 {
+        s.touch();
+        s.bystanders("a full call");
+        assert!(wait_for(|| s.liar.try_recv(0).is_some()));
+        let (_, f) = s.frame(s.macs[1]);
+        s.liar.send_wait(0, &f, NetHdr::default());
+        s.liar.drain();
+        s.bystanders("a full call");
+    }
+    s.again()?;
+    s.rig.finish(Copies::Unknown)
+}
+
+/// Kicks and calls are of kinds for which nobody can keep a data core waiting.
+#[test]
+fn descriptors_of_other_kinds() -> Result<()> {
+    const KICK: u32 = 12;
+    const CALL: u32 = 13;
+    let mut s = Stage::new()?;
+    let event = eventfd(0, EventfdFlags::CLOEXEC)?;
+    let (_end, pipe) = std::io::pipe()?;
+    let (unix, _other) = UnixStream::pair()?;
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    assert!(s.give(KICK, &event)? && s.give(CALL, &event)?);
+    assert!(!s.give(KICK, &unix)? && s.give(CALL, &unix)?);
+    assert!(!s.give(KICK, &pipe)? && !s.give(CALL, &pipe)?);
+    assert!(!s.give(KICK, &udp)? && !s.give(CALL, &udp)?);
+    s.bystanders("descriptors of other kinds");
     s.rig.finish(Copies::Unknown)
 }

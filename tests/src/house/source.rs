@@ -14,6 +14,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "vnic-backend/src/mem.rs",
         "guest memory: mapped by the guest's leave, read and written while the guest runs",
     ),
+    (
+        "vnic-backend/src/datapath/calls/signals.rs",
+        "asynchronous I/O, for which no safe crate has a name",
+    ),
     ("vnic-backend/src/mem/mapping.rs", "maps files that VMMs share"),
     (
         "vnic-backend/src/mem/sigbus.rs",

@@ -14,6 +14,7 @@ use vnic_fabric::switch::{PortConfig, PortId};
 use vnic_wire::MacAddr;
 use vnic_wire::vlan::Tci;
 
+use super::calls::Call;
 use super::congestion::CongestionChange;
 use super::counters::{AdapterCounters, PortCounters};
 use super::qos::QosChange;
@@ -40,10 +41,10 @@ pub struct RingStart {
     pub index: u16,
     /// The ring.
     pub ring: SplitRing,
-    /// The guest's kick; transmit needs one.
-    pub kick: Option<File>,
+    /// The guest's kick; none if its driver polls.
+    pub kick: Option<Arc<File>>,
     /// The guest's interrupt.
-    pub call: Option<File>,
+    pub call: Option<Arc<Call>>,
     /// Bytes of the virtio header.
     pub hdr_len: usize,
     /// The driver merges receive buffers.
@@ -297,7 +298,7 @@ pub enum Command {
         /// vhost-user index.
         index: u16,
         /// The guest's interrupt.
-        call: Option<File>,
+        call: Option<Arc<Call>>,
         /// Answer.
         done: Sender<()>,
     },
@@ -373,7 +374,7 @@ pub enum Command {
         /// Virtqueue: control or an event queue.
         index: u16,
         /// The driver's interrupt.
-        call: Option<File>,
+        call: Option<Arc<Call>>,
         /// Answer.
         done: Sender<()>,
     },

@@ -33,7 +33,7 @@ mod waiting;
 mod worker;
 
 pub use bond::Ticket;
-pub use calls::notify;
+pub use calls::{Call, Signals, is_eventfd, notify};
 pub use clock::{Clock, Held, VirtualClock};
 pub use command::{BondSetup, BondSide, Command, RdmaRings, RdmaSnapshot, RingStart, Side};
 pub use congestion::CongestionChange;

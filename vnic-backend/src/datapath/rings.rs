@@ -1,11 +1,11 @@
 //! Rings that guests start and stop, on their data core.
 
-use std::fs::File;
+use std::sync::Arc;
 
 use vnic_engine::settings::Burst;
 use vnic_fabric::switch::PortId;
 
-use super::calls::Caller as _;
+use super::calls::{Call, Caller as _};
 use super::command::RingStart;
 use super::dpc::Dpc;
 use super::rx::RxQueue;
@@ -45,12 +45,11 @@ impl Worker {
             watch(burst, rx, id, &self.sleeper, &self.dpc, self.index);
             adapter.activate();
         } else {
-            let Some(kick) = start.kick else { return };
             let mut tx = TxQueue::new(
                 id,
                 pair,
                 start.ring,
-                kick,
+                start.kick,
                 start.call,
                 start.hdr_len,
                 start.asks,
@@ -62,12 +61,14 @@ impl Worker {
             tx.batch = batch;
             tx.set_method(method);
             let i = free_index(&mut self.txs);
-            let _ = self.sleeper.add(tx.kick_fd(), Source::Kick(i as u32));
+            if let Some(kick) = tx.kick_fd() {
+                let _ = self.sleeper.add(kick, Source::Kick(i as u32));
+            }
             self.txs[i] = Some(tx);
         }
     }
 
-    pub(super) fn set_call(&mut self, id: PortId, index: u16, call: Option<File>) {
+    pub(super) fn set_call(&mut self, id: PortId, index: u16, call: Option<Arc<Call>>) {
         let pair = usize::from(index / 2);
         if index.is_multiple_of(2) {
             if let Some(Some(rx)) = self.core.adapter(id).and_then(|a| a.queues.get_mut(pair)) {
@@ -149,7 +150,9 @@ impl Worker {
         let mut tx = self.txs[i].take()?;
         tx.leave(&mut self.core);
         tx.settle_calls();
-        self.sleeper.remove(tx.kick_fd());
+        if let Some(kick) = tx.kick_fd() {
+            self.sleeper.remove(kick);
+        }
         Some(Some(tx.base()))
     }
 }

@@ -11,7 +11,7 @@ use vnic_engine::moderation::{Decision, Method};
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::{DropReason, Instant};
 
-use super::calls::{Caller, Calls};
+use super::calls::{Call, Caller, Calls};
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
 use super::frame::{OutFrame, RawFrame, SNAP};
 use super::link::Gate;
@@ -58,7 +58,7 @@ impl Parked {
 pub struct RxQueue {
     ring: SplitRing,
     calls: Calls,
-    kick: Option<File>,
+    kick: Option<Arc<File>>,
     pair: usize,
     hdr_len: usize,
     mergeable: bool,
@@ -108,8 +108,8 @@ impl RxQueue {
     )]
     pub fn new(
         ring: SplitRing,
-        kick: Option<File>,
-        call: Option<File>,
+        kick: Option<Arc<File>>,
+        call: Option<Arc<Call>>,
         pair: usize,
         hdr_len: usize,
         mergeable: bool,
@@ -616,7 +616,7 @@ impl RxQueue {
     }
 
     /// Interrupts the guest here from now on.
-    pub fn set_call(&mut self, call: Option<File>) {
+    pub fn set_call(&mut self, call: Option<Arc<Call>>) {
         self.calls.set_call(call);
     }
 

@@ -19,7 +19,7 @@ use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
 use super::MAX_CORES;
-use super::calls::{Caller, Calls};
+use super::calls::{Call, Caller, Calls};
 use super::core::Core;
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
 use super::frame::{FRAME_MAX, RawFrame, SNAP};
@@ -46,7 +46,7 @@ pub struct TxQueue {
     reported: bool,
     stopped: bool,
     ring: SplitRing,
-    kick: File,
+    kick: Option<Arc<File>>,
     calls: Calls,
     /// Frames completed together at most.
     pub batch: u16,
@@ -181,8 +181,8 @@ impl TxQueue {
         port: PortId,
         pair: usize,
         ring: SplitRing,
-        kick: File,
-        call: Option<File>,
+        kick: Option<Arc<File>>,
+        call: Option<Arc<Call>>,
         hdr_len: usize,
         asks: bool,
         mtu: u16,
@@ -218,12 +218,12 @@ impl TxQueue {
     }
 
     /// The guest's kick.
-    pub fn kick_fd(&self) -> BorrowedFd<'_> {
-        self.kick.as_fd()
+    pub fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.kick.as_ref().map(AsFd::as_fd)
     }
 
     /// Interrupts the guest here from now on.
-    pub fn set_call(&mut self, call: Option<File>) {
+    pub fn set_call(&mut self, call: Option<Arc<Call>>) {
         self.calls.set_call(call);
     }
 

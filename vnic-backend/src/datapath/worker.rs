@@ -12,6 +12,7 @@ use vnic_fabric::Instant;
 use vnic_fabric::switch::{PortId, Switch, SwitchConfig, SwitchStats};
 
 use super::MAX_CORES;
+use super::calls::Signals;
 use super::clock::Clock;
 use super::command::{Command, Side};
 use super::core::{Core, CoreEvent};
@@ -41,6 +42,8 @@ pub struct WorkerHandle {
     pub cpu: usize,
     /// Its counters.
     pub counters: Arc<CoreCounters>,
+    /// How it interrupts its guests.
+    pub signals: Arc<Signals>,
     commands: Sender<Command>,
     waker: Arc<Waker>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -110,6 +113,9 @@ pub fn start(
         sleeper
             .add(waker.fd(), Source::Waker)
             .map_err(|e| os("watching an eventfd", e))?;
+        let signals = Signals::new().map(Arc::new).map_err(|e| {
+            os("setting up asynchronous I/O (io_setup), by which guests are interrupted; fs.aio-max-nr may be too low", e)
+        })?;
         // A random seed, so that no guest can choose addresses that crowd the table.
         let seed = RandomState::new().build_hasher().finish();
         let core = Core::new(
@@ -157,6 +163,7 @@ pub fn start(
         handles.push(WorkerHandle {
             cpu,
             counters,
+            signals,
             commands,
             waker,
             thread: Mutex::new(Some(thread)),
@@ -372,7 +379,9 @@ impl Worker {
                 self.counters.add(C::Panics as usize, 1);
                 if let Some(mut tx) = self.txs[i].take() {
                     let port = tx.port;
-                    self.sleeper.remove(tx.kick_fd());
+                    if let Some(kick) = tx.kick_fd() {
+                        self.sleeper.remove(kick);
+                    }
                     // Receivers on other cores shall not wait for completions that never come.
                     for (core, seq) in tx.abandon() {
                         self.core.commit(core, seq);

@@ -327,7 +327,7 @@ impl Function {
         {
             ring.stage(head, used as u32);
             if ring.publish(ring.staged()) {
-                notify(a.control_call.as_ref());
+                notify(a.control_call.as_deref());
             }
         }
         Ok(())

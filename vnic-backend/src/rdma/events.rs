@@ -1,12 +1,12 @@
 //! Events on their way to the driver (`SPEC.md`, section 10.1).
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::sync::Arc;
 
 use vnic_device::event::{EventKind, EventRecord};
 use vnic_device::zerocopy::IntoBytes;
 
-use crate::datapath::notify;
+use crate::datapath::{Call, notify};
 use crate::mem::{Seg, Writer};
 use crate::ring::{Fault, SplitRing};
 
@@ -19,7 +19,7 @@ pub struct EventQueue {
     /// Its virtqueue; `None` after a fault.
     pub ring: Option<SplitRing>,
     /// The driver's interrupt.
-    pub call: Option<File>,
+    pub call: Option<Arc<Call>>,
 }
 
 /// Events that wait for a buffer, by event queue.
@@ -132,7 +132,7 @@ impl Events {
                 && ring.unpublished()
                 && ring.publish(ring.staged())
             {
-                notify(queue.call.as_ref());
+                notify(queue.call.as_deref());
             }
         }
         (done, fault)

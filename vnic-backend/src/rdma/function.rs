@@ -26,6 +26,7 @@ use super::feed::BELLS_A_TURN;
 use super::memory::FunctionMemory;
 use super::slots::Slots;
 use super::work_queue::{ReceiveQueue, SendQueue};
+use crate::datapath::Call;
 use crate::datapath::RdmaSnapshot;
 use crate::mem::{self, MemMap};
 use crate::ring::{Fault, SplitRing};
@@ -46,11 +47,11 @@ pub struct Attachment {
     /// Commands; `None` after a fault.
     pub control: Option<SplitRing>,
     /// The driver's interrupt for commands.
-    pub control_call: Option<File>,
+    pub control_call: Option<Arc<Call>>,
     /// Event queues.
     pub events: Vec<EventQueue>,
     /// Where the driver kicks: commands, event buffers and doorbells.
-    pub kicks: Vec<File>,
+    pub kicks: Vec<Arc<File>>,
     /// The guest's memory.
     pub map: Arc<MemMap>,
 }
@@ -199,7 +200,7 @@ impl Function {
     }
 
     /// Interrupts the driver through another descriptor.
-    pub fn set_call(&mut self, index: u16, call: Option<File>) {
+    pub fn set_call(&mut self, index: u16, call: Option<Arc<Call>>) {
         let Some(a) = &mut self.attached else { return };
         match index.checked_sub(1) {
             None => a.control_call = call,

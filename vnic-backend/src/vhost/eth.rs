@@ -6,16 +6,15 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, eventfd};
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::*;
 use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::{NetHdr, feature as f};
 
-use super::map_region;
 use super::server::{Device, Endpoint};
-use crate::datapath::RingStart;
+use super::{call, kick, map_region};
+use crate::datapath::{Call, RingStart};
 use crate::mem::{DirtyLog, Lender, MemMap, Region};
 use crate::ring::{Fault, RingAddresses, SplitRing};
 use crate::types::NicEventKind;
@@ -53,8 +52,8 @@ struct Vring {
     size: u32,
     addresses: Option<RingAddresses>,
     base: u16,
-    kick: Option<File>,
-    call: Option<File>,
+    kick: Option<Arc<File>>,
+    call: Option<Arc<Call>>,
     /// A kick descriptor was set (even "none"): the ring is started (vhost-user, "Ring states").
     started: bool,
     enabled: bool,
@@ -166,14 +165,11 @@ impl EthDevice {
             has(f::RING_INDIRECT_DESC),
             log,
         )?;
-        let dup = |file: &Option<File>| file.as_ref().and_then(|f| f.try_clone().ok());
-        // A driver that polls gives no kick: an eventfd that nobody writes stands in for it.
-        let kick = dup(&r.kick).or_else(|| eventfd(0, EventfdFlags::CLOEXEC).ok().map(File::from));
         let start = RingStart {
             index: i as u16,
             ring,
-            kick,
-            call: dup(&r.call),
+            kick: r.kick.clone(),
+            call: r.call.clone(),
             hdr_len: if has(f::VERSION_1 | f::MRG_RXBUF) {
                 NetHdr::LEN
             } else {
@@ -357,22 +353,22 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let index = u32::from(index);
+        let (index, kick) = (u32::from(index), kick(fd)?);
         self.stop_for_change(index)?;
         let r = self.ring(index)?;
-        (r.kick, r.started) = (fd, true);
+        (r.kick, r.started) = (kick, true);
         self.update(index as usize);
         Ok(())
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let index = u32::from(index);
-        let r = self.ring(index)?;
-        r.call = fd;
+        let call = call(&self.adapter, fd)?;
+        let r = self.ring(u32::from(index))?;
+        // The old one is closed here, not on the data core: closing may take its time.
+        let _old = std::mem::replace(&mut r.call, call.clone());
         // VMMs change it whenever a guest masks its interrupt: that must not stop traffic.
         if r.running {
-            let call = r.call.as_ref().and_then(|f| f.try_clone().ok());
-            self.adapter.set_call(index as u16, call);
+            self.adapter.set_call(index.into(), call);
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vhost::vhost_user::{Error, Result};
 
+use crate::datapath::{Call, is_eventfd};
 use crate::mem::{Lender, Region};
 
 pub use server::{Endpoint, spawn};
@@ -29,4 +30,20 @@ fn map_region(region: &VhostUserMemoryRegion, file: File, lender: &Arc<Lender>) 
         lender,
     )
     .map_err(Error::ReqHandlerError)
+}
+
+/// A kick, as a VMM gives it. Data cores wait for it: of other files the VMM could decide how long it takes to ask.
+fn kick(file: Option<File>) -> Result<Option<Arc<File>>> {
+    match file {
+        Some(file) if !is_eventfd(&file).map_err(Error::ReqHandlerError)? => {
+            Err(Error::InvalidOperation("a kick descriptor is no eventfd"))
+        }
+        file => Ok(file.map(Arc::new)),
+    }
+}
+
+/// An interrupt, as a VMM gives it.
+fn call(endpoint: &Endpoint, file: Option<File>) -> Result<Option<Arc<Call>>> {
+    let call = file.map(|file| Call::new(file, endpoint.signals())).transpose();
+    Ok(call.map_err(Error::ReqHandlerError)?.map(Arc::new))
 }

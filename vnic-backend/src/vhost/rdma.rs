@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, eventfd};
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::*;
 use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
@@ -12,9 +11,9 @@ use vnic_device::config::{ABI_MAJOR, ABI_MINOR, CONFIG_LEN, Config, MAGIC};
 use vnic_device::zerocopy::IntoBytes;
 use vnic_engine::virtio_net::feature as f;
 
-use super::map_region;
 use super::server::{Device, Endpoint};
-use crate::datapath::RdmaRings;
+use super::{call, kick, map_region};
+use crate::datapath::{Call, RdmaRings};
 use crate::mem::{Lender, MemMap, Region};
 use crate::rdma::{Attachment, EVENT_QUEUES, EventQueue, VIRTQUEUES, WAKE_QUEUES};
 use crate::ring::{RingAddresses, SplitRing};
@@ -35,8 +34,8 @@ struct Vring {
     size: u32,
     addresses: Option<RingAddresses>,
     base: u16,
-    kick: Option<File>,
-    call: Option<File>,
+    kick: Option<Arc<File>>,
+    call: Option<Arc<Call>>,
     started: bool,
     enabled: bool,
 }
@@ -132,21 +131,16 @@ impl RdmaDevice {
     }
 
     fn start(&mut self) {
-        let dup = |file: &Option<File>| file.as_ref().and_then(|f| f.try_clone().ok());
-        let kicks = self.rings.iter().map(|r| {
-            // A driver that polls gives no kick: an eventfd that nobody writes stands in for it.
-            dup(&r.kick).or_else(|| eventfd(0, EventfdFlags::CLOEXEC).ok().map(File::from))
-        });
         let attachment = Attachment {
             control: self.split_ring(0),
-            control_call: dup(&self.rings[0].call),
+            control_call: self.rings[0].call.clone(),
             events: (1..WITH_BUFFERS)
                 .map(|i| EventQueue {
                     ring: self.split_ring(i),
-                    call: dup(&self.rings[i].call),
+                    call: self.rings[i].call.clone(),
                 })
                 .collect(),
-            kicks: kicks.flatten().collect(),
+            kicks: self.rings.iter().filter_map(|r| r.kick.clone()).collect(),
             map: self.mem.clone(),
         };
         self.running = true;
@@ -319,19 +313,16 @@ impl VhostUserBackendReqHandlerMut for RdmaDevice {
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        self.change(index.into(), |r| (r.kick, r.started) = (fd, true))
+        let kick = kick(fd)?;
+        self.change(index.into(), |r| (r.kick, r.started) = (kick, true))
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let r = self.ring(index.into())?;
-        r.call = fd;
+        let call = call(&self.endpoint, fd)?;
+        // The old one is closed here, not on the data core: closing may take its time.
+        let _old = std::mem::replace(&mut self.ring(index.into())?.call, call.clone());
         // VMMs change it whenever a guest masks its interrupt: that must not end anything.
         if self.running {
-            let call = self
-                .ring(index.into())?
-                .call
-                .as_ref()
-                .and_then(|f| f.try_clone().ok());
             self.endpoint.set_driver_call(index.into(), call);
         }
         Ok(())

@@ -1,6 +1,5 @@
 //! An adapter's socket: accept or connect, serve one VMM at a time, come back for the next.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,7 +16,7 @@ use vnic_fabric::switch::PortId;
 use super::early;
 use super::eth::EthDevice;
 use super::rdma::RdmaDevice;
-use crate::datapath::{AdapterCounters, Command, RdmaRings, RingStart, WorkerHandle};
+use crate::datapath::{AdapterCounters, Call, Command, RdmaRings, RingStart, Signals, WorkerHandle};
 use crate::hub::EventHub;
 use crate::mem::Lender;
 use crate::rdma::Attachment;
@@ -191,6 +190,11 @@ impl Endpoint {
         self.hub.publish(&self.spec.name, kind);
     }
 
+    /// How its data core interrupts guests.
+    pub fn signals(&self) -> Arc<Signals> {
+        self.workers[self.core].signals.clone()
+    }
+
     /// Hands a ring to the data core.
     pub fn start_ring(&self, start: RingStart) {
         self.workers[self.core].send(Command::StartRing {
@@ -211,7 +215,7 @@ impl Endpoint {
     }
 
     /// Interrupts the guest through another descriptor, without stopping the ring.
-    pub fn set_call(&self, index: u16, call: Option<File>) {
+    pub fn set_call(&self, index: u16, call: Option<Arc<Call>>) {
         let (done, answer) = crossbeam_channel::bounded(1);
         let id = self.id;
         self.workers[self.core].send(Command::SetCall {
@@ -247,7 +251,7 @@ impl Endpoint {
     }
 
     /// Interrupts the function's driver through another descriptor.
-    pub fn set_driver_call(&self, index: u16, call: Option<File>) {
+    pub fn set_driver_call(&self, index: u16, call: Option<Arc<Call>>) {
         let (done, answer) = crossbeam_channel::bounded(1);
         let id = self.id;
         self.workers[self.core].send(Command::RdmaCall {
