@@ -10,6 +10,7 @@ mod connections;
 mod gate;
 pub mod methods;
 mod people;
+mod places;
 pub(crate) mod tls;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use tonic::Request;
 
 use crate::events::ControlEvent;
 
-pub use connections::{Connection, Limits, Places, mutual_tls, unix};
+pub use connections::{Connection, mutual_tls, unix};
 pub use gate::{DEADLINE, Gate, STREAMS_MAX};
 pub use people::{group_id, user_id};
 pub use tls::{Tls, TlsFiles};

@@ -328,6 +328,41 @@ async fn no_certificate_and_no_tls_come_to_nothing() {
     daemon.end(Signal::TERM);
 }
 
+/// As many connections as there may be.
+const FLOOD: usize = 1024;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_open_connections_keep_nobody_out() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut files = getrlimit(Resource::Nofile);
+    files.current = files.maximum;
+    setrlimit(Resource::Nofile, files).expect("more files");
+
+    let Tcp { dir, ca, config } = tcp();
+    ca.make("boss", &[]);
+    let daemon = process::start(dir.path(), &config);
+    let (_, rest) = daemon.ready.split_once("https://").expect("an address");
+    let address = rest.split([',', ' ']).next().expect("an address").to_owned();
+    // From eight hosts, and none of them says a word.
+    let mut silent = Vec::new();
+    for i in 0..FLOOD {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        let host = u8::try_from(2 + i % 8).expect("a number");
+        socket.bind(([127, 0, 0, host], 0).into()).expect("a host");
+        let connected = socket.connect(address.parse().expect("an address")).await;
+        silent.push(connected.expect("a connection"));
+    }
+    let trusted = ca.path("ca.pem");
+    let output = over_tcp(&daemon, &trusted, &ca, "boss", &["adapter", "list"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    reads(&daemon);
+    let by = |e: &Value| e["parameters"]["problem"].as_str().map(str::to_owned);
+    let told: Vec<_> = refusals(&daemon).iter().filter_map(by).collect();
+    let text = "32 TLS handshakes from 127.0.0.2 are allowed at a time";
+    assert!(told.iter().any(|t| t.contains(text)), "{told:?}");
+    daemon.end(Signal::TERM);
+}
+
 #[test]
 fn certificates_are_read_again_on_sighup_and_wrong_ones_stop_the_start() {
     let Tcp { dir, ca, config } = tcp();

@@ -1,9 +1,8 @@
 //! Connections: accepted, counted, and given a name and a role before the first request.
 
-use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,7 +13,8 @@ use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
-use super::{Access, Peer, Tell, Tls, people};
+use super::places::{Limits, Place, Places, group};
+use super::{Access, Peer, Role, Tell, Tls, people};
 use crate::events::ControlEvent;
 
 /// How long a TLS handshake may take.
@@ -22,79 +22,35 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Connections that wait for the server.
 const WAITING: usize = 16;
 
-/// How many connections there may be. As many again are accepted to say why they are refused; those beyond are closed.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// In total.
-    pub total: usize,
-    /// From one user, or from one address.
-    pub peer: usize,
-}
+/// Connections of one kind. As many again are accepted to say why they are refused; those beyond are closed.
+const CONNECTIONS: Limits = Limits {
+    total: 1024,
+    peer: 64,
+};
+/// TLS handshakes under way: their other ends are not known.
+const HANDSHAKES: Limits = Limits { total: 512, peer: 32 };
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            total: 1024,
-            peer: 64,
-        }
-    }
-}
-
-/// Counts connections.
-#[derive(Debug, Default)]
-pub struct Places {
-    limits: Limits,
-    taken: Mutex<HashMap<String, usize>>,
-}
-
-/// A connection's place; dropping it gives it back.
-#[derive(Debug)]
-struct Place {
+/// Places of connections of one kind.
+#[derive(Clone)]
+struct Room {
     places: Arc<Places>,
-    peer: String,
+    refused: Arc<Places>,
 }
 
-impl Places {
-    /// None is taken.
-    pub fn new(limits: Limits) -> Arc<Places> {
-        Arc::new(Places {
-            limits,
-            taken: Mutex::default(),
-        })
+impl Room {
+    fn new() -> Room {
+        let places = || Places::new("connections", CONNECTIONS);
+        Room {
+            places: places(),
+            refused: places(),
+        }
     }
 
     /// A place, and the limit that it is beyond; `None`: there is no place at all.
-    fn take(self: &Arc<Places>, peer: &str) -> Option<(Place, Option<String>)> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let total: usize = taken.values().sum();
-        let own = taken.get(peer).copied().unwrap_or(0);
-        if total >= 2 * self.limits.total || own >= 2 * self.limits.peer {
-            return None;
-        }
-        let over = if own >= self.limits.peer {
-            Some(format!("{} connections from {peer}", self.limits.peer))
-        } else if total >= self.limits.total {
-            Some(format!("{} connections in total", self.limits.total))
-        } else {
-            None
-        };
-        taken.insert(peer.to_owned(), own + 1);
-        let place = Place {
-            places: self.clone(),
-            peer: peer.to_owned(),
-        };
-        Some((place, over))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = self.places.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(n) = taken.get_mut(&self.peer) {
-            *n -= 1;
-            if *n == 0 {
-                taken.remove(&self.peer);
-            }
+    fn enter(&self, peer: &str) -> Option<(Place, Option<String>)> {
+        match self.places.take(peer) {
+            Ok(place) => Some((place, None)),
+            Err(limit) => Some((self.refused.take(peer).ok()?, Some(limit))),
         }
     }
 }
@@ -159,10 +115,12 @@ async fn accept_failed(error: &io::Error) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// Accepts connections to the Unix socket until nobody takes them.
-pub fn unix(listener: UnixListener, access: Access, places: Arc<Places>) -> Incoming<UnixStream> {
+/// Accepts connections to the Unix socket until nobody takes them. Administrators have places of their own: whatever others
+/// hold, they get in.
+pub fn unix(listener: UnixListener, access: Access) -> Incoming<UnixStream> {
     let (sender, receiver) = mpsc::channel(WAITING);
     let own = rustix::process::geteuid().as_raw();
+    let (admins, others) = (Room::new(), Room::new());
     tokio::spawn(async move {
         loop {
             let accepted = tokio::select! {
@@ -178,16 +136,21 @@ pub fn unix(listener: UnixListener, access: Access, places: Arc<Places>) -> Inco
             };
             // A peer that the kernel does not tell is nobody.
             let Ok(cred) = stream.peer_cred() else { continue };
-            let Some((place, over)) = places.take(&format!("uid {}", cred.uid())) else {
-                continue;
-            };
             let name = people::user_name(cred.uid());
             let groups = people::groups_of(name.as_deref(), cred.gid());
+            let role = access.of_user(cred.uid(), own, &groups);
+            let room = if role == Some(Role::Admin) {
+                &admins
+            } else {
+                &others
+            };
+            let Some((place, over)) = room.enter(&format!("uid {}", cred.uid())) else {
+                continue;
+            };
             let who = match &name {
                 Some(name) => format!("uid {} ({name})", cred.uid()),
                 None => format!("uid {}", cred.uid()),
             };
-            let role = access.of_user(cred.uid(), own, &groups);
             let connection = Connection {
                 stream,
                 peer: Arc::new(Peer { who, role, over }),
@@ -206,11 +169,11 @@ pub fn mutual_tls(
     listener: TcpListener,
     tls: Arc<Tls>,
     access: Access,
-    places: Arc<Places>,
     tell: Tell,
 ) -> Incoming<TlsStream<TcpStream>> {
     let (sender, receiver) = mpsc::channel(WAITING);
     let access = Arc::new(access);
+    let (room, handshakes) = (Room::new(), Places::new("TLS handshakes", HANDSHAKES));
     tokio::spawn(async move {
         loop {
             let accepted = tokio::select! {
@@ -225,18 +188,31 @@ pub fn mutual_tls(
                 }
             };
             let address = address.ip().to_canonical();
-            let Some((place, over)) = places.take(&address.to_string()) else {
-                continue;
+            let peer = group(address);
+            let shaking = match handshakes.take(&peer) {
+                Ok(place) => place,
+                Err(limit) => {
+                    tell(ControlEvent::ConnectionRefused {
+                        by: address.to_string(),
+                        problem: format!("{limit} are allowed at a time"),
+                    });
+                    continue;
+                }
             };
             // Without it small answers wait; that it cannot be set harms nobody.
             let _ = stream.set_nodelay(true);
             let (tls, access, tell, sender) = (tls.clone(), access.clone(), tell.clone(), sender.clone());
+            let room = room.clone();
             // A handshake that takes long holds up only itself.
             tokio::spawn(async move {
                 let shaken = tokio::time::timeout(HANDSHAKE, tls.acceptor().accept(stream)).await;
+                drop(shaking);
                 let problem = match shaken {
                     Ok(Ok(stream)) => match tls.names_of(&stream) {
                         Ok(names) => {
+                            let Some((place, over)) = room.enter(&peer) else {
+                                return;
+                            };
                             let role = access.of_certificate(&names);
                             let shown = names.first().map_or("", String::as_str);
                             let who = format!("certificate {shown:?} from {address}");
@@ -261,31 +237,4 @@ pub fn mutual_tls(
         }
     });
     ReceiverStream::new(receiver)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_limited_for_each_and_for_all_and_come_back() {
-        let places = Places::new(Limits { total: 5, peer: 2 });
-        let take = |peer: &str| places.take(peer);
-        let mut held: Vec<_> = (0..2).map(|_| take("a").expect("a place")).collect();
-        assert!(held.iter().all(|(_, over)| over.is_none()));
-        for _ in 0..2 {
-            let (place, over) = take("a").expect("a place");
-            assert_eq!(over.as_deref(), Some("2 connections from a"));
-            held.push((place, over));
-        }
-        assert!(take("a").is_none());
-        held.push(take("b").expect("a place"));
-        let (_place, over) = take("c").expect("a place");
-        assert_eq!(over.as_deref(), Some("5 connections in total"));
-        held.truncate(1);
-        assert_eq!(take("a").expect("a place").1, None);
-        drop(held);
-        drop(_place);
-        assert!(places.taken.lock().expect("places").is_empty());
-    }
 }

@@ -43,7 +43,7 @@ use vnic_control::v1::{
     team_service_server as together,
 };
 
-use crate::access::{self, Gate, Limits, Places, Tell, Tls};
+use crate::access::{self, Gate, Tell, Tls};
 use crate::daemon::Context;
 
 /// Largest request, in bytes.
@@ -164,7 +164,7 @@ pub async fn serve(
         let context = context.clone();
         Arc::new(move |event| context.hub.record(event))
     };
-    let (gate, places) = (Gate::new(tell.clone()), Places::new(Limits::default()));
+    let gate = Gate::new(tell.clone());
     let builder = || {
         Server::builder()
             .layer(gate.clone())
@@ -180,13 +180,13 @@ pub async fn serve(
     let mut tasks = Vec::new();
     let policy = &context.settings.access;
     let (router, ended) = (builder().add_routes(routes.clone()), context.ended());
-    let incoming = access::unix(unix, policy.clone(), places.clone());
+    let incoming = access::unix(unix, policy.clone());
     tasks.push(tokio::spawn(async move {
         done("unix", router.serve_with_incoming_shutdown(incoming, ended).await);
     }));
     if let Some((listener, tls)) = tcp {
         let (router, ended) = (builder().add_routes(routes), context.ended());
-        let incoming = access::mutual_tls(listener, tls, policy.clone(), places, tell);
+        let incoming = access::mutual_tls(listener, tls, policy.clone(), tell);
         tasks.push(tokio::spawn(async move {
             done("tcp", router.serve_with_incoming_shutdown(incoming, ended).await);
         }));
