@@ -6,26 +6,27 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::{Bytes, Frame, SizeHint};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
+use super::places::{Limits, Place, Places};
 use super::{Peer, Role, Tell, methods};
 use crate::events::ControlEvent;
 use crate::grpc::errors::status;
 
 /// How long a call that answers once may take.
 pub const DEADLINE: Duration = Duration::from_secs(30);
-/// Streams of all clients.
-pub const STREAMS_MAX: usize = 256;
+/// Streams of the clients of one role: none takes those of another.
+pub const STREAMS: Limits = Limits { total: 256, peer: 64 };
 
 /// Puts the gate in front of a service.
 #[derive(Clone)]
 pub struct Gate {
     tell: Tell,
-    streams: Arc<Semaphore>,
+    /// By role.
+    streams: [Arc<Places>; Role::ALL.len()],
     deadline: Duration,
 }
 
@@ -34,13 +35,13 @@ impl Gate {
     pub fn new(tell: Tell) -> Gate {
         Gate {
             tell,
-            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            streams: Role::ALL.map(|_| Places::new("streams", STREAMS)),
             deadline: DEADLINE,
         }
     }
 
     /// May this peer call this method? For a stream, its place among the streams.
-    fn admit(&self, peer: Option<&Peer>, path: &str) -> Result<Option<OwnedSemaphorePermit>, Status> {
+    fn admit(&self, peer: Option<&Peer>, path: &str) -> Result<Option<Place>, Status> {
         let row = methods::row(path);
         let needs = row.map_or(Role::Admin, |row| row.role);
         let (role, who) = peer.map_or((None, "an unknown client"), |peer| (peer.role, peer.who.as_str()));
@@ -50,7 +51,7 @@ impl Gate {
                 &format!("{limit} are allowed: close one"),
             ));
         }
-        if role.is_none_or(|role| role < needs) {
+        let Some(role) = role.filter(|role| *role >= needs) else {
             let has = role.map_or("", Role::name);
             (self.tell)(ControlEvent::AccessRefused {
                 by: who.to_owned(),
@@ -63,14 +64,12 @@ impl Gate {
             let text = format!("{path} takes the role {}; {who} has {shown}", needs.name());
             let metadata = [("needs", needs.name().to_owned()), ("has", has.to_owned())];
             return Err(status(Code::PermissionDenied, "ROLE_TOO_LOW", text, metadata));
-        }
+        };
         if !row.is_some_and(|row| row.stream) {
             return Ok(None);
         }
-        let permit = self.streams.clone().try_acquire_owned();
-        permit.map(Some).map_err(|_| {
-            let text =
-                format!("{STREAMS_MAX} streams of all clients are allowed: end one, or try again later");
+        self.streams[role as usize].take(who).map(Some).map_err(|limit| {
+            let text = format!("{limit} are allowed: end one, or try again later");
             exhausted("TOO_MANY_STREAMS", &text)
         })
     }
@@ -114,8 +113,8 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
-        let permit = match self.gate.admit(peer, request.uri().path()) {
-            Ok(permit) => permit,
+        let place = match self.gate.admit(peer, request.uri().path()) {
+            Ok(place) => place,
             Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
         };
         // The one that was polled ready is used; the copy stays.
@@ -123,19 +122,14 @@ where
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let deadline = self.gate.deadline;
         Box::pin(async move {
-            let Some(permit) = permit else {
+            let Some(place) = place else {
                 return match tokio::time::timeout(deadline, inner.call(request)).await {
                     Ok(result) => result,
                     Err(_) => Ok(late(deadline).into_http()),
                 };
             };
             let response = inner.call(request).await?;
-            Ok(response.map(|body| {
-                Body::new(Counted {
-                    body,
-                    _permit: permit,
-                })
-            }))
+            Ok(response.map(|body| Body::new(Counted { body, _place: place })))
         })
     }
 }
@@ -151,7 +145,7 @@ fn late(deadline: Duration) -> Status {
 /// The body of a stream, which has its place as long as it lives.
 struct Counted {
     body: Body,
-    _permit: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl hyper::body::Body for Counted {
@@ -283,33 +277,39 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_are_limited_as_long_as_they_live() {
+    async fn streams_of_one_peer_and_of_one_role_are_limited_as_long_as_they_live() {
         let mut bench = bench(true);
+        let viewer = |n: usize| Peer {
+            who: format!("uid {n}"),
+            ..peer(Some(Role::Viewer))
+        };
         let mut streams = Vec::new();
-        for _ in 0..STREAMS_MAX {
-            let stream = bench.call(peer(Some(Role::Viewer)), WATCH).await;
+        for n in 0..STREAMS.total {
+            let stream = bench.call(viewer(n / STREAMS.peer), WATCH).await;
             assert!(Status::from_header_map(stream.headers()).is_none());
             streams.push(stream);
         }
-        let status = bench.refusal(peer(Some(Role::Admin)), WATCH).await;
+        let status = bench.refusal(viewer(0), WATCH).await;
         assert_eq!(status.code(), Code::ResourceExhausted);
-        assert!(status.message().contains("256 streams"), "{status}");
-        // Calls go on, and a stream that ends makes room.
+        assert!(status.message().contains("64 streams from uid 0"), "{status}");
+        let status = bench.refusal(viewer(4), WATCH).await;
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert!(status.message().contains("256 streams in total"), "{status}");
+        // Calls go on, and so do streams of those who may do more.
+        for path in [CREATE, WATCH] {
+            let answer = bench.call(peer(Some(Role::Admin)), path).await;
+            assert!(answer.headers().is_empty(), "{path}");
+        }
         assert!(
             bench
-                .call(peer(Some(Role::Admin)), CREATE)
+                .call(peer(Some(Role::Operator)), WATCH)
                 .await
                 .headers()
                 .is_empty()
         );
+        // A stream that ends makes room.
         streams.pop();
-        assert!(
-            bench
-                .call(peer(Some(Role::Viewer)), WATCH)
-                .await
-                .headers()
-                .is_empty()
-        );
+        assert!(bench.call(viewer(4), WATCH).await.headers().is_empty());
     }
 
     #[tokio::test]

@@ -5,38 +5,20 @@ mod watch;
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 use vnic_backend::Sample;
 use vnic_backend::counters::Scope;
 use vnic_control::v1;
 
-use super::errors::{blocking, invalid, status};
+use super::errors::{blocking, invalid};
 use super::paging::Page;
 use crate::daemon::Context;
 use crate::metrics::naming;
 use crate::names;
 
-/// Streams of values at a time.
-const WATCHES_MAX: usize = 64;
-
 /// The service.
-pub struct Counters {
-    context: Arc<Context>,
-    /// Streams that may still be opened.
-    watches: Arc<Semaphore>,
-}
-
-impl Counters {
-    /// Without streams.
-    pub fn new(context: Arc<Context>) -> Counters {
-        Counters {
-            context,
-            watches: Arc::new(Semaphore::new(WATCHES_MAX)),
-        }
-    }
-}
+pub struct Counters(pub Arc<Context>);
 
 fn scope(scope: Scope) -> v1::counter::Scope {
     match scope {
@@ -99,7 +81,7 @@ impl v1::counter_service_server::CounterService for Counters {
                 ),
             ));
         }
-        let context = self.context.clone();
+        let context = self.0.clone();
         let mut samples = blocking(move || context.nic.counters()).await?;
         let owner_id = names::last(owner);
         samples.retain(|s| {
@@ -135,7 +117,7 @@ impl v1::counter_service_server::CounterService for Counters {
         &self,
         request: Request<v1::ReadCounterSetsRequest>,
     ) -> Result<Response<v1::ReadCounterSetsResponse>, Status> {
-        let answer = sets::read(&self.context, request.into_inner()).await?;
+        let answer = sets::read(&self.0, request.into_inner()).await?;
         Ok(Response::new(answer))
     }
 
@@ -143,7 +125,7 @@ impl v1::counter_service_server::CounterService for Counters {
         &self,
         request: Request<v1::SnapshotCountersRequest>,
     ) -> Result<Response<v1::SnapshotCountersResponse>, Status> {
-        let answer = sets::snapshot(&self.context, &request.into_inner().owner).await?;
+        let answer = sets::snapshot(&self.0, &request.into_inner().owner).await?;
         Ok(Response::new(answer))
     }
 
@@ -153,16 +135,8 @@ impl v1::counter_service_server::CounterService for Counters {
         &self,
         request: Request<v1::WatchCountersRequest>,
     ) -> Result<Response<Self::WatchCountersStream>, Status> {
-        let wish = watch::Wish::new(&self.context, request.into_inner())?;
-        let Ok(slot) = self.watches.clone().try_acquire_owned() else {
-            return Err(status(
-                Code::ResourceExhausted,
-                "LIMIT_REACHED",
-                format!("{WATCHES_MAX} streams of counters are open already"),
-                [],
-            ));
-        };
-        let stream = watch::start(self.context.clone(), wish, slot).await?;
+        let wish = watch::Wish::new(&self.0, request.into_inner())?;
+        let stream = watch::start(self.0.clone(), wish).await?;
         Ok(Response::new(stream))
     }
 }

@@ -116,9 +116,9 @@ pub async fn serve(
         .add_service(limited!(slowing::CongestionServiceServer::new(
             congestion::Slowing(context.clone())
         )))
-        .add_service(limited!(counter::CounterServiceServer::new(
-            counters::Counters::new(context.clone())
-        )))
+        .add_service(limited!(counter::CounterServiceServer::new(counters::Counters(
+            context.clone()
+        ))))
         .add_service(limited!(event::EventServiceServer::new(events::Events(
             context.clone()
         ))))

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -127,11 +127,10 @@ fn next(wish: &Wish, known: &mut Option<Known>, values: OwnerValues) -> Option<v
     })
 }
 
-/// Starts a stream; it holds the slot until it ends.
+/// Starts a stream.
 pub async fn start(
     context: Arc<Context>,
     wish: Wish,
-    slot: OwnedSemaphorePermit,
 ) -> Result<ReceiverStream<Result<v1::WatchCountersResponse, Status>>, Status> {
     // Whoever watches nothing is told at once.
     sets::values(&context, &wish.name, &wish.owner).await?;
@@ -143,7 +142,6 @@ pub async fn start(
             () = ended => finish(&sender, shutting_down()).await,
             () = sender.closed() => {}
         }
-        drop(slot);
     });
     Ok(ReceiverStream::new(receiver))
 }
