@@ -21,7 +21,7 @@ use tonic::Request;
 use crate::events::ControlEvent;
 
 pub use connections::{Connection, mutual_tls, unix};
-pub use gate::{DEADLINE, Gate};
+pub use gate::{DEADLINE, Gate, place};
 pub use people::{group_id, user_id};
 pub use tls::{Tls, TlsFiles};
 

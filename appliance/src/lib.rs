@@ -19,6 +19,7 @@ pub mod mesh;
 pub mod metrics;
 pub mod names;
 pub mod nv;
+mod paced;
 pub mod registry;
 pub mod store;
 pub mod teams;

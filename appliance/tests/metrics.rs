@@ -3,9 +3,14 @@
 mod common;
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use common::lab::Lab;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
 use vnic_appliance::metrics::teams::TeamReading;
 use vnic_appliance::metrics::{Snapshot, render, render_node};
 use vnic_backend::counters::names::{self, Source};
@@ -426,4 +431,72 @@ fn rules_and_board_use_what_there_is() {
             );
         }
     }
+}
+
+/// Where a daemon's metrics are.
+fn address(lab: &Lab) -> SocketAddr {
+    let url = lab.daemon.context().endpoints.metrics_url.clone();
+    let url = url.expect("metrics");
+    let address = url.trim_start_matches("http://").trim_end_matches("/metrics");
+    address.parse().expect("an address")
+}
+
+async fn status(address: SocketAddr, path: &str) -> String {
+    let answer = async {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        let question = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(question.as_bytes()).await.expect("asked");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        answer.lines().next().unwrap_or_default().to_owned()
+    };
+    // Only so that one that never answers does not hang the tests.
+    let limit = Duration::from_secs(60);
+    let answer = tokio::time::timeout(limit, answer).await;
+    answer.unwrap_or_else(|_| panic!("{path}: no answer"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_do_not_read_keep_nobody_from_an_answer() {
+    let lab = Lab::start(1).await;
+    let address = address(&lab);
+    let mut deaf = Vec::new();
+    for _ in 0..100 {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("a small buffer");
+        let stream = socket.connect(address).await.expect("a connection");
+        // The answers do not fit between the two.
+        let questions = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1000);
+        let _ = stream.try_write(questions.as_bytes());
+        deaf.push(stream);
+    }
+    for path in ["/livez", "/readyz", "/metrics"] {
+        assert_eq!(status(address, path).await, "HTTP/1.1 200 OK", "{path}");
+    }
+    drop(deaf);
+    lab.end().await;
+}
+
+#[test]
+fn probes_need_no_thread_that_calls_may_use_up() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let lab = Lab::start(1).await;
+        let (ends, ended) = std::sync::mpsc::channel::<()>();
+        let ended = Arc::new(Mutex::new(ended));
+        for _ in 0..2 {
+            let ended = ended.clone();
+            tokio::task::spawn_blocking(move || ended.lock().expect("the end").recv().is_err());
+        }
+        for path in ["/livez", "/readyz"] {
+            assert_eq!(status(address(&lab), path).await, "HTTP/1.1 200 OK", "{path}");
+        }
+        drop(ends);
+        lab.end().await;
+    });
 }

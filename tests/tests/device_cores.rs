@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use vnic_backend::{AttachState, MacAddr};
+use vnic_backend::{AttachState, CaptureSpec, MacAddr, VirtualClock};
 use vnic_tests::driver::packets::{BROADCAST, Flow, Number, number_of, numbered, udp};
 use vnic_tests::driver::rig::{Copies, Dice, PATIENCE, Rig, deadline, wait_for};
 use vnic_tests::driver::{Guest, Layout, NetHdr, Options, feature};
@@ -34,6 +34,32 @@ impl Seen {
 
 fn unknown(i: u64) -> MacAddr {
     MacAddr([2, 0xee, 0, 0, 0, i as u8])
+}
+
+#[test]
+fn commands_do_not_hold_up_frames() -> Result<()> {
+    let clock = VirtualClock::new(Duration::from_micros(1));
+    let rig = Rig::with_clock(clock.clone())?;
+    let held = clock.hold();
+    // Nobody waits for the answer of these.
+    let spec = CaptureSpec {
+        owners: Vec::new(),
+        snaplen: 64,
+        drops_only: false,
+    };
+    let captures: Vec<_> = (0..100)
+        .map(|_| rig.nic.capture(spec.clone()))
+        .collect::<Result<_, _>>()?;
+    let before = rig.core_counter("commands");
+    let taken = || rig.core_counter("commands") - before;
+    for round in 1..=6 {
+        held.rounds(1);
+        assert_eq!(taken(), 16 * round, "round {round}");
+    }
+    held.rounds(1);
+    assert_eq!(taken(), 100);
+    drop((captures, held));
+    Ok(())
 }
 
 /// A random mix of unicast, broadcast and unknown destinations between guests on all cores. Nothing is lost that is

@@ -21,10 +21,25 @@ pub const DEADLINE: Duration = Duration::from_secs(30);
 /// Streams of the clients of one role: none takes those of another.
 pub const STREAMS: Limits = Limits { total: 256, peer: 64 };
 
+/// Calls of the clients of one role that are worked on. A call may hold a thread, and ask data cores.
+pub const CALLS: Limits = Limits { total: 128, peer: 64 };
+
+tokio::task_local! {
+    static CALL: Arc<Place>;
+}
+
+/// The place of the call that this task answers. Whoever does work for it elsewhere holds it: who gives up a call has no
+/// place for another one before that work is done.
+pub fn place() -> Option<Arc<Place>> {
+    CALL.try_with(Arc::clone).ok()
+}
+
 /// Puts the gate in front of a service.
 #[derive(Clone)]
 pub struct Gate {
     tell: Tell,
+    /// By role.
+    calls: [Arc<Places>; Role::ALL.len()],
     /// By role.
     streams: [Arc<Places>; Role::ALL.len()],
     deadline: Duration,
@@ -35,13 +50,14 @@ impl Gate {
     pub fn new(tell: Tell) -> Gate {
         Gate {
             tell,
+            calls: Role::ALL.map(|_| Places::new("calls at a time", CALLS)),
             streams: Role::ALL.map(|_| Places::new("streams", STREAMS)),
             deadline: DEADLINE,
         }
     }
 
-    /// May this peer call this method? For a stream, its place among the streams.
-    fn admit(&self, peer: Option<&Peer>, path: &str) -> Result<Option<Place>, Status> {
+    /// May this peer call this method? Its place among the streams or calls.
+    fn admit(&self, peer: Option<&Peer>, path: &str) -> Result<Admitted, Status> {
         let row = methods::row(path);
         let needs = row.map_or(Role::Admin, |row| row.role);
         let (role, who) = peer.map_or((None, "an unknown client"), |peer| (peer.role, peer.who.as_str()));
@@ -65,14 +81,27 @@ impl Gate {
             let metadata = [("needs", needs.name().to_owned()), ("has", has.to_owned())];
             return Err(status(Code::PermissionDenied, "ROLE_TOO_LOW", text, metadata));
         };
-        if !row.is_some_and(|row| row.stream) {
-            return Ok(None);
-        }
-        self.streams[role as usize].take(who).map(Some).map_err(|limit| {
+        let reached = |reason, limit| {
             let text = format!("{limit} are allowed: end one, or try again later");
-            exhausted("TOO_MANY_STREAMS", &text)
-        })
+            exhausted(reason, &text)
+        };
+        if row.is_some_and(|row| row.stream) {
+            let place = self.streams[role as usize].take(who);
+            return place
+                .map(Admitted::Stream)
+                .map_err(|limit| reached("TOO_MANY_STREAMS", limit));
+        }
+        let place = self.calls[role as usize].take(who);
+        place
+            .map(Admitted::Call)
+            .map_err(|limit| reached("TOO_MANY_CALLS", limit))
     }
+}
+
+/// What was asked for may begin.
+enum Admitted {
+    Call(Place),
+    Stream(Place),
 }
 
 fn exhausted(reason: &str, text: &str) -> Status {
@@ -113,8 +142,8 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
-        let place = match self.gate.admit(peer, request.uri().path()) {
-            Ok(place) => place,
+        let admitted = match self.gate.admit(peer, request.uri().path()) {
+            Ok(admitted) => admitted,
             Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
         };
         // The one that was polled ready is used; the copy stays.
@@ -122,14 +151,19 @@ where
         let mut inner = std::mem::replace(&mut self.inner, copy);
         let deadline = self.gate.deadline;
         Box::pin(async move {
-            let Some(place) = place else {
-                return match tokio::time::timeout(deadline, inner.call(request)).await {
-                    Ok(result) => result,
-                    Err(_) => Ok(late(deadline).into_http()),
-                };
-            };
-            let response = inner.call(request).await?;
-            Ok(response.map(|body| Body::new(Counted { body, _place: place })))
+            match admitted {
+                Admitted::Call(place) => {
+                    let call = CALL.scope(Arc::new(place), inner.call(request));
+                    match tokio::time::timeout(deadline, call).await {
+                        Ok(result) => result,
+                        Err(_) => Ok(late(deadline).into_http()),
+                    }
+                }
+                Admitted::Stream(place) => {
+                    let response = inner.call(request).await?;
+                    Ok(response.map(|body| Body::new(Counted { body, _place: place })))
+                }
+            }
         })
     }
 }
@@ -174,10 +208,12 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::Mutex;
 
-    /// Answers, or never does.
     #[derive(Clone)]
-    struct Fake {
-        answers: bool,
+    enum Fake {
+        Answers,
+        NeverAnswers,
+        /// Works until the other end of the channel is gone.
+        Works(Arc<Mutex<std::sync::mpsc::Receiver<()>>>),
     }
 
     impl Service<Request<Body>> for Fake {
@@ -190,11 +226,20 @@ mod tests {
         }
 
         fn call(&mut self, _: Request<Body>) -> Self::Future {
-            if self.answers {
-                let body = http_body_util::Full::new(Bytes::from_static(b"x"));
-                Box::pin(std::future::ready(Ok(Response::new(Body::new(body)))))
-            } else {
-                Box::pin(std::future::pending())
+            match self {
+                Fake::Answers => {
+                    let body = http_body_util::Full::new(Bytes::from_static(b"x"));
+                    Box::pin(std::future::ready(Ok(Response::new(Body::new(body)))))
+                }
+                Fake::NeverAnswers => Box::pin(std::future::pending()),
+                Fake::Works(work) => {
+                    let work = work.clone();
+                    Box::pin(async move {
+                        let work = move || work.lock().expect("the end").recv().is_err();
+                        let _ = crate::grpc::errors::blocking(work).await;
+                        Ok(Response::new(Body::empty()))
+                    })
+                }
             }
         }
     }
@@ -204,12 +249,12 @@ mod tests {
         refused: Arc<Mutex<Vec<ControlEvent>>>,
     }
 
-    fn bench(answers: bool) -> Bench {
+    fn bench(fake: Fake) -> Bench {
         let refused = Arc::new(Mutex::new(Vec::new()));
         let told = refused.clone();
         let gate = Gate::new(Arc::new(move |event| told.lock().expect("events").push(event)));
         Bench {
-            service: gate.layer(Fake { answers }),
+            service: gate.layer(fake),
             refused,
         }
     }
@@ -223,10 +268,15 @@ mod tests {
     }
 
     impl Bench {
-        async fn call(&mut self, peer: Peer, path: &str) -> Response<Body> {
+        fn request(peer: Peer, path: &str) -> Request<Body> {
             let mut request = Request::new(Body::empty());
             *request.uri_mut() = path.parse().expect("a path");
             request.extensions_mut().insert(Arc::new(peer));
+            request
+        }
+
+        async fn call(&mut self, peer: Peer, path: &str) -> Response<Body> {
+            let request = Bench::request(peer, path);
             self.service.call(request).await.expect("an answer")
         }
 
@@ -236,12 +286,18 @@ mod tests {
         }
     }
 
+    /// Asks a future once.
+    fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+        Pin::new(future).poll(&mut Context::from_waker(std::task::Waker::noop()))
+    }
+
+    const LIST: &str = "/vnic.v1.AdapterService/ListAdapters";
     const CREATE: &str = "/vnic.v1.AdapterService/CreateAdapter";
     const WATCH: &str = "/vnic.v1.AdapterService/WatchAdapters";
 
     #[tokio::test]
     async fn a_role_that_is_too_low_is_refused_and_told() {
-        let mut bench = bench(true);
+        let mut bench = bench(Fake::Answers);
         for role in [None, Some(Role::Viewer), Some(Role::Operator)] {
             let status = bench.refusal(peer(role), CREATE).await;
             assert_eq!(status.code(), Code::PermissionDenied);
@@ -278,7 +334,7 @@ mod tests {
 
     #[tokio::test]
     async fn streams_of_one_peer_and_of_one_role_are_limited_as_long_as_they_live() {
-        let mut bench = bench(true);
+        let mut bench = bench(Fake::Answers);
         let viewer = |n: usize| Peer {
             who: format!("uid {n}"),
             ..peer(Some(Role::Viewer))
@@ -313,13 +369,52 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn calls_of_one_peer_and_of_one_role_are_limited_until_their_work_is_done() {
+        let (begin, may_begin) = std::sync::mpsc::channel::<()>();
+        let work = Arc::new(Mutex::new(may_begin));
+        let mut slow = bench(Fake::Works(work));
+        let viewer = |n: usize| Peer {
+            who: format!("uid {n}"),
+            ..peer(Some(Role::Viewer))
+        };
+        // Clients that do not wait for their answers.
+        for n in 0..CALLS.total {
+            let request = Bench::request(viewer(n / CALLS.peer), LIST);
+            let mut call = slow.service.call(request);
+            assert!(poll_once(&mut call).is_pending());
+        }
+        let status = slow.refusal(viewer(0), LIST).await;
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert!(
+            status.message().contains("64 calls at a time from uid 0"),
+            "{status}"
+        );
+        let status = slow.refusal(viewer(2), LIST).await;
+        assert!(
+            status.message().contains("128 calls at a time in total"),
+            "{status}"
+        );
+        // Administrators have places of their own.
+        let request = Bench::request(peer(Some(Role::Admin)), CREATE);
+        assert!(poll_once(&mut slow.service.call(request)).is_pending());
+        // When the work is done there are places again.
+        drop(begin);
+        while slow.service.gate.calls[Role::Viewer as usize]
+            .take("uid 0")
+            .is_err()
+        {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
     async fn a_connection_beyond_a_limit_hears_which() {
         let over = Some("64 connections from uid 7".to_owned());
         let peer = Peer {
             over,
             ..peer(Some(Role::Admin))
         };
-        let status = bench(true).refusal(peer, CREATE).await;
+        let status = bench(Fake::Answers).refusal(peer, CREATE).await;
         assert_eq!(status.code(), Code::ResourceExhausted);
         assert_eq!(
             status.message(),
@@ -330,7 +425,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_is_not_answered_ends() {
         let before = tokio::time::Instant::now();
-        let status = bench(false).refusal(peer(Some(Role::Admin)), CREATE).await;
+        let status = bench(Fake::NeverAnswers)
+            .refusal(peer(Some(Role::Admin)), CREATE)
+            .await;
         assert_eq!(status.code(), Code::DeadlineExceeded);
         assert!(status.message().contains("30 s"), "{status}");
         // Virtual time.

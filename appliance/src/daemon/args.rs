@@ -246,7 +246,6 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     systemd::ready(&line);
-    let watchdog = tokio::spawn(systemd::watchdog(daemon.context().clone()));
 
     let name = loop {
         tokio::select! {
@@ -257,7 +256,6 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
     };
     tracing::info!("{name}: ending");
     systemd::stopping();
-    watchdog.abort();
     daemon.shutdown().await;
     tracing::info!("ended");
     Ok(())

@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use tokio::sync::watch;
-use vnic_backend::Nic;
+use vnic_backend::{FdbEntry, Nic};
 
+use super::pulse::Pulse;
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
 use crate::events::EventHub;
 use crate::mesh::Meshes;
 use crate::names;
 use crate::nv::Nv;
+use crate::paced::Paced;
 use crate::registry::Registry;
 use crate::store::{Store, StoreError};
 use crate::teams::Book;
@@ -68,6 +70,10 @@ pub struct Context {
     pub registry: Registry,
     /// NV configuration.
     pub nv: Nv,
+    /// Do the data cores turn?
+    pub pulse: Pulse,
+    /// The switch's address table.
+    pub fdb: Paced<Arc<[FdbEntry]>>,
     /// Held while quality of service is looked at and changed: nothing comes between.
     pub qos_order: Mutex<()>,
     teams: Mutex<Book>,
@@ -90,6 +96,7 @@ impl Context {
         hub: EventHub,
         captures: CaptureFiles,
         stored: Stored,
+        pulse: Pulse,
     ) -> Context {
         let adapters = settings.adapters.iter().map(|a| a.name.clone());
         let ports = settings.ports.iter().map(|p| p.name.clone());
@@ -106,6 +113,8 @@ impl Context {
             store: stored.store,
             registry: stored.registry,
             nv: stored.nv,
+            pulse,
+            fdb: Paced::default(),
             qos_order: Mutex::default(),
             teams: Mutex::default(),
             started: (SystemTime::now(), Instant::now()),

@@ -5,6 +5,7 @@ mod context;
 mod control_socket;
 mod descriptors;
 mod placement;
+mod pulse;
 mod state_dir;
 mod systemd;
 
@@ -27,6 +28,7 @@ use crate::{grpc, metrics};
 pub use args::{Args, ExitCode, run};
 pub use context::{Context, Endpoints, Stored};
 use control_socket::ControlSocket;
+use pulse::Pulse;
 use state_dir::StateDir;
 
 /// How long the NIC may take to end.
@@ -149,7 +151,9 @@ impl Daemon {
             });
         }
         let captures = CaptureFiles::new(settings.state_dir.join("captures"));
-        let context = Arc::new(Context::new(nic, settings, endpoints, hub, captures, stored));
+        let pulse = Pulse::start(nic.clone()).map_err(os("cannot start a thread"))?;
+        let context = Context::new(nic, settings, endpoints, hub, captures, stored, pulse);
+        let context = Arc::new(context);
 
         let metrics = web.map(|listener| tokio::spawn(metrics::serve(listener, context.clone())));
         let (grpc, health) = grpc::serve(&context, listener, tcp.zip(tls.clone())).await;
@@ -286,6 +290,7 @@ impl Daemon {
             context.captures.stop_all();
             context.meshes.end();
             context.hub.stop();
+            context.pulse.end();
             context.nic.shutdown();
             context.store.close();
             context.hub.finish();

@@ -3,10 +3,12 @@
 
 use std::collections::HashMap;
 
+use tokio::task::JoinError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
 use vnic_backend::NicError;
 
+use crate::access;
 use crate::check::Checked;
 
 /// The domain of our error reasons.
@@ -113,17 +115,28 @@ pub fn shutting_down() -> Status {
     )
 }
 
-/// Runs a call that may block where that holds nobody up.
+/// Runs a call that may block where that holds nobody up. The request has its place as long as that takes, even if the
+/// client has gone.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| {
-        tracing::error!("a request failed by a bug: {error}");
-        status(
-            Code::Internal,
-            "BUG",
-            "a bug of the daemon; its log has the details",
-            [],
-        )
-    })
+    let place = access::place();
+    let work = move || {
+        let _place = place;
+        work()
+    };
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| bug(&error))
+}
+
+/// A panic of ours.
+pub fn bug(error: &JoinError) -> Status {
+    tracing::error!("a request failed by a bug: {error}");
+    status(
+        Code::Internal,
+        "BUG",
+        "a bug of the daemon; its log has the details",
+        [],
+    )
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! `vnic.v1.ServerService`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 use vnic_backend::{ADAPTERS_MAX, PORTS_MAX};
@@ -25,6 +24,7 @@ impl v1::server_service_server::ServerService for Info {
         _request: Request<v1::GetServerInfoRequest>,
     ) -> Result<Response<v1::ServerInfo>, Status> {
         let context = self.0.clone();
+        let responsive = context.pulse.beats().await;
         blocking(move || {
             let settings = &context.settings;
             let (start_time, start) = context.started;
@@ -37,7 +37,7 @@ impl v1::server_service_server::ServerService for Info {
                 features: crate::FEATURES.iter().map(ToString::to_string).collect(),
                 data_cores: settings.nic.data_cores.iter().map(|c| number(*c)).collect(),
                 idle_spin: Some(convert::duration(settings.nic.idle_spin)),
-                responsive: context.nic.responsive(Duration::from_secs(1)),
+                responsive,
                 socket_dir: settings.socket_dir.display().to_string(),
                 state_dir: settings.state_dir.display().to_string(),
                 control_endpoints: context.endpoints.control.clone(),

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
+use vnic_backend::FdbEntry;
 use vnic_control::v1;
 
-use super::errors::{Violations, blocking, invalid};
+use super::errors::{Violations, blocking, bug, invalid};
 use super::{convert, paging::Page};
 use crate::daemon::Context;
 use crate::names;
@@ -21,6 +22,16 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
+/// The address table, which all data cores have to be asked for.
+async fn table(context: &Arc<Context>) -> Result<Arc<[FdbEntry]>, Status> {
+    let nic = context.nic.clone();
+    context
+        .fdb
+        .get(move || nic.fdb().into())
+        .await
+        .map_err(|e| bug(&e))
+}
+
 #[tonic::async_trait]
 impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
     async fn get_switch(
@@ -32,8 +43,8 @@ impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
             return Err(invalid("name", format!("{name:?}: {NAME:?} is allowed")));
         }
         let context = self.0.clone();
+        let fdb = table(&context).await?;
         blocking(move || {
-            let fdb = context.nic.fdb();
             let fixed = fdb.iter().filter(|e| e.is_static).count();
             let config = &context.settings.nic.switch;
             Ok(Response::new(v1::Switch {
@@ -71,13 +82,11 @@ impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
         }
         wrong.finish(Some(()))?;
         let context = self.0.clone();
-        let (fdb, ports) = blocking(move || {
-            let ports: BTreeSet<String> = context.nic.ports().into_iter().map(|p| p.spec.name).collect();
-            (context.nic.fdb(), ports)
-        })
-        .await?;
+        let fdb = table(&context).await?;
+        let ports: BTreeSet<String> =
+            blocking(move || context.nic.ports().into_iter().map(|p| p.spec.name).collect()).await?;
         let entries = fdb
-            .into_iter()
+            .iter()
             .map(|entry| v1::FdbEntry {
                 vlan: u32::from(entry.vlan),
                 mac: entry.mac.to_string(),

@@ -1,5 +1,6 @@
 //! The web server of the metrics: four paths, no state.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,31 +11,40 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
 use super::node::render as render_node;
 use super::render::{Snapshot, render};
 use crate::daemon::Context;
+use crate::paced::Paced;
 
-/// Connections at a time; more wait.
+/// Connections at a time. For a new one beyond that the oldest is closed: whoever holds connections without reading keeps
+/// nobody from an answer.
 const CONNECTIONS_MAX: usize = 64;
-/// A client that takes longer to say what it wants is dropped.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Data cores that do not answer within this time are stuck.
-const LIVE_WITHIN: Duration = Duration::from_secs(1);
+/// A client that takes longer to ask and to read is dropped. A connection is for one request.
+const CONNECTION_MAX: Duration = Duration::from_secs(30);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// What is shown.
+struct Pages {
+    context: Arc<Context>,
+    metrics: Paced<Bytes>,
+    node: Paced<Bytes>,
+}
+
 /// Serves for ever.
 pub async fn serve(listener: TcpListener, context: Arc<Context>) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let pages = Arc::new(Pages {
+        context,
+        metrics: Paced::default(),
+        node: Paced::default(),
+    });
+    let mut connections: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else {
-            return;
-        };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -44,25 +54,29 @@ pub async fn serve(listener: TcpListener, context: Arc<Context>) {
                 continue;
             }
         };
-        let context = context.clone();
-        tokio::spawn(async move {
-            let service = service_fn(|request| answer(context.clone(), request));
+        connections.retain(|connection| !connection.is_finished());
+        if connections.len() >= CONNECTIONS_MAX
+            && let Some(oldest) = connections.pop_front()
+        {
+            oldest.abort();
+        }
+        let pages = pages.clone();
+        let task = tokio::spawn(async move {
+            let service = service_fn(|request| answer(pages.clone(), request));
             let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
+                .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = connection.await {
-                tracing::debug!("metrics: a connection broke: {error}");
+            match tokio::time::timeout(CONNECTION_MAX, connection).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!("metrics: a connection broke: {error}"),
+                Err(_) => tracing::debug!("metrics: a client was too slow"),
             }
-            drop(slot);
         });
+        connections.push_back(task.abort_handle());
     }
 }
 
-async fn answer(
-    context: Arc<Context>,
-    request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n");
         response
@@ -71,16 +85,11 @@ async fn answer(
         return Ok(response);
     }
     Ok(match request.uri().path() {
-        "/metrics" => metrics(context, |snapshot, spent| render(snapshot, spent)).await,
-        "/metrics/node" => metrics(context, |snapshot, _| render_node(snapshot)).await,
-        "/livez" => {
-            let work = move || context.nic.responsive(LIVE_WITHIN);
-            match tokio::task::spawn_blocking(work).await {
-                Ok(true) => text(StatusCode::OK, "ok\n"),
-                _ => text(StatusCode::SERVICE_UNAVAILABLE, "a data core does not answer\n"),
-            }
-        }
-        "/readyz" if context.ready() => text(StatusCode::OK, "ok\n"),
+        "/metrics" => page(&pages, &pages.metrics, |snapshot, spent| render(snapshot, spent)).await,
+        "/metrics/node" => page(&pages, &pages.node, |snapshot, _| render_node(snapshot)).await,
+        "/livez" if pages.context.pulse.beats().await => text(StatusCode::OK, "ok\n"),
+        "/livez" => text(StatusCode::SERVICE_UNAVAILABLE, "a data core does not answer\n"),
+        "/readyz" if pages.context.ready() => text(StatusCode::OK, "ok\n"),
         "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "not all sockets listen\n"),
         "/" => text(
             StatusCode::OK,
@@ -93,15 +102,17 @@ async fn answer(
     })
 }
 
-async fn metrics(
-    context: Arc<Context>,
+async fn page(
+    pages: &Pages,
+    page: &Paced<Bytes>,
     render: impl FnOnce(&Snapshot, &dyn Fn() -> Duration) -> String + Send + 'static,
 ) -> Response<Full<Bytes>> {
+    let context = pages.context.clone();
     let work = move || {
         let start = Instant::now();
-        render(&Snapshot::take(&context), &|| start.elapsed())
+        render(&Snapshot::take(&context), &|| start.elapsed()).into()
     };
-    match tokio::task::spawn_blocking(work).await {
+    match page.get(work).await {
         Ok(page) => respond(StatusCode::OK, PROMETHEUS, page),
         Err(error) => {
             tracing::error!("metrics: a scrape failed by a bug: {error}");

@@ -66,6 +66,9 @@ impl WorkerHandle {
     }
 }
 
+/// Commands between two rounds: who asks a lot waits, frames do not.
+const COMMANDS: usize = 16;
+
 /// Starts a loop on each CPU.
 pub fn start(
     cpus: &[usize],
@@ -223,7 +226,10 @@ impl Worker {
             let now = self.now();
             self.core.now = now;
             self.core.out.now = now;
-            while let Ok(command) = self.mailbox.try_recv() {
+            for _ in 0..COMMANDS {
+                let Ok(command) = self.mailbox.try_recv() else {
+                    break;
+                };
                 self.counters.add(C::Commands as usize, 1);
                 idle.worked(now);
                 if !self.obey(command, now) {
