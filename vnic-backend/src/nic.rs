@@ -118,8 +118,7 @@ impl Nic {
 
     fn start_at(config: NicConfig, clock: &Clock) -> Result<Nic, NicError> {
         check::cores(&config.data_cores)?;
-        // Rare news only; a core that finds it full drops the news, never waits.
-        let (events, news) = bounded(4096);
+        let (events, news) = datapath::news();
         let workers = datapath::start(
             &config.data_cores,
             config.idle_spin,

@@ -17,6 +17,7 @@ mod doorbells;
 mod events;
 mod feed;
 mod function;
+mod gid_news;
 mod gids;
 mod memory;
 mod port;

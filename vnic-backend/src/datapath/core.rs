@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use crossbeam_channel::Sender;
 use vnic_engine::counters::{Block, CoreCounter, QueueCounter as Q};
 use vnic_engine::dropless::Told;
 use vnic_engine::offload::HEAD_MAX;
@@ -22,6 +21,7 @@ use super::inject::{FaultReport, Injector};
 use super::link::{
     Gate, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef,
 };
+use super::news::Reporter;
 use super::outputs::{AdapterRx, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot};
 use super::qos::{Pauses, PortsQos, Senders, Teller};
 use super::turns::Turns;
@@ -124,6 +124,20 @@ pub enum CoreEvent {
     },
 }
 
+impl CoreEvent {
+    /// Must it be heard, however much else there is to tell?
+    pub fn is_signal(&self) -> bool {
+        matches!(
+            self,
+            CoreEvent::Panic { .. }
+                | CoreEvent::RdmaPanic { .. }
+                | CoreEvent::PortGone { .. }
+                | CoreEvent::SlowFrame { .. }
+                | CoreEvent::BondMoved { .. }
+        )
+    }
+}
+
 /// Where a frame comes from.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
@@ -167,7 +181,7 @@ pub struct Core {
     pub turns: Turns,
     /// When this round began.
     pub now: Instant,
-    events: Sender<CoreEvent>,
+    events: Reporter,
     index: usize,
     many: bool,
 }
@@ -184,7 +198,7 @@ impl Core {
         links_out: Vec<Option<LinkOut>>,
         links_in: Vec<Option<LinkIn>>,
         counters: Arc<CoreCounters>,
-        events: Sender<CoreEvent>,
+        events: Reporter,
         waiting: Waiting,
         pauses: Arc<Pauses>,
     ) -> Core {
@@ -227,7 +241,7 @@ impl Core {
 
     /// Tells the control plane; drops the news when it does not listen.
     pub fn report(&self, event: CoreEvent) {
-        let _ = self.events.try_send(event);
+        self.events.tell(event);
     }
 
     /// Does any receiver sit on another core?
@@ -439,7 +453,7 @@ impl Core {
                 }
                 if let Some(fault) = rx.take_fault() {
                     a.counters.queues[usize::from(q)].add(Q::RingFaults as usize, 1);
-                    let _ = events.try_send(CoreEvent::RingFault {
+                    events.tell(CoreEvent::RingFault {
                         port,
                         ring: u16::from(q) * 2,
                         fault,

@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
 use vnic_engine::counters::CoreCounter;
 use vnic_fabric::fault::{Facts, Faults, Holding, Path, Roce, Rule, RuleId, Tally, Verdict};
 use vnic_fabric::switch::PortId;
@@ -16,6 +15,7 @@ use super::bond::Ticket;
 use super::core::CoreEvent;
 use super::frame::OutFrame;
 use super::link::Gate;
+use super::news::Reporter;
 use super::outputs::Receivers;
 use crate::mem;
 
@@ -86,12 +86,12 @@ pub struct Injector {
     /// The time of this round.
     now: Instant,
     windows: BTreeMap<RuleId, Window>,
-    events: Sender<CoreEvent>,
+    events: Reporter,
 }
 
 impl Injector {
     /// No rules yet. `core` is part of the seed, so that the cores do not all throw the same dice.
-    pub fn new(core: usize, now: Instant, events: Sender<CoreEvent>) -> Injector {
+    pub fn new(core: usize, now: Instant, events: Reporter) -> Injector {
         Injector {
             faults: Faults::new(core as u64),
             held: Holding::default(),
@@ -273,10 +273,10 @@ impl Injector {
     }
 }
 
-fn tell(events: &Sender<CoreEvent>, rule: RuleId, name: &str, what: Reported) -> bool {
+fn tell(events: &Reporter, rule: RuleId, name: &str, what: Reported) -> bool {
     let name = name.into();
     let report = FaultReport { rule, name, what };
-    events.try_send(CoreEvent::Fault(Box::new(report))).is_ok()
+    events.tell(CoreEvent::Fault(Box::new(report)))
 }
 
 fn cost(held: &Held) -> usize {

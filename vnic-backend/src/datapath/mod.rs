@@ -19,6 +19,7 @@ mod guest_roce;
 mod idle;
 mod inject;
 mod link;
+mod news;
 mod outputs;
 mod qos;
 mod rdma;
@@ -42,6 +43,7 @@ pub use counters::{AdapterCounters, BY_TAG, CoreCounters, PortCounters, Prioriti
 pub use frame::{FRAME_MAX, OutFrame, RawFrame, SNAP, flow_hash};
 pub use inject::{FaultReport, Reported};
 pub use link::Gate;
+pub use news::news;
 pub use outputs::Inbound;
 pub use qos::{Link, QosChange, Receiver};
 pub use worker::{WorkerHandle, start};

@@ -221,7 +221,7 @@ impl Worker {
         let Some(function) = self.functions.get_mut(port) else {
             return;
         };
-        let (faults, gids) = (function.take_faults(), function.take_gid_news());
+        let (faults, gids) = (function.take_faults(), function.take_gid_news(self.core.now));
         for what in faults {
             self.core.report(CoreEvent::RdmaFault { port, what });
         }

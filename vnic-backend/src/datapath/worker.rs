@@ -21,6 +21,7 @@ use super::dpc::{Bell, Dpc};
 use super::frame::FRAME_MAX;
 use super::idle::Idle;
 use super::link::{LinkIn, LinkOut, Waker, link};
+use super::news::Reporter;
 use super::outputs::{AdapterRx, Slot};
 use super::qos::Pauses;
 use super::sleep::{Sleeper, Source};
@@ -74,7 +75,7 @@ pub fn start(
     cpus: &[usize],
     idle_spin: Duration,
     switch: &SwitchConfig,
-    events: &Sender<CoreEvent>,
+    events: &Reporter,
     clock: &Clock,
 ) -> Result<Vec<WorkerHandle>, NicError> {
     let os = |what: &str, source: std::io::Error| NicError::Os {

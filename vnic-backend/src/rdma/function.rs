@@ -23,6 +23,7 @@ use super::completions::CompletionRing;
 use super::doorbells::DoorbellRing;
 use super::events::{EventQueue, Events};
 use super::feed::BELLS_A_TURN;
+use super::gid_news::GidNews;
 use super::memory::FunctionMemory;
 use super::slots::Slots;
 use super::work_queue::{ReceiveQueue, SendQueue};
@@ -117,7 +118,7 @@ pub struct Function {
     complaints: u32,
     /// Keeps the GID table true to the guest's addresses.
     pub(super) learner: GidLearner,
-    pub(super) gid_news: Vec<(u16, [u8; 16], bool)>,
+    pub(super) gid_news: GidNews,
     /// `roce_mode` and `*NetworkDirect` of the adapter.
     roce: (RoceMode, bool),
     /// How packets are marked.
@@ -163,7 +164,7 @@ impl Function {
             faults: Vec::new(),
             complaints: 0,
             learner,
-            gid_news: Vec::new(),
+            gid_news: GidNews::default(),
             roce: (RoceMode::default(), true),
             marking: Marking::default(),
             waits: 0,
@@ -441,7 +442,7 @@ impl Function {
 
     /// Has anything happened since the counters were published?
     pub fn has_news(&self) -> bool {
-        self.busy || !self.faults.is_empty() || !self.gid_news.is_empty()
+        self.busy || !self.faults.is_empty() || self.gid_news.due().is_some()
     }
 
     /// As the control plane sees it.
@@ -701,7 +702,7 @@ impl Function {
     pub fn next_time(&self, now: Instant) -> Option<Instant> {
         let timer = self.device.next_timeout();
         let full = (!self.full.is_empty()).then(|| now + FULL_RING_PAUSE);
-        let gids = self.learner.next_time();
+        let gids = self.learner.next_time().into_iter().chain(self.gid_news.due());
         timer.into_iter().chain(full).chain(gids).min()
     }
 

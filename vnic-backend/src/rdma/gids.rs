@@ -136,9 +136,9 @@ impl Function {
         }
     }
 
-    /// GIDs that came or went since this was last asked: index, GID, did it come?
-    pub fn take_gid_news(&mut self) -> Vec<(u16, [u8; 16], bool)> {
-        std::mem::take(&mut self.gid_news)
+    /// GIDs that came or went, as far as it is time to tell of them: index, GID, did it come?
+    pub fn take_gid_news(&mut self, now: Instant) -> Vec<(u16, [u8; 16], bool)> {
+        self.gid_news.take(now)
     }
 
     /// The adapter is removed: nobody finds its GIDs any more.
