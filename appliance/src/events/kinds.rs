@@ -12,10 +12,43 @@ pub struct Kind {
     pub id: u32,
     /// Its name, for programs.
     pub name: &'static str,
+    /// Who can cause it.
+    pub origin: Origin,
     /// How much it can matter.
     pub levels: &'static [Level],
     /// What it means.
     pub meaning: &'static str,
+}
+
+/// Who can cause an event. The log keeps a share for each: who causes many takes no room of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The daemon, and who may change something.
+    Operator,
+    /// Clients that are refused, and networks.
+    Outside,
+    /// Guests and their VMMs, and frames.
+    Guest,
+}
+
+impl Origin {
+    /// How many there are.
+    pub const COUNT: usize = 3;
+
+    /// That of events with this number; what is not known may be anybody's.
+    pub fn of(id: u32) -> Origin {
+        let found = KINDS.binary_search_by_key(&id, |kind| kind.id);
+        found.map_or(Guest, |i| KINDS[i].origin)
+    }
+
+    /// Who that is, in a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operator => "operator",
+            Outside => "outside",
+            Guest => "guest",
+        }
+    }
 }
 
 /// The first number of the events that WinOF-2 has not. Its documents use numbers up to 0x1AE.
@@ -26,10 +59,11 @@ pub const SOURCE: &str =
     "WinOF-2 User Manual, Ethernet Network, Dropless Mode: Timeout Values and Timeout Notification";
 
 macro_rules! kinds {
-    ($($name:ident = $id:literal, $text:literal, $levels:expr, $meaning:literal;)*) => {
+    ($($name:ident = $id:literal, $text:literal, $origin:expr, $levels:expr, $meaning:literal;)*) => {
         $(#[doc = $meaning] pub static $name: Kind = Kind {
             id: $id,
             name: $text,
+            origin: $origin,
             levels: &$levels,
             meaning: $meaning,
         };)*
@@ -40,69 +74,70 @@ macro_rules! kinds {
 }
 
 use Level::{Error, Info, Warn};
+use Origin::{Guest, Operator, Outside};
 
 kinds! {
-    DROPLESS_TIMEOUT = 75, "dropless_timeout", [Warn],
+    DROPLESS_TIMEOUT = 75, "dropless_timeout", Guest, [Warn],
         "A packet waited for a receive buffer longer than DelayDropTimeout: it was dropped, and dropless mode is off.";
-    DROPLESS_ENTERED = 77, "dropless_entered", [Info], "Dropless mode was switched on.";
-    DROPLESS_EXITED = 78, "dropless_exited", [Info], "Dropless mode was switched off.";
+    DROPLESS_ENTERED = 77, "dropless_entered", Guest, [Info], "Dropless mode was switched on.";
+    DROPLESS_EXITED = 78, "dropless_exited", Guest, [Info], "Dropless mode was switched off.";
 
-    DAEMON_STARTED = 0x1000, "daemon_started", [Info, Warn],
+    DAEMON_STARTED = 0x1000, "daemon_started", Operator, [Info, Warn],
         "The daemon started. A warning if the one before it did not end in order: events of its last second may be missing.";
-    DAEMON_STOPPED = 0x1001, "daemon_stopped", [Info], "The daemon ends in order.";
-    STATE_RESET = 0x1002, "state_reset", [Error], "Stored state was given up and begins anew.";
-    EVENTS_LOST = 0x1003, "events_lost", [Warn],
+    DAEMON_STOPPED = 0x1001, "daemon_stopped", Operator, [Info], "The daemon ends in order.";
+    STATE_RESET = 0x1002, "state_reset", Operator, [Error], "Stored state was given up and begins anew.";
+    EVENTS_LOST = 0x1003, "events_lost", Guest, [Warn],
         "More happened than could be written down: events before this one are missing.";
-    ACCESS_REFUSED = 0x1004, "access_refused", [Warn], "A client asked for what its role may not do, or its connection was refused.";
-    SETTINGS_CHANGED = 0x1005, "settings_changed", [Info], "Stored settings were changed.";
-    SETTINGS_REFUSED = 0x1006, "settings_refused", [Warn], "A change of settings, or a stored setting, was refused.";
-    ADAPTER_RESTARTED = 0x1007, "adapter_restarted", [Info], "An adapter was restarted on request.";
-    CERTIFICATES_LOADED = 0x1008, "certificates_loaded", [Info, Warn],
+    ACCESS_REFUSED = 0x1004, "access_refused", Outside, [Warn], "A client asked for what its role may not do, or its connection was refused.";
+    SETTINGS_CHANGED = 0x1005, "settings_changed", Operator, [Info], "Stored settings were changed.";
+    SETTINGS_REFUSED = 0x1006, "settings_refused", Operator, [Warn], "A change of settings, or a stored setting, was refused.";
+    ADAPTER_RESTARTED = 0x1007, "adapter_restarted", Operator, [Info], "An adapter was restarted on request.";
+    CERTIFICATES_LOADED = 0x1008, "certificates_loaded", Operator, [Info, Warn],
         "The certificates of the control interface were read again. A warning if they were refused: the old ones stay.";
 
-    STORED_ADAPTER_SHADOWED = 0x1009, "stored_adapter_shadowed", [Warn],
+    STORED_ADAPTER_SHADOWED = 0x1009, "stored_adapter_shadowed", Operator, [Warn],
         "An adapter made at run time did not come back: the configuration has its name, address or socket.";
-    EVENTS_NOT_STORED = 0x100A, "events_not_stored", [Error],
+    EVENTS_NOT_STORED = 0x100A, "events_not_stored", Operator, [Error],
         "The file of the event log cannot be used: events are kept in memory and are gone when the daemon ends.";
 
-    ADAPTER_ADDED = 0x1100, "adapter_added", [Info], "An adapter was made.";
-    ADAPTER_REMOVED = 0x1101, "adapter_removed", [Info], "An adapter was removed.";
-    ADAPTER_STATE = 0x1102, "adapter_state", [Info, Error],
+    ADAPTER_ADDED = 0x1100, "adapter_added", Operator, [Info], "An adapter was made.";
+    ADAPTER_REMOVED = 0x1101, "adapter_removed", Operator, [Info], "An adapter was removed.";
+    ADAPTER_STATE = 0x1102, "adapter_state", Guest, [Info, Error],
         "A VMM or a driver came or went. An error if a bug took the adapter down.";
-    RDMA_STATE = 0x1103, "rdma_state", [Info, Error],
+    RDMA_STATE = 0x1103, "rdma_state", Guest, [Info, Error],
         "The same for the RDMA function of an adapter.";
-    GID_CHANGED = 0x1104, "gid_changed", [Info], "A GID came or went.";
-    RDMA_FAULT = 0x1105, "rdma_fault", [Warn], "The driver of an RDMA function did something illegal.";
-    RING_FAULT = 0x1106, "ring_fault", [Warn], "A guest wrote something illegal into a ring, which stopped.";
-    SPOOFED_SOURCE = 0x1107, "spoofed_source", [Warn],
+    GID_CHANGED = 0x1104, "gid_changed", Guest, [Info], "A GID came or went.";
+    RDMA_FAULT = 0x1105, "rdma_fault", Guest, [Warn], "The driver of an RDMA function did something illegal.";
+    RING_FAULT = 0x1106, "ring_fault", Guest, [Warn], "A guest wrote something illegal into a ring, which stopped.";
+    SPOOFED_SOURCE = 0x1107, "spoofed_source", Guest, [Warn],
         "A guest sends from an address that is not its adapter's: these frames are dropped.";
-    PROTOCOL_ERROR = 0x1108, "protocol_error", [Warn], "A VMM broke the vhost-user protocol and was refused.";
-    PORT_ADDED = 0x1110, "port_added", [Info], "A port was made.";
-    PORT_REMOVED = 0x1111, "port_removed", [Info], "A port was removed.";
-    PORT_LINK = 0x1112, "port_link", [Info, Warn], "The link of a port came up. A warning if it went down.";
-    PAUSE_STORM_WARNING = 0x1118, "pause_storm_warning", [Warn],
+    PROTOCOL_ERROR = 0x1108, "protocol_error", Guest, [Warn], "A VMM broke the vhost-user protocol and was refused.";
+    PORT_ADDED = 0x1110, "port_added", Operator, [Info], "A port was made.";
+    PORT_REMOVED = 0x1111, "port_removed", Operator, [Info], "A port was removed.";
+    PORT_LINK = 0x1112, "port_link", Outside, [Info, Warn], "The link of a port came up. A warning if it went down.";
+    PAUSE_STORM_WARNING = 0x1118, "pause_storm_warning", Guest, [Warn],
         "Senders were told to wait by a receiver that stood still for longer than the minor watermark.";
-    PAUSE_STORM = 0x1119, "pause_storm", [Warn],
+    PAUSE_STORM = 0x1119, "pause_storm", Guest, [Warn],
         "It stood still for longer than the critical watermark: nobody is told to wait any more, until it moves.";
-    PAUSE_STORM_OVER = 0x111A, "pause_storm_over", [Info], "It moves again: flow control is as configured.";
-    CLASS_STALLED = 0x111B, "class_stalled", [Warn],
+    PAUSE_STORM_OVER = 0x111A, "pause_storm_over", Guest, [Info], "It moves again: flow control is as configured.";
+    CLASS_STALLED = 0x111B, "class_stalled", Guest, [Warn],
         "Too many frames of a traffic class waited too long at its head: what waits in it is dropped.";
-    FAULT_ADDED = 0x1120, "fault_added", [Warn], "A fault rule was added: frames suffer on purpose.";
-    FAULT_REMOVED = 0x1121, "fault_removed", [Info], "A fault rule was removed.";
-    FAULT_INJECTED = 0x1122, "fault_injected", [Info], "A fault rule hit a frame.";
-    BOND_ADDED = 0x1130, "bond_added", [Info], "Ports became one: a bond, or team, was made.";
-    BOND_REMOVED = 0x1131, "bond_removed", [Info], "A bond, or team, was removed.";
-    BOND_LINK = 0x1132, "bond_link", [Info, Warn],
+    FAULT_ADDED = 0x1120, "fault_added", Operator, [Warn], "A fault rule was added: frames suffer on purpose.";
+    FAULT_REMOVED = 0x1121, "fault_removed", Operator, [Info], "A fault rule was removed.";
+    FAULT_INJECTED = 0x1122, "fault_injected", Guest, [Info], "A fault rule hit a frame.";
+    BOND_ADDED = 0x1130, "bond_added", Operator, [Info], "Ports became one: a bond, or team, was made.";
+    BOND_REMOVED = 0x1131, "bond_removed", Operator, [Info], "A bond, or team, was removed.";
+    BOND_LINK = 0x1132, "bond_link", Outside, [Info, Warn],
         "The link of a bond came up: some member may carry frames. A warning if it went down: none may.";
-    BOND_MEMBER_LOST = 0x1133, "bond_member_lost", [Warn],
+    BOND_MEMBER_LOST = 0x1133, "bond_member_lost", Outside, [Warn],
         "A port of a bond may not carry frames any more: its link is down, or its LACP partner is gone. Its flows have moved.";
-    BOND_MEMBER_BACK = 0x1134, "bond_member_back", [Info], "A port of a bond may carry frames again.";
-    LACP_PARTNER_FOUND = 0x1135, "lacp_partner_found", [Info], "A port of a bond hears an LACP partner.";
-    LACP_PARTNER_LOST = 0x1136, "lacp_partner_lost", [Warn], "A port of a bond does not hear its LACP partner any more.";
-    MESH_PEER = 0x1140, "mesh_peer", [Info, Warn], "A daemon joined the mesh behind a port. A warning if it left.";
-    MESH_REFUSED = 0x1141, "mesh_refused", [Warn],
+    BOND_MEMBER_BACK = 0x1134, "bond_member_back", Outside, [Info], "A port of a bond may carry frames again.";
+    LACP_PARTNER_FOUND = 0x1135, "lacp_partner_found", Outside, [Info], "A port of a bond hears an LACP partner.";
+    LACP_PARTNER_LOST = 0x1136, "lacp_partner_lost", Outside, [Warn], "A port of a bond does not hear its LACP partner any more.";
+    MESH_PEER = 0x1140, "mesh_peer", Outside, [Info, Warn], "A daemon joined the mesh behind a port. A warning if it left.";
+    MESH_REFUSED = 0x1141, "mesh_refused", Outside, [Warn],
         "Somebody called the mesh behind a port and was refused: no certificate of its CA, or none of the listed names.";
-    MESH_TROUBLE = 0x1142, "mesh_trouble", [Warn], "A daemon that the mesh behind a port shall call is not reached, and why.";
+    MESH_TROUBLE = 0x1142, "mesh_trouble", Outside, [Warn], "A daemon that the mesh behind a port shall call is not reached, and why.";
 }
 
 /// Events of WinOF-2 that this NIC cannot have, and why.
@@ -180,15 +215,18 @@ pub fn markdown() -> String {
         "# Events\n\nWhat can be in the event log (`vnicctl event list`). This file is made from the table in \
          `appliance/src/events/kinds.rs`; a test holds it to that.\n\nNumbers below 4096 are WinOF-2's, with its words; \
          the others are this NIC's own. `vnicctl event list --id N` and `--kind KIND` filter by them.\n\n\
-         | id | kind | severity | meaning |\n|---|---|---|---|\n",
+         The log keeps `events.keep` events of each origin (column *of*): of operators and the daemon, of what is outside \
+         (refused clients, networks), of guests with their VMMs and frames. None takes the room of another.\n\n\
+         | id | kind | severity | of | meaning |\n|---|---|---|---|---|\n",
     );
     for k in KINDS {
         let _ = writeln!(
             text,
-            "| {} | `{}` | {} | {} |",
+            "| {} | `{}` | {} | {} | {} |",
             k.id,
             k.name,
             k.severities(),
+            k.origin.name(),
             k.meaning
         );
     }

@@ -5,6 +5,9 @@
 //!                          └─ writer thread: a batch, at most half a second late ─▶ store; oldest pruned
 //! ```
 //!
+//! Each origin has a table and a share of its own: what guests and strangers cause in any number takes no room of what
+//! operators did. Revisions go through all of them.
+//!
 //! Who appends never waits for the disk. Who reads gets what is stored and then the tail. What matters most is stored
 //! without delay. `kill -9` loses the tail at most; its numbers are not given again, so that a follower that has seen one
 //! of them goes on behind it.
@@ -19,21 +22,24 @@ use prost::Message as _;
 use tokio::sync::broadcast;
 use vnic_control::v1::Event;
 
+use super::kinds::{self, Origin};
 use super::limit::Limiter;
 use super::record::monotonic_ns;
-use super::{BACKLOG, ControlEvent, Level, Owner, Record, kinds};
+use super::{BACKLOG, ControlEvent, Level, Owner, Record};
 use crate::store::{Batch, OnDamage, Schema, Store, StoreError};
 
 /// The file, in the state directory.
 pub const FILE: &str = "events.redb";
 /// What is in the file, and how.
 const SCHEMA: Schema = Schema::new(1);
-/// Events, as `vnic.v1.Event`, by revision in network order.
-const EVENTS: &str = "events";
+/// Events, as `vnic.v1.Event`, by revision in network order: a table for each [`Origin`].
+const TABLES: [&str; Origin::COUNT] = ["events", "events_outside", "events_guests"];
 /// What the log knows about itself.
 const LOG: &str = "log";
 /// No revision above this one was given, in network order.
 const RESERVED: &[u8] = b"reserved";
+/// The last event of any origin that has made room, in network order.
+const GONE: &[u8] = b"gone";
 /// 1: the daemon ended in order.
 const ORDERLY: &[u8] = b"orderly";
 
@@ -53,7 +59,7 @@ const PRUNE_NS: u64 = 3_600_000_000_000;
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// At most so many events.
+    /// At most so many events of each origin.
     pub events: usize,
     /// None that is older.
     pub age: Duration,
@@ -117,7 +123,10 @@ struct Inner {
     /// Events that have happened since the log was opened, by [`Level`], those told in sum included.
     happened: [u64; 3],
     limiter: Limiter,
-    stored: Stored,
+    /// By origin.
+    stored: [Stored; Origin::COUNT],
+    /// Of the events up to this one some have made room; 0: none.
+    gone: u64,
     /// What is not stored.
     tail: VecDeque<Arc<Event>>,
     /// The last revision that was given.
@@ -149,6 +158,11 @@ fn told((key, value): &(Vec<u8>, Vec<u8>)) -> (u64, i64) {
     (number(key), time)
 }
 
+/// Of which origin an event is: its place among [`TABLES`].
+fn place(event: &Event) -> usize {
+    Origin::of(event.id) as usize
+}
+
 fn seconds(event: &Event) -> i64 {
     event.time.as_ref().map_or(0, |t| t.seconds)
 }
@@ -177,7 +191,8 @@ impl EventLog {
         let mut inner = Inner {
             happened: [0; 3],
             limiter: Limiter::default(),
-            stored: Stored::default(),
+            stored: Default::default(),
+            gone: 0,
             tail: VecDeque::new(),
             last: 0,
             reserved: 0,
@@ -318,14 +333,18 @@ impl EventLog {
         let stored_end = tail.first().map_or(up_to, |e| e.revision - 1);
         while part.events.len() < most && part.up_to < stored_end {
             let Some(store) = &self.shared.store else { break };
-            let rows = store.rows(EVENTS, &(part.up_to + 1).to_be_bytes(), ROWS)?;
-            let mut through = rows.len() < ROWS;
-            for (key, value) in rows {
-                let revision = number(&key);
-                if revision > stored_end {
-                    through = true;
-                    break;
+            let (mut all, mut end) = (Vec::new(), stored_end);
+            for table in TABLES {
+                let rows = store.rows(table, &(part.up_to + 1).to_be_bytes(), ROWS)?;
+                // What is behind the last row is not known yet.
+                if let Some((key, _)) = rows.get(ROWS - 1) {
+                    end = end.min(number(key));
                 }
+                all.extend(rows.into_iter().map(|(key, value)| (number(&key), value)));
+            }
+            all.retain(|(revision, _)| *revision <= end);
+            all.sort_unstable_by_key(|(revision, _)| *revision);
+            for (revision, value) in all {
                 if part.events.len() == most {
                     return Ok(part);
                 }
@@ -337,9 +356,7 @@ impl EventLog {
                     part.events.push(Arc::new(event));
                 }
             }
-            if through {
-                part.up_to = stored_end;
-            }
+            part.up_to = end;
         }
         for event in tail {
             if part.events.len() == most {
@@ -356,9 +373,14 @@ impl EventLog {
         Ok(part)
     }
 
-    /// Are the events behind `after` kept? 0: all that are kept.
-    pub fn keeps(&self, after: u64) -> Result<(), NotKept> {
-        self.shared.lock().keeps(after)
+    /// Are the events behind `after` kept, of which those up to `missed` need not be? 0: all that are kept.
+    pub fn keeps(&self, after: u64, missed: u64) -> Result<(), NotKept> {
+        self.shared.lock().keeps(after, missed)
+    }
+
+    /// Of the events up to this one some are no longer kept; 0: all are.
+    pub fn gone(&self) -> u64 {
+        self.shared.lock().gone
     }
 
     /// Events from now on, behind the last one.
@@ -389,37 +411,41 @@ fn not_stored(error: &StoreError) -> Record {
 
 /// Reads what the log knew when it ended, and whether that was in order.
 fn load(store: &Store, inner: &mut Inner) -> Result<Option<bool>, StoreError> {
-    let mut orderly = None;
+    let (mut orderly, mut gone) = (None, None);
     for (key, value) in store.all(LOG)? {
         match key.as_slice() {
             RESERVED => inner.reserved = number(&value),
+            GONE => gone = Some(number(&value)),
             ORDERLY => orderly = Some(value == [1]),
             _ => {}
         }
     }
-    let mut next = 0_u64;
-    loop {
-        let rows = store.rows(EVENTS, &next.to_be_bytes(), ROWS)?;
-        let stored = &mut inner.stored;
-        stored.count += rows.len();
-        stored.oldest = stored.oldest.or_else(|| rows.first().map(told));
-        inner.last = rows.last().map_or(inner.last, |(key, _)| number(key));
-        if rows.len() < ROWS {
-            return Ok(orderly);
+    for (table, stored) in TABLES.into_iter().zip(&mut inner.stored) {
+        let mut next = 0_u64;
+        loop {
+            let rows = store.rows(table, &next.to_be_bytes(), ROWS)?;
+            stored.count += rows.len();
+            stored.oldest = stored.oldest.or_else(|| rows.first().map(told));
+            let last = rows.last().map_or(0, |(key, _)| number(key));
+            inner.last = inner.last.max(last);
+            if rows.len() < ROWS {
+                break;
+            }
+            next = last + 1;
         }
-        next = inner.last + 1;
     }
+    // A version that had one table for all did not note it: what is before its first row has made room.
+    let first = inner.stored[0].oldest.map_or(1, |(revision, _)| revision);
+    inner.gone = gone.unwrap_or(first - 1);
+    Ok(orderly)
 }
 
 impl Inner {
-    fn keeps(&self, after: u64) -> Result<(), NotKept> {
-        let oldest = self.stored.oldest.map(|(revision, _)| revision);
-        let oldest = oldest.or_else(|| self.tail.front().map(|e| e.revision));
-        let oldest = oldest.unwrap_or(self.last + 1);
+    fn keeps(&self, after: u64, missed: u64) -> Result<(), NotKept> {
         if after > self.last {
             Err(NotKept::Ahead(self.last))
-        } else if after != 0 && after + 1 < oldest {
-            Err(NotKept::Gone(oldest))
+        } else if after != 0 && self.gone > after.max(missed) {
+            Err(NotKept::Gone(self.gone + 1))
         } else {
             Ok(())
         }
@@ -427,8 +453,15 @@ impl Inner {
 }
 
 impl Stored {
-    /// What is left when the oldest have made room for `more`, and those that are too old have gone. May block.
-    fn pruned(self, store: &Store, keep: Keep, more: usize) -> Result<Stored, StoreError> {
+    /// What is left when the oldest have made room for `more`, and those that are too old have gone, and the last of those;
+    /// 0: there is none. May block.
+    fn pruned(
+        self,
+        store: &Store,
+        table: &'static str,
+        keep: Keep,
+        more: usize,
+    ) -> Result<(Stored, u64), StoreError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = i64::try_from(now.saturating_sub(keep.age).as_secs()).unwrap_or(0);
         let too_many = (self.count + more).saturating_sub(keep.events);
@@ -436,23 +469,25 @@ impl Stored {
             rest.oldest
                 .filter(|(_, time)| self.count - rest.count < too_many || *time < since)
         };
-        let mut rest = self;
+        let (mut rest, mut gone) = (self, 0);
         while let Some((first, _)) = goes(&rest) {
             let most = too_many.clamp(ROWS_LEAST, ROWS);
-            let rows = store.rows(EVENTS, &first.to_be_bytes(), most)?;
+            let rows = store.rows(table, &first.to_be_bytes(), most)?;
             // The first of them goes, then the next one is the oldest.
             for next in rows.iter().skip(1).map(told) {
-                if goes(&rest).is_none() {
-                    break;
-                }
+                let Some((goes, _)) = goes(&rest) else { break };
+                gone = goes;
                 rest.count = rest.count.saturating_sub(1);
                 rest.oldest = Some(next);
             }
-            if rows.len() < most && goes(&rest).is_some() {
+            if rows.len() < most
+                && let Some((goes, _)) = goes(&rest)
+            {
+                gone = goes;
                 rest = Stored::default();
             }
         }
-        Ok(rest)
+        Ok((rest, gone))
     }
 }
 
@@ -465,8 +500,15 @@ impl Shared {
         inner.last += 1;
         let event = Arc::new(record.into_event(inner.last, &self.boot_id));
         inner.tail.push_back(event.clone());
-        if inner.memory_only && inner.tail.len() > self.keep.events {
-            inner.tail.pop_front();
+        if inner.memory_only {
+            let tail = inner.tail.iter().enumerate();
+            let mut same = tail.filter(|(_, e)| place(e) == place(&event));
+            if let Some((oldest, _)) = same.next()
+                && same.count() >= self.keep.events
+                && let Some(event) = inner.tail.remove(oldest)
+            {
+                inner.gone = inner.gone.max(event.revision);
+            }
         }
         inner.waiting_since.get_or_insert(now);
         // Nobody follows: that is fine. Sent under the lock, so that who follows misses nothing.
@@ -520,25 +562,19 @@ impl Shared {
                 Some(store) => {
                     let events: Vec<Arc<Event>> = inner.tail.iter().cloned().collect();
                     let mut batch = self.batch(&mut inner, &events, stop);
-                    let (before, last) = (inner.stored, inner.last);
+                    let before = inner.stored;
                     drop(inner);
-                    let rest = before.pruned(store, self.keep, events.len());
-                    let result = rest.and_then(|rest| {
-                        if rest.count < before.count {
-                            // Who asks for what goes now is told that it is gone.
-                            self.lock().stored = rest;
-                            let first = rest.oldest.map_or(last + 1, |(revision, _)| revision);
-                            let first = events.first().map_or(first, |e| first.min(e.revision));
-                            batch.delete_below(EVENTS, first.to_be_bytes());
-                        }
-                        store.commit(batch)
-                    });
+                    let result = self
+                        .make_room(store, before, &events, &mut batch)
+                        .and_then(|()| store.commit(batch));
                     inner = self.lock();
                     if result.is_ok() {
                         inner.tail.drain(..events.len());
-                        inner.stored.count += events.len();
-                        let first = events.first().map(|e| (e.revision, seconds(e)));
-                        inner.stored.oldest = inner.stored.oldest.or(first);
+                        for event in &events {
+                            let stored = &mut inner.stored[place(event)];
+                            stored.count += 1;
+                            stored.oldest = stored.oldest.or(Some((event.revision, seconds(event))));
+                        }
                     } else {
                         inner.memory_only = true;
                     }
@@ -559,10 +595,38 @@ impl Shared {
         }
     }
 
+    /// Lets the oldest go where these need room, and those that are too old. May block.
+    fn make_room(
+        &self,
+        store: &Store,
+        before: [Stored; Origin::COUNT],
+        events: &[Arc<Event>],
+        batch: &mut Batch,
+    ) -> Result<(), StoreError> {
+        for (i, table) in TABLES.into_iter().enumerate() {
+            let more = events.iter().filter(|e| place(e) == i).count();
+            let (rest, gone) = before[i].pruned(store, table, self.keep, more)?;
+            if gone == 0 {
+                continue;
+            }
+            batch.delete_below(table, (gone + 1).to_be_bytes());
+            // Who asks for what goes now is told that it is gone.
+            let mut inner = self.lock();
+            inner.stored[i] = rest;
+            inner.gone = inner.gone.max(gone);
+            batch.put(LOG, GONE, inner.gone.to_be_bytes());
+        }
+        Ok(())
+    }
+
     fn batch(&self, inner: &mut Inner, events: &[Arc<Event>], stop: bool) -> Batch {
         let mut batch = Batch::new();
         for event in events {
-            batch.put(EVENTS, event.revision.to_be_bytes(), event.encode_to_vec());
+            batch.put(
+                TABLES[place(event)],
+                event.revision.to_be_bytes(),
+                event.encode_to_vec(),
+            );
         }
         if stop {
             inner.reserved = inner.last;
@@ -638,8 +702,8 @@ mod tests {
                     .events
                     .is_empty()
             );
-            assert_eq!(log.keeps(4), Ok(()));
-            assert_eq!(log.keeps(5), Err(NotKept::Ahead(4)));
+            assert_eq!(log.keeps(4, 0), Ok(()));
+            assert_eq!(log.keeps(5, 0), Err(NotKept::Ahead(4)));
             log.close();
         }
     }
@@ -669,7 +733,7 @@ mod tests {
         );
         let (revision, text) = &all[4];
         assert!(*revision > 5 && text.contains("did not end in order"), "{all:?}");
-        assert_eq!(log.keeps(5), Ok(()));
+        assert_eq!(log.keeps(5, 0), Ok(()));
         assert_eq!(messages(&log, 5).len(), 1);
     }
 
@@ -682,8 +746,8 @@ mod tests {
             log.flush();
         }
         assert_eq!(numbers(&log), [17, 18, 19, 20, 21]);
-        assert_eq!(log.keeps(3), Err(NotKept::Gone(17)));
-        assert_eq!((log.keeps(16), log.keeps(0)), (Ok(()), Ok(())));
+        assert_eq!(log.keeps(3, 0), Err(NotKept::Gone(17)));
+        assert_eq!((log.keeps(16, 0), log.keeps(0, 0)), (Ok(()), Ok(())));
         drop(log);
         let log = EventLog::open(Some(dir.path()), keep(5)).expect("a log");
         assert_eq!(numbers(&log), [18, 19, 20, 21, 22]);
@@ -706,6 +770,50 @@ mod tests {
             memory.append(note(&format!("n{i}")));
         }
         assert_eq!(numbers(&memory), [4, 5, 6]);
+    }
+
+    #[test]
+    fn what_guests_and_strangers_cause_takes_no_room_of_what_operators_did() {
+        let caused = |kind, i: usize| {
+            let mut record = note(&format!("n{i}"));
+            record.kind = kind;
+            record
+        };
+        let dir = tempfile::tempdir().expect("a directory");
+        for dir in [None, Some(dir.path())] {
+            let log = EventLog::open(dir, keep(5)).expect("a log");
+            log.append(caused(&kinds::SETTINGS_CHANGED, 0));
+            log.append(caused(&kinds::ACCESS_REFUSED, 0));
+            for i in 0..2000 {
+                log.append(caused(&kinds::GID_CHANGED, i));
+            }
+            log.append(caused(&kinds::SETTINGS_CHANGED, 1));
+            // What was stored at once makes room at the next time.
+            log.flush();
+            log.flush();
+            let kept = [1, 2, 3, 1999, 2000, 2001, 2002, 2003, 2004];
+            assert_eq!(numbers(&log), kept);
+            // Who wants all gets a part, however small.
+            let part = log.read(2, 2001, 2, |_| true).expect("a part");
+            assert_eq!((part.events.len(), part.up_to), (2, 1999));
+            // Who goes on from an event before those that are gone is told.
+            assert_eq!(log.keeps(1998, 0), Ok(()));
+            assert_eq!(log.keeps(3, 0), Err(NotKept::Gone(1999)));
+            assert_eq!((log.gone(), log.keeps(3, log.gone())), (1998, Ok(())));
+            for i in 0..9 {
+                log.append(caused(&kinds::ACCESS_REFUSED, i));
+            }
+            log.flush();
+            log.flush();
+            let kept = [
+                1, 2, 1999, 2000, 2001, 2002, 2003, 2004, 2009, 2010, 2011, 2012, 2013,
+            ];
+            assert_eq!(numbers(&log), kept);
+            log.close();
+        }
+        let log = EventLog::open(Some(dir.path()), keep(5)).expect("a log");
+        assert_eq!(log.keeps(1997, 0), Err(NotKept::Gone(2009)));
+        assert_eq!(messages(&log, 0).len(), 14);
     }
 
     #[test]

@@ -136,9 +136,11 @@ async fn follow(
         })
     };
     let mut after = after.unwrap_or(last);
+    // Who wants all that is kept does not miss what was removed before.
+    let missed = if after == 0 { log.gone() } else { 0 };
     while after < last {
         // A client that reads slowly must not miss what is removed meanwhile.
-        log.keeps(after).map_err(|why| not_kept(after, why))?;
+        log.keeps(after, missed).map_err(|why| not_kept(after, why))?;
         let part = read(&log, after, last, READ, &filter).await?;
         for event in part.events {
             if sender.send(response(&event)).await.is_err() {
@@ -203,7 +205,7 @@ impl v1::event_service_server::EventService for Events {
         // Before what was is read, so that nothing is missed between the two.
         let following = log.follow();
         if let Some(after) = after {
-            log.keeps(after).map_err(|why| not_kept(after, why))?;
+            log.keeps(after, 0).map_err(|why| not_kept(after, why))?;
         }
         let (sender, receiver) = mpsc::channel(UNREAD_MAX);
         let ended = self.0.ended();
