@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod names;
 pub mod nv;
 mod paced;
+mod private;
 pub mod registry;
 pub mod store;
 pub mod teams;

@@ -11,6 +11,7 @@ use crossbeam_channel::Sender;
 use vnic_backend::{CaptureSpec, Nic, NicError};
 
 use super::session::{End, Limits, Session};
+use crate::private;
 
 /// Captures to files that run at a time.
 pub const RUNNING_MAX: usize = 8;
@@ -121,7 +122,7 @@ impl CaptureFiles {
         if entries.iter().filter(running).count() >= RUNNING_MAX {
             return Err(CaptureError::TooMany);
         }
-        fs::create_dir_all(&self.dir).map_err(|source| CaptureError::File {
+        private::directory(&self.dir).map_err(|source| CaptureError::File {
             path: self.dir.clone(),
             source,
         })?;
@@ -259,7 +260,7 @@ impl CaptureFiles {
 }
 
 fn new_file(path: &Path) -> io::Result<File> {
-    File::options().write(true).create_new(true).open(path)
+    private::file().write(true).create_new(true).open(path)
 }
 
 fn refused(id: &str, path: &Path, source: io::Error) -> CaptureError {

@@ -13,6 +13,7 @@ use super::{Daemon, StartError, descriptors, placement, systemd};
 use crate::check::{self, ControlListen};
 use crate::config::{Environment, Overrides, Settings, Simple, Uplink};
 use crate::logging::{self, LogFormat};
+use crate::private;
 
 /// How `vnicd` ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,6 +203,9 @@ pub fn run(args: &Args) -> ExitCode {
     }
     vnic_backend::heap::keep_small();
     logging::start(args.log_format);
+    if let Err(error) = private::keep_guests_out_of_core_dumps() {
+        tracing::warn!("core dumps of this process may have memory of guests: {error}");
+    }
     placement::leave_data_cores(&environment.cpus, &settings.nic.data_cores);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

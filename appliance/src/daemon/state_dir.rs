@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 
 use super::{Endpoints, StartError, os};
+use crate::private;
 
 /// A state directory that belongs to this daemon.
 pub struct StateDir {
@@ -18,13 +19,13 @@ pub struct StateDir {
 impl StateDir {
     /// Makes the directory if need be and takes it.
     pub fn lock(dir: &Path) -> Result<StateDir, StartError> {
-        std::fs::create_dir_all(dir).map_err(os(format!(
+        private::directory(dir).map_err(os(format!(
             "cannot make {} (give --state-dir or nic.state_dir)",
             dir.display()
         )))?;
         let path = dir.join("lock");
         let what = || format!("cannot use {}", path.display());
-        let mut lock = File::options()
+        let mut lock = private::file()
             .create(true)
             .truncate(false)
             .read(true)
@@ -69,7 +70,15 @@ impl StateDir {
         });
         let path = self.info();
         let new = path.with_extension("json.new");
-        std::fs::write(&new, format!("{info:#}\n"))
+        let write = || {
+            let mut file = private::file()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(&new)?;
+            writeln!(file, "{info:#}")
+        };
+        write()
             .and_then(|()| std::fs::rename(&new, &path))
             .map_err(os(format!("cannot write {}", path.display())))
     }

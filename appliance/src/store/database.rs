@@ -6,10 +6,12 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
+use redb::backends::FileBackend;
 use redb::{ReadableDatabase as _, TableDefinition};
 
 use super::StoreError;
 use super::writer::{Batch, Step};
+use crate::private;
 
 /// Rows of a table: keys and values.
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
@@ -84,7 +86,13 @@ impl Database {
         let db = guarded(file, || {
             let mut builder = redb::Database::builder();
             builder.set_cache_size(CACHE).set_check_integrity_on_open(true);
-            Ok(builder.create(file)?)
+            let file = private::file()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(file)?;
+            Ok(builder.create_with_backend(FileBackend::new(file)?)?)
         })?;
         Ok(Database {
             file: file.to_owned(),

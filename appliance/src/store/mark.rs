@@ -6,6 +6,8 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::private;
+
 /// The number, and its complement.
 const SLOT: usize = 16;
 
@@ -38,7 +40,7 @@ impl Mark {
     /// Opens the mark, or makes it, and writes the number.
     pub fn open(database: &Path, commits: u64) -> io::Result<Mark> {
         let path = path(database);
-        let open = |path: &Path, new| File::options().write(true).create(new).truncate(new).open(path);
+        let open = |path: &Path, new| private::file().write(true).create(new).truncate(new).open(path);
         if path.exists() {
             let mut mark = Mark(open(&path, false)?);
             mark.write(commits)?;
