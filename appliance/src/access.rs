@@ -64,7 +64,7 @@ pub struct Access {
     pub groups: BTreeMap<u32, Role>,
     /// Whoever else can open the Unix socket; `None`: may do nothing.
     pub default: Option<Role>,
-    /// Roles of certificates, by common name or alternative name.
+    /// Roles of certificates, by alternative name (DNS, URI), or by common name where there is no alternative one.
     pub certificates: BTreeMap<String, Role>,
 }
 

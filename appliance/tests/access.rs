@@ -232,9 +232,18 @@ fn over_tcp(daemon: &Process, trusted: &str, ca: &Authority, name: &str, argumen
 fn over_tcp_the_certificate_says_who_it_is() {
     let Tcp { dir, ca, config } = tcp();
     let other = Authority::new(dir.path(), "other");
-    ca.make("boss", &[]);
     ca.make("monitor", &["mon.example.com"]);
     ca.make("nobody", &["nobody.example.com"]);
+    let make = |name: &str, alternatives: &[&str], file: &str| {
+        ca.make(name, alternatives);
+        for kind in ["pem", "key"] {
+            let (from, to) = (format!("{name}.{kind}"), format!("{file}.{kind}"));
+            std::fs::rename(ca.path(&from), ca.path(&to)).expect("renamed");
+        }
+    };
+    // What the CA has looked at is not the common name.
+    make("boss", &["intern.example.com"], "intern");
+    ca.make("boss", &[]);
     other.make("boss", &[]);
     let daemon = process::start(dir.path(), &config);
     let trusted = ca.path("ca.pem");
@@ -258,16 +267,21 @@ fn over_tcp_the_certificate_says_who_it_is() {
         &["adapter", "remove", "blue"],
     ));
     assert!(
-        said.contains("takes the role admin; certificate \"monitor\" from 127.0.0.1 has viewer"),
+        said.contains("takes the role admin; certificate \"mon.example.com\" from 127.0.0.1 has viewer"),
         "{said}"
     );
     let said = refused(&over_tcp(&daemon, &trusted, &ca, "nobody", &["adapter", "list"]));
     assert!(
-        said.contains("takes the role viewer; certificate \"nobody\" from 127.0.0.1 has no role"),
+        said.contains("takes the role viewer; certificate \"nobody.example.com\" from 127.0.0.1 has no role"),
+        "{said}"
+    );
+    let said = refused(&over_tcp(&daemon, &trusted, &ca, "intern", &["adapter", "list"]));
+    assert!(
+        said.contains("certificate \"intern.example.com\" from 127.0.0.1 has no role"),
         "{said}"
     );
     let all = refusals(&daemon);
-    assert_eq!(all.len(), 2, "{all:?}");
+    assert_eq!(all.len(), 3, "{all:?}");
 
     // A certificate of another CA comes not even so far.
     refused(&over_tcp(&daemon, &trusted, &other, "boss", &["adapter", "list"]));
@@ -283,7 +297,7 @@ fn over_tcp_the_certificate_says_who_it_is() {
     // The event comes when the daemon has seen the end of the handshake.
     let mut all = refusals(&daemon);
     for _ in 0..6000 {
-        if all.len() >= 4 {
+        if all.len() >= 5 {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -291,7 +305,7 @@ fn over_tcp_the_certificate_says_who_it_is() {
     }
     let by = |e: &Value| e["parameters"]["by"].as_str().map(str::to_owned);
     assert!(
-        all[2..].iter().all(|e| by(e).as_deref() == Some("127.0.0.1")),
+        all[3..].iter().all(|e| by(e).as_deref() == Some("127.0.0.1")),
         "{all:?}"
     );
     // The Unix socket is there, too.

@@ -564,10 +564,17 @@ fn a_mesh_has_keys_of_its_own() {
         ],
     );
     errors(
-        "[[port]]\nname = \"m0\"\ntype = \"mesh\"\nlisten = \"0.0.0.0:0\"\ncertificate = \"c.pem\"\nkey = \"/k\"\n",
+        "[[port]]\nname = \"m0\"\ntype = \"mesh\"\nlisten = \"0.0.0.0:0\"\ncertificate = \"c.pem\"\nkey = \"/k\"\nnames = [\"*\"]\n",
         &[
             "x.toml:1:1: port[0].ca: this key is required",
             "x.toml:5:15: port[0].certificate: \"c.pem\" is not an absolute path",
+        ],
+    );
+    errors(
+        &format!("[[port]]\nname = \"m0\"\ntype = \"mesh\"\nlisten = \"0.0.0.0:0\"\n{files}names = []\n"),
+        &[
+            "x.toml:8:9: port[0].names: whom the mesh takes is not said: list alternative names (DNS or URI) of peers' \
+             certificates; \"*\" takes every certificate of the CA",
         ],
     );
 }

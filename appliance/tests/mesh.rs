@@ -16,6 +16,8 @@ use guest::{Guest, frame};
 use keys::{Authority, Keys};
 use relay::Relay;
 use serde_json::Value;
+use vnic_control::v1;
+use vnic_control::v1::port_service_client::PortServiceClient;
 
 /// A daemon with a mesh port `m0`.
 struct Daemon {
@@ -57,6 +59,9 @@ async fn add(lab: &Lab, name: &str, keys: &Keys, peers: &[&str], more: &[&str]) 
     arguments.extend(["--cert", &keys.certificate, "--key", &keys.key, "--ca", &keys.ca]);
     for peer in peers {
         arguments.extend(["--peer", peer]);
+    }
+    if !more.contains(&"--peer-name") {
+        arguments.extend(["--peer-name", "*"]);
     }
     arguments.extend(more);
     let text = lab.said(&arguments).await;
@@ -450,7 +455,7 @@ async fn what_cannot_be_is_refused_with_the_reason() {
     let keys = ca.keys("a.example.com");
     let lab = Lab::start(0).await;
     let (cert, key, root) = (&keys.certificate[..], &keys.key[..], &keys.ca[..]);
-    let files = ["--cert", cert, "--key", key, "--ca", root];
+    let files = ["--cert", cert, "--key", key, "--ca", root, "--peer-name", "*"];
     let add = |more: &[&'static str]| [&["port", "add", "m0"], more, &files[..]].concat();
     let text = lab.refused(1, &add(&["--mesh", "nowhere"])).await;
     assert!(
@@ -467,6 +472,29 @@ async fn what_cannot_be_is_refused_with_the_reason() {
         .await;
     lab.refused(2, &["port", "add", "m0", "--mesh", "127.0.0.1:0"])
         .await;
+    // A CA may have signed others than peers: who is one must be said.
+    let mesh = v1::MeshUplink {
+        listen: "127.0.0.1:0".to_owned(),
+        certificate: cert.to_owned(),
+        key: key.to_owned(),
+        ca: root.to_owned(),
+        ..v1::MeshUplink::default()
+    };
+    let request = v1::CreatePortRequest {
+        port_id: "m0".to_owned(),
+        port: Some(v1::Port {
+            uplink: Some(v1::port::Uplink::Mesh(mesh)),
+            ..v1::Port::default()
+        }),
+    };
+    let status = PortServiceClient::new(lab.channel.clone())
+        .create_port(request)
+        .await
+        .expect_err("refused");
+    assert!(
+        status.message().contains("port.mesh.names: whom the mesh takes"),
+        "{status}"
+    );
     lab.refused(2, &add(&["--tap", "tap0", "--mesh", "127.0.0.1:0"]))
         .await;
 
@@ -483,6 +511,8 @@ async fn what_cannot_be_is_refused_with_the_reason() {
             key,
             "--ca",
             ca,
+            "--peer-name",
+            "*",
         ];
         all.map(str::to_owned)
     };

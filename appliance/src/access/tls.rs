@@ -137,21 +137,23 @@ impl Tls {
         let (_, connection) = stream.get_ref();
         let certificate = connection.peer_certificates().and_then(|all| all.first());
         let (common, alternatives) = names(certificate.ok_or("no certificate")?)?;
-        Ok([common, alternatives].concat())
+        Ok([alternatives, common].concat())
     }
 }
 
-/// The common names and the alternative names (DNS and URI) of a certificate.
+/// The common names and the alternative names (DNS and URI) of a certificate. One that has alternative names of any type has
+/// no common ones (RFC 6125, section 6.4.4): what a CA checks is the former.
 pub(crate) fn names(der: &[u8]) -> Result<(Vec<String>, Vec<String>), String> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|e| format!("its certificate: {e}"))?;
     let common = certificate.subject().iter_common_name();
-    let common = common
+    let common: Vec<String> = common
         .filter_map(|n| n.as_str().ok())
         .map(str::to_owned)
         .collect();
     let extension = certificate
         .subject_alternative_name()
         .map_err(|e| format!("its certificate: {e}"))?;
+    let common = if extension.is_some() { Vec::new() } else { common };
     let all = extension.iter().flat_map(|e| &e.value.general_names);
     let alternatives = all
         .filter_map(|name| match name {
@@ -201,13 +203,23 @@ mod tests {
     }
 
     #[test]
-    fn names_are_the_common_one_and_the_alternatives() {
+    fn names_are_the_alternatives_or_else_the_common_one() {
         let made = made(0..100);
         let der = certificates(&made.files.certificate, "certificate").expect("a certificate");
         let (common, alternatives) = names(&der[0]).expect("names");
-        assert_eq!(common, ["ops"]);
+        assert!(common.is_empty());
         assert_eq!(alternatives, ["ops.example.com", "spiffe://example.com/ops"]);
         assert!(names(b"nonsense").is_err());
+        let texts = |all: &[&str]| all.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        for (alternatives, common) in [(texts(&[]), texts(&["ops"])), (texts(&["192.0.2.1"]), texts(&[]))] {
+            let mut parameters = rcgen::CertificateParams::new(alternatives).expect("parameters");
+            parameters
+                .distinguished_name
+                .push(rcgen::DnType::CommonName, "ops");
+            let key = rcgen::KeyPair::generate().expect("a key");
+            let certificate = parameters.self_signed(&key).expect("a certificate");
+            assert_eq!(names(certificate.der()), Ok((common, Vec::new())));
+        }
     }
 
     #[test]

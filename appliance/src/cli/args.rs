@@ -336,7 +336,7 @@ pub struct UplinkArgs {
     #[arg(long, value_name = "IFNAME")]
     pub xdp: Option<String>,
     /// Other daemons: listens on this UDP address for them, and calls each --peer (needs no rights)
-    #[arg(long, value_name = "ADDR:PORT", requires_all = ["mesh_cert", "mesh_key", "mesh_ca"])]
+    #[arg(long, value_name = "ADDR:PORT", requires_all = ["mesh_cert", "mesh_key", "mesh_ca", "mesh_name"])]
     pub mesh: Option<String>,
 }
 

@@ -22,7 +22,7 @@ pub struct MeshArgs {
     /// The CA whose daemons may be peers: path on the daemon's host
     #[arg(id = "mesh_ca", long = "ca", value_name = "PATH", requires = "mesh")]
     pub ca: Option<String>,
-    /// An alternative name that certificates of peers may have; again for further ones [default: any]
+    /// An alternative name that certificates of peers may have; again for further ones; "*": all that the CA signed
     #[arg(id = "mesh_name", long = "peer-name", value_name = "NAME", requires = "mesh", value_parser = spec::name)]
     pub names: Vec<String>,
 }

@@ -31,6 +31,9 @@ pub(super) fn mesh(section: &Section<'_>, sink: &Sink<'_>) -> Option<MeshSpec> {
     if wrong {
         return None;
     }
+    let names = spec::names(names)
+        .map_err(|why| sink.error(section.place("names"), section.path("names"), why))
+        .ok()?;
     Some(MeshSpec {
         listen: listen?.value,
         peers,

@@ -46,6 +46,7 @@ pub fn mesh_spec(mesh: &v1::MeshUplink, wrong: &mut Violations) -> Option<MeshSp
     for (i, name) in mesh.names.iter().enumerate() {
         names.extend(wrong.check(format!("port.mesh.names[{i}]"), spec::name(name)));
     }
+    let names = wrong.check("port.mesh.names", spec::names(names));
     Some(MeshSpec {
         listen: listen?,
         peers,
@@ -54,7 +55,7 @@ pub fn mesh_spec(mesh: &v1::MeshUplink, wrong: &mut Violations) -> Option<MeshSp
             key: key?,
             ca: ca?,
         },
-        names,
+        names: names?,
     })
 }
 

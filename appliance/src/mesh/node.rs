@@ -22,6 +22,7 @@ use vnic_backend::{Nic, PortEnd};
 
 use super::flow::Flow;
 use super::peers::{Backoff, Bye, Candidate, Joined, Peer, Peers};
+use super::spec::ANY_NAME;
 use super::tls::{Configs, SERVER_NAME};
 use super::words;
 use crate::access::{Tell, tls};
@@ -372,7 +373,8 @@ impl Node {
         let certificate = certificate(&connection).ok_or("no certificate")?;
         let (common, alternatives) = tls::names(&certificate)?;
         let listed = |name: &String| self.names.iter().any(|n| n.eq_ignore_ascii_case(name));
-        if !self.names.is_empty() && !alternatives.iter().any(listed) {
+        let any = self.names.iter().any(|n| n == ANY_NAME);
+        if !any && !alternatives.iter().any(listed) {
             Bye::Unlisted.say(&connection);
             let names = if alternatives.is_empty() {
                 "it has none".to_owned()

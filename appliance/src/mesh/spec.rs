@@ -28,7 +28,7 @@ pub struct MeshSpec {
     pub peers: Vec<String>,
     /// Certificates.
     pub files: Files,
-    /// Alternative names of certificates of peers; none: any that the CA signed.
+    /// Alternative names of certificates of peers, at least one; [`ANY_NAME`]: any that the CA signed.
     pub names: Vec<String>,
 }
 
@@ -70,6 +70,20 @@ pub fn one_more_peer(peers: &[String], text: &str) -> Checked<String> {
         return Err(format!("a mesh has at most {PEERS_MAX} peers"));
     }
     Ok(new)
+}
+
+/// In the list of names: all certificates of the CA are those of peers.
+pub const ANY_NAME: &str = "*";
+
+/// Names of which the certificate of a peer must have one.
+pub fn names(names: Vec<String>) -> Checked<Vec<String>> {
+    if names.is_empty() {
+        return Err(format!(
+            "whom the mesh takes is not said: list alternative names (DNS or URI) of peers' certificates; {ANY_NAME:?} \
+             takes every certificate of the CA"
+        ));
+    }
+    Ok(names)
 }
 
 /// A name that certificates of peers can have.
