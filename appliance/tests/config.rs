@@ -74,6 +74,8 @@ fn every_key_is_read() {
         anti_spoofing = false
         data_core = 4
         socket_role = "connect"
+        socket_group = "7"
+        socket_users = ["root", "1001"]
         socket = "/elsewhere.sock"
         rdma = true
         rdma_socket = "/elsewhere-rdma.sock"
@@ -109,6 +111,8 @@ fn every_key_is_read() {
         (blue.anti_spoofing, blue.socket_role),
         (false, SocketRole::Connect)
     );
+    assert_eq!(blue.socket_access.group, Some(7));
+    assert_eq!(blue.socket_access.users, [0, 1001]);
     assert_eq!(blue.eth_socket, Path::new("/elsewhere.sock"));
     let rdma_socket = |i: usize| settings.adapters[i].rdma_socket.as_deref();
     assert_eq!(rdma_socket(0), Some(Path::new("/elsewhere-rdma.sock")));

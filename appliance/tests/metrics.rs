@@ -36,6 +36,7 @@ fn adapter(name: &str) -> AdapterStatus {
             eth_socket: "/x".into(),
             rdma_socket: None,
             socket_role: SocketRole::Listen,
+            socket_access: Default::default(),
         },
         port: PortId(0),
         state: AttachState::Up,

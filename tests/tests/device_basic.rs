@@ -102,6 +102,28 @@ fn restart_and_second_vmm() -> Result<()> {
 }
 
 #[test]
+fn an_adapter_takes_vmms_of_its_users_only() -> Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    let me = std::fs::metadata("/proc/self")?;
+    let mut rig = Rig::new(1)?;
+    rig.add_with("a", |s| s.socket_access.users = vec![me.uid() + 1])?;
+    rig.add_with("b", |s| {
+        s.socket_access.users = vec![me.uid() + 1, me.uid()];
+        s.socket_access.group = Some(me.gid());
+    })?;
+    assert!(Guest::attach(rig.socket("a"), Options::default()).is_err());
+    let turned_away = format!("uid {} tried to be the VMM and was turned away", me.uid());
+    rig.wait_event(
+        "a",
+        |k| matches!(k, NicEventKind::ProtocolError { what } if what.contains(&turned_away)),
+    )?;
+    let guest = rig.attach("b", Options::default())?;
+    assert_eq!(std::fs::metadata(rig.socket("b"))?.gid(), me.gid());
+    drop(guest);
+    rig.finish(Copies::Extra(0))
+}
+
+#[test]
 fn unicast_broadcast_unknown_hairpin() -> Result<()> {
     let mut rig = Rig::new(1)?;
     let macs = [rig.add("a")?, rig.add("b")?, rig.add("c")?];

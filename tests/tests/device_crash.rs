@@ -50,6 +50,7 @@ fn nic_child() -> Result<()> {
             eth_socket: Path::new(&dir).join(format!("g{i}")),
             rdma_socket: None,
             socket_role: SocketRole::Listen,
+            socket_access: Default::default(),
         })?;
     }
     if std::env::var_os(FAULTS).is_some() {

@@ -110,6 +110,17 @@ pub struct AdapterSpec {
     pub rdma_socket: Option<PathBuf>,
     /// Who listens on these sockets.
     pub socket_role: SocketRole,
+    /// Who may use them.
+    pub socket_access: SocketAccess,
+}
+
+/// Who may use the sockets of an adapter, beyond what their directory and mode (0660) say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SocketAccess {
+    /// Group of sockets on which the daemon listens; `None`: the daemon's own.
+    pub group: Option<u32>,
+    /// Users as whom VMMs may run; empty: everybody who can open the sockets.
+    pub users: Vec<u32>,
 }
 
 /// How far an adapter's guest has come.

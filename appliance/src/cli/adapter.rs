@@ -91,6 +91,8 @@ fn request(add: &AdapterAdd) -> Result<v1::CreateAdapterRequest, Failure> {
             anti_spoofing: Some(!add.no_anti_spoofing),
             data_core: add.data_core,
             socket_role: role.into(),
+            socket_group: add.socket_group,
+            socket_users: add.socket_users.clone(),
             eth_socket: add.socket.clone().unwrap_or_default(),
             rdma_enabled: Some(!add.no_rdma),
             rdma_socket: add.rdma_socket.clone().unwrap_or_default(),

@@ -12,6 +12,7 @@ use super::output::Format;
 use super::registry::RegistryVerb;
 use super::tls::TlsArgs;
 use super::vlan::VlanArgs;
+use crate::access;
 use crate::check::{self, fault as limits};
 
 const AFTER_HELP: &str = "\
@@ -215,6 +216,12 @@ pub struct AdapterAdd {
     /// The VMM listens on the sockets and the daemon connects
     #[arg(long)]
     pub connect: bool,
+    /// Group of the sockets, by name or number [default: the daemon's own]
+    #[arg(long, value_name = "GROUP", conflicts_with = "connect", value_parser = access::group_id)]
+    pub socket_group: Option<u32>,
+    /// A user as whom the VMM may run, by name or number; again for further ones [default: who can open the sockets]
+    #[arg(long = "socket-user", value_name = "USER", value_parser = access::user_id)]
+    pub socket_users: Vec<u32>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeTable;
 use vnic_backend::{
-    ADAPTERS_MAX, AdapterSpec, MacAddr, NicConfig, PORTS_MAX, PortKind, PortSpec, SocketRole, SwitchConfig,
-    VlanMode,
+    ADAPTERS_MAX, AdapterSpec, MacAddr, NicConfig, PORTS_MAX, PortKind, PortSpec, SocketAccess, SocketRole,
+    SwitchConfig, VlanMode,
 };
 
 use super::command_line::{self, IDLE_SPIN_DEFAULT};
@@ -18,7 +18,7 @@ use super::faults;
 use super::mesh;
 use super::reader::{At, Section};
 use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, access, metrics_default, teams};
-use crate::access::group_id;
+use crate::access::{group_id, user_id};
 use crate::check;
 use crate::events::Keep;
 use crate::macs::MacSource;
@@ -529,6 +529,15 @@ impl<'a> Context<'a> {
                 })
                 .map(|at| at.value),
         };
+        let group = match section.string("socket_group") {
+            None => Some(None),
+            Some(at) => at.check(self.sink, group_id).map(|at| Some(at.value)),
+        };
+        let users = section.strings("socket_users").map_or(Some(Vec::new()), |list| {
+            let users = list.value.into_iter();
+            let users: Vec<_> = users.map(|at| at.check(self.sink, user_id)).collect();
+            users.into_iter().map(|at| Some(at?.value)).collect()
+        });
         let default = |of: fn(&Path, &str) -> PathBuf| name.as_deref().map(|name| of(socket_dir, name));
         let socket = self.socket(
             &section,
@@ -564,6 +573,10 @@ impl<'a> Context<'a> {
             eth_socket: socket?,
             rdma_socket: rdma_socket?,
             socket_role: socket_role?,
+            socket_access: SocketAccess {
+                group: group?,
+                users: users?,
+            },
         })
     }
 

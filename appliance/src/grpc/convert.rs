@@ -9,8 +9,8 @@ use vnic_backend::counters::Scope;
 use vnic_backend::settings::Burst;
 use vnic_backend::{
     AdapterSpec, AdapterStatus, AttachState, BurstStatus, DroplessStatus, GidKind, GidRow, GidSetting,
-    GidSource, PortKind, PortSpec, PortStatus, RdmaStatus, ResourceRow, Sample, SocketRole, VlanMode,
-    feature,
+    GidSource, PortKind, PortSpec, PortStatus, RdmaStatus, ResourceRow, Sample, SocketAccess, SocketRole,
+    VlanMode, feature,
 };
 use vnic_control::v1;
 
@@ -135,6 +135,8 @@ pub fn adapter(context: &Context, status: &AdapterStatus) -> v1::Adapter {
         anti_spoofing: Some(spec.anti_spoofing),
         data_core: spec.data_core.and_then(|c| u32::try_from(c).ok()),
         socket_role: role.into(),
+        socket_group: spec.socket_access.group,
+        socket_users: spec.socket_access.users.clone(),
         eth_socket: spec.eth_socket.display().to_string(),
         rdma_enabled: Some(spec.rdma_socket.is_some()),
         rdma_socket: spec
@@ -488,6 +490,10 @@ pub fn adapter_spec(
         eth_socket: eth?,
         rdma_socket: rdma?,
         socket_role: role?,
+        socket_access: SocketAccess {
+            group: adapter.socket_group,
+            users: adapter.socket_users.clone(),
+        },
     })
 }
 

@@ -26,6 +26,8 @@ fn asked(adapter: &v1::Adapter) -> v1::Adapter {
         anti_spoofing: adapter.anti_spoofing,
         data_core: adapter.data_core,
         socket_role: adapter.socket_role,
+        socket_group: adapter.socket_group,
+        socket_users: adapter.socket_users.clone(),
         eth_socket: adapter.eth_socket.clone(),
         rdma_enabled: adapter.rdma_enabled,
         rdma_socket: adapter.rdma_socket.clone(),

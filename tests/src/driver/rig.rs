@@ -165,6 +165,7 @@ impl Rig {
             eth_socket: self.socket(name),
             rdma_socket: None,
             socket_role: SocketRole::Listen,
+            socket_access: Default::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 #[macro_use]
 mod refuse;
 
+mod admit;
 mod early;
 mod eth;
 mod rdma;

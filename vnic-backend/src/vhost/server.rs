@@ -13,7 +13,7 @@ use vhost::vhost_user::{BackendReqHandler, Error as VhostError, VhostUserBackend
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortId;
 
-use super::early;
+use super::admit;
 use super::eth::EthDevice;
 use super::rdma::RdmaDevice;
 use crate::datapath::{AdapterCounters, Call, Command, RdmaRings, RingStart, Signals, WorkerHandle};
@@ -375,7 +375,8 @@ impl Endpoint {
             if self.state().ending {
                 return;
             }
-            if let Some(stream) = self.next_connection(listener.as_ref()) {
+            let stream = self.next_connection(listener.as_ref());
+            if let Some(stream) = stream.filter(|stream| self.admits(stream)) {
                 let useful = self.converse(stream, listener.as_ref());
                 // A VMM that cannot use the adapter and reconnects at once (QEMU asking for too many queues does)
                 // shall not fill the log.
@@ -387,6 +388,18 @@ impl Endpoint {
                 self.rest(pause);
             }
         }
+    }
+
+    /// May the process at the other end be the VMM? One that may not delays nobody who comes after it.
+    fn admits(&self, stream: &UnixStream) -> bool {
+        let Some(what) = admit::refusal(&self.spec.socket_access, stream) else {
+            return true;
+        };
+        self.event(NicEventKind::ProtocolError { what });
+        if self.spec.socket_role == SocketRole::Connect {
+            self.rest(CONNECT_RETRY);
+        }
+        false
     }
 
     /// Waits, unless the bell rings.
@@ -584,7 +597,11 @@ fn hang_up(connection: Option<Arc<Lender>>) {
 }
 
 /// Listens at `path`, replacing the socket that a killed daemon left, never one that somebody listens on.
-pub fn socket_listener(field: &'static str, path: &Path) -> Result<UnixListener, NicError> {
+pub fn socket_listener(
+    field: &'static str,
+    path: &Path,
+    group: Option<u32>,
+) -> Result<UnixListener, NicError> {
     let os = |what: String| move |source| NicError::Os { what, source };
     if let Ok(meta) = std::fs::symlink_metadata(path) {
         if !meta.file_type().is_socket() {
@@ -600,6 +617,12 @@ pub fn socket_listener(field: &'static str, path: &Path) -> Result<UnixListener,
     let listener = UnixListener::bind(path)
         .and_then(|l| l.set_nonblocking(true).map(|()| l))
         .map_err(os(format!("listening on {}", path.display())))?;
+    if let Some(gid) = group {
+        std::os::unix::fs::chown(path, None, Some(gid)).map_err(os(format!(
+            "giving {} to group {gid} (socket_group: a group of the daemon's, or the daemon needs CAP_CHOWN)",
+            path.display()
+        )))?;
+    }
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
         .map_err(os(format!("setting the mode of {}", path.display())))?;
     Ok(listener)
@@ -612,7 +635,10 @@ pub fn spawn(endpoint: Arc<Endpoint>) -> Result<std::thread::JoinHandle<()>, Nic
         Role::Rdma => ("rdma_socket", "rdma"),
     };
     let listener = match endpoint.spec.socket_role {
-        SocketRole::Listen => Some(socket_listener(field, endpoint.socket())?),
+        SocketRole::Listen => {
+            let group = endpoint.spec.socket_access.group;
+            Some(socket_listener(field, endpoint.socket(), group)?)
+        }
         SocketRole::Connect => None,
     };
     let name = format!("{prefix}-{}", endpoint.spec.name);
