@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::broadcast;
-use vnic_backend::{Nic, NicEvent};
+use vnic_backend::{Nic, NicEvent, NicEventKind};
 
 pub use control::ControlEvent;
 pub use log::{EventLog, Following, Keep, NotKept, Part};
@@ -31,6 +31,19 @@ pub enum Notice {
     Event(Arc<NicEvent>),
     /// Events were lost before they came here: whoever keeps a picture must look again.
     Gap,
+}
+
+/// Does it change what watchers show? What guests cause besides holds up none of them.
+fn watched(kind: &NicEventKind) -> bool {
+    matches!(
+        kind,
+        NicEventKind::AdapterAdded
+            | NicEventKind::AdapterRemoved
+            | NicEventKind::AdapterState(_)
+            | NicEventKind::PortAdded
+            | NicEventKind::PortRemoved
+            | NicEventKind::PortLink { .. }
+    )
 }
 
 /// Takes events from the NIC, logs them and hands them on.
@@ -62,8 +75,10 @@ impl EventHub {
                 loop {
                     for event in &events {
                         log.append(Record::of(&event, |name| nic.port(name).is_ok()));
-                        // Nobody watches: that is fine.
-                        let _ = sender.send(Notice::Event(Arc::new(event)));
+                        if watched(&event.kind) {
+                            // Nobody watches: that is fine.
+                            let _ = sender.send(Notice::Event(Arc::new(event)));
+                        }
                     }
                     // Disconnected: the NIC shuts down, or we were too slow.
                     if stop.load(Ordering::Acquire) {

@@ -381,7 +381,7 @@ fn the_example_is_valid_and_complete() {
     let probe = "zzzzzzzzzzzzzzzz = 1\n";
     let told = parse(&format!(
         "[nic]\n{probe}[control]\n{probe}[control.tls]\ncertificate = \"/c\"\nkey = \"/k\"\nclient_ca = \"/a\"\n{probe}[access]\n{probe}[events]\n{probe}[metrics]\n{probe}[[adapter]]\nname = \"a\"\n{probe}[[port]]\nname = \
-         \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}[[port]]\nname = \"m\"\ntype = \"mesh\"\nlisten = \"0.0.0.0:1\"\ncertificate = \"/c\"\nkey = \"/k\"\nca = \"/a\"\n{probe}[[team]]\nname = \"t\"\ntype = \"failover\"\nmembers = [\"p\"]\n{probe}[[fault]]\nname = \"f\"\naction = \"drop\"\n{probe}"
+         \"p\"\ntype = \"tap\"\nifname = \"t\"\n{probe}[[port]]\nname = \"m\"\ntype = \"mesh\"\nlisten = \"0.0.0.0:1\"\ncertificate = \"/c\"\nkey = \"/k\"\nca = \"/a\"\nnames = [\"*\"]\n{probe}[[team]]\nname = \"t\"\ntype = \"failover\"\nmembers = [\"p\"]\n{probe}[[fault]]\nname = \"f\"\naction = \"drop\"\n{probe}"
     ))
     .expect_err("unknown keys");
     let mut keys = 0;

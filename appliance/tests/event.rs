@@ -4,6 +4,8 @@ mod common;
 
 use common::lab::{Lab, fields};
 use tokio_stream::StreamExt as _;
+use vnic_appliance::events::Notice;
+use vnic_backend::NicEventKind;
 use vnic_control::v1;
 use vnic_control::v1::event::Severity;
 
@@ -168,6 +170,26 @@ async fn events_are_listed_filtered_and_followed() {
         let is = |l: &str| l.split_whitespace().take(2).eq([id.as_str(), kind.name]);
         assert!(known.lines().any(is), "{known}");
     }
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watchers_are_woken_by_what_they_show() {
+    let lab = Lab::start(0).await;
+    let mut notices = lab.daemon.context().hub.watch();
+    lab.said(&["fault", "add", "f", "--drop"]).await;
+    lab.said(&["adapter", "add", "blue"]).await;
+    // Only so that news that do not come do not hang the tests.
+    let patience = std::time::Duration::from_secs(60);
+    let notice = tokio::time::timeout(patience, notices.recv()).await;
+    let notice = notice.expect("news").expect("news");
+    let Notice::Event(event) = notice else {
+        panic!("a gap");
+    };
+    assert_eq!(
+        (&event.owner[..], &event.kind),
+        ("blue", &NicEventKind::AdapterAdded)
+    );
     lab.end().await;
 }
 

@@ -13,7 +13,7 @@ use vhost::vhost_user::{BackendReqHandler, Error as VhostError, VhostUserBackend
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortId;
 
-use super::admit;
+use super::{admit, early};
 use super::eth::EthDevice;
 use super::rdma::RdmaDevice;
 use crate::datapath::{AdapterCounters, Call, Command, RdmaRings, RingStart, Signals, WorkerHandle};
