@@ -284,3 +284,63 @@ fn events_of_armed_queues_are_bounded() -> Result<()> {
     println!("{} events waited", events.len());
     world.finish()
 }
+
+/// Completions of queue pairs that are in ERR, in queues of which all entries lie in the same few pages of the guest: what the
+/// daemon keeps for them is bounded for the adapter, and is given back.
+#[test]
+fn completions_that_nobody_takes_are_bounded() -> Result<()> {
+    use vnic_device::command::Opcode;
+    use vnic_device::doorbell::Kind;
+    use vnic_device::queue::Operation;
+    use vnic_device::ring::{Extent, completion_ring_len};
+    use vnic_device::verbs::{QpState, QpType};
+    use vnic_tests::driver::rdma::{QpSpec, Side, Wr};
+    const ENTRIES: u32 = 1 << 18;
+    const BLOCKS: u32 = 4096;
+    const QUEUES: u32 = 10;
+    let world = World::new(1, &["a", "b", "evil"])?;
+    let mut neighbours = Neighbours::start(&world)?;
+    let mut s: Side = world.side("evil")?;
+    let page = s.d.area(64 << 10).extents[0];
+    let before = resident()?;
+    let mut dead = Vec::new();
+    for _ in 0..QUEUES {
+        let mut left = completion_ring_len(ENTRIES);
+        let mut extents = Vec::new();
+        while left > 0 {
+            let len = left.min(page.len);
+            extents.push(Extent { len, ..page });
+            left -= len;
+        }
+        let cq = s.d.cq_in(ENTRIES, Area::new(&s.d.mem, extents));
+        let spec = QpSpec {
+            send_cq: cq.handle,
+            blocks: BLOCKS,
+            ..s.spec(QpType::Rc).without_receives()
+        };
+        let mut qp = s.d.qp(&spec);
+        s.d.to(&qp, QpState::Err);
+        while qp.sends().free() > 0 {
+            qp.sends().write(&Wr::new(1, Operation::Write, &[]).remote(0, 0));
+        }
+        // Twice what the ring has room for: as much again would wait in the daemon.
+        for bell in 1..=2 * ENTRIES / BLOCKS {
+            s.bells.ring(Kind::Send, qp.number, bell * BLOCKS);
+        }
+        dead.push((qp, cq));
+    }
+    s.bells.wait_taken();
+    neighbours.check()?;
+    let grown = resident()?.saturating_sub(before);
+    println!("grown by {} KiB", grown >> 10);
+    // 2^20 completions of at most 96 bytes; without a bound it would be two and a half times as many.
+    ensure!(grown < 128 << 20, "grown by {grown} bytes");
+    // Nothing of it stays.
+    for (qp, cq) in dead {
+        s.d.end(Opcode::DestroyQp, qp.number)?;
+        s.d.end(Opcode::DestroyCq, cq.handle)?;
+    }
+    neighbours.check()?;
+    neighbours.finish()?;
+    world.finish()
+}

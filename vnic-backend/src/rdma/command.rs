@@ -14,6 +14,7 @@ use vnic_device::zerocopy::{FromBytes, Immutable, IntoBytes};
 use vnic_engine::rdma::{Memory, VerbsError};
 use vnic_fabric::Instant;
 
+use super::feed::COMMAND;
 use super::function::Function;
 use super::memory::FunctionMemory;
 use super::work_queue::structure;
@@ -268,6 +269,11 @@ impl Function {
     #[cold]
     fn take_some_commands(&mut self, n: usize, now: Instant) -> usize {
         for done in 0..n {
+            // What was posted before the command is known before it is carried out.
+            if self.left <= 0 || !self.take_doorbells_before_command() {
+                return done + 1;
+            }
+            self.left -= COMMAND;
             if let Err(fault) = self.take_command(now) {
                 self.control_fault(fault);
                 return done + 1;
@@ -295,8 +301,6 @@ impl Function {
         ring.advance(1);
         let mut used = 0;
         if writable >= size_of::<ReplyHead>() as u64 {
-            // What was posted before the command is known before it is carried out.
-            self.take_all_doorbells();
             let room = usize::try_from(writable).unwrap_or(usize::MAX) - size_of::<ReplyHead>();
             s.reply.clear();
             let mut bytes = std::mem::take(&mut s.bytes);

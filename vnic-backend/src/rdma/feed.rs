@@ -14,21 +14,36 @@ use crate::mem;
 const SEND_WINDOW: u32 = 128;
 /// Receives of a QP that the engine holds at most.
 const RECEIVE_WINDOW: u32 = 64;
-/// Work requests that the engine holds of all queues: what a guest can make the daemon remember.
+/// Work requests and completions that the engine holds of all queues: what a guest can make the daemon remember.
 const HELD_MAX: u64 = 1 << 20;
 /// Doorbells taken from one ring before others get their turn.
-pub(super) const BELLS_A_TURN: usize = 64;
+const BELLS_A_TURN: usize = 64;
+/// What one turn does for a function: a doorbell or a work request is 1, a command is [`COMMAND`]. What is over stays in its
+/// ring.
+pub(super) const WORK_A_TURN: i32 = 4096;
+/// What a command is.
+pub(super) const COMMAND: i32 = 64;
+/// Receives that a turn may take beyond: a sender must not find a queue empty because its peer's turn was full.
+const RECEIVES_BEYOND: i32 = 1024;
+/// What a packet may look for, if it lacks a receive and the turn is over.
+const WORK_A_PACKET: i32 = 16;
+/// Queues with requests left that a turn looks at.
+const STARVING_A_TURN: usize = 256;
 
 impl Function {
     // Doorbells.
 
     #[inline]
-    pub(super) fn take_doorbells(&mut self, budget: usize) -> usize {
+    pub(super) fn take_doorbells(&mut self) -> usize {
         let mut work = 0;
-        for i in 0..self.bells.len() {
+        let rings = self.bells.len();
+        if self.first_bell >= rings {
+            self.first_bell = 0;
+        }
+        for i in (self.first_bell..rings).chain(0..self.first_bell) {
             for turn in 0.. {
                 let Some(ring) = &mut self.bells[i] else { break };
-                if turn == budget {
+                if turn == BELLS_A_TURN || self.left <= 0 {
                     ring.tell();
                     break;
                 }
@@ -36,6 +51,7 @@ impl Function {
                     Found::Nothing => break,
                     Found::Bell(bell) => {
                         work += 1;
+                        self.left -= 1;
                         let coming = [ring.peek_bell(0), ring.peek_bell(1)];
                         self.fetch_ahead(bell.number, coming);
                         self.answer(bell);
@@ -48,19 +64,35 @@ impl Function {
                     }
                 }
             }
+            if self.left <= 0 {
+                // The others are first in the next turn.
+                self.first_bell = i + 1;
+                break;
+            }
         }
         work
     }
 
-    /// Takes all that was written before now: what a command relies on (`SPEC.md`, section 5.1).
-    pub(super) fn take_all_doorbells(&mut self) {
-        for i in 0..self.bells.len() {
+    /// Takes all that was written before now: what a command relies on (`SPEC.md`, section 5.1). False: it is more than
+    /// this turn has work left for, and the command waits.
+    pub(super) fn take_doorbells_before_command(&mut self) -> bool {
+        if self.before_command.is_empty() {
             // A driver that goes on writing meanwhile is not waited for.
-            let entries = self.bells[i].as_ref().map_or(0, DoorbellRing::entries);
-            for _ in 0..entries {
+            let entries = |ring: &Option<DoorbellRing>| ring.as_ref().map_or(0, DoorbellRing::entries);
+            self.before_command.extend(self.bells.iter().map(entries));
+        }
+        for i in 0..self.bells.len().min(self.before_command.len()) {
+            while self.before_command[i] > 0 {
+                if self.left <= 0 {
+                    return false;
+                }
+                self.before_command[i] -= 1;
                 let found = self.bells[i].as_mut().map_or(Found::Nothing, DoorbellRing::next);
                 match found {
-                    Found::Bell(bell) => self.answer(bell),
+                    Found::Bell(bell) => {
+                        self.left -= 1;
+                        self.answer(bell);
+                    }
                     Found::Fault(index) => {
                         let handle = self.bells[i].as_ref().map_or(0, |r| r.handle);
                         let detail = fault_detail(FaultQueue::Doorbells, FaultReason::Reserved, index);
@@ -70,7 +102,18 @@ impl Function {
                     Found::Nothing => break,
                 }
             }
+            self.before_command[i] = 0;
         }
+        self.before_command.clear();
+        true
+    }
+
+    /// A packet came that needs a receive. Whoever posted a receive and then let its peer send has written the doorbell before
+    /// the packet was posted. It was not this function's turn since: a packet must not overtake it.
+    #[inline]
+    pub(super) fn look_for_receives(&mut self) {
+        self.left = self.left.max(WORK_A_PACKET);
+        self.take_doorbells();
     }
 
     /// Asks for what the next doorbells will need, while the one of `now` is answered: with many queue pairs that is in no
@@ -232,9 +275,10 @@ impl Function {
                 .saturating_sub(self.device.held_in_all())
                 .min(window.into()) as u32;
             let room = window.saturating_sub(self.device.held(qpn).0).min(all);
+            let room = room.min(self.left.max(0).cast_unsigned());
             if room == 0 {
                 if !std::mem::replace(&mut qp.starving, true) {
-                    self.starving.push(number);
+                    self.starving.push_back(number);
                 }
                 return;
             }
@@ -248,7 +292,7 @@ impl Function {
             });
             match posted {
                 Ok(0) => return,
-                Ok(_) => {}
+                Ok(n) => self.left -= n.cast_signed(),
                 Err(Malformed { wr_id, reason, index }) => {
                     send.faulted = true;
                     let behind = send.posted();
@@ -274,13 +318,15 @@ impl Function {
             if !receive.has_more() {
                 return;
             }
-            if self.device.held(qpn).1 >= window || self.device.held_in_all() >= HELD_MAX {
-                // Whoever takes a receive looks for more; only a device that is full must be asked again.
-                if self.device.held(qpn).1 == 0 && !std::mem::replace(&mut qp.starving, true) {
-                    self.starving.push(number);
+            let over = self.left <= -RECEIVES_BEYOND;
+            if over || self.device.held(qpn).1 >= window || self.device.held_in_all() >= HELD_MAX {
+                // Whoever takes a receive looks for more; only a device that is full, or a turn, must be asked again.
+                if (over || self.device.held(qpn).1 == 0) && !std::mem::replace(&mut qp.starving, true) {
+                    self.starving.push_back(number);
                 }
                 return;
             }
+            self.left -= 1;
             match receive.take() {
                 Ok(wr) => {
                     let (id, tag) = (wr.id, wr.tag);
@@ -308,12 +354,13 @@ impl Function {
                 Ok((waiting, max_wr, _)) => waiting >= max_wr,
                 Err(_) => return,
             };
-            if full || self.device.held_in_all() >= HELD_MAX {
+            if full || self.left <= -RECEIVES_BEYOND || self.device.held_in_all() >= HELD_MAX {
                 if !std::mem::replace(&mut srq.starving, true) {
-                    self.starving_srqs.push(number);
+                    self.starving_srqs.push_back(number);
                 }
                 break;
             }
+            self.left -= 1;
             match srq.queue.take() {
                 Ok(mut wr) => {
                     // Completions cannot say what is free here; the ring's tail does.
@@ -341,32 +388,45 @@ impl Function {
         }
     }
 
-    pub(super) fn feed_starving(&mut self) {
-        for number in std::mem::take(&mut self.starving) {
+    /// Gives the engine more of what it had no room for. Answers how many requests it took.
+    pub(super) fn feed_starving(&mut self) -> usize {
+        let before = self.left;
+        self.unlooked = self.unlooked.saturating_sub(STARVING_A_TURN);
+        for _ in 0..self.starving.len().min(STARVING_A_TURN) {
+            let Some(number) = self.starving.pop_front() else {
+                break;
+            };
             if let Some(qp) = self.qps.get_mut(number) {
                 qp.starving = false;
                 // A window that is half empty is filled again: one at a time would cost a look each.
                 if self.device.held(QpNumber(number)).0 > SEND_WINDOW / 2 {
                     qp.starving = true;
-                    self.starving.push(number);
+                    self.starving.push_back(number);
                     continue;
                 }
                 self.feed_sends(number);
                 self.feed_receives(number);
             }
         }
-        for number in std::mem::take(&mut self.starving_srqs) {
+        for _ in 0..self.starving_srqs.len().min(STARVING_A_TURN) {
+            let Some(number) = self.starving_srqs.pop_front() else {
+                break;
+            };
             if let Some(srq) = self.srqs.get_mut(number) {
                 srq.starving = false;
                 self.feed_shared(number);
             }
         }
+        (before - self.left).unsigned_abs() as usize
     }
 
     /// Everything that was posted to a QP in error is flushed now, and its completions are shown.
     pub(super) fn flush_all(&mut self, number: u32, now: Instant) {
+        // (Of one QP: the turn ends behind this command, if that was much.)
+        let left = std::mem::replace(&mut self.left, i32::MAX);
         self.feed_sends_up_to(number, u32::MAX);
         self.feed_receives_up_to(number, u32::MAX);
+        self.left = left.saturating_sub(i32::MAX - self.left);
         while let Some(cq) = self.device.next_completed() {
             self.drain(cq, now);
         }

@@ -1,5 +1,6 @@
 //! One adapter's RDMA function: the engine, driven by rings in guest memory.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use vnic_wire::opcode::{Operation, Transport};
 use super::completions::CompletionRing;
 use super::doorbells::DoorbellRing;
 use super::events::{EventQueue, Events};
-use super::feed::BELLS_A_TURN;
+use super::feed::WORK_A_TURN;
 use super::gid_news::GidNews;
 use super::memory::FunctionMemory;
 use super::slots::Slots;
@@ -100,8 +101,16 @@ pub struct Function {
     /// Extents of rings.
     pub(super) ring_extents: u32,
     /// QPs with requests that the engine has not been given yet.
-    pub(super) starving: Vec<u32>,
-    pub(super) starving_srqs: Vec<u32>,
+    pub(super) starving: VecDeque<u32>,
+    pub(super) starving_srqs: VecDeque<u32>,
+    /// So many of them have not been looked at since something happened.
+    pub(super) unlooked: usize,
+    /// Work that is left of this turn.
+    pub(super) left: i32,
+    /// The doorbell ring that is looked at first.
+    pub(super) first_bell: usize,
+    /// Doorbells of each ring that a command waits for, at most; empty if none waits.
+    pub(super) before_command: Vec<u32>,
     /// CQs whose driver must make room.
     full: Vec<u32>,
     pub(super) scratch: super::command::Scratch,
@@ -152,8 +161,12 @@ impl Function {
             hello: false,
             minor: 0,
             ring_extents: 0,
-            starving: Vec::new(),
-            starving_srqs: Vec::new(),
+            starving: VecDeque::new(),
+            starving_srqs: VecDeque::new(),
+            unlooked: 0,
+            left: WORK_A_TURN,
+            first_bell: 0,
+            before_command: Vec::new(),
             full: Vec::new(),
             scratch: Default::default(),
             identity,
@@ -396,8 +409,9 @@ impl Function {
         self.hello = false;
         self.minor = 0;
         self.ring_extents = 0;
-        self.starving = Vec::new();
-        self.starving_srqs = Vec::new();
+        self.starving = VecDeque::new();
+        self.starving_srqs = VecDeque::new();
+        self.before_command = Vec::new();
         self.full = Vec::new();
     }
 
@@ -462,16 +476,20 @@ impl Function {
         if self.attached.is_none() {
             return 0;
         }
-        let mut work = self.take_doorbells(BELLS_A_TURN);
-        work += self.take_commands(now);
+        self.left = WORK_A_TURN;
+        let mut work = 0;
+        // Those of turns before come first.
         if !self.starving.is_empty() || !self.starving_srqs.is_empty() {
-            self.feed_starving();
+            work += self.feed_starving();
         }
+        work += self.take_doorbells();
+        work += self.take_commands(now);
         if !self.full.is_empty() {
             work += self.retry_full(now);
         }
         if self.device.next_timeout().is_some_and(|at| at <= now) {
             self.device.handle_timeout(now);
+            self.unlooked = self.starving.len();
             work += 1;
         }
         work
@@ -490,7 +508,10 @@ impl Function {
         if !self.events.is_empty() {
             work += self.deliver_events();
         }
-        self.busy |= work > 0;
+        if work > 0 {
+            self.busy = true;
+            self.unlooked = self.starving.len();
+        }
         work
     }
 
@@ -498,11 +519,10 @@ impl Function {
     #[inline]
     pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>) {
         self.busy = true;
+        self.unlooked = self.starving.len();
         let number = packet.headers.bth.destination_qp;
         if self.lacks_receive(number, packet) {
-            // Whoever posted a receive and then let its peer send has written the doorbell before the packet was posted. It
-            // was not this function's turn since: a packet must not overtake it.
-            self.take_doorbells(BELLS_A_TURN);
+            self.look_for_receives();
         }
         self.device.receive(now, packet, &self.memory);
         if number == MULTICAST_QP {
@@ -527,6 +547,7 @@ impl Function {
     #[inline]
     pub fn receive_run(&mut self, now: Instant, run: &Run<'_>) -> usize {
         self.busy = true;
+        self.unlooked = self.starving.len();
         self.device.receive_run(now, run, &self.memory)
     }
 
@@ -667,6 +688,7 @@ impl Function {
         // (Queues that wait for room in the engine get it by a packet, a timer or a command: that is a round of work, and
         // the next one looks at them.)
         let mut more = self.device.ready_priorities() & open != 0;
+        more |= self.left <= 0 || self.unlooked > 0 && !self.starving.is_empty();
         if let Some(control) = &mut a.control {
             more |= control.request_kicks().unwrap_or(true);
         }

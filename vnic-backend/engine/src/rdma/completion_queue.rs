@@ -1,6 +1,7 @@
 //! Completion queues (IBTA 10.2.4 and 11.2.8; `ibv_create_cq`).
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use super::types::{Arm, Completion, Status, VerbsError};
 
@@ -15,7 +16,17 @@ pub struct Pushed {
     pub taken: bool,
 }
 
-/// A completion queue. While nothing completes it takes no memory for entries.
+/// Memory for entries that queues have given back. Queues that are emptied at each turn lend each other their memory; what
+/// many of them once needed does not stay with each.
+#[derive(Debug, Default)]
+pub struct Spares(Vec<VecDeque<Completion>>);
+
+/// Memory that waits for a queue, at most.
+const SPARES: usize = 16;
+/// Entries below which memory is not given back while some are left.
+const SMALL: usize = 1024;
+
+/// A completion queue. While nothing waits in it, it has no memory for entries.
 #[derive(Debug)]
 pub struct CompletionQueue {
     entries: VecDeque<Completion>,
@@ -38,6 +49,31 @@ impl CompletionQueue {
             failed: false,
             listed: false,
             users: 0,
+        }
+    }
+
+    /// Before completions are added: memory that another queue has given back.
+    #[inline]
+    pub fn borrow(&mut self, spares: &mut Spares) {
+        if self.entries.capacity() == 0
+            && let Some(spare) = spares.0.pop()
+        {
+            self.entries = spare;
+        }
+    }
+
+    /// After completions were taken: memory that is not needed any more.
+    #[inline]
+    pub fn give_back(&mut self, spares: &mut Spares) {
+        let (len, capacity) = (self.entries.len(), self.entries.capacity());
+        if len == 0 && capacity > 0 {
+            let mut spare = core::mem::take(&mut self.entries);
+            if spares.0.len() < SPARES {
+                spare.shrink_to(64 * SMALL);
+                spares.0.push(spare);
+            }
+        } else if capacity > SMALL && len < capacity / 4 {
+            self.entries.shrink_to(2 * len);
         }
     }
 
@@ -69,12 +105,6 @@ impl CompletionQueue {
             overrun: false,
             taken: true,
         }
-    }
-
-    /// Takes the oldest completion.
-    #[inline]
-    pub fn pop(&mut self) -> Option<Completion> {
-        self.entries.pop_front()
     }
 
     /// Takes the oldest completions, at most so many, and answers how many there were.
@@ -139,6 +169,14 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
+    impl CompletionQueue {
+        fn pop(&mut self) -> Option<Completion> {
+            let mut oldest = None;
+            self.take(1, |completion| oldest = Some(*completion));
+            oldest
+        }
+    }
+
     fn completion(wr_id: u64, status: Status, solicited: bool) -> Completion {
         Completion {
             solicited,
@@ -150,6 +188,31 @@ mod tests {
     fn an_idle_queue_takes_no_memory() {
         let queue = CompletionQueue::new(4_194_303);
         assert_eq!(queue.entries.capacity(), 0);
+    }
+
+    #[test]
+    fn memory_goes_round_and_does_not_stay() {
+        let mut spares = Spares::default();
+        let mut queues: Vec<_> = (0..100).map(|_| CompletionQueue::new(4_194_303)).collect();
+        for queue in &mut queues {
+            queue.borrow(&mut spares);
+            for id in 0..100_000 {
+                queue.push(completion(id, Status::Success, false));
+            }
+            // One stays.
+            queue.take(99_999, |_| {});
+            queue.give_back(&mut spares);
+        }
+        let kept = |queues: &[CompletionQueue]| queues.iter().map(|q| q.entries.capacity()).sum::<usize>();
+        assert!(kept(&queues) <= 100 * SMALL, "{}", kept(&queues));
+        for queue in &mut queues {
+            assert_eq!(queue.pop().map(|c| c.wr_id), Some(99_999));
+            queue.give_back(&mut spares);
+        }
+        assert_eq!(kept(&queues), 0);
+        assert_eq!(spares.0.len(), SPARES);
+        let spare: usize = spares.0.iter().map(VecDeque::capacity).sum();
+        assert!(spare <= SPARES * 64 * SMALL, "{spare}");
     }
 
     #[test]

@@ -162,6 +162,8 @@ impl Device {
                 sends: Pool::new(),
                 receives: Pool::new(),
                 shared_receives: 0,
+                waiting: 0,
+                spares: Default::default(),
                 events: VecDeque::new(),
                 completed: VecDeque::new(),
                 overrun: Vec::new(),
@@ -370,7 +372,9 @@ impl Device {
                 users,
             });
         }
-        self.shared.cqs.remove(cq.0);
+        if let Some(queue) = self.shared.cqs.remove(cq.0) {
+            self.shared.waiting -= u64::from(queue.len());
+        }
         Ok(())
     }
 
@@ -387,9 +391,10 @@ impl Device {
         out: &mut Vec<Completion>,
         max: usize,
     ) -> Result<usize, VerbsError> {
-        let queue = find!(self.shared.cqs, cq, Cq)?;
+        find!(self.shared.cqs, cq, Cq)?;
         let before = out.len();
-        out.extend(core::iter::from_fn(|| queue.pop()).take(max));
+        let most = u32::try_from(max).unwrap_or(u32::MAX);
+        self.take_completions(cq, most, |completion| out.push(*completion));
         Ok(out.len() - before)
     }
 

@@ -10,7 +10,7 @@ use vnic_wire::time::Instant;
 use crate::congestion::Needs;
 
 use super::address_handle::AddressHandle;
-use super::completion_queue::CompletionQueue;
+use super::completion_queue::{CompletionQueue, Spares};
 use super::congestion::Congestion;
 use super::counters::{Counters, ReceivedByPriority};
 use super::gid::GidTable;
@@ -83,6 +83,10 @@ pub(super) struct Shared {
     pub receives: Pool<RecvWr>,
     /// Receives that wait in shared receive queues.
     pub shared_receives: u64,
+    /// Completions that wait in all completion queues.
+    pub waiting: u64,
+    /// Memory for them.
+    pub spares: Spares,
     pub events: VecDeque<Event>,
     /// Completion queues that got something since they were last named; also some that are gone.
     pub completed: VecDeque<CqHandle>,
@@ -108,6 +112,8 @@ impl Shared {
         let Some(queue) = self.cqs.get_mut(cq.0) else {
             return;
         };
+        queue.borrow(&mut self.spares);
+        let before = queue.len();
         let (mut any, mut event, mut overrun) = (false, false, false);
         while let Some(completion) = next(&mut self.sends) {
             let pushed = queue.push(completion);
@@ -115,6 +121,7 @@ impl Shared {
             event |= pushed.event;
             overrun |= pushed.overrun;
         }
+        self.waiting += u64::from(queue.len() - before);
         if any && !queue.listed {
             self.list_completed(cq);
         }

@@ -20,14 +20,22 @@ impl Device {
     /// Takes the oldest completion of a queue.
     #[inline]
     pub fn pop_completion(&mut self, cq: CqHandle) -> Option<Completion> {
-        self.shared.cqs.get_mut(cq.0)?.pop()
+        let mut oldest = None;
+        self.take_completions(cq, 1, |completion| oldest = Some(*completion));
+        oldest
     }
 
     /// Takes the oldest completions of a queue, at most so many, and answers how many there were.
     #[inline]
     pub fn take_completions(&mut self, cq: CqHandle, most: u32, each: impl FnMut(&Completion)) -> u32 {
-        let queue = self.shared.cqs.get_mut(cq.0);
-        queue.map_or(0, |queue| queue.take(most, each))
+        let shared = &mut self.shared;
+        let Some(queue) = shared.cqs.get_mut(cq.0) else {
+            return 0;
+        };
+        let taken = queue.take(most, each);
+        queue.give_back(&mut shared.spares);
+        shared.waiting -= u64::from(taken);
+        taken
     }
 
     /// Completions that wait in a queue.
@@ -49,11 +57,13 @@ impl Device {
         self.shared.srqs.get(srq.0).map_or(0, |queue| queue.len())
     }
 
-    /// Work requests of all queues that have not completed.
+    /// Work requests of all queues that have not completed, and completions that nobody has taken.
     #[inline]
     pub fn held_in_all(&self) -> u64 {
         let shared = &self.shared;
-        u64::from(shared.sends.len()) + u64::from(shared.receives.len()) + shared.shared_receives
+        let requests =
+            u64::from(shared.sends.len()) + u64::from(shared.receives.len()) + shared.shared_receives;
+        requests + shared.waiting
     }
 
     /// Posts work requests, one after the other and at most `most`: what `write` makes of each, of which anything may be there
