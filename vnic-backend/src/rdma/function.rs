@@ -40,6 +40,8 @@ const COMPLAINTS: u32 = 16;
 const COMPLETIONS_AT_ONCE: u32 = 16;
 /// Completions of the next turn whose lines are asked for in this one.
 const COMPLETIONS_AHEAD: u32 = 32;
+/// Queue pairs whose timers a turn looks at.
+const TIMERS_A_TURN: usize = 256;
 /// How long completions may wait for a full ring to be looked at again, when the core would sleep.
 const FULL_RING_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
@@ -488,7 +490,7 @@ impl Function {
             work += self.retry_full(now);
         }
         if self.device.next_timeout().is_some_and(|at| at <= now) {
-            self.device.handle_timeout(now);
+            self.device.handle_timeouts(now, TIMERS_A_TURN);
             self.unlooked = self.starving.len();
             work += 1;
         }

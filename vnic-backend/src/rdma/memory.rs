@@ -34,8 +34,16 @@ impl FunctionMemory {
 
     /// Are these bytes there?
     pub fn has(&self, span: Span) -> bool {
+        self.has_within(span, &mut { u32::MAX })
+    }
+
+    fn has_within(&self, span: Span, steps: &mut u32) -> bool {
         let (mut at, mut len) = (span.at, span.len);
         while len > 0 {
+            if *steps == 0 {
+                return false;
+            }
+            *steps -= 1;
             let Some((_, room)) = self.locate(at) else {
                 return false;
             };
@@ -51,7 +59,13 @@ impl FunctionMemory {
 
     /// Are these bytes the guest's, and there?
     pub fn is_shared(&self, gpa: u64, len: u64) -> bool {
-        gpa.checked_add(len).is_some_and(|end| end <= DEVICE_BASE) && self.has(Span { at: gpa, len })
+        self.is_shared_within(gpa, len, &mut { u32::MAX })
+    }
+
+    /// The same, for at most so many regions of memory: they are subtracted. False if they are more.
+    pub fn is_shared_within(&self, gpa: u64, len: u64, steps: &mut u32) -> bool {
+        let inside = gpa.checked_add(len).is_some_and(|end| end <= DEVICE_BASE);
+        inside && self.has_within(Span { at: gpa, len }, steps)
     }
 
     /// Bytes of device memory in use.

@@ -268,6 +268,19 @@ impl Device {
         Ok(())
     }
 
+    /// Is there such a protection domain?
+    pub fn check_pd(&self, pd: PdHandle) -> Result<(), VerbsError> {
+        self.pds
+            .get(pd.0)
+            .map(|_| ())
+            .ok_or(VerbsError::NoSuch(Object::Pd))
+    }
+
+    /// Is there such a memory region?
+    pub fn check_region(&self, mr: MrHandle) -> Result<(), VerbsError> {
+        self.shared.regions.region(mr).map(|_| ())
+    }
+
     fn use_pd(&mut self, pd: PdHandle) {
         if let Some(domain) = self.pds.get_mut(pd.0) {
             domain.users += 1;

@@ -3,7 +3,7 @@
 use vnic_device::command::memory::{
     AllocDm, AllocMw, CopyDm, MrReply, MwReply, RegisterDmMr, RegisterMr, ReregisterMr,
 };
-use vnic_device::ring::Extent;
+use vnic_device::ring::{EXTENTS_MAX, Extent};
 use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::{MwType, access, reregister};
 use vnic_engine::rdma::{Access, Memory, MrHandle, MwHandle, PdHandle, Registration, Reregister, Span};
@@ -14,6 +14,10 @@ use crate::rdma::function::Function;
 use crate::rdma::memory::FunctionMemory;
 use crate::rdma::work_queue::rights;
 
+/// Extents that are checked in about the time of one work request.
+const EXTENTS_A_REQUEST: usize = 16;
+/// Regions of the guest's memory that the extents of one command may lie in, counted for each extent: most lie in one.
+const STEPS_MAX: u32 = 2 * EXTENTS_MAX;
 /// Pieces of device memory that there may be.
 const PIECES_MAX: usize = 1024;
 
@@ -93,10 +97,18 @@ impl Function {
     }
 
     /// The spans of a region, all of them the guest's.
-    fn spans(&self, extents: &[Extent]) -> Result<Vec<Span>, Failure> {
+    fn spans(&mut self, extents: &[Extent]) -> Result<Vec<Span>, Failure> {
+        self.left -= (extents.len() / EXTENTS_A_REQUEST) as i32;
         let mut spans: Vec<Span> = Vec::with_capacity(extents.len());
+        let mut steps = STEPS_MAX;
         for e in extents {
-            if !self.memory.is_shared(e.gpa, e.len) {
+            if !self.memory.is_shared_within(e.gpa, e.len, &mut steps) {
+                if steps == 0 {
+                    return fail(
+                        S::LimitReached,
+                        "the extents lie in too many regions of the guest's memory",
+                    );
+                }
                 let text = format!("{} bytes at {:#x} are not shared with the device", e.len, e.gpa);
                 return fail(S::BadAddress, text);
             }
@@ -115,6 +127,8 @@ impl Function {
     pub(super) fn register_mr(&mut self, mut r: Request<'_>) -> Outcome {
         let body: RegisterMr = r.body()?;
         r.room_for::<MrReply>()?;
+        // First what costs nothing.
+        self.device.check_pd(PdHandle(body.pd))?;
         let mut list = r.list;
         let extents = extents(body.extents, &mut list, self.free_extents(), &self.memory)?;
         used_up(list)?;
@@ -130,6 +144,7 @@ impl Function {
     pub(super) fn reregister_mr(&mut self, mut r: Request<'_>) -> Outcome {
         let body: ReregisterMr = r.body()?;
         r.room_for::<MrReply>()?;
+        self.device.check_region(MrHandle(body.mr))?;
         let mut list = r.list;
         let extents = extents(
             body.register.extents,

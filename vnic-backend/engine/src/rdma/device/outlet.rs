@@ -85,14 +85,26 @@ impl Device {
 
     /// Time has come.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.handle_timeouts(now, usize::MAX);
+    }
+
+    /// The same for at most so many queue pairs: if there are more, [`next_timeout`](Device::next_timeout) is still not later
+    /// than `now`.
+    pub fn handle_timeouts(&mut self, now: Instant, most: usize) {
         self.shared.now = now;
         self.shared.notifier.handle_timeout(now);
-        while let Some(number) = self.shared.timers.pop(now) {
+        for _ in 0..most {
+            let Some(number) = self.shared.timers.pop(now) else {
+                break;
+            };
             if let Some(qp) = self.qps.get_mut(number.0) {
                 qp.handle_timeout(&mut self.shared, now);
             }
         }
-        while let Some(number) = self.shared.paced.pop(now) {
+        for _ in 0..most {
+            let Some(number) = self.shared.paced.pop(now) else {
+                break;
+            };
             if let Some(qp) = self.qps.get_mut(number.0) {
                 qp.resume(&mut self.shared);
             }
