@@ -13,9 +13,9 @@ use vhost::vhost_user::{BackendReqHandler, Error as VhostError, VhostUserBackend
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortId;
 
-use super::{admit, early};
 use super::eth::EthDevice;
 use super::rdma::RdmaDevice;
+use super::{admit, early};
 use crate::datapath::{AdapterCounters, Call, Command, RdmaRings, RingStart, Signals, WorkerHandle};
 use crate::hub::EventHub;
 use crate::mem::Lender;
@@ -397,7 +397,7 @@ impl Endpoint {
         };
         self.event(NicEventKind::ProtocolError { what });
         if self.spec.socket_role == SocketRole::Connect {
-            self.rest(CONNECT_RETRY);
+            self.rest(RETRY);
         }
         false
     }
@@ -675,6 +675,7 @@ mod tests {
             eth_socket: "unused".into(),
             rdma_socket: None,
             socket_role: SocketRole::Listen,
+            socket_access: Default::default(),
         };
         let counters = Arc::new(AdapterCounters::new(1));
         let made = Endpoint::new(spec, PortId(0), 0, counters, Arc::default(), EventHub::default());

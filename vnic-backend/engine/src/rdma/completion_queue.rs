@@ -280,7 +280,7 @@ mod tests {
         queue.pop();
         queue.resize(3).expect("as many as wait");
         assert!(queue.push(completion(5, Status::Success, false)).overrun);
-        let rest: alloc::vec::Vec<u64> = core::iter::from_fn(|| queue.pop()).map(|c| c.wr_id).collect();
+        let rest: Vec<u64> = core::iter::from_fn(|| queue.pop()).map(|c| c.wr_id).collect();
         assert_eq!(rest, [2, 3, 4]);
     }
 
@@ -307,8 +307,8 @@ mod tests {
         fn as_the_model_says(ops in vec(op(), 0..60)) {
             let mut queue = CompletionQueue::new(5);
             let mut room = 5usize;
-            let mut waiting = alloc::vec::Vec::new();
-            let mut asked = alloc::vec::Vec::new();
+            let mut waiting = Vec::new();
+            let mut asked = Vec::new();
             let mut broken = false;
             for (number, op) in (0u64..).zip(ops) {
                 match op {
