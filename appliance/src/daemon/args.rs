@@ -250,6 +250,7 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     systemd::ready(&line);
+    daemon.context().pulse.ping_systemd();
 
     let name = loop {
         tokio::select! {

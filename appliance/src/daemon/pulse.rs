@@ -15,29 +15,45 @@ use super::systemd::notify;
 /// Data cores that do not answer within this time are stuck.
 const LIVE_WITHIN: Duration = Duration::from_secs(1);
 
-type Question = oneshot::Sender<bool>;
+enum Wish {
+    /// An answer.
+    Answer(oneshot::Sender<bool>),
+    /// Pings for systemd's watchdog from now on, so often.
+    Pings(Duration),
+}
 
 /// Asks the data cores.
-pub struct Pulse(Mutex<Option<Sender<Question>>>);
+pub struct Pulse(Mutex<Option<Sender<Wish>>>);
 
 impl Pulse {
-    /// Starts the thread. If systemd asked for it, its watchdog is pinged as long as every data core answers.
+    /// Starts the thread.
     pub fn start(nic: Nic) -> io::Result<Pulse> {
-        let (sender, questions) = unbounded();
+        let (sender, wishes) = unbounded();
         std::thread::Builder::new()
             .name("pulse".to_owned())
-            .spawn(move || feel(&nic, &questions))?;
+            .spawn(move || feel(&nic, &wishes))?;
         Ok(Pulse(Mutex::new(Some(sender))))
     }
 
     /// Do all data cores answer? Those who ask at the same time share an answer.
     pub async fn beats(&self) -> bool {
-        let (question, answer) = oneshot::channel();
-        let asked = match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(sender) => sender.send(question).is_ok(),
-            None => false,
-        };
-        asked && answer.await.unwrap_or(false)
+        let (asker, answer) = oneshot::channel();
+        self.wish(Wish::Answer(asker));
+        answer.await.unwrap_or(false)
+    }
+
+    /// From now on systemd's watchdog, if there is one, is pinged as long as every data core answers.
+    pub fn ping_systemd(&self) {
+        if let Some(limit) = sd_notify::watchdog_enabled() {
+            self.wish(Wish::Pings((limit / 3).max(Duration::from_millis(10))));
+        }
+    }
+
+    fn wish(&self, wish: Wish) {
+        if let Some(sender) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            // The thread ends after the sender.
+            let _ = sender.send(wish);
+        }
     }
 
     /// The NIC ends: nobody asks any more.
@@ -46,29 +62,33 @@ impl Pulse {
     }
 }
 
-fn feel(nic: &Nic, questions: &Receiver<Question>) {
-    let watchdog = sd_notify::watchdog_enabled().map(|limit| (limit / 3).max(Duration::from_millis(10)));
-    let mut ping_at = Instant::now();
+fn feel(nic: &Nic, wishes: &Receiver<Wish>) {
+    // How often systemd is pinged, and when next.
+    let mut pings: Option<(Duration, Instant)> = None;
     loop {
-        let first = match watchdog {
-            Some(_) => questions.recv_deadline(ping_at),
-            None => questions.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        let first = match pings {
+            Some((_, at)) => wishes.recv_deadline(at),
+            None => wishes.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
-        let mut asked: Vec<Question> = match first {
-            Ok(question) => vec![question],
-            Err(RecvTimeoutError::Timeout) => Vec::new(),
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
-        asked.extend(questions.try_iter());
-        let now = Instant::now();
-        let ping = watchdog.filter(|_| now >= ping_at);
-        let beats = nic.responsive(ping.unwrap_or(LIVE_WITHIN));
-        for question in asked {
-            // Who asked may have gone.
-            let _ = question.send(beats);
+        if matches!(first, Err(RecvTimeoutError::Disconnected)) {
+            return;
         }
-        if let Some(interval) = ping {
-            ping_at = now + interval;
+        let mut asked = Vec::new();
+        for wish in first.into_iter().chain(wishes.try_iter()) {
+            match wish {
+                Wish::Answer(asker) => asked.push(asker),
+                Wish::Pings(interval) => pings = Some((interval, Instant::now())),
+            }
+        }
+        let now = Instant::now();
+        let due = pings.filter(|(_, at)| *at <= now).map(|(interval, _)| interval);
+        let beats = nic.responsive(due.unwrap_or(LIVE_WITHIN));
+        for asker in asked {
+            // Who asked may have gone.
+            let _ = asker.send(beats);
+        }
+        if let Some(interval) = due {
+            pings = Some((interval, now + interval));
             if beats {
                 notify(&[NotifyState::Watchdog]);
             } else {
