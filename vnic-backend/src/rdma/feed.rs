@@ -272,7 +272,7 @@ impl Function {
         send.prefetch(send.posted());
         while send.has_more() {
             let all = HELD_MAX
-                .saturating_sub(self.device.held_in_all())
+                .saturating_sub(self.device.remembered())
                 .min(window.into()) as u32;
             let room = window.saturating_sub(self.device.held(qpn).0).min(all);
             let room = room.min(self.left.max(0).cast_unsigned());
@@ -319,7 +319,7 @@ impl Function {
                 return;
             }
             let over = self.left <= -RECEIVES_BEYOND;
-            if over || self.device.held(qpn).1 >= window || self.device.held_in_all() >= HELD_MAX {
+            if over || self.device.held(qpn).1 >= window || self.device.remembered() >= HELD_MAX {
                 // Whoever takes a receive looks for more; only a device that is full, or a turn, must be asked again.
                 if (over || self.device.held(qpn).1 == 0) && !std::mem::replace(&mut qp.starving, true) {
                     self.starving.push_back(number);
@@ -354,7 +354,7 @@ impl Function {
                 Ok((waiting, max_wr, _)) => waiting >= max_wr,
                 Err(_) => return,
             };
-            if full || self.left <= -RECEIVES_BEYOND || self.device.held_in_all() >= HELD_MAX {
+            if full || self.left <= -RECEIVES_BEYOND || self.device.remembered() >= HELD_MAX {
                 if !std::mem::replace(&mut srq.starving, true) {
                     self.starving_srqs.push_back(number);
                 }

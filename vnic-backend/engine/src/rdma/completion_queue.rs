@@ -23,6 +23,8 @@ pub struct Spares(Vec<VecDeque<Completion>>);
 
 /// Memory that waits for a queue, at most.
 const SPARES: usize = 16;
+/// Entries for which spare memory has room at most.
+const LARGE: usize = 1 << 16;
 /// Entries below which memory is not given back while some are left.
 const SMALL: usize = 1024;
 
@@ -53,7 +55,7 @@ impl CompletionQueue {
     }
 
     /// Before completions are added: memory that another queue has given back.
-    #[inline]
+    #[inline(always)]
     pub fn borrow(&mut self, spares: &mut Spares) {
         if self.entries.capacity() == 0
             && let Some(spare) = spares.0.pop()
@@ -63,13 +65,15 @@ impl CompletionQueue {
     }
 
     /// After completions were taken: memory that is not needed any more.
-    #[inline]
+    #[inline(always)]
     pub fn give_back(&mut self, spares: &mut Spares) {
         let (len, capacity) = (self.entries.len(), self.entries.capacity());
         if len == 0 && capacity > 0 {
             let mut spare = core::mem::take(&mut self.entries);
             if spares.0.len() < SPARES {
-                spare.shrink_to(64 * SMALL);
+                if capacity > LARGE {
+                    spare.shrink_to(LARGE);
+                }
                 spares.0.push(spare);
             }
         } else if capacity > SMALL && len < capacity / 4 {
@@ -212,7 +216,7 @@ mod tests {
         assert_eq!(kept(&queues), 0);
         assert_eq!(spares.0.len(), SPARES);
         let spare: usize = spares.0.iter().map(VecDeque::capacity).sum();
-        assert!(spare <= SPARES * 64 * SMALL, "{spare}");
+        assert!(spare <= SPARES * LARGE, "{spare}");
     }
 
     #[test]

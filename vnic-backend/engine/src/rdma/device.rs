@@ -39,9 +39,9 @@ use super::shared::Shared;
 use super::shared_receive_queue::{SharedReceiveQueue, SrqInit};
 use super::timer::Timers;
 use super::types::{
-    Access, AddressVector, AhHandle, Arm, AttributeMask, Completion, CqHandle, Event, MrHandle, Mtu,
-    MwHandle, MwType, Object, PdHandle, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendWr,
-    Span, SrqHandle, VerbsError, XrcdHandle,
+    Access, AddressVector, AhHandle, Arm, AttributeMask, CqHandle, Event, MrHandle, Mtu, MwHandle, MwType,
+    Object, PdHandle, QpAttributes, QpInit, QpNumber, QpState, QpType, RecvWr, SendWr, Span, SrqHandle,
+    VerbsError, XrcdHandle,
 };
 use super::wheel::Wheel;
 
@@ -268,19 +268,6 @@ impl Device {
         Ok(())
     }
 
-    /// Is there such a protection domain?
-    pub fn check_pd(&self, pd: PdHandle) -> Result<(), VerbsError> {
-        self.pds
-            .get(pd.0)
-            .map(|_| ())
-            .ok_or(VerbsError::NoSuch(Object::Pd))
-    }
-
-    /// Is there such a memory region?
-    pub fn check_region(&self, mr: MrHandle) -> Result<(), VerbsError> {
-        self.shared.regions.region(mr).map(|_| ())
-    }
-
     fn use_pd(&mut self, pd: PdHandle) {
         if let Some(domain) = self.pds.get_mut(pd.0) {
             domain.users += 1;
@@ -395,20 +382,6 @@ impl Device {
     pub fn arm_cq(&mut self, cq: CqHandle, arm: Arm) -> Result<(), VerbsError> {
         find!(self.shared.cqs, cq, Cq)?.arm(arm);
         Ok(())
-    }
-
-    /// Takes up to `max` completions and says how many.
-    pub fn poll_cq(
-        &mut self,
-        cq: CqHandle,
-        out: &mut Vec<Completion>,
-        max: usize,
-    ) -> Result<usize, VerbsError> {
-        find!(self.shared.cqs, cq, Cq)?;
-        let before = out.len();
-        let most = u32::try_from(max).unwrap_or(u32::MAX);
-        self.take_completions(cq, most, |completion| out.push(*completion));
-        Ok(out.len() - before)
     }
 
     fn use_cq(&mut self, cq: Option<CqHandle>) {

@@ -5,8 +5,12 @@
 //! [`take_completions`](Device::take_completions) and does not arm the engine's queues; it knows by
 //! [`held`](Device::held) how much it has given in.
 
+use alloc::vec::Vec;
+
 use super::super::qp::Qp;
-use super::super::types::{Completion, CqHandle, Object, QpNumber, SendWr, SrqHandle, Status, VerbsError};
+use super::super::types::{
+    Completion, CqHandle, MrHandle, Object, PdHandle, QpNumber, SendWr, SrqHandle, Status, VerbsError,
+};
 use super::Device;
 
 impl Device {
@@ -38,6 +42,33 @@ impl Device {
         taken
     }
 
+    /// Takes up to `max` completions and says how many.
+    pub fn poll_cq(
+        &mut self,
+        cq: CqHandle,
+        out: &mut Vec<Completion>,
+        max: usize,
+    ) -> Result<usize, VerbsError> {
+        self.shared.cqs.get(cq.0).ok_or(VerbsError::NoSuch(Object::Cq))?;
+        let before = out.len();
+        let most = u32::try_from(max).unwrap_or(u32::MAX);
+        self.take_completions(cq, most, |completion| out.push(*completion));
+        Ok(out.len() - before)
+    }
+
+    /// Is there such a protection domain?
+    pub fn check_pd(&self, pd: PdHandle) -> Result<(), VerbsError> {
+        self.pds
+            .get(pd.0)
+            .map(|_| ())
+            .ok_or(VerbsError::NoSuch(Object::Pd))
+    }
+
+    /// Is there such a memory region?
+    pub fn check_region(&self, mr: MrHandle) -> Result<(), VerbsError> {
+        self.shared.regions.region(mr).map(|_| ())
+    }
+
     /// Completions that wait in a queue.
     #[inline]
     pub fn peek_len(&self, cq: CqHandle) -> u32 {
@@ -57,13 +88,17 @@ impl Device {
         self.shared.srqs.get(srq.0).map_or(0, |queue| queue.len())
     }
 
-    /// Work requests of all queues that have not completed, and completions that nobody has taken.
+    /// Work requests of all queues that have not completed.
     #[inline]
     pub fn held_in_all(&self) -> u64 {
         let shared = &self.shared;
-        let requests =
-            u64::from(shared.sends.len()) + u64::from(shared.receives.len()) + shared.shared_receives;
-        requests + shared.waiting
+        u64::from(shared.sends.len()) + u64::from(shared.receives.len()) + shared.shared_receives
+    }
+
+    /// The same, and completions of all queues that nobody has taken.
+    #[inline]
+    pub fn remembered(&self) -> u64 {
+        self.held_in_all() + self.shared.waiting
     }
 
     /// Posts work requests, one after the other and at most `most`: what `write` makes of each, of which anything may be there
