@@ -74,6 +74,11 @@ fn every_method_of_the_control_interface_is_explained() {
 }
 
 #[test]
+fn promises_of_security_have_tests() {
+    holds(&house::promises(&tree()));
+}
+
+#[test]
 fn shell_scripts_stop_at_the_first_error() {
     holds(&house::shell_scripts(&tree()));
 }

@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result};
 pub use licences::{acceptable, licences};
 pub use rooms::{Package, packages, rooms};
 pub use source::{core_attributes, core_bans, ignored_tests, markers, unsafe_code};
-pub use text::{documented, file_sizes, proto_comments, shell_scripts};
+pub use text::{documented, file_sizes, promises, proto_comments, shell_scripts};
 
 /// Something that breaks a rule, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -102,6 +102,48 @@ const LENIENT: &[(&str, &str)] = &[
     ),
 ];
 
+/// Each promise of `SECURITY.md` names tests that are there: a file, and functions of it.
+pub fn promises(tree: &Tree) -> Vec<Breach> {
+    const PAGE: &str = "SECURITY.md";
+    let Some(page) = tree.files.get(PAGE) else {
+        return vec![Breach::of(PAGE, "it is missing")];
+    };
+    let rows = page
+        .lines()
+        .enumerate()
+        .skip_while(|(_, line)| *line != "| promise | test |")
+        .skip(2)
+        .take_while(|(_, line)| line.starts_with('|'));
+    let mut breaches = Vec::new();
+    let mut found = 0;
+    for (at, row) in rows {
+        let tests = row
+            .trim_end_matches(['|', ' '])
+            .rsplit('|')
+            .next()
+            .unwrap_or_default();
+        let mut file = None;
+        for name in tests.split('`').skip(1).step_by(2) {
+            if name.ends_with(".rs") {
+                file = tree.files.get(name);
+                found += usize::from(file.is_some());
+            }
+            let there =
+                name.ends_with(".rs") || file.is_some_and(|text| text.contains(&format!("fn {name}(")));
+            if file.is_none() || !there {
+                breaches.push(Breach::at(PAGE, at + 1, format!("there is no test `{name}`")));
+            }
+        }
+        if file.is_none() {
+            breaches.push(Breach::at(PAGE, at + 1, "a promise without a test"));
+        }
+    }
+    if found == 0 {
+        breaches.push(Breach::of(PAGE, "it has no table of promises and tests"));
+    }
+    breaches
+}
+
 /// Shell scripts stop at the first error.
 pub fn shell_scripts(tree: &Tree) -> Vec<Breach> {
     let mut breaches = Vec::new();
@@ -129,6 +171,26 @@ fn is_script(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn promises_without_tests_are_found() {
+        let head = "| promise | test |\n|---|---|\n";
+        let of = |row: &str| {
+            let page = format!("{head}| a | {row} |\n\n`other`\n");
+            promises(&Tree::of([
+                ("SECURITY.md", page.as_str()),
+                ("t.rs", "fn one() {}"),
+            ]))
+            .len()
+        };
+        assert_eq!(of("`t.rs` `one`"), 0);
+        assert_eq!(of("`t.rs`"), 0);
+        assert_eq!(of("`t.rs` `two`"), 1);
+        assert!(of("`u.rs` `one`") > 0);
+        assert!(of("none") > 0);
+        assert_eq!(promises(&Tree::of([("SECURITY.md", "nothing")])).len(), 1);
+        assert_eq!(promises(&Tree::of([("README.md", "")])).len(), 1);
+    }
 
     #[test]
     fn long_files_are_found() {
