@@ -344,3 +344,45 @@ fn completions_that_nobody_takes_are_bounded() -> Result<()> {
     neighbours.finish()?;
     world.finish()
 }
+
+/// What a guest may ask for in one turn has an end, also where nothing else would end it: requests of a queue pair in ERR
+/// complete at once.
+#[test]
+fn a_turn_has_an_end_whatever_is_posted() -> Result<()> {
+    use vnic_backend::VirtualClock;
+    use vnic_device::doorbell::Kind;
+    use vnic_device::queue::Operation;
+    use vnic_device::verbs::{QpState, QpType};
+    use vnic_tests::driver::rdma::{QpSpec, Wr};
+    const BLOCKS: u32 = 4096;
+    const BELLS: u32 = 16;
+    let clock = VirtualClock::new(Duration::from_micros(1));
+    let world = World::with_clock(clock.clone(), &["evil"])?;
+    let mut s = world.side("evil")?;
+    let mut cq = s.d.cq(BLOCKS * BELLS);
+    let spec = QpSpec {
+        send_cq: cq.handle,
+        blocks: BLOCKS,
+        ..s.spec(QpType::Rc).without_receives()
+    };
+    let mut qp = s.d.qp(&spec);
+    s.d.to(&qp, QpState::Err);
+    while qp.sends().free() > 0 {
+        qp.sends().write(&Wr::new(1, Operation::Write, &[]).remote(0, 0));
+    }
+    let held = clock.hold();
+    for bell in 1..=BELLS {
+        s.bells.ring(Kind::Send, qp.number, bell * BLOCKS);
+    }
+    let (mut all, mut most) = (0, 0);
+    for _ in 0..10 * BELLS {
+        held.rounds(1);
+        let shown = std::iter::from_fn(|| cq.poll()).count();
+        (all, most) = (all + shown, most.max(shown));
+    }
+    println!("{most} requests in a turn at most");
+    ensure!(most <= 4096, "{most} requests in a turn");
+    ensure!(all == (BLOCKS * BELLS) as usize, "{all} requests");
+    drop(held);
+    world.finish()
+}
