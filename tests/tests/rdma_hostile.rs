@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use vnic_backend::AttachState;
-use vnic_tests::driver::rdma::{Area, World};
+use vnic_device::queue::Operation;
+use vnic_device::verbs::{QpState, QpType};
+use vnic_tests::driver::rdma::{Area, Cq, Qp, QpSpec, Side, World, Wr};
 use vnic_tests::driver::rig::{Dice, wait_for};
 
 use evil::Evil;
@@ -145,9 +147,9 @@ fn harms(world: &mut World, dice: Dice) -> Result<()> {
     // And it may come again, as if nothing had been.
     let mut side = world.side("evil")?;
     let own = side.d.own_address();
-    let mut qp = side.qp(vnic_device::verbs::QpType::Rc);
+    let mut qp = side.qp(QpType::Rc);
     side.d.up(&qp, &vnic_tests::driver::rdma::link(own, qp.number));
-    let wr = vnic_tests::driver::rdma::Wr::new(1, vnic_device::queue::Operation::Write, &[side.at(0, 100)]);
+    let wr = Wr::new(1, Operation::Write, &[side.at(0, 100)]);
     side.done(&mut qp, &wr.remote(side.mr.iova, side.mr.rkey));
     Ok(())
 }
@@ -223,7 +225,7 @@ fn events_of_armed_queues_are_bounded() -> Result<()> {
     let mut queues = Vec::new();
     for _ in 0..20 {
         let mut cq = s.d.cq(16);
-        let spec = vnic_tests::driver::rdma::QpSpec {
+        let spec = QpSpec {
             send_cq: cq.handle,
             ..s.spec(QpType::Rc)
         };
@@ -285,22 +287,34 @@ fn events_of_armed_queues_are_bounded() -> Result<()> {
     world.finish()
 }
 
+/// A queue pair in ERR whose send ring is full of requests: each doorbell flushes what it names.
+fn dead_qp(s: &mut Side, cq: &Cq, blocks: u32) -> Qp {
+    let spec = QpSpec {
+        send_cq: cq.handle,
+        blocks,
+        ..s.spec(QpType::Rc).without_receives()
+    };
+    let mut qp = s.d.qp(&spec);
+    s.d.to(&qp, QpState::Err);
+    while qp.sends().free() > 0 {
+        qp.sends().write(&Wr::new(1, Operation::Write, &[]).remote(0, 0));
+    }
+    qp
+}
+
 /// Completions of queue pairs that are in ERR, in queues of which all entries lie in the same few pages of the guest: what the
 /// daemon keeps for them is bounded for the adapter, and is given back.
 #[test]
 fn completions_that_nobody_takes_are_bounded() -> Result<()> {
     use vnic_device::command::Opcode;
     use vnic_device::doorbell::Kind;
-    use vnic_device::queue::Operation;
     use vnic_device::ring::{Extent, completion_ring_len};
-    use vnic_device::verbs::{QpState, QpType};
-    use vnic_tests::driver::rdma::{QpSpec, Side, Wr};
     const ENTRIES: u32 = 1 << 18;
     const BLOCKS: u32 = 4096;
     const QUEUES: u32 = 10;
     let world = World::new(1, &["a", "b", "evil"])?;
     let mut neighbours = Neighbours::start(&world)?;
-    let mut s: Side = world.side("evil")?;
+    let mut s = world.side("evil")?;
     let page = s.d.area(64 << 10).extents[0];
     let before = resident()?;
     let mut dead = Vec::new();
@@ -313,16 +327,7 @@ fn completions_that_nobody_takes_are_bounded() -> Result<()> {
             left -= len;
         }
         let cq = s.d.cq_in(ENTRIES, Area::new(&s.d.mem, extents));
-        let spec = QpSpec {
-            send_cq: cq.handle,
-            blocks: BLOCKS,
-            ..s.spec(QpType::Rc).without_receives()
-        };
-        let mut qp = s.d.qp(&spec);
-        s.d.to(&qp, QpState::Err);
-        while qp.sends().free() > 0 {
-            qp.sends().write(&Wr::new(1, Operation::Write, &[]).remote(0, 0));
-        }
+        let qp = dead_qp(&mut s, &cq, BLOCKS);
         // Twice what the ring has room for: as much again would wait in the daemon.
         for bell in 1..=2 * ENTRIES / BLOCKS {
             s.bells.ring(Kind::Send, qp.number, bell * BLOCKS);
@@ -351,25 +356,13 @@ fn completions_that_nobody_takes_are_bounded() -> Result<()> {
 fn a_turn_has_an_end_whatever_is_posted() -> Result<()> {
     use vnic_backend::VirtualClock;
     use vnic_device::doorbell::Kind;
-    use vnic_device::queue::Operation;
-    use vnic_device::verbs::{QpState, QpType};
-    use vnic_tests::driver::rdma::{QpSpec, Wr};
     const BLOCKS: u32 = 4096;
     const BELLS: u32 = 16;
     let clock = VirtualClock::new(Duration::from_micros(1));
     let world = World::with_clock(clock.clone(), &["evil"])?;
     let mut s = world.side("evil")?;
     let mut cq = s.d.cq(BLOCKS * BELLS);
-    let spec = QpSpec {
-        send_cq: cq.handle,
-        blocks: BLOCKS,
-        ..s.spec(QpType::Rc).without_receives()
-    };
-    let mut qp = s.d.qp(&spec);
-    s.d.to(&qp, QpState::Err);
-    while qp.sends().free() > 0 {
-        qp.sends().write(&Wr::new(1, Operation::Write, &[]).remote(0, 0));
-    }
+    let qp = dead_qp(&mut s, &cq, BLOCKS);
     let held = clock.hold();
     for bell in 1..=BELLS {
         s.bells.ring(Kind::Send, qp.number, bell * BLOCKS);

@@ -268,6 +268,8 @@ impl Function {
 
     #[cold]
     fn take_some_commands(&mut self, n: usize, now: Instant) -> usize {
+        // Queues that fill every turn do not keep commands waiting for ever.
+        self.left = self.left.max(COMMAND);
         for done in 0..n {
             // What was posted before the command is known before it is carried out.
             if self.left <= 0 || !self.take_doorbells_before_command() {
