@@ -308,5 +308,7 @@ impl Default for AdapterSettings {
 /// not distinguish them).
 pub fn key(name: &str) -> Option<&'static KeyDef> {
     let is = |known: &&str| known.eq_ignore_ascii_case(name);
-    KEYS.iter().find(|k| is(&k.name) || k.aliases.iter().any(is))
+    // As the table writes it, most of the time: settings of all adapters are read by name at each change.
+    let exact = KEYS.iter().find(|k| k.name == name);
+    exact.or_else(|| KEYS.iter().find(|k| is(&k.name) || k.aliases.iter().any(is)))
 }
