@@ -8,6 +8,8 @@
 mod evil;
 #[path = "rdma_hostile/neighbours.rs"]
 mod neighbours;
+#[path = "rdma_hostile/strangers.rs"]
+mod strangers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -152,57 +154,6 @@ fn harms(world: &mut World, dice: Dice) -> Result<()> {
     let wr = Wr::new(1, Operation::Write, &[side.at(0, 100)]);
     side.done(&mut qp, &wr.remote(side.mr.iova, side.mr.rkey));
     Ok(())
-}
-
-/// Whoever guesses the number of a QP, its PSN and a key is still another adapter.
-#[test]
-fn strangers_are_not_heard() -> Result<()> {
-    use vnic_device::queue::Operation;
-    use vnic_device::verbs::{CompletionStatus as Status, QpType};
-    use vnic_tests::driver::rdma::{Link, Wr, link};
-    let world = World::new(1, &["a", "b", "evil"])?;
-    let (mut a, mut b, mut evil) = (world.side("a")?, world.side("b")?, world.side("evil")?);
-    for qp_type in [QpType::Rc, QpType::Uc] {
-        let (mut qa, mut qb) = a.pair(&mut b, qp_type);
-        let before = b.mr.area.bytes(0, 256 << 10);
-        b.receive(&mut qb, 1, &[b.at(0, 100)]);
-        let to_b = evil.d.address_of(&mut b.d);
-        // The PSN that `b` expects, with all that it needs; and as if it answered `b`.
-        for psn in [0xff_fff0, 0xff_fff1] {
-            let mut qp = evil.qp(qp_type);
-            let way = Link {
-                sq_psn: psn,
-                retry: 1,
-                timeout: 8,
-                ..link(to_b, qb.number)
-            };
-            evil.d.up(&qp, &way);
-            let local = evil.at(0, 64);
-            evil.mr.area.write(0, &[0xee; 64]);
-            let wrs = [
-                Wr::new(1, Operation::Write, &[local]).remote(b.mr.iova, b.mr.rkey),
-                Wr::send(2, &[local]),
-            ];
-            for wr in &wrs {
-                evil.post(&mut qp, wr);
-            }
-            let ends = [evil.cq.wait().status(), evil.cq.wait().status()];
-            let expected = match qp_type {
-                QpType::Rc => [Status::RetryExceeded, Status::FlushError],
-                _ => [Status::Success; 2],
-            };
-            ensure!(ends == expected, "{qp_type:?}: {ends:?}");
-        }
-        evil.d.sync();
-        b.d.sync();
-        ensure!(
-            b.cq.poll().is_none() && b.mr.area.bytes(0, 256 << 10) == before,
-            "{qp_type:?}"
-        );
-        a.done(&mut qa, &Wr::send(5, &[a.at(0, 100)]));
-        b.cq.good(1);
-    }
-    world.finish()
 }
 
 /// Arming a queue again and again, with no buffer for its events, costs the daemon no memory: a queue has one event.

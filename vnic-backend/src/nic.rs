@@ -231,7 +231,7 @@ impl Nic {
             congestion,
             threads: Vec::new(),
         };
-        let opened = self.inner.add_rdma(&mut entry).and_then(|()| {
+        let opened = self.inner.add_rdma(&mut entry, config.vlan).and_then(|()| {
             if !default {
                 self.inner.send_qos(entry.adapter.id, change);
             }
@@ -472,14 +472,14 @@ impl Inner {
     }
 
     /// Gives an adapter its RDMA function, if it shall have one.
-    fn add_rdma(&self, entry: &mut AdapterEntry) -> Result<(), NicError> {
+    fn add_rdma(&self, entry: &mut AdapterEntry, vlans: VlanMode) -> Result<(), NicError> {
         let spec = &entry.adapter.spec;
         let (Some(_), Some(&mac)) = (&spec.rdma_socket, spec.macs.first()) else {
             return Ok(());
         };
         let counters = Arc::new(RdmaCounters::default());
         let config = device_config(mac, spec.mtu);
-        let identity = Identity::new(mac, self.gids.clone());
+        let identity = Identity::new(mac, vlans, self.gids.clone());
         let function =
             Function::new(config, identity, counters.clone()).map_err(|e| NicError::Limit(e.to_string()))?;
         self.workers[entry.adapter.core].send(Command::RdmaAdd {
@@ -589,6 +589,7 @@ impl Inner {
                 gid,
                 added,
             } => (port, NicEventKind::GidChanged { index, gid, added }),
+            CoreEvent::GidConflict { port, conflict } => (port, NicEventKind::GidConflict(conflict)),
             CoreEvent::Dropless { port, told } => (
                 port,
                 match told {

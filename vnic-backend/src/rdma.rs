@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use vnic_engine::counters::Block;
 use vnic_engine::rdma::{Counters, DeviceConfig, Limits, Mtu};
+use vnic_fabric::VlanMode;
 use vnic_wire::MacAddr;
 
 pub use events::EventQueue;
@@ -59,19 +60,25 @@ const HEADERS_MAX: u32 = 40 + 8 + 12 + 28 + 4;
 /// What tells one function from another.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// The adapter's address.
-    pub mac: MacAddr,
+    /// Who it is among those with GIDs.
+    claimant: gids::Claimant,
     /// Who knows where GIDs are.
-    pub registry: Arc<GidRegistry>,
+    registry: Arc<GidRegistry>,
+    /// VLANs of the adapter.
+    vlans: VlanMode,
     handles: u32,
 }
 
 impl Identity {
-    /// Of an adapter with that address.
-    pub fn new(mac: MacAddr, registry: Arc<GidRegistry>) -> Identity {
+    /// Of an adapter with that address, in these VLANs.
+    pub fn new(mac: MacAddr, vlans: VlanMode, registry: Arc<GidRegistry>) -> Identity {
         Identity {
-            mac,
+            claimant: gids::Claimant {
+                mac,
+                doubted: Arc::default(),
+            },
             registry,
+            vlans,
             handles: 0,
         }
     }
@@ -96,6 +103,8 @@ pub fn device_config(mac: MacAddr, ethernet_mtu: u16) -> DeviceConfig {
         limits: Limits::default(),
         mtu: mtu.unwrap_or(Mtu::Mtu256),
         pin_source_port: false,
+        // Each engine gets its own.
+        seed: 0,
     }
 }
 
@@ -105,7 +114,7 @@ mod tests {
 
     #[test]
     fn handles_do_not_come_back_soon_and_never_name_nothing() {
-        let mut identity = Identity::new(MacAddr([2, 0, 0, 0, 0, 1]), Arc::default());
+        let mut identity = Identity::new(MacAddr([2, 0, 0, 0, 0, 1]), VlanMode::default(), Arc::default());
         let first = identity.next_handle();
         assert!((0..10_000).all(|_| identity.next_handle() != first));
         identity.handles = 0xff_fffd;

@@ -239,6 +239,19 @@ pub struct QpRate {
     pub ceiling_kbps: u32,
 }
 
+/// Two adapters claim one GID in one VLAN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GidConflict {
+    /// The GID, in network order.
+    pub gid: [u8; 16],
+    /// VLAN of the switch.
+    pub vlan: u16,
+    /// Address of the other adapter.
+    pub other: MacAddr,
+    /// The adapter that the event is of has the GID; otherwise the other one has it.
+    pub ours: bool,
+}
+
 /// An entry of a GID table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GidRow {
@@ -540,6 +553,8 @@ pub enum NicEventKind {
         /// It came; otherwise it went.
         added: bool,
     },
+    /// An adapter claims a GID that another one claims, too.
+    GidConflict(GidConflict),
     /// The driver of an RDMA function did something illegal with a queue; what stops is in the text.
     RdmaFault {
         /// What was illegal.

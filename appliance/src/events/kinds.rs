@@ -112,6 +112,8 @@ kinds! {
     SPOOFED_SOURCE = 0x1107, "spoofed_source", Guest, [Warn],
         "A guest sends from an address that is not its adapter's: these frames are dropped.";
     PROTOCOL_ERROR = 0x1108, "protocol_error", Guest, [Warn], "A VMM broke the vhost-user protocol and was refused.";
+    GID_CONFLICT = 0x1109, "gid_conflict", Guest, [Warn],
+        "An adapter claims a GID that another adapter in its VLAN claims, too.";
     PORT_ADDED = 0x1110, "port_added", Operator, [Info], "A port was made.";
     PORT_REMOVED = 0x1111, "port_removed", Operator, [Info], "A port was removed.";
     PORT_LINK = 0x1112, "port_link", Outside, [Info, Warn], "The link of a port came up. A warning if it went down.";

@@ -1,7 +1,7 @@
 //! Events in words and numbers, for people and for programs: decided here and nowhere else.
 
 use super::kinds::{self, Kind};
-use vnic_backend::{AttachState, FaultInjection, Injected, NicEvent, NicEventKind};
+use vnic_backend::{AttachState, FaultInjection, GidConflict, Injected, NicEvent, NicEventKind};
 
 /// How much an event matters to the person who runs the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +50,7 @@ pub fn describe(event: &NicEvent) -> (Level, String) {
             let (gid, what) = (std::net::Ipv6Addr::from(*gid), if *added { "added" } else { "gone" });
             (Level::Info, format!("GID {gid} at index {index} {what}"))
         }
+        NicEventKind::GidConflict(c) => (Level::Warn, gid_conflict(c)),
         NicEventKind::RdmaFault { what } => (
             Level::Warn,
             format!("the driver of the RDMA function did something illegal: {what}"),
@@ -167,6 +168,16 @@ fn rdma_state(state: AttachState) -> (Level, String) {
     (level, format!("RDMA function {text}"))
 }
 
+fn gid_conflict(c: &GidConflict) -> String {
+    let (gid, vlan, other) = (std::net::Ipv6Addr::from(c.gid), c.vlan, c.other);
+    let whose = if c.ours {
+        "this adapter has it"
+    } else {
+        "the other one was first and has it, until it gives it back"
+    };
+    format!("GID {gid} in VLAN {vlan} is claimed by {other} as well: {whose}")
+}
+
 /// What kind of event it is: its number and its name are a contract.
 pub fn kind(event: &NicEventKind) -> &'static Kind {
     match event {
@@ -175,6 +186,7 @@ pub fn kind(event: &NicEventKind) -> &'static Kind {
         NicEventKind::AdapterState(_) => &kinds::ADAPTER_STATE,
         NicEventKind::RdmaState(_) => &kinds::RDMA_STATE,
         NicEventKind::GidChanged { .. } => &kinds::GID_CHANGED,
+        NicEventKind::GidConflict(_) => &kinds::GID_CONFLICT,
         NicEventKind::RdmaFault { .. } => &kinds::RDMA_FAULT,
         NicEventKind::RingFault { .. } => &kinds::RING_FAULT,
         NicEventKind::SpoofedSource { .. } => &kinds::SPOOFED_SOURCE,
@@ -223,6 +235,12 @@ pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
             ("index", index.to_string()),
             ("gid", std::net::Ipv6Addr::from(*gid).to_string()),
             ("added", added.to_string()),
+        ],
+        NicEventKind::GidConflict(c) => vec![
+            ("gid", std::net::Ipv6Addr::from(c.gid).to_string()),
+            ("vlan", c.vlan.to_string()),
+            ("other", c.other.to_string()),
+            ("ours", c.ours.to_string()),
         ],
         NicEventKind::RdmaFault { what } => vec![("what", what.clone())],
         NicEventKind::RingFault { ring, what } => {
@@ -368,6 +386,25 @@ mod tests {
         };
         assert_eq!(described(fault.clone()).0, Level::Warn);
         assert_eq!(super::kind(&fault).name, "rdma_fault");
+    }
+
+    #[test]
+    fn a_conflict_tells_whose_the_address_is() {
+        let mut conflict = GidConflict {
+            gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 5],
+            vlan: 7,
+            other: MacAddr([2, 0, 0, 0, 0, 1]),
+            ours: false,
+        };
+        let (level, text) = described(NicEventKind::GidConflict(conflict));
+        assert_eq!(level, Level::Warn);
+        for part in ["::ffff:10.0.0.5", "VLAN 7", "02:00:00:00:00:01", "was first"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        conflict.ours = true;
+        let kind = NicEventKind::GidConflict(conflict);
+        assert!(described(kind.clone()).1.ends_with("this adapter has it"));
+        assert_eq!(parameters(&kind).len(), 4);
     }
 
     #[test]

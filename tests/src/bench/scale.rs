@@ -102,6 +102,7 @@ impl Adapter {
             limits: Limits::default(),
             mtu: Mtu::Mtu1024,
             pin_source_port: false,
+            seed: 0,
         })?;
         let gid = Gid::from_ipv4([10, 0, 0, index as u8]);
         let entry = GidEntry {

@@ -128,6 +128,7 @@ impl RoceHost {
             limits: Limits::default(),
             mtu: Mtu::Mtu4096,
             pin_source_port: false,
+            seed: 0,
         })?;
         for (index, address) in (0..).zip(addresses) {
             let entry = GidEntry {

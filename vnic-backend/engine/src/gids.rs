@@ -239,6 +239,12 @@ impl GidLearner {
         }
     }
 
+    /// Somebody else says that it has an address of the guest: [`GidLearner::poll`] asks the guest at once. Whoever has
+    /// moved an address need not wait until it has been quiet for long.
+    pub fn doubt(&mut self, now: Instant) {
+        self.addresses.doubt(now);
+    }
+
     /// When [`GidLearner::poll`] has something to do.
     pub fn next_time(&self) -> Option<Instant> {
         self.addresses.next_time()

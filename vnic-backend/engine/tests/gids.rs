@@ -322,6 +322,26 @@ fn a_changed_address_is_updated_within_seconds() {
 }
 
 #[test]
+fn a_doubted_address_is_asked_for_at_once_and_as_often_as_ever() {
+    let mut world = World::new(256);
+    world.sent(&arp_announcement(A));
+    world.pass(Duration::from_secs(2), &[]);
+    // Whoever doubts it again and again makes no more questions of it.
+    for _ in 0..10 {
+        world.learner.doubt(world.now);
+        world.pass(Duration::from_millis(1), &[]);
+    }
+    assert_eq!(world.asked.len(), 1);
+    // The guest answers: it stays.
+    world.pass(ANSWER, &[Gid::from_ipv4(A)]);
+    assert_eq!((world.asked.len(), world.gids()), (2, vec![Gid::from_ipv4(A)]));
+    // It does not: it goes, long before it would have been quiet for long.
+    world.learner.doubt(world.now);
+    world.pass(u32::from(QUESTIONS) * ANSWER, &[]);
+    assert!(world.gids().is_empty());
+}
+
+#[test]
 fn a_tested_address_counts_when_the_guest_confirms_it() {
     let six = Gid(SIX);
     // The guest takes it: asked after the test, it answers.

@@ -143,6 +143,7 @@ fn numbers_of_queues_fit_into_a_doorbell_and_come_back_late() {
         limits: Limits::default(),
         mtu: Mtu::Mtu1024,
         pin_source_port: false,
+        seed: 0,
     })
     .unwrap();
     // 4 bits of generation, and 64 slots that rest.

@@ -18,11 +18,11 @@ use core::fmt;
 use core::time::Duration;
 use vnic_wire::{EtherType, MacAddr};
 
-use crate::vlan::Marking;
+use crate::vlan::{Marking, VLAN_MAX};
 use crate::{DropReason, Instant, PriorityTags, TagEdit, VlanMode};
 use fdb::{Fdb, Key, Kind};
 use learn::{Ageing, stamp};
-use port::{FlowId, LastFlow, Port, VLAN_MAX};
+use port::{FlowId, LastFlow, Port};
 use updates::Updates;
 
 pub use fdb::CAPACITY as FDB_CAPACITY;

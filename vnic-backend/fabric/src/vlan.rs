@@ -5,6 +5,9 @@ use alloc::collections::BTreeSet;
 /// The VLAN that untagged frames belong to where nothing else is configured (IEEE 802.1Q table 9-2).
 pub const DEFAULT_VLAN: u16 = 1;
 
+/// Largest VLAN identifier in use: 4095 is reserved (IEEE 802.1Q table 9-2).
+pub(crate) const VLAN_MAX: u16 = 4094;
+
 /// How a port takes part in VLANs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VlanMode {
@@ -26,6 +29,25 @@ impl Default for VlanMode {
             native: DEFAULT_VLAN,
             allowed: None,
         }
+    }
+}
+
+impl VlanMode {
+    /// The VLAN of frames that come with a tag of this VLAN, or without (`None`, or 0); `None`: the port takes no such
+    /// frames. For those who ask before there is a frame.
+    pub fn classify(&self, tag: Option<u16>) -> Option<u16> {
+        let vlan = match (self, tag.unwrap_or(0)) {
+            (VlanMode::Trunk { native, .. } | VlanMode::Access(native), 0) => *native,
+            (VlanMode::Access(_), _) => return None,
+            (VlanMode::Trunk { native, allowed }, vlan) => {
+                let has = |allowed: &BTreeSet<u16>| allowed.contains(&vlan);
+                if vlan != *native && !allowed.as_ref().is_none_or(has) {
+                    return None;
+                }
+                vlan
+            }
+        };
+        (1..=VLAN_MAX).contains(&vlan).then_some(vlan)
     }
 }
 

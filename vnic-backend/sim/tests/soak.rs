@@ -64,6 +64,7 @@ fn end(n: u8) -> End {
         limits: Limits::default(),
         mtu: Mtu::Mtu4096,
         pin_source_port: false,
+        seed: 0,
     })
     .expect("default limits");
     let entry = GidEntry {

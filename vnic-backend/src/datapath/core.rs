@@ -28,7 +28,7 @@ use super::turns::Turns;
 use super::waiting::Waiting;
 use crate::mem::{self, Seg};
 use crate::ring::Fault;
-use crate::types::Direction;
+use crate::types::{Direction, GidConflict};
 
 /// Messages taken from one link before other work gets its turn.
 const LINK_BURST: usize = 64;
@@ -79,6 +79,13 @@ pub enum CoreEvent {
         gid: [u8; 16],
         /// It came; otherwise it went.
         added: bool,
+    },
+    /// This adapter claims a GID that another one claims, too.
+    GidConflict {
+        /// The adapter.
+        port: PortId,
+        /// About what.
+        conflict: GidConflict,
     },
     /// A fault rule did something.
     Fault(Box<FaultReport>),

@@ -81,9 +81,7 @@ impl Worker {
 
     pub(super) fn remove_function(&mut self, port: PortId) {
         self.detach_driver(port);
-        if let Some(mut function) = self.functions.remove(port) {
-            function.forget_gids();
-        }
+        self.functions.remove(port);
     }
 
     pub(super) fn attach_driver(&mut self, port: PortId, attachment: Attachment) {
@@ -217,11 +215,13 @@ impl Worker {
     }
 
     /// Tells the control plane what happened to a function.
-    fn news(&mut self, port: PortId) {
+    pub(super) fn news(&mut self, port: PortId) {
+        let now = self.core.now;
         let Some(function) = self.functions.get_mut(port) else {
             return;
         };
-        let (faults, gids) = (function.take_faults(), function.take_gid_news(self.core.now));
+        let (faults, gids) = (function.take_faults(), function.take_gid_news(now));
+        let conflict = function.take_gid_conflict(now);
         for what in faults {
             self.core.report(CoreEvent::RdmaFault { port, what });
         }
@@ -232,6 +232,9 @@ impl Worker {
                 gid,
                 added,
             });
+        }
+        if let Some(conflict) = conflict {
+            self.core.report(CoreEvent::GidConflict { port, conflict });
         }
     }
 

@@ -532,6 +532,10 @@ impl Worker {
                 *self.core.slot(id) = slot;
             }
             Command::SetPort { id, config, done } => {
+                if let Some(function) = self.functions.get_mut(id) {
+                    function.set_vlans(config.vlan.clone());
+                    self.news(id);
+                }
                 self.core.switch.set_port(id, config);
                 let _ = done.send(());
             }

@@ -1,7 +1,8 @@
 //! One adapter's RDMA function: the engine, driven by rings in guest memory.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -25,6 +26,7 @@ use super::doorbells::DoorbellRing;
 use super::events::{EventQueue, Events};
 use super::feed::WORK_A_TURN;
 use super::gid_news::GidNews;
+use super::gids::Claim;
 use super::memory::FunctionMemory;
 use super::slots::Slots;
 use super::work_queue::{ReceiveQueue, SendQueue};
@@ -32,7 +34,7 @@ use crate::datapath::Call;
 use crate::datapath::RdmaSnapshot;
 use crate::mem::{self, MemMap};
 use crate::ring::{Fault, SplitRing};
-use crate::types::QpRate;
+use crate::types::{GidConflict, QpRate};
 
 /// Faults of one driver that people are told of.
 const COMPLAINTS: u32 = 16;
@@ -130,6 +132,13 @@ pub struct Function {
     /// Keeps the GID table true to the guest's addresses.
     pub(super) learner: GidLearner,
     pub(super) gid_news: GidNews,
+    /// What the registry knows of the table, by index.
+    pub(super) claims: BTreeMap<u16, Claim>,
+    /// A conflict about a GID that is to be told, and when that may be.
+    pub(super) conflict: Option<GidConflict>,
+    pub(super) conflicts_after: Instant,
+    /// The guest is not asked again before, because somebody claims its addresses.
+    pub(super) doubted_until: Instant,
     /// `roce_mode` and `*NetworkDirect` of the adapter.
     roce: (RoceMode, bool),
     /// How packets are marked.
@@ -138,6 +147,14 @@ pub struct Function {
     pub(super) waits: u8,
     /// Packets that devices before the last reset received, by priority.
     received: ReceivedByPriority,
+}
+
+/// An engine for the next driver. It cannot know which numbers the one before it had, nor can others.
+fn device(config: &DeviceConfig) -> Result<Device, VerbsError> {
+    Device::new(DeviceConfig {
+        seed: RandomState::new().build_hasher().finish(),
+        ..config.clone()
+    })
 }
 
 impl Function {
@@ -150,7 +167,7 @@ impl Function {
         let bits = |object| limits::handle_bits(object).0;
         let learner = GidLearner::new(config.mac, config.limits.gid_table_len);
         let mut function = Function {
-            device: Device::new(config.clone())?,
+            device: device(&config)?,
             config,
             memory: FunctionMemory::default(),
             qps: Slots::new(bits(Object::Qp)),
@@ -180,6 +197,10 @@ impl Function {
             complaints: 0,
             learner,
             gid_news: GidNews::default(),
+            claims: BTreeMap::new(),
+            conflict: None,
+            conflicts_after: Instant(0),
+            doubted_until: Instant(0),
             roce: (RoceMode::default(), true),
             marking: Marking::default(),
             waits: 0,
@@ -230,6 +251,7 @@ impl Function {
 
     /// A function for the same adapter, after a bug of ours hit this one.
     pub fn successor(&self) -> Option<Function> {
+        self.forget_gids();
         let mut fresh =
             Function::new(self.config.clone(), self.identity.clone(), self.published.clone()).ok()?;
         fresh.counted = self.counter_values();
@@ -393,7 +415,7 @@ impl Function {
             .map(|(index, entry)| (index, *entry))
             .collect();
         self.received = self.take_received();
-        if let Ok(mut fresh) = Device::new(self.config.clone()) {
+        if let Ok(mut fresh) = device(&self.config) {
             fresh.set_marking(self.marking.clone());
             fresh.set_congestion(self.device.congestion().clone(), Instant(0));
             self.device = fresh;
@@ -458,7 +480,7 @@ impl Function {
 
     /// Has anything happened since the counters were published?
     pub fn has_news(&self) -> bool {
-        self.busy || !self.faults.is_empty() || self.gid_news.due().is_some()
+        self.busy || !self.faults.is_empty() || self.gid_news.due().is_some() || self.conflict.is_some()
     }
 
     /// As the control plane sees it.
@@ -726,7 +748,13 @@ impl Function {
     pub fn next_time(&self, now: Instant) -> Option<Instant> {
         let timer = self.device.next_timeout();
         let full = (!self.full.is_empty()).then(|| now + FULL_RING_PAUSE);
-        let gids = self.learner.next_time().into_iter().chain(self.gid_news.due());
+        let conflict = self.conflict.map(|_| self.conflicts_after);
+        let gids = self
+            .learner
+            .next_time()
+            .into_iter()
+            .chain(self.gid_news.due())
+            .chain(conflict);
         timer.into_iter().chain(full).chain(gids).min()
     }
 

@@ -1,11 +1,13 @@
 //! What the shell keeps for an object of the engine, found by the object's number.
 
-/// Entries by number. The low bits of a number are an index that the engine keeps small, those above tell an old
-/// object from a new one.
+/// Entries by number. The low bits of a number are an index, those above tell an old object from a new one. The engine
+/// begins with some index, and goes on with the next.
 #[derive(Debug)]
 pub struct Slots<T> {
     entries: Vec<Option<(u32, Box<T>)>>,
     index_mask: u32,
+    /// Index of the first entry.
+    first: u32,
 }
 
 impl<T> Slots<T> {
@@ -14,29 +16,45 @@ impl<T> Slots<T> {
         Slots {
             entries: Vec::new(),
             index_mask: (1 << index_bits) - 1,
+            first: 0,
         }
     }
 
     /// Remembers an entry.
     pub fn insert(&mut self, number: u32, entry: T) {
-        let index = (number & self.index_mask) as usize;
+        let index = number & self.index_mask;
+        if self.entries.is_empty() {
+            self.first = index;
+        }
+        // An object that was given up before it came here had the first index.
+        let before = self.first.saturating_sub(index);
+        self.entries.splice(..0, (0..before).map(|_| None));
+        self.first -= before;
+        let index = self.index(number);
         if self.entries.len() <= index {
             self.entries.resize_with(index + 1, || None);
         }
         self.entries[index] = Some((number, Box::new(entry)));
     }
 
+    #[inline]
+    fn index(&self, number: u32) -> usize {
+        // What is below the first becomes something beyond all entries.
+        (number & self.index_mask).wrapping_sub(self.first) as usize
+    }
+
     /// Forgets one.
     pub fn remove(&mut self, number: u32) {
         if self.get(number).is_some() {
-            self.entries[(number & self.index_mask) as usize] = None;
+            let index = self.index(number);
+            self.entries[index] = None;
         }
     }
 
     /// The entry of a number.
     #[inline]
     pub fn get(&self, number: u32) -> Option<&T> {
-        match self.entries.get((number & self.index_mask) as usize) {
+        match self.entries.get(self.index(number)) {
             Some(Some((owner, entry))) if *owner == number => Some(entry),
             _ => None,
         }
@@ -45,7 +63,8 @@ impl<T> Slots<T> {
     /// The entry of a number.
     #[inline]
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        match self.entries.get_mut((number & self.index_mask) as usize) {
+        let index = self.index(number);
+        match self.entries.get_mut(index) {
             Some(Some((owner, entry))) if *owner == number => Some(entry),
             _ => None,
         }
@@ -63,6 +82,23 @@ impl<T> Slots<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_begin_anywhere() {
+        let mut slots = Slots::new(18);
+        slots.insert(0x2_0001, 'b');
+        slots.insert(0x4_0000 | 0x2_0000, 'a');
+        slots.insert(0x2_0002, 'c');
+        assert_eq!(slots.entries.len(), 3);
+        let all: Vec<_> = slots
+            .iter_mut()
+            .map(|(number, &mut entry)| (number, entry))
+            .collect();
+        assert_eq!(all, [(0x6_0000, 'a'), (0x2_0001, 'b'), (0x2_0002, 'c')]);
+        for number in [0, 1, 0x1_ffff, 0x2_0000, 0x2_0003] {
+            assert_eq!(slots.get(number), None, "{number:#x}");
+        }
+    }
 
     #[test]
     fn an_old_number_does_not_find_a_new_object() {

@@ -14,6 +14,7 @@ mod windows;
 
 use core::time::Duration;
 
+use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
 use vnic_wire::time::Instant;
 
@@ -101,6 +102,8 @@ pub struct Key {
     pub qp: u32,
     /// Its address: where the marked packet came from.
     pub peer: Gid,
+    /// The Ethernet address it came from: whoever forges `peer` is another flow.
+    pub mac: MacAddr,
     /// Address that the marked packet was sent to.
     pub own: Gid,
 }

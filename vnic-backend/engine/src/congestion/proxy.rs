@@ -321,16 +321,14 @@ impl<F> Proxy<F> {
         if self.pairs.get(&theirs).is_some_and(|k| k.notified) {
             return;
         }
+        let path = seen.back();
         let key = Key {
             qp,
             peer: end.peer,
+            mac: path.eth.destination,
             own: end.own,
         };
-        let mark = Mark {
-            path: seen.back(),
-            qp,
-            priority,
-        };
+        let mark = Mark { path, qp, priority };
         if let Some(cnp) = self.point.marked(now, key, mark) {
             self.send(cnp);
         }

@@ -188,6 +188,14 @@ impl Addresses {
         self.soon(due);
     }
 
+    /// Somebody else says that it has one of them: those that are not being asked for are asked for at once.
+    pub fn doubt(&mut self, now: Instant) {
+        for a in self.all.iter_mut().filter(|a| a.asked == 0) {
+            a.due = a.due.min(now);
+        }
+        self.soon(now);
+    }
+
     fn soon(&mut self, due: Instant) {
         self.next = Some(self.next.map_or(due, |n| n.min(due)));
     }

@@ -1,5 +1,9 @@
 //! Address handles (IBTA 10.2.2).
 
+use alloc::collections::BTreeMap;
+
+use vnic_wire::MacAddr;
+use vnic_wire::gid::Gid;
 use vnic_wire::roce::Path;
 
 use super::types::{AddressVector, PdHandle};
@@ -14,4 +18,45 @@ pub(super) struct AddressHandle {
     pub path: Path,
     /// Priority of packets to it.
     pub priority: u8,
+}
+
+/// Who is at the other end of a path: Ethernet address, VLAN, network address; and the own network address.
+type End = (MacAddr, u16, Gid, Gid);
+
+/// Where address handles lead to, and how many lead there.
+#[derive(Debug, Default)]
+pub(super) struct Destinations(BTreeMap<End, u32>);
+
+impl Destinations {
+    /// An address handle was made.
+    pub fn add(&mut self, path: &Path) {
+        *self.0.entry(end(path)).or_default() += 1;
+    }
+
+    /// An address handle is gone.
+    pub fn remove(&mut self, path: &Path) {
+        if let Some(count) = self.0.get_mut(&end(path)) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&end(path));
+            }
+        }
+    }
+
+    /// Does an address handle lead to where packets with this path come from?
+    pub fn have(&self, theirs: &Path) -> bool {
+        let (theirs, vid, network) = (theirs.eth.source, theirs.vid(), &theirs.network);
+        self.0
+            .contains_key(&(theirs, vid, network.source(), network.destination()))
+    }
+}
+
+fn end(path: &Path) -> End {
+    let network = &path.network;
+    (
+        path.eth.destination,
+        path.vid(),
+        network.destination(),
+        network.source(),
+    )
 }

@@ -17,13 +17,13 @@ use vnic_wire::transport::Extended;
 
 use crate::congestion::Needs;
 
-use super::address_handle::AddressHandle;
+use super::address_handle::{AddressHandle, Destinations};
 use super::attributes::check_address;
 use super::completion_queue::CompletionQueue;
 use super::congestion::Congestion;
 use super::counters::{Counters, ReceivedByPriority};
 use super::gid::{GidEntry, GidTable};
-use super::handle::Table;
+use super::handle::{Table, mix};
 use super::limits::{self, Limits, Resources, Usage, in_range};
 use super::marking::Marking;
 use super::marks::{Mark, Marks};
@@ -59,6 +59,9 @@ pub struct DeviceConfig {
     pub mtu: Mtu,
     /// All QPs send from UDP port 49152, as early firmware did: hashing by ports then sees one flow.
     pub pin_source_port: bool,
+    /// Where the numbers of queue pairs and shared receive queues and the keys of memory begin: nobody who does not know it
+    /// guesses them. 0: at the least ones.
+    pub seed: u64,
 }
 
 /// A protection domain.
@@ -130,8 +133,11 @@ impl Device {
     pub fn new(config: DeviceConfig) -> Result<Device, VerbsError> {
         let limits = config.limits;
         limits.check()?;
+        // One for each table.
+        let seed = |n: u64| if config.seed == 0 { 0 } else { mix(config.seed ^ n) };
+        let qps = table(Object::Qp, limits.max_qp).with_first_index(QP_FIRST);
         Ok(Device {
-            qps: table(Object::Qp, limits.max_qp).with_first_index(QP_FIRST),
+            qps: qps.scattered(seed(1)),
             pds: table(Object::Pd, limits.max_pd),
             xrcds: table(Object::Xrcd, limits.max_xrcd),
             groups: MulticastGroups::new(&limits),
@@ -140,10 +146,11 @@ impl Device {
                 mtu: config.mtu,
                 pin_source_port: config.pin_source_port,
                 gids: GidTable::new(limits.gid_table_len),
-                regions: Regions::new(&limits),
+                regions: Regions::new(&limits).scattered(seed(2)),
                 cqs: table(Object::Cq, limits.max_cq),
-                srqs: table(Object::Srq, limits.max_srq),
+                srqs: table(Object::Srq, limits.max_srq).scattered(seed(3)),
                 ahs: table(Object::Ah, limits.max_ah),
+                destinations: Destinations::default(),
                 counters: Counters::default(),
                 marks: Marks::default(),
                 timers: Timers::default(),
@@ -486,6 +493,7 @@ impl Device {
             priority,
         };
         let handle = self.shared.ahs.insert(handle)?;
+        self.shared.destinations.add(&path);
         self.use_pd(pd);
         Ok(AhHandle(handle))
     }
@@ -499,8 +507,9 @@ impl Device {
     /// Ends an address handle.
     pub fn destroy_ah(&mut self, ah: AhHandle) -> Result<(), VerbsError> {
         let handle = self.shared.ahs.remove(ah.0);
-        let pd = handle.ok_or(VerbsError::NoSuch(Object::Ah))?.pd;
-        self.leave_pd(pd);
+        let handle = handle.ok_or(VerbsError::NoSuch(Object::Ah))?;
+        self.shared.destinations.remove(&handle.path);
+        self.leave_pd(handle.pd);
         Ok(())
     }
 

@@ -12,6 +12,14 @@ const NONE: u32 = u32::MAX;
 /// object over and over goes through `REST` times the generations before a handle comes back.
 const REST: u32 = 64;
 
+/// A number in which each bit of `x` turns half of the bits (the finaliser of MurmurHash3, as SplitMix64 has it).
+pub(super) fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
 /// A place for an object.
 #[derive(Debug)]
 struct Slot<T> {
@@ -24,7 +32,7 @@ struct Slot<T> {
 }
 
 /// Objects of one kind by handle. A handle is an index and, in the bits above it, the generation of the slot, which
-/// starts at 0, counts how often the slot was freed, and wraps.
+/// starts at 0, or anywhere ([`scattered`](Table::scattered)), counts how often the slot was freed, and wraps.
 #[derive(Debug)]
 pub struct Table<T> {
     slots: Vec<Slot<T>>,
@@ -34,6 +42,8 @@ pub struct Table<T> {
     len: u32,
     /// Index of the first slot.
     first: u32,
+    /// What the generations of the slots begin with follows from it; 0: all with 0.
+    seed: u64,
     limit: u32,
     index_bits: u32,
     generation_mask: u32,
@@ -53,6 +63,7 @@ impl<T> Table<T> {
             free: 0,
             len: 0,
             first: 0,
+            seed: 0,
             limit: limit.min(1 << index_bits),
             index_bits,
             // `index_bits` is at least 1, so the shift is below 32.
@@ -70,6 +81,27 @@ impl<T> Table<T> {
         self
     }
 
+    /// Numbers that peers know begin anywhere, so that nobody else guesses them: `seed` says with which index, of those
+    /// that leave room for all objects and for one more, and with which generation each slot. With 0 they begin with the
+    /// least. Only for a table that is still empty.
+    #[must_use]
+    pub fn scattered(mut self, seed: u64) -> Table<T> {
+        let rest = (1u32 << self.index_bits).saturating_sub(self.first + self.limit + 1);
+        if seed != 0 {
+            self.first += (u64::from(rest) * (mix(seed) >> 32) >> 32) as u32;
+        }
+        self.seed = seed;
+        self
+    }
+
+    /// The generation that a slot begins with.
+    fn begin(&self, at: u32) -> u32 {
+        match self.seed {
+            0 => 0,
+            seed => mix(seed ^ mix(at.into())) as u32,
+        }
+    }
+
     /// Takes an object and gives its handle.
     pub fn insert(&mut self, object: T) -> Result<u32, VerbsError> {
         if self.len >= self.limit {
@@ -80,12 +112,13 @@ impl<T> Table<T> {
         }
         let can_grow = (self.slots.len() as u32) < self.limit;
         let at = if self.free < REST && can_grow {
+            let at = self.slots.len() as u32;
             self.slots.push(Slot {
-                uses: 0,
+                uses: self.begin(at),
                 next: NONE,
                 object: None,
             });
-            self.slots.len() as u32 - 1
+            at
         } else {
             self.take_free()
         };
@@ -153,7 +186,7 @@ impl<T> Table<T> {
         Some(*object)
     }
 
-    /// How often the slot of a handle was freed before.
+    /// How often the slot of a handle was freed before, counted from what its generation began with.
     pub(super) fn uses(&self, handle: u32) -> u32 {
         self.slot(handle).map_or(0, |at| self.slots[at].uses)
     }
@@ -193,6 +226,31 @@ mod tests {
 
     use proptest::collection::vec;
     use proptest::prelude::*;
+
+    #[test]
+    fn scattered_numbers_leave_room_for_all_objects() {
+        for (limit, bits, seed) in [(1 << 17, 18, 7), ((1 << 18) - 3, 18, 8), (100, 20, u64::MAX)] {
+            let fresh = || Table::new(Object::Qp, limit, bits, 24).with_first_index(2);
+            let mut table = fresh().scattered(seed);
+            let handles: Vec<u32> = (0..limit).map(|_| table.insert(()).expect("room")).collect();
+            assert!(table.insert(()).is_err());
+            assert!(
+                handles
+                    .iter()
+                    .all(|&h| table.get(h).is_some() && table.index(h) >= 2)
+            );
+            assert!(
+                handles.iter().all(|&h| table.index(h) + 1 < 1 << bits),
+                "the last index"
+            );
+            let generations: BTreeSet<u32> = handles.iter().map(|h| h >> bits).collect();
+            assert!(generations.len() > 1, "all generations are the same");
+            // The same number again by the same seed, another by another, and the least by none.
+            assert_eq!(fresh().scattered(seed).insert(()), Ok(handles[0]));
+            assert_ne!(fresh().scattered(seed ^ 1).insert(()), Ok(handles[0]));
+            assert_eq!(fresh().scattered(0).insert(()), Ok(2));
+        }
+    }
 
     #[test]
     fn slots_are_small() {

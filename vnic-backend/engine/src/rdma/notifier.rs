@@ -90,6 +90,7 @@ impl Notifier {
         let key = Key {
             own: packet.path.network.destination(),
             peer: packet.path.network.source(),
+            mac: packet.path.eth.source,
             qp: to.0,
         };
         match self.point.marked(now, key, notice) {

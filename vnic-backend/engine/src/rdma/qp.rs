@@ -220,7 +220,7 @@ impl Qp {
         };
         if self.init.qp_type == QpType::Ud {
             self.receive_datagram(shared, packet, memory);
-        } else if !self.comes_from_peer(packet) {
+        } else if !self.is_peers(&packet.path) {
             shared.counters.drop_bad_gid += 1;
             shared.marks.hit(Mark::WrongPeer);
         } else if operation.is_response() {

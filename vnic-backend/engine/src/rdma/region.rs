@@ -284,6 +284,15 @@ impl Regions {
         }
     }
 
+    /// Keys begin anywhere, as [`Table::scattered`] says.
+    #[must_use]
+    pub fn scattered(self, seed: u64) -> Regions {
+        Regions {
+            keys: self.keys.scattered(seed),
+            ..self
+        }
+    }
+
     /// Registers memory. `iova` is the address of its first byte in work requests and for peers, unless `access` says
     /// `ZERO_BASED`. Spans that continue each other are joined.
     pub fn register(

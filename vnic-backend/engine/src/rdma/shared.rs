@@ -9,7 +9,7 @@ use vnic_wire::time::Instant;
 
 use crate::congestion::Needs;
 
-use super::address_handle::AddressHandle;
+use super::address_handle::{AddressHandle, Destinations};
 use super::completion_queue::{CompletionQueue, Spares};
 use super::congestion::Congestion;
 use super::counters::{Counters, ReceivedByPriority};
@@ -51,6 +51,8 @@ pub(super) struct Shared {
     pub cqs: Table<CompletionQueue>,
     pub srqs: Table<SharedReceiveQueue>,
     pub ahs: Table<AddressHandle>,
+    /// Whom datagrams may go to.
+    pub destinations: Destinations,
     pub counters: Counters,
     pub marks: Marks,
     pub timers: Timers,

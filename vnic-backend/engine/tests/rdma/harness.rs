@@ -106,6 +106,7 @@ impl Side {
             limits: Limits::default(),
             mtu: Mtu::Mtu4096,
             pin_source_port: false,
+            seed: 0,
         })
         .unwrap();
         let gid = Gid::from_ipv4([10, 0, 0, index]);

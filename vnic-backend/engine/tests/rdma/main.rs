@@ -13,5 +13,6 @@ mod runs;
 mod sharing;
 mod shell;
 mod source_ports;
+mod strangers;
 mod turns;
 mod unreliable;

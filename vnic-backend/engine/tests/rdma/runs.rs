@@ -8,6 +8,7 @@ use vnic_wire::roce::Path;
 use vnic_wire::time::Instant;
 
 use super::harness::{BASE, Connection, Pair, Side, send};
+use super::strangers::estranged;
 
 /// Hands packets to the neighbour at once, in runs of at most `room`.
 struct Neighbour<'a> {
@@ -206,4 +207,28 @@ fn what_is_done_in_runs_is_what_is_done_packet_by_packet() {
         }
     }
     assert!(in_runs > 10_000, "only {in_runs} packets came in runs");
+}
+
+#[test]
+fn a_run_of_a_stranger_is_not_taken() {
+    for room in [0, 16] {
+        let mut pair = estranged(QpType::Rc);
+        let [a, b] = &mut pair.sides;
+        a.fill(0, &[0xee; 4096]);
+        let (addr, rkey) = (b.va(0), b.keys.rkey);
+        for id in 0..4 {
+            a.post(id, SendOp::Write { addr, rkey }, &[a.sge(0, 1000)]);
+        }
+        let mut sink = Neighbour {
+            side: b,
+            now: Instant(0),
+            room,
+            left: 64,
+            taken: 0,
+        };
+        a.device.transmit(Instant(0), &a.ram, &mut sink);
+        assert_eq!(sink.taken, 0);
+        assert!(b.bytes(0, 4096) == [0; 4096]);
+        assert_eq!(b.device.counters().drop_bad_gid, 16);
+    }
 }

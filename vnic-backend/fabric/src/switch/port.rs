@@ -5,11 +5,8 @@ use alloc::vec::Vec;
 
 use super::fdb::Key;
 use super::{PortConfig, Verdict};
-use crate::vlan::{Marking, VID_MASK, tag_edit};
+use crate::vlan::{Marking, VID_MASK, VLAN_MAX, tag_edit};
 use crate::{DropReason, TagEdit, VlanMode};
-
-/// Largest VLAN identifier in use: 4095 is reserved (IEEE 802.1Q table 9-2).
-pub(crate) const VLAN_MAX: u16 = 4094;
 
 /// The first 16 bytes of a frame as two words, reduced to what the decision depends on: addresses, the tag if there is one,
 /// and whether it is MAC control, behind a tag, too.

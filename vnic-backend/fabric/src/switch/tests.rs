@@ -642,3 +642,30 @@ fn a_frames_priority_goes_before_its_ports() {
     let verdict = s.forward(at(0.0), PortId(0), &f, 60);
     assert_eq!(verdict.with_priority(6), verdict);
 }
+
+#[test]
+fn a_mode_classifies_as_its_port_does() {
+    let modes = [
+        trunk(1, None),
+        trunk(7, None),
+        trunk(7, Some(&[])),
+        trunk(7, Some(&[0, 9, 4094, 4095])),
+        trunk(0, Some(&[9])),
+        trunk(4095, None),
+        access(7),
+        access(0),
+        access(4095),
+    ];
+    for config in modes {
+        let mode = config.vlan.clone();
+        let port = Port::new(config);
+        assert_eq!(mode.classify(None), port.classify(None), "{mode:?}");
+        for tag in [0, 1, 7, 8, 9, 4094, 4095] {
+            assert_eq!(
+                mode.classify(Some(tag)),
+                port.classify(Some(tag)),
+                "{mode:?}, {tag}"
+            );
+        }
+    }
+}

@@ -129,6 +129,7 @@ impl Fuzz {
                 limits: limits(&mut rng),
                 mtu: Mtu::ALL[rng.usize(2..5)],
                 pin_source_port: rng.bool(),
+                seed: 0,
             });
             made.expect("the limits are within those of all devices")
         });

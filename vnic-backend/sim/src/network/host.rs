@@ -116,6 +116,7 @@ impl Host {
             limits: Limits::default(),
             mtu: Mtu::Mtu4096,
             pin_source_port: false,
+            seed: 0,
         })?;
         device.set_gid(
             0,

@@ -207,6 +207,17 @@ impl World {
             3 => {
                 *headers = Headers::cnp(headers.bth.destination_qp);
             }
+            4 if kind != QpType::Ud && rng.bool() => {
+                // The peer's address, of another adapter or in another VLAN.
+                if rng.bool() {
+                    path.eth.source.0[5] ^= 0x55;
+                } else {
+                    path.vlan = Some(vlan::Header {
+                        tci: vlan::Tci::new(0, false, path.vid() ^ 0x55),
+                        ethertype: EtherType::IPV4,
+                    });
+                }
+            }
             4 if kind != QpType::Ud => {
                 // Somebody else's address.
                 let nobody = vnic_wire::gid::Gid::from_ipv4([10, 9, 9, 9]);

@@ -107,6 +107,7 @@ impl World {
             limits: Limits::default(),
             mtu: Mtu::Mtu4096,
             pin_source_port: percent(&mut rng, 10),
+            seed: 0,
         };
         let mut device = Box::new(Device::new(config).or_else(|e| refused("new", e))?);
         self.oracle.named(dev, mac(dev));

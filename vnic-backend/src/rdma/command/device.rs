@@ -57,7 +57,7 @@ impl Function {
     pub(super) fn query_device(&mut self, mut r: Request<'_>) -> Outcome {
         r.no_body()?;
         let limits = self.device.limits();
-        let m = self.identity.mac.0;
+        let m = self.identity.claimant.mac.0;
         let (known, len) = match self.minor {
             0 => (capabilities::ALL_1_0, DeviceReply::LEN_1_0),
             _ => (capabilities::ALL, size_of::<DeviceReply>()),
@@ -122,7 +122,7 @@ impl Function {
             max_message: MESSAGE_MAX,
             gid_table_len: limits.gid_table_len,
             pkey_table_len: limits.pkeys,
-            mac: self.identity.mac.0,
+            mac: self.identity.claimant.mac.0,
             ..PortReply::default()
         });
         Ok(())
@@ -177,15 +177,22 @@ impl Function {
                         format!("VLAN {}; allowed are 1 to 4094, or 0", record.vlan),
                     );
                 }
+                let tag = (record.vlan != 0).then_some(record.vlan);
+                if self.identity.vlans.classify(tag).is_none() {
+                    return fail(
+                        S::NotPermitted,
+                        format!("the adapter is not in VLAN {}", record.vlan),
+                    );
+                }
                 let own = record.mac == [0; 6];
-                if !own && record.mac != self.identity.mac.0 {
+                if !own && record.mac != self.identity.claimant.mac.0 {
                     return fail(S::NotPermitted, "a GID has the Ethernet address of its adapter");
                 }
                 Some(GidEntry {
                     gid: Gid(record.gid),
                     kind,
-                    vlan: (record.vlan != 0).then_some(record.vlan),
-                    mac: self.identity.mac,
+                    vlan: tag,
+                    mac: self.identity.claimant.mac,
                 })
             }
         };

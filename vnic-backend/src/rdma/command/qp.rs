@@ -78,8 +78,7 @@ impl Function {
         reserved(a.reserved)?;
         let dgid = Gid(a.dgid);
         let dmac = if a.dmac == [0; 6] {
-            let vlan = self.device.gids().by_index(a.sgid_index).and_then(|e| e.vlan);
-            match self.identity.registry.resolve(dgid, vlan) {
+            match self.resolve(dgid, a.sgid_index) {
                 Some(mac) => mac,
                 None => {
                     let text = format!("nobody knows the Ethernet address of {dgid}; give it as dmac");

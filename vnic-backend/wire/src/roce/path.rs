@@ -46,6 +46,25 @@ impl Path {
         self.network.kind()
     }
 
+    /// VLAN that frames are tagged with; 0: none, a tag may still name a priority (IEEE 802.1Q table 9-2).
+    #[inline]
+    pub const fn vid(&self) -> u16 {
+        match self.vlan {
+            Some(tag) => tag.tci.vid(),
+            None => 0,
+        }
+    }
+
+    /// Do frames with `other` come back from where frames with this path go? Ethernet address and VLAN are what a switch
+    /// vouches for; network addresses are what the sender says.
+    #[inline]
+    pub fn leads_to_sender_of(&self, other: &Path) -> bool {
+        other.eth.source == self.eth.destination
+            && other.vid() == self.vid()
+            && other.network.source() == self.network.destination()
+            && other.network.destination() == self.network.source()
+    }
+
     /// The same path with this identification, if it is over IPv4.
     #[inline]
     pub const fn numbered(mut self, number: u16) -> Path {

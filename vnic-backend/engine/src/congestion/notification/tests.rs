@@ -14,6 +14,7 @@ fn key(qp: u32, own: u8, peer: u8) -> Key {
     Key {
         qp,
         peer: Gid([peer; 16]),
+        mac: MacAddr([peer; 6]),
         own: Gid([own; 16]),
     }
 }

@@ -203,6 +203,7 @@ mod tests {
             limits: Limits::default(),
             mtu: Mtu::Mtu1024,
             pin_source_port: false,
+            seed: 0,
         })
         .expect("limits that fit");
         let done = Completion::new(0, 0, QpNumber(2), CompletionOp::Recv, Status::Success);

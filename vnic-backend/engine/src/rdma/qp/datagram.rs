@@ -189,17 +189,13 @@ impl Qp {
         shared.complete(cq, completion);
     }
 
-    /// Is it a packet of the peer that this QP is connected to?
-    pub(super) fn comes_from_peer(&self, packet: &Incoming<'_>) -> bool {
-        self.is_peers(&packet.path)
-    }
-
-    /// Is it a path of the peer's to this QP?
+    /// Is it a path of the peer's to this QP, which is connected?
+    #[inline]
     pub(super) fn is_peers(&self, theirs: &Path) -> bool {
-        let Some(path) = &self.path else { return false };
         debug_assert!(self.init.qp_type != QpType::Ud);
-        theirs.network.source() == path.network.destination()
-            && theirs.network.destination() == path.network.source()
+        self.path
+            .as_ref()
+            .is_some_and(|path| path.leads_to_sender_of(theirs))
     }
 }
 

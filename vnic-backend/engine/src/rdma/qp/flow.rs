@@ -201,8 +201,11 @@ impl Qp {
             Extended::Cnp(cnp) if cnp.period > 0 => Some(Duration::from_micros(cnp.period.into())),
             _ => None,
         };
-        // Nobody but the peer slows a connection down.
-        let known = self.init.qp_type == QpType::Ud || self.comes_from_peer(packet);
+        // Nobody slows a connection down but the peer, and datagrams but those to whom they go.
+        let known = match self.init.qp_type {
+            QpType::Ud => shared.destinations.have(&packet.path),
+            _ => self.is_peers(&packet.path),
+        };
         if known && self.notify(shared, now, &Notification { period }) {
             shared.counters.rp_cnp_handled += 1;
             if let Some(flow) = self.flow_mut() {
@@ -418,7 +421,7 @@ impl Qp {
             }
             _ if self.init.qp_type == QpType::Ud => None,
             _ => self
-                .comes_from_peer(packet)
+                .is_peers(&packet.path)
                 .then_some(self.attributes.destination_qp),
         }
     }
