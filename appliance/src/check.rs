@@ -7,7 +7,7 @@ pub mod qos;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use vnic_backend::{MTU_RANGE, MacAddr, QUEUE_PAIRS_RANGE, SPEED_RANGE, TAP_QUEUES_MAX};
+use vnic_backend::{MTU_RANGE, MacAddr, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, TAP_QUEUES_MAX};
 
 /// The MTU of an adapter or a port for which none is given.
 pub const MTU_DEFAULT: u16 = 1500;
@@ -53,8 +53,11 @@ pub fn mac(text: &str) -> Checked<MacAddr> {
     Ok(mac)
 }
 
-fn within(value: i64, range: std::ops::RangeInclusive<u16>, unit: &str) -> Checked<u16> {
-    u16::try_from(value)
+fn within<T>(value: i64, range: std::ops::RangeInclusive<T>, unit: &str) -> Checked<T>
+where
+    T: TryFrom<i64> + PartialOrd + std::fmt::Display,
+{
+    T::try_from(value)
         .ok()
         .filter(|v| range.contains(v))
         .ok_or_else(|| {
@@ -73,16 +76,7 @@ pub fn mtu(value: i64) -> Checked<u16> {
 
 /// Speed of a port in Mbit/s.
 pub fn speed(value: i64) -> Checked<u32> {
-    u32::try_from(value)
-        .ok()
-        .filter(|v| SPEED_RANGE.contains(v))
-        .ok_or_else(|| {
-            format!(
-                "{value} is out of range: {} to {} Mbit/s",
-                SPEED_RANGE.start(),
-                SPEED_RANGE.end()
-            )
-        })
+    within(value, SPEED_RANGE, " Mbit/s")
 }
 
 /// Queues of a TAP device.
@@ -112,6 +106,11 @@ pub fn gid_index(value: i64) -> Checked<u16> {
 /// Number of queue pairs of an adapter.
 pub fn queue_pairs(value: i64) -> Checked<u16> {
     within(value, QUEUE_PAIRS_RANGE, "")
+}
+
+/// Memory of an adapter's RDMA function.
+pub fn rdma_memory(value: i64) -> Checked<u32> {
+    within(value, RDMA_MEMORY_RANGE, " MiB")
 }
 
 /// Events that are kept.

@@ -37,6 +37,7 @@ fn adapter(name: &str) -> AdapterStatus {
             rdma_socket: None,
             socket_role: SocketRole::Listen,
             socket_access: Default::default(),
+            rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
         },
         port: PortId(0),
         state: AttachState::Up,

@@ -51,6 +51,7 @@ fn nic_child() -> Result<()> {
             rdma_socket: None,
             socket_role: SocketRole::Listen,
             socket_access: Default::default(),
+            rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
         })?;
     }
     if std::env::var_os(FAULTS).is_some() {

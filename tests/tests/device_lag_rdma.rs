@@ -137,8 +137,6 @@ fn spread(cores: usize, policy: Policy) -> Result<()> {
             ensure!(world.rig.nic.set_bond(spec(policy))?.up);
         }
         let mut pairs = hosts.pairs(QPS);
-        let parallel = pairs.iter().all(|(a, b)| a.number == b.number);
-        ensure!(parallel, "numbers go in parallel");
         hosts.write(&mut pairs, u64::from(pinned))?;
         let view = hosts.view()?;
         let (first, second) = (qps(&view, 0), qps(&view, 1));

@@ -390,13 +390,18 @@ fn extended_reliable_connections() -> Result<()> {
     let to = b.mr.iova + 100_000;
     a.done(
         &mut sender,
-        &Wr::new(5, Operation::Write, &[a.at(0, 3000)]).remote(to, b.mr.rkey),
+        &Wr::new(5, Operation::Write, &[a.at(0, 3000)])
+            .remote(to, b.mr.rkey)
+            .to_srq(srqs[0].handle),
     );
-    let wr = Wr::new(6, Operation::Read, &[a.at(50_000, 3000)]).remote(to, b.mr.rkey);
+    let wr = Wr::new(6, Operation::Read, &[a.at(50_000, 3000)])
+        .remote(to, b.mr.rkey)
+        .to_srq(srqs[0].handle);
     a.done(&mut sender, &wr);
     assert_eq!(a.mr.area.bytes(50_000, 3000), bytes);
     let wr = Wr::new(7, Operation::FetchAdd, &[a.at(0, 8)])
         .remote(to, b.mr.rkey)
+        .to_srq(srqs[0].handle)
         .operands(1, 0);
     a.done(&mut sender, &wr);
     assert!(b.cq.poll().is_none() && cqs.iter_mut().all(|cq| cq.poll().is_none()));

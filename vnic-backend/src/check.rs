@@ -37,6 +37,13 @@ pub fn adapter(spec: &AdapterSpec, nic: &NicConfig) -> Result<(), NicError> {
             format!("{}; allowed are {lo} to {hi}", spec.queue_pairs),
         );
     }
+    if !RDMA_MEMORY_RANGE.contains(&spec.rdma_memory_mib) {
+        let (lo, hi) = (RDMA_MEMORY_RANGE.start(), RDMA_MEMORY_RANGE.end());
+        return invalid(
+            "rdma_memory_mib",
+            format!("{}; allowed are {lo} to {hi} MiB", spec.rdma_memory_mib),
+        );
+    }
     if spec.macs.is_empty() {
         return invalid("macs", "an adapter needs at least one address".into());
     }

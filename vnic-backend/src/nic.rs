@@ -478,7 +478,7 @@ impl Inner {
             return Ok(());
         };
         let counters = Arc::new(RdmaCounters::default());
-        let config = device_config(mac, spec.mtu);
+        let config = device_config(mac, spec.mtu, spec.rdma_memory_mib);
         let identity = Identity::new(mac, vlans, self.gids.clone());
         let function =
             Function::new(config, identity, counters.clone()).map_err(|e| NicError::Limit(e.to_string()))?;

@@ -28,7 +28,7 @@ mod work_queue;
 use std::sync::Arc;
 
 use vnic_engine::counters::Block;
-use vnic_engine::rdma::{Counters, DeviceConfig, Limits, Mtu};
+use vnic_engine::rdma::{Beside, Counters, DeviceConfig, Limits, Mtu};
 use vnic_fabric::VlanMode;
 use vnic_wire::MacAddr;
 
@@ -94,13 +94,30 @@ impl Identity {
     }
 }
 
+/// What a function keeps besides the engine. (What a ring's memory is made of counts as extents.)
+fn beside() -> Beside {
+    const BOX: u64 = 3 * 16 + 16;
+    let size = |bytes: usize| bytes as u64 + BOX;
+    Beside {
+        qp: size(size_of::<function::QueuePair>()) + 64,
+        cq: size(size_of::<completions::CompletionRing>()) + 64,
+        srq: size(size_of::<function::SharedReceive>()) + 64,
+        device: DEVICE_MEMORY_MAX + (4 << 20),
+    }
+}
+
+/// What the driver of a function with so much memory may make. The range of the configuration has room for something.
+fn limits(memory_mib: u32) -> Limits {
+    Limits::within(u64::from(memory_mib) << 20, &beside()).unwrap_or_default()
+}
+
 /// How the engine of an adapter is made.
-pub fn device_config(mac: MacAddr, ethernet_mtu: u16) -> DeviceConfig {
+pub fn device_config(mac: MacAddr, ethernet_mtu: u16, memory_mib: u32) -> DeviceConfig {
     let room = u32::from(ethernet_mtu).saturating_sub(HEADERS_MAX);
     let mtu = Mtu::ALL.into_iter().rev().find(|m| m.bytes() <= room);
     DeviceConfig {
         mac,
-        limits: Limits::default(),
+        limits: limits(memory_mib),
         mtu: mtu.unwrap_or(Mtu::Mtu256),
         pin_source_port: false,
         // Each engine gets its own.
@@ -111,6 +128,7 @@ pub fn device_config(mac: MacAddr, ethernet_mtu: u16) -> DeviceConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::{RDMA_MEMORY_DEFAULT, RDMA_MEMORY_RANGE};
 
     #[test]
     fn handles_do_not_come_back_soon_and_never_name_nothing() {
@@ -122,9 +140,20 @@ mod tests {
     }
 
     #[test]
+    fn limits_follow_from_memory() {
+        assert_eq!(limits(RDMA_MEMORY_DEFAULT), Limits::default());
+        let least = Limits::within(u64::from(*RDMA_MEMORY_RANGE.start()) << 20, &beside()).expect("room");
+        println!(
+            "{} MiB for all, {least:?}",
+            Limits::default().memory(&beside()) >> 20
+        );
+        assert!(least.max_qp >= 1024 && least.max_requests >= 1024, "{least:?}");
+    }
+
+    #[test]
     fn path_mtus_fit_into_the_adapters() {
         let mac = MacAddr([2, 0, 0, 0, 0, 1]);
-        let mtus = [68, 576, 1500, 2200, 9000].map(|mtu| device_config(mac, mtu).mtu.bytes());
+        let mtus = [68, 576, 1500, 2200, 9000].map(|mtu| device_config(mac, mtu, 64).mtu.bytes());
         assert_eq!(mtus, [256, 256, 1024, 2048, 4096]);
     }
 }

@@ -58,6 +58,10 @@ pub const SPEED_RANGE: std::ops::RangeInclusive<u32> = 1..=400_000;
 pub const TAP_QUEUES_MAX: u8 = 8;
 /// Queue pairs an adapter can have.
 pub const QUEUE_PAIRS_RANGE: std::ops::RangeInclusive<u16> = 1..=16;
+/// Memory that the RDMA function of an adapter may have in the daemon, in MiB.
+pub const RDMA_MEMORY_RANGE: std::ops::RangeInclusive<u32> = 64..=65_536;
+/// As much of it as the limits of a ConnectX need.
+pub const RDMA_MEMORY_DEFAULT: u32 = 2112;
 /// What the link of an adapter says of its speed, in Mbit/s. Nothing holds it to that yet.
 pub const LINE_RATE_MBPS: u32 = 100_000;
 /// Adapters a NIC can have, and ports a NIC can have.
@@ -112,6 +116,9 @@ pub struct AdapterSpec {
     pub socket_role: SocketRole,
     /// Who may use them.
     pub socket_access: SocketAccess,
+    /// Memory that the RDMA function may have in the daemon, in MiB, see [`RDMA_MEMORY_RANGE`]: the limits of the device follow
+    /// from it.
+    pub rdma_memory_mib: u32,
 }
 
 /// Who may use the sockets of an adapter, beyond what their directory and mode (0660) say.

@@ -93,6 +93,7 @@ fn request(add: &AdapterAdd) -> Result<v1::CreateAdapterRequest, Failure> {
             socket_role: role.into(),
             socket_group: add.socket_group,
             socket_users: add.socket_users.clone(),
+            rdma_memory_mib: add.rdma_memory_mib.unwrap_or(0),
             eth_socket: add.socket.clone().unwrap_or_default(),
             rdma_enabled: Some(!add.no_rdma),
             rdma_socket: add.rdma_socket.clone().unwrap_or_default(),
@@ -210,6 +211,7 @@ fn facts(a: &v1::Adapter) -> String {
         facts.add("rdma function", none);
         return facts.finish();
     };
+    facts.add("rdma memory", format!("{} MiB at most", a.rdma_memory_mib));
     let used =
         |r: &v1::RdmaResource| (r.used > 0 && r.r#type != "gid").then(|| format!("{} {}", r.r#type, r.used));
     let used: Vec<String> = rdma.resources.iter().filter_map(used).collect();

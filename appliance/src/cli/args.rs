@@ -222,6 +222,10 @@ pub struct AdapterAdd {
     /// A user as whom the VMM may run, by name or number; again for further ones [default: who can open the sockets]
     #[arg(long = "socket-user", value_name = "USER", value_parser = access::user_id)]
     pub socket_users: Vec<u32>,
+    /// Memory that the RDMA function may have in the daemon, in MiB, 64 to 65536: the limits of the device follow from it
+    /// [default: 2112, enough for those of a ConnectX]
+    #[arg(long, value_name = "MIB", conflicts_with = "no_rdma")]
+    pub rdma_memory_mib: Option<u32>,
 }
 
 #[derive(Debug, Subcommand)]

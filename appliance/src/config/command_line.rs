@@ -172,6 +172,7 @@ pub(super) fn settings(
             ),
             socket_role: SocketRole::Listen,
             socket_access: Default::default(),
+            rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
             name,
         });
     }

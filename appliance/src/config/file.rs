@@ -8,8 +8,8 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeTable;
 use vnic_backend::{
-    ADAPTERS_MAX, AdapterSpec, MacAddr, NicConfig, PORTS_MAX, PortKind, PortSpec, SocketAccess, SocketRole,
-    SwitchConfig, VlanMode,
+    ADAPTERS_MAX, AdapterSpec, MacAddr, NicConfig, PORTS_MAX, PortKind, PortSpec, RDMA_MEMORY_DEFAULT,
+    SocketAccess, SocketRole, SwitchConfig, VlanMode,
 };
 
 use super::command_line::{self, IDLE_SPIN_DEFAULT};
@@ -516,6 +516,11 @@ impl<'a> Context<'a> {
             check::QUEUE_PAIRS_DEFAULT,
             check::queue_pairs,
         );
+        let rdma_memory_mib = self.number(
+            section.integer("rdma_memory_mib"),
+            RDMA_MEMORY_DEFAULT,
+            check::rdma_memory,
+        );
         let vlan = self.vlan(&section);
         let anti_spoofing = section.boolean("anti_spoofing").is_none_or(|at| at.value);
         let data_core = self.core(&section, cores);
@@ -577,6 +582,7 @@ impl<'a> Context<'a> {
                 group: group?,
                 users: users?,
             },
+            rdma_memory_mib: rdma_memory_mib?,
         })
     }
 

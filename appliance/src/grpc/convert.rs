@@ -9,8 +9,8 @@ use vnic_backend::counters::Scope;
 use vnic_backend::settings::Burst;
 use vnic_backend::{
     AdapterSpec, AdapterStatus, AttachState, BurstStatus, DroplessStatus, GidKind, GidRow, GidSetting,
-    GidSource, PortKind, PortSpec, PortStatus, RdmaStatus, ResourceRow, Sample, SocketAccess, SocketRole,
-    VlanMode, feature,
+    GidSource, PortKind, PortSpec, PortStatus, RDMA_MEMORY_DEFAULT, RdmaStatus, ResourceRow, Sample,
+    SocketAccess, SocketRole, VlanMode, feature,
 };
 use vnic_control::v1;
 
@@ -137,6 +137,7 @@ pub fn adapter(context: &Context, status: &AdapterStatus) -> v1::Adapter {
         socket_role: role.into(),
         socket_group: spec.socket_access.group,
         socket_users: spec.socket_access.users.clone(),
+        rdma_memory_mib: spec.rdma_memory_mib,
         eth_socket: spec.eth_socket.display().to_string(),
         rdma_enabled: Some(spec.rdma_socket.is_some()),
         rdma_socket: spec
@@ -428,6 +429,10 @@ pub fn adapter_spec(
     }
 
     let mtu = mtu(adapter.mtu, "adapter.mtu", wrong);
+    let rdma_memory_mib = match adapter.rdma_memory_mib {
+        0 => Some(RDMA_MEMORY_DEFAULT),
+        n => wrong.check("adapter.rdma_memory_mib", check::rdma_memory(i64::from(n))),
+    };
     let queue_pairs = match adapter.queue_pairs {
         0 => Some(check::QUEUE_PAIRS_DEFAULT),
         n => wrong.check("adapter.queue_pairs", check::queue_pairs(i64::from(n))),
@@ -494,6 +499,7 @@ pub fn adapter_spec(
             group: adapter.socket_group,
             users: adapter.socket_users.clone(),
         },
+        rdma_memory_mib: rdma_memory_mib?,
     })
 }
 

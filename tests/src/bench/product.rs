@@ -315,6 +315,7 @@ fn in_process(
             rdma_socket: Some(rdma_socket(setup.dir, i)),
             socket_role: SocketRole::Listen,
             socket_access: Default::default(),
+            rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
         })?;
     }
     for (i, uplink) in setup.uplinks.iter().enumerate() {

@@ -166,6 +166,7 @@ impl Rig {
             rdma_socket: None,
             socket_role: SocketRole::Listen,
             socket_access: Default::default(),
+            rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
         }
     }
 

@@ -14,8 +14,6 @@ use crate::mem;
 const SEND_WINDOW: u32 = 128;
 /// Receives of a QP that the engine holds at most.
 const RECEIVE_WINDOW: u32 = 64;
-/// Work requests and completions that the engine holds of all queues: what a guest can make the daemon remember.
-const HELD_MAX: u64 = 1 << 20;
 /// Doorbells taken from one ring before others get their turn.
 const BELLS_A_TURN: usize = 64;
 /// What one turn does for a function: a doorbell or a work request is 1, a command is [`COMMAND`]. What is over stays in its
@@ -271,9 +269,7 @@ impl Function {
         let Some(send) = &mut qp.send else { return };
         send.prefetch(send.posted());
         while send.has_more() {
-            let all = HELD_MAX
-                .saturating_sub(self.device.remembered())
-                .min(window.into()) as u32;
+            let all = self.device.room_for_requests().min(window);
             let room = window.saturating_sub(self.device.held(qpn).0).min(all);
             let room = room.min(self.left.max(0).cast_unsigned());
             if room == 0 {
@@ -319,7 +315,7 @@ impl Function {
                 return;
             }
             let over = self.left <= -RECEIVES_BEYOND;
-            if over || self.device.held(qpn).1 >= window || self.device.remembered() >= HELD_MAX {
+            if over || self.device.held(qpn).1 >= window || self.device.room_for_requests() == 0 {
                 // Whoever takes a receive looks for more; only a device that is full, or a turn, must be asked again.
                 if (over || self.device.held(qpn).1 == 0) && !std::mem::replace(&mut qp.starving, true) {
                     self.starving.push_back(number);
@@ -354,7 +350,7 @@ impl Function {
                 Ok((waiting, max_wr, _)) => waiting >= max_wr,
                 Err(_) => return,
             };
-            if full || self.left <= -RECEIVES_BEYOND || self.device.remembered() >= HELD_MAX {
+            if full || self.left <= -RECEIVES_BEYOND || self.device.room_for_requests() == 0 {
                 if !std::mem::replace(&mut srq.starving, true) {
                     self.starving_srqs.push_back(number);
                 }

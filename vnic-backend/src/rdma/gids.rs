@@ -444,7 +444,7 @@ mod tests {
         let made = |n| {
             let mac = guest(n).mac;
             let identity = super::super::Identity::new(mac, VlanMode::default(), registry.clone());
-            let config = super::super::device_config(mac, 1500);
+            let config = super::super::device_config(mac, 1500, 64);
             Function::new(config, identity, Arc::default()).expect("limits that fit")
         };
         let (mut a, mut b) = (made(1), made(2));

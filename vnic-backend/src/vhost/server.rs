@@ -676,6 +676,7 @@ mod tests {
             rdma_socket: None,
             socket_role: SocketRole::Listen,
             socket_access: Default::default(),
+            rdma_memory_mib: crate::types::RDMA_MEMORY_DEFAULT,
         };
         let counters = Arc::new(AdapterCounters::new(1));
         let made = Endpoint::new(spec, PortId(0), 0, counters, Arc::default(), EventHub::default());

@@ -24,7 +24,7 @@ pub struct Spares(Vec<VecDeque<Completion>>);
 /// Memory that waits for a queue, at most.
 const SPARES: usize = 16;
 /// Entries for which spare memory has room at most.
-const LARGE: usize = 1 << 16;
+const LARGE: usize = 1 << 13;
 /// Entries below which memory is not given back while some are left.
 const SMALL: usize = 1024;
 

@@ -137,7 +137,8 @@ impl Device {
         let seed = |n: u64| if config.seed == 0 { 0 } else { mix(config.seed ^ n) };
         let qps = table(Object::Qp, limits.max_qp).with_first_index(QP_FIRST);
         Ok(Device {
-            qps: qps.scattered(seed(1)),
+            // In a row: source ports follow from numbers, and shall spread evenly.
+            qps: qps.scattered(seed(1), false),
             pds: table(Object::Pd, limits.max_pd),
             xrcds: table(Object::Xrcd, limits.max_xrcd),
             groups: MulticastGroups::new(&limits),
@@ -148,7 +149,7 @@ impl Device {
                 gids: GidTable::new(limits.gid_table_len),
                 regions: Regions::new(&limits).scattered(seed(2)),
                 cqs: table(Object::Cq, limits.max_cq),
-                srqs: table(Object::Srq, limits.max_srq).scattered(seed(3)),
+                srqs: table(Object::Srq, limits.max_srq).scattered(seed(3), false),
                 ahs: table(Object::Ah, limits.max_ah),
                 destinations: Destinations::default(),
                 counters: Counters::default(),

@@ -44,6 +44,8 @@ pub struct Table<T> {
     first: u32,
     /// What the generations of the slots begin with follows from it; 0: all with 0.
     seed: u64,
+    /// Each slot begins with a generation of its own.
+    each: bool,
     limit: u32,
     index_bits: u32,
     generation_mask: u32,
@@ -64,6 +66,7 @@ impl<T> Table<T> {
             len: 0,
             first: 0,
             seed: 0,
+            each: false,
             limit: limit.min(1 << index_bits),
             index_bits,
             // `index_bits` is at least 1, so the shift is below 32.
@@ -82,15 +85,17 @@ impl<T> Table<T> {
     }
 
     /// Numbers that peers know begin anywhere, so that nobody else guesses them: `seed` says with which index, of those
-    /// that leave room for all objects and for one more, and with which generation each slot. With 0 they begin with the
-    /// least. Only for a table that is still empty.
+    /// that leave room for all objects and for one more, and with which generation; `each` slot with one of its own, or
+    /// all with the same, so that numbers go up in a row. With 0 they begin with the least. Only for a table that is still
+    /// empty.
     #[must_use]
-    pub fn scattered(mut self, seed: u64) -> Table<T> {
+    pub fn scattered(mut self, seed: u64, each: bool) -> Table<T> {
         let rest = (1u32 << self.index_bits).saturating_sub(self.first + self.limit + 1);
         if seed != 0 {
             self.first += (u64::from(rest) * (mix(seed) >> 32) >> 32) as u32;
         }
         self.seed = seed;
+        self.each = each;
         self
     }
 
@@ -98,7 +103,8 @@ impl<T> Table<T> {
     fn begin(&self, at: u32) -> u32 {
         match self.seed {
             0 => 0,
-            seed => mix(seed ^ mix(at.into())) as u32,
+            seed if self.each => mix(seed ^ mix(at.into())) as u32,
+            seed => mix(seed) as u32,
         }
     }
 
@@ -231,7 +237,7 @@ mod tests {
     fn scattered_numbers_leave_room_for_all_objects() {
         for (limit, bits, seed) in [(1 << 17, 18, 7), ((1 << 18) - 3, 18, 8), (100, 20, u64::MAX)] {
             let fresh = || Table::new(Object::Qp, limit, bits, 24).with_first_index(2);
-            let mut table = fresh().scattered(seed);
+            let mut table = fresh().scattered(seed, true);
             let handles: Vec<u32> = (0..limit).map(|_| table.insert(()).expect("room")).collect();
             assert!(table.insert(()).is_err());
             assert!(
@@ -246,9 +252,12 @@ mod tests {
             let generations: BTreeSet<u32> = handles.iter().map(|h| h >> bits).collect();
             assert!(generations.len() > 1, "all generations are the same");
             // The same number again by the same seed, another by another, and the least by none.
-            assert_eq!(fresh().scattered(seed).insert(()), Ok(handles[0]));
-            assert_ne!(fresh().scattered(seed ^ 1).insert(()), Ok(handles[0]));
-            assert_eq!(fresh().scattered(0).insert(()), Ok(2));
+            assert_eq!(fresh().scattered(seed, true).insert(()), Ok(handles[0]));
+            assert_ne!(fresh().scattered(seed ^ 1, true).insert(()), Ok(handles[0]));
+            assert_eq!(fresh().scattered(0, true).insert(()), Ok(2));
+            let mut table = fresh().scattered(seed, false);
+            let first = table.insert(()).expect("room");
+            assert!((1..limit).all(|n| table.insert(()) == Ok(first + n)), "in a row");
         }
     }
 

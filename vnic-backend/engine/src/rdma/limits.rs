@@ -45,6 +45,9 @@ pub struct Limits {
     pub max_xrcd: u32,
     /// READs and atomics that a QP may have outstanding, as requester and as responder.
     pub max_rd_atomic: u8,
+    /// Work requests that have not completed and completions that nobody has taken, of all queues together, that the device is
+    /// given: what comes on top waits in the rings.
+    pub max_requests: u32,
     /// Multicast groups.
     pub max_mcast_groups: u32,
     /// QPs of a multicast group.
@@ -75,6 +78,7 @@ impl Default for Limits {
             max_ah: 1 << 20,
             max_xrcd: 1 << 16,
             max_rd_atomic: 16,
+            max_requests: 1 << 17,
             max_mcast_groups: 8192,
             max_mcast_qp_per_group: 248,
             gid_table_len: 256,

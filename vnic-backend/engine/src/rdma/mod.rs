@@ -9,6 +9,7 @@
 
 mod address_handle;
 mod attributes;
+mod budget;
 mod completion_queue;
 mod congestion;
 pub mod counters;
@@ -36,6 +37,7 @@ mod types;
 mod wheel;
 mod window;
 
+pub use budget::Beside;
 pub use congestion::{Congestion, FlowStatus};
 pub use counters::Counters;
 pub use device::{Device, DeviceConfig};

@@ -288,7 +288,7 @@ impl Regions {
     #[must_use]
     pub fn scattered(self, seed: u64) -> Regions {
         Regions {
-            keys: self.keys.scattered(seed),
+            keys: self.keys.scattered(seed, true),
             ..self
         }
     }

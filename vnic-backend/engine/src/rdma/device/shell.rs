@@ -95,10 +95,12 @@ impl Device {
         u64::from(shared.sends.len()) + u64::from(shared.receives.len()) + shared.shared_receives
     }
 
-    /// The same, and completions of all queues that nobody has taken.
+    /// How many requests more the device may be given (`max_requests` of its limits, which count completions that nobody has
+    /// taken as well).
     #[inline]
-    pub fn remembered(&self) -> u64 {
-        self.held_in_all() + self.shared.waiting
+    pub fn room_for_requests(&self) -> u32 {
+        let all = u64::from(self.shared.limits.max_requests);
+        all.saturating_sub(self.held_in_all() + self.shared.waiting) as u32
     }
 
     /// Posts work requests, one after the other and at most `most`: what `write` makes of each, of which anything may be there
