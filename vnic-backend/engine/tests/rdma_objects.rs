@@ -2,11 +2,12 @@
 
 use vnic_engine::rdma::limits::{QP_LIMIT, handle_bits};
 use vnic_engine::rdma::{
-    Counters, Device, DeviceConfig, GidEntry, GidKind, GidTable, Limits, Mtu, Object, Resources, Status,
-    VerbsError,
+    AttributeMask, Counters, Device, DeviceConfig, GidEntry, GidKind, GidTable, Limits, Mtu, Object,
+    QpAttributes, QpInit, QpState, QpType, Resources, Status, VerbsError,
 };
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
+use vnic_wire::time::Instant;
 
 fn entry(last: u8, kind: GidKind, vlan: Option<u16>) -> GidEntry {
     GidEntry {
@@ -221,4 +222,62 @@ fn an_error_counts_under_its_cause_and_in_the_sum() {
 fn resources_have_names() {
     let names: std::collections::HashSet<_> = Resources::default().iter().map(|(name, _)| name).collect();
     assert_eq!(names.len(), 11);
+}
+
+/// A completion queue that fails costs a look at those who complete there, and so many of them at a time.
+#[test]
+fn who_completes_in_a_queue_that_fails_hears_it_in_turns() {
+    let mut device = Device::new(DeviceConfig {
+        mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        limits: Limits::default(),
+        mtu: Mtu::Mtu1024,
+        pin_source_port: false,
+        seed: 0,
+    })
+    .unwrap();
+    let pd = device.alloc_pd().unwrap();
+    let cqs = [device.create_cq(1).unwrap(), device.create_cq(1).unwrap()];
+    let init = |cq| QpInit {
+        qp_type: QpType::Rc,
+        pd: Some(pd),
+        send_cq: Some(cq),
+        recv_cq: Some(cq),
+        srq: None,
+        xrcd: None,
+        max_send_wr: 1,
+        max_recv_wr: 1,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline: 0,
+        signal_all: true,
+    };
+    let ready = QpAttributes {
+        state: QpState::Init,
+        ..QpAttributes::default()
+    };
+    let mask = AttributeMask::STATE | AttributeMask::PKEY_INDEX | AttributeMask::PORT | AttributeMask::ACCESS;
+    let mut qps = Vec::new();
+    for i in 0..6000 {
+        let qp = device.create_qp(&init(cqs[i % 2])).unwrap();
+        device.modify_qp(qp, &ready, mask, Instant(0)).unwrap();
+        qps.push(qp);
+    }
+    let failed = |device: &Device| {
+        let mut failed = [0, 0];
+        for (i, qp) in qps.iter().enumerate() {
+            failed[i % 2] += usize::from(device.qp_state(*qp) == Some(QpState::Err));
+        }
+        failed
+    };
+    device.fail_cq(cqs[0]);
+    assert_eq!(failed(&device), [1024, 0]);
+    // Whoever goes in between is no trouble.
+    device.destroy_qp(qps[5998]).unwrap();
+    let mut turns = 0;
+    let mut now = Instant(1);
+    while device.next_timeout().is_some_and(|at| at <= now) {
+        device.handle_timeouts(now, 64);
+        (turns, now) = (turns + 1, Instant(now.0 + 1));
+    }
+    assert_eq!((failed(&device), turns), ([2999, 0], 2));
 }

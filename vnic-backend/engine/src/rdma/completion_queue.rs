@@ -1,9 +1,9 @@
 //! Completion queues (IBTA 10.2.4 and 11.2.8; `ibv_create_cq`).
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::types::{Arm, Completion, Status, VerbsError};
+use super::types::{Arm, Completion, QpNumber, SrqHandle, Status, VerbsError};
 
 /// What became of a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -39,6 +39,17 @@ pub struct CompletionQueue {
     pub listed: bool,
     /// QPs and SRQs that complete here, counted once for each of their queues.
     pub users: u32,
+    /// The same, as long as an overrun of this queue is news to them.
+    pub members: BTreeSet<Member>,
+}
+
+/// What completes in a completion queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Member {
+    /// A queue pair.
+    Qp(QpNumber),
+    /// A shared receive queue for XRC.
+    Srq(SrqHandle),
 }
 
 impl CompletionQueue {
@@ -51,6 +62,7 @@ impl CompletionQueue {
             failed: false,
             listed: false,
             users: 0,
+            members: BTreeSet::new(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The RDMA function of one adapter: its objects, and the packets that go in and out.
 
+mod members;
 mod outlet;
 mod run;
 mod shell;
@@ -19,7 +20,7 @@ use crate::congestion::Needs;
 
 use super::address_handle::{AddressHandle, Destinations};
 use super::attributes::check_address;
-use super::completion_queue::CompletionQueue;
+use super::completion_queue::{CompletionQueue, Member};
 use super::congestion::Congestion;
 use super::counters::{Counters, ReceivedByPriority};
 use super::gid::{GidEntry, GidTable};
@@ -175,6 +176,7 @@ impl Device {
                 events: VecDeque::new(),
                 completed: VecDeque::new(),
                 overrun: Vec::new(),
+                failures: members::FAILURES,
                 limits,
             },
         })
@@ -392,18 +394,6 @@ impl Device {
         Ok(())
     }
 
-    fn use_cq(&mut self, cq: Option<CqHandle>) {
-        if let Some(queue) = cq.and_then(|cq| self.shared.cqs.get_mut(cq.0)) {
-            queue.users += 1;
-        }
-    }
-
-    fn leave_cq(&mut self, cq: Option<CqHandle>) {
-        if let Some(queue) = cq.and_then(|cq| self.shared.cqs.get_mut(cq.0)) {
-            queue.users = queue.users.saturating_sub(1);
-        }
-    }
-
     // Shared receive queues, address handles, XRC domains.
 
     /// Makes a shared receive queue.
@@ -427,7 +417,7 @@ impl Device {
         match made {
             Ok(srq) => {
                 self.use_pd(init.pd);
-                self.use_cq(init.cq);
+                self.use_cq(init.cq, Member::Srq(SrqHandle(srq)));
                 Ok(SrqHandle(srq))
             }
             Err(error) => {
@@ -469,7 +459,7 @@ impl Device {
         if let Some(queue) = self.shared.srqs.remove(srq.0) {
             self.shared.shared_receives -= u64::from(queue.len());
             self.leave_pd(queue.pd);
-            self.leave_cq(queue.cq);
+            self.leave_cq(queue.cq, Member::Srq(srq));
             self.leave_xrcd(queue.xrcd);
         }
         Ok(())
@@ -550,8 +540,8 @@ impl Device {
         if let Some(pd) = init.pd {
             self.use_pd(pd);
         }
-        self.use_cq(init.send_cq);
-        self.use_cq(init.recv_cq);
+        self.use_cq(init.send_cq, Member::Qp(number));
+        self.use_cq(init.recv_cq, Member::Qp(number));
         if let Some(queue) = init.srq.and_then(|s| self.shared.srqs.get_mut(s.0)) {
             queue.users += 1;
         }
@@ -667,8 +657,8 @@ impl Device {
         if let Some(pd) = init.pd {
             self.leave_pd(pd);
         }
-        self.leave_cq(init.send_cq);
-        self.leave_cq(init.recv_cq);
+        self.leave_cq(init.send_cq, Member::Qp(number));
+        self.leave_cq(init.recv_cq, Member::Qp(number));
         if let Some(queue) = init.srq.and_then(|s| self.shared.srqs.get_mut(s.0)) {
             queue.users = queue.users.saturating_sub(1);
         }
@@ -762,31 +752,6 @@ impl Device {
     /// The oldest event that was not taken.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
-    }
-
-    /// QPs and SRQs of a completion queue that overran are in error (IBTA 10.2.6.2).
-    #[inline]
-    fn fail_overrun(&mut self) {
-        if !self.shared.overrun.is_empty() {
-            self.fail_overrun_now();
-        }
-    }
-
-    #[cold]
-    fn fail_overrun_now(&mut self) {
-        while let Some(cq) = self.shared.overrun.pop() {
-            for (_, qp) in self.qps.iter_mut() {
-                if qp.init.send_cq == Some(cq) || qp.init.recv_cq == Some(cq) {
-                    qp.fatal(&mut self.shared);
-                }
-            }
-            let queues = self.shared.srqs.iter_mut();
-            let failed = queues.filter(|(_, queue)| queue.cq == Some(cq));
-            for (srq, queue) in failed {
-                queue.error = true;
-                self.shared.events.push_back(Event::SrqError(SrqHandle(srq)));
-            }
-        }
     }
 
     /// State of a QP.

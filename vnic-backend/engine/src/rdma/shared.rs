@@ -94,6 +94,8 @@ pub(super) struct Shared {
     pub completed: VecDeque<CqHandle>,
     /// Completion queues that have overrun, and whose QPs do not know it yet.
     pub overrun: Vec<CqHandle>,
+    /// How many of those may hear it now.
+    pub failures: u32,
 }
 
 impl Shared {

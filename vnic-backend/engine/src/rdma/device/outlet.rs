@@ -14,6 +14,7 @@ use super::super::pacing::{RATE_MAX_KBPS, RATE_MIN_KBPS};
 use super::super::packet::Sink;
 use super::super::types::{Object, QpNumber, QpType, RateLimit, VerbsError};
 use super::Device;
+use super::members::FAILURES;
 
 /// Turns in a row without a packet after which a call of `transmit` ends.
 const SILENT_TURNS: u32 = 1024;
@@ -80,7 +81,8 @@ impl Device {
             (a, b) => a.or(b),
         };
         let queue_pairs = first(shared.timers.next(), shared.paced.next());
-        first(queue_pairs, shared.notifier.next_timeout())
+        let failures = (!shared.overrun.is_empty()).then_some(shared.now);
+        first(first(queue_pairs, failures), shared.notifier.next_timeout())
     }
 
     /// Time has come.
@@ -93,6 +95,7 @@ impl Device {
     pub fn handle_timeouts(&mut self, now: Instant, most: usize) {
         self.shared.now = now;
         self.shared.notifier.handle_timeout(now);
+        self.shared.failures = FAILURES;
         for _ in 0..most {
             let Some(number) = self.shared.timers.pop(now) else {
                 break;

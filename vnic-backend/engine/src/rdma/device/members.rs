@@ -1,0 +1,62 @@
+//! Who completes in a completion queue, and what becomes of them when it overruns.
+
+use super::super::completion_queue::Member;
+use super::super::types::{CqHandle, Event};
+use super::Device;
+
+/// QPs and SRQs of queues that overran that go into error from one time that [`Device::handle_timeouts`] is called to the
+/// next.
+pub(super) const FAILURES: u32 = 1024;
+
+impl Device {
+    pub(super) fn use_cq(&mut self, cq: Option<CqHandle>, member: Member) {
+        if let Some(queue) = cq.and_then(|cq| self.shared.cqs.get_mut(cq.0)) {
+            queue.users += 1;
+            queue.members.insert(member);
+        }
+    }
+
+    pub(super) fn leave_cq(&mut self, cq: Option<CqHandle>, member: Member) {
+        if let Some(queue) = cq.and_then(|cq| self.shared.cqs.get_mut(cq.0)) {
+            queue.users = queue.users.saturating_sub(1);
+            queue.members.remove(&member);
+        }
+    }
+
+    /// QPs and SRQs of a completion queue that overran are in error (IBTA 10.2.6.2).
+    #[inline]
+    pub(super) fn fail_overrun(&mut self) {
+        if !self.shared.overrun.is_empty() {
+            self.fail_overrun_now();
+        }
+    }
+
+    /// Not more of them than there may be: [`next_timeout`](Device::next_timeout) says when to go on.
+    #[cold]
+    fn fail_overrun_now(&mut self) {
+        while self.shared.failures > 0 {
+            let Some(&cq) = self.shared.overrun.last() else {
+                break;
+            };
+            let queue = self.shared.cqs.get_mut(cq.0);
+            let Some(member) = queue.and_then(|queue| queue.members.pop_first()) else {
+                self.shared.overrun.pop();
+                continue;
+            };
+            self.shared.failures -= 1;
+            match member {
+                Member::Qp(number) => {
+                    if let Some(qp) = self.qps.get_mut(number.0) {
+                        qp.fatal(&mut self.shared);
+                    }
+                }
+                Member::Srq(srq) => {
+                    if let Some(queue) = self.shared.srqs.get_mut(srq.0) {
+                        queue.error = true;
+                        self.shared.events.push_back(Event::SrqError(srq));
+                    }
+                }
+            }
+        }
+    }
+}
