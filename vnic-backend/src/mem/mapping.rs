@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::fs::fstatfs;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::param::page_size;
 
 use super::sigbus::{Guard, Lender};
@@ -113,6 +113,9 @@ impl Mapping {
             len,
             guard: None,
         };
+        // A core dump of the daemon is nobody's way to what guests have in their memory.
+        // SAFETY: the whole of a mapping of ours; what is in it stays as it is.
+        unsafe { madvise(mapping.base.as_ptr().cast(), size, Advice::LinuxDontDump)? };
         mapping.guard = guard(&mapping)?;
         Ok(mapping)
     }

@@ -224,6 +224,17 @@ mod tests {
         unsafe { at.read_volatile() }
     }
 
+    /// `dd` of proc(5): not in a core dump.
+    #[test]
+    fn what_vmms_share_is_in_no_core_dump() {
+        let (mapping, _file, _lender, _end) = lent(3 * 4096);
+        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("our memory");
+        let ours = format!("{:x}-", mapping.first().addr());
+        let mut rows = smaps.lines().skip_while(|row| !row.starts_with(&ours));
+        let flags = rows.find(|row| row.starts_with("VmFlags:")).expect("its flags");
+        assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{flags}");
+    }
+
     #[test]
     fn zeros_take_the_place_of_what_is_gone() {
         let (mapping, file, lender, mut theirs) = lent(3 * 4096);
