@@ -7,7 +7,9 @@ pub mod qos;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use vnic_backend::{MTU_RANGE, MacAddr, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, TAP_QUEUES_MAX};
+use vnic_backend::{
+    MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, TAP_QUEUES_MAX,
+};
 
 /// The MTU of an adapter or a port for which none is given.
 pub const MTU_DEFAULT: u16 = 1500;
@@ -15,6 +17,8 @@ pub const MTU_DEFAULT: u16 = 1500;
 pub const QUEUE_PAIRS_DEFAULT: u16 = 1;
 /// Addresses one adapter can have.
 pub const MACS_MAX: usize = 16;
+/// Most of an adapter's `allowed_addresses`: each frame of its guest is compared with all of them.
+pub const ALLOWED_ADDRESSES_MAX: usize = 64;
 /// The highest index that a GID table can have.
 pub const GID_INDEX_MAX: u16 = 4095;
 /// Longest path of a Unix socket, in bytes (`sockaddr_un` has 108 with the end mark).
@@ -33,6 +37,21 @@ pub fn name(text: &str) -> Checked<String> {
         }
         _ => Err(format!(
             "{text:?} is not a name: 1 to 15 of a-z, 0-9, '-' and '_', beginning with a letter or digit"
+        )),
+    }
+}
+
+/// An address or a prefix that a guest may claim.
+pub fn allowed_address(text: &str) -> Checked<Prefix> {
+    text.parse().map_err(|e| format!("{text:?}: {e}"))
+}
+
+/// How many of these an adapter has.
+pub fn allowed_addresses(count: usize) -> Checked<()> {
+    match count {
+        0..=ALLOWED_ADDRESSES_MAX => Ok(()),
+        _ => Err(format!(
+            "an adapter has at most {ALLOWED_ADDRESSES_MAX} of these, not {count}"
         )),
     }
 }

@@ -228,7 +228,12 @@ fn adapters_are_listed_shown_added_and_removed() {
         "--access-vlan",
         "12",
         "--no-anti-spoofing",
+        "--allowed-address",
+        "10.0.0.5",
+        "--allowed-address",
+        "fd00::/64",
     ]);
+    assert_eq!(added["allowed_addresses"][1], "fd00::/64");
     assert_eq!(added["name"], "adapters/blue");
     assert_eq!(
         (&added["mtu"], &added["vlan"]["access"]["vlan"]),
@@ -243,6 +248,7 @@ fn adapters_are_listed_shown_added_and_removed() {
     for part in [
         "02:00:00:00:00:07",
         "access 12",
+        "10.0.0.5 fd00::/64",
         "9000",
         "made at run time and stored",
     ] {

@@ -76,6 +76,7 @@ fn every_key_is_read() {
         socket_role = "connect"
         socket_group = "7"
         socket_users = ["root", "1001"]
+        allowed_addresses = ["10.0.0.5", "10.0.1.0/24", "fd00::/64"]
         socket = "/elsewhere.sock"
         rdma = true
         rdma_socket = "/elsewhere-rdma.sock"
@@ -113,6 +114,8 @@ fn every_key_is_read() {
     );
     assert_eq!(blue.socket_access.group, Some(7));
     assert_eq!(blue.socket_access.users, [0, 1001]);
+    let allowed = blue.allowed_addresses.iter().map(ToString::to_string);
+    assert!(allowed.eq(["10.0.0.5", "10.0.1.0/24", "fd00::/64"]));
     assert_eq!(blue.eth_socket, Path::new("/elsewhere.sock"));
     let rdma_socket = |i: usize| settings.adapters[i].rdma_socket.as_deref();
     assert_eq!(rdma_socket(0), Some(Path::new("/elsewhere-rdma.sock")));
@@ -145,7 +148,8 @@ fn every_key_is_read() {
 fn all_errors_are_reported_in_the_order_of_the_file() {
     errors(
         "[nic]\nidle_spin_us = -1\nmac_agein_s = 5\n\n[[adapter]]\nname = \"Blue\"\nmtu = \"big\"\nqueue_pairs = 17\n\n\
-         [[adapter]]\nmac = \"01:00:00:00:00:01\"\nanti_spoofing = 1\nvlan = { access = 4095 }\n",
+         [[adapter]]\nmac = \"01:00:00:00:00:01\"\nanti_spoofing = 1\nvlan = { access = 4095 }\n\
+         allowed_addresses = [\"10.0.0.5\", \"10.0.1.5/24\"]\n",
         &[
             "x.toml:2:16: nic.idle_spin_us: -1 is out of range: 0 to 1000000 microseconds",
             "x.toml:3:1: nic.mac_agein_s: unknown key; did you mean \"mac_ageing_s\"?",
@@ -158,6 +162,8 @@ fn all_errors_are_reported_in_the_order_of_the_file() {
              own address must be even",
             "x.toml:12:17: adapter[1].anti_spoofing: expected true or false, found integer",
             "x.toml:13:19: adapter[1].vlan.access: 4095 is out of range: 1 to 4094",
+            "x.toml:14:34: adapter[1].allowed_addresses[1]: \"10.0.1.5/24\": the address has bits that are not in its \
+             prefix; the prefix is 10.0.1.0/24",
         ],
     );
 }

@@ -96,6 +96,7 @@ async fn adapters_come_and_go() {
         mtu: 9000,
         queue_pairs: 2,
         anti_spoofing: Some(false),
+        allowed_addresses: vec!["10.0.0.5".to_owned(), "fd00::/64".to_owned()],
         vlan: Some(v1::Vlan {
             mode: Some(v1::vlan::Mode::Access(v1::AccessVlan { vlan: 12 })),
         }),
@@ -110,6 +111,7 @@ async fn adapters_come_and_go() {
         (blue.name.as_str(), blue.mtu, blue.queue_pairs, blue.anti_spoofing),
         ("adapters/blue", 9000, 2, Some(false))
     );
+    assert_eq!(blue.allowed_addresses, wish.allowed_addresses);
     assert_eq!((blue.macs.clone(), blue.vlan.clone()), (wish.macs, wish.vlan));
     assert_eq!(blue.lifetime(), v1::Lifetime::Stored);
     let socket = PathBuf::from(&blue.eth_socket);
@@ -137,6 +139,31 @@ async fn adapters_come_and_go() {
         (info.domain.as_str(), info.reason.as_str()),
         ("vnic", "NOT_FOUND")
     );
+    lab.end().await;
+}
+
+#[tokio::test]
+async fn allowed_addresses_outlive_the_daemon() {
+    let Lab { daemon, channel, dir } = Lab::start(1).await;
+    let allowed = vec!["10.0.0.5".to_owned(), "fd00::/64".to_owned()];
+    let wish = v1::Adapter {
+        allowed_addresses: allowed.clone(),
+        ..v1::Adapter::default()
+    };
+    let mut service = AdapterServiceClient::new(channel.clone());
+    service
+        .create_adapter(create("kept", wish))
+        .await
+        .expect("create");
+    drop((service, channel));
+    daemon.shutdown().await;
+    let daemon = Daemon::start(common::settings(dir.path(), 1)).await;
+    let daemon = daemon.expect("the daemon starts again");
+    let channel = connect(&dir.path().join("control.sock")).await;
+    let lab = Lab { daemon, channel, dir };
+    let name = "adapters/kept".to_owned();
+    let kept = lab.adapters().get_adapter(v1::GetAdapterRequest { name }).await;
+    assert_eq!(kept.expect("get").into_inner().allowed_addresses, allowed);
     lab.end().await;
 }
 
@@ -180,6 +207,7 @@ async fn every_wrong_field_of_a_request_is_named() {
         data_core: Some(60_000),
         socket_role: 9,
         eth_socket: "relative".to_owned(),
+        allowed_addresses: vec!["fd00::/64".to_owned(), "10.0.0.0/33".to_owned()],
         ..v1::Adapter::default()
     };
     let status = service
@@ -197,6 +225,7 @@ async fn every_wrong_field_of_a_request_is_named() {
             "adapter.queue_pairs",
             "adapter.vlan.trunk.native",
             "adapter.vlan.trunk.allowed.vlans[1]",
+            "adapter.allowed_addresses[1]",
             "adapter.data_core",
             "adapter.socket_role",
             "adapter.eth_socket",

@@ -36,6 +36,7 @@ fn adapter(name: &str) -> AdapterStatus {
             eth_socket: "/x".into(),
             rdma_socket: None,
             socket_role: SocketRole::Listen,
+            allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
         },

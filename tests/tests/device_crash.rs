@@ -50,6 +50,7 @@ fn nic_child() -> Result<()> {
             eth_socket: Path::new(&dir).join(format!("g{i}")),
             rdma_socket: None,
             socket_role: SocketRole::Listen,
+            allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
         })?;

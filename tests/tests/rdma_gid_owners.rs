@@ -1,20 +1,21 @@
 //! Who has an address that several adapters claim, and who may know it: the first, in its VLAN.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Result, ensure};
-use vnic_backend::{GidKind, GidSetting, MacAddr, NicEventKind, VlanMode};
+use vnic_backend::{Claim, DropReason, GidKind, GidSetting, MacAddr, NicEventKind, VlanMode};
 use vnic_device::command::Opcode;
 use vnic_device::command::device::GidRecord;
 use vnic_device::command::qp::{AddressVector, CreateAh};
 use vnic_device::command::{NONE, Object};
 use vnic_device::status::CommandStatus as S;
 use vnic_device::zerocopy::IntoBytes;
-use vnic_tests::driver::packets::{BROADCAST, eth};
+use vnic_tests::driver::packets::{BROADCAST, eth, tagged};
 use vnic_tests::driver::rdma::{Side, World};
 use vnic_tests::driver::rig::wait_for;
 use vnic_tests::driver::{NetHdr, Options};
-use vnic_wire::arp;
+use vnic_wire::gid::Gid;
+use vnic_wire::{arp, ipv6, nd};
 
 /// The address that everybody wants, and where those who have it have it.
 const WANTED: [u8; 4] = [10, 0, 0, 9];
@@ -243,4 +244,90 @@ fn arp_takes_no_address_away() -> Result<()> {
     assert_eq!(found(&mut asks), Some(mac));
     drop((a, asks, guest));
     world.finish()
+}
+
+#[test]
+fn an_address_that_is_not_allowed_is_never_had() -> Result<()> {
+    for cores in [1, 2] {
+        let mut world = World::new(cores, &["asks"])?;
+        let prefix = |p: &str| p.parse().expect("a prefix");
+        world.add_with("pinned", |spec| {
+            spec.allowed_addresses = vec![prefix("10.0.0.2"), prefix("fd00::/64")];
+        })?;
+        let (mut asks, _) = side(&world, "asks", 3)?;
+        let (mut pinned, mac) = side(&world, "pinned", 2)?;
+        assert_eq!(set(&mut pinned, AT, Some(WANTED), 0), S::NotPermitted);
+        assert_eq!(found(&mut asks), None);
+        let mut guest = world.rig.attach("pinned", Options::default())?;
+        let announcement = |sender_ip| {
+            let packet = arp::Header {
+                operation: arp::REQUEST,
+                sender_mac: mac,
+                sender_ip,
+                target_mac: MacAddr::default(),
+                target_ip: sender_ip,
+            };
+            eth(BROADCAST, mac, [0x08, 0x06], &packet.emit())
+        };
+        // Behind a tag its end is not in the first bytes that the NIC reads of a frame.
+        let target = Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 9);
+        let advertised = tagged(&advertisement(mac, target), 0);
+        let mut dropped = 0;
+        for (frame, address) in [
+            (announcement(WANTED), IpAddr::from(WANTED)),
+            (tagged(&announcement([10, 0, 0, 7]), 0), [10, 0, 0, 7].into()),
+            (advertised, target.into()),
+        ] {
+            guest.send_wait(0, &frame, NetHdr::default());
+            world.rig.wait_event(
+                "pinned",
+                |k| matches!(k, NicEventKind::SpoofedAddress(Claim::Address(a)) if *a == address),
+            )?;
+            dropped += 1;
+            assert_eq!(world.rig.drops("pinned", DropReason::SpoofedAddress), dropped);
+        }
+        assert_eq!(found(&mut asks), None);
+        // What it may have is heard, and nothing more is dropped.
+        guest.send_wait(0, &announcement([10, 0, 0, 2]), NetHdr::default());
+        let allowed = advertisement(mac, Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 9));
+        guest.send_wait(0, &tagged(&allowed, 0), NetHdr::default());
+        let gid = "fd00::9".parse::<Ipv6Addr>()?.octets();
+        world.rig.wait_event(
+            "pinned",
+            |k| matches!(k, NicEventKind::GidChanged { gid: g, added: true, .. } if *g == gid),
+        )?;
+        assert_eq!(world.rig.drops("pinned", DropReason::SpoofedAddress), dropped);
+        // The operator knows better.
+        let setting = GidSetting {
+            gid: mapped(WANTED),
+            kind: GidKind::RoceV2,
+            vlan: None,
+        };
+        world.rig.nic.set_gid("pinned", Some(AT), Some(setting))?;
+        assert_eq!(found(&mut asks), Some(mac));
+        drop((asks, pinned, guest));
+        world.finish()?;
+    }
+    Ok(())
+}
+
+/// A neighbour advertisement from the link-local address of `mac`.
+fn advertisement(mac: MacAddr, target: Ipv6Addr) -> Vec<u8> {
+    let header = ipv6::Header {
+        traffic_class: 0,
+        flow_label: 0,
+        next_header: nd::PROTOCOL_ICMPV6,
+        hop_limit: nd::HOP_LIMIT,
+        payload_len: nd::HEADER_LEN as u16,
+        source: Gid::from_mac(mac).0,
+        destination: Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1).octets(),
+    };
+    let message = nd::Header {
+        kind: nd::NEIGHBOUR_ADVERTISEMENT,
+        checksum: 0,
+        flags: 0,
+        target: target.octets(),
+    };
+    let packet = [&header.emit()[..], &message.emit()].concat();
+    eth(MacAddr([0x33, 0x33, 0, 0, 0, 1]), mac, [0x86, 0xdd], &packet)
 }

@@ -221,8 +221,13 @@ impl Nic {
         let adapter = Endpoint::new(spec, id, core, counters, workers, hub).map_err(os)?;
         let adapter = Arc::new(adapter);
         let config = settings::port_config(&adapter, &settings);
-        self.inner
-            .add_to_cores(id, core, &config, Side::Adapter(adapter.counters.clone()));
+        let allowed = AllowedAddresses::new(&adapter.spec.allowed_addresses);
+        self.inner.add_to_cores(
+            id,
+            core,
+            &config,
+            Side::Adapter(adapter.counters.clone(), allowed),
+        );
         let mut entry = AdapterEntry {
             adapter,
             rdma: None,
@@ -479,7 +484,7 @@ impl Inner {
         };
         let counters = Arc::new(RdmaCounters::default());
         let config = device_config(mac, spec.mtu, spec.rdma_memory_mib);
-        let identity = Identity::new(mac, vlans, self.gids.clone());
+        let identity = Identity::new(mac, vlans, self.gids.clone()).allowing(&spec.allowed_addresses);
         let function =
             Function::new(config, identity, counters.clone()).map_err(|e| NicError::Limit(e.to_string()))?;
         self.workers[entry.adapter.core].send(Command::RdmaAdd {
@@ -565,6 +570,7 @@ impl Inner {
                 },
             ),
             CoreEvent::Spoof { port, source } => (port, NicEventKind::SpoofedSource { source }),
+            CoreEvent::SpoofedAddress { port, claim } => (port, NicEventKind::SpoofedAddress(claim)),
             CoreEvent::Fault(report) => {
                 let (owner, injection) = state.injection(*report);
                 drop(state);

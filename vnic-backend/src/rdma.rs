@@ -31,6 +31,7 @@ use vnic_engine::counters::Block;
 use vnic_engine::rdma::{Beside, Counters, DeviceConfig, Limits, Mtu};
 use vnic_fabric::VlanMode;
 use vnic_wire::MacAddr;
+use vnic_wire::prefix::Prefix;
 
 pub use events::EventQueue;
 pub use function::{Attachment, Function};
@@ -66,6 +67,8 @@ pub struct Identity {
     registry: Arc<GidRegistry>,
     /// VLANs of the adapter.
     vlans: VlanMode,
+    /// What its guest may claim; empty: anything.
+    allowed: Arc<[Prefix]>,
     handles: u32,
 }
 
@@ -79,7 +82,16 @@ impl Identity {
             },
             registry,
             vlans,
+            allowed: Arc::default(),
             handles: 0,
+        }
+    }
+
+    /// The same, whose guest may claim these addresses only; none given: any.
+    pub fn allowing(self, allowed: &[Prefix]) -> Identity {
+        Identity {
+            allowed: allowed.into(),
+            ..self
         }
     }
 

@@ -31,9 +31,10 @@ pub use vnic_engine::gids::GidSource;
 pub use vnic_engine::oid;
 pub use vnic_engine::rdma::GidKind;
 pub use vnic_engine::settings;
-pub use vnic_fabric::switch::{PortId, SwitchConfig};
+pub use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, SwitchConfig};
 pub use vnic_fabric::{DropReason, PriorityTags, VlanMode};
 pub use vnic_wire::MacAddr;
+pub use vnic_wire::prefix::Prefix;
 
 pub use congestion::*;
 pub use lag::{BondMember, BondSpec, BondStatus, Failover, LacpSpec};
@@ -105,6 +106,8 @@ pub struct AdapterSpec {
     pub vlan: VlanMode,
     /// Accept only own addresses as source.
     pub anti_spoofing: bool,
+    /// Addresses that its guest may claim: by ARP, neighbour discovery, sources of packets, GIDs. Empty: any.
+    pub allowed_addresses: Vec<Prefix>,
     /// The CPU whose poll loop serves it; one of `data_cores`. `None`: the one with the fewest adapters.
     pub data_core: Option<usize>,
     /// The vhost-user socket of the Ethernet function.
@@ -579,6 +582,8 @@ pub enum NicEventKind {
         /// The address it used.
         source: MacAddr,
     },
+    /// A guest claims what its adapter's `allowed_addresses` do not allow (reported once per claim and attach).
+    SpoofedAddress(Claim),
     /// A VMM said something the device must refuse.
     ProtocolError {
         /// What, and what to do about it.

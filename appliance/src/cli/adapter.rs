@@ -89,6 +89,7 @@ fn request(add: &AdapterAdd) -> Result<v1::CreateAdapterRequest, Failure> {
             queue_pairs: add.queue_pairs.unwrap_or(0),
             vlan: add.vlan.message()?,
             anti_spoofing: Some(!add.no_anti_spoofing),
+            allowed_addresses: add.allowed_addresses.clone(),
             data_core: add.data_core,
             socket_role: role.into(),
             socket_group: add.socket_group,
@@ -188,6 +189,7 @@ fn facts(a: &v1::Adapter) -> String {
         .add("queue pairs", format!("{} (enabled/offered)", queues(a)))
         .add("vlan", vlan::words(a.vlan.as_ref()))
         .add("anti-spoofing", spoofing)
+        .add("allowed addresses", a.allowed_addresses.join(" "))
         .add(
             "data core",
             a.data_core.map(|c| c.to_string()).unwrap_or_default(),

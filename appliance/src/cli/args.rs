@@ -201,6 +201,9 @@ pub struct AdapterAdd {
     /// Accept frames from any source address
     #[arg(long)]
     pub no_anti_spoofing: bool,
+    /// An IP address or prefix that the guest may claim; again for further ones [default: any]
+    #[arg(long = "allowed-address", value_name = "PREFIX")]
+    pub allowed_addresses: Vec<String>,
     /// The data core that serves it [default: the one with the fewest adapters]
     #[arg(long, value_name = "CPU")]
     pub data_core: Option<u32>,

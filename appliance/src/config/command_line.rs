@@ -171,6 +171,7 @@ pub(super) fn settings(
                     .map_err(|e| format!("--socket-dir: {e}"))?,
             ),
             socket_role: SocketRole::Listen,
+            allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
             name,

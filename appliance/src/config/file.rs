@@ -523,6 +523,18 @@ impl<'a> Context<'a> {
         );
         let vlan = self.vlan(&section);
         let anti_spoofing = section.boolean("anti_spoofing").is_none_or(|at| at.value);
+        let allowed_addresses = section
+            .strings("allowed_addresses")
+            .map_or(Some(Vec::new()), |list| {
+                let list = list.check(self.sink, |list| {
+                    check::allowed_addresses(list.len()).map(|()| list)
+                })?;
+                let list = list.value.into_iter();
+                let list: Vec<_> = list
+                    .map(|at| at.check(self.sink, check::allowed_address))
+                    .collect();
+                list.into_iter().map(|at| Some(at?.value)).collect()
+            });
         let data_core = self.core(&section, cores);
         let socket_role = match section.string("socket_role") {
             None => Some(SocketRole::Listen),
@@ -574,6 +586,7 @@ impl<'a> Context<'a> {
             queue_pairs: queue_pairs?,
             vlan: vlan?,
             anti_spoofing,
+            allowed_addresses: allowed_addresses?,
             data_core: data_core?,
             eth_socket: socket?,
             rdma_socket: rdma_socket?,

@@ -114,6 +114,8 @@ kinds! {
     PROTOCOL_ERROR = 0x1108, "protocol_error", Guest, [Warn], "A VMM broke the vhost-user protocol and was refused.";
     GID_CONFLICT = 0x1109, "gid_conflict", Guest, [Warn],
         "An adapter claims a GID that another adapter in its VLAN claims, too.";
+    SPOOFED_ADDRESS = 0x110A, "spoofed_address", Guest, [Warn],
+        "A guest claims an address that its adapter's `allowed_addresses` do not allow: these frames are dropped.";
     PORT_ADDED = 0x1110, "port_added", Operator, [Info], "A port was made.";
     PORT_REMOVED = 0x1111, "port_removed", Operator, [Info], "A port was removed.";
     PORT_LINK = 0x1112, "port_link", Outside, [Info, Warn], "The link of a port came up. A warning if it went down.";

@@ -1,7 +1,7 @@
 //! Events in words and numbers, for people and for programs: decided here and nowhere else.
 
 use super::kinds::{self, Kind};
-use vnic_backend::{AttachState, FaultInjection, GidConflict, Injected, NicEvent, NicEventKind};
+use vnic_backend::{AttachState, Claim, FaultInjection, GidConflict, Injected, NicEvent, NicEventKind};
 
 /// How much an event matters to the person who runs the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +70,7 @@ pub fn describe(event: &NicEvent) -> (Level, String) {
                  anti_spoofing = false"
             ),
         ),
+        NicEventKind::SpoofedAddress(claim) => (Level::Warn, spoofed_address(claim)),
         NicEventKind::ProtocolError { what } => (Level::Warn, format!("refused the VMM: {what}")),
         // The words of the three are WinOF-2's.
         NicEventKind::DroplessEntered => (
@@ -168,6 +169,25 @@ fn rdma_state(state: AttachState) -> (Level, String) {
     (level, format!("RDMA function {text}"))
 }
 
+fn spoofed_address(claim: &Claim) -> String {
+    match claim {
+        Claim::Address(address) => format!(
+            "frames that claim {address} are dropped: it is none of the adapter's allowed_addresses. Give the guest one of \
+             these (`vnicctl adapter show` tells them), or add {address} to allowed_addresses"
+        ),
+        Claim::DhcpServer => {
+            "answers as a DHCP server are dropped: the adapter has allowed_addresses. Run the server \
+                              where there is no such list, or leave out the list"
+                .to_owned()
+        }
+        Claim::Hidden => {
+            "frames are dropped whose addresses cannot be seen (malformed, or behind too many headers): the \
+                          adapter has allowed_addresses. Leave out the list if the guest must send them"
+                .to_owned()
+        }
+    }
+}
+
 fn gid_conflict(c: &GidConflict) -> String {
     let (gid, vlan, other) = (std::net::Ipv6Addr::from(c.gid), c.vlan, c.other);
     let whose = if c.ours {
@@ -190,6 +210,7 @@ pub fn kind(event: &NicEventKind) -> &'static Kind {
         NicEventKind::RdmaFault { .. } => &kinds::RDMA_FAULT,
         NicEventKind::RingFault { .. } => &kinds::RING_FAULT,
         NicEventKind::SpoofedSource { .. } => &kinds::SPOOFED_SOURCE,
+        NicEventKind::SpoofedAddress(_) => &kinds::SPOOFED_ADDRESS,
         NicEventKind::ProtocolError { .. } => &kinds::PROTOCOL_ERROR,
         NicEventKind::DroplessEntered => &kinds::DROPLESS_ENTERED,
         NicEventKind::DroplessExited => &kinds::DROPLESS_EXITED,
@@ -227,6 +248,7 @@ pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
         | NicEventKind::PortAdded
         | NicEventKind::PortRemoved
         | NicEventKind::BondAdded
+        | NicEventKind::SpoofedAddress(Claim::DhcpServer | Claim::Hidden)
         | NicEventKind::BondRemoved => Vec::new(),
         NicEventKind::AdapterState(state) | NicEventKind::RdmaState(state) => {
             vec![("state", state.name().to_owned())]
@@ -247,6 +269,7 @@ pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
             vec![("ring", ring.to_string()), ("what", what.clone())]
         }
         NicEventKind::SpoofedSource { source } => vec![("source", source.to_string())],
+        NicEventKind::SpoofedAddress(Claim::Address(address)) => vec![("address", address.to_string())],
         NicEventKind::ProtocolError { what } => vec![("what", what.clone())],
         NicEventKind::DroplessTimeout { queue } => vec![("queue", queue.to_string())],
         NicEventKind::ClassStalled { class } => vec![("class", class.to_string())],
@@ -364,6 +387,25 @@ mod tests {
             "anti_spoofing = false",
         ] {
             assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_spoofed_address_tells_the_cure() {
+        let address = |text: &str| Claim::Address(text.parse().expect("an address"));
+        let fields = parameters(&NicEventKind::SpoofedAddress(address("fd00::9")));
+        assert_eq!(fields, [("address", "fd00::9".to_owned())]);
+        for (claim, parts) in [
+            (address("10.0.0.9"), ["10.0.0.9", "allowed_addresses"]),
+            (address("fd00::9"), ["fd00::9", "allowed_addresses"]),
+            (Claim::DhcpServer, ["DHCP server", "allowed_addresses"]),
+            (Claim::Hidden, ["cannot be seen", "allowed_addresses"]),
+        ] {
+            let (level, text) = described(NicEventKind::SpoofedAddress(claim));
+            assert_eq!(level, Level::Warn);
+            for part in parts {
+                assert!(text.contains(part), "{part} in {text}");
+            }
         }
     }
 

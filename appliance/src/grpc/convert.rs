@@ -133,6 +133,7 @@ pub fn adapter(context: &Context, status: &AdapterStatus) -> v1::Adapter {
         queue_pairs: u32::from(spec.queue_pairs),
         vlan: Some(vlan(&spec.vlan)),
         anti_spoofing: Some(spec.anti_spoofing),
+        allowed_addresses: spec.allowed_addresses.iter().map(ToString::to_string).collect(),
         data_core: spec.data_core.and_then(|c| u32::try_from(c).ok()),
         socket_role: role.into(),
         socket_group: spec.socket_access.group,
@@ -438,6 +439,19 @@ pub fn adapter_spec(
         n => wrong.check("adapter.queue_pairs", check::queue_pairs(i64::from(n))),
     };
     let vlan = vlan_mode(adapter.vlan.as_ref(), "adapter.vlan", wrong);
+    wrong.check(
+        "adapter.allowed_addresses",
+        check::allowed_addresses(adapter.allowed_addresses.len()),
+    );
+    let allowed_addresses = adapter
+        .allowed_addresses
+        .iter()
+        .enumerate()
+        .filter_map(|(i, text)| {
+            let field = format!("adapter.allowed_addresses[{i}]");
+            wrong.check(field, check::allowed_address(text))
+        });
+    let allowed_addresses = allowed_addresses.collect();
     let core = data_core(context, adapter.data_core, "adapter.data_core", wrong);
     let role = match v1::adapter::SocketRole::try_from(adapter.socket_role) {
         Ok(v1::adapter::SocketRole::Unspecified | v1::adapter::SocketRole::Listen) => {
@@ -491,6 +505,7 @@ pub fn adapter_spec(
         queue_pairs: queue_pairs?,
         vlan: vlan?,
         anti_spoofing: adapter.anti_spoofing.unwrap_or(true),
+        allowed_addresses,
         data_core: core?,
         eth_socket: eth?,
         rdma_socket: rdma?,

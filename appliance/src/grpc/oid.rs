@@ -77,6 +77,7 @@ const fn drop_of(reason: DropReason) -> Drop {
         | DropReason::MalformedOffload
         | DropReason::InvalidSource
         | DropReason::SpoofedSource
+        | DropReason::SpoofedAddress
         | DropReason::MacControl => Drop::OutError,
         DropReason::VlanNotAllowed
         | DropReason::Hairpin

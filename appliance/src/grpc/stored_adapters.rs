@@ -28,6 +28,7 @@ fn asked(adapter: &v1::Adapter) -> v1::Adapter {
         socket_role: adapter.socket_role,
         socket_group: adapter.socket_group,
         socket_users: adapter.socket_users.clone(),
+        allowed_addresses: adapter.allowed_addresses.clone(),
         rdma_memory_mib: adapter.rdma_memory_mib,
         eth_socket: adapter.eth_socket.clone(),
         rdma_enabled: adapter.rdma_enabled,

@@ -314,6 +314,7 @@ fn in_process(
             eth_socket: socket(setup.dir, i),
             rdma_socket: Some(rdma_socket(setup.dir, i)),
             socket_role: SocketRole::Listen,
+            allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
         })?;

@@ -48,12 +48,13 @@ pub fn wait_for(mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// Reasons that only a frame's sender is charged with.
-const INGRESS: [DropReason; 10] = [
+const INGRESS: [DropReason; 11] = [
     DropReason::Runt,
     DropReason::MtuExceeded,
     DropReason::MalformedOffload,
     DropReason::InvalidSource,
     DropReason::SpoofedSource,
+    DropReason::SpoofedAddress,
     DropReason::VlanNotAllowed,
     DropReason::Hairpin,
     DropReason::NoDestination,
@@ -165,6 +166,7 @@ impl Rig {
             eth_socket: self.socket(name),
             rdma_socket: None,
             socket_role: SocketRole::Listen,
+            allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
         }

@@ -22,10 +22,12 @@ mod ask;
 mod hear;
 mod table;
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
+use vnic_wire::prefix::Prefix;
 use vnic_wire::time::Instant;
 
 use crate::rdma::{GidEntry, GidKind};
@@ -129,6 +131,9 @@ pub enum GidError {
         /// What to do instead.
         cure: &'static str,
     },
+    /// None of the adapter's `allowed_addresses`.
+    #[error("{0} is none of the adapter's allowed_addresses")]
+    NotAllowed(Gid),
     /// The adapter's `roce_mode` has no such entries.
     #[error("the adapter's roce_mode has no GIDs of this kind")]
     Kind,
@@ -150,6 +155,8 @@ pub struct GidLearner {
     addresses: Addresses,
     /// Ordinary frames are not looked at before.
     next_look: Instant,
+    /// What the guest may claim; empty: anything.
+    allowed: Vec<Prefix>,
 }
 
 impl GidLearner {
@@ -163,9 +170,21 @@ impl GidLearner {
             table: Table::new(mac, table_len),
             addresses: Addresses::new(room.min(ADDRESSES_MAX)),
             next_look: Instant(0),
+            allowed: Vec::new(),
         };
         learner.table.place(&mut []);
         learner
+    }
+
+    /// The guest may claim these addresses only, and the one made of its Ethernet address; none given: any. For a learner that
+    /// has not learned yet. The operator may set others.
+    pub fn restrict(&mut self, allowed: &[Prefix]) {
+        self.allowed = allowed.to_vec();
+    }
+
+    fn may_claim(&self, gid: Gid) -> bool {
+        let listed = self.allowed.is_empty() || self.allowed.iter().any(|p| p.contains(gid));
+        listed || gid == Gid::from_mac(self.mac)
     }
 
     /// The Ethernet address with which questions are asked: locally administered, and not the adapter's.
@@ -193,6 +212,7 @@ impl GidLearner {
     pub fn received(&mut self, now: Instant, head: &[u8]) {
         if hear::maybe_dhcp(head)
             && let Some((gid, vlan)) = hear::given(head, self.mac)
+            && self.may_claim(gid)
         {
             self.addresses.given(gid, vlan, now + ANSWER);
         }
@@ -281,6 +301,9 @@ impl GidLearner {
             _ => GidSource::Operator,
         };
         let at = match entry {
+            Some(entry) if by == GidSource::Driver && !self.may_claim(entry.gid) => {
+                return Err(GidError::NotAllowed(entry.gid));
+            }
             Some(entry) => self.table.fill(index, entry, by)?,
             None => {
                 let at = index.ok_or(GidError::NoIndex)?;
@@ -320,12 +343,15 @@ impl GidLearner {
             Heard::Has(source, gids) => {
                 for gid in gids.into_iter().flatten().filter(|g| usable(*g)) {
                     // Always there.
-                    if vlan.is_some() || gid != Gid::from_mac(self.mac) {
+                    let own = vlan.is_none() && gid == Gid::from_mac(self.mac);
+                    if !own && self.may_claim(gid) {
                         new |= self.addresses.has(now, gid, vlan, source);
                     }
                 }
             }
-            Heard::Tests(gid) if usable(gid) => self.addresses.tests(gid, vlan, now + TESTING),
+            Heard::Tests(gid) if usable(gid) && self.may_claim(gid) => {
+                self.addresses.tests(gid, vlan, now + TESTING)
+            }
             Heard::Uses(gid) => new = self.addresses.uses(now, gid, vlan),
             _ => {}
         }

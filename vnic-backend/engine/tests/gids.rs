@@ -586,3 +586,53 @@ fn a_device_made_anew_is_told_everything() {
     world.apply();
     assert_eq!(world.device.usage().used, 4);
 }
+
+#[test]
+fn addresses_that_are_not_allowed_are_neither_learned_nor_set_by_the_driver() {
+    let restricted = || {
+        let mut world = World::new(256);
+        let allowed = ["10.0.0.5", "2001:db8::/64"].map(|p| p.parse().expect("a prefix"));
+        world.learner.restrict(&allowed);
+        world
+    };
+    let (a, b, own) = (Gid::from_ipv4(A), Gid::from_ipv4(B), Gid::from_mac(MAC));
+    let cases: &[(&str, Vec<u8>, &[Gid])] = &[
+        ("ARP", arp_announcement(A), &[a]),
+        ("ARP of another", arp_announcement(B), &[]),
+        ("advertisement", advertisement(own.0, SIX), &[Gid(SIX)]),
+        ("advertisement of another", advertisement(SIX, LINK), &[Gid(SIX)]),
+        (
+            "own address in a VLAN",
+            tagged(EtherType::VLAN, 5, &router_solicitation(own.0)),
+            &[own],
+        ),
+        ("solicitation from another", router_solicitation(LINK), &[]),
+        ("test of another", solicitation([0; 16], LINK), &[]),
+    ];
+    for (what, frame, gids) in cases {
+        let mut world = restricted();
+        world.sent(frame);
+        world.pass(Duration::from_secs(2), &[a, b, Gid(SIX), Gid(LINK), own]);
+        assert_eq!(world.gids(), *gids, "{what}");
+    }
+    for (address, known) in [(A, true), (B, false)] {
+        let mut world = restricted();
+        world.received(&dhcp(address, MAC, Some(5)));
+        world.pass(Duration::from_secs(2), &[a, b]);
+        assert_eq!(!world.gids().is_empty(), known, "{address:?}");
+    }
+    let mut world = restricted();
+    let mut set = |gid, by| {
+        let entry = entry(gid, GidKind::RoceV2);
+        world.learner.set(Some(9), Some(entry), by)
+    };
+    assert_eq!(set(b, GidSource::Driver), Err(GidError::NotAllowed(b)));
+    assert_eq!(
+        set(Gid(LINK), GidSource::Driver),
+        Err(GidError::NotAllowed(Gid(LINK)))
+    );
+    assert_eq!(set(a, GidSource::Driver), Ok(9));
+    // That is at an index already, which is another matter.
+    assert_eq!(set(own, GidSource::Driver), Err(GidError::Exists(1)));
+    assert_eq!(set(b, GidSource::Operator), Ok(9));
+}

@@ -57,11 +57,13 @@ pub enum DropReason {
     PortReceive,
     /// It came by a member of a bond that takes no frames: another one is active, or LACP does not collect there.
     BondInactive,
+    /// The guest claims an address that is none of the adapter's `allowed_addresses`, or is a DHCP server though it has such a list.
+    SpoofedAddress,
 }
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [DropReason; 26] = [
+    pub const ALL: [DropReason; 27] = [
         DropReason::Runt,
         DropReason::MtuExceeded,
         DropReason::MalformedOffload,
@@ -88,6 +90,7 @@ impl DropReason {
         DropReason::Wred,
         DropReason::PortReceive,
         DropReason::BondInactive,
+        DropReason::SpoofedAddress,
     ];
 
     /// The name used as the `reason` label of counters and in captures.
@@ -119,6 +122,7 @@ impl DropReason {
             DropReason::Wred => "wred",
             DropReason::PortReceive => "port_receive",
             DropReason::BondInactive => "bond_inactive",
+            DropReason::SpoofedAddress => "spoofed_address",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Every data core owns a copy. The copy of the core that owns a port learns what arrives there and tells
 //! the others ([`Switch::poll_update`], [`Switch::apply_update`]); settings are given to every copy.
 
+mod claims;
 mod fdb;
 mod learn;
 mod port;
@@ -25,6 +26,7 @@ use learn::{Ageing, stamp};
 use port::{FlowId, LastFlow, Port};
 use updates::Updates;
 
+pub use claims::{AllowedAddresses, Claim};
 pub use fdb::CAPACITY as FDB_CAPACITY;
 pub use updates::FdbUpdate;
 

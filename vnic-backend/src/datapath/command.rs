@@ -10,7 +10,7 @@ use vnic_engine::rdma::{FlowStatus, VerbsError};
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::fault::{Rule, RuleId, Tally};
 use vnic_fabric::lag::{Affinity, Bond, LagError, Member, View};
-use vnic_fabric::switch::{PortConfig, PortId};
+use vnic_fabric::switch::{AllowedAddresses, PortConfig, PortId};
 use vnic_wire::MacAddr;
 use vnic_wire::vlan::Tci;
 
@@ -27,8 +27,8 @@ use crate::uplink::{Opened, RxHalf, TxHalf};
 
 /// Who serves a port.
 pub enum Side {
-    /// This core; an adapter.
-    Adapter(Arc<AdapterCounters>),
+    /// This core; an adapter, and what its guest may claim (`None`: anything).
+    Adapter(Arc<AdapterCounters>, Option<AllowedAddresses>),
     /// This core; an uplink.
     Uplink(Box<Opened>, Arc<PortCounters>),
     /// Another core.

@@ -8,7 +8,7 @@ use vnic_engine::counters::{Block, CoreCounter, QueueCounter as Q};
 use vnic_engine::dropless::Told;
 use vnic_engine::offload::HEAD_MAX;
 use vnic_fabric::qos::StallNews;
-use vnic_fabric::switch::{Egress, PortId, Switch, Verdict};
+use vnic_fabric::switch::{Claim, Egress, PortId, Switch, Verdict};
 use vnic_fabric::{DropReason, Instant};
 use vnic_wire::MacAddr;
 
@@ -51,6 +51,13 @@ pub enum CoreEvent {
         port: PortId,
         /// The address.
         source: MacAddr,
+    },
+    /// A guest claims what its adapter's `allowed_addresses` do not allow.
+    SpoofedAddress {
+        /// This adapter's guest.
+        port: PortId,
+        /// What it claims.
+        claim: Claim,
     },
     /// A bug of ours hit this adapter.
     Panic {
@@ -565,6 +572,15 @@ impl Core {
         let Some(a) = self.adapter(port) else { return };
         if !a.spoofs.contains(&source) && a.spoofs.try_push(source).is_ok() {
             self.report(CoreEvent::Spoof { port, source });
+        }
+    }
+
+    /// Reports what a guest may not claim, each once and not many.
+    #[cold]
+    pub fn report_claim(&mut self, port: PortId, claim: Claim) {
+        let Some(a) = self.adapter(port) else { return };
+        if !a.claims.contains(&claim) && a.claims.try_push(claim).is_ok() {
+            self.report(CoreEvent::SpoofedAddress { port, claim });
         }
     }
 

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use vnic_engine::counters::{Block, CoreCounter, QueueCounter as Q};
 use vnic_engine::offload::Accepts;
 use vnic_engine::settings::AdapterSettings;
-use vnic_fabric::switch::{Egress, PortId};
+use vnic_fabric::switch::{AllowedAddresses, Claim, Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::MacAddr;
 
@@ -66,6 +66,10 @@ pub struct AdapterRx {
     pub takes_roce: bool,
     /// Foreign source addresses of its guest that were reported.
     pub spoofs: ArrayVec<MacAddr, SPOOF_REPORTS>,
+    /// Claims that were refused and are reported already.
+    pub claims: ArrayVec<Claim, SPOOF_REPORTS>,
+    /// What its guest may claim; `None`: anything.
+    pub allowed: Option<Arc<AllowedAddresses>>,
     /// Frames that wait for receive buffers.
     pub waits: Waits,
     /// Quality of service of what it is given, if anything is configured.
@@ -88,6 +92,8 @@ impl AdapterRx {
             has_rdma: false,
             takes_roce: false,
             spoofs: ArrayVec::new(),
+            claims: ArrayVec::new(),
+            allowed: None,
             waits: Waits::default(),
             receiver: None,
             guest_roce: None,
@@ -102,6 +108,7 @@ impl AdapterRx {
             .collect();
         if self.active.is_empty() {
             self.spoofs.clear();
+            self.claims.clear();
         }
         self.choose();
     }

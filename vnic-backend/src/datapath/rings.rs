@@ -20,6 +20,7 @@ impl Worker {
             return;
         };
         let (counters, learns) = (adapter.counters.clone(), adapter.has_rdma);
+        let allowed = adapter.allowed.clone();
         let burst = adapter.settings.burst;
         let (method, batch) = (
             adapter.settings.send_completion.into(),
@@ -57,6 +58,7 @@ impl Worker {
                 counters,
             );
             tx.learns = learns;
+            tx.allowed = allowed;
             tx.set_policed(self.core.sender(id).map(|s| s.change.clone()));
             tx.batch = batch;
             tx.set_method(method);

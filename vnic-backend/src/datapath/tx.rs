@@ -15,7 +15,7 @@ use vnic_engine::gids;
 use vnic_engine::moderation::{Decision, Method};
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;
-use vnic_fabric::switch::{PortId, Verdict};
+use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
 use super::MAX_CORES;
@@ -41,6 +41,8 @@ pub struct TxQueue {
     pub pair: usize,
     /// Its adapter has an RDMA function, whose GIDs follow the guest's addresses.
     pub learns: bool,
+    /// What its guest may claim; `None`: anything.
+    pub allowed: Option<Arc<AllowedAddresses>>,
     /// Set when the guest broke the ring.
     broken: Option<Fault>,
     reported: bool,
@@ -195,6 +197,7 @@ impl TxQueue {
             port,
             pair,
             learns: false,
+            allowed: None,
             broken: None,
             reported: false,
             stopped: false,
@@ -444,7 +447,7 @@ impl TxQueue {
     /// Reads the first bytes of a frame without requests that lies in one piece.
     #[inline(always)]
     fn snap(&self, t: &Taken, snap: &mut [u8; SNAP]) -> bool {
-        if !t.many.is_empty() || self.asks && t.one.read::<2>(0) != Some([0, 0]) {
+        if !t.many.is_empty() || self.allowed.is_some() || self.asks && t.one.read::<2>(0) != Some([0, 0]) {
             return false;
         }
         let Some(bytes) = t.one.read(self.hdr_len) else {
@@ -508,14 +511,25 @@ impl TxQueue {
                 mem::gather(chain, 0, &mut bytes);
             }
             let hdr = NetHdr::parse(&bytes);
-            let wanted = if hdr.flags | hdr.gso_type == 0 {
+            let wanted = if hdr.flags | hdr.gso_type == 0 && self.allowed.is_none() {
                 SNAP
             } else {
                 HEAD_MAX
             };
             let n = bounded.min(wanted);
             mem::gather(chain, self.hdr_len, &mut wide[..n]);
-            (hdr, &wide[..n])
+            let head = &wide[..n];
+            if let Some(claim) = self.allowed.as_ref().and_then(|a| a.refused(head)) {
+                let f = RawFrame {
+                    head,
+                    len: bounded,
+                    hdr,
+                    segs: chain,
+                    skip: self.hdr_len,
+                };
+                return self.refuse(index, taken.head, &f, claim, core, sums, now);
+            }
+            (hdr, head)
         };
         let f = RawFrame {
             head,
@@ -544,6 +558,38 @@ impl TxQueue {
         if !matches!(step, Step::Wait) {
             if priority != BY_TAG && !matches!(verdict, Verdict::Drop(_)) {
                 self.gone[usize::from(priority)] += police::wire(f.len);
+            }
+            self.count(priority, f.head, len, sums);
+        }
+        step
+    }
+
+    /// Drops a frame that claims what its sender may not.
+    #[cold]
+    #[allow(clippy::too_many_arguments, reason = "one frame's facts, as for `frame`")]
+    fn refuse(
+        &mut self,
+        index: usize,
+        buffer: u16,
+        f: &RawFrame<'_>,
+        claim: Claim,
+        core: &mut Core,
+        sums: &mut Sums,
+        now: Instant,
+    ) -> Step {
+        let len = f.len as u64;
+        let reason = match self.judge(f, len, false, core, now) {
+            Verdict::Drop(reason @ (DropReason::InvalidSource | DropReason::SpoofedSource)) => reason,
+            _ => DropReason::SpoofedAddress,
+        };
+        let priority = match &self.policed {
+            Some(change) => change.qos.classification.priority(f.head) & 7,
+            None => BY_TAG,
+        };
+        let step = self.send(index, buffer, f, Verdict::Drop(reason), core, sums);
+        if !matches!(step, Step::Wait) {
+            if reason == DropReason::SpoofedAddress {
+                core.report_claim(self.port, claim);
             }
             self.count(priority, f.head, len, sums);
         }

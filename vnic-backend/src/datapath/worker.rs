@@ -514,7 +514,11 @@ impl Worker {
             Command::AddPort { id, config, side } => {
                 self.core.switch.add_port(id, config);
                 let slot = match side {
-                    Side::Adapter(counters) => Slot::Adapter(Box::new(AdapterRx::new(counters))),
+                    Side::Adapter(counters, allowed) => {
+                        let mut adapter = AdapterRx::new(counters);
+                        adapter.allowed = allowed.map(Arc::new);
+                        Slot::Adapter(Box::new(adapter))
+                    }
                     Side::Remote(core) => Slot::Remote(core),
                     Side::Uplink(opened, counters) => {
                         let Opened {

@@ -134,7 +134,7 @@ fn rate_refusal(error: VerbsError, qp: u32) -> NicError {
 fn refusal(error: GidError) -> NicError {
     let field = match error {
         GidError::Index { .. } | GidError::Held { .. } | GidError::NoIndex => "index",
-        GidError::NotUnicast | GidError::Exists(_) => "gid",
+        GidError::NotUnicast | GidError::NotAllowed(_) | GidError::Exists(_) => "gid",
         GidError::Kind => "version",
         GidError::Vlan(_) => "vlan",
         GidError::Mac(_) => "mac",

@@ -165,7 +165,8 @@ impl Function {
         published: Arc<super::RdmaCounters>,
     ) -> Result<Function, VerbsError> {
         let bits = |object| limits::handle_bits(object).0;
-        let learner = GidLearner::new(config.mac, config.limits.gid_table_len);
+        let mut learner = GidLearner::new(config.mac, config.limits.gid_table_len);
+        learner.restrict(&identity.allowed);
         let mut function = Function {
             device: device(&config)?,
             config,

@@ -675,6 +675,7 @@ mod tests {
             eth_socket: "unused".into(),
             rdma_socket: None,
             socket_role: SocketRole::Listen,
+            allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: crate::types::RDMA_MEMORY_DEFAULT,
         };

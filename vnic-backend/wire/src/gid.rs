@@ -2,7 +2,7 @@
 //! addresses mapped into them (RFC 4291 section 2.5.5.2).
 
 use core::fmt;
-use core::net::Ipv6Addr;
+use core::net::{IpAddr, Ipv6Addr};
 use core::str::FromStr;
 
 use crate::MacAddr;
@@ -37,6 +37,14 @@ impl Gid {
     pub fn to_ipv4(self) -> Option<[u8; 4]> {
         let (prefix, address) = self.0.split_last_chunk::<4>()?;
         (prefix == MAPPED).then_some(*address)
+    }
+
+    /// The address that it stands for.
+    pub fn to_ip(self) -> IpAddr {
+        match self.to_ipv4() {
+            Some(a) => IpAddr::from(a),
+            None => IpAddr::from(self.0),
+        }
     }
 
     /// A multicast group: `ff00::/8` (RFC 4291 section 2.7) or a mapped address out of 224.0.0.0/4 (RFC 5771).

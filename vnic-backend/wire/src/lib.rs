@@ -43,6 +43,7 @@ pub mod lacp;
 pub mod nd;
 pub mod opcode;
 pub mod pause;
+pub mod prefix;
 pub mod psn;
 pub mod reth;
 pub mod roce;

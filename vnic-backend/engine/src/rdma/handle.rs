@@ -92,7 +92,7 @@ impl<T> Table<T> {
     pub fn scattered(mut self, seed: u64, each: bool) -> Table<T> {
         let rest = (1u32 << self.index_bits).saturating_sub(self.first + self.limit + 1);
         if seed != 0 {
-            self.first += (u64::from(rest) * (mix(seed) >> 32) >> 32) as u32;
+            self.first += ((u64::from(rest) * (mix(seed) >> 32)) >> 32) as u32;
         }
         self.seed = seed;
         self.each = each;

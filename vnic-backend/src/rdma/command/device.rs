@@ -201,7 +201,9 @@ impl Function {
             Err(error) => {
                 let status = match error {
                     GidError::Index { .. } | GidError::Vlan(_) => S::OutOfRange,
-                    GidError::Mac(_) | GidError::Kind | GidError::Held { .. } => S::NotPermitted,
+                    GidError::Mac(_) | GidError::Kind | GidError::NotAllowed(_) | GidError::Held { .. } => {
+                        S::NotPermitted
+                    }
                     _ => S::Invalid,
                 };
                 fail(status, error.to_string())

@@ -151,6 +151,7 @@ pub const TX_BROADCAST_BYTES: Sum = sum(&[Queue(Q::TxBroadcastBytes)]);
 /// Nothing is wrong with the frame, it is just not wanted or not possible.
 pub const OUTBOUND_DISCARDED: &[Term] = &[
     Drop("spoofed_source"),
+    Drop("spoofed_address"),
     Drop("vlan_not_allowed"),
     Drop("hairpin"),
     Drop("no_destination"),
