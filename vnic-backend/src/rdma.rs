@@ -155,10 +155,6 @@ mod tests {
     fn limits_follow_from_memory() {
         assert_eq!(limits(RDMA_MEMORY_DEFAULT), Limits::default());
         let least = Limits::within(u64::from(*RDMA_MEMORY_RANGE.start()) << 20, &beside()).expect("room");
-        println!(
-            "{} MiB for all, {least:?}",
-            Limits::default().memory(&beside()) >> 20
-        );
         assert!(least.max_qp >= 1024 && least.max_requests >= 1024, "{least:?}");
     }
 

@@ -191,7 +191,6 @@ fn a_device_has_no_more_memory_than_it_was_made_for() {
     }
     assert_eq!(device.room_for_requests(), 0);
     let taken = account("VmHWM").saturating_sub(before);
-    println!("{} MiB of {}", taken >> 20, BUDGET >> 20);
     assert!(taken <= BUDGET, "{taken} bytes of {BUDGET}");
     // Nor is it so much less that the limits are lower than they need be.
     assert!(taken >= BUDGET / 4, "{taken} bytes of {BUDGET}");
