@@ -62,7 +62,7 @@ pub const QUEUE_PAIRS_RANGE: std::ops::RangeInclusive<u16> = 1..=16;
 /// Memory that the RDMA function of an adapter may have in the daemon, in MiB.
 pub const RDMA_MEMORY_RANGE: std::ops::RangeInclusive<u32> = 64..=65_536;
 /// As much of it as the limits of a ConnectX need.
-pub const RDMA_MEMORY_DEFAULT: u32 = 2112;
+pub const RDMA_MEMORY_DEFAULT: u32 = 2200;
 /// What the link of an adapter says of its speed, in Mbit/s. Nothing holds it to that yet.
 pub const LINE_RATE_MBPS: u32 = 100_000;
 /// Adapters a NIC can have, and ports a NIC can have.

@@ -226,7 +226,7 @@ pub struct AdapterAdd {
     #[arg(long = "socket-user", value_name = "USER", value_parser = access::user_id)]
     pub socket_users: Vec<u32>,
     /// Memory that the RDMA function may have in the daemon, in MiB, 64 to 65536: the limits of the device follow from it
-    /// [default: 2112, enough for those of a ConnectX]
+    /// [default: 2200, enough for those of a ConnectX]
     #[arg(long, value_name = "MIB", conflicts_with = "no_rdma")]
     pub rdma_memory_mib: Option<u32>,
 }
