@@ -60,8 +60,8 @@ pub struct DeviceConfig {
     pub mtu: Mtu,
     /// All QPs send from UDP port 49152, as early firmware did: hashing by ports then sees one flow.
     pub pin_source_port: bool,
-    /// Where the numbers of queue pairs and shared receive queues and the keys of memory begin: nobody who does not know it
-    /// guesses them. 0: at the least ones.
+    /// Where the numbers of queue pairs and the keys of memory begin: nobody who does not know it guesses them. 0: at the least
+    /// ones.
     pub seed: u64,
 }
 
@@ -150,7 +150,7 @@ impl Device {
                 gids: GidTable::new(limits.gid_table_len),
                 regions: Regions::new(&limits).scattered(seed(2)),
                 cqs: table(Object::Cq, limits.max_cq),
-                srqs: table(Object::Srq, limits.max_srq).scattered(seed(3), false),
+                srqs: table(Object::Srq, limits.max_srq),
                 ahs: table(Object::Ah, limits.max_ah),
                 destinations: Destinations::default(),
                 counters: Counters::default(),
