@@ -137,16 +137,20 @@ fn limits_fit_into_handles() {
     assert!(last < 0xff_ffff);
 }
 
-#[test]
-fn numbers_of_queues_fit_into_a_doorbell_and_come_back_late() {
-    let mut device = Device::new(DeviceConfig {
+fn device() -> Device {
+    let config = DeviceConfig {
         mac: MacAddr([2, 0, 0, 0, 0, 1]),
         limits: Limits::default(),
         mtu: Mtu::Mtu1024,
         pin_source_port: false,
         seed: 0,
-    })
-    .unwrap();
+    };
+    Device::new(config).expect("limits that fit")
+}
+
+#[test]
+fn numbers_of_queues_fit_into_a_doorbell_and_come_back_late() {
+    let mut device = device();
     // 4 bits of generation, and 64 slots that rest.
     let mut seen = std::collections::HashSet::new();
     for _ in 0..1024 {
@@ -227,14 +231,7 @@ fn resources_have_names() {
 /// A completion queue that fails costs a look at those who complete there, and so many of them at a time.
 #[test]
 fn who_completes_in_a_queue_that_fails_hears_it_in_turns() {
-    let mut device = Device::new(DeviceConfig {
-        mac: MacAddr([2, 0, 0, 0, 0, 1]),
-        limits: Limits::default(),
-        mtu: Mtu::Mtu1024,
-        pin_source_port: false,
-        seed: 0,
-    })
-    .unwrap();
+    let mut device = device();
     let pd = device.alloc_pd().unwrap();
     let cqs = [device.create_cq(1).unwrap(), device.create_cq(1).unwrap()];
     let init = |cq| QpInit {

@@ -5,7 +5,6 @@ use super::completion_queue::CompletionQueue;
 use super::limits::Limits;
 use super::qp::{PooledSend, Qp};
 use super::region::Entry;
-
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::types::{Completion, RecvWr, Sge};
 
