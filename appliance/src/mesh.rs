@@ -10,7 +10,8 @@
 //! Each mesh has one thread, in which all of it runs.
 
 mod flow;
-mod frame;
+#[doc(hidden)] // for the fuzzer
+pub mod frame;
 mod node;
 mod peers;
 pub mod spec;

@@ -113,8 +113,21 @@ const ROOMS: &[Room] = &[
         ],
         never: &[],
     },
+    Room {
+        name: "vnic-fuzz",
+        may_use: &[
+            "vnic-control",
+            "vnic-device",
+            "vnic-wire",
+            "vnic-engine",
+            "vnic-backend",
+            "vnic-appliance",
+            TESTS,
+        ],
+        never: &[],
+    },
 ];
-/// Uses all, used by nobody.
+/// Uses all, used by nobody but the fuzzer, for its drivers.
 const TESTS: &str = "vnic-tests";
 
 /// A package, as far as the rules care.

@@ -1,0 +1,13 @@
+//! One module a target, or a few that are alike.
+
+pub mod commands;
+pub mod engine;
+pub mod files;
+pub mod gids;
+pub mod grpc;
+pub mod lacp;
+pub mod mesh;
+pub mod ring;
+pub mod roce;
+pub mod vhost;
+pub mod work;
