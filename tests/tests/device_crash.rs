@@ -36,6 +36,7 @@ fn nic_child() -> Result<()> {
     let nic = Nic::start(NicConfig {
         data_cores: data_cores.clone(),
         idle_spin,
+        confine: true,
         switch: SwitchConfig::default(),
     })?;
     for i in 0..GUESTS {

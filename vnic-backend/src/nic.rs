@@ -125,6 +125,7 @@ impl Nic {
             &config.switch,
             &events,
             clock,
+            config.confine,
         )?;
         let inner = Arc::new(Inner {
             config,

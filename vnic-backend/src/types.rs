@@ -49,6 +49,8 @@ pub struct NicConfig {
     pub idle_spin: Duration,
     /// Settings of the embedded switch.
     pub switch: SwitchConfig,
+    /// Data cores make no system call that a data path does not need (seccomp(2)).
+    pub confine: bool,
 }
 
 /// The lowest and highest MTU of adapters and ports, in bytes of Ethernet payload.

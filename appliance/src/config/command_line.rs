@@ -204,6 +204,7 @@ pub(super) fn settings(
         nic: NicConfig {
             data_cores,
             idle_spin: IDLE_SPIN_DEFAULT,
+            confine: true,
             switch: SwitchConfig::default(),
         },
         socket_dir,

@@ -211,6 +211,7 @@ impl<'a> Context<'a> {
             config: NicConfig {
                 data_cores: data_cores?,
                 idle_spin: idle_spin?,
+                confine: true,
                 switch: SwitchConfig {
                     ageing: ageing?,
                     ..switch

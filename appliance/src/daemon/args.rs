@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Daemon, StartError, descriptors, placement, systemd};
+use super::{Daemon, StartError, descriptors, placement, sandbox, systemd};
 use crate::check::{self, ControlListen};
 use crate::config::{Environment, Overrides, Settings, Simple, Uplink};
 use crate::logging::{self, LogFormat};
@@ -52,7 +52,8 @@ Adapters made at run time (vnicctl, gRPC), settings and NV configuration are sto
 directory and are there again after a restart. Ports made at run time live until the daemon ends.
 
 Rights: none are needed but for TAP ports (CAP_NET_ADMIN, or a TAP device made beforehand for this user) and \
-for the directories of the sockets and the state.
+for the directories of the sockets and the state. Once started, the daemon writes nowhere else (Landlock) and starts no \
+program (seccomp): sockets of adapters made later lie in the directories that it knew when it started.
 
 Exit codes: 0 ended by a signal, or the configuration is valid; 1 the operating system or the NIC refused \
 something; 2 the command line or the configuration is wrong; 3 the state directory is used by another vnicd.";
@@ -118,6 +119,10 @@ pub struct Args {
     #[arg(long)]
     reset_damaged_state: bool,
 
+    /// Do without Landlock and seccomp: the daemon may then make files and sockets in any directory, at any time
+    #[arg(long)]
+    no_sandbox: bool,
+
     /// How log lines look
     #[arg(long, value_name = "FORMAT", default_value = "human")]
     log_format: LogFormat,
@@ -177,7 +182,7 @@ impl Args {
 /// `vnicd`, from its command line to its exit code.
 pub fn run(args: &Args) -> ExitCode {
     let environment = Environment::current();
-    let settings = match args.settings(&environment) {
+    let mut settings = match args.settings(&environment) {
         Ok(settings) => settings,
         Err(message) => {
             eprintln!("{message}");
@@ -207,6 +212,18 @@ pub fn run(args: &Args) -> ExitCode {
         tracing::warn!("core dumps of this process may have memory of guests: {error}");
     }
     placement::leave_data_cores(&environment.cpus, &settings.nic.data_cores);
+    if args.no_sandbox {
+        settings.nic.confine = false;
+    } else {
+        // Before there is another thread.
+        match sandbox::enter(&settings) {
+            Ok(limited) => tracing::debug!("limited: {limited}"),
+            Err(error) => {
+                eprintln!("vnicd: {error} (--no-sandbox starts without)");
+                return ExitCode::Failed;
+            }
+        }
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("control")

@@ -10,6 +10,7 @@ use vnic_backend::NicError;
 
 use crate::access;
 use crate::check::Checked;
+use crate::daemon::sandbox;
 
 /// The domain of our error reasons.
 const DOMAIN: &str = "vnic";
@@ -98,7 +99,11 @@ pub fn from_nic(error: NicError, field: impl Fn(&str) -> String) -> Status {
         NicError::Os { source, .. } => status(
             Code::FailedPrecondition,
             "REFUSED_BY_SYSTEM",
-            text,
+            if source.kind() == std::io::ErrorKind::PermissionDenied && sandbox::limits_files() {
+                text + "; sockets lie in directories that vnicd knew when it started, unless it runs with --no-sandbox"
+            } else {
+                text
+            },
             source.raw_os_error().map(|errno| ("errno", errno.to_string())),
         ),
         NicError::ShuttingDown => shutting_down(),

@@ -297,6 +297,7 @@ fn in_process(
     let nic = start(NicConfig {
         data_cores: vec![setup.cpu],
         idle_spin,
+        confine: true,
         switch: SwitchConfig::default(),
     })?;
     for i in 0..setup.adapters {

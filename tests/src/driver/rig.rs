@@ -131,6 +131,7 @@ impl Rig {
         let config = NicConfig {
             data_cores: all.clone(),
             idle_spin,
+            confine: true,
             switch: SwitchConfig::default(),
         };
         let nic = start(config)?;

@@ -10,6 +10,7 @@ mod bond;
 mod calls;
 mod clock;
 mod command;
+mod confine;
 mod congestion;
 mod core;
 mod counters;

@@ -15,6 +15,7 @@ use super::MAX_CORES;
 use super::calls::Signals;
 use super::clock::Clock;
 use super::command::{Command, Side};
+use super::confine::Filter;
 use super::core::{Core, CoreEvent};
 use super::counters::CoreCounters;
 use super::dpc::{Bell, Dpc};
@@ -77,6 +78,7 @@ pub fn start(
     switch: &SwitchConfig,
     events: &Reporter,
     clock: &Clock,
+    confine: bool,
 ) -> Result<Vec<WorkerHandle>, NicError> {
     let os = |what: &str, source: std::io::Error| NicError::Os {
         what: what.into(),
@@ -103,6 +105,14 @@ pub fn start(
             ins[to][from] = Some(input);
         }
     }
+    let confinement = match confine {
+        true => {
+            Some(Arc::new(Filter::new().map_err(|e| {
+                os("making a filter of system calls; see --no-sandbox", e)
+            })?))
+        }
+        false => None,
+    };
     let pressure = Arc::new(Pressure::default());
     let pauses = Arc::new(Pauses::default());
     let bells: Vec<_> = wakers.iter().map(|w| Arc::new(Bell::new(w.clone()))).collect();
@@ -153,10 +163,18 @@ pub fn start(
             frame: vec![0; FRAME_MAX].into_boxed_slice(),
             switch_stats: SwitchStats::default(),
         };
+        let confinement = confinement.clone();
         let thread = std::thread::Builder::new()
             .name(format!("vnic-core{index}"))
             .spawn(move || {
-                let result = pin(cpu);
+                let result = pin(cpu).map_err(|e| ("choose CPUs this process may use", e));
+                let confined = |()| match confinement {
+                    None => Ok(()),
+                    Some(filter) => filter
+                        .enter()
+                        .map_err(|e| ("seccomp does not work here: see --no-sandbox", e)),
+                };
+                let result = result.and_then(confined);
                 let ok = result.is_ok();
                 let _ = pinned.send(result);
                 if ok {
@@ -172,12 +190,12 @@ pub fn start(
             waker,
             thread: Mutex::new(Some(thread)),
         });
-        if let Ok(Err(source)) = was_pinned.recv() {
+        if let Ok(Err((cure, source))) = was_pinned.recv() {
             for h in &handles {
                 h.send(Command::Shutdown);
                 h.join();
             }
-            let what = format!("pinning a data core to CPU {cpu}; choose CPUs this process may use");
+            let what = format!("starting a data core on CPU {cpu}; {cure}");
             return Err(NicError::Os { what, source });
         }
     }

@@ -1,0 +1,54 @@
+//! What the daemon has taken from itself, seen from outside.
+
+mod common;
+
+use common::process;
+
+/// Filters of system calls of each thread, by its name.
+fn filters(pid: u32) -> Vec<(String, u32)> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+    let of = |thread: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(thread.path().join("status")).expect("its status");
+        let field = |name: &str| {
+            let line = status.lines().find_map(|l| l.strip_prefix(name));
+            line.map(str::trim).expect("a field").to_owned()
+        };
+        assert_eq!(field("NoNewPrivs:"), "1");
+        let filters = field("Seccomp_filters:").parse().expect("a number");
+        (field("Name:"), filters)
+    };
+    threads.map(|t| of(t.expect("a thread"))).collect()
+}
+
+#[test]
+fn the_daemon_writes_where_it_knew_and_its_threads_make_few_calls() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let daemon = process::start(dir.path(), "[[adapter]]\nname = \"vf0\"\n");
+    // (Whoever runs this test may have filters of its own.)
+    let own = std::fs::read_to_string("/proc/self/status").expect("this process");
+    let own = own.lines().find_map(|l| l.strip_prefix("Seccomp_filters:"));
+    let own: u32 = own.and_then(|n| n.trim().parse().ok()).expect("a number");
+    let all = filters(daemon.pid());
+    assert!(
+        all.iter().any(|(name, _)| name.starts_with("vnic-core")),
+        "{all:?}"
+    );
+    for (name, filters) in all {
+        let core = name.starts_with("vnic-core");
+        assert_eq!(filters, own + 1 + u32::from(core), "{name}");
+    }
+    let there = elsewhere.path().join("blue.sock");
+    let there = there.to_str().expect("a path");
+    daemon.said(&["adapter", "add", "red"]);
+    let abi = std::fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
+    let refused = daemon.ctl(&["adapter", "add", "blue", "--socket", there]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    if refused.status.success() {
+        // A kernel without Landlock; where its list can be read, it has to agree.
+        assert!(!abi.contains("landlock"), "{there} was made");
+        println!("SKIP sandbox: this kernel has no Landlock");
+    } else {
+        assert!(text.contains("--no-sandbox"), "{text}");
+    }
+}
