@@ -21,9 +21,8 @@ fn filters(pid: u32) -> Vec<(String, u32)> {
 }
 
 #[test]
-fn the_daemon_writes_where_it_knew_and_its_threads_make_few_calls() {
+fn threads_make_few_calls() {
     let dir = tempfile::tempdir().expect("a directory");
-    let elsewhere = tempfile::tempdir().expect("a directory");
     let daemon = process::start(dir.path(), "[[adapter]]\nname = \"vf0\"\n");
     // (Whoever runs this test may have filters of its own.)
     let own = std::fs::read_to_string("/proc/self/status").expect("this process");
@@ -37,18 +36,5 @@ fn the_daemon_writes_where_it_knew_and_its_threads_make_few_calls() {
     for (name, filters) in all {
         let core = name.starts_with("vnic-core");
         assert_eq!(filters, own + 1 + u32::from(core), "{name}");
-    }
-    let there = elsewhere.path().join("blue.sock");
-    let there = there.to_str().expect("a path");
-    daemon.said(&["adapter", "add", "red"]);
-    let abi = std::fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
-    let refused = daemon.ctl(&["adapter", "add", "blue", "--socket", there]);
-    let text = String::from_utf8_lossy(&refused.stderr);
-    if refused.status.success() {
-        // A kernel without Landlock; where its list can be read, it has to agree.
-        assert!(!abi.contains("landlock"), "{there} was made");
-        println!("SKIP sandbox: this kernel has no Landlock");
-    } else {
-        assert!(text.contains("--no-sandbox"), "{text}");
     }
 }

@@ -6,7 +6,7 @@ mod control_socket;
 mod descriptors;
 mod placement;
 mod pulse;
-pub(crate) mod sandbox;
+mod sandbox;
 mod state_dir;
 mod systemd;
 

@@ -3,18 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use landlock::{
     ABI, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
-    RulesetStatus, path_beneath_rules,
+    path_beneath_rules,
 };
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 use crate::config::Settings;
 use crate::private;
 
-/// What may be written there: the TAP driver; the name of a thread and what a core dump has.
+/// Where else it may write: the TAP driver, and what the kernel knows of this process.
 const WRITE: [&str; 2] = ["/dev/net", "/proc/self"];
 
 /// What a NIC has no business with: other programs, other processes, mounts, modules, clocks, keys.
@@ -59,21 +58,8 @@ const NEVER: [i64; 38] = [
     libc::SYS_personality,
 ];
 
-static FILES: AtomicBool = AtomicBool::new(false);
-
-/// May files be made only in directories that were known when the daemon started?
-pub fn limits_files() -> bool {
-    FILES.load(Ordering::Relaxed)
-}
-
-/// What could be had of it, in words for the log.
-pub fn enter(settings: &Settings) -> Result<&'static str, String> {
-    forbid()?;
-    files(settings)
-}
-
-/// For this thread and all that it starts.
-fn forbid() -> Result<(), String> {
+/// Refuses system calls that no NIC makes, for this thread and all that it starts.
+pub fn forbid() -> Result<(), String> {
     let rules: BTreeMap<i64, _> = NEVER.into_iter().map(|call| (call, Vec::new())).collect();
     let arch = std::env::consts::ARCH.try_into();
     let filter = arch.and_then(|arch| {
@@ -84,44 +70,79 @@ fn forbid() -> Result<(), String> {
             arch,
         )
     });
-    let program: BpfProgram = filter
-        .and_then(TryInto::try_into)
-        .map_err(|e| format!("the filter of system calls: {e}"))?;
-    seccompiler::apply_filter(&program).map_err(|e| format!("the filter of system calls: {e}"))
+    let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(|e| e.to_string())?;
+    seccompiler::apply_filter(&program).map_err(|e| e.to_string())
 }
 
-/// Directories in which the daemon makes, changes and removes files.
-fn own(settings: &Settings) -> Vec<PathBuf> {
-    let parent = |path: &Path| path.parent().map(Path::to_owned);
-    let sockets = settings.adapters.iter().flat_map(|adapter| {
-        let rdma = adapter.rdma_socket.as_deref().and_then(parent);
-        parent(&adapter.eth_socket).into_iter().chain(rdma)
-    });
-    let mut all = vec![settings.state_dir.clone(), settings.socket_dir.clone()];
-    all.extend(WRITE.map(PathBuf::from));
-    all.extend(parent(&settings.control.unix));
-    all.extend(sockets);
-    all
-}
-
-/// For this thread and all that it starts.
-fn files(settings: &Settings) -> Result<&'static str, String> {
+/// Limits where files are made, changed and run, for this thread and all that it starts. A kernel without Landlock is no error.
+pub fn files(settings: &Settings) -> Result<(), String> {
     // A rule needs a directory. (Whoever needs one that cannot be made says so.)
     let _ = private::directory(&settings.state_dir);
     let _ = std::fs::create_dir_all(&settings.socket_dir);
-    // (An operator may name certificates and files anywhere, at any time: reading is left to their modes.)
-    let writing = AccessFs::from_write(ABI::V5);
-    let status = Ruleset::default()
+    // Sockets of adapters may be anywhere: operators and what is stored say where. So may certificates be: reading is left to modes.
+    let writing = AccessFs::from_write(ABI::V5) & !(AccessFs::MakeSock | AccessFs::RemoveFile);
+    let own = [&settings.state_dir, &settings.socket_dir];
+    let own = own.map(PathBuf::as_path).into_iter().chain(WRITE.map(Path::new));
+    Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(writing | AccessFs::Execute)
         .and_then(Ruleset::create)
-        .and_then(|rules| rules.add_rules(path_beneath_rules(own(settings), writing)))
+        .and_then(|rules| rules.add_rules(path_beneath_rules(own, writing)))
         .and_then(|rules| rules.restrict_self())
-        .map_err(|e| format!("the rules of Landlock: {e}"))?;
-    FILES.store(status.ruleset != RulesetStatus::NotEnforced, Ordering::Relaxed);
-    Ok(match status.ruleset {
-        RulesetStatus::FullyEnforced => "files and system calls",
-        RulesetStatus::PartiallyEnforced => "files, as far as this kernel can, and system calls",
-        RulesetStatus::NotEnforced => "system calls; this kernel has no Landlock",
-    })
+        .map(|_| ())
+        .map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::ErrorKind;
+    use std::process::Command;
+
+    use super::*;
+    use crate::config::{Environment, Overrides, Simple};
+
+    #[test]
+    fn files_are_written_where_the_daemon_has_its_own_and_no_program_runs() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let elsewhere = tempfile::tempdir().expect("a directory");
+        let overrides = Overrides {
+            socket_dir: Some(dir.path().join("sockets")),
+            state_dir: Some(dir.path().join("state")),
+            ..Overrides::default()
+        };
+        let simple = Simple {
+            adapters: 1,
+            queue_pairs: 1,
+            taps: Vec::new(),
+            packets: Vec::new(),
+            xdps: Vec::new(),
+        };
+        let settings = Settings::from_command_line(&simple, &overrides, &Environment::current());
+        let settings = settings.expect("settings");
+        let there = elsewhere.path().to_owned();
+        let (own, other, landlock, program) = std::thread::spawn(move || {
+            files(&settings).expect("limits");
+            let ran = |program: &str| Command::new(program).status().err().map(|e| e.kind());
+            let landlock = ran("/bin/true");
+            forbid().expect("limits");
+            let made = |dir: &Path| fs::write(dir.join("file"), "x").err().map(|e| e.kind());
+            std::os::unix::net::UnixListener::bind(there.join("socket")).expect("a socket");
+            (
+                made(&settings.state_dir),
+                made(&there),
+                landlock,
+                ran("/bin/true"),
+            )
+        })
+        .join()
+        .expect("the thread goes on");
+        assert_eq!((own, program), (None, Some(ErrorKind::PermissionDenied)));
+        // A kernel without Landlock refuses neither, one with it both.
+        assert_eq!(other, landlock);
+        match fs::read_to_string("/sys/kernel/security/lsm") {
+            Ok(lsm) if !lsm.contains("landlock") => println!("SKIP sandbox: this kernel has no Landlock"),
+            _ => assert_eq!(other, Some(ErrorKind::PermissionDenied)),
+        }
+    }
 }

@@ -10,7 +10,6 @@ use vnic_backend::NicError;
 
 use crate::access;
 use crate::check::Checked;
-use crate::daemon::sandbox;
 
 /// The domain of our error reasons.
 const DOMAIN: &str = "vnic";
@@ -99,11 +98,7 @@ pub fn from_nic(error: NicError, field: impl Fn(&str) -> String) -> Status {
         NicError::Os { source, .. } => status(
             Code::FailedPrecondition,
             "REFUSED_BY_SYSTEM",
-            if source.kind() == std::io::ErrorKind::PermissionDenied && sandbox::limits_files() {
-                text + "; sockets lie in directories that vnicd knew when it started, unless it runs with --no-sandbox"
-            } else {
-                text
-            },
+            text,
             source.raw_os_error().map(|errno| ("errno", errno.to_string())),
         ),
         NicError::ShuttingDown => shutting_down(),
