@@ -7,7 +7,6 @@ mod log;
 mod record;
 mod words;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -17,7 +16,7 @@ use tokio::sync::broadcast;
 use vnic_backend::{Nic, NicEvent, NicEventKind};
 
 pub use control::ControlEvent;
-pub use log::{EventLog, Following, Keep, NotKept, Part};
+pub use log::{EventFile, EventLog, Following, Keep, NotKept, Part};
 pub use record::{Owner, Record, severity};
 pub use words::{Level, describe};
 
@@ -57,11 +56,11 @@ pub struct EventHub {
 
 impl EventHub {
     /// Opens the log in the state directory, notes that the daemon starts, and starts the thread that takes the events.
-    pub fn start(nic: Nic, state_dir: &Path, keep: Keep) -> std::io::Result<EventHub> {
+    pub fn start(nic: Nic, file: EventFile, keep: Keep) -> std::io::Result<EventHub> {
         let (sender, _) = broadcast::channel(BACKLOG);
         let stop = Arc::new(AtomicBool::new(false));
         let first = nic.subscribe();
-        let log = Arc::new(EventLog::open(Some(state_dir), keep)?);
+        let log = Arc::new(EventLog::start(Some(file), keep)?);
         let hub = EventHub {
             sender: sender.clone(),
             log: log.clone(),

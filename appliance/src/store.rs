@@ -221,11 +221,7 @@ impl Store {
             migrate(&database, file, found, schema)?;
             commits = database.commits()?;
         }
-        let mark = Mark::open(file, commits).map_err(os)?;
-        // The names of new files must be on the disk, too.
-        if let Some(dir) = file.parent() {
-            File::open(dir).and_then(|dir| dir.sync_all()).map_err(os)?;
-        }
+        let mark = Mark::open(file, commits, marked).map_err(os)?;
         let stats = Arc::new(Stats::default());
         let queue = Queue::start(file.to_owned(), database, commits, mark, stats.clone()).map_err(os)?;
         Ok(Store {

@@ -442,6 +442,9 @@ impl Nic {
         }
         for w in self.inner.workers.iter() {
             w.join();
+            // The kernel takes its time, all at once if it is asked for all; the end of the process waits for the rest of it.
+            let signals = w.signals.clone();
+            std::thread::spawn(move || signals.end());
         }
         self.inner.hub.close();
     }

@@ -22,7 +22,7 @@ use vnic_backend::{Nic, NicError};
 use crate::access::Tls;
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
-use crate::events::{ControlEvent, EventHub};
+use crate::events::{ControlEvent, EventHub, EventLog};
 use crate::store::{self, OnDamage, Store, StoreError};
 use crate::{grpc, metrics};
 
@@ -112,7 +112,13 @@ impl Daemon {
             true => OnDamage::Reset,
             false => OnDamage::Refuse,
         };
-        let (store, reset) = Store::open(&settings.state_dir, store::STATE, store::STATE_SCHEMA, on_damage)?;
+        // Each waits for the disk several times.
+        let dir = settings.state_dir.clone();
+        let events = std::thread::spawn(move || EventLog::file(&dir));
+        let store = Store::open(&settings.state_dir, store::STATE, store::STATE_SCHEMA, on_damage);
+        let events = events.join();
+        let events = events.map_err(|_| os("cannot open the event log")(io::Error::other("it panicked")))?;
+        let (store, reset) = store?;
 
         let (control, listener) = control_socket::bind(&settings.control)?;
         let tcp = match settings.control.tcp {
@@ -137,8 +143,8 @@ impl Daemon {
             source,
         })?;
         let stored = Stored::read(&nic, store)?;
-        let hub = EventHub::start(nic.clone(), &settings.state_dir, settings.events)
-            .map_err(os("cannot start a thread"))?;
+        let hub =
+            EventHub::start(nic.clone(), events, settings.events).map_err(os("cannot start a thread"))?;
         if let Some(reset) = reset {
             let kept_as = reset.kept.map_or_else(String::new, |p| p.display().to_string());
             hub.record(ControlEvent::StateReset {
@@ -287,14 +293,17 @@ impl Daemon {
             }
         }
         let context = self.context.clone();
+        // Both databases wait for the disk, the data cores for the kernel: at the same time, for guests wait for the next daemon.
         let work = move || {
-            context.captures.stop_all();
-            context.meshes.end();
-            context.hub.stop();
-            context.pulse.end();
-            context.nic.shutdown();
-            context.store.close();
-            context.hub.finish();
+            std::thread::scope(|scope| {
+                scope.spawn(|| context.store.close());
+                context.captures.stop_all();
+                context.meshes.end();
+                context.hub.stop();
+                context.pulse.end();
+                context.nic.shutdown();
+                context.hub.finish();
+            });
         };
         match tokio::time::timeout(NIC_SHUTDOWN_MAX, tokio::task::spawn_blocking(work)).await {
             Ok(Ok(())) => {}

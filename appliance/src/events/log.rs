@@ -26,7 +26,7 @@ use super::kinds::{self, Origin};
 use super::limit::Limiter;
 use super::record::monotonic_ns;
 use super::{BACKLOG, ControlEvent, Level, Owner, Record};
-use crate::store::{Batch, OnDamage, Schema, Store, StoreError};
+use crate::store::{Batch, OnDamage, Reset, Schema, Store, StoreError};
 
 /// The file, in the state directory.
 pub const FILE: &str = "events.redb";
@@ -55,6 +55,9 @@ const ROWS: usize = 512;
 const ROWS_LEAST: usize = 16;
 /// How often old events are looked for when nothing happens.
 const PRUNE_NS: u64 = 3_600_000_000_000;
+
+/// The file of a log, and whether a damaged one was put aside; or why there is none.
+pub type EventFile = Result<(Store, Option<Reset>), StoreError>;
 
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,9 +188,19 @@ fn write_down(event: &Event) {
 }
 
 impl EventLog {
-    /// Opens the log in a directory, and notes in it that the daemon starts. A damaged file is put aside. Where no file
-    /// can be had, or without a directory, events are kept in memory: a log is no reason not to start.
+    /// Opens the log's file in a directory. A damaged one is put aside.
+    pub fn file(dir: &Path) -> EventFile {
+        Store::open(dir, FILE, SCHEMA, OnDamage::Reset)
+    }
+
+    /// Opens the log in a directory, as [`EventLog::start`] with its file.
     pub fn open(dir: Option<&Path>, keep: Keep) -> std::io::Result<EventLog> {
+        EventLog::start(dir.map(EventLog::file), keep)
+    }
+
+    /// Goes on with the log of a file, and notes in it that the daemon starts. Where no file can be had events are kept in
+    /// memory: a log is no reason not to start.
+    pub fn start(file: Option<EventFile>, keep: Keep) -> std::io::Result<EventLog> {
         let mut inner = Inner {
             happened: [0; 3],
             limiter: Limiter::default(),
@@ -203,7 +216,7 @@ impl EventLog {
             rounds: 0,
         };
         let (mut first, mut orderly, mut store) = (Vec::new(), None, None);
-        match dir.map(|dir| Store::open(dir, FILE, SCHEMA, OnDamage::Reset)) {
+        match file {
             None => {}
             Some(Ok((opened, reset))) => {
                 match load(&opened, &mut inner) {

@@ -37,13 +37,16 @@ impl Mark {
             .ok_or_else(|| format!("its mark {} is damaged", path.display())))
     }
 
-    /// Opens the mark, or makes it, and writes the number.
-    pub fn open(database: &Path, commits: u64) -> io::Result<Mark> {
+    /// Opens the mark and writes the number, unless that is what was read (`known`). One that is not there is made, and its name
+    /// is on the disk when this returns, as is that of the database.
+    pub fn open(database: &Path, commits: u64, known: Option<u64>) -> io::Result<Mark> {
         let path = path(database);
         let open = |path: &Path, new| private::file().write(true).create(new).truncate(new).open(path);
-        if path.exists() {
+        if known.is_some() {
             let mut mark = Mark(open(&path, false)?);
-            mark.write(commits)?;
+            if known != Some(commits) {
+                mark.write(commits)?;
+            }
             return Ok(mark);
         }
         // It gets its name when it can be read: a crash in between leaves none.
@@ -51,6 +54,9 @@ impl Mark {
         let mut mark = Mark(open(&new, true)?);
         mark.write(commits)?;
         std::fs::rename(&new, &path)?;
+        if let Some(dir) = path.parent() {
+            File::open(dir)?.sync_all()?;
+        }
         Ok(mark)
     }
 
@@ -81,7 +87,7 @@ mod tests {
         let database = dir.path().join("x.redb");
         assert_eq!(Mark::read(&database).expect("reads"), Ok(None));
         std::fs::write(&database, "not empty").expect("written");
-        let mut mark = Mark::open(&database, 1).expect("made");
+        let mut mark = Mark::open(&database, 1, None).expect("made");
         for n in 1..=7 {
             mark.write(n).expect("written");
             assert_eq!(Mark::read(&database).expect("reads"), Ok(Some(n)));

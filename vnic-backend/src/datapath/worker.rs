@@ -119,6 +119,7 @@ pub fn start(
     let dpc = Dpc::start(bells.clone()).map_err(|e| os("starting the thread for receive buffers", e))?;
     let dpc = Arc::new(dpc);
     let mut handles: Vec<WorkerHandle> = Vec::with_capacity(n);
+    let mut begun = Vec::with_capacity(n);
     for (index, ((&cpu, outs), ins)) in cpus.iter().zip(outs).zip(ins).enumerate() {
         let (commands, mailbox) = unbounded();
         let counters = Arc::new(CoreCounters::default());
@@ -190,6 +191,9 @@ pub fn start(
             waker,
             thread: Mutex::new(Some(thread)),
         });
+        begun.push((cpu, was_pinned));
+    }
+    for (cpu, was_pinned) in begun {
         if let Ok(Err((cure, source))) = was_pinned.recv() {
             for h in &handles {
                 h.send(Command::Shutdown);

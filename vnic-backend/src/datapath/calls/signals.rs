@@ -11,6 +11,7 @@ use std::ffi::{c_long, c_ulong};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -45,7 +46,8 @@ type Event = [u64; 4];
 /// The way to signal eventfds. Each data core has one.
 #[derive(Debug)]
 pub struct Signals {
-    context: c_ulong,
+    /// What io_setup gave; 0: ended.
+    context: AtomicU64,
     /// A file without a byte.
     nothing: OwnedFd,
 }
@@ -57,7 +59,10 @@ impl Signals {
         let mut context: c_ulong = 0;
         // SAFETY: the kernel writes the context's name.
         match unsafe { libc::syscall(libc::SYS_io_setup, DONE as c_long, &mut context) } {
-            0 => Ok(Signals { context, nothing }),
+            0 => Ok(Signals {
+                context: AtomicU64::new(context),
+                nothing,
+            }),
             _ => Err(io::Error::last_os_error()),
         }
     }
@@ -75,6 +80,19 @@ impl Signals {
         Err(io::Error::last_os_error())
     }
 
+    /// Gives the context back: nothing is signalled any more. The kernel takes 30 ms for it.
+    pub fn end(&self) {
+        let context = self.context.swap(0, Ordering::AcqRel);
+        if context != 0 {
+            // SAFETY: the context is ours. Who is about to use it is refused (EINVAL), for its name is no longer known.
+            unsafe { libc::syscall(libc::SYS_io_destroy, context) };
+        }
+    }
+
+    fn context(&self) -> c_ulong {
+        self.context.load(Ordering::Relaxed)
+    }
+
     fn submit(&self, eventfd: BorrowedFd<'_>) -> bool {
         let mut request = Request {
             opcode: READ,
@@ -85,7 +103,7 @@ impl Signals {
         };
         let list = [&raw mut request];
         // SAFETY: one valid request, which is not looked at any more when the call returns; it has no buffer.
-        let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1 as c_long, list.as_ptr()) };
+        let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.context(), 1 as c_long, list.as_ptr()) };
         taken == 1
     }
 
@@ -100,7 +118,7 @@ impl Signals {
         unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
-                self.context,
+                self.context(),
                 0 as c_long,
                 DONE as c_long,
                 events.as_mut_ptr(),
@@ -112,7 +130,6 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // SAFETY: the context is ours, and nobody uses it any more.
-        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+        self.end();
     }
 }
