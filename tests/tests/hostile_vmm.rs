@@ -16,6 +16,7 @@ use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 use vmm_sys_util::eventfd::EventFd;
 use vnic_backend::{AttachState, MacAddr, NicEventKind};
+use vnic_tests::driver::attacks::full_call;
 use vnic_tests::driver::packets::{Number, number_of, numbered};
 use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
 use vnic_tests::driver::{Guest, Log, NetHdr, Options};
@@ -337,12 +338,7 @@ fn calls_that_are_full() -> Result<()> {
         ..Options::default()
     };
     s.liar = s.rig.attach("liar", o)?;
-    // (Its writers wait: EFD_NONBLOCK is not set.)
-    let full = Full(EventFd::new(0)?);
-    full.0.write(u64::MAX - 1)?;
-    for ring in 0..2 {
-        s.liar.frontend()?.set_vring_call(ring, &full.0)?;
-    }
+    let _full = Full(full_call(&mut s.liar)?);
     for _ in 0..3 {
         s.touch();
         s.bystanders("a full call");

@@ -4,8 +4,6 @@
 //! The seed is printed; `VNIC_SEED=… cargo test -p vnic-tests --test rdma_hostile` plays it again. `VNIC_STEPS` makes it
 //! longer.
 
-#[path = "rdma_hostile/evil.rs"]
-mod evil;
 #[path = "rdma_hostile/neighbours.rs"]
 mod neighbours;
 #[path = "rdma_hostile/strangers.rs"]
@@ -19,11 +17,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use vnic_backend::AttachState;
 use vnic_device::queue::Operation;
-use vnic_device::verbs::{QpState, QpType};
-use vnic_tests::driver::rdma::{Area, Cq, Qp, QpSpec, Side, World, Wr};
+use vnic_device::verbs::QpType;
+use vnic_tests::driver::attacks::{Evil, dead_qp};
+use vnic_tests::driver::rdma::{Area, QpSpec, World, Wr};
 use vnic_tests::driver::rig::{Dice, wait_for};
 
-use evil::Evil;
 use neighbours::Neighbours;
 
 /// Bytes of this process that are in memory.
@@ -236,21 +234,6 @@ fn events_of_armed_queues_are_bounded() -> Result<()> {
     ensure!(events.len() <= 20 + 8192, "{} events waited", events.len());
     println!("{} events waited", events.len());
     world.finish()
-}
-
-/// A queue pair in ERR whose send ring is full of requests: each doorbell flushes what it names.
-fn dead_qp(s: &mut Side, cq: &Cq, blocks: u32) -> Qp {
-    let spec = QpSpec {
-        send_cq: cq.handle,
-        blocks,
-        ..s.spec(QpType::Rc).without_receives()
-    };
-    let mut qp = s.d.qp(&spec);
-    s.d.to(&qp, QpState::Err);
-    while qp.sends().free() > 0 {
-        qp.sends().write(&Wr::new(1, Operation::Write, &[]).remote(0, 0));
-    }
-    qp
 }
 
 /// Completions of queue pairs that are in ERR, in queues of which all entries lie in the same few pages of the guest: what the

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 
 use super::report::{Outcome, markdown};
-use super::{BENCHES, Bench, Lab, OF_DAEMON, Run, costs, goals};
+use super::{BENCHES, Bench, Lab, OF_DAEMON, Run, costs, goals, torture};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -121,6 +121,12 @@ the curve as soak.json and soak.svg. The growth is that between the halves of th
 from 30 minutes on: `all` leaves out a shorter one. A signal ends it early, with its figures. --pace: turns a second; with 100 six
 minutes see what comes and goes in an hour.
 
+torture (no figures; not part of all): honest guests of Ethernet and RDMA whose every byte is compared, attackers (--only NAME: this
+one alone) and operators at one daemon, which is killed every 10 s and started again, for --minutes. A line for each daemon says
+what was begun, arrived, and was lost with a daemon. Exit code 1, the cause and a command that does it again (--seed) when
+something is wrong: bytes, order, loss without a crash, traffic that stands still, /livez, a daemon that ends by itself, memory,
+descriptors, threads or files that grow from daemon to daemon, a setting or adapter that a crash has taken.
+
 restart: two guests in this process exchange frames; the daemon is killed and started again, the guests reconnect.
 
 costs: instructions of a frame, a packet and a work request, counted by callgrind while guests and core take turns round by
@@ -193,9 +199,13 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     ports: u8,
 
-    /// soak: how long
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    minutes: u16,
+    /// soak, torture: how long [default: 1, torture 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    minutes: Option<u16>,
+
+    /// torture: of what is done by chance [default: another one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
 
     /// soak: turns a second
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -217,7 +227,7 @@ struct Args {
     #[arg(long)]
     record: bool,
 
-    /// Only rows of qos whose name has this in it
+    /// Only rows of qos whose name has this in it; torture: this attack alone
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }
@@ -250,6 +260,9 @@ fn two_cpus(text: &str) -> Result<Cpus, String> {
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
+    if let Some(code) = torture::attacker() {
+        return code;
+    }
     match run(&Args::parse()) {
         Ok(code) => code,
         Err(e) => {
@@ -269,6 +282,17 @@ fn run(args: &Args) -> Result<ExitCode> {
     if args.name == costs::CASES {
         costs::within(&lab(args)?)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.name == "torture" {
+        let mut lab = lab(args)?;
+        lab.vnicd = args.vnicd.clone().or_else(beside);
+        let wishes = torture::Wishes {
+            minutes: args.minutes.unwrap_or(2),
+            seed: args.seed.unwrap_or_else(torture::seed),
+            json: args.json,
+            only: args.only.as_deref(),
+        };
+        return torture::run(&lab, &wishes);
     }
     let (all, begun) = (args.name == "all", Instant::now());
     let chosen: Vec<&Bench> = BENCHES.iter().filter(|b| all || b.name == args.name).collect();
@@ -297,7 +321,7 @@ fn run(args: &Args) -> Result<ExitCode> {
                 bench.name
             );
         }
-        if all && bench.name == "soak" && args.minutes < JUDGED_FROM_MINUTES {
+        if all && bench.name == "soak" && args.minutes.unwrap_or(1) < JUDGED_FROM_MINUTES {
             let why = format!("growth says something from --minutes {JUDGED_FROM_MINUTES} on");
             note_skip(bench.name, &why)?;
             without.push(format!("{}: skipped: {why}", bench.name));
@@ -432,7 +456,7 @@ fn lab(args: &Args) -> Result<Lab> {
         uplink: if args.uplink == "xdp" { "xdp" } else { "packet" },
         mtu: args.mtu,
         ports: args.ports,
-        soak: Duration::from_secs(60 * u64::from(args.minutes)),
+        soak: Duration::from_secs(60 * u64::from(args.minutes.unwrap_or(1))),
         pace: args.pace,
         out: args.out.clone(),
         ipv4: args.ipv4,

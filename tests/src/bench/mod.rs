@@ -22,6 +22,7 @@ mod scrape;
 mod sim;
 mod soak;
 pub mod testpmd;
+mod torture;
 mod uml_ping;
 mod vm;
 mod wire;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -124,8 +124,15 @@ impl Product {
         let dir = setup.dir.to_path_buf();
         let body = match setup.vnicd {
             None => Body::InProcess(in_process(setup, idle_spin, Nic::start)?),
-            Some(program) => daemon(program, setup, idle_spin)?,
+            Some(program) => daemon(program, setup.dir, &configuration(setup, idle_spin))?,
         };
+        Ok(Product { dir, body })
+    }
+
+    /// Starts a daemon with a configuration of the caller's. Its sockets are in the directory.
+    pub fn configured(program: &Path, dir: &Path, configuration: &str) -> Result<Product> {
+        let body = daemon(program, dir, configuration)?;
+        let dir = dir.to_path_buf();
         Ok(Product { dir, body })
     }
 
@@ -249,6 +256,14 @@ impl Product {
         }
     }
 
+    /// How the daemon ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        match &mut self.body {
+            Body::InProcess(_) => Ok(None),
+            Body::Daemon { child, .. } => Ok(child.try_wait()?),
+        }
+    }
+
     /// Kills the daemon as a crash would.
     pub fn kill(&mut self) -> Result<()> {
         match &mut self.body {
@@ -346,15 +361,15 @@ fn in_process(
     Ok(nic)
 }
 
-fn daemon(program: &Path, setup: &Setup<'_>, idle_spin: Duration) -> Result<Body> {
-    let file = setup.dir.join("vnicd.toml");
-    fs::write(&file, configuration(setup, idle_spin))?;
+fn daemon(program: &Path, dir: &Path, configuration: &str) -> Result<Body> {
+    let file = dir.join("vnicd.toml");
+    fs::write(&file, configuration)?;
     let mut child = Command::new(program)
         .arg("--config")
         .arg(&file)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(fs::File::create(setup.dir.join("vnicd.log"))?)
+        .stderr(fs::File::create(dir.join("vnicd.log"))?)
         .spawn()
         .with_context(|| format!("starting {}", program.display()))?;
     let mut ready = String::new();
@@ -367,7 +382,7 @@ fn daemon(program: &Path, setup: &Setup<'_>, idle_spin: Duration) -> Result<Body
     let Some((metrics, _)) = metrics else {
         let _ = child.kill();
         let _ = child.wait();
-        let log = fs::read_to_string(setup.dir.join("vnicd.log")).unwrap_or_default();
+        let log = fs::read_to_string(dir.join("vnicd.log")).unwrap_or_default();
         bail!("{} did not become ready: {ready}{log}", program.display());
     };
     Ok(Body::Daemon {
@@ -410,22 +425,28 @@ fn configuration(setup: &Setup<'_>, idle_spin: Duration) -> String {
 
 /// The page of metrics of the daemon that listens there.
 pub fn scrape(metrics: &str) -> Result<String> {
-    let mut stream = TcpStream::connect(metrics).context("connecting to the daemon's metrics")?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    write!(
-        stream,
-        "GET /metrics HTTP/1.1\r\nHost: {metrics}\r\nConnection: close\r\n\r\n"
-    )?;
-    let mut page = String::new();
-    stream
-        .read_to_string(&mut page)
-        .context("reading the daemon's metrics")?;
+    let page = get(metrics, "/metrics")?;
     if !page.starts_with("HTTP/1.1 200") {
         bail!(
             "the daemon's metrics: {}",
             page.lines().next().unwrap_or("nothing")
         );
     }
+    Ok(page)
+}
+
+/// What the daemon that listens there answers for a path, with the head.
+pub fn get(metrics: &str, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(metrics).context("connecting to the daemon's metrics")?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {metrics}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut page = String::new();
+    stream
+        .read_to_string(&mut page)
+        .context("reading the daemon's metrics")?;
     Ok(page)
 }
 

@@ -24,20 +24,20 @@ type Curve = fn(&Sample) -> f64;
 
 /// The daemon at one time.
 #[derive(Debug, Clone, Copy)]
-struct Sample {
+pub(super) struct Sample {
     seconds: f64,
     /// KiB of the whole resident set, guests' memory included.
     resident: f64,
     /// KiB that are nobody else's and written.
     private: f64,
     /// KiB that no file is behind: heap, stacks.
-    anonymous: f64,
-    threads: f64,
-    files: f64,
+    pub(super) anonymous: f64,
+    pub(super) threads: f64,
+    pub(super) files: f64,
 }
 
 impl Sample {
-    fn take(pid: u32, since: Instant) -> Result<Sample> {
+    pub(super) fn take(pid: u32, since: Instant) -> Result<Sample> {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
         let kib = |key: &str| -> Result<f64> {
             let line = rollup

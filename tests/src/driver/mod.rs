@@ -16,6 +16,7 @@
 //! The driver checks what the device does to it: a used entry that was never available, was used before, or is
 //! out of order is a panic.
 
+pub mod attacks;
 mod guest;
 pub mod host;
 mod memory;

@@ -1,12 +1,12 @@
 //! Bodies of commands that might be right.
 
+use crate::driver::rdma::spec;
 use vnic_device::command::memory::{AllocDm, AllocMw, CopyDm, RegisterDmMr, RegisterMr, ReregisterMr};
 use vnic_device::command::qp::{CreateAh, CreateQp, ModifyQp, Multicast, QpAttributes};
 use vnic_device::command::queues::{CreateCq, CreateDoorbells, CreateSrq, ModifySrq, ResizeCq};
 use vnic_device::command::{NONE, Object, Opcode as O, Range};
 use vnic_device::verbs::QpType;
 use vnic_device::zerocopy::{FromBytes, IntoBytes};
-use vnic_tests::driver::rdma::spec;
 
 use super::{AH, BELLS, CQ, DM, Evil, MR, MW, PD, QP, SRQ, XRCD};
 

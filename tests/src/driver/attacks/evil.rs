@@ -1,6 +1,5 @@
 //! A driver that breaks every rule, by the dice.
 
-#[path = "bodies.rs"]
 mod bodies;
 
 use std::collections::BTreeMap;
@@ -17,8 +16,9 @@ use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::QpState;
 use vnic_device::zerocopy::{FromBytes, IntoBytes};
-use vnic_tests::driver::rdma::{Area, Bells, Driver, HEAP_AT, Link, Options, Pieces, link};
-use vnic_tests::driver::rig::Dice;
+
+use super::super::rdma::{Area, Bells, Driver, HEAP_AT, Link, Options, Pieces, link};
+use super::super::rig::Dice;
 
 /// Memory that comes and goes.
 const MODULE: u64 = 1 << 40;
@@ -44,6 +44,7 @@ const QP: usize = 8;
 const BELLS: usize = 9;
 const KEY: usize = 10;
 
+/// The driver.
 pub struct Evil {
     d: Driver,
     socket: PathBuf,
@@ -62,6 +63,7 @@ pub struct Evil {
 }
 
 impl Evil {
+    /// A driver that has said HELLO. It knows queue pairs and keys of others, and addresses.
     pub fn new(
         socket: PathBuf,
         dice: Dice,
@@ -657,6 +659,7 @@ impl Evil {
         Ok(())
     }
 
+    /// Ends it; answers what it did.
     pub fn finish(mut self) -> Result<BTreeMap<String, u64>> {
         self.d.mem.check_canaries()?;
         self.d.hang_up();
