@@ -24,6 +24,7 @@ use super::Lab;
 use super::product::{self, Product};
 use super::soak::Sample;
 use super::testpmd::guest_mac;
+use crate::driver::attacks::ATTACKS;
 use crate::driver::rig::Dice;
 use crate::driver::{Layout, Options, feature};
 use attackers::Attacker;
@@ -64,6 +65,14 @@ pub(super) fn run(lab: &Lab, wishes: &Wishes<'_>) -> Result<ExitCode> {
     let Some(vnicd) = &lab.vnicd else {
         bail!("it kills a daemon: none is beside this program, name one with --vnicd PATH");
     };
+    if let Some(only) = wishes.only {
+        let known = || ATTACKS.iter().map(|kind| kind.name);
+        ensure!(
+            known().any(|name| name == only),
+            "there is no attack {only}; there are {}",
+            known().collect::<Vec<_>>().join(", ")
+        );
+    }
     let ended = Torture::new(lab, vnicd, wishes).and_then(|mut t| match t.run() {
         Ok(()) => Ok(()),
         Err(e) => {
