@@ -1,5 +1,6 @@
 //! From the guest: transmit queues.
 
+mod debt;
 mod police;
 mod roce;
 
@@ -28,6 +29,7 @@ use super::qos::QosChange;
 use crate::mem::{self, Seg, prefetch};
 use crate::ring::{Fault, SplitRing};
 use crate::types::Direction;
+use debt::{Debt, HEAVY};
 
 /// Frames taken from one queue at once, and before the next queue gets its turn unless the adapter's settings say
 /// otherwise.
@@ -68,6 +70,8 @@ pub struct TxQueue {
     gone: [u32; 8],
     /// What was sent by priority and is not counted yet.
     priorities: Priorities,
+    /// What its frames have cost and others have not had their turns for yet.
+    debt: Debt,
     counters: Arc<AdapterCounters>,
     /// Taken buffers that other cores have not finished copying, in ring order.
     slots: VecDeque<Slot>,
@@ -214,6 +218,7 @@ impl TxQueue {
             roce: false,
             gone: [0; 8],
             priorities: Priorities::default(),
+            debt: Debt::default(),
             counters,
             slots,
             first_slot,
@@ -296,13 +301,16 @@ impl TxQueue {
         if self.broken.is_some() || self.stopped || self.closed.is_some() && !self.opens(core, now) {
             return 0;
         }
+        if self.debt.any() && self.debt.pay() {
+            return 0;
+        }
         let (mut sums, mut done) = (Sums::default(), 0);
         let fault = loop {
             let limit = BURST.min(self.batch - done);
             match self.burst(limit, index, core, scratch, &mut sums, now) {
                 Ok(n) => {
                     done += n;
-                    if n < limit || done == self.batch {
+                    if n < limit || done == self.batch || self.debt.any() {
                         break None;
                     }
                 }
@@ -377,6 +385,9 @@ impl TxQueue {
                     prefetch(t.one.ptr.wrapping_add(first));
                     prefetch(t.one.ptr.wrapping_add(last));
                     frames.push(t);
+                    if segs.len() > HEAVY as usize {
+                        break;
+                    }
                 }
                 Err(f) => {
                     fault = Some(f);
@@ -386,8 +397,18 @@ impl TxQueue {
         }
         // First everything is read, then everything is written: loads from the guest's cores that stand behind
         // stores to them would wait.
+        let mut plain = true;
         for (t, snap) in frames.iter_mut().zip(snaps.iter_mut()) {
             t.snapped = self.snap(t, snap);
+            plain &= t.snapped;
+        }
+        if !plain {
+            let n = self.weigh(frames, segs);
+            if n < frames.len() {
+                // What is behind them is looked at in another visit, and so is a fault.
+                frames.truncate(n);
+                fault = None;
+            }
         }
         if self.policed.is_some() {
             self.begin(frames, core, now);
