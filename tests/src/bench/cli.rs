@@ -95,6 +95,11 @@ they are), of 64 KiB and 8 B WRITEs, and beside them a pair of adapters that sen
 at a time: its round trips, halved, beside each load and alone. Shares: what each of two loads keeps beside the other, of what it
 has alone; 0.5 each is the NIC's time shared evenly, more where it waits for the drivers. Jain's index: of four equal senders.
 
+hostile: an honest pair on the data core of an attacker's pair; one thread drives all, and keeps the attack going meanwhile, as
+fairness does. rate: 64-byte frames, or 8-byte WRITEs, with full rings. tail: the 99.9th percentile of one way, one at a time. Peer: in
+the same round beside an honest pair at full blast, 64-byte frames or 64 KiB WRITEs, whichever leaves less. Attacks that wait for the
+daemon or reach everybody are of torture alone.
+
 uml-ping: ping from one User-Mode-Linux guest to another, 2,000 a measurement, each answer's time as ping prints it, in at most
 5 rounds. Frames are of 64 bytes (18 of payload). The guests share one CPU, the device has the other. uml-ping: each ping as soon
 as the last is answered, with a NIC that goes on polling for 20 ms (idle_spin_us); uml-ping-idle: one every 3 ms, with the usual
@@ -227,7 +232,7 @@ struct Args {
     #[arg(long)]
     record: bool,
 
-    /// Only rows of qos whose name has this in it; torture: this attack alone
+    /// Only rows of qos whose name has this in it; torture, hostile: this attack alone
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }

@@ -11,10 +11,10 @@ use super::report::{Outcome, Summary, percentile};
 use super::{Lab, Run, WARM_UP};
 use load::{LONG, Lane, Load, Pingers};
 
-mod load;
+pub(super) mod load;
 
 /// A message is there long before this, or never.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// What is done beside the one that is looked at.
 const LOADS: [Load; 4] = [
     Load::Frames(60),
@@ -77,17 +77,13 @@ pub fn run(lab: &Lab) -> Result<Run> {
     Ok(Run::Measured(figures?))
 }
 
-/// Times of one way, in µs, sorted.
-fn times(
+/// Times of one way, in µs, sorted; `beside` is called all the time.
+pub(super) fn times(
     lab: &Lab,
     pingers: &mut Pingers,
     write: bool,
-    lane: &mut Lane,
-    load: Option<Load>,
+    beside: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Vec<f64>> {
-    if let Some(load) = load {
-        lane.begin(load)?;
-    }
     let begin = Instant::now();
     let mut times = Vec::with_capacity(1 << 20);
     while begin.elapsed() < WARM_UP + lab.window {
@@ -97,10 +93,7 @@ fn times(
             if looks.is_multiple_of(1 << 16) && start.elapsed() > PATIENCE {
                 bail!("something was lost");
             }
-            match load {
-                Some(load) => lane.pump(load),
-                None => Ok(()),
-            }
+            beside()
         };
         if write {
             pingers.write(&mut beside)?;
@@ -110,9 +103,6 @@ fn times(
         if begin.elapsed() > WARM_UP {
             times.push(start.elapsed().as_secs_f64() * 1e6 / 2.0);
         }
-    }
-    if let Some(load) = load {
-        lane.end(load)?;
     }
     ensure!(!times.is_empty(), "nothing was answered");
     times.sort_by(f64::total_cmp);
@@ -134,7 +124,15 @@ fn ping(lab: &Lab, pingers: &mut Pingers, lane: &mut Lane, write: bool, load: Lo
         let mut order = [Some(load), None];
         order.rotate_left(round % 2);
         for load in order {
-            let times = times(lab, pingers, write, lane, load)?;
+            let times = match load {
+                Some(load) => {
+                    lane.begin(load)?;
+                    let times = times(lab, pingers, write, &mut || lane.pump(load))?;
+                    lane.end(load)?;
+                    times
+                }
+                None => times(lab, pingers, write, &mut || Ok(()))?,
+            };
             let (middle, at) = if load.is_some() {
                 (&mut beside, 0)
             } else {

@@ -22,8 +22,17 @@ enum Bound {
 }
 use Bound::{Least, Most};
 
-/// A goal of the figure of this name.
+/// A goal of the figure of this name, or of all whose names begin so, with a `*` behind.
 struct Goal(&'static str, Of, Bound);
+
+impl Goal {
+    fn is_of(&self, name: &str) -> bool {
+        match self.0.strip_suffix('*') {
+            Some(begin) => name.starts_with(begin),
+            None => self.0 == name,
+        }
+    }
+}
 
 /// All goals. A figure may have several.
 const GOALS: &[Goal] = &[
@@ -48,6 +57,8 @@ const GOALS: &[Goal] = &[
     Goal("rdma-scale-scrape", Of::Figure, Most(50.0)),
     Goal("sim-star", Of::Figure, Least(1000.0)),
     Goal("restart", Of::Figure, Most(100.0)),
+    Goal("hostile-rate-*", Of::Ratio, Least(1.0)),
+    Goal("hostile-tail-*", Of::Ratio, Most(1.0)),
 ];
 
 /// A goal, and how far a figure came.
@@ -61,7 +72,7 @@ pub struct Verdict {
 
 /// What becomes of the goals of a figure; `all` are those measured in the same run, for goals that compare two.
 pub fn verdicts(outcome: &Outcome, all: &[Outcome]) -> Vec<Verdict> {
-    let mine = GOALS.iter().filter(|g| g.0 == outcome.name);
+    let mine = GOALS.iter().filter(|g| g.is_of(&outcome.name));
     mine.filter_map(|Goal(_, of, bound)| {
         let (value, unit) = match of {
             Of::Figure => (outcome.value.median, format!(" {}", outcome.unit)),
@@ -140,5 +151,11 @@ mod tests {
     fn a_figure_without_a_goal_or_a_peer_is_not_judged() {
         assert_eq!(cell(&verdicts(&figure("eth-latency-p50", 1.0, None), &[])), "–");
         assert_eq!(verdicts(&figure("eth-loop", 1.0, None), &[]), []);
+    }
+
+    #[test]
+    fn a_goal_may_be_that_of_many() {
+        let met = |name: &str| verdicts(&figure(name, 1.0, Some(0.9)), &[])[0].met;
+        assert!(!met("hostile-rate-eth-kicks") && met("hostile-tail-eth-kicks"));
     }
 }

@@ -6,6 +6,7 @@ mod ethernet;
 pub mod exchange;
 mod fairness;
 mod goals;
+mod hostile;
 pub mod hugepages;
 mod idle;
 mod latency;
@@ -141,6 +142,11 @@ pub static BENCHES: &[Bench] = &[
         run: fairness::run,
     },
     Bench {
+        name: "hostile",
+        summary: "rate and latency of an honest pair beside attacks; peer: beside an honest neighbour at full blast",
+        run: hostile::run,
+    },
+    Bench {
         name: "uml-ping",
         summary: "ping between two User-Mode-Linux guests: NIC awake, and asleep; peer: testpmd vhost io",
         run: uml_ping::run,
@@ -202,7 +208,7 @@ pub struct Lab {
     pub unicast: bool,
     /// Give the polling threads real-time priority while measuring.
     pub realtime: bool,
-    /// Only rows of `qos` with this in their name.
+    /// Only rows of `qos` with this in their name, or this attack of `hostile`.
     pub only: Option<String>,
     /// Kind of the ports of `wire-write-bw`.
     pub uplink: &'static str,

@@ -37,8 +37,8 @@ pub struct Kind {
     pub name: &'static str,
     /// What is done.
     pub what: &'static str,
-    /// A piece of it waits for the daemon: it needs a thread of its own.
-    pub waits: bool,
+    /// A piece of it waits for the daemon, or reaches everybody in its VLAN: no latency can be measured beside it.
+    pub apart: bool,
     open: fn(&Place, Dice) -> Result<Attack>,
 }
 
@@ -58,16 +58,16 @@ const fn quick(name: &'static str, what: &'static str, open: fn(&Place, Dice) ->
     Kind {
         name,
         what,
-        waits: false,
+        apart: false,
         open,
     }
 }
 
-const fn waiting(name: &'static str, what: &'static str, open: fn(&Place, Dice) -> Result<Attack>) -> Kind {
+const fn apart(name: &'static str, what: &'static str, open: fn(&Place, Dice) -> Result<Attack>) -> Kind {
     Kind {
         name,
         what,
-        waits: true,
+        apart: true,
         open,
     }
 }
@@ -95,7 +95,7 @@ pub static ATTACKS: &[Kind] = &[
         "interrupts for each frame, to counters that are full",
         ethernet::full_calls,
     ),
-    quick("floods", "frames to addresses that nobody has", ethernet::floods),
+    apart("floods", "frames to addresses that nobody has", ethernet::floods),
     quick("connects", "connections that end after a word", vmm::connects),
     quick(
         "dead-bells",
@@ -137,15 +137,15 @@ pub static ATTACKS: &[Kind] = &[
         "WRITEs between regions of extents of 1 byte",
         rdma::spans,
     ),
-    waiting(
+    apart(
         "lies",
         "descriptors by the dice, and a new connection for each",
         vmm::lies,
     ),
-    waiting("memory", "memory that is told anew under traffic", vmm::memory),
-    waiting("shrinks", "memory that is taken away under traffic", vmm::shrinks),
-    waiting("deaths", "RDMA drivers that die under traffic", rdma::deaths),
-    waiting("evil", "an RDMA driver that breaks every rule", rdma::evil),
+    apart("memory", "memory that is told anew under traffic", vmm::memory),
+    apart("shrinks", "memory that is taken away under traffic", vmm::shrinks),
+    apart("deaths", "RDMA drivers that die under traffic", rdma::deaths),
+    apart("evil", "an RDMA driver that breaks every rule", rdma::evil),
 ];
 
 #[cfg(test)]

@@ -13,11 +13,11 @@ use crate::driver::{Desc, Guest, NetHdr, Options};
 /// Bytes of virtio's header before a frame.
 const HEADER: u32 = 12;
 /// Bytes of the longest frames.
-pub(super) const LONG: usize = 1514;
+pub(in crate::bench) const LONG: usize = 1514;
 
 /// What is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Load {
+pub(in crate::bench) enum Load {
     /// Frames of so many bytes (without FCS).
     Frames(usize),
     /// RDMA WRITEs of 64 KiB.
@@ -28,7 +28,7 @@ pub(super) enum Load {
 
 impl Load {
     /// As the names of figures have it.
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::bench) fn name(self) -> &'static str {
         match self {
             Load::Frames(..100) => "eth-64",
             Load::Frames(_) => "eth-1514",
@@ -39,7 +39,7 @@ impl Load {
 }
 
 /// A pair of adapters, one of which sends to the other whatever is wanted.
-pub(super) struct Lane {
+pub(in crate::bench) struct Lane {
     guests: [Guest; 2],
     sides: [Side; 2],
     ends: [QueuePair<Rc>; 2],
@@ -51,7 +51,7 @@ pub(super) struct Lane {
 
 impl Lane {
     /// From `vf<from>` to `vf<to>`.
-    pub(super) fn open(product: &Product, from: usize, to: usize) -> Result<Lane> {
+    pub(in crate::bench) fn open(product: &Product, from: usize, to: usize) -> Result<Lane> {
         let attach = |i| Guest::attach(product.socket(i), Options::default());
         let mut guests = [attach(from)?, attach(to)?];
         let sides = [Side::open(product, from, 1)?, Side::open(product, to, 1)?];
@@ -79,7 +79,7 @@ impl Lane {
     }
 
     /// What is pumped from now on: frames of other lengths.
-    pub(super) fn begin(&mut self, load: Load) -> Result<()> {
+    pub(in crate::bench) fn begin(&mut self, load: Load) -> Result<()> {
         let Load::Frames(len) = load else { return Ok(()) };
         let (table, size) = {
             let ring = &self.guests[0].tx(0).ring;
@@ -101,7 +101,7 @@ impl Lane {
     }
 
     /// Keeps the NIC busy: to be called again and again.
-    pub(super) fn pump(&mut self, load: Load) -> Result<()> {
+    pub(in crate::bench) fn pump(&mut self, load: Load) -> Result<()> {
         match load {
             Load::Frames(_) => {
                 self.frames();
@@ -164,7 +164,7 @@ impl Lane {
     }
 
     /// Frames (sent and received, both counted) or messages so far.
-    pub(super) fn moved(&self, load: Load) -> u64 {
+    pub(in crate::bench) fn moved(&self, load: Load) -> u64 {
         match load {
             Load::Frames(_) => self.frames / 2,
             Load::LargeWrites | Load::SmallWrites => self.completed as u64,
@@ -172,7 +172,7 @@ impl Lane {
     }
 
     /// Waits until nothing is under way.
-    pub(super) fn end(&mut self, load: Load) -> Result<()> {
+    pub(in crate::bench) fn end(&mut self, load: Load) -> Result<()> {
         let begin = std::time::Instant::now();
         loop {
             let idle = match load {
@@ -197,7 +197,7 @@ impl Lane {
 }
 
 /// Two adapters whose drivers send one thing at a time, and look how long it takes.
-pub(super) struct Pingers {
+pub(in crate::bench) struct Pingers {
     guests: [Guest; 2],
     frames: [Vec<u8>; 2],
     got: Vec<u8>,
@@ -207,7 +207,7 @@ pub(super) struct Pingers {
 }
 
 impl Pingers {
-    pub(super) fn open(product: &Product, one: usize, other: usize) -> Result<Pingers> {
+    pub(in crate::bench) fn open(product: &Product, one: usize, other: usize) -> Result<Pingers> {
         let attach = |i| Guest::attach(product.socket(i), Options::default());
         let sides = [Side::open(product, one, 1)?, Side::open(product, other, 1)?];
         let macs: [MacAddr; 2] = [guest_mac(one).parse()?, guest_mac(other).parse()?];
@@ -230,7 +230,7 @@ impl Pingers {
     }
 
     /// A frame, then one back.
-    pub(super) fn frame(&mut self, beside: &mut impl FnMut() -> Result<()>) -> Result<()> {
+    pub(in crate::bench) fn frame(&mut self, beside: &mut impl FnMut() -> Result<()>) -> Result<()> {
         for from in [0, 1] {
             ensure!(
                 self.guests[from].send(0, &self.frames[from], NetHdr::default()),
@@ -245,7 +245,7 @@ impl Pingers {
     }
 
     /// A WRITE of 8 bytes, then one back.
-    pub(super) fn write(&mut self, beside: &mut impl FnMut() -> Result<()>) -> Result<()> {
+    pub(in crate::bench) fn write(&mut self, beside: &mut impl FnMut() -> Result<()>) -> Result<()> {
         self.count += 1;
         for from in [0, 1] {
             let target = &self.sides[1 - from].region;
