@@ -29,7 +29,7 @@ use super::qos::QosChange;
 use crate::mem::{self, Seg, prefetch};
 use crate::ring::{Fault, SplitRing};
 use crate::types::Direction;
-use debt::{Debt, HEAVY};
+use debt::Debt;
 
 /// Frames taken from one queue at once, and before the next queue gets its turn unless the adapter's settings say
 /// otherwise.
@@ -301,9 +301,6 @@ impl TxQueue {
         if self.broken.is_some() || self.stopped || self.closed.is_some() && !self.opens(core, now) {
             return 0;
         }
-        if self.debt.any() && self.debt.pay() {
-            return 0;
-        }
         let (mut sums, mut done) = (Sums::default(), 0);
         let fault = loop {
             let limit = BURST.min(self.batch - done);
@@ -363,7 +360,7 @@ impl TxQueue {
         now: Instant,
     ) -> Result<u16, (u16, Fault)> {
         let n = self.ring.ready().map_err(|f| (0, f))?.min(limit);
-        if n == 0 {
+        if n == 0 || self.debt.any() && self.debt.pay() {
             return Ok(0);
         }
         let Scratch {
@@ -379,36 +376,34 @@ impl TxQueue {
         let first = if self.asks { 0 } else { self.hdr_len };
         let last = self.hdr_len + SNAP - 1;
         self.ring.prefetch_descriptors(n);
-        for k in 0..n {
-            match self.take(k, segs) {
+        let (mut k, mut end) = (0, n);
+        while k < end {
+            match self.take(k, segs, &mut end) {
                 Ok(t) => {
                     prefetch(t.one.ptr.wrapping_add(first));
                     prefetch(t.one.ptr.wrapping_add(last));
                     frames.push(t);
-                    if segs.len() > HEAVY as usize {
-                        break;
-                    }
                 }
                 Err(f) => {
                     fault = Some(f);
                     break;
                 }
             }
+            k += 1;
         }
         // First everything is read, then everything is written: loads from the guest's cores that stand behind
         // stores to them would wait.
         let mut plain = true;
         for (t, snap) in frames.iter_mut().zip(snaps.iter_mut()) {
-            t.snapped = self.snap(t, snap);
-            plain &= t.snapped;
-        }
-        if !plain {
-            let n = self.weigh(frames, segs);
-            if n < frames.len() {
-                // What is behind them is looked at in another visit, and so is a fault.
-                frames.truncate(n);
-                fault = None;
+            if self.snap(t, snap) {
+                t.snapped = true;
+            } else {
+                plain = false;
             }
+        }
+        if !plain && self.asks && self.weigh(frames, segs) {
+            // What is behind them is looked at in another visit, and so is a fault.
+            fault = None;
         }
         if self.policed.is_some() {
             self.begin(frames, core, now);
@@ -438,8 +433,9 @@ impl TxQueue {
         }
     }
 
+    /// The buffer at `k` of what is ready; the visit ends with it by `end` if it has many pieces.
     #[inline(always)]
-    fn take(&self, k: u16, segs: &mut Vec<Seg>) -> Result<Taken, Fault> {
+    fn take(&mut self, k: u16, segs: &mut Vec<Seg>, end: &mut u16) -> Result<Taken, Fault> {
         let head = self.ring.head(k)?;
         if let Some(one) = self.ring.single(head, false) {
             return Ok(Taken {
@@ -451,7 +447,13 @@ impl TxQueue {
             });
         }
         let start = segs.len();
-        let total = self.ring.chain(head, false, segs)?;
+        let (total, descriptors) = self.ring.counted_chain(head, false, segs)?;
+        if self
+            .debt
+            .pieces(total, usize::from(descriptors).max(segs.len() - start))
+        {
+            *end = k + 1;
+        }
         let one = segs.get(start).copied().unwrap_or(Seg {
             ptr: std::ptr::null_mut(),
             len: 0,

@@ -273,11 +273,12 @@ impl SplitRing {
     /// (receive), else device-readable (transmit).
     #[inline]
     pub fn chain(&self, head: u16, write: bool, out: &mut Vec<Seg>) -> Result<u64, Fault> {
-        let d = Self::desc_at(self.desc, head);
-        self.chain_from(d, write, out)
+        Ok(self.counted_chain(head, write, out)?.0)
     }
 
-    fn chain_from(&self, first: Desc, write: bool, out: &mut Vec<Seg>) -> Result<u64, Fault> {
+    /// The same; returns its length and how many descriptors it has, empty ones too.
+    pub fn counted_chain(&self, head: u16, write: bool, out: &mut Vec<Seg>) -> Result<(u64, u16), Fault> {
+        let first = Self::desc_at(self.desc, head);
         if first.flags & DESC_INDIRECT == 0 {
             return self.walk(self.desc, self.size, first, write, out);
         }
@@ -314,10 +315,10 @@ impl SplitRing {
         first: Desc,
         write: bool,
         out: &mut Vec<Seg>,
-    ) -> Result<u64, Fault> {
+    ) -> Result<(u64, u16), Fault> {
         let mut total = 0u64;
         let mut d = first;
-        for _ in 0..MAX_CHAIN.min(len as usize) {
+        for n in 1..=len.min(MAX_CHAIN as u16) {
             if d.flags & DESC_INDIRECT != 0 {
                 return Err(Fault::Indirect);
             }
@@ -332,7 +333,7 @@ impl SplitRing {
             }
             total += u64::from(d.len);
             if d.flags & DESC_NEXT == 0 {
-                return Ok(total);
+                return Ok((total, n));
             }
             if d.next >= len {
                 return Err(Fault::DescriptorIndex(d.next));

@@ -9,8 +9,8 @@ use super::super::frame::FRAME_MAX;
 use super::{BURST, Taken, TxQueue};
 use crate::mem::{self, Seg};
 
-/// A visit ends when its frames weigh more, in plain frames; or when they have more descriptors.
-pub(super) const HEAVY: u32 = 256;
+/// A visit ends when its frames weigh more, in plain frames.
+const HEAVY: u32 = 256;
 /// A descriptor costs as much as so many plain frames at most (measured: 1,024 of 2 bytes 100 µs).
 const PIECE: u32 = 2;
 
@@ -19,16 +19,22 @@ const PIECE: u32 = 2;
 pub(super) struct Debt(u32);
 
 impl Debt {
-    /// Owes for a frame of so many bytes in so many descriptors, which is to be cut into pieces of `segment` bytes; true: the visit
-    /// ends with it. Bytes take time themselves, so a descriptor for each KiB and a segment for each 512 bytes are
-    /// free, and so are the first two descriptors.
-    pub(super) fn owe(&mut self, bytes: u32, descriptors: u32, segment: Option<u16>) -> bool {
-        let pieces = descriptors.saturating_sub(2 + bytes / 1024);
-        let segments = segment.map_or(0, |s| (bytes / u32::from(s.max(1))).saturating_sub(bytes / 512));
-        self.0 = self
-            .0
-            .saturating_add(PIECE.saturating_mul(pieces))
-            .saturating_add(segments);
+    /// Owes for a frame of so many bytes in so many pieces; true: the visit ends with it. Bytes take time themselves, so a piece for
+    /// each KiB is free, and so are the first two.
+    pub(super) fn pieces(&mut self, bytes: u64, pieces: usize) -> bool {
+        let many = (pieces as u64).saturating_sub(2 + bytes / 1024);
+        self.owe(u64::from(PIECE) * many)
+    }
+
+    /// Owes for a frame of so many bytes that is to be cut into segments; true: the visit ends with it. A segment for each 512 bytes
+    /// is free.
+    pub(super) fn segments(&mut self, bytes: u64, segment: u16) -> bool {
+        let bytes = bytes.min(FRAME_MAX as u64);
+        self.owe((bytes / u64::from(segment.max(1))).saturating_sub(bytes / 512))
+    }
+
+    fn owe(&mut self, frames: u64) -> bool {
+        self.0 = self.0.saturating_add(u32::try_from(frames).unwrap_or(u32::MAX));
         self.0 > HEAVY
     }
 
@@ -47,22 +53,21 @@ impl Debt {
 }
 
 impl TxQueue {
-    /// What these frames owe; answers how many go in this visit.
+    /// Owes for the segments of these frames. True: what is behind the one that weighs too much was taken off, and waits for another visit.
     #[inline(never)]
-    pub(super) fn weigh(&mut self, frames: &[Taken], segs: &[Seg]) -> usize {
-        for (t, n) in frames.iter().zip(1..).filter(|(t, _)| !t.snapped) {
+    pub(super) fn weigh(&mut self, frames: &mut Vec<Taken>, segs: &[Seg]) -> bool {
+        let heavy = frames.iter().position(|t| {
+            if t.snapped {
+                return false;
+            }
             let mut header = [0; NetHdr::LEN_LEGACY];
-            if self.asks {
-                mem::gather(t.chain(segs), 0, &mut header);
-            }
+            mem::gather(t.chain(segs), 0, &mut header);
             let hdr = NetHdr::parse(&header);
-            let segment = (hdr.gso_type != 0).then_some(hdr.gso_size);
-            let bytes = t.total.min(FRAME_MAX as u64) as u32;
-            if self.debt.owe(bytes, t.many.len() as u32, segment) {
-                return n;
-            }
-        }
-        frames.len()
+            hdr.gso_type != 0 && self.debt.segments(t.total, hdr.gso_size)
+        });
+        let all = frames.len();
+        frames.truncate(heavy.map_or(all, |i| i + 1));
+        frames.len() < all
     }
 }
 
@@ -71,7 +76,7 @@ mod tests {
     use super::*;
 
     /// Plain frames that others have had turns for, for each of these.
-    fn turns_of_others(bytes: u32, descriptors: u32, segment: Option<u16>) -> u32 {
+    fn turns_of_others(bytes: u64, descriptors: usize, segment: Option<u16>) -> u32 {
         let (mut debt, mut frames, mut others) = (Debt::default(), 0, 0);
         for _ in 0..10_000 {
             others += u32::from(BURST);
@@ -80,7 +85,8 @@ mod tests {
             }
             for _ in 0..BURST {
                 frames += 1;
-                if debt.owe(bytes, descriptors, segment) {
+                let long = debt.pieces(bytes, descriptors);
+                if segment.is_some_and(|s| debt.segments(bytes, s)) || long {
                     break;
                 }
             }
