@@ -433,7 +433,7 @@ impl TxQueue {
         }
     }
 
-    /// The buffer at `k` of what is ready; the visit ends with it by `end` if it has many pieces.
+    /// The buffer at `k` of what is ready. If it has many pieces, the burst ends with it: `end` becomes the place behind it.
     #[inline(always)]
     fn take(&mut self, k: u16, segs: &mut Vec<Seg>, end: &mut u16) -> Result<Taken, Fault> {
         let head = self.ring.head(k)?;

@@ -53,7 +53,8 @@ impl Debt {
 }
 
 impl TxQueue {
-    /// Owes for the segments of these frames. True: what is behind the one that weighs too much was taken off, and waits for another visit.
+    /// Owes for the segments of these frames. True: what is behind the one that weighs too much was taken off, and waits for
+    /// another visit.
     #[inline(never)]
     pub(super) fn weigh(&mut self, frames: &mut Vec<Taken>, segs: &[Seg]) -> bool {
         let heavy = frames.iter().position(|t| {
