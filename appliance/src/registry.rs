@@ -17,14 +17,13 @@ pub mod reg_file;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use crossbeam_channel::Receiver;
 use tokio::sync::broadcast;
-use vnic_backend::Nic;
-use vnic_backend::settings::{self, Built, KEYS, KeyDef, Origin, Value};
+use vnic_backend::settings::{self, AdapterSettings, Apply, Built, KEYS, KeyDef, Origin, Points, Value};
+use vnic_backend::{DroplessStatus, Nic};
 
 use crate::store::{Batch, Store, StoreError};
 pub use acting::{Applied, LINE_RATE_MBPS};
@@ -105,8 +104,6 @@ pub struct Registry {
     shared: Arc<Shared>,
     /// Held while the NIC is told: what it is told last is what is stored last.
     telling: Mutex<()>,
-    /// RDMA is off for all adapters (NV configuration).
-    roce_off: AtomicBool,
 }
 
 struct Shared {
@@ -120,8 +117,10 @@ struct Inner {
     /// Accepted and not yet on the disk, oldest first.
     waiting: VecDeque<Arc<Commit>>,
     history: VecDeque<Arc<Commit>>,
-    /// By adapter: what is stored and acts, by key.
-    acting: BTreeMap<String, BTreeMap<&'static str, Value>>,
+    /// Adapters that there are.
+    live: BTreeSet<String>,
+    /// RDMA is off for all adapters (NV configuration).
+    roce_off: bool,
     /// Indexes of adapters in `.reg` files: once given, an adapter keeps its.
     indexes: BTreeMap<String, u16>,
 }
@@ -176,7 +175,8 @@ impl Registry {
             committed: state,
             waiting: VecDeque::new(),
             history: VecDeque::new(),
-            acting: BTreeMap::new(),
+            live: BTreeSet::new(),
+            roce_off: false,
             indexes,
         };
         Ok(Registry {
@@ -187,7 +187,6 @@ impl Registry {
                 news: broadcast::channel(BACKLOG).0,
             }),
             telling: Mutex::new(()),
-            roce_off: AtomicBool::new(false),
         })
     }
 
@@ -340,65 +339,28 @@ impl Registry {
 
     /// A key in a scope.
     pub fn view(&self, scope: &Scope, key: &'static KeyDef) -> View {
-        let mut view = view(&self.shared.lock(), scope, key);
-        self.really(&mut view);
-        view
-    }
-
-    /// What acts is not what was stored last: dropless mode has an OID, too, and a packet that waits too long ends it;
-    /// congestion control has presets.
-    fn really(&self, view: &mut View) {
-        if let (Some(_), Some(adapter), Some(parameter)) = (
-            &view.effective,
-            view.scope.adapter(),
-            settings::parameter(view.key.name),
-        ) {
-            // A preset says what acts while nothing is stored, and no rate is above that of the line.
-            if let Ok(now) = self.nic.congestion(adapter) {
-                view.effective = Some(Value::Dword(parameter.get(&now.acting)));
-            }
-            return;
-        }
-        if view.key.name != acting::DELAY_DROP || view.effective.is_none() {
-            return;
-        }
-        let Some(Ok(mode)) = view.scope.adapter().map(|name| self.nic.dropless(name)) else {
-            // It was removed meanwhile.
-            return;
-        };
-        let next = view.pending.take().or_else(|| view.effective.take());
-        view.effective = Some(Value::Dword(if mode.on { mode.timeout.into() } else { 0 }));
-        view.pending = next.filter(|next| Some(next) != view.effective.as_ref());
+        let acting = Acting::of(&self.nic, scope);
+        view(&self.shared.lock(), scope, key, acting.as_ref())
     }
 
     /// All keys in these scopes, those of adapters with what acts; of the driver only what is stored. And the revision.
     pub fn views(&self, wanted: impl Fn(&Scope) -> bool, stored_only: bool) -> (Vec<View>, u64) {
         let inner = self.shared.lock();
-        let stored = inner
-            .committed
-            .adapters()
-            .chain(inner.acting.keys().map(String::as_str));
-        let adapters: BTreeSet<&str> = stored.collect();
+        let stored = inner.committed.adapters();
+        let adapters: BTreeSet<&str> = stored.chain(inner.live.iter().map(String::as_str)).collect();
         let adapters = adapters.into_iter().map(|name| Scope::Adapter(name.to_owned()));
         let mut views = Vec::new();
         for scope in [Scope::Driver].into_iter().chain(adapters).filter(|s| wanted(s)) {
-            let live = scope
-                .adapter()
-                .is_some_and(|name| inner.acting.contains_key(name));
+            let acting = Acting::of(&self.nic, &scope);
             for key in KEYS {
                 let stored = inner.committed.entry(&scope, key.name).is_some();
-                if stored || (live && !stored_only && key.scopes.contains(scope.kind())) {
-                    views.push(view(&inner, &scope, key));
+                if stored || (acting.is_some() && !stored_only && key.scopes.contains(scope.kind())) {
+                    views.push(view(&inner, &scope, key, acting.as_ref()));
                 }
             }
         }
         views.sort_by(|a, b| (&a.scope, a.key.name).cmp(&(&b.scope, b.key.name)));
-        let revision = inner.committed.revision;
-        drop(inner);
-        for view in &mut views {
-            self.really(view);
-        }
-        (views, revision)
+        (views, inner.committed.revision)
     }
 
     /// The transactions after this revision, or what is stored, and what comes then. An error is the oldest revision that
@@ -428,7 +390,44 @@ impl Registry {
     }
 }
 
-fn view(inner: &Inner, scope: &Scope, key: &'static KeyDef) -> View {
+/// What acts on an adapter.
+struct Acting {
+    settings: AdapterSettings,
+    dropless: DroplessStatus,
+    congestion: Points,
+}
+
+impl Acting {
+    /// None: there is no such adapter, or it is the driver's scope.
+    fn of(nic: &Nic, scope: &Scope) -> Option<Acting> {
+        let name = scope.adapter()?;
+        let status = nic.adapter(name).ok()?;
+        Some(Acting {
+            settings: status.settings,
+            dropless: status.dropless,
+            congestion: nic.congestion(name).ok()?.acting,
+        })
+    }
+
+    /// Of a key: what its field is; but a packet that waits too long ends dropless mode, and its OID begins it; and a preset of
+    /// congestion control says what acts while nothing is stored, no rate above that of the line.
+    fn value(&self, key: &KeyDef) -> Option<Value> {
+        if let Some(parameter) = settings::parameter(key.name) {
+            return Some(Value::Dword(parameter.get(&self.congestion)));
+        }
+        if key.name == acting::DELAY_DROP {
+            let timeout = if self.dropless.on {
+                self.dropless.timeout
+            } else {
+                0
+            };
+            return Some(Value::Dword(timeout.into()));
+        }
+        key.get(&self.settings)
+    }
+}
+
+fn view(inner: &Inner, scope: &Scope, key: &'static KeyDef, acting: Option<&Acting>) -> View {
     let stored = inner.committed.entry(scope, key.name).cloned();
     let mut view = View {
         scope: scope.clone(),
@@ -441,12 +440,12 @@ fn view(inner: &Inner, scope: &Scope, key: &'static KeyDef) -> View {
     let Some(name) = scope.adapter() else { return view };
     let (next, origin) = inner.committed.resolve(name, key);
     view.origin = Some(origin);
-    let live = inner.acting.get(name).filter(|_| key.built == Built::Yes);
-    if let Some(acting) = live {
-        let unset = || key.unset.map(Value::Dword);
-        view.effective = acting.get(key.name).cloned().or_else(unset);
-        let next = next.or_else(unset);
-        view.pending = next.filter(|next| Some(next) != view.effective.as_ref());
+    if let Some(acting) = acting.filter(|_| key.built == Built::Yes) {
+        view.effective = acting.value(key);
+        let next = next.or_else(|| key.unset.map(Value::Dword));
+        // What is dynamic acts already: a rate that is lower than what is stored is that of the line.
+        let waits = key.apply == Apply::Restart || key.name == acting::DELAY_DROP;
+        view.pending = next.filter(|next| waits && Some(next) != view.effective.as_ref());
     }
     view
 }

@@ -3,7 +3,7 @@
 //! chance.
 
 use anyhow::Result;
-use vnic_backend::settings::{AdapterSettings, QosKeys, RxTrust};
+use vnic_backend::settings::{AdapterSettings, QosKeys, Trust};
 use vnic_backend::{Capable, DropReason, MacAddr, MarkAt, NotCapable, QosSpec, Red};
 use vnic_tests::driver::packets::{Flow, eth, parse, pattern, tagged, tcp, udp};
 use vnic_tests::driver::rig::{Copies, Rig, wait_for};
@@ -300,7 +300,7 @@ fn classes_do_not_count_for_each_other() -> Result<()> {
     let (a, b) = (rig.add("a")?, rig.add("b")?);
     let settings = AdapterSettings {
         qos: QosKeys {
-            trust: RxTrust::Dscp,
+            trust: Trust::Dscp,
             ..QosKeys::default()
         },
         ..AdapterSettings::default()

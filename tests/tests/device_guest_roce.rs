@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use vnic_backend::settings::{AdapterSettings, RxTrust, parameter};
+use vnic_backend::settings::{AdapterSettings, Trust, parameter};
 use vnic_backend::{CongestionSpec, DropReason, MacAddr, Preset, QosSpec, VirtualClock};
 use vnic_tests::driver::rig::{Copies, Dice, Rig, wait_for};
 use vnic_tests::driver::{Guest, NetHdr, Options};
@@ -89,7 +89,7 @@ impl Two {
     /// Congestion control of "a": of priority 3, on or off, and on the guest's behalf or not.
     fn configure(&self, on: bool, soft: bool, change: impl FnOnce(&mut AdapterSettings)) -> Result<()> {
         let mut settings = AdapterSettings::default();
-        settings.qos.trust = RxTrust::Dscp;
+        settings.qos.trust = Trust::Dscp;
         settings.congestion.enable = u8::from(on) << PRIORITY;
         change(&mut settings);
         self.rig.nic.configure_adapter("a", &settings)?;

@@ -2,7 +2,7 @@
 //! the uplink. The wire is the other end of a TAP device.
 
 use anyhow::Result;
-use vnic_backend::settings::{QosKeys, RxTrust};
+use vnic_backend::settings::{FlowControl, QosKeys, Trust};
 use vnic_backend::{DropReason, MacAddr, QosSpec};
 use vnic_tests::driver::packets::{Flow, Number, number_of, numbered, tagged, udp};
 use vnic_tests::driver::rig::{Copies, Rig, wait_for};
@@ -65,7 +65,7 @@ fn uplink(pfc: u8, rate: u64) -> QosSpec {
         rate,
         pfc,
         keys: QosKeys {
-            trust: RxTrust::Dscp,
+            trust: Trust::Dscp,
             ..QosKeys::default()
         },
         ..QosSpec::default()
@@ -188,7 +188,7 @@ fn global_pause_stops_everything() -> Result<()> {
     assert!(wait_for(|| rig.counter("p0", "rx_control_frames") == controls + 3));
     // Switched off, it is not obeyed.
     let mut deaf = uplink(0, 1_000_000);
-    deaf.keys.pause_rx = false;
+    deaf.keys.flow_control = FlowControl::Transmit;
     rig.nic.set_qos("p0", deaf)?;
     wire.send(&global(0xffff))?;
     assert!(wait_for(|| rig.counter("p0", "rx_control_frames") == controls + 4));

@@ -1,7 +1,7 @@
 //! QoS policies: what an adapter's frames are about decides their priority, and what is written into them.
 
 use anyhow::Result;
-use vnic_backend::settings::{AdapterSettings, QosKeys, RxTrust};
+use vnic_backend::settings::{AdapterSettings, QosKeys, Trust};
 use vnic_backend::{DropReason, MacAddr, Match, Policy, QosSpec, VlanMode};
 use vnic_tests::driver::packets::{
     BROADCAST, Flow, Number, eth, numbered, parse, pattern, tagged, tcp, tso, udp, udp_partial,
@@ -326,10 +326,10 @@ fn classification_by_trust() -> Result<()> {
         tagged(&packet, 6 << 13),
     ];
     for (trust, wanted) in [
-        (RxTrust::Port, [4, 4, 4, 4]),
-        (RxTrust::Pcp, [4, 6, 4, 6]),
-        (RxTrust::Dscp, [4, 4, 5, 5]),
-        (RxTrust::Both, [4, 6, 5, 5]),
+        (Trust::Port, [4, 4, 4, 4]),
+        (Trust::Pcp, [4, 6, 4, 6]),
+        (Trust::Dscp, [4, 4, 5, 5]),
+        (Trust::Both, [4, 6, 5, 5]),
     ] {
         let mut settings = AdapterSettings::default();
         settings.qos = QosKeys {

@@ -4,7 +4,7 @@
 //! what comes out, and in which order, is counted.
 
 use anyhow::Result;
-use vnic_backend::settings::{AdapterSettings, HintMode, QosKeys, RxTrust};
+use vnic_backend::settings::{AdapterSettings, FlowControl, HintMode, QosKeys, Trust};
 use vnic_backend::{AttachState, DropReason, MacAddr, NicEventKind, QosSpec, Tsa};
 use vnic_tests::driver::packets::{
     BROADCAST, Flow, Number, number_of, numbered, parse, pattern, tagged, tcp, tso, udp,
@@ -472,7 +472,7 @@ fn a_guest_that_falls_behind_is_seen_by_its_senders() -> Result<()> {
         let mut rig = Rig::new(cores)?;
         let (a, b) = (rig.add("a")?, rig.add("b")?);
         keys(&rig, "b", |k| {
-            (k.pause_tx, k.hint, k.hint_mode) = (false, true, HintMode::Aggressive);
+            (k.flow_control, k.hint, k.hint_mode) = (FlowControl::Receive, true, HintMode::Aggressive);
         })?;
         let mut ga = rig.attach("a", wide())?;
         for (v6, vlan) in [(false, None), (false, Some(0)), (true, None), (true, Some(0))] {
@@ -626,12 +626,12 @@ fn the_receiver_classifies() -> Result<()> {
         (|_| (), 46, Some(6), 6),
         (|_| (), 46, None, 0),
         (|k| k.default_priority = 2, 46, None, 2),
-        (|k| k.trust = RxTrust::Dscp, 46, Some(6), 5),
-        (|k| k.trust = RxTrust::Port, 46, Some(6), 0),
-        (|k| k.trust = RxTrust::Both, 26, Some(6), 3),
+        (|k| k.trust = Trust::Dscp, 46, Some(6), 5),
+        (|k| k.trust = Trust::Port, 46, Some(6), 0),
+        (|k| k.trust = Trust::Both, 26, Some(6), 3),
         (
             |k| {
-                k.trust = RxTrust::Dscp;
+                k.trust = Trust::Dscp;
                 k.dscp_table = true;
                 k.dscp_to_priority[46] = 1;
             },

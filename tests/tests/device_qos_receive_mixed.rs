@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use vnic_backend::fault::Action;
-use vnic_backend::settings::{AdapterSettings, Burst, HintAction, RxTrust};
+use vnic_backend::settings::{AdapterSettings, Burst, FlowControl, HintAction, Trust};
 use vnic_backend::{CaptureSpec, Direction, DropReason, FaultSpec, MacAddr, QosSpec, Tsa};
 use vnic_tests::driver::packets::{Flow, Number, number_of, numbered, parse, pattern, tagged, tcp, tso, udp};
 use vnic_tests::driver::rdma::{self, Driver, World};
@@ -445,9 +445,8 @@ fn whatever_is_configured_the_books_are_right() -> Result<()> {
                 spec.buffer.headroom = *dice.pick(&[0, 4 << 10, 256 << 10]);
                 let mut settings = AdapterSettings::default();
                 // Numbered frames are not IP: their priority stays that of their tag, and so does their order.
-                settings.qos.trust = *dice.pick(&[RxTrust::Pcp, RxTrust::Both]);
-                settings.qos.pause_tx = dice.below(2) == 0;
-                settings.qos.pause_rx = dice.below(2) == 0;
+                settings.qos.trust = *dice.pick(&[Trust::Pcp, Trust::Both]);
+                settings.qos.flow_control = FlowControl::of(dice.below(2) == 0, dice.below(2) == 0);
                 settings.qos.hint = dice.below(2) == 0;
                 settings.qos.hint_action = *dice.pick(&[HintAction::Mark, HintAction::Drop, HintAction::Off]);
                 settings.qos.lifetime = dice.below(16) as u8;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use vnic_backend::QosSpec;
-use vnic_backend::settings::{QosKeys, RxTrust};
+use vnic_backend::settings::{QosKeys, Trust};
 use vnic_tests::driver::packets::{Number, number_of, numbered, tagged};
 use vnic_tests::driver::rig::{Copies, Rig, deadline};
 use vnic_tests::driver::{Guest, NetHdr, Options};
@@ -30,7 +30,7 @@ fn an_index_that_comes_again_is_another_one() -> Result<()> {
     for name in ["to", "from"] {
         let mut settings = rig.nic.adapter_settings(name)?;
         settings.qos = QosKeys {
-            trust: RxTrust::Pcp,
+            trust: Trust::Pcp,
             ..QosKeys::default()
         };
         rig.nic.apply_qos_keys(name, &settings)?;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use vnic_backend::settings::{AdapterSettings, RxTrust, parameter};
+use vnic_backend::settings::{AdapterSettings, FlowControl, Trust, parameter};
 use vnic_backend::{
     Capable, CongestionSpec, DropReason, MarkAt, NotCapable, Preset, QosSpec, Red, VirtualClock,
 };
@@ -63,8 +63,8 @@ impl Incast {
         let world = World::with_clock(clock.clone(), &names)?;
         for name in &names {
             let mut settings = AdapterSettings::default();
-            settings.qos.trust = RxTrust::Dscp;
-            (settings.qos.pause_tx, settings.qos.pause_rx) = (pause, pause);
+            settings.qos.trust = Trust::Dscp;
+            settings.qos.flow_control = FlowControl::of(pause, pause);
             world.rig.nic.apply_qos_keys(name, &settings)?;
             let spec = QosSpec {
                 rate: RATE,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use vnic_backend::fault::Action;
-use vnic_backend::settings::{AdapterSettings, RxTrust, parameter};
+use vnic_backend::settings::{AdapterSettings, Trust, parameter};
 use vnic_backend::{CongestionAlgorithm, CongestionFlow, CongestionSpec, FaultSpec, QosSpec, VirtualClock};
 use vnic_device::queue::Operation;
 use vnic_device::ring::Extent;
@@ -45,7 +45,7 @@ impl Marked {
         let world = World::with_clock(clock.clone(), &["a", "b"])?;
         for name in ["a", "b"] {
             let mut settings = AdapterSettings::default();
-            settings.qos.trust = RxTrust::Dscp;
+            settings.qos.trust = Trust::Dscp;
             world.rig.nic.apply_qos_keys(name, &settings)?;
             world.rig.nic.set_qos(
                 name,

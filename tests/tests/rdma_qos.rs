@@ -2,7 +2,7 @@
 //! priority. Frames and completions are counted, never rates.
 
 use anyhow::Result;
-use vnic_backend::settings::{AdapterSettings, QosKeys, RxTrust};
+use vnic_backend::settings::{AdapterSettings, QosKeys, Trust};
 use vnic_backend::{Capture, CaptureSpec, NicError, QosSpec};
 use vnic_device::command::Opcode;
 use vnic_device::command::qp::QpRate;
@@ -20,7 +20,7 @@ fn keys(world: &World, name: &str, change: impl FnOnce(&mut QosKeys)) -> Result<
 
 fn trust_dscp(world: &World, names: &[&str]) -> Result<()> {
     for name in names {
-        keys(world, name, |k| k.trust = RxTrust::Dscp)?;
+        keys(world, name, |k| k.trust = Trust::Dscp)?;
     }
     Ok(())
 }
@@ -137,7 +137,7 @@ fn rules_of_the_adapter_reach_queue_pairs_that_are_there() -> Result<()> {
     assert_eq!(sent(&mut a, &b, 2), 26 << 2);
     assert!(wait_for(|| counted(&world, "a", 3).0 == 3));
     keys(&world, "a", |k| {
-        k.trust = RxTrust::Dscp;
+        k.trust = Trust::Dscp;
         k.default_dscp = 46;
     })?;
     assert_eq!(sent(&mut a, &b, 3), 46 << 2);

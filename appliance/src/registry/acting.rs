@@ -1,12 +1,11 @@
 //! What is stored, and what of it acts: the NIC hears of it here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 pub use vnic_backend::LINE_RATE_MBPS;
-use vnic_backend::settings::{AdapterSettings, Apply, KEYS, KeyDef, Value, dropless_timeout, key as key_of};
+use vnic_backend::settings::{AdapterSettings, Apply, KEYS, KeyDef, Value, key as key_of};
 use vnic_backend::{AdapterSpec, AdapterStatus, CongestionSpec, NicError, QosSpec};
 
 use super::check::{Operation, Plan, Refusal, Why, plan};
@@ -14,7 +13,7 @@ use super::state::{Change, Commit, INDEX_MAX, INDEXES, Scope};
 use super::{Done, Inner, Registry, RegistryError, Told};
 use crate::store::{Batch, StoreError};
 
-/// The key of dropless mode: writing it is an act of its own.
+/// The key of dropless mode, which ends by itself.
 pub(super) const DELAY_DROP: &str = "DelayDropTimeout";
 
 /// What acts after a restart where something else acted before.
@@ -30,69 +29,53 @@ pub struct Applied {
     pub time: SystemTime,
 }
 
-fn from<'a>(values: &'a BTreeMap<&'static str, Value>) -> impl Fn(&str) -> Option<Value> + 'a {
-    |name| values.get(key_of(name)?.name).cloned()
-}
-
 impl Inner {
     /// What would act on an adapter after a restart.
-    fn stored(&self, adapter: &str) -> BTreeMap<&'static str, Value> {
-        let value = |def: &'static KeyDef| Some((def.name, self.committed.resolve(adapter, def).0?));
-        KEYS.iter().filter_map(value).collect()
+    fn settings(&self, adapter: &str) -> AdapterSettings {
+        let stored = |name: &str| self.committed.resolve(adapter, key_of(name)?).0;
+        let mut settings = AdapterSettings::from_values(stored);
+        // Whoever writes the same timeout again switches dropless mode on again.
+        let entry = self
+            .committed
+            .entry(&Scope::Adapter(adapter.to_owned()), DELAY_DROP);
+        settings.delay_drop.act = entry.map_or(0, |entry| entry.revision);
+        settings.network_direct &= !self.roce_off;
+        settings
     }
 
     /// The adapters that a change is about.
     fn concerned(&self, change: &Change) -> Vec<String> {
         match &change.scope {
-            Scope::Adapter(name) => vec![name.clone()],
-            Scope::Driver => self.acting.keys().cloned().collect(),
+            Scope::Adapter(name) if self.live.contains(name) => vec![name.clone()],
+            Scope::Adapter(_) => Vec::new(),
+            Scope::Driver => self.live.iter().cloned().collect(),
         }
     }
 }
 
 impl Registry {
-    fn settings(&self, values: &BTreeMap<&'static str, Value>) -> AdapterSettings {
-        let mut settings = AdapterSettings::from_values(from(values));
-        if self.roce_off.load(Ordering::Acquire) {
-            settings.network_direct = false;
-        }
-        settings
-    }
-
     /// Tells the NIC what a transaction changed: dynamic keys act at once, the others wait there for a restart. What is
     /// told is what is stored by now, so that it does not matter in which order transactions come here.
     pub(super) fn tell(&self, commit: &Commit) -> Result<(), Refusal> {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut concerned: BTreeMap<String, Vec<&Change>> = BTreeMap::new();
-        {
+        let concerned: BTreeSet<String> = {
             let inner = self.shared.lock();
-            for change in &commit.changes {
-                for adapter in inner.concerned(change) {
-                    concerned.entry(adapter).or_default().push(change);
-                }
-            }
-        }
-        for (adapter, changes) in concerned {
-            let stored = {
-                let mut inner = self.shared.lock();
-                let stored = inner.stored(&adapter);
-                let Some(acting) = inner.acting.get_mut(&adapter) else {
-                    continue;
-                };
-                for change in changes.iter().filter(|c| c.key.apply == Apply::Dynamic) {
-                    let name = change.key.name;
-                    match stored.get(name) {
-                        Some(value) => acting.insert(name, value.clone()),
-                        None => acting.remove(name),
-                    };
-                }
-                stored
-            };
-            let dropless = changes.iter().any(|c| c.key.name == DELAY_DROP);
-            self.configure(&adapter, &stored, dropless).map_err(|error| {
+            commit
+                .changes
+                .iter()
+                .flat_map(|change| inner.concerned(change))
+                .collect()
+        };
+        for adapter in concerned {
+            self.configure(&adapter).map_err(|error| {
                 let key = match &error {
                     NicError::Invalid { field, .. } => (*field).to_owned(),
-                    _ => changes.iter().map(|c| c.key.name).collect::<Vec<_>>().join(", "),
+                    _ => commit
+                        .changes
+                        .iter()
+                        .map(|c| c.key.name)
+                        .collect::<Vec<_>>()
+                        .join(", "),
                 };
                 Refusal {
                     operation: 0,
@@ -105,33 +88,13 @@ impl Registry {
         Ok(())
     }
 
-    fn configure(
-        &self,
-        adapter: &str,
-        stored: &BTreeMap<&'static str, Value>,
-        dropless: bool,
-    ) -> Result<(), NicError> {
-        let done = self
-            .nic
-            .configure_adapter(adapter, &self.settings(stored))
-            .and_then(|()| match dropless {
-                true => self.dropless(adapter, stored),
-                false => Ok(()),
-            });
-        match done {
+    fn configure(&self, adapter: &str) -> Result<(), NicError> {
+        let settings = self.shared.lock().settings(adapter);
+        match self.nic.configure_adapter(adapter, &settings) {
             // Removed meanwhile: nobody is left to hear it.
             Err(NicError::NotFound { .. }) => Ok(()),
             other => other,
         }
-    }
-
-    /// The stored timeout acts: switching on is an act each time; switching off only what is on.
-    fn dropless(&self, adapter: &str, stored: &BTreeMap<&'static str, Value>) -> Result<(), NicError> {
-        let timeout = dropless_timeout(from(stored));
-        if timeout > 0 || stored.contains_key(DELAY_DROP) || self.nic.dropless(adapter)?.on {
-            self.nic.set_dropless(adapter, timeout)?;
-        }
-        Ok(())
     }
 
     /// Carries out operations about quality of service of one adapter, and what is to be stored with them: all of it, or
@@ -165,84 +128,55 @@ impl Registry {
     /// What is stored of these keys acts from now on.
     fn act_now(&self, adapter: &str, keys: &[&'static KeyDef]) -> Result<(), NicError> {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let (stored, acting, new) = {
-            let mut inner = self.shared.lock();
-            let (stored, revision) = (inner.stored(adapter), inner.committed.revision);
-            let Some(acting) = inner.acting.get_mut(adapter) else {
-                return Ok(());
-            };
-            let mut values = Vec::new();
+        let stored = self.shared.lock().settings(adapter);
+        let act = || {
+            let before = self.nic.adapter(adapter)?.settings;
+            let mut now = before.clone();
             for key in keys {
-                let value = stored.get(key.name).cloned();
-                let before = match &value {
-                    Some(value) => acting.insert(key.name, value.clone()),
-                    None => acting.remove(key.name),
-                };
-                if key.apply == Apply::Restart && before != value {
-                    values.push((*key, value.or_else(|| key.unset.map(Value::Dword))));
-                }
+                key.copy(&mut now, &stored);
             }
-            let new = Applied {
-                adapter: adapter.to_owned(),
-                values,
-                revision,
-                time: SystemTime::now(),
-            };
-            (stored, acting.clone(), new)
-        };
-        let told = self
-            .nic
-            .apply_qos_keys(adapter, &self.settings(&acting))
+            self.nic.apply_qos_keys(adapter, &now)?;
             // What waits for a restart goes on waiting.
-            .and_then(|()| self.nic.configure_adapter(adapter, &self.settings(&stored)));
-        match told {
+            self.nic.configure_adapter(adapter, &stored)?;
+            self.applied(adapter, &before, &now);
+            Ok(())
+        };
+        match act() {
             // Removed meanwhile: nobody is left to hear it.
-            Ok(()) | Err(NicError::NotFound { .. }) => {}
-            Err(error) => return Err(error),
+            Err(NicError::NotFound { .. }) => Ok(()),
+            other => other,
         }
-        if !new.values.is_empty() {
-            let _ = self.shared.news.send(Told::Applied(new.into()));
-        }
-        Ok(())
     }
 
     /// Have adapters no RDMA function, whatever is stored? Acts at their next restart.
     pub fn set_roce_off(&self, off: bool) {
-        self.roce_off.store(off, Ordering::Release);
+        self.shared.lock().roce_off = off;
     }
 
     /// Restarts an adapter: what is pending becomes effective, and the guest's link goes down and comes back. May block.
     pub fn restart(&self, adapter: &str) -> Result<AdapterStatus, NicError> {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let stored = self.shared.lock().stored(adapter);
-        self.nic.configure_adapter(adapter, &self.settings(&stored))?;
+        let stored = self.shared.lock().settings(adapter);
+        let before = self.nic.adapter(adapter)?.settings;
+        self.nic.configure_adapter(adapter, &stored)?;
         let status = self.nic.restart_adapter(adapter)?;
-        let timeout = dropless_timeout(from(&stored));
-        if timeout > 0 || self.nic.dropless(adapter)?.on {
-            self.nic.set_dropless(adapter, timeout)?;
-        }
-        self.applied(adapter, stored);
+        self.applied(adapter, &before, &status.settings);
         Ok(status)
     }
 
-    /// Notes what acts, and tells watchers what of it is new.
-    fn applied(&self, adapter: &str, stored: BTreeMap<&'static str, Value>) {
-        let mut inner = self.shared.lock();
-        let revision = inner.committed.revision;
-        let before = inner
-            .acting
-            .insert(adapter.to_owned(), stored.clone())
-            .unwrap_or_default();
-        let value = |of: &BTreeMap<&'static str, Value>, key: &KeyDef| {
-            of.get(key.name).cloned().or_else(|| key.unset.map(Value::Dword))
-        };
-        let new = KEYS.iter().filter(|k| value(&before, k) != value(&stored, k));
-        let values: Vec<_> = new.map(|k| (k, value(&stored, k))).collect();
+    /// Tells watchers what acts now where something else acted before, of the keys that wait for a restart.
+    fn applied(&self, adapter: &str, before: &AdapterSettings, now: &AdapterSettings) {
+        let waits = KEYS.iter().filter(|key| key.apply == Apply::Restart);
+        let values: Vec<_> = waits
+            .map(|key| (key, key.get(before), key.get(now)))
+            .filter(|(_, before, now)| before != now)
+            .map(|(key, _, now)| (key, now))
+            .collect();
         if !values.is_empty() {
             let applied = Applied {
                 adapter: adapter.to_owned(),
                 values,
-                revision,
+                revision: self.revision(),
                 time: SystemTime::now(),
             };
             let _ = self.shared.news.send(Told::Applied(applied.into()));
@@ -263,12 +197,12 @@ impl Registry {
     ) -> Result<(AdapterStatus, Option<RegistryError>), NicError> {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let adapter = spec.name.clone();
-        let stored = self.shared.lock().stored(&adapter);
-        let first =
-            self.nic
-                .add_adapter_congestion(spec.clone(), self.settings(&stored), qos.clone(), congestion);
-        let (status, acting, mut refused) = match first {
-            Ok(status) => (status, stored, None),
+        let stored = self.shared.lock().settings(&adapter);
+        let first = self
+            .nic
+            .add_adapter_congestion(spec.clone(), stored, qos.clone(), congestion);
+        let (status, mut refused) = match first {
+            Ok(status) => (status, None),
             Err(NicError::Invalid { field, problem }) if key_of(field).is_some() => {
                 let status =
                     self.nic
@@ -280,15 +214,11 @@ impl Registry {
                     why: Why::Nic(format!("{field}: {problem}")),
                 };
                 let refused = RegistryError::Refused(vec![refusal]);
-                (status, BTreeMap::new(), Some(refused))
+                (status, Some(refused))
             }
             Err(other) => return Err(other),
         };
-        let timeout = dropless_timeout(from(&acting));
-        if timeout > 0 {
-            self.nic.set_dropless(&adapter, timeout)?;
-        }
-        self.shared.lock().acting.insert(adapter.clone(), acting);
+        self.shared.lock().live.insert(adapter.clone());
         if let Err(error) = self.index_or_new(&adapter) {
             refused = refused.or(Some(error.into()));
         }
@@ -297,7 +227,7 @@ impl Registry {
 
     /// An adapter that was just made is taken back: nothing acts on it. What is stored for it stays.
     pub fn adapter_taken_back(&self, adapter: &str) {
-        self.shared.lock().acting.remove(adapter);
+        self.shared.lock().live.remove(adapter);
     }
 
     /// The index of an adapter in `.reg` files; one that has none gets the smallest that is free. May block.
@@ -334,7 +264,7 @@ impl Registry {
     /// An adapter is about to be removed: what is stored for it, its index and `with` go in one transaction. May block.
     pub fn remove_adapter(&self, adapter: &str, mut with: Batch) -> Result<(), RegistryError> {
         let scope = Scope::Adapter(adapter.to_owned());
-        let (accepted, acting, index) = {
+        let (accepted, live, index) = {
             let mut inner = self.shared.lock();
             let change = |(_, key): &(Scope, &'static str), value: &Value| {
                 Some(Change {
@@ -351,14 +281,14 @@ impl Registry {
             };
             with.delete(INDEXES, adapter.as_bytes());
             // Nothing of it is told to the NIC any more.
-            let acting = inner.acting.remove(adapter);
+            let live = inner.live.remove(adapter);
             let index = inner.indexes.remove(adapter);
-            (self.accept(&mut inner, plan, with), acting, index)
+            (self.accept(&mut inner, plan, with), live, index)
         };
         let done = self.finish(accepted).map(drop);
         if done.is_err() {
             let mut inner = self.shared.lock();
-            inner.acting.extend(acting.map(|a| (adapter.to_owned(), a)));
+            inner.live.extend(live.then(|| adapter.to_owned()));
             inner.indexes.extend(index.map(|i| (adapter.to_owned(), i)));
         }
         done

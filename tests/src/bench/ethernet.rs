@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use vnic_backend::settings::RxTrust;
+use vnic_backend::settings::Trust;
 use vnic_backend::{QosSpec, Tsa};
 
 use super::hugepages::HugePages;
@@ -89,7 +89,7 @@ pub fn qos(lab: &Lab) -> Result<Run> {
 pub(super) fn configure(product: &Product, adapters: usize) -> Result<()> {
     let nic = product.nic().context("a NIC in this process")?;
     for i in 0..adapters {
-        super::qos::trust(nic, i, |keys| keys.trust = RxTrust::Dscp)?;
+        super::qos::trust(nic, i, |keys| keys.trust = Trust::Dscp)?;
         let mut classes = super::qos::classes();
         for class in [0, 3] {
             (classes.tsa[class], classes.share[class], classes.limit[class]) = (Tsa::Ets, 50, LIMIT);

@@ -9,7 +9,7 @@ mod traffic;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use vnic_backend::settings::{QosKeys, RxTrust};
+use vnic_backend::settings::{QosKeys, Trust};
 use vnic_backend::{Classes, Nic, QosSpec, ScheduleQueue, Tsa};
 
 use super::machine::CpuTime;
@@ -203,7 +203,7 @@ fn house(lab: &Lab, dir: &tempfile::TempDir, adapters: usize) -> Result<(Product
     })?;
     let nic = product.nic().context("a NIC in this process")?.clone();
     for i in 0..adapters {
-        trust(&nic, i, |keys| keys.trust = RxTrust::Dscp)?;
+        trust(&nic, i, |keys| keys.trust = Trust::Dscp)?;
     }
     Ok((product, nic))
 }

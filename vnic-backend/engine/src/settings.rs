@@ -11,6 +11,7 @@ mod check;
 mod congestion;
 mod define;
 mod document;
+mod field;
 mod qos;
 mod table;
 mod together;
@@ -19,14 +20,16 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use vnic_wire::MacAddr;
+pub use vnic_wire::qos::{HintAction, HintMode, Trust};
 
-pub use apply::{Origin, dropless_timeout, effective};
+pub use apply::{Origin, effective};
 pub use check::{Checked, Refusal};
 pub use congestion::{
     Chosen, CongestionKeys, PARAMETERS, Parameter, Point, Points, Preset, is_rate, parameter,
 };
 pub use document::markdown;
-pub use qos::{HintAction, HintMode, QosKeys, RxTrust};
+pub use field::Field;
+pub use qos::{FlowControl, QosKeys};
 pub use table::KEYS;
 pub use together::{Conflict, check_change, check_together};
 
@@ -167,8 +170,8 @@ bitflags::bitflags! {
     }
 }
 
-/// One row of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One row of the table. Rows are the same if their names are.
+#[derive(Debug, Clone, Copy)]
 pub struct KeyDef {
     /// As documented, with its `*` where it has one.
     pub name: &'static str,
@@ -191,6 +194,8 @@ pub struct KeyDef {
     pub illegal: Illegal,
     /// Does it change anything?
     pub built: Built,
+    /// Where its value goes, if it is built.
+    pub field: Option<Field>,
     /// What it depends on.
     pub rules: &'static [Rule],
     /// Its type in `.reg` files that we write.
@@ -205,52 +210,82 @@ pub struct KeyDef {
     pub source: &'static str,
 }
 
+impl PartialEq for KeyDef {
+    fn eq(&self, other: &KeyDef) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for KeyDef {}
+
+field::words! {
+    Burst { Off, Thread, Poll }
+    RecvCompletion { Polling, Adaptive, NdisPoll }
+    SendCompletion { Polling, Interrupt, NdisPoll }
+    RoceMode { V1, V2, Off }
+    FlowControl { Off, Transmit, Receive, Both, Negotiated }
+    Trust { Port, Pcp, Dscp, Both }
+    HintAction { Off, Drop, Mark }
+    HintMode { Aggressive, Dynamic }
+}
+
 /// Bursts that find no receive buffer (`AsyncReceiveIndicate`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Burst {
-    /// They are dropped (0).
+    /// They are dropped.
     #[default]
-    Off,
-    /// They wait in the reserve; a thread waits for buffers (1).
-    Thread,
-    /// They wait in the reserve; the poll loop looks for buffers (2).
-    Poll,
+    Off = 0,
+    /// They wait in the reserve; a thread waits for buffers.
+    Thread = 1,
+    /// They wait in the reserve; the poll loop looks for buffers.
+    Poll = 2,
 }
 
 /// How a guest hears of received frames (`RecvCompletionMethod`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RecvCompletion {
-    /// The guest polls; interrupts are a safety net (0).
-    Polling,
-    /// Interrupts, fewer the more there is to do (1).
+    /// The guest polls; interrupts are a safety net.
+    Polling = 0,
+    /// Interrupts, fewer the more there is to do.
     #[default]
-    Adaptive,
-    /// An interrupt whenever the guest asks for one (4, NDIS poll).
-    NdisPoll,
+    Adaptive = 1,
+    /// An interrupt whenever the guest asks for one (NDIS poll).
+    NdisPoll = 4,
 }
 
 /// How a guest hears of sent frames (`SendCompletionMethod`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SendCompletion {
-    /// The guest polls; interrupts are a safety net (0).
-    Polling,
-    /// Interrupts (1).
+    /// The guest polls; interrupts are a safety net.
+    Polling = 0,
+    /// Interrupts.
     #[default]
-    Interrupt,
-    /// An interrupt whenever the guest asks for one (2, NDIS poll).
-    NdisPoll,
+    Interrupt = 1,
+    /// An interrupt whenever the guest asks for one (NDIS poll).
+    NdisPoll = 2,
 }
 
 /// Protocol of RoCE packets (`roce_mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RoceMode {
-    /// RoCEv1 only (0).
-    V1,
-    /// RoCEv2 (2).
+    /// RoCEv1 only.
+    V1 = 0,
+    /// RoCEv2.
     #[default]
-    V2,
-    /// No RoCE (4).
-    Off,
+    V2 = 2,
+    /// No RoCE.
+    Off = 4,
+}
+
+/// Dropless mode, as the operator set it last (`DelayDropTimeout`). A frame that waits too long ends the mode; setting it
+/// again, to the same time too, begins it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DelayDrop {
+    /// How long a frame may wait for a receive buffer, in 100 us, at most [`TIMEOUT_MAX`](crate::dropless::TIMEOUT_MAX);
+    /// 0: the mode is off.
+    pub timeout: u8,
+    /// Which act of the operator's this was: another number is another act. 0: none, and it is what acts while nothing is set.
+    pub act: u64,
 }
 
 /// What acts on an adapter. The default is what acts while nothing is stored.
@@ -272,6 +307,8 @@ pub struct AdapterSettings {
     pub vlan_prio: u8,
     /// `TxUntagPriorityTag`: frames that have a priority but no VLAN leave without a tag.
     pub tx_untag_priority_tag: bool,
+    /// `DelayDropTimeout`.
+    pub delay_drop: DelayDrop,
     /// `mac-address-list`: further addresses whose frames the guest gets.
     pub macs: Vec<MacAddr>,
     /// `roce_mode`.
@@ -295,6 +332,7 @@ impl Default for AdapterSettings {
             vlan_id: 0,
             vlan_prio: 0,
             tx_untag_priority_tag: false,
+            delay_drop: DelayDrop::default(),
             macs: Vec::new(),
             roce_mode: RoceMode::default(),
             network_direct: true,

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use vnic_engine::settings::{
-    self, AdapterSettings, Apply, Built, Burst, Checked, HintAction, HintMode, Illegal, KEYS, KeyDef, Kind,
-    Origin, Place, QosKeys, RecvCompletion, Refusal, RegType, RoceMode, Rule, RxTrust, Scopes,
-    SendCompletion, Value, check_change, check_together, effective, key,
+    self, AdapterSettings, Apply, Built, Burst, Checked, DelayDrop, HintAction, HintMode, Illegal, KEYS,
+    KeyDef, Kind, Origin, Place, QosKeys, RecvCompletion, Refusal, RegType, RoceMode, Rule, Scopes,
+    SendCompletion, Trust, Value, check_change, check_together, effective, key,
 };
 use vnic_wire::MacAddr;
 
@@ -49,6 +49,10 @@ fn every_row_is_whole() {
             def.name
         );
         assert!(def.scopes.contains(Scopes::ADAPTER), "{}: scope", def.name);
+        match def.built {
+            Built::Yes => assert!(def.field.is_some(), "{}: field", def.name),
+            Built::No(what) => assert!(!what.is_empty() && def.field.is_none(), "{}: waits for", def.name),
+        }
         for value in [def.default, def.unset].into_iter().flatten() {
             let value = Value::Dword(value);
             assert_eq!(
@@ -355,7 +359,57 @@ fn adapter_wins_over_driver() {
 #[test]
 fn nothing_stored_is_the_default() {
     assert_eq!(AdapterSettings::from_values(|_| None), AdapterSettings::default());
-    assert_eq!(settings::dropless_timeout(|_| None), 0);
+    for def in KEYS {
+        // What acts while nothing is stored stands in the row, for people, and in the field, for the NIC.
+        let field = def.get(&AdapterSettings::default());
+        let chosen = settings::parameter(def.name).is_none() && def.kind != Kind::MacList { max: 128 };
+        if chosen {
+            assert_eq!(field, def.unset.map(Value::Dword), "{}", def.name);
+        }
+    }
+}
+
+#[test]
+fn a_key_reads_back_what_it_set_and_touches_nothing_else() {
+    let default = AdapterSettings::default();
+    for def in KEYS.iter().filter(|def| def.built == Built::Yes) {
+        let values: Vec<Value> = match def.kind {
+            Kind::Dword { min, max } => vec![Value::Dword(min), Value::Dword(max)],
+            Kind::Rate { min } => vec![Value::Dword(min), Value::Dword(LINE_RATE)],
+            Kind::Enum(values) => values.iter().map(|(value, _)| Value::Dword(*value)).collect(),
+            Kind::Bool => vec![Value::Dword(0), Value::Dword(1)],
+            Kind::MacList { .. } => vec![
+                Value::Macs(vec![]),
+                Value::Macs(vec![MacAddr([2, 0, 0, 0, 0, 1])]),
+            ],
+            Kind::Text { .. } => panic!("{}: no field is text", def.name),
+        };
+        for value in values {
+            let mut settings = default.clone();
+            def.set(&mut settings, &value);
+            assert_eq!(def.get(&settings), Some(value.clone()), "{}", def.name);
+            for other in KEYS.iter().filter(|other| *other != def) {
+                assert_eq!(
+                    other.get(&settings),
+                    other.get(&default),
+                    "{} by {}",
+                    other.name,
+                    def.name
+                );
+            }
+            // Copied alone, it is all that differs; and it is copied at once if and only if it is dynamic.
+            let mut copy = default.clone();
+            def.copy(&mut copy, &settings);
+            assert_eq!(copy, settings, "{}", def.name);
+            let at_once = default.at_once(&settings);
+            let expected = if def.apply == Apply::Dynamic {
+                &settings
+            } else {
+                &default
+            };
+            assert_eq!(&at_once, expected, "{}", def.name);
+        }
+    }
 }
 
 #[test]
@@ -389,13 +443,13 @@ fn stored_values_act() {
             vlan_id: 4094,
             vlan_prio: 7,
             tx_untag_priority_tag: true,
+            delay_drop: DelayDrop { timeout: 100, act: 0 },
             macs: macs.clone(),
             roce_mode: RoceMode::Off,
             network_direct: false,
             ..AdapterSettings::default()
         }
     );
-    assert_eq!(settings::dropless_timeout(lookup), 100);
     // An older version may have stored what this one does not allow.
     let illegal = stored(&[
         ("VlanID", 4095),
@@ -404,7 +458,6 @@ fn stored_values_act() {
         ("RfdReservationFactor", 0),
     ]);
     assert_eq!(AdapterSettings::from_values(&illegal), AdapterSettings::default());
-    assert_eq!(settings::dropless_timeout(&illegal), 0);
 }
 
 /// What acts with these values of quality of service.
@@ -422,9 +475,10 @@ fn stored_values_of_quality_of_service_act() {
         (4, true, true),
     ] {
         let got = qos(&[("*FlowControl", value)]);
-        assert_eq!((got.pause_tx, got.pause_rx), (tx, rx), "{value}");
+        let got = got.flow_control;
+        assert_eq!((got.is_sent(), got.is_obeyed()), (tx, rx), "{value}");
     }
-    let trusts = [RxTrust::Port, RxTrust::Pcp, RxTrust::Dscp, RxTrust::Both];
+    let trusts = [Trust::Port, Trust::Pcp, Trust::Dscp, Trust::Both];
     for (value, trust) in (0..).zip(trusts) {
         assert_eq!(qos(&[("RxTrustedState", value)]).trust, trust);
     }
@@ -495,7 +549,7 @@ fn tables_by_dscp_and_by_priority() {
     for priority in 0..8usize {
         let newer = format!("PriorityToDscpMappingTable_{priority}");
         let older = format!("RroceDscpMarkPriorityFlowControl[{priority}]");
-        let of = |values: &[(&str, u32)]| qos(values).priority_to_dscp[priority];
+        let of = |values: &[(&str, u32)]| qos(values).acting_priority_to_dscp()[priority];
         assert_eq!(usize::from(of(&[])), priority);
         assert_eq!(of(&[(&newer, 40)]), 40);
         assert_eq!(of(&[(&older, 50)]), 50);
@@ -594,11 +648,11 @@ proptest! {
         let qos = &got.qos;
         prop_assert!(qos.default_priority < 8 && qos.default_dscp < 64);
         prop_assert!(qos.acting_dscp_map().iter().all(|p| *p < 8));
-        prop_assert!(qos.priority_to_dscp.iter().all(|d| *d < 64));
+        prop_assert!(qos.acting_priority_to_dscp().iter().all(|d| *d < 64));
         prop_assert!(qos.lifetime <= 20 && qos.stall_count <= 7);
         let (minor, critical) = qos.acting_watermarks();
         prop_assert!(critical == 0 || ((80..=8000).contains(&critical) && minor <= critical));
-        prop_assert!(settings::dropless_timeout(lookup) <= 100);
+        prop_assert!(got.delay_drop.timeout <= 100);
         prop_assert!(check_together(lookup).is_ok() || !values.is_empty());
         for def in KEYS {
             let _ = check_change(def.name, lookup);

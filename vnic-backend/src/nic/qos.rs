@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::bounded;
 use vnic_engine::settings::{AdapterSettings, QosKeys};
-use vnic_fabric::qos as fabric;
+use vnic_fabric::qos::HintSettings;
 use vnic_fabric::switch::PortId;
 
 use super::{Inner, Nic, State, not_found};
@@ -181,18 +181,12 @@ pub(super) fn change(spec: &QosSpec, keys: &QosKeys) -> Result<Arc<QosChange>, N
 
 /// What acts: what the operator has configured, and what the keys say.
 fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
-    use vnic_engine::settings::{HintAction, HintMode, RxTrust};
     let (minor_ms, critical_ms) = keys.acting_watermarks();
     PortQos {
         ecn: spec.ecn,
         rate: spec.rate,
         classification: Classification {
-            trust: match keys.trust {
-                RxTrust::Port => Trust::Port,
-                RxTrust::Pcp => Trust::Pcp,
-                RxTrust::Dscp => Trust::Dscp,
-                RxTrust::Both => Trust::Both,
-            },
+            trust: keys.trust,
             default_priority: keys.default_priority,
             dscp_to_priority: keys.acting_dscp_map(),
             untagged_to_lossless: keys.untagged_to_lossless,
@@ -200,8 +194,8 @@ fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
         },
         classes: spec.classes.clone(),
         pause: PauseSettings {
-            global_tx: keys.pause_tx,
-            global_rx: keys.pause_rx,
+            global_tx: keys.flow_control.is_sent(),
+            global_rx: keys.flow_control.is_obeyed(),
             pfc: spec.pfc,
         },
         buffer: spec.buffer,
@@ -214,17 +208,10 @@ fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
             stall_count: keys.stall_count,
             enable: keys.lifetime_classes,
         },
-        hint: fabric::HintSettings {
+        hint: HintSettings {
             enable: keys.hint,
-            action: match keys.hint_action {
-                HintAction::Off => fabric::HintAction::Off,
-                HintAction::Drop => fabric::HintAction::Drop,
-                HintAction::Mark => fabric::HintAction::Mark,
-            },
-            mode: match keys.hint_mode {
-                HintMode::Aggressive => fabric::HintMode::Aggressive,
-                HintMode::Dynamic => fabric::HintMode::Dynamic,
-            },
+            action: keys.hint_action,
+            mode: keys.hint_mode,
         },
         queue: spec
             .queue

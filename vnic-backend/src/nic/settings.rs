@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_channel::bounded;
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::dropless::TIMEOUT_MAX;
-use vnic_engine::settings::{self, AdapterSettings, Apply, QosKeys};
+use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortConfig;
 
 use super::{AdapterEntry, Inner, Nic, not_found, qos};
@@ -16,7 +16,7 @@ use crate::types::*;
 use crate::vhost::Endpoint;
 
 impl Nic {
-    /// Lets settings act on an adapter from now on. Those whose key says [`Apply::Restart`] wait for
+    /// Lets settings act on an adapter from now on. Those whose key says [`Apply::Restart`](vnic_engine::settings::Apply) wait for
     /// [`Nic::restart_adapter`]. All of them are taken or, on an error, none; the error names the key.
     pub fn configure_adapter(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
@@ -26,7 +26,7 @@ impl Nic {
             .get_mut(name)
             .ok_or_else(|| not_found("adapter", name))?;
         entry.wanted = settings.clone();
-        let acting = at_once(&entry.adapter.settings(), settings);
+        let acting = entry.adapter.settings().at_once(settings);
         // Under the lock: two calls reach all cores in the same order.
         self.inner.enforce(entry, acting);
         Ok(())
@@ -48,7 +48,7 @@ impl Nic {
         Ok(entry.wanted.clone())
     }
 
-    /// Lets act what waits for a restart of the adapter.
+    /// Lets act what waits for a restart of the adapter; dropless mode begins again as it is set.
     pub(super) fn apply_waiting(&self, name: &str) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
         let entry = state
@@ -56,7 +56,11 @@ impl Nic {
             .get_mut(name)
             .ok_or_else(|| not_found("adapter", name))?;
         let wanted = entry.wanted.clone();
+        let timeout = wanted.delay_drop.timeout;
         self.inner.enforce(entry, wanted);
+        if timeout > 0 || entry.adapter.dropless().on {
+            self.inner.set_dropless(&entry.adapter, timeout);
+        }
         Ok(())
     }
 
@@ -69,11 +73,7 @@ impl Nic {
                 problem: format!("{timeout} is not in 0..={TIMEOUT_MAX} (100 us)"),
             });
         }
-        let adapter = self.inner.adapter(name)?;
-        let (done, answer) = bounded::<()>(1);
-        let id = adapter.id;
-        self.inner.workers[adapter.core].send(Command::SetDropless { id, timeout, done });
-        let _ = answer.recv();
+        self.inner.set_dropless(&*self.inner.adapter(name)?, timeout);
         Ok(())
     }
 
@@ -165,13 +165,26 @@ impl Inner {
         }
         let qos = (before.qos != settings.qos).then(|| qos::change(&entry.qos, &settings.qos));
         let congestion = before.congestion != settings.congestion;
+        let set = settings.delay_drop;
         self.start_with(adapter, settings);
+        // To switch off what is off is an act of the operator's, too; that nothing is set any more is none.
+        if set != before.delay_drop && (set.timeout > 0 || set.act > 0 || adapter.dropless().on) {
+            self.set_dropless(adapter, set.timeout);
+        }
         if congestion {
             self.send_congestion(entry);
         }
         if let Some(Ok(change)) = qos {
             self.send_qos(adapter.id, change);
         }
+    }
+
+    /// Switches dropless mode on or off; answers when it is.
+    pub(super) fn set_dropless(&self, adapter: &Endpoint, timeout: u8) {
+        let (done, answer) = bounded::<()>(1);
+        let id = adapter.id;
+        self.workers[adapter.core].send(Command::SetDropless { id, timeout, done });
+        let _ = answer.recv();
     }
 
     /// Tells the core that serves an adapter; the switch knows already.
@@ -205,69 +218,4 @@ pub(super) fn port_config(adapter: &Endpoint, settings: &AdapterSettings) -> Por
             _ => PriorityTags::Keep,
         },
     }
-}
-
-/// What acts at once when `wanted` is given to an adapter on which `acting` acts: what the table of keys says may change
-/// while a driver runs.
-fn at_once(acting: &AdapterSettings, wanted: &AdapterSettings) -> AdapterSettings {
-    let mut next = acting.clone();
-    macro_rules! take {
-        ($($key:literal => $field:ident),* $(,)?) => {$(
-            if settings::key($key).is_none_or(|k| k.apply == Apply::Dynamic) {
-                next.$field.clone_from(&wanted.$field);
-            }
-        )*};
-    }
-    take! {
-        "AsyncReceiveIndicate" => burst,
-        "RfdReservationFactor" => reserve,
-        "RecvCompletionMethod" => recv_completion,
-        "SendCompletionMethod" => send_completion,
-        "TxMaxPostSendsCoalescing" => tx_coalescing,
-        "VlanID" => vlan_id,
-        "VlanPrio" => vlan_prio,
-        "TxUntagPriorityTag" => tx_untag_priority_tag,
-        "mac-address-list" => macs,
-        "roce_mode" => roce_mode,
-        "*NetworkDirect" => network_direct,
-    }
-    next.qos = qos_at_once(&acting.qos, &wanted.qos);
-    // All its keys are dynamic.
-    next.congestion = wanted.congestion;
-    next
-}
-
-/// As [`at_once`], of the keys of quality of service.
-fn qos_at_once(acting: &QosKeys, wanted: &QosKeys) -> QosKeys {
-    let mut next = acting.clone();
-    macro_rules! take {
-        ($($key:literal => $($field:ident),+);* $(;)?) => {$(
-            if settings::key($key).is_none_or(|k| k.apply == Apply::Dynamic) {
-                $(next.$field = wanted.$field;)+
-            }
-        )*};
-    }
-    take! {
-        "*FlowControl" => pause_tx, pause_rx;
-        "DefaultUntaggedPriority" => default_priority;
-        "RxTrustedState" => trust;
-        "DscpToPriorityMappingTable_0" => dscp_to_priority;
-        "DscpBasedEtsEnabled" => dscp_table;
-        "PriorityToDscpMappingTable_0" => priority_to_dscp;
-        "DscpBasedpfcEnabled" => dscp_by_priority;
-        "DscpForGlobalFlowControl" => default_dscp;
-        "RxUntaggedMapToLossless" => untagged_to_lossless;
-        "*QoSOffload" => offload;
-        "*QosOffloadSupportedTCs" => offload_classes;
-        "SendQueuePerPrio" => send_queue_per_priority;
-        "TCHeadOfQueueLifeTimeLimit" => lifetime;
-        "TCStallCount" => stall_count;
-        "TCHeadOfQueueLifeTimeLimitEnable" => lifetime_classes;
-        "DeviceRxStallTimeout" => stall_critical_ms;
-        "DeviceRxStallWatermark" => stall_minor_ms;
-        "CongestionMonitoringEnable" => hint;
-        "CongestionAction" => hint_action;
-        "CongestionMode" => hint_mode;
-    }
-    next
 }

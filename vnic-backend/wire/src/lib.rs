@@ -45,6 +45,7 @@ pub mod opcode;
 pub mod pause;
 pub mod prefix;
 pub mod psn;
+pub mod qos;
 pub mod reth;
 pub mod roce;
 pub mod tcp;

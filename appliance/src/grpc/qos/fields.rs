@@ -1,6 +1,6 @@
 //! Fields of `vnic.v1.Qos`: from a request to what the NIC is told, and back.
 
-use vnic_backend::settings::{HintAction, HintMode, QosKeys, RxTrust};
+use vnic_backend::settings::{self, FlowControl, HintAction, HintMode, QosKeys};
 use vnic_backend::{
     Capable, MarkAt, Match, NotCapable, Policy, QosSpec, QueueStatus, Red, ScheduleQueue, Tsa,
 };
@@ -57,10 +57,10 @@ pub fn message(spec: &QosSpec, keys: &QosKeys) -> v1::Qos {
     v1::Qos {
         rate_bps: spec.rate,
         trust: match keys.trust {
-            RxTrust::Port => Trust::Port,
-            RxTrust::Pcp => Trust::Pcp,
-            RxTrust::Dscp => Trust::Dscp,
-            RxTrust::Both => Trust::Both,
+            settings::Trust::Port => Trust::Port,
+            settings::Trust::Pcp => Trust::Pcp,
+            settings::Trust::Dscp => Trust::Dscp,
+            settings::Trust::Both => Trust::Both,
         }
         .into(),
         default_priority: keys.default_priority.into(),
@@ -76,8 +76,8 @@ pub fn message(spec: &QosSpec, keys: &QosKeys) -> v1::Qos {
         tc_bandwidth_percent: numbers(&spec.classes.share),
         tc_rate_limit_bps: spec.classes.limit.to_vec(),
         pfc: bits(spec.pfc),
-        pause_tx: keys.pause_tx,
-        pause_rx: keys.pause_rx,
+        pause_tx: keys.flow_control.is_sent(),
+        pause_rx: keys.flow_control.is_obeyed(),
         buffer_size: spec.buffer.size,
         buffer_xoff: spec.buffer.xoff,
         buffer_xon: spec.buffer.xon,
@@ -318,10 +318,10 @@ fn one(read: &mut Reader<'_>, from: &v1::Qos, spec: &mut QosSpec, keys: &mut Qos
                     ));
                     return None;
                 }
-                Trust::Port => RxTrust::Port,
-                Trust::Pcp => RxTrust::Pcp,
-                Trust::Dscp => RxTrust::Dscp,
-                Trust::Both => RxTrust::Both,
+                Trust::Port => settings::Trust::Port,
+                Trust::Pcp => settings::Trust::Pcp,
+                Trust::Dscp => settings::Trust::Dscp,
+                Trust::Both => settings::Trust::Both,
             }
         }
         "default_priority" => keys.default_priority = read.number("", from.default_priority, 7)?,
@@ -347,8 +347,8 @@ fn one(read: &mut Reader<'_>, from: &v1::Qos, spec: &mut QosSpec, keys: &mut Qos
         "tc_bandwidth_percent" => spec.classes.share = read.numbers(&from.tc_bandwidth_percent, 100)?,
         "tc_rate_limit_bps" => spec.classes.limit = read.list(&from.tc_rate_limit_bps)?,
         "pfc" => spec.pfc = read.bits(&from.pfc)?,
-        "pause_tx" => keys.pause_tx = from.pause_tx,
-        "pause_rx" => keys.pause_rx = from.pause_rx,
+        "pause_tx" => keys.flow_control = FlowControl::of(from.pause_tx, keys.flow_control.is_obeyed()),
+        "pause_rx" => keys.flow_control = FlowControl::of(keys.flow_control.is_sent(), from.pause_rx),
         "buffer_size" => spec.buffer.size = from.buffer_size,
         "buffer_xoff" => spec.buffer.xoff = from.buffer_xoff,
         "buffer_xon" => spec.buffer.xon = from.buffer_xon,
@@ -498,10 +498,9 @@ mod tests {
 
     fn unlike_the_default() -> (QosSpec, QosKeys) {
         let mut keys = QosKeys {
-            pause_tx: false,
-            pause_rx: false,
+            flow_control: FlowControl::Off,
             default_priority: 5,
-            trust: RxTrust::Both,
+            trust: settings::Trust::Both,
             untagged_to_lossless: true,
             send_queue_per_priority: true,
             lifetime: 3,

@@ -1,6 +1,6 @@
 //! Fields that are keys of an adapter's registry.
 
-use vnic_backend::settings::{KEYS, QosKeys, Value};
+use vnic_backend::settings::{self, AdapterSettings, KEYS, QosKeys, Value};
 
 use crate::registry::{Action, Operation, Scope};
 
@@ -43,6 +43,10 @@ pub fn write(adapter: &str, fields: &[&str], keys: &QosKeys) -> Vec<Operation> {
         scope: Scope::Adapter(adapter.to_owned()),
         operations: Vec::new(),
     };
+    let settings = AdapterSettings {
+        qos: keys.clone(),
+        ..AdapterSettings::default()
+    };
     for field in fields {
         if *field == "dscp_to_priority" {
             writer.dscp_map(keys);
@@ -51,7 +55,7 @@ pub fn write(adapter: &str, fields: &[&str], keys: &QosKeys) -> Vec<Operation> {
         let Some((_, key)) = OF_FIELDS.iter().find(|(of, _)| of == field) else {
             continue;
         };
-        writer.act(key, number(field, keys));
+        writer.act(key, settings::key(key).and_then(|def| def.get(&settings)));
     }
     writer.operations
 }
@@ -75,66 +79,34 @@ struct Writer {
 
 impl Writer {
     /// Each key once: two fields may be one key.
-    fn act(&mut self, key: &str, number: Option<u32>) {
+    fn act(&mut self, key: &str, value: Option<Value>) {
         if self.operations.iter().any(|o| o.key == key) {
             return;
         }
         self.operations.push(Operation {
             scope: self.scope.clone(),
             key: key.to_owned(),
-            action: number.map_or(Action::Delete, |n| Action::Set(Value::Dword(n))),
+            action: value.map_or(Action::Delete, Action::Set),
             if_match: None,
         });
     }
 
     /// The table as the documents have it, and what differs; nothing of it while the static one counts.
     fn dscp_map(&mut self, keys: &QosKeys) {
-        self.act("DscpBasedEtsEnabled", keys.dscp_table.then_some(1));
+        self.act("DscpBasedEtsEnabled", keys.dscp_table.then_some(Value::Dword(1)));
         let default = QosKeys::default().dscp_to_priority;
         for (dscp, (priority, plain)) in keys.dscp_to_priority.iter().zip(&default).enumerate() {
             let differs = keys.dscp_table && priority != plain;
-            self.act(&format!("{TABLE}{dscp}"), differs.then_some(u32::from(*priority)));
+            let value = differs.then_some(Value::Dword((*priority).into()));
+            self.act(&format!("{TABLE}{dscp}"), value);
         }
     }
-}
-
-/// The number of a field's key.
-fn number(field: &str, keys: &QosKeys) -> Option<u32> {
-    use vnic_backend::settings::{HintAction, HintMode, RxTrust};
-    Some(match field {
-        "trust" => match keys.trust {
-            RxTrust::Port => 0,
-            RxTrust::Pcp => 1,
-            RxTrust::Dscp => 2,
-            RxTrust::Both => 3,
-        },
-        "default_priority" => keys.default_priority.into(),
-        "untagged_to_lossless" => keys.untagged_to_lossless.into(),
-        "pause_tx" | "pause_rx" => u32::from(keys.pause_tx) | u32::from(keys.pause_rx) << 1,
-        "storm_critical_ms" => keys.stall_critical_ms,
-        "storm_minor_ms" => keys.stall_minor_ms,
-        "hol_lifetime" => keys.lifetime.into(),
-        "hol_stall_count" => keys.stall_count.into(),
-        "hol_lifetime_classes" => keys.lifetime_classes.into(),
-        "send_queue_per_priority" => keys.send_queue_per_priority.into(),
-        "congestion_monitoring" => keys.hint.into(),
-        "congestion_action" => match keys.hint_action {
-            HintAction::Off => 0,
-            HintAction::Drop => 1,
-            HintAction::Mark => 2,
-        },
-        "congestion_mode" => match keys.hint_mode {
-            HintMode::Aggressive => 0,
-            HintMode::Dynamic => 1,
-        },
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vnic_backend::settings::{self, AdapterSettings, Built, RxTrust};
+    use vnic_backend::settings::{Built, FlowControl, Trust};
 
     /// What acts when these operations are carried out on an empty registry.
     fn acting(operations: &[Operation]) -> QosKeys {
@@ -153,10 +125,9 @@ mod tests {
     #[test]
     fn what_is_written_acts() {
         let mut keys = QosKeys {
-            pause_tx: false,
-            pause_rx: true,
+            flow_control: FlowControl::Receive,
             default_priority: 5,
-            trust: RxTrust::Port,
+            trust: Trust::Port,
             untagged_to_lossless: true,
             send_queue_per_priority: true,
             lifetime: 3,

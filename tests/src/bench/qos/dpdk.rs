@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use vnic_backend::counters::{AdapterValues, PriorityCounter};
-use vnic_backend::settings::RxTrust;
+use vnic_backend::settings::Trust;
 use vnic_backend::{AdapterSpec, MacAddr, Nic, VlanMode};
 
 use super::super::Lab;
@@ -41,7 +41,7 @@ pub fn house(lab: &Lab, dir: &tempfile::TempDir, adapters: usize) -> Result<(Pro
         }
         nic.remove_adapter(&name)?;
         nic.add_adapter(spec)?;
-        super::trust(&nic, i, |keys| keys.trust = RxTrust::Pcp)?;
+        super::trust(&nic, i, |keys| keys.trust = Trust::Pcp)?;
     }
     Ok((product, nic))
 }

@@ -10,7 +10,7 @@
 use core::time::Duration;
 
 use super::table::{CONGESTION, CONGESTION_ENABLE, CONGESTION_OWN};
-use super::{KeyDef, Kind};
+use super::{Field, KeyDef, Kind, Value};
 use crate::congestion::dcqcn::{AlphaClock, Hyper, Order, Parameters};
 use crate::congestion::notification::{CnpPriority, Scope, Settings};
 
@@ -319,6 +319,16 @@ impl Chosen {
         }
     }
 
+    fn put_key(&mut self, def: &KeyDef, value: Option<&Value>) {
+        let number = match value {
+            Some(Value::Dword(number)) => Some(*number),
+            _ => None,
+        };
+        if let Some(parameter) = parameter(def.name) {
+            self.put(parameter, number);
+        }
+    }
+
     /// What is set, with the parameter.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Parameter, u32)> + '_ {
         PARAMETERS
@@ -355,19 +365,49 @@ pub struct CongestionKeys {
     pub parameters: Chosen,
 }
 
+/// The parameter that has the key.
+pub(super) const PARAMETER: Field = Field {
+    set: |def, settings, value| settings.congestion.parameters.put_key(def, Some(value)),
+    get: |def, settings| {
+        settings
+            .congestion
+            .parameters
+            .get(parameter(def.name)?)
+            .map(Value::Dword)
+    },
+    copy: |def, to, from| {
+        let value = (PARAMETER.get)(def, from);
+        to.congestion.parameters.put_key(def, value.as_ref());
+    },
+};
+
+/// The bit of a priority in [`CongestionKeys::enable`].
+macro_rules! enable_bit {
+    ($priority:literal) => {
+        $crate::settings::Field {
+            set: |_, settings, value| {
+                settings
+                    .congestion
+                    .enable(1 << $priority, *value != $crate::settings::Value::Dword(0))
+            },
+            get: |_, settings| {
+                Some($crate::settings::Value::Dword(
+                    (settings.congestion.enable >> $priority & 1).into(),
+                ))
+            },
+            copy: |_, to, from| {
+                to.congestion
+                    .enable(1 << $priority, from.congestion.enable >> $priority & 1 != 0)
+            },
+        }
+    };
+}
+pub(super) use enable_bit;
+
 impl CongestionKeys {
-    /// What is stored with these numbers. `stored` gives what is stored for a key, if that is allowed.
-    pub(super) fn from_numbers(stored: impl Fn(&'static str) -> Option<u32>) -> CongestionKeys {
-        let mut keys = CongestionKeys::default();
-        for (priority, def) in CONGESTION_ENABLE.iter().enumerate() {
-            if stored(def.name).is_some_and(|v| v != 0) {
-                keys.enable |= 1 << priority;
-            }
-        }
-        for parameter in PARAMETERS.iter().filter(|p| p.keyed) {
-            keys.parameters.put(parameter, stored(parameter.def.name));
-        }
-        keys
+    /// Sets a bit of [`CongestionKeys::enable`].
+    pub(super) fn enable(&mut self, bit: u8, on: bool) {
+        self.enable = self.enable & !bit | if on { bit } else { 0 };
     }
 
     /// The key of a priority.

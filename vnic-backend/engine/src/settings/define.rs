@@ -1,5 +1,6 @@
 //! Words with which the rows of the table are written: a row begins as the most common case, and says what differs.
 
+use super::field::Field;
 use super::{Apply, Built, Illegal, KeyDef, Kind, Place, RegType, Rule, Scopes};
 
 impl KeyDef {
@@ -14,7 +15,8 @@ impl KeyDef {
             scopes: Scopes::ADAPTER,
             apply: Apply::Restart,
             illegal: Illegal::Reject,
-            built: Built::Yes,
+            built: Built::No(""),
+            field: None,
             rules: &[],
             reg: match kind {
                 Kind::MacList { .. } => RegType::MultiSz,
@@ -110,6 +112,15 @@ impl KeyDef {
     pub(super) const fn tool(self, verb: &'static str) -> KeyDef {
         KeyDef {
             place: Place::Tool(verb),
+            ..self
+        }
+    }
+
+    /// It acts: its value goes to this field.
+    pub(super) const fn acts(self, field: Field) -> KeyDef {
+        KeyDef {
+            built: Built::Yes,
+            field: Some(field),
             ..self
         }
     }

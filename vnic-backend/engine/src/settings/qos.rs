@@ -1,63 +1,71 @@
 //! Quality of service and flow control, as far as the documents have keys for it.
 
-use super::table::{MARKS, TO_DSCP, TO_PRIORITY};
+use super::{HintAction, HintMode, Trust};
 
 /// Least watermark of the receive path (register PFCC).
 const STALL_MIN_MS: u32 = 80;
 
-/// Which field of a received packet names its priority (`RxTrustedState`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub enum RxTrust {
-    /// None: all packets have the default priority (0; ours, after the port setting of switches).
-    Port,
-    /// The priority code point of a tag (1).
+/// Global pause (`*FlowControl`; IEEE 802.3 annex 31B).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FlowControl {
+    /// None.
+    Off = 0,
+    /// Pause frames are sent.
+    Transmit = 1,
+    /// Pause frames are obeyed.
+    Receive = 2,
+    /// Both.
     #[default]
-    Pcp,
-    /// The DSCP (2).
-    Dscp,
-    /// The DSCP of an IP packet, else the priority code point (3; ours, after register QPTS).
-    Both,
+    Both = 3,
+    /// Both: a link here has nobody to negotiate with.
+    Negotiated = 4,
 }
 
-/// `CongestionAction`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HintAction {
-    /// Nothing (0).
-    Off,
-    /// Drop (1).
-    Drop,
-    /// Mark (2).
-    #[default]
-    Mark,
-}
+impl FlowControl {
+    /// Sent, and obeyed?
+    pub const fn of(sent: bool, obeyed: bool) -> FlowControl {
+        match (sent, obeyed) {
+            (false, false) => FlowControl::Off,
+            (true, false) => FlowControl::Transmit,
+            (false, true) => FlowControl::Receive,
+            (true, true) => FlowControl::Both,
+        }
+    }
 
-/// `CongestionMode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HintMode {
-    /// 0.
-    Aggressive,
-    /// 1.
-    #[default]
-    Dynamic,
+    /// Are pause frames sent?
+    pub const fn is_sent(self) -> bool {
+        matches!(
+            self,
+            FlowControl::Transmit | FlowControl::Both | FlowControl::Negotiated
+        )
+    }
+
+    /// Are pause frames obeyed?
+    pub const fn is_obeyed(self) -> bool {
+        matches!(
+            self,
+            FlowControl::Receive | FlowControl::Both | FlowControl::Negotiated
+        )
+    }
 }
 
 /// What the keys of quality of service say. The default is what acts while nothing is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QosKeys {
-    /// `*FlowControl`: global pause is sent (1, 3, 4).
-    pub pause_tx: bool,
-    /// `*FlowControl`: global pause is obeyed (2, 3, 4).
-    pub pause_rx: bool,
+    /// `*FlowControl`.
+    pub flow_control: FlowControl,
     /// `DefaultUntaggedPriority`.
     pub default_priority: u8,
     /// `RxTrustedState`.
-    pub trust: RxTrust,
+    pub trust: Trust,
     /// `DscpToPriorityMappingTable_0..63`.
     pub dscp_to_priority: [u8; 64],
     /// `DscpBasedEtsEnabled`: that table counts; otherwise the static one, eight values each.
     pub dscp_table: bool,
-    /// `PriorityToDscpMappingTable_0..7`, and where it is set `RroceDscpMarkPriorityFlowControl[0..7]`.
+    /// `PriorityToDscpMappingTable_0..7`.
     pub priority_to_dscp: [u8; 8],
+    /// `RroceDscpMarkPriorityFlowControl[0..7]`, the older name of the same: it counts where it is set.
+    pub priority_marks: [Option<u8>; 8],
     /// `DscpBasedpfcEnabled`: the DSCP of RDMA packets follows their priority.
     pub dscp_by_priority: bool,
     /// `DscpForGlobalFlowControl`: DSCP of RDMA packets that have no priority.
@@ -102,10 +110,9 @@ const STATIC_MAP: [u8; 64] = {
 impl Default for QosKeys {
     fn default() -> Self {
         QosKeys {
-            pause_tx: true,
-            pause_rx: true,
+            flow_control: FlowControl::default(),
             default_priority: 0,
-            trust: RxTrust::default(),
+            trust: Trust::default(),
             dscp_to_priority: {
                 // Two rows of the documented table differ from the static one.
                 let mut map = STATIC_MAP;
@@ -115,6 +122,7 @@ impl Default for QosKeys {
             },
             dscp_table: false,
             priority_to_dscp: [0, 1, 2, 3, 4, 5, 6, 7],
+            priority_marks: [None; 8],
             dscp_by_priority: false,
             default_dscp: 26,
             untagged_to_lossless: false,
@@ -134,57 +142,6 @@ impl Default for QosKeys {
 }
 
 impl QosKeys {
-    /// What acts with these numbers. `number` gives what counts for a key, or None where nothing acts.
-    pub(super) fn from_numbers(number: impl Fn(&'static str) -> Option<u32>) -> QosKeys {
-        let unset = QosKeys::default();
-        let byte = |name, unset: u8| number(name).map_or(unset, |n| u8::try_from(n).unwrap_or(unset));
-        let switch = |name, unset: bool| number(name).map_or(unset, |n| n != 0);
-        let flow_control = number("*FlowControl");
-        QosKeys {
-            pause_tx: flow_control.map_or(unset.pause_tx, |v| matches!(v, 1 | 3 | 4)),
-            pause_rx: flow_control.map_or(unset.pause_rx, |v| matches!(v, 2..=4)),
-            default_priority: byte("DefaultUntaggedPriority", unset.default_priority),
-            trust: match number("RxTrustedState") {
-                Some(0) => RxTrust::Port,
-                Some(1) => RxTrust::Pcp,
-                Some(2) => RxTrust::Dscp,
-                Some(3) => RxTrust::Both,
-                _ => unset.trust,
-            },
-            dscp_to_priority: core::array::from_fn(|dscp| {
-                byte(TO_PRIORITY[dscp].name, unset.dscp_to_priority[dscp])
-            }),
-            dscp_table: switch("DscpBasedEtsEnabled", unset.dscp_table),
-            priority_to_dscp: core::array::from_fn(|priority| {
-                let newer = byte(TO_DSCP[priority].name, unset.priority_to_dscp[priority]);
-                byte(MARKS[priority].name, newer)
-            }),
-            dscp_by_priority: switch("DscpBasedpfcEnabled", unset.dscp_by_priority),
-            default_dscp: byte("DscpForGlobalFlowControl", unset.default_dscp),
-            untagged_to_lossless: switch("RxUntaggedMapToLossless", unset.untagged_to_lossless),
-            offload: switch("*QoSOffload", unset.offload),
-            offload_classes: byte("*QosOffloadSupportedTCs", unset.offload_classes),
-            send_queue_per_priority: switch("SendQueuePerPrio", unset.send_queue_per_priority),
-            lifetime: byte("TCHeadOfQueueLifeTimeLimit", unset.lifetime),
-            stall_count: byte("TCStallCount", unset.stall_count),
-            lifetime_classes: byte("TCHeadOfQueueLifeTimeLimitEnable", unset.lifetime_classes),
-            stall_critical_ms: number("DeviceRxStallTimeout").unwrap_or(unset.stall_critical_ms),
-            stall_minor_ms: number("DeviceRxStallWatermark").unwrap_or(unset.stall_minor_ms),
-            hint: switch("CongestionMonitoringEnable", unset.hint),
-            hint_action: match number("CongestionAction") {
-                Some(0) => HintAction::Off,
-                Some(1) => HintAction::Drop,
-                Some(2) => HintAction::Mark,
-                _ => unset.hint_action,
-            },
-            hint_mode: match number("CongestionMode") {
-                Some(0) => HintMode::Aggressive,
-                Some(1) => HintMode::Dynamic,
-                _ => unset.hint_mode,
-            },
-        }
-    }
-
     /// The watermarks of the receive path that count, in ms, 0: never: how long it may stand still before that is told, and
     /// before pause ends. Not every number of the keys makes sense together with the other.
     pub fn acting_watermarks(&self) -> (u32, u32) {
@@ -216,5 +173,12 @@ impl QosKeys {
         } else {
             STATIC_MAP
         }
+    }
+
+    /// The DSCP by priority that counts.
+    pub fn acting_priority_to_dscp(&self) -> [u8; 8] {
+        core::array::from_fn(|priority| {
+            self.priority_marks[priority].unwrap_or(self.priority_to_dscp[priority])
+        })
     }
 }

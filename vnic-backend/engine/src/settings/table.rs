@@ -11,17 +11,18 @@ mod roce;
 mod vlan;
 
 use super::KeyDef;
+use super::field::field;
 
-/// Rows of keys whose names differ by a number only: `$text` and the number make the name, `$row` makes a row of it.
+/// Rows of keys whose names differ by a number only: `$prefix` and the number make the name, `$row` makes a row of it, whose
+/// value goes to the array's element of that number.
 macro_rules! family {
-    ($prefix:literal, $suffix:literal, $row:expr, $($n:literal => $default:expr),+ $(,)?) => {
-        [$($row(concat!($prefix, $n, $suffix), $default)),+]
+    ($prefix:literal, $suffix:literal, $row:expr, $group:ident.$array:ident, $($n:literal => $default:expr),+ $(,)?) => {
+        [$($row(concat!($prefix, $n, $suffix), $default).acts(field!($group.$array[$n]))),+]
     };
 }
 use family;
 
 pub(super) use congestion::{ENABLE as CONGESTION_ENABLE, OWN as CONGESTION_OWN, PARAMETERS as CONGESTION};
-pub(super) use dscp::{MARKS, TO_DSCP, TO_PRIORITY};
 
 const PARTS: &[&[KeyDef]] = &[
     receive::KEYS,
@@ -32,9 +33,9 @@ const PARTS: &[&[KeyDef]] = &[
     congestion::PARAMETERS,
     qos::KEYS,
     dscp::SWITCHES,
-    TO_DSCP,
-    TO_PRIORITY,
-    MARKS,
+    dscp::TO_DSCP,
+    dscp::TO_PRIORITY,
+    dscp::MARKS,
     offload::KEYS,
     guard::KEYS,
 ];

@@ -3,23 +3,10 @@
 use alloc::vec::Vec;
 
 use vnic_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
+use vnic_wire::qos::Trust;
 use vnic_wire::{EtherType, checksum, ethernet, ipv4, ipv6};
 
 use super::PRIORITIES;
-
-/// Which field of a received frame names its priority (register QPTS; `rdma-notes-zh` section 24).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub enum Trust {
-    /// None: all frames have the port's default priority.
-    Port,
-    /// The priority code point of a tag; without one, the port's default priority.
-    #[default]
-    Pcp,
-    /// The DSCP of an IP packet; otherwise the port's default priority.
-    Dscp,
-    /// The DSCP of an IP packet, otherwise the priority code point, otherwise the port's default priority.
-    Both,
-}
 
 /// What a policy is about (`New-NetQosPolicy`; WinOF-2 Ethernet Network, Configuring QoS on the Host).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

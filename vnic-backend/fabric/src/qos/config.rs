@@ -1,8 +1,9 @@
 //! What an operator configures at a port.
 
 use vnic_wire::pause::{FRAME_LEN, QUANTUM_BITS};
+use vnic_wire::qos::{HintAction, HintMode, Trust};
 
-use super::classify::{Classification, Trust};
+use super::classify::Classification;
 use super::{PRIORITIES, Red, WIRE_OVERHEAD, check};
 
 /// How a traffic class gets its turn (`mlnx_qos --tsa`; IEEE 802.1Q clause 8.6.8).
@@ -120,28 +121,6 @@ impl Default for Lifetimes {
             enable: 0,
         }
     }
-}
-
-/// What happens to lossy packets for a guest that does not keep up (`CongestionAction`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HintAction {
-    /// Nothing.
-    Off,
-    /// They are dropped.
-    Drop,
-    /// They are marked (ECN congestion experienced), or dropped where they cannot be.
-    #[default]
-    Mark,
-}
-
-/// How eagerly (`CongestionMode`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HintMode {
-    /// From a low fill on, all of them.
-    Aggressive,
-    /// More of them the fuller it is.
-    #[default]
-    Dynamic,
 }
 
 /// ECN hint (`CongestionMonitoringEnable`, `CongestionAction`, `CongestionMode`).

@@ -17,7 +17,7 @@ pub fn marking(acting: &Classification, keys: &QosKeys, forced_traffic_class: Op
         },
         default_priority: acting.default_priority,
         dscp_to_priority: acting.dscp_to_priority,
-        priority_to_dscp: keys.priority_to_dscp,
+        priority_to_dscp: keys.acting_priority_to_dscp(),
         dscp_by_priority: keys.dscp_by_priority,
         default_dscp: keys.default_dscp,
         forced_traffic_class,

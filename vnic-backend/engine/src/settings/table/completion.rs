@@ -1,7 +1,7 @@
 //! How a guest hears of what is done.
 
 use super::super::Rule;
-use super::KeyDef;
+use super::{KeyDef, field};
 
 const POLL: &str = "WinOF-2 Ethernet Network, NDIS Poll Mode";
 
@@ -20,6 +20,7 @@ pub(super) const KEYS: &[KeyDef] = &[
         "RecvCompletionMethod",
         &[(0, "polling"), (1, "adaptive"), (4, "NDIS poll")],
     )
+    .acts(field!(recv_completion))
     .default(1)
     .sz()
     .rules(&[
@@ -33,6 +34,7 @@ pub(super) const KEYS: &[KeyDef] = &[
         "SendCompletionMethod",
         &[(0, "polling"), (1, "interrupt"), (2, "NDIS poll")],
     )
+    .acts(field!(send_completion))
     .default(1)
     .sz()
     .rules(&[
@@ -47,6 +49,7 @@ pub(super) const KEYS: &[KeyDef] = &[
     .help("How a guest hears of sent packets.")
     .source(POLL),
     KeyDef::number("TxMaxPostSendsCoalescing", 1, 256)
+        .acts(field!(tx_coalescing))
         .default(32)
         .sz()
         .unit("packets")

@@ -3,7 +3,8 @@
 //! The defaults are those that the example of `-Get` shows: preset `winof2-doc`. Where another preset is chosen, it says what
 //! acts while nothing is stored.
 
-use super::{KeyDef, family};
+use super::super::congestion::{PARAMETER, enable_bit};
+use super::KeyDef;
 
 const SECTION: &str = "WinOF-2 Ethernet Network, RCM Parameters";
 
@@ -11,35 +12,39 @@ const fn dcqcn(row: KeyDef) -> KeyDef {
     row.dynamic().tool("-QosConfig -Dcqcn").source(SECTION)
 }
 
-const fn enable(name: &'static str, default: u32) -> KeyDef {
-    dcqcn(KeyDef::switch(name).default(default))
-        .help("Congestion control of this priority, at both ends: reaction point and notification point.")
-        .note(
-            "The tool shows it as DcqcnRPEnablePrioN and DcqcnNPEnablePrioN and sets both; `vnicctl cc` switches one end \
-             alone, too. The example shows 0; other documents say on by default.",
-        )
+macro_rules! enable {
+    ($($priority:literal),+) => {
+        [$(dcqcn(KeyDef::switch(concat!("DcqcnEnablePrio", $priority)).default(0))
+            .acts(enable_bit!($priority))
+            .help("Congestion control of this priority, at both ends: reaction point and notification point.")
+            .note(
+                "The tool shows it as DcqcnRPEnablePrioN and DcqcnNPEnablePrioN and sets both; `vnicctl cc` switches one end \
+                 alone, too. The example shows 0; other documents say on by default.",
+            )),+]
+    };
 }
 
-pub(in super::super) const ENABLE: &[KeyDef] = &family!(
-    "DcqcnEnablePrio", "", enable,
-    0 => 0, 1 => 0, 2 => 0, 3 => 0, 4 => 0, 5 => 0, 6 => 0, 7 => 0,
-);
+pub(in super::super) const ENABLE: &[KeyDef] = &enable!(0, 1, 2, 3, 4, 5, 6, 7);
+
+const fn parameter(row: KeyDef) -> KeyDef {
+    dcqcn(row).acts(PARAMETER)
+}
 
 /// The other spellings are those of sysfs (`ecn/roce_rp`, `ecn/roce_np`) and debugfs (`cc_params`) of Linux.
 pub(in super::super) const PARAMETERS: &[KeyDef] = &[
-    dcqcn(KeyDef::switch("DcqcnClampTgtRate").default(0))
+    parameter(KeyDef::switch("DcqcnClampTgtRate").default(0))
         .alias(&["rp_clamp_tgt_rate", "clamp_tgt_rate"])
         .help("1: every congestion notification makes the current rate the target rate."),
-    dcqcn(KeyDef::switch("DcqcnClampTgtRateAfterTimeInc").default(1))
+    parameter(KeyDef::switch("DcqcnClampTgtRateAfterTimeInc").default(1))
         .alias(&["rp_clamp_tgt_rate_ati", "clamp_tgt_rate_after_time_inc"])
         .help("1: a congestion notification makes the current rate the target rate also after an increase by the timer."),
-    dcqcn(KeyDef::number("DcqcnCnpDscp", 0, 63).default(0).unit("DSCP"))
+    parameter(KeyDef::number("DcqcnCnpDscp", 0, 63).default(0).unit("DSCP"))
         .alias(&["fCnpDscp", "np_cnp_dscp", "cnp_dscp"])
         .help("DSCP of congestion notification packets."),
-    dcqcn(KeyDef::number("DcqcnCnp802pPrio", 0, 7).default(7).unit("PCP"))
+    parameter(KeyDef::number("DcqcnCnp802pPrio", 0, 7).default(7).unit("PCP"))
         .alias(&["np_cnp_prio", "cnp_802p_prio"])
         .help("Priority of congestion notification packets, where DcqcnCnpPrioMode is 0."),
-    dcqcn(
+    parameter(
         KeyDef::one_of(
             "DcqcnCnpPrioMode",
             &[(0, "DcqcnCnp802pPrio"), (1, "of the marked packet")],
@@ -48,56 +53,56 @@ pub(in super::super) const PARAMETERS: &[KeyDef] = &[
     )
     .alias(&["np_cnp_prio_mode"])
     .help("Where congestion notification packets take their priority from."),
-    dcqcn(KeyDef::number("DcqcnRpgTimeReset", 0, 131_071).default(100).unit("us"))
+    parameter(KeyDef::number("DcqcnRpgTimeReset", 0, 131_071).default(100).unit("us"))
         .alias(&["rp_time_reset", "rpg_time_reset"])
         .help("Time between increases of the rate; 0: the timer does not count."),
-    dcqcn(KeyDef::number("DcqcnRpgByteReset", 0, 32_767).default(400).unit("64 bytes"))
+    parameter(KeyDef::number("DcqcnRpgByteReset", 0, 32_767).default(400).unit("64 bytes"))
         .alias(&["rp_byte_reset", "rpg_byte_reset"])
         .help("Bytes sent between increases of the rate; 0: they do not count.")
         .note("The firmware's settings count bytes; here the unit is that of the WinOF-2 table."),
-    dcqcn(KeyDef::number("DcqcnRpgThreshold", 1, 31).default(5).unit("stages"))
+    parameter(KeyDef::number("DcqcnRpgThreshold", 1, 31).default(5).unit("stages"))
         .alias(&["rp_threshold", "rpg_threshold"])
         .help("Increases of one kind before the next kind."),
-    dcqcn(KeyDef::rate("DcqcnRpgAiRate", 1).default(10))
+    parameter(KeyDef::rate("DcqcnRpgAiRate", 1).default(10))
         .alias(&["rp_ai_rate", "rpg_ai_rate"])
         .help("Step of the target rate in additive increase."),
-    dcqcn(KeyDef::rate("DcqcnRpgHaiRate", 1).default(100))
+    parameter(KeyDef::rate("DcqcnRpgHaiRate", 1).default(100))
         .alias(&["rp_hai_rate", "rpg_hai_rate"])
         .help("Step of the target rate in hyper increase."),
-    dcqcn(KeyDef::number("DcqcnAlphaToRateShift", 0, 11).default(11).unit("log2"))
+    parameter(KeyDef::number("DcqcnAlphaToRateShift", 0, 11).default(11).unit("log2"))
         .alias(&["rp_gd", "rpg_gd"])
         .help("A cut takes alpha / 2^shift of the rate."),
-    dcqcn(KeyDef::number("DcqcnRpgMinDecFac", 0, 100).default(50).unit("percent"))
+    parameter(KeyDef::number("DcqcnRpgMinDecFac", 0, 100).default(50).unit("percent"))
         .alias(&["rp_min_dec_fac", "rpg_min_dec_fac"])
         .help("What one cut leaves of the rate at least.")
         .note(
             "The text divides the rate by it, which would cut to 2 % by default. All other documents read a percentage, and \
              so does its range.",
         ),
-    dcqcn(KeyDef::rate("DcqcnRpgMinRate", 0).default(1))
+    parameter(KeyDef::rate("DcqcnRpgMinRate", 0).default(1))
         .alias(&["rp_min_rate", "rpg_min_rate"])
         .help("Least rate of a flow. The line rate switches congestion control off in effect."),
-    dcqcn(KeyDef::rate("DcqcnRateToSetOnFirstCnp", 0).default(3000))
+    parameter(KeyDef::rate("DcqcnRateToSetOnFirstCnp", 0).default(3000))
         .alias(&["rp_rate_to_set_on_first_cnp", "rate_to_set_on_first_cnp"])
         .help("Rate at the first congestion notification of a flow; 0: as it was."),
-    dcqcn(KeyDef::number("DcqcnDceTcpG", 0, 1023).default(32).unit("1/1024"))
+    parameter(KeyDef::number("DcqcnDceTcpG", 0, 1023).default(32).unit("1/1024"))
         .alias(&["DcqcnDecTcpG"])
         .help("Weight g of a new sample in alpha: (1 - g) alpha + g with a notification, (1 - g) alpha without.")
         .note(
             "Documents with a default of 1019 give the weight of the old alpha, 1 - g: `rp_dce_tcp_g` of `vnicctl cc` is that \
              one.",
         ),
-    dcqcn(KeyDef::number("DcqcnDceTcpRtt", 0, 131_071).default(4).unit("us"))
+    parameter(KeyDef::number("DcqcnDceTcpRtt", 0, 131_071).default(4).unit("us"))
         .alias(&["rp_dce_tcp_rtt", "dce_tcp_rtt"])
         .help("Time between updates of alpha."),
-    dcqcn(
+    parameter(
         KeyDef::number("DcqcnRateReduceMonitorPeriod", 0, u32::MAX - 1)
             .default(32)
             .unit("us"),
     )
     .alias(&["rp_rate_reduce_monitor_period", "rate_reduce_monitor_period"])
     .help("Time in which the rate is cut at most once."),
-    dcqcn(KeyDef::number("DcqcnInitialAlphaValue", 0, 1023).default(0).unit("1/1024"))
+    parameter(KeyDef::number("DcqcnInitialAlphaValue", 0, 1023).default(0).unit("1/1024"))
         .alias(&["rp_initial_alpha_value", "initial_alpha_value"])
         .help("Alpha at the first congestion notification of a flow."),
 ];

@@ -1,6 +1,6 @@
 //! Priorities by DSCP.
 
-use super::{KeyDef, family};
+use super::{KeyDef, family, field};
 
 const SETTINGS: &str = "WinOF-2 Ethernet Network, DSCP: Registry Settings";
 const TABLE: &str = "WinOF-2 Ethernet Network, DSCP Based QoS";
@@ -42,6 +42,7 @@ const fn mark(name: &'static str, (): ()) -> KeyDef {
 
 pub(super) const SWITCHES: &[KeyDef] = &[
     KeyDef::switch("RxUntaggedMapToLossless")
+        .acts(field!(qos.untagged_to_lossless))
         .alias(&["RxUntaggedMapToLossles"])
         .default(0)
         .dynamic()
@@ -53,20 +54,24 @@ pub(super) const SWITCHES: &[KeyDef] = &[
         )
         .source(SETTINGS),
     KeyDef::switch("DscpBasedEtsEnabled")
+        .acts(field!(qos.dscp_table))
         .default(0)
         .help("1: DscpToPriorityMappingTable counts; 0: the static table, eight DSCP values for each priority.")
         .source(SETTINGS),
     KeyDef::switch("DscpBasedpfcEnabled")
+        .acts(field!(qos.dscp_by_priority))
         .unset(0)
         .help("The DSCP of an RDMA packet follows its priority.")
         .note("No default is documented: 0 while nothing is stored.")
         .source(SETTINGS),
     KeyDef::number("DscpForGlobalFlowControl", 0, 63)
+        .acts(field!(qos.default_dscp))
         .default(26)
         .unit("DSCP")
         .help("DSCP of RDMA packets that have no priority.")
         .source(SETTINGS),
     KeyDef::one_of("RxTrustedState", &[(0, "port"), (1, "PCP"), (2, "DSCP"), (3, "both")])
+        .acts(field!(qos.trust))
         .default(1)
         .help("What gives packets their priority.")
         .note(
@@ -76,13 +81,13 @@ pub(super) const SWITCHES: &[KeyDef] = &[
         .source("WinOF-2 Ethernet Network, Receive Trust State"),
 ];
 
-pub(in super::super) const TO_DSCP: &[KeyDef] = &family!(
-    "PriorityToDscpMappingTable_", "", to_dscp,
+pub(super) const TO_DSCP: &[KeyDef] = &family!(
+    "PriorityToDscpMappingTable_", "", to_dscp, qos.priority_to_dscp,
     0 => 0, 1 => 1, 2 => 2, 3 => 3, 4 => 4, 5 => 5, 6 => 6, 7 => 7,
 );
 
-pub(in super::super) const TO_PRIORITY: &[KeyDef] = &family!(
-    "DscpToPriorityMappingTable_", "", to_priority,
+pub(super) const TO_PRIORITY: &[KeyDef] = &family!(
+    "DscpToPriorityMappingTable_", "", to_priority, qos.dscp_to_priority,
     0 => 0, 1 => 0, 2 => 0, 3 => 3, 4 => 4, 5 => 0, 6 => 0, 7 => 0,
     8 => 1, 9 => 1, 10 => 1, 11 => 1, 12 => 1, 13 => 1, 14 => 1, 15 => 1,
     16 => 2, 17 => 2, 18 => 2, 19 => 2, 20 => 2, 21 => 2, 22 => 2, 23 => 2,
@@ -93,7 +98,7 @@ pub(in super::super) const TO_PRIORITY: &[KeyDef] = &family!(
     56 => 7, 57 => 7, 58 => 7, 59 => 7, 60 => 7, 61 => 7, 62 => 7, 63 => 7,
 );
 
-pub(in super::super) const MARKS: &[KeyDef] = &family!(
-    "RroceDscpMarkPriorityFlowControl[", "]", mark,
+pub(super) const MARKS: &[KeyDef] = &family!(
+    "RroceDscpMarkPriorityFlowControl[", "]", mark, qos.priority_marks,
     0 => (), 1 => (), 2 => (), 3 => (), 4 => (), 5 => (), 6 => (), 7 => (),
 );

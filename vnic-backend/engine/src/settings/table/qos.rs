@@ -1,6 +1,6 @@
 //! Flow control, priorities and hardware QoS.
 
-use super::KeyDef;
+use super::{KeyDef, field};
 
 const HARDWARE: &str = "WinOF-2 Ethernet Network, Hardware QoS Offload";
 
@@ -15,6 +15,7 @@ pub(super) const KEYS: &[KeyDef] = &[
             (4, "negotiated"),
         ],
     )
+    .acts(field!(qos.flow_control))
     .default(3)
     .sz()
     .help("Global pause (IEEE 802.3 annex 31B): pause frames are sent (transmit), obeyed (receive), or both.")
@@ -24,6 +25,7 @@ pub(super) const KEYS: &[KeyDef] = &[
     )
     .source("WinOF-2 Ethernet Network, Global Pause (Flow Control)"),
     KeyDef::number("DefaultUntaggedPriority", 0, 7)
+        .acts(field!(qos.default_priority))
         .default(0)
         .unit("PCP")
         .dynamic()
@@ -37,18 +39,21 @@ pub(super) const KEYS: &[KeyDef] = &[
         .note("No other value is documented.")
         .source("WinOF-2 Ethernet Network, Data Center Bridging Exchange (DCBX)"),
     KeyDef::switch("*QoSOffload")
+        .acts(field!(qos.offload))
         .default(1)
         .sz()
         .help("Transmit bandwidth of virtual machines is managed by the NIC.")
         .note("0: schedule queues that are stored stay, and do not act.")
         .source(HARDWARE),
     KeyDef::number("*QosOffloadSupportedTCs", 0, 0xff)
+        .acts(field!(qos.offload_classes))
         .default(0xff)
         .sz()
         .unit("bit per traffic class")
         .help("Traffic classes that *QoSOffload manages.")
         .source(HARDWARE),
     KeyDef::switch("SendQueuePerPrio")
+        .acts(field!(qos.send_queue_per_priority))
         .default(0)
         .sz()
         .help("1: a send queue for each priority.")

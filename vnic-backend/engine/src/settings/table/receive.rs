@@ -1,6 +1,6 @@
 //! What happens to frames that find no receive buffer, and which frames the guest gets.
 
-use super::KeyDef;
+use super::{KeyDef, field};
 
 const BURST: &str = "WinOF-2 Ethernet Network, Packet Burst Handling";
 
@@ -9,12 +9,14 @@ pub(super) const KEYS: &[KeyDef] = &[
         "AsyncReceiveIndicate",
         &[(0, "off"), (1, "threaded DPC"), (2, "polling")],
     )
+    .acts(field!(burst))
     .default(0)
     .dynamic()
     .help("Keeps bursts of received packets that find no receive buffer in a reserve instead of dropping them.")
     .note("When it acts is not documented. It acts at once: nothing a guest can see is built anew.")
     .source(BURST),
     KeyDef::number("RfdReservationFactor", 1, 5_000_000)
+        .acts(field!(reserve))
         .default(150)
         .dynamic()
         .unit("packets")
@@ -26,6 +28,7 @@ pub(super) const KEYS: &[KeyDef] = &[
         )
         .source(BURST),
     KeyDef::number("DelayDropTimeout", 0, 100)
+        .acts(field!(delay_drop))
         .default(50)
         .unset(0)
         .unit("100 us")
@@ -42,6 +45,7 @@ pub(super) const KEYS: &[KeyDef] = &[
         )
         .source("WinOF-2 Ethernet Network, Dropless Mode"),
     KeyDef::macs("mac-address-list", 128)
+        .acts(field!(macs))
         .dynamic()
         .tool("-MacAddressList")
         .help("Further unicast addresses whose packets the adapter takes without being promiscuous.")

@@ -1,7 +1,7 @@
 //! RDMA.
 
 use super::super::Scopes;
-use super::KeyDef;
+use super::{KeyDef, field};
 
 const ZERO_TOUCH: &str = "WinOF-2 Ethernet Network, Zero Touch RoCE";
 
@@ -21,12 +21,14 @@ const fn facility(name: &'static str, help: &'static str) -> KeyDef {
 
 pub(super) const KEYS: &[KeyDef] = &[
     KeyDef::one_of("roce_mode", &[(0, "RoCEv1"), (2, "RoCEv2"), (4, "no RoCE")])
+        .acts(field!(roce_mode))
         .default(2)
         .scopes(Scopes::ADAPTER.union(Scopes::DRIVER))
         .help("Protocol of RDMA packets. What is stored for the adapter wins over what is stored for the driver.")
         .note("1 and 3 are not defined and not allowed.")
         .source("WinOF-2 Ethernet Network, Configuring the RoCE Mode"),
     KeyDef::switch("*NetworkDirect")
+        .acts(field!(network_direct))
         .default(1)
         .sz()
         .help("The adapter has RDMA.")

@@ -1,12 +1,13 @@
 //! Tags of transmitted packets.
 
 use super::super::Scopes;
-use super::KeyDef;
+use super::{KeyDef, field};
 
 const TEAMING: &str = "WinOF-2 Ethernet Network, VLAN Support";
 
 pub(super) const KEYS: &[KeyDef] = &[
     KeyDef::number("VlanID", 0, 4094)
+        .acts(field!(vlan_id))
         .default(0)
         .scopes(Scopes::ADAPTER.union(Scopes::TEAM))
         .help("VLAN with which all transmitted packets are tagged; 0: none.")
@@ -16,6 +17,7 @@ pub(super) const KEYS: &[KeyDef] = &[
         )
         .source(TEAMING),
     KeyDef::number("VlanPrio", 0, 7)
+        .acts(field!(vlan_prio))
         .default(0)
         .scopes(Scopes::ADAPTER.union(Scopes::TEAM))
         .help("Priority in the tags of transmitted packets.")
@@ -25,6 +27,7 @@ pub(super) const KEYS: &[KeyDef] = &[
         )
         .source(TEAMING),
     KeyDef::switch("TxUntagPriorityTag")
+        .acts(field!(tx_untag_priority_tag))
         .default(0)
         .help("1: transmitted packets that have a priority but no VLAN leave without a tag.")
         .note("They count on their original priority all the same. For PFC by DSCP, set it to 1.")

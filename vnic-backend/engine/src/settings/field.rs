@@ -1,0 +1,142 @@
+//! Where the value of a key goes: a row of the table names its field of [`AdapterSettings`] once. What reads the field by
+//! its key, what writes it and what copies it follow from that name; a name that does not exist does not compile.
+
+use alloc::vec::Vec;
+
+use vnic_wire::MacAddr;
+
+use super::{AdapterSettings, DelayDrop, KeyDef, Value};
+
+/// The field of a key.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// Sets it to a value that the key allows.
+    pub(super) set: fn(&KeyDef, &mut AdapterSettings, &Value),
+    /// What it is. None: nothing is chosen, and something else decides what acts (a preset).
+    pub(super) get: fn(&KeyDef, &AdapterSettings) -> Option<Value>,
+    /// Copies it, from the second to the first.
+    pub(super) copy: fn(&KeyDef, &mut AdapterSettings, &AdapterSettings),
+}
+
+/// The [`Field`] at a path below [`AdapterSettings`].
+macro_rules! field {
+    ($($path:tt)+) => {
+        $crate::settings::field::Field {
+            set: |_, settings, value| $crate::settings::field::Setting::set(&mut settings.$($path)+, value),
+            get: |_, settings| $crate::settings::field::Setting::get(&settings.$($path)+),
+            copy: |_, to, from| to.$($path)+.clone_from(&from.$($path)+),
+        }
+    };
+}
+pub(super) use field;
+
+/// A type of fields. A value that does not fit leaves a field as it is.
+pub(super) trait Setting {
+    fn set(&mut self, value: &Value);
+    fn get(&self) -> Option<Value>;
+}
+
+impl Setting for bool {
+    fn set(&mut self, value: &Value) {
+        if let Value::Dword(number) = value {
+            *self = *number != 0;
+        }
+    }
+
+    fn get(&self) -> Option<Value> {
+        Some(Value::Dword((*self).into()))
+    }
+}
+
+impl Setting for Vec<MacAddr> {
+    fn set(&mut self, value: &Value) {
+        if let Value::Macs(macs) = value {
+            self.clone_from(macs);
+        }
+    }
+
+    fn get(&self) -> Option<Value> {
+        Some(Value::Macs(self.clone()))
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty),+) => {$(
+        impl Setting for $number {
+            fn set(&mut self, value: &Value) {
+                if let Value::Dword(number) = value
+                    && let Ok(number) = (*number).try_into()
+                {
+                    *self = number;
+                }
+            }
+
+            fn get(&self) -> Option<Value> {
+                Some(Value::Dword((*self).into()))
+            }
+        }
+    )+};
+}
+numbers!(u8, u16, u32);
+
+/// An older name for a number that another key has, too: none while it is not stored.
+impl Setting for Option<u8> {
+    fn set(&mut self, value: &Value) {
+        if let Value::Dword(number) = value {
+            *self = u8::try_from(*number).ok().or(*self);
+        }
+    }
+
+    fn get(&self) -> Option<Value> {
+        self.map(|number| Value::Dword(number.into()))
+    }
+}
+
+impl Setting for DelayDrop {
+    fn set(&mut self, value: &Value) {
+        self.timeout.set(value);
+    }
+
+    fn get(&self) -> Option<Value> {
+        self.timeout.get()
+    }
+}
+
+/// Words that stand for numbers, as [`Kind::Enum`](super::Kind::Enum) has them: an enum with the numbers as discriminants.
+macro_rules! words {
+    ($($of:ident { $($word:ident),+ })+) => {$(
+        impl $crate::settings::field::Setting for $of {
+            fn set(&mut self, value: &Value) {
+                $(if *value == Value::Dword($of::$word as u32) {
+                    *self = $of::$word;
+                })+
+            }
+
+            fn get(&self) -> Option<Value> {
+                Some(Value::Dword(*self as u32))
+            }
+        }
+    )+};
+}
+pub(super) use words;
+
+impl KeyDef {
+    /// Sets its field to a value that the key allows. A key that is not built has none.
+    pub fn set(&self, settings: &mut AdapterSettings, value: &Value) {
+        if let Some(field) = self.field {
+            (field.set)(self, settings, value);
+        }
+    }
+
+    /// What its field is. None: the key is not built, or nothing is chosen and something else decides what acts (a preset).
+    pub fn get(&self, settings: &AdapterSettings) -> Option<Value> {
+        (self.field?.get)(self, settings)
+    }
+
+    /// Copies its field.
+    pub fn copy(&self, to: &mut AdapterSettings, from: &AdapterSettings) {
+        if let Some(field) = self.field {
+            (field.copy)(self, to, from);
+        }
+    }
+}
