@@ -74,6 +74,12 @@ fn every_method_of_the_control_interface_is_explained() {
 }
 
 #[test]
+fn links_of_pages_lead_to_files_and_first_pages_are_short() {
+    holds(&house::links(&tree()));
+    holds(&house::page_sizes(&tree()));
+}
+
+#[test]
 fn promises_of_security_have_tests() {
     holds(&house::promises(&tree()));
 }

@@ -2,6 +2,7 @@
 //! what breaks it. `tests/house_rules.rs` holds the tree to them; the tests in here hold the rules to broken trees.
 
 mod licences;
+mod pages;
 mod rooms;
 mod source;
 mod strip;
@@ -15,6 +16,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 pub use licences::{acceptable, licences};
+pub use pages::{links, page_sizes};
 pub use rooms::{Package, packages, rooms};
 pub use source::{core_attributes, core_bans, ignored_tests, markers, unsafe_code};
 pub use text::{documented, file_sizes, promises, proto_comments, shell_scripts};
