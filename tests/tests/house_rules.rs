@@ -74,6 +74,23 @@ fn every_method_of_the_control_interface_is_explained() {
 }
 
 #[test]
+fn types_are_small_and_files_know_each_other_one_way() {
+    use house::shape::{self, BACKWARDS, LONG_CALLS, SPREAD, WIDE};
+    let tree = tree();
+    let mut breaches = shape::fields(&tree, WIDE);
+    breaches.extend(shape::impls(&tree, SPREAD));
+    breaches.extend(shape::calls(&tree, LONG_CALLS));
+    let folders = [
+        "vnic-backend/src/datapath",
+        "vnic-backend/src/rdma",
+        "vnic-backend/src/nic",
+        "appliance/src",
+    ];
+    breaches.extend(shape::backwards(&tree, &folders, BACKWARDS));
+    holds(&breaches);
+}
+
+#[test]
 fn links_of_pages_lead_to_files_and_first_pages_are_short() {
     holds(&house::links(&tree()));
     holds(&house::page_sizes(&tree()));

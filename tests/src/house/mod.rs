@@ -4,6 +4,7 @@
 mod licences;
 mod pages;
 mod rooms;
+pub mod shape;
 mod source;
 mod strip;
 mod text;
