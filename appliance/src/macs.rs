@@ -51,15 +51,11 @@ impl MacSource {
 
 /// What identifies this machine and survives reboots; the host's name where nothing better exists.
 pub fn machine_id() -> String {
-    [
-        "/etc/machine-id",
-        "/var/lib/dbus/machine-id",
-        "/proc/sys/kernel/hostname",
-    ]
-    .iter()
-    .filter_map(|path| std::fs::read_to_string(path).ok())
-    .find(|text| !text.trim().is_empty())
-    .unwrap_or_default()
+    ["/etc/machine-id", "/var/lib/dbus/machine-id"]
+        .iter()
+        .filter_map(|path| std::fs::read_to_string(path).ok())
+        .find(|text| !text.trim().is_empty())
+        .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
 }
 
 // FNV-1a (draft-eastlake-fnv): stable for ever, unlike the standard library's hashers.

@@ -1,4 +1,4 @@
-# Shell functions shared by deploy/demo, deploy/guest/build and tests/run. To be sourced by bash.
+# Shell functions shared by scripts of deploy and tests. To be sourced by bash.
 # shellcheck shell=bash
 
 # Where everything that is downloaded, unpacked or built for the lab lives, so that `cargo clean` removes it.
@@ -125,4 +125,17 @@ lab_pyverbs_tests() {
         lab_unpack python3-pyverbs "$LAB_DIR/pyverbs" "./$place" || return 1
     fi
     printf '%s\n' "$LAB_DIR/pyverbs/$place"
+}
+
+# lab_cargo_tool NAME VERSION: a program of crates.io's for cargo, on the PATH from then on. It is built once, which takes minutes.
+lab_cargo_tool() {
+    local root=$LAB_DIR/tools/$1-$2
+    PATH=$root/bin:$PATH
+    if [[ ! -x $root/bin/$1 ]]; then
+        lab_note "building $1 $2"
+        cargo install --locked --root "$root" --version "=$2" "$1" >"$LAB_DIR/$1.log" 2>&1 || {
+            tail -n 20 "$LAB_DIR/$1.log" >&2
+            lab_die "$1 could not be built (log: $LAB_DIR/$1.log)"
+        }
+    fi
 }

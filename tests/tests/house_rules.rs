@@ -11,7 +11,15 @@ fn packages() -> Vec<Package> {
     let metadata = MetadataCommand::new()
         .manifest_path(house::root().join("Cargo.toml"))
         // What other platforms would need is not there, and not ours to judge.
-        .other_options(["--offline", "--filter-platform", "x86_64-unknown-linux-gnu"].map(str::to_owned))
+        .other_options(
+            [
+                "--locked",
+                "--offline",
+                "--filter-platform",
+                "x86_64-unknown-linux-gnu",
+            ]
+            .map(str::to_owned),
+        )
         .exec()
         .expect("cargo knows the workspace");
     house::packages(&metadata)
@@ -30,7 +38,7 @@ fn rooms_use_only_what_their_row_allows() {
 
 #[test]
 fn licences_of_dependencies_are_acceptable() {
-    holds(&house::licences(&packages()));
+    holds(&house::licences(&packages(), &house::allowed_licences(&tree())));
 }
 
 #[test]
@@ -104,4 +112,10 @@ fn promises_of_security_have_tests() {
 #[test]
 fn shell_scripts_stop_at_the_first_error() {
     holds(&house::shell_scripts(&tree()));
+}
+
+#[test]
+fn what_is_built_is_what_was_tested() {
+    holds(&house::locked_commands(&tree()));
+    holds(&house::toolchain(&tree()));
 }

@@ -25,6 +25,7 @@ fn program() -> &'static Path {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args([
             "build",
+            "--locked",
             "--message-format=json",
             "--package=vnic-guest",
             "--bin=vnic-guest",

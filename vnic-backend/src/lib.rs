@@ -3,6 +3,7 @@
 
 mod capture;
 mod check;
+mod confine;
 mod datapath;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -17,6 +18,7 @@ pub mod types;
 mod uplink;
 mod vhost;
 
+pub use confine::Filter;
 pub use datapath::{Held, VirtualClock};
 pub use nic::{Capture, Nic};
 pub use rdma::SPEED_MBPS as RDMA_SPEED_MBPS;

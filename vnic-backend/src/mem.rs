@@ -12,6 +12,8 @@ use std::io;
 use std::sync::Arc;
 
 use mapping::Mapping;
+#[cfg(test)]
+pub use mapping::executable;
 pub use sigbus::Lender;
 
 /// A piece of guest memory (or of our own) that one frame's bytes lie in.

@@ -71,7 +71,7 @@ struct AdapterEntry {
     wanted: AdapterSettings,
     qos: QosSpec,
     congestion: CongestionSpec,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<(Arc<Endpoint>, JoinHandle<()>)>,
 }
 
 /// The RDMA function of an adapter.
@@ -249,7 +249,7 @@ impl Nic {
             if !plain {
                 self.inner.send_congestion(&entry);
             }
-            entry.open_sockets()
+            entry.open_sockets(self.inner.config.confine)
         });
         if let Err(error) = opened {
             self.inner.end_adapter(&mut entry);
@@ -560,8 +560,9 @@ impl Inner {
         for endpoint in entry.endpoints() {
             endpoint.end();
         }
-        for t in entry.threads.drain(..) {
-            let _ = t.join();
+        for (endpoint, thread) in entry.threads.drain(..) {
+            let _ = thread.join();
+            endpoint.remove_socket();
         }
         self.remove_from_cores(entry.adapter.id);
     }
@@ -646,10 +647,11 @@ impl AdapterEntry {
     }
 
     /// When this returns, the sockets listen.
-    fn open_sockets(&mut self) -> Result<(), NicError> {
+    fn open_sockets(&mut self, confine: bool) -> Result<(), NicError> {
         let endpoints: Vec<_> = self.endpoints().cloned().collect();
         for endpoint in endpoints {
-            self.threads.push(vhost::spawn(endpoint)?);
+            let thread = vhost::spawn(endpoint.clone(), confine)?;
+            self.threads.push((endpoint, thread));
         }
         Ok(())
     }

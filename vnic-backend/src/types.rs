@@ -49,7 +49,7 @@ pub struct NicConfig {
     pub idle_spin: Duration,
     /// Settings of the embedded switch.
     pub switch: SwitchConfig,
-    /// Data cores make no system call that a data path does not need (seccomp(2)).
+    /// Data cores and threads of adapters' sockets make no system call that they do not need (seccomp(2)).
     pub confine: bool,
 }
 

@@ -1,14 +1,13 @@
 //! What the daemon takes from itself when it starts: files that it never writes or runs (Landlock, landlock(7)), and system calls
-//! that it never makes (seccomp(2)). Data cores take more from themselves, each for its own thread.
+//! that it never makes (seccomp(2)). Data cores and threads of adapters' sockets take more from themselves, each for its own thread.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
     path_beneath_rules,
 };
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use vnic_backend::Filter;
 
 use crate::config::Settings;
 use crate::private;
@@ -17,7 +16,7 @@ use crate::private;
 const WRITE: [&str; 2] = ["/dev/net", "/proc/self"];
 
 /// What a NIC has no business with: other programs, other processes, mounts, modules, clocks, keys.
-const NEVER: [i64; 38] = [
+const NEVER: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_ptrace,
@@ -60,18 +59,8 @@ const NEVER: [i64; 38] = [
 
 /// Refuses system calls that no NIC makes, for this thread and all that it starts.
 pub fn forbid() -> Result<(), String> {
-    let rules: BTreeMap<i64, _> = NEVER.into_iter().map(|call| (call, Vec::new())).collect();
-    let arch = std::env::consts::ARCH.try_into();
-    let filter = arch.and_then(|arch| {
-        SeccompFilter::new(
-            rules,
-            SeccompAction::Allow,
-            SeccompAction::Errno(libc::EPERM as u32),
-            arch,
-        )
-    });
-    let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(|e| e.to_string())?;
-    seccompiler::apply_filter(&program).map_err(|e| e.to_string())
+    let filter = Filter::without(NEVER).map_err(|e| e.to_string())?;
+    filter.enter().map_err(|e| e.to_string())
 }
 
 /// Limits where files are made, changed and run, for this thread and all that it starts. A kernel without Landlock is no error.

@@ -240,14 +240,13 @@ impl EventLog {
             // Some of these may have been given and not stored.
             inner.last = inner.last.max(inner.reserved);
         }
-        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let shared = Arc::new(Shared {
             inner: Mutex::new(inner),
             wake: Condvar::new(),
             stored: Condvar::new(),
             news: broadcast::channel(BACKLOG).0,
             store,
-            boot_id: boot_id.trim().to_owned(),
+            boot_id: boot_id(),
             keep,
         });
         let writer = {
@@ -654,6 +653,22 @@ impl Shared {
     }
 }
 
+/// The boot of this machine. (A unit that keeps this part of /proc away says it itself: `%b` of systemd.unit(5).)
+fn boot_id() -> String {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let told = kernel.or_else(|| std::env::var("VNIC_BOOT_ID").ok());
+    as_kernel(told.unwrap_or_default().trim())
+}
+
+/// A number of 32 digits as the kernel writes it (RFC 9562 section 4); all else stays.
+fn as_kernel(id: &str) -> String {
+    if id.len() != 32 || !id.is_ascii() {
+        return id.to_owned();
+    }
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &id[part]);
+    parts.join("-")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -862,5 +877,13 @@ mod tests {
         let told = part.events.iter().map(|e| e.suppressed.max(1)).sum::<u64>();
         assert_eq!(told, 5000);
         assert!(part.events.len() < 1000, "{}", part.events.len());
+    }
+
+    #[test]
+    fn a_boot_is_written_as_the_kernel_does() {
+        let kernel = "8b2b3c4d-0123-4567-89ab-cdef01234567";
+        assert_eq!(as_kernel("8b2b3c4d0123456789abcdef01234567"), kernel);
+        assert_eq!(as_kernel(kernel), kernel);
+        assert_eq!(as_kernel(""), "");
     }
 }

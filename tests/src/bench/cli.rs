@@ -114,7 +114,7 @@ of a daemon. Peer: the same programs with the same options on the Soft-RoCE of t
 prints as the average, in 10^6 bytes a second; latency its median of 5,000, one way. At most 5 rounds, about 20 s each, after half a
 minute to boot. QEMU and the image come by deploy/guest/qemu11 and deploy/guest/build --verbs when they are not there (VNIC_LAB_DIR
 moves them); without them the bench says why and ends with 3. The daemon's other programs must be beside it:
-  cargo build --release -p vnic-appliance -p vnic-guest -p vnic-verbs-preload
+  cargo build --locked --release -p vnic-appliance -p vnic-guest -p vnic-verbs-preload
   vnic-bench vm --rounds 3
 tests/verbs/compare vm is what measures, and knows more sizes.
 

@@ -108,7 +108,9 @@ fn outcome(cost: &Cost, recorded: Option<f64>, compiler: &str) -> Outcome {
 
 /// The compiler of this machine: another one makes other instructions.
 fn compiler() -> String {
-    let output = Command::new("rustc").arg("--version").output();
+    // (Which one rustup takes, says the directory.)
+    let here = env!("CARGO_MANIFEST_DIR");
+    let output = Command::new("rustc").arg("--version").current_dir(here).output();
     let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
     // Without the date and the commit: a release says all.
     let words = text.unwrap_or_default();

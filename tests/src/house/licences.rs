@@ -1,89 +1,93 @@
 //! Licences of what we link and build with.
 
-use super::{Breach, Package};
+use super::{Breach, Package, Tree};
 
-/// Licences that ask for no more than a notice.
-const ALLOWED: &[&str] = &[
-    "0BSD",
-    "Apache-2.0",
-    "Apache-2.0 WITH LLVM-exception",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "BSL-1.0",
-    "CC0-1.0",
-    "ISC",
-    "MIT",
-    "Unicode-3.0",
-    "Unicode-DFS-2016",
-    "Zlib",
-];
+/// Where the list of acceptable ones is.
+const FILE: &str = "deny.toml";
 
-/// Packages whose licence is something else, with the reason why that is fine.
-const EXCEPTIONS: &[(&str, &str)] = &[];
+/// What cargo-deny allows. (It is not run in each run of the tests; this is.)
+pub fn allowed_licences(tree: &Tree) -> Vec<String> {
+    let text = tree.files.get(FILE).map(String::as_str).unwrap_or_default();
+    let table: toml::Table = text.parse().unwrap_or_default();
+    let list = table.get("licenses").and_then(|l| l.get("allow")?.as_array());
+    let names = list.into_iter().flatten().filter_map(|name| name.as_str());
+    names.map(str::to_owned).collect()
+}
 
 /// Every package has a licence that we can live with.
-pub fn licences(packages: &[Package]) -> Vec<Breach> {
-    let wrong = |p: &&Package| !p.licence.as_deref().is_some_and(acceptable);
-    let excused = |p: &&Package| EXCEPTIONS.iter().any(|(name, _)| *name == p.name);
+pub fn licences(packages: &[Package], allowed: &[String]) -> Vec<Breach> {
+    let fine = |p: &Package| p.licence.as_deref().is_some_and(|l| acceptable(l, allowed));
     let breach = |p: &Package| {
         let licence = p.licence.as_deref().unwrap_or("none");
         Breach::of(
             &p.name,
-            format!("its licence is {licence}, which is not on the list of allowed ones"),
+            format!("its licence is {licence}, which {FILE} does not allow"),
         )
     };
-    packages
-        .iter()
-        .filter(wrong)
-        .filter(|p| !excused(p))
-        .map(breach)
-        .collect()
+    packages.iter().filter(|p| !fine(p)).map(breach).collect()
 }
 
 /// Can this SPDX expression be met with allowed licences only?
-pub fn acceptable(expression: &str) -> bool {
+fn acceptable(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression
         .replace('(', " ( ")
         .replace(')', " ) ")
         .replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();
-    either(&mut words) == Some(true) && words.next().is_none()
+    either(&mut words, allowed) == Some(true) && words.next().is_none()
 }
 
 type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 
-fn either(words: &mut Words<'_>) -> Option<bool> {
-    let mut any = both(words)?;
+fn either(words: &mut Words<'_>, allowed: &[String]) -> Option<bool> {
+    let mut any = both(words, allowed)?;
     while words.next_if_eq(&"OR").is_some() {
-        any |= both(words)?;
+        any |= both(words, allowed)?;
     }
     Some(any)
 }
 
-fn both(words: &mut Words<'_>) -> Option<bool> {
-    let mut all = one(words)?;
+fn both(words: &mut Words<'_>, allowed: &[String]) -> Option<bool> {
+    let mut all = one(words, allowed)?;
     while words.next_if_eq(&"AND").is_some() {
-        all &= one(words)?;
+        all &= one(words, allowed)?;
     }
     Some(all)
 }
 
-fn one(words: &mut Words<'_>) -> Option<bool> {
+fn one(words: &mut Words<'_>, allowed: &[String]) -> Option<bool> {
     let word = words.next()?;
     if word == "(" {
-        let inner = either(words)?;
+        let inner = either(words, allowed)?;
         return (words.next() == Some(")")).then_some(inner);
     }
     if words.next_if_eq(&"WITH").is_some() {
         let exception = words.next()?;
-        return Some(ALLOWED.contains(&format!("{word} WITH {exception}").as_str()));
+        return Some(allowed.contains(&format!("{word} WITH {exception}")));
     }
-    Some(ALLOWED.contains(&word))
+    Some(allowed.iter().any(|name| name == word))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn allowed() -> Vec<String> {
+        let names = [
+            "MIT",
+            "Apache-2.0",
+            "Apache-2.0 WITH LLVM-exception",
+            "Unicode-3.0",
+        ];
+        names.map(str::to_owned).to_vec()
+    }
+
+    #[test]
+    fn the_list_is_that_of_cargo_deny() {
+        let list = allowed_licences(&Tree::of([(FILE, "[licenses]\nallow = [\"MIT\", \"ISC\"]\n")]));
+        assert_eq!(list, ["MIT", "ISC"]);
+        assert!(allowed_licences(&Tree::default()).is_empty());
+    }
 
     #[test]
     fn expressions_are_understood() {
@@ -94,7 +98,7 @@ mod tests {
             "(MIT OR Apache-2.0) AND Unicode-3.0",
             "Apache-2.0 WITH LLVM-exception OR GPL-2.0-only",
         ] {
-            assert!(acceptable(good), "{good}");
+            assert!(acceptable(good, &allowed()), "{good}");
         }
         for bad in [
             "",
@@ -107,7 +111,7 @@ mod tests {
             "MIT Apache-2.0",
             "GPL-2.0-only WITH Classpath-exception-2.0",
         ] {
-            assert!(!acceptable(bad), "{bad}");
+            assert!(!acceptable(bad, &allowed()), "{bad}");
         }
     }
 
@@ -118,11 +122,12 @@ mod tests {
             licence: licence.map(Into::into),
             ..Package::default()
         };
-        let found = licences(&[
+        let packages = [
             package("fine", Some("MIT")),
             package("copyleft", Some("AGPL-3.0-only")),
             package("silent", None),
-        ]);
+        ];
+        let found = licences(&packages, &allowed());
         assert_eq!(
             found.iter().map(|b| b.place.as_str()).collect::<Vec<_>>(),
             ["copyleft", "silent"]

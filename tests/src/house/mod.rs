@@ -16,11 +16,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-pub use licences::{acceptable, licences};
+pub use licences::{allowed_licences, licences};
 pub use pages::{links, page_sizes};
 pub use rooms::{Package, packages, rooms};
 pub use source::{core_attributes, core_bans, ignored_tests, markers, unsafe_code};
-pub use text::{documented, file_sizes, promises, proto_comments, shell_scripts};
+pub use text::{documented, file_sizes, locked_commands, promises, proto_comments, shell_scripts, toolchain};
 
 /// Something that breaks a rule, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]

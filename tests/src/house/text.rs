@@ -162,6 +162,97 @@ pub fn shell_scripts(tree: &Tree) -> Vec<Breach> {
     breaches
 }
 
+/// What cargo may change `Cargo.lock` for.
+const RESOLVES: &[&str] = &[
+    "bench", "build", "check", "clippy", "doc", "install", "metadata", "run", "test",
+];
+
+/// Commands for cargo, in scripts, workflows and documents, build with what `Cargo.lock` says or not at all.
+pub fn locked_commands(tree: &Tree) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for (path, text) in &tree.files {
+        // In documents, what is shown as commands.
+        let page = path.ends_with(".md");
+        if !page && !is_script(text) && !path.ends_with(".yml") {
+            continue;
+        }
+        let mut shown = !page;
+        let mut from = None;
+        let mut command = String::new();
+        for (at, line) in text.lines().map(str::trim).enumerate() {
+            if page && line.starts_with("```") {
+                shown = line == "```sh";
+                continue;
+            }
+            if !shown || line.starts_with('#') {
+                continue;
+            }
+            // What goes on in the next line is one command.
+            let first = *from.get_or_insert(at);
+            match line.strip_suffix('\\') {
+                Some(more) => command.push_str(more),
+                None => {
+                    command.push_str(line);
+                    if unlocked(&command) {
+                        breaches.push(Breach::at(path, first + 1, "cargo without --locked"));
+                    }
+                    command.clear();
+                    from = None;
+                }
+            }
+        }
+    }
+    breaches
+}
+
+/// Is there a command for cargo in it that may choose other versions?
+fn unlocked(line: &str) -> bool {
+    line.split("cargo ").skip(1).any(|rest| {
+        let mut words = rest.split_whitespace().filter(|word| !word.starts_with('+'));
+        let resolves = words.next().is_some_and(|word| RESOLVES.contains(&word));
+        // (Behind `--` are words for the program.)
+        resolves
+            && !words
+                .take_while(|word| *word != "--")
+                .any(|word| word == "--locked")
+    })
+}
+
+/// One compiler, to the last number: the one that `tests/costs.toml` is of. It is new enough for `Cargo.toml`.
+pub fn toolchain(tree: &Tree) -> Vec<Breach> {
+    const FILE: &str = "rust-toolchain.toml";
+    let value = |file: &str, key: &str| {
+        let text = tree.files.get(file)?;
+        let line = text
+            .lines()
+            .find_map(|l| l.strip_prefix(key)?.strip_prefix(" = "))?;
+        Some(line.trim_matches('"').to_owned())
+    };
+    let channel = value(FILE, "channel").unwrap_or_default();
+    let mut breaches = Vec::new();
+    let exact = channel
+        .split('.')
+        .map(|n| n.parse::<u32>().ok())
+        .collect::<Vec<_>>();
+    if exact.len() != 3 || exact.contains(&None) {
+        breaches.push(Breach::of(
+            FILE,
+            format!("its channel is no release: {channel:?}"),
+        ));
+    }
+    let least = value("Cargo.toml", "rust-version").unwrap_or_default();
+    if least.is_empty() || !format!("{channel}.").starts_with(&format!("{least}.")) {
+        let what = format!("{channel} is not of {least}, the rust-version of Cargo.toml");
+        breaches.push(Breach::of(FILE, what));
+    }
+    let recorded = value("tests/costs.toml", "compiler").unwrap_or_default();
+    if recorded != format!("rustc {channel}") {
+        let what = format!("{channel} is not the compiler of tests/costs.toml, {recorded:?}");
+        breaches.push(Breach::of(FILE, what));
+    }
+    breaches
+}
+
 fn is_script(text: &str) -> bool {
     text.lines()
         .next()
@@ -271,5 +362,57 @@ mod tests {
         ] {
             assert_eq!(shell_scripts(&Tree::of([("a", bad)])).len(), 1, "{bad}");
         }
+    }
+
+    #[test]
+    fn commands_that_may_choose_versions_are_found() {
+        let script = |command: &str| {
+            let text = format!("#!/bin/bash\nset -euo pipefail\n# cargo build\n{command}\n");
+            locked_commands(&Tree::of([("a", &text)])).len()
+        };
+        for good in [
+            "cargo build --locked",
+            "cargo fmt --all --check",
+            "exec nice cargo \\\n    test --locked",
+            "cargo test --workspace \\\n    --locked -- --show-output",
+            "step clippy cargo clippy --locked && cargo +nightly run --locked",
+            "command -v cargo >/dev/null",
+        ] {
+            assert_eq!(script(good), 0, "{good}");
+        }
+        for bad in [
+            "cargo build",
+            "cargo +stable build --release",
+            "A=1 cargo test -- --locked",
+            "cargo build --locked && cargo run",
+            "cargo install \\\n    cargo-deny",
+        ] {
+            assert_eq!(script(bad), 1, "{bad}");
+        }
+        let page =
+            "`cargo test` says\n```sh\ncargo build --release   # it\n```\n```yaml\n- run: cargo test\n```\n";
+        let found = locked_commands(&Tree::of([("a.md", page), ("a.rs", "cargo build")]));
+        assert_eq!(found, [Breach::at("a.md", 3, "cargo without --locked")]);
+        let workflow = "steps:\n  - run: cargo test\n";
+        assert_eq!(locked_commands(&Tree::of([("a.yml", workflow)])).len(), 1);
+    }
+
+    #[test]
+    fn other_compilers_are_found() {
+        let of = |channel: &str| {
+            let file = format!("[toolchain]\nchannel = \"{channel}\"\n");
+            toolchain(&Tree::of([
+                ("rust-toolchain.toml", file.as_str()),
+                ("Cargo.toml", "[workspace.package]\nrust-version = \"1.95\"\n"),
+                ("tests/costs.toml", "compiler = \"rustc 1.95.0\"\n"),
+            ]))
+            .len()
+        };
+        assert_eq!(of("1.95.0"), 0);
+        assert_eq!(of("1.95.1"), 1);
+        assert_eq!(of("1.96.0"), 2);
+        assert_eq!(of("1.95"), 2);
+        assert_eq!(of("stable"), 3);
+        assert_eq!(toolchain(&Tree::of([("Cargo.toml", "")])).len(), 3);
     }
 }

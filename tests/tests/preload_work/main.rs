@@ -15,7 +15,12 @@ fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--message-format=json", "--package=vnic-verbs-preload"]);
+        cargo.args([
+            "build",
+            "--locked",
+            "--message-format=json",
+            "--package=vnic-verbs-preload",
+        ]);
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
         if !cfg!(debug_assertions) {
             cargo.arg("--release");

@@ -39,7 +39,7 @@ def find(name, folder):
     places = ", ".join(str(f) for f in folders)
     raise Missing(
         f"there is no {name} in {places}: "
-        "cargo build --release -p vnic-appliance -p vnic-guest -p vnic-verbs-preload makes it"
+        "cargo build --locked --release -p vnic-appliance -p vnic-guest -p vnic-verbs-preload makes it"
     )
 
 

@@ -10,7 +10,6 @@ mod bond;
 mod calls;
 mod clock;
 mod command;
-mod confine;
 mod congestion;
 mod core;
 mod counters;

@@ -15,7 +15,6 @@ use super::MAX_CORES;
 use super::calls::Signals;
 use super::clock::Clock;
 use super::command::{Command, Side};
-use super::confine::Filter;
 use super::core::{Core, CoreEvent};
 use super::counters::CoreCounters;
 use super::dpc::{Bell, Dpc};
@@ -29,6 +28,7 @@ use super::sleep::{Sleeper, Source};
 use super::tx::{Scratch, TxQueue};
 use super::uplinks::UplinkRx;
 use super::waiting::{Pressure, Waiting};
+use crate::confine::Filter;
 use crate::rdma::Functions;
 use crate::types::{FdbEntry, NicError};
 use crate::uplink::{Opened, PortTx};
@@ -107,7 +107,7 @@ pub fn start(
     }
     let confinement = match confine {
         true => {
-            Some(Arc::new(Filter::new().map_err(|e| {
+            Some(Arc::new(Filter::data_core().map_err(|e| {
                 os("making a filter of system calls; see --no-sandbox", e)
             })?))
         }

@@ -140,3 +140,14 @@ impl Drop for Mapping {
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.size) };
     }
 }
+
+/// Asks for memory whose content may run, and gives it back.
+#[cfg(test)]
+pub fn executable() -> io::Result<()> {
+    let rights = ProtFlags::READ | ProtFlags::EXEC;
+    // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
+    let at =
+        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), page_size(), rights, MapFlags::PRIVATE)? };
+    // SAFETY: it was mapped above, and nobody else knows it.
+    Ok(unsafe { munmap(at, page_size())? })
+}

@@ -85,11 +85,12 @@ pub struct PacketTx {
 /// Opens an interface that is there.
 pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicError> {
     let os = |what: &str, source: io::Error| {
-        let right = source.raw_os_error() == Some(Errno::PERM.raw_os_error());
-        let cure = if right {
-            " needs the capability CAP_NET_RAW; run vnicd with it"
-        } else {
-            ""
+        // (A unit of systemd says what families of sockets there are.)
+        let cure = match Errno::from_io_error(&source) {
+            Some(Errno::PERM | Errno::AFNOSUPPORT) => {
+                " needs the capability CAP_NET_RAW; run vnicd with it (a service of systemd: with ports/packet.conf)"
+            }
+            _ => "",
         };
         NicError::Os {
             what: format!("port {}: {what} of {ifname}{cure}", spec.name),

@@ -59,7 +59,7 @@ pub fn open(
             )
         } else if source.kind() == io::ErrorKind::NotFound {
             format!(
-                "port {}: /dev/net/tun is missing; load the kernel module tun",
+                "port {}: /dev/net/tun is missing; load the kernel module tun (and a service of systemd needs ports/tap.conf)",
                 spec.name
             )
         } else {

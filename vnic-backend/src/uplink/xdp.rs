@@ -111,10 +111,12 @@ impl Refusals<'_> {
     fn os(&self, what: &str, source: io::Error) -> NicError {
         let cure = match errno(&source) {
             Some(Errno::PERM | Errno::ACCESS) => {
-                " needs the capabilities CAP_NET_ADMIN, CAP_BPF and CAP_NET_RAW; run vnicd with them"
+                " needs the capabilities CAP_NET_ADMIN, CAP_BPF and CAP_NET_RAW; run vnicd with them (a service of \
+                 systemd: with ports/xdp.conf)"
             }
             Some(Errno::AFNOSUPPORT | Errno::NOSYS) => {
-                ": this kernel has no AF_XDP (CONFIG_XDP_SOCKETS, CONFIG_BPF_SYSCALL); take a port of type packet"
+                ": this kernel has no AF_XDP (CONFIG_XDP_SOCKETS, CONFIG_BPF_SYSCALL); take a port of type packet (or a \
+                 service of systemd lacks ports/xdp.conf)"
             }
             Some(Errno::NOBUFS | Errno::NOMEM) => {
                 " needs locked memory; raise RLIMIT_MEMLOCK (LimitMEMLOCK= of the unit, ulimit -l), or run vnicd with \

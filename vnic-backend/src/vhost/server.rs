@@ -16,6 +16,7 @@ use vnic_fabric::switch::PortId;
 use super::eth::EthDevice;
 use super::rdma::RdmaDevice;
 use super::{admit, early};
+use crate::confine::Filter;
 use crate::datapath::{AdapterCounters, Call, Command, RdmaRings, RingStart, Signals, WorkerHandle};
 use crate::hub::EventHub;
 use crate::mem::Lender;
@@ -368,6 +369,13 @@ impl Endpoint {
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
     }
 
+    /// Takes away what the socket was in the file system.
+    pub fn remove_socket(&self) {
+        if self.spec.socket_role == SocketRole::Listen {
+            let _ = std::fs::remove_file(self.socket());
+        }
+    }
+
     /// Serves the socket until [`Endpoint::end`].
     pub fn serve(self: &Arc<Self>, listener: Option<UnixListener>) {
         let mut pause = Duration::ZERO;
@@ -628,32 +636,44 @@ pub fn socket_listener(
     Ok(listener)
 }
 
-/// Starts the thread that serves a socket of an adapter.
-pub fn spawn(endpoint: Arc<Endpoint>) -> Result<std::thread::JoinHandle<()>, NicError> {
+/// Starts the thread that serves a socket of an adapter. It parses what a VMM says: it can be kept from system calls that it does
+/// not need.
+pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::JoinHandle<()>, NicError> {
+    let os = |what: &str, source| NicError::Os {
+        what: what.into(),
+        source,
+    };
     let (field, prefix) = match endpoint.role {
         Role::Ethernet => ("eth_socket", "vhost"),
         Role::Rdma => ("rdma_socket", "rdma"),
     };
-    let listener = match endpoint.spec.socket_role {
+    let role = endpoint.spec.socket_role;
+    let listener = match role {
         SocketRole::Listen => {
             let group = endpoint.spec.socket_access.group;
             Some(socket_listener(field, endpoint.socket(), group)?)
         }
         SocketRole::Connect => None,
     };
+    let filter = confine.then(|| Filter::socket(role)).transpose();
+    let filter = filter.map_err(|e| os("making a filter of system calls; see --no-sandbox", e))?;
+    let (tell, told) = crossbeam_channel::bounded(1);
     let name = format!("{prefix}-{}", endpoint.spec.name);
-    std::thread::Builder::new()
+    let thread = std::thread::Builder::new()
         .name(name)
         .spawn(move || {
-            endpoint.serve(listener);
-            if endpoint.spec.socket_role == SocketRole::Listen {
-                let _ = std::fs::remove_file(endpoint.socket());
+            let confined = filter.map_or(Ok(()), |filter| filter.enter());
+            let ok = confined.is_ok();
+            let _ = tell.send(confined);
+            if ok {
+                endpoint.serve(listener);
             }
         })
-        .map_err(|source| NicError::Os {
-            what: "starting a thread".into(),
-            source,
-        })
+        .map_err(|e| os("starting a thread", e))?;
+    match told.recv() {
+        Ok(Err(e)) => Err(os("seccomp does not work here: see --no-sandbox", e)),
+        _ => Ok(thread),
+    }
 }
 
 #[cfg(test)]

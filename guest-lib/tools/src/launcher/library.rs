@@ -45,14 +45,14 @@ impl Libraries {
         let Some(path) = found else {
             let dirs: Vec<String> = self.dirs.iter().map(|d| d.display().to_string()).collect();
             return Err(Refusal::new(format!(
-                "there is no {NAME} in {}: build it (cargo build --release -p vnic-verbs-preload), or say where it is: --lib \
+                "there is no {NAME} in {}: build it (cargo build --locked --release -p vnic-verbs-preload), or say where it is: --lib \
                  PATH, or {VARIABLE}",
                 dirs.join(", ")
             )));
         };
         let path = path.canonicalize().map_err(|e| {
             Refusal::new(format!(
-                "{whence}{}{}: {e}; it is built by cargo build --release -p vnic-verbs-preload",
+                "{whence}{}{}: {e}; it is built by cargo build --locked --release -p vnic-verbs-preload",
                 if whence.is_empty() { "" } else { ": " },
                 path.display()
             ))
