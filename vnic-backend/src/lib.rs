@@ -13,6 +13,7 @@ mod mem;
 mod nic;
 mod rdma;
 mod ring;
+mod sync;
 pub mod types;
 mod uplink;
 mod vhost;
