@@ -47,6 +47,7 @@ mod pd;
 pub mod qp;
 mod shared;
 pub mod srq;
+mod sync;
 pub mod transport;
 pub mod wr;
 

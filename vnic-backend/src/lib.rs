@@ -14,6 +14,7 @@ mod mem;
 mod nic;
 mod rdma;
 mod ring;
+mod sync;
 pub mod types;
 mod uplink;
 mod vhost;

@@ -1,17 +1,19 @@
 //! Doorbell rings (`SPEC.md`, section 7). Each thread has one, shared with few others.
 
-use std::cell::{Cell, OnceCell};
-use std::sync::Mutex;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicUsize, fence};
+mod ring;
 
-use std::sync::Arc;
+use std::cell::{Cell, OnceCell};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use vnic_device::command::queues::CreateDoorbells;
 use vnic_device::command::{Object, Opcode};
 use vnic_device::doorbell::{Doorbell, Kind};
-use vnic_device::ring::{doorbell_ring_len, phase};
+use vnic_device::ring::doorbell_ring_len;
+
+use ring::Ring;
 
 use super::control::ANSWER;
 use super::{Shared, lock};
@@ -22,8 +24,6 @@ use crate::shared::{Memory, part_of};
 const RINGS: usize = 8;
 /// Entries of a ring.
 const ENTRIES: u32 = 256;
-/// Looks at a full ring between two at the transport.
-const PATIENCE: u32 = 1 << 16;
 
 /// The rings, made when they are first needed.
 pub(crate) struct Doorbells {
@@ -36,18 +36,13 @@ pub(crate) struct Doorbells {
 
 /// On a line of its own.
 #[repr(align(128))]
-struct Slot(Mutex<Option<Ring>>);
+struct Slot(Mutex<Option<Place>>);
 
-struct Ring {
+/// The place of a ring.
+struct Place {
     epoch: u32,
     /// `None`: the device has no more of them; the first one is used.
-    own: Option<Own>,
-}
-
-struct Own {
-    memory: Memory,
-    written: u32,
-    taken: u32,
+    ring: Option<Ring>,
 }
 
 /// Which ring is this thread's.
@@ -110,12 +105,12 @@ impl Shared {
     fn ring_at_once(&self, number: usize, epoch: u32, bell: Doorbell) -> bool {
         let mut slot = lock(&self.doorbells.slots[number].0);
         match &mut *slot {
-            Some(Ring {
+            Some(Place {
                 epoch: e,
-                own: Some(own),
-            }) if *e == epoch && self.is_alive(epoch) && own.has_room() => {
-                own.put(bell);
-                self.kick(own);
+                ring: Some(ring),
+            }) if *e == epoch && self.is_alive(epoch) && ring.has_room() => {
+                ring.put(bell);
+                self.kick(ring);
                 true
             }
             _ => false,
@@ -124,9 +119,8 @@ impl Shared {
 
     /// Wakes the device, if it wants to be woken.
     #[inline]
-    fn kick(&self, ring: &Own) {
-        fence(SeqCst);
-        if ring.no_kick() == 0 {
+    fn kick(&self, ring: &Ring) {
+        if ring.wants_kick() {
             self.transport.notify(self.doorbells.wake_virtqueue);
         }
     }
@@ -145,20 +139,20 @@ impl Shared {
         if !self.is_alive(epoch) {
             return Err(self.dead());
         }
-        let ring = match &mut *slot {
-            Some(ring) if ring.epoch == epoch => ring,
+        let place = match &mut *slot {
+            Some(place) if place.epoch == epoch => place,
             empty => {
-                let own = match self.make_ring(epoch) {
-                    Ok(own) => Some(own),
+                let ring = match self.make_ring(epoch) {
+                    Ok(ring) => Some(ring),
                     Err(e) if number == 0 || e.is_gone() => return Err(e),
                     Err(_) => None,
                 };
-                empty.insert(Ring { epoch, own })
+                empty.insert(Place { epoch, ring })
             }
         };
-        match &mut ring.own {
+        match &mut place.ring {
             None => Ok(false),
-            Some(own) => {
+            Some(ring) => {
                 let since = OnceCell::new();
                 let goes_on = || {
                     if since.get_or_init(Instant::now).elapsed() > ANSWER {
@@ -166,8 +160,8 @@ impl Shared {
                     }
                     self.is_alive(epoch) && self.check_transport()
                 };
-                own.write(bell, goes_on).ok_or_else(|| self.dead())?;
-                self.kick(own);
+                ring.write(bell, goes_on).ok_or_else(|| self.dead())?;
+                self.kick(ring);
                 Ok(true)
             }
         }
@@ -176,15 +170,12 @@ impl Shared {
     /// Makes the first ring.
     pub(super) fn make_first_ring(&self) -> Result<(), Error> {
         let epoch = self.epoch()?;
-        let own = self.make_ring(epoch)?;
-        *lock(&self.doorbells.slots[0].0) = Some(Ring {
-            epoch,
-            own: Some(own),
-        });
+        let ring = Some(self.make_ring(epoch)?);
+        *lock(&self.doorbells.slots[0].0) = Some(Place { epoch, ring });
         Ok(())
     }
 
-    fn make_ring(&self, epoch: u32) -> Result<Own, Error> {
+    fn make_ring(&self, epoch: u32) -> Result<Ring, Error> {
         let len = doorbell_ring_len(ENTRIES);
         let pages = self.transport.allocate(len as usize)?;
         let extents = part_of(&pages.extents, 0, len);
@@ -197,58 +188,7 @@ impl Shared {
             }
         })?;
         lock(&self.doorbells.handles).push(made.handle);
-        Ok(Own {
-            memory,
-            written: 0,
-            taken: 0,
-        })
-    }
-}
-
-impl Own {
-    #[inline]
-    fn tail(&self) -> usize {
-        8 * ENTRIES as usize
-    }
-
-    #[inline]
-    fn no_kick(&self) -> u32 {
-        self.memory.u32(self.tail()).load(Relaxed)
-    }
-
-    /// Has it room, by what is known?
-    #[inline]
-    fn has_room(&self) -> bool {
-        self.written.wrapping_sub(self.taken) < ENTRIES
-    }
-
-    /// Writes an entry. There is room.
-    #[inline]
-    fn put(&mut self, bell: Doorbell) {
-        let bits = bell.to_bits(phase(self.written, ENTRIES));
-        let position = (self.written & (ENTRIES - 1)) as usize;
-        self.memory.u64(8 * position).store(bits, Release);
-        self.written = self.written.wrapping_add(1);
-    }
-
-    /// Writes an entry, when there is room. `None`: `goes_on` said that there never will be.
-    fn write(&mut self, bell: Doorbell, goes_on: impl Fn() -> bool) -> Option<()> {
-        let mut looks = 0u32;
-        while !self.has_room() {
-            // Full: rare, and the device has had its kick for every entry.
-            self.taken = self.memory.u32(self.tail() + 64).load(Acquire);
-            looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(PATIENCE) && !goes_on() {
-                return None;
-            }
-            if looks.is_multiple_of(64) {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
-        self.put(bell);
-        Some(())
+        Ok(Ring::new(memory))
     }
 }
 
@@ -256,46 +196,4 @@ impl Own {
 #[inline]
 pub(crate) fn bell(kind: Kind, number: u32, index: u32) -> Doorbell {
     Doorbell { kind, number, index }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::shared::tests::memory;
-
-    fn own() -> Own {
-        Own {
-            memory: memory(doorbell_ring_len(ENTRIES) as usize),
-            written: 0,
-            taken: 0,
-        }
-    }
-
-    #[test]
-    fn entries_are_as_in_the_examples() {
-        let mut ring = own();
-        ring.write(bell(Kind::Send, 0x102, 6), || false).expect("room");
-        assert_eq!(ring.memory.u64(0).load(Relaxed), 0x8000_0102_0000_0006);
-        let mut second_lap = own();
-        (second_lap.written, second_lap.taken) = (ENTRIES + 2, ENTRIES);
-        second_lap
-            .write(bell(Kind::ArmSolicited, 9, 5), || false)
-            .expect("room");
-        assert_eq!(second_lap.memory.u64(16).load(Relaxed), 0x4000_0009_0000_0005);
-    }
-
-    #[test]
-    fn a_full_ring_waits_for_the_device_or_its_end() {
-        let mut ring = own();
-        for i in 0..ENTRIES {
-            ring.write(bell(Kind::Send, 1, i), || false).expect("room");
-        }
-        assert_eq!(ring.write(bell(Kind::Send, 1, 0), || false), None);
-        let taken = ring.memory.clone();
-        let device = std::thread::spawn(move || taken.u32(8 * ENTRIES as usize + 64).store(64, Release));
-        assert_eq!(ring.write(bell(Kind::Send, 1, 7), || true), Some(()));
-        device.join().expect("it ends");
-        assert_eq!(ring.taken, 64);
-        assert_eq!(ring.memory.u64(0).load(Relaxed), 0x0000_0001_0000_0007);
-    }
 }

@@ -1,13 +1,12 @@
 //! The driver's half of a split virtqueue (virtio 1.3, section 2.7), with no optional feature.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
 
 use vnic_device::ring::Extent;
 
 use crate::Error;
 use crate::shared::Memory;
+use crate::sync::{Acquire, Relaxed, Release, SeqCst, fence};
 use crate::transport::{Transport, Virtqueue};
 
 /// Most entries: so many descriptors fill one page of 4096 bytes, and the two rings fit into another. Pages are

@@ -114,6 +114,12 @@ const ROOMS: &[Room] = &[
         never: &[],
     },
     Room {
+        name: "vnic-models",
+        // (The files of the shell and of the driver's library are built once more, with their neighbours replaced.)
+        may_use: &["vnic-device", "vnic-wire", "vnic-fabric", "vnic-engine"],
+        never: NO_CONTROL_PLANE,
+    },
+    Room {
         name: "vnic-fuzz",
         may_use: &[
             "vnic-control",

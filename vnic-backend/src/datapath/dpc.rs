@@ -3,13 +3,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::link::Waker;
+use crate::sync::{AtomicBool, Ordering};
 
 /// Events taken at once.
 const EVENTS: usize = 64;
@@ -31,7 +31,8 @@ impl Bell {
         }
     }
 
-    fn ring(&self) {
+    /// Buffers have come.
+    pub fn ring(&self) {
         self.look();
         self.waker.wake();
     }

@@ -8,10 +8,8 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use arrayvec::ArrayVec;
-use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use vnic_engine::virtio_net::NetHdr;
@@ -20,6 +18,7 @@ use vnic_fabric::switch::{Egress, FdbUpdate, Flood};
 use super::core::Origin;
 use super::frame::SNAP;
 use crate::mem::Seg;
+use crate::sync::{AtomicBool, AtomicU64, Consumer, Ordering, Producer, RingBuffer, fence};
 
 /// Frames in flight from one core to another.
 const LINK_DEPTH: usize = 512;

@@ -7,15 +7,18 @@
 //!
 //! The handler interrupts any thread anywhere: it takes no lock, allocates nothing, and makes system calls only.
 
+mod slot;
+
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::net::{Shutdown, shutdown};
+use slot::Slot;
 
 /// The VMM that lends memory.
 #[derive(Debug)]
@@ -47,16 +50,6 @@ impl Lender {
 /// Mappings that there may be at once. (The table takes memory as it fills.)
 const MAPPINGS: usize = 1 << 17;
 
-/// A mapping, as the handler finds it.
-struct Slot {
-    /// Odd while the rest changes.
-    version: AtomicUsize,
-    start: AtomicUsize,
-    /// 0: there is none.
-    size: AtomicUsize,
-    lender: AtomicPtr<Lender>,
-}
-
 static SLOTS: [Slot; MAPPINGS] = [const {
     Slot {
         version: AtomicUsize::new(0),
@@ -71,30 +64,6 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// What SIGBUS did before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
-
-impl Slot {
-    /// Only its owner may.
-    fn set(&self, start: usize, size: usize, lender: *mut Lender) {
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
-        fence(Ordering::Release);
-        self.start.store(start, Ordering::Relaxed);
-        self.size.store(size, Ordering::Relaxed);
-        self.lender.store(lender, Ordering::Relaxed);
-        self.version.store(version.wrapping_add(2), Ordering::Release);
-    }
-
-    /// The mapping with this address, if it is here. (One that is touched does not change meanwhile.)
-    fn find(&self, at: usize) -> Option<(usize, usize, *mut Lender)> {
-        let version = self.version.load(Ordering::Acquire);
-        let start = self.start.load(Ordering::Relaxed);
-        let size = self.size.load(Ordering::Relaxed);
-        let lender = self.lender.load(Ordering::Relaxed);
-        fence(Ordering::Acquire);
-        let whole = version.is_multiple_of(2) && version == self.version.load(Ordering::Relaxed);
-        (whole && at.wrapping_sub(start) < size).then_some((start, size, lender))
-    }
-}
 
 /// While it is there, the handler knows a mapping.
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! A ring of the contract in guest memory (`SPEC.md`, section 6): its extents, translated once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use vnic_device::ring::{self, Extent};
 
 use super::memory::FunctionMemory;
 use crate::mem::{self, MemMap};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes that lie together in our memory.
 #[derive(Debug, Clone, Copy)]

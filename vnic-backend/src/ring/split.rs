@@ -6,9 +6,9 @@
 //! `kill -9` possible (the frontend resumes from `used.idx`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use crate::mem::{DirtyLog, MemMap, Seg, prefetch};
+use crate::sync::{AtomicU16, Ordering, fence};
 
 /// The longest ring (virtio 1.3 section 2.7).
 pub const MAX_RING: u16 = 32768;

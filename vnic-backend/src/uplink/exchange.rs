@@ -7,13 +7,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 use vnic_engine::virtio_net::NetHdr;
 
 use super::device::{Arrived, Opened, RxHalf, Sent, TxHalf, own_address};
+use crate::sync::{AtomicBool, AtomicU64, Consumer, Ordering, Producer, RingBuffer, fence};
 use crate::types::{NicError, PortSpec};
 
 /// Frames that a direction holds.
@@ -31,7 +30,7 @@ pub struct PortEnd {
 
 /// What both threads of a direction see.
 struct Shared {
-    /// The receiver sleeps, or is about to.
+    /// The receiver sleeps, or is about to. Both sides change it, by swaps: of plain stores loom does not know which is the later.
     asleep: AtomicBool,
     bell: OwnedFd,
     /// Frames for which there was no room.
@@ -154,14 +153,14 @@ impl FrameRx {
         }
         let frame = self.full.pop().ok()?;
         if self.shared.asleep.load(Ordering::Relaxed) {
-            self.shared.asleep.store(false, Ordering::Relaxed);
+            self.shared.asleep.swap(false, Ordering::Relaxed);
         }
         Some(self.held.insert(frame))
     }
 
     /// From now on the first frame is told by [`FrameRx::fd`]; true: there is one already.
     pub fn rest(&self) -> bool {
-        self.shared.asleep.store(true, Ordering::Relaxed);
+        self.shared.asleep.swap(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         !self.full.is_empty()
     }

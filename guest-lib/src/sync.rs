@@ -1,0 +1,6 @@
+//! What the rings are made of. `tests/models` builds the same files with loom's in the place of these.
+
+pub use std::hint::spin_loop;
+pub use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+pub use std::sync::atomic::fence;
+pub use std::thread::yield_now;

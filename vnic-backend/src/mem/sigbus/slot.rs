@@ -1,0 +1,38 @@
+//! A place of the handler's table: written by one thread at a time, read at any time by a handler that waits for nobody.
+
+use super::Lender;
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
+
+/// A mapping, as the handler finds it.
+pub struct Slot {
+    /// Odd while the rest changes.
+    pub version: AtomicUsize,
+    pub start: AtomicUsize,
+    /// 0: there is none.
+    pub size: AtomicUsize,
+    pub lender: AtomicPtr<Lender>,
+}
+
+impl Slot {
+    /// Only its owner may.
+    pub fn set(&self, start: usize, size: usize, lender: *mut Lender) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.start.store(start, Ordering::Relaxed);
+        self.size.store(size, Ordering::Relaxed);
+        self.lender.store(lender, Ordering::Relaxed);
+        self.version.store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    /// The mapping with this address, if it is here. (One that is touched does not change meanwhile.)
+    pub fn find(&self, at: usize) -> Option<(usize, usize, *mut Lender)> {
+        let version = self.version.load(Ordering::Acquire);
+        let start = self.start.load(Ordering::Relaxed);
+        let size = self.size.load(Ordering::Relaxed);
+        let lender = self.lender.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let whole = version.is_multiple_of(2) && version == self.version.load(Ordering::Relaxed);
+        (whole && at.wrapping_sub(start) < size).then_some((start, size, lender))
+    }
+}
