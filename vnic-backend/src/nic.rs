@@ -580,6 +580,12 @@ impl Inner {
             ),
             CoreEvent::Spoof { port, source } => (port, NicEventKind::SpoofedSource { source }),
             CoreEvent::SpoofedAddress { port, claim } => (port, NicEventKind::SpoofedAddress(claim)),
+            CoreEvent::Remains(left) => {
+                // Nobody waits for what this takes.
+                drop(state);
+                drop(left);
+                return;
+            }
             CoreEvent::Fault(report) => {
                 let (owner, injection) = state.injection(*report);
                 drop(state);

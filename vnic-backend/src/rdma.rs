@@ -11,6 +11,7 @@
 //!
 //! A function belongs to the data core of its adapter. It is there as long as the adapter; a driver comes and goes.
 
+mod account;
 mod command;
 mod completions;
 mod doorbells;
@@ -23,6 +24,7 @@ mod memory;
 mod port;
 mod shared_ring;
 mod slots;
+mod turn;
 mod work_queue;
 
 use std::sync::Arc;

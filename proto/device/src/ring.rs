@@ -10,6 +10,8 @@ use crate::queue::{BLOCK_LEN, CompletionEntry, CompletionTail, SharedReceiveTail
 pub const ENTRIES_MAX: u32 = 1 << 24;
 /// Most extents of one command's list.
 pub const EXTENTS_MAX: u32 = 1 << 18;
+/// Least bytes of a region's extents, but of the first and the last.
+pub const REGION_EXTENT_MIN: u64 = 64;
 /// Addresses and lengths of a ring's extents are multiples of it: a line never straddles two.
 pub const ALIGNMENT: u64 = 64;
 
@@ -89,25 +91,15 @@ pub const fn shared_receive_ring_len(entries: u32, stride: u32) -> u64 {
     shared_receive_tail(entries, stride) + size_of::<SharedReceiveTail>() as u64
 }
 
-/// Can these extents hold a ring of `len` bytes whose entries have `stride` bytes? Addresses are multiples of
-/// [`ALIGNMENT`], lengths of it and of the stride (but for the last), nothing reaches beyond 2^64, and together they have
-/// room.
-pub fn fits(extents: &[Extent], len: u64, stride: u32) -> bool {
+/// Can this extent be one of a ring whose entries have `stride` bytes? Its address is a multiple of [`ALIGNMENT`], its length of that
+/// and of the stride (but for the last), and it does not reach beyond 2^64.
+pub fn is_sound(extent: &Extent, last: bool, stride: u32) -> bool {
     // Both are powers of two: the larger is a multiple of the smaller.
     let unit = ALIGNMENT.max(u64::from(stride));
-    let mut room = 0u64;
-    for (i, extent) in extents.iter().enumerate() {
-        let last = i + 1 == extents.len();
-        let sound = extent.len > 0
-            && extent.gpa.is_multiple_of(ALIGNMENT)
-            && extent.len.is_multiple_of(if last { ALIGNMENT } else { unit })
-            && extent.gpa.checked_add(extent.len).is_some();
-        match room.checked_add(extent.len) {
-            Some(sum) if sound => room = sum,
-            _ => return false,
-        }
-    }
-    room >= len
+    extent.len > 0
+        && extent.gpa.is_multiple_of(ALIGNMENT)
+        && extent.len.is_multiple_of(if last { ALIGNMENT } else { unit })
+        && extent.gpa.checked_add(extent.len).is_some()
 }
 
 #[cfg(test)]
@@ -148,18 +140,15 @@ mod tests {
 
     #[test]
     fn extents_must_be_sound() {
-        let extent = |gpa, len| Extent { gpa, len };
-        assert!(fits(&[], 0, 64));
-        assert!(!fits(&[], 1, 64));
-        assert!(fits(&[extent(64, 128)], 128, 64));
-        assert!(!fits(&[extent(64, 128)], 129, 64));
-        assert!(!fits(&[extent(32, 128)], 128, 64));
-        assert!(!fits(&[extent(64, 0), extent(64, 64)], 64, 64));
-        assert!(!fits(&[extent(64, u64::MAX - 63)], 64, 64));
+        let sound = |gpa, len, last, stride| is_sound(&Extent { gpa, len }, last, stride);
+        assert!(sound(64, 128, true, 64) && sound(64, 128, false, 64));
+        assert!(!sound(32, 128, true, 64));
+        assert!(!sound(64, 0, false, 64) && !sound(64, 32, true, 64));
+        assert!(!sound(64, u64::MAX - 63, true, 64));
+        assert!(sound(1 << 63, (1 << 63) - 64, true, 64));
         // An entry of 128 bytes would straddle two extents.
-        assert!(fits(&[extent(0, 128), extent(512, 64)], 192, 128));
-        assert!(!fits(&[extent(0, 64), extent(512, 128)], 192, 128));
-        assert!(!fits(&[extent(0, 1 << 63), extent(0, 1 << 63)], 64, 64));
+        assert!(sound(512, 64, true, 128));
+        assert!(!sound(512, 64, false, 128));
     }
 
     #[test]

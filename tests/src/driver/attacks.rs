@@ -134,7 +134,7 @@ pub static ATTACKS: &[Kind] = &[
     ),
     quick(
         "spans",
-        "WRITEs between regions of extents of 1 byte",
+        "WRITEs between regions of the least extents",
         rdma::spans,
     ),
     apart(

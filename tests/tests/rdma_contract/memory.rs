@@ -183,8 +183,14 @@ fn regions(s: &mut Side) {
         }
     }
     fine(d, O::DeallocPd, &handle(other), &[]);
-    // Pieces that begin and end anywhere; a region of nothing; the last address.
-    let pieces = d.area_in(&[1, 63, 100, 4000]);
+    // Pieces that begin and end anywhere; a region of nothing; the last address. Those in the middle are not too short.
+    let pieces = d.area_in(&[1, 64, 99, 4000]);
+    let short = d.area_in(&[4000, 63, 101]);
+    let body = RegisterMr {
+        extents: extents(&short),
+        ..good
+    };
+    refused(d, O::RegisterMr, &body, short.extents.as_bytes(), S::Invalid);
     let odd = RegisterMr {
         extents: extents(&pieces),
         iova: u64::MAX - 4163,

@@ -267,7 +267,7 @@ fn who_completes_in_a_queue_that_fails_hears_it_in_turns() {
         failed
     };
     device.fail_cq(cqs[0]);
-    assert_eq!(failed(&device), [1024, 0]);
+    assert_eq!(failed(&device), [256, 0]);
     // Whoever goes in between is no trouble.
     device.destroy_qp(qps[5998]).unwrap();
     let mut turns = 0;
@@ -276,5 +276,5 @@ fn who_completes_in_a_queue_that_fails_hears_it_in_turns() {
         device.handle_timeouts(now, 64);
         (turns, now) = (turns + 1, Instant(now.0 + 1));
     }
-    assert_eq!((failed(&device), turns), ([2999, 0], 2));
+    assert_eq!((failed(&device), turns), ([2999, 0], 11));
 }

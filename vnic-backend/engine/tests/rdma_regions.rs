@@ -43,7 +43,18 @@ fn a_page_list_is_found_by_byte() {
         assert_eq!(out.len() as u64, (offset + len - 1) / 4096 - offset / 4096 + 1);
         let first = page(offset / 4096);
         assert_eq!(out[0].at, first.at + offset % 4096);
+        // What is collected is counted, but for the first.
+        assert_eq!(regions.take_pieces(), out.len() as u32 - 1);
+        // Whether it may be is asked without collecting.
+        let allowed = |need| regions.allows(PD, QP, made.rkey, addr, len, need);
+        assert_eq!(allowed(Access::REMOTE_READ), Ok(()));
+        assert_eq!(regions.take_pieces(), 0);
     }
+    let allowed = |len| regions.allows(PD, QP, made.rkey, 0x1000_0123, len, Access::REMOTE_WRITE);
+    assert_eq!(
+        (allowed(4_096_000), allowed(4_096_001)),
+        (Ok(()), Err(NakCode::RemoteAccess))
+    );
     let mut out = SpanList::new();
     let beyond = regions.remote(
         PD,
@@ -117,7 +128,7 @@ fn the_translation_table_has_an_end() {
         })
     );
     let change = |n| Reregister {
-        translation: Some((0, scattered(n))),
+        translation: Some((0, scattered(n).into())),
         ..Reregister::default()
     };
     assert!(regions.reregister(first.mr, change(11)).is_err());

@@ -293,7 +293,7 @@ impl Both {
         };
         let expected = expected.filter(|_| old.alive && bound == 0 && sensible(new_access));
         let change = Reregister {
-            translation,
+            translation: translation.map(|(iova, spans)| (iova, spans.into())),
             pd,
             access,
         };

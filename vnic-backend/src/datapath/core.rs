@@ -1,5 +1,6 @@
 //! What a data core delivers to: its switch, the local receivers, the links to other cores.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -94,6 +95,8 @@ pub enum CoreEvent {
         /// About what.
         conflict: GidConflict,
     },
+    /// What a driver of an RDMA function has left: to free it takes longer than a turn of a data core.
+    Remains(Box<dyn Any + Send>),
     /// A fault rule did something.
     Fault(Box<FaultReport>),
     /// Dropless mode of an adapter was entered or left.

@@ -144,13 +144,14 @@ impl Worker {
                 self.fail_function(port);
             }
         }
+        let shared = self.core.turns.shared(now);
         for i in 0..self.functions.ports().len() {
             let Some(&port) = self.functions.ports().get(i) else {
                 break;
             };
             let (functions, core) = (&mut self.functions, &mut self.core);
             // A bug of ours that one guest triggers takes down that guest's function only.
-            match catch_unwind(AssertUnwindSafe(|| functions.turn(port, core, now))) {
+            match catch_unwind(AssertUnwindSafe(|| functions.turn(port, core, now, shared))) {
                 Ok(0) => {}
                 Ok(n) => {
                     work += n;
@@ -222,6 +223,9 @@ impl Worker {
         };
         let (faults, gids) = (function.take_faults(), function.take_gid_news(now));
         let conflict = function.take_gid_conflict(now);
+        for left in function.take_remains() {
+            self.core.report(CoreEvent::Remains(left));
+        }
         for what in faults {
             self.core.report(CoreEvent::RdmaFault { port, what });
         }

@@ -1,6 +1,7 @@
 //! Commands: chains of the control virtqueue (`SPEC.md`, section 5). A command that fails has changed nothing.
 
 mod device;
+mod list;
 mod memory;
 mod qp;
 mod queues;
@@ -8,42 +9,53 @@ mod queues;
 pub use memory::DeviceMemoryTable;
 
 use vnic_device::command::{CommandHead, Object as ObjectBody, Opcode, ReplyHead};
-use vnic_device::ring::{EXTENTS_MAX, Extent, ExtentList};
 use vnic_device::status::CommandStatus as S;
 use vnic_device::zerocopy::{FromBytes, Immutable, IntoBytes};
-use vnic_engine::rdma::{Memory, VerbsError};
+use vnic_engine::rdma::VerbsError;
 use vnic_fabric::Instant;
 
-use super::feed::COMMAND;
+use super::account::COMMAND;
 use super::function::Function;
-use super::memory::FunctionMemory;
 use super::work_queue::structure;
 use crate::datapath::notify;
 use crate::mem::{self, Seg, Writer};
 use crate::ring::Fault;
 
-/// Bytes of body and list that a command may have: 64 Ki extents, and some.
-pub const COMMAND_MAX: u32 = 1 << 20;
+/// Bytes of body and list that a command may have: 4096 extents and a body, read in about the time of a few packets.
+pub const COMMAND_MAX: u32 = (1 << 16) + 256;
 /// Commands carried out before other work gets its turn.
 const COMMANDS_A_TURN: usize = 8;
+/// What it takes to go on with a command.
+const GO_ON: i32 = 8;
 /// Bytes of a reply that are made at most: a driver that gives more room gets the rest with its next question.
 const REPLY_MAX: usize = 1 << 16;
 
-/// Why a command was refused.
+/// Why a command was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failure {
-    status: S,
-    text: String,
+pub(super) enum Failure {
+    /// The driver hears why.
+    Refused {
+        /// What it can tell from others,
+        status: S,
+        /// and people.
+        text: String,
+    },
+    /// It is more than a turn has room for: the next one goes on with it.
+    Unfinished,
 }
 
 /// What a command ends with.
 type Outcome = Result<(), Failure>;
 
-fn fail<T>(status: S, text: impl Into<String>) -> Result<T, Failure> {
-    Err(Failure {
+fn refused(status: S, text: impl Into<String>) -> Failure {
+    Failure::Refused {
         status,
         text: text.into(),
-    })
+    }
+}
+
+fn fail<T>(status: S, text: impl Into<String>) -> Result<T, Failure> {
+    Err(refused(status, text))
 }
 
 impl From<VerbsError> for Failure {
@@ -57,10 +69,7 @@ impl From<VerbsError> for Failure {
             E::State(_) | E::Transition { .. } => S::WrongState,
             E::OtherDomain(_) | E::QueueFull | E::Attributes { .. } | E::Invalid(_) => S::Invalid,
         };
-        Failure {
-            status,
-            text: error.to_string(),
-        }
+        refused(status, error.to_string())
     }
 }
 
@@ -71,6 +80,22 @@ pub(super) struct Scratch {
     writable: Vec<Seg>,
     bytes: Vec<u8>,
     reply: Vec<u8>,
+    /// A command that one turn had no room for. Its chain waits in the virtqueue, `bytes` are what was read of it.
+    begun: Option<Begun>,
+}
+
+impl Scratch {
+    /// What was begun is begun anew, if it is still there.
+    pub fn forget(&mut self) {
+        self.begun = None;
+    }
+}
+
+#[derive(Debug)]
+struct Begun {
+    chain: u16,
+    head: CommandHead,
+    lists: Vec<list::List>,
 }
 
 /// A command, read once.
@@ -78,6 +103,10 @@ struct Request<'a> {
     opcode: Opcode,
     body: &'a [u8],
     list: &'a [u8],
+    /// Lists of extents, as far as they were read.
+    lists: &'a mut Vec<list::List>,
+    /// It was begun in a turn before.
+    goes_on: bool,
     /// Bytes that the reply may have behind its head.
     room: usize,
     reply: &'a mut Vec<u8>,
@@ -182,73 +211,6 @@ fn optional(handle: u32) -> Option<u32> {
     (handle != vnic_device::command::NONE).then_some(handle)
 }
 
-/// Reads the extents that a body's list names. `list` is advanced behind them. Not more than `most`.
-fn extents(
-    wanted: ExtentList,
-    list: &mut &[u8],
-    most: u32,
-    memory: &FunctionMemory,
-) -> Result<Vec<Extent>, Failure> {
-    const LEN: usize = size_of::<Extent>();
-    let following = wanted.following() as usize;
-    let Some((own, rest)) = following
-        .checked_mul(LEN)
-        .and_then(|bytes| list.split_at_checked(bytes))
-    else {
-        return fail(
-            S::Malformed,
-            format!(
-                "{following} extents are announced, the list has {} bytes",
-                list.len()
-            ),
-        );
-    };
-    *list = rest;
-    if wanted.count > EXTENTS_MAX {
-        // The core works on nothing else meanwhile.
-        return fail(
-            S::LimitReached,
-            format!("{} extents; one command has at most {EXTENTS_MAX}", wanted.count),
-        );
-    }
-    if wanted.count > most {
-        return fail(
-            S::LimitReached,
-            format!("{} extents; the device has room for {most} more", wanted.count),
-        );
-    }
-    let given: Vec<Extent> = own.chunks_exact(LEN).map(structure).collect();
-    if wanted.chunks == 0 {
-        return Ok(given);
-    }
-    let mut bytes = vec![0; wanted.count as usize * LEN];
-    let mut rest = &mut bytes[..];
-    for chunk in given {
-        if !chunk.gpa.is_multiple_of(16) || !chunk.len.is_multiple_of(16) {
-            return fail(S::BadAddress, "a chunk of the list is not aligned to 16 bytes");
-        }
-        let take = usize::try_from(chunk.len).unwrap_or(usize::MAX).min(rest.len());
-        let (now, later) = rest.split_at_mut(take);
-        if !memory.is_shared(chunk.gpa, take as u64) || memory.read(chunk.gpa, now).is_err() {
-            return fail(S::BadAddress, format!("no memory is shared at {:#x}", chunk.gpa));
-        }
-        rest = later;
-    }
-    if !rest.is_empty() {
-        return fail(S::BadAddress, "the chunks hold fewer extents than announced");
-    }
-    Ok(bytes.chunks_exact(LEN).map(structure).collect())
-}
-
-/// All of a list must have been used.
-fn used_up(list: &[u8]) -> Outcome {
-    if list.is_empty() {
-        Ok(())
-    } else {
-        fail(S::Malformed, "the list is longer than announced")
-    }
-}
-
 impl Function {
     /// Carries out what waits in the control virtqueue. Answers how many.
     #[inline]
@@ -269,52 +231,61 @@ impl Function {
     #[cold]
     fn take_some_commands(&mut self, n: usize, now: Instant) -> usize {
         // Queues that fill every turn do not keep commands waiting for ever.
-        self.left = self.left.max(COMMAND);
-        for done in 0..n {
+        let lent = self.account.lend(COMMAND);
+        let mut done = 0;
+        while done < n && !self.account.is_over() {
+            done += 1;
             // What was posted before the command is known before it is carried out.
-            if self.left <= 0 || !self.take_doorbells_before_command() {
-                return done + 1;
+            if self.scratch.begun.is_none() && !self.take_doorbells_before_command() {
+                break;
             }
-            self.left -= COMMAND;
-            if let Err(fault) = self.take_command(now) {
-                self.control_fault(fault);
-                return done + 1;
+            match self.take_command(now) {
+                Ok(true) => self.account.charge(COMMAND),
+                Ok(false) => {
+                    self.account.charge(GO_ON);
+                    break;
+                }
+                Err(fault) => {
+                    self.control_fault(fault);
+                    break;
+                }
             }
         }
-        n
+        self.account.repay(lent);
+        done
     }
 
-    /// Carries out the next command and gives its chain back.
-    fn take_command(&mut self, now: Instant) -> Result<(), Fault> {
+    /// Carries out the next command and gives its chain back. False: it is not finished.
+    fn take_command(&mut self, now: Instant) -> Result<bool, Fault> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let result = self.take_command_with(&mut scratch, now);
         self.scratch = scratch;
         result
     }
 
-    fn take_command_with(&mut self, s: &mut Scratch, now: Instant) -> Result<(), Fault> {
+    fn take_command_with(&mut self, s: &mut Scratch, now: Instant) -> Result<bool, Fault> {
         let Some(ring) = self.attached.as_mut().and_then(|a| a.control.as_mut()) else {
-            return Ok(());
+            return Ok(true);
         };
         s.readable.clear();
         s.writable.clear();
-        let head = ring.head(0)?;
-        let (readable, writable) = ring.request(head, &mut s.readable, &mut s.writable)?;
-        ring.advance(1);
+        let chain = match &s.begun {
+            Some(begun) => begun.chain,
+            None => ring.head(0)?,
+        };
+        let (readable, writable) = ring.request(chain, &mut s.readable, &mut s.writable)?;
         let mut used = 0;
         if writable >= size_of::<ReplyHead>() as u64 {
             let room = usize::try_from(writable).unwrap_or(usize::MAX) - size_of::<ReplyHead>();
             s.reply.clear();
-            let mut bytes = std::mem::take(&mut s.bytes);
-            let (cookie, outcome) =
-                self.carry_out(&s.readable, readable, &mut bytes, room, &mut s.reply, now);
-            s.bytes = bytes;
+            let (cookie, outcome) = self.carry_out(s, chain, readable, room, now);
             let status = match outcome {
                 Ok(()) => S::Ok,
-                Err(failure) => {
+                Err(Failure::Unfinished) => return Ok(false),
+                Err(Failure::Refused { status, text }) => {
                     s.reply.clear();
-                    s.reply.extend_from_slice(cut(&failure.text, room).as_bytes());
-                    failure.status
+                    s.reply.extend_from_slice(cut(&text, room).as_bytes());
+                    status
                 }
             };
             let head = ReplyHead {
@@ -327,55 +298,74 @@ impl Function {
             out.bytes(&s.reply);
             used = size_of::<ReplyHead>() + s.reply.len();
         }
+        s.begun = None;
         // (RESET leaves the virtqueues as they are.)
         if let Some(a) = &mut self.attached
             && let Some(ring) = &mut a.control
         {
-            ring.stage(head, used as u32);
+            ring.advance(1);
+            ring.stage(chain, used as u32);
             if ring.publish(ring.staged()) {
                 notify(a.control_call.as_deref());
             }
         }
-        Ok(())
+        Ok(true)
     }
 
+    /// Carries out a command, or goes on with it: its cookie, and how it ended. The chain has `len` bytes, and `room` for a reply.
     fn carry_out(
         &mut self,
-        readable: &[Seg],
+        s: &mut Scratch,
+        chain: u16,
         len: u64,
-        bytes: &mut Vec<u8>,
         room: usize,
-        reply: &mut Vec<u8>,
         now: Instant,
     ) -> (u64, Outcome) {
         const HEAD: usize = size_of::<CommandHead>();
-        let mut head = [0; HEAD];
-        if len < HEAD as u64 {
-            return (
-                0,
-                fail(S::Malformed, format!("a command of {len} bytes has no head")),
-            );
+        let (head, mut lists, goes_on) = match s.begun.take() {
+            Some(begun) => (begun.head, begun.lists, true),
+            None => {
+                let mut head = [0; HEAD];
+                if len < HEAD as u64 {
+                    return (
+                        0,
+                        fail(S::Malformed, format!("a command of {len} bytes has no head")),
+                    );
+                }
+                mem::gather(&s.readable, 0, &mut head);
+                let head: CommandHead = structure(&head);
+                if let Err(failure) = self.check(&head, len - HEAD as u64) {
+                    return (head.cookie, Err(failure));
+                }
+                s.bytes.clear();
+                s.bytes.resize(head.len as usize, 0);
+                mem::gather(&s.readable, HEAD, &mut s.bytes);
+                (head, Vec::new(), false)
+            }
+        };
+        let Some(opcode) = Opcode::from_number(head.opcode) else {
+            let text = format!("there is no command {}", head.opcode);
+            return (head.cookie, fail(S::NotSupported, text));
+        };
+        let (body, list) = s.bytes.split_at(usize::from(head.body_len));
+        let outcome = self.dispatch(Request {
+            opcode,
+            body,
+            list,
+            lists: &mut lists,
+            goes_on,
+            room,
+            reply: &mut s.reply,
+            now,
+        });
+        if outcome == Err(Failure::Unfinished) {
+            s.begun = Some(Begun { chain, head, lists });
         }
-        mem::gather(readable, 0, &mut head);
-        let head: CommandHead = structure(&head);
-        let outcome = self.carry_out_body(&head, readable, len - HEAD as u64, bytes, room, reply, now);
         (head.cookie, outcome)
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "parts of one chain, read and written once"
-    )]
-    fn carry_out_body(
-        &mut self,
-        head: &CommandHead,
-        readable: &[Seg],
-        have: u64,
-        bytes: &mut Vec<u8>,
-        room: usize,
-        reply: &mut Vec<u8>,
-        now: Instant,
-    ) -> Outcome {
+    /// Checks the head of a command whose chain has so many bytes behind it.
+    fn check(&self, head: &CommandHead, have: u64) -> Outcome {
         if u64::from(head.len) > have {
             let text = format!("len is {}, the chain has {have} bytes behind the head", head.len);
             return fail(S::Malformed, text);
@@ -408,19 +398,7 @@ impl Function {
             );
             return fail(S::NotSupported, text);
         }
-        bytes.clear();
-        bytes.resize(head.len as usize, 0);
-        mem::gather(readable, size_of::<CommandHead>(), bytes);
-        let (body, list) = bytes.split_at(usize::from(head.body_len));
-        let request = Request {
-            opcode,
-            body,
-            list,
-            room,
-            reply,
-            now,
-        };
-        self.dispatch(request)
+        Ok(())
     }
 
     fn dispatch(&mut self, request: Request<'_>) -> Outcome {
@@ -488,28 +466,5 @@ mod tests {
         assert_eq!(cut("größer", 4), "grö");
         assert_eq!(cut("a", 0), "");
         assert_eq!(cut("abc", 10), "abc");
-    }
-
-    #[test]
-    fn lists_of_extents_are_as_long_as_announced() {
-        let memory = FunctionMemory::default();
-        let bytes = [0u8; 32];
-        let count = |count, chunks| ExtentList { count, chunks };
-        let mut list = &bytes[..];
-        assert_eq!(
-            extents(count(2, 0), &mut list, 2, &memory).map(|e| e.len()),
-            Ok(2)
-        );
-        assert!(list.is_empty());
-        let refused = |wanted, most| {
-            let mut list = &bytes[..];
-            extents(wanted, &mut list, most, &memory)
-                .map_err(|f| f.status)
-                .err()
-        };
-        assert_eq!(refused(count(3, 0), 9), Some(S::Malformed));
-        assert_eq!(refused(count(2, 0), 1), Some(S::LimitReached));
-        assert_eq!(refused(count(u32::MAX, 0), u32::MAX), Some(S::Malformed));
-        assert_eq!(refused(count(4, 2), 9), Some(S::BadAddress));
     }
 }

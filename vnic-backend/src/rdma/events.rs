@@ -25,9 +25,13 @@ pub struct EventQueue {
 /// Events that wait for a buffer, by event queue.
 #[derive(Debug, Default)]
 pub struct Events {
-    waiting: VecDeque<(u16, EventRecord)>,
+    waiting: Vec<VecDeque<EventRecord>>,
+    /// In all of them.
+    count: usize,
     /// Of these, so many may be lost.
     common: usize,
+    /// The queue that is looked at first.
+    first: usize,
 }
 
 impl Events {
@@ -40,7 +44,7 @@ impl Events {
             detail: produced.into(),
             ..EventRecord::default()
         };
-        self.waiting.push_back((event_queue, record));
+        self.add(event_queue.into(), record);
     }
 
     /// Any other event.
@@ -54,78 +58,91 @@ impl Events {
         if self.common >= PENDING_MAX {
             // The newest that may be lost says how many are.
             let lost = EventKind::EventsLost.number();
-            if let Some((_, last)) = self.waiting.iter_mut().rev().find(|(_, r)| r.kind == lost) {
+            let mut common = self.waiting.first_mut().into_iter().flatten().rev();
+            if let Some(last) = common.find(|r| r.kind == lost) {
                 last.detail += 1;
                 return;
             }
             (record.kind, record.object, record.detail) = (lost, 0, 1);
         }
         self.common += 1;
-        self.waiting.push_back((0, record));
+        self.add(0, record);
+    }
+
+    fn add(&mut self, queue: usize, record: EventRecord) {
+        if self.waiting.len() <= queue {
+            self.waiting.resize_with(queue + 1, VecDeque::new);
+        }
+        self.waiting[queue].push_back(record);
+        self.count += 1;
     }
 
     /// A CQ is gone, and whoever armed it.
-    pub fn forget(&mut self, cq: u32) {
+    pub fn forget(&mut self, event_queue: u16, cq: u32) {
         let completion = EventKind::Completion.number();
-        self.waiting
-            .retain(|(_, r)| r.kind != completion || r.object != cq);
+        if let Some(waiting) = self.waiting.get_mut(usize::from(event_queue)) {
+            let before = waiting.len();
+            waiting.retain(|r| r.kind != completion || r.object != cq);
+            self.count -= before - waiting.len();
+        }
     }
 
     /// Nothing waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.count == 0
     }
 
-    /// Writes what there are buffers for; `told` hears of the CQs whose events were written. Answers how much was written,
-    /// and the fault that stopped a queue.
+    /// So many wait.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Writes what there are buffers for, at most so many; `told` hears of the CQs whose events were written. Answers how much was
+    /// written, and the fault that stopped a queue.
     pub fn deliver(
         &mut self,
         queues: &mut [EventQueue],
+        most: usize,
         mut told: impl FnMut(u32),
     ) -> (usize, Option<(u16, Fault)>) {
-        let mut fault = None;
-        let mut done = 0;
-        // Queues are few, and each is in order: what finds no buffer keeps its place.
-        let mut kept = VecDeque::new();
-        let mut blocked = 0u64;
-        while let Some((number, record)) = self.waiting.pop_front() {
-            let counts = record.kind != EventKind::Completion.number();
-            let queue = queues.get_mut(usize::from(number));
-            let bit = 1u64 << (number & 63);
-            let written = match queue {
-                Some(queue) if blocked & bit == 0 => write(queue, &record),
-                Some(_) => Ok(false),
-                // There is no such queue: nobody would hear of it.
-                None => Ok(true),
+        let (mut fault, mut done) = (None, 0);
+        let lists = self.waiting.len();
+        let first = self.first;
+        for number in (first..lists).chain(0..first.min(lists)) {
+            let queue = queues.get_mut(number);
+            // There is no such queue: nobody would hear of it.
+            let Some(queue) = queue else {
+                let none = std::mem::take(&mut self.waiting[number]);
+                self.count -= none.len();
+                let completion = EventKind::Completion.number();
+                self.common -= none.iter().filter(|r| r.kind != completion).count();
+                continue;
             };
-            match written {
-                Ok(true) => {
-                    done += 1;
-                    self.common -= usize::from(counts);
-                    if !counts {
-                        told(record.object);
-                    }
+            while let Some(record) = self.waiting[number].front() {
+                if done == most {
+                    // The others are first in the next turn.
+                    self.first = number + 1;
+                    break;
                 }
-                Ok(false) => {
-                    blocked |= bit;
-                    kept.push_back((number, record));
-                    if blocked.count_ones() as usize >= queues.len() {
+                match write(queue, record) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(broken) => {
+                        queue.ring = None;
+                        fault = Some((number as u16, broken));
                         break;
                     }
                 }
-                Err(broken) => {
-                    if let Some(queue) = queues.get_mut(usize::from(number)) {
-                        queue.ring = None;
-                    }
-                    fault = Some((number, broken));
-                    kept.push_back((number, record));
-                    blocked |= bit;
+                done += 1;
+                self.count -= 1;
+                if record.kind == EventKind::Completion.number() {
+                    told(record.object);
+                } else {
+                    self.common -= 1;
                 }
+                self.waiting[number].pop_front();
             }
-        }
-        while let Some(last) = kept.pop_back() {
-            self.waiting.push_front(last);
         }
         for queue in queues {
             if let Some(ring) = &mut queue.ring

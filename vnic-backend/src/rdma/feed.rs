@@ -5,6 +5,7 @@ use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
 use vnic_engine::rdma::{Arm, QpNumber, QpState, SrqHandle};
 use vnic_fabric::Instant;
 
+use super::account::LACKING;
 use super::doorbells::{DoorbellRing, Found};
 use super::function::{Function, QueuePair};
 use super::work_queue::{Malformed, ReceiveQueue};
@@ -16,15 +17,6 @@ const SEND_WINDOW: u32 = 128;
 const RECEIVE_WINDOW: u32 = 64;
 /// Doorbells taken from one ring before others get their turn.
 const BELLS_A_TURN: usize = 64;
-/// What one turn does for a function: a doorbell or a work request is 1, a command is [`COMMAND`]. What is over stays in its
-/// ring.
-pub(super) const WORK_A_TURN: i32 = 4096;
-/// What a command is.
-pub(super) const COMMAND: i32 = 64;
-/// Receives that a turn may take beyond: a sender must not find a queue empty because its peer's turn was full.
-const RECEIVES_BEYOND: i32 = 1024;
-/// What a packet may look for, if it lacks a receive and the turn is over.
-const WORK_A_PACKET: i32 = 16;
 /// Queues with requests left that a turn looks at.
 const STARVING_A_TURN: usize = 256;
 
@@ -41,7 +33,7 @@ impl Function {
         for i in (self.first_bell..rings).chain(0..self.first_bell) {
             for turn in 0.. {
                 let Some(ring) = &mut self.bells[i] else { break };
-                if turn == BELLS_A_TURN || self.left <= 0 {
+                if turn == BELLS_A_TURN || self.account.is_over() {
                     ring.tell();
                     break;
                 }
@@ -49,7 +41,7 @@ impl Function {
                     Found::Nothing => break,
                     Found::Bell(bell) => {
                         work += 1;
-                        self.left -= 1;
+                        self.account.charge(1);
                         let coming = [ring.peek_bell(0), ring.peek_bell(1)];
                         self.fetch_ahead(bell.number, coming);
                         self.answer(bell);
@@ -62,7 +54,7 @@ impl Function {
                     }
                 }
             }
-            if self.left <= 0 {
+            if self.account.is_over() {
                 // The others are first in the next turn.
                 self.first_bell = i + 1;
                 break;
@@ -81,14 +73,14 @@ impl Function {
         }
         for i in 0..self.bells.len().min(self.before_command.len()) {
             while self.before_command[i] > 0 {
-                if self.left <= 0 {
+                if self.account.is_over() {
                     return false;
                 }
                 self.before_command[i] -= 1;
                 let found = self.bells[i].as_mut().map_or(Found::Nothing, DoorbellRing::next);
                 match found {
                     Found::Bell(bell) => {
-                        self.left -= 1;
+                        self.account.charge(1);
                         self.answer(bell);
                     }
                     Found::Fault(index) => {
@@ -107,11 +99,18 @@ impl Function {
     }
 
     /// A packet came that needs a receive. Whoever posted a receive and then let its peer send has written the doorbell before
-    /// the packet was posted. It was not this function's turn since: a packet must not overtake it.
+    /// the packet was posted. It was not this function's turn since, or not long enough: a packet must not overtake it.
+    /// `named`: the shared receive queue that the packet names.
     #[inline]
-    pub(super) fn look_for_receives(&mut self) {
-        self.left = self.left.max(WORK_A_PACKET);
+    pub(super) fn look_for_receives(&mut self, number: u32, named: Option<u32>) {
+        let lent = self.account.lend(LACKING);
+        let shared = self.qps.get(number).map(|qp| qp.created.srq);
+        self.feed_receives(number);
+        if let Some(srq) = named.or(shared) {
+            self.feed_shared(srq);
+        }
         self.take_doorbells();
+        self.account.repay(lent);
     }
 
     /// Asks for what the next doorbells will need, while the one of `now` is answered: with many queue pairs that is in no
@@ -271,7 +270,7 @@ impl Function {
         while send.has_more() {
             let all = self.device.room_for_requests().min(window);
             let room = window.saturating_sub(self.device.held(qpn).0).min(all);
-            let room = room.min(self.left.max(0).cast_unsigned());
+            let room = room.min(self.account.left());
             if room == 0 {
                 if !std::mem::replace(&mut qp.starving, true) {
                     self.starving.push_back(number);
@@ -288,7 +287,7 @@ impl Function {
             });
             match posted {
                 Ok(0) => return,
-                Ok(n) => self.left -= n.cast_signed(),
+                Ok(n) => self.account.charge(n.cast_signed()),
                 Err(Malformed { wr_id, reason, index }) => {
                     send.faulted = true;
                     let behind = send.posted();
@@ -314,7 +313,7 @@ impl Function {
             if !receive.has_more() {
                 return;
             }
-            let over = self.left <= -RECEIVES_BEYOND;
+            let over = self.account.is_over();
             if over || self.device.held(qpn).1 >= window || self.device.room_for_requests() == 0 {
                 // Whoever takes a receive looks for more; only a device that is full, or a turn, must be asked again.
                 if (over || self.device.held(qpn).1 == 0) && !std::mem::replace(&mut qp.starving, true) {
@@ -322,7 +321,7 @@ impl Function {
                 }
                 return;
             }
-            self.left -= 1;
+            self.account.charge(1);
             match receive.take() {
                 Ok(wr) => {
                     let (id, tag) = (wr.id, wr.tag);
@@ -350,13 +349,13 @@ impl Function {
                 Ok((waiting, max_wr, _)) => waiting >= max_wr,
                 Err(_) => return,
             };
-            if full || self.left <= -RECEIVES_BEYOND || self.device.room_for_requests() == 0 {
+            if full || self.account.is_over() || self.device.room_for_requests() == 0 {
                 if !std::mem::replace(&mut srq.starving, true) {
                     self.starving_srqs.push_back(number);
                 }
                 break;
             }
-            self.left -= 1;
+            self.account.charge(1);
             match srq.queue.take() {
                 Ok(mut wr) => {
                     // Completions cannot say what is free here; the ring's tail does.
@@ -386,46 +385,66 @@ impl Function {
 
     /// Gives the engine more of what it had no room for. Answers how many requests it took.
     pub(super) fn feed_starving(&mut self) -> usize {
-        let before = self.left;
-        self.unlooked = self.unlooked.saturating_sub(STARVING_A_TURN);
+        // Half a turn is for what comes.
+        let kept = self.account.left().cast_signed() / 2;
+        self.account.charge(kept);
+        let mut fed = 0;
         for _ in 0..self.starving.len().min(STARVING_A_TURN) {
             let Some(number) = self.starving.pop_front() else {
                 break;
             };
+            self.unlooked = self.unlooked.saturating_sub(1);
+            self.account.charge(1);
+            let left = self.account.left();
             if let Some(qp) = self.qps.get_mut(number) {
                 qp.starving = false;
                 // A window that is half empty is filled again: one at a time would cost a look each.
                 if self.device.held(QpNumber(number)).0 > SEND_WINDOW / 2 {
                     qp.starving = true;
                     self.starving.push_back(number);
-                    continue;
+                } else {
+                    self.feed_sends(number);
+                    self.feed_receives(number);
                 }
-                self.feed_sends(number);
-                self.feed_receives(number);
+            }
+            fed += left - self.account.left();
+            if self.account.is_over() {
+                break;
             }
         }
         for _ in 0..self.starving_srqs.len().min(STARVING_A_TURN) {
+            if self.account.is_over() {
+                break;
+            }
             let Some(number) = self.starving_srqs.pop_front() else {
                 break;
             };
+            self.account.charge(1);
+            let left = self.account.left();
             if let Some(srq) = self.srqs.get_mut(number) {
                 srq.starving = false;
                 self.feed_shared(number);
             }
+            fed += left - self.account.left();
         }
-        (before - self.left).unsigned_abs() as usize
+        self.account.charge(-kept);
+        fed as usize
     }
 
-    /// Everything that was posted to a QP in error is flushed now, and its completions are shown.
-    pub(super) fn flush_all(&mut self, number: u32, now: Instant) {
-        // (Of one QP: the turn ends behind this command, if that was much.)
-        let left = std::mem::replace(&mut self.left, i32::MAX);
+    /// Gives the engine what was posted to a QP in error, as much as this turn has work left for: that is flushed, and its
+    /// completions are shown. False: there is more.
+    pub(super) fn flush_all(&mut self, number: u32, now: Instant) -> bool {
         self.feed_sends_up_to(number, u32::MAX);
         self.feed_receives_up_to(number, u32::MAX);
-        self.left = left.saturating_sub(i32::MAX - self.left);
         while let Some(cq) = self.device.next_completed() {
             self.drain(cq, now);
         }
+        let unread = |qp: &QueuePair| {
+            qp.send.as_ref().is_some_and(|q| q.has_more())
+                || qp.receive.as_ref().is_some_and(|q| q.has_more())
+        };
+        // What there is no room for, because nobody takes completions, is not waited for.
+        !self.account.is_over() || !self.qps.get(number).is_some_and(unread)
     }
 }
 

@@ -1,5 +1,6 @@
 //! One adapter's RDMA function: the engine, driven by rings in guest memory.
 
+use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -8,23 +9,20 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use rustix::fd::BorrowedFd;
-use smallvec::SmallVec;
 use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
 use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
 use vnic_engine::rdma::{
-    Completion, Congestion, Counters, CqHandle, Device, DeviceConfig, Event, FlowStatus, GidKind, Incoming,
-    Marking, Object, QpNumber, Run, SrqHandle, VerbsError, limits,
+    Completion, Congestion, Counters, CqHandle, Device, DeviceConfig, FlowStatus, GidKind, Marking, Object,
+    QpNumber, SrqHandle, VerbsError, limits,
 };
 use vnic_engine::settings::RoceMode;
 use vnic_fabric::Instant;
-use vnic_wire::bth::MULTICAST_QP;
-use vnic_wire::opcode::{Operation, Transport};
 
+use super::account::Account;
 use super::completions::CompletionRing;
 use super::doorbells::DoorbellRing;
 use super::events::{EventQueue, Events};
-use super::feed::WORK_A_TURN;
 use super::gid_news::GidNews;
 use super::gids::Claim;
 use super::memory::FunctionMemory;
@@ -32,18 +30,14 @@ use super::slots::Slots;
 use super::work_queue::{ReceiveQueue, SendQueue};
 use crate::datapath::Call;
 use crate::datapath::RdmaSnapshot;
-use crate::mem::{self, MemMap};
+use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
 use crate::types::{GidConflict, QpRate};
 
 /// Faults of one driver that people are told of.
 const COMPLAINTS: u32 = 16;
-/// Completions whose lines are asked for before the first is written.
-const COMPLETIONS_AT_ONCE: u32 = 16;
-/// Completions of the next turn whose lines are asked for in this one.
-const COMPLETIONS_AHEAD: u32 = 32;
-/// Queue pairs whose timers a turn looks at.
-const TIMERS_A_TURN: usize = 256;
+/// Objects that are freed at once when a driver goes.
+const FEW_OBJECTS: u32 = 64;
 /// How long completions may wait for a full ring to be looked at again, when the core would sleep.
 const FULL_RING_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
@@ -109,21 +103,23 @@ pub struct Function {
     pub(super) starving_srqs: VecDeque<u32>,
     /// So many of them have not been looked at since something happened.
     pub(super) unlooked: usize,
-    /// Work that is left of this turn.
-    pub(super) left: i32,
+    /// What this turn may still do, or what is owed for others before.
+    pub(super) account: Account,
     /// The doorbell ring that is looked at first.
     pub(super) first_bell: usize,
     /// Doorbells of each ring that a command waits for, at most; empty if none waits.
     pub(super) before_command: Vec<u32>,
     /// CQs whose driver must make room.
-    full: Vec<u32>,
+    pub(super) full: VecDeque<u32>,
     pub(super) scratch: super::command::Scratch,
     pub(super) identity: super::Identity,
     /// Counters of devices before the last reset.
     counted: [u64; Counters::COUNT],
     published: Arc<super::RdmaCounters>,
     /// Something has happened since the counters were published.
-    busy: bool,
+    pub(super) busy: bool,
+    /// What drivers have left: too much to be freed on a data core.
+    remains: Vec<Box<dyn Any + Send>>,
     /// The driver has posted something to send in this turn.
     pub(super) asked: bool,
     faults: Vec<String>,
@@ -184,15 +180,16 @@ impl Function {
             starving: VecDeque::new(),
             starving_srqs: VecDeque::new(),
             unlooked: 0,
-            left: WORK_A_TURN,
+            account: Account::default(),
             first_bell: 0,
             before_command: Vec::new(),
-            full: Vec::new(),
+            full: VecDeque::new(),
             scratch: Default::default(),
             identity,
             counted: [0; Counters::COUNT],
             published,
             busy: false,
+            remains: Vec::new(),
             asked: false,
             faults: Vec::new(),
             complaints: 0,
@@ -337,6 +334,8 @@ impl Function {
     /// gone fail.
     pub fn remap(&mut self, map: Arc<MemMap>, control: Option<SplitRing>, events: Vec<Option<SplitRing>>) {
         self.memory.set_map(map.clone());
+        // What was checked of its lists may be gone.
+        self.scratch.forget();
         if let Some(a) = &mut self.attached {
             a.map = map;
             a.control = control;
@@ -416,18 +415,31 @@ impl Function {
             .map(|(index, entry)| (index, *entry))
             .collect();
         self.received = self.take_received();
+        let mut before = None;
         if let Ok(mut fresh) = device(&self.config) {
             fresh.set_marking(self.marking.clone());
             fresh.set_congestion(self.device.congestion().clone(), Instant(0));
-            self.device = fresh;
+            before = Some(std::mem::replace(&mut self.device, fresh));
         }
         for (index, entry) in gids {
             let _ = self.device.set_gid(index, Some(entry));
         }
         let bits = |object| limits::handle_bits(object).0;
-        self.qps = Slots::new(bits(Object::Qp));
-        self.srqs = Slots::new(bits(Object::Srq));
-        self.cqs = Slots::new(bits(Object::Cq));
+        let rings = (
+            std::mem::replace(&mut self.qps, Slots::new(bits(Object::Qp))),
+            std::mem::replace(&mut self.srqs, Slots::new(bits(Object::Srq))),
+            std::mem::replace(&mut self.cqs, Slots::new(bits(Object::Cq))),
+        );
+        let objects = |device: &Device| {
+            device
+                .resources()
+                .iter()
+                .map(|(_, usage)| usage.used)
+                .sum::<u32>()
+        };
+        if before.as_ref().map_or(0, objects) > FEW_OBJECTS {
+            self.remains.push(Box::new((before, rings)));
+        }
         self.bells = Vec::new();
         self.device_memory.clear(&mut self.memory);
         self.events = Events::default();
@@ -437,13 +449,19 @@ impl Function {
         self.starving = VecDeque::new();
         self.starving_srqs = VecDeque::new();
         self.before_command = Vec::new();
-        self.full = Vec::new();
+        self.scratch.forget();
+        self.full = VecDeque::new();
     }
 
     /// Is there a driver that takes packets?
     #[inline]
     pub fn is_live(&self) -> bool {
         self.hello
+    }
+
+    /// What drivers have left, to be freed where nobody waits for it.
+    pub fn take_remains(&mut self) -> Vec<Box<dyn Any + Send>> {
+        std::mem::take(&mut self.remains)
     }
 
     /// What happened that people should know of.
@@ -481,7 +499,11 @@ impl Function {
 
     /// Has anything happened since the counters were published?
     pub fn has_news(&self) -> bool {
-        self.busy || !self.faults.is_empty() || self.gid_news.due().is_some() || self.conflict.is_some()
+        self.busy
+            || !self.remains.is_empty()
+            || !self.faults.is_empty()
+            || self.gid_news.due().is_some()
+            || self.conflict.is_some()
     }
 
     /// As the control plane sees it.
@@ -491,213 +513,6 @@ impl Function {
             gids: self.gid_rows(),
             resources: self.resource_rows(),
         }
-    }
-
-    // Turns.
-
-    /// One look at everything the driver may have done. Answers how much there was.
-    #[inline]
-    pub fn poll(&mut self, now: Instant) -> usize {
-        if self.attached.is_none() {
-            return 0;
-        }
-        self.left = WORK_A_TURN;
-        let mut work = 0;
-        // Those of turns before come first.
-        if !self.starving.is_empty() || !self.starving_srqs.is_empty() {
-            work += self.feed_starving();
-        }
-        work += self.take_doorbells();
-        work += self.take_commands(now);
-        if !self.full.is_empty() {
-            work += self.retry_full(now);
-        }
-        if self.device.next_timeout().is_some_and(|at| at <= now) {
-            self.device.handle_timeouts(now, TIMERS_A_TURN);
-            self.unlooked = self.starving.len();
-            work += 1;
-        }
-        work
-    }
-
-    /// The end of a turn: shows the driver what has completed. Answers how much that was.
-    #[inline]
-    pub fn finish(&mut self, now: Instant) -> usize {
-        let mut work = 0;
-        while let Some(cq) = self.device.next_completed() {
-            work += self.drain(cq, now);
-        }
-        while let Some(event) = self.device.poll_event() {
-            self.tell(event);
-        }
-        if !self.events.is_empty() {
-            work += self.deliver_events();
-        }
-        if work > 0 {
-            self.busy = true;
-            self.unlooked = self.starving.len();
-        }
-        work
-    }
-
-    /// A packet came for this function.
-    #[inline]
-    pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>) {
-        self.busy = true;
-        self.unlooked = self.starving.len();
-        let number = packet.headers.bth.destination_qp;
-        if self.lacks_receive(number, packet) {
-            self.look_for_receives();
-        }
-        self.device.receive(now, packet, &self.memory);
-        if number == MULTICAST_QP {
-            let members = self.device.members(packet.path.network.destination());
-            for member in SmallVec::<[QpNumber; 8]>::from_slice(members) {
-                self.feed_more(member.0);
-            }
-        } else {
-            self.feed_more(number);
-        }
-    }
-
-    /// Asks for the state of a queue pair that is needed soon: that of one among many is in no near cache.
-    #[inline]
-    pub fn fetch_qp(&self, number: QpNumber) {
-        if let Some((state, len)) = self.device.qp_place(number) {
-            mem::prefetch_all(state, len);
-        }
-    }
-
-    /// A run came from a neighbour: how many of its packets were carried out. They take no receives.
-    #[inline]
-    pub fn receive_run(&mut self, now: Instant, run: &Run<'_>) -> usize {
-        self.busy = true;
-        self.unlooked = self.starving.len();
-        self.device.receive_run(now, run, &self.memory)
-    }
-
-    /// A QP may have taken a receive.
-    #[inline]
-    fn feed_more(&mut self, number: u32) {
-        if let Some(qp) = self.qps.get(number)
-            && let Some(receive) = &qp.receive
-            && receive.has_more()
-        {
-            self.feed_receives(number);
-        }
-    }
-
-    /// Does a packet take a receive that the engine has not been given?
-    #[inline]
-    fn lacks_receive(&self, number: u32, packet: &Incoming<'_>) -> bool {
-        use Operation::{WriteLastImm, WriteOnlyImm};
-        let opcode = packet.headers.bth.opcode;
-        let takes = opcode
-            .operation()
-            .is_some_and(|o| o.is_send() || matches!(o, WriteLastImm | WriteOnlyImm));
-        if !takes {
-            return false;
-        }
-        // A group's members, and the shared queue that an XRC packet names, are not looked for.
-        match self.qps.get(number) {
-            Some(qp) if opcode.transport() != Transport::Xrc => {
-                let shared = SrqHandle(qp.created.srq);
-                self.device.held(QpNumber(number)).1 == 0 && self.device.srq_held(shared) == 0
-            }
-            _ => true,
-        }
-    }
-
-    /// A frame with a wrong ICRC came.
-    pub fn count_bad_icrc(&mut self) {
-        self.busy = true;
-        self.device.count_bad_icrc();
-    }
-
-    /// A frame came that has the marks of RoCE and is none.
-    pub fn count_malformed(&mut self) {
-        self.busy = true;
-        self.device.count_malformed();
-    }
-
-    fn deliver_events(&mut self) -> usize {
-        let Some(a) = &mut self.attached else {
-            return 0;
-        };
-        let cqs = &mut self.cqs;
-        let (done, fault) = self.events.deliver(&mut a.events, |cq| {
-            if let Some(ring) = cqs.get_mut(cq) {
-                ring.event_waits = false;
-            }
-        });
-        if let Some((queue, fault)) = fault {
-            self.complain(format!("event queue {queue} was stopped: {fault}"));
-        }
-        done
-    }
-
-    fn tell(&mut self, event: Event) {
-        let (kind, object) = match event {
-            // Arming is the shell's: a driver names its consumer index.
-            Event::Completion(_) => return,
-            Event::CqError(cq) => (EventKind::CqError, cq.0),
-            Event::QpFatal(qp) => (EventKind::QpFatal, qp.0),
-            Event::QpRequestError(qp) => (EventKind::QpRequestError, qp.0),
-            Event::QpAccessError(qp) => (EventKind::QpAccessError, qp.0),
-            Event::CommunicationEstablished(qp) => (EventKind::CommunicationEstablished, qp.0),
-            Event::SendQueueDrained(qp) => (EventKind::SendQueueDrained, qp.0),
-            Event::LastWqeReached(qp) => (EventKind::LastWqeReached, qp.0),
-            Event::SrqLimitReached(srq) => (EventKind::SrqLimitReached, srq.0),
-            Event::SrqError(srq) => (EventKind::SrqError, srq.0),
-        };
-        self.events.push(kind, object, 0);
-    }
-
-    /// Shows the completions of one queue, as many as there is room for.
-    #[inline]
-    pub(super) fn drain(&mut self, cq: CqHandle, now: Instant) -> usize {
-        let Some(ring) = self.cqs.get_mut(cq.0) else {
-            return 0;
-        };
-        if ring.lost {
-            while self.device.pop_completion(cq).is_some() {}
-            return 0;
-        }
-        let mut done = 0;
-        loop {
-            let waiting = self.device.peek_len(cq).min(COMPLETIONS_AT_ONCE);
-            let most = ring.room().min(waiting);
-            if most == 0 {
-                break;
-            }
-            ring.prefetch(most);
-            let events = &mut self.events;
-            self.device.take_completions(cq, most, |completion| {
-                if ring.write(completion, now.0) {
-                    ring.tell(cq.0, events);
-                }
-            });
-            done += most as usize;
-        }
-        // Those of the next turn, while there is time.
-        ring.prefetch(COMPLETIONS_AHEAD);
-        if self.device.peek_len(cq) > 0 && !ring.waiting {
-            ring.waiting = true;
-            self.full.push(cq.0);
-        }
-        done
-    }
-
-    #[cold]
-    fn retry_full(&mut self, now: Instant) -> usize {
-        let mut work = 0;
-        for cq in std::mem::take(&mut self.full) {
-            if let Some(ring) = self.cqs.get_mut(cq) {
-                ring.waiting = false;
-                work += self.drain(CqHandle(cq), now);
-            }
-        }
-        work
     }
 
     // Sleep.
@@ -713,7 +528,7 @@ impl Function {
         // (Queues that wait for room in the engine get it by a packet, a timer or a command: that is a round of work, and
         // the next one looks at them.)
         let mut more = self.device.ready_priorities() & open != 0;
-        more |= self.left <= 0 || self.unlooked > 0 && !self.starving.is_empty();
+        more |= self.account.is_over() || self.unlooked > 0 && !self.starving.is_empty();
         if let Some(control) = &mut a.control {
             more |= control.request_kicks().unwrap_or(true);
         }
@@ -777,6 +592,7 @@ impl Function {
         if let Some(a) = &mut self.attached {
             a.control = None;
         }
+        self.scratch.forget();
         self.complain(format!("the control queue was stopped: {fault}"));
     }
 }

@@ -10,6 +10,8 @@ use crate::mem::MemMap;
 
 /// Addresses from here on are device memory: no guest has so much memory.
 const DEVICE_BASE: u64 = 1 << 63;
+/// Times that an atomic is tried.
+const ATTEMPTS: u32 = 256;
 /// Each piece of device memory has so many addresses.
 const DEVICE_SLOT: u64 = 1 << 32;
 
@@ -34,38 +36,38 @@ impl FunctionMemory {
 
     /// Are these bytes there?
     pub fn has(&self, span: Span) -> bool {
-        self.has_within(span, &mut { u32::MAX })
+        self.regions(span).is_some()
     }
 
-    fn has_within(&self, span: Span, steps: &mut u32) -> bool {
+    /// In how many regions of memory bytes are, all of which are there.
+    fn regions(&self, span: Span) -> Option<u32> {
         let (mut at, mut len) = (span.at, span.len);
+        let mut regions = 0;
         while len > 0 {
-            if *steps == 0 {
-                return false;
-            }
-            *steps -= 1;
-            let Some((_, room)) = self.locate(at) else {
-                return false;
-            };
+            let (_, room) = self.locate(at)?;
+            regions += 1;
             let step = room.min(len);
             len -= step;
             at = match at.checked_add(step) {
                 Some(next) => next,
-                None => return len == 0,
+                None => return (len == 0).then_some(regions),
             };
         }
-        true
+        Some(regions)
     }
 
     /// Are these bytes the guest's, and there?
     pub fn is_shared(&self, gpa: u64, len: u64) -> bool {
-        self.is_shared_within(gpa, len, &mut { u32::MAX })
+        self.shared_regions(gpa, len).is_some()
     }
 
-    /// The same, for at most so many regions of memory: they are subtracted. False if they are more.
-    pub fn is_shared_within(&self, gpa: u64, len: u64, steps: &mut u32) -> bool {
-        let inside = gpa.checked_add(len).is_some_and(|end| end <= DEVICE_BASE);
-        inside && self.has_within(Span { at: gpa, len }, steps)
+    /// In how many regions of the guest's memory bytes are, if they are all there.
+    pub fn shared_regions(&self, gpa: u64, len: u64) -> Option<u32> {
+        let end = gpa.checked_add(len)?;
+        if end > DEVICE_BASE {
+            return None;
+        }
+        self.regions(Span { at: gpa, len })
     }
 
     /// Bytes of device memory in use.
@@ -171,8 +173,15 @@ impl Memory for FunctionMemory {
         }
         // SAFETY: eight mapped, aligned bytes; guests and other cores change them by atomic operations, too.
         let word = unsafe { AtomicU64::from_ptr(ptr.cast()) };
-        let swapped = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(change(old)));
-        Ok(swapped.unwrap_or_else(|old| old))
+        let mut old = word.load(Ordering::SeqCst);
+        // A guest whose processors write there without end is not waited for.
+        for _ in 0..ATTEMPTS {
+            match word.compare_exchange(old, change(old), Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(old) => return Ok(old),
+                Err(now) => old = now,
+            }
+        }
+        Err(Unmapped { at })
     }
 
     #[inline]

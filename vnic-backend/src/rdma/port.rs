@@ -10,15 +10,12 @@ use vnic_wire::roce::{Frame, Network, Path};
 use vnic_wire::transport::Headers;
 use vnic_wire::{EtherType, MacAddr};
 
+use super::account::{PACKET, SPANS, of_a_turn};
 use super::function::Function;
 use crate::datapath::{Core, FRAME_MAX, Inbound, RawFrame, SNAP};
 use crate::mem::Seg;
 use crate::types::Direction;
 
-/// Packets that a function sends before others get their turn: one that has the core for itself; and one that has not, which
-/// takes about as long for them as an Ethernet queue for a burst of frames.
-const PACKETS_A_TURN: usize = 64;
-const PACKETS_A_SHARED_TURN: usize = 16;
 /// Packets to the function itself that wait for the end of its turn.
 const LOOPBACK_MAX: usize = 64;
 
@@ -92,25 +89,30 @@ impl Functions {
             return;
         };
         match Frame::parse(bytes) {
-            Ok(frame) if frame.icrc_ok() => function.receive(now, &Incoming::from(&frame)),
+            Ok(frame) if frame.icrc_ok() => {
+                let work = function.receive(now, &Incoming::from(&frame));
+                function.charge(work);
+            }
             Ok(_) => function.count_bad_icrc(),
             // Not RoCE after all, or cut short.
             Err(_) => function.count_malformed(),
         }
     }
 
-    /// One function's turn. Answers how much there was to do.
+    /// One function's turn; `shared`: others want to send. Answers how much there was to do.
     #[inline]
-    pub fn turn(&mut self, port: PortId, core: &mut Core, now: Instant) -> usize {
+    pub fn turn(&mut self, port: PortId, core: &mut Core, now: Instant, shared: bool) -> usize {
         let Some(Some(function)) = self.slots.get_mut(usize::from(port.0)) else {
             return 0;
         };
-        let mut work = function.poll(now);
+        let Some(mut work) = function.poll(now, shared) else {
+            return function.finish(now);
+        };
         if std::mem::take(&mut function.asked) {
             core.turns.asks(port, now);
         }
         if function.device().wants_transmit() || function.waits != 0 {
-            work += self.transmit(port, core, now);
+            work += self.transmit(port, core, now, shared);
         }
         match self.get_mut(port) {
             Some(function) => work + function.finish(now),
@@ -118,14 +120,14 @@ impl Functions {
         }
     }
 
-    fn transmit(&mut self, port: PortId, core: &mut Core, now: Instant) -> usize {
+    fn transmit(&mut self, port: PortId, core: &mut Core, now: Instant, shared: bool) -> usize {
         // Out of its place, so that its neighbours can be reached; back in it whatever happens, so that a caught panic ends
         // this function and not its adapter.
         let Some(mut function) = self.slots[usize::from(port.0)].take() else {
             return 0;
         };
         let sent = catch_unwind(AssertUnwindSafe(|| {
-            self.transmit_from(&mut function, port, core, now)
+            self.transmit_from(&mut function, port, core, now, shared)
         }));
         self.slots[usize::from(port.0)] = Some(function);
         sent.unwrap_or_else(|panic| {
@@ -140,13 +142,10 @@ impl Functions {
         port: PortId,
         core: &mut Core,
         now: Instant,
+        shared: bool,
     ) -> usize {
         let mac = function.device().mac();
-        let most = if core.turns.shared(now) {
-            PACKETS_A_SHARED_TURN
-        } else {
-            PACKETS_A_TURN
-        };
+        let most = of_a_turn(shared);
         let mut wire = Wire {
             functions: &mut self.slots,
             loopback: &mut self.loopback,
@@ -161,6 +160,7 @@ impl Functions {
         let (device, memory) = function.sender();
         device.transmit(now, memory, &mut wire);
         let sent = most - wire.left;
+        let beyond = (-wire.left).max(0);
         let ready = device.ready_priorities();
         let closed = if ready == 0 {
             0
@@ -171,6 +171,7 @@ impl Functions {
             function.waits = closed;
             core.rdma_waits(port, closed);
         }
+        function.account.charge(beyond);
         core.flush();
         while let Some(own) = self.loopback.pop_front() {
             let packet = Incoming {
@@ -179,9 +180,10 @@ impl Functions {
                 payload: Payload::Bytes(&own.payload),
                 telemetry: None,
             };
-            function.receive(now, &packet);
+            let work = function.receive(now, &packet);
+            function.charge(work);
         }
-        sent
+        sent.unsigned_abs() as usize
     }
 
     /// Asks guests for the addresses they have, when it is time, and tells who may find them where.
@@ -202,7 +204,8 @@ struct Wire<'a> {
     port: PortId,
     mac: MacAddr,
     now: Instant,
-    left: usize,
+    /// Work that may still be done.
+    left: i32,
     /// Who takes the run that there was room for.
     taker: Option<PortId>,
 }
@@ -219,7 +222,7 @@ impl Sink for Wire<'_> {
 
     #[inline]
     fn send(&mut self, packet: &Outgoing<'_>) {
-        self.left -= 1;
+        self.charge(PACKET.cast_unsigned() + (packet.payload.pieces() as u32).saturating_sub(1) / SPANS);
         let path = packet.path;
         let len = path.frame_len(&packet.headers, packet.payload.len());
         self.core
@@ -232,7 +235,8 @@ impl Sink for Wire<'_> {
         if let Some(port) = self.neighbour(verdict)
             && let Some(Some(neighbour)) = self.functions.get_mut(usize::from(port.0))
         {
-            return neighbour.receive(self.now, &Incoming::from(packet));
+            let work = neighbour.receive(self.now, &Incoming::from(packet));
+            return self.charge(work);
         }
         self.send_frame(packet, len, verdict);
     }
@@ -254,7 +258,7 @@ impl Sink for Wire<'_> {
         if let Some(Some(neighbour)) = self.functions.get(usize::from(port.0)) {
             neighbour.fetch_qp(to);
         }
-        self.left
+        (self.left.max(0).cast_unsigned().div_ceil(PACKET.cast_unsigned())) as usize
     }
 
     #[inline]
@@ -265,7 +269,7 @@ impl Sink for Wire<'_> {
         };
         let taken = neighbour.receive_run(self.now, run);
         if taken > 0 {
-            self.left -= taken;
+            self.left -= PACKET * taken as i32;
             let bytes = if run.priority() == 0 {
                 0
             } else {
@@ -279,6 +283,11 @@ impl Sink for Wire<'_> {
 }
 
 impl Wire<'_> {
+    #[inline]
+    fn charge(&mut self, work: u32) {
+        self.left = self.left.saturating_sub_unsigned(work);
+    }
+
     /// A neighbour on this core gets the packet as it is, unless somebody wants to see or spoil frames, or frames wait for
     /// their turn there.
     #[inline]

@@ -38,22 +38,111 @@ enum Pieces {
     Many(Box<[Piece]>),
 }
 
-impl SharedRing {
-    /// A ring of `len` bytes with entries of `stride` bytes. `None`: the memory is not shared, not aligned or too small.
-    pub fn new(memory: &FunctionMemory, extents: &[Extent], len: u64, stride: u32) -> Option<SharedRing> {
-        if !ring::fits(extents, len, stride) {
-            return None;
-        }
-        let mut made = SharedRing {
-            pieces: Pieces::None,
-            extents: extents.into(),
+/// A ring whose extents are given one by one.
+#[derive(Debug)]
+pub struct RingMaker {
+    extents: Vec<Extent>,
+    pieces: Vec<Piece>,
+    /// Bytes that the extents have.
+    room: u64,
+    len: u64,
+    stride: u32,
+    map: Arc<MemMap>,
+}
+
+impl RingMaker {
+    /// A ring of `len` bytes with entries of `stride` bytes, in so many extents of this memory.
+    pub fn new(map: Arc<MemMap>, extents: usize, len: u64, stride: u32) -> RingMaker {
+        RingMaker {
+            extents: Vec::with_capacity(extents),
+            pieces: Vec::new(),
+            room: 0,
             len,
             stride,
-            map: Arc::default(),
-        };
-        made.remap(memory).then_some(made)
+            map,
+        }
     }
 
+    /// Bytes of the ring, and of an entry.
+    pub fn wanted(&self) -> (u64, u32) {
+        (self.len, self.stride)
+    }
+
+    /// The next extent, in how many regions of the guest's memory it lies. `None`: it is not shared or not aligned.
+    pub fn push(&mut self, memory: &FunctionMemory, extent: Extent, last: bool) -> Option<u32> {
+        if !ring::is_sound(&extent, last, self.stride) {
+            return None;
+        }
+        let room = self.room.checked_add(extent.len)?;
+        let regions = memory.shared_regions(extent.gpa, extent.len)?;
+        find(
+            &self.map,
+            &mut self.pieces,
+            &extent,
+            self.room,
+            self.len,
+            self.stride,
+        )?;
+        self.extents.push(extent);
+        self.room = room;
+        Some(regions)
+    }
+
+    /// The ring. `None`: its extents are too small.
+    pub fn finish(self) -> Option<SharedRing> {
+        let made = SharedRing {
+            pieces: Pieces::of(self.pieces),
+            extents: self.extents.into(),
+            len: self.len,
+            stride: self.stride,
+            map: self.map,
+        };
+        (self.room >= self.len).then_some(made)
+    }
+}
+
+impl Pieces {
+    fn of(pieces: Vec<Piece>) -> Pieces {
+        match pieces[..] {
+            [one] => Pieces::One(one),
+            _ => Pieces::Many(pieces.into()),
+        }
+    }
+}
+
+/// Adds the places of an extent, which is shared and begins at byte `at` of a ring of `len` bytes. `None`: it is cut where a ring must
+/// not be.
+fn find(
+    map: &MemMap,
+    pieces: &mut Vec<Piece>,
+    extent: &Extent,
+    at: u64,
+    len: u64,
+    stride: u32,
+) -> Option<()> {
+    let mut at = at.min(len);
+    let (mut gpa, mut left) = (extent.gpa, extent.len.min(len - at));
+    while left > 0 {
+        let (host, room) = map.lookup(gpa)?;
+        let step = room.min(left);
+        // A line or an entry that two regions of the guest's memory divide could not be accessed at once.
+        if step < left && !step.is_multiple_of(u64::from(stride).max(ring::ALIGNMENT))
+            || !(host as u64).is_multiple_of(8)
+        {
+            return None;
+        }
+        match pieces.last_mut() {
+            Some(last) if last.host.wrapping_add(last.len as usize) == host => last.len += step,
+            _ => pieces.push(Piece { at, len: step, host }),
+        }
+        at += step;
+        gpa += step;
+        left -= step;
+    }
+    Some(())
+}
+
+impl SharedRing {
     /// Is its memory there? It was at first, and may have gone away.
     pub fn is_there(&self) -> bool {
         !matches!(self.pieces, Pieces::None)
@@ -68,37 +157,16 @@ impl SharedRing {
     pub fn remap(&mut self, memory: &FunctionMemory) -> bool {
         self.pieces = Pieces::None;
         self.map = memory.map().clone();
-        let mut pieces: Vec<Piece> = Vec::new();
-        let mut at = 0;
+        let (mut pieces, mut at) = (Vec::new(), 0u64);
         for extent in &self.extents {
-            if !memory.is_shared(extent.gpa, extent.len) {
+            let there = memory.is_shared(extent.gpa, extent.len)
+                && find(&self.map, &mut pieces, extent, at, self.len, self.stride).is_some();
+            if !there {
                 return false;
             }
-            let (mut gpa, mut left) = (extent.gpa, extent.len.min(self.len - at));
-            while left > 0 {
-                let Some((host, room)) = self.map.lookup(gpa) else {
-                    return false;
-                };
-                let step = room.min(left);
-                // A line or an entry that two regions of the guest's memory divide could not be accessed at once.
-                if step < left && !step.is_multiple_of(u64::from(self.stride).max(ring::ALIGNMENT))
-                    || !(host as u64).is_multiple_of(8)
-                {
-                    return false;
-                }
-                match pieces.last_mut() {
-                    Some(last) if last.host.wrapping_add(last.len as usize) == host => last.len += step,
-                    _ => pieces.push(Piece { at, len: step, host }),
-                }
-                at += step;
-                gpa += step;
-                left -= step;
-            }
+            at = at.saturating_add(extent.len);
         }
-        self.pieces = match pieces[..] {
-            [one] => Pieces::One(one),
-            _ => Pieces::Many(pieces.into()),
-        };
+        self.pieces = Pieces::of(pieces);
         true
     }
 

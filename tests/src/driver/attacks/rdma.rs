@@ -8,7 +8,7 @@ use vnic_device::command::device::GidRecord;
 use vnic_device::command::memory::RegisterMr;
 use vnic_device::doorbell::{Doorbell, Kind};
 use vnic_device::queue::Operation;
-use vnic_device::ring::{Extent, ExtentList};
+use vnic_device::ring::{Extent, ExtentList, REGION_EXTENT_MIN};
 use vnic_device::verbs::{QpState, QpType};
 use vnic_device::zerocopy::IntoBytes;
 
@@ -155,7 +155,8 @@ pub(super) fn spans(place: &Place, _: Dice) -> Result<Attack> {
     const LEN: u32 = 16 << 10;
     flood(place, FLOOD, |a, b| {
         let of = |s: &mut Side| {
-            let area = s.d.area_in(&[1; LEN as usize]);
+            let area =
+                s.d.area_in(&[REGION_EXTENT_MIN; (LEN as u64 / REGION_EXTENT_MIN) as usize]);
             s.d.mr_of(s.pd, area, 0x1000, FULL)
         };
         let (from, to) = (of(a), of(b));

@@ -35,7 +35,7 @@ use super::packet::Incoming;
 use super::pool::Pool;
 use super::qp::{self, Qp};
 use super::ready::Ready;
-use super::region::{Regions, Registration, Reregister};
+use super::region::{Regions, Registration, Reregister, Translation};
 use super::shared::Shared;
 use super::shared_receive_queue::{SharedReceiveQueue, SrqInit};
 use super::timer::Timers;
@@ -177,6 +177,7 @@ impl Device {
                 completed: VecDeque::new(),
                 overrun: Vec::new(),
                 failures: members::FAILURES,
+                work: 0,
                 limits,
             },
         })
@@ -298,8 +299,19 @@ impl Device {
         access: Access,
         spans: Vec<Span>,
     ) -> Result<Registration, VerbsError> {
+        self.register_memory(pd, iova, access, spans.into())
+    }
+
+    /// The same with spans that were given one by one.
+    pub fn register_memory(
+        &mut self,
+        pd: PdHandle,
+        iova: u64,
+        access: Access,
+        memory: Translation,
+    ) -> Result<Registration, VerbsError> {
         find!(self.pds, pd, Pd)?;
-        let registration = self.shared.regions.register(pd, iova, access, spans)?;
+        let registration = self.shared.regions.register_memory(pd, iova, access, memory)?;
         self.use_pd(pd);
         Ok(registration)
     }
@@ -744,6 +756,7 @@ impl Device {
         self.shared.marks.hit(Mark::Multicast);
         for member in members {
             if let Some(qp) = self.qps.get_mut(member.0) {
+                self.shared.work = self.shared.work.saturating_add(shell::COPY);
                 qp.receive(&mut self.shared, now, packet, memory);
             }
         }

@@ -49,7 +49,7 @@ pub use memory::{Memory, Unmapped};
 pub use pacing::{RATE_MAX_KBPS, RATE_MIN_KBPS};
 pub use packet::{Incoming, Outgoing, Payload, Sink, SpanList};
 pub use qp::{state, udp_source_port};
-pub use region::{Registration, Reregister};
+pub use region::{Registration, Reregister, Translation};
 pub use run::Run;
 pub use shared_receive_queue::SrqInit;
 pub use types::*;

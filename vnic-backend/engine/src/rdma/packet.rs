@@ -42,6 +42,15 @@ impl Payload<'_> {
         }
     }
 
+    /// Pieces of memory that they are in.
+    #[inline]
+    pub fn pieces(&self) -> usize {
+        match self {
+            Payload::Bytes(_) => 1,
+            Payload::Spans { spans, .. } => spans.len(),
+        }
+    }
+
     /// No bytes?
     pub fn is_empty(&self) -> bool {
         self.len() == 0

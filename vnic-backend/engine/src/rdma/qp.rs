@@ -386,6 +386,7 @@ impl Qp {
 
     fn flush_receives(&mut self, shared: &mut Shared) {
         while let Some((wr, cq)) = self.responder.take_any(shared, &self.init) {
+            shared.work = shared.work.saturating_add(1);
             shared.counters.responder_error(Status::FlushError);
             shared.complete(
                 cq,
@@ -396,6 +397,7 @@ impl Qp {
 
     fn flush_sends(&mut self, shared: &mut Shared) {
         while let Some(finished) = self.requester.take(&mut shared.sends) {
+            shared.work = shared.work.saturating_add(1);
             shared.marks.hit(Mark::Flushed);
             self.complete_failed(shared, &finished, Status::FlushError);
         }

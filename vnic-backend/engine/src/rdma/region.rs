@@ -8,6 +8,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use vnic_wire::aeth::NakCode;
 
@@ -32,11 +33,73 @@ pub struct Registration {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reregister {
     /// First address, and the memory.
-    pub translation: Option<(u64, Vec<Span>)>,
+    pub translation: Option<(u64, Translation)>,
     /// Protection domain.
     pub pd: Option<PdHandle>,
     /// Rights.
     pub access: Option<Access>,
+}
+
+/// What a region's memory shall be: spans, one behind the other. They are given one by one, so that whoever has many of them takes
+/// its time.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Translation {
+    /// Where each piece begins, in the region's bytes and in memory.
+    extents: Vec<(u64, u64)>,
+    len: u64,
+    /// Where the last one ends in memory.
+    end: Option<u64>,
+    /// It is longer than any memory.
+    endless: bool,
+}
+
+impl Translation {
+    /// Of no bytes; there is room for so many pieces.
+    pub fn with_capacity(pieces: usize) -> Translation {
+        Translation {
+            extents: Vec::with_capacity(pieces),
+            ..Translation::default()
+        }
+    }
+
+    /// The next span. Neighbours are joined, empty spans forgotten.
+    #[inline]
+    pub fn push(&mut self, span: Span) {
+        if span.len == 0 {
+            return;
+        }
+        let end = span.at.checked_add(span.len);
+        let (Some(end), Some(len)) = (end, self.len.checked_add(span.len)) else {
+            self.endless = true;
+            return;
+        };
+        if self.end != Some(span.at) {
+            self.extents.push((self.len, span.at));
+        }
+        self.end = Some(end);
+        self.len = len;
+    }
+
+    /// Bytes and extents.
+    fn finish(self, max_size: u64) -> Result<(u64, Extents), VerbsError> {
+        if self.endless {
+            return Err(VerbsError::Invalid("memory of a region beyond 2^64"));
+        }
+        in_range("bytes of a region", self.len, 0, max_size)?;
+        let extents = match self.extents[..] {
+            [(_, at)] => Extents::One(at),
+            _ => Extents::Many(self.extents.into_boxed_slice()),
+        };
+        Ok((self.len, extents))
+    }
+}
+
+impl From<Vec<Span>> for Translation {
+    fn from(spans: Vec<Span>) -> Translation {
+        let mut made = Translation::default();
+        spans.into_iter().for_each(|span| made.push(span));
+        made
+    }
 }
 
 /// A region's memory.
@@ -113,12 +176,20 @@ impl Region {
         one.into_iter().chain(pieces)
     }
 
-    /// Adds the memory of `len` bytes from `offset`; they are inside.
+    /// Adds the memory of `len` bytes from `offset`; they are inside. Pieces but the first are counted.
     #[inline]
-    pub fn collect(&self, offset: u64, len: u64, out: &mut SpanList) {
+    fn collect(&self, offset: u64, len: u64, out: &mut SpanList, pieces: &Cell<u32>) {
         match &self.extents {
             Extents::One(at) => out.push(Span { at: at + offset, len }),
-            Extents::Many(extents) => self.collect_many(extents, offset, len, out),
+            Extents::Many(extents) => {
+                let before = out.len() + 1;
+                self.collect_many(extents, offset, len, out);
+                pieces.set(
+                    pieces
+                        .get()
+                        .saturating_add(out.len().saturating_sub(before) as u32),
+                );
+            }
         }
     }
 
@@ -212,30 +283,6 @@ impl<'a> OneRegion<'a> {
     }
 }
 
-/// Bytes and extents of a list of spans. Neighbours are joined, empty spans forgotten.
-fn translate(spans: Vec<Span>, max_size: u64) -> Result<(u64, Extents), VerbsError> {
-    let mut extents: Vec<(u64, u64)> = Vec::new();
-    let mut len = 0u64;
-    let mut joint = None;
-    for span in spans.into_iter().filter(|span| span.len > 0) {
-        let end = span.at.checked_add(span.len);
-        let (Some(end), Some(total)) = (end, len.checked_add(span.len)) else {
-            return Err(VerbsError::Invalid("memory of a region beyond 2^64"));
-        };
-        if joint != Some(span.at) {
-            extents.push((len, span.at));
-        }
-        joint = Some(end);
-        len = total;
-    }
-    in_range("bytes of a region", len, 0, max_size)?;
-    let extents = match extents[..] {
-        [(_, at)] => Extents::One(at),
-        _ => Extents::Many(extents.into_boxed_slice()),
-    };
-    Ok((len, extents))
-}
-
 /// IBTA 10.6.3.1: peers may only change what the own QPs may change.
 fn check_access(access: Access) -> Result<(), VerbsError> {
     let changes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
@@ -266,6 +313,8 @@ pub struct Regions {
     regions: Usage,
     extents: Usage,
     max_size: u64,
+    /// Pieces of memory, but the first of each access, that were collected and not asked for yet.
+    pieces: Cell<u32>,
 }
 
 impl Regions {
@@ -281,6 +330,7 @@ impl Regions {
             regions: usage(limits.max_mr),
             extents: usage(limits.max_mr_extents),
             max_size: limits.max_mr_size,
+            pieces: Cell::new(0),
         }
     }
 
@@ -302,9 +352,19 @@ impl Regions {
         access: Access,
         spans: Vec<Span>,
     ) -> Result<Registration, VerbsError> {
-        self.room(Object::Mr, self.regions)?;
-        check_access(access)?;
-        let (len, extents) = translate(spans, self.max_size)?;
+        self.register_memory(pd, iova, access, spans.into())
+    }
+
+    /// The same with spans that were given one by one.
+    pub fn register_memory(
+        &mut self,
+        pd: PdHandle,
+        iova: u64,
+        access: Access,
+        memory: Translation,
+    ) -> Result<Registration, VerbsError> {
+        self.check_register(access)?;
+        let (len, extents) = memory.finish(self.max_size)?;
         let region = Region {
             key: 0,
             pd,
@@ -323,18 +383,30 @@ impl Regions {
         Ok(self.registration(MrHandle(handle)))
     }
 
+    /// Could a region with these rights be registered, of whatever memory?
+    pub fn check_register(&self, access: Access) -> Result<(), VerbsError> {
+        self.room(Object::Mr, self.regions)?;
+        check_access(access)
+    }
+
+    /// Could a region be changed, to whatever memory?
+    pub fn check_reregister(&self, mr: MrHandle, access: Option<Access>) -> Result<(), VerbsError> {
+        let old = self.region(mr)?;
+        not_bound(old)?;
+        check_access(access.unwrap_or(old.access))
+    }
+
     /// Changes a region in place; its key is another one afterwards. Refused while windows are bound to it
     /// (IBTA 11.2.8.4).
     pub fn reregister(&mut self, mr: MrHandle, change: Reregister) -> Result<Registration, VerbsError> {
+        self.check_reregister(mr, change.access)?;
         let old = self.region(mr)?;
-        not_bound(old)?;
         let access = change.access.unwrap_or(old.access);
         let pd = change.pd.unwrap_or(old.pd);
         let (old_base, old_len, old_extents) = (old.base, old.len, old.extents.count());
-        check_access(access)?;
         let translation = match change.translation {
-            Some((iova, spans)) => {
-                let (len, extents) = translate(spans, self.max_size)?;
+            Some((iova, memory)) => {
+                let (len, extents) = memory.finish(self.max_size)?;
                 Some((base(iova, len, access)?, len, extents))
             }
             None => None,
@@ -436,6 +508,9 @@ impl Regions {
             self.element(pd, sge, skip, n, need, out)?;
             skip = 0;
             left -= n;
+            if left > 0 {
+                self.pieces.set(self.pieces.get().saturating_add(1));
+            }
         }
         if left > 0 {
             Err(Status::LocalLengthError)
@@ -463,7 +538,7 @@ impl Regions {
         let addr = sge.addr.checked_add(skip);
         match addr.and_then(|addr| inside(region.base, region.len, addr, n)) {
             Some(offset) if allowed => {
-                region.collect(offset, n, out);
+                region.collect(offset, n, out, &self.pieces);
                 Ok(())
             }
             _ => Err(Status::LocalProtectionError),
@@ -491,23 +566,57 @@ impl Regions {
         if len == 0 {
             return Ok(());
         }
-        let found = match self.keys.get(rkey >> 8) {
-            Some(Entry::Region(region)) => {
+        let found = self.find(pd, qp, rkey, addr, len, need);
+        let (region, offset) = found.ok_or(NakCode::RemoteAccess)?;
+        region.collect(offset, len, out, &self.pieces);
+        Ok(())
+    }
+
+    /// Would [`remote`](Regions::remote) give memory? Nothing is collected.
+    #[inline]
+    pub fn allows(
+        &self,
+        pd: PdHandle,
+        qp: QpNumber,
+        rkey: u32,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<(), NakCode> {
+        let found = len == 0 || self.find(pd, qp, rkey, addr, len, need).is_some();
+        found.then_some(()).ok_or(NakCode::RemoteAccess)
+    }
+
+    /// The region that a peer's access is to, and where in it.
+    #[inline]
+    fn find(
+        &self,
+        pd: PdHandle,
+        qp: QpNumber,
+        rkey: u32,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Option<(&Region, u64)> {
+        match self.keys.get(rkey >> 8)? {
+            Entry::Region(region) => {
                 let allowed =
                     region.key == rkey && region.valid && region.pd == pd && region.access.contains(need);
-                inside(region.base, region.len, addr, len)
-                    .filter(|_| allowed)
-                    .map(|offset| (region, offset))
+                let offset = inside(region.base, region.len, addr, len).filter(|_| allowed)?;
+                Some((region, offset))
             }
-            Some(Entry::Window(window)) => window
-                .offset(pd, qp, rkey, addr, len, need)
-                .and_then(|(mr, offset)| Some((self.region(mr).ok()?, offset)))
-                .filter(|(region, _)| region.valid),
-            None => None,
-        };
-        let (region, offset) = found.ok_or(NakCode::RemoteAccess)?;
-        region.collect(offset, len, out);
-        Ok(())
+            Entry::Window(window) => {
+                let (mr, offset) = window.offset(pd, qp, rkey, addr, len, need)?;
+                let region = self.region(mr).ok().filter(|region| region.valid)?;
+                Some((region, offset))
+            }
+        }
+    }
+
+    /// Pieces of memory that accesses since the last call had, but the first of each.
+    #[inline]
+    pub fn take_pieces(&self) -> u32 {
+        self.pieces.take()
     }
 
     /// A region's keys.

@@ -96,6 +96,8 @@ pub(super) struct Shared {
     pub overrun: Vec<CqHandle>,
     /// How many of those may hear it now.
     pub failures: u32,
+    /// What was done and not asked for yet, as [`Device::take_work`](super::Device::take_work) counts it.
+    pub work: u32,
 }
 
 impl Shared {

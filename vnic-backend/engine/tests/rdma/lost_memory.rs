@@ -18,7 +18,7 @@ fn a_region_with_a_hole_is_lost_once_and_for_good() {
     let mut pair = Pair::new(QpType::Rc, Connection::default());
     let b = &mut pair.sides[1];
     let rights = Access::LOCAL_WRITE | Access::REMOTE | Access::MW_BIND;
-    let pages = |list: &[u64]| {
+    let pages = |list: &[u64]| -> Vec<Span> {
         list.iter()
             .map(|i| Span {
                 at: BASE + i * 8192,
@@ -60,7 +60,7 @@ fn a_region_with_a_hole_is_lost_once_and_for_good() {
     let rkey = b.device.reregister(all, change).unwrap().rkey;
     assert_eq!(b.device.lose_memory(&hole(BASE)), []);
     let change = Reregister {
-        translation: Some((0, pages(&[0]))),
+        translation: Some((0, pages(&[0]).into())),
         ..Reregister::default()
     };
     let again = b.device.reregister(all, change).unwrap().rkey;

@@ -118,7 +118,8 @@ fn work_that_sends_nothing_ends_too_and_holds_nobody_up() {
         transmit(a, 1000);
         calls += 1;
     }
-    assert!(calls <= 10, "{calls} calls");
+    // 16 turns of 16.
+    assert!((128..=130).contains(&calls), "{calls} calls");
     let mut all = Vec::new();
     a.device.poll_cq(cq, &mut all, usize::MAX).unwrap();
     assert!(

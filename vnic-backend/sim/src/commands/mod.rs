@@ -395,7 +395,7 @@ impl Fuzz {
             3 => {
                 let (iova, access, spans) = values::region(rng, MEMORY as u64);
                 let change = Reregister {
-                    translation: rng.bool().then_some((iova, spans)),
+                    translation: rng.bool().then_some((iova, spans.into())),
                     pd: rng.bool().then_some(pd),
                     access: rng.bool().then_some(access),
                 };

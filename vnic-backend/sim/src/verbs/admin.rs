@@ -204,7 +204,7 @@ impl World {
         let (mr, spans) = (r.mr, r.spans.clone());
         let mut change = Reregister::default();
         if rng.bool() {
-            change.translation = Some(((rng.u64(..) >> 8) & !7, spans.clone()));
+            change.translation = Some(((rng.u64(..) >> 8) & !7, spans.clone().into()));
         }
         let zero = r.access & Access::ZERO_BASED;
         if rng.bool() || change.translation.is_none() {

@@ -3,21 +3,16 @@
 use vnic_device::command::memory::{
     AllocDm, AllocMw, CopyDm, MrReply, MwReply, RegisterDmMr, RegisterMr, ReregisterMr,
 };
-use vnic_device::ring::{EXTENTS_MAX, Extent};
 use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::{MwType, access, reregister};
 use vnic_engine::rdma::{Access, Memory, MrHandle, MwHandle, PdHandle, Registration, Reregister, Span};
 
-use super::{Failure, Outcome, Request, extents, fail, reserved, used_up};
+use super::{Failure, Outcome, Request, fail, refused, reserved};
 use crate::rdma::DEVICE_MEMORY_MAX;
 use crate::rdma::function::Function;
 use crate::rdma::memory::FunctionMemory;
 use crate::rdma::work_queue::rights;
 
-/// Extents that are checked in about the time of one work request.
-const EXTENTS_A_REQUEST: usize = 16;
-/// Regions of the guest's memory that the extents of one command may lie in, counted for each extent: most lie in one.
-const STEPS_MAX: u32 = 2 * EXTENTS_MAX;
 /// Pieces of device memory that there may be.
 const PIECES_MAX: usize = 1024;
 
@@ -56,10 +51,7 @@ impl DeviceMemoryTable {
 
     fn find(&mut self, handle: u32) -> Result<&mut DmPiece, Failure> {
         let found = self.pieces.iter_mut().flatten().find(|p| p.handle == handle);
-        found.ok_or_else(|| Failure {
-            status: S::NoSuchObject,
-            text: "no such device memory".into(),
-        })
+        found.ok_or_else(|| refused(S::NoSuchObject, "no such device memory"))
     }
 
     /// A region has ended.
@@ -96,47 +88,16 @@ impl Function {
             .saturating_sub(self.ring_extents)
     }
 
-    /// The spans of a region, all of them the guest's.
-    fn spans(&mut self, extents: &[Extent]) -> Result<Vec<Span>, Failure> {
-        self.left -= (extents.len() / EXTENTS_A_REQUEST) as i32;
-        let mut spans: Vec<Span> = Vec::with_capacity(extents.len());
-        let mut steps = STEPS_MAX;
-        for e in extents {
-            if !self.memory.is_shared_within(e.gpa, e.len, &mut steps) {
-                if steps == 0 {
-                    return fail(
-                        S::LimitReached,
-                        "the extents lie in too many regions of the guest's memory",
-                    );
-                }
-                let text = format!("{} bytes at {:#x} are not shared with the device", e.len, e.gpa);
-                return fail(S::BadAddress, text);
-            }
-            match spans.last_mut() {
-                _ if e.len == 0 => {}
-                Some(last) if last.at + last.len == e.gpa => last.len += e.len,
-                _ => spans.push(Span {
-                    at: e.gpa,
-                    len: e.len,
-                }),
-            }
-        }
-        Ok(spans)
-    }
-
     pub(super) fn register_mr(&mut self, mut r: Request<'_>) -> Outcome {
         let body: RegisterMr = r.body()?;
         r.room_for::<MrReply>()?;
+        let list = r.announced(body.extents, self.free_extents())?;
+        r.used_up()?;
         // First what costs nothing.
-        self.device.check_pd(PdHandle(body.pd))?;
-        let mut list = r.list;
-        let extents = extents(body.extents, &mut list, self.free_extents(), &self.memory)?;
-        used_up(list)?;
-        let rights = checked_rights(body.access)?;
-        let spans = self.spans(&extents)?;
-        let made = self
-            .device
-            .register(PdHandle(body.pd), body.iova, rights, spans)?;
+        let (pd, rights) = (PdHandle(body.pd), checked_rights(body.access)?);
+        self.device.check_register(pd, rights)?;
+        self.read_memory(&mut r, 0, &list)?;
+        let made = self.device.register_memory(pd, body.iova, rights, r.memory(0)?)?;
         r.reply(&replied(made));
         Ok(())
     }
@@ -144,15 +105,9 @@ impl Function {
     pub(super) fn reregister_mr(&mut self, mut r: Request<'_>) -> Outcome {
         let body: ReregisterMr = r.body()?;
         r.room_for::<MrReply>()?;
-        self.device.check_region(MrHandle(body.mr))?;
-        let mut list = r.list;
-        let extents = extents(
-            body.register.extents,
-            &mut list,
-            self.free_extents(),
-            &self.memory,
-        )?;
-        used_up(list)?;
+        let mr = MrHandle(body.mr);
+        let list = r.announced(body.register.extents, self.free_extents())?;
+        r.used_up()?;
         if body.change & !reregister::ALL != 0 {
             return fail(
                 S::NotSupported,
@@ -160,24 +115,28 @@ impl Function {
             );
         }
         let has = |bit| body.change & bit != 0;
-        if !has(reregister::TRANSLATION) && !extents.is_empty() {
+        if !has(reregister::TRANSLATION) && body.register.extents.count > 0 {
             return fail(S::Invalid, "extents without TRANSLATION");
         }
-        let change = Reregister {
-            translation: if has(reregister::TRANSLATION) {
-                Some((body.register.iova, self.spans(&extents)?))
-            } else {
-                None
-            },
-            pd: has(reregister::PD).then_some(PdHandle(body.register.pd)),
-            access: if has(reregister::ACCESS) {
-                Some(checked_rights(body.register.access)?)
-            } else {
-                None
-            },
+        let pd = has(reregister::PD).then_some(PdHandle(body.register.pd));
+        let access = match has(reregister::ACCESS) {
+            true => Some(checked_rights(body.register.access)?),
+            false => None,
         };
-        let moved = change.translation.is_some();
-        let made = self.device.reregister(MrHandle(body.mr), change)?;
+        self.device.check_reregister(mr, pd, access)?;
+        let translation = if has(reregister::TRANSLATION) {
+            self.read_memory(&mut r, 0, &list)?;
+            Some((body.register.iova, r.memory(0)?))
+        } else {
+            None
+        };
+        let moved = translation.is_some();
+        let change = Reregister {
+            translation,
+            pd,
+            access,
+        };
+        let made = self.device.reregister(mr, change)?;
         if moved {
             self.device_memory.leave(made.mr);
         }

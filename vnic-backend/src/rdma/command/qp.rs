@@ -12,13 +12,14 @@ use vnic_engine::rdma as engine;
 use vnic_engine::rdma::{
     AhHandle, AttributeMask as Mask, CqHandle, PdHandle, QpNumber, SrqHandle, XrcdHandle,
 };
+use vnic_fabric::Instant;
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
 use vnic_wire::psn::Psn;
 
 use super::device::max_send_blocks;
 use super::queues::entries;
-use super::{Failure, Outcome, Request, extents, fail, optional, reserved, used_up};
+use super::{Failure, Outcome, Request, fail, optional, reserved};
 use crate::rdma::function::{Function, QueuePair};
 use crate::rdma::work_queue::{ReceiveQueue, SendQueue, right_bits, rights};
 
@@ -125,12 +126,10 @@ impl Function {
     pub(super) fn create_qp(&mut self, mut r: Request<'_>) -> Outcome {
         let body: CreateQp = r.body()?;
         r.room_for::<Object>()?;
-        let mut list = r.list;
         let most = self.free_extents();
-        let send_extents = extents(body.send_ring, &mut list, most, &self.memory)?;
-        let most = most - send_extents.len() as u32;
-        let receive_extents = extents(body.receive_ring, &mut list, most, &self.memory)?;
-        used_up(list)?;
+        let send_list = r.announced(body.send_ring, most)?;
+        let receive_list = r.announced(body.receive_ring, most - body.send_ring.count)?;
+        r.used_up()?;
         let Some(kind) = QpType::from_number(body.qp_type) else {
             return fail(
                 S::NotSupported,
@@ -201,22 +200,26 @@ impl Function {
             );
             return fail(S::Invalid, text);
         }
+        // All of both lists is read before anything is made of them.
+        let (send_len, receive_len) = (
+            ring::send_ring_len(body.send_blocks),
+            ring::receive_ring_len(body.receive_entries, stride),
+        );
+        self.read_ring(&mut r, 0, &send_list, send_len, 64)?;
+        self.read_ring(&mut r, 1, &receive_list, receive_len, stride)?;
         let send = if sends {
-            let ring = self.ring(&send_extents, ring::send_ring_len(body.send_blocks), 64)?;
             let limits = SendLimits {
                 qp_type: kind,
                 elements: body.send_elements,
                 inline: body.max_inline,
             };
-            Some(SendQueue::new(ring, body.send_blocks, limits))
+            Some(SendQueue::new(r.ring(0)?, body.send_blocks, limits))
         } else {
             None
         };
         let receive = if body.receive_entries > 0 {
-            let len = ring::receive_ring_len(body.receive_entries, stride);
-            let ring = self.ring(&receive_extents, len, stride)?;
             Some(ReceiveQueue::new(
-                ring,
+                r.ring(1)?,
                 body.receive_entries,
                 stride,
                 body.receive_elements,
@@ -245,6 +248,9 @@ impl Function {
     pub(super) fn modify_qp(&mut self, r: Request<'_>) -> Outcome {
         r.no_list()?;
         let body: ModifyQp = r.body()?;
+        if r.goes_on {
+            return self.flush(body.qp, r.now);
+        }
         if body.mask & !qp_mask::ALL != 0 {
             let unknown = body.mask & !qp_mask::ALL;
             return fail(S::NotSupported, format!("there are no attributes {unknown:#x}"));
@@ -340,11 +346,19 @@ impl Function {
                     shell.reset();
                 }
             }
-            Some(QpState::Err) => self.flush_all(body.qp, r.now),
+            Some(QpState::Err) => self.flush(body.qp, r.now)?,
             // What was posted in a state that did not send yet is sent now.
             _ => self.feed_sends(body.qp),
         }
         Ok(())
+    }
+
+    /// What was posted to a QP in error is flushed.
+    fn flush(&mut self, number: u32, now: Instant) -> Outcome {
+        match self.flush_all(number, now) {
+            true => Ok(()),
+            false => Err(Failure::Unfinished),
+        }
     }
 
     pub(super) fn query_qp(&mut self, mut r: Request<'_>) -> Outcome {
@@ -421,7 +435,7 @@ impl Function {
         }
         if state != QpState::Reset {
             self.device.fail_qp(qp);
-            self.flush_all(number, r.now);
+            self.flush(number, r.now)?;
         }
         self.device.destroy_qp(qp)?;
         // Nothing comes after the reply: what finds no room now would.

@@ -6,18 +6,22 @@ use vnic_device::command::queues::{
 };
 use vnic_device::doorbell;
 use vnic_device::queue::receive_stride;
-use vnic_device::ring::{self, Extent, ExtentList};
+use vnic_device::ring;
 use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::srq_mask;
 use vnic_engine::rdma::{CqHandle, PdHandle, SrqHandle, SrqInit, XrcdHandle};
 
-use super::{Failure, Outcome, Request, extents, fail, optional, reserved, used_up};
+use super::list::Announced;
+use super::{Failure, Outcome, Request, fail, optional, reserved};
 use crate::rdma::DOORBELL_RINGS_MAX;
 use crate::rdma::completions::CompletionRing;
 use crate::rdma::doorbells::DoorbellRing;
 use crate::rdma::function::{Function, SharedReceive};
 use crate::rdma::shared_ring::SharedRing;
 use crate::rdma::work_queue::ReceiveQueue;
+
+/// Events that are looked at in about the time of one work request.
+const LOOKED_AT: u32 = 16;
 
 /// Power of two, within a limit that need not be one.
 pub(super) fn entries(what: &str, given: u32, least: u32, limit: u32) -> Outcome {
@@ -35,39 +39,30 @@ pub(super) fn entries(what: &str, given: u32, least: u32, limit: u32) -> Outcome
 }
 
 impl Function {
-    /// The only list of a command.
-    pub(super) fn ring_extents(&self, wanted: ExtentList, r: &Request<'_>) -> Result<Vec<Extent>, Failure> {
-        let mut list = r.list;
-        let found = extents(wanted, &mut list, self.free_extents(), &self.memory)?;
-        used_up(list)?;
-        Ok(found)
-    }
-
-    /// A ring in that memory.
-    pub(super) fn ring(&self, extents: &[Extent], len: u64, stride: u32) -> Result<SharedRing, Failure> {
-        match SharedRing::new(&self.memory, extents, len, stride) {
-            Some(ring) => Ok(ring),
-            None => fail(
-                S::BadAddress,
-                format!(
-                    "the ring needs {len} bytes of shared memory, in pieces that begin at multiples of 64 and hold \
-                     whole entries of {stride} bytes"
-                ),
-            ),
-        }
+    /// A ring of `len` bytes with entries of `stride` bytes, in the only list of a command.
+    fn only_ring(
+        &mut self,
+        r: &mut Request<'_>,
+        list: &Announced<'_>,
+        len: u64,
+        stride: u32,
+    ) -> Result<SharedRing, Failure> {
+        r.used_up()?;
+        self.read_ring(r, 0, list, len, stride)?;
+        r.ring(0)
     }
 
     pub(super) fn create_cq(&mut self, mut r: Request<'_>) -> Outcome {
         let body: CreateCq = r.body()?;
         r.room_for::<Object>()?;
-        let extents = self.ring_extents(body.ring, &r)?;
+        let list = r.announced(body.ring, self.free_extents())?;
         entries("entries", body.entries, 1, self.device.limits().max_cqe)?;
         let queues = self.attached.as_ref().map_or(0, |a| a.events.len()) as u32;
         if body.event_queue >= queues {
             let text = format!("event queue {}; there are {queues}", body.event_queue);
             return fail(S::OutOfRange, text);
         }
-        let ring = self.ring(&extents, ring::completion_ring_len(body.entries), 64)?;
+        let ring = self.only_ring(&mut r, &list, ring::completion_ring_len(body.entries), 64)?;
         let capacity = body.entries.min(self.device.limits().max_cqe);
         let cq = self.device.create_cq(capacity)?;
         self.ring_extents += ring.extents() as u32;
@@ -82,12 +77,12 @@ impl Function {
     pub(super) fn resize_cq(&mut self, mut r: Request<'_>) -> Outcome {
         let body: ResizeCq = r.body()?;
         r.room_for::<ResizeCqReply>()?;
-        let extents = self.ring_extents(body.ring, &r)?;
+        let list = r.announced(body.ring, self.free_extents())?;
         entries("entries", body.entries, 1, self.device.limits().max_cqe)?;
         if self.cqs.get(body.cq).is_none() {
             return fail(S::NoSuchObject, "no such completion queue");
         }
-        let ring = self.ring(&extents, ring::completion_ring_len(body.entries), 64)?;
+        let ring = self.only_ring(&mut r, &list, ring::completion_ring_len(body.entries), 64)?;
         // What has completed goes where there is room now; the rest into the new ring.
         self.finish(r.now);
         let capacity = body.entries.min(self.device.limits().max_cqe);
@@ -111,16 +106,20 @@ impl Function {
         self.device.destroy_cq(CqHandle(cq))?;
         if let Some(ring) = self.cqs.get(cq) {
             self.ring_extents -= ring.ring.extents() as u32;
+            if ring.event_waits {
+                self.events.forget(ring.event_queue, cq);
+                let looked_at = self.events.len() as u32 / LOOKED_AT;
+                self.account.charge(looked_at.cast_signed());
+            }
         }
         self.cqs.remove(cq);
-        self.events.forget(cq);
         Ok(())
     }
 
     pub(super) fn create_srq(&mut self, mut r: Request<'_>) -> Outcome {
         let body: CreateSrq = r.body()?;
         r.room_for::<Object>()?;
-        let extents = self.ring_extents(body.ring, &r)?;
+        let list = r.announced(body.ring, self.free_extents())?;
         reserved(body.reserved)?;
         let limits = *self.device.limits();
         entries("entries", body.entries, 1, limits.max_srq_wr)?;
@@ -132,7 +131,7 @@ impl Function {
             return fail(S::OutOfRange, format!("{} elements; at most 255", body.elements));
         };
         let len = ring::shared_receive_ring_len(body.entries, stride);
-        let ring = self.ring(&extents, len, stride)?;
+        let ring = self.only_ring(&mut r, &list, len, stride)?;
         let srq = self.device.create_srq(SrqInit {
             pd: PdHandle(body.pd),
             xrcd: optional(body.xrcd).map(XrcdHandle),
@@ -209,7 +208,7 @@ impl Function {
     pub(super) fn create_doorbells(&mut self, mut r: Request<'_>) -> Outcome {
         let body: CreateDoorbells = r.body()?;
         r.room_for::<Object>()?;
-        let extents = self.ring_extents(body.ring, &r)?;
+        let list = r.announced(body.ring, self.free_extents())?;
         let (least, most) = (*doorbell::ENTRIES.start(), *doorbell::ENTRIES.end());
         entries("entries", body.entries, least, most)?;
         let wake_queues = self.identity.wake_queues();
@@ -217,7 +216,7 @@ impl Function {
             let text = format!("wake-up queue {}; there are {wake_queues}", body.wake_queue);
             return fail(S::OutOfRange, text);
         }
-        let ring = self.ring(&extents, ring::doorbell_ring_len(body.entries), 8)?;
+        let ring = self.only_ring(&mut r, &list, ring::doorbell_ring_len(body.entries), 8)?;
         let slot = match self.bells.iter().position(Option::is_none) {
             Some(slot) => slot,
             None if (self.bells.len() as u32) < DOORBELL_RINGS_MAX => {

@@ -128,6 +128,34 @@ impl Network {
         }
     }
 
+    /// Does `other` come from where this one goes, and go to where it comes from?
+    #[inline]
+    fn leads_to_sender_of(&self, other: &Network) -> bool {
+        match (self, other) {
+            (
+                Network::V4 {
+                    source, destination, ..
+                },
+                Network::V4 {
+                    source: s,
+                    destination: d,
+                    ..
+                },
+            ) => s == destination && d == source,
+            (
+                Network::V6 {
+                    source, destination, ..
+                },
+                Network::V6 {
+                    source: s,
+                    destination: d,
+                    ..
+                },
+            ) => s == destination && d == source,
+            _ => other.source() == self.destination() && other.destination() == self.source(),
+        }
+    }
+
     /// DSCP (upper six bits) and ECN (lower two).
     #[inline]
     pub const fn traffic_class(&self) -> u8 {

@@ -61,8 +61,7 @@ impl Path {
     pub fn leads_to_sender_of(&self, other: &Path) -> bool {
         other.eth.source == self.eth.destination
             && other.vid() == self.vid()
-            && other.network.source() == self.network.destination()
-            && other.network.destination() == self.network.source()
+            && self.network.leads_to_sender_of(&other.network)
     }
 
     /// The same path with this identification, if it is over IPv4.

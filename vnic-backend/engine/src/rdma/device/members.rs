@@ -4,9 +4,9 @@ use super::super::completion_queue::Member;
 use super::super::types::{CqHandle, Event};
 use super::Device;
 
-/// QPs and SRQs of queues that overran that go into error from one time that [`Device::handle_timeouts`] is called to the
-/// next.
-pub(super) const FAILURES: u32 = 1024;
+/// QPs and SRQs of queues that overran, and what is posted there, that go into error from one time that
+/// [`Device::handle_timeouts`] is called to the next; the last of them may have more.
+pub(super) const FAILURES: u32 = 256;
 
 impl Device {
     pub(super) fn use_cq(&mut self, cq: Option<CqHandle>, member: Member) {
@@ -43,7 +43,8 @@ impl Device {
                 self.shared.overrun.pop();
                 continue;
             };
-            self.shared.failures -= 1;
+            let before = self.shared.work;
+            self.shared.work = before.saturating_add(1);
             match member {
                 Member::Qp(number) => {
                     if let Some(qp) = self.qps.get_mut(number.0) {
@@ -57,6 +58,8 @@ impl Device {
                     }
                 }
             }
+            let done = self.shared.work - before;
+            self.shared.failures = self.shared.failures.saturating_sub(done);
         }
     }
 }

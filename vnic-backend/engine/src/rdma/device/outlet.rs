@@ -17,7 +17,7 @@ use super::Device;
 use super::members::FAILURES;
 
 /// Turns in a row without a packet after which a call of `transmit` ends.
-const SILENT_TURNS: u32 = 1024;
+const SILENT_TURNS: u32 = 16;
 
 fn check_rate(what: &'static str, kbps: u32) -> Result<(), VerbsError> {
     match kbps {
@@ -65,6 +65,8 @@ impl Device {
                 break;
             }
         }
+        // The sink knows what it was given.
+        self.shared.regions.take_pieces();
         self.fail_overrun();
     }
 
@@ -91,8 +93,9 @@ impl Device {
     }
 
     /// The same for at most so many queue pairs: if there are more, [`next_timeout`](Device::next_timeout) is still not later
-    /// than `now`.
-    pub fn handle_timeouts(&mut self, now: Instant, most: usize) {
+    /// than `now`. Answers how many there were.
+    pub fn handle_timeouts(&mut self, now: Instant, most: usize) -> usize {
+        let mut handled = 0;
         self.shared.now = now;
         self.shared.notifier.handle_timeout(now);
         self.shared.failures = FAILURES;
@@ -100,6 +103,7 @@ impl Device {
             let Some(number) = self.shared.timers.pop(now) else {
                 break;
             };
+            handled += 1;
             if let Some(qp) = self.qps.get_mut(number.0) {
                 qp.handle_timeout(&mut self.shared, now);
             }
@@ -108,11 +112,13 @@ impl Device {
             let Some(number) = self.shared.paced.pop(now) else {
                 break;
             };
+            handled += 1;
             if let Some(qp) = self.qps.get_mut(number.0) {
                 qp.resume(&mut self.shared);
             }
         }
         self.fail_overrun();
+        handled
     }
 
     /// Request packets that a queue pair may have unacknowledged, of those that get ready to send from now on, 1..=2^22. It

@@ -9,9 +9,14 @@ use alloc::vec::Vec;
 
 use super::super::qp::Qp;
 use super::super::types::{
-    Completion, CqHandle, MrHandle, Object, PdHandle, QpNumber, SendWr, SrqHandle, Status, VerbsError,
+    Access, Completion, CqHandle, MrHandle, Object, PdHandle, QpNumber, SendWr, SrqHandle, Status, VerbsError,
 };
 use super::Device;
+
+/// Pieces of memory that take as long as a work request that is read.
+const PIECES: u32 = 3;
+/// The same for a copy of a packet to a member of a multicast group.
+pub(super) const COPY: u32 = 4;
 
 impl Device {
     /// A completion queue that got completions since it was last named. Each is on the list once; whoever does not take
@@ -56,17 +61,39 @@ impl Device {
         Ok(out.len() - before)
     }
 
-    /// Is there such a protection domain?
-    pub fn check_pd(&self, pd: PdHandle) -> Result<(), VerbsError> {
+    /// What was done since the last call, besides what its caller can count: requests that were flushed, members of queues that
+    /// overran and of multicast groups, and pieces of memory (but for each access the first). About as many times what it takes
+    /// to read a work request.
+    #[inline]
+    pub fn take_work(&mut self) -> u32 {
+        let pieces = self.shared.regions.take_pieces();
+        core::mem::take(&mut self.shared.work) + pieces / PIECES
+    }
+
+    /// Could [`register`](Device::register) make a region with these rights, of whatever memory?
+    pub fn check_register(&self, pd: PdHandle, access: Access) -> Result<(), VerbsError> {
+        self.check_pd(pd)?;
+        self.shared.regions.check_register(access)
+    }
+
+    /// Could [`reregister`](Device::reregister) do this, with whatever memory?
+    pub fn check_reregister(
+        &self,
+        mr: MrHandle,
+        pd: Option<PdHandle>,
+        access: Option<Access>,
+    ) -> Result<(), VerbsError> {
+        if let Some(pd) = pd {
+            self.check_pd(pd)?;
+        }
+        self.shared.regions.check_reregister(mr, access)
+    }
+
+    fn check_pd(&self, pd: PdHandle) -> Result<(), VerbsError> {
         self.pds
             .get(pd.0)
             .map(|_| ())
             .ok_or(VerbsError::NoSuch(Object::Pd))
-    }
-
-    /// Is there such a memory region?
-    pub fn check_region(&self, mr: MrHandle) -> Result<(), VerbsError> {
-        self.shared.regions.region(mr).map(|_| ())
     }
 
     /// Completions that wait in a queue.

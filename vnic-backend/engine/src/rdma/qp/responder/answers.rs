@@ -118,16 +118,10 @@ impl Qp {
         if !self.attributes.access.contains(Access::REMOTE_READ) {
             return Err(NakCode::RemoteAccess);
         }
-        let mut spans = SpanList::new();
-        shared.regions.remote(
-            pd,
-            self.number,
-            reth.rkey,
-            reth.va,
-            reth.len.into(),
-            Access::REMOTE_READ,
-            &mut spans,
-        )
+        let (number, len) = (self.number, reth.len.into());
+        shared
+            .regions
+            .allows(pd, number, reth.rkey, reth.va, len, Access::REMOTE_READ)
     }
 
     fn between_messages(&self) -> Result<(), Refusal> {

@@ -154,18 +154,10 @@ impl Qp {
         if !self.attributes.access.contains(Access::REMOTE_WRITE) {
             return Err(Refusal::Nak(NakCode::RemoteAccess));
         }
-        let mut spans = SpanList::new();
+        let (number, len) = (self.number, reth.len.into());
         shared
             .regions
-            .remote(
-                pd,
-                self.number,
-                reth.rkey,
-                reth.va,
-                reth.len.into(),
-                Access::REMOTE_WRITE,
-                &mut spans,
-            )
+            .allows(pd, number, reth.rkey, reth.va, len, Access::REMOTE_WRITE)
             .map_err(Refusal::Nak)
     }
 

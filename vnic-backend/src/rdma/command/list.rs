@@ -1,0 +1,284 @@
+//! Lists of extents (`SPEC.md`, section 6): read once, a piece at a time, each piece as long as a turn has room for. What a list is
+//! to be grows with it.
+
+use vnic_device::ring::{EXTENTS_MAX, Extent, ExtentList, REGION_EXTENT_MIN};
+use vnic_device::status::CommandStatus as S;
+use vnic_engine::rdma::{Memory, Span, Translation};
+
+use super::{Failure, Outcome, Request, fail, refused};
+use crate::rdma::account::EXTENTS;
+use crate::rdma::function::Function;
+use crate::rdma::memory::FunctionMemory;
+use crate::rdma::shared_ring::{RingMaker, SharedRing};
+use crate::rdma::work_queue::structure;
+
+const LEN: usize = size_of::<Extent>();
+/// Extents that are read at once.
+const AT_ONCE: usize = 32;
+
+/// A list, as far as it was read.
+#[derive(Debug)]
+pub(super) struct List {
+    /// Extents that were read.
+    read: u32,
+    /// Chunks that were read, and bytes of the next one.
+    chunk: usize,
+    at: u64,
+    made: Made,
+}
+
+/// What becomes of a list.
+#[derive(Debug)]
+enum Made {
+    Region(Translation),
+    Ring(RingMaker),
+}
+
+impl Made {
+    /// The next extent. Answers in how many regions of the guest's memory it lies.
+    fn push(
+        &mut self,
+        extent: Extent,
+        first: bool,
+        last: bool,
+        memory: &FunctionMemory,
+    ) -> Result<u32, Failure> {
+        match self {
+            Made::Region(translation) => {
+                let Some(regions) = memory.shared_regions(extent.gpa, extent.len) else {
+                    let text = format!(
+                        "{} bytes at {:#x} are not shared with the device",
+                        extent.len, extent.gpa
+                    );
+                    return fail(S::BadAddress, text);
+                };
+                if !first && !last && extent.len < REGION_EXTENT_MIN {
+                    let text = format!(
+                        "an extent of {} bytes; all but the first and the last have {REGION_EXTENT_MIN} at least",
+                        extent.len
+                    );
+                    return fail(S::Invalid, text);
+                }
+                translation.push(Span {
+                    at: extent.gpa,
+                    len: extent.len,
+                });
+                Ok(regions)
+            }
+            Made::Ring(maker) => maker.push(memory, extent, last).ok_or_else(|| maker.refusal()),
+        }
+    }
+}
+
+impl RingMaker {
+    fn refusal(&self) -> Failure {
+        let (len, stride) = self.wanted();
+        refused(
+            S::BadAddress,
+            format!(
+                "the ring needs {len} bytes of shared memory, in pieces that begin at multiples of 64 and hold whole \
+                 entries of {stride} bytes"
+            ),
+        )
+    }
+}
+
+/// A list that a body announces.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Announced<'a> {
+    wanted: ExtentList,
+    /// Extents that follow the body: it, or its chunks.
+    own: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// The next list that the body announces. It has not more extents than `most`.
+    pub(super) fn announced(&mut self, wanted: ExtentList, most: u32) -> Result<Announced<'a>, Failure> {
+        let following = wanted.following() as usize;
+        let list = self.list;
+        let Some((own, rest)) = following
+            .checked_mul(LEN)
+            .and_then(|bytes| list.split_at_checked(bytes))
+        else {
+            let text = format!(
+                "{following} extents are announced, the list has {} bytes",
+                list.len()
+            );
+            return fail(S::Malformed, text);
+        };
+        self.list = rest;
+        if wanted.count > EXTENTS_MAX {
+            let text = format!("{} extents; one command has at most {EXTENTS_MAX}", wanted.count);
+            return fail(S::LimitReached, text);
+        }
+        if wanted.count > most {
+            let text = format!("{} extents; the device has room for {most} more", wanted.count);
+            return fail(S::LimitReached, text);
+        }
+        Ok(Announced { wanted, own })
+    }
+
+    /// All of the list must have been announced.
+    pub(super) fn used_up(&self) -> Outcome {
+        if self.list.is_empty() {
+            Ok(())
+        } else {
+            fail(S::Malformed, "the list is longer than announced")
+        }
+    }
+
+    /// What became of a list that was read.
+    fn made(&mut self, nth: usize) -> Option<Made> {
+        let list = self.lists.get_mut(nth)?;
+        Some(std::mem::replace(
+            &mut list.made,
+            Made::Region(Translation::default()),
+        ))
+    }
+
+    /// The memory that a list was read into.
+    pub(super) fn memory(&mut self, nth: usize) -> Result<Translation, Failure> {
+        match self.made(nth) {
+            Some(Made::Region(translation)) => Ok(translation),
+            _ => fail(S::Internal, "a list of another kind"),
+        }
+    }
+
+    /// The ring that a list was read into.
+    pub(super) fn ring(&mut self, nth: usize) -> Result<SharedRing, Failure> {
+        match self.made(nth) {
+            Some(Made::Ring(maker)) => {
+                let refusal = maker.refusal();
+                maker.finish().ok_or(refusal)
+            }
+            _ => fail(S::Internal, "a list of another kind"),
+        }
+    }
+}
+
+impl List {
+    fn new(made: Made) -> List {
+        List {
+            read: 0,
+            chunk: 0,
+            at: 0,
+            made,
+        }
+    }
+
+    /// Reads some more. Answers what that took.
+    fn step(&mut self, from: &Announced<'_>, memory: &FunctionMemory) -> Result<i32, Failure> {
+        let count = from.wanted.count;
+        let left = (count.saturating_sub(self.read) as usize).min(AT_ONCE);
+        let mut room = [0; AT_ONCE * LEN];
+        let n = if from.wanted.chunks == 0 {
+            let own = from.own.iter().skip(self.read as usize * LEN);
+            room.iter_mut().zip(own).for_each(|(to, from)| *to = *from);
+            left
+        } else {
+            let Some(chunk) = from.own.chunks_exact(LEN).nth(self.chunk) else {
+                return fail(S::BadAddress, "the chunks hold fewer extents than announced");
+            };
+            let chunk: Extent = structure(chunk);
+            if !chunk.gpa.is_multiple_of(16) || !chunk.len.is_multiple_of(16) {
+                return fail(S::BadAddress, "a chunk of the list is not aligned to 16 bytes");
+            }
+            let there = chunk.len.saturating_sub(self.at) / LEN as u64;
+            let n = usize::try_from(there).unwrap_or(usize::MAX).min(left);
+            if n == 0 {
+                (self.chunk, self.at) = (self.chunk + 1, 0);
+                return Ok(1);
+            }
+            let (at, bytes) = (chunk.gpa.saturating_add(self.at), &mut room[..n * LEN]);
+            if !memory.is_shared(at, bytes.len() as u64) || memory.read(at, bytes).is_err() {
+                return fail(S::BadAddress, format!("no memory is shared at {at:#x}"));
+            }
+            self.at += bytes.len() as u64;
+            n
+        };
+        let mut work = n as u32;
+        for bytes in room.chunks_exact(LEN).take(n) {
+            let (first, last) = (self.read == 0, self.read + 1 == count);
+            self.read += 1;
+            work += self.made.push(structure(bytes), first, last, memory)?;
+        }
+        Ok((work / (2 * EXTENTS)).cast_signed() + 1)
+    }
+}
+
+impl Function {
+    /// Reads the memory of a region, as the `nth` list of a command.
+    pub(super) fn read_memory(&mut self, r: &mut Request<'_>, nth: usize, from: &Announced<'_>) -> Outcome {
+        let pieces = from.wanted.count as usize;
+        self.read(r, nth, from, || Made::Region(Translation::with_capacity(pieces)))
+    }
+
+    /// Reads the memory of a ring of `len` bytes with entries of `stride` bytes.
+    pub(super) fn read_ring(
+        &mut self,
+        r: &mut Request<'_>,
+        nth: usize,
+        from: &Announced<'_>,
+        len: u64,
+        stride: u32,
+    ) -> Outcome {
+        let extents = from.wanted.count as usize;
+        let map = self.memory.map().clone();
+        self.read(r, nth, from, || {
+            Made::Ring(RingMaker::new(map, extents, len, stride))
+        })
+    }
+
+    fn read(
+        &mut self,
+        r: &mut Request<'_>,
+        nth: usize,
+        from: &Announced<'_>,
+        new: impl FnOnce() -> Made,
+    ) -> Outcome {
+        if r.lists.len() == nth {
+            r.lists.push(List::new(new()));
+        }
+        let Some(list) = r.lists.get_mut(nth) else {
+            return fail(S::Internal, "a list before the first");
+        };
+        while list.read < from.wanted.count {
+            if self.account.is_over() {
+                return Err(Failure::Unfinished);
+            }
+            let work = list.step(from, &self.memory)?;
+            self.account.charge(work);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &[u8], wanted: ExtentList) -> Result<u32, Failure> {
+        let memory = FunctionMemory::default();
+        let mut list = List::new(Made::Region(Translation::default()));
+        let from = Announced { wanted, own: bytes };
+        while list.read < wanted.count {
+            list.step(&from, &memory)?;
+        }
+        Ok(list.read)
+    }
+
+    #[test]
+    fn lists_are_read_as_far_as_announced() {
+        let empty = [0u8; 50 * LEN];
+        let refused = |count, chunks| match read(&empty, ExtentList { count, chunks }) {
+            Err(Failure::Refused { status, .. }) => Some(status),
+            _ => None,
+        };
+        let all = |count| read(&empty, ExtentList { count, chunks: 0 });
+        assert_eq!((all(0), all(2)), (Ok(0), Ok(2)));
+        // One that is empty may be at an end only.
+        assert_eq!(refused(3, 0), Some(S::Invalid));
+        // Chunks that hold nothing.
+        assert_eq!(refused(4, 2), Some(S::BadAddress));
+    }
+}

@@ -1,0 +1,270 @@
+//! A function's turn: what its driver may have done, packets that came, and what has completed.
+
+use smallvec::SmallVec;
+use vnic_device::event::EventKind;
+use vnic_engine::rdma::{CqHandle, Event, Incoming, QpNumber, Run, SrqHandle};
+use vnic_fabric::Instant;
+use vnic_wire::bth::MULTICAST_QP;
+use vnic_wire::opcode::{Operation, Transport};
+
+use super::account::{EVENT, LACKING, TIMER};
+use super::function::Function;
+use crate::mem;
+
+/// Completions whose lines are asked for before the first is written.
+const COMPLETIONS_AT_ONCE: u32 = 16;
+/// Completions of the next turn whose lines are asked for in this one.
+const COMPLETIONS_AHEAD: u32 = 32;
+/// Queue pairs whose timers a turn looks at, full completion queues, events: at least so many.
+const AT_LEAST: usize = 8;
+
+impl Function {
+    /// One look at everything the driver may have done; `shared`: others want to send. Answers how much there was. `None`: it is
+    /// others' turn.
+    #[inline]
+    pub fn poll(&mut self, now: Instant, shared: bool) -> Option<usize> {
+        if self.attached.is_none() {
+            return Some(0);
+        }
+        if !self.begin(shared) {
+            return None;
+        }
+        let mut work = 0;
+        // Those of turns before come first.
+        if !self.starving.is_empty() || !self.starving_srqs.is_empty() {
+            work += self.feed_starving();
+        }
+        work += self.take_doorbells();
+        work += self.take_commands(now);
+        if !self.full.is_empty() {
+            work += self.retry_full(now);
+        }
+        if self.device.next_timeout().is_some_and(|at| at <= now) {
+            work += self.take_timeouts(now);
+        }
+        self.asked |= work > 0 && self.account.did_much();
+        Some(work)
+    }
+
+    /// A turn begins. False: it is others'.
+    #[inline]
+    fn begin(&mut self, shared: bool) -> bool {
+        // What packets had the engine do since.
+        let work = self.device.take_work();
+        if work > 0 {
+            self.charge(work);
+        }
+        self.account.begin(shared)
+    }
+
+    /// Work of the engine's is charged.
+    pub(super) fn charge(&mut self, work: u32) {
+        self.account.charge(i32::try_from(work).unwrap_or(i32::MAX));
+    }
+
+    #[inline(never)]
+    fn take_timeouts(&mut self, now: Instant) -> usize {
+        let most = (self.account.left() as usize / 4).max(AT_LEAST);
+        let timers = self.device.handle_timeouts(now, most);
+        self.account.charge(TIMER * timers as i32);
+        self.unlooked = self.starving.len();
+        timers + 1
+    }
+
+    /// The end of a turn: shows the driver what has completed. Answers how much that was.
+    #[inline]
+    pub fn finish(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        while let Some(cq) = self.device.next_completed() {
+            work += self.drain(cq, now);
+        }
+        while let Some(event) = self.device.poll_event() {
+            self.tell(event);
+        }
+        if !self.events.is_empty() {
+            work += self.deliver_events();
+        }
+        if work > 0 {
+            self.busy = true;
+            self.unlooked = self.starving.len();
+        }
+        work
+    }
+
+    /// A packet came for this function. Answers what that took besides the packet: whoever sent it, or this function, is charged.
+    #[inline]
+    pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
+        self.busy = true;
+        self.unlooked = self.starving.len();
+        let number = packet.headers.bth.destination_qp;
+        if self.lacks_receive(number, packet) {
+            if number == MULTICAST_QP {
+                self.feed_members(packet);
+            }
+            self.look_for_receives(number, packet.headers.xrceth.map(|x| x.srq));
+        }
+        self.device.receive(now, packet, &self.memory);
+        if number == MULTICAST_QP {
+            self.feed_members(packet);
+        } else {
+            self.feed_more(number);
+        }
+        self.device.take_work()
+    }
+
+    /// The QPs of a group may have taken receives, or are about to.
+    #[cold]
+    fn feed_members(&mut self, packet: &Incoming<'_>) {
+        let members = self.device.members(packet.path.network.destination());
+        for member in SmallVec::<[QpNumber; 8]>::from_slice(members) {
+            self.feed_more(member.0);
+        }
+    }
+
+    /// Asks for the state of a queue pair that is needed soon: that of one among many is in no near cache.
+    #[inline]
+    pub fn fetch_qp(&self, number: QpNumber) {
+        if let Some((state, len)) = self.device.qp_place(number) {
+            mem::prefetch_all(state, len);
+        }
+    }
+
+    /// A run came from a neighbour: how many of its packets were carried out. They take no receives.
+    #[inline]
+    pub fn receive_run(&mut self, now: Instant, run: &Run<'_>) -> usize {
+        self.busy = true;
+        self.unlooked = self.starving.len();
+        self.device.receive_run(now, run, &self.memory)
+    }
+
+    /// A QP may have taken a receive.
+    #[inline]
+    fn feed_more(&mut self, number: u32) {
+        if let Some(qp) = self.qps.get(number)
+            && let Some(receive) = &qp.receive
+            && receive.has_more()
+        {
+            let lent = self.account.lend(LACKING);
+            self.feed_receives(number);
+            self.account.repay(lent);
+        }
+    }
+
+    /// Does a packet take a receive that the engine has not been given?
+    #[inline]
+    fn lacks_receive(&self, number: u32, packet: &Incoming<'_>) -> bool {
+        use Operation::{WriteLastImm, WriteOnlyImm};
+        let opcode = packet.headers.bth.opcode;
+        let takes = opcode
+            .operation()
+            .is_some_and(|o| o.is_send() || matches!(o, WriteLastImm | WriteOnlyImm));
+        if !takes {
+            return false;
+        }
+        // A group's members, and the shared queue that an XRC packet names, are not looked for.
+        match self.qps.get(number) {
+            Some(qp) if opcode.transport() != Transport::Xrc => {
+                let shared = SrqHandle(qp.created.srq);
+                self.device.held(QpNumber(number)).1 == 0 && self.device.srq_held(shared) == 0
+            }
+            _ => true,
+        }
+    }
+
+    /// A frame with a wrong ICRC came.
+    pub fn count_bad_icrc(&mut self) {
+        self.busy = true;
+        self.device.count_bad_icrc();
+    }
+
+    /// A frame came that has the marks of RoCE and is none.
+    pub fn count_malformed(&mut self) {
+        self.busy = true;
+        self.device.count_malformed();
+    }
+
+    fn deliver_events(&mut self) -> usize {
+        let Some(a) = &mut self.attached else {
+            return 0;
+        };
+        let cqs = &mut self.cqs;
+        let most = (self.account.left() / EVENT.cast_unsigned()) as usize;
+        let (done, fault) = self.events.deliver(&mut a.events, most.max(AT_LEAST), |cq| {
+            if let Some(ring) = cqs.get_mut(cq) {
+                ring.event_waits = false;
+            }
+        });
+        self.account.charge(EVENT * done as i32);
+        if let Some((queue, fault)) = fault {
+            self.complain(format!("event queue {queue} was stopped: {fault}"));
+        }
+        done
+    }
+
+    fn tell(&mut self, event: Event) {
+        let (kind, object) = match event {
+            // Arming is the shell's: a driver names its consumer index.
+            Event::Completion(_) => return,
+            Event::CqError(cq) => (EventKind::CqError, cq.0),
+            Event::QpFatal(qp) => (EventKind::QpFatal, qp.0),
+            Event::QpRequestError(qp) => (EventKind::QpRequestError, qp.0),
+            Event::QpAccessError(qp) => (EventKind::QpAccessError, qp.0),
+            Event::CommunicationEstablished(qp) => (EventKind::CommunicationEstablished, qp.0),
+            Event::SendQueueDrained(qp) => (EventKind::SendQueueDrained, qp.0),
+            Event::LastWqeReached(qp) => (EventKind::LastWqeReached, qp.0),
+            Event::SrqLimitReached(srq) => (EventKind::SrqLimitReached, srq.0),
+            Event::SrqError(srq) => (EventKind::SrqError, srq.0),
+        };
+        self.events.push(kind, object, 0);
+    }
+
+    /// Shows the completions of one queue, as many as there is room for.
+    #[inline]
+    pub(super) fn drain(&mut self, cq: CqHandle, now: Instant) -> usize {
+        let Some(ring) = self.cqs.get_mut(cq.0) else {
+            return 0;
+        };
+        if ring.lost {
+            while self.device.pop_completion(cq).is_some() {}
+            return 0;
+        }
+        let mut done = 0;
+        loop {
+            let waiting = self.device.peek_len(cq).min(COMPLETIONS_AT_ONCE);
+            let most = ring.room().min(waiting);
+            if most == 0 {
+                break;
+            }
+            ring.prefetch(most);
+            let events = &mut self.events;
+            self.device.take_completions(cq, most, |completion| {
+                if ring.write(completion, now.0) {
+                    ring.tell(cq.0, events);
+                }
+            });
+            done += most as usize;
+        }
+        // Those of the next turn, while there is time.
+        ring.prefetch(COMPLETIONS_AHEAD);
+        if self.device.peek_len(cq) > 0 && !ring.waiting {
+            ring.waiting = true;
+            self.full.push_back(cq.0);
+        }
+        done
+    }
+
+    #[cold]
+    fn retry_full(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        let most = (self.account.left() as usize / 4).max(AT_LEAST);
+        for _ in 0..self.full.len().min(most) {
+            let Some(cq) = self.full.pop_front() else { break };
+            self.account.charge(1);
+            if let Some(ring) = self.cqs.get_mut(cq) {
+                ring.waiting = false;
+                work += self.drain(CqHandle(cq), now);
+            }
+        }
+        work
+    }
+}
