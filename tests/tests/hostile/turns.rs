@@ -245,6 +245,47 @@ fn a_burst_ends_where_its_requests_have_many_segments() -> Result<()> {
     r.finish()
 }
 
+/// Whoever sends to it would have to walk them, and a broadcaster those of all.
+#[test]
+fn buffers_in_many_pieces_cost_their_guest_the_frame() -> Result<()> {
+    let indirect = || Options::default().with(feature::RING_INDIRECT_DESC);
+    let empty = |n: usize, len: u32| [vec![0; n - 1], vec![len]].concat();
+    for (lens, fits) in [
+        // A frame of 60 bytes and its header: 64 descriptors, and one more.
+        (empty(65, 2000), true),
+        (empty(66, 2000), false),
+        (vec![2; 1024], false),
+        (empty(1024, 2000), false),
+        // Three buffers for a frame.
+        (empty(21, 24), true),
+        (empty(22, 24), false),
+    ] {
+        let mut r = Rounds::new(indirect(), indirect())?;
+        tables(&mut r.peer, 0, &[], &lens)?;
+        r.peer.ring(0).publish();
+        let before = r.peer.ring(0).used_idx();
+        let number = Number {
+            sender: 1,
+            stream: 0,
+            seq: 0,
+        };
+        let frame = numbered(r.macs[1], r.macs[0], number, 60);
+        for _ in 0..10 {
+            r.liar.send_wait(0, &frame, NetHdr::default());
+        }
+        r.liar.drain();
+        r.rig.settle()?;
+        let buffers = r.peer.ring(0).used_idx().wrapping_sub(before);
+        let each = 72u32.div_ceil(lens.iter().sum()) as u16;
+        let what = format!("{} descriptors", lens.len());
+        assert_eq!(buffers, if fits { 10 * each } else { 0 }, "{what}");
+        let lost = r.rig.drops("peer", DropReason::RxBufferTooSmall);
+        assert_eq!(lost, if fits { 0 } else { 10 }, "{what}");
+        r.finish()?;
+    }
+    Ok(())
+}
+
 /// While its receiver has no room, a request is not cut: its sender owes nothing for it.
 #[test]
 fn a_request_that_waits_is_owed_for_once() -> Result<()> {
