@@ -2,11 +2,13 @@
 
 use anyhow::Result;
 use vnic_backend::{DropReason, VlanMode};
+use vnic_engine::offload::Segmenter;
 use vnic_tests::driver::packets::{
     BROADCAST, FIRST_SEQ, Flow, eth, parse, pattern, tcp, tso, udp, udp_partial, uso,
 };
 use vnic_tests::driver::rig::{Copies, Rig, deadline};
 use vnic_tests::driver::{Guest, Layout, NetHdr, OFFLOADS, Options, feature};
+use vnic_wire::checksum;
 
 fn capable() -> Options {
     Options {
@@ -119,7 +121,10 @@ fn offloads(cores: usize) -> Result<()> {
                 let (f, hdr) = tso(&flow, &payload, size);
                 ga.send_wait(0, &f, hdr);
                 let mut o = 0;
+                // Requests of 128 segments come of a longer one.
+                let mut requests = 1;
                 let segments = if len == 5000 {
+                    requests = 5;
                     // More segments than receive buffers: what comes, comes in order and intact.
                     while o < 64 {
                         let (_, got) = recv(&mut gb);
@@ -135,8 +140,8 @@ fn offloads(cores: usize) -> Result<()> {
                 } else {
                     reassemble(&mut gb, &payload, size.into(), flow.vlan)
                 };
-                extra += segments - 1;
-                cut += 1;
+                extra += segments - requests;
+                cut += requests;
             }
         }
         gb.detach()?;
@@ -167,6 +172,79 @@ fn offloads_on_one_core() -> Result<()> {
 #[test]
 fn offloads_across_cores() -> Result<()> {
     offloads(2)
+}
+
+/// A request of more than 128 segments becomes several, for those who cut them and for those who do not.
+fn requests_of_many_segments(cores: usize) -> Result<()> {
+    let mut rig = Rig::new(cores)?;
+    let (a, _) = (rig.add("a")?, rig.add("b")?);
+    let _ = (rig.add("c")?, rig.add("d")?);
+    let mut ga = rig.attach("a", capable())?;
+    let mut takers = [rig.attach("b", capable())?, rig.attach("c", capable())?];
+    let plain = Options {
+        queue_size: 512,
+        ..Options::default()
+    };
+    let mut gd = rig.attach("d", plain)?;
+    let mut extra = 0;
+    let payload = pattern(20_000);
+    for flow in flows(BROADCAST, a) {
+        for datagrams in [false, true] {
+            let (frame, hdr) = if datagrams {
+                uso(&flow, &payload, 100)
+            } else {
+                tso(&flow, &payload, 100)
+            };
+            ga.send_wait(0, &frame, hdr);
+            for taker in &mut takers {
+                let mut at = 0;
+                for len in [12_800, 7_200] {
+                    let (got, mut part) = recv(taker);
+                    assert_eq!(got, hdr);
+                    // As one packet, which it is with its checksum finished.
+                    let (start, field) = (
+                        usize::from(hdr.csum_start),
+                        usize::from(hdr.csum_start + hdr.csum_offset),
+                    );
+                    let sum = Segmenter::finish(checksum::sum(&part[start..]));
+                    part[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+                    let p = parse(&part);
+                    assert!(p.payload == payload[at..at + len]);
+                    if !datagrams {
+                        assert_eq!(p.seq, FIRST_SEQ.wrapping_add(at as u32));
+                        assert_eq!(p.fin_psh, (at > 0, at > 0));
+                    }
+                    at += len;
+                }
+            }
+            for at in (0..payload.len()).step_by(100) {
+                let (got, segment) = recv(&mut gd);
+                assert_eq!(got, NetHdr::default());
+                let p = parse(&segment);
+                assert!(p.payload == payload[at..at + 100] && p.vlan == flow.vlan);
+                if !datagrams {
+                    let last = at + 100 == payload.len();
+                    assert_eq!(p.seq, FIRST_SEQ.wrapping_add(at as u32));
+                    assert_eq!(p.fin_psh, (last, last));
+                }
+            }
+            // Two requests, each to two that take it, and two hundred segments.
+            extra += 2 + 200;
+        }
+    }
+    rig.settle()?;
+    assert_eq!(rig.counter("a", "tx_frames"), 2 * 8);
+    rig.finish(Copies::Extra(extra))
+}
+
+#[test]
+fn requests_of_many_segments_on_one_core() -> Result<()> {
+    requests_of_many_segments(1)
+}
+
+#[test]
+fn requests_of_many_segments_across_cores() -> Result<()> {
+    requests_of_many_segments(2)
 }
 
 /// A tag that is pushed or popped moves what the request points at.

@@ -1,6 +1,9 @@
 //! Guests that lie. After each lie the NIC lives, the liar's ring is stopped and reported (or nothing happened at
 //! all), and another pair of guests still exchanges every frame.
 
+#[path = "hostile/turns.rs"]
+mod turns;
+
 use anyhow::Result;
 use vhost::{VhostBackend, VringConfigData};
 use vnic_backend::{AttachState, DropReason, MacAddr, NicEventKind};

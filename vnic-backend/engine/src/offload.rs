@@ -5,12 +5,14 @@
 //! guest. [`check`] looks at private copies of both and gives a [`Request`] that cannot lead anyone outside
 //! the frame, nor into the headers that the switch has judged.
 
+mod parts;
 mod segment;
 
 use vnic_wire::{EtherType, ethernet, ipv4, ipv6, tcp, udp};
 
 use crate::virtio_net::{NetHdr, feature};
 
+pub use parts::{Part, Parts};
 pub use segment::{Segment, Segmenter};
 
 /// Bytes of a frame that the caller copies for [`check`]; a request must not need headers beyond them.
@@ -152,6 +154,12 @@ pub struct Tso {
 }
 
 impl Tso {
+    /// How many segments come of a frame of so many bytes.
+    #[inline]
+    pub const fn segments(&self, frame_len: usize) -> usize {
+        frame_len.saturating_sub(self.head_len).div_ceil(self.gso_size)
+    }
+
     /// Where in the TCP or UDP header its checksum is.
     const fn checksum_offset(&self) -> usize {
         if self.udp {

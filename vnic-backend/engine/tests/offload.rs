@@ -5,7 +5,9 @@
 
 use etherparse as ep;
 use proptest::prelude::*;
-use vnic_engine::offload::{Accepts, HEAD_MAX, Malformed, Request, SEGMENT_MIN, Segmenter, Tso, check};
+use vnic_engine::offload::{
+    Accepts, HEAD_MAX, Malformed, Parts, Request, SEGMENT_MIN, Segmenter, Tso, check,
+};
 use vnic_engine::virtio_net::{NetHdr, feature};
 use vnic_wire::{checksum, ethernet, tcp};
 
@@ -183,6 +185,19 @@ impl Guest {
     }
 }
 
+/// Requests of at most so many segments each, with the same virtio header.
+fn parts(g: &Guest, each: u16) -> Vec<Guest> {
+    let mut parts = Parts::new(&g.tso(), g.head(), g.frame.len(), each);
+    let mut head = [0xaa; HEAD_MAX];
+    let mut all = vec![];
+    while let Some(p) = parts.next(&mut head) {
+        let payload = &g.frame[p.payload_off..p.payload_off + p.payload_len];
+        let frame = [&head[..p.head_len], payload].concat();
+        all.push(Guest { hdr: g.hdr, frame });
+    }
+    all
+}
+
 /// Equal ones-complement numbers: 0 has two forms.
 fn same(a: u16, b: u16) -> bool {
     a == b || (a.wrapping_add(1) <= 1 && b.wrapping_add(1) <= 1)
@@ -312,6 +327,46 @@ proptest! {
         prop_assert_eq!(frames.len(), s.payload.len().div_ceil(usize::from(s.gso_size)).max(1));
     }
 
+    /// Whoever cuts the parts gets the segments of the whole, and each part is a request as a driver makes it.
+    #[test]
+    fn parts_are_requests_of_fewer_segments(s in spec(), each in 1u16..9, datagrams: bool) {
+        let g = if datagrams { build_udp(&s) } else { build(&s) };
+        let whole = g.cut();
+        prop_assert_eq!(g.tso().segments(g.frame.len()).max(1), whole.len());
+        let parts = parts(&g, each);
+        prop_assert_eq!(parts.len(), whole.len().div_ceil(usize::from(each)));
+        let mut cut = vec![];
+        for (i, part) in parts.iter().enumerate() {
+            let segments = part.cut();
+            let full = segments.len() == usize::from(each);
+            prop_assert!(full || i + 1 == parts.len() && segments.len() <= usize::from(each));
+            // With the payload's sum on top of what stands in its place, the checksum is right: a receiver that takes requests
+            // may finish it as that of one packet.
+            let t = part.tso();
+            let mut packet = part.frame.clone();
+            let field = t.transport + if datagrams { 6 } else { 16 };
+            let sum = Segmenter::finish(checksum::sum(&packet[t.transport..]));
+            packet[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+            let one = Spec {
+                gso_size: u16::MAX,
+                payload: packet[t.head_len..].to_vec(),
+                sequence: s.sequence.wrapping_add((i * usize::from(each) * usize::from(s.gso_size)) as u32),
+                id: s.id.wrapping_add(i as u16 * each),
+                flags: s.flags
+                    & if i == 0 { u16::MAX } else { !tcp::CWR }
+                    & if i + 1 == parts.len() { u16::MAX } else { !(tcp::FIN | tcp::PSH) },
+                ..s.clone()
+            };
+            if datagrams {
+                verify_udp(&one, &[packet]);
+            } else {
+                verify(&one, &[packet]);
+            }
+            cut.extend(segments);
+        }
+        prop_assert_eq!(cut, whole);
+    }
+
     /// The header for a receiver that takes it uncut says the same, also when a tag came or went.
     #[test]
     fn an_accepted_request_is_handed_on(s in spec()) {
@@ -390,6 +445,8 @@ fn harmless(hdr: &NetHdr, frame: &[u8]) {
         if let Ok(Request::Tso(t)) = check(hdr, bad, frame.len()) {
             let mut s = Segmenter::new(&t, &bad[..bad.len() / 2], frame.len());
             while s.next(&mut [0; HEAD_MAX]).is_some() {}
+            let mut p = Parts::new(&t, &bad[..bad.len() / 2], frame.len(), 3);
+            while p.next(&mut [0; HEAD_MAX]).is_some() {}
         }
     }
     match check(hdr, head, frame.len()) {

@@ -25,7 +25,7 @@ pub enum DropReason {
     ReceiverDown,
     /// The receiver's guest had no free receive buffer.
     NoRxBuffer,
-    /// The frame does not fit the receive buffers that the guest posts (without mergeable buffers).
+    /// The frame does not fit the receive buffers that the guest posts (without mergeable buffers), or they are in too many pieces.
     RxBufferTooSmall,
     /// Longer than the receiver's MTU allows.
     ReceiverMtu,

@@ -27,6 +27,7 @@ use super::outputs::{AdapterRx, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot};
 use super::qos::{Pauses, PortsQos, Senders, Teller};
 use super::turns::Turns;
 use super::waiting::Waiting;
+use super::weight::{self, HEAVY};
 use crate::mem::{self, Seg};
 use crate::ring::Fault;
 use crate::types::{Direction, GidConflict};
@@ -372,8 +373,9 @@ impl Core {
     pub fn poll_links(&mut self) -> usize {
         let mut work = 0;
         for c in 0..self.links_in.len() {
+            let mut heavy = 0;
             for _ in 0..LINK_BURST {
-                if self.out.waiting.brimful() {
+                if self.out.waiting.brimful() || heavy > HEAVY {
                     break;
                 }
                 let Some(message) = self.links_in[c].as_mut().and_then(LinkIn::recv) else {
@@ -383,6 +385,7 @@ impl Core {
                 match message {
                     Remote::Fdb(update) => self.switch.apply_update(update),
                     Remote::Frame(mut rf) => {
+                        heavy += weight::segments(rf.len as u64, &rf.hdr);
                         // A bug of ours that a sender's frame triggers takes down that sender, not this core.
                         let caught = catch_unwind(AssertUnwindSafe(|| self.receive_remote(c, &mut rf)));
                         if caught.is_err() {

@@ -31,6 +31,7 @@ mod turns;
 mod tx;
 mod uplinks;
 mod waiting;
+mod weight;
 mod worker;
 
 pub use bond::Ticket;

@@ -18,8 +18,11 @@ use super::link::Gate;
 use crate::mem::{self, Seg, Writer, prefetch, prefetch_for_writing};
 use crate::ring::{Fault, SplitRing};
 
-/// The most buffers one frame is spread over: 64 KiB in buffers of 64 bytes.
-const MERGE_MAX: usize = 1032;
+/// Descriptors of all buffers of a frame at most: so many, and one for each of so many bytes more. What buffers are made of is paid
+/// for by whoever sends to them, so a frame that would take more is lost. (Drivers use 19 at most, those that merge buffers one for
+/// a KiB or more.)
+const PIECES: usize = 64;
+const PIECE: usize = 64;
 
 /// Buffers read ahead at once: many loads under way together cost little more than one.
 const AHEAD: usize = 32;
@@ -92,6 +95,9 @@ pub struct RxQueue {
     no_room: Option<(u16, u16, usize, usize)>,
     /// The most buffers that the guest has offered at a time.
     most: u16,
+    /// The buffer at this place of the ring, with those behind it, is in too many pieces for a frame of so many bytes or fewer. (What
+    /// is available is not changed; it is looked at again when it was used.)
+    scattered: Option<(u16, usize)>,
     /// Priority of the frame that comes next, as the adapter's receiver classifies it; [`BY_TAG`]: nobody does.
     pub priority: u8,
     frames: u64,
@@ -140,6 +146,7 @@ impl RxQueue {
             asked: false,
             no_room: None,
             most: 0,
+            scattered: None,
             priority: BY_TAG,
             frames: 0,
             bytes: 0,
@@ -308,11 +315,17 @@ impl RxQueue {
         if self.ring.ready()? == 0 {
             return Ok(Err(DropReason::NoRxBuffer));
         }
+        if self.is_scattered(need) {
+            return Ok(Err(DropReason::RxBufferTooSmall));
+        }
         let head = self.ring.head(0)?;
         self.segs.clear();
-        let room = self.ring.chain(head, true, &mut self.segs)?;
+        let most = pieces(need);
+        let Some((room, taken)) = self.ring.bounded_chain(head, true, most, &mut self.segs)? else {
+            return self.scatters(head, need);
+        };
         if room < need as u64 {
-            return self.place_merged(f, head, room, need);
+            return self.place_merged(f, head, room, need, most - taken);
         }
         let mut w = Writer::new(&self.segs);
         w.bytes(&f.hdr.emit(1)[..self.hdr_len]);
@@ -323,9 +336,25 @@ impl RxQueue {
         if self.ring.logging() {
             self.ring.log_written(&self.segs, need);
         }
+        self.scattered = None;
         self.ring.advance(1);
         self.ring.stage(head, need as u32);
         Ok(Ok(()))
+    }
+
+    /// Are the next buffers known to be in too many pieces for a frame of so many bytes?
+    fn is_scattered(&self, need: usize) -> bool {
+        self.scattered
+            .is_some_and(|(at, len)| at == self.ring.base() && need <= len)
+    }
+
+    /// They are, as was found at the buffer `head`. It is looked at to its end once, for it may be a loop.
+    #[cold]
+    fn scatters(&mut self, head: u16, need: usize) -> Result<Result<(), DropReason>, Fault> {
+        self.segs.clear();
+        self.ring.chain(head, true, &mut self.segs)?;
+        self.scattered = Some((self.ring.base(), need));
+        Ok(Err(DropReason::RxBufferTooSmall))
     }
 
     /// A frame over several buffers (virtio 1.3 section 5.1.6.4).
@@ -335,6 +364,7 @@ impl RxQueue {
         first: u16,
         first_room: u64,
         need: usize,
+        mut left: u16,
     ) -> Result<Result<(), DropReason>, Fault> {
         if !self.mergeable {
             return Ok(Err(DropReason::RxBufferTooSmall));
@@ -353,9 +383,6 @@ impl RxQueue {
             {
                 return Err(Fault::TooShort);
             }
-            if usize::from(k) == MERGE_MAX {
-                return Ok(Err(DropReason::RxBufferTooSmall));
-            }
             if k == ready {
                 // A full ring that is still too small will never do.
                 let full = k == self.ring.size();
@@ -366,9 +393,12 @@ impl RxQueue {
                 }));
             }
             let head = self.ring.head(k)?;
-            let len = self.ring.chain(head, true, &mut self.segs)?;
+            let Some((len, taken)) = self.ring.bounded_chain(head, true, left, &mut self.segs)? else {
+                return self.scatters(head, need);
+            };
             self.used.push((head, len));
             room += len;
+            left -= taken;
         }
         let mut w = Writer::new(&self.segs);
         w.bytes(&f.hdr.emit(self.used.len() as u16)[..self.hdr_len]);
@@ -377,6 +407,7 @@ impl RxQueue {
         if self.ring.logging() {
             self.ring.log_written(&self.segs, need);
         }
+        self.scattered = None;
         self.ring.advance(self.used.len() as u16);
         let mut left = need as u64;
         for &(head, len) in &self.used {
@@ -477,9 +508,12 @@ impl RxQueue {
         {
             return Ok(false);
         }
+        if self.is_scattered(need) {
+            return Ok(true);
+        }
         let mut k = 0;
         for frame in 0..frames {
-            let mut room = 0;
+            let (mut room, mut left) = (0, pieces(need));
             while room < need as u64 {
                 if k == ready {
                     // A full ring that is too small for one frame will never do. Several come one by one.
@@ -488,11 +522,14 @@ impl RxQueue {
                     return Ok(full);
                 }
                 self.segs.clear();
-                let len = self.ring.chain(self.ring.head(k)?, true, &mut self.segs)?;
+                let head = self.ring.head(k)?;
+                let Some((len, taken)) = self.ring.bounded_chain(head, true, left, &mut self.segs)? else {
+                    return Ok(true);
+                };
+                left -= taken;
                 k += 1;
                 room += len;
-                let hopeless =
-                    !self.mergeable || len < self.hdr_len as u64 || usize::from(k) > MERGE_MAX * frames;
+                let hopeless = !self.mergeable || len < self.hdr_len as u64;
                 if room < need as u64 && hopeless {
                     return Ok(true);
                 }
@@ -638,6 +675,11 @@ impl RxQueue {
     pub fn base(&self) -> u16 {
         self.ring.base()
     }
+}
+
+/// Descriptors that a frame of so many bytes, its header included, may take.
+fn pieces(need: usize) -> u16 {
+    u16::try_from(PIECES + need / PIECE).unwrap_or(u16::MAX)
 }
 
 impl Caller for RxQueue {

@@ -1,15 +1,17 @@
 //! From the guest: transmit queues.
 
 mod debt;
+mod holds;
+mod parts;
 mod police;
 mod roce;
+mod slots;
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use rustix::fd::{AsFd, BorrowedFd};
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::gids;
@@ -19,7 +21,6 @@ use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
-use super::MAX_CORES;
 use super::calls::{Call, Caller, Calls};
 use super::core::Core;
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
@@ -29,7 +30,8 @@ use super::qos::QosChange;
 use crate::mem::{self, Seg, prefetch};
 use crate::ring::{Fault, SplitRing};
 use crate::types::Direction;
-use debt::Debt;
+use holds::Holds;
+use slots::{Held, Slot};
 
 /// Frames taken from one queue at once, and before the next queue gets its turn unless the adapter's settings say
 /// otherwise.
@@ -45,10 +47,8 @@ pub struct TxQueue {
     pub learns: bool,
     /// What its guest may claim; `None`: anything.
     pub allowed: Option<Arc<AllowedAddresses>>,
-    /// Set when the guest broke the ring.
-    broken: Option<Fault>,
-    reported: bool,
-    stopped: bool,
+    /// Why its ring is not read, if there is a reason.
+    holds: Holds,
     ring: SplitRing,
     kick: Option<Arc<File>>,
     calls: Calls,
@@ -60,8 +60,6 @@ pub struct TxQueue {
     mtu: usize,
     /// What acts where its adapter has a [`Sender`](super::qos::Sender).
     policed: Option<Arc<QosChange>>,
-    /// Its next frame has this priority, which may not be sent.
-    closed: Option<u8>,
     /// This burst may go, whatever is in it,
     ample: bool,
     /// but RoCE of the guest's own,
@@ -70,47 +68,12 @@ pub struct TxQueue {
     gone: [u32; 8],
     /// What was sent by priority and is not counted yet.
     priorities: Priorities,
-    /// What its frames have cost and others have not had their turns for yet.
-    debt: Debt,
+    /// What it sends now is in memory of our own, and no buffer waits for it.
+    own: bool,
     counters: Arc<AdapterCounters>,
     /// Taken buffers that other cores have not finished copying, in ring order.
     slots: VecDeque<Slot>,
     first_slot: u64,
-}
-
-/// A taken transmit buffer.
-struct Slot {
-    head: u16,
-    /// Cores that still have to copy it.
-    left: u8,
-    /// Frames to commit on the links when the buffer is completed.
-    commits: ArrayVec<(usize, u64), MAX_CORES>,
-    /// For a flooded frame: local receivers get it when the other cores have it.
-    then_local: Option<Box<Held>>,
-}
-
-/// A flooded frame that waits for other cores.
-struct Held {
-    head: ArrayVec<u8, HEAD_MAX>,
-    len: usize,
-    hdr: NetHdr,
-    segs: Vec<Seg>,
-    skip: usize,
-    verdict: Verdict,
-}
-
-impl Held {
-    fn new(f: &RawFrame<'_>, verdict: Verdict) -> Held {
-        let head = f.head.iter().copied().collect();
-        Held {
-            head,
-            len: f.len,
-            hdr: f.hdr,
-            segs: f.segs.to_vec(),
-            skip: f.skip,
-            verdict,
-        }
-    }
 }
 
 /// Room for one burst: kept by the data core.
@@ -202,9 +165,7 @@ impl TxQueue {
             pair,
             learns: false,
             allowed: None,
-            broken: None,
-            reported: false,
-            stopped: false,
+            holds: Holds::default(),
             ring,
             kick,
             calls: Calls::new(call, Method::default()),
@@ -213,12 +174,11 @@ impl TxQueue {
             asks,
             mtu,
             policed: None,
-            closed: None,
             ample: false,
             roce: false,
             gone: [0; 8],
             priorities: Priorities::default(),
-            debt: Debt::default(),
+            own: false,
             counters,
             slots,
             first_slot,
@@ -238,12 +198,12 @@ impl TxQueue {
     /// Its adapter has a sending side of its own or not, or another one.
     pub fn set_policed(&mut self, policed: Option<Arc<QosChange>>) {
         self.policed = policed;
-        self.closed = None;
+        self.holds.open();
     }
 
     /// The priority of its next frame, if that may not be sent.
     pub fn closed(&self) -> Option<u8> {
-        self.closed
+        self.holds.closed()
     }
 
     /// No buffer is under way on another core.
@@ -263,13 +223,16 @@ impl TxQueue {
 
     /// Asks for kicks; true when there is work after all.
     pub fn request_kicks(&mut self) -> bool {
-        if self.broken.is_some() || self.stopped || self.closed.is_some() {
+        if !self.holds.runs() || self.holds.closed().is_some() {
             return false;
+        }
+        if self.holds.in_parts() {
+            return true;
         }
         match self.ring.request_kicks() {
             Ok(more) => more,
             Err(fault) => {
-                self.broken = Some(fault);
+                self.holds.breaks(fault);
                 true
             }
         }
@@ -277,18 +240,18 @@ impl TxQueue {
 
     /// Takes no more buffers; those under way are completed.
     pub fn stop(&mut self) {
-        self.stopped = true;
+        self.holds.stop();
     }
 
     /// What the guest did to the ring, told once.
     #[inline]
     pub fn take_fault(&mut self) -> Option<Fault> {
-        if self.broken.is_none() || self.reported {
+        if !self.holds.any() {
             return None;
         }
-        self.reported = true;
+        let fault = self.holds.take_fault()?;
         self.counters.queues[self.pair].add(Q::RingFaults as usize, 1);
-        self.broken
+        Some(fault)
     }
 
     /// Counts a wake-up by this queue's kick.
@@ -296,10 +259,13 @@ impl TxQueue {
         self.counters.queues[self.pair].add(Q::Kicks as usize, 1);
     }
 
-    /// Takes up to [`TxQueue::batch`] frames and sends them on their way. Answers how many.
+    /// Takes up to [`TxQueue::batch`] frames and sends them on their way. Answers how much was done: nothing where there is
+    /// nothing, or nothing that may go.
     pub fn poll(&mut self, index: usize, core: &mut Core, scratch: &mut Scratch, now: Instant) -> usize {
-        if self.broken.is_some() || self.stopped || self.closed.is_some() && !self.opens(core, now) {
-            return 0;
+        if self.holds.any()
+            && let Some(work) = self.held(index, core, now)
+        {
+            return work;
         }
         let (mut sums, mut done) = (Sums::default(), 0);
         let fault = loop {
@@ -307,7 +273,7 @@ impl TxQueue {
             match self.burst(limit, index, core, scratch, &mut sums, now) {
                 Ok(n) => {
                     done += n;
-                    if n < limit || done == self.batch || self.debt.any() {
+                    if n < limit || done == self.batch || self.holds.any() {
                         break None;
                     }
                 }
@@ -317,7 +283,7 @@ impl TxQueue {
                 }
             }
         };
-        if self.policed.is_some() && self.closed.is_none() && done < self.batch {
+        if self.policed.is_some() && self.holds.closed().is_none() && done < self.batch {
             self.leave(core);
         }
         if done > 0 {
@@ -325,24 +291,44 @@ impl TxQueue {
             // is delivered twice.
             self.publish(core);
             core.flush();
-            let c = &self.counters.queues[self.pair];
-            self.priorities.flush(&self.counters.link, Way::Sent);
-            c.add(Q::TxFrames as usize, u64::from(done));
-            c.add(Q::TxBytes as usize, sums.bytes);
-            c.add(Q::TxForwarded as usize, u64::from(done) - sums.dropped);
-            let groups = [
-                Q::TxMulticast,
-                Q::TxMulticastBytes,
-                Q::TxBroadcast,
-                Q::TxBroadcastBytes,
-            ];
-            sums.groups.flush(c, groups);
+            self.book(u64::from(done) - sums.whole, &mut sums);
         }
-        if fault.is_some() {
-            self.broken = fault;
+        if let Some(fault) = fault {
+            self.holds.breaks(fault);
             return 0;
         }
         usize::from(done)
+    }
+
+    /// There is a reason not to read the ring. Answers how much was done instead; nothing: the reason is gone.
+    #[cold]
+    fn held(&mut self, index: usize, core: &mut Core, now: Instant) -> Option<usize> {
+        if !self.holds.runs() || self.holds.closed().is_some() && !self.opens(core, now) {
+            return Some(0);
+        }
+        if self.holds.pay() {
+            // Its turn comes: a core with something to send is not idle.
+            let more = self.holds.in_parts() || self.ring.ready().is_ok_and(|n| n > 0);
+            return Some(usize::from(more));
+        }
+        self.holds.in_parts().then(|| self.send_part(index, core, now))
+    }
+
+    /// Counts what was sent.
+    #[inline(always)]
+    fn book(&mut self, frames: u64, sums: &mut Sums) {
+        let c = &self.counters.queues[self.pair];
+        self.priorities.flush(&self.counters.link, Way::Sent);
+        c.add(Q::TxFrames as usize, frames);
+        c.add(Q::TxBytes as usize, sums.bytes);
+        c.add(Q::TxForwarded as usize, frames - sums.dropped);
+        let groups = [
+            Q::TxMulticast,
+            Q::TxMulticastBytes,
+            Q::TxBroadcast,
+            Q::TxBroadcastBytes,
+        ];
+        sums.groups.flush(c, groups);
     }
 
     #[inline]
@@ -360,7 +346,7 @@ impl TxQueue {
         now: Instant,
     ) -> Result<u16, (u16, Fault)> {
         let n = self.ring.ready().map_err(|f| (0, f))?.min(limit);
-        if n == 0 || self.debt.any() && self.debt.pay() {
+        if n == 0 {
             return Ok(0);
         }
         let Scratch {
@@ -393,17 +379,8 @@ impl TxQueue {
         }
         // First everything is read, then everything is written: loads from the guest's cores that stand behind
         // stores to them would wait.
-        let mut plain = true;
         for (t, snap) in frames.iter_mut().zip(snaps.iter_mut()) {
-            if self.snap(t, snap) {
-                t.snapped = true;
-            } else {
-                plain = false;
-            }
-        }
-        if !plain && self.asks && self.weigh(frames, segs) {
-            // What is behind them is looked at in another visit, and so is a fault.
-            fault = None;
+            t.snapped = self.snap(t, snap);
         }
         if self.policed.is_some() {
             self.begin(frames, core, now);
@@ -417,6 +394,15 @@ impl TxQueue {
                 }
                 Step::Pending => done += 1,
                 Step::Wait => break,
+                Step::Last { pending } => {
+                    if !pending {
+                        self.ring.stage(t.head, 0);
+                    }
+                    done += 1;
+                    // What is behind it is looked at in another visit, and so is a fault.
+                    fault = None;
+                    break;
+                }
                 Step::Fault(f) => {
                     fault = Some(f);
                     break;
@@ -448,10 +434,8 @@ impl TxQueue {
         }
         let start = segs.len();
         let (total, descriptors) = self.ring.counted_chain(head, false, segs)?;
-        if self
-            .debt
-            .pieces(total, usize::from(descriptors).max(segs.len() - start))
-        {
+        let pieces = usize::from(descriptors).max(segs.len() - start);
+        if self.holds.owe_pieces(total, pieces) {
             *end = k + 1;
         }
         let one = segs.get(start).copied().unwrap_or(Seg {
@@ -505,7 +489,7 @@ impl TxQueue {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     #[allow(
         clippy::too_many_arguments,
         reason = "one frame's facts; grouping them costs a copy on the fast path"
@@ -525,59 +509,104 @@ impl TxQueue {
             return Step::Fault(Fault::TooShort);
         };
         // Headers are read once; what is checked here is what gets delivered.
-        let bounded = len.min(FRAME_MAX as u64) as usize;
-        let (hdr, head): (NetHdr, &[u8]) = if taken.snapped {
-            (NetHdr::default(), snap)
-        } else {
-            let mut bytes = [0u8; NetHdr::LEN_LEGACY];
-            if self.asks {
-                mem::gather(chain, 0, &mut bytes);
-            }
-            let hdr = NetHdr::parse(&bytes);
-            let wanted = if hdr.flags | hdr.gso_type == 0 && self.allowed.is_none() {
-                SNAP
-            } else {
-                HEAD_MAX
-            };
-            let n = bounded.min(wanted);
-            mem::gather(chain, self.hdr_len, &mut wide[..n]);
-            let head = &wide[..n];
-            if let Some(claim) = self.allowed.as_ref().and_then(|a| a.refused(head)) {
-                let f = RawFrame {
-                    head,
-                    len: bounded,
-                    hdr,
-                    segs: chain,
-                    skip: self.hdr_len,
-                };
-                return self.refuse(index, taken.head, &f, claim, core, sums, now);
-            }
-            (hdr, head)
-        };
         let f = RawFrame {
-            head,
-            len: bounded,
-            hdr,
+            head: snap,
+            len: len.min(FRAME_MAX as u64) as usize,
+            hdr: NetHdr::default(),
             segs: chain,
             skip: self.hdr_len,
         };
+        if taken.snapped {
+            self.pass(index, taken.head, &f, len, core, sums, now)
+        } else {
+            self.read(index, taken.head, f, len, wide, core, sums, now)
+        }
+    }
+
+    /// A frame of which nothing has been read.
+    #[inline(never)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one frame's facts; grouping them costs a copy on the fast path"
+    )]
+    fn read<'a>(
+        &mut self,
+        index: usize,
+        buffer: u16,
+        mut f: RawFrame<'a>,
+        len: u64,
+        wide: &'a mut [u8; HEAD_MAX],
+        core: &mut Core,
+        sums: &mut Sums,
+        now: Instant,
+    ) -> Step {
+        let mut bytes = [0u8; NetHdr::LEN_LEGACY];
+        if self.asks {
+            mem::gather(f.segs, 0, &mut bytes);
+        }
+        f.hdr = NetHdr::parse(&bytes);
+        let wanted = if f.hdr.flags | f.hdr.gso_type == 0 && self.allowed.is_none() {
+            SNAP
+        } else {
+            HEAD_MAX
+        };
+        let n = f.len.min(wanted);
+        mem::gather(f.segs, self.hdr_len, &mut wide[..n]);
+        f.head = &wide[..n];
+        if let Some(claim) = self.allowed.as_ref().and_then(|a| a.refused(f.head)) {
+            return self.refuse(index, buffer, &f, claim, core, sums, now);
+        }
+        if f.hdr.gso_type == 0 {
+            return self.pass(index, buffer, &f, len, core, sums, now);
+        }
+        if let Some(step) = self.take_whole(&f, len, sums) {
+            return step;
+        }
+        let step = self.pass(index, buffer, &f, len, core, sums, now);
+        let pending = match step {
+            Step::Done => false,
+            Step::Pending => true,
+            other => return other,
+        };
+        match self.holds.owe_segments(len, &f.hdr) {
+            true => Step::Last { pending },
+            false => step,
+        }
+    }
+
+    /// A frame whose first bytes are known goes on its way.
+    #[inline(always)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one frame's facts; grouping them costs a copy on the fast path"
+    )]
+    fn pass(
+        &mut self,
+        index: usize,
+        buffer: u16,
+        f: &RawFrame<'_>,
+        len: u64,
+        core: &mut Core,
+        sums: &mut Sums,
+        now: Instant,
+    ) -> Step {
         let mut priority = BY_TAG;
         if let Some(change) = &self.policed {
-            if !self.goes_freely(&f, core) {
-                return self.police(index, taken.head, &f, len, core, sums, now);
+            if !self.goes_freely(f, core) {
+                return self.police(index, buffer, f, len, core, sums, now);
             }
             priority = change.qos.classification.priority(f.head) & 7;
         }
         let tells = self.learns && tells_address(f.head);
-        let verdict = self.judge(&f, len, tells, core, now);
+        let verdict = self.judge(f, len, tells, core, now);
         if core.out.waiting.pressed && self.must_wait(&verdict, f.head, core) {
             // A receiver has no room, and somebody waits for it: so do its senders.
             return Step::Wait;
         }
         if tells {
-            core.learn(self.port, &f);
+            core.learn(self.port, f);
         }
-        let step = self.send(index, taken.head, &f, verdict, core, sums);
+        let step = self.send(index, buffer, f, verdict, core, sums);
         if !matches!(step, Step::Wait) {
             if priority != BY_TAG && !matches!(verdict, Verdict::Drop(_)) {
                 self.gone[usize::from(priority)] += police::wire(f.len);
@@ -646,7 +675,7 @@ impl TxQueue {
     #[cold]
     fn must_wait(&mut self, verdict: &Verdict, head: &[u8], core: &Core) -> bool {
         if core.halted(self.port) {
-            self.closed = Some(0);
+            self.holds.close(0);
             return true;
         }
         core.must_wait(self.port, verdict, head)
@@ -677,6 +706,9 @@ impl TxQueue {
             sums.dropped += 1;
             Step::Done
         } else if crosses {
+            if self.own {
+                return self.send_own(f, verdict, core);
+            }
             let slot = SlotRef {
                 queue: index,
                 slot: self.first_slot + self.slots.len() as u64,
@@ -705,59 +737,6 @@ impl TxQueue {
             Step::Done
         }
     }
-
-    /// Another core has copied the frame in `slot`.
-    pub fn copied(&mut self, slot: u64) {
-        let i = (slot - self.first_slot) as usize;
-        if let Some(s) = self.slots.get_mut(i) {
-            s.left = s.left.saturating_sub(1);
-        }
-    }
-
-    /// Gives up all buffers under way; answers the frames to commit on the links.
-    pub fn abandon(&mut self) -> Vec<(usize, u64)> {
-        self.slots.drain(..).flat_map(|s| s.commits).collect()
-    }
-
-    /// Completes buffers that other cores have finished with.
-    pub fn retire(&mut self, core: &mut Core) -> usize {
-        let mut commits: ArrayVec<(usize, u64), { MAX_CORES * BURST as usize }> = ArrayVec::new();
-        let mut n = 0;
-        while let Some(s) = self.slots.front()
-            && s.left == 0
-            && n < usize::from(BURST)
-        {
-            let Some(s) = self.slots.pop_front() else { break };
-            self.first_slot += 1;
-            if let Some(h) = &s.then_local {
-                let f = RawFrame {
-                    head: &h.head,
-                    len: h.len,
-                    hdr: h.hdr,
-                    segs: &h.segs,
-                    skip: h.skip,
-                };
-                core.deliver(
-                    self.port,
-                    &h.verdict,
-                    &f,
-                    None,
-                    Some(&self.counters.queues[self.pair]),
-                );
-            }
-            self.ring.stage(s.head, 0);
-            commits.extend(s.commits);
-            n += 1;
-        }
-        if n > 0 {
-            self.publish(core);
-            for (link, seq) in commits {
-                core.commit(link, seq);
-            }
-            core.flush();
-        }
-        n
-    }
 }
 
 impl Caller for TxQueue {
@@ -776,6 +755,11 @@ enum Step {
     Done,
     /// Another core has a reference to the buffer.
     Pending,
+    /// One of these two, and the queue's turn ends with it.
+    Last {
+        /// The second of them.
+        pending: bool,
+    },
     /// It cannot go now; the buffer stays in the ring.
     Wait,
     /// The ring is broken.
@@ -787,4 +771,6 @@ struct Sums {
     bytes: u64,
     groups: Groups,
     dropped: u64,
+    /// Buffers taken whole, which are sent later, in parts.
+    whole: u64,
 }

@@ -278,12 +278,24 @@ impl SplitRing {
 
     /// The same; returns its length and how many descriptors it has, empty ones too.
     pub fn counted_chain(&self, head: u16, write: bool, out: &mut Vec<Seg>) -> Result<(u64, u16), Fault> {
+        let whole = self.bounded_chain(head, write, MAX_CHAIN as u16, out)?;
+        whole.ok_or(Fault::ChainTooLong)
+    }
+
+    /// The same of a chain of so many descriptors at most. Nothing: it has more, and no more were looked at.
+    pub fn bounded_chain(
+        &self,
+        head: u16,
+        write: bool,
+        most: u16,
+        out: &mut Vec<Seg>,
+    ) -> Result<Option<(u64, u16)>, Fault> {
         let first = Self::desc_at(self.desc, head);
         if first.flags & DESC_INDIRECT == 0 {
-            return self.walk(self.desc, self.size, first, write, out);
+            return self.walk((self.desc, self.size), first, write, most, out);
         }
         let (table, count) = self.indirect_table(first)?;
-        self.walk(table, count, Self::desc_at(table, 0), write, out)
+        self.walk((table, count), Self::desc_at(table, 0), write, most, out)
     }
 
     /// An indirect table stands alone: no NEXT beside it, a whole number of descriptors (section 2.7.5.3).
@@ -310,15 +322,15 @@ impl SplitRing {
 
     fn walk(
         &self,
-        table: *const u8,
-        len: u16,
+        (table, len): (*const u8, u16),
         first: Desc,
         write: bool,
+        most: u16,
         out: &mut Vec<Seg>,
-    ) -> Result<(u64, u16), Fault> {
+    ) -> Result<Option<(u64, u16)>, Fault> {
         let mut total = 0u64;
         let mut d = first;
-        for n in 1..=len.min(MAX_CHAIN as u16) {
+        for n in 1..=len.min(most) {
             if d.flags & DESC_INDIRECT != 0 {
                 return Err(Fault::Indirect);
             }
@@ -333,14 +345,19 @@ impl SplitRing {
             }
             total += u64::from(d.len);
             if d.flags & DESC_NEXT == 0 {
-                return Ok((total, n));
+                return Ok(Some((total, n)));
             }
             if d.next >= len {
                 return Err(Fault::DescriptorIndex(d.next));
             }
             d = Self::desc_at(table, d.next);
         }
-        Err(Fault::ChainTooLong)
+        // One that goes on although it has all there are is a loop.
+        if len <= most {
+            Err(Fault::ChainTooLong)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Appends a request's memory: device-readable, then device-writable (virtio 1.3, section 2.7.4.2). Returns how many
@@ -536,3 +553,6 @@ impl SplitRing {
         self.log.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -112,8 +112,8 @@ impl Model {
             .ok_or(Refused)
     }
 
-    /// Places of the chain's bytes, in order.
-    fn chain(&self, head: u16, write: bool) -> Answer<Vec<(usize, usize)>> {
+    /// Places of the chain's bytes, in order, and how many descriptors it has, empty ones too.
+    fn chain(&self, head: u16, write: bool) -> Answer<(Vec<(usize, usize)>, u16)> {
         let main = &self.memory[0][DESC_AT..DESC_AT + 16 * usize::from(self.size)];
         let mut d = Self::desc(&main[16 * usize::from(head)..]);
         let mut table = main.to_vec();
@@ -130,7 +130,7 @@ impl Model {
             d = Self::desc(&table);
         }
         let mut places = vec![];
-        for _ in 0..(table.len() / 16).min(MAX_CHAIN) {
+        for n in 1..=(table.len() / 16).min(MAX_CHAIN) {
             if d.flags & INDIRECT != 0 || (d.flags & WRITE != 0) != write {
                 return Err(Refused);
             }
@@ -138,7 +138,7 @@ impl Model {
                 places.push(Self::place(d.addr.wrapping_add(i)).ok_or(Refused)?);
             }
             if d.flags & NEXT == 0 {
-                return Ok(places);
+                return Ok((places, n as u16));
             }
             let at = 16 * usize::from(d.next);
             d = Self::desc(table.get(at..at + 16).ok_or(Refused)?);
@@ -403,12 +403,12 @@ fn agree(c: &Case) {
                 "the short way takes what is refused"
             );
             let mut segs = vec![];
-            let got = s.ring.chain(head, c.write, &mut segs);
+            let got = s.ring.counted_chain(head, c.write, &mut segs);
             assert_eq!(
                 got.as_ref().ok().copied(),
-                want.as_ref().ok().map(|p| p.len() as u64)
+                want.as_ref().ok().map(|(places, n)| (places.len() as u64, *n))
             );
-            let Ok(places) = want else { return };
+            let Ok((places, _)) = want else { return };
             assert_eq!(total(&segs), places.len() as u64);
             if let Some(one) = one {
                 let same = |s: &Seg| s.len == 0 || (s.ptr, s.len) == (one.ptr, one.len);

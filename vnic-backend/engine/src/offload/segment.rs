@@ -25,8 +25,8 @@ pub struct Segment {
 #[derive(Debug, Clone)]
 pub struct Segmenter {
     /// The headers with everything at zero that differs between segments.
-    template: [u8; HEAD_MAX],
-    tso: Tso,
+    pub(super) template: [u8; HEAD_MAX],
+    pub(super) tso: Tso,
     /// Offset in the frame of the next segment's payload.
     next: usize,
     frame_len: usize,
@@ -34,11 +34,12 @@ pub struct Segmenter {
     sequence: u32,
     /// The TCP header's word with data offset and flags.
     flags: u16,
-    id: u16,
+    /// The next segment's identification.
+    pub(super) id: u16,
     /// Sum of the IPv4 header without total length and identification.
     ip_sum: u32,
     /// Sum of pseudo header and TCP header without length, sequence number and flags, or of UDP without lengths.
-    upper_sum: u32,
+    pub(super) upper_sum: u32,
 }
 
 /// IPv4: offsets of total length, identification, checksum and addresses.
@@ -64,14 +65,14 @@ fn get16(b: &[u8; HEAD_MAX], at: usize) -> u16 {
 }
 
 #[inline]
-fn put(b: &mut [u8; HEAD_MAX], at: usize, value: &[u8]) {
+pub(super) fn put(b: &mut [u8; HEAD_MAX], at: usize, value: &[u8]) {
     if let Some(b) = b.get_mut(at..at + value.len()) {
         b.copy_from_slice(value);
     }
 }
 
 #[inline]
-fn sum(b: &[u8; HEAD_MAX], from: usize, to: usize) -> u32 {
+pub(super) fn sum(b: &[u8; HEAD_MAX], from: usize, to: usize) -> u32 {
     b.get(from..to).map_or(0, checksum::sum)
 }
 

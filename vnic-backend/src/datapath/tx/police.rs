@@ -26,7 +26,9 @@ impl TxQueue {
     /// The next frame could not be sent: can it be now?
     #[cold]
     pub(super) fn opens(&mut self, core: &mut Core, now: Instant) -> bool {
-        let Some(priority) = self.closed else { return true };
+        let Some(priority) = self.holds.closed() else {
+            return true;
+        };
         if core.out.guest_roce_is_full(self.port) {
             return false;
         }
@@ -39,7 +41,7 @@ impl TxQueue {
             None => !told.global || !core.halted(self.port),
         };
         if open {
-            self.closed = None;
+            self.holds.open();
         }
         open
     }
@@ -191,7 +193,7 @@ impl TxQueue {
             return self.queue(index, buffer, f, len, decision, core, sums, now);
         }
         if !sender.may_send(told, now, who, priority) {
-            self.closed = Some(priority);
+            self.holds.close(priority);
             return Step::Wait;
         }
         let tells = self.learns && tells_address(f.head);
@@ -261,7 +263,7 @@ impl TxQueue {
             }
             let room = queues.has_room(priority, f.len);
             if !room && lossless {
-                self.closed = Some(priority);
+                self.holds.close(priority);
                 return Step::Wait;
             }
             // Whether the switch has a receiver is known, and counted, when it is sent.

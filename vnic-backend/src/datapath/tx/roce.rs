@@ -68,7 +68,7 @@ impl TxQueue {
         };
         let held = roce.hold(now, flow, &seen, wire, self.pair, decision, &f.whole());
         if held == Err(Full::All) {
-            self.closed = Some(decision.priority);
+            self.holds.close(decision.priority);
             return Step::Wait;
         }
         // Whether the switch has a receiver is known, and counted, when it is sent.

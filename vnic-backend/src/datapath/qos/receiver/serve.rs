@@ -13,6 +13,7 @@ use super::super::super::core::{Core, CoreEvent};
 use super::super::super::counters::BY_TAG;
 use super::super::super::frame::{OutFrame, RawFrame, SNAP};
 use super::super::super::outputs::{Outputs, Slot, offer};
+use super::super::super::weight::{self, HEAVY};
 use super::{CLASSES, Queued, Receiver};
 use crate::mem::Seg;
 
@@ -61,8 +62,8 @@ impl Outputs {
     /// Lets go what may go now. Answers how much there was to do.
     fn serve(&mut self, r: &mut Receiver, now: Instant) -> usize {
         r.blocked = 0;
-        let mut work = 0;
-        while work < BURST {
+        let (mut work, mut heavy) = (0, 0);
+        while work < BURST && heavy <= HEAVY {
             let Some(pick) = r.queues.next(now, r.closed | r.blocked) else {
                 break;
             };
@@ -87,6 +88,7 @@ impl Outputs {
                 r.queues.discard(pick)
             };
             let Some((entry, mut frame)) = taken else { break };
+            heavy += weight::segments(frame.bytes.len() as u64, &frame.hdr);
             r.buffers.release(entry.source, priority, entry.bytes);
             let class = usize::from(pick.class) % CLASSES;
             r.head_since[class] = now;

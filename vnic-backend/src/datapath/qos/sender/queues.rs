@@ -11,6 +11,7 @@ use vnic_fabric::{DropReason, Instant};
 use super::super::super::core::Core;
 use super::super::super::frame::{OutFrame, RawFrame};
 use super::super::super::outputs::Slot;
+use super::super::super::weight::{self, HEAVY};
 use super::super::Pool;
 use super::on_wire;
 use super::turns::Member;
@@ -166,8 +167,8 @@ impl Core {
         };
         let mut n = 0;
         // Priorities whose first frame cannot go for another reason.
-        let mut stuck = 0;
-        while n < BURST {
+        let (mut stuck, mut heavy) = (0, 0);
+        while n < BURST && heavy <= HEAVY {
             let told = self.told(port);
             let Some(sender) = self.senders.get(port) else {
                 break;
@@ -198,6 +199,7 @@ impl Core {
                 break;
             };
             queues.bytes[usize::from(entry.priority)] -= u64::from(entry.bytes);
+            heavy += weight::segments(len as u64, &frame.hdr);
             n += 1;
             let bytes = self.send_queued(port, now, entry, frame, verdict);
             queues.pool.give_back(bytes);
