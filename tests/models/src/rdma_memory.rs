@@ -15,4 +15,8 @@ impl FunctionMemory {
     pub fn is_shared(&self, _: u64, _: u64) -> bool {
         true
     }
+
+    pub fn shared_regions(&self, _: u64, _: u64) -> Option<u32> {
+        Some(1)
+    }
 }

@@ -12,7 +12,7 @@ use crate::driver::doorbells::ring::Ring;
 use crate::mem::Ram;
 use crate::rdma::doorbells::{DoorbellRing, Found};
 use crate::rdma::memory::FunctionMemory;
-use crate::rdma::shared_ring::SharedRing;
+use crate::rdma::shared_ring::RingMaker;
 use crate::shared::Memory;
 use crate::sync::{SeqCst, fence};
 
@@ -26,7 +26,10 @@ fn rings() -> (Ram, Ring, DoorbellRing) {
         gpa: ram.at(0),
         len: len.next_multiple_of(64),
     };
-    let shared = SharedRing::new(&FunctionMemory::default(), &[extent], len, 8).expect("a ring");
+    let memory = FunctionMemory::default();
+    let mut maker = RingMaker::new(memory.map().clone(), 1, len, 8);
+    maker.push(&memory, extent, true).expect("an extent");
+    let shared = maker.finish().expect("a ring");
     let driver = Ring::new(Memory::new(ram.at(0)));
     (ram, driver, DoorbellRing::new(shared, 1, ENTRIES))
 }
