@@ -97,8 +97,9 @@ has alone; 0.5 each is the NIC's time shared evenly, more where it waits for the
 
 hostile: an honest pair on the data core of an attacker's pair; one thread drives all, and keeps the attack going meanwhile, as
 fairness does. rate: 64-byte frames, or 8-byte WRITEs, with full rings. tail: the 99.9th percentile of one way, one at a time. Peer: in
-the same round beside an honest pair at full blast, 64-byte frames or 64 KiB WRITEs, whichever leaves less. Attacks that wait for the
-daemon or reach everybody are of torture alone.
+the same round beside an honest pair at full blast, 64-byte frames or 64 KiB WRITEs, whichever leaves less; what the pair has alone
+stands beside it. All attacks take turns within a round; no round is begun that would end after --minutes. Attacks that wait for
+the daemon or reach everybody are of torture alone.
 
 uml-ping: ping from one User-Mode-Linux guest to another, 2,000 a measurement, each answer's time as ping prints it, in at most
 5 rounds. Frames are of 64 bytes (18 of payload). The guests share one CPU, the device has the other. uml-ping: each ping as soon
@@ -204,7 +205,7 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     ports: u8,
 
-    /// soak, torture: how long [default: 1, torture 2]
+    /// soak, torture: how long [default: 1, torture 2]; hostile: how long at most [default: 6]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     minutes: Option<u16>,
 
@@ -461,7 +462,7 @@ fn lab(args: &Args) -> Result<Lab> {
         uplink: if args.uplink == "xdp" { "xdp" } else { "packet" },
         mtu: args.mtu,
         ports: args.ports,
-        soak: Duration::from_secs(60 * u64::from(args.minutes.unwrap_or(1))),
+        minutes: args.minutes,
         pace: args.pace,
         out: args.out.clone(),
         ipv4: args.ipv4,

@@ -22,6 +22,8 @@ const HONEST: usize = 2;
 const NEIGHBOUR: usize = 4;
 const ATTACKER: usize = 6;
 const ADAPTERS: usize = 8;
+/// Minutes that it takes at most, if nothing else is said.
+const MINUTES: u16 = 6;
 /// Neighbours at full blast.
 const NEIGHBOURS: [Load; 2] = [Load::Frames(60), Load::LargeWrites];
 /// What honest pairs do, and its name.
@@ -36,8 +38,19 @@ struct Left {
     p99_9: f64,
 }
 
-/// Of a round: of both pairs.
-type Round = [Left; 2];
+/// Of both pairs.
+type Both = [Left; 2];
+
+/// Of a round.
+#[derive(Debug, Default)]
+struct Round {
+    /// With nobody beside them.
+    alone: Both,
+    /// The worse of what is left by each of the neighbours.
+    peer: Both,
+    /// By attack.
+    beside: BTreeMap<&'static str, Both>,
+}
 
 /// `hostile`.
 pub fn run(lab: &Lab) -> Result<Run> {
@@ -93,64 +106,76 @@ impl Hostile<'_> {
         let wanted = ATTACKS
             .iter()
             .filter(|k| !k.apart && only.is_none_or(|o| o == k.name));
-        let wanted: Vec<&Kind> = wanted.collect();
+        let wanted: Vec<&'static Kind> = wanted.collect();
         ensure!(
             !wanted.is_empty(),
             "there is no such attack, or it is of torture alone"
         );
-        let (mut beside, mut peers, mut exchanges) =
-            (BTreeMap::<_, Vec<Round>>::new(), Vec::new(), Vec::new());
-        for round in 0..self.lab.rounds {
+        let limit = Duration::from_secs(60 * u64::from(self.lab.minutes.unwrap_or(MINUTES)));
+        let (begun, mut longest) = (Instant::now(), Duration::ZERO);
+        let (mut rounds, mut exchanges) = (Vec::new(), Vec::new());
+        // A round that would not end in time is not begun.
+        while rounds.len() < self.lab.rounds && (rounds.is_empty() || begun.elapsed() + longest < limit) {
             self.lab.sleep(Duration::ZERO)?;
+            let start = Instant::now();
             exchanges.push(self.lab.exchange()?);
-            // The neighbours come first, and in the next round last.
-            if round % 2 == 0 {
-                peers.push(self.beside_neighbours()?);
-            }
-            for kind in &wanted {
-                self.lab.sleep(Duration::ZERO)?;
-                let left = self.beside(kind).with_context(|| kind.name)?;
-                eprintln!(
-                    "hostile round {}/{} {}: frames {:.3} M/s, p99.9 {:.1} µs; WRITEs {:.3} M/s, p99.9 {:.1} µs",
-                    round + 1,
-                    self.lab.rounds,
-                    kind.name,
-                    left[0].rate,
-                    left[0].p99_9,
-                    left[1].rate,
-                    left[1].p99_9
-                );
-                beside.entry(kind.name).or_default().push(left);
-            }
-            if round % 2 == 1 {
-                peers.push(self.beside_neighbours()?);
-            }
+            rounds.push(self.round(rounds.len(), &wanted)?);
+            longest = longest.max(start.elapsed());
         }
         let exchange = Summary::of(&exchanges).map(|s| s.median);
         let mut outcomes = Vec::new();
         for kind in wanted {
-            let rounds = &beside[kind.name];
             for (pair, (_, name)) in PAIRS.iter().enumerate() {
-                outcomes.extend(figures(kind, name, pair, rounds, &peers, exchange)?);
+                outcomes.extend(figures(kind, name, pair, &rounds, exchange)?);
             }
         }
         Ok(outcomes)
     }
 
+    fn round(&mut self, n: usize, wanted: &[&'static Kind]) -> Result<Round> {
+        let tell = |beside: &str, [eth, rdma]: &Both| {
+            eprintln!(
+                "hostile round {} beside {beside}: frames {:.3} M/s, p99.9 {:.1} µs; WRITEs {:.3} M/s, p99.9 {:.1} µs",
+                n + 1,
+                eth.rate,
+                eth.p99_9,
+                rdma.rate,
+                rdma.p99_9
+            );
+        };
+        let mut round = Round::default();
+        for at_the_end in [false, true] {
+            if at_the_end {
+                for kind in wanted {
+                    let left = self.beside(kind).with_context(|| kind.name)?;
+                    tell(kind.name, &left);
+                    round.beside.insert(kind.name, left);
+                }
+            }
+            // The neighbours come first, and in the next round last.
+            if at_the_end == (n % 2 == 1) {
+                round.alone = self.left(|_| Ok(()))?;
+                tell("nobody", &round.alone);
+                round.peer = self.beside_neighbours(tell)?;
+            }
+        }
+        Ok(round)
+    }
+
     /// Beside an attack.
-    fn beside(&mut self, kind: &Kind) -> Result<Round> {
+    fn beside(&mut self, kind: &Kind) -> Result<Both> {
         let mut attack: Attack = kind.open(&self.place, Dice::new(1))?;
         self.left(|_| attack())
     }
 
     /// The worse of what is left by each of the neighbours.
-    fn beside_neighbours(&mut self) -> Result<Round> {
-        let mut worst = None::<Round>;
+    fn beside_neighbours(&mut self, tell: impl Fn(&str, &Both)) -> Result<Both> {
+        let mut worst = None::<Both>;
         for load in NEIGHBOURS {
             self.neighbour.begin(load)?;
             let left = self.left(|neighbour| neighbour.pump(load))?;
             self.neighbour.end(load)?;
-            eprintln!("hostile beside {}: {left:.3?}", load.name());
+            tell(load.name(), &left);
             let before = worst.unwrap_or(left);
             worst = Some([0, 1].map(|i| Left {
                 rate: left[i].rate.min(before[i].rate),
@@ -162,14 +187,17 @@ impl Hostile<'_> {
         worst.context("no neighbours")
     }
 
-    fn left(&mut self, mut beside: impl FnMut(&mut Lane) -> Result<()>) -> Result<Round> {
-        let mut left = Round::default();
+    fn left(&mut self, mut beside: impl FnMut(&mut Lane) -> Result<()>) -> Result<Both> {
+        let mut left = Both::default();
         for (i, (load, _)) in PAIRS.into_iter().enumerate() {
-            let neighbour = &mut self.neighbour;
-            let mut beside = || beside(neighbour);
-            left[i].rate = rate(self.lab, &mut self.honest, load, &mut beside)?;
+            let (lab, neighbour) = (self.lab, &mut self.neighbour);
+            let mut beside = || {
+                ensure!(!lab.interrupted(), "interrupted");
+                beside(neighbour)
+            };
+            left[i].rate = rate(lab, &mut self.honest, load, &mut beside)?;
             let write = load == Load::SmallWrites;
-            let times = times(self.lab, &mut self.pingers, write, &mut beside)?;
+            let times = times(lab, &mut self.pingers, write, &mut beside)?;
             [left[i].p50, left[i].p99, left[i].p99_9] =
                 [0.5, 0.99, 0.999].map(|part| percentile(&times, part));
         }
@@ -204,25 +232,22 @@ fn figures(
     pair_name: &str,
     pair: usize,
     rounds: &[Round],
-    peers: &[Round],
     bare_exchange: Option<f64>,
 ) -> Result<[Outcome; 2]> {
-    let values = |of: fn(&Left) -> f64, rounds: &[Round]| -> Vec<f64> {
-        rounds.iter().map(|r| of(&r[pair])).collect()
-    };
-    let median = |of: fn(&Left) -> f64, rounds| Summary::of(&values(of, rounds)).map_or(0.0, |s| s.median);
+    let beside = |r: &Round| r.beside.get(kind.name).map_or(Left::default(), |b| b[pair]);
+    let each = |of: &dyn Fn(&Round) -> f64| -> Vec<f64> { rounds.iter().map(of).collect() };
+    let median = |of: &dyn Fn(&Round) -> f64| Summary::of(&each(of)).map_or(0.0, |s| s.median);
     let figure = |what: &str, unit, of: fn(&Left) -> f64, details| -> Result<Outcome> {
-        let (ours, theirs) = (values(of, rounds), values(of, peers));
-        let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(a, b)| a / b).collect();
+        let ratio = |r: &Round| of(&beside(r)) / of(&r.peer[pair]);
         Ok(Outcome {
             name: format!("hostile-{what}-{pair_name}-{}", kind.name),
             unit,
-            value: Summary::of(&ours).context("no rounds")?,
+            value: Summary::of(&each(&|r| of(&beside(r)))).context("no rounds")?,
             peer: Some((
                 "beside an honest neighbour",
-                Summary::of(&theirs).context("no rounds")?,
+                Summary::of(&each(&|r| of(&r.peer[pair]))).context("no rounds")?,
             )),
-            ratio: Summary::of(&ratios),
+            ratio: Summary::of(&each(&ratio)),
             bare_exchange,
             rounds: rounds.len(),
             details,
@@ -230,13 +255,51 @@ fn figures(
         })
     };
     let tails = vec![
-        ("p50", median(|l| l.p50, rounds)),
-        ("p99", median(|l| l.p99, rounds)),
-        ("neighbour_p50", median(|l| l.p50, peers)),
-        ("neighbour_p99", median(|l| l.p99, peers)),
+        ("p50", median(&|r| beside(r).p50)),
+        ("p99", median(&|r| beside(r).p99)),
+        ("neighbour_p50", median(&|r| r.peer[pair].p50)),
+        ("neighbour_p99", median(&|r| r.peer[pair].p99)),
+        ("alone_p50", median(&|r| r.alone[pair].p50)),
+        ("alone_p99_9", median(&|r| r.alone[pair].p99_9)),
     ];
+    let rates = vec![("alone", median(&|r| r.alone[pair].rate))];
     Ok([
-        figure("rate", "M/s", |l| l.rate, Vec::new())?,
+        figure("rate", "M/s", |l| l.rate, rates)?,
         figure("tail", "µs one way, p99.9", |l| l.p99_9, tails)?,
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_judged_beside_the_neighbour_of_its_round() {
+        let left = |rate, p99_9| Left {
+            rate,
+            p99_9,
+            ..Left::default()
+        };
+        let round = |eth: Left, peer: Left| Round {
+            alone: [left(20.0, 1.0); 2],
+            peer: [peer, left(9.0, 9.0)],
+            beside: [("kicks", [eth, left(3.0, 3.0)])].into(),
+        };
+        // The machine was twice as slow in the second round.
+        let rounds = [
+            round(left(8.0, 10.0), left(4.0, 20.0)),
+            round(left(4.0, 20.0), left(2.0, 40.0)),
+        ];
+        let kind = Kind::named("kicks").expect("an attack");
+        let [rate, tail] = figures(kind, "eth", 0, &rounds, None).expect("figures");
+        assert_eq!(rate.name, "hostile-rate-eth-kicks");
+        assert_eq!(
+            (rate.ratio.map(|r| (r.min, r.max)), rate.value.median),
+            (Some((2.0, 2.0)), 6.0)
+        );
+        assert_eq!(tail.ratio.map(|r| r.median), Some(0.5));
+        assert_eq!(rate.details, [("alone", 20.0)]);
+        let [_, tail] = figures(kind, "rdma", 1, &rounds, None).expect("figures");
+        assert_eq!(tail.ratio.map(|r| r.median), Some(3.0 / 9.0));
+    }
 }

@@ -216,8 +216,8 @@ pub struct Lab {
     pub mtu: Option<u16>,
     /// How many ports each of its hosts has: several are a team.
     pub ports: u8,
-    /// How long `soak` runs.
-    pub soak: Duration,
+    /// How long `soak` runs, and `hostile` at most.
+    pub minutes: Option<u16>,
     /// How often a second it does a bit of everything.
     pub pace: u16,
     /// Where benches leave files that are to be kept.

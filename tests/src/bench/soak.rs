@@ -93,8 +93,9 @@ pub fn run(lab: &Lab) -> Result<Run> {
     let daemon = CpuTime::of(pid, "");
     let mut samples = vec![Sample::take(pid, begin)?];
     let turn = Duration::from_secs(1) / u32::from(lab.pace);
+    let limit = Duration::from_secs(60 * u64::from(lab.minutes.unwrap_or(1)));
     // A signal ends it early, with what there is.
-    while begin.elapsed() < lab.soak && !lab.interrupted() {
+    while begin.elapsed() < limit && !lab.interrupted() {
         std::thread::sleep(turn);
         mix.turn(&product)?;
         if mix.is_at_rest() {

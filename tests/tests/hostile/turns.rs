@@ -14,6 +14,9 @@ use super::*;
 const BURST: usize = 32;
 const TABLE: u64 = 1 << 40;
 
+/// Of a round: how many of the liar's buffers were completed, and what its peer got.
+type Round = (u16, Vec<(NetHdr, Vec<u8>)>);
+
 /// A liar and its peer, and two bystanders of which one has always frames to send.
 struct Rounds {
     rig: Rig,
@@ -51,9 +54,8 @@ impl Rounds {
         }
     }
 
-    /// So many rounds from when the liar offers what it has staged; in each of them the bystander's turn comes. Answers how many of the liar's buffers were completed in
-    /// each, and what its peer got.
-    fn run(&mut self, rounds: usize) -> Vec<(u16, Vec<(NetHdr, Vec<u8>)>)> {
+    /// So many rounds from when the liar offers what it has staged; in each of them the bystander's turn comes.
+    fn run(&mut self, rounds: usize) -> Vec<Round> {
         let held = self.clock.hold();
         self.liar.ring(1).publish();
         let number = Number {
