@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use vnic_backend::{
     MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, TAP_QUEUES_MAX,
+    VMM_DESCRIPTORS_RANGE, VMM_REGIONS_RANGE,
 };
 
 /// The MTU of an adapter or a port for which none is given.
@@ -130,6 +131,16 @@ pub fn queue_pairs(value: i64) -> Checked<u16> {
 /// Memory of an adapter's RDMA function.
 pub fn rdma_memory(value: i64) -> Checked<u32> {
     within(value, RDMA_MEMORY_RANGE, " MiB")
+}
+
+/// Memory regions of an adapter's VMMs.
+pub fn vmm_regions(value: i64) -> Checked<u32> {
+    within(value, VMM_REGIONS_RANGE, "")
+}
+
+/// Descriptors of an adapter's VMMs.
+pub fn vmm_descriptors(value: i64) -> Checked<u32> {
+    within(value, VMM_DESCRIPTORS_RANGE, "")
 }
 
 /// Events that are kept.

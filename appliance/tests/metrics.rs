@@ -17,8 +17,8 @@ use vnic_backend::counters::names::{self, Source};
 use vnic_backend::counters::{self, AdapterValues, CoreValues, LinkValues, PortValues, Values};
 use vnic_backend::lag::{BondSettings, Evenness, Member, MemberView, View};
 use vnic_backend::{
-    AdapterSpec, AdapterStatus, AttachState, BurstStatus, DropReason, DroplessStatus, PortDevice, PortId,
-    PortKind, PortSpec, PortStatus, RdmaStatus, ResourceRow, SocketRole, VlanMode,
+    AdapterSpec, AdapterStatus, AttachState, Budget, BurstStatus, DropReason, DroplessStatus, PortDevice,
+    PortId, PortKind, PortSpec, PortStatus, RdmaStatus, ResourceRow, SocketRole, VlanMode,
 };
 use vnic_backend::{BondMember, BondSpec, BondStatus, Failover};
 
@@ -39,6 +39,7 @@ fn adapter(name: &str) -> AdapterStatus {
             allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
+            vmm: Default::default(),
         },
         port: PortId(0),
         state: AttachState::Up,
@@ -46,6 +47,8 @@ fn adapter(name: &str) -> AdapterStatus {
         features: 0,
         queue_pairs_enabled: 1,
         memory_bytes: 4096,
+        regions: Budget { used: 3, limit: 70 },
+        descriptors: Budget { used: 8, limit: 18 },
         dropless: DroplessStatus {
             on: true,
             waiting: 7,
@@ -172,6 +175,10 @@ fn snapshot() -> Snapshot {
                 state: AttachState::Up,
                 since: SystemTime::UNIX_EPOCH,
                 memory_bytes: 8192,
+                daemon_memory: Budget {
+                    used: 20 << 20,
+                    limit: 64 << 20,
+                },
                 off: None,
                 gids: Vec::new(),
                 resources: vec![ResourceRow {
@@ -259,6 +266,12 @@ fn every_counter_is_there_with_its_help_and_its_exact_value() {
         "vnic_adapter_waiting_bytes_max{adapter=\"vf0\"} 300000",
         "vnic_rdma_up{adapter=\"vf0\"} 1",
         "vnic_rdma_memory_bytes{adapter=\"vf0\"} 8192",
+        "vnic_rdma_daemon_memory_bytes{adapter=\"vf0\"} 20971520",
+        "vnic_rdma_daemon_memory_limit_bytes{adapter=\"vf0\"} 67108864",
+        "vnic_adapter_regions{adapter=\"vf0\"} 3",
+        "vnic_adapter_regions_limit{adapter=\"vf0\"} 70",
+        "vnic_adapter_descriptors{adapter=\"vf0\"} 8",
+        "vnic_adapter_descriptors_limit{adapter=\"vf0\"} 18",
         "vnic_rdma_objects{adapter=\"vf0\",type=\"qp\"} 3",
         "vnic_rdma_objects_limit{adapter=\"vf0\",type=\"qp\"} 131072",
         "vnic_registry_revision 12",

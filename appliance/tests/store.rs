@@ -54,7 +54,7 @@ fn rows_are_there_again_in_order() {
     }
     let mut batch = Batch::new();
     batch
-        .delete_below(TABLE, 2_u64.to_be_bytes())
+        .delete(TABLE, 1_u64.to_be_bytes())
         .delete(TABLE, 300_u64.to_be_bytes());
     store.commit(batch).expect("written");
     store.close();

@@ -54,6 +54,7 @@ fn nic_child() -> Result<()> {
             allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
+            vmm: Default::default(),
         })?;
     }
     if std::env::var_os(FAULTS).is_some() {

@@ -44,6 +44,15 @@ pub fn adapter(spec: &AdapterSpec, nic: &NicConfig) -> Result<(), NicError> {
             format!("{}; allowed are {lo} to {hi} MiB", spec.rdma_memory_mib),
         );
     }
+    for (field, value, range) in [
+        ("vmm_regions", spec.vmm.regions, VMM_REGIONS_RANGE),
+        ("vmm_descriptors", spec.vmm.descriptors, VMM_DESCRIPTORS_RANGE),
+    ] {
+        if !range.contains(&value) {
+            let (lo, hi) = (range.start(), range.end());
+            return invalid(field, format!("{value}; allowed are {lo} to {hi}"));
+        }
+    }
     if spec.macs.is_empty() {
         return invalid("macs", "an adapter needs at least one address".into());
     }

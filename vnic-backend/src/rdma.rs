@@ -30,11 +30,12 @@ mod work_queue;
 use std::sync::Arc;
 
 use vnic_engine::counters::Block;
-use vnic_engine::rdma::{Beside, Counters, DeviceConfig, Limits, Mtu};
+use vnic_engine::rdma::{Beside, Counters, Device, DeviceConfig, Limits, Mtu};
 use vnic_fabric::VlanMode;
 use vnic_wire::MacAddr;
 use vnic_wire::prefix::Prefix;
 
+use crate::types::Budget;
 pub use events::EventQueue;
 pub use function::{Attachment, Function};
 pub use gids::GidRegistry;
@@ -123,6 +124,15 @@ fn beside() -> Beside {
 /// What the driver of a function with so much memory may make. The range of the configuration has room for something.
 fn limits(memory_mib: u32) -> Limits {
     Limits::within(u64::from(memory_mib) << 20, &beside()).unwrap_or_default()
+}
+
+/// What a function takes of the daemon's memory, and may take.
+fn memory(device: &Device, ring_extents: u32) -> Budget {
+    let beside = beside();
+    Budget {
+        used: device.memory(ring_extents, &beside),
+        limit: device.limits().memory(&beside),
+    }
 }
 
 /// How the engine of an adapter is made.

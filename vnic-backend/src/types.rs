@@ -1,5 +1,6 @@
 //! What the control plane says to the data path and hears from it.
 
+mod budget;
 mod congestion;
 pub mod lag;
 mod qos;
@@ -36,6 +37,7 @@ pub use vnic_fabric::{DropReason, PriorityTags, VlanMode};
 pub use vnic_wire::MacAddr;
 pub use vnic_wire::prefix::Prefix;
 
+pub use budget::*;
 pub use congestion::*;
 pub use lag::{BondMember, BondSpec, BondStatus, Failover, LacpSpec};
 pub use qos::*;
@@ -124,6 +126,8 @@ pub struct AdapterSpec {
     /// Memory that the RDMA function may have in the daemon, in MiB, see [`RDMA_MEMORY_RANGE`]: the limits of the device follow
     /// from it.
     pub rdma_memory_mib: u32,
+    /// What its VMMs may have of the daemon.
+    pub vmm: VmmLimits,
 }
 
 /// Who may use the sockets of an adapter, beyond what their directory and mode (0660) say.
@@ -179,6 +183,10 @@ pub struct AdapterStatus {
     pub queue_pairs_enabled: u16,
     /// Guest memory mapped, in bytes.
     pub memory_bytes: u64,
+    /// Memory regions of its VMMs.
+    pub regions: Budget,
+    /// Descriptors that the daemon holds for its VMMs.
+    pub descriptors: Budget,
     /// Dropless mode.
     pub dropless: DroplessStatus,
     /// The reserve for bursts.
@@ -230,6 +238,9 @@ pub struct RdmaStatus {
     pub since: SystemTime,
     /// Memory of the driver that is mapped, in bytes.
     pub memory_bytes: u64,
+    /// Memory of the daemon for what the driver has made and posted, in bytes, by the account from which the limits of the
+    /// device follow.
+    pub daemon_memory: Budget,
     /// Why it takes no driver: a setting of the adapter.
     pub off: Option<&'static str>,
     /// Filled entries of the GID table, by index.

@@ -95,6 +95,8 @@ fn request(add: &AdapterAdd) -> Result<v1::CreateAdapterRequest, Failure> {
             socket_group: add.socket_group,
             socket_users: add.socket_users.clone(),
             rdma_memory_mib: add.rdma_memory_mib.unwrap_or(0),
+            vmm_regions: add.vmm_regions.unwrap_or(0),
+            vmm_descriptors: add.vmm_descriptors.unwrap_or(0),
             eth_socket: add.socket.clone().unwrap_or_default(),
             rdma_enabled: Some(!add.no_rdma),
             rdma_socket: add.rdma_socket.clone().unwrap_or_default(),
@@ -197,6 +199,8 @@ fn facts(a: &v1::Adapter) -> String {
         .add("socket", socket)
         .add("features", a.feature_names.join(" "))
         .add("guest memory", text::bytes(a.memory_bytes))
+        .add("regions", of(a.regions, |n| n.to_string()))
+        .add("descriptors", of(a.descriptors, |n| n.to_string()))
         .add("to the guest", flow(traffic.rx_frames, traffic.rx_bytes))
         .add("from the guest", flow(traffic.tx_frames, traffic.tx_bytes))
         .add("dropped", format!("{} frames", traffic.drops))
@@ -213,7 +217,7 @@ fn facts(a: &v1::Adapter) -> String {
         facts.add("rdma function", none);
         return facts.finish();
     };
-    facts.add("rdma memory", format!("{} MiB at most", a.rdma_memory_mib));
+    facts.add("daemon memory", of(rdma.daemon_memory, text::bytes));
     let used =
         |r: &v1::RdmaResource| (r.used > 0 && r.r#type != "gid").then(|| format!("{} {}", r.r#type, r.used));
     let used: Vec<String> = rdma.resources.iter().filter_map(used).collect();
@@ -229,6 +233,12 @@ fn facts(a: &v1::Adapter) -> String {
         .add("rdma memory", text::bytes(rdma.memory_bytes))
         .add("rdma objects", used.join(", "));
     format!("{}\n{}", facts.finish(), super::rdma::table(&rdma.gids))
+}
+
+/// What is used of a budget.
+fn of(budget: Option<v1::Budget>, show: impl Fn(u64) -> String) -> String {
+    let budget = budget.unwrap_or_default();
+    format!("{} of {}", show(budget.used), show(budget.limit))
 }
 
 fn dropless(mode: &v1::DroplessMode) -> String {

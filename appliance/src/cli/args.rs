@@ -229,6 +229,13 @@ pub struct AdapterAdd {
     /// [default: 2200, enough for those of a ConnectX]
     #[arg(long, value_name = "MIB", conflicts_with = "no_rdma")]
     pub rdma_memory_mib: Option<u32>,
+    /// Memory regions that its VMMs may have, on both sockets together, 1 to 1534 [default: 1534, as many as any VMM can use]
+    #[arg(long, value_name = "N")]
+    pub vmm_regions: Option<u32>,
+    /// Descriptors that the daemon holds for its VMMs, on both sockets together, 8 to 78 [default: 78, as many as any VMM can
+    /// use]
+    #[arg(long, value_name = "N")]
+    pub vmm_descriptors: Option<u32>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 use vnic_backend::{
     ADAPTERS_MAX, AdapterSpec, MacAddr, NicConfig, PORTS_MAX, PortKind, PortSpec, RDMA_MEMORY_DEFAULT,
-    SocketAccess, SocketRole, SwitchConfig, VlanMode,
+    SocketAccess, SocketRole, SwitchConfig, VlanMode, VmmLimits,
 };
 
 use super::command_line::{self, IDLE_SPIN_DEFAULT};
@@ -522,6 +522,16 @@ impl<'a> Context<'a> {
             RDMA_MEMORY_DEFAULT,
             check::rdma_memory,
         );
+        let regions = self.number(
+            section.integer("vmm_regions"),
+            VmmLimits::default().regions,
+            check::vmm_regions,
+        );
+        let descriptors = self.number(
+            section.integer("vmm_descriptors"),
+            VmmLimits::default().descriptors,
+            check::vmm_descriptors,
+        );
         let vlan = self.vlan(&section);
         let anti_spoofing = section.boolean("anti_spoofing").is_none_or(|at| at.value);
         let allowed_addresses = section
@@ -597,6 +607,10 @@ impl<'a> Context<'a> {
                 users: users?,
             },
             rdma_memory_mib: rdma_memory_mib?,
+            vmm: VmmLimits {
+                regions: regions?,
+                descriptors: descriptors?,
+            },
         })
     }
 

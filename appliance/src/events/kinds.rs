@@ -88,12 +88,12 @@ kinds! {
     STATE_RESET = 0x1002, "state_reset", Operator, [Error], "Stored state was given up and begins anew.";
     EVENTS_LOST = 0x1003, "events_lost", Guest, [Warn],
         "More happened than could be written down: events before this one are missing.";
-    ACCESS_REFUSED = 0x1004, "access_refused", Outside, [Warn], "A client asked for what its role may not do, or its connection was refused.";
+    ACCESS_REFUSED = 0x1004, "access_refused", Outside, [Warn], "A client asked for what its role may not do, or its connection was refused, or ended because its certificate or role does not hold any more.";
     SETTINGS_CHANGED = 0x1005, "settings_changed", Operator, [Info], "Stored settings were changed.";
     SETTINGS_REFUSED = 0x1006, "settings_refused", Operator, [Warn], "A change of settings, or a stored setting, was refused.";
     ADAPTER_RESTARTED = 0x1007, "adapter_restarted", Operator, [Info], "An adapter was restarted on request.";
     CERTIFICATES_LOADED = 0x1008, "certificates_loaded", Operator, [Info, Warn],
-        "The certificates of the control interface were read again. A warning if they were refused: the old ones stay.";
+        "The certificates of the control interface, and roles, were read again. A warning if they were refused: the old ones stay.";
 
     STORED_ADAPTER_SHADOWED = 0x1009, "stored_adapter_shadowed", Operator, [Warn],
         "An adapter made at run time did not come back: the configuration has its name, address or socket.";
@@ -220,7 +220,8 @@ pub fn markdown() -> String {
          `appliance/src/events/kinds.rs`; a test holds it to that.\n\nNumbers below 4096 are WinOF-2's, with its words; \
          the others are this NIC's own. `vnicctl event list --id N` and `--kind KIND` filter by them.\n\n\
          The log keeps `events.keep` events of each origin (column *of*): of operators and the daemon, of what is outside \
-         (refused clients, networks), of guests with their VMMs and frames. None takes the room of another.\n\n\
+         (refused clients, networks), of guests with their VMMs and frames. None takes the room of another. Where there are too many \
+         of one origin, the oldest goes of the adapter or port that has the most.\n\n\
          | id | kind | severity | of | meaning |\n|---|---|---|---|---|\n",
     );
     for k in KINDS {

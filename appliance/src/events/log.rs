@@ -6,11 +6,13 @@
 //! ```
 //!
 //! Each origin has a table and a share of its own: what guests and strangers cause in any number takes no room of what
-//! operators did. Revisions go through all of them.
+//! operators did, and within a share no adapter takes the room of another. Revisions go through all of them.
 //!
 //! Who appends never waits for the disk. Who reads gets what is stored and then the tail. What matters most is stored
 //! without delay. `kill -9` loses the tail at most; its numbers are not given again, so that a follower that has seen one
 //! of them goes on behind it.
+
+mod share;
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -27,6 +29,7 @@ use super::limit::Limiter;
 use super::record::monotonic_ns;
 use super::{BACKLOG, ControlEvent, Level, Owner, Record};
 use crate::store::{Batch, OnDamage, Reset, Schema, Store, StoreError};
+use share::{Row, Share};
 
 /// The file, in the state directory.
 pub const FILE: &str = "events.redb";
@@ -51,8 +54,6 @@ const TOGETHER: usize = 512;
 const RESERVE: u64 = 65_536;
 /// Rows that are read at a time.
 const ROWS: usize = 512;
-/// The same where few are looked for.
-const ROWS_LEAST: usize = 16;
 /// How often old events are looked for when nothing happens.
 const PRUNE_NS: u64 = 3_600_000_000_000;
 
@@ -126,8 +127,8 @@ struct Inner {
     /// Events that have happened since the log was opened, by [`Level`], those told in sum included.
     happened: [u64; 3],
     limiter: Limiter,
-    /// By origin.
-    stored: [Stored; Origin::COUNT],
+    /// What is kept, by origin: what is stored, or the tail if nothing is.
+    kept: [Share; Origin::COUNT],
     /// Of the events up to this one some have made room; 0: none.
     gone: u64,
     /// What is not stored.
@@ -146,28 +147,9 @@ struct Inner {
     rounds: u64,
 }
 
-/// What is in the store.
-#[derive(Debug, Clone, Copy, Default)]
-struct Stored {
-    /// So many events.
-    count: usize,
-    /// The oldest: its revision and time, in seconds since 1970.
-    oldest: Option<(u64, i64)>,
-}
-
-/// Revision and time of a stored event.
-fn told((key, value): &(Vec<u8>, Vec<u8>)) -> (u64, i64) {
-    let time = Event::decode(value.as_slice()).map_or(0, |e| seconds(&e));
-    (number(key), time)
-}
-
 /// Of which origin an event is: its place among [`TABLES`].
 fn place(event: &Event) -> usize {
     Origin::of(event.id) as usize
-}
-
-fn seconds(event: &Event) -> i64 {
-    event.time.as_ref().map_or(0, |t| t.seconds)
 }
 
 fn number(bytes: &[u8]) -> u64 {
@@ -204,7 +186,7 @@ impl EventLog {
         let mut inner = Inner {
             happened: [0; 3],
             limiter: Limiter::default(),
-            stored: Default::default(),
+            kept: Default::default(),
             gone: 0,
             tail: VecDeque::new(),
             last: 0,
@@ -432,13 +414,18 @@ fn load(store: &Store, inner: &mut Inner) -> Result<Option<bool>, StoreError> {
             _ => {}
         }
     }
-    for (table, stored) in TABLES.into_iter().zip(&mut inner.stored) {
+    let mut first = None;
+    for (table, kept) in TABLES.into_iter().zip(&mut inner.kept) {
         let mut next = 0_u64;
         loop {
             let rows = store.rows(table, &next.to_be_bytes(), ROWS)?;
-            stored.count += rows.len();
-            stored.oldest = stored.oldest.or_else(|| rows.first().map(told));
-            let last = rows.last().map_or(0, |(key, _)| number(key));
+            let mut last = 0;
+            for (key, value) in &rows {
+                last = number(key);
+                // (What cannot be read is nobody's.)
+                kept.add(last, Row::decode(value.as_slice()).unwrap_or_default());
+                first = first.or(Some(last).filter(|_| table == TABLES[0]));
+            }
             inner.last = inner.last.max(last);
             if rows.len() < ROWS {
                 break;
@@ -447,8 +434,7 @@ fn load(store: &Store, inner: &mut Inner) -> Result<Option<bool>, StoreError> {
         }
     }
     // A version that had one table for all did not note it: what is before its first row has made room.
-    let first = inner.stored[0].oldest.map_or(1, |(revision, _)| revision);
-    inner.gone = gone.unwrap_or(first - 1);
+    inner.gone = gone.unwrap_or(first.map_or(0, |first: u64| first.saturating_sub(1)));
     Ok(orderly)
 }
 
@@ -464,45 +450,6 @@ impl Inner {
     }
 }
 
-impl Stored {
-    /// What is left when the oldest have made room for `more`, and those that are too old have gone, and the last of those;
-    /// 0: there is none. May block.
-    fn pruned(
-        self,
-        store: &Store,
-        table: &'static str,
-        keep: Keep,
-        more: usize,
-    ) -> Result<(Stored, u64), StoreError> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let since = i64::try_from(now.saturating_sub(keep.age).as_secs()).unwrap_or(0);
-        let too_many = (self.count + more).saturating_sub(keep.events);
-        let goes = |rest: &Stored| {
-            rest.oldest
-                .filter(|(_, time)| self.count - rest.count < too_many || *time < since)
-        };
-        let (mut rest, mut gone) = (self, 0);
-        while let Some((first, _)) = goes(&rest) {
-            let most = too_many.clamp(ROWS_LEAST, ROWS);
-            let rows = store.rows(table, &first.to_be_bytes(), most)?;
-            // The first of them goes, then the next one is the oldest.
-            for next in rows.iter().skip(1).map(told) {
-                let Some((goes, _)) = goes(&rest) else { break };
-                gone = goes;
-                rest.count = rest.count.saturating_sub(1);
-                rest.oldest = Some(next);
-            }
-            if rows.len() < most
-                && let Some((goes, _)) = goes(&rest)
-            {
-                gone = goes;
-                rest = Stored::default();
-            }
-        }
-        Ok((rest, gone))
-    }
-}
-
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -513,13 +460,13 @@ impl Shared {
         let event = Arc::new(record.into_event(inner.last, &self.boot_id));
         inner.tail.push_back(event.clone());
         if inner.memory_only {
-            let tail = inner.tail.iter().enumerate();
-            let mut same = tail.filter(|(_, e)| place(e) == place(&event));
-            if let Some((oldest, _)) = same.next()
-                && same.count() >= self.keep.events
-                && let Some(event) = inner.tail.remove(oldest)
-            {
-                inner.gone = inner.gone.max(event.revision);
+            let kept = &mut inner.kept[place(&event)];
+            kept.add(event.revision, Row::from(&*event));
+            while let Some(gone) = kept.make_room(self.keep.events) {
+                inner.gone = inner.gone.max(gone);
+                if let Ok(i) = inner.tail.binary_search_by_key(&gone, |e| e.revision) {
+                    inner.tail.remove(i);
+                }
             }
         }
         inner.waiting_since.get_or_insert(now);
@@ -574,21 +521,19 @@ impl Shared {
                 Some(store) => {
                     let events: Vec<Arc<Event>> = inner.tail.iter().cloned().collect();
                     let mut batch = self.batch(&mut inner, &events, stop);
-                    let before = inner.stored;
+                    self.make_room(&mut inner, &events, &mut batch);
                     drop(inner);
-                    let result = self
-                        .make_room(store, before, &events, &mut batch)
-                        .and_then(|()| store.commit(batch));
+                    let result = store.commit(batch);
                     inner = self.lock();
                     if result.is_ok() {
                         inner.tail.drain(..events.len());
-                        for event in &events {
-                            let stored = &mut inner.stored[place(event)];
-                            stored.count += 1;
-                            stored.oldest = stored.oldest.or(Some((event.revision, seconds(event))));
-                        }
                     } else {
                         inner.memory_only = true;
+                        inner.kept = Default::default();
+                        let Inner { kept, tail, .. } = &mut *inner;
+                        for event in tail {
+                            kept[place(event)].add(event.revision, Row::from(&**event));
+                        }
                     }
                     result.err()
                 }
@@ -607,28 +552,28 @@ impl Shared {
         }
     }
 
-    /// Lets the oldest go where these need room, and those that are too old. May block.
-    fn make_room(
-        &self,
-        store: &Store,
-        before: [Stored; Origin::COUNT],
-        events: &[Arc<Event>],
-        batch: &mut Batch,
-    ) -> Result<(), StoreError> {
+    /// Keeps these. Those that are too old go, and where there are too many, those that have to make room.
+    fn make_room(&self, inner: &mut Inner, events: &[Arc<Event>], batch: &mut Batch) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = i64::try_from(now.saturating_sub(self.keep.age).as_secs()).unwrap_or(0);
+        let mut last = 0;
         for (i, table) in TABLES.into_iter().enumerate() {
-            let more = events.iter().filter(|e| place(e) == i).count();
-            let (rest, gone) = before[i].pruned(store, table, self.keep, more)?;
-            if gone == 0 {
-                continue;
+            let kept = &mut inner.kept[i];
+            let mut gone = kept.forget(since);
+            for event in events.iter().filter(|e| place(e) == i) {
+                kept.add(event.revision, Row::from(&**event));
             }
-            batch.delete_below(table, (gone + 1).to_be_bytes());
+            gone.extend(std::iter::from_fn(|| kept.make_room(self.keep.events)));
+            for revision in gone {
+                batch.delete(table, revision.to_be_bytes());
+                last = last.max(revision);
+            }
+        }
+        if last > 0 {
             // Who asks for what goes now is told that it is gone.
-            let mut inner = self.lock();
-            inner.stored[i] = rest;
-            inner.gone = inner.gone.max(gone);
+            inner.gone = inner.gone.max(last);
             batch.put(LOG, GONE, inner.gone.to_be_bytes());
         }
-        Ok(())
     }
 
     fn batch(&self, inner: &mut Inner, events: &[Arc<Event>], stop: bool) -> Batch {
@@ -670,220 +615,4 @@ fn as_kernel(id: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn note(text: &str) -> Record {
-        let owner = Owner::Adapter(text.to_owned());
-        Record::now(
-            &kinds::ADAPTER_ADDED,
-            Level::Info,
-            owner,
-            text.to_owned(),
-            Vec::new(),
-        )
-    }
-
-    fn keep(events: usize) -> Keep {
-        Keep {
-            events,
-            ..Keep::default()
-        }
-    }
-
-    fn messages(log: &EventLog, after: u64) -> Vec<(u64, String)> {
-        let part = log.read(after, u64::MAX, usize::MAX, |_| true).expect("events");
-        let all = part.events.iter();
-        all.map(|e| (e.revision, e.message.clone())).collect()
-    }
-
-    fn numbers(log: &EventLog) -> Vec<u64> {
-        messages(log, 0)
-            .into_iter()
-            .map(|(revision, _)| revision)
-            .collect()
-    }
-
-    #[test]
-    fn events_are_numbered_read_and_followed_wherever_they_are() {
-        let dir = tempfile::tempdir().expect("a directory");
-        for dir in [None, Some(dir.path())] {
-            let log = EventLog::open(dir, Keep::default()).expect("a log");
-            for name in ["a", "b"] {
-                log.append(note(name));
-            }
-            log.flush();
-            let mut following = log.follow();
-            assert_eq!(following.last, 3);
-            log.append(note("c"));
-            assert_eq!(following.news.try_recv().expect("news").message, "c");
-            let texts: Vec<_> = messages(&log, 1).into_iter().map(|(_, m)| m).collect();
-            assert_eq!(texts, ["a", "b", "c"]);
-            assert_eq!(messages(&log, 3), [(4, "c".to_owned())]);
-            let part = log.read(0, 3, 1, |e| e.message != "a").expect("a part");
-            assert_eq!((part.events[0].revision, part.events.len()), (1, 1));
-            let part = log.read(1, 3, 9, |e| e.message != "a").expect("a part");
-            assert_eq!((part.events[0].revision, part.up_to), (3, 3));
-            assert!(
-                log.read(4, u64::MAX, 9, |_| true)
-                    .expect("a part")
-                    .events
-                    .is_empty()
-            );
-            assert_eq!(log.keeps(4, 0), Ok(()));
-            assert_eq!(log.keeps(5, 0), Err(NotKept::Ahead(4)));
-            log.close();
-        }
-    }
-
-    #[test]
-    fn an_end_in_order_leaves_no_hole_and_another_end_gives_no_number_twice() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let log = EventLog::open(Some(dir.path()), Keep::default()).expect("a log");
-        log.append(note("a"));
-        drop(log);
-        let log = EventLog::open(Some(dir.path()), Keep::default()).expect("a log");
-        assert_eq!(numbers(&log), [1, 2, 3]);
-        log.append(note("b"));
-        log.flush();
-        // As kill -9 leaves it.
-        let copy = tempfile::tempdir().expect("a directory");
-        for entry in std::fs::read_dir(dir.path()).expect("files") {
-            let entry = entry.expect("a file");
-            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("a copy");
-        }
-        log.append(note("seen by a follower, and never stored"));
-        let log = EventLog::open(Some(copy.path()), Keep::default()).expect("a log");
-        let all = messages(&log, 0);
-        assert_eq!(
-            all.iter().map(|(r, _)| *r).take(4).collect::<Vec<_>>(),
-            [1, 2, 3, 4]
-        );
-        let (revision, text) = &all[4];
-        assert!(*revision > 5 && text.contains("did not end in order"), "{all:?}");
-        assert_eq!(log.keeps(5, 0), Ok(()));
-        assert_eq!(messages(&log, 5).len(), 1);
-    }
-
-    #[test]
-    fn the_oldest_go_by_number_and_by_age() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let log = EventLog::open(Some(dir.path()), keep(5)).expect("a log");
-        for i in 0..20 {
-            log.append(note(&format!("n{i}")));
-            log.flush();
-        }
-        assert_eq!(numbers(&log), [17, 18, 19, 20, 21]);
-        assert_eq!(log.keeps(3, 0), Err(NotKept::Gone(17)));
-        assert_eq!((log.keeps(16, 0), log.keeps(0, 0)), (Ok(()), Ok(())));
-        drop(log);
-        let log = EventLog::open(Some(dir.path()), keep(5)).expect("a log");
-        assert_eq!(numbers(&log), [18, 19, 20, 21, 22]);
-        let mut old = note("old");
-        old.time = SystemTime::now() - Duration::from_secs(40 * 86_400);
-        log.append(old);
-        log.flush();
-        assert_eq!(messages(&log, 22), [(23, "old".to_owned())]);
-        for i in 0..5 {
-            log.append(note(&format!("m{i}")));
-        }
-        log.flush();
-        log.append(note("last"));
-        log.flush();
-        assert_eq!(numbers(&log), [25, 26, 27, 28, 29]);
-        drop(log);
-
-        let memory = EventLog::open(None, keep(3)).expect("a log");
-        for i in 0..5 {
-            memory.append(note(&format!("n{i}")));
-        }
-        assert_eq!(numbers(&memory), [4, 5, 6]);
-    }
-
-    #[test]
-    fn what_guests_and_strangers_cause_takes_no_room_of_what_operators_did() {
-        let caused = |kind, i: usize| {
-            let mut record = note(&format!("n{i}"));
-            record.kind = kind;
-            record
-        };
-        let dir = tempfile::tempdir().expect("a directory");
-        for dir in [None, Some(dir.path())] {
-            let log = EventLog::open(dir, keep(5)).expect("a log");
-            log.append(caused(&kinds::SETTINGS_CHANGED, 0));
-            log.append(caused(&kinds::ACCESS_REFUSED, 0));
-            for i in 0..2000 {
-                log.append(caused(&kinds::GID_CHANGED, i));
-            }
-            log.append(caused(&kinds::SETTINGS_CHANGED, 1));
-            // What was stored at once makes room at the next time.
-            log.flush();
-            log.flush();
-            let kept = [1, 2, 3, 1999, 2000, 2001, 2002, 2003, 2004];
-            assert_eq!(numbers(&log), kept);
-            // Who wants all gets a part, however small.
-            let part = log.read(2, 2001, 2, |_| true).expect("a part");
-            assert_eq!((part.events.len(), part.up_to), (2, 1999));
-            // Who goes on from an event before those that are gone is told.
-            assert_eq!(log.keeps(1998, 0), Ok(()));
-            assert_eq!(log.keeps(3, 0), Err(NotKept::Gone(1999)));
-            assert_eq!((log.gone(), log.keeps(3, log.gone())), (1998, Ok(())));
-            for i in 0..9 {
-                log.append(caused(&kinds::ACCESS_REFUSED, i));
-            }
-            log.flush();
-            log.flush();
-            let kept = [
-                1, 2, 1999, 2000, 2001, 2002, 2003, 2004, 2009, 2010, 2011, 2012, 2013,
-            ];
-            assert_eq!(numbers(&log), kept);
-            log.close();
-        }
-        let log = EventLog::open(Some(dir.path()), keep(5)).expect("a log");
-        assert_eq!(log.keeps(1997, 0), Err(NotKept::Gone(2009)));
-        assert_eq!(messages(&log, 0).len(), 14);
-    }
-
-    #[test]
-    fn a_log_that_cannot_be_read_or_written_keeps_nobody_from_starting() {
-        let dir = tempfile::tempdir().expect("a directory");
-        std::fs::write(dir.path().join(FILE), vec![7_u8; 10_000]).expect("garbage");
-        let log = EventLog::open(Some(dir.path()), Keep::default()).expect("a log");
-        let all = messages(&log, 0);
-        assert!(all[0].1.contains("the event log was damaged"), "{all:?}");
-        assert!(all[0].1.contains("kept as"), "{all:?}");
-        drop(log);
-        let kept = std::fs::read_dir(dir.path()).expect("files").flatten();
-        let kept = kept.map(|e| e.file_name().to_string_lossy().into_owned());
-        assert!(kept.into_iter().any(|n| n.starts_with("events.redb.damaged-")));
-
-        let nowhere = dir.path().join("is/not/there");
-        let log = EventLog::open(Some(&nowhere), Keep::default()).expect("a log");
-        log.append(note("a"));
-        let all = messages(&log, 0);
-        assert!(all[0].1.contains("in memory only"), "{all:?}");
-        assert_eq!(all.len(), 3);
-    }
-
-    #[test]
-    fn floods_are_summed_up_in_the_log() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let log = EventLog::open(Some(dir.path()), Keep::default()).expect("a log");
-        for _ in 0..5000 {
-            log.append(note("same"));
-        }
-        log.close();
-        let part = log.read(1, u64::MAX, usize::MAX, |_| true).expect("events");
-        let told = part.events.iter().map(|e| e.suppressed.max(1)).sum::<u64>();
-        assert_eq!(told, 5000);
-        assert!(part.events.len() < 1000, "{}", part.events.len());
-    }
-
-    #[test]
-    fn a_boot_is_written_as_the_kernel_does() {
-        let kernel = "8b2b3c4d-0123-4567-89ab-cdef01234567";
-        assert_eq!(as_kernel("8b2b3c4d0123456789abcdef01234567"), kernel);
-        assert_eq!(as_kernel(kernel), kernel);
-        assert_eq!(as_kernel(""), "");
-    }
-}
+mod tests;

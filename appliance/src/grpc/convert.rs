@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use vnic_backend::counters::Scope;
 use vnic_backend::settings::Burst;
 use vnic_backend::{
-    AdapterSpec, AdapterStatus, AttachState, BurstStatus, DroplessStatus, GidKind, GidRow, GidSetting,
-    GidSource, PortKind, PortSpec, PortStatus, RDMA_MEMORY_DEFAULT, RdmaStatus, ResourceRow, Sample,
-    SocketAccess, SocketRole, VlanMode, feature,
+    AdapterSpec, AdapterStatus, AttachState, Budget, BurstStatus, DroplessStatus, GidKind, GidRow,
+    GidSetting, GidSource, PortKind, PortSpec, PortStatus, RDMA_MEMORY_DEFAULT, RdmaStatus, ResourceRow,
+    Sample, SocketAccess, SocketRole, VlanMode, VmmLimits, feature,
 };
 use vnic_control::v1;
 
@@ -139,6 +139,8 @@ pub fn adapter(context: &Context, status: &AdapterStatus) -> v1::Adapter {
         socket_group: spec.socket_access.group,
         socket_users: spec.socket_access.users.clone(),
         rdma_memory_mib: spec.rdma_memory_mib,
+        vmm_regions: spec.vmm.regions,
+        vmm_descriptors: spec.vmm.descriptors,
         eth_socket: spec.eth_socket.display().to_string(),
         rdma_enabled: Some(spec.rdma_socket.is_some()),
         rdma_socket: spec
@@ -158,7 +160,13 @@ pub fn adapter(context: &Context, status: &AdapterStatus) -> v1::Adapter {
         rdma: None,
         dropless: Some(dropless(&status.dropless)),
         reserve: Some(reserve(&status.burst)),
+        regions: Some(budget(status.regions)),
+        descriptors: Some(budget(status.descriptors)),
     }
+}
+
+fn budget(Budget { used, limit }: Budget) -> v1::Budget {
+    v1::Budget { used, limit }
 }
 
 fn dropless(status: &DroplessStatus) -> v1::DroplessMode {
@@ -196,6 +204,7 @@ pub fn rdma_function(adapter: &str, status: &RdmaStatus) -> v1::RdmaFunction {
         state: state.into(),
         state_time: Some(timestamp(status.since)),
         memory_bytes: status.memory_bytes,
+        daemon_memory: Some(budget(status.daemon_memory)),
         off: status.off.unwrap_or_default().to_owned(),
         gids: status.gids.iter().map(|row| gid(adapter, row)).collect(),
         resources: status
@@ -434,6 +443,14 @@ pub fn adapter_spec(
         0 => Some(RDMA_MEMORY_DEFAULT),
         n => wrong.check("adapter.rdma_memory_mib", check::rdma_memory(i64::from(n))),
     };
+    let regions = match adapter.vmm_regions {
+        0 => Some(VmmLimits::default().regions),
+        n => wrong.check("adapter.vmm_regions", check::vmm_regions(i64::from(n))),
+    };
+    let descriptors = match adapter.vmm_descriptors {
+        0 => Some(VmmLimits::default().descriptors),
+        n => wrong.check("adapter.vmm_descriptors", check::vmm_descriptors(i64::from(n))),
+    };
     let queue_pairs = match adapter.queue_pairs {
         0 => Some(check::QUEUE_PAIRS_DEFAULT),
         n => wrong.check("adapter.queue_pairs", check::queue_pairs(i64::from(n))),
@@ -515,6 +532,10 @@ pub fn adapter_spec(
             users: adapter.socket_users.clone(),
         },
         rdma_memory_mib: rdma_memory_mib?,
+        vmm: VmmLimits {
+            regions: regions?,
+            descriptors: descriptors?,
+        },
     })
 }
 

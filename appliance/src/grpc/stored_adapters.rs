@@ -30,6 +30,8 @@ fn asked(adapter: &v1::Adapter) -> v1::Adapter {
         socket_users: adapter.socket_users.clone(),
         allowed_addresses: adapter.allowed_addresses.clone(),
         rdma_memory_mib: adapter.rdma_memory_mib,
+        vmm_regions: adapter.vmm_regions,
+        vmm_descriptors: adapter.vmm_descriptors,
         eth_socket: adapter.eth_socket.clone(),
         rdma_enabled: adapter.rdma_enabled,
         rdma_socket: adapter.rdma_socket.clone(),

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use vnic_backend::counters::Values;
-use vnic_backend::{AdapterStatus, AttachState, FdbEntry, PortStatus, RdmaStatus};
+use vnic_backend::{AdapterStatus, AttachState, Budget, FdbEntry, PortStatus, RdmaStatus};
 
 use super::native;
 use super::page::Page;
@@ -138,6 +138,24 @@ fn each<'a, T, V: Display>(
     }
 }
 
+/// Two gauges: what is used of a budget, and the most that may be.
+fn budget<'a, T: 'a>(
+    page: &mut Page,
+    (name, help): (&str, &str),
+    things: &'a [T],
+    label: impl Fn(&'a T) -> (&'static str, &'a str) + Copy,
+    budget: impl Fn(&'a T) -> Budget + Copy,
+) {
+    each(page, (name, help), things, label, |thing| budget(thing).used);
+    let (stem, unit) = match name.strip_suffix("_bytes") {
+        Some(stem) => (stem, "_bytes"),
+        None => (name, ""),
+    };
+    let limit = format!("{stem}_limit{unit}");
+    let help = format!("The most there can be of {name}.");
+    each(page, (&limit, &help), things, label, |thing| budget(thing).limit);
+}
+
 fn adapters(page: &mut Page, adapters: &[AdapterStatus]) {
     page.gauge("vnic_adapters", "Adapters by state.");
     for state in [
@@ -181,6 +199,23 @@ fn adapters(page: &mut Page, adapters: &[AdapterStatus]) {
         adapters,
         label,
         |a| a.memory_bytes,
+    );
+    budget(
+        page,
+        ("vnic_adapter_regions", "Memory regions of the adapter's VMMs."),
+        adapters,
+        label,
+        |a| a.regions,
+    );
+    budget(
+        page,
+        (
+            "vnic_adapter_descriptors",
+            "Descriptors that the daemon holds for the adapter's VMMs.",
+        ),
+        adapters,
+        label,
+        |a| a.descriptors,
     );
     each(
         page,
@@ -268,6 +303,16 @@ fn rdma(page: &mut Page, functions: &[(String, RdmaStatus)]) {
         functions,
         label,
         |(_, status)| status.memory_bytes,
+    );
+    budget(
+        page,
+        (
+            "vnic_rdma_daemon_memory_bytes",
+            "Memory of the daemon for what the driver of the RDMA function has made and posted, by the account from which its limits follow.",
+        ),
+        functions,
+        label,
+        |(_, status)| status.daemon_memory,
     );
     for (name, help, limits) in [
         (

@@ -184,9 +184,6 @@ impl Database {
                         Step::Delete { key, .. } => {
                             table.remove(key.as_slice())?;
                         }
-                        Step::DeleteBelow { key, .. } => {
-                            table.retain_in(..key.as_slice(), |_, _| false)?;
-                        }
                     }
                 }
             }

@@ -33,20 +33,13 @@ pub enum Step {
         /// Its key.
         key: Vec<u8>,
     },
-    /// Removes all rows before a key.
-    DeleteBelow {
-        /// Of this table.
-        table: &'static str,
-        /// The first key that stays.
-        key: Vec<u8>,
-    },
 }
 
 impl Step {
     /// The table it is about.
     pub fn table(&self) -> &'static str {
         match self {
-            Step::Put { table, .. } | Step::Delete { table, .. } | Step::DeleteBelow { table, .. } => table,
+            Step::Put { table, .. } | Step::Delete { table, .. } => table,
         }
     }
 }
@@ -79,13 +72,6 @@ impl Batch {
     pub fn delete(&mut self, table: &'static str, key: impl Into<Vec<u8>>) -> &mut Batch {
         let key = key.into();
         self.steps.push(Step::Delete { table, key });
-        self
-    }
-
-    /// Removes all rows before a key.
-    pub fn delete_below(&mut self, table: &'static str, key: impl Into<Vec<u8>>) -> &mut Batch {
-        let key = key.into();
-        self.steps.push(Step::DeleteBelow { table, key });
         self
     }
 

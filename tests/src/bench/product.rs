@@ -334,6 +334,7 @@ fn in_process(
             allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
+            vmm: Default::default(),
         })?;
     }
     for (i, uplink) in setup.uplinks.iter().enumerate() {

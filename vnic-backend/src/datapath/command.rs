@@ -22,7 +22,7 @@ use crate::capture::Sink;
 use crate::mem::MemMap;
 use crate::rdma::{Attachment, Function};
 use crate::ring::SplitRing;
-use crate::types::{FdbEntry, GidRow, GidSetting, GuestFlow, QpRate, QueueStatus, ResourceRow};
+use crate::types::{Budget, FdbEntry, GidRow, GidSetting, GuestFlow, QpRate, QueueStatus, ResourceRow};
 use crate::uplink::{Opened, RxHalf, TxHalf};
 
 /// Who serves a port.
@@ -67,6 +67,8 @@ pub struct RdmaSnapshot {
     pub gids: Vec<GidRow>,
     /// Objects in use, by type.
     pub resources: Vec<ResourceRow>,
+    /// Memory of ours for them.
+    pub memory: Budget,
 }
 
 /// Virtqueues of an RDMA function that were set up.

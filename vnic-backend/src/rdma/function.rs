@@ -512,6 +512,7 @@ impl Function {
             off: self.off(),
             gids: self.gid_rows(),
             resources: self.resource_rows(),
+            memory: super::memory(&self.device, self.ring_extents),
         }
     }
 

@@ -12,6 +12,7 @@ use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqH
 use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::{NetHdr, feature as f};
 
+use super::budget::{Of, Share};
 use super::server::{Device, Endpoint};
 use super::{call, kick, map_region};
 use crate::datapath::{Call, RingStart};
@@ -41,10 +42,8 @@ const OFFERED: u64 = f::CSUM
     | f::VERSION_1
     | f::IN_ORDER;
 
-/// Memory regions a guest may have.
+/// Memory regions that a guest is offered, if its adapter's budget has as many. (A VMM may add each of them once per queue pair.)
 const MEMORY_SLOTS: usize = 64;
-/// Regions held at once: each slot, once per queue pair.
-const REGIONS_MAX: usize = MEMORY_SLOTS * 16;
 
 /// One ring as the VMM configures it.
 #[derive(Default)]
@@ -64,6 +63,7 @@ struct Vring {
 pub struct EthDevice {
     adapter: Arc<Endpoint>,
     lender: Arc<Lender>,
+    share: Share,
     features: u64,
     /// Memory, in the order in which it was added. QEMU before 8.2 adds and removes each region once per queue
     /// pair, so the same one may be there several times.
@@ -82,6 +82,7 @@ impl EthDevice {
             .map(|_| Vring::default())
             .collect();
         EthDevice {
+            share: adapter.share(),
             adapter,
             lender,
             features: 0,
@@ -257,11 +258,13 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
-        if regions.len() != files.len() || regions.len() > MEMORY_SLOTS {
+        if regions.len() != files.len() {
             return Err(Error::InvalidOperation(
-                "memory regions and descriptors do not match, or are more than 64",
+                "memory regions and descriptors do not match",
             ));
         }
+        self.share
+            .exchange(Of::Regions, self.regions.len(), regions.len())?;
         let mapped = regions
             .iter()
             .zip(files)
@@ -275,7 +278,7 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
-        Ok(MEMORY_SLOTS as u64)
+        Ok(self.share.slots(MEMORY_SLOTS) as u64)
     }
 
     fn add_mem_region(
@@ -284,9 +287,7 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        if self.regions.len() >= REGIONS_MAX {
-            return Err(Error::InvalidOperation("too many memory regions"));
-        }
+        self.share.exchange(Of::Regions, 0, 1)?;
         let mapped = map_region(region, file, &self.lender)?;
         self.paused(|d| {
             d.regions.push(mapped);
@@ -304,7 +305,8 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         self.paused(|d| {
             d.regions.remove(i);
             d.remap()
-        })
+        })?;
+        self.share.exchange(Of::Regions, 1, 0)
     }
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
@@ -348,12 +350,16 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
         self.ring(index)?.started = false;
         self.update(index as usize);
         let r = self.ring(index)?;
-        (r.kick, r.call) = (None, None);
-        Ok(VhostUserVringState::new(index, u32::from(r.base)))
+        let (kick, call, base) = (r.kick.take(), r.call.take(), r.base);
+        let had = usize::from(kick.is_some()) + usize::from(call.is_some());
+        self.share.exchange(Of::Descriptors, had, 0)?;
+        Ok(VhostUserVringState::new(index, u32::from(base)))
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let (index, kick) = (u32::from(index), kick(fd)?);
+        let had = self.ring(index)?.kick.is_some().into();
+        self.share.exchange(Of::Descriptors, had, kick.is_some().into())?;
         self.stop_for_change(index)?;
         let r = self.ring(index)?;
         (r.kick, r.started) = (kick, true);
@@ -363,6 +369,8 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let call = call(&self.adapter, fd)?;
+        let had = self.ring(u32::from(index))?.call.is_some().into();
+        self.share.exchange(Of::Descriptors, had, call.is_some().into())?;
         let r = self.ring(u32::from(index))?;
         // The old one is closed here, not on the data core: closing may take its time.
         let _old = std::mem::replace(&mut r.call, call.clone());
@@ -416,6 +424,7 @@ impl VhostUserBackendReqHandlerMut for EthDevice {
     refuse_what_is_not_offered!();
 
     fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
+        self.share.exchange(Of::Regions, self.log.is_some().into(), 1)?;
         let mapped = DirtyLog::map(file, log.mmap_size, log.mmap_offset, &self.lender);
         let mapped = mapped.map_err(Error::ReqHandlerError)?;
         self.paused(|d| {

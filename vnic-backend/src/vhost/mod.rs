@@ -4,6 +4,7 @@
 mod refuse;
 
 mod admit;
+mod budget;
 mod early;
 mod eth;
 mod rdma;

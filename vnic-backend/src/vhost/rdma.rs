@@ -11,6 +11,7 @@ use vnic_device::config::{ABI_MAJOR, ABI_MINOR, CONFIG_LEN, Config, MAGIC};
 use vnic_device::zerocopy::IntoBytes;
 use vnic_engine::virtio_net::feature as f;
 
+use super::budget::{Of, Share};
 use super::server::{Device, Endpoint};
 use super::{call, kick, map_region};
 use crate::datapath::{Call, RdmaRings};
@@ -25,7 +26,7 @@ const WITH_BUFFERS: usize = 1 + EVENT_QUEUES as usize;
 const OFFERED: u64 =
     f::RING_INDIRECT_DESC | f::RING_EVENT_IDX | f::PROTOCOL_FEATURES | f::VERSION_1 | f::IN_ORDER;
 
-/// Memory regions a driver may have. A process shares its memory piece by piece.
+/// Memory regions that a driver is offered, if its adapter's budget has as many. A process shares its memory piece by piece.
 const MEMORY_SLOTS: usize = 509;
 
 /// One virtqueue as the VMM configures it.
@@ -44,6 +45,7 @@ struct Vring {
 pub struct RdmaDevice {
     endpoint: Arc<Endpoint>,
     lender: Arc<Lender>,
+    share: Share,
     features: u64,
     regions: Vec<Region>,
     mem: Arc<MemMap>,
@@ -57,6 +59,7 @@ impl RdmaDevice {
     /// For a new connection.
     pub fn new(endpoint: Arc<Endpoint>, lender: Arc<Lender>) -> Self {
         RdmaDevice {
+            share: endpoint.share(),
             endpoint,
             lender,
             features: 0,
@@ -232,11 +235,13 @@ impl VhostUserBackendReqHandlerMut for RdmaDevice {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
-        if regions.len() != files.len() || regions.len() > MEMORY_SLOTS {
+        if regions.len() != files.len() {
             return Err(Error::InvalidOperation(
-                "memory regions and descriptors do not match, or are more than 509",
+                "memory regions and descriptors do not match",
             ));
         }
+        self.share
+            .exchange(Of::Regions, self.regions.len(), regions.len())?;
         let mapped = regions
             .iter()
             .zip(files)
@@ -247,7 +252,7 @@ impl VhostUserBackendReqHandlerMut for RdmaDevice {
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
-        Ok(MEMORY_SLOTS as u64)
+        Ok(self.share.slots(MEMORY_SLOTS) as u64)
     }
 
     fn add_mem_region(
@@ -256,9 +261,7 @@ impl VhostUserBackendReqHandlerMut for RdmaDevice {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        if self.regions.len() >= MEMORY_SLOTS {
-            return Err(Error::InvalidOperation("too many memory regions: at most 509"));
-        }
+        self.share.exchange(Of::Regions, 0, 1)?;
         let mut regions = self.regions.clone();
         regions.push(map_region(region, file, &self.lender)?);
         self.remap(regions);
@@ -274,7 +277,7 @@ impl VhostUserBackendReqHandlerMut for RdmaDevice {
         let mut regions = self.regions.clone();
         regions.remove(i);
         self.remap(regions);
-        Ok(())
+        self.share.exchange(Of::Regions, 1, 0)
     }
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
@@ -308,17 +311,23 @@ impl VhostUserBackendReqHandlerMut for RdmaDevice {
         self.ring(index)?.started = false;
         self.update();
         let r = self.ring(index)?;
-        (r.kick, r.call) = (None, None);
-        Ok(VhostUserVringState::new(index, u32::from(r.base)))
+        let (kick, call, base) = (r.kick.take(), r.call.take(), r.base);
+        let had = usize::from(kick.is_some()) + usize::from(call.is_some());
+        self.share.exchange(Of::Descriptors, had, 0)?;
+        Ok(VhostUserVringState::new(index, u32::from(base)))
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let kick = kick(fd)?;
+        let had = self.ring(index.into())?.kick.is_some().into();
+        self.share.exchange(Of::Descriptors, had, kick.is_some().into())?;
         self.change(index.into(), |r| (r.kick, r.started) = (kick, true))
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let call = call(&self.endpoint, fd)?;
+        let had = self.ring(index.into())?.call.is_some().into();
+        self.share.exchange(Of::Descriptors, had, call.is_some().into())?;
         // The old one is closed here, not on the data core: closing may take its time.
         let _old = std::mem::replace(&mut self.ring(index.into())?.call, call.clone());
         // VMMs change it whenever a guest masks its interrupt: that must not end anything.

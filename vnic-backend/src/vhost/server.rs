@@ -13,6 +13,7 @@ use vhost::vhost_user::{BackendReqHandler, Error as VhostError, VhostUserBackend
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortId;
 
+use super::budget::{Budgets, Of, Share};
 use super::eth::EthDevice;
 use super::rdma::RdmaDevice;
 use super::{admit, early};
@@ -78,6 +79,8 @@ pub struct Endpoint {
     settings: Mutex<AdapterSettings>,
     workers: Arc<Vec<WorkerHandle>>,
     hub: EventHub,
+    /// What the VMMs of both sockets have.
+    budgets: Arc<Budgets>,
     state: Mutex<State>,
     /// Written when the adapter is to end or to be restarted.
     bell: OwnedFd,
@@ -122,6 +125,7 @@ impl Endpoint {
             role: Role::Ethernet,
             link: Link::default(),
             settings: Mutex::default(),
+            budgets: Arc::new(Budgets::new(spec.vmm)),
             spec,
             id,
             core,
@@ -140,6 +144,7 @@ impl Endpoint {
         Ok(Endpoint {
             role: Role::Rdma,
             link: self.link.clone(),
+            budgets: self.budgets.clone(),
             ..Endpoint::new(spec, self.id, self.core, counters, workers, hub)?
         })
     }
@@ -183,7 +188,14 @@ impl Endpoint {
             dropless: self.dropless(),
             burst: self.burst(),
             memory_bytes: s.memory,
+            regions: self.budgets.get(Of::Regions),
+            descriptors: self.budgets.get(Of::Descriptors),
         }
+    }
+
+    /// The part of a new connection.
+    pub fn share(&self) -> Share {
+        Share::new(self.budgets.clone())
     }
 
     /// Tells subscribers.
@@ -698,6 +710,7 @@ mod tests {
             allowed_addresses: Vec::new(),
             socket_access: Default::default(),
             rdma_memory_mib: crate::types::RDMA_MEMORY_DEFAULT,
+            vmm: Default::default(),
         };
         let counters = Arc::new(AdapterCounters::new(1));
         let made = Endpoint::new(spec, PortId(0), 0, counters, Arc::default(), EventHub::default());
