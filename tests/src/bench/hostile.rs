@@ -16,12 +16,14 @@ use super::{Lab, Run, WARM_UP};
 use crate::driver::attacks::{ATTACKS, Attack, Kind, Place};
 use crate::driver::rig::Dice;
 
-/// Adapters: of the pair whose latency is looked at, of the one whose rate is, of the neighbour, of the attacker.
+/// Adapters: of the pair whose latency is looked at, of the one whose rate is, of the neighbour, of the attacker. Connections that end
+/// queue up at the sockets of an attacker of their own: who comes after them would wait for minutes.
 const PINGERS: usize = 0;
 const HONEST: usize = 2;
 const NEIGHBOUR: usize = 4;
 const ATTACKER: usize = 6;
-const ADAPTERS: usize = 8;
+const CROWD: usize = 8;
+const ADAPTERS: usize = 10;
 /// Minutes that it takes at most, if nothing else is said.
 const MINUTES: u16 = 6;
 /// Neighbours at full blast.
@@ -64,7 +66,7 @@ pub fn run(lab: &Lab) -> Result<Run> {
         pingers: Pingers::open(&product, PINGERS, PINGERS + 1)?,
         honest: Lane::open(&product, HONEST, HONEST + 1)?,
         neighbour: Lane::open(&product, NEIGHBOUR, NEIGHBOUR + 1)?,
-        place: place(&product)?,
+        places: [place(&product, ATTACKER)?, place(&product, CROWD)?],
     };
     product.wait_up(NEIGHBOUR + 2, PATIENCE)?;
     let figures = std::thread::scope(|s| {
@@ -83,12 +85,12 @@ pub fn run(lab: &Lab) -> Result<Run> {
     Ok(Run::Measured(figures?))
 }
 
-fn place(product: &Product) -> Result<Place> {
-    let both = [ATTACKER, ATTACKER + 1];
+fn place(product: &Product, first: usize) -> Result<Place> {
+    let both = [first, first + 1];
     Ok(Place {
         eth: both.map(|i| product.socket(i)),
         rdma: both.map(|i| product.rdma_socket(i)),
-        macs: [guest_mac(ATTACKER).parse()?, guest_mac(ATTACKER + 1).parse()?],
+        macs: [guest_mac(first).parse()?, guest_mac(first + 1).parse()?],
     })
 }
 
@@ -97,7 +99,8 @@ struct Hostile<'a> {
     pingers: Pingers,
     honest: Lane,
     neighbour: Lane,
-    place: Place,
+    /// Of attackers, and of those who only connect.
+    places: [Place; 2],
 }
 
 impl Hostile<'_> {
@@ -164,7 +167,8 @@ impl Hostile<'_> {
 
     /// Beside an attack.
     fn beside(&mut self, kind: &Kind) -> Result<Both> {
-        let mut attack: Attack = kind.open(&self.place, Dice::new(1))?;
+        let place = &self.places[usize::from(kind.name == "connects")];
+        let mut attack: Attack = kind.open(place, Dice::new(1))?;
         self.left(|_| attack())
     }
 

@@ -489,7 +489,7 @@ impl TxQueue {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     #[allow(
         clippy::too_many_arguments,
         reason = "one frame's facts; grouping them costs a copy on the fast path"
@@ -509,60 +509,70 @@ impl TxQueue {
             return Step::Fault(Fault::TooShort);
         };
         // Headers are read once; what is checked here is what gets delivered.
+        let bounded = len.min(FRAME_MAX as u64) as usize;
+        let (hdr, head): (NetHdr, &[u8]) = if taken.snapped {
+            (NetHdr::default(), snap)
+        } else {
+            let mut bytes = [0u8; NetHdr::LEN_LEGACY];
+            if self.asks {
+                mem::gather(chain, 0, &mut bytes);
+            }
+            let hdr = NetHdr::parse(&bytes);
+            let wanted = if hdr.flags | hdr.gso_type == 0 && self.allowed.is_none() {
+                SNAP
+            } else {
+                HEAD_MAX
+            };
+            let n = bounded.min(wanted);
+            mem::gather(chain, self.hdr_len, &mut wide[..n]);
+            let head = &wide[..n];
+            if hdr.gso_type != 0 || self.allowed.is_some() {
+                let f = RawFrame {
+                    head,
+                    len: bounded,
+                    hdr,
+                    segs: chain,
+                    skip: self.hdr_len,
+                };
+                if let Some(claim) = self.allowed.as_ref().and_then(|a| a.refused(head)) {
+                    return self.refuse(index, taken.head, &f, claim, core, sums, now);
+                }
+                if hdr.gso_type != 0 {
+                    return self.request(index, taken.head, &f, len, core, sums, now);
+                }
+            }
+            (hdr, head)
+        };
         let f = RawFrame {
-            head: snap,
-            len: len.min(FRAME_MAX as u64) as usize,
-            hdr: NetHdr::default(),
+            head,
+            len: bounded,
+            hdr,
             segs: chain,
             skip: self.hdr_len,
         };
-        if taken.snapped {
-            self.pass(index, taken.head, &f, len, core, sums, now)
-        } else {
-            self.read(index, taken.head, f, len, wide, core, sums, now)
-        }
+        self.pass(index, taken.head, &f, len, core, sums, now)
     }
 
-    /// A frame of which nothing has been read.
+    /// A frame that is to be cut into segments.
     #[inline(never)]
     #[allow(
         clippy::too_many_arguments,
         reason = "one frame's facts; grouping them costs a copy on the fast path"
     )]
-    fn read<'a>(
+    fn request(
         &mut self,
         index: usize,
         buffer: u16,
-        mut f: RawFrame<'a>,
+        f: &RawFrame<'_>,
         len: u64,
-        wide: &'a mut [u8; HEAD_MAX],
         core: &mut Core,
         sums: &mut Sums,
         now: Instant,
     ) -> Step {
-        let mut bytes = [0u8; NetHdr::LEN_LEGACY];
-        if self.asks {
-            mem::gather(f.segs, 0, &mut bytes);
-        }
-        f.hdr = NetHdr::parse(&bytes);
-        let wanted = if f.hdr.flags | f.hdr.gso_type == 0 && self.allowed.is_none() {
-            SNAP
-        } else {
-            HEAD_MAX
-        };
-        let n = f.len.min(wanted);
-        mem::gather(f.segs, self.hdr_len, &mut wide[..n]);
-        f.head = &wide[..n];
-        if let Some(claim) = self.allowed.as_ref().and_then(|a| a.refused(f.head)) {
-            return self.refuse(index, buffer, &f, claim, core, sums, now);
-        }
-        if f.hdr.gso_type == 0 {
-            return self.pass(index, buffer, &f, len, core, sums, now);
-        }
-        if let Some(step) = self.take_whole(&f, len, sums) {
+        if let Some(step) = self.take_whole(f, len, sums) {
             return step;
         }
-        let step = self.pass(index, buffer, &f, len, core, sums, now);
+        let step = self.pass(index, buffer, f, len, core, sums, now);
         let pending = match step {
             Step::Done => false,
             Step::Pending => true,
