@@ -281,8 +281,10 @@ fn completions_that_nobody_takes_are_bounded() -> Result<()> {
                 // A ring is not posted to before it was read.
                 ensure!(
                     wait_for(|| flushed() >= posted.min(full)),
-                    "{} of {posted}",
-                    flushed()
+                    "{} of {posted}: {:?}, {:?}",
+                    flushed(),
+                    world.objects("evil"),
+                    world.rig.nic.adapter("evil")?.state
                 );
             }
         }

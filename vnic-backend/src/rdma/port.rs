@@ -222,7 +222,10 @@ impl Sink for Wire<'_> {
 
     #[inline]
     fn send(&mut self, packet: &Outgoing<'_>) {
-        self.charge(PACKET.cast_unsigned() + (packet.payload.pieces() as u32).saturating_sub(1) / SPANS);
+        self.left -= PACKET;
+        if packet.payload.pieces() > 1 {
+            self.charge(packet.payload.pieces() as u32 / SPANS);
+        }
         let path = packet.path;
         let len = path.frame_len(&packet.headers, packet.payload.len());
         self.core
@@ -236,7 +239,10 @@ impl Sink for Wire<'_> {
             && let Some(Some(neighbour)) = self.functions.get_mut(usize::from(port.0))
         {
             let work = neighbour.receive(self.now, &Incoming::from(packet));
-            return self.charge(work);
+            if work > 0 {
+                self.charge(work);
+            }
+            return;
         }
         self.send_frame(packet, len, verdict);
     }
@@ -283,7 +289,7 @@ impl Sink for Wire<'_> {
 }
 
 impl Wire<'_> {
-    #[inline]
+    #[cold]
     fn charge(&mut self, work: u32) {
         self.left = self.left.saturating_sub_unsigned(work);
     }

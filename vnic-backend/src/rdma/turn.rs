@@ -42,7 +42,10 @@ impl Function {
         if self.device.next_timeout().is_some_and(|at| at <= now) {
             work += self.take_timeouts(now);
         }
-        self.asked |= work > 0 && self.account.did_much();
+        if work > 0 {
+            self.busy = true;
+            self.asked |= self.account.did_much();
+        }
         Some(work)
     }
 

@@ -39,6 +39,9 @@ pub(super) use requester::{SendWqe as PooledSend, WINDOW};
 /// Steps of a QP, packets or requests that need none, before the next one has its turn.
 const QUANTUM: u32 = 16;
 
+/// A request that is flushed, with its completion, as [`Device::take_work`](super::Device::take_work) counts it.
+const FLUSH: u32 = 2;
+
 /// How a QP's turn ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turned {
@@ -386,7 +389,7 @@ impl Qp {
 
     fn flush_receives(&mut self, shared: &mut Shared) {
         while let Some((wr, cq)) = self.responder.take_any(shared, &self.init) {
-            shared.work = shared.work.saturating_add(1);
+            shared.work = shared.work.saturating_add(FLUSH);
             shared.counters.responder_error(Status::FlushError);
             shared.complete(
                 cq,
@@ -397,7 +400,7 @@ impl Qp {
 
     fn flush_sends(&mut self, shared: &mut Shared) {
         while let Some(finished) = self.requester.take(&mut shared.sends) {
-            shared.work = shared.work.saturating_add(1);
+            shared.work = shared.work.saturating_add(FLUSH);
             shared.marks.hit(Mark::Flushed);
             self.complete_failed(shared, &finished, Status::FlushError);
         }

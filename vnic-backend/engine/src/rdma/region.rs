@@ -613,6 +613,12 @@ impl Regions {
         }
     }
 
+    /// Has [`take_pieces`](Regions::take_pieces) something to say?
+    #[inline]
+    pub fn has_pieces(&self) -> bool {
+        self.pieces.get() != 0
+    }
+
     /// Pieces of memory that accesses since the last call had, but the first of each.
     #[inline]
     pub fn take_pieces(&self) -> u32 {

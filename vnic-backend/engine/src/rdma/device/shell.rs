@@ -66,8 +66,11 @@ impl Device {
     /// to read a work request.
     #[inline]
     pub fn take_work(&mut self) -> u32 {
+        if self.shared.work == 0 && !self.shared.regions.has_pieces() {
+            return 0;
+        }
         let pieces = self.shared.regions.take_pieces();
-        core::mem::take(&mut self.shared.work) + pieces / PIECES
+        core::mem::take(&mut self.shared.work).saturating_add(pieces / PIECES)
     }
 
     /// Could [`register`](Device::register) make a region with these rights, of whatever memory?
