@@ -8,6 +8,7 @@
 
 mod connections;
 mod gate;
+mod live;
 pub mod methods;
 mod people;
 mod places;
@@ -22,6 +23,7 @@ use crate::events::ControlEvent;
 
 pub use connections::{Connection, mutual_tls, unix};
 pub use gate::{DEADLINE, Gate, place};
+pub use live::Live;
 pub use people::{group_id, user_id};
 pub use tls::{Tls, TlsFiles};
 

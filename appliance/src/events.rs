@@ -70,9 +70,12 @@ impl EventHub {
         let thread = std::thread::Builder::new()
             .name("events".to_owned())
             .spawn(move || {
-                let mut events = first;
+                let (mut events, mut left_out) = (first, 0);
                 loop {
                     for event in &events {
+                        if std::mem::replace(&mut left_out, nic.events_left_out()) != left_out {
+                            log.append(Record::gap());
+                        }
                         log.append(Record::of(&event, |name| nic.port(name).is_ok()));
                         if watched(&event.kind) {
                             // Nobody watches: that is fine.

@@ -21,7 +21,7 @@ mod words;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -154,6 +154,8 @@ impl Meshes {
             peers: Arc::new(Peers::new(number, &spec.peers)),
             tell,
             client: RwLock::new(node::client(&configs, mtu)),
+            trusted: RwLock::new(configs.trusted.clone()),
+            generation: AtomicU64::new(0),
             endpoint,
             flow: Flow::new(end.tx, ageing),
             handshakes: AtomicUsize::new(0),
@@ -212,7 +214,8 @@ impl Meshes {
         self.all().get(port).map(Mesh::status)
     }
 
-    /// Reads the certificates again; connections keep those that they began with. What is wrong is said for each port.
+    /// Reads the certificates again; peers whose certificates do not count any more lose their connections. What is wrong is
+    /// said for each port.
     pub fn reload_certificates(&self) -> Vec<(String, Result<(), String>)> {
         let all = self.all();
         let each = all.iter().map(|(name, mesh)| (name.clone(), mesh.reload()));
@@ -233,9 +236,11 @@ impl Mesh {
         let configs = tls::load(&self.spec.files).map_err(|e| e.to_string())?;
         let mut client = self.node.client.write().unwrap_or_else(PoisonError::into_inner);
         *client = node::client(&configs, self.mtu);
+        drop(client);
         self.node
             .endpoint
             .set_server_config(Some(node::server(&configs, self.mtu)));
+        self.node.trust(configs.trusted);
         Ok(())
     }
 
@@ -279,7 +284,7 @@ impl Mesh {
 fn connected(peer: &peers::Peer) -> Connected {
     let path = peer.connection.stats().path;
     let c = &peer.counters;
-    let read = |all: [&std::sync::atomic::AtomicU64; 3]| all.map(|n| n.load(Ordering::Relaxed));
+    let read = |all: [&AtomicU64; 3]| all.map(|n| n.load(Ordering::Relaxed));
     Connected {
         address: peer.address(),
         names: peer.names.clone(),

@@ -8,7 +8,10 @@ use std::process::{Command, Output};
 
 use common::lab::text;
 use common::process::{self, Process};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -175,13 +178,39 @@ impl Authority {
 
     /// Makes a certificate; its files are `NAME.pem` and `NAME.key`.
     fn make(&self, name: &str, alternatives: &[&str]) {
+        self.make_numbered(name, alternatives, None);
+    }
+
+    /// The same with a serial number.
+    fn make_numbered(&self, name: &str, alternatives: &[&str], serial: Option<u64>) {
         let all: Vec<String> = alternatives.iter().map(|n| (*n).to_owned()).collect();
         let mut parameters = CertificateParams::new(all).expect("parameters");
+        parameters.serial_number = serial.map(SerialNumber::from);
         parameters.distinguished_name.push(DnType::CommonName, name);
         let key = key();
         let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
         std::fs::write(self.dir.join(format!("{name}.pem")), certificate.pem()).expect("a file");
         std::fs::write(self.dir.join(format!("{name}.key")), key.serialize_pem()).expect("a file");
+    }
+
+    /// Writes `ca.crl`: the certificates with these numbers are revoked.
+    fn revoke(&self, serials: &[u64]) {
+        let revoked = serials.iter().map(|serial| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: date_time_ymd(2024, 1, 2),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2024, 1, 1),
+            next_update: date_time_ymd(2099, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.issuer).and_then(|list| list.pem());
+        std::fs::write(self.dir.join("ca.crl"), list.expect("a list")).expect("a file");
     }
 
     fn path(&self, name: &str) -> String {
@@ -471,5 +500,152 @@ async fn connections_of_one_user_are_limited() {
         .get_server_info(GetServerInfoRequest {})
         .await
         .expect("an answer");
+    daemon.end(Signal::TERM);
+}
+
+type Changes = tonic::Streaming<vnic_control::v1::WatchAdaptersResponse>;
+
+/// What happens to adapters, from an endpoint; the picture of those that there are has been taken.
+async fn watch(endpoint: tonic::transport::Endpoint) -> Changes {
+    use vnic_control::v1::WatchAdaptersRequest;
+    use vnic_control::v1::adapter_service_client::AdapterServiceClient;
+    use vnic_control::v1::watch_adapters_response::Change;
+    let channel = endpoint.connect().await.expect("a connection");
+    let request = WatchAdaptersRequest::default();
+    let answer = AdapterServiceClient::new(channel).watch_adapters(request).await;
+    let mut changes = answer.expect("a stream").into_inner();
+    while changes.message().await.expect("news").expect("more").change() != Change::Synced {}
+    changes
+}
+
+fn unix(dir: &Path) -> tonic::transport::Endpoint {
+    let socket = format!("unix:{}", dir.join("control.sock").display());
+    tonic::transport::Endpoint::from_shared(socket).expect("an address")
+}
+
+fn with_certificate(daemon: &Process, ca: &Authority, name: &str) -> tonic::transport::Endpoint {
+    use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+    let (_, rest) = daemon.ready.split_once("https://").expect("an address");
+    let address = rest.split([',', ' ']).next().expect("an address");
+    let read = |file: &str| std::fs::read(ca.path(file)).expect("a file");
+    let identity = Identity::from_pem(read(&format!("{name}.pem")), read(&format!("{name}.key")));
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(read("ca.pem")))
+        .identity(identity);
+    let endpoint = Endpoint::from_shared(format!("https://{address}")).expect("an address");
+    endpoint.tls_config(tls).expect("TLS")
+}
+
+/// Does the stream go on? Whoever asks has made `adapter`.
+async fn hears_of(changes: &mut Changes, adapter: &str) -> bool {
+    while let Ok(Some(change)) = changes.message().await {
+        if change.adapter.is_some_and(|a| a.name.ends_with(adapter)) {
+            return true;
+        }
+    }
+    false
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_end_with_what_let_them_in() {
+    let Tcp { dir, ca, config } = tcp();
+    let uid = me();
+    ca.make_numbered("boss", &[], Some(7));
+    ca.make_numbered("monitor", &["mon.example.com"], Some(8));
+    ca.revoke(&[99]);
+    let file = format!("client_ca = {:?}", ca.path("ca.pem"));
+    let with_list = format!("{file}\nclient_crl = {:?}", ca.path("ca.crl"));
+    let config = config.replace(&file, &with_list);
+    let daemon = process::start(dir.path(), &format!("access.users.{uid} = \"admin\"\n{config}"));
+    let mut boss = watch(with_certificate(&daemon, &ca, "boss")).await;
+    let mut monitor = watch(with_certificate(&daemon, &ca, "monitor")).await;
+    let mut local = watch(unix(dir.path())).await;
+    let reload = |count: usize| {
+        daemon.signal(Signal::HUP);
+        for _ in 0..6000 {
+            let all = daemon.events(&["--kind", "certificates_loaded"]);
+            if let Some(event) = all.get(count - 1) {
+                return event["parameters"]["problem"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("nothing was read again");
+    };
+
+    // Nothing has changed.
+    assert_eq!(reload(1), "");
+    daemon.said(&["adapter", "add", "a1"]);
+    for changes in [&mut boss, &mut monitor, &mut local] {
+        assert!(hears_of(changes, "a1").await);
+    }
+
+    // The monitor's certificate is revoked.
+    ca.revoke(&[8, 99]);
+    assert_eq!(reload(2), "");
+    assert!(monitor.message().await.is_err());
+    let output = over_tcp(&daemon, &ca.path("ca.pem"), &ca, "monitor", &["adapter", "list"]);
+    assert!(!output.status.success());
+    daemon.said(&["adapter", "add", "a2"]);
+    assert!(hears_of(&mut boss, "a2").await && hears_of(&mut local, "a2").await);
+    let why = |who: &str| {
+        let all = refusals(&daemon).into_iter();
+        let mine = all.filter(|e| e["parameters"]["by"].as_str().is_some_and(|by| by.contains(who)));
+        mine.filter_map(|e| e["parameters"]["problem"].as_str().map(str::to_owned))
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
+    assert!(
+        why("mon.example.com").contains("Revoked"),
+        "{}",
+        why("mon.example.com")
+    );
+
+    // What cannot be read changes nothing.
+    std::fs::write(ca.path("ca.crl"), "nonsense").expect("a file");
+    let settings = dir.path().join("vnicd.toml");
+    let before = std::fs::read_to_string(&settings).expect("the configuration");
+    std::fs::write(&settings, before.replace("boss = \"admin\"", "boss = \"king\"")).expect("a file");
+    let problem = reload(3);
+    assert!(
+        problem.contains("ca.crl: no list of revoked certificates"),
+        "{problem}"
+    );
+    assert!(problem.contains("\"king\" is no role"), "{problem}");
+    daemon.said(&["adapter", "add", "a3"]);
+    assert!(hears_of(&mut boss, "a3").await && hears_of(&mut local, "a3").await);
+
+    // The boss has less to say, and the monitor may come again.
+    ca.revoke(&[99]);
+    std::fs::write(&settings, before.replace("boss = \"admin\"", "boss = \"viewer\"")).expect("a file");
+    assert_eq!(reload(4), "");
+    assert!(boss.message().await.is_err());
+    assert!(
+        why("boss").contains("it has viewer now, and had admin"),
+        "{}",
+        why("boss")
+    );
+    for (name, arguments, may) in [
+        ("boss", ["adapter", "list"].as_slice(), true),
+        ("boss", &["adapter", "add", "a4"], false),
+        ("monitor", &["adapter", "list"], true),
+    ] {
+        let output = over_tcp(&daemon, &ca.path("ca.pem"), &ca, name, arguments);
+        assert_eq!(
+            output.status.success(),
+            may,
+            "{name} {arguments:?}: {}",
+            text(&output.stderr)
+        );
+    }
+
+    // Users of the machine as well.
+    let less = before.replace(&format!("{uid} = \"admin\""), &format!("{uid} = \"operator\""));
+    std::fs::write(&settings, less).expect("a file");
+    assert_eq!(reload(5), "");
+    assert!(local.message().await.is_err());
+    daemon.refused(&["adapter", "add", "a5"]);
     daemon.end(Signal::TERM);
 }

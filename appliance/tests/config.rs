@@ -231,7 +231,7 @@ fn tcp_takes_certificates() {
             "x.toml:1:1: control.tls.key: this key is required",
             "x.toml:1:1: control.tls.client_ca: this key is required",
             "x.toml:2:15: control.tls.certificate: \"c\" is not an absolute path",
-            "x.toml:3:1: control.tls.ca: unknown key; allowed here: certificate, client_ca, key",
+            "x.toml:3:1: control.tls.ca: unknown key; allowed here: certificate, client_ca, client_crl, key",
         ],
     );
     errors(

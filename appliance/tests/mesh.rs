@@ -303,6 +303,47 @@ async fn strangers_get_nothing() {
     assert_eq!(a.connected(1).await["up"], true);
 }
 
+/// Whoever called: the certificate of one is revoked, then that of the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_whose_certificate_is_revoked_is_none_any_more() {
+    let ca = Authority::new("ours");
+    let [x, y, z] = ["a.example.com", "b.example.com", "c.example.com"].map(|name| ca.keys(name));
+    let list = ca.revoke(&[]);
+    let a = Daemon::start(&x, &[], &["--crl", &list]).await;
+    let b = Daemon::start(&y, &[&a.address], &[]).await;
+    let c = Daemon::start(&z, &[], &[]).await;
+    let d = Daemon::start(&x, &[&c.address], &["--crl", &list]).await;
+    a.connected(1).await;
+    d.connected(1).await;
+    for daemon in [&a, &d] {
+        daemon.lab.daemon.reload();
+    }
+    a.connected(1).await;
+    d.connected(1).await;
+    ca.revoke(&[&y, &z]);
+    for (daemon, other) in [(&a, &b), (&d, &c)] {
+        daemon.lab.daemon.reload();
+        daemon.connected(0).await;
+        other.connected(0).await;
+        let events = daemon.events("mesh_refused").await;
+        assert!(
+            events.contains("example.com at 127.0.0.1") && events.contains("evoked"),
+            "{events}"
+        );
+    }
+    b.wait("a reason", |p| {
+        let problem = rows(p)[0]["problem"].as_str();
+        problem.is_some_and(|t| t.contains("revoked"))
+    })
+    .await;
+    // And back.
+    ca.revoke(&[&z]);
+    a.lab.daemon.reload();
+    a.connected(1).await;
+    d.lab.daemon.reload();
+    d.connected(0).await;
+}
+
 /// Whoever speaks QUIC but shows no certificate, or speaks another protocol inside.
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_without_certificate_or_protocol_are_refused() {

@@ -1,5 +1,6 @@
 //! News for whoever subscribed.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -9,11 +10,30 @@ use crate::types::{NicEvent, NicEventKind};
 
 /// Events a subscriber may be behind.
 const BACKLOG: usize = 4096;
+/// So many of them may be what guests cause in any number.
+const OF_GUESTS: usize = BACKLOG / 2;
 
-/// Hands every event to every subscriber; drops subscribers that do not read.
+/// Hands events to every subscriber; drops subscribers that do not read. What guests cause in any number is left out where it
+/// would fill more than its part: for that nobody is dropped.
 #[derive(Clone, Default)]
 pub struct EventHub {
     subscribers: Arc<Mutex<Vec<Sender<NicEvent>>>>,
+    left_out: Arc<AtomicU64>,
+}
+
+/// Can a guest or its VMM cause it as often as it likes, and does nobody's picture of the NIC depend on it?
+fn of_guests(kind: &NicEventKind) -> bool {
+    matches!(
+        kind,
+        NicEventKind::GidChanged { .. }
+            | NicEventKind::GidConflict(_)
+            | NicEventKind::RdmaFault { .. }
+            | NicEventKind::RingFault { .. }
+            | NicEventKind::SpoofedSource { .. }
+            | NicEventKind::SpoofedAddress(_)
+            | NicEventKind::ProtocolError { .. }
+            | NicEventKind::Fault(_)
+    )
 }
 
 impl EventHub {
@@ -35,7 +55,18 @@ impl EventHub {
             kind,
         };
         let mut all = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|s| s.try_send(event.clone()).is_ok());
+        all.retain(|s| {
+            if s.len() >= OF_GUESTS && of_guests(&event.kind) {
+                self.left_out.fetch_add(1, Ordering::Relaxed);
+                return true;
+            }
+            s.try_send(event.clone()).is_ok()
+        });
+    }
+
+    /// How often an event was left out for a subscriber.
+    pub fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
     }
 
     /// Ends all subscriptions.
@@ -44,5 +75,33 @@ impl EventHub {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_guests_cause_ends_no_subscription_and_hides_nothing_else() {
+        let hub = EventHub::default();
+        let news = hub.subscribe();
+        let fault = || NicEventKind::RdmaFault { what: "x".into() };
+        for _ in 0..3 * BACKLOG {
+            hub.publish("loud", fault());
+        }
+        hub.publish("p0", NicEventKind::PortLink { up: false });
+        assert_eq!(hub.left_out(), (3 * BACKLOG - OF_GUESTS) as u64);
+        let heard: Vec<_> = news.try_iter().collect();
+        assert_eq!(heard.len(), OF_GUESTS + 1);
+        assert_eq!(heard[OF_GUESTS].owner, "p0");
+        // Who has read hears all again.
+        hub.publish("loud", fault());
+        assert_eq!(news.try_iter().count(), 1);
+        // Who does not read at all misses what counts, and is told by the end.
+        for _ in 0..=BACKLOG {
+            hub.publish("p0", NicEventKind::PortLink { up: true });
+        }
+        assert_eq!(news.iter().count(), BACKLOG);
     }
 }

@@ -96,6 +96,8 @@ impl Drop for Capture {
     }
 }
 
+/// How often one looks whether a data core has turned.
+const LOOK: Duration = Duration::from_millis(1);
 /// Captured frames a reader may be behind.
 const CAPTURE_BACKLOG: usize = 8192;
 
@@ -370,9 +372,15 @@ impl Nic {
         self.counter_values().samples()
     }
 
-    /// Events from now on. A subscriber that falls more than 4096 events behind is disconnected.
+    /// Events from now on. A subscriber that falls more than 4096 events behind is disconnected; of those that guests cause in
+    /// any number 2048 wait for it, others are left out.
     pub fn subscribe(&self) -> Receiver<NicEvent> {
         self.inner.hub.subscribe()
+    }
+
+    /// How often an event that guests caused was left out for a subscriber.
+    pub fn events_left_out(&self) -> u64 {
+        self.inner.hub.left_out()
     }
 
     /// Starts a capture. A reader that falls behind loses frames; the loss is counted.
@@ -408,7 +416,23 @@ impl Nic {
         })
     }
 
-    /// Are all data cores turning? (Each answers within the given time, or not.)
+    /// Do all data cores turn? (Each makes a round within the given time, or not: whatever commands wait there.)
+    pub fn turning(&self, within: Duration) -> bool {
+        let deadline = std::time::Instant::now() + within;
+        let before: Vec<u64> = self.inner.workers.iter().map(WorkerHandle::rounds).collect();
+        let turned = |(core, before): (&WorkerHandle, u64)| loop {
+            if core.rounds() != before {
+                return true;
+            }
+            if std::time::Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        };
+        self.inner.workers.iter().zip(before).all(turned)
+    }
+
+    /// Has each data core done what it was told before this? (Within the given time, or not.)
     pub fn responsive(&self, within: Duration) -> bool {
         let deadline = std::time::Instant::now() + within;
         let asked: Vec<Receiver<()>> = self

@@ -13,8 +13,9 @@ use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
+use super::live::{Alive, Identity, Live};
 use super::places::{Limits, Place, Places, group};
-use super::{Access, Peer, Role, Tell, Tls, people};
+use super::{Peer, Role, Tell, Tls, people, tls};
 use crate::events::ControlEvent;
 
 /// How long a TLS handshake may take.
@@ -55,11 +56,11 @@ impl Room {
     }
 }
 
-/// A connection whose other end is known.
-#[derive(Debug)]
+/// A connection whose other end is known. It ends when what let it in does not hold any more.
 pub struct Connection<S> {
     stream: S,
     peer: Arc<Peer>,
+    alive: Alive,
     _place: Place,
 }
 
@@ -77,16 +78,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.alive.poll_over(cx)?;
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.alive.poll_over(cx)?;
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.alive.poll_over(cx)?;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -99,6 +103,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.alive.poll_over(cx)?;
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
@@ -117,9 +122,8 @@ async fn accept_failed(error: &io::Error) {
 
 /// Accepts connections to the Unix socket until nobody takes them. Administrators have places of their own: whatever others
 /// hold, they get in.
-pub fn unix(listener: UnixListener, access: Access) -> Incoming<UnixStream> {
+pub fn unix(listener: UnixListener, live: Arc<Live>) -> Incoming<UnixStream> {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let own = rustix::process::geteuid().as_raw();
     let (admins, others) = (Room::new(), Room::new());
     tokio::spawn(async move {
         loop {
@@ -136,9 +140,12 @@ pub fn unix(listener: UnixListener, access: Access) -> Incoming<UnixStream> {
             };
             // A peer that the kernel does not tell is nobody.
             let Ok(cred) = stream.peer_cred() else { continue };
-            let name = people::user_name(cred.uid());
-            let groups = people::groups_of(name.as_deref(), cred.gid());
-            let role = access.of_user(cred.uid(), own, &groups);
+            let generation = live.generation();
+            let identity = Identity::User {
+                uid: cred.uid(),
+                gid: cred.gid(),
+            };
+            let role = live.role(&identity);
             let room = if role == Some(Role::Admin) {
                 &admins
             } else {
@@ -147,13 +154,17 @@ pub fn unix(listener: UnixListener, access: Access) -> Incoming<UnixStream> {
             let Some((place, over)) = room.enter(&format!("uid {}", cred.uid())) else {
                 continue;
             };
-            let who = match &name {
+            let who = match people::user_name(cred.uid()) {
                 Some(name) => format!("uid {} ({name})", cred.uid()),
                 None => format!("uid {}", cred.uid()),
             };
+            let peer = Arc::new(Peer { who, role, over });
+            let alive = live.enter(peer.clone(), identity);
+            live.look_again(&alive, generation, None);
             let connection = Connection {
                 stream,
-                peer: Arc::new(Peer { who, role, over }),
+                peer,
+                alive,
                 _place: place,
             };
             if sender.send(Ok(connection)).await.is_err() {
@@ -168,11 +179,10 @@ pub fn unix(listener: UnixListener, access: Access) -> Incoming<UnixStream> {
 pub fn mutual_tls(
     listener: TcpListener,
     tls: Arc<Tls>,
-    access: Access,
+    live: Arc<Live>,
     tell: Tell,
 ) -> Incoming<TlsStream<TcpStream>> {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let access = Arc::new(access);
     let (room, handshakes) = (Room::new(), Places::new("TLS handshakes", HANDSHAKES));
     tokio::spawn(async move {
         loop {
@@ -201,24 +211,29 @@ pub fn mutual_tls(
             };
             // Without it small answers wait; that it cannot be set harms nobody.
             let _ = stream.set_nodelay(true);
-            let (tls, access, tell, sender) = (tls.clone(), access.clone(), tell.clone(), sender.clone());
+            let (tls, live, tell, sender) = (tls.clone(), live.clone(), tell.clone(), sender.clone());
             let room = room.clone();
             // A handshake that takes long holds up only itself.
             tokio::spawn(async move {
+                let generation = live.generation();
                 let shaken = tokio::time::timeout(HANDSHAKE, tls.acceptor().accept(stream)).await;
                 drop(shaking);
                 let problem = match shaken {
-                    Ok(Ok(stream)) => match tls.names_of(&stream) {
-                        Ok(names) => {
+                    Ok(Ok(stream)) => match tls::of_client(&stream) {
+                        Ok((name, chain)) => {
                             let Some((place, over)) = room.enter(&peer) else {
                                 return;
                             };
-                            let role = access.of_certificate(&names);
-                            let shown = names.first().map_or("", String::as_str);
-                            let who = format!("certificate {shown:?} from {address}");
+                            let identity = Identity::Certificates(chain);
+                            let role = live.role(&identity);
+                            let who = format!("certificate {name:?} from {address}");
+                            let peer = Arc::new(Peer { who, role, over });
+                            let alive = live.enter(peer.clone(), identity);
+                            live.look_again(&alive, generation, Some(&tls));
                             let connection = Connection {
                                 stream,
-                                peer: Arc::new(Peer { who, role, over }),
+                                peer,
+                                alive,
                                 _place: place,
                             };
                             let _ = sender.send(Ok(connection)).await;

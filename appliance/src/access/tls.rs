@@ -2,14 +2,17 @@
 //! clients.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime,
+};
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
@@ -23,12 +26,19 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// The CA, or several, whose clients may connect.
     pub client_ca: PathBuf,
+    /// Lists of certificates that were revoked (X.509 CRL), one of each CA that signs clients' certificates and of those between.
+    pub client_crl: Option<PathBuf>,
 }
 
-/// What TLS needs. It can be read again while the daemon runs; connections keep what they began with.
+/// What TLS needs. It can be read again while the daemon runs.
 pub struct Tls {
     files: TlsFiles,
-    config: RwLock<Arc<ServerConfig>>,
+    read: RwLock<Read>,
+}
+
+struct Read {
+    config: Arc<ServerConfig>,
+    verifier: Arc<dyn ClientCertVerifier>,
 }
 
 fn read(path: &Path, key: &str) -> Result<Vec<u8>, String> {
@@ -85,18 +95,61 @@ pub(crate) fn authorities(path: &Path, key: &str) -> Result<RootCertStore, Strin
     Ok(roots)
 }
 
-fn load(files: &TlsFiles) -> Result<ServerConfig, String> {
+/// The lists of revoked certificates in a file, which is the value of this key: at least one.
+pub(crate) fn revoked(path: &Path, key: &str) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let wrong = |why: &str| format!("{key}: {}: {why}", path.display());
+    let all = CertificateRevocationListDer::pem_slice_iter(&read(path, key)?)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| wrong(&format!("not PEM: {e}")))?;
+    if all.is_empty() {
+        return Err(wrong("no list of revoked certificates in it (BEGIN X509 CRL)"));
+    }
+    Ok(all)
+}
+
+/// Looks at certificates of clients. Where there is a list of revoked certificates, there must be one of each CA.
+pub(crate) fn verifier(
+    roots: Arc<RootCertStore>,
+    revoked: Vec<CertificateRevocationListDer<'static>>,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    WebPkiClientVerifier::builder_with_provider(roots, provider)
+        .with_crls(revoked)
+        .build()
+        .map_err(|e| e.to_string())
+}
+
+/// Has one of these certificates expired? Says so.
+pub(crate) fn expired(chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    for der in chain {
+        let (_, certificate) = X509Certificate::from_der(der).map_err(|e| format!("its certificate: {e}"))?;
+        let until = certificate.validity().not_after;
+        if until.timestamp() < now {
+            return Err(format!(
+                "its certificate ({}) expired on {until}",
+                certificate.subject()
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn load(files: &TlsFiles) -> Result<Read, String> {
     let chain = certificates(&files.certificate, "control.tls.certificate")?;
     let roots = authorities(&files.client_ca, "control.tls.client_ca")?;
     let key = private_key(&files.key, "control.tls.key")?;
+    let (of, lists) = match &files.client_crl {
+        Some(path) => (("client_crl", path), revoked(path, "control.tls.client_crl")?),
+        None => (("client_ca", &files.client_ca), Vec::new()),
+    };
+    let verifier = verifier(Arc::new(roots), lists)
+        .map_err(|e| format!("control.tls.{}: {}: {e}", of.0, of.1.display()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .build()
-        .map_err(|e| format!("control.tls.client_ca: {}: {e}", files.client_ca.display()))?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| e.to_string())?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(verifier.clone())
         .with_single_cert(chain, key)
         .map_err(|e| match e {
             rustls::Error::InconsistentKeys(_) => format!(
@@ -107,7 +160,11 @@ fn load(files: &TlsFiles) -> Result<ServerConfig, String> {
             other => format!("control.tls.key: {}: {other}", files.key.display()),
         })?;
     config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(config)
+    // A session that is taken up again shows no certificate: each connection begins anew.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    let config = Arc::new(config);
+    Ok(Read { config, verifier })
 }
 
 impl Tls {
@@ -115,30 +172,54 @@ impl Tls {
     pub fn load(files: &TlsFiles) -> Result<Tls, String> {
         Ok(Tls {
             files: files.clone(),
-            config: RwLock::new(Arc::new(load(files)?)),
+            read: RwLock::new(load(files)?),
         })
     }
 
     /// Reads the files again; if something is wrong with them, what was read before stays.
     pub fn reload(&self) -> Result<(), String> {
-        let config = Arc::new(load(&self.files)?);
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+        let new = load(&self.files)?;
+        *self.read.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Read> {
+        self.read.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For the next connection.
     pub fn acceptor(&self) -> TlsAcceptor {
-        let config = self.config.read().unwrap_or_else(PoisonError::into_inner);
-        TlsAcceptor::from(config.clone())
+        TlsAcceptor::from(self.read().config.clone())
     }
 
-    /// The names of the certificate of the other end.
-    pub fn names_of(&self, stream: &TlsStream<TcpStream>) -> Result<Vec<String>, String> {
-        let (_, connection) = stream.get_ref();
-        let certificate = connection.peer_certificates().and_then(|all| all.first());
-        let (common, alternatives) = names(certificate.ok_or("no certificate")?)?;
-        Ok([alternatives, common].concat())
+    /// Would a client with these certificates be let in at this time?
+    pub fn check(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
+        let verifier = self.read().verifier.clone();
+        check(&*verifier, chain, now)
     }
+}
+
+/// Would a client with these certificates be let in at this time?
+pub(crate) fn check(
+    verifier: &dyn ClientCertVerifier,
+    chain: &[CertificateDer<'_>],
+    now: UnixTime,
+) -> Result<(), String> {
+    let (first, between) = chain.split_first().ok_or("no certificate")?;
+    let verified = verifier.verify_client_cert(first, between, now);
+    verified.map(|_| ()).map_err(|e| e.to_string())
+}
+
+/// The name for people and the certificates of the other end.
+pub(crate) fn of_client(
+    stream: &TlsStream<TcpStream>,
+) -> Result<(String, Vec<CertificateDer<'static>>), String> {
+    let (_, connection) = stream.get_ref();
+    let chain = connection.peer_certificates().unwrap_or_default();
+    let (common, alternatives) = names(chain.first().ok_or("no certificate")?)?;
+    let name = alternatives.into_iter().chain(common).next();
+    let chain = chain.iter().map(|der| der.clone().into_owned()).collect();
+    Ok((name.unwrap_or_default(), chain))
 }
 
 /// The common names and the alternative names (DNS and URI) of a certificate. One that has alternative names of any type has
@@ -180,6 +261,7 @@ mod tests {
             certificate: path("server.pem"),
             key: path("server.key"),
             client_ca: path("ca.pem"),
+            client_crl: None,
         };
         let key = rcgen::KeyPair::generate().expect("a key");
         let alternatives = ["ops.example.com".to_owned()];
@@ -258,13 +340,13 @@ mod tests {
         assert!(refused(&no_certificate).contains("no certificate in it"));
 
         // What is wrong when it is read again changes nothing.
-        let before = tls.config.read().expect("a lock").clone();
+        let before = tls.read().config.clone();
         std::fs::write(&good.files.certificate, "nonsense").expect("a file");
         assert!(tls.reload().is_err());
-        assert!(Arc::ptr_eq(&before, &tls.config.read().expect("a lock")));
+        assert!(Arc::ptr_eq(&before, &tls.read().config));
         std::fs::copy(&other.files.certificate, &good.files.certificate).expect("a copy");
         std::fs::copy(&other.files.key, &good.files.key).expect("a copy");
         tls.reload().expect("good");
-        assert!(!Arc::ptr_eq(&before, &tls.config.read().expect("a lock")));
+        assert!(!Arc::ptr_eq(&before, &tls.read().config));
     }
 }

@@ -22,6 +22,9 @@ pub struct MeshArgs {
     /// The CA whose daemons may be peers: path on the daemon's host
     #[arg(id = "mesh_ca", long = "ca", value_name = "PATH", requires = "mesh")]
     pub ca: Option<String>,
+    /// Lists of revoked certificates, one of each CA: path on the daemon's host
+    #[arg(id = "mesh_crl", long = "crl", value_name = "PATH", requires = "mesh")]
+    pub crl: Option<String>,
     /// An alternative name that certificates of peers may have; again for further ones; "*": all that the CA signed
     #[arg(id = "mesh_name", long = "peer-name", value_name = "NAME", requires = "mesh", value_parser = spec::name)]
     pub names: Vec<String>,
@@ -35,6 +38,7 @@ pub fn uplink(listen: &str, args: &MeshArgs) -> v1::MeshUplink {
         certificate: args.certificate.clone().unwrap_or_default(),
         key: args.key.clone().unwrap_or_default(),
         ca: args.ca.clone().unwrap_or_default(),
+        crl: args.crl.clone().unwrap_or_default(),
         names: args.names.clone(),
         ..v1::MeshUplink::default()
     }
@@ -55,6 +59,7 @@ pub fn facts(mesh: &v1::MeshUplink, facts: &mut Facts) {
         .add("certificate", mesh.certificate.clone())
         .add("key", mesh.key.clone())
         .add("ca", mesh.ca.clone())
+        .add("crl", mesh.crl.clone())
         .add("names", mesh.names.join(", "))
         .add("refused calls", mesh.refused.to_string());
 }

@@ -81,8 +81,7 @@ pub(super) fn tls(control: &Section<'_>, sink: &Sink<'_>) -> Option<Option<TlsFi
     let Some(section) = control.table("tls") else {
         return (!control.has("tls")).then_some(None);
     };
-    let file = |key| {
-        let at: At<&str> = section.required_string(key)?;
+    let path = |at: At<&str>| {
         at.check(sink, |text| {
             let path = Path::new(text);
             path.is_absolute()
@@ -91,11 +90,17 @@ pub(super) fn tls(control: &Section<'_>, sink: &Sink<'_>) -> Option<Option<TlsFi
         })
         .map(|at: At<PathBuf>| at.value)
     };
+    let file = |key| path(section.required_string(key)?);
     let (certificate, key, client_ca) = (file("certificate"), file("key"), file("client_ca"));
+    let client_crl = section.string("client_crl").map(path);
     section.finish();
     Some(Some(TlsFiles {
         certificate: certificate?,
         key: key?,
         client_ca: client_ca?,
+        client_crl: match client_crl {
+            Some(path) => Some(path?),
+            None => None,
+        },
     }))
 }

@@ -18,7 +18,7 @@ use super::faults;
 use super::mesh;
 use super::reader::{At, Section};
 use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, access, metrics_default, teams};
-use crate::access::{group_id, user_id};
+use crate::access::{Access, group_id, user_id};
 use crate::check;
 use crate::events::Keep;
 use crate::macs::MacSource;
@@ -46,6 +46,17 @@ pub(super) fn parse(
     .settings(path, &root);
     root.finish();
     sink.finish(settings)
+}
+
+/// Parses and checks `[access]` in the text of a configuration file, and nothing else.
+pub(super) fn access(path: &Path, text: &str) -> Result<Access, Diagnostics> {
+    let sink = Sink::new(path, text);
+    let tree = tree(text, &sink);
+    if sink.failed() {
+        return sink.finish(None);
+    }
+    let access = access::access(&Section::root(&tree, &sink), &sink);
+    sink.finish(access)
 }
 
 /// A value of the wrong type is noted in the sink and read as if it were not there: the sink refuses the whole

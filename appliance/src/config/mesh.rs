@@ -15,6 +15,9 @@ pub(super) fn mesh(section: &Section<'_>, sink: &Sink<'_>) -> Option<MeshSpec> {
         at.check(sink, spec::file).map(|at| at.value)
     };
     let (certificate, key, ca) = (file("certificate"), file("key"), file("ca"));
+    let crl = section
+        .string("crl")
+        .map(|at| at.check(sink, spec::file).map(|at| at.value));
     let (mut peers, mut names, mut wrong) = (Vec::new(), Vec::new(), false);
     for at in section.strings("peers").into_iter().flat_map(|list| list.value) {
         match at.check(sink, |text| spec::one_more_peer(&peers, text)) {
@@ -41,6 +44,10 @@ pub(super) fn mesh(section: &Section<'_>, sink: &Sink<'_>) -> Option<MeshSpec> {
             certificate: certificate?,
             key: key?,
             ca: ca?,
+            crl: match crl {
+                Some(path) => Some(path?),
+                None => None,
+            },
         },
         names,
     })

@@ -113,6 +113,13 @@ impl Settings {
         file::parse(path, &text, overrides, environment)
     }
 
+    /// Reads a configuration file again for what may change while the daemon runs: who may do what.
+    pub fn access_from_file(path: &std::path::Path) -> Result<Access, Diagnostics> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Diagnostics::general(path, format!("cannot read the file: {e}")))?;
+        file::access(path, &text)
+    }
+
     /// As [`Settings::from_file`], with the file's text.
     pub fn from_text(
         path: &std::path::Path,

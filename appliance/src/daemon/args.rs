@@ -46,7 +46,8 @@ Examples:
 
 When all sockets listen, one line with the word `ready` goes to standard output; it names the control socket \
 and the metrics URL. Logs go to standard error; VNIC_LOG=debug shows more. SIGTERM and SIGINT end the daemon; \
-SIGHUP makes it read the certificates of [control.tls] again.
+SIGHUP makes it read certificates, lists of revoked ones and [access] again, and ends connections for which they do not \
+hold any more.
 
 Adapters made at run time (vnicctl, gRPC), settings and NV configuration are stored in state.redb in the state \
 directory and are there again after a restart. Ports made at run time live until the daemon ends.
@@ -276,7 +277,7 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
         tokio::select! {
             _ = terminate.recv() => break "SIGTERM",
             _ = interrupt.recv() => break "SIGINT",
-            _ = hangup.recv() => daemon.reload_certificates(),
+            _ = hangup.recv() => daemon.reload(),
         }
     };
     tracing::info!("{name}: ending");

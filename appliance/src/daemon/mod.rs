@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use vnic_backend::{Nic, NicError};
 
-use crate::access::Tls;
+use crate::access::{Live, Tls};
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
 use crate::events::{ControlEvent, EventHub, EventLog};
@@ -88,6 +88,10 @@ pub struct Daemon {
     health: grpc::Health,
     metrics: Option<JoinHandle<()>>,
     tls: Option<Arc<Tls>>,
+    /// Connections to the control interface.
+    live: Arc<Live>,
+    /// Looks at their certificates from time to time.
+    watch: JoinHandle<()>,
     // Dropped in this order: the lock is given back when everything else is gone.
     _control: ControlSocket,
     _state: StateDir,
@@ -163,13 +167,17 @@ impl Daemon {
         let context = Arc::new(context);
 
         let metrics = web.map(|listener| tokio::spawn(metrics::serve(listener, context.clone())));
-        let (grpc, health) = grpc::serve(&context, listener, tcp.zip(tls.clone())).await;
+        let live = Live::new(context.settings.access.clone(), grpc::tell(&context));
+        let (grpc, health) = grpc::serve(&context, listener, tcp.zip(tls.clone()), &live).await;
+        let watch = tokio::spawn(live.clone().watch());
         let daemon = Daemon {
             context,
             grpc,
             health,
             metrics,
             tls,
+            live,
+            watch,
             _control: control,
             _state: state,
         };
@@ -235,24 +243,31 @@ impl Daemon {
         &self.context
     }
 
-    /// Reads the certificates of the control interface and of meshes again. Connections keep those that they began with.
-    pub fn reload_certificates(&self) {
+    /// Reads the certificates of the control interface and of meshes again, and who may do what. Connections for which that
+    /// does not hold any more end.
+    pub fn reload(&self) {
         for (port, read) in self.context.meshes.reload_certificates() {
             let problem = read.err().map(|e| format!("port {port}: {e}"));
             self.context.hub.record(ControlEvent::CertificatesLoaded {
                 problem: problem.unwrap_or_default(),
             });
         }
-        let Some(tls) = &self.tls else {
-            tracing::info!(
-                "the control interface does not listen on TCP: it has no certificates to be read again"
-            );
-            return;
-        };
-        let problem = tls.reload().err().unwrap_or_default();
-        self.context
-            .hub
-            .record(ControlEvent::CertificatesLoaded { problem });
+        let mut problems = Vec::new();
+        if let Some(Err(problem)) = self.tls.as_ref().map(|tls| tls.reload()) {
+            problems.push(problem);
+        }
+        let file = self.context.settings.config_file.as_ref();
+        let access = file.and_then(|file| match Settings::access_from_file(file) {
+            Ok(access) => Some(access),
+            Err(all) => {
+                problems.push(all.to_string());
+                None
+            }
+        });
+        self.live.changed(access, self.tls.as_deref());
+        self.context.hub.record(ControlEvent::CertificatesLoaded {
+            problem: problems.join("; "),
+        });
     }
 
     /// The line that tells scripts that all sockets listen.
@@ -283,6 +298,7 @@ impl Daemon {
     pub async fn shutdown(self) {
         self.health.set(false).await;
         self.context.begin_shutdown();
+        self.watch.abort();
         // Streams end by themselves now; a client that holds its connection open does not hold us up.
         for mut task in self.grpc {
             if tokio::time::timeout(Duration::from_secs(2), &mut task)

@@ -12,7 +12,7 @@ use vnic_backend::Nic;
 
 use super::systemd::notify;
 
-/// Data cores that do not answer within this time are stuck.
+/// Data cores that make no round within this time are stuck.
 const LIVE_WITHIN: Duration = Duration::from_secs(1);
 
 enum Wish {
@@ -82,7 +82,7 @@ fn feel(nic: &Nic, wishes: &Receiver<Wish>) {
         }
         let now = Instant::now();
         let due = pings.filter(|(_, at)| *at <= now).map(|(interval, _)| interval);
-        let beats = nic.responsive(due.unwrap_or(LIVE_WITHIN));
+        let beats = nic.turning(due.unwrap_or(LIVE_WITHIN));
         for asker in asked {
             // Who asked may have gone.
             let _ = asker.send(beats);
@@ -92,7 +92,7 @@ fn feel(nic: &Nic, wishes: &Receiver<Wish>) {
             if beats {
                 notify(&[NotifyState::Watchdog]);
             } else {
-                tracing::error!("a data core does not answer: systemd's watchdog gets no ping");
+                tracing::error!("a data core does not turn: systemd's watchdog gets no ping");
             }
         }
     }

@@ -69,7 +69,14 @@ pub enum ControlEvent {
         /// Why.
         problem: String,
     },
-    /// The certificates were read again.
+    /// A connection was ended: what had let it in does not hold any more.
+    ConnectionEnded {
+        /// Whose.
+        by: String,
+        /// Why.
+        problem: String,
+    },
+    /// The certificates were read again, and roles.
     CertificatesLoaded {
         /// Why they were refused; empty: they were not.
         problem: String,
@@ -125,9 +132,9 @@ impl ControlEvent {
             ControlEvent::AdapterRestarted { .. } => &kinds::ADAPTER_RESTARTED,
             ControlEvent::SettingsChanged { .. } => &kinds::SETTINGS_CHANGED,
             ControlEvent::SettingsRefused { .. } => &kinds::SETTINGS_REFUSED,
-            ControlEvent::AccessRefused { .. } | ControlEvent::ConnectionRefused { .. } => {
-                &kinds::ACCESS_REFUSED
-            }
+            ControlEvent::AccessRefused { .. }
+            | ControlEvent::ConnectionRefused { .. }
+            | ControlEvent::ConnectionEnded { .. } => &kinds::ACCESS_REFUSED,
             ControlEvent::CertificatesLoaded { .. } => &kinds::CERTIFICATES_LOADED,
             ControlEvent::MeshPeer { .. } => &kinds::MESH_PEER,
             ControlEvent::MeshRefused { .. } => &kinds::MESH_REFUSED,
@@ -203,13 +210,17 @@ impl ControlEvent {
                 Level::Warn,
                 format!("a connection from {by} was refused: {problem}"),
             ),
+            ControlEvent::ConnectionEnded { by, problem } => {
+                (Level::Warn, format!("the connection of {by} was ended: {problem}"))
+            }
             ControlEvent::CertificatesLoaded { problem } if problem.is_empty() => (
                 Level::Info,
-                "certificates read again: connections from now on use them".to_owned(),
+                "certificates and roles read again: those for which they do not hold any more lose their connections"
+                    .to_owned(),
             ),
             ControlEvent::CertificatesLoaded { problem } => (
                 Level::Warn,
-                format!("certificates refused, the old ones stay: {problem}"),
+                format!("certificates or roles refused, the old ones stay: {problem}"),
             ),
             ControlEvent::MeshPeer {
                 peer,
@@ -272,7 +283,8 @@ impl ControlEvent {
                 ("needs", (*needs).to_owned()),
                 ("has", (*has).to_owned()),
             ],
-            ControlEvent::ConnectionRefused { by, problem } => {
+            ControlEvent::ConnectionRefused { by, problem }
+            | ControlEvent::ConnectionEnded { by, problem } => {
                 vec![("by", by.clone()), ("problem", problem.clone())]
             }
             ControlEvent::CertificatesLoaded { problem } => vec![("problem", problem.clone())],

@@ -176,9 +176,9 @@ impl From<ControlEvent> for Record {
         let hash = BuildHasherDefault::<DefaultHasher>::default();
         record.key = match &event {
             // One who is refused again and again hides no other.
-            ControlEvent::AccessRefused { by, .. } | ControlEvent::ConnectionRefused { by, .. } => {
-                hash.hash_one(by)
-            }
+            ControlEvent::AccessRefused { by, .. }
+            | ControlEvent::ConnectionRefused { by, .. }
+            | ControlEvent::ConnectionEnded { by, .. } => hash.hash_one(by),
             // What is different is told one by one: people who are let in do it.
             _ => hash.hash_one(&record.parameters),
         };

@@ -42,6 +42,10 @@ pub fn mesh_spec(mesh: &v1::MeshUplink, wrong: &mut Violations) -> Option<MeshSp
     let certificate = wrong.check("port.mesh.certificate", spec::file(&mesh.certificate));
     let key = wrong.check("port.mesh.key", spec::file(&mesh.key));
     let ca = wrong.check("port.mesh.ca", spec::file(&mesh.ca));
+    let crl = match mesh.crl.as_str() {
+        "" => Some(None),
+        path => wrong.check("port.mesh.crl", spec::file(path)).map(Some),
+    };
     let mut names = Vec::new();
     for (i, name) in mesh.names.iter().enumerate() {
         names.extend(wrong.check(format!("port.mesh.names[{i}]"), spec::name(name)));
@@ -54,6 +58,7 @@ pub fn mesh_spec(mesh: &v1::MeshUplink, wrong: &mut Violations) -> Option<MeshSp
             certificate: certificate?,
             key: key?,
             ca: ca?,
+            crl: crl?,
         },
         names: names?,
     })
@@ -76,6 +81,10 @@ pub fn mesh(status: Option<MeshStatus>) -> v1::MeshUplink {
         certificate: files.certificate.display().to_string(),
         key: files.key.display().to_string(),
         ca: files.ca.display().to_string(),
+        crl: files
+            .crl
+            .map(|path| path.display().to_string())
+            .unwrap_or_default(),
         names,
         address: status.address.to_string(),
         refused: status.refused,

@@ -43,7 +43,7 @@ use vnic_control::v1::{
     team_service_server as together,
 };
 
-use crate::access::{self, Gate, Tell, Tls};
+use crate::access::{self, Gate, Live, Tell, Tls};
 use crate::daemon::Context;
 
 /// Largest request, in bytes.
@@ -89,11 +89,18 @@ impl Health {
     }
 }
 
+/// Where events of the control interface go.
+pub fn tell(context: &Arc<Context>) -> Tell {
+    let context = context.clone();
+    Arc::new(move |event| context.hub.record(event))
+}
+
 /// Serves until the daemon ends.
 pub async fn serve(
     context: &Arc<Context>,
     unix: UnixListener,
     tcp: Option<(TcpListener, Arc<Tls>)>,
+    live: &Arc<Live>,
 ) -> (Vec<JoinHandle<()>>, Health) {
     let (reporter, health_service) = tonic_health::server::health_reporter();
     let health = Health(reporter);
@@ -160,10 +167,7 @@ pub async fn serve(
         Err(error) => tracing::error!("gRPC reflection is off: {error}"),
     }
 
-    let tell: Tell = {
-        let context = context.clone();
-        Arc::new(move |event| context.hub.record(event))
-    };
+    let tell = tell(context);
     let gate = Gate::new(tell.clone());
     let builder = || {
         Server::builder()
@@ -178,15 +182,14 @@ pub async fn serve(
         }
     };
     let mut tasks = Vec::new();
-    let policy = &context.settings.access;
     let (router, ended) = (builder().add_routes(routes.clone()), context.ended());
-    let incoming = access::unix(unix, policy.clone());
+    let incoming = access::unix(unix, live.clone());
     tasks.push(tokio::spawn(async move {
         done("unix", router.serve_with_incoming_shutdown(incoming, ended).await);
     }));
     if let Some((listener, tls)) = tcp {
         let (router, ended) = (builder().add_routes(routes), context.ended());
-        let incoming = access::mutual_tls(listener, tls, policy.clone(), tell);
+        let incoming = access::mutual_tls(listener, tls, live.clone(), tell);
         tasks.push(tokio::spawn(async move {
             done("tcp", router.serve_with_incoming_shutdown(incoming, ended).await);
         }));

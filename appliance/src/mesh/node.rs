@@ -3,9 +3,8 @@
 use std::future::pending;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::RwLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use quinn::{
@@ -17,13 +16,13 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::lookup_host;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use vnic_backend::{Nic, PortEnd};
 
 use super::flow::Flow;
 use super::peers::{Backoff, Bye, Candidate, Joined, Peer, Peers};
 use super::spec::ANY_NAME;
-use super::tls::{Configs, SERVER_NAME};
+use super::tls::{Configs, SERVER_NAME, Trusted};
 use super::words;
 use crate::access::{Tell, tls};
 use crate::events::ControlEvent;
@@ -36,6 +35,8 @@ const HELLO_TIME: Duration = Duration::from_secs(10);
 /// Handshakes at a time; from the first number on callers must show that they are where they say they are.
 const HANDSHAKES_UNPROVEN: usize = 16;
 const HANDSHAKES_MAX: usize = 64;
+/// How often certificates are looked at: so long after it has expired one may still be used.
+const LOOK: Duration = Duration::from_secs(30);
 /// Bytes that may wait for a path, and for us.
 const SEND_BUFFER: usize = 2 << 20;
 const RECEIVE_BUFFER: usize = 8 << 20;
@@ -73,6 +74,10 @@ pub struct Node {
     pub tell: Tell,
     /// For calls from now on.
     pub client: RwLock<ClientConfig>,
+    /// Whose certificates count now.
+    pub trusted: RwLock<Trusted>,
+    /// How often that has changed.
+    pub generation: AtomicU64,
     /// QUIC.
     pub endpoint: Endpoint,
     /// Frames.
@@ -176,6 +181,13 @@ impl Node {
         tasks.spawn_local(async move { node.accept().await });
         let node = self.clone();
         tasks.spawn_local(async move { node.link().await });
+        let node = self.clone();
+        tasks.spawn_local(async move {
+            loop {
+                sleep(LOOK).await;
+                node.look(|_, chain| tls::expired(chain, UnixTime::now()));
+            }
+        });
         let frames = async {
             if let Err(error) = self.flow.send(from_switch, bell, &self.peers).await {
                 tracing::error!(owner = self.port, "frames from the switch: {error}");
@@ -211,6 +223,28 @@ impl Node {
         }
     }
 
+    /// Whose certificates count from now on. Those whose do not lose their connections.
+    pub fn trust(&self, trusted: Trusted) {
+        *self.trusted.write().unwrap_or_else(PoisonError::into_inner) = trusted.clone();
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        self.look(|peer, chain| trusted.check(chain, peer.we_called(), UnixTime::now()));
+    }
+
+    /// Ends connections for which this does not hold.
+    fn look(&self, holds: impl Fn(&Peer, &[CertificateDer<'_>]) -> Result<(), String>) {
+        for peer in self.peers.all() {
+            let Err(problem) = holds(&peer, &certificates(&peer.connection)) else {
+                continue;
+            };
+            (self.tell)(ControlEvent::MeshRefused {
+                port: self.port.clone(),
+                by: format!("{} at {}", peer.name(), peer.address()),
+                problem,
+            });
+            Bye::Untrusted.say(&peer.connection);
+        }
+    }
+
     /// Says no more of the port's link, or all of it again.
     pub fn set_mute(&self, mute: bool) {
         self.mute.store(mute, Ordering::Relaxed);
@@ -236,13 +270,14 @@ impl Node {
     /// Somebody calls.
     async fn called(&self, incoming: Incoming) {
         let from = incoming.remote_address();
+        let generation = self.generation.load(Ordering::SeqCst);
         let joined = timeout(HELLO_TIME, async {
             let connection = incoming
                 .accept()
                 .map_err(|e| e.to_string())?
                 .await
                 .map_err(|e| words::of(&e))?;
-            self.greet(connection, false).await
+            self.greet(connection, false, generation).await
         })
         .await;
         self.handshakes.fetch_sub(1, Ordering::Relaxed);
@@ -358,19 +393,26 @@ impl Node {
     }
 
     async fn dial_at(&self, address: SocketAddr) -> Result<Joined, String> {
+        let generation = self.generation.load(Ordering::SeqCst);
         let config = self.client.read().map_err(|e| e.to_string())?.clone();
         let connecting = self
             .endpoint
             .connect_with(config, address, SERVER_NAME)
             .map_err(|e| e.to_string())?;
         let connection = connecting.await.map_err(|e| words::of(&e))?;
-        self.greet(connection, true).await
+        self.greet(connection, true, generation).await
     }
 
     /// Both ends say who they are: first who was called, then the caller, if it wants to go on. Nothing is said to, or heard
     /// of, a peer that is not on the list.
-    async fn greet(&self, connection: Connection, we_called: bool) -> Result<Joined, String> {
-        let certificate = certificate(&connection).ok_or("no certificate")?;
+    async fn greet(
+        &self,
+        connection: Connection,
+        we_called: bool,
+        generation: u64,
+    ) -> Result<Joined, String> {
+        let chain = certificates(&connection);
+        let certificate = chain.first().ok_or("no certificate")?.to_vec();
         let (common, alternatives) = tls::names(&certificate)?;
         let listed = |name: &String| self.names.iter().any(|n| n.eq_ignore_ascii_case(name));
         let any = self.names.iter().any(|n| n == ANY_NAME);
@@ -402,6 +444,17 @@ impl Node {
             mtu,
             we_called,
         });
+        // What counts may have changed since the handshake began.
+        if self.generation.load(Ordering::SeqCst) != generation {
+            let trusted = self.trusted.read().map_err(|e| e.to_string())?.clone();
+            if let Err(problem) = trusted.check(&chain, we_called, UnixTime::now()) {
+                Bye::Untrusted.say(&connection);
+                if let Joined::Used(peer) = &joined {
+                    self.peers.leave(peer);
+                }
+                return Err(problem);
+            }
+        }
         match &joined {
             Joined::Used(peer) if we_called => {
                 if let Err(error) = self.say_hello(&connection).await {
@@ -476,11 +529,10 @@ fn gave_up(error: &ConnectionError) -> Result<Joined, String> {
     }
 }
 
-/// The certificate of the other end.
-fn certificate(connection: &Connection) -> Option<Vec<u8>> {
-    let identity = connection.peer_identity()?;
-    let chain = identity.downcast_ref::<Vec<CertificateDer<'static>>>()?;
-    chain.first().map(|der| der.to_vec())
+/// The certificate of the other end, and those between it and its CA.
+fn certificates(connection: &Connection) -> Vec<CertificateDer<'static>> {
+    let chain = connection.peer_identity().map(|all| all.downcast());
+    chain.and_then(Result::ok).map_or_else(Vec::new, |all| *all)
 }
 
 /// What the other end says of itself; nothing: it makes no sense.

@@ -30,6 +30,8 @@ pub enum Bye {
     Full = 5,
     /// The other end came back as a new one.
     Replaced = 6,
+    /// The certificate does not count any more.
+    Untrusted = 7,
 }
 
 impl Bye {
@@ -48,6 +50,7 @@ impl Bye {
             Bye::NoHello => "it does not say who it is",
             Bye::Full => "there are as many peers as there can be",
             Bye::Replaced => "it came back as a new one",
+            Bye::Untrusted => "its certificate expired, was revoked, or is of a CA that counts no longer",
         }
     }
 }
@@ -93,6 +96,11 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Did we call?
+    pub fn we_called(&self) -> bool {
+        self.we_called
+    }
+
     /// Where it is.
     pub fn address(&self) -> SocketAddr {
         let address = self.connection.remote_address();

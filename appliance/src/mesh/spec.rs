@@ -17,6 +17,8 @@ pub struct Files {
     pub key: PathBuf,
     /// The CA, or several, whose daemons may be peers.
     pub ca: PathBuf,
+    /// Lists of certificates that were revoked (X.509 CRL), one of each CA and of those between.
+    pub crl: Option<PathBuf>,
 }
 
 /// What a mesh is made from.

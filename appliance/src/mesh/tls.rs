@@ -6,15 +6,16 @@ use std::sync::Arc;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
 use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use tokio_rustls::rustls::server::NoServerSessionStorage;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{
-    self, ClientConfig, DigitallySignedStruct, Error, PeerIncompatible, RootCertStore, ServerConfig,
-    SignatureScheme,
+    self, CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, PeerIncompatible,
+    RootCertStore, ServerConfig, SignatureScheme,
 };
 use vnic_backend::NicError;
+use webpki::{CertRevocationList, KeyUsage, OwnedCertRevocationList, RevocationOptionsBuilder};
 
 use super::spec::Files;
 use crate::access::tls;
@@ -30,6 +31,26 @@ pub struct Configs {
     pub client: Arc<QuicClientConfig>,
     /// When it is called.
     pub server: Arc<QuicServerConfig>,
+    /// Who counts.
+    pub trusted: Trusted,
+}
+
+/// Whose certificates count.
+#[derive(Clone)]
+pub struct Trusted {
+    callers: Arc<dyn ClientCertVerifier>,
+    called: Arc<SignedByOurs>,
+}
+
+impl Trusted {
+    /// Would a peer with these certificates be let in at this time?
+    pub fn check(&self, chain: &[CertificateDer<'_>], we_called: bool, now: UnixTime) -> Result<(), String> {
+        if !we_called {
+            return tls::check(&*self.callers, chain, now);
+        }
+        let (first, between) = chain.split_first().ok_or("no certificate")?;
+        self.called.verify(first, between, now).map_err(|e| e.to_string())
+    }
 }
 
 /// Reads the files.
@@ -60,13 +81,29 @@ pub fn load(files: &Files) -> Result<Configs, NicError> {
         };
         wrong("mesh.key", &files.key, why)
     };
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
-        .build()
-        .map_err(|e| wrong("mesh.ca", &files.ca, e.to_string()))?;
+    let lists = match &files.crl {
+        Some(path) => tls::revoked(path, "crl").map_err(invalid("mesh.crl"))?,
+        None => Vec::new(),
+    };
+    let broken = |e: String| match &files.crl {
+        Some(path) => wrong("mesh.crl", path, e),
+        None => wrong("mesh.ca", &files.ca, e),
+    };
+    let owned = lists
+        .iter()
+        .map(|list| OwnedCertRevocationList::from_der(list).map(Into::into));
+    let called = Arc::new(SignedByOurs {
+        revoked: owned
+            .collect::<Result<_, _>>()
+            .map_err(|e| broken(e.to_string()))?,
+        roots: roots.clone(),
+        provider: provider.clone(),
+    });
+    let callers = tls::verifier(roots, lists).map_err(broken)?;
     let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(&versions);
     let mut server = builder
         .map_err(|e| wrong("mesh.key", &files.key, e.to_string()))?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(callers.clone())
         .with_single_cert(chain.clone(), key.clone_key())
         .map_err(pair)?;
     server.alpn_protocols = vec![ALPN.to_vec()];
@@ -78,7 +115,7 @@ pub fn load(files: &Files) -> Result<Configs, NicError> {
     let mut client = builder
         .map_err(|e| wrong("mesh.key", &files.key, e.to_string()))?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(SignedByOurs { roots, provider }))
+        .with_custom_certificate_verifier(called.clone())
         .with_client_auth_cert(chain, key)
         .map_err(pair)?;
     client.alpn_protocols = vec![ALPN.to_vec()];
@@ -89,6 +126,7 @@ pub fn load(files: &Files) -> Result<Configs, NicError> {
     Ok(Configs {
         client: Arc::new(QuicClientConfig::try_from(client).map_err(no_suite)?),
         server: Arc::new(QuicServerConfig::try_from(server).map_err(no_suite)?),
+        trusted: Trusted { callers, called },
     })
 }
 
@@ -97,7 +135,45 @@ pub fn load(files: &Files) -> Result<Configs, NicError> {
 #[derive(Debug)]
 struct SignedByOurs {
     roots: Arc<RootCertStore>,
+    revoked: Vec<CertRevocationList<'static>>,
     provider: Arc<CryptoProvider>,
+}
+
+impl SignedByOurs {
+    fn verify(
+        &self,
+        first: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), webpki::Error> {
+        let lists: Vec<&CertRevocationList<'_>> = self.revoked.iter().collect();
+        // (Without lists nobody is asked for one.)
+        let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|all| all.build());
+        webpki::EndEntityCert::try_from(first)?
+            .verify_for_usage(
+                self.provider.signature_verification_algorithms.all,
+                &self.roots.roots,
+                between,
+                now,
+                KeyUsage::server_auth(),
+                revocation,
+                None,
+            )
+            .map(|_| ())
+    }
+}
+
+/// Of what a verifier says, the alert for the other end.
+fn refusal(error: webpki::Error) -> Error {
+    use webpki::Error as E;
+    Error::InvalidCertificate(match error {
+        E::CertExpired { .. } => CertificateError::Expired,
+        E::CertNotValidYet { .. } => CertificateError::NotValidYet,
+        E::UnknownIssuer => CertificateError::UnknownIssuer,
+        E::CertRevoked => CertificateError::Revoked,
+        E::UnknownRevocationStatus => CertificateError::UnknownRevocationStatus,
+        other => CertificateError::Other(OtherError(Arc::new(other))),
+    })
 }
 
 impl ServerCertVerifier for SignedByOurs {
@@ -109,9 +185,7 @@ impl ServerCertVerifier for SignedByOurs {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let certificate = ParsedCertificate::try_from(end_entity)?;
-        let algorithms = self.provider.signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&certificate, &self.roots, intermediates, now, algorithms)?;
+        self.verify(end_entity, intermediates, now).map_err(refusal)?;
         Ok(ServerCertVerified::assertion())
     }
 

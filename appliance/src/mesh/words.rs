@@ -17,6 +17,7 @@ pub fn bye(error: &ConnectionError) -> Option<Bye> {
         Bye::NoHello,
         Bye::Full,
         Bye::Replaced,
+        Bye::Untrusted,
     ];
     all.into_iter().find(|b| u64::from(close.error_code) == *b as u64)
 }
@@ -27,6 +28,10 @@ pub fn of(error: &ConnectionError) -> String {
         ConnectionError::ApplicationClosed(_) => match bye(error) {
             Some(Bye::Unlisted) => {
                 "the other end refused: our certificate has none of its listed names".to_owned()
+            }
+            Some(Bye::Untrusted) => {
+                "the other end refused: our certificate expired, was revoked, or is of a CA that counts no longer there"
+                    .to_owned()
             }
             Some(Bye::Myself) => Bye::Myself.words().to_owned(),
             Some(Bye::Replaced) => "the other end takes this one for a new one".to_owned(),

@@ -7,7 +7,10 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 
 /// A CA.
 pub struct Authority {
@@ -20,6 +23,7 @@ pub struct Keys {
     pub certificate: String,
     pub key: String,
     pub ca: String,
+    serial: SerialNumber,
 }
 
 impl Keys {
@@ -62,15 +66,40 @@ impl Authority {
     pub fn keys(&self, name: &str) -> Keys {
         let path = |file: String| self.dir.path().join(file).to_str().expect("a path").to_owned();
         let key = KeyPair::generate().expect("a key");
-        let parameters = CertificateParams::new([name.to_owned()]).expect("parameters");
+        let mut parameters = CertificateParams::new([name.to_owned()]).expect("parameters");
+        let serial = SerialNumber::from(name.as_bytes().to_vec());
+        parameters.serial_number = Some(serial.clone());
         let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
         let keys = Keys {
             certificate: path(format!("{name}.pem")),
             key: path(format!("{name}.key")),
             ca: path("ca.pem".to_owned()),
+            serial,
         };
         std::fs::write(&keys.certificate, certificate.pem()).expect("a file");
         std::fs::write(&keys.key, key.serialize_pem()).expect("a file");
         keys
+    }
+
+    /// Writes a list of revoked certificates: these. Its path.
+    pub fn revoke(&self, all: &[&Keys]) -> String {
+        let revoked = all.iter().map(|keys| RevokedCertParams {
+            serial_number: keys.serial.clone(),
+            revocation_time: date_time_ymd(2024, 1, 2),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2024, 1, 1),
+            next_update: date_time_ymd(2099, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.issuer).and_then(|list| list.pem());
+        let path = self.dir.path().join("ca.crl");
+        std::fs::write(&path, list.expect("a list")).expect("a file");
+        path.to_str().expect("a path").to_owned()
     }
 }

@@ -22,6 +22,7 @@ mod link;
 mod news;
 mod outputs;
 mod qos;
+mod quota;
 mod rdma;
 mod rings;
 mod rx;

@@ -24,6 +24,7 @@ use super::link::{LinkIn, LinkOut, Waker, link};
 use super::news::Reporter;
 use super::outputs::{AdapterRx, Slot};
 use super::qos::Pauses;
+use super::quota::{COMMANDS, Quota};
 use super::sleep::{Sleeper, Source};
 use super::tx::{Scratch, TxQueue};
 use super::uplinks::UplinkRx;
@@ -59,6 +60,13 @@ impl WorkerHandle {
         sent
     }
 
+    /// Rounds that the core has made. If it sleeps, it wakes up and makes one.
+    pub fn rounds(&self) -> u64 {
+        let rounds = [C::BusyRounds, C::IdleRounds].map(|c| self.counters.get(c as usize));
+        self.waker.wake();
+        rounds.iter().sum()
+    }
+
     /// Waits for the core to end.
     pub fn join(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -67,9 +75,6 @@ impl WorkerHandle {
         }
     }
 }
-
-/// Commands between two rounds: who asks a lot waits, frames do not.
-const COMMANDS: usize = 16;
 
 /// Starts a loop on each CPU.
 pub fn start(
@@ -245,11 +250,13 @@ impl Worker {
 
     fn run(mut self) {
         let mut idle = Idle::new(self.idle_spin, self.now());
+        let mut quota = Quota::default();
         loop {
             let now = self.now();
             self.core.now = now;
             self.core.out.now = now;
-            for _ in 0..COMMANDS {
+            let most = if quota.open(now) { COMMANDS } else { 0 };
+            for _ in 0..most {
                 let Ok(command) = self.mailbox.try_recv() else {
                     break;
                 };
@@ -257,6 +264,9 @@ impl Worker {
                 idle.worked(now);
                 if !self.obey(command, now) {
                     return;
+                }
+                if !quota.spend(now, self.now()) {
+                    break;
                 }
             }
             let work = self.round(now);
@@ -268,6 +278,7 @@ impl Worker {
                 continue;
             }
             self.counters.add(C::IdleRounds as usize, 1);
+            quota.idle();
             self.publish_switch_stats();
             if idle.looked(now) && self.stopping.is_empty() && self.clock.sleeps() {
                 self.sleep();

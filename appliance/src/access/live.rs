@@ -1,0 +1,335 @@
+//! Connections that live: each ends when what let it in does not hold any more. Certificates expire, are revoked, or are those
+//! of a CA that counts no longer; roles are taken away or changed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::task::Context;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+
+use super::{Access, Peer, Role, Tell, Tls, people, tls};
+use crate::events::ControlEvent;
+
+/// How often certificates are looked at: so long after it has expired one may still be used.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// By what the other end of a connection is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// A user of this machine.
+    User {
+        /// Its number.
+        uid: u32,
+        /// The group with which it runs.
+        gid: u32,
+    },
+    /// A certificate, and behind it those between it and its CA.
+    Certificates(Vec<CertificateDer<'static>>),
+}
+
+/// All connections, and who may do what now.
+pub struct Live {
+    access: RwLock<Access>,
+    /// Our own user.
+    own: u32,
+    tell: Tell,
+    /// How often what lets somebody in has changed.
+    generation: AtomicU64,
+    next: AtomicU64,
+    all: Mutex<BTreeMap<u64, Entry>>,
+}
+
+struct Entry {
+    peer: Arc<Peer>,
+    identity: Identity,
+    end: oneshot::Sender<()>,
+}
+
+/// A connection's place among all. It is over when this says so; dropping it leaves them.
+pub struct Alive {
+    live: Arc<Live>,
+    number: u64,
+    ended: oneshot::Receiver<()>,
+    over: bool,
+}
+
+impl Live {
+    /// Nobody is connected.
+    pub fn new(access: Access, tell: Tell) -> Arc<Live> {
+        Arc::new(Live {
+            access: RwLock::new(access),
+            own: rustix::process::geteuid().as_raw(),
+            tell,
+            generation: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+            all: Mutex::default(),
+        })
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes whenever something changes that lets somebody in: who was looked at before is looked at again.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// The role of this one now.
+    pub fn role(&self, identity: &Identity) -> Option<Role> {
+        let access = self.access.read().unwrap_or_else(PoisonError::into_inner);
+        match identity {
+            Identity::User { uid, gid } => {
+                let groups = people::groups_of(people::user_name(*uid).as_deref(), *gid);
+                access.of_user(*uid, self.own, &groups)
+            }
+            Identity::Certificates(chain) => {
+                let (common, alternatives) = tls::names(chain.first()?).ok()?;
+                access.of_certificate(alternatives.iter().chain(&common))
+            }
+        }
+    }
+
+    /// One more connection.
+    pub fn enter(self: &Arc<Live>, peer: Arc<Peer>, identity: Identity) -> Alive {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (end, ended) = oneshot::channel();
+        let entry = Entry { peer, identity, end };
+        self.all().insert(number, entry);
+        Alive {
+            live: self.clone(),
+            number,
+            ended,
+            over: false,
+        }
+    }
+
+    /// Who has which role from now on, if that is given; and whatever else counts has been read again. Ends connections for
+    /// which it does not hold any more.
+    pub fn changed(&self, access: Option<Access>, tls: Option<&Tls>) {
+        if let Some(access) = access {
+            *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;
+        }
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        let now = UnixTime::now();
+        self.look(|entry| self.holds(entry, tls, now));
+    }
+
+    /// The same for one that has just entered, if something changed since `generation`.
+    pub fn look_again(&self, alive: &Alive, generation: u64, tls: Option<&Tls>) {
+        if self.generation() != generation {
+            let now = UnixTime::now();
+            let all = self.all();
+            let why = all.get(&alive.number).and_then(|e| self.holds(e, tls, now).err());
+            drop(all);
+            if let Some(why) = why {
+                self.end(alive.number, why);
+            }
+        }
+    }
+
+    /// Ends connections whose certificates have expired by now.
+    pub fn expire(&self, now: UnixTime) {
+        self.look(|entry| match &entry.identity {
+            Identity::User { .. } => Ok(()),
+            Identity::Certificates(chain) => tls::expired(chain, now),
+        });
+    }
+
+    /// Does so from time to time, for ever.
+    pub async fn watch(self: Arc<Live>) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            self.expire(UnixTime::now());
+        }
+    }
+
+    fn holds(&self, entry: &Entry, tls: Option<&Tls>, now: UnixTime) -> Result<(), String> {
+        if let (Identity::Certificates(chain), Some(tls)) = (&entry.identity, tls) {
+            tls.check(chain, now)?;
+        }
+        let (was, is) = (entry.peer.role, self.role(&entry.identity));
+        let name = |role: Option<Role>| role.map_or("no role", Role::name);
+        if was == is {
+            Ok(())
+        } else {
+            Err(format!("it has {} now, and had {}", name(is), name(was)))
+        }
+    }
+
+    fn look(&self, holds: impl Fn(&Entry) -> Result<(), String>) {
+        let ending: Vec<(u64, String)> = {
+            let all = self.all();
+            let each = all
+                .iter()
+                .filter_map(|(number, entry)| Some((*number, holds(entry).err()?)));
+            each.collect()
+        };
+        for (number, why) in ending {
+            self.end(number, why);
+        }
+    }
+
+    fn end(&self, number: u64, problem: String) {
+        let Some(entry) = self.all().remove(&number) else {
+            return;
+        };
+        // It may have ended by itself.
+        let _ = entry.end.send(());
+        (self.tell)(ControlEvent::ConnectionEnded {
+            by: entry.peer.who.clone(),
+            problem,
+        });
+    }
+}
+
+impl Alive {
+    /// Must it end? The task that asks is woken when it must.
+    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if !self.over && Pin::new(&mut self.ended).poll(cx).is_pending() {
+            return Ok(());
+        }
+        self.over = true;
+        Err(io::ErrorKind::ConnectionAborted.into())
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.live.all().remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    fn certificate(name: &str, until: i32) -> Identity {
+        let mut parameters = rcgen::CertificateParams::new([name.to_owned()]).expect("parameters");
+        parameters.not_after = rcgen::date_time_ymd(until, 1, 1);
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let made = parameters.self_signed(&key).expect("a certificate");
+        Identity::Certificates(vec![made.der().clone()])
+    }
+
+    /// A year has about so many seconds.
+    fn begin_of(year: u64) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs((year - 1970) * 31_556_952))
+    }
+
+    struct Bench {
+        live: Arc<Live>,
+        told: Arc<Mutex<Vec<ControlEvent>>>,
+    }
+
+    fn access(names: &[(&str, Role)]) -> Access {
+        Access {
+            certificates: names
+                .iter()
+                .map(|(name, role)| ((*name).to_owned(), *role))
+                .collect(),
+            users: [(4_000_000_001, Role::Operator)].into(),
+            ..Access::default()
+        }
+    }
+
+    impl Bench {
+        fn new(names: &[(&str, Role)]) -> Bench {
+            let told = Arc::new(Mutex::new(Vec::new()));
+            let events = told.clone();
+            let tell: Tell = Arc::new(move |event| events.lock().expect("events").push(event));
+            Bench {
+                live: Live::new(access(names), tell),
+                told,
+            }
+        }
+
+        fn enter(&self, who: &str, identity: Identity) -> Alive {
+            let peer = Peer {
+                who: who.to_owned(),
+                role: self.live.role(&identity),
+                over: None,
+            };
+            self.live.enter(Arc::new(peer), identity)
+        }
+
+        /// Who was told of, and why.
+        fn told(&self) -> Vec<(String, String)> {
+            let events = std::mem::take(&mut *self.told.lock().expect("events"));
+            let words = |event| match event {
+                ControlEvent::ConnectionEnded { by, problem } => (by, problem),
+                other => panic!("{other:?}"),
+            };
+            events.into_iter().map(words).collect()
+        }
+    }
+
+    fn over(alive: &mut Alive) -> bool {
+        alive.poll_over(&mut Context::from_waker(Waker::noop())).is_err()
+    }
+
+    #[test]
+    fn a_connection_ends_when_its_certificate_expires() {
+        let bench = Bench::new(&[("a", Role::Viewer), ("b", Role::Viewer)]);
+        let mut first = bench.enter("a", certificate("a", 2030));
+        let mut second = bench.enter("b", certificate("b", 2040));
+        let user = Identity::User {
+            uid: 4_000_000_001,
+            gid: 4_000_000_001,
+        };
+        let mut third = bench.enter("user", user);
+        bench.live.expire(begin_of(2029));
+        assert!(![&mut first, &mut second, &mut third].into_iter().any(over));
+        bench.live.expire(begin_of(2031));
+        assert!(over(&mut first) && over(&mut first) && !over(&mut second) && !over(&mut third));
+        let told = bench.told();
+        assert_eq!((told.len(), told[0].0.as_str()), (1, "a"));
+        assert!(told[0].1.contains("expired"), "{told:?}");
+        bench.live.expire(begin_of(2041));
+        assert!(over(&mut second) && !over(&mut third));
+        drop((first, second, third));
+        assert!(bench.live.all().is_empty());
+    }
+
+    #[test]
+    fn a_connection_ends_when_its_role_is_another() {
+        let bench = Bench::new(&[("a", Role::Admin), ("b", Role::Viewer)]);
+        let mut first = bench.enter("a", certificate("a", 4000));
+        let mut second = bench.enter("b", certificate("b", 4000));
+        let user = Identity::User {
+            uid: 4_000_000_001,
+            gid: 4_000_000_001,
+        };
+        let mut third = bench.enter("user", user);
+        let generation = bench.live.generation();
+        bench
+            .live
+            .changed(Some(access(&[("a", Role::Admin), ("b", Role::Viewer)])), None);
+        assert!(![&mut first, &mut second, &mut third].into_iter().any(over));
+        bench
+            .live
+            .changed(Some(access(&[("a", Role::Viewer), ("b", Role::Viewer)])), None);
+        assert!(over(&mut first) && !over(&mut second) && !over(&mut third));
+        let why = "it has viewer now, and had admin".to_owned();
+        assert_eq!(bench.told(), [("a".to_owned(), why)]);
+        // One that was let in before and enters behind it.
+        let identity = certificate("b", 4000);
+        let peer = Peer {
+            who: "late".to_owned(),
+            role: Some(Role::Admin),
+            over: None,
+        };
+        let mut late = bench.live.enter(Arc::new(peer), identity);
+        bench.live.look_again(&late, generation, None);
+        assert!(over(&mut late));
+        bench.live.changed(Some(Access::default()), None);
+        assert!(over(&mut second) && over(&mut third));
+    }
+}
