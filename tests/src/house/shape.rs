@@ -17,13 +17,69 @@ const FILES_MAX: usize = 4;
 pub type Ceilings<'a> = &'a [(&'static str, usize)];
 
 /// Structs with more fields.
-pub const WIDE: Ceilings<'static> = &[];
+pub const WIDE: Ceilings<'static> = &[
+    ("appliance::AdapterAdd", 17),
+    ("appliance::Context", 18),
+    ("appliance::FaultAdd", 21),
+    ("appliance::QosSet", 25),
+    ("guest-lib::Qp", 16),
+    ("guest-lib::Shared", 17),
+    ("vnic-backend/engine::KeyDef", 17),
+    ("vnic-backend/engine::Limits", 22),
+    ("vnic-backend/engine::Parameters", 17),
+    ("vnic-backend/engine::QosKeys", 21),
+    ("vnic-backend/engine::QpAttributes", 19),
+    ("vnic-backend/engine::Requester", 16),
+    ("vnic-backend/engine::Shared", 35),
+    ("vnic-backend/engine::Statistics", 19),
+    ("vnic-backend/fabric::Egress", 19),
+    ("vnic-backend/fabric::Port", 17),
+    ("vnic-backend/sim::FlowsTable", 16),
+    ("vnic-backend/sim::Oracle", 23),
+    ("vnic-backend/sim::Plan", 16),
+    ("vnic-backend/sim::Qp", 21),
+    ("vnic-backend/sim::Send", 20),
+    ("vnic-backend/sim::World", 24),
+    ("vnic-backend::Function", 39),
+    ("vnic-backend::Outputs", 18),
+    ("vnic-backend::Receiver", 19),
+    ("vnic-backend::RxQueue", 28),
+    ("vnic-backend::TxQueue", 21),
+    ("vnic-backend::Worker", 18),
+];
 /// Types with an `impl` in more files.
-pub const SPREAD: Ceilings<'static> = &[];
+pub const SPREAD: Ceilings<'static> = &[
+    ("guest-lib::ProtectionDomain", 5),
+    ("guest-lib::Shared", 5),
+    ("vnic-backend/engine::Device", 6),
+    ("vnic-backend/engine::Qp", 13),
+    ("vnic-backend::Core", 11),
+    ("vnic-backend::Function", 10),
+    ("vnic-backend::Inner", 10),
+    ("vnic-backend::Nic", 9),
+    ("vnic-backend::Outputs", 6),
+    ("vnic-backend::TxQueue", 5),
+    ("vnic-backend::Worker", 13),
+];
 /// Functions with an argument list that needs an allowance, by file.
-pub const LONG_CALLS: Ceilings<'static> = &[];
+pub const LONG_CALLS: Ceilings<'static> = &[
+    ("vnic-backend/engine/src/rdma/qp/completer.rs", 1),
+    ("vnic-backend/engine/src/rdma/region.rs", 1),
+    ("vnic-backend/sim/src/oracle/keys.rs", 1),
+    ("vnic-backend/src/datapath/core.rs", 1),
+    ("vnic-backend/src/datapath/guest_roce.rs", 1),
+    ("vnic-backend/src/datapath/outputs.rs", 1),
+    ("vnic-backend/src/datapath/rx.rs", 1),
+    ("vnic-backend/src/datapath/tx.rs", 6),
+    ("vnic-backend/src/datapath/tx/police.rs", 4),
+    ("vnic-backend/src/datapath/tx/roce.rs", 1),
+];
 /// Uses that run back within a folder: files that know each other in circles.
-pub const BACKWARDS: Ceilings<'static> = &[];
+pub const BACKWARDS: Ceilings<'static> = &[
+    ("vnic-backend/src/datapath", 22),
+    ("vnic-backend/src/rdma", 2),
+    ("appliance/src", 4),
+];
 
 /// The product's sources: no tests, no benches, nothing generated.
 fn sources(tree: &Tree) -> Vec<(&str, syn::File)> {
@@ -79,7 +135,8 @@ pub fn fields(tree: &Tree, known: Ceilings<'_>) -> Vec<Breach> {
                 _ => 0,
             };
             if count > FIELDS_MAX {
-                found.insert(format!("{}::{}", room(path), s.ident), count);
+                let most: &mut usize = found.entry(format!("{}::{}", room(path), s.ident)).or_default();
+                *most = count.max(*most);
             }
         }
     }

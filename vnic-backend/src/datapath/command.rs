@@ -424,3 +424,19 @@ pub enum Command {
     /// End.
     Shutdown,
 }
+
+impl Command {
+    /// Does it only ask? Then it may wait for others' turns.
+    pub fn asks(&self) -> bool {
+        matches!(
+            self,
+            Command::QosQuery { .. }
+                | Command::CongestionFlows { .. }
+                | Command::GuestFlows { .. }
+                | Command::BondView { .. }
+                | Command::Fdb { .. }
+                | Command::RdmaQuery { .. }
+                | Command::RdmaRates { .. }
+        )
+    }
+}

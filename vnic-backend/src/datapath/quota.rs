@@ -1,39 +1,46 @@
-//! How much of a data core's time the commands of the control plane may take: whoever may read may ask without end, and some
-//! answers are long.
+//! How much of a data core's time the questions of the control plane may take: whoever may read may ask without end, and some
+//! answers are long. What the control plane sets does not wait: it acts before a frame that comes later.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use vnic_fabric::Instant;
 
+use super::command::Command;
+
 /// Commands that are obeyed between two rounds, at most.
 pub const COMMANDS: usize = 16;
-/// None is begun when those before it have taken so long.
+/// No question is begun when those before it have taken so long.
 const TOGETHER: Duration = Duration::from_micros(50);
-/// While guests keep the core busy, rounds have so many times the time that commands have had.
+/// While guests keep the core busy, rounds have so many times the time that questions have had.
 const ROUNDS: u32 = 3;
 
-/// When commands may be obeyed again.
-#[derive(Debug, Default)]
-pub struct Quota(Instant);
+/// When questions are answered again, and those that wait until then.
+#[derive(Default)]
+pub struct Quota {
+    from: Instant,
+    /// Oldest first.
+    pub waiting: VecDeque<Command>,
+}
 
 impl Quota {
-    /// May commands be obeyed before the next round?
+    /// May questions be answered before the next round?
     #[inline]
     pub fn open(&self, now: Instant) -> bool {
-        self.0 <= now
+        self.from <= now
     }
 
     /// One was: those since `begun` have taken until now. May another one follow?
     pub fn spend(&mut self, begun: Instant, now: Instant) -> bool {
         let spent = now.since(begun);
-        self.0 = now + spent * ROUNDS;
+        self.from = now + spent * ROUNDS;
         spent < TOGETHER
     }
 
     /// A round found nothing to do: there is nobody whose time it is.
     #[inline]
     pub fn idle(&mut self) {
-        self.0 = Instant(0);
+        self.from = Instant(0);
     }
 }
 

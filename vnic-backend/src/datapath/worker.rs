@@ -255,18 +255,24 @@ impl Worker {
             let now = self.now();
             self.core.now = now;
             self.core.out.now = now;
-            let most = if quota.open(now) { COMMANDS } else { 0 };
-            for _ in 0..most {
-                let Ok(command) = self.mailbox.try_recv() else {
+            let mut open = quota.open(now);
+            for _ in 0..COMMANDS {
+                let waiting = if open { quota.waiting.pop_front() } else { None };
+                let Some(command) = waiting.or_else(|| self.mailbox.try_recv().ok()) else {
                     break;
                 };
+                let asks = command.asks();
+                if asks && !open {
+                    quota.waiting.push_back(command);
+                    continue;
+                }
                 self.counters.add(C::Commands as usize, 1);
                 idle.worked(now);
                 if !self.obey(command, now) {
                     return;
                 }
-                if !quota.spend(now, self.now()) {
-                    break;
+                if asks {
+                    open = quota.spend(now, self.now());
                 }
             }
             let work = self.round(now);
@@ -280,7 +286,8 @@ impl Worker {
             self.counters.add(C::IdleRounds as usize, 1);
             quota.idle();
             self.publish_switch_stats();
-            if idle.looked(now) && self.stopping.is_empty() && self.clock.sleeps() {
+            let may_sleep = self.stopping.is_empty() && quota.waiting.is_empty() && self.clock.sleeps();
+            if idle.looked(now) && may_sleep {
                 self.sleep();
                 idle.slept(self.now());
             } else {

@@ -107,7 +107,7 @@ mod tests {
         }
         assert_eq!((account.left(), account.did_much()), (64, false));
         assert!(account.begin(false));
-        assert_eq!(account.left(), 128);
+        assert_eq!(account.left(), 256);
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub(in super::super) const PARAMETERS: &[KeyDef] = &[
 ];
 
 const fn own(row: KeyDef) -> KeyDef {
-    row.dynamic().tool("-QosConfig -Dcqcn")
+    row.dynamic().tool("-QosConfig -Dcqcn").acts(PARAMETER)
 }
 
 const NOTES: &str = "rdma-notes-zh section 17";
