@@ -57,6 +57,8 @@ impl Rounds {
     /// So many rounds from when the liar offers what it has staged; in each of them the bystander's turn comes.
     fn run(&mut self, rounds: usize) -> Vec<Round> {
         let held = self.clock.hold();
+        // What was on its way when the core was let go is of no round.
+        while self.y.try_recv(0).is_some() {}
         self.liar.ring(1).publish();
         let number = Number {
             sender: 2,
@@ -97,9 +99,10 @@ impl Rounds {
         let plain = numbered(self.macs[1], self.macs[0], number, 60);
         while self.rig.nic.dropless("peer")?.waiting == 0 {
             self.liar.send_wait(0, &plain, NetHdr::default());
+            // One that waits is completed; another one behind it would not be.
+            self.liar.drain();
             self.rig.settle()?;
         }
-        self.liar.drain();
         Ok(())
     }
 
