@@ -22,6 +22,8 @@ mod gid_news;
 mod gids;
 mod memory;
 mod port;
+mod refit;
+mod remains;
 mod shared_ring;
 mod slots;
 mod turn;

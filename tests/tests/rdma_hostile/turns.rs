@@ -8,6 +8,7 @@ use vnic_backend::{Held, VirtualClock};
 use vnic_device::command::memory::{MrReply, RegisterMr};
 use vnic_device::command::{Opcode, ReplyHead};
 use vnic_device::doorbell::Kind;
+use vnic_device::event::EventKind;
 use vnic_device::queue::Operation;
 use vnic_device::ring::{Extent, ExtentList};
 use vnic_device::status::CommandStatus;
@@ -198,6 +199,39 @@ fn a_long_list_is_read_in_many_turns() -> Result<()> {
     held.rounds(100);
     drop(held);
     d.hang_up();
+    drop((honest, d));
+    world.finish()
+}
+
+/// A region of so many pieces, when the VMM tells its memory anew: it waits for its answer, others do not.
+#[test]
+fn memory_that_is_told_anew_is_looked_at_in_many_turns() -> Result<()> {
+    const LEAST: u32 = (1 << 18) / 4 / ALONE;
+    let (clock, world) = world(&["a", "b", "evil"])?;
+    let mut honest = Honest::start(&world)?;
+    let (mut d, chunks, _) = with_long_list(&world)?;
+    let pd = d.pd();
+    let held = clock.hold();
+    let at = submit(&mut d, pd, &chunks);
+    let (_, status) = answered(&held, &mut d, at, &mut honest)?;
+    ensure!(status == CommandStatus::Ok, "{status:?}");
+    let rounds = std::thread::scope(|s| -> Result<u32> {
+        let told = s.spawn(|| d.set_mem_table());
+        for rounds in 0..100_000 {
+            if told.is_finished() {
+                told.join().expect("no panic")?;
+                return Ok(rounds);
+            }
+            held.rounds(1);
+            honest.round()?;
+        }
+        bail!("no answer")
+    })?;
+    println!("{rounds} rounds");
+    ensure!(rounds >= LEAST, "{rounds} rounds");
+    drop(held);
+    // It is the same memory.
+    assert_eq!(d.count_events(EventKind::MrLost), 0);
     drop((honest, d));
     world.finish()
 }

@@ -94,9 +94,9 @@ impl Worker {
         function.suppress_kicks();
     }
 
-    pub(super) fn remap_driver(&mut self, port: PortId, rings: RdmaRings) {
+    pub(super) fn remap_driver(&mut self, port: PortId, rings: RdmaRings, done: Sender<()>) {
         if let Some(function) = self.functions.get_mut(port) {
-            function.remap(rings.map, rings.control, rings.events);
+            function.remap(rings, done);
             function.suppress_kicks();
         }
     }
@@ -223,7 +223,7 @@ impl Worker {
         };
         let (faults, gids) = (function.take_faults(), function.take_gid_news(now));
         let conflict = function.take_gid_conflict(now);
-        for left in function.take_remains() {
+        if let Some(left) = function.take_remains() {
             self.core.report(CoreEvent::Remains(left));
         }
         for what in faults {

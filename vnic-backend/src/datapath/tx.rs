@@ -480,7 +480,13 @@ impl TxQueue {
         let c = &self.counters.queues[self.pair];
         let frames = c.get(Q::TxFrames as usize);
         match self.calls.shown(&self.ring, before, wanted, core.now, frames) {
-            Decision::Interrupt => c.add(Q::TxNotifications as usize, 1),
+            Decision::Interrupt => {
+                c.add(Q::TxNotifications as usize, 1);
+                // Who has the core alone delays nobody.
+                if core.turns.shared(core.now) {
+                    self.holds.owe_call();
+                }
+            }
             Decision::Later if wanted => c.add(Q::TxNotificationsCoalesced as usize, 1),
             Decision::Later | Decision::Nothing => {}
         }

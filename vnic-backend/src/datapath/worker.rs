@@ -726,10 +726,7 @@ impl Worker {
             }
             Command::RdmaAdd { id, function } => self.add_function(id, *function),
             Command::RdmaAttach { id, attachment } => self.attach_driver(id, *attachment),
-            Command::RdmaRemap { id, rings, done } => {
-                self.remap_driver(id, *rings);
-                let _ = done.send(());
-            }
+            Command::RdmaRemap { id, rings, done } => self.remap_driver(id, *rings, done),
             Command::RdmaDetach { id, done } => {
                 let _ = done.send(self.detach_driver(id));
             }

@@ -19,7 +19,7 @@ pub const TIMER: i32 = 4;
 /// An event, and the interrupt of its queue.
 pub const EVENT: i32 = 8;
 /// So many pieces of memory that bytes come from, or go to, take one.
-pub const SPANS: u32 = 3;
+pub const SPANS: u32 = 2;
 /// So many extents of a list take one.
 pub const EXTENTS: u32 = 4;
 /// What a packet may look for, if it lacks a receive and the turn is over.

@@ -26,18 +26,22 @@ use super::events::{EventQueue, Events};
 use super::gid_news::GidNews;
 use super::gids::Claim;
 use super::memory::FunctionMemory;
+use super::refit::{self, Refit};
+use super::remains::Remains;
 use super::slots::Slots;
 use super::work_queue::{ReceiveQueue, SendQueue};
 use crate::datapath::Call;
-use crate::datapath::RdmaSnapshot;
+use crate::datapath::{RdmaRings, RdmaSnapshot};
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
 use crate::types::{GidConflict, QpRate};
 
 /// Faults of one driver that people are told of.
 const COMPLAINTS: u32 = 16;
-/// Objects that are freed at once when a driver goes.
-const FEW_OBJECTS: u32 = 64;
+/// Work that other memory may take at once.
+const REFIT: i32 = 256;
+/// To free an object takes as long as to free so many entries of a list.
+const ENTRIES_OF_AN_OBJECT: usize = 64;
 /// How long completions may wait for a full ring to be looked at again, when the core would sleep.
 const FULL_RING_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
@@ -80,6 +84,14 @@ pub(super) struct SharedReceive {
     pub fault_told: bool,
 }
 
+/// What drivers did that people should know of.
+#[derive(Debug, Default)]
+struct Complaints {
+    untold: Vec<String>,
+    /// Also those that were told, or are too many to be.
+    of_this_driver: u32,
+}
+
 /// The RDMA function of one adapter. It is there as long as the adapter, whether or not a driver is.
 pub struct Function {
     pub(super) device: Device,
@@ -118,13 +130,12 @@ pub struct Function {
     published: Arc<super::RdmaCounters>,
     /// Something has happened since the counters were published.
     pub(super) busy: bool,
-    /// What drivers have left: too much to be freed on a data core.
-    remains: Vec<Box<dyn Any + Send>>,
+    pub(super) remains: Remains,
+    /// What is looked at anew, because the guest shares other memory.
+    pub(super) refit: Option<Refit>,
     /// The driver has posted something to send in this turn.
     pub(super) asked: bool,
-    faults: Vec<String>,
-    /// Faults of the present driver.
-    complaints: u32,
+    complaints: Complaints,
     /// Keeps the GID table true to the guest's addresses.
     pub(super) learner: GidLearner,
     pub(super) gid_news: GidNews,
@@ -189,10 +200,10 @@ impl Function {
             counted: [0; Counters::COUNT],
             published,
             busy: false,
-            remains: Vec::new(),
+            remains: Remains::default(),
+            refit: None,
             asked: false,
-            faults: Vec::new(),
-            complaints: 0,
+            complaints: Complaints::default(),
             learner,
             gid_news: GidNews::default(),
             claims: BTreeMap::new(),
@@ -215,7 +226,7 @@ impl Function {
     /// A driver is there. Gives the descriptors that it kicks.
     pub fn attach(&mut self, attachment: Attachment) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.reset();
-        self.complaints = 0;
+        self.complaints.of_this_driver = 0;
         self.memory.set_map(attachment.map.clone());
         self.attached = Some(attachment);
         self.kicks()
@@ -331,8 +342,9 @@ impl Function {
     }
 
     /// The guest shares other memory now; its virtqueues were set up anew in it. Objects stay; those whose memory has
-    /// gone fail.
-    pub fn remap(&mut self, map: Arc<MemMap>, control: Option<SplitRing>, events: Vec<Option<SplitRing>>) {
+    /// gone fail. `done` hears when nothing uses the old one any more.
+    pub fn remap(&mut self, rings: RdmaRings, done: Sender<()>) {
+        let RdmaRings { map, control, events } = rings;
         self.memory.set_map(map.clone());
         // What was checked of its lists may be gone.
         self.scratch.forget();
@@ -343,62 +355,10 @@ impl Function {
                 queue.ring = ring;
             }
         }
-        let memory = &self.memory;
-        for mr in self.device.lose_memory(&|span| memory.has(span)) {
-            self.events.push(EventKind::MrLost, mr.0, 0);
-        }
-        let mut lost_qps = Vec::new();
-        for (number, qp) in self.qps.iter_mut() {
-            if let Some(send) = &mut qp.send
-                && !send.ring.remap(memory)
-                && !send.faulted
-            {
-                send.faulted = true;
-                lost_qps.push((number, FaultQueue::Send, send.posted()));
-            }
-            if let Some(receive) = &mut qp.receive
-                && !receive.ring.remap(memory)
-                && !receive.faulted
-            {
-                receive.faulted = true;
-                lost_qps.push((number, FaultQueue::Receive, receive.posted()));
-            }
-        }
-        for (number, srq) in self.srqs.iter_mut() {
-            if !srq.queue.ring.remap(memory) && !srq.queue.faulted {
-                srq.queue.faulted = true;
-                self.device.fail_srq(SrqHandle(number));
-                let detail = fault_detail(FaultQueue::SharedReceive, FaultReason::Memory, srq.queue.read());
-                self.events.push(EventKind::QueueFault, number, detail);
-            }
-        }
-        let mut lost_cqs = Vec::new();
-        for (number, cq) in self.cqs.iter_mut() {
-            if !cq.ring.remap(memory) && !cq.lost {
-                cq.lost = true;
-                lost_cqs.push(number);
-                let detail = fault_detail(FaultQueue::Completion, FaultReason::Memory, cq.produced());
-                self.events.push(EventKind::QueueFault, number, detail);
-            }
-        }
-        for bell in self.bells.iter_mut().flatten() {
-            if !bell.ring.remap(memory) {
-                if bell.fail() {
-                    let detail = fault_detail(FaultQueue::Doorbells, FaultReason::Memory, bell.taken());
-                    self.events.push(EventKind::QueueFault, bell.handle, detail);
-                }
-            } else {
-                bell.set_polling(true);
-            }
-        }
-        // As after an overrun: who completes there fails.
-        for number in lost_cqs {
-            self.device.fail_cq(CqHandle(number));
-        }
-        for (number, queue, index) in lost_qps {
-            self.device.fail_qp(QpNumber(number));
-            self.qp_fault(number, queue, FaultReason::Memory, index);
-        }
+        self.refit = Some(Refit::new(done));
+        let lent = self.account.lend(REFIT);
+        refit::go_on(self);
+        self.account.repay(lent);
     }
 
     /// Ends all objects. Peers hear nothing.
@@ -430,16 +390,13 @@ impl Function {
             std::mem::replace(&mut self.srqs, Slots::new(bits(Object::Srq))),
             std::mem::replace(&mut self.cqs, Slots::new(bits(Object::Cq))),
         );
-        let objects = |device: &Device| {
-            device
-                .resources()
-                .iter()
-                .map(|(_, usage)| usage.used)
-                .sum::<u32>()
+        let entries = |device: &Device| {
+            let used = device.resources().iter().map(|(_, usage)| usage.used as usize).sum::<usize>();
+            used * ENTRIES_OF_AN_OBJECT
         };
-        if before.as_ref().map_or(0, objects) > FEW_OBJECTS {
-            self.remains.push(Box::new((before, rings)));
-        }
+        let entries = before.as_ref().map_or(0, entries) + self.ring_extents as usize;
+        self.remains.leave(entries, (before, rings));
+        self.refit = None;
         self.bells = Vec::new();
         self.device_memory.clear(&mut self.memory);
         self.events = Events::default();
@@ -460,13 +417,20 @@ impl Function {
     }
 
     /// What drivers have left, to be freed where nobody waits for it.
-    pub fn take_remains(&mut self) -> Vec<Box<dyn Any + Send>> {
-        std::mem::take(&mut self.remains)
+    pub fn take_remains(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.remains.take()
+    }
+
+    /// What the engine has no use for any more goes the same way.
+    pub(super) fn leave_freed(&mut self) {
+        if let Some(freed) = self.device.take_freed() {
+            self.remains.leave(freed.entries(), freed);
+        }
     }
 
     /// What happened that people should know of.
     pub fn take_faults(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.faults)
+        std::mem::take(&mut self.complaints.untold)
     }
 
     /// The engine.
@@ -500,8 +464,8 @@ impl Function {
     /// Has anything happened since the counters were published?
     pub fn has_news(&self) -> bool {
         self.busy
-            || !self.remains.is_empty()
-            || !self.faults.is_empty()
+            || self.remains.any()
+            || !self.complaints.untold.is_empty()
             || self.gid_news.due().is_some()
             || self.conflict.is_some()
     }
@@ -578,12 +542,11 @@ impl Function {
     /// Tells people what a driver did; not more than they want to read of one driver.
     #[cold]
     pub(super) fn complain(&mut self, what: String) {
-        self.complaints += 1;
-        match self.complaints {
-            ..COMPLAINTS => self.faults.push(what),
-            COMPLAINTS => self
-                .faults
-                .push(format!("{what}; no more is told of this driver")),
+        let Complaints { untold, of_this_driver } = &mut self.complaints;
+        *of_this_driver += 1;
+        match *of_this_driver {
+            ..COMPLAINTS => untold.push(what),
+            COMPLAINTS => untold.push(format!("{what}; no more is told of this driver")),
             _ => {}
         }
     }

@@ -38,6 +38,15 @@ enum Pieces {
     Many(Box<[Piece]>),
 }
 
+/// What was found of a ring's memory so far.
+#[derive(Debug, Default)]
+pub struct Found {
+    extents: usize,
+    /// Bytes of them.
+    at: u64,
+    pieces: Vec<Piece>,
+}
+
 /// A ring whose extents are given one by one.
 #[derive(Debug)]
 pub struct RingMaker {
@@ -153,21 +162,38 @@ impl SharedRing {
         self.extents.len()
     }
 
-    /// Finds the memory anew. False: it is not there any more; the ring must not be used then, and reads as zeros.
-    pub fn remap(&mut self, memory: &FunctionMemory) -> bool {
-        self.pieces = Pieces::None;
-        self.map = memory.map().clone();
-        let (mut pieces, mut at) = (Vec::new(), 0u64);
-        for extent in &self.extents {
-            let there = memory.is_shared(extent.gpa, extent.len)
-                && find(&self.map, &mut pieces, extent, at, self.len, self.stride).is_some();
-            if !there {
-                return false;
-            }
-            at = at.saturating_add(extent.len);
+    /// Finds the memory anew, so many extents of it at a time; until all are found the ring has what it had. `None`: there are
+    /// more. False: it is not there any more; the ring must not be used then, and reads as zeros.
+    pub fn remap(&mut self, memory: &FunctionMemory, found: &mut Found, most: usize) -> Option<bool> {
+        // A ring that was made since needs nothing. (What was found of one that has gone meanwhile is another's.)
+        if Arc::ptr_eq(&self.map, memory.map()) {
+            *found = Found::default();
+            return Some(self.is_there());
         }
-        self.pieces = Pieces::of(pieces);
-        true
+        let extents = self.extents.get(found.extents..).unwrap_or_default();
+        let more = extents.len() > most;
+        let there = extents.iter().take(most).all(|extent| {
+            let at = found.at;
+            found.at = at.saturating_add(extent.len);
+            memory.is_shared(extent.gpa, extent.len)
+                && find(
+                    memory.map(),
+                    &mut found.pieces,
+                    extent,
+                    at,
+                    self.len,
+                    self.stride,
+                )
+                .is_some()
+        });
+        found.extents += most;
+        if there && more {
+            return None;
+        }
+        let found = std::mem::take(found);
+        self.map = memory.map().clone();
+        self.pieces = if there { Pieces::of(found.pieces) } else { Pieces::None };
+        Some(there)
     }
 
     /// The address of `len` bytes at an offset, all in one piece.

@@ -43,12 +43,11 @@ impl<T> Slots<T> {
         (number & self.index_mask).wrapping_sub(self.first) as usize
     }
 
-    /// Forgets one.
-    pub fn remove(&mut self, number: u32) {
-        if self.get(number).is_some() {
-            let index = self.index(number);
-            self.entries[index] = None;
-        }
+    /// Takes one out.
+    pub fn remove(&mut self, number: u32) -> Option<Box<T>> {
+        self.get(number)?;
+        let index = self.index(number);
+        self.entries[index].take().map(|(_, entry)| entry)
     }
 
     /// The entry of a number.
@@ -68,6 +67,13 @@ impl<T> Slots<T> {
             Some(Some((owner, entry))) if *owner == number => Some(entry),
             _ => None,
         }
+    }
+
+    /// What is at a place, of which there are as many as there ever were entries: maybe nothing, or its number and itself. (Places go
+    /// up, never down, when an entry comes before the first.)
+    pub fn place(&mut self, at: usize) -> Option<Option<(u32, &mut T)>> {
+        let slot = self.entries.get_mut(at)?;
+        Some(slot.as_mut().map(|(number, entry)| (*number, &mut **entry)))
     }
 
     /// All, with their numbers.

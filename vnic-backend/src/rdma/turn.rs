@@ -9,6 +9,7 @@ use vnic_wire::opcode::{Operation, Transport};
 
 use super::account::{EVENT, LACKING, TIMER};
 use super::function::Function;
+use super::refit;
 use crate::mem;
 
 /// Completions whose lines are asked for before the first is written.
@@ -30,6 +31,9 @@ impl Function {
             return None;
         }
         let mut work = 0;
+        if self.refit.is_some() {
+            work += refit::go_on(self);
+        }
         // Those of turns before come first.
         if !self.starving.is_empty() || !self.starving_srqs.is_empty() {
             work += self.feed_starving();

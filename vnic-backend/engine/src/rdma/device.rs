@@ -35,7 +35,7 @@ use super::packet::Incoming;
 use super::pool::Pool;
 use super::qp::{self, Qp};
 use super::ready::Ready;
-use super::region::{Regions, Registration, Reregister, Translation};
+use super::region::{MemoryWalk, Regions, Registration, Reregister, Translation};
 use super::shared::Shared;
 use super::shared_receive_queue::{SharedReceiveQueue, SrqInit};
 use super::timer::Timers;
@@ -45,6 +45,7 @@ use super::types::{
     VerbsError, XrcdHandle,
 };
 use super::wheel::Wheel;
+pub use shell::Freed;
 
 /// The first QP numbers are for management (IBTA 3.9.4, 3.9.5).
 const QP_FIRST: u32 = 2;
@@ -82,6 +83,8 @@ pub struct Device {
     xrcds: Table<Domain>,
     groups: MulticastGroups,
     shared: Shared,
+    /// What the region or completion queue has left that was the last to end.
+    freed: Option<Freed>,
 }
 
 fn table<T>(object: Object, limit: u32) -> Table<T> {
@@ -180,6 +183,7 @@ impl Device {
                 work: 0,
                 limits,
             },
+            freed: None,
         })
     }
 
@@ -323,7 +327,8 @@ impl Device {
         }
         let before = self.shared.regions.domain(mr)?;
         let to = change.pd;
-        let registration = self.shared.regions.reregister(mr, change)?;
+        let (registration, memory) = self.shared.regions.reregister(mr, change)?;
+        self.freed = memory.map(Freed::from);
         if let Some(to) = to {
             self.leave_pd(before);
             self.use_pd(to);
@@ -335,13 +340,24 @@ impl Device {
     /// and of those of windows bound to it, is an access error; the region stays until it is deregistered or registered
     /// again with other memory. Gives the regions that were lost by this; each is named once.
     pub fn lose_memory(&mut self, is_there: &dyn Fn(Span) -> bool) -> Vec<MrHandle> {
-        self.shared.regions.lose(is_there)
+        self.lose_memory_in_turns(&mut MemoryWalk::default(), u32::MAX, is_there).0
+    }
+
+    /// The same in turns, each of which looks at so many pieces of memory. Gives the regions that were lost by this turn, and at how
+    /// many pieces it has looked. A region that is registered meanwhile may be looked at or not.
+    pub fn lose_memory_in_turns(
+        &mut self,
+        walk: &mut MemoryWalk,
+        most: u32,
+        is_there: &dyn Fn(Span) -> bool,
+    ) -> (Vec<MrHandle>, u32) {
+        self.shared.regions.lose(walk, most, is_there)
     }
 
     /// Ends a region. Refused while windows are bound to it.
     pub fn deregister(&mut self, mr: MrHandle) -> Result<(), VerbsError> {
         let pd = self.shared.regions.domain(mr)?;
-        self.shared.regions.deregister(mr)?;
+        self.freed = self.shared.regions.deregister(mr)?.map(Freed::from);
         self.leave_pd(pd);
         Ok(())
     }
@@ -396,6 +412,7 @@ impl Device {
         }
         if let Some(queue) = self.shared.cqs.remove(cq.0) {
             self.shared.waiting -= u64::from(queue.len());
+            self.freed = Some(queue.into());
         }
         Ok(())
     }

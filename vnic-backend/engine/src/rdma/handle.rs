@@ -213,6 +213,13 @@ impl<T> Table<T> {
         (handle & ((1 << self.index_bits) - 1)) as usize
     }
 
+    /// What is at a place, of which there are as many as there ever were objects: maybe nothing, or its handle and itself.
+    pub fn place(&mut self, at: usize) -> Option<Option<(u32, &mut T)>> {
+        let handle = self.slots.get(at).map(|_| self.handle(at as u32))?;
+        let slot = self.slots.get_mut(at)?;
+        Some(slot.object.as_deref_mut().map(|object| (handle, object)))
+    }
+
     /// All handles and objects, by index, to change them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         let (first, index_bits) = (self.first, self.index_bits);

@@ -104,7 +104,7 @@ impl From<Vec<Span>> for Translation {
 
 /// A region's memory.
 #[derive(Debug)]
-enum Extents {
+pub(super) enum Extents {
     /// One piece.
     One(u64),
     /// More, or none: where each begins, in the region's bytes and in memory. The first begins at byte 0.
@@ -113,7 +113,7 @@ enum Extents {
 
 impl Extents {
     /// Entries of the translation table that they are.
-    fn count(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         match self {
             Extents::One(_) => 1,
             Extents::Many(extents) => extents.len() as u32,
@@ -140,6 +140,23 @@ pub(super) struct Region {
     pub windows: u32,
 }
 
+/// How far a walk over all memory of all regions is ([`Device::lose_memory_in_turns`](super::Device::lose_memory_in_turns)).
+#[derive(Debug, Default)]
+pub struct MemoryWalk {
+    at: usize,
+    /// Pieces of the region there that were looked at, and its key.
+    piece: usize,
+    key: u32,
+    over: bool,
+}
+
+impl MemoryWalk {
+    /// Nothing is left to look at.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+}
+
 /// What a key names.
 #[derive(Debug)]
 pub(super) enum Entry {
@@ -155,18 +172,18 @@ pub(super) fn inside(base: u64, len: u64, addr: u64, n: u64) -> Option<u64> {
 }
 
 impl Region {
-    /// All of its memory.
-    fn spans(&self) -> impl Iterator<Item = Span> {
+    /// Its memory, from this piece on.
+    fn spans(&self, from: usize) -> impl Iterator<Item = Span> {
         let one = match &self.extents {
-            Extents::One(at) => Some(Span {
+            Extents::One(at) if from == 0 => Some(Span {
                 at: *at,
                 len: self.len,
             }),
-            Extents::Many(_) => None,
+            _ => None,
         };
         let many: &[(u64, u64)] = match &self.extents {
             Extents::One(_) => &[],
-            Extents::Many(extents) => extents,
+            Extents::Many(extents) => extents.get(from..).unwrap_or_default(),
         };
         let ends = many.iter().skip(1).map(|(start, _)| *start).chain([self.len]);
         let pieces = many.iter().zip(ends).map(|((start, at), end)| Span {
@@ -398,7 +415,11 @@ impl Regions {
 
     /// Changes a region in place; its key is another one afterwards. Refused while windows are bound to it
     /// (IBTA 11.2.8.4).
-    pub fn reregister(&mut self, mr: MrHandle, change: Reregister) -> Result<Registration, VerbsError> {
+    pub fn reregister(
+        &mut self,
+        mr: MrHandle,
+        change: Reregister,
+    ) -> Result<(Registration, Option<Extents>), VerbsError> {
         self.check_reregister(mr, change.access)?;
         let old = self.region(mr)?;
         let access = change.access.unwrap_or(old.access);
@@ -417,48 +438,79 @@ impl Regions {
         };
         let kept = base(old_base, old_len, access)?;
         let region = self.region_mut(mr)?;
-        match translation {
+        let before = match translation {
             Some((base, len, extents)) => {
-                (region.base, region.len, region.extents) = (base, len, extents);
-                region.lost = false;
+                (region.base, region.len, region.lost) = (base, len, false);
+                Some(core::mem::replace(&mut region.extents, extents))
             }
-            None => region.base = kept,
-        }
+            None => {
+                region.base = kept;
+                None
+            }
+        };
         region.key = next_variant(region.key);
         region.valid = !region.lost;
         region.access = access;
         region.pd = pd;
         self.extents.used = used;
-        Ok(self.registration(mr))
+        Ok((self.registration(mr), before))
     }
 
-    /// Gives up a region. Refused while windows are bound to it (IBTA 11.2.8.5).
-    pub fn deregister(&mut self, mr: MrHandle) -> Result<(), VerbsError> {
+    /// Gives up a region, and answers what memory it was. Refused while windows are bound to it (IBTA 11.2.8.5).
+    pub fn deregister(&mut self, mr: MrHandle) -> Result<Option<Extents>, VerbsError> {
         let region = self.region(mr)?;
         not_bound(region)?;
-        let extents = region.extents.count();
-        self.keys.remove(mr.0);
-        self.extents.used -= extents;
+        let Some(Entry::Region(region)) = self.keys.remove(mr.0) else {
+            return Ok(None);
+        };
+        self.extents.used -= region.extents.count();
         self.regions.used -= 1;
-        Ok(())
+        Ok(Some(region.extents))
     }
 
     /// Memory has gone away: regions with a piece that `is_there` denies lose their keys, and with them the windows that
-    /// are bound to them, until they are registered again with other memory. Gives those that were not lost before.
-    /// Neighbouring spans of a region are asked for as one.
-    pub fn lose(&mut self, is_there: &dyn Fn(Span) -> bool) -> Vec<MrHandle> {
-        let mut lost = Vec::new();
-        for (handle, entry) in self.keys.iter_mut() {
-            if let Entry::Region(region) = entry
+    /// are bound to them, until they are registered again with other memory. Gives those that were not lost before, and how many
+    /// pieces were asked for: at most so many, or none where the walk is over. Neighbouring spans of a region are asked for as one.
+    pub fn lose(
+        &mut self,
+        walk: &mut MemoryWalk,
+        most: u32,
+        is_there: &dyn Fn(Span) -> bool,
+    ) -> (Vec<MrHandle>, u32) {
+        let (mut lost, mut looked) = (Vec::new(), 0);
+        while looked < most {
+            let Some(object) = self.keys.place(walk.at) else {
+                walk.over = true;
+                break;
+            };
+            looked += 1;
+            let mut rest = false;
+            if let Some((handle, Entry::Region(region))) = object
                 && !region.lost
-                && !region.spans().all(is_there)
             {
-                region.lost = true;
-                region.valid = false;
-                lost.push(MrHandle(handle));
+                // Another one since the walk was here is looked at from its beginning.
+                let from = if region.key == walk.key { walk.piece } else { 0 };
+                let mut asked = 0;
+                let mut spans = region.spans(from);
+                let there = |span| {
+                    asked += 1;
+                    is_there(span)
+                };
+                let whole = spans.by_ref().take((most - looked) as usize).all(there);
+                rest = whole && spans.next().is_some();
+                (walk.piece, walk.key) = (from + asked, region.key);
+                looked += asked as u32;
+                if !whole {
+                    region.lost = true;
+                    region.valid = false;
+                    lost.push(MrHandle(handle));
+                }
+            }
+            if !rest {
+                (walk.at, walk.piece, walk.key) = (walk.at + 1, 0, 0);
             }
         }
-        lost
+        (lost, looked)
     }
 
     /// Memory of the bytes `offset..offset+len` of a scatter/gather list, appended to `out`. `need` is `LOCAL_WRITE` to

@@ -96,11 +96,15 @@ impl Holds {
         heavy
     }
 
-    /// Pays with a turn, if something is owed; true: others have this one as well.
+    /// Owes for an interrupt of the guest.
+    #[cold]
+    pub(super) fn owe_call(&mut self) {
+        self.debt.call();
+        self.any = true;
+    }
+
+    /// Pays with a turn, if that much is owed; true: others have this one as well.
     pub(super) fn pay(&mut self) -> bool {
-        if !self.debt.any() {
-            return false;
-        }
         let pays = self.debt.pay();
         self.look();
         pays

@@ -137,6 +137,7 @@ impl Function {
             access,
         };
         let made = self.device.reregister(mr, change)?;
+        self.leave_freed();
         if moved {
             self.device_memory.leave(made.mr);
         }
@@ -147,6 +148,7 @@ impl Function {
     pub(super) fn deregister_mr(&mut self, r: Request<'_>) -> Outcome {
         let mr = MrHandle(r.object()?);
         self.device.deregister(mr)?;
+        self.leave_freed();
         self.device_memory.leave(mr);
         Ok(())
     }

@@ -440,10 +440,11 @@ impl Function {
         self.device.destroy_qp(qp)?;
         // Nothing comes after the reply: what finds no room now would.
         self.finish(r.now);
-        if let Some(shell) = self.qps.get(number) {
-            self.ring_extents -= shell.extents();
+        if let Some(shell) = self.qps.remove(number) {
+            let extents = shell.extents();
+            self.ring_extents -= extents;
+            self.remains.leave(extents as usize, shell);
         }
-        self.qps.remove(number);
         Ok(())
     }
 

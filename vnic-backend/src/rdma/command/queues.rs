@@ -104,15 +104,17 @@ impl Function {
     pub(super) fn destroy_cq(&mut self, r: Request<'_>) -> Outcome {
         let cq = r.object()?;
         self.device.destroy_cq(CqHandle(cq))?;
-        if let Some(ring) = self.cqs.get(cq) {
-            self.ring_extents -= ring.ring.extents() as u32;
+        self.leave_freed();
+        if let Some(ring) = self.cqs.remove(cq) {
+            let extents = ring.ring.extents();
+            self.ring_extents -= extents as u32;
             if ring.event_waits {
                 self.events.forget(ring.event_queue, cq);
                 let looked_at = self.events.len() as u32 / LOOKED_AT;
                 self.account.charge(looked_at.cast_signed());
             }
+            self.remains.leave(extents, ring);
         }
-        self.cqs.remove(cq);
         Ok(())
     }
 
@@ -198,10 +200,11 @@ impl Function {
     pub(super) fn destroy_srq(&mut self, r: Request<'_>) -> Outcome {
         let srq = r.object()?;
         self.device.destroy_srq(SrqHandle(srq))?;
-        if let Some(s) = self.srqs.get(srq) {
-            self.ring_extents -= s.queue.ring.extents() as u32;
+        if let Some(s) = self.srqs.remove(srq) {
+            let extents = s.queue.ring.extents();
+            self.ring_extents -= extents as u32;
+            self.remains.leave(extents, s);
         }
-        self.srqs.remove(srq);
         Ok(())
     }
 
@@ -246,7 +249,9 @@ impl Function {
         };
         // All that was written before was taken before this command.
         if let Some(ring) = self.bells[slot].take() {
-            self.ring_extents -= ring.ring.extents() as u32;
+            let extents = ring.ring.extents();
+            self.ring_extents -= extents as u32;
+            self.remains.leave(extents, ring);
         }
         Ok(())
     }

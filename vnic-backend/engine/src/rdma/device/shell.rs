@@ -8,15 +8,49 @@
 use alloc::vec::Vec;
 
 use super::super::qp::Qp;
+use super::super::completion_queue::CompletionQueue;
+use super::super::region::Extents;
 use super::super::types::{
     Access, Completion, CqHandle, MrHandle, Object, PdHandle, QpNumber, SendWr, SrqHandle, Status, VerbsError,
 };
 use super::Device;
 
 /// Pieces of memory that take as long as a work request that is read.
-const PIECES: u32 = 3;
+const PIECES: u32 = 2;
 /// The same for a copy of a packet to a member of a multicast group.
 pub(super) const COPY: u32 = 4;
+
+/// Memory that an object has left ([`Device::take_freed`]): to drop it may take a while.
+#[derive(Debug)]
+pub struct Freed(What);
+
+#[derive(Debug)]
+enum What {
+    Extents(Extents),
+    Completions(CompletionQueue),
+}
+
+impl Freed {
+    /// Entries that it has.
+    pub fn entries(&self) -> usize {
+        match &self.0 {
+            What::Extents(extents) => extents.count() as usize,
+            What::Completions(queue) => queue.len() as usize,
+        }
+    }
+}
+
+impl From<Extents> for Freed {
+    fn from(extents: Extents) -> Freed {
+        Freed(What::Extents(extents))
+    }
+}
+
+impl From<CompletionQueue> for Freed {
+    fn from(queue: CompletionQueue) -> Freed {
+        Freed(What::Completions(queue))
+    }
+}
 
 impl Device {
     /// A completion queue that got completions since it was last named. Each is on the list once; whoever does not take
@@ -71,6 +105,11 @@ impl Device {
         }
         let pieces = self.shared.regions.take_pieces();
         core::mem::take(&mut self.shared.work).saturating_add(pieces / PIECES)
+    }
+
+    /// What the region or completion queue has left that was the last to end, to be dropped where nobody waits for it.
+    pub fn take_freed(&mut self) -> Option<Freed> {
+        self.freed.take()
     }
 
     /// Could [`register`](Device::register) make a region with these rights, of whatever memory?
