@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crossbeam_channel::Sender;
 use vnic_engine::counters::PriorityCounter as P;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::{Egress, PortId, Verdict};

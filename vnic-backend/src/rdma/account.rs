@@ -18,12 +18,16 @@ pub const COMMAND: i32 = 64;
 pub const TIMER: i32 = 4;
 /// An event, and the interrupt of its queue.
 pub const EVENT: i32 = 8;
-/// So many pieces of memory that bytes come from, or go to, take one.
-pub const SPANS: u32 = 2;
 /// So many extents of a list take one.
 pub const EXTENTS: u32 = 4;
 /// What a packet may look for, if it lacks a receive and the turn is over.
 pub const LACKING: i32 = 16;
+
+/// Of so many pieces of memory that bytes come from, or go to.
+#[inline]
+pub fn pieces(n: usize) -> u32 {
+    u32::try_from(n * 2 / 3).unwrap_or(u32::MAX)
+}
 
 /// Work of one turn that reads, or of one that sends.
 #[inline]

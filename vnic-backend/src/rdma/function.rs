@@ -8,13 +8,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use crossbeam_channel::Sender;
 use rustix::fd::BorrowedFd;
-use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
 use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
 use vnic_engine::rdma::{
-    Completion, Congestion, Counters, CqHandle, Device, DeviceConfig, FlowStatus, GidKind, Marking, Object,
-    QpNumber, SrqHandle, VerbsError, limits,
+    Completion, Congestion, Counters, Device, DeviceConfig, FlowStatus, GidKind, Marking, Object, QpNumber,
+    VerbsError, limits,
 };
 use vnic_engine::settings::RoceMode;
 use vnic_fabric::Instant;
@@ -391,7 +391,11 @@ impl Function {
             std::mem::replace(&mut self.cqs, Slots::new(bits(Object::Cq))),
         );
         let entries = |device: &Device| {
-            let used = device.resources().iter().map(|(_, usage)| usage.used as usize).sum::<usize>();
+            let used = device
+                .resources()
+                .iter()
+                .map(|(_, usage)| usage.used as usize)
+                .sum::<usize>();
             used * ENTRIES_OF_AN_OBJECT
         };
         let entries = before.as_ref().map_or(0, entries) + self.ring_extents as usize;
@@ -542,7 +546,10 @@ impl Function {
     /// Tells people what a driver did; not more than they want to read of one driver.
     #[cold]
     pub(super) fn complain(&mut self, what: String) {
-        let Complaints { untold, of_this_driver } = &mut self.complaints;
+        let Complaints {
+            untold,
+            of_this_driver,
+        } = &mut self.complaints;
         *of_this_driver += 1;
         match *of_this_driver {
             ..COMPLAINTS => untold.push(what),

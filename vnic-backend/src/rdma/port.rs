@@ -10,7 +10,7 @@ use vnic_wire::roce::{Frame, Network, Path};
 use vnic_wire::transport::Headers;
 use vnic_wire::{EtherType, MacAddr};
 
-use super::account::{PACKET, SPANS, of_a_turn};
+use super::account::{PACKET, of_a_turn, pieces};
 use super::function::Function;
 use crate::datapath::{Core, FRAME_MAX, Inbound, RawFrame, SNAP};
 use crate::mem::Seg;
@@ -224,7 +224,7 @@ impl Sink for Wire<'_> {
     fn send(&mut self, packet: &Outgoing<'_>) {
         self.left -= PACKET;
         if packet.payload.pieces() > 1 {
-            self.charge(packet.payload.pieces() as u32 / SPANS);
+            self.charge(pieces(packet.payload.pieces()));
         }
         let path = packet.path;
         let len = path.frame_len(&packet.headers, packet.payload.len());

@@ -99,7 +99,9 @@ fn step(f: &mut Function, refit: &mut Refit, most: u32) -> u32 {
     match refit.stage {
         Stage::Regions => {
             let memory = &f.memory;
-            let (lost, looked) = f.device.lose_memory_in_turns(&mut refit.walk, most, &|span| memory.has(span));
+            let (lost, looked) = f
+                .device
+                .lose_memory_in_turns(&mut refit.walk, most, &|span| memory.has(span));
             for mr in lost {
                 f.events.push(EventKind::MrLost, mr.0, 0);
             }
@@ -112,7 +114,9 @@ fn step(f: &mut Function, refit: &mut Refit, most: u32) -> u32 {
             let Some(object) = f.srqs.place(refit.at) else {
                 return refit.next(Stage::CompletionQueues);
             };
-            let Some((number, srq)) = object else { return refit.skip() };
+            let Some((number, srq)) = object else {
+                return refit.skip();
+            };
             let (lost, looked) = refit.look(&mut srq.queue.ring, &f.memory, most);
             if lost && !std::mem::replace(&mut srq.queue.faulted, true) {
                 f.device.fail_srq(SrqHandle(number));
@@ -125,7 +129,9 @@ fn step(f: &mut Function, refit: &mut Refit, most: u32) -> u32 {
             let Some(object) = f.cqs.place(refit.at) else {
                 return refit.next(Stage::Doorbells);
             };
-            let Some((number, cq)) = object else { return refit.skip() };
+            let Some((number, cq)) = object else {
+                return refit.skip();
+            };
             let (lost, looked) = refit.look(&mut cq.ring, &f.memory, most);
             if lost && !std::mem::replace(&mut cq.lost, true) {
                 let detail = fault_detail(FaultQueue::Completion, FaultReason::Memory, cq.produced());
@@ -169,7 +175,14 @@ fn step(f: &mut Function, refit: &mut Refit, most: u32) -> u32 {
             let Some(object) = f.qps.place(refit.at) else {
                 return refit.next(Stage::Nothing);
             };
-            let Some((number, QueuePair { receive: Some(receive), .. })) = object else {
+            let Some((
+                number,
+                QueuePair {
+                    receive: Some(receive),
+                    ..
+                },
+            )) = object
+            else {
                 return refit.skip();
             };
             let (lost, looked) = refit.look(&mut receive.ring, &f.memory, most);

@@ -176,15 +176,7 @@ impl SharedRing {
             let at = found.at;
             found.at = at.saturating_add(extent.len);
             memory.is_shared(extent.gpa, extent.len)
-                && find(
-                    memory.map(),
-                    &mut found.pieces,
-                    extent,
-                    at,
-                    self.len,
-                    self.stride,
-                )
-                .is_some()
+                && find(memory.map(), &mut found.pieces, extent, at, self.len, self.stride).is_some()
         });
         found.extents += most;
         if there && more {
@@ -192,7 +184,11 @@ impl SharedRing {
         }
         let found = std::mem::take(found);
         self.map = memory.map().clone();
-        self.pieces = if there { Pieces::of(found.pieces) } else { Pieces::None };
+        self.pieces = if there {
+            Pieces::of(found.pieces)
+        } else {
+            Pieces::None
+        };
         Some(there)
     }
 

@@ -75,14 +75,6 @@ impl<T> Slots<T> {
         let slot = self.entries.get_mut(at)?;
         Some(slot.as_mut().map(|(number, entry)| (*number, &mut **entry)))
     }
-
-    /// All, with their numbers.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        self.entries
-            .iter_mut()
-            .flatten()
-            .map(|(number, entry)| (*number, &mut **entry))
-    }
 }
 
 #[cfg(test)]
@@ -96,10 +88,8 @@ mod tests {
         slots.insert(0x4_0000 | 0x2_0000, 'a');
         slots.insert(0x2_0002, 'c');
         assert_eq!(slots.entries.len(), 3);
-        let all: Vec<_> = slots
-            .iter_mut()
-            .map(|(number, &mut entry)| (number, entry))
-            .collect();
+        let places = (0..).map_while(|at| Some(slots.place(at)?.map(|(number, &mut entry)| (number, entry))));
+        let all: Vec<_> = places.flatten().collect();
         assert_eq!(all, [(0x6_0000, 'a'), (0x2_0001, 'b'), (0x2_0002, 'c')]);
         for number in [0, 1, 0x1_ffff, 0x2_0000, 0x2_0003] {
             assert_eq!(slots.get(number), None, "{number:#x}");
@@ -116,9 +106,13 @@ mod tests {
         );
         slots.insert(0x23, 'b');
         assert_eq!((slots.get(0x13), slots.get(0x23)), (None, Some(&'b')));
-        slots.remove(0x13);
+        assert_eq!(slots.remove(0x13), None);
         assert_eq!(slots.get(0x23), Some(&'b'));
-        slots.remove(0x23);
-        assert_eq!(slots.iter_mut().count(), 0);
+        assert_eq!(slots.remove(0x23), Some(Box::new('b')));
+        assert!(
+            (0..)
+                .map_while(|at| slots.place(at).map(|place| place.is_none()))
+                .all(|free| free)
+        );
     }
 }

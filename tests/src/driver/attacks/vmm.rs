@@ -33,27 +33,31 @@ pub(super) fn connects(place: &Place, _: Dice) -> Result<Attack> {
     // SET_OWNER, GET_FEATURES.
     let words: [u32; 6] = [3, 1, 0, 1, 1, 0];
     let hello: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
-    let mut turn = 0;
+    let (mut turn, mut next) = (0, None);
     Ok(Box::new(move || {
         turn += 1;
-        let stream = socket_with(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
-            None,
-        )?;
+        // (One that was refused is tried again: a socket for each try would be work of this machine's kernel, on whatever CPU.)
+        let stream = match next.take() {
+            Some(stream) => stream,
+            None => socket_with(
+                AddressFamily::UNIX,
+                SocketType::STREAM,
+                SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+                None,
+            )?,
+        };
         match connect(&stream, &addresses[turn % addresses.len()]) {
             // There are as many as the socket keeps waiting.
-            Err(Errno::AGAIN) => Ok(()),
-            Err(e) => Err(e.into()),
+            Err(Errno::AGAIN) => next = Some(stream),
+            Err(e) => return Err(e.into()),
             Ok(()) => {
                 let _ = write(&stream, &hello);
                 if turn % 3 == 0 {
                     let _ = UnixStream::from(stream).shutdown(Shutdown::Write);
                 }
-                Ok(())
             }
         }
+        Ok(())
     }))
 }
 

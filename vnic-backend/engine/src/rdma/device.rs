@@ -340,7 +340,8 @@ impl Device {
     /// and of those of windows bound to it, is an access error; the region stays until it is deregistered or registered
     /// again with other memory. Gives the regions that were lost by this; each is named once.
     pub fn lose_memory(&mut self, is_there: &dyn Fn(Span) -> bool) -> Vec<MrHandle> {
-        self.lose_memory_in_turns(&mut MemoryWalk::default(), u32::MAX, is_there).0
+        self.lose_memory_in_turns(&mut MemoryWalk::default(), u32::MAX, is_there)
+            .0
     }
 
     /// The same in turns, each of which looks at so many pieces of memory. Gives the regions that were lost by this turn, and at how

@@ -103,8 +103,8 @@ impl From<Vec<Span>> for Translation {
 }
 
 /// A region's memory.
-#[derive(Debug)]
-pub(super) enum Extents {
+#[derive(Debug, PartialEq, Eq)]
+pub enum Extents {
     /// One piece.
     One(u64),
     /// More, or none: where each begins, in the region's bytes and in memory. The first begins at byte 0.
@@ -470,7 +470,7 @@ impl Regions {
 
     /// Memory has gone away: regions with a piece that `is_there` denies lose their keys, and with them the windows that
     /// are bound to them, until they are registered again with other memory. Gives those that were not lost before, and how many
-    /// pieces were asked for: at most so many, or none where the walk is over. Neighbouring spans of a region are asked for as one.
+    /// places and pieces were looked at: so many, about. Neighbouring spans of a region are asked for as one.
     pub fn lose(
         &mut self,
         walk: &mut MemoryWalk,
@@ -496,8 +496,12 @@ impl Regions {
                     asked += 1;
                     is_there(span)
                 };
-                let whole = spans.by_ref().take((most - looked) as usize).all(there);
+                let whole = spans
+                    .by_ref()
+                    .take(most.saturating_sub(looked).max(1) as usize)
+                    .all(there);
                 rest = whole && spans.next().is_some();
+                drop(spans);
                 (walk.piece, walk.key) = (from + asked, region.key);
                 looked += asked as u32;
                 if !whole {

@@ -7,16 +7,16 @@
 
 use alloc::vec::Vec;
 
-use super::super::qp::Qp;
 use super::super::completion_queue::CompletionQueue;
+use super::super::qp::Qp;
 use super::super::region::Extents;
 use super::super::types::{
     Access, Completion, CqHandle, MrHandle, Object, PdHandle, QpNumber, SendWr, SrqHandle, Status, VerbsError,
 };
 use super::Device;
 
-/// Pieces of memory that take as long as a work request that is read.
-const PIECES: u32 = 2;
+/// A piece of memory takes two thirds of what a work request takes that is read.
+const PIECE: (u32, u32) = (2, 3);
 /// The same for a copy of a packet to a member of a multicast group.
 pub(super) const COPY: u32 = 4;
 
@@ -104,7 +104,7 @@ impl Device {
             return 0;
         }
         let pieces = self.shared.regions.take_pieces();
-        core::mem::take(&mut self.shared.work).saturating_add(pieces / PIECES)
+        core::mem::take(&mut self.shared.work).saturating_add(pieces.saturating_mul(PIECE.0) / PIECE.1)
     }
 
     /// What the region or completion queue has left that was the last to end, to be dropped where nobody waits for it.
