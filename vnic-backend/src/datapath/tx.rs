@@ -364,7 +364,17 @@ impl TxQueue {
         self.ring.prefetch_descriptors(n);
         let (mut k, mut end) = (0, n);
         while k < end {
-            match self.take(k, segs, &mut end) {
+            let taken = match self.take(k) {
+                Ok((_, Some(t))) => Ok(t),
+                Ok((head, None)) => self.take_chain(head, segs).map(|(t, long)| {
+                    if long {
+                        end = k + 1;
+                    }
+                    t
+                }),
+                Err(f) => Err(f),
+            };
+            match taken {
                 Ok(t) => {
                     prefetch(t.one.ptr.wrapping_add(first));
                     prefetch(t.one.ptr.wrapping_add(last));
@@ -419,36 +429,39 @@ impl TxQueue {
         }
     }
 
-    /// The buffer at `k` of what is ready. If it has many pieces, the burst ends with it: `end` becomes the place behind it.
+    /// The buffer at `k` of what is ready: its head, and itself if it is in one piece.
     #[inline(always)]
-    fn take(&mut self, k: u16, segs: &mut Vec<Seg>, end: &mut u16) -> Result<Taken, Fault> {
+    fn take(&self, k: u16) -> Result<(u16, Option<Taken>), Fault> {
         let head = self.ring.head(k)?;
-        if let Some(one) = self.ring.single(head, false) {
-            return Ok(Taken {
-                head,
-                total: u64::from(one.len),
-                one,
-                many: 0..0,
-                snapped: false,
-            });
-        }
+        let one = self.ring.single(head, false).map(|one| Taken {
+            head,
+            total: u64::from(one.len),
+            one,
+            many: 0..0,
+            snapped: false,
+        });
+        Ok((head, one))
+    }
+
+    /// A buffer that is not in one piece. If it has many, the burst ends with it.
+    #[inline(never)]
+    fn take_chain(&mut self, head: u16, segs: &mut Vec<Seg>) -> Result<(Taken, bool), Fault> {
         let start = segs.len();
         let (total, descriptors) = self.ring.counted_chain(head, false, segs)?;
         let pieces = usize::from(descriptors).max(segs.len() - start);
-        if self.holds.owe_pieces(total, pieces) {
-            *end = k + 1;
-        }
+        let long = self.holds.owe_pieces(total, pieces);
         let one = segs.get(start).copied().unwrap_or(Seg {
             ptr: std::ptr::null_mut(),
             len: 0,
         });
-        Ok(Taken {
+        let taken = Taken {
             head,
             total,
             one,
             many: start as u32..segs.len() as u32,
             snapped: false,
-        })
+        };
+        Ok((taken, long))
     }
 
     /// Reads the first bytes of a frame without requests that lies in one piece.

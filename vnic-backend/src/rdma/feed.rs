@@ -27,10 +27,10 @@ impl Function {
     pub(super) fn take_doorbells(&mut self) -> usize {
         let mut work = 0;
         let rings = self.bells.len();
-        if self.first_bell >= rings {
-            self.first_bell = 0;
-        }
-        for i in (self.first_bell..rings).chain(0..self.first_bell) {
+        let mut next = self.first_bell;
+        for _ in 0..rings {
+            let i = if next < rings { next } else { 0 };
+            next = i + 1;
             for turn in 0.. {
                 let Some(ring) = &mut self.bells[i] else { break };
                 if turn == BELLS_A_TURN || self.account.is_over() {
@@ -56,7 +56,7 @@ impl Function {
             }
             if self.account.is_over() {
                 // The others are first in the next turn.
-                self.first_bell = i + 1;
+                self.first_bell = next;
                 break;
             }
         }

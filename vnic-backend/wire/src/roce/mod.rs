@@ -129,7 +129,7 @@ impl Network {
     }
 
     /// Does `other` come from where this one goes, and go to where it comes from?
-    #[inline]
+    #[inline(always)]
     fn leads_to_sender_of(&self, other: &Network) -> bool {
         match (self, other) {
             (

@@ -57,10 +57,10 @@ impl Path {
 
     /// Do frames with `other` come back from where frames with this path go? Ethernet address and VLAN are what a switch
     /// vouches for; network addresses are what the sender says.
-    #[inline]
+    #[inline(always)]
     pub fn leads_to_sender_of(&self, other: &Path) -> bool {
         other.eth.source == self.eth.destination
-            && other.vid() == self.vid()
+            && (self.vlan.is_none() && other.vlan.is_none() || other.vid() == self.vid())
             && self.network.leads_to_sender_of(&other.network)
     }
 
