@@ -6,10 +6,10 @@ mod parts;
 mod police;
 mod roce;
 mod slots;
+mod taken;
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::fd::{AsFd, BorrowedFd};
@@ -32,6 +32,7 @@ use crate::ring::{Fault, SplitRing};
 use crate::types::Direction;
 use holds::Holds;
 use slots::{Held, Slot};
+use taken::Taken;
 
 /// Frames taken from one queue at once, and before the next queue gets its turn unless the adapter's settings say
 /// otherwise.
@@ -92,31 +93,6 @@ impl Default for Scratch {
             frames: Vec::with_capacity(burst),
             snaps: Box::new([[0; SNAP]; BURST as usize]),
             wide: [0; HEAD_MAX],
-        }
-    }
-}
-
-/// A buffer of the burst.
-struct Taken {
-    head: u16,
-    /// Its length with the virtio header.
-    total: u64,
-    /// Its memory when it is in one piece,
-    one: Seg,
-    /// and otherwise its range of the burst's segments.
-    many: Range<u32>,
-    /// A frame without requests, whose first bytes have been read.
-    snapped: bool,
-}
-
-impl Taken {
-    /// The buffer's memory.
-    #[inline(always)]
-    fn chain<'a>(&'a self, segs: &'a [Seg]) -> &'a [Seg] {
-        if self.many.is_empty() {
-            std::slice::from_ref(&self.one)
-        } else {
-            &segs[self.many.start as usize..self.many.end as usize]
         }
     }
 }

@@ -26,7 +26,7 @@ use super::events::{EventQueue, Events};
 use super::gid_news::GidNews;
 use super::gids::Claim;
 use super::memory::FunctionMemory;
-use super::refit::{self, Refit};
+use super::refit::Refit;
 use super::remains::Remains;
 use super::slots::Slots;
 use super::work_queue::{ReceiveQueue, SendQueue};
@@ -38,8 +38,6 @@ use crate::types::{GidConflict, QpRate};
 
 /// Faults of one driver that people are told of.
 const COMPLAINTS: u32 = 16;
-/// Work that other memory may take at once.
-const REFIT: i32 = 256;
 /// To free an object takes as long as to free so many entries of a list.
 const ENTRIES_OF_AN_OBJECT: usize = 64;
 /// How long completions may wait for a full ring to be looked at again, when the core would sleep.
@@ -356,9 +354,6 @@ impl Function {
             }
         }
         self.refit = Some(Refit::new(done));
-        let lent = self.account.lend(REFIT);
-        refit::go_on(self);
-        self.account.repay(lent);
     }
 
     /// Ends all objects. Peers hear nothing.

@@ -1,15 +1,15 @@
 //! A function's turn: what its driver may have done, packets that came, and what has completed.
 
 use smallvec::SmallVec;
-use vnic_device::event::EventKind;
+use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
 use vnic_engine::rdma::{CqHandle, Event, Incoming, QpNumber, Run, SrqHandle};
 use vnic_fabric::Instant;
 use vnic_wire::bth::MULTICAST_QP;
 use vnic_wire::opcode::{Operation, Transport};
 
-use super::account::{EVENT, LACKING, TIMER};
-use super::function::Function;
-use super::refit;
+use super::account::{EVENT, EXTENTS, LACKING, TIMER};
+use super::function::{Function, QueuePair};
+use super::refit::{Refit, Stage};
 use crate::mem;
 
 /// Completions whose lines are asked for before the first is written.
@@ -18,6 +18,8 @@ const COMPLETIONS_AT_ONCE: u32 = 16;
 const COMPLETIONS_AHEAD: u32 = 32;
 /// Queue pairs whose timers a turn looks at, full completion queues, events: at least so many.
 const AT_LEAST: usize = 8;
+/// Pieces of memory that a turn looks at, at least.
+const PIECES_AT_LEAST: u32 = 256;
 
 impl Function {
     /// One look at everything the driver may have done; `shared`: others want to send. Answers how much there was. `None`: it is
@@ -32,7 +34,7 @@ impl Function {
         }
         let mut work = 0;
         if self.refit.is_some() {
-            work += refit::go_on(self);
+            work += self.look_at_memory();
         }
         // Those of turns before come first.
         if !self.starving.is_empty() || !self.starving_srqs.is_empty() {
@@ -96,6 +98,130 @@ impl Function {
             self.unlooked = self.starving.len();
         }
         work
+    }
+
+    /// The guest shares other memory: goes on where the last turn stopped. Answers how much was done.
+    #[cold]
+    fn look_at_memory(&mut self) -> usize {
+        let Some(mut refit) = self.refit.take() else {
+            return 0;
+        };
+        let most = (self.account.left() * EXTENTS).max(PIECES_AT_LEAST);
+        let mut looked = 0;
+        while looked < most && refit.stage != Stage::Nothing {
+            looked += self.look_at_some(&mut refit, most - looked);
+        }
+        self.account.charge((looked / EXTENTS).cast_signed());
+        if refit.stage == Stage::Nothing {
+            let _ = refit.done.send(());
+        } else {
+            self.refit = Some(refit);
+        }
+        1
+    }
+
+    /// Looks at so many pieces of memory, about, of one kind of object. Answers at how many.
+    fn look_at_some(&mut self, refit: &mut Refit, most: u32) -> u32 {
+        match refit.stage {
+            Stage::Regions => {
+                let memory = &self.memory;
+                let (lost, looked) = self
+                    .device
+                    .lose_memory_in_turns(&mut refit.walk, most, &|span| memory.has(span));
+                for mr in lost {
+                    self.events.push(EventKind::MrLost, mr.0, 0);
+                }
+                if refit.walk.is_over() {
+                    refit.next(Stage::SharedReceiveQueues);
+                }
+                looked
+            }
+            Stage::SharedReceiveQueues => {
+                let Some(object) = self.srqs.place(refit.at) else {
+                    return refit.next(Stage::CompletionQueues);
+                };
+                let Some((number, srq)) = object else {
+                    return refit.skip();
+                };
+                let (lost, looked) = refit.look(&mut srq.queue.ring, &self.memory, most);
+                if lost && !std::mem::replace(&mut srq.queue.faulted, true) {
+                    self.device.fail_srq(SrqHandle(number));
+                    let detail =
+                        fault_detail(FaultQueue::SharedReceive, FaultReason::Memory, srq.queue.read());
+                    self.events.push(EventKind::QueueFault, number, detail);
+                }
+                looked
+            }
+            Stage::CompletionQueues => {
+                let Some(object) = self.cqs.place(refit.at) else {
+                    return refit.next(Stage::Doorbells);
+                };
+                let Some((number, cq)) = object else {
+                    return refit.skip();
+                };
+                let (lost, looked) = refit.look(&mut cq.ring, &self.memory, most);
+                if lost && !std::mem::replace(&mut cq.lost, true) {
+                    let detail = fault_detail(FaultQueue::Completion, FaultReason::Memory, cq.produced());
+                    self.events.push(EventKind::QueueFault, number, detail);
+                    // As after an overrun: who completes there fails.
+                    self.device.fail_cq(CqHandle(number));
+                }
+                looked
+            }
+            Stage::Doorbells => {
+                let Some(object) = self.bells.get_mut(refit.at) else {
+                    return refit.next(Stage::SendQueues);
+                };
+                let Some(bell) = object else { return refit.skip() };
+                let at = refit.at;
+                let (lost, looked) = refit.look(&mut bell.ring, &self.memory, most);
+                if lost && bell.fail() {
+                    let detail = fault_detail(FaultQueue::Doorbells, FaultReason::Memory, bell.taken());
+                    self.events.push(EventKind::QueueFault, bell.handle, detail);
+                } else if !lost && refit.at > at {
+                    bell.set_polling(true);
+                }
+                looked
+            }
+            Stage::SendQueues => {
+                let Some(object) = self.qps.place(refit.at) else {
+                    return refit.next(Stage::ReceiveQueues);
+                };
+                let Some((number, QueuePair { send: Some(send), .. })) = object else {
+                    return refit.skip();
+                };
+                let (lost, looked) = refit.look(&mut send.ring, &self.memory, most);
+                if lost && !std::mem::replace(&mut send.faulted, true) {
+                    let posted = send.posted();
+                    self.device.fail_qp(QpNumber(number));
+                    self.qp_fault(number, FaultQueue::Send, FaultReason::Memory, posted);
+                }
+                looked
+            }
+            Stage::ReceiveQueues => {
+                let Some(object) = self.qps.place(refit.at) else {
+                    return refit.next(Stage::Nothing);
+                };
+                let Some((
+                    number,
+                    QueuePair {
+                        receive: Some(receive),
+                        ..
+                    },
+                )) = object
+                else {
+                    return refit.skip();
+                };
+                let (lost, looked) = refit.look(&mut receive.ring, &self.memory, most);
+                if lost && !std::mem::replace(&mut receive.faulted, true) {
+                    let posted = receive.posted();
+                    self.device.fail_qp(QpNumber(number));
+                    self.qp_fault(number, FaultQueue::Receive, FaultReason::Memory, posted);
+                }
+                looked
+            }
+            Stage::Nothing => 0,
+        }
     }
 
     /// A packet came for this function. Answers what that took besides the packet: whoever sent it, or this function, is charged.
