@@ -11,7 +11,9 @@ const ALONE: i32 = 256;
 const SHARED: i32 = 64;
 
 /// A packet that is sent, up to where its bytes land.
-pub const PACKET: i32 = 4;
+pub const PACKET: i32 = 13;
+/// One of a run.
+pub const RUN_PACKET: i32 = 4;
 /// A command, with its reply and the interrupt.
 pub const COMMAND: i32 = 64;
 /// The timer of a queue pair.

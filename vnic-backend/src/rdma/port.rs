@@ -10,7 +10,7 @@ use vnic_wire::roce::{Frame, Network, Path};
 use vnic_wire::transport::Headers;
 use vnic_wire::{EtherType, MacAddr};
 
-use super::account::{PACKET, of_a_turn, pieces};
+use super::account::{PACKET, RUN_PACKET, of_a_turn, pieces};
 use super::function::Function;
 use crate::datapath::{Core, FRAME_MAX, Inbound, RawFrame, SNAP};
 use crate::mem::Seg;
@@ -264,7 +264,7 @@ impl Sink for Wire<'_> {
         if let Some(Some(neighbour)) = self.functions.get(usize::from(port.0)) {
             neighbour.fetch_qp(to);
         }
-        (self.left.max(0).cast_unsigned().div_ceil(PACKET.cast_unsigned())) as usize
+        (self.left.max(0).cast_unsigned().div_ceil(RUN_PACKET.cast_unsigned())) as usize
     }
 
     #[inline]
@@ -275,7 +275,7 @@ impl Sink for Wire<'_> {
         };
         let taken = neighbour.receive_run(self.now, run);
         if taken > 0 {
-            self.left -= PACKET * taken as i32;
+            self.left -= RUN_PACKET * taken as i32;
             let bytes = if run.priority() == 0 {
                 0
             } else {
