@@ -17,6 +17,8 @@ const SEND_WINDOW: u32 = 128;
 const RECEIVE_WINDOW: u32 = 64;
 /// Doorbells taken from one ring before others get their turn.
 const BELLS_A_TURN: usize = 64;
+/// Requests that the engine is given before it is asked what they have cost.
+const AT_ONCE: u32 = 32;
 /// Queues with requests left that a turn looks at.
 const STARVING_A_TURN: usize = 256;
 
@@ -270,7 +272,7 @@ impl Function {
         while send.has_more() {
             let all = self.device.room_for_requests().min(window);
             let room = window.saturating_sub(self.device.held(qpn).0).min(all);
-            let room = room.min(self.account.left());
+            let room = room.min(self.account.left()).min(AT_ONCE);
             if room == 0 {
                 if !std::mem::replace(&mut qp.starving, true) {
                     self.starving.push_back(number);
@@ -287,7 +289,11 @@ impl Function {
             });
             match posted {
                 Ok(0) => return,
-                Ok(n) => self.account.charge(n.cast_signed()),
+                // (A queue pair in error flushes them at once.)
+                Ok(n) => {
+                    let work = n.saturating_add(self.device.take_work());
+                    self.account.charge(i32::try_from(work).unwrap_or(i32::MAX));
+                }
                 Err(Malformed { wr_id, reason, index }) => {
                     send.faulted = true;
                     let behind = send.posted();

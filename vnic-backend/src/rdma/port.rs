@@ -264,7 +264,11 @@ impl Sink for Wire<'_> {
         if let Some(Some(neighbour)) = self.functions.get(usize::from(port.0)) {
             neighbour.fetch_qp(to);
         }
-        (self.left.max(0).cast_unsigned().div_ceil(RUN_PACKET.cast_unsigned())) as usize
+        (self
+            .left
+            .max(0)
+            .cast_unsigned()
+            .div_ceil(RUN_PACKET.cast_unsigned())) as usize
     }
 
     #[inline]
