@@ -88,8 +88,8 @@ fn a_turn_has_an_end_whatever_is_posted() -> Result<()> {
     let qp = dead_qp(&mut s, &cq, BLOCKS);
     let held = clock.hold();
     let (mut all, mut most) = (0, 0);
-    // To flush a request is twice as much work as to read it.
-    for _ in 0..4 * BLOCKS * BELLS / ALONE {
+    // To flush a request is twice as much work as to read it, and half of a turn is for what comes.
+    for _ in 0..8 * BLOCKS * BELLS / ALONE {
         if all % BLOCKS == 0 && all < BLOCKS * BELLS {
             s.bells.ring(Kind::Send, qp.number, all + BLOCKS);
         }

@@ -342,14 +342,25 @@ impl Function {
     /// The guest shares other memory now; its virtqueues were set up anew in it. Objects stay; those whose memory has
     /// gone fail. `done` hears when nothing uses the old one any more.
     pub fn remap(&mut self, rings: RdmaRings, done: Sender<()>) {
-        let RdmaRings { map, control, events } = rings;
+        let go_on = |ring: &mut Option<SplitRing>, before: Option<&SplitRing>| {
+            if let (Some(ring), Some(before)) = (ring, before) {
+                ring.go_on_from(before);
+            }
+        };
+        let RdmaRings {
+            map,
+            mut control,
+            events,
+        } = rings;
         self.memory.set_map(map.clone());
         // What was checked of its lists may be gone.
         self.scratch.forget();
         if let Some(a) = &mut self.attached {
             a.map = map;
+            go_on(&mut control, a.control.as_ref());
             a.control = control;
-            for (queue, ring) in a.events.iter_mut().zip(events) {
+            for (queue, mut ring) in a.events.iter_mut().zip(events) {
+                go_on(&mut ring, queue.ring.as_ref());
                 queue.ring = ring;
             }
         }

@@ -158,6 +158,13 @@ impl SplitRing {
         Ok(ring)
     }
 
+    /// Goes on where `before` is: the same ring, at another place of ours. Whoever made this one saw what the guest had been shown
+    /// until then, and `before` has gone on.
+    pub fn go_on_from(&mut self, before: &SplitRing) {
+        let shown = before.published;
+        (self.next_avail, self.avail_seen, self.staged, self.published) = (shown, shown, shown, shown);
+    }
+
     /// Entries.
     pub fn size(&self) -> u16 {
         self.size

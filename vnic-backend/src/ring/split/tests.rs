@@ -27,15 +27,18 @@ impl Memory {
         let copy = file.try_clone().expect("a descriptor");
         let lender = Arc::new(Lender::new(ours));
         let region = Region::map(0, 2 * BYTES, 0, copy, 0, &lender).expect("a region");
+        let ring = Memory::ring(Arc::new(MemMap::new(&[region])));
+        Memory { file, ring }
+    }
+
+    fn ring(map: Arc<MemMap>) -> SplitRing {
         let addresses = RingAddresses {
             desc: 0,
             avail: 0x4000,
             used: 0x5000,
             used_log: None,
         };
-        let map = Arc::new(MemMap::new(&[region]));
-        let ring = SplitRing::new(map, SIZE.into(), addresses, 0, true, true, None).expect("a ring");
-        Memory { file, ring }
+        SplitRing::new(map, SIZE.into(), addresses, 0, true, true, None).expect("a ring")
     }
 
     fn put(&self, at: u64, addr: u64, len: u32, flags: u16, next: u16) {
@@ -106,4 +109,25 @@ fn the_longest_chain_is_counted_and_a_longer_one_is_none() {
         memory.ring.bounded_chain(0, false, 100, &mut Vec::new()),
         Ok(None)
     );
+}
+
+/// What is shown between the making of a ring at another place and its first use is neither lost nor shown twice.
+#[test]
+fn a_ring_at_another_place_goes_on_where_it_was() {
+    let mut memory = Memory::new();
+    let show = |ring: &mut SplitRing, head| {
+        ring.advance(1);
+        ring.stage(head, 8);
+        ring.publish(ring.staged());
+    };
+    show(&mut memory.ring, 7);
+    let mut elsewhere = Memory::ring(memory.ring.mem.clone());
+    show(&mut memory.ring, 8);
+    elsewhere.go_on_from(&memory.ring);
+    show(&mut elsewhere, 9);
+    let mut used = [0; 4 + 3 * 8];
+    memory.file.read_exact_at(&mut used, 0x5000).expect("memory");
+    let word = |at: usize| used[at];
+    assert_eq!([2, 4, 12, 20].map(word), [3, 7, 8, 9]);
+    assert_eq!(elsewhere.base(), 3);
 }
