@@ -340,18 +340,15 @@ impl TxQueue {
         self.ring.prefetch_descriptors(n);
         let (mut k, mut end) = (0, n);
         while k < end {
-            let taken = match self.take(k) {
-                Ok((_, Some(t))) => Ok(t),
-                Ok((head, None)) => self.take_chain(head, segs).map(|(t, long)| {
+            let taken = self.take(k).and_then(|(head, one)| match one {
+                Some(one) => Ok((one, false)),
+                None => self.take_chain(head, segs),
+            });
+            match taken {
+                Ok((t, long)) => {
                     if long {
                         end = k + 1;
                     }
-                    t
-                }),
-                Err(f) => Err(f),
-            };
-            match taken {
-                Ok(t) => {
                     prefetch(t.one.ptr.wrapping_add(first));
                     prefetch(t.one.ptr.wrapping_add(last));
                     frames.push(t);

@@ -25,12 +25,6 @@ pub const EXTENTS: u32 = 4;
 /// What a packet may look for, if it lacks a receive and the turn is over.
 pub const LACKING: i32 = 16;
 
-/// Of so many pieces of memory that bytes come from, or go to.
-#[inline]
-pub fn pieces(n: usize) -> u32 {
-    u32::try_from(n * 2 / 3).unwrap_or(u32::MAX)
-}
-
 /// Work of one turn that reads, or of one that sends.
 #[inline]
 pub fn of_a_turn(shared: bool) -> i32 {

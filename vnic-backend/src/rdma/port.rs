@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use vnic_engine::rdma::{Incoming, Outgoing, Payload, QpNumber, Run, Sink};
+use vnic_engine::rdma::{Incoming, Outgoing, Payload, QpNumber, Run, Sink, work_of_pieces};
 use vnic_fabric::switch::{Egress, PortId, Verdict};
 use vnic_fabric::{Instant, TagEdit};
 use vnic_wire::roce::{Frame, Network, Path};
 use vnic_wire::transport::Headers;
 use vnic_wire::{EtherType, MacAddr};
 
-use super::account::{PACKET, RUN_PACKET, of_a_turn, pieces};
+use super::account::{PACKET, RUN_PACKET, of_a_turn};
 use super::function::Function;
 use crate::datapath::{Core, FRAME_MAX, Inbound, RawFrame, SNAP};
 use crate::mem::Seg;
@@ -224,7 +224,7 @@ impl Sink for Wire<'_> {
     fn send(&mut self, packet: &Outgoing<'_>) {
         self.left -= PACKET;
         if packet.payload.pieces() > 1 {
-            self.charge(pieces(packet.payload.pieces()));
+            self.charge(work_of_pieces(packet.payload.pieces() as u32));
         }
         let path = packet.path;
         let len = path.frame_len(&packet.headers, packet.payload.len());

@@ -183,40 +183,34 @@ impl Function {
                 }
                 looked
             }
-            Stage::SendQueues => {
-                let Some(object) = self.qps.place(refit.at) else {
-                    return refit.next(Stage::ReceiveQueues);
+            Stage::SendQueues | Stage::ReceiveQueues => {
+                let sends = refit.stage == Stage::SendQueues;
+                let (name, next) = match sends {
+                    true => (FaultQueue::Send, Stage::ReceiveQueues),
+                    false => (FaultQueue::Receive, Stage::Nothing),
                 };
-                let Some((number, QueuePair { send: Some(send), .. })) = object else {
+                let Some(object) = self.qps.place(refit.at) else {
+                    return refit.next(next);
+                };
+                let queue = object.and_then(|(number, QueuePair { send, receive, .. })| {
+                    let (ring, faulted, posted) = if sends {
+                        let queue = send.as_mut()?;
+                        let posted = queue.posted();
+                        (&mut queue.ring, &mut queue.faulted, posted)
+                    } else {
+                        let queue = receive.as_mut()?;
+                        let posted = queue.posted();
+                        (&mut queue.ring, &mut queue.faulted, posted)
+                    };
+                    Some((number, ring, faulted, posted))
+                });
+                let Some((number, ring, faulted, posted)) = queue else {
                     return refit.skip();
                 };
-                let (lost, looked) = refit.look(&mut send.ring, &self.memory, most);
-                if lost && !std::mem::replace(&mut send.faulted, true) {
-                    let posted = send.posted();
+                let (lost, looked) = refit.look(ring, &self.memory, most);
+                if lost && !std::mem::replace(faulted, true) {
                     self.device.fail_qp(QpNumber(number));
-                    self.qp_fault(number, FaultQueue::Send, FaultReason::Memory, posted);
-                }
-                looked
-            }
-            Stage::ReceiveQueues => {
-                let Some(object) = self.qps.place(refit.at) else {
-                    return refit.next(Stage::Nothing);
-                };
-                let Some((
-                    number,
-                    QueuePair {
-                        receive: Some(receive),
-                        ..
-                    },
-                )) = object
-                else {
-                    return refit.skip();
-                };
-                let (lost, looked) = refit.look(&mut receive.ring, &self.memory, most);
-                if lost && !std::mem::replace(&mut receive.faulted, true) {
-                    let posted = receive.posted();
-                    self.device.fail_qp(QpNumber(number));
-                    self.qp_fault(number, FaultQueue::Receive, FaultReason::Memory, posted);
+                    self.qp_fault(number, name, FaultReason::Memory, posted);
                 }
                 looked
             }

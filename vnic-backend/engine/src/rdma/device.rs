@@ -45,7 +45,7 @@ use super::types::{
     VerbsError, XrcdHandle,
 };
 use super::wheel::Wheel;
-pub use shell::Freed;
+pub use shell::{Freed, work_of_pieces};
 
 /// The first QP numbers are for management (IBTA 3.9.4, 3.9.5).
 const QP_FIRST: u32 = 2;

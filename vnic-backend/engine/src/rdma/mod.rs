@@ -40,7 +40,7 @@ mod window;
 pub use budget::Beside;
 pub use congestion::{Congestion, FlowStatus};
 pub use counters::Counters;
-pub use device::{Device, DeviceConfig, Freed};
+pub use device::{Device, DeviceConfig, Freed, work_of_pieces};
 pub use gid::{GidEntry, GidKind, GidTable};
 pub use limits::{Limits, Resources, Usage};
 pub use marking::{MarkBy, Marked, Marking};

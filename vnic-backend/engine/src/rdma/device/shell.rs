@@ -15,8 +15,12 @@ use super::super::types::{
 };
 use super::Device;
 
-/// A piece of memory takes two thirds of what a work request takes that is read.
-const PIECE: (u32, u32) = (2, 3);
+/// What so many pieces of memory take that bytes come from, or go to, in work requests that are read: two thirds each.
+#[inline]
+pub fn work_of_pieces(pieces: u32) -> u32 {
+    pieces - pieces / 3
+}
+
 /// The same for a copy of a packet to a member of a multicast group.
 pub(super) const COPY: u32 = 4;
 
@@ -104,7 +108,7 @@ impl Device {
             return 0;
         }
         let pieces = self.shared.regions.take_pieces();
-        core::mem::take(&mut self.shared.work).saturating_add(pieces.saturating_mul(PIECE.0) / PIECE.1)
+        core::mem::take(&mut self.shared.work).saturating_add(work_of_pieces(pieces))
     }
 
     /// What the region or completion queue has left that was the last to end, to be dropped where nobody waits for it.
