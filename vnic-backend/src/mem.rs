@@ -26,6 +26,14 @@ pub struct Seg {
 }
 
 impl Seg {
+    /// Memory of our own.
+    pub fn of(bytes: &mut [u8]) -> Seg {
+        Seg {
+            ptr: bytes.as_mut_ptr(),
+            len: bytes.len() as u32,
+        }
+    }
+
     /// Reads `N` bytes at `at`, if the segment has them.
     #[inline(always)]
     pub fn read<const N: usize>(&self, at: usize) -> Option<[u8; N]> {

@@ -127,6 +127,12 @@ impl NetHdr {
     /// Bytes on the ring with `num_buffers` (VERSION_1 or MRG_RXBUF).
     pub const LEN: usize = 12;
 
+    /// Does it ask for nothing?
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        self.flags | self.gso_type == 0
+    }
+
     /// Reads the header from its ring layout.
     #[inline]
     pub fn parse(b: &[u8; 10]) -> NetHdr {

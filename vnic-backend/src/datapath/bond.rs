@@ -16,7 +16,6 @@ mod ticket;
 
 use std::sync::Arc;
 
-use vnic_engine::counters::{Block, QueueCounter as Q};
 use vnic_fabric::lag::{Bond, Choice, Flow, Member, Mode};
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
@@ -24,11 +23,8 @@ use vnic_wire::EtherType;
 use vnic_wire::vlan::Tci;
 
 use super::command::BondSetup;
-use super::frame::RawFrame;
-use super::link::Gate;
+use super::frame::{Metadata, OwnedFrame, RawFrame};
 use super::outputs::{Outputs, Slot};
-use crate::mem;
-use crate::types::Direction;
 use held::{Held, HeldFrame};
 
 pub use serve::{Bonds, InBond, SlowLimit, is_slow};
@@ -140,16 +136,15 @@ impl BondPort {
                 i += 1;
                 continue;
             };
-            let (flow, len) = (front.flow, front.len() as u32);
+            let (flow, len) = (front.flow, front.frame.bytes.len() as u32);
             let choice = self.bond.retry(now, line.slot, &flow, len);
             if let Choice::Wait { until, .. } = choice {
                 line.until = until.max(now + serve::PAUSE);
                 i += 1;
                 continue;
             }
-            let mut frame = self.held.pop(i)?;
-            let tag = frame.tag;
-            return match frame.with(|f| self.going(choice, tag, f.head)) {
+            let frame = self.held.pop(i)?;
+            return match self.going(choice, frame.tag, frame.frame.head()) {
                 Ok(going) => Some(Next::Go(frame, going)),
                 Err(reason) => Some(Next::Drop(frame, reason)),
             };
@@ -167,14 +162,11 @@ impl BondPort {
 
 /// Reads the flow of a frame.
 fn flow_of(f: &RawFrame<'_>) -> Option<Flow> {
-    let n = f.len.min(LOOK);
-    if f.head.len() >= n {
+    if f.head.len() >= f.len.min(LOOK) {
         return Flow::parse(f.head);
     }
     let mut bytes = [0; LOOK];
-    let known = f.head.len();
-    bytes[..known].copy_from_slice(f.head);
-    mem::gather(f.segs, f.skip + known, &mut bytes[known..n]);
+    let n = f.peek(&mut bytes);
     Flow::parse(&bytes[..n])
 }
 
@@ -187,15 +179,8 @@ impl Outputs {
     }
 
     /// Hands a frame to the member of a bond that its flow is on.
-    pub(super) fn give_bond(
-        &mut self,
-        source: PortId,
-        e: Egress,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-        sender: Option<&Block<{ Q::COUNT }>>,
-    ) {
-        let (now, local_qp) = (self.now, self.local_qp);
+    pub(super) fn give_bond(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
+        let (now, local_qp) = (self.round.now, meta.local_qp);
         let Some(bond) = self.bond(e.port) else { return };
         let flow = flow_of(f).map(|flow| Flow { local_qp, ..flow });
         let refused = match &flow {
@@ -209,45 +194,32 @@ impl Outputs {
         };
         let choice = bond.bond.transmit(now, &flow, f.len as u32);
         if let Choice::Wait { until, slot } = choice {
-            if bond.held.has_room(f.len) {
-                let frame = HeldFrame::new(f, flow, source, e.tag, gate);
-                bond.held.push(slot, until, frame);
-            } else {
-                bond.bond.give_up(now, slot);
-                self.drop_bonded(e.port, Some(&flow), f, DropReason::EgressFull);
+            let frame = Some(f).filter(|f| bond.held.has_room(f.len));
+            match frame.and_then(|f| OwnedFrame::copy(&f.whole(), meta.counted())) {
+                Some(frame) => {
+                    let tag = e.tag;
+                    bond.held.push(slot, until, HeldFrame { frame, flow, tag });
+                }
+                None => {
+                    bond.bond.give_up(now, slot);
+                    self.drop_bonded(e.port, Some(&flow), f, DropReason::EgressFull);
+                }
             }
             return;
         }
         match bond.going(choice, e.tag, f.head) {
-            Ok(going) => self.give_member(source, going, f, gate, sender),
+            Ok(going) => self.give_member(going, f, meta),
             Err(reason) => self.drop_bonded(e.port, Some(&flow), f, reason),
         }
     }
 
-    fn give_member(
-        &mut self,
-        source: PortId,
-        going: Going,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-        sender: Option<&Block<{ Q::COUNT }>>,
-    ) {
+    fn give_member(&mut self, going: Going, f: &RawFrame<'_>, meta: &Metadata) {
         let Going { port, tag, ticket } = going;
-        self.set_ticket(port, Some(ticket));
-        self.give_port(source, Egress { port, tag }, f, gate, sender);
-        self.set_ticket(port, None);
-    }
-
-    /// The frame that an uplink is given next has this ticket. Answers the one before.
-    pub(super) fn set_ticket(&mut self, port: PortId, ticket: Option<Ticket>) -> Option<Ticket> {
-        self.slots
-            .get_mut(usize::from(port.0))
-            .and_then(|slot| slot.set_ticket(ticket))
-    }
-
-    /// The ticket of the frame that is on its way to an uplink.
-    pub(super) fn ticket(&self, port: PortId) -> Option<Ticket> {
-        self.slots.get(usize::from(port.0))?.ticket()
+        let meta = Metadata {
+            ticket: Some(ticket),
+            ..meta.clone()
+        };
+        self.give_port(Egress { port, tag }, f, &meta);
     }
 
     /// Drops a frame for a bond; the member that it would have gone by is charged with it.
@@ -259,26 +231,6 @@ impl Outputs {
         if let Some(Slot::Uplink(p)) = self.slots.get(usize::from(port.0)) {
             p.count_drop(reason);
         }
-        if self.captures_run() {
-            self.capture(port, Direction::Egress, &f.whole(), Some(reason));
-        }
-    }
-}
-
-impl Slot {
-    /// See [`Outputs::set_ticket`].
-    pub(super) fn set_ticket(&mut self, ticket: Option<Ticket>) -> Option<Ticket> {
-        match self {
-            Slot::Uplink(p) => std::mem::replace(&mut p.ticket, ticket),
-            _ => None,
-        }
-    }
-
-    /// See [`Outputs::ticket`].
-    pub(super) fn ticket(&self) -> Option<Ticket> {
-        match self {
-            Slot::Uplink(p) => p.ticket.clone(),
-            _ => None,
-        }
+        self.round.offer(port, &f.whole(), Some(reason), None);
     }
 }

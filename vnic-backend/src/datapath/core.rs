@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use vnic_engine::counters::{Block, CoreCounter, QueueCounter as Q};
+use vnic_engine::counters::{CoreCounter, QueueCounter as Q};
 use vnic_engine::dropless::Told;
 use vnic_engine::offload::HEAD_MAX;
 use vnic_fabric::qos::StallNews;
@@ -17,7 +17,7 @@ use super::MAX_CORES;
 use super::bond::Bonds;
 use super::calls::Owed;
 use super::counters::CoreCounters;
-use super::frame::{OutFrame, RawFrame, SNAP};
+use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
 use super::inject::{FaultReport, Injector};
 use super::link::{
     Gate, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef,
@@ -156,25 +156,6 @@ impl CoreEvent {
     }
 }
 
-/// Where a frame comes from.
-#[derive(Debug, Clone, Copy)]
-pub struct Origin {
-    /// The adapter or uplink.
-    pub source: PortId,
-    /// As the switch sees it: the bond to which the uplink belongs.
-    pub ingress: PortId,
-}
-
-impl From<PortId> for Origin {
-    #[inline(always)]
-    fn from(port: PortId) -> Origin {
-        Origin {
-            source: port,
-            ingress: port,
-        }
-    }
-}
-
 /// See the module.
 pub struct Core {
     /// This core's copy of the switch.
@@ -278,21 +259,13 @@ impl Core {
 
     /// Hands a frame to the receivers of this core. They show it to their guests at the next [`Core::flush`].
     #[inline]
-    pub fn deliver(
-        &mut self,
-        from: impl Into<Origin>,
-        verdict: &Verdict,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-        sender: Option<&Block<{ Q::COUNT }>>,
-    ) {
-        let Origin { source, ingress } = from.into();
+    pub fn deliver(&mut self, verdict: &Verdict, f: &RawFrame<'_>, meta: &Metadata) {
         match *verdict {
-            Verdict::Unicast(e) => self.out.give(source, e, f, gate, sender),
+            Verdict::Unicast(e) => self.out.give(e, f, meta),
             Verdict::Flood(ref flood) => {
                 for &port in self.switch.up_ports() {
-                    if let Some(tag) = self.switch.flood_to(port, ingress, flood) {
-                        self.out.give(source, Egress { port, tag }, f, gate, sender);
+                    if let Some(tag) = self.switch.flood_to(port, meta.ingress, flood) {
+                        self.out.give(Egress { port, tag }, f, meta);
                     }
                 }
             }
@@ -300,16 +273,32 @@ impl Core {
         }
     }
 
+    /// Sends a frame whose bytes are ours where the switch says: to other cores as a copy, and to the receivers of this one.
+    /// Answers why it was dropped, if it was; that is for the sender to count.
+    pub fn dispatch(&mut self, verdict: &Verdict, f: &RawFrame<'_>, meta: &Metadata) -> Option<DropReason> {
+        let dropped = match *verdict {
+            Verdict::Drop(reason) => Some(reason),
+            _ if self.crosses(meta.ingress, verdict)
+                && self.send_remote(verdict, f, meta, None).is_none() =>
+            {
+                Some(DropReason::CoreExchangeFull)
+            }
+            _ => None,
+        };
+        self.captured(meta.source, Direction::Ingress, f, dropped);
+        self.deliver(verdict, f, meta);
+        dropped
+    }
+
     /// Sends references to the other cores that have receivers. Nothing when a link is full.
     pub fn send_remote(
         &mut self,
-        from: impl Into<Origin>,
         verdict: &Verdict,
         f: &RawFrame<'_>,
+        meta: &Metadata,
         slot: Option<SlotRef>,
     ) -> Option<ArrayVec<(usize, u64), MAX_CORES>> {
-        let from = from.into();
-        let ingress = from.ingress;
+        let ingress = meta.ingress;
         let mut cores: ArrayVec<usize, MAX_CORES> = ArrayVec::new();
         let mut add = |p: PortId| {
             if let Some(Slot::Remote(c)) = self.out.slots.get(usize::from(p.0))
@@ -348,8 +337,7 @@ impl Core {
             };
             let frame = RemoteFrame {
                 seq: 0,
-                from,
-                local_qp: self.out.local_qp,
+                meta: meta.counted(),
                 dest,
                 hdr: f.hdr,
                 snap,
@@ -375,7 +363,7 @@ impl Core {
         for c in 0..self.links_in.len() {
             let mut heavy = 0;
             for _ in 0..LINK_BURST {
-                if self.out.waiting.brimful() || heavy > HEAVY {
+                if self.out.round.waiting.brimful() || heavy > HEAVY {
                     break;
                 }
                 let Some(message) = self.links_in[c].as_mut().and_then(LinkIn::recv) else {
@@ -389,8 +377,8 @@ impl Core {
                         // A bug of ours that a sender's frame triggers takes down that sender, not this core.
                         let caught = catch_unwind(AssertUnwindSafe(|| self.receive_remote(c, &mut rf)));
                         if caught.is_err() {
-                            self.out.counters.add(CoreCounter::Panics as usize, 1);
-                            self.report(CoreEvent::Panic { port: rf.from.source });
+                            self.out.round.counters.add(CoreCounter::Panics as usize, 1);
+                            self.report(CoreEvent::Panic { port: rf.meta.source });
                         }
                         if let Some(l) = &mut self.links_in[c] {
                             l.copied(rf.seq);
@@ -418,10 +406,7 @@ impl Core {
         let (segs, skip): (&[Seg], usize) = match &mut rf.bytes {
             RemoteBytes::Segs(segs, skip) => (segs, *skip),
             RemoteBytes::Owned(bytes) => {
-                owned = [Seg {
-                    ptr: bytes.as_mut_ptr(),
-                    len: bytes.len() as u32,
-                }];
+                owned = [Seg::of(bytes)];
                 (&owned, 0)
             }
         };
@@ -430,7 +415,7 @@ impl Core {
         let snapped = rf.len.min(SNAP);
         wide[..snapped].copy_from_slice(&rf.snap[..snapped]);
         let mut head_len = snapped;
-        if rf.hdr.flags | rf.hdr.gso_type != 0 {
+        if !rf.hdr.is_plain() {
             head_len = rf.len.min(HEAD_MAX);
             mem::gather(segs, skip + snapped, &mut wide[snapped..head_len]);
         }
@@ -441,53 +426,53 @@ impl Core {
             segs,
             skip,
         };
-        let gate = Gate::new(from, rf.seq);
+        rf.meta.gate = Gate::new(from, rf.seq);
         let verdict = match rf.dest {
             RemoteDest::One(e) => Verdict::Unicast(e),
             RemoteDest::Flood(flood) => Verdict::Flood(flood),
         };
-        self.out.local_qp = rf.local_qp;
-        self.deliver(rf.from, &verdict, &f, gate, None);
-        self.out.local_qp = None;
+        self.deliver(&verdict, &f, &rf.meta);
     }
 
     /// Lets guests see what they were given, in so far as its senders' buffers are completed.
     #[inline]
     pub fn flush(&mut self) {
-        if self.out.touched.is_empty() {
+        if self.out.round.touched.is_empty() {
             return;
         }
         let links = &self.links_in;
         let open = |g: Gate| links[g.core()].as_ref().is_none_or(|l| l.is_committed(g.seq()));
-        let Outputs { slots, touched, .. } = &mut self.out;
+        let Outputs { slots, round, .. } = &mut self.out;
         let (events, owed, now) = (&self.events, &mut self.owed, self.now);
-        touched.retain(|&(port, q)| match slots.get_mut(usize::from(port.0)) {
-            Some(Slot::Adapter(a)) => {
-                let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else {
-                    return false;
-                };
-                let done = rx.flush(now, open);
-                rx.touched = !done;
-                if let Some(due) = rx.call_is_due() {
-                    owed.by(port, q, due);
+        round
+            .touched
+            .retain(|&(port, q)| match slots.get_mut(usize::from(port.0)) {
+                Some(Slot::Adapter(a)) => {
+                    let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else {
+                        return false;
+                    };
+                    let done = rx.flush(now, open);
+                    rx.touched = !done;
+                    if let Some(due) = rx.call_is_due() {
+                        owed.by(port, q, due);
+                    }
+                    if let Some(fault) = rx.take_fault() {
+                        a.counters.queues[usize::from(q)].add(Q::RingFaults as usize, 1);
+                        events.tell(CoreEvent::RingFault {
+                            port,
+                            ring: u16::from(q) * 2,
+                            fault,
+                        });
+                    }
+                    !done
                 }
-                if let Some(fault) = rx.take_fault() {
-                    a.counters.queues[usize::from(q)].add(Q::RingFaults as usize, 1);
-                    events.tell(CoreEvent::RingFault {
-                        port,
-                        ring: u16::from(q) * 2,
-                        fault,
-                    });
+                Some(Slot::Uplink(p)) => {
+                    let done = p.flush(open);
+                    p.touched = !done;
+                    !done
                 }
-                !done
-            }
-            Some(Slot::Uplink(p)) => {
-                let done = p.flush(open);
-                p.touched = !done;
-                !done
-            }
-            _ => false,
-        });
+                _ => false,
+            });
     }
 
     /// Lets one guest see what its queue was given, touched or not (after a caught panic it may not be).
@@ -510,15 +495,15 @@ impl Core {
 
     /// Lets go what fault rules hold back and what is due. Answers how much that was.
     #[cold]
-    pub fn fault_round(&mut self, now: Instant) -> usize {
-        let n = self.out.fault_round(now);
+    pub fn fault_round(&mut self) -> usize {
+        let n = self.out.fault_round();
         self.flush();
         n
     }
 
     /// Nothing waits for another core.
     pub fn settled(&self) -> bool {
-        self.out.touched.is_empty()
+        self.out.round.touched.is_empty()
             && self.links_out.iter().flatten().all(LinkOut::idle)
             && !self.links_in.iter().flatten().any(LinkIn::pending)
             && !(self.many && self.switch.has_updates())
@@ -539,33 +524,22 @@ impl Core {
 
     /// Gives an adapter's guest a frame of the NIC's own.
     pub fn give_guest(&mut self, port: PortId, frame: &[u8]) {
-        let mut bytes = frame.to_vec();
-        let segs = [Seg {
-            ptr: bytes.as_mut_ptr(),
-            len: bytes.len() as u32,
-        }];
-        let f = RawFrame {
-            head: &frame[..frame.len().min(SNAP)],
-            len: frame.len(),
-            hdr: Default::default(),
-            segs: &segs,
-            skip: 0,
+        let Some(mut frame) = OwnedFrame::copy(&OutFrame::of(frame), Metadata::of(port)) else {
+            return;
         };
         let tag = vnic_fabric::TagEdit::Keep;
-        self.out.give(port, Egress { port, tag }, &f, None, None);
+        frame.with(|f, meta| self.out.give(Egress { port, tag }, f, meta));
     }
 
     /// Remembers a frame of a guest that may tell its addresses.
     #[inline(never)]
     pub fn learn(&mut self, port: PortId, f: &RawFrame<'_>) {
-        if self.out.inbound.len() >= INBOUND_MAX {
+        if self.out.round.inbound.len() >= INBOUND_MAX {
             return;
         }
         let mut bytes = vec![0; f.len.min(LEARN_MAX)].into_boxed_slice();
-        let known = f.head.len().min(bytes.len());
-        bytes[..known].copy_from_slice(&f.head[..known]);
-        mem::gather(f.segs, f.skip + known, &mut bytes[known..]);
-        self.out.inbound.push_back((port, Inbound::Sent(bytes)));
+        f.peek(&mut bytes);
+        self.out.round.inbound.push_back((port, Inbound::Sent(bytes)));
     }
 
     /// Reports a foreign source address, each once and not many.
@@ -594,14 +568,7 @@ impl Core {
     #[inline]
     pub fn captured(&self, port: PortId, direction: Direction, f: &RawFrame<'_>, drop: Option<DropReason>) {
         if self.out.captures_run() {
-            let whole = OutFrame {
-                head: f.head,
-                segs: f.segs,
-                skip: f.skip + f.head.len(),
-                tail: f.len - f.head.len(),
-                hdr: f.hdr,
-            };
-            self.out.capture(port, direction, &whole, drop);
+            self.out.capture(port, direction, &f.whole(), drop);
         }
     }
 
@@ -622,7 +589,7 @@ impl Core {
         for e in self.switch.flood_targets(port, flood) {
             let slot = self.out.slots.get(usize::from(e.port.0));
             if matches!(slot, Some(Slot::Uplink(_) | Slot::Bond(_))) {
-                self.out.give(port, e, &f, None, None);
+                self.out.give(e, &f, &Metadata::of(port));
             }
         }
         self.flush();

@@ -2,9 +2,13 @@
 
 use vnic_engine::offload::{self, Accepts, HEAD_MAX, Request, Segmenter};
 use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, TagEdit};
 use vnic_wire::checksum;
 
+use super::bond::Ticket;
+use super::counters::BY_TAG;
+use super::link::Gate;
 use crate::mem::{self, Seg};
 
 /// Bytes of each frame that are read once into private memory before anything is decided: enough for all that
@@ -13,6 +17,120 @@ pub const SNAP: usize = 64;
 /// The longest frame or segmentation request, virtio header excluded: 64 KiB of IP and an Ethernet header with
 /// two tags.
 pub const FRAME_MAX: usize = 65535 + 22;
+
+/// What is known of a frame under way beside its bytes.
+#[derive(Clone)]
+pub struct Metadata {
+    /// The adapter or uplink that it comes from.
+    pub source: PortId,
+    /// Where it entered the switch: its source, or the bond to which the uplink belongs.
+    pub ingress: PortId,
+    /// The guest's transmit queue that it comes from, if its counters are to say what became of the frame's request.
+    pub queue: Option<u8>,
+    /// Its priority as the port that is to get it classifies it; [`BY_TAG`]: nobody has.
+    pub priority: u8,
+    /// Of a frame from another core: it may be shown once that core has committed it.
+    pub gate: Option<Gate>,
+    /// The queue pair that sends it, where its RDMA function says so.
+    pub local_qp: Option<u32>,
+    /// Of a frame that a bond has given to a member.
+    pub ticket: Option<Ticket>,
+}
+
+impl Metadata {
+    /// Of a frame that came by a port and of which nothing else is known.
+    #[inline(always)]
+    pub fn of(source: PortId) -> Metadata {
+        Metadata {
+            source,
+            ingress: source,
+            queue: None,
+            priority: BY_TAG,
+            gate: None,
+            local_qp: None,
+            ticket: None,
+        }
+    }
+
+    /// Of a frame of a guest's transmit queue, whose counters say what became of its request.
+    #[inline(always)]
+    pub fn of_queue(source: PortId, pair: usize) -> Metadata {
+        Metadata {
+            queue: u8::try_from(pair).ok(),
+            ..Metadata::of(source)
+        }
+    }
+
+    /// The same of what it becomes when it is finished: that has been counted.
+    pub fn counted(&self) -> Metadata {
+        Metadata {
+            queue: None,
+            ..self.clone()
+        }
+    }
+}
+
+/// A frame that waits, and what is known of it: a copy of our own, so that its sender's buffer is completed.
+#[derive(Clone)]
+pub struct OwnedFrame {
+    /// All its bytes.
+    pub bytes: Vec<u8>,
+    /// What its sender asks to be finished.
+    pub hdr: NetHdr,
+    /// What is known of it.
+    pub meta: Metadata,
+}
+
+impl OwnedFrame {
+    /// Bytes that a frame takes beside its own, as buffers and limits count it.
+    pub const COST: usize = 128;
+
+    /// A copy of a frame; nothing without memory for it.
+    pub fn copy(f: &OutFrame<'_>, meta: Metadata) -> Option<OwnedFrame> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(f.len()).ok()?;
+        f.append_to(&mut bytes);
+        Some(OwnedFrame {
+            bytes,
+            hdr: f.hdr,
+            meta,
+        })
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn cost(&self) -> usize {
+        self.bytes.len() + OwnedFrame::COST
+    }
+
+    /// The first bytes, as many as the switch looks at.
+    pub fn head(&self) -> &[u8] {
+        let wanted = if self.hdr.is_plain() { SNAP } else { HEAD_MAX };
+        &self.bytes[..self.bytes.len().min(wanted)]
+    }
+
+    /// The frame as its receiver gets it.
+    pub fn whole(&self) -> OutFrame<'_> {
+        OutFrame {
+            hdr: self.hdr,
+            ..OutFrame::of(&self.bytes)
+        }
+    }
+
+    /// Uses it as any other frame.
+    pub fn with<R>(&mut self, go: impl FnOnce(&RawFrame<'_>, &Metadata) -> R) -> R {
+        let (mut head, n) = ([0; HEAD_MAX], self.head().len());
+        head[..n].copy_from_slice(self.head());
+        let len = self.bytes.len();
+        let f = RawFrame {
+            head: &head[..n],
+            len,
+            hdr: self.hdr,
+            segs: &[Seg::of(&mut self.bytes)],
+            skip: 0,
+        };
+        go(&f, &self.meta)
+    }
+}
 
 /// A frame as the sender gave it.
 #[derive(Debug, Clone, Copy)]
@@ -51,20 +169,20 @@ impl<'a> RawFrame<'a> {
 
     /// All bytes, in memory of our own.
     pub fn to_owned_bytes(self) -> Box<[u8]> {
-        let mut out = vec![0; self.len];
-        out[..self.head.len()].copy_from_slice(self.head);
-        mem::gather(
-            self.segs,
-            self.skip + self.head.len(),
-            &mut out[self.head.len()..],
-        );
+        let mut out = Vec::with_capacity(self.len);
+        self.whole().append_to(&mut out);
         out.into_boxed_slice()
+    }
+
+    /// The first bytes of it, as many as there is room for. Answers how many they are.
+    pub fn peek(&self, out: &mut [u8]) -> usize {
+        self.whole().peek(out)
     }
 
     /// May the frame enter the switch: is its offload request sound, and does it respect the MTU?
     #[inline(always)]
     pub fn admissible(&self, mtu: usize) -> Result<(), DropReason> {
-        if self.hdr.flags | self.hdr.gso_type == 0 && self.len <= mtu + RawFrame::HEADER {
+        if self.hdr.is_plain() && self.len <= mtu + RawFrame::HEADER {
             return Ok(());
         }
         self.check_request(mtu)
@@ -92,17 +210,46 @@ impl<'a> RawFrame<'a> {
 pub struct OutFrame<'a> {
     /// The first bytes.
     pub head: &'a [u8],
-    /// What follows comes from here,
+    /// Where the bytes behind the head are, after `skip` bytes of something else.
     pub segs: &'a [Seg],
-    /// after this many bytes,
+    /// Bytes of `segs` that are not of the frame, or are those of `head`.
     pub skip: usize,
-    /// this many bytes.
+    /// Bytes behind the head.
     pub tail: usize,
     /// What the receiver is told about it.
     pub hdr: NetHdr,
 }
 
-impl OutFrame<'_> {
+impl<'a> OutFrame<'a> {
+    /// Of bytes of our own, with nothing to be told about it.
+    #[inline]
+    pub fn of(bytes: &'a [u8]) -> OutFrame<'a> {
+        OutFrame {
+            head: bytes,
+            segs: &[],
+            skip: 0,
+            tail: 0,
+            hdr: NetHdr::default(),
+        }
+    }
+
+    /// Puts all bytes behind those that are there. What its sender has not is zeros.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        let at = out.len() + self.head.len();
+        out.extend_from_slice(self.head);
+        out.resize(at + self.tail, 0);
+        mem::gather(self.segs, self.skip, &mut out[at..]);
+    }
+
+    /// The first bytes of it, as many as there is room for. Answers how many they are.
+    pub fn peek(&self, out: &mut [u8]) -> usize {
+        let n = self.len().min(out.len());
+        let known = self.head.len().min(n);
+        out[..known].copy_from_slice(&self.head[..known]);
+        mem::gather(self.segs, self.skip, &mut out[known..n]);
+        n
+    }
+
     /// Bytes of the whole frame.
     #[inline]
     pub fn len(&self) -> usize {
@@ -148,7 +295,7 @@ pub fn for_receiver(
     bounce: &mut Bounce,
     mut give: impl FnMut(&OutFrame<'_>),
 ) -> Result<Finished, DropReason> {
-    if tag == TagEdit::Keep && f.hdr.flags | f.hdr.gso_type == 0 {
+    if tag == TagEdit::Keep && f.hdr.is_plain() {
         give(&f.plain());
         return Ok(Finished::AsIs);
     }
@@ -163,7 +310,6 @@ fn edited(
     bounce: &mut Bounce,
     mut give: impl FnMut(&OutFrame<'_>),
 ) -> Result<Finished, DropReason> {
-    let wants = f.hdr.flags | f.hdr.gso_type != 0;
     let Bounce { edited, segment } = bounce;
     let taken = f.head.len();
     let (shift, head_len) = apply_tag(f.head, tag, edited).ok_or(DropReason::Runt)?;
@@ -171,7 +317,7 @@ fn edited(
     let tail = f.len - taken;
     let skip = f.skip + taken;
     let len = head_len + tail;
-    if !wants {
+    if f.hdr.is_plain() {
         give(&OutFrame {
             head,
             segs: f.segs,
@@ -218,13 +364,7 @@ fn edited(
             mem::gather(f.segs, skip, &mut out[head_len..]);
             let sum = Segmenter::finish(checksum::sum(&out[start..]));
             out[field..field + 2].copy_from_slice(&sum.to_be_bytes());
-            give(&OutFrame {
-                head: out,
-                segs: &[],
-                skip: 0,
-                tail: 0,
-                hdr: NetHdr::default(),
-            });
+            give(&OutFrame::of(out));
             Ok(Finished::Checksum)
         }
         Request::Tso(tso) => {
@@ -244,13 +384,7 @@ fn edited(
                 let sum =
                     Segmenter::finish(checksum::combine(s.partial, checksum::sum(&out[s.head_len..]), 0));
                 out[s.field..s.field + 2].copy_from_slice(&sum.to_be_bytes());
-                give(&OutFrame {
-                    head: out,
-                    segs: &[],
-                    skip: 0,
-                    tail: 0,
-                    hdr: NetHdr::default(),
-                });
+                give(&OutFrame::of(out));
             }
             Ok(Finished::Cut)
         }
@@ -283,10 +417,15 @@ fn apply_tag(head: &[u8], tag: TagEdit, out: &mut [u8; HEAD_MAX + 4]) -> Option<
 #[inline]
 pub fn flow_hash(head: &[u8]) -> u32 {
     let mut words = [0u8; 24];
-    let (from, n) = match head.get(12..14) {
+    // Whatever the switch has done to its tag, a flow has one queue.
+    let at = match head.get(12..14) {
+        Some([0x81, 0x00]) => 16,
+        _ => 12,
+    };
+    let (from, n) = match head.get(at..at + 2) {
         // IPv4 addresses and ports (without options), IPv6 addresses' tails and ports.
-        Some([0x08, 0x00]) => (26, 12),
-        Some([0x86, 0xdd]) => (34, 24),
+        Some([0x08, 0x00]) => (at + 14, 12),
+        Some([0x86, 0xdd]) => (at + 22, 24),
         _ => (0, 12),
     };
     if let Some(bytes) = head.get(from..from + n) {

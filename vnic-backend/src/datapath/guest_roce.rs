@@ -17,31 +17,20 @@ use std::sync::Arc;
 use vnic_engine::congestion::proxy::{Counts, FlowId, FlowStatus, Full, Proxy, SEEN, Seen};
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::rdma::Congestion;
-use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::Instant;
 use vnic_fabric::qos::Decision;
 use vnic_fabric::switch::PortId;
 
 use super::counters::{AdapterCounters, priority_of};
-use super::frame::OutFrame;
+use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame};
 use super::outputs::{AdapterRx, Outputs, Slot, is_roce};
-use super::qos::Pool;
+use super::qos::{Pool, wire};
 use super::worker::Worker;
-use crate::mem;
 
-/// What a frame that waits takes beside its own bytes.
-const FRAME_COST: usize = 128;
-
-/// A frame that waits: a copy of our own.
-#[derive(Debug)]
+/// A frame that waits for its flow's turn, and what its adapter's rules say of it.
 pub struct Held {
-    bytes: Vec<u8>,
-    hdr: NetHdr,
-    /// Transmit queue that it came from.
-    pair: u8,
-    priority: u8,
-    /// Priority that a policy gives it where it leaves with a tag.
-    pcp: Option<u8>,
+    frame: OwnedFrame,
+    decision: Decision,
 }
 
 /// What is done for one guest's RoCE, on the core that serves its adapter.
@@ -59,39 +48,27 @@ pub struct GuestRoce {
 /// A frame's RoCEv2 headers, if it has some.
 pub fn see(f: &OutFrame<'_>) -> Option<Seen> {
     let mut bytes = [0; SEEN];
-    let n = f.len().min(SEEN);
-    let known = f.head.len().min(n);
-    bytes[..known].copy_from_slice(&f.head[..known]);
-    mem::gather(f.segs, f.skip, &mut bytes[known..n]);
+    let n = f.peek(&mut bytes);
     Seen::parse(&bytes[..n])
 }
 
 impl GuestRoce {
     /// A frame waits for its flow's turn.
-    #[allow(clippy::too_many_arguments, reason = "one frame's facts")]
     pub fn hold(
         &mut self,
-        now: Instant,
         flow: FlowId,
         seen: &Seen,
-        wire: u32,
-        pair: usize,
         decision: Decision,
-        f: &OutFrame<'_>,
+        f: &RawFrame<'_>,
+        meta: &Metadata,
     ) -> Result<(), Full> {
-        let cost = (f.len() + FRAME_COST) as u32;
+        let cost = (f.len + OwnedFrame::COST) as u32;
         let room = self.proxy.room(flow, cost);
         self.full |= room == Err(Full::All);
         room?;
-        let bytes = self.pool.copy(f).ok_or(Full::Flow)?;
-        let held = Held {
-            bytes,
-            hdr: f.hdr,
-            pair: pair as u8,
-            priority: decision.priority,
-            pcp: decision.pcp,
-        };
-        let held = self.proxy.hold(now, flow, seen, wire, cost, held);
+        let frame = self.pool.copy(&f.whole(), meta.clone()).ok_or(Full::Flow)?;
+        let held = Held { frame, decision };
+        let held = self.proxy.hold(self.now, flow, seen, wire(f), cost, held);
         held.map_err(|_| Full::Flow)
     }
 
@@ -117,19 +94,17 @@ impl GuestRoce {
 impl AdapterRx {
     /// A frame reaches the guest's receive queue `q`.
     #[inline]
-    pub fn see_roce(&mut self, q: u8, f: &OutFrame<'_>) {
+    pub fn see_roce(&mut self, q: u8, priority: u8, f: &OutFrame<'_>) {
         if self.guest_roce.is_some() && is_roce(f.head) {
-            self.see_frame(q, f);
+            self.see_frame(q, priority, f);
         }
     }
 
     #[inline(never)]
-    fn see_frame(&mut self, q: u8, f: &OutFrame<'_>) {
-        let (Some(roce), Some(Some(rx))) = (&mut self.guest_roce, self.queues.get(usize::from(q))) else {
-            return;
-        };
+    fn see_frame(&mut self, q: u8, priority: u8, f: &OutFrame<'_>) {
+        let Some(roce) = &mut self.guest_roce else { return };
         if let Some(seen) = see(f) {
-            let priority = priority_of(rx.priority, f.head);
+            let priority = priority_of(priority, f.head);
             roce.proxy.received(roce.now, priority, &seen);
             let counts = roce.proxy.take_counts();
             roce.count(q.into(), counts);

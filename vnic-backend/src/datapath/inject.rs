@@ -11,18 +11,13 @@ use vnic_fabric::fault::{Facts, Faults, Holding, Path, Roce, Rule, RuleId, Tally
 use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, Instant};
 
-use super::bond::Ticket;
 use super::core::CoreEvent;
-use super::frame::OutFrame;
-use super::link::Gate;
+use super::frame::{Metadata, OutFrame, OwnedFrame};
 use super::news::Reporter;
 use super::outputs::Receivers;
-use crate::mem;
 
 /// Bytes of frames that one core holds back; what comes on top is dropped.
 const HELD_MAX: usize = 16 << 20;
-/// What a frame that is held back costs besides its bytes.
-const HELD_EACH: usize = 128;
 
 /// Injections of one rule that are reported one by one in each [`WINDOW`]; the rest is summed up at its end.
 const REPORTS: u32 = 20;
@@ -66,16 +61,12 @@ struct Window {
     more: u64,
 }
 
-/// A frame that is held back: complete, and ours.
+/// A complete frame that is held back.
 struct Held {
-    bytes: Box<[u8]>,
-    /// As for any frame from another core.
-    gate: Option<Gate>,
+    frame: OwnedFrame,
     copies: u32,
     rules: Vec<RuleId>,
     comment: String,
-    /// For a member of a bond.
-    ticket: Option<Ticket>,
 }
 
 /// The rules of a core, and what they hold back.
@@ -153,11 +144,11 @@ impl Injector {
     }
 
     /// Judges a complete frame and delivers what is left of it.
-    pub fn deliver(&mut self, path: Path, f: &OutFrame<'_>, gate: Option<Gate>, to: &mut Receivers<'_>) {
+    pub fn deliver(&mut self, path: Path, f: &OutFrame<'_>, meta: &Metadata, to: &mut Receivers<'_>) {
         let facts = facts(path, f);
         let verdict = self.faults.judge(&facts);
         if verdict.is_untouched() {
-            to.put(path.1, f, gate, None);
+            to.put(path.1, f, meta, None);
             self.passed(path, to);
             return;
         }
@@ -167,17 +158,21 @@ impl Injector {
             to.drop(path.1, f, DropReason::FaultInjected, &comment);
             return;
         }
-        let mut bytes = vec![0; f.len()].into_boxed_slice();
-        bytes[..f.head.len()].copy_from_slice(f.head);
-        mem::gather(f.segs, f.skip, &mut bytes[f.head.len()..]);
-        verdict.apply(&mut bytes);
+        let Some(mut frame) = OwnedFrame::copy(f, meta.clone()) else {
+            to.drop(
+                path.1,
+                f,
+                DropReason::FaultInjected,
+                "no memory for a frame to change or hold back",
+            );
+            return;
+        };
+        verdict.apply(&mut frame.bytes);
         let held = Held {
-            bytes,
-            gate,
+            frame,
             copies: verdict.copies(),
             rules: verdict.injections.iter().map(|i| i.rule).collect(),
             comment,
-            ticket: to.ticket(path.1),
         };
         match verdict.hold() {
             None => {
@@ -186,7 +181,7 @@ impl Injector {
             }
             Some(_) if self.held_bytes + cost(&held) > HELD_MAX => {
                 let comment = format!("{}; dropped: too much is held back", held.comment);
-                to.drop(path.1, &whole(&held.bytes), DropReason::FaultInjected, &comment);
+                to.drop(path.1, &held.frame.whole(), DropReason::FaultInjected, &comment);
             }
             Some(hold) => {
                 self.held_bytes += cost(&held);
@@ -280,39 +275,23 @@ fn tell(events: &Reporter, rule: RuleId, name: &str, what: Reported) -> bool {
 }
 
 fn cost(held: &Held) -> usize {
-    held.bytes.len() + held.comment.len() + HELD_EACH
+    held.frame.cost() + held.comment.len()
 }
 
 /// The facts of a frame, wherever its bytes are.
 fn facts(path: Path, f: &OutFrame<'_>) -> Facts {
     let mut head = [0u8; 128];
-    let known = f.head.len().min(head.len());
-    let n = f.len().min(head.len());
-    head[..known].copy_from_slice(&f.head[..known]);
-    if known < n {
-        mem::gather(f.segs, f.skip, &mut head[known..n]);
-    }
+    let n = f.peek(&mut head);
     Facts::of_head(path.0, path.1, &head[..n], f.len())
-}
-
-fn whole(bytes: &[u8]) -> OutFrame<'_> {
-    OutFrame {
-        head: bytes,
-        segs: &[],
-        skip: 0,
-        tail: 0,
-        hdr: Default::default(),
-    }
 }
 
 /// Delivers a frame of ours and its copies.
 fn leave(path: Path, held: &Held, to: &mut Receivers<'_>) {
-    let before = to.set_ticket(path.1, held.ticket.clone());
+    let OwnedFrame { meta, .. } = &held.frame;
     for copy in 0..=held.copies {
-        to.put(path.1, &whole(&held.bytes), held.gate, Some(&held.comment));
+        to.put(path.1, &held.frame.whole(), meta, Some(&held.comment));
         if copy > 0 {
-            to.counters.add(CoreCounter::FaultCopies as usize, 1);
+            to.round.counters.add(CoreCounter::FaultCopies as usize, 1);
         }
     }
-    to.set_ticket(path.1, before);
 }

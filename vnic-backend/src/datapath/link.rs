@@ -15,8 +15,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::switch::{Egress, FdbUpdate, Flood};
 
-use super::core::Origin;
-use super::frame::SNAP;
+use super::frame::{Metadata, SNAP};
 use crate::mem::Seg;
 use crate::sync::{AtomicBool, AtomicU64, Consumer, Ordering, Producer, RingBuffer, fence};
 
@@ -77,10 +76,8 @@ pub enum RemoteBytes {
 pub struct RemoteFrame {
     /// Number on its link, from 1.
     pub seq: u64,
-    /// Where it entered the switch.
-    pub from: Origin,
-    /// The queue pair that sends it, where its RDMA function says so.
-    pub local_qp: Option<u32>,
+    /// What is known of it.
+    pub meta: Metadata,
     /// Where it goes.
     pub dest: RemoteDest,
     /// What the sender asks to be finished.

@@ -4,26 +4,25 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use vnic_engine::counters::{Block, CoreCounter, QueueCounter as Q};
+use vnic_engine::counters::{CoreCounter, QueueCounter as Q};
 use vnic_engine::offload::Accepts;
 use vnic_engine::settings::AdapterSettings;
+use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::switch::{AllowedAddresses, Claim, Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::MacAddr;
 
-use super::bond::{BondPort, Ticket};
-use super::counters::{AdapterCounters, CoreCounters};
-use super::frame::{Bounce, Finished, OutFrame, RawFrame, flow_hash, for_receiver};
+use super::bond::BondPort;
+use super::counters::{AdapterCounters, BY_TAG, CoreCounters};
+use super::frame::{Bounce, Finished, Metadata, OutFrame, RawFrame, for_receiver};
 use super::guest_roce::GuestRoce;
 use super::inject::Injector;
-use super::link::Gate;
 use super::qos::{Pool, Receiver, Teller};
 use super::rx::RxQueue;
 use super::waiting::{Waiting, Waits};
 use crate::capture::Sink;
-use crate::mem;
 use crate::types::Direction;
-use crate::uplink::{FrameBuf, PortTx};
+use crate::uplink::PortTx;
 
 /// Foreign addresses reported for one attach of an adapter.
 const SPOOF_REPORTS: usize = 4;
@@ -124,20 +123,7 @@ impl AdapterRx {
     /// Gives a plain frame to the only receive queue, if nothing has to be done to it and it has to wait for nothing. False:
     /// it has to go the long way.
     #[inline(always)]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one frame's facts, and the parts of the core's outputs"
-    )]
-    fn put_plain(
-        &mut self,
-        port: PortId,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-        now: Instant,
-        inbound: &mut VecDeque<(PortId, Inbound)>,
-        touched: &mut Vec<(PortId, u8)>,
-        waiting: &mut Waiting,
-    ) -> bool {
+    fn put_plain(&mut self, port: PortId, f: &RawFrame<'_>, meta: &Metadata, round: &mut Round) -> bool {
         let q = self.direct;
         let Some(Some(rx)) = self.queues.get_mut(usize::from(q)) else {
             return false;
@@ -148,25 +134,87 @@ impl AdapterRx {
             if self.receiver.is_some() {
                 return false;
             }
-            if divert(concern, self.takes_roce, port, &f.plain(), inbound) {
+            if divert(concern, self.takes_roce, port, &f.plain(), &mut round.inbound) {
                 return true;
             }
         }
+        let mut priority = BY_TAG;
         if let Some(receiver) = &mut self.receiver {
-            let Some(priority) = receiver.pass(now, f, rx) else {
+            let Some(own) = receiver.pass(round.now, f, rx) else {
                 return false;
             };
-            rx.priority = priority;
+            priority = own;
         }
-        let placed = rx.put_plain(f, gate);
+        let placed = rx.put_plain(f, meta.gate, priority);
         if !rx.touched {
             rx.touched = true;
-            touched.push((port, q));
+            round.touched.push((port, q));
         }
         if let Err(reason) = placed {
-            self.refused(port, q, &f.plain(), gate, reason, waiting);
+            self.refused_plain(port, f, meta, priority, reason, round);
         }
         true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refused_plain(
+        &mut self,
+        port: PortId,
+        f: &RawFrame<'_>,
+        meta: &Metadata,
+        priority: u8,
+        reason: DropReason,
+        round: &mut Round,
+    ) {
+        let meta = Metadata {
+            priority,
+            ..meta.clone()
+        };
+        self.refused(port, self.direct, &f.plain(), &meta, reason, &mut round.waiting);
+    }
+
+    /// What it accepts unfinished of a frame that begins so: its RDMA function takes only what is complete.
+    fn accepts(&self, head: &[u8]) -> Accepts {
+        match concerns_rdma(head).filter(|_| self.has_rdma) {
+            Some(Concern::Roce) if self.takes_roce => Accepts::NONE,
+            Some(Concern::Dhcp) => Accepts::NONE,
+            _ => self.accepts,
+        }
+    }
+
+    /// Delivers a frame that is finished, to the RDMA function or to a receive queue. Answers why it was dropped, if it was.
+    fn deliver(
+        &mut self,
+        port: PortId,
+        f: &OutFrame<'_>,
+        meta: &Metadata,
+        round: &mut Round,
+    ) -> Option<DropReason> {
+        if self.has_rdma && diverted(self.takes_roce, port, f, &mut round.inbound) {
+            return None;
+        }
+        let q = self.queue_for(f.head);
+        if let Some(q) = q {
+            self.see_roce(q, meta.priority, f);
+        }
+        let rx = q.and_then(|q| Some((q, self.queues.get_mut(usize::from(q))?.as_mut()?)));
+        let Some((q, rx)) = rx else {
+            self.counters.drops.add(DropReason::ReceiverDown as usize, 1);
+            return Some(DropReason::ReceiverDown);
+        };
+        if !rx.touched {
+            rx.touched = true;
+            round.touched.push((port, q));
+        }
+        let dropped = match rx.put(f, meta.gate, meta.priority) {
+            Ok(()) => None,
+            Err(reason) => self.refused(port, q, f, meta, reason, &mut round.waiting),
+        };
+        if dropped.is_none() && f.hdr.gso_type != NetHdr::GSO_NONE {
+            self.counters.queues[usize::from(q)].add(Q::TsoPassed as usize, 1);
+        }
+        dropped
     }
 }
 
@@ -184,16 +232,52 @@ pub enum Slot {
     Bond(Box<BondPort>),
 }
 
-/// Receivers of this core, apart from the switch so that both can be borrowed at once.
-pub struct Outputs {
-    /// By [`PortId`].
-    pub slots: Vec<Slot>,
+/// What a round of a core gathers while frames are delivered.
+pub struct Round {
+    /// When it began.
+    pub now: Instant,
     /// Queues and uplinks that were given something since the last flush.
     pub touched: Vec<(PortId, u8)>,
     /// Frames that concern RDMA functions.
     pub inbound: VecDeque<(PortId, Inbound)>,
     /// Receivers for whom frames wait.
     pub waiting: Waiting,
+    captures: Vec<Arc<Sink>>,
+    /// Counters of the core.
+    pub counters: Arc<CoreCounters>,
+}
+
+impl Round {
+    /// Offers a frame for a receiver to the running captures; `comment` is for them.
+    #[inline]
+    pub fn offer(&self, port: PortId, f: &OutFrame<'_>, dropped: Option<DropReason>, comment: Option<&str>) {
+        if !self.captures.is_empty() {
+            self.capture(port, Direction::Egress, f, dropped, comment);
+        }
+    }
+
+    /// Offers a frame to the running captures.
+    #[cold]
+    fn capture(
+        &self,
+        port: PortId,
+        direction: Direction,
+        f: &OutFrame<'_>,
+        dropped: Option<DropReason>,
+        comment: Option<&str>,
+    ) {
+        for sink in &self.captures {
+            sink.offer(port, direction, f, dropped, comment, &self.counters);
+        }
+    }
+}
+
+/// Receivers of this core, apart from the switch so that both can be borrowed at once.
+pub struct Outputs {
+    /// By [`PortId`].
+    pub slots: Vec<Slot>,
+    /// Of this round.
+    pub round: Round,
     /// Ports with a [`Receiver`] that has something to do.
     pub(super) queued: Vec<PortId>,
     /// What the receivers of this core tell the senders.
@@ -206,43 +290,34 @@ pub struct Outputs {
     pub(super) links_busy: bool,
     /// Adapters that do something for their guests' own RoCE.
     pub(super) guest_roce: Vec<PortId>,
-    /// The queue pair that sends the frame which is given, where its RDMA function says so.
-    pub local_qp: Option<u32>,
-    /// When this round began.
-    pub now: Instant,
     pub(super) bounce: Bounce,
-    /// A frame of an RDMA function, while it is given: an uplink takes it as it is.
-    pub built: FrameBuf,
-    pub(super) captures: Vec<Arc<Sink>>,
     faults: Option<Box<Injector>>,
     /// There are captures or faults: frames take the long way.
     watched: bool,
-    /// Counters of the core.
-    pub counters: Arc<CoreCounters>,
 }
 
 impl Outputs {
     /// Nobody there yet.
     pub fn new(counters: Arc<CoreCounters>, waiting: Waiting, teller: Teller) -> Outputs {
         Outputs {
-            waiting,
+            slots: Vec::new(),
+            round: Round {
+                now: Instant(0),
+                touched: Vec::with_capacity(64),
+                inbound: VecDeque::new(),
+                waiting,
+                captures: Vec::new(),
+                counters,
+            },
             queued: Vec::new(),
             teller,
             pool: Pool::default(),
             taken: None,
             links_busy: false,
             guest_roce: Vec::new(),
-            local_qp: None,
-            now: Instant(0),
-            slots: Vec::new(),
-            touched: Vec::with_capacity(64),
-            inbound: VecDeque::new(),
             bounce: Bounce::default(),
-            built: FrameBuf::default(),
-            captures: Vec::new(),
             faults: None,
             watched: false,
-            counters,
         }
     }
 
@@ -255,19 +330,19 @@ impl Outputs {
     /// Is any capture running?
     #[inline]
     pub fn captures_run(&self) -> bool {
-        self.watched && !self.captures.is_empty()
+        self.watched && !self.round.captures.is_empty()
     }
 
     /// Starts a capture.
     pub fn start_capture(&mut self, sink: Arc<Sink>) {
-        self.captures.push(sink);
+        self.round.captures.push(sink);
         self.watched = true;
     }
 
     /// Ends a capture.
     pub fn stop_capture(&mut self, id: u64) {
-        self.captures.retain(|s| s.id != id);
-        self.watched = !self.captures.is_empty() || self.faults.is_some();
+        self.round.captures.retain(|s| s.id != id);
+        self.watched = !self.round.captures.is_empty() || self.faults.is_some();
     }
 
     /// The fault rules, if there are any or something of them is left.
@@ -289,104 +364,82 @@ impl Outputs {
 
     /// A round of the fault rules. Answers how many frames were let go.
     #[cold]
-    pub fn fault_round(&mut self, now: Instant) -> usize {
-        let (Some(faults), mut receivers) = split(
-            &mut self.faults,
-            &mut self.slots,
-            &mut self.touched,
-            &mut self.inbound,
-            &self.captures,
-            &self.counters,
-            &mut self.waiting,
-        ) else {
+    pub fn fault_round(&mut self) -> usize {
+        let Outputs {
+            slots,
+            round,
+            faults: Some(faults),
+            ..
+        } = self
+        else {
             return 0;
         };
-        let n = faults.round(now, &mut receivers);
+        let n = faults.round(round.now, &mut Receivers { slots, round });
         if faults.is_idle() {
             self.faults = None;
-            self.watched = !self.captures.is_empty();
+            self.watched = !self.round.captures.is_empty();
         }
         n
     }
 
     /// Hands a frame to one local receiver.
     #[inline(always)]
-    pub fn give(
-        &mut self,
-        ingress: PortId,
-        e: Egress,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-        sender: Option<&Block<{ Q::COUNT }>>,
-    ) {
-        let plain = f.hdr.flags | f.hdr.gso_type == 0 && e.tag == TagEdit::Keep && !self.watched;
+    pub fn give(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
+        let plain = f.hdr.is_plain() && e.tag == TagEdit::Keep && !self.watched;
         if plain
             && let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(e.port.0))
-            && a.put_plain(
-                e.port,
-                f,
-                gate,
-                self.now,
-                &mut self.inbound,
-                &mut self.touched,
-                &mut self.waiting,
-            )
+            && a.put_plain(e.port, f, meta, &mut self.round)
         {
             return;
         }
-        self.give_slowly(ingress, e, f, gate, sender);
+        self.give_slowly(e, f, meta);
     }
 
     #[inline(never)]
-    fn give_slowly(
-        &mut self,
-        ingress: PortId,
-        e: Egress,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-        sender: Option<&Block<{ Q::COUNT }>>,
-    ) {
+    fn give_slowly(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
         if let Some(Slot::Bond(_)) = self.slots.get(usize::from(e.port.0)) {
-            return self.give_bond(ingress, e, f, gate, sender);
+            return self.give_bond(e, f, meta);
         }
-        self.give_port(ingress, e, f, gate, sender);
+        self.give_port(e, f, meta);
     }
 
     /// Hands a frame to an adapter or an uplink, by its queues if it has some.
-    pub(super) fn give_port(
-        &mut self,
-        ingress: PortId,
-        e: Egress,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-        sender: Option<&Block<{ Q::COUNT }>>,
-    ) {
+    pub(super) fn give_port(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
         match self.take_receiver(e.port) {
             Some(mut receiver) => {
-                self.give_queued(&mut receiver, (ingress, e), f, gate, sender);
+                self.give_queued(&mut receiver, e, f, meta);
                 self.put_receiver(receiver);
             }
-            None => self.give_now(ingress, e, f, gate, sender),
+            None => self.give_now(e, f, meta),
         }
     }
 
-    /// Hands a frame to one local receiver, past its queues: there are none, or its turn has come.
+    /// Hands a frame to one local receiver, past its queues: there are none, or its turn has come. It is finished as far as the
+    /// receiver needs it; fault rules see what a wire would carry.
     #[inline(never)]
-    pub(super) fn give_now(
-        &mut self,
-        ingress: PortId,
-        e: Egress,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-        sender: Option<&Block<{ Q::COUNT }>>,
-    ) {
-        let judged = self.faults.as_ref().is_some_and(|i| i.concerns(ingress, e.port));
-        let finished = if judged && self.receives(e.port) {
-            Some(self.judge(ingress, e, f, gate))
-        } else {
-            self.put_finished(e, f, gate)
+    pub(super) fn give_now(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
+        let Outputs {
+            slots,
+            round,
+            bounce,
+            faults,
+            ..
+        } = self;
+        let mut to = Receivers { slots, round };
+        let Some(accepts) = to.accepts(e.port, f.head) else {
+            return;
         };
-        count_finished(sender, finished);
+        let path = (meta.source, e.port);
+        let finished = match faults.as_deref_mut().filter(|i| i.concerns(path.0, path.1)) {
+            None => for_receiver(f, e.tag, &accepts, bounce, |out| to.put(e.port, out, meta, None)),
+            Some(faults) => for_receiver(f, e.tag, &Accepts::NONE, bounce, |out| {
+                faults.deliver(path, out, meta, &mut to);
+            }),
+        };
+        if let Err(reason) = finished {
+            to.count_drop(e.port, reason);
+        }
+        self.count_finished(meta, finished);
     }
 
     /// Is there a local receiver that takes frames?
@@ -398,258 +451,80 @@ impl Outputs {
         }
     }
 
-    /// Delivers as far as the fault rules let it, frame by frame: what the sender asked for is done first.
-    #[cold]
-    fn judge(
-        &mut self,
-        ingress: PortId,
-        e: Egress,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-    ) -> Result<Finished, DropReason> {
-        let (Some(faults), mut receivers) = split(
-            &mut self.faults,
-            &mut self.slots,
-            &mut self.touched,
-            &mut self.inbound,
-            &self.captures,
-            &self.counters,
-            &mut self.waiting,
-        ) else {
-            return Ok(Finished::AsIs);
+    /// Counts, for the transmit queue that a frame comes from, how it was finished.
+    pub(super) fn count_finished(&self, meta: &Metadata, finished: Result<Finished, DropReason>) {
+        let counter = match finished {
+            Ok(Finished::Checksum) => Q::ChecksumFinished,
+            Ok(Finished::Cut) => Q::TsoCut,
+            Ok(Finished::AsIs | Finished::Passed) | Err(_) => return,
         };
-        let finished = for_receiver(f, e.tag, &Accepts::NONE, &mut self.bounce, |out| {
-            faults.deliver((ingress, e.port), out, gate, &mut receivers);
-        });
-        if let Err(reason) = finished {
-            receivers.count_drop(e.port, reason);
+        if let Some(Slot::Adapter(a)) = self.slots.get(usize::from(meta.source.0))
+            && let Some(queue) = meta
+                .queue
+                .and_then(|pair| a.counters.queues.get(usize::from(pair)))
+        {
+            queue.add(counter as usize, 1);
         }
-        finished
-    }
-
-    /// Delivers without faults, finished as far as the receiver needs it; nothing if it could not even be tried.
-    fn put_finished(
-        &mut self,
-        e: Egress,
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-    ) -> Option<Result<Finished, DropReason>> {
-        let Outputs {
-            slots,
-            touched,
-            inbound,
-            bounce,
-            captures,
-            counters,
-            waiting,
-            built,
-            ..
-        } = self;
-        let finished = match slots.get_mut(usize::from(e.port.0)) {
-            Some(Slot::Adapter(a)) => {
-                if a.has_rdma && concerns_rdma(f.head).is_some() {
-                    let mut taken = false;
-                    let r = for_receiver(f, e.tag, &Accepts::NONE, bounce, |out| {
-                        taken = diverted(a.takes_roce, e.port, out, inbound);
-                        if taken && !captures.is_empty() {
-                            offer(captures, counters, e.port, out, None);
-                        }
-                    });
-                    if taken {
-                        return Some(r);
-                    }
-                }
-                let q = match a.active.len() {
-                    1 => a.active[0],
-                    0 => {
-                        a.counters.drops.add(DropReason::ReceiverDown as usize, 1);
-                        return None;
-                    }
-                    n => a.active[flow_hash(f.head) as usize % n],
-                };
-                let accepts = a.accepts;
-                let mut given = false;
-                let r = for_receiver(f, e.tag, &accepts, bounce, |out| {
-                    a.see_roce(q, out);
-                    let Some(Some(rx)) = a.queues.get_mut(usize::from(q)) else {
-                        return;
-                    };
-                    let mut dropped = rx.put(out, gate).err();
-                    if let Some(reason) = dropped {
-                        dropped = a.refused(e.port, q, out, gate, reason, waiting);
-                    }
-                    given = dropped.is_none();
-                    if !captures.is_empty() {
-                        offer(captures, counters, e.port, out, dropped);
-                    }
-                });
-                if let Some(Some(rx)) = a.queues.get_mut(usize::from(q))
-                    && !rx.touched
-                {
-                    rx.touched = true;
-                    touched.push((e.port, q));
-                }
-                if r == Ok(Finished::Passed) && given {
-                    a.counters.queues[usize::from(q)].add(Q::TsoPassed as usize, 1);
-                }
-                if let Err(reason) = r {
-                    a.counters.drops.add(reason as usize, 1);
-                }
-                r
-            }
-            Some(Slot::Uplink(p)) => {
-                let accepts = p.accepts;
-                let r = for_receiver(f, e.tag, &accepts, bounce, |out| {
-                    let dropped = p.put(out, gate, built).err();
-                    if !captures.is_empty() {
-                        offer(captures, counters, e.port, out, dropped);
-                    }
-                });
-                if !p.touched {
-                    p.touched = true;
-                    touched.push((e.port, 0));
-                }
-                if let Err(reason) = r {
-                    p.count_drop(reason);
-                }
-                r
-            }
-            Some(Slot::Remote(_)) => return None,
-            // A bond gives its frames to its members.
-            Some(Slot::Empty | Slot::Bond(_)) | None => {
-                counters.add(CoreCounter::Orphans as usize, 1);
-                return None;
-            }
-        };
-        Some(finished)
     }
 
     /// Offers a frame to the running captures.
     #[cold]
     pub fn capture(&self, port: PortId, direction: Direction, out: &OutFrame<'_>, drop: Option<DropReason>) {
-        for sink in &self.captures {
-            sink.offer(port, direction, out, drop, None, &self.counters);
-        }
-    }
-}
-
-/// Counts, for its sender, how a frame was finished.
-pub(super) fn count_finished(
-    sender: Option<&Block<{ Q::COUNT }>>,
-    finished: Option<Result<Finished, DropReason>>,
-) {
-    if let (Some(c), Some(Ok(how))) = (sender, finished) {
-        match how {
-            Finished::Checksum => c.add(Q::ChecksumFinished as usize, 1),
-            Finished::Cut => c.add(Q::TsoCut as usize, 1),
-            Finished::AsIs | Finished::Passed => {}
-        }
+        self.round.capture(port, direction, out, drop, None);
     }
 }
 
 /// The receivers of a core, for whoever has complete frames for them.
 pub struct Receivers<'a> {
     slots: &'a mut [Slot],
-    touched: &'a mut Vec<(PortId, u8)>,
-    inbound: &'a mut VecDeque<(PortId, Inbound)>,
-    captures: &'a [Arc<Sink>],
-    /// Counters of the core.
-    pub counters: &'a CoreCounters,
-    waiting: &'a mut Waiting,
-}
-
-/// The parts of [`Outputs`] that faults need, and those in which they are.
-fn split<'a>(
-    faults: &'a mut Option<Box<Injector>>,
-    slots: &'a mut [Slot],
-    touched: &'a mut Vec<(PortId, u8)>,
-    inbound: &'a mut VecDeque<(PortId, Inbound)>,
-    captures: &'a [Arc<Sink>],
-    counters: &'a CoreCounters,
-    waiting: &'a mut Waiting,
-) -> (Option<&'a mut Injector>, Receivers<'a>) {
-    let receivers = Receivers {
-        slots,
-        touched,
-        inbound,
-        captures,
-        counters,
-        waiting,
-    };
-    (faults.as_deref_mut(), receivers)
+    /// Of this round.
+    pub round: &'a mut Round,
 }
 
 impl Receivers<'_> {
-    /// Hands over a complete frame; `comment` is for the captures.
-    pub fn put(&mut self, port: PortId, f: &OutFrame<'_>, gate: Option<Gate>, comment: Option<&str>) {
-        let (touched, captures, counters) = (&mut *self.touched, self.captures, self.counters);
-        if let Some(slot) = self.slots.get_mut(usize::from(port.0)) {
-            slot.classify(f.head);
-        }
-        let dropped = match self.slots.get_mut(usize::from(port.0)) {
-            Some(Slot::Adapter(a)) if a.has_rdma && diverted(a.takes_roce, port, f, self.inbound) => None,
-            Some(Slot::Adapter(a)) => {
-                let n = a.active.len();
-                let q = a.active.get(flow_hash(f.head) as usize % n.max(1)).copied();
-                q.inspect(|q| a.see_roce(*q, f));
-                let rx = q.and_then(|q| Some((q, a.queues.get_mut(usize::from(q))?.as_mut()?)));
-                match rx {
-                    None => {
-                        a.counters.drops.add(DropReason::ReceiverDown as usize, 1);
-                        Some(DropReason::ReceiverDown)
-                    }
-                    Some((q, rx)) => {
-                        if !rx.touched {
-                            rx.touched = true;
-                            touched.push((port, q));
-                        }
-                        match rx.put(f, gate) {
-                            Ok(()) => None,
-                            Err(reason) => a.refused(port, q, f, gate, reason, self.waiting),
-                        }
-                    }
-                }
+    /// What a receiver accepts unfinished of a frame that begins so; nothing if there is none, which is counted.
+    fn accepts(&self, port: PortId, head: &[u8]) -> Option<Accepts> {
+        match self.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) if a.active.is_empty() && !a.takes_roce => {
+                a.counters.drops.add(DropReason::ReceiverDown as usize, 1);
+                None
             }
+            Some(Slot::Adapter(a)) => Some(a.accepts(head)),
+            Some(Slot::Uplink(p)) => Some(p.accepts),
+            // Its own core delivers it.
+            Some(Slot::Remote(_)) => None,
+            // A bond gives its frames to its members.
+            Some(Slot::Empty | Slot::Bond(_)) | None => {
+                self.round.counters.add(CoreCounter::Orphans as usize, 1);
+                None
+            }
+        }
+    }
+
+    /// Hands over a complete frame; `comment` is for the captures.
+    pub fn put(&mut self, port: PortId, f: &OutFrame<'_>, meta: &Metadata, comment: Option<&str>) {
+        let round = &mut *self.round;
+        let dropped = match self.slots.get_mut(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => a.deliver(port, f, meta, round),
             Some(Slot::Uplink(p)) => {
                 if !p.touched {
                     p.touched = true;
-                    touched.push((port, 0));
+                    round.touched.push((port, 0));
                 }
-                p.put(f, gate, &mut FrameBuf::default()).err()
+                p.put(f, meta).err()
             }
             Some(Slot::Remote(_) | Slot::Empty | Slot::Bond(_)) | None => {
-                counters.add(CoreCounter::Orphans as usize, 1);
+                round.counters.add(CoreCounter::Orphans as usize, 1);
                 return;
             }
         };
-        for sink in captures {
-            sink.offer(port, Direction::Egress, f, dropped, comment, counters);
-        }
-    }
-
-    /// The frame that an uplink is given next has this ticket. Answers the one before.
-    pub fn set_ticket(&mut self, port: PortId, ticket: Option<Ticket>) -> Option<Ticket> {
-        self.slots.get_mut(usize::from(port.0))?.set_ticket(ticket)
-    }
-
-    /// The ticket of the frame that is on its way to an uplink.
-    pub fn ticket(&self, port: PortId) -> Option<Ticket> {
-        self.slots.get(usize::from(port.0))?.ticket()
+        round.offer(port, f, dropped, comment);
     }
 
     /// Drops a frame that was for this port.
     pub fn drop(&self, port: PortId, f: &OutFrame<'_>, reason: DropReason, comment: &str) {
         self.count_drop(port, reason);
-        for sink in self.captures {
-            sink.offer(
-                port,
-                Direction::Egress,
-                f,
-                Some(reason),
-                Some(comment),
-                self.counters,
-            );
-        }
+        self.round.offer(port, f, Some(reason), Some(comment));
     }
 
     /// Counts a frame that did not get to its receiver.
@@ -657,7 +532,7 @@ impl Receivers<'_> {
         match self.slots.get(usize::from(port.0)) {
             Some(Slot::Adapter(a)) => a.counters.drops.add(reason as usize, 1),
             Some(Slot::Uplink(p)) => p.count_drop(reason),
-            _ => self.counters.add(CoreCounter::Orphans as usize, 1),
+            _ => self.round.counters.add(CoreCounter::Orphans as usize, 1),
         }
     }
 }
@@ -717,9 +592,7 @@ fn divert(
     let len = if roce { f.len() } else { f.len().min(LEARN_MAX) };
     if inbound.len() < INBOUND_MAX {
         let mut bytes = vec![0; len].into_boxed_slice();
-        let known = f.head.len().min(len);
-        bytes[..known].copy_from_slice(&f.head[..known]);
-        mem::gather(f.segs, f.skip, &mut bytes[known..]);
+        f.peek(&mut bytes);
         let what = if roce {
             Inbound::Roce(bytes)
         } else {
@@ -733,18 +606,4 @@ fn divert(
 /// Is it RoCE?
 pub fn is_roce(head: &[u8]) -> bool {
     concerns_rdma(head) == Some(Concern::Roce)
-}
-
-/// Offers a frame for a receiver to the running captures.
-#[cold]
-pub fn offer(
-    captures: &[Arc<Sink>],
-    counters: &CoreCounters,
-    port: PortId,
-    out: &OutFrame<'_>,
-    drop: Option<DropReason>,
-) {
-    for sink in captures {
-        sink.offer(port, Direction::Egress, out, drop, None, counters);
-    }
 }

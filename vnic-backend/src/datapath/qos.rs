@@ -24,7 +24,7 @@ use vnic_fabric::switch::PortId;
 pub use link::{Link, is_control};
 pub use pauses::Pauses;
 pub use receiver::{Pool, Receiver, Teller};
-pub use sender::{Member, Senders, on_wire};
+pub use sender::{Member, Senders, wire};
 
 use super::outputs::{Outputs, Slot};
 use super::worker::Worker;

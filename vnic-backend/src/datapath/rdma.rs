@@ -44,8 +44,8 @@ impl Outputs {
         let at_once = a.takes_roce
             && a.receiver.is_none()
             && !self.is_watched()
-            && self.inbound.is_empty()
-            && f.hdr.flags | f.hdr.gso_type == 0
+            && self.round.inbound.is_empty()
+            && f.hdr.is_plain()
             && is_roce(f.head);
         at_once.then_some(port)
     }
@@ -64,7 +64,7 @@ impl Outputs {
         }
         if !p.touched {
             p.touched = true;
-            self.touched.push((port, 0));
+            self.round.touched.push((port, 0));
         }
         Some(p)
     }
@@ -138,7 +138,7 @@ impl Worker {
     #[inline]
     pub(super) fn rdma_round(&mut self, now: Instant) -> usize {
         let mut work = 0;
-        while let Some((port, frame)) = self.core.out.inbound.pop_front() {
+        while let Some((port, frame)) = self.core.out.round.inbound.pop_front() {
             work += 1;
             let functions = &mut self.functions;
             if catch_unwind(AssertUnwindSafe(|| functions.inbound(port, &frame, now))).is_err() {
@@ -271,7 +271,7 @@ impl Worker {
 
     /// Asks drivers to kick, and says whether there is something to do after all.
     pub(super) fn request_rdma_kicks(&mut self) -> bool {
-        let mut more = !self.core.out.inbound.is_empty();
+        let mut more = !self.core.out.round.inbound.is_empty();
         let now = self.clock.now();
         for (port, function) in self.functions.iter_mut() {
             // What waits for its priority is woken for when that opens.

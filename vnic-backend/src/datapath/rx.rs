@@ -13,9 +13,9 @@ use vnic_fabric::{DropReason, Instant};
 
 use super::calls::{Call, Caller, Calls};
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
-use super::frame::{OutFrame, RawFrame, SNAP};
+use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
 use super::link::Gate;
-use crate::mem::{self, Seg, Writer, prefetch, prefetch_for_writing};
+use crate::mem::{Seg, Writer, prefetch, prefetch_for_writing};
 use crate::ring::{Fault, SplitRing};
 
 /// Descriptors of all buffers of a frame at most: so many, and one for each of so many bytes more. What buffers are made of is paid
@@ -29,31 +29,18 @@ const AHEAD: usize = 32;
 /// Longer frames take long to copy and may need several buffers: they are placed without reading ahead.
 const AHEAD_LEN: usize = 2048;
 
-/// A frame that waits for a receive buffer: a copy of our own.
+/// A frame that waits for a receive buffer.
 pub struct Parked {
-    bytes: Box<[u8]>,
-    hdr: NetHdr,
-    gate: Option<Gate>,
-    priority: u8,
+    /// The frame.
+    pub frame: OwnedFrame,
     /// Since when it waits.
     pub since: Instant,
 }
 
 impl Parked {
-    /// The frame.
-    pub fn frame(&self) -> OutFrame<'_> {
-        OutFrame {
-            head: &self.bytes,
-            segs: &[],
-            skip: 0,
-            tail: 0,
-            hdr: self.hdr,
-        }
-    }
-
     /// Bytes of memory that it takes.
     pub fn cost(&self) -> u64 {
-        (self.bytes.len() + size_of::<Parked>()) as u64
+        (self.frame.bytes.len() + size_of::<Parked>()) as u64
     }
 }
 
@@ -98,8 +85,6 @@ pub struct RxQueue {
     /// The buffer at this place of the ring, with those behind it, is in too many pieces for a frame of so many bytes or fewer. (What
     /// is available is not changed; it is looked at again when it was used.)
     scattered: Option<(u16, usize)>,
-    /// Priority of the frame that comes next, as the adapter's receiver classifies it; [`BY_TAG`]: nobody does.
-    pub priority: u8,
     frames: u64,
     bytes: u64,
     groups: Groups,
@@ -147,7 +132,6 @@ impl RxQueue {
             no_room: None,
             most: 0,
             scattered: None,
-            priority: BY_TAG,
             frames: 0,
             bytes: 0,
             groups: Groups::default(),
@@ -155,9 +139,10 @@ impl RxQueue {
         }
     }
 
-    /// Copies a frame into the next buffers. It becomes visible to the guest with [`RxQueue::flush`].
+    /// Copies a frame into the next buffers; `priority` is its receiver's, or [`BY_TAG`]. It becomes visible to the guest with
+    /// [`RxQueue::flush`].
     #[inline]
-    pub fn put(&mut self, f: &OutFrame<'_>, gate: Option<Gate>) -> Result<(), DropReason> {
+    pub fn put(&mut self, f: &OutFrame<'_>, gate: Option<Gate>, priority: u8) -> Result<(), DropReason> {
         if self.broken.is_some() {
             return Err(DropReason::RxRingBroken);
         }
@@ -168,7 +153,7 @@ impl RxQueue {
         let before = self.ring.staged();
         match self.place(f) {
             Ok(Ok(())) => {
-                self.account(f.head, f.len(), gate, before, self.priority);
+                self.account(f.head, f.len(), gate, before, priority);
                 Ok(())
             }
             Ok(Err(reason)) => Err(reason),
@@ -182,7 +167,12 @@ impl RxQueue {
     /// The same for a frame as it is, whose sender asks for nothing. Its parts stay where they are: no [`OutFrame`] is made
     /// of it in memory, which could be read again only after all stores to guests before it.
     #[inline]
-    pub fn put_plain(&mut self, f: &RawFrame<'_>, gate: Option<Gate>) -> Result<(), DropReason> {
+    pub fn put_plain(
+        &mut self,
+        f: &RawFrame<'_>,
+        gate: Option<Gate>,
+        priority: u8,
+    ) -> Result<(), DropReason> {
         let before = self.ring.staged();
         let from = f.skip + f.head.len();
         let tail = f.len - f.head.len();
@@ -190,10 +180,10 @@ impl RxQueue {
             && f.len <= self.longest
             && self.place_ahead(f.head, f.segs, from, tail, NetHdr::default())
         {
-            self.account(f.head, f.len, gate, before, self.priority);
+            self.account(f.head, f.len, gate, before, priority);
             return Ok(());
         }
-        self.put(&f.plain(), gate)
+        self.put(&f.plain(), gate, priority)
     }
 
     /// Books a frame that was placed.
@@ -547,25 +537,14 @@ impl RxQueue {
     }
 
     /// Keeps a copy of a frame until there are buffers for it. False: there is no memory for it.
-    pub fn park(&mut self, f: &OutFrame<'_>, gate: Option<Gate>, since: Instant) -> bool {
-        let mut bytes = Vec::new();
-        if bytes.try_reserve_exact(f.len()).is_err() || self.parked.try_reserve(1).is_err() {
-            return false;
-        }
-        bytes.extend_from_slice(f.head);
-        bytes.resize(f.len(), 0);
-        mem::gather(f.segs, f.skip, &mut bytes[f.head.len()..]);
+    pub fn park(&mut self, f: &OutFrame<'_>, meta: &Metadata, since: Instant) -> bool {
+        let frame = OwnedFrame::copy(f, meta.clone()).filter(|_| self.parked.try_reserve(1).is_ok());
+        let Some(frame) = frame else { return false };
         if self.parked.is_empty() {
             // What was there was not enough for it.
             self.not_enough = None;
         }
-        self.parked.push_back(Parked {
-            bytes: bytes.into_boxed_slice(),
-            hdr: f.hdr,
-            gate,
-            priority: self.priority,
-            since,
-        });
+        self.parked.push_back(Parked { frame, since });
         true
     }
 
@@ -591,7 +570,7 @@ impl RxQueue {
         let outcome = if self.broken.is_some() {
             Err(DropReason::RxRingBroken)
         } else {
-            let f = first.frame();
+            let f = first.frame.whole();
             match self.place_next(&f, self.hdr_len + f.len()) {
                 Ok(Err(DropReason::NoRxBuffer)) => {
                     self.not_enough = Some(self.ring.seen());
@@ -608,13 +587,8 @@ impl RxQueue {
         // The index comes again after 65,536 buffers.
         self.not_enough = None;
         if outcome.is_ok() {
-            self.account(
-                &first.bytes,
-                first.bytes.len(),
-                first.gate,
-                before,
-                first.priority,
-            );
+            let OwnedFrame { bytes, meta, .. } = &first.frame;
+            self.account(bytes, bytes.len(), meta.gate, before, meta.priority);
         }
         self.over -= usize::from(beyond);
         Some((first, beyond, outcome))

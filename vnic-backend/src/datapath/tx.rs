@@ -18,19 +18,20 @@ use vnic_engine::gids;
 use vnic_engine::moderation::{Decision, Method};
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::DropReason;
 use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, Verdict};
-use vnic_fabric::{DropReason, Instant};
 
 use super::calls::{Call, Caller, Calls};
 use super::core::Core;
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
-use super::frame::{FRAME_MAX, RawFrame, SNAP};
+use super::frame::{FRAME_MAX, Metadata, RawFrame, SNAP};
 use super::link::SlotRef;
 use super::qos::QosChange;
 use crate::mem::{self, Seg, prefetch};
 use crate::ring::{Fault, SplitRing};
 use crate::types::Direction;
 use holds::Holds;
+use police::Grant;
 use slots::{Held, Slot};
 use taken::Taken;
 
@@ -61,16 +62,9 @@ pub struct TxQueue {
     mtu: usize,
     /// What acts where its adapter has a [`Sender`](super::qos::Sender).
     policed: Option<Arc<QosChange>>,
-    /// This burst may go, whatever is in it,
-    ample: bool,
-    /// but RoCE of the guest's own,
-    roce: bool,
-    /// and bytes on the wire of it have gone, by priority.
-    gone: [u32; 8],
+    grant: Grant,
     /// What was sent by priority and is not counted yet.
     priorities: Priorities,
-    /// What it sends now is in memory of our own, and no buffer waits for it.
-    own: bool,
     counters: Arc<AdapterCounters>,
     /// Taken buffers that other cores have not finished copying, in ring order.
     slots: VecDeque<Slot>,
@@ -150,11 +144,8 @@ impl TxQueue {
             asks,
             mtu,
             policed: None,
-            ample: false,
-            roce: false,
-            gone: [0; 8],
+            grant: Grant::default(),
             priorities: Priorities::default(),
-            own: false,
             counters,
             slots,
             first_slot,
@@ -237,16 +228,26 @@ impl TxQueue {
 
     /// Takes up to [`TxQueue::batch`] frames and sends them on their way. Answers how much was done: nothing where there is
     /// nothing, or nothing that may go.
-    pub fn poll(&mut self, index: usize, core: &mut Core, scratch: &mut Scratch, now: Instant) -> usize {
+    pub fn poll(&mut self, index: usize, core: &mut Core, scratch: &mut Scratch) -> usize {
         if self.holds.any()
-            && let Some(work) = self.held(index, core, now)
+            && let Some(work) = self.held(index, core)
         {
             return work;
         }
-        let (mut sums, mut done) = (Sums::default(), 0);
+        let mut ready = self.ring.ready();
+        if matches!(ready, Ok(0)) && self.policed.is_none() {
+            return 0;
+        }
+        let mut visit = self.visit(index, core);
+        let mut done = 0;
         let fault = loop {
             let limit = BURST.min(self.batch - done);
-            match self.burst(limit, index, core, scratch, &mut sums, now) {
+            let burst = match ready {
+                Ok(0) => break None,
+                Ok(n) => self.burst(n.min(limit), scratch, &mut visit),
+                Err(fault) => break Some(fault),
+            };
+            match burst {
                 Ok(n) => {
                     done += n;
                     if n < limit || done == self.batch || self.holds.any() {
@@ -258,16 +259,17 @@ impl TxQueue {
                     break Some(fault);
                 }
             }
+            ready = self.ring.ready();
         };
         if self.policed.is_some() && self.holds.closed().is_none() && done < self.batch {
-            self.leave(core);
+            self.leave(visit.core);
         }
         if done > 0 {
             // Complete the sender's buffers before any receiver can see the frames: whenever we are killed, no frame
             // is delivered twice.
-            self.publish(core);
-            core.flush();
-            self.book(u64::from(done) - sums.whole, &mut sums);
+            self.publish(visit.core);
+            visit.core.flush();
+            self.book(u64::from(done) - visit.sums.whole, &mut visit.sums);
         }
         if let Some(fault) = fault {
             self.holds.breaks(fault);
@@ -276,10 +278,21 @@ impl TxQueue {
         usize::from(done)
     }
 
+    #[inline(always)]
+    fn visit<'a>(&self, index: usize, core: &'a mut Core) -> Visit<'a> {
+        Visit {
+            meta: Metadata::of_queue(self.port, self.pair),
+            sums: Sums::default(),
+            own: false,
+            index,
+            core,
+        }
+    }
+
     /// There is a reason not to read the ring. Answers how much was done instead; nothing: the reason is gone.
     #[cold]
-    fn held(&mut self, index: usize, core: &mut Core, now: Instant) -> Option<usize> {
-        if !self.holds.runs() || self.holds.closed().is_some() && !self.opens(core, now) {
+    fn held(&mut self, index: usize, core: &mut Core) -> Option<usize> {
+        if !self.holds.runs() || self.holds.closed().is_some() && !self.opens(core) {
             return Some(0);
         }
         if self.holds.pay() {
@@ -287,7 +300,9 @@ impl TxQueue {
             let more = self.holds.in_parts() || self.ring.ready().is_ok_and(|n| n > 0);
             return Some(usize::from(more));
         }
-        self.holds.in_parts().then(|| self.send_part(index, core, now))
+        self.holds
+            .in_parts()
+            .then(|| self.send_part(&mut self.visit(index, core)))
     }
 
     /// Counts what was sent.
@@ -308,23 +323,7 @@ impl TxQueue {
     }
 
     #[inline]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one burst's facts; the scratch is the core's"
-    )]
-    fn burst(
-        &mut self,
-        limit: u16,
-        index: usize,
-        core: &mut Core,
-        scratch: &mut Scratch,
-        sums: &mut Sums,
-        now: Instant,
-    ) -> Result<u16, (u16, Fault)> {
-        let n = self.ring.ready().map_err(|f| (0, f))?.min(limit);
-        if n == 0 {
-            return Ok(0);
-        }
+    fn burst(&mut self, n: u16, scratch: &mut Scratch, visit: &mut Visit<'_>) -> Result<u16, (u16, Fault)> {
         let Scratch {
             segs,
             frames,
@@ -366,11 +365,11 @@ impl TxQueue {
             t.snapped = self.snap(t, snap);
         }
         if self.policed.is_some() {
-            self.begin(frames, core, now);
+            self.begin(frames, visit.core);
         }
         let mut done = 0u16;
         for (t, snap) in frames.iter().zip(snaps.iter()) {
-            match self.frame(index, t, t.chain(segs), snap, wide, core, sums, now) {
+            match self.frame(t, t.chain(segs), snap, wide, visit) {
                 Step::Done => {
                     self.ring.stage(t.head, 0);
                     done += 1;
@@ -393,8 +392,8 @@ impl TxQueue {
             }
         }
         self.ring.advance(done);
-        if self.ample {
-            self.settle(core, now);
+        if self.grant.ample {
+            self.settle(visit.core);
         }
         match fault {
             Some(f) => Err((done, f)),
@@ -482,20 +481,13 @@ impl TxQueue {
     }
 
     #[inline]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one frame's facts; grouping them costs a copy on the fast path"
-    )]
     fn frame(
         &mut self,
-        index: usize,
         taken: &Taken,
         chain: &[Seg],
         snap: &[u8; SNAP],
         wide: &mut [u8; HEAD_MAX],
-        core: &mut Core,
-        sums: &mut Sums,
-        now: Instant,
+        visit: &mut Visit<'_>,
     ) -> Step {
         let Some(len) = taken.total.checked_sub(self.hdr_len as u64) else {
             return Step::Fault(Fault::TooShort);
@@ -510,7 +502,7 @@ impl TxQueue {
                 mem::gather(chain, 0, &mut bytes);
             }
             let hdr = NetHdr::parse(&bytes);
-            let wanted = if hdr.flags | hdr.gso_type == 0 && self.allowed.is_none() {
+            let wanted = if hdr.is_plain() && self.allowed.is_none() {
                 SNAP
             } else {
                 HEAD_MAX
@@ -527,10 +519,10 @@ impl TxQueue {
                     skip: self.hdr_len,
                 };
                 if let Some(claim) = self.allowed.as_ref().and_then(|a| a.refused(head)) {
-                    return self.refuse(index, taken.head, &f, claim, core, sums, now);
+                    return self.refuse(taken.head, &f, claim, visit);
                 }
                 if hdr.gso_type != 0 {
-                    return self.request(index, taken.head, &f, len, core, sums, now);
+                    return self.request(taken.head, &f, len, visit);
                 }
             }
             (hdr, head)
@@ -542,29 +534,16 @@ impl TxQueue {
             segs: chain,
             skip: self.hdr_len,
         };
-        self.pass(index, taken.head, &f, len, core, sums, now)
+        self.pass(taken.head, &f, len, visit)
     }
 
     /// A frame that is to be cut into segments.
     #[inline(never)]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one frame's facts; grouping them costs a copy on the fast path"
-    )]
-    fn request(
-        &mut self,
-        index: usize,
-        buffer: u16,
-        f: &RawFrame<'_>,
-        len: u64,
-        core: &mut Core,
-        sums: &mut Sums,
-        now: Instant,
-    ) -> Step {
-        if let Some(step) = self.take_whole(f, len, sums) {
+    fn request(&mut self, buffer: u16, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
+        if let Some(step) = self.take_whole(f, len, &mut visit.sums) {
             return step;
         }
-        let step = self.pass(index, buffer, f, len, core, sums, now);
+        let step = self.pass(buffer, f, len, visit);
         let pending = match step {
             Step::Done => false,
             Step::Pending => true,
@@ -578,61 +557,38 @@ impl TxQueue {
 
     /// A frame whose first bytes are known goes on its way.
     #[inline(always)]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one frame's facts; grouping them costs a copy on the fast path"
-    )]
-    fn pass(
-        &mut self,
-        index: usize,
-        buffer: u16,
-        f: &RawFrame<'_>,
-        len: u64,
-        core: &mut Core,
-        sums: &mut Sums,
-        now: Instant,
-    ) -> Step {
+    fn pass(&mut self, buffer: u16, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
         let mut priority = BY_TAG;
         if let Some(change) = &self.policed {
-            if !self.goes_freely(f, core) {
-                return self.police(index, buffer, f, len, core, sums, now);
+            if !self.grant.covers(f, visit.core) {
+                return self.police(buffer, f, len, visit);
             }
             priority = change.qos.classification.priority(f.head) & 7;
         }
         let tells = self.learns && tells_address(f.head);
-        let verdict = self.judge(f, len, tells, core, now);
-        if core.out.waiting.pressed && self.must_wait(&verdict, f.head, core) {
+        let verdict = self.judge(f, len, tells, visit.core);
+        if visit.core.out.round.waiting.pressed && self.must_wait(&verdict, f.head, visit.core) {
             // A receiver has no room, and somebody waits for it: so do its senders.
             return Step::Wait;
         }
         if tells {
-            core.learn(self.port, f);
+            visit.core.learn(self.port, f);
         }
-        let step = self.send(index, buffer, f, verdict, core, sums);
+        let step = self.send(buffer, f, verdict, visit);
         if !matches!(step, Step::Wait) {
             if priority != BY_TAG && !matches!(verdict, Verdict::Drop(_)) {
-                self.gone[usize::from(priority)] += police::wire(f.len);
+                self.grant.gone[usize::from(priority)] += police::wire(f.len);
             }
-            self.count(priority, f.head, len, sums);
+            self.count(priority, f.head, len, &mut visit.sums);
         }
         step
     }
 
     /// Drops a frame that claims what its sender may not.
     #[cold]
-    #[allow(clippy::too_many_arguments, reason = "one frame's facts, as for `frame`")]
-    fn refuse(
-        &mut self,
-        index: usize,
-        buffer: u16,
-        f: &RawFrame<'_>,
-        claim: Claim,
-        core: &mut Core,
-        sums: &mut Sums,
-        now: Instant,
-    ) -> Step {
+    fn refuse(&mut self, buffer: u16, f: &RawFrame<'_>, claim: Claim, visit: &mut Visit<'_>) -> Step {
         let len = f.len as u64;
-        let reason = match self.judge(f, len, false, core, now) {
+        let reason = match self.judge(f, len, false, visit.core) {
             Verdict::Drop(reason @ (DropReason::InvalidSource | DropReason::SpoofedSource)) => reason,
             _ => DropReason::SpoofedAddress,
         };
@@ -640,12 +596,12 @@ impl TxQueue {
             Some(change) => change.qos.classification.priority(f.head) & 7,
             None => BY_TAG,
         };
-        let step = self.send(index, buffer, f, Verdict::Drop(reason), core, sums);
+        let step = self.send(buffer, f, Verdict::Drop(reason), visit);
         if !matches!(step, Step::Wait) {
             if reason == DropReason::SpoofedAddress {
-                core.report_claim(self.port, claim);
+                visit.core.report_claim(self.port, claim);
             }
-            self.count(priority, f.head, len, sums);
+            self.count(priority, f.head, len, &mut visit.sums);
         }
         step
     }
@@ -660,7 +616,7 @@ impl TxQueue {
 
     /// Where a frame goes.
     #[inline(always)]
-    fn judge(&self, f: &RawFrame<'_>, len: u64, tells: bool, core: &mut Core, now: Instant) -> Verdict {
+    fn judge(&self, f: &RawFrame<'_>, len: u64, tells: bool, core: &mut Core) -> Verdict {
         if tells && gids::is_answer(f.head) {
             // To a question of the NIC's own: its receiver is behind the port it came from.
             Verdict::Drop(DropReason::Hairpin)
@@ -669,7 +625,7 @@ impl TxQueue {
         } else if let Err(reason) = f.admissible(self.mtu) {
             Verdict::Drop(reason)
         } else {
-            core.switch.forward(now, self.port, f.head, f.len)
+            core.switch.forward(core.now, self.port, f.head, f.len)
         }
     }
 
@@ -685,15 +641,8 @@ impl TxQueue {
 
     /// Sends a frame on its way, or drops it if that is the verdict.
     #[inline(always)]
-    fn send(
-        &mut self,
-        index: usize,
-        buffer: u16,
-        f: &RawFrame<'_>,
-        verdict: Verdict,
-        core: &mut Core,
-        sums: &mut Sums,
-    ) -> Step {
+    fn send(&mut self, buffer: u16, f: &RawFrame<'_>, verdict: Verdict, visit: &mut Visit<'_>) -> Step {
+        let core = &mut *visit.core;
         let crosses = core.crosses(self.port, &verdict);
         if !crosses && !self.slots.is_empty() {
             // Frames that other cores are copying come first; used entries are in order.
@@ -705,39 +654,46 @@ impl TxQueue {
             if reason == DropReason::SpoofedSource {
                 core.report_spoof(self.port, f.head);
             }
-            sums.dropped += 1;
+            visit.sums.dropped += 1;
             Step::Done
         } else if crosses {
-            if self.own {
-                return self.send_own(f, verdict, core);
-            }
-            let slot = SlotRef {
-                queue: index,
-                slot: self.first_slot + self.slots.len() as u64,
-            };
-            let Some(commits) = core.send_remote(self.port, &verdict, f, Some(slot)) else {
-                return Step::Wait;
-            };
-            core.captured(self.port, Direction::Ingress, f, None);
-            let then_local = matches!(verdict, Verdict::Flood(_)).then(|| Box::new(Held::new(f, verdict)));
-            self.slots.push_back(Slot {
-                head: buffer,
-                left: commits.len() as u8,
-                commits,
-                then_local,
-            });
-            Step::Pending
+            self.send_across(buffer, f, verdict, visit)
         } else {
             core.captured(self.port, Direction::Ingress, f, None);
-            core.deliver(
-                self.port,
-                &verdict,
-                f,
-                None,
-                Some(&self.counters.queues[self.pair]),
-            );
+            core.deliver(&verdict, f, &visit.meta);
             Step::Done
         }
+    }
+
+    /// Sends a frame of which another core is a receiver.
+    fn send_across(
+        &mut self,
+        buffer: u16,
+        f: &RawFrame<'_>,
+        verdict: Verdict,
+        visit: &mut Visit<'_>,
+    ) -> Step {
+        let slot = SlotRef {
+            queue: visit.index,
+            slot: self.first_slot + self.slots.len() as u64,
+        };
+        let (core, slot) = (&mut *visit.core, Some(slot).filter(|_| !visit.own));
+        let Some(commits) = core.send_remote(&verdict, f, &visit.meta, slot) else {
+            return Step::Wait;
+        };
+        core.captured(self.port, Direction::Ingress, f, None);
+        if visit.own {
+            core.deliver(&verdict, f, &visit.meta);
+            return Step::Done;
+        }
+        let then_local = matches!(verdict, Verdict::Flood(_)).then(|| Box::new(Held::new(f, verdict)));
+        self.slots.push_back(Slot {
+            head: buffer,
+            left: commits.len() as u8,
+            commits,
+            then_local,
+        });
+        Step::Pending
     }
 }
 
@@ -766,6 +722,18 @@ enum Step {
     Wait,
     /// The ring is broken.
     Fault(Fault),
+}
+
+/// A visit of a core to one of its transmit queues.
+struct Visit<'a> {
+    core: &'a mut Core,
+    /// Index of the queue among those of the core.
+    index: usize,
+    /// Of its frames.
+    meta: Metadata,
+    sums: Sums,
+    /// What is sent is in memory of our own, and no buffer waits for it.
+    own: bool,
 }
 
 #[derive(Default)]

@@ -11,15 +11,14 @@ use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
 use super::bond::{InBond, SlowLimit, is_slow};
-use super::core::{CoreEvent, Origin};
+use super::core::CoreEvent;
 use super::counters::{BY_TAG, PortCounters, Priorities, Way};
-use super::frame::{RawFrame, SNAP};
+use super::frame::{Metadata, RawFrame, SNAP};
 use super::outputs::Slot;
 use super::qos::is_control;
 use super::sleep::Source;
 use super::worker::{Worker, free_index};
 use crate::mem::Seg;
-use crate::types::Direction;
 use crate::uplink::{Arrived, RxHalf, TxHalf};
 
 /// Frames read from an uplink before other work gets its turn.
@@ -126,36 +125,30 @@ impl Worker {
             }
             let len = bytes.len();
             // As for a guest's frame: only the first bytes may be edited.
-            let segs = [Seg {
-                ptr: bytes.as_mut_ptr(),
-                len: len as u32,
-            }];
-            let plain = hdr.flags | hdr.gso_type == 0;
+            let mut head = [0; HEAD_MAX];
+            let known = len.min(if hdr.is_plain() { SNAP } else { HEAD_MAX });
+            head[..known].copy_from_slice(&bytes[..known]);
             let f = RawFrame {
-                head: &bytes[..len.min(if plain { SNAP } else { HEAD_MAX })],
+                head: &head[..known],
                 len,
                 hdr,
-                segs: &segs,
+                segs: &[Seg::of(bytes)],
                 skip: 0,
             };
             let verdict = match (refused, f.admissible(up.mtu)) {
                 (None, Ok(())) => self.core.switch.forward(now, ingress, f.head, len),
                 (Some(reason), _) | (None, Err(reason)) => Verdict::Drop(reason),
             };
-            if self.core.out.waiting.pressed
+            if self.core.out.round.waiting.pressed
                 && (self.core.must_wait(ingress, &verdict, f.head) || !self.core.links_have_room())
             {
                 up.kept = Some((bytes[..].into(), hdr));
                 break;
             }
             work += 1;
-            if let Verdict::Drop(reason) = verdict {
-                self.core.captured(up.port, Direction::Ingress, &f, Some(reason));
-                up.counters.drops.add(reason as usize, 1);
-                continue;
+            if !matches!(verdict, Verdict::Drop(_)) {
+                up.counters.io.add(P::RxForwarded as usize, 1);
             }
-            self.core.captured(up.port, Direction::Ingress, &f, None);
-            up.counters.io.add(P::RxForwarded as usize, 1);
             if let Some(port) = self.core.out.roce_function(&verdict, &f) {
                 let functions = &mut self.functions;
                 if catch_unwind(AssertUnwindSafe(|| functions.packet(port, bytes, now))).is_err() {
@@ -164,16 +157,13 @@ impl Worker {
                 }
                 continue;
             }
-            let from = Origin {
-                source: up.port,
+            let meta = Metadata {
                 ingress,
+                ..Metadata::of(up.port)
             };
-            if self.core.crosses(ingress, &verdict)
-                && self.core.send_remote(from, &verdict, &f, None).is_none()
-            {
-                up.counters.drops.add(DropReason::CoreExchangeFull as usize, 1);
+            if let Some(reason) = self.core.dispatch(&verdict, &f, &meta) {
+                up.counters.drops.add(reason as usize, 1);
             }
-            self.core.deliver(from, &verdict, &f, None, None);
         }
         if work > 0 {
             self.core.flush();

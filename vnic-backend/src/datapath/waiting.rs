@@ -29,9 +29,8 @@ use vnic_fabric::{DropReason, Instant};
 use super::clock::Clock;
 use super::core::{Core, CoreEvent};
 use super::counters::{AdapterCounters, priority_of};
-use super::frame::OutFrame;
-use super::link::Gate;
-use super::outputs::{AdapterRx, Outputs, Slot, is_roce, offer};
+use super::frame::{Metadata, OutFrame};
+use super::outputs::{AdapterRx, Outputs, Round, Slot, is_roce};
 use super::qos::Pauses;
 use super::rx::{Parked, RxQueue};
 use crate::types::SWITCH_PORTS_MAX;
@@ -200,17 +199,15 @@ impl AdapterRx {
         port: PortId,
         q: u8,
         f: &OutFrame<'_>,
-        gate: Option<Gate>,
+        meta: &Metadata,
         reason: DropReason,
         waiting: &mut Waiting,
     ) -> Option<DropReason> {
-        let dropped = self.retry_or_park(port, q, f, gate, reason, waiting).err();
+        let dropped = self.retry_or_park(port, q, f, meta, reason, waiting).err();
         if let Some(reason) = dropped {
             self.counters.drops.add(reason as usize, 1);
-            if reason == DropReason::NoRxBuffer
-                && let Some(Some(rx)) = self.queues.get(usize::from(q))
-            {
-                let priority = priority_of(rx.priority, f.head);
+            if reason == DropReason::NoRxBuffer {
+                let priority = priority_of(meta.priority, f.head);
                 self.counters.link.priorities[usize::from(priority & 7)].add(P::RxDiscards as usize, 1);
             }
         }
@@ -222,7 +219,7 @@ impl AdapterRx {
         port: PortId,
         q: u8,
         f: &OutFrame<'_>,
-        gate: Option<Gate>,
+        meta: &Metadata,
         mut reason: DropReason,
         waiting: &mut Waiting,
     ) -> Result<(), DropReason> {
@@ -235,7 +232,7 @@ impl AdapterRx {
                 return Err(DropReason::ReceiverDown);
             };
             if rx.parked().is_empty() {
-                match rx.put(f, gate) {
+                match rx.put(f, meta.gate, meta.priority) {
                     Ok(()) => return Ok(()),
                     Err(again) => reason = again,
                 }
@@ -253,7 +250,7 @@ impl AdapterRx {
         let Some(Some(rx)) = self.queues.get_mut(i) else {
             return Err(DropReason::ReceiverDown);
         };
-        if !rx.park(f, gate, now) {
+        if !rx.park(f, meta, now) {
             return Err(reason);
         }
         let cost = rx.parked().back().map_or(0, Parked::cost);
@@ -317,14 +314,7 @@ impl AdapterRx {
     }
 
     /// Drops what waits for queue `q`, beyond the reserve or all.
-    fn give_up(
-        &mut self,
-        q: usize,
-        all: bool,
-        reason: DropReason,
-        waiting: &mut Waiting,
-        mut dropped: impl FnMut(&OutFrame<'_>),
-    ) {
+    fn give_up(&mut self, port: PortId, q: usize, all: bool, reason: DropReason, round: &mut Round) {
         let Some(Some(rx)) = self.queues.get_mut(q) else {
             return;
         };
@@ -333,10 +323,17 @@ impl AdapterRx {
         for (i, frame) in rx.give_up(all).enumerate() {
             self.counters.drops.add(reason as usize, 1);
             let beyond = !all || i >= reserved;
-            leaves(&self.counters, q, &frame, waiting, &mut self.waits, beyond);
-            dropped(&frame.frame());
+            leaves(
+                &self.counters,
+                q,
+                &frame,
+                &mut round.waiting,
+                &mut self.waits,
+                beyond,
+            );
+            round.offer(port, &frame.frame.whole(), Some(reason), None);
         }
-        self.follow(Some(q), waiting);
+        self.follow(Some(q), &mut round.waiting);
     }
 
     /// Tells everybody whether the adapter is pressed, and how many wait.
@@ -406,7 +403,7 @@ impl Core {
     #[inline(never)]
     pub fn must_wait(&self, ingress: PortId, verdict: &Verdict, head: &[u8]) -> bool {
         let roce = is_roce(head);
-        let waiting = &self.out.waiting;
+        let waiting = &self.out.round.waiting;
         match *verdict {
             Verdict::Unicast(e) => waiting.holds_up(e.port, roce),
             Verdict::Flood(flood) => self
@@ -420,7 +417,7 @@ impl Core {
     /// The same for a packet of an RDMA function, of which some may wait: it is sent before anybody asks whether it can be.
     #[cold]
     pub fn too_many_wait(&self, ingress: PortId, verdict: &Verdict, head: &[u8]) -> bool {
-        self.out.waiting.beyond > UNASKED_MAX && self.must_wait(ingress, verdict, head)
+        self.out.round.waiting.beyond > UNASKED_MAX && self.must_wait(ingress, verdict, head)
     }
 
     /// Looks whether buffers have come for frames that wait, and who has waited too long. `rung`: the thread that waits for
@@ -429,26 +426,19 @@ impl Core {
     pub fn waiting_round(&mut self, rung: bool) -> usize {
         let mut news: ArrayVec<(PortId, Told), 16> = ArrayVec::new();
         let mut work = 0;
-        let Outputs {
-            slots,
-            touched,
-            waiting,
-            captures,
-            counters,
-            ..
-        } = &mut self.out;
+        let Outputs { slots, round, .. } = &mut self.out;
         let mut i = 0;
-        while let Some(&port) = waiting.ports.get(i) {
+        while let Some(&port) = round.waiting.ports.get(i) {
             let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) else {
-                waiting.ports.swap_remove(i);
+                round.waiting.ports.swap_remove(i);
                 continue;
             };
-            let now = waiting.clock.now();
+            let now = round.waiting.clock.now();
             let by_thread = a.settings.burst == Burst::Thread;
             let due = a.waits.dropless.next_time().is_some_and(|at| at <= now);
             if !by_thread || rung || due || a.waiters().any(|rx| !rx.asked) {
                 for q in 0..a.queues.len() {
-                    let mut n = a.serve(q, waiting);
+                    let mut n = a.serve(q, &mut round.waiting);
                     if by_thread
                         && let Some(Some(rx)) = a.queues.get_mut(q)
                         && !rx.parked().is_empty()
@@ -457,7 +447,7 @@ impl Core {
                         // round.
                         rx.asked = !rx.request_more();
                         if !rx.asked {
-                            n += a.serve(q, waiting);
+                            n += a.serve(q, &mut round.waiting);
                         }
                     }
                     work += n;
@@ -466,7 +456,7 @@ impl Core {
                         && !rx.touched
                     {
                         rx.touched = true;
-                        touched.push((port, q as u8));
+                        round.touched.push((port, q as u8));
                     }
                 }
             }
@@ -478,13 +468,11 @@ impl Core {
                 a.told(told, before);
                 news.push((port, told));
                 for q in 0..a.queues.len() {
-                    a.give_up(q, false, DropReason::NoRxBuffer, waiting, |f| {
-                        offer(captures, counters, port, f, Some(DropReason::NoRxBuffer));
-                    });
+                    a.give_up(port, q, false, DropReason::NoRxBuffer, round);
                 }
                 work += 1;
             }
-            a.mark(port, waiting);
+            a.mark(port, &mut round.waiting);
             for rx in a.queues.iter_mut().flatten() {
                 if rx.parked().is_empty() && by_thread {
                     rx.asked = false;
@@ -493,7 +481,7 @@ impl Core {
             }
             if a.waiters().next().is_none() {
                 a.waits.listed = false;
-                waiting.ports.swap_remove(i);
+                round.waiting.ports.swap_remove(i);
             } else {
                 i += 1;
             }
@@ -511,14 +499,7 @@ impl Core {
 
     /// The operator switches an adapter's dropless mode on or off. Frames that wait beyond the reserve are dropped with it.
     pub fn set_dropless(&mut self, port: PortId, timeout: u8) {
-        let Outputs {
-            slots,
-            touched,
-            waiting,
-            captures,
-            counters,
-            ..
-        } = &mut self.out;
+        let Outputs { slots, round, .. } = &mut self.out;
         let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) else {
             return;
         };
@@ -530,19 +511,17 @@ impl Core {
         if !a.waits.dropless.is_on() {
             for q in 0..a.queues.len() {
                 // What has buffers by now is not lost.
-                let n = a.serve(q, waiting);
+                let n = a.serve(q, &mut round.waiting);
                 if n > 0
                     && let Some(Some(rx)) = a.queues.get_mut(q)
                     && !rx.touched
                 {
                     rx.touched = true;
-                    touched.push((port, q as u8));
+                    round.touched.push((port, q as u8));
                 }
-                a.give_up(q, false, DropReason::NoRxBuffer, waiting, |f| {
-                    offer(captures, counters, port, f, Some(DropReason::NoRxBuffer));
-                });
+                a.give_up(port, q, false, DropReason::NoRxBuffer, round);
             }
-            a.mark(port, waiting);
+            a.mark(port, &mut round.waiting);
             self.flush();
         }
         self.tell_dropless(port, told);
@@ -550,10 +529,10 @@ impl Core {
 
     /// Settings of an adapter have changed: its reserve may have more room.
     pub fn reserve_changed(&mut self, port: PortId) {
-        let Outputs { slots, waiting, .. } = &mut self.out;
+        let Outputs { slots, round, .. } = &mut self.out;
         if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) {
-            a.follow(None, waiting);
-            a.mark(port, waiting);
+            a.follow(None, &mut round.waiting);
+            a.mark(port, &mut round.waiting);
             for rx in a.waiters() {
                 // Whoever looks for buffers from now on begins with a look.
                 rx.asked = false;
@@ -564,18 +543,10 @@ impl Core {
 
     /// A queue's guest is gone: nothing waits for it any more.
     pub fn drop_waiting(&mut self, port: PortId, pair: usize) {
-        let Outputs {
-            slots,
-            waiting,
-            captures,
-            counters,
-            ..
-        } = &mut self.out;
+        let Outputs { slots, round, .. } = &mut self.out;
         if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) {
-            a.give_up(pair, true, DropReason::ReceiverDown, waiting, |f| {
-                offer(captures, counters, port, f, Some(DropReason::ReceiverDown));
-            });
-            a.mark(port, waiting);
+            a.give_up(port, pair, true, DropReason::ReceiverDown, round);
+            a.mark(port, &mut round.waiting);
         }
     }
 
@@ -585,14 +556,15 @@ impl Core {
         for pair in 0..queues {
             self.drop_waiting(port, pair);
         }
-        self.out.waiting.ports.retain(|p| *p != port);
-        self.out.waiting.mark(port, 0);
+        self.out.round.waiting.ports.retain(|p| *p != port);
+        self.out.round.waiting.mark(port, 0);
     }
 
     /// When somebody has waited too long.
     pub fn waiting_due(&self) -> Option<Instant> {
-        let Outputs { slots, waiting, .. } = &self.out;
-        let times = waiting
+        let Outputs { slots, round, .. } = &self.out;
+        let times = round
+            .waiting
             .ports
             .iter()
             .filter_map(|p| match slots.get(usize::from(p.0)) {
@@ -604,9 +576,9 @@ impl Core {
 
     /// Asks guests for whom frames wait to kick when they give buffers; says whether they have given some after all.
     pub fn request_buffers(&mut self) -> bool {
-        let Outputs { slots, waiting, .. } = &mut self.out;
+        let Outputs { slots, round, .. } = &mut self.out;
         let mut more = false;
-        for port in &waiting.ports {
+        for port in &round.waiting.ports {
             let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) else {
                 continue;
             };
@@ -621,8 +593,8 @@ impl Core {
 
     /// Awake again, the core looks by itself.
     pub fn suppress_buffer_kicks(&mut self) {
-        let Outputs { slots, waiting, .. } = &mut self.out;
-        for port in &waiting.ports {
+        let Outputs { slots, round, .. } = &mut self.out;
+        for port in &round.waiting.ports {
             if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0))
                 && a.settings.burst != Burst::Thread
             {

@@ -254,7 +254,7 @@ impl Worker {
         loop {
             let now = self.now();
             self.core.now = now;
-            self.core.out.now = now;
+            self.core.out.round.now = now;
             let mut open = quota.open(now);
             for _ in 0..COMMANDS {
                 let waiting = if open { quota.waiting.pop_front() } else { None };
@@ -317,11 +317,11 @@ impl Worker {
         if now >= self.core.owed.next {
             self.call_due(now);
         }
-        self.core.out.waiting.look();
+        self.core.out.round.waiting.look();
         if let Some(port) = self.core.out.taken {
             self.core.mend_receiver(port);
         }
-        if !self.core.out.waiting.is_empty() {
+        if !self.core.out.round.waiting.is_empty() {
             work += self.waiting_round();
         }
         if self.core.links_busy() {
@@ -334,9 +334,9 @@ impl Worker {
             work += self.receivers_round(now);
         }
         if self.core.out.faulty() {
-            work += self.fault_round(now);
+            work += self.fault_round();
         }
-        if self.core.out.waiting.pressed || self.core.senders.keeps_books() {
+        if self.core.out.round.waiting.pressed || self.core.senders.keeps_books() {
             self.core.pause_round(now);
         }
         if self.core.senders.queued {
@@ -368,8 +368,8 @@ impl Worker {
     }
 
     #[cold]
-    fn fault_round(&mut self, now: Instant) -> usize {
-        let caught = catch_unwind(AssertUnwindSafe(|| self.core.fault_round(now)));
+    fn fault_round(&mut self) -> usize {
+        let caught = catch_unwind(AssertUnwindSafe(|| self.core.fault_round()));
         caught.unwrap_or_else(|_| self.count_panic())
     }
 
@@ -407,7 +407,7 @@ impl Worker {
         let Some(tx) = &mut self.txs[i] else { return 0 };
         let (core, scratch) = (&mut self.core, &mut self.scratch);
         // A bug of ours that one guest's frames trigger takes down that guest's adapter only.
-        let result = catch_unwind(AssertUnwindSafe(|| tx.poll(i, core, scratch, now)));
+        let result = catch_unwind(AssertUnwindSafe(|| tx.poll(i, core, scratch)));
         match result {
             Ok(n) => {
                 if let Some(fault) = tx.take_fault() {
@@ -507,7 +507,7 @@ impl Worker {
         }
         more |= self.request_rdma_kicks();
         more |= self.request_frames();
-        let waiting = !self.core.out.waiting.is_empty();
+        let waiting = !self.core.out.round.waiting.is_empty();
         if waiting {
             more |= self.core.request_buffers() | self.bell.is_rung();
         }

@@ -5,16 +5,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use vnic_engine::rdma::{Incoming, Outgoing, Payload, QpNumber, Run, Sink, work_of_pieces};
 use vnic_fabric::switch::{Egress, PortId, Verdict};
-use vnic_fabric::{Instant, TagEdit};
+use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::roce::{Frame, Network, Path};
 use vnic_wire::transport::Headers;
 use vnic_wire::{EtherType, MacAddr};
 
 use super::account::{PACKET, RUN_PACKET, of_a_turn};
 use super::function::Function;
-use crate::datapath::{Core, FRAME_MAX, Inbound, RawFrame, SNAP};
+use crate::datapath::{Core, FRAME_MAX, Inbound, Metadata, RawFrame, SNAP};
 use crate::mem::Seg;
-use crate::types::Direction;
 
 /// Packets to the function itself that wait for the end of its turn.
 const LOOPBACK_MAX: usize = 64;
@@ -35,6 +34,8 @@ pub struct Functions {
     loopback: VecDeque<Loopback>,
     /// Identification of the next frame over IPv4.
     next_id: u16,
+    /// Where a frame is built that does not leave where it is built.
+    frame: Vec<u8>,
 }
 
 impl Functions {
@@ -150,6 +151,7 @@ impl Functions {
             functions: &mut self.slots,
             loopback: &mut self.loopback,
             next_id: &mut self.next_id,
+            frame: &mut self.frame,
             core,
             port,
             mac,
@@ -200,6 +202,7 @@ struct Wire<'a> {
     functions: &'a mut [Option<Box<Function>>],
     loopback: &'a mut VecDeque<Loopback>,
     next_id: &'a mut u16,
+    frame: &'a mut Vec<u8>,
     core: &'a mut Core,
     port: PortId,
     mac: MacAddr,
@@ -346,51 +349,35 @@ impl Wire<'_> {
         if let Some(uplink) = self.core.out.uplink(&verdict) {
             return uplink.build(len, |frame| emit(packet, path, frame));
         }
-        let mut built = std::mem::take(&mut self.core.out.built);
-        let frame = built.frame(len);
-        let made = emit(packet, path, frame);
-        let mut head = [0; SNAP];
-        let known = len.min(SNAP);
-        head[..known].copy_from_slice(&frame[..known]);
-        let segs = [Seg {
-            ptr: frame.as_mut_ptr(),
-            len: len as u32,
-        }];
-        // There an uplink finds it.
-        self.core.out.built = built;
-        if made.is_none() {
+        self.frame.resize(len, 0);
+        if emit(packet, path, self.frame).is_none() {
             return;
         }
+        let mut head = [0; SNAP];
+        let known = len.min(SNAP);
+        head[..known].copy_from_slice(&self.frame[..known]);
         let f = RawFrame {
             head: &head[..known],
             len,
             hdr: Default::default(),
-            segs: &segs,
+            segs: &[Seg::of(self.frame)],
             skip: 0,
         };
-        if let Verdict::Drop(reason) = verdict {
-            self.core
-                .captured(self.port, Direction::Ingress, &f, Some(reason));
-            self.core.count_drop(self.port, reason);
-            return;
-        }
-        if self.core.out.waiting.pressed && self.core.too_many_wait(self.port, &verdict, f.head) {
-            // For a guest without a driver for its function, which takes no frames: what is reliable is sent again.
-            self.core
-                .count_drop(self.port, vnic_fabric::DropReason::NoRxBuffer);
-            return;
-        }
-        self.core.captured(self.port, Direction::Ingress, &f, None);
         // A bond wants to know whose it is.
-        self.core.out.local_qp = Some(packet.from.0);
-        if self.core.crosses(self.port, &verdict)
-            && self.core.send_remote(self.port, &verdict, &f, None).is_none()
-        {
-            self.core
-                .count_drop(self.port, vnic_fabric::DropReason::CoreExchangeFull);
+        let meta = Metadata {
+            local_qp: Some(packet.from.0),
+            ..Metadata::of(self.port)
+        };
+        let waits =
+            self.core.out.round.waiting.pressed && self.core.too_many_wait(self.port, &verdict, f.head);
+        let dropped = match waits {
+            // For a guest without a driver for its function, which takes no frames: what is reliable is sent again.
+            true => Some(DropReason::NoRxBuffer),
+            false => self.core.dispatch(&verdict, &f, &meta),
+        };
+        if let Some(reason) = dropped {
+            self.core.count_drop(self.port, reason);
         }
-        self.core.deliver(self.port, &verdict, &f, None, None);
-        self.core.out.local_qp = None;
     }
 }
 

@@ -16,6 +16,6 @@ mod xdp;
 pub use device::{Arrived, Opened, RxHalf, TxHalf, open, own_address, reopen};
 pub use exchange::{FrameRx, FrameTx, PortEnd, open as open_exchange};
 pub use link::{Facts, Links};
-pub use port::{FrameBuf, PortTx};
+pub use port::PortTx;
 pub use sys::{device_statistics, speed_mbps};
 pub use watch::Watch;

@@ -8,12 +8,13 @@ use vnic_engine::counters::PortCounter as P;
 use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::DropReason;
+use vnic_fabric::switch::PortId;
 use vnic_wire::MacAddr;
 
 use super::device::{SEND_BURST, Sent, TxHalf};
 use super::packet::Train;
 use crate::datapath::{
-    BY_TAG, FRAME_MAX, Gate, Link, OutFrame, PortCounters, Priorities, Receiver, Ticket, Way,
+    FRAME_MAX, Gate, Link, Metadata, OutFrame, PortCounters, Priorities, Receiver, Ticket, Way,
 };
 use crate::mem;
 
@@ -41,14 +42,6 @@ impl FrameBuf {
         }
         self.len = len;
         &mut self.bytes[ROOM..ROOM + len]
-    }
-
-    /// Is this the frame here, apart from its first bytes?
-    fn holds(&self, f: &OutFrame<'_>) -> bool {
-        let frame = self.bytes.get(ROOM..).map_or(std::ptr::null(), <[u8]>::as_ptr);
-        matches!(f.segs, [seg] if seg.ptr.cast_const() == frame)
-            && f.skip == f.head.len()
-            && f.len() == self.len
     }
 
     /// The frame behind a header of so many bytes.
@@ -91,10 +84,6 @@ pub struct PortTx {
     trains: Vec<FrameBuf>,
     /// Is it in the list of receivers to be flushed?
     pub touched: bool,
-    /// Priority of the frame that comes next, as the port's receiver classifies it; [`BY_TAG`]: nobody does.
-    pub priority: u8,
-    /// Ticket of the frame that comes next, at a member of a bond.
-    pub ticket: Option<Ticket>,
     /// Quality of service of what it is given, if anything is configured or its wire's other end says wait.
     pub receiver: Option<Box<Receiver>>,
     /// Flow control of its wire.
@@ -110,10 +99,8 @@ struct Staged {
     frames: usize,
     /// Of all of them.
     bytes: usize,
-    gate: Option<Gate>,
-    priority: u8,
-    /// The bond's, until it has left or was dropped.
-    ticket: Option<Ticket>,
+    /// Of the first of them; the others are not told apart from it. A bond's ticket lives until the frame has left or was dropped.
+    meta: Metadata,
 }
 
 impl Staged {
@@ -192,15 +179,11 @@ impl Staged {
 
 /// The last that waits, if what comes now may leave with it.
 #[inline]
-fn last<'a>(
-    staged: &'a mut VecDeque<Staged>,
-    gate: Option<Gate>,
-    priority: u8,
-    ticket: &Option<Ticket>,
-) -> Option<&'a mut Staged> {
-    let slot = |ticket: &Option<Ticket>| ticket.as_ref().map(Ticket::slot);
-    let alike =
-        |last: &Staged| (last.gate, last.priority) == (gate, priority) && slot(&last.ticket) == slot(ticket);
+fn last<'a>(staged: &'a mut VecDeque<Staged>, meta: &Metadata) -> Option<&'a mut Staged> {
+    let slot = |m: &Metadata| m.ticket.as_ref().map(Ticket::slot);
+    let alike = |last: &Staged| {
+        (last.meta.gate, last.meta.priority) == (meta.gate, meta.priority) && slot(&last.meta) == slot(meta)
+    };
     staged.back_mut().filter(|last| alike(last))
 }
 
@@ -217,8 +200,6 @@ impl PortTx {
             pool: Vec::new(),
             trains: Vec::new(),
             touched: false,
-            priority: BY_TAG,
-            ticket: None,
             receiver: None,
             priorities: Priorities::default(),
         }
@@ -239,31 +220,21 @@ impl PortTx {
         frames
     }
 
-    /// Takes a frame for the wire: out of `built` if that holds it, which gets another buffer then; otherwise it is copied.
-    /// It leaves with [`PortTx::flush`].
-    pub fn put(
-        &mut self,
-        f: &OutFrame<'_>,
-        gate: Option<Gate>,
-        built: &mut FrameBuf,
-    ) -> Result<(), DropReason> {
+    /// Takes a copy of a frame for the wire. It leaves with [`PortTx::flush`].
+    pub fn put(&mut self, f: &OutFrame<'_>, meta: &Metadata) -> Result<(), DropReason> {
         if self.waiting >= STAGE_LIMIT {
             self.count_drop(DropReason::PortTransmit);
             return Err(DropReason::PortTransmit);
         }
         let mut buf = self.pool.pop().unwrap_or_default();
-        if built.holds(f) {
-            std::mem::swap(&mut buf, built);
-        } else {
-            let tail = &mut buf.frame(f.len())[f.head.len()..];
-            let done = mem::gather(f.segs, f.skip, tail);
-            // Nothing of the frame before goes out.
-            tail[done..].fill(0);
-        }
+        let (head, tail) = buf.frame(f.len()).split_at_mut(f.head.len());
+        head.copy_from_slice(f.head);
+        let done = mem::gather(f.segs, f.skip, tail);
+        // Nothing of the frame before goes out.
+        tail[done..].fill(0);
         let header = self.device.header_len();
-        buf.bytes[ROOM - header..ROOM].copy_from_slice(&f.hdr.emit(0)[..header]);
-        buf.bytes[ROOM..ROOM + f.head.len()].copy_from_slice(f.head);
-        self.stage(buf, gate);
+        buf.with_header_mut(header)[..header].copy_from_slice(&f.hdr.emit(0)[..header]);
+        self.stage(buf, meta);
         Ok(())
     }
 
@@ -275,7 +246,8 @@ impl PortTx {
             return self.count_drop(DropReason::PortTransmit);
         }
         let header = self.device.header_len();
-        if let Some(last) = last(&mut self.staged, None, self.priority, &self.ticket)
+        let meta = Metadata::of(PortId(0));
+        if let Some(last) = last(&mut self.staged, &meta)
             && last.build(len, header, &emit)
         {
             self.waiting += 1;
@@ -286,14 +258,14 @@ impl PortTx {
             return self.keep(buf);
         }
         buf.with_header_mut(header)[..header].copy_from_slice(&NetHdr::default().emit(0)[..header]);
-        self.stage(buf, None);
+        self.stage(buf, &meta);
     }
 
     /// A frame waits, with those before it or by itself.
-    fn stage(&mut self, buf: FrameBuf, gate: Option<Gate>) {
+    fn stage(&mut self, buf: FrameBuf, meta: &Metadata) {
         self.waiting += 1;
         let header = self.device.header_len();
-        if let Some(last) = last(&mut self.staged, gate, self.priority, &self.ticket)
+        if let Some(last) = last(&mut self.staged, meta)
             && last.join(&buf, header, &mut self.trains, &mut self.pool)
         {
             return self.keep(buf);
@@ -304,9 +276,7 @@ impl PortTx {
             frames: 1,
             bytes: buf.len,
             buf,
-            gate,
-            priority: self.priority,
-            ticket: self.ticket.clone(),
+            meta: meta.clone(),
         });
     }
 
@@ -336,7 +306,7 @@ impl PortTx {
             let ready = self
                 .staged
                 .iter_mut()
-                .take_while(|s| s.gate.is_none_or(&open))
+                .take_while(|s| s.meta.gate.is_none_or(&open))
                 .take(SEND_BURST);
             let header = self.device.header_len();
             let burst: ArrayVec<&[u8], SEND_BURST> = ready.map(|s| s.message(header)).collect();
@@ -367,7 +337,7 @@ impl PortTx {
         if let Some(first) = self.staged.front() {
             let (frames, bytes) = (first.frames as u64, first.bytes as u64);
             self.priorities
-                .frames(first.priority, first.buf.with_header(0), frames, bytes);
+                .frames(first.meta.priority, first.buf.with_header(0), frames, bytes);
             self.counters.io.add(P::TxFrames as usize, frames);
             self.counters.io.add(P::TxBytes as usize, bytes);
         }
@@ -376,13 +346,9 @@ impl PortTx {
 
     /// The first is done with. Answers how many frames it is.
     fn recycle(&mut self) -> u64 {
-        let Some(Staged {
-            buf, frames, ticket, ..
-        }) = self.staged.pop_front()
-        else {
+        let Some(Staged { buf, frames, .. }) = self.staged.pop_front() else {
             return 0;
         };
-        drop(ticket);
         self.waiting -= frames;
         if frames == 1 {
             self.keep(buf);

@@ -15,6 +15,7 @@ use super::super::core::{Core, CoreEvent};
 use super::super::frame::OutFrame;
 use super::super::outputs::Slot;
 use super::super::worker::Worker;
+use super::held::HeldFrame;
 use super::{BondPort, Next};
 use crate::types::Direction;
 
@@ -130,13 +131,11 @@ impl Core {
             {
                 work += 1;
                 match next {
-                    Next::Go(mut frame, going) => {
-                        let (source, gate) = (frame.source, frame.gate);
-                        frame.with(|f| self.out.give_member(source, going, f, gate, None));
+                    Next::Go(HeldFrame { mut frame, .. }, going) => {
+                        frame.with(|f, meta| self.out.give_member(going, f, meta));
                     }
-                    Next::Drop(mut frame, reason) => {
-                        let flow = frame.flow;
-                        frame.with(|f| self.out.drop_bonded(id, Some(&flow), f, reason));
+                    Next::Drop(HeldFrame { mut frame, flow, .. }, reason) => {
+                        frame.with(|f, _| self.out.drop_bonded(id, Some(&flow), f, reason));
                     }
                 }
             }
@@ -247,14 +246,8 @@ impl Core {
         };
         p.send_control(frame);
         if self.out.captures_run() {
-            let out = OutFrame {
-                head: frame,
-                segs: &[],
-                skip: 0,
-                tail: 0,
-                hdr: NetHdr::default(),
-            };
-            self.out.capture(port, Direction::Egress, &out, None);
+            self.out
+                .capture(port, Direction::Egress, &OutFrame::of(frame), None);
         }
     }
 
@@ -343,14 +336,10 @@ impl Worker {
                     .lines
                     .get(i)
                     .is_some_and(|line| !line.frames.is_empty())
-                    && let Some(mut frame) = before.held.pop(i)
+                    && let Some(HeldFrame { mut frame, tag, .. }) = before.held.pop(i)
                 {
-                    let egress = vnic_fabric::switch::Egress {
-                        port: id,
-                        tag: frame.tag,
-                    };
-                    let (source, gate) = (frame.source, frame.gate);
-                    frame.with(|f| core.out.give_bond(source, egress, f, gate, None));
+                    let egress = vnic_fabric::switch::Egress { port: id, tag };
+                    frame.with(|f, meta| core.out.give_bond(egress, f, meta));
                 }
             }
         }

@@ -3,41 +3,21 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use vnic_engine::congestion::proxy::Notice;
-use vnic_engine::counters::{CoreCounter, QueueCounter as Q};
-use vnic_engine::offload::HEAD_MAX;
+use vnic_engine::counters::CoreCounter;
+use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::qos::{Decision, WIRE_OVERHEAD};
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
 use super::super::core::{Core, CoreEvent};
-use super::super::frame::RawFrame;
+use super::super::frame::{Metadata, OwnedFrame, RawFrame};
 use super::super::outputs::Slot;
 use super::super::qos::Member;
 use super::super::worker::Worker;
 use super::{GuestRoce, Held};
-use crate::mem::Seg;
-use crate::types::Direction;
 
 /// Frames of one adapter that are sent before other work gets its turn.
 const BURST: usize = 64;
-
-/// A frame of our own as the switch takes it. `bytes` outlives what is made of it.
-fn raw<'a>(bytes: &'a [u8], segs: &'a [Seg], hdr: vnic_engine::virtio_net::NetHdr) -> RawFrame<'a> {
-    RawFrame {
-        head: &bytes[..bytes.len().min(HEAD_MAX)],
-        len: bytes.len(),
-        hdr,
-        segs,
-        skip: 0,
-    }
-}
-
-fn whole(bytes: &mut [u8]) -> [Seg; 1] {
-    [Seg {
-        ptr: bytes.as_mut_ptr(),
-        len: bytes.len() as u32,
-    }]
-}
 
 impl Core {
     /// When something of guests' own RoCE may leave that cannot now.
@@ -71,24 +51,17 @@ impl Core {
             let Some((flow, priority, held)) = roce.proxy.front(now, open) else {
                 break;
             };
-            let head = &held.bytes[..held.bytes.len().min(HEAD_MAX)];
-            let verdict = self.switch.forward(now, port, head, held.bytes.len());
-            let verdict = match held.pcp {
-                Some(pcp) => verdict.with_priority(pcp),
-                None => verdict,
-            };
-            if self.out.waiting.pressed && self.must_wait(port, &verdict, head)
-                || self.crosses(port, &verdict) && !self.links_have_room()
-            {
+            let verdict = self.switched(port, now, &held.frame, held.decision.pcp);
+            if self.is_held_up(&verdict, &held.frame) {
                 stuck |= 1 << (priority & 7);
                 continue;
             }
-            let Some(frame) = roce.proxy.take(now, flow) else {
+            let Some(Held { mut frame, decision }) = roce.proxy.take(now, flow) else {
                 break;
             };
             n += 1;
-            let bytes = self.send_held(port, now, frame, verdict);
-            roce.pool.give_back(bytes);
+            frame.with(|f, meta| self.send_held(now, decision, verdict, f, meta));
+            roce.pool.give_back(frame);
         }
         let counts = roce.proxy.take_counts();
         roce.count(0, counts);
@@ -116,84 +89,46 @@ impl Core {
         if notice.build(&mut bytes).is_err() {
             return;
         }
-        let segs = whole(&mut bytes);
-        let f = raw(&bytes, &segs, Default::default());
-        let verdict = self.switch.forward(now, port, f.head, f.len);
-        self.leave(port, &f, verdict, None);
+        let wire = bytes.len() as u64 + u64::from(WIRE_OVERHEAD);
+        let mut frame = OwnedFrame {
+            bytes,
+            hdr: NetHdr::default(),
+            meta: Metadata::of(port),
+        };
+        let verdict = self.switched(port, now, &frame, None);
+        frame.with(|f, meta| self.leave(&verdict, f, meta));
         if let Some(sender) = self.senders.get(port) {
-            let wire = f.len as u64 + u64::from(WIRE_OVERHEAD);
             sender.charge_bytes(now, None, Member::GUEST_ROCE, notice.priority, wire);
         }
     }
 
-    /// Sends a frame that has waited. Answers its memory, for the next one.
-    fn send_held(&mut self, port: PortId, now: Instant, mut frame: Held, verdict: Verdict) -> Vec<u8> {
-        let segs = whole(&mut frame.bytes);
-        let f = raw(&frame.bytes, &segs, frame.hdr);
-        let sent = !matches!(verdict, Verdict::Drop(_));
+    /// Sends a frame that has waited.
+    fn send_held(
+        &mut self,
+        now: Instant,
+        decision: Decision,
+        verdict: Verdict,
+        f: &RawFrame<'_>,
+        meta: &Metadata,
+    ) {
+        let port = meta.source;
         let closed = !self.open_to(port, now);
-        let Some(sender) = self.senders.get(port) else {
-            self.leave(port, &f, verdict, Some(frame.pair));
-            return frame.bytes;
-        };
-        if sent
-            && let Some(queues) = sender.queues.as_deref_mut()
-            && !queues.passes(now, frame.priority, &f, closed)
-        {
-            // Others of its priority wait for their turn: it is the last of them.
-            let decision = Decision {
-                priority: frame.priority,
-                pcp: frame.pcp,
-                ..Decision::default()
-            };
-            let room = queues.has_room(frame.priority, f.len);
-            if room && queues.push(now, port, frame.pair.into(), decision, &f) {
-                self.senders.queued = true;
-            } else {
-                self.leave(
-                    port,
-                    &f,
-                    Verdict::Drop(DropReason::SendQueueFull),
-                    Some(frame.pair),
-                );
+        if let (false, Some(sender)) = (matches!(verdict, Verdict::Drop(_)), self.senders.get(port)) {
+            let priority = decision.priority;
+            if let Some(queues) = sender.queues.as_deref_mut()
+                && !queues.passes(now, priority, f, closed)
+            {
+                // Others of its priority wait for their turn: it is the last of them.
+                if queues.has_room(priority, f.len) && queues.push(now, decision, f, meta) {
+                    self.senders.queued = true;
+                } else {
+                    self.leave(&Verdict::Drop(DropReason::SendQueueFull), f, meta);
+                }
+                return;
             }
-            return frame.bytes;
+            sender.charge(now, None, Member::GUEST_ROCE, priority, f);
         }
-        if sent {
-            sender.charge(now, None, Member::GUEST_ROCE, frame.priority, &f);
-        }
-        if self.leave(port, &f, verdict, Some(frame.pair))
-            && let Some(Slot::Adapter(a)) = self.out.slots.get(usize::from(port.0))
-            && let Some(queue) = a.counters.queues.get(usize::from(frame.pair))
-        {
-            queue.add(Q::TxForwarded as usize, 1);
-        }
-        frame.bytes
-    }
-
-    /// A frame leaves for its receivers. False: it was dropped, and counted if the guest has sent it, by that transmit queue.
-    fn leave(&mut self, port: PortId, f: &RawFrame<'_>, verdict: Verdict, pair: Option<u8>) -> bool {
-        let Some(Slot::Adapter(a)) = self.out.slots.get(usize::from(port.0)) else {
-            return false;
-        };
-        let counters = a.counters.clone();
-        let dropped = match verdict {
-            Verdict::Drop(reason) => Some(reason),
-            _ if self.crosses(port, &verdict) && self.send_remote(port, &verdict, f, None).is_none() => {
-                Some(DropReason::CoreExchangeFull)
-            }
-            _ => None,
-        };
-        self.captured(port, Direction::Ingress, f, dropped);
-        let queue = pair.and_then(|pair| counters.queues.get(usize::from(pair)));
-        if let Some(reason) = dropped {
-            if queue.is_some() {
-                counters.drops.add(reason as usize, 1);
-            }
-            return false;
-        }
-        self.deliver(port, &verdict, f, None, queue);
-        true
+        self.leave(&verdict, f, meta);
     }
 }
 

@@ -17,7 +17,7 @@ use vnic_wire::{EtherType, MacAddr};
 use super::super::core::Core;
 use super::super::counters::LinkCounters;
 use super::super::frame::OutFrame;
-use super::super::outputs::{Outputs, Slot, offer};
+use super::super::outputs::{Outputs, Slot};
 use super::pauses::Told;
 use super::spells::Spells;
 
@@ -160,8 +160,7 @@ impl Core {
         };
         let Outputs {
             slots,
-            captures,
-            counters,
+            round,
             links_busy,
             ..
         } = &mut self.out;
@@ -193,14 +192,7 @@ impl Core {
                     }
                 }
             }
-            let out = OutFrame {
-                head: &bytes,
-                segs: &[],
-                skip: 0,
-                tail: 0,
-                hdr: Default::default(),
-            };
-            offer(captures, counters, port, &out, None);
+            round.offer(port, &OutFrame::of(&bytes), None, None);
         }
         let stopped = p.link.rx.paused(now);
         p.link.count_waits(now, stopped, pause.pfc, &books.link);

@@ -22,7 +22,7 @@ mod teller;
 
 use std::sync::Arc;
 
-use vnic_engine::counters::{Block, LinkCounter as L, PriorityCounter as P, QueueCounter as Q};
+use vnic_engine::counters::{LinkCounter as L, PriorityCounter as P};
 use vnic_engine::offload::{self, Accepts, HEAD_MAX, Request};
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::qos::{
@@ -32,11 +32,9 @@ use vnic_fabric::qos::{
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 
-use super::super::bond::Ticket;
 use super::super::counters::{AdapterCounters, LinkCounters, PortCounters};
-use super::super::frame::{OutFrame, RawFrame, for_receiver};
-use super::super::link::Gate;
-use super::super::outputs::{AdapterRx, INBOUND_MAX, Outputs, Slot, count_finished, is_roce, offer};
+use super::super::frame::{Metadata, OwnedFrame, RawFrame, flow_hash, for_receiver};
+use super::super::outputs::{AdapterRx, INBOUND_MAX, Outputs, Slot, is_roce};
 use super::super::rx::RxQueue;
 use super::QosChange;
 use super::pauses::Told;
@@ -45,20 +43,8 @@ use super::spells::Spells;
 pub use pool::Pool;
 pub use teller::Teller;
 
-/// Bytes of buffer that a frame takes beside its own: what we need to keep it.
-const FRAME_COST: u32 = 128;
 /// Traffic classes.
 const CLASSES: usize = 8;
-
-/// A frame that waits: finished, a copy of our own.
-pub struct Queued {
-    bytes: Vec<u8>,
-    hdr: NetHdr,
-    ingress: PortId,
-    gate: Option<Gate>,
-    /// Of a member of a bond.
-    ticket: Option<Ticket>,
-}
 
 /// Where a port's frames are counted.
 enum Books {
@@ -99,7 +85,7 @@ pub struct Receiver {
     closed: u8,
     /// Priorities whose first frames found no room at the guest, a bit each.
     blocked: u8,
-    queues: Queues<Queued>,
+    queues: Queues<OwnedFrame>,
     buffers: Buffers,
     guard: StallGuard,
     lifetime: Lifetime,
@@ -307,7 +293,7 @@ impl Receiver {
         self.books.link().priorities[usize::from(priority)].add(counter as usize, frames);
     }
 
-    fn push(&mut self, entry: Entry, frame: Queued) {
+    fn push(&mut self, entry: Entry, frame: OwnedFrame) {
         let class = self.change.qos.classes.of_priority[usize::from(entry.priority)] & 7;
         if self.change.qos.lifetimes.enable != 0 && self.queues.oldest(class).is_none() {
             self.head_since[usize::from(class)] = entry.since;
@@ -411,40 +397,15 @@ impl Slot {
             Slot::Empty | Slot::Remote(_) | Slot::Bond(_) => None,
         }
     }
-
-    /// The frame that comes next has this priority.
-    fn set_priority(&mut self, priority: u8) {
-        match self {
-            Slot::Adapter(a) => {
-                for q in &a.active {
-                    if let Some(Some(rx)) = a.queues.get_mut(usize::from(*q)) {
-                        rx.priority = priority;
-                    }
-                }
-            }
-            Slot::Uplink(p) => p.priority = priority,
-            Slot::Empty | Slot::Remote(_) | Slot::Bond(_) => {}
-        }
-    }
-
-    /// The frame that comes next begins with this, and has not come through the port's queues: fault rules held it back.
-    pub fn classify(&mut self, head: &[u8]) {
-        if let Some(Some(receiver)) = self.receiver() {
-            let priority = receiver.priority(head, TagEdit::Keep);
-            self.set_priority(priority);
-        }
-    }
 }
 
 impl AdapterRx {
     /// The receive queue that gets this frame.
-    fn queue_for(&self, head: &[u8]) -> Option<u8> {
+    pub fn queue_for(&self, head: &[u8]) -> Option<u8> {
         match self.active[..] {
             [q] => Some(q),
             [] => None,
-            ref many => many
-                .get(super::super::frame::flow_hash(head) as usize % many.len())
-                .copied(),
+            ref many => many.get(flow_hash(head) as usize % many.len()).copied(),
         }
     }
 }
@@ -495,7 +456,7 @@ impl Outputs {
     /// Can the receiver take so many frames of `len` bytes each?
     #[inline]
     fn has_room(&mut self, port: PortId, head: &[u8], len: usize, frames: usize) -> bool {
-        let inbound = self.inbound.len();
+        let inbound = self.round.inbound.len();
         match self.slots.get_mut(usize::from(port.0)) {
             Some(Slot::Adapter(a)) => {
                 if a.takes_roce && is_roce(head) {
@@ -535,22 +496,16 @@ impl Outputs {
     }
 
     /// A frame for a port that has something configured: it goes, or it waits, or it is dropped.
-    pub fn give_queued(
-        &mut self,
-        r: &mut Receiver,
-        (ingress, e): (PortId, Egress),
-        f: &RawFrame<'_>,
-        gate: Option<Gate>,
-        sender: Option<&Block<{ Q::COUNT }>>,
-    ) {
+    pub fn give_queued(&mut self, r: &mut Receiver, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
         let priority = r.priority(f.head, e.tag);
+        let meta = &Metadata {
+            priority,
+            ..meta.clone()
+        };
         let accepts = match self.slot(e.port) {
             Some(Slot::Adapter(a)) => a.accepts,
             _ => Accepts::NONE,
         };
-        if let Some(slot) = self.slot(e.port) {
-            slot.set_priority(priority);
-        }
         let needs = if r.queues_frames() && self.receives(e.port) {
             measure(f, e.tag, &accepts)
         } else {
@@ -558,9 +513,9 @@ impl Outputs {
         };
         // What does not wait anyway, what nobody takes, and what is no good: as without all this.
         let Some(needs) = needs else {
-            return self.give_now(ingress, e, f, gate, sender);
+            return self.give_now(e, f, meta);
         };
-        let now = self.now;
+        let now = self.round.now;
         let bit = 1u8 << priority;
         let lossless = r.lossless & bit != 0;
         let mut edited;
@@ -589,7 +544,7 @@ impl Outputs {
             }
         }
         let mut entry = Entry {
-            source: ingress.0,
+            source: meta.source.0,
             priority,
             wire: needs.wire,
             bytes: 0,
@@ -598,18 +553,13 @@ impl Outputs {
         let room = !lossless || self.has_room(e.port, f.head, needs.longest, needs.frames);
         if room && r.queues.pass(now, priority, needs.wire, r.closed | r.blocked) {
             r.passed(priority);
-            return self.give_now(ingress, e, &f, gate, sender);
+            return self.give_now(e, &f, meta);
         }
-        let ticket = self.ticket(e.port);
         let Outputs {
-            bounce,
-            captures,
-            counters,
-            pool,
-            ..
+            bounce, round, pool, ..
         } = self;
         let finished = for_receiver(&f, e.tag, &accepts, bounce, |out| {
-            entry.bytes = out.len() as u32 + FRAME_COST;
+            entry.bytes = (out.len() + OwnedFrame::COST) as u32;
             if out.hdr.gso_type == NetHdr::GSO_NONE {
                 entry.wire = out.len() as u32 + WIRE_OVERHEAD;
             }
@@ -622,33 +572,25 @@ impl Outputs {
                 _ => r.buffers.admit(entry.source, priority, entry.bytes),
             };
             let copy = admitted.and_then(|()| {
-                let mut bytes = pool.copy(out).ok_or_else(|| {
+                pool.copy(out, meta.counted()).ok_or_else(|| {
                     r.buffers.release(entry.source, priority, entry.bytes);
                     DropReason::EgressFull
-                })?;
-                if verdict == Verdict::Mark {
-                    r.mark(priority, &mut bytes);
-                }
-                Ok(bytes)
+                })
             });
             match copy {
-                Ok(bytes) => r.push(
-                    entry,
-                    Queued {
-                        bytes,
-                        hdr: out.hdr,
-                        ingress,
-                        gate,
-                        ticket: ticket.clone(),
-                    },
-                ),
+                Ok(mut frame) => {
+                    if verdict == Verdict::Mark {
+                        r.mark(priority, &mut frame.bytes);
+                    }
+                    r.push(entry, frame);
+                }
                 Err(reason) => {
                     r.count_drop(priority, reason);
-                    offer(captures, counters, e.port, out, Some(reason));
+                    round.offer(e.port, out, Some(reason), None);
                 }
             }
         });
-        count_finished(sender, Some(finished));
+        self.count_finished(meta, finished);
         if let Err(reason) = finished {
             r.books.drop(reason, 1);
         }
@@ -657,21 +599,12 @@ impl Outputs {
         }
         self.list(r);
         r.tell(&mut self.teller, now);
-        self.waiting.look();
+        self.round.waiting.look();
     }
 
     /// Drops a frame, or a request that would be so many, before it waits.
     fn refuse(&mut self, r: &Receiver, priority: u8, f: &RawFrame<'_>, frames: usize, reason: DropReason) {
         r.count_drops(priority, reason, frames as u64);
-        if self.captures_run() {
-            let out = OutFrame {
-                head: f.head,
-                segs: f.segs,
-                skip: f.skip + f.head.len(),
-                tail: f.len - f.head.len(),
-                hdr: f.hdr,
-            };
-            self.capture(r.port, crate::types::Direction::Egress, &out, Some(reason));
-        }
+        self.round.offer(r.port, &f.whole(), Some(reason), None);
     }
 }

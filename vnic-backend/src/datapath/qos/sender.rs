@@ -197,6 +197,11 @@ pub fn on_wire(f: &RawFrame<'_>) -> u64 {
     request_on_wire(f)
 }
 
+/// The same, as limits and turns count it.
+pub fn wire(f: &RawFrame<'_>) -> u32 {
+    u32::try_from(on_wire(f)).unwrap_or(u32::MAX)
+}
+
 fn request_on_wire(f: &RawFrame<'_>) -> u64 {
     let head = &f.head[..f.head.len().min(HEAD_MAX)];
     let Ok(Request::Tso(tso)) = offload::check(&f.hdr, head, f.len) else {

@@ -9,14 +9,10 @@ use std::ops::Range;
 
 use vnic_engine::offload::{self, HEAD_MAX, Parts, Request, Tso};
 use vnic_engine::virtio_net::NetHdr;
-use vnic_fabric::Instant;
-use vnic_fabric::switch::Verdict;
 
-use super::super::core::Core;
 use super::super::frame::{FRAME_MAX, RawFrame};
-use super::{Step, Sums, TxQueue};
+use super::{Step, Sums, TxQueue, Visit};
 use crate::mem::Seg;
-use crate::types::Direction;
 
 /// Segments of a part: the most that comes of 64 KiB with TCP's default MSS of 536 (RFC 9293 section 3.7.1) is 123.
 const SEGMENTS: u16 = 128;
@@ -82,26 +78,23 @@ impl TxQueue {
     }
 
     /// Sends the next part of a request. Answers how much was done.
-    pub(super) fn send_part(&mut self, index: usize, core: &mut Core, now: Instant) -> usize {
+    pub(super) fn send_part(&mut self, visit: &mut Visit<'_>) -> usize {
         let Some(mut rest) = self.holds.take_rest() else {
             return 0;
         };
-        let segs = [Seg {
-            ptr: rest.bytes.as_mut_ptr(),
-            len: rest.bytes.len() as u32,
-        }];
-        let bytes = &rest.bytes[rest.next.clone()];
+        let (mut head, next) = ([0; HEAD_MAX], rest.next.clone());
+        let part = &rest.bytes[next.clone()];
+        let n = part.len().min(HEAD_MAX);
+        head[..n].copy_from_slice(&part[..n]);
         let f = RawFrame {
-            head: &bytes[..bytes.len().min(HEAD_MAX)],
-            len: bytes.len(),
+            head: &head[..n],
+            len: next.len(),
             hdr: rest.hdr,
-            segs: &segs,
-            skip: rest.next.start,
+            segs: &[Seg::of(&mut rest.bytes)],
+            skip: next.start,
         };
-        let mut sums = Sums::default();
-        self.own = true;
-        let step = self.pass(index, 0, &f, f.len as u64, core, &mut sums, now);
-        self.own = false;
+        visit.own = true;
+        let step = self.pass(0, &f, f.len as u64, visit);
         let gone = !matches!(step, Step::Wait);
         if gone {
             self.holds.owe_segments(f.len as u64, &f.hdr);
@@ -111,23 +104,11 @@ impl TxQueue {
         }
         if gone {
             if self.policed.is_some() {
-                self.leave(core);
+                self.leave(visit.core);
             }
-            core.flush();
-            self.book(1, &mut sums);
+            visit.core.flush();
+            self.book(1, &mut visit.sums);
         }
         usize::from(gone)
-    }
-
-    /// Sends a frame whose bytes are ours to where another core is a receiver.
-    #[cold]
-    pub(super) fn send_own(&mut self, f: &RawFrame<'_>, verdict: Verdict, core: &mut Core) -> Step {
-        if core.send_remote(self.port, &verdict, f, None).is_none() {
-            return Step::Wait;
-        }
-        core.captured(self.port, Direction::Ingress, f, None);
-        let counters = &self.counters.queues[self.pair];
-        core.deliver(self.port, &verdict, f, None, Some(counters));
-        Step::Done
     }
 }

@@ -3,17 +3,16 @@
 
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::DropReason;
 use vnic_fabric::qos::{Decision, WIRE_OVERHEAD};
 use vnic_fabric::switch::Verdict;
-use vnic_fabric::{DropReason, Instant};
 use vnic_wire::ethernet::FRAME_MIN;
 
 use super::super::core::Core;
 use super::super::frame::{FRAME_MAX, RawFrame};
 use super::super::outputs::is_roce;
 use super::super::qos::Member;
-use super::{Step, Sums, Taken, TxQueue, tells_address};
-use crate::mem;
+use super::{Step, Taken, TxQueue, Visit, tells_address};
 use crate::types::Direction;
 
 /// Bytes of a frame on the wire.
@@ -25,14 +24,14 @@ pub(super) fn wire(len: usize) -> u32 {
 impl TxQueue {
     /// The next frame could not be sent: can it be now?
     #[cold]
-    pub(super) fn opens(&mut self, core: &mut Core, now: Instant) -> bool {
+    pub(super) fn opens(&mut self, core: &mut Core) -> bool {
         let Some(priority) = self.holds.closed() else {
             return true;
         };
         if core.out.guest_roce_is_full(self.port) {
             return false;
         }
-        let told = core.told(self.port);
+        let (told, now) = (core.told(self.port), core.now);
         let open = match core.sender(self.port) {
             Some(sender) => match &sender.queues {
                 Some(queues) => queues.takes_more(priority),
@@ -54,32 +53,22 @@ impl TxQueue {
     }
 
     /// A burst begins: may all of it go, whatever it is?
-    pub(super) fn begin(&mut self, frames: &[Taken], core: &mut Core, now: Instant) {
+    pub(super) fn begin(&mut self, frames: &[Taken], core: &mut Core) {
         // Each with its virtio header: not less than it is.
         let bytes = frames
             .iter()
             .map(|t| wire(t.total.min(FRAME_MAX as u64) as usize));
-        let bytes = bytes.sum();
+        let (bytes, now) = (bytes.sum(), core.now);
         let sender = core.sender(self.port);
-        self.ample = sender.as_ref().is_some_and(|s| s.is_ample(now, bytes));
-        self.roce = sender.is_some_and(|s| s.guest_roce);
-    }
-
-    /// May a frame go without being looked at more closely?
-    #[inline(always)]
-    pub(super) fn goes_freely(&self, f: &RawFrame<'_>, core: &Core) -> bool {
-        self.ample
-            && f.hdr.gso_type == 0
-            && !core.out.waiting.pressed
-            && !core.pauses.any()
-            && !(self.roce && is_roce(f.head))
+        self.grant.ample = sender.as_ref().is_some_and(|s| s.is_ample(now, bytes));
+        self.grant.roce = sender.is_some_and(|s| s.guest_roce);
     }
 
     /// What has gone of a burst that may is charged.
-    pub(super) fn settle(&mut self, core: &mut Core, now: Instant) {
-        self.ample = false;
-        let who = self.member(core);
-        let gone = std::mem::take(&mut self.gone);
+    pub(super) fn settle(&mut self, core: &mut Core) {
+        self.grant.ample = false;
+        let (who, now) = (self.member(core), core.now);
+        let gone = std::mem::take(&mut self.grant.gone);
         let Some(sender) = core.sender(self.port) else {
             return;
         };
@@ -99,24 +88,11 @@ impl TxQueue {
 
     /// A frame of an adapter that has something configured: policies may rewrite it, or it may have to wait.
     #[inline(never)]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one frame's facts; grouping them costs a copy on the fast path"
-    )]
-    pub(super) fn police(
-        &mut self,
-        index: usize,
-        buffer: u16,
-        f: &RawFrame<'_>,
-        len: u64,
-        core: &mut Core,
-        sums: &mut Sums,
-        now: Instant,
-    ) -> Step {
-        if self.ample {
-            self.settle(core, now);
+    pub(super) fn police(&mut self, buffer: u16, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
+        if self.grant.ample {
+            self.settle(visit.core);
         }
-        let Some(sender) = core.senders.get(self.port) else {
+        let Some(sender) = visit.core.senders.get(self.port) else {
             return Step::Wait;
         };
         let rules = &sender.change.qos.classification;
@@ -125,16 +101,14 @@ impl TxQueue {
                 priority: rules.priority(f.head),
                 ..Decision::default()
             };
-            return self.hold(index, buffer, f, len, decision, core, sums, now);
+            return self.hold(buffer, f, len, decision, visit);
         }
         // Policies look at all headers. What was read before counts.
-        let (known, n) = (f.head.len(), f.len.min(HEAD_MAX));
         let mut whole = [0; HEAD_MAX];
-        whole[..known].copy_from_slice(f.head);
-        mem::gather(f.segs, f.skip + known, &mut whole[known..n]);
+        let n = f.peek(&mut whole);
         let decision = rules.decide(&whole[..n], false);
         if !decision.rewrites() {
-            return self.hold(index, buffer, f, len, decision, core, sums, now);
+            return self.hold(buffer, f, len, decision, visit);
         }
         let asked = f.hdr.flags & NetHdr::NEEDS_CSUM != 0;
         let field = usize::from(f.hdr.csum_start) + usize::from(f.hdr.csum_offset);
@@ -143,158 +117,161 @@ impl TxQueue {
             head: &whole[..n],
             ..*f
         };
-        self.hold(index, buffer, &f, len, decision, core, sums, now)
+        self.hold(buffer, &f, len, decision, visit)
     }
 
     /// Sends a classified frame if it may go now.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one frame's facts; grouping them costs a copy on the fast path"
-    )]
     fn hold(
         &mut self,
-        index: usize,
         buffer: u16,
         f: &RawFrame<'_>,
         len: u64,
         decision: Decision,
-        core: &mut Core,
-        sums: &mut Sums,
-        now: Instant,
+        visit: &mut Visit<'_>,
     ) -> Step {
-        if core.senders.get(self.port).is_some_and(|s| s.guest_roce) && is_roce(f.head) {
-            return self.roce(index, buffer, f, len, decision, core, sums, now);
+        let sender = visit.core.senders.get(self.port);
+        if sender.is_some_and(|s| s.guest_roce) && is_roce(f.head) {
+            return self.roce(buffer, f, len, decision, visit);
         }
-        self.let_go(index, buffer, f, len, decision, core, sums, now)
+        self.let_go(buffer, f, len, decision, visit)
     }
 
-    /// Sends a frame if its priority may go now.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one frame's facts; grouping them costs a copy on the fast path"
-    )]
+    /// Sends a frame if its priority may go now; where each priority has a send queue, one that may not leaves the ring, too.
     pub(super) fn let_go(
         &mut self,
-        index: usize,
         buffer: u16,
         f: &RawFrame<'_>,
         len: u64,
         decision: Decision,
-        core: &mut Core,
-        sums: &mut Sums,
-        now: Instant,
+        visit: &mut Visit<'_>,
     ) -> Step {
-        let told = core.told(self.port);
-        let (who, priority) = (Member::queue(self.pair), decision.priority);
-        let Some(sender) = core.senders.get(self.port) else {
+        let (port, priority) = (self.port, decision.priority);
+        let (told, now) = (visit.core.told(port), visit.core.now);
+        let Some(sender) = visit.core.senders.get(port) else {
             return Step::Wait;
         };
-        if sender.queues.is_some() {
-            return self.queue(index, buffer, f, len, decision, core, sums, now);
-        }
-        if !sender.may_send(told, now, who, priority) {
+        let queued = sender.queues.is_some();
+        let who = match queued {
+            true => Member::SEND_QUEUES,
+            false => Member::queue(self.pair),
+        };
+        if !queued && !sender.may_send(told, now, who, priority) {
             self.holds.close(priority);
             return Step::Wait;
         }
         let tells = self.learns && tells_address(f.head);
-        let verdict = marked(self.judge(f, len, tells, core, now), decision);
-        if core.out.waiting.pressed && core.must_wait(self.port, &verdict, f.head) {
-            return Step::Wait;
-        }
-        if tells {
-            core.learn(self.port, f);
-        }
-        let step = self.send(index, buffer, f, verdict, core, sums);
-        if !matches!(step, Step::Wait) {
-            if !matches!(verdict, Verdict::Drop(_))
-                && let Some(sender) = core.senders.get(self.port)
-            {
-                sender.charge(now, None, who, priority, f);
+        let verdict = marked(self.judge(f, len, tells, visit.core), decision);
+        let at_once = match queued {
+            true => self.queue(f, len, decision, verdict, visit),
+            false => {
+                let pressed = visit.core.out.round.waiting.pressed;
+                match pressed && visit.core.must_wait(port, &verdict, f.head) {
+                    true => Err(Step::Wait),
+                    false => Ok(()),
+                }
             }
-            self.count(priority, f.head, len, sums);
-        }
-        step
-    }
-
-    /// The same where each priority has a send queue: a frame that may not go leaves the ring, too.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one frame's facts; grouping them costs a copy on the fast path"
-    )]
-    fn queue(
-        &mut self,
-        index: usize,
-        buffer: u16,
-        f: &RawFrame<'_>,
-        len: u64,
-        decision: Decision,
-        core: &mut Core,
-        sums: &mut Sums,
-        now: Instant,
-    ) -> Step {
-        let (port, priority) = (self.port, decision.priority);
-        let tells = self.learns && tells_address(f.head);
-        let verdict = marked(self.judge(f, len, tells, core, now), decision);
-        let crosses = core.crosses(port, &verdict);
-        let blocked = crosses && !core.links_have_room()
-            || core.out.waiting.pressed && core.must_wait(port, &verdict, f.head);
-        let told = core.told(port);
-        let Some(sender) = core.senders.get(port) else {
-            return Step::Wait;
         };
-        if sender.drains() {
-            // There are no send queues any more, but what is in them goes first.
-            return Step::Wait;
-        }
-        let closed = match (blocked, verdict) {
-            (_, Verdict::Drop(_)) => 0,
-            (true, _) => 0xff,
-            (false, _) => !sender.open(told, now) | sender.others(now, Member::SEND_QUEUES),
+        let step = match at_once {
+            Ok(()) => self.send(buffer, f, verdict, visit),
+            Err(Step::Wait) => Step::Wait,
+            Err(kept) => {
+                if tells {
+                    visit.core.learn(port, f);
+                }
+                return kept;
+            }
         };
-        let lossless = sender.change.qos.pause.pfc >> priority & 1 != 0;
-        let Some(queues) = sender.queues.as_deref_mut() else {
-            return Step::Wait;
-        };
-        let at_once = matches!(verdict, Verdict::Drop(_)) || queues.passes(now, priority, f, closed);
-        if !at_once {
-            if !self.slots.is_empty() {
-                // Used entries are in order.
-                return Step::Wait;
-            }
-            let room = queues.has_room(priority, f.len);
-            if !room && lossless {
-                self.holds.close(priority);
-                return Step::Wait;
-            }
-            // Whether the switch has a receiver is known, and counted, when it is sent.
-            sums.dropped += 1;
-            self.count(priority, f.head, len, sums);
-            if !room || !queues.push(now, port, self.pair, decision, f) {
-                let reason = DropReason::SendQueueFull;
-                self.counters.drops.add(reason as usize, 1);
-                core.captured(port, Direction::Ingress, f, Some(reason));
-                return Step::Done;
-            }
-            core.senders.queued = true;
-            if tells {
-                core.learn(port, f);
-            }
-            return Step::Done;
-        }
-        let step = self.send(index, buffer, f, verdict, core, sums);
         if matches!(step, Step::Wait) {
             return step;
         }
         if tells {
-            core.learn(port, f);
+            visit.core.learn(port, f);
         }
         if !matches!(verdict, Verdict::Drop(_))
-            && let Some(sender) = core.senders.get(port)
+            && let Some(sender) = visit.core.senders.get(port)
         {
-            sender.charge(now, None, Member::SEND_QUEUES, priority, f);
+            sender.charge(now, None, who, priority, f);
         }
-        self.count(priority, f.head, len, sums);
+        self.count(priority, f.head, len, &mut visit.sums);
         step
+    }
+
+    /// May a frame go at once where each priority has a send queue? Otherwise it waits there, or in the ring, or is dropped.
+    fn queue(
+        &mut self,
+        f: &RawFrame<'_>,
+        len: u64,
+        decision: Decision,
+        verdict: Verdict,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Step> {
+        let (port, priority, core) = (self.port, decision.priority, &mut *visit.core);
+        let now = core.now;
+        let blocked = core.crosses(port, &verdict) && !core.links_have_room()
+            || core.out.round.waiting.pressed && core.must_wait(port, &verdict, f.head);
+        let told = core.told(port);
+        let Some(sender) = core.senders.get(port) else {
+            return Err(Step::Wait);
+        };
+        if sender.drains() {
+            // There are no send queues any more, but what is in them goes first.
+            return Err(Step::Wait);
+        }
+        let dropped = matches!(verdict, Verdict::Drop(_));
+        let closed = match blocked {
+            true => 0xff,
+            false => !sender.open(told, now) | sender.others(now, Member::SEND_QUEUES),
+        };
+        let lossless = sender.change.qos.pause.pfc >> priority & 1 != 0;
+        let Some(queues) = sender.queues.as_deref_mut() else {
+            return Err(Step::Wait);
+        };
+        if dropped || queues.passes(now, priority, f, closed) {
+            return Ok(());
+        }
+        if !self.slots.is_empty() {
+            // Used entries are in order.
+            return Err(Step::Wait);
+        }
+        let room = queues.has_room(priority, f.len);
+        if !room && lossless {
+            self.holds.close(priority);
+            return Err(Step::Wait);
+        }
+        // Whether the switch has a receiver is known, and counted, when it is sent.
+        visit.sums.dropped += 1;
+        if room && queues.push(now, decision, f, &visit.meta) {
+            core.senders.queued = true;
+        } else {
+            let reason = DropReason::SendQueueFull;
+            self.counters.drops.add(reason as usize, 1);
+            core.captured(port, Direction::Ingress, f, Some(reason));
+        }
+        self.count(priority, f.head, len, &mut visit.sums);
+        Err(Step::Done)
+    }
+}
+
+/// What a burst may do without a closer look at its frames.
+#[derive(Default)]
+pub(super) struct Grant {
+    /// All of it may go, whatever is in it.
+    pub(super) ample: bool,
+    /// RoCE of the guest's own wants a closer look nevertheless.
+    roce: bool,
+    /// Bytes on the wire that have gone and are not charged yet, by priority.
+    pub(super) gone: [u32; 8],
+}
+
+impl Grant {
+    /// May a frame go without being looked at more closely?
+    #[inline(always)]
+    pub(super) fn covers(&self, f: &RawFrame<'_>, core: &Core) -> bool {
+        self.ample
+            && f.hdr.gso_type == 0
+            && !core.out.round.waiting.pressed
+            && !core.pauses.any()
+            && !(self.roce && is_roce(f.head))
     }
 }
 

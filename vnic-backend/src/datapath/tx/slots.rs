@@ -7,7 +7,7 @@ use vnic_fabric::switch::Verdict;
 
 use super::super::MAX_CORES;
 use super::super::core::Core;
-use super::super::frame::RawFrame;
+use super::super::frame::{Metadata, RawFrame};
 use super::{BURST, TxQueue};
 use crate::mem::Seg;
 
@@ -78,13 +78,7 @@ impl TxQueue {
                     segs: &h.segs,
                     skip: h.skip,
                 };
-                core.deliver(
-                    self.port,
-                    &h.verdict,
-                    &f,
-                    None,
-                    Some(&self.counters.queues[self.pair]),
-                );
+                core.deliver(&h.verdict, &f, &Metadata::of_queue(self.port, self.pair));
             }
             self.ring.stage(s.head, 0);
             commits.extend(s.commits);

@@ -30,9 +30,7 @@ fn first(frame: &[u8]) -> Staged {
         frames: 1,
         bytes: buf.len,
         buf,
-        gate: None,
-        priority: BY_TAG,
-        ticket: None,
+        meta: Metadata::of(PortId(0)),
     }
 }
 

@@ -4,7 +4,8 @@ use vnic_engine::counters::PriorityCounter as P;
 use vnic_fabric::qos::{MarkAt, Pick, Verdict};
 use vnic_wire::roce::{Ecn, ecn, set_ce};
 
-use super::{FRAME_COST, Receiver};
+use super::super::super::frame::OwnedFrame;
+use super::Receiver;
 
 impl Receiver {
     /// What happens to a packet that comes, of which at least the headers are in `head`.
@@ -19,7 +20,7 @@ impl Receiver {
             return Verdict::Pass;
         };
         let ecn = ecn(&frame.bytes).unwrap_or(Ecn::NotEct);
-        let own = u64::from(entry.bytes.saturating_sub(FRAME_COST));
+        let own = u64::from(entry.bytes.saturating_sub(OwnedFrame::COST as u32));
         self.judge_at(MarkAt::Dequeue, entry.priority, ecn, own)
     }
 
@@ -40,7 +41,7 @@ impl Receiver {
     /// Bytes of the frames that wait, by class.
     pub(super) fn lengths(&self) -> [u64; 8] {
         let (bytes, frames) = (self.queues.bytes(), self.queues.frames());
-        std::array::from_fn(|c| bytes[c].saturating_sub(u64::from(frames[c]) * u64::from(FRAME_COST)))
+        std::array::from_fn(|c| bytes[c].saturating_sub(u64::from(frames[c]) * OwnedFrame::COST as u64))
     }
 
     /// Marks a packet of ours that can be marked.

@@ -1,7 +1,6 @@
 //! Memory for frames that wait: used again, so that in the long run nothing is allocated for a frame.
 
-use super::super::super::frame::OutFrame;
-use crate::mem;
+use super::super::super::frame::{Metadata, OutFrame, OwnedFrame};
 
 /// Bytes of the smallest piece.
 const SMALLEST: usize = 128;
@@ -19,7 +18,7 @@ pub struct Pool {
 
 impl Pool {
     /// A copy of a frame; nothing without memory for it.
-    pub fn copy(&mut self, f: &OutFrame<'_>) -> Option<Vec<u8>> {
+    pub fn copy(&mut self, f: &OutFrame<'_>, meta: Metadata) -> Option<OwnedFrame> {
         let size = size_of(f.len());
         let mut bytes = match self.idle.get_mut(size).and_then(Vec::pop) {
             Some(bytes) => {
@@ -32,14 +31,17 @@ impl Pool {
                 bytes
             }
         };
-        bytes.extend_from_slice(f.head);
-        bytes.resize(f.len(), 0);
-        mem::gather(f.segs, f.skip, &mut bytes[f.head.len()..]);
-        Some(bytes)
+        f.append_to(&mut bytes);
+        Some(OwnedFrame {
+            bytes,
+            hdr: f.hdr,
+            meta,
+        })
     }
 
     /// It is not needed any more.
-    pub fn give_back(&mut self, mut bytes: Vec<u8>) {
+    pub fn give_back(&mut self, frame: OwnedFrame) {
+        let mut bytes = frame.bytes;
         let size = size_of(bytes.capacity());
         if let Some(idle) = self.idle.get_mut(size)
             && bytes.capacity() == SMALLEST << size
@@ -59,16 +61,12 @@ fn size_of(len: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use vnic_fabric::switch::PortId;
+
     use super::*;
 
-    fn frame(bytes: &[u8]) -> OutFrame<'_> {
-        OutFrame {
-            head: bytes,
-            segs: &[],
-            skip: 0,
-            tail: 0,
-            hdr: Default::default(),
-        }
+    fn copy(pool: &mut Pool, bytes: &[u8]) -> Option<OwnedFrame> {
+        pool.copy(&OutFrame::of(bytes), Metadata::of(PortId(1)))
     }
 
     #[test]
@@ -76,12 +74,12 @@ mod tests {
         let mut pool = Pool::default();
         for len in [0, 1, 128, 129, 1514, 9234, 65557] {
             let bytes = vec![7; len];
-            let first = pool.copy(&frame(&bytes)).expect("memory");
-            assert_eq!(first, bytes);
-            let place = first.as_ptr();
+            let first = copy(&mut pool, &bytes).expect("memory");
+            assert_eq!(first.bytes, bytes);
+            let place = first.bytes.as_ptr();
             pool.give_back(first);
-            let second = pool.copy(&frame(&bytes)).expect("memory");
-            assert_eq!((second.as_ptr(), second.len()), (place, len));
+            let second = copy(&mut pool, &bytes).expect("memory");
+            assert_eq!((second.bytes.as_ptr(), second.bytes.len()), (place, len));
             assert_eq!(pool.bytes, 0);
             pool.give_back(second);
             assert_eq!(pool.idle.iter().map(Vec::len).sum::<usize>(), 1);
@@ -93,7 +91,7 @@ mod tests {
     fn what_lies_idle_is_bounded() {
         let mut pool = Pool::default();
         let bytes = vec![0; 60_000];
-        let many: Vec<_> = (0..400).filter_map(|_| pool.copy(&frame(&bytes))).collect();
+        let many: Vec<_> = (0..400).filter_map(|_| copy(&mut pool, &bytes)).collect();
         assert_eq!(many.len(), 400);
         for b in many {
             pool.give_back(b);

@@ -4,35 +4,20 @@
 use std::time::Duration;
 
 use vnic_engine::counters::LinkCounter as L;
-use vnic_engine::offload::HEAD_MAX;
 use vnic_fabric::qos::{StallNews, Verdict};
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 
 use super::super::super::core::{Core, CoreEvent};
-use super::super::super::counters::BY_TAG;
-use super::super::super::frame::{OutFrame, RawFrame, SNAP};
-use super::super::super::outputs::{Outputs, Slot, offer};
+use super::super::super::frame::OwnedFrame;
+use super::super::super::outputs::{Outputs, Slot};
 use super::super::super::weight::{self, HEAVY};
-use super::{CLASSES, Queued, Receiver};
-use crate::mem::Seg;
+use super::{CLASSES, Receiver};
 
 /// Frames that leave one port before others get their turn.
 const BURST: usize = 256;
 /// A core that may send something so soon does not sleep: timers of a sleeping thread come late.
 const AWAKE: Duration = Duration::from_micros(200);
-
-impl Queued {
-    fn frame(&self) -> OutFrame<'_> {
-        OutFrame {
-            head: &self.bytes,
-            segs: &[],
-            skip: 0,
-            tail: 0,
-            hdr: self.hdr,
-        }
-    }
-}
 
 impl Receiver {
     /// Has it something to do each round?
@@ -72,7 +57,7 @@ impl Outputs {
             };
             let priority = entry.priority;
             let lossless = r.lossless & 1 << priority != 0;
-            let room = !lossless || self.has_room(r.port, &frame.bytes, frame.bytes.len(), 1);
+            let room = !lossless || self.has_room(r.port, frame.head(), frame.bytes.len(), 1);
             if !room && !r.guard.is_tripped() {
                 r.blocked |= 1 << priority;
                 continue;
@@ -106,9 +91,6 @@ impl Outputs {
                 r.moved |= 1 << (priority & 7);
                 r.lifetime.sent(pick.class);
             }
-            if let Some(slot) = self.slot(r.port) {
-                slot.set_priority(priority);
-            }
             self.leave(r.port, frame);
             work += 1;
         }
@@ -117,46 +99,21 @@ impl Outputs {
 
     /// Drops a frame that waited, although there is room for it.
     #[cold]
-    fn drop_early(&mut self, r: &Receiver, priority: u8, frame: Queued) {
+    fn drop_early(&mut self, r: &Receiver, priority: u8, frame: OwnedFrame) {
         r.count_drop(priority, DropReason::Wred);
-        let seen = Some(DropReason::Wred);
-        offer(&self.captures, &self.counters, r.port, &frame.frame(), seen);
-        self.pool.give_back(frame.bytes);
+        self.round
+            .offer(r.port, &frame.whole(), Some(DropReason::Wred), None);
+        self.pool.give_back(frame);
     }
 
     /// Delivers a frame that waited.
-    fn leave(&mut self, port: PortId, frame: Queued) {
-        let Queued {
-            mut bytes,
-            hdr,
-            ingress,
-            gate,
-            ticket,
-        } = frame;
-        let segs = [Seg {
-            ptr: bytes.as_mut_ptr(),
-            len: bytes.len() as u32,
-        }];
-        let wanted = if hdr.flags | hdr.gso_type == 0 {
-            SNAP
-        } else {
-            HEAD_MAX
-        };
-        let f = RawFrame {
-            head: &bytes[..bytes.len().min(wanted)],
-            len: bytes.len(),
-            hdr,
-            segs: &segs,
-            skip: 0,
-        };
+    fn leave(&mut self, port: PortId, mut frame: OwnedFrame) {
         let e = Egress {
             port,
             tag: TagEdit::Keep,
         };
-        self.set_ticket(port, ticket);
-        self.give_now(ingress, e, &f, gate, None);
-        self.set_ticket(port, None);
-        self.pool.give_back(bytes);
+        frame.with(|f, meta| self.give_now(e, f, meta));
+        self.pool.give_back(frame);
     }
 
     /// Drops what has waited too long at the head of its class.
@@ -177,14 +134,8 @@ impl Outputs {
                 r.head_since[usize::from(class)] = now;
                 r.buffers.release(entry.source, entry.priority, entry.bytes);
                 r.count_drop(entry.priority, reason);
-                offer(
-                    &self.captures,
-                    &self.counters,
-                    r.port,
-                    &frame.frame(),
-                    Some(reason),
-                );
-                self.pool.give_back(frame.bytes);
+                self.round.offer(r.port, &frame.whole(), Some(reason), None);
+                self.pool.give_back(frame);
                 work += 1;
             }
         }
@@ -205,14 +156,8 @@ impl Outputs {
                 }
                 r.buffers.release(entry.source, entry.priority, entry.bytes);
                 r.books.drop(reason, 1);
-                offer(
-                    &self.captures,
-                    &self.counters,
-                    r.port,
-                    &frame.frame(),
-                    Some(reason),
-                );
-                self.pool.give_back(frame.bytes);
+                self.round.offer(r.port, &frame.whole(), Some(reason), None);
+                self.pool.give_back(frame);
             }
         }
         for (entry, frame) in stays {
@@ -243,16 +188,12 @@ impl Core {
                 if !r.is_needed() {
                     self.out.teller.forget(port);
                     self.out.taken = None;
-                    if let Some(slot) = self.out.slot(port) {
-                        // Nobody classifies its frames any more.
-                        slot.set_priority(BY_TAG);
-                    }
                     continue;
                 }
             }
             self.out.put_receiver(r);
         }
-        self.out.waiting.look();
+        self.out.round.waiting.look();
         self.flush();
         work
     }

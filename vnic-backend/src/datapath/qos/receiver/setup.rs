@@ -52,7 +52,7 @@ impl Core {
         // The next round sees whether it is needed at all.
         self.out.list(&mut receiver);
         self.out.put_receiver(receiver);
-        self.out.waiting.look();
+        self.out.round.waiting.look();
     }
 
     /// A receiver was lost in a panic: nobody waits for it any more, and there is a new one.
@@ -66,7 +66,7 @@ impl Core {
             _ => 0,
         };
         self.set_up_receiver(port, closed);
-        self.out.waiting.look();
+        self.out.round.waiting.look();
     }
 
     /// A port is removed: what waits for it is gone with it.
@@ -78,7 +78,7 @@ impl Core {
         }
         self.out.queued.retain(|p| *p != port);
         self.out.teller.forget(port);
-        self.out.waiting.look();
+        self.out.round.waiting.look();
     }
 
     /// An adapter's guest, or a bond's member, is gone: what waits for it is dropped. Answers how many frames that is.

@@ -2,36 +2,27 @@
 //! waits here, so that frames of other priorities behind it in the guest's ring go on.
 
 use vnic_engine::counters::QueueCounter as Q;
-use vnic_engine::offload::HEAD_MAX;
-use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::qos::{Classes, Decision, Egress, Entry, PortQos};
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
 use super::super::super::core::Core;
-use super::super::super::frame::{OutFrame, RawFrame};
+use super::super::super::frame::{Metadata, OwnedFrame, RawFrame};
 use super::super::super::outputs::Slot;
 use super::super::super::weight::{self, HEAVY};
 use super::super::Pool;
-use super::on_wire;
 use super::turns::Member;
-use crate::mem::Seg;
-use crate::types::Direction;
+use super::wire;
 
 /// Bytes that wait at most, for each priority: a send queue of a card has 1024 entries by default, full frames are more than
 /// that, and any segmentation request fits.
 pub const QUEUE_MAX: u64 = 256 << 10;
-/// What a frame takes beside its own bytes.
-const FRAME_COST: usize = 128;
 /// Frames sent from one adapter's queues before other work gets its turn.
 const BURST: usize = 64;
 
-/// A frame that waits: a copy of our own.
+/// A frame that waits.
 struct Queued {
-    bytes: Vec<u8>,
-    hdr: NetHdr,
-    /// Transmit queue that it came from.
-    pair: u8,
+    frame: OwnedFrame,
     /// Priority that a policy gives it where it leaves with a tag.
     pcp: Option<u8>,
 }
@@ -57,7 +48,7 @@ fn scheduling(qos: &PortQos) -> PortQos {
 }
 
 fn cost(len: usize) -> u32 {
-    (len + FRAME_COST) as u32
+    (len + OwnedFrame::COST) as u32
 }
 
 impl SendQueues {
@@ -113,40 +104,16 @@ impl SendQueues {
     }
 
     /// A frame waits. False: there is no memory for it.
-    pub fn push(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        pair: usize,
-        decision: Decision,
-        f: &RawFrame<'_>,
-    ) -> bool {
-        let whole = OutFrame {
-            head: f.head,
-            segs: f.segs,
-            skip: f.skip + f.head.len(),
-            tail: f.len - f.head.len(),
-            hdr: f.hdr,
-        };
-        let Some(bytes) = self.pool.copy(&whole) else {
+    pub fn push(&mut self, now: Instant, decision: Decision, f: &RawFrame<'_>, meta: &Metadata) -> bool {
+        let Some(frame) = self.pool.copy(&f.whole(), meta.clone()) else {
             return false;
         };
-        let entry = entry(now, port, decision.priority, f);
+        let entry = entry(now, meta.source, decision.priority, f);
         self.bytes[usize::from(entry.priority)] += u64::from(entry.bytes);
-        let frame = Queued {
-            bytes,
-            hdr: f.hdr,
-            pair: pair as u8,
-            pcp: decision.pcp,
-        };
-        self.egress.push(entry, frame);
+        let pcp = decision.pcp;
+        self.egress.push(entry, Queued { frame, pcp });
         true
     }
-}
-
-/// Bytes on the wire.
-fn wire(f: &RawFrame<'_>) -> u32 {
-    u32::try_from(on_wire(f)).unwrap_or(u32::MAX)
 }
 
 fn entry(now: Instant, port: PortId, priority: u8, f: &RawFrame<'_>) -> Entry {
@@ -180,29 +147,20 @@ impl Core {
             let Some((entry, frame)) = queues.egress.front(pick) else {
                 break;
             };
-            let (entry, len) = (*entry, frame.bytes.len());
-            let verdict = self
-                .switch
-                .forward(now, port, &frame.bytes[..len.min(HEAD_MAX)], len);
-            let verdict = match frame.pcp {
-                Some(pcp) => verdict.with_priority(pcp),
-                None => verdict,
-            };
-            let head = &frame.bytes[..len.min(HEAD_MAX)];
-            if self.out.waiting.pressed && self.must_wait(port, &verdict, head)
-                || self.crosses(port, &verdict) && !self.links_have_room()
-            {
+            let entry = *entry;
+            let verdict = self.switched(port, now, &frame.frame, frame.pcp);
+            if self.is_held_up(&verdict, &frame.frame) {
                 stuck |= 1 << entry.priority;
                 continue;
             }
-            let Some((entry, frame)) = queues.egress.take(now, pick) else {
+            let Some((entry, Queued { mut frame, .. })) = queues.egress.take(now, pick) else {
                 break;
             };
             queues.bytes[usize::from(entry.priority)] -= u64::from(entry.bytes);
-            heavy += weight::segments(len as u64, &frame.hdr);
+            heavy += weight::segments(frame.bytes.len() as u64, &frame.hdr);
             n += 1;
-            let bytes = self.send_queued(port, now, entry, frame, verdict);
-            queues.pool.give_back(bytes);
+            frame.with(|f, meta| self.send_waited(now, &entry, &verdict, f, meta));
+            queues.pool.give_back(frame);
         }
         let left = !stuck & queues.priorities();
         if let Some(sender) = self.senders.get(port) {
@@ -212,52 +170,52 @@ impl Core {
         n
     }
 
-    /// Sends a frame that has waited. Answers its memory, for the next one.
-    fn send_queued(
+    /// Where a frame goes that has waited, with the priority that a policy gives it where it leaves with a tag.
+    pub fn switched(&mut self, port: PortId, now: Instant, frame: &OwnedFrame, pcp: Option<u8>) -> Verdict {
+        let verdict = self.switch.forward(now, port, frame.head(), frame.bytes.len());
+        match pcp {
+            Some(pcp) => verdict.with_priority(pcp),
+            None => verdict,
+        }
+    }
+
+    /// Must a frame that has waited wait on: for its receivers, or for the way to them?
+    pub fn is_held_up(&self, verdict: &Verdict, frame: &OwnedFrame) -> bool {
+        let port = frame.meta.source;
+        self.out.round.waiting.pressed && self.must_wait(port, verdict, frame.head())
+            || self.crosses(port, verdict) && !self.links_have_room()
+    }
+
+    /// Sends a frame that has waited.
+    fn send_waited(
         &mut self,
-        port: PortId,
         now: Instant,
-        entry: Entry,
-        mut frame: Queued,
-        verdict: Verdict,
-    ) -> Vec<u8> {
-        let segs = [Seg {
-            ptr: frame.bytes.as_mut_ptr(),
-            len: frame.bytes.len() as u32,
-        }];
-        let f = RawFrame {
-            head: &frame.bytes[..frame.bytes.len().min(HEAD_MAX)],
-            len: frame.bytes.len(),
-            hdr: frame.hdr,
-            segs: &segs,
-            skip: 0,
+        entry: &Entry,
+        verdict: &Verdict,
+        f: &RawFrame<'_>,
+        meta: &Metadata,
+    ) {
+        if let (false, Some(sender)) = (matches!(verdict, Verdict::Drop(_)), self.senders.get(meta.source)) {
+            sender.charge(now, Some(entry.since), Member::SEND_QUEUES, entry.priority, f);
+        }
+        self.leave(verdict, f, meta);
+    }
+
+    /// A frame that has waited leaves for its receivers; the transmit queue that it comes from, if it comes from one, counts
+    /// whether it was forwarded.
+    pub fn leave(&mut self, verdict: &Verdict, f: &RawFrame<'_>, meta: &Metadata) {
+        let dropped = self.dispatch(verdict, f, meta);
+        let Some(pair) = meta.queue else { return };
+        let Some(Slot::Adapter(a)) = self.out.slots.get(usize::from(meta.source.0)) else {
+            return;
         };
-        let Some(Slot::Adapter(a)) = self.out.slots.get(usize::from(port.0)) else {
-            return frame.bytes;
-        };
-        let counters = a.counters.clone();
-        let queue = counters.queues.get(usize::from(frame.pair));
-        if let Verdict::Drop(reason) = verdict {
-            counters.drops.add(reason as usize, 1);
-            self.captured(port, Direction::Ingress, &f, Some(reason));
-            if reason == DropReason::SpoofedSource {
-                self.report_spoof(port, f.head);
-            }
-            return frame.bytes;
+        match (dropped, a.counters.queues.get(usize::from(pair))) {
+            (None, Some(queue)) => queue.add(Q::TxForwarded as usize, 1),
+            (None, None) => {}
+            (Some(reason), _) => a.counters.drops.add(reason as usize, 1),
         }
-        if let Some(sender) = self.senders.get(port) {
-            sender.charge(now, Some(entry.since), Member::SEND_QUEUES, entry.priority, &f);
+        if dropped == Some(DropReason::SpoofedSource) {
+            self.report_spoof(meta.source, f.head);
         }
-        if self.crosses(port, &verdict) && self.send_remote(port, &verdict, &f, None).is_none() {
-            // There was room a moment ago.
-            counters.drops.add(DropReason::CoreExchangeFull as usize, 1);
-            return frame.bytes;
-        }
-        self.captured(port, Direction::Ingress, &f, None);
-        self.deliver(port, &verdict, &f, None, queue);
-        if let Some(queue) = queue {
-            queue.add(Q::TxForwarded as usize, 1);
-        }
-        frame.bytes
     }
 }
