@@ -1,37 +1,88 @@
 //! Guest memory: mappings, address translation and the copies between guests.
 //!
-//! Guest memory is shared with a running guest, so no Rust reference into it ever exists: everything here works
-//! on raw pointers and copies bytes. A [`Seg`] is only made by translating a range that lies inside one mapping
-//! of a [`MemMap`], and stays valid for as long as that map is held.
+//! Guest memory is shared with a running guest, so no Rust reference into it ever exists: everything here works on raw pointers
+//! and copies bytes. A [`Seg`] is made by translating a range that lies inside one mapping of a [`MemMap`], or of bytes of our
+//! own that nobody else can reach meanwhile; it cannot outlive either. [`Segs`] is a list that keeps its map.
+//!
+//! What is relied on: guests write while we copy. In Rust's model of memory that is a race, as it is for each VMM; on the
+//! machines that we run on a racing copy gives some bytes, old or new, and has no other effect. So bytes of guests are valid
+//! whatever they are, what is checked is a private copy that was read once, and nothing is read again after its check. Ring
+//! indices, which order other accesses, are atomics.
 
 mod mapping;
 mod sigbus;
 
 use std::fs::File;
 use std::io;
+use std::marker::PhantomData;
 use std::sync::Arc;
+
+use arrayvec::ArrayVec;
 
 use mapping::Mapping;
 #[cfg(test)]
 pub use mapping::executable;
 pub use sigbus::Lender;
 
-/// A piece of guest memory (or of our own) that one frame's bytes lie in.
-#[derive(Debug, Clone, Copy)]
-pub struct Seg {
-    /// First byte.
-    pub ptr: *mut u8,
-    /// Length in bytes.
-    pub len: u32,
+/// A piece of memory in which bytes of a frame lie: a guest's, or our own. Whoever has it may read and write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seg<'m> {
+    ptr: *mut u8,
+    len: u32,
+    of: PhantomData<&'m [u8]>,
 }
 
-impl Seg {
-    /// Memory of our own.
-    pub fn of(bytes: &mut [u8]) -> Seg {
+// SAFETY: an address and a length; memory may be copied from and to by any thread.
+unsafe impl Send for Seg<'_> {}
+
+impl<'m> Seg<'m> {
+    /// No bytes.
+    pub const EMPTY: Seg<'static> = Seg {
+        ptr: std::ptr::dangling_mut(),
+        len: 0,
+        of: PhantomData,
+    };
+
+    /// Memory of our own, the first 4 GiB of it.
+    #[inline]
+    pub fn of(bytes: &'m mut [u8]) -> Seg<'m> {
         Seg {
             ptr: bytes.as_mut_ptr(),
-            len: bytes.len() as u32,
+            len: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            of: PhantomData,
         }
+    }
+
+    /// The same, for longer than it is known to be there.
+    ///
+    /// # Safety
+    /// The memory is mapped, and nobody has a reference into it, for as long as any copy of the answer is used.
+    #[inline]
+    pub unsafe fn lent(self) -> Seg<'static> {
+        Seg {
+            ptr: self.ptr,
+            len: self.len,
+            of: PhantomData,
+        }
+    }
+
+    /// Its bytes.
+    #[inline(always)]
+    #[allow(clippy::len_without_is_empty, reason = "empty segments are hardly ever made")]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Asks the CPU to fetch the line of the byte at `at`.
+    #[inline(always)]
+    pub fn prefetch(&self, at: usize) {
+        prefetch(self.ptr.wrapping_add(at));
+    }
+
+    /// The same, for a line that will be written.
+    #[inline(always)]
+    pub fn prefetch_for_writing(&self, at: usize) {
+        prefetch_for_writing(self.ptr.wrapping_add(at));
     }
 
     /// Reads `N` bytes at `at`, if the segment has them.
@@ -64,7 +115,7 @@ impl Seg {
 
     /// Copies `len` bytes at `from` of `src` to `at`; does nothing if either has too few.
     #[inline]
-    pub fn copy_from(&self, at: usize, src: &Seg, from: usize, len: usize) {
+    pub fn copy_from(&self, at: usize, src: &Seg<'_>, from: usize, len: usize) {
         if at + len <= self.len as usize && from + len <= src.len as usize {
             // SAFETY: both ranges lie inside their segments; an overlap is harmless to `copy`.
             unsafe { std::ptr::copy(src.ptr.add(from), self.ptr.add(at), len) }
@@ -72,8 +123,123 @@ impl Seg {
     }
 }
 
-// SAFETY: a Seg is an address and a length; who dereferences it holds the MemMap it came from.
-unsafe impl Send for Seg {}
+/// Segments of one guest's memory, and that memory: it stays mapped for as long as the list has any.
+#[derive(Debug, Default)]
+pub struct Segs {
+    segs: Vec<Seg<'static>>,
+    map: Option<Arc<MemMap>>,
+}
+
+impl Segs {
+    /// An empty list with room.
+    pub fn with_capacity(n: usize) -> Segs {
+        Segs {
+            segs: Vec::with_capacity(n),
+            map: None,
+        }
+    }
+
+    /// What is in it.
+    #[inline(always)]
+    pub fn as_slice<'s>(&'s self) -> &'s [Seg<'s>] {
+        &self.segs
+    }
+
+    /// The one at `i`.
+    #[inline(always)]
+    pub fn get(&self, i: usize) -> Option<Seg<'_>> {
+        self.segs.get(i).copied()
+    }
+
+    /// How many there are.
+    #[inline(always)]
+    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        self.segs.len()
+    }
+
+    /// Forgets what is in it; the memory stays.
+    #[inline(always)]
+    pub fn clear(&mut self) {
+        self.segs.clear();
+    }
+
+    /// Forgets all, and keeps no memory any more.
+    pub fn release(&mut self) {
+        self.segs.clear();
+        self.map = None;
+    }
+
+    /// What comes from now on is of this memory. What is there of another one is gone.
+    #[inline]
+    pub fn of(&mut self, map: &Arc<MemMap>) {
+        if !self.map.as_ref().is_some_and(|own| Arc::ptr_eq(own, map)) {
+            self.segs.clear();
+            self.map = Some(map.clone());
+        }
+    }
+
+    /// Adds a guest physical range; more than one segment where it crosses adjacent regions. False when any byte is outside
+    /// guest memory. Zero lengths add nothing.
+    #[inline]
+    pub fn translate(&mut self, mut gpa: u64, mut len: u32) -> bool {
+        let Some(map) = &self.map else { return false };
+        while len > 0 {
+            let Some((ptr, room)) = map.lookup(gpa) else {
+                return false;
+            };
+            let take = room.min(u64::from(len)) as u32;
+            let of = PhantomData;
+            self.segs.push(Seg { ptr, len: take, of });
+            len -= take;
+            gpa = gpa.wrapping_add(u64::from(take));
+        }
+        true
+    }
+}
+
+/// Up to `N` buffers of a ring, by the numbers of their descriptors, each in one piece; and the memory in which they are, which
+/// stays mapped for as long as there are any.
+#[derive(Default)]
+pub struct Buffers<const N: usize> {
+    list: ArrayVec<(u16, Seg<'static>), N>,
+    map: Option<Arc<MemMap>>,
+}
+
+impl<const N: usize> Buffers<N> {
+    /// The one at `i`: its number, and where it is.
+    #[inline(always)]
+    pub fn get(&self, i: usize) -> Option<(u16, Seg<'_>)> {
+        self.list.get(i).copied()
+    }
+
+    /// How many there are.
+    #[inline(always)]
+    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Forgets all; the memory stays.
+    #[inline(always)]
+    pub fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    /// Adds the buffer `head` of this memory, a guest physical range; what is there of another memory is gone. Answers where it
+    /// is; nothing if it does not lie in one region, or there is no room.
+    #[inline(always)]
+    pub fn push(&mut self, map: &Arc<MemMap>, head: u16, gpa: u64, len: u32) -> Option<Seg<'_>> {
+        if !self.map.as_ref().is_some_and(|own| Arc::ptr_eq(own, map)) {
+            self.list.clear();
+            self.map = Some(map.clone());
+        }
+        // SAFETY: of the list's own map, which it keeps while it has segments; it shows them for no longer than it is borrowed.
+        let seg = unsafe { map.seg(gpa, len)?.lent() };
+        self.list.try_push((head, seg)).ok()?;
+        Some(seg)
+    }
+}
 
 /// One region of guest memory, as the frontend describes it (vhost-user, "Memory region description").
 #[derive(Debug, Clone)]
@@ -224,20 +390,12 @@ impl MemMap {
         Some((unsafe { found.host.add(offset as usize) }, found.len - offset))
     }
 
-    /// Translates a guest physical range into segments; more than one where it crosses adjacent regions.
-    /// False when any byte is outside guest memory. Zero lengths add nothing.
-    #[inline]
-    pub fn translate(&self, mut gpa: u64, mut len: u32, out: &mut Vec<Seg>) -> bool {
-        while len > 0 {
-            let Some((ptr, room)) = self.lookup(gpa) else {
-                return false;
-            };
-            let take = room.min(u64::from(len)) as u32;
-            out.push(Seg { ptr, len: take });
-            len -= take;
-            gpa = gpa.wrapping_add(u64::from(take));
-        }
-        true
+    /// A guest physical range that lies in one region.
+    #[inline(always)]
+    pub fn seg(&self, gpa: u64, len: u32) -> Option<Seg<'_>> {
+        let (ptr, room) = self.lookup(gpa)?;
+        let of = PhantomData;
+        (u64::from(len) <= room).then_some(Seg { ptr, len, of })
     }
 
     /// The host address of `len` contiguous bytes at a frontend address, aligned to `align`.
@@ -248,9 +406,9 @@ impl MemMap {
             .then(|| r.host_at(offset))
     }
 
-    /// The guest physical address of a host address that [`MemMap::lookup`] gave.
-    pub fn gpa_of(&self, ptr: *const u8) -> Option<u64> {
-        let at = ptr as u64;
+    /// The guest physical address of a segment of this memory.
+    pub fn gpa_of(&self, seg: &Seg<'_>) -> Option<u64> {
+        let at = seg.ptr as u64;
         let r = self
             .regions
             .iter()
@@ -327,7 +485,7 @@ pub fn prefetch_for_writing(ptr: *const u8) {
 
 /// Copies the first `out.len()` bytes that follow `skip` bytes of `segs`. Returns how many there were.
 #[inline]
-pub fn gather(segs: &[Seg], mut skip: usize, out: &mut [u8]) -> usize {
+pub fn gather(segs: &[Seg<'_>], mut skip: usize, out: &mut [u8]) -> usize {
     let mut done = 0;
     for seg in segs {
         let len = seg.len as usize;
@@ -336,8 +494,8 @@ pub fn gather(segs: &[Seg], mut skip: usize, out: &mut [u8]) -> usize {
             continue;
         }
         let take = (len - skip).min(out.len() - done);
-        // SAFETY: `skip + take <= seg.len` and `done + take <= out.len()`; a Seg covers mapped memory, which
-        // cannot overlap our private `out`. The guest may write at the same time: we get some bytes, all valid.
+        // SAFETY: `skip + take <= seg.len` and `done + take <= out.len()`; a Seg is a guest's memory or bytes that are borrowed
+        // for it alone, so it does not overlap `out`. A guest may write at the same time: we get some bytes, all valid.
         unsafe { std::ptr::copy_nonoverlapping(seg.ptr.add(skip), out.as_mut_ptr().add(done), take) };
         done += take;
         skip = 0;
@@ -350,20 +508,20 @@ pub fn gather(segs: &[Seg], mut skip: usize, out: &mut [u8]) -> usize {
 
 /// A position in a list of segments, moving forward as bytes are written.
 pub struct Writer<'a> {
-    segs: &'a [Seg],
+    segs: &'a [Seg<'a>],
     at: usize,
 }
 
 impl<'a> Writer<'a> {
     /// Starts at the first byte of `segs`, all of which must be writable.
     #[inline]
-    pub fn new(segs: &'a [Seg]) -> Self {
+    pub fn new(segs: &'a [Seg<'a>]) -> Self {
         Writer { segs, at: 0 }
     }
 
     /// Starts `at` bytes into the first of `segs`.
     #[inline]
-    pub fn at(segs: &'a [Seg], at: usize) -> Self {
+    pub fn at(segs: &'a [Seg<'a>], at: usize) -> Self {
         Writer { segs, at }
     }
 
@@ -394,13 +552,13 @@ impl<'a> Writer<'a> {
     /// Writes private bytes.
     #[inline]
     pub fn bytes(&mut self, src: &[u8]) {
-        // SAFETY: `src` is ours; guest memory never overlaps it.
+        // SAFETY: `src` is a reference, so all of it can be read.
         unsafe { self.write_raw(src.as_ptr(), src.len()) }
     }
 
     /// Writes `len` bytes of `src`, starting `skip` bytes into it: the one copy between two guests.
     #[inline]
-    pub fn segs(&mut self, src: &[Seg], mut skip: usize, mut len: usize) {
+    pub fn segs(&mut self, src: &[Seg<'_>], mut skip: usize, mut len: usize) {
         for seg in src {
             let have = seg.len as usize;
             if skip >= have {

@@ -25,18 +25,28 @@ use transport::Error;
 #[path = "../../../vnic-backend/src/datapath"]
 mod datapath {
     pub mod dpc;
+    pub mod gate;
     pub mod link;
 
-    pub mod core {
-        use vnic_fabric::switch::PortId;
-
-        /// In the place of what a data core knows of a frame's origin.
-        #[derive(Debug, Clone, Copy)]
-        pub struct Origin(pub PortId);
-    }
-
     pub mod frame {
+        use crate::mem::Seg;
+
         pub const SNAP: usize = 64;
+
+        /// In the place of what a data core knows of a frame.
+        pub struct Metadata;
+
+        /// In the place of a frame.
+        pub struct RawFrame<'a> {
+            pub segs: &'a [Seg<'a>],
+            pub skip: usize,
+        }
+
+        impl RawFrame<'_> {
+            pub fn to_owned_bytes(&self) -> Box<[u8]> {
+                Box::default()
+            }
+        }
     }
 }
 

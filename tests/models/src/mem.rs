@@ -1,5 +1,8 @@
 //! In the place of guest memory: addresses of guests are those of the model.
 
+use std::marker::PhantomData;
+use std::sync::Arc;
+
 use crate::sync::{put_u16, put_u32, put_u64};
 
 /// Memory that both sides see.
@@ -38,9 +41,18 @@ impl Ram {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Seg {
-    pub ptr: *mut u8,
-    pub len: u32,
+pub struct Seg<'m>(pub *mut u8, pub u32, PhantomData<&'m ()>);
+
+impl Seg<'_> {
+    /// # Safety
+    /// As in the product.
+    pub unsafe fn lent(self) -> Seg<'static> {
+        Seg(self.0, self.1, PhantomData)
+    }
+
+    pub fn len(&self) -> usize {
+        self.1 as usize
+    }
 }
 
 #[derive(Debug, Default)]
@@ -54,18 +66,42 @@ impl MemMap {
         Some((std::ptr::with_exposed_provenance_mut(gpa as usize), ROOM))
     }
 
-    pub fn translate(&self, gpa: u64, len: u32, out: &mut Vec<Seg>) -> bool {
+    pub fn seg(&self, gpa: u64, len: u32) -> Option<Seg<'_>> {
         let ptr = std::ptr::with_exposed_provenance_mut(gpa as usize);
-        out.push(Seg { ptr, len });
-        true
+        Some(Seg(ptr, len, PhantomData))
     }
 
     pub fn user_range(&self, user: u64, _: u64, _: u64) -> Option<*mut u8> {
         Some(std::ptr::with_exposed_provenance_mut(user as usize))
     }
 
-    pub fn gpa_of(&self, ptr: *const u8) -> Option<u64> {
-        Some(ptr.addr() as u64)
+    pub fn gpa_of(&self, seg: &Seg<'_>) -> Option<u64> {
+        Some(seg.0.addr() as u64)
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Segs(Vec<(u64, u32)>);
+
+impl Segs {
+    pub fn of(&mut self, _: &Arc<MemMap>) {}
+
+    pub fn translate(&mut self, gpa: u64, len: u32) -> bool {
+        self.push(gpa, len)
+    }
+
+    pub fn push(&mut self, gpa: u64, len: u32) -> bool {
+        self.0.push((gpa, len));
+        true
+    }
+}
+
+pub struct Buffers<const N: usize>;
+
+impl<const N: usize> Buffers<N> {
+    pub fn push(&mut self, _: &Arc<MemMap>, _: u16, gpa: u64, len: u32) -> Option<Seg<'_>> {
+        let ptr = std::ptr::with_exposed_provenance_mut(gpa as usize);
+        Some(Seg(ptr, len, PhantomData))
     }
 }
 

@@ -15,6 +15,14 @@ const UNSAFE: &[(&str, &str)] = &[
         "guest memory: mapped by the guest's leave, read and written while the guest runs",
     ),
     (
+        "vnic-backend/src/datapath/link.rs",
+        "cores copy from memory that another core has lent",
+    ),
+    (
+        "vnic-backend/src/datapath/tx/slots.rs",
+        "lends guests' buffers to other cores, until they are copied",
+    ),
+    (
         "vnic-backend/src/datapath/calls/signals.rs",
         "asynchronous I/O, for which no safe crate has a name",
     ),
@@ -122,6 +130,11 @@ const UNSAFE: &[(&str, &str)] = &[
     (
         "guest-lib/src/transport/pci/registers.rs",
         "registers of a PCI device, mapped",
+    ),
+    ("tests/models/src/models/links.rs", "lends what has no memory"),
+    (
+        "tests/models/src/mem.rs",
+        "has the functions of the product's memory",
     ),
     ("tests/tests/rdma_verbs/raw.rs", "registers memory of the heap"),
     (

@@ -12,7 +12,6 @@
 
 mod held;
 mod serve;
-mod ticket;
 
 use std::sync::Arc;
 
@@ -25,11 +24,10 @@ use vnic_wire::vlan::Tci;
 use super::command::BondSetup;
 use super::frame::{Metadata, OwnedFrame, RawFrame};
 use super::outputs::{Outputs, Slot};
+use super::ticket::{Ticket, Tickets};
 use held::{Held, HeldFrame};
 
 pub use serve::{Bonds, InBond, SlowLimit, is_slow};
-pub use ticket::Ticket;
-use ticket::Tickets;
 
 /// Bytes of a frame in which its flow is looked for: two tunnels within each other, with IPv6.
 const LOOK: usize = 256;

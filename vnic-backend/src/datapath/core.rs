@@ -18,10 +18,9 @@ use super::bond::Bonds;
 use super::calls::Owed;
 use super::counters::CoreCounters;
 use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
+use super::gate::Gate;
 use super::inject::{FaultReport, Injector};
-use super::link::{
-    Gate, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef,
-};
+use super::link::{LinkIn, LinkOut, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef};
 use super::news::Reporter;
 use super::outputs::{AdapterRx, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot};
 use super::qos::{Pauses, PortsQos, Senders, Teller};
@@ -186,21 +185,17 @@ pub struct Core {
 }
 
 impl Core {
-    /// A core with nothing on it; `index` is its place among the NIC's cores.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "a record of one core, made in one place"
-    )]
+    /// A core with nothing on it; `index` is its place among the NIC's cores, `links` lead to the others and from them.
     pub fn new(
         index: usize,
         switch: Switch,
-        links_out: Vec<Option<LinkOut>>,
-        links_in: Vec<Option<LinkIn>>,
+        links: (Vec<Option<LinkOut>>, Vec<Option<LinkIn>>),
         counters: Arc<CoreCounters>,
         events: Reporter,
         waiting: Waiting,
-        pauses: Arc<Pauses>,
     ) -> Core {
+        let (links_out, links_in) = links;
+        let pauses = waiting.pauses().clone();
         let out = Outputs::new(counters, waiting, Teller::new(pauses.clone(), index));
         let many = links_out.iter().any(Option::is_some);
         Core {
@@ -329,12 +324,6 @@ impl Core {
             let mut snap = [0u8; SNAP];
             let n = f.head.len().min(SNAP);
             snap[..n].copy_from_slice(&f.head[..n]);
-            let referable = slot.is_some() && f.segs.len() <= REMOTE_SEGS;
-            let bytes = if referable {
-                RemoteBytes::Segs(f.segs.iter().copied().collect(), f.skip)
-            } else {
-                RemoteBytes::Owned(f.to_owned_bytes())
-            };
             let frame = RemoteFrame {
                 seq: 0,
                 meta: meta.counted(),
@@ -342,7 +331,7 @@ impl Core {
                 hdr: f.hdr,
                 snap,
                 len: f.len,
-                bytes,
+                bytes: RemoteBytes::of(f, slot),
             };
             let seq = self.links_out[c].as_mut()?.send(frame, slot)?;
             sent.push((c, seq));
@@ -403,7 +392,7 @@ impl Core {
 
     fn receive_remote(&mut self, from: usize, rf: &mut RemoteFrame) {
         let owned;
-        let (segs, skip): (&[Seg], usize) = match &mut rf.bytes {
+        let (segs, skip): (&[Seg<'_>], usize) = match &mut rf.bytes {
             RemoteBytes::Segs(segs, skip) => (segs, *skip),
             RemoteBytes::Owned(bytes) => {
                 owned = [Seg::of(bytes)];

@@ -1,6 +1,6 @@
 //! The counter blocks of one owner, written by its data core, read by anyone.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use vnic_engine::counters::{
     self, AdapterValues, Block, CoreCounter, LinkCounter, LinkValues, PortCounter, PortValues,
@@ -9,7 +9,6 @@ use vnic_engine::counters::{
 use vnic_engine::rdma::Counters as Rdma;
 use vnic_fabric::DropReason;
 
-use super::waiting::WaitGauges;
 use crate::rdma::RdmaCounters;
 
 /// Drops by [`DropReason`].
@@ -173,6 +172,38 @@ impl Groups {
                 block.add(counter as usize, value);
             }
         }
+    }
+}
+
+/// How many frames wait for receive buffers of an adapter, for readers anywhere; one writer.
+#[derive(Default)]
+pub struct WaitGauges {
+    /// Dropless mode is on: its time-out in 100 µs; otherwise 0.
+    pub on: AtomicU8,
+    /// The time-out that was set last, in 100 µs.
+    pub timeout: AtomicU8,
+    /// Frames in the reserve.
+    pub reserved: AtomicU64,
+    /// The most there have been.
+    pub reserved_max: AtomicU64,
+    /// Frames beyond it.
+    pub beyond: AtomicU64,
+    /// Bytes of memory that all of them take.
+    pub bytes: AtomicU64,
+    /// The most they have taken.
+    pub bytes_max: AtomicU64,
+}
+
+impl WaitGauges {
+    pub fn add(&self, cost: u64) {
+        let bytes = self.bytes.load(Ordering::Relaxed) + cost;
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.bytes_max.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    pub fn remove(&self, cost: u64) {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        self.bytes.store(bytes.saturating_sub(cost), Ordering::Relaxed);
     }
 }
 

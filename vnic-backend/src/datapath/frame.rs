@@ -6,9 +6,9 @@ use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, TagEdit};
 use vnic_wire::checksum;
 
-use super::bond::Ticket;
 use super::counters::BY_TAG;
-use super::link::Gate;
+use super::gate::Gate;
+use super::ticket::Ticket;
 use crate::mem::{self, Seg};
 
 /// Bytes of each frame that are read once into private memory before anything is decided: enough for all that
@@ -142,7 +142,7 @@ pub struct RawFrame<'a> {
     /// What the sender asks to be finished.
     pub hdr: NetHdr,
     /// Where the frame is in the sender's memory, after `skip` bytes.
-    pub segs: &'a [Seg],
+    pub segs: &'a [Seg<'a>],
     /// Bytes of `segs` before the frame: the virtio header.
     pub skip: usize,
 }
@@ -211,7 +211,7 @@ pub struct OutFrame<'a> {
     /// The first bytes.
     pub head: &'a [u8],
     /// Where the bytes behind the head are, after `skip` bytes of something else.
-    pub segs: &'a [Seg],
+    pub segs: &'a [Seg<'a>],
     /// Bytes of `segs` that are not of the frame, or are those of `head`.
     pub skip: usize,
     /// Bytes behind the head.

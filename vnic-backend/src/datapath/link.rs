@@ -6,7 +6,6 @@
 //! is never seen twice.
 
 use std::collections::VecDeque;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -15,7 +14,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::switch::{Egress, FdbUpdate, Flood};
 
-use super::frame::{Metadata, SNAP};
+use super::frame::{Metadata, RawFrame, SNAP};
 use crate::mem::Seg;
 use crate::sync::{AtomicBool, AtomicU64, Consumer, Ordering, Producer, RingBuffer, fence};
 
@@ -23,33 +22,6 @@ use crate::sync::{AtomicBool, AtomicU64, Consumer, Ordering, Producer, RingBuffe
 const LINK_DEPTH: usize = 512;
 /// Segments a reference can carry; a frame in more pieces is copied by the sender.
 pub const REMOTE_SEGS: usize = 20;
-
-/// A frame of the link from some core: may be shown to the guest once that core has committed it. One word, so that it
-/// travels in a register: a copy of memory just written in parts would wait for all stores to guests before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gate(NonZeroU64);
-
-impl Gate {
-    const SEQ_BITS: u32 = 56;
-
-    /// Frame `seq`, from 1, of the link from core `core`.
-    #[inline]
-    pub fn new(core: usize, seq: u64) -> Option<Gate> {
-        NonZeroU64::new((core as u64) << Gate::SEQ_BITS | seq).map(Gate)
-    }
-
-    /// Index of the sending core.
-    #[inline]
-    pub fn core(self) -> usize {
-        (self.0.get() >> Gate::SEQ_BITS) as usize
-    }
-
-    /// Which frame of its link.
-    #[inline]
-    pub fn seq(self) -> u64 {
-        self.0.get() & ((1 << Gate::SEQ_BITS) - 1)
-    }
-}
 
 /// Who gets a frame on the other core.
 #[derive(Debug, Clone, Copy)]
@@ -67,9 +39,21 @@ pub enum RemoteDest {
 )]
 pub enum RemoteBytes {
     /// In the sender's guest, after `skip` bytes; valid until the frame is counted as copied.
-    Segs(ArrayVec<Seg, REMOTE_SEGS>, usize),
+    Segs(ArrayVec<Seg<'static>, REMOTE_SEGS>, usize),
     /// Ours.
     Owned(Box<[u8]>),
+}
+
+impl RemoteBytes {
+    /// Those of a frame: where they are, if they are lent for so long and in few pieces; else a copy.
+    pub fn of(f: &RawFrame<'_>, slot: Option<SlotRef>) -> RemoteBytes {
+        if slot.is_none() || f.segs.len() > REMOTE_SEGS {
+            return RemoteBytes::Owned(f.to_owned_bytes());
+        }
+        // SAFETY: whoever made the slot lends the frame until it is counted as copied. The receiver copies before it counts.
+        let segs = f.segs.iter().map(|seg| unsafe { seg.lent() });
+        RemoteBytes::Segs(segs.collect(), f.skip)
+    }
 }
 
 /// A frame on its way to another core.
@@ -163,13 +147,28 @@ pub struct LinkOut {
     committed: u64,
 }
 
-/// A transmit slot: which queue, and its number in that queue.
+/// A transmit slot: which queue, and its number in that queue. What is sent with it is lent.
 #[derive(Debug, Clone, Copy)]
 pub struct SlotRef {
     /// Index of the transmit queue on its core.
     pub queue: usize,
     /// Number of the slot since the queue was started.
     pub slot: u64,
+    _lends: (),
+}
+
+impl SlotRef {
+    /// Of slot `slot` of the queue with index `queue`.
+    ///
+    /// # Safety
+    /// The memory of a frame that is sent with it stays mapped until the frame is counted as copied.
+    pub unsafe fn new(queue: usize, slot: u64) -> SlotRef {
+        SlotRef {
+            queue,
+            slot,
+            _lends: (),
+        }
+    }
 }
 
 /// The receiving end.

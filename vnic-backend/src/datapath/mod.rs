@@ -15,6 +15,7 @@ mod core;
 mod counters;
 mod dpc;
 mod frame;
+mod gate;
 mod guest_roce;
 mod idle;
 mod inject;
@@ -28,6 +29,7 @@ mod rings;
 mod rx;
 mod settings;
 mod sleep;
+mod ticket;
 mod turns;
 mod tx;
 mod uplinks;
@@ -35,7 +37,6 @@ mod waiting;
 mod weight;
 mod worker;
 
-pub use bond::Ticket;
 pub use calls::{Call, Signals, is_eventfd, notify};
 pub use clock::{Clock, Held, VirtualClock};
 pub use command::{BondSetup, BondSide, Command, RdmaRings, RdmaSnapshot, RingStart, Side};
@@ -43,11 +44,12 @@ pub use congestion::CongestionChange;
 pub use core::{Core, CoreEvent};
 pub use counters::{AdapterCounters, CoreCounters, PortCounters, Priorities, Way};
 pub use frame::{FRAME_MAX, Metadata, OutFrame, RawFrame, SNAP, flow_hash};
+pub use gate::Gate;
 pub use inject::{FaultReport, Reported};
-pub use link::Gate;
 pub use news::news;
 pub use outputs::Inbound;
 pub use qos::{Link, QosChange, Receiver};
+pub use ticket::Ticket;
 pub use worker::{WorkerHandle, start};
 
 /// The most data cores a NIC can have.

@@ -32,35 +32,17 @@ impl Worker {
                 return;
             };
             let method = adapter.settings.recv_completion.into();
-            let rx = place.insert(RxQueue::new(
-                start.ring,
-                start.kick,
-                start.call,
-                pair,
-                start.hdr_len,
-                start.mergeable,
-                start.mtu,
-                counters,
-            ));
+            let rx = place.insert(RxQueue::new(start, counters));
             rx.set_method(method);
             watch(burst, rx, id, &self.sleeper, &self.dpc, self.index);
             adapter.activate();
         } else {
-            let mut tx = TxQueue::new(
-                id,
-                pair,
-                start.ring,
-                start.kick,
-                start.call,
-                start.hdr_len,
-                start.asks,
-                start.mtu,
-                counters,
-            );
-            tx.learns = learns;
-            tx.allowed = allowed;
-            tx.set_policed(self.core.sender(id).map(|s| s.change.clone()));
-            tx.batch = batch;
+            let mut tx = TxQueue::new(id, start, counters);
+            tx.path.learns = learns;
+            tx.path.allowed = allowed;
+            tx.path
+                .set_policed(self.core.sender(id).map(|s| s.change.clone()));
+            tx.path.batch = batch;
             tx.set_method(method);
             let i = free_index(&mut self.txs);
             if let Some(kick) = tx.kick_fd() {
@@ -80,7 +62,7 @@ impl Worker {
             .txs
             .iter_mut()
             .flatten()
-            .find(|t| t.port == id && t.pair == pair)
+            .find(|t| t.path.port == id && t.path.pair == pair)
         {
             tx.set_call(call);
         }
@@ -140,17 +122,17 @@ impl Worker {
         let Some(i) = self
             .txs
             .iter()
-            .position(|t| matches!(t, Some(t) if t.port == id && t.pair == pair))
+            .position(|t| matches!(t, Some(t) if t.path.port == id && t.path.pair == pair))
         else {
             return Some(None);
         };
         let tx = self.txs[i].as_mut()?;
-        tx.stop();
-        if !tx.drained() {
+        tx.path.stop();
+        if !tx.path.drained() {
             return None;
         }
         let mut tx = self.txs[i].take()?;
-        tx.leave(&mut self.core);
+        tx.path.leave(&mut self.core);
         tx.settle_calls();
         if let Some(kick) = tx.kick_fd() {
             self.sleeper.remove(kick);

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use rustix::fd::{AsFd, BorrowedFd};
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::moderation::{Decision, Method};
@@ -12,11 +11,12 @@ use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::{DropReason, Instant};
 
 use super::calls::{Call, Caller, Calls};
+use super::command::RingStart;
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
 use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
-use super::link::Gate;
-use crate::mem::{Seg, Writer, prefetch, prefetch_for_writing};
-use crate::ring::{Fault, SplitRing};
+use super::gate::Gate;
+use crate::mem::{Buffers, Seg, Segs, Writer};
+use crate::ring::{Broken, Fault, SplitRing};
 
 /// Descriptors of all buffers of a frame at most: so many, and one for each of so many bytes more. What buffers are made of is paid
 /// for by whoever sends to them, so a frame that would take more is lost. (Drivers use 19 at most, those that merge buffers one for
@@ -44,39 +44,23 @@ impl Parked {
     }
 }
 
-/// A receive queue of a running guest.
-pub struct RxQueue {
-    ring: SplitRing,
-    calls: Calls,
-    kick: Option<Arc<File>>,
-    pair: usize,
-    hdr_len: usize,
-    mergeable: bool,
-    /// The longest frame for the adapter's MTU, a tag included.
-    longest: usize,
-    counters: Arc<AdapterCounters>,
-    /// Set when the guest broke the ring.
-    broken: Option<Fault>,
-    reported: bool,
-    /// Is it in the list of queues to be flushed?
-    pub touched: bool,
-    /// Frames that another core sent and has not committed yet: nothing from there on may be published.
-    gates: VecDeque<(Gate, u16)>,
-    segs: Vec<Seg>,
-    used: Vec<(u16, u64)>,
-    /// The next buffers of the ring, read ahead of time, as far as they are in one piece.
-    ahead: ArrayVec<(u16, Seg), AHEAD>,
-    /// How many of them are used.
-    ahead_used: usize,
-    /// Frames that wait for buffers, the longest first. While there are any, nothing is read ahead: a frame that comes
-    /// finds no buffer and queues behind them.
-    parked: VecDeque<Parked>,
+/// Frames that wait for buffers of a queue. While there are any, nothing is read ahead: a frame that comes finds no buffer and
+/// queues behind them.
+#[derive(Default)]
+pub struct Parking {
+    /// The longest first.
+    frames: VecDeque<Parked>,
     /// So many of them, the last ones, are beyond the reserve.
     pub over: usize,
     /// What the guest had offered when it was not enough for the first of them.
     not_enough: Option<u16>,
     /// The guest was asked to kick when it offers more.
     pub asked: bool,
+}
+
+/// What looks at the buffers of a queue have found, so that they are not repeated.
+#[derive(Default)]
+struct Found {
     /// What has no room while the guest offers no more than this: `avail.idx`, how many buffers that are, bytes of each
     /// frame, frames. (The index alone comes again after 65,536 buffers.)
     no_room: Option<(u16, u16, usize, usize)>,
@@ -85,57 +69,88 @@ pub struct RxQueue {
     /// The buffer at this place of the ring, with those behind it, is in too many pieces for a frame of so many bytes or fewer. (What
     /// is available is not changed; it is looked at again when it was used.)
     scattered: Option<(u16, usize)>,
+}
+
+/// What a queue was given since the last flush.
+#[derive(Default)]
+struct Given {
     frames: u64,
     bytes: u64,
     groups: Groups,
     priorities: Priorities,
 }
 
+/// The next buffers of a ring, read ahead of time, as far as they are in one piece.
+#[derive(Default)]
+struct Ahead {
+    buffers: Buffers<AHEAD>,
+    /// How many of them are used.
+    used: usize,
+}
+
+/// What a driver has negotiated for what it receives.
+struct Format {
+    /// Bytes of the virtio header.
+    hdr_len: usize,
+    /// It merges buffers.
+    mergeable: bool,
+    /// The longest frame for the adapter's MTU, a tag included.
+    longest: usize,
+}
+
+/// A receive queue of a running guest.
+pub struct RxQueue {
+    ring: SplitRing,
+    calls: Calls,
+    kick: Option<Arc<File>>,
+    pair: usize,
+    format: Format,
+    counters: Arc<AdapterCounters>,
+    broken: Broken,
+    /// Is it in the list of queues to be flushed?
+    pub touched: bool,
+    /// Frames that another core sent and has not committed yet: nothing from there on may be published.
+    gates: VecDeque<(Gate, u16)>,
+    /// Where a frame goes that needs a chain, or several.
+    chains: Chains,
+    ahead: Ahead,
+    /// Frames that wait for buffers.
+    pub parking: Parking,
+    found: Found,
+    given: Given,
+}
+
+/// Chains of one frame, kept so that nothing is allocated for it.
+#[derive(Default)]
+struct Chains {
+    segs: Segs,
+    /// Their heads, and how many bytes each has.
+    used: Vec<(u16, u64)>,
+}
+
 impl RxQueue {
     /// Takes over a ring that a guest has enabled.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "what a ring is started with, made in one place"
-    )]
-    pub fn new(
-        ring: SplitRing,
-        kick: Option<Arc<File>>,
-        call: Option<Arc<Call>>,
-        pair: usize,
-        hdr_len: usize,
-        mergeable: bool,
-        mtu: u16,
-        counters: Arc<AdapterCounters>,
-    ) -> Self {
-        ring.suppress_kicks();
+    pub fn new(start: RingStart, counters: Arc<AdapterCounters>) -> Self {
+        start.ring.suppress_kicks();
         RxQueue {
-            ring,
-            calls: Calls::new(call, Method::default()),
-            kick,
-            pair,
-            hdr_len,
-            mergeable,
-            longest: usize::from(mtu) + 18,
+            pair: usize::from(start.index / 2),
+            ring: start.ring,
+            calls: Calls::new(start.call, Method::default()),
+            kick: start.kick,
+            format: Format {
+                hdr_len: start.hdr_len,
+                mergeable: start.mergeable,
+                longest: usize::from(start.mtu) + 18,
+            },
             counters,
-            broken: None,
-            reported: false,
+            broken: Broken::default(),
             touched: false,
             gates: VecDeque::new(),
-            segs: Vec::with_capacity(64),
-            used: Vec::with_capacity(64),
-            ahead: ArrayVec::new(),
-            ahead_used: 0,
-            parked: VecDeque::new(),
-            over: 0,
-            not_enough: None,
-            asked: false,
-            no_room: None,
-            most: 0,
-            scattered: None,
-            frames: 0,
-            bytes: 0,
-            groups: Groups::default(),
-            priorities: Priorities::default(),
+            chains: Chains::default(),
+            ahead: Ahead::default(),
+            parking: Parking::default(),
+            found: Found::default(),
+            given: Given::default(),
         }
     }
 
@@ -143,11 +158,11 @@ impl RxQueue {
     /// [`RxQueue::flush`].
     #[inline]
     pub fn put(&mut self, f: &OutFrame<'_>, gate: Option<Gate>, priority: u8) -> Result<(), DropReason> {
-        if self.broken.is_some() {
+        if self.broken.is() {
             return Err(DropReason::RxRingBroken);
         }
         // A segmentation request is as long as it likes; its segments fit the sender's MTU.
-        if f.len() > self.longest && f.hdr.gso_type == NetHdr::GSO_NONE {
+        if f.len() > self.format.longest && f.hdr.gso_type == NetHdr::GSO_NONE {
             return Err(DropReason::ReceiverMtu);
         }
         let before = self.ring.staged();
@@ -158,7 +173,7 @@ impl RxQueue {
             }
             Ok(Err(reason)) => Err(reason),
             Err(fault) => {
-                self.broken = Some(fault);
+                self.broken.set(fault);
                 Err(DropReason::RxRingBroken)
             }
         }
@@ -176,8 +191,8 @@ impl RxQueue {
         let before = self.ring.staged();
         let from = f.skip + f.head.len();
         let tail = f.len - f.head.len();
-        if self.broken.is_none()
-            && f.len <= self.longest
+        if !self.broken.is()
+            && f.len <= self.format.longest
             && self.place_ahead(f.head, f.segs, from, tail, NetHdr::default())
         {
             self.account(f.head, f.len, gate, before, priority);
@@ -192,11 +207,11 @@ impl RxQueue {
         if let Some(gate) = gate {
             self.gates.push_back((gate, before));
         }
-        self.frames += 1;
-        self.bytes += len as u64;
+        self.given.frames += 1;
+        self.given.bytes += len as u64;
         if priority != BY_TAG {
-            self.groups.frame(head, len as u64);
-            self.priorities.frame(priority, head, len as u64);
+            self.given.groups.frame(head, len as u64);
+            self.given.priorities.frame(priority, head, len as u64);
             return;
         }
         // Two rare things with one branch.
@@ -211,14 +226,14 @@ impl RxQueue {
 
     #[inline(never)]
     fn account_rare(&mut self, head: &[u8], len: usize) {
-        self.groups.frame(head, len as u64);
-        self.priorities.frame(BY_TAG, head, len as u64);
+        self.given.groups.frame(head, len as u64);
+        self.given.priorities.frame(BY_TAG, head, len as u64);
     }
 
     #[inline]
     fn place(&mut self, f: &OutFrame<'_>) -> Result<Result<(), DropReason>, Fault> {
-        let need = self.hdr_len + f.len();
-        if self.ahead_used == self.ahead.len() && need <= AHEAD_LEN {
+        let need = self.format.hdr_len + f.len();
+        if self.ahead.used == self.ahead.buffers.len() && need <= AHEAD_LEN {
             self.look_ahead()?;
         }
         if self.place_ahead(f.head, f.segs, f.skip, f.tail, f.hdr) {
@@ -230,17 +245,17 @@ impl RxQueue {
     /// A frame into a buffer that was read ahead: `head`, then `tail` bytes of `segs` after `skip`. False: there is none that
     /// has room.
     #[inline(always)]
-    fn place_ahead(&mut self, head: &[u8], segs: &[Seg], skip: usize, tail: usize, hdr: NetHdr) -> bool {
-        let need = self.hdr_len + head.len() + tail;
-        let Some(&(buffer, seg)) = self.ahead.get(self.ahead_used) else {
+    fn place_ahead(&mut self, head: &[u8], segs: &[Seg<'_>], skip: usize, tail: usize, hdr: NetHdr) -> bool {
+        let need = self.format.hdr_len + head.len() + tail;
+        let Some((buffer, seg)) = self.ahead.buffers.get(self.ahead.used) else {
             return false;
         };
-        if (seg.len as usize) < need {
+        if seg.len() < need {
             return false;
         }
-        self.ahead_used += 1;
+        self.ahead.used += 1;
         let hdr = hdr.emit(1);
-        match self.hdr_len {
+        match self.format.hdr_len {
             // A driver that forwards buffers leaves the header there as it was: not writing what is there already
             // leaves the line in both caches.
             NetHdr::LEN if seg.read(0) == Some(hdr) => {}
@@ -248,11 +263,11 @@ impl RxQueue {
             n => seg.write_slice(0, &hdr[..n]),
         }
         match head.try_into() {
-            Ok(snap) => seg.write::<SNAP>(self.hdr_len, snap),
-            Err(_) => seg.write_slice(self.hdr_len, head),
+            Ok(snap) => seg.write::<SNAP>(self.format.hdr_len, snap),
+            Err(_) => seg.write_slice(self.format.hdr_len, head),
         }
         if tail > 0 {
-            let at = self.hdr_len + head.len();
+            let at = self.format.hdr_len + head.len();
             match segs {
                 [one] => seg.copy_from(at, one, skip, tail),
                 many => Writer::at(&[seg], at).segs(many, skip, tail),
@@ -268,9 +283,9 @@ impl RxQueue {
 
     /// Reads the next buffers.
     fn look_ahead(&mut self) -> Result<(), Fault> {
-        self.ahead.clear();
-        self.ahead_used = 0;
-        if !self.parked.is_empty() {
+        self.ahead.buffers.clear();
+        self.ahead.used = 0;
+        if !self.parking.frames.is_empty() {
             return Ok(());
         }
         let n = self.ring.ready()?.min(AHEAD as u16);
@@ -278,23 +293,22 @@ impl RxQueue {
         for k in 0..n {
             // What is wrong or in pieces is dealt with when its turn comes.
             let Ok(head) = self.ring.head(k) else { break };
-            let Some(seg) = self.ring.single(head, true) else {
+            let Some(seg) = self.ring.add_single(head, true, &mut self.ahead.buffers) else {
                 break;
             };
             // The header is read, and mostly found to be right: its line can stay with both.
-            prefetch(seg.ptr);
-            prefetch_for_writing(seg.ptr.wrapping_add(self.hdr_len));
-            prefetch_for_writing(seg.ptr.wrapping_add(64));
-            self.ahead.push((head, seg));
+            seg.prefetch(0);
+            seg.prefetch_for_writing(self.format.hdr_len);
+            seg.prefetch_for_writing(64);
         }
         Ok(())
     }
 
     /// A frame into a buffer of several descriptors, or into several buffers.
     fn place_chain(&mut self, f: &OutFrame<'_>, need: usize) -> Result<Result<(), DropReason>, Fault> {
-        self.ahead.clear();
-        self.ahead_used = 0;
-        if !self.parked.is_empty() {
+        self.ahead.buffers.clear();
+        self.ahead.used = 0;
+        if !self.parking.frames.is_empty() {
             return Ok(Err(DropReason::NoRxBuffer));
         }
         self.place_next(f, need)
@@ -309,24 +323,24 @@ impl RxQueue {
             return Ok(Err(DropReason::RxBufferTooSmall));
         }
         let head = self.ring.head(0)?;
-        self.segs.clear();
+        self.chains.segs.clear();
         let most = pieces(need);
-        let Some((room, taken)) = self.ring.bounded_chain(head, true, most, &mut self.segs)? else {
+        let Some((room, taken)) = self.ring.bounded_chain(head, true, most, &mut self.chains.segs)? else {
             return self.scatters(head, need);
         };
         if room < need as u64 {
             return self.place_merged(f, head, room, need, most - taken);
         }
-        let mut w = Writer::new(&self.segs);
-        w.bytes(&f.hdr.emit(1)[..self.hdr_len]);
+        let mut w = Writer::new(self.chains.segs.as_slice());
+        w.bytes(&f.hdr.emit(1)[..self.format.hdr_len]);
         w.bytes(f.head);
         if f.tail > 0 {
             w.segs(f.segs, f.skip, f.tail);
         }
         if self.ring.logging() {
-            self.ring.log_written(&self.segs, need);
+            self.ring.log_written(self.chains.segs.as_slice(), need);
         }
-        self.scattered = None;
+        self.found.scattered = None;
         self.ring.advance(1);
         self.ring.stage(head, need as u32);
         Ok(Ok(()))
@@ -334,16 +348,17 @@ impl RxQueue {
 
     /// Are the next buffers known to be in too many pieces for a frame of so many bytes?
     fn is_scattered(&self, need: usize) -> bool {
-        self.scattered
+        self.found
+            .scattered
             .is_some_and(|(at, len)| at == self.ring.base() && need <= len)
     }
 
     /// They are, as was found at the buffer `head`. It is looked at to its end once, for it may be a loop.
     #[cold]
     fn scatters(&mut self, head: u16, need: usize) -> Result<Result<(), DropReason>, Fault> {
-        self.segs.clear();
-        self.ring.chain(head, true, &mut self.segs)?;
-        self.scattered = Some((self.ring.base(), need));
+        self.chains.segs.clear();
+        self.ring.chain(head, true, &mut self.chains.segs)?;
+        self.found.scattered = Some((self.ring.base(), need));
         Ok(Err(DropReason::RxBufferTooSmall))
     }
 
@@ -356,20 +371,21 @@ impl RxQueue {
         need: usize,
         mut left: u16,
     ) -> Result<Result<(), DropReason>, Fault> {
-        if !self.mergeable {
+        if !self.format.mergeable {
             return Ok(Err(DropReason::RxBufferTooSmall));
         }
         let ready = self.ring.ready_now()?;
-        self.used.clear();
-        self.used.push((first, first_room));
+        self.chains.used.clear();
+        self.chains.used.push((first, first_room));
         let mut room = first_room;
         while room < need as u64 {
-            let k = self.used.len() as u16;
+            let k = self.chains.used.len() as u16;
             // Each buffer holds at least the header (virtio 1.3 section 5.1.6.3.1): this bounds the search.
             if self
+                .chains
                 .used
                 .last()
-                .is_some_and(|&(_, len)| len < self.hdr_len as u64)
+                .is_some_and(|&(_, len)| len < self.format.hdr_len as u64)
             {
                 return Err(Fault::TooShort);
             }
@@ -383,24 +399,24 @@ impl RxQueue {
                 }));
             }
             let head = self.ring.head(k)?;
-            let Some((len, taken)) = self.ring.bounded_chain(head, true, left, &mut self.segs)? else {
+            let Some((len, taken)) = self.ring.bounded_chain(head, true, left, &mut self.chains.segs)? else {
                 return self.scatters(head, need);
             };
-            self.used.push((head, len));
+            self.chains.used.push((head, len));
             room += len;
             left -= taken;
         }
-        let mut w = Writer::new(&self.segs);
-        w.bytes(&f.hdr.emit(self.used.len() as u16)[..self.hdr_len]);
+        let mut w = Writer::new(self.chains.segs.as_slice());
+        w.bytes(&f.hdr.emit(self.chains.used.len() as u16)[..self.format.hdr_len]);
         w.bytes(f.head);
         w.segs(f.segs, f.skip, f.tail);
         if self.ring.logging() {
-            self.ring.log_written(&self.segs, need);
+            self.ring.log_written(self.chains.segs.as_slice(), need);
         }
-        self.scattered = None;
-        self.ring.advance(self.used.len() as u16);
+        self.found.scattered = None;
+        self.ring.advance(self.chains.used.len() as u16);
         let mut left = need as u64;
-        for &(head, len) in &self.used {
+        for &(head, len) in &self.chains.used {
             let part = len.min(left);
             self.ring.stage(head, part as u32);
             left -= part;
@@ -422,17 +438,17 @@ impl RxQueue {
             .front()
             .map_or(self.ring.staged(), |(_, before)| *before);
         let c = &self.counters.queues[self.pair];
-        if self.frames > 0 {
-            self.priorities.flush(&self.counters.link, Way::Received);
-            c.add(Q::RxFrames as usize, std::mem::take(&mut self.frames));
-            c.add(Q::RxBytes as usize, std::mem::take(&mut self.bytes));
+        if self.given.frames > 0 {
+            self.given.priorities.flush(&self.counters.link, Way::Received);
+            c.add(Q::RxFrames as usize, std::mem::take(&mut self.given.frames));
+            c.add(Q::RxBytes as usize, std::mem::take(&mut self.given.bytes));
             let groups = [
                 Q::RxMulticast,
                 Q::RxMulticastBytes,
                 Q::RxBroadcast,
                 Q::RxBroadcastBytes,
             ];
-            self.groups.flush(c, groups);
+            self.given.groups.flush(c, groups);
         }
         let before = self.ring.published();
         if upto != before {
@@ -472,28 +488,29 @@ impl RxQueue {
     /// it finds out why not.
     #[inline]
     pub fn has_room(&mut self, len: usize, frames: usize) -> bool {
-        let need = self.hdr_len + len;
-        if self.broken.is_some() {
+        let need = self.format.hdr_len + len;
+        if self.broken.is() {
             return true;
         }
         if frames == 1 {
-            if self.ahead_used == self.ahead.len() && need <= AHEAD_LEN && self.look_ahead().is_err() {
+            if self.ahead.used == self.ahead.buffers.len() && need <= AHEAD_LEN && self.look_ahead().is_err()
+            {
                 return true;
             }
-            if let Some((_, seg)) = self.ahead.get(self.ahead_used)
-                && seg.len as usize >= need
+            if let Some((_, seg)) = self.ahead.buffers.get(self.ahead.used)
+                && seg.len() >= need
             {
                 return true;
             }
         }
-        self.parked.is_empty() && self.look_for_room(need, frames).unwrap_or(true)
+        self.parking.frames.is_empty() && self.look_for_room(need, frames).unwrap_or(true)
     }
 
     fn look_for_room(&mut self, need: usize, frames: usize) -> Result<bool, Fault> {
         let ready = self.ring.ready_now()?;
         let offered = self.ring.seen();
         // A look at one number, as long as nothing has changed: a guest could offer many buffers that are too small.
-        if let Some((idx, buffers, len, n)) = self.no_room
+        if let Some((idx, buffers, len, n)) = self.found.no_room
             && (idx == offered && buffers == ready && len <= need && n <= frames)
         {
             return Ok(false);
@@ -508,18 +525,19 @@ impl RxQueue {
                 if k == ready {
                     // A full ring that is too small for one frame will never do. Several come one by one.
                     let full = frame == 0 && k == self.ring.size();
-                    self.no_room = (!full).then_some((offered, ready, need, frames));
+                    self.found.no_room = (!full).then_some((offered, ready, need, frames));
                     return Ok(full);
                 }
-                self.segs.clear();
+                self.chains.segs.clear();
                 let head = self.ring.head(k)?;
-                let Some((len, taken)) = self.ring.bounded_chain(head, true, left, &mut self.segs)? else {
+                let Some((len, taken)) = self.ring.bounded_chain(head, true, left, &mut self.chains.segs)?
+                else {
                     return Ok(true);
                 };
                 left -= taken;
                 k += 1;
                 room += len;
-                let hopeless = !self.mergeable || len < self.hdr_len as u64;
+                let hopeless = !self.format.mergeable || len < self.format.hdr_len as u64;
                 if room < need as u64 && hopeless {
                     return Ok(true);
                 }
@@ -532,74 +550,78 @@ impl RxQueue {
     /// offered at a time.
     pub fn behind(&mut self) -> (usize, usize) {
         let ready = self.ring.ready_now().unwrap_or(0);
-        self.most = self.most.max(ready);
-        (usize::from(self.most - ready), usize::from(self.most))
+        self.found.most = self.found.most.max(ready);
+        (usize::from(self.found.most - ready), usize::from(self.found.most))
     }
 
     /// Keeps a copy of a frame until there are buffers for it. False: there is no memory for it.
     pub fn park(&mut self, f: &OutFrame<'_>, meta: &Metadata, since: Instant) -> bool {
-        let frame = OwnedFrame::copy(f, meta.clone()).filter(|_| self.parked.try_reserve(1).is_ok());
+        let frame = OwnedFrame::copy(f, meta.clone()).filter(|_| self.parking.frames.try_reserve(1).is_ok());
         let Some(frame) = frame else { return false };
-        if self.parked.is_empty() {
+        if self.parking.frames.is_empty() {
             // What was there was not enough for it.
-            self.not_enough = None;
+            self.parking.not_enough = None;
         }
-        self.parked.push_back(Parked { frame, since });
+        self.parking.frames.push_back(Parked { frame, since });
         true
     }
 
     /// Frames that wait.
     pub fn parked(&self) -> &VecDeque<Parked> {
-        &self.parked
+        &self.parking.frames
     }
 
     /// The frame that waits longest goes into the buffers that have come. Nothing: none waits, or it waits on. Otherwise the
     /// frame, whether it was beyond the reserve, and what became of it.
     pub fn serve(&mut self) -> Option<(Parked, bool, Result<(), DropReason>)> {
-        let beyond = self.over == self.parked.len();
-        if self.broken.is_none() && !self.parked.is_empty() {
+        let beyond = self.parking.over == self.parking.frames.len();
+        if !self.broken.is() && !self.parking.frames.is_empty() {
             // A look at one number, as long as nothing has changed: a guest could offer many buffers that are too small.
             match self.ring.offered() {
-                Ok(idx) if self.not_enough == Some(idx) => return None,
+                Ok(idx) if self.parking.not_enough == Some(idx) => return None,
                 Ok(_) => {}
-                Err(fault) => self.broken = Some(fault),
+                Err(fault) => self.broken.set(fault),
             }
         }
-        let first = self.parked.pop_front()?;
+        let first = self.parking.frames.pop_front()?;
         let before = self.ring.staged();
-        let outcome = if self.broken.is_some() {
+        let outcome = if self.broken.is() {
             Err(DropReason::RxRingBroken)
         } else {
             let f = first.frame.whole();
-            match self.place_next(&f, self.hdr_len + f.len()) {
+            match self.place_next(&f, self.format.hdr_len + f.len()) {
                 Ok(Err(DropReason::NoRxBuffer)) => {
-                    self.not_enough = Some(self.ring.seen());
-                    self.parked.push_front(first);
+                    self.parking.not_enough = Some(self.ring.seen());
+                    self.parking.frames.push_front(first);
                     return None;
                 }
                 Ok(outcome) => outcome,
                 Err(fault) => {
-                    self.broken = Some(fault);
+                    self.broken.set(fault);
                     Err(DropReason::RxRingBroken)
                 }
             }
         };
         // The index comes again after 65,536 buffers.
-        self.not_enough = None;
+        self.parking.not_enough = None;
         if outcome.is_ok() {
             let OwnedFrame { bytes, meta, .. } = &first.frame;
             self.account(bytes, bytes.len(), meta.gate, before, meta.priority);
         }
-        self.over -= usize::from(beyond);
+        self.parking.over -= usize::from(beyond);
         Some((first, beyond, outcome))
     }
 
     /// Gives up waiting for frames beyond the reserve, or for all.
     pub fn give_up(&mut self, all: bool) -> impl Iterator<Item = Parked> {
-        let n = if all { self.parked.len() } else { self.over };
-        self.over = 0;
-        let keep = self.parked.len() - n;
-        self.parked.drain(keep..)
+        let n = if all {
+            self.parking.frames.len()
+        } else {
+            self.parking.over
+        };
+        self.parking.over = 0;
+        let keep = self.parking.frames.len() - n;
+        self.parking.frames.drain(keep..)
     }
 
     /// The guest's kick: it has made buffers available.
@@ -609,13 +631,13 @@ impl RxQueue {
 
     /// Asks for a kick when there are more buffers than the last look found; true when there are already.
     pub fn request_more(&mut self) -> bool {
-        if self.broken.is_some() {
+        if self.broken.is() {
             return false;
         }
         match self.ring.request_more() {
             Ok(more) => more,
             Err(fault) => {
-                self.broken = Some(fault);
+                self.broken.set(fault);
                 true
             }
         }
@@ -633,11 +655,7 @@ impl RxQueue {
 
     /// What the guest did to the ring, told once.
     pub fn take_fault(&mut self) -> Option<Fault> {
-        if self.reported {
-            return None;
-        }
-        self.reported = self.broken.is_some();
-        self.broken
+        self.broken.take()
     }
 
     /// Nothing is held back.

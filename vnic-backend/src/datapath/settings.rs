@@ -25,8 +25,8 @@ impl Worker {
                 rx.set_method(settings.recv_completion.into());
             }
         }
-        for tx in self.txs.iter_mut().flatten().filter(|tx| tx.port == id) {
-            tx.batch = settings.tx_coalescing;
+        for tx in self.txs.iter_mut().flatten().filter(|tx| tx.path.port == id) {
+            tx.path.batch = settings.tx_coalescing;
             if before.send_completion != settings.send_completion {
                 tx.set_method(settings.send_completion.into());
             }

@@ -4,7 +4,6 @@ mod debt;
 mod holds;
 mod parts;
 mod police;
-mod roce;
 mod slots;
 mod taken;
 
@@ -12,6 +11,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use rustix::fd::{AsFd, BorrowedFd};
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::gids;
@@ -22,17 +22,17 @@ use vnic_fabric::DropReason;
 use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, Verdict};
 
 use super::calls::{Call, Caller, Calls};
+use super::command::RingStart;
 use super::core::Core;
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
 use super::frame::{FRAME_MAX, Metadata, RawFrame, SNAP};
-use super::link::SlotRef;
 use super::qos::QosChange;
-use crate::mem::{self, Seg, prefetch};
+use crate::mem::{self, Seg, Segs};
 use crate::ring::{Fault, SplitRing};
 use crate::types::Direction;
 use holds::Holds;
 use police::Grant;
-use slots::{Held, Slot};
+use slots::Slot;
 use taken::Taken;
 
 /// Frames taken from one queue at once, and before the next queue gets its turn unless the adapter's settings say
@@ -41,6 +41,15 @@ pub const BURST: u16 = 32;
 
 /// A transmit queue of a running guest.
 pub struct TxQueue {
+    ring: SplitRing,
+    kick: Option<Arc<File>>,
+    calls: Calls,
+    /// What becomes of its frames.
+    pub path: TxPath,
+}
+
+/// The way of a transmit queue's frames from its ring to the switch.
+pub struct TxPath {
     /// The adapter it belongs to.
     pub port: PortId,
     /// Which queue pair.
@@ -49,13 +58,10 @@ pub struct TxQueue {
     pub learns: bool,
     /// What its guest may claim; `None`: anything.
     pub allowed: Option<Arc<AllowedAddresses>>,
-    /// Why its ring is not read, if there is a reason.
-    holds: Holds,
-    ring: SplitRing,
-    kick: Option<Arc<File>>,
-    calls: Calls,
     /// Frames completed together at most.
     pub batch: u16,
+    /// Why its ring is not read, if there is a reason.
+    holds: Holds,
     hdr_len: usize,
     /// Its headers may ask for something.
     asks: bool,
@@ -73,8 +79,7 @@ pub struct TxQueue {
 
 /// Room for one burst: kept by the data core.
 pub struct Scratch {
-    segs: Vec<Seg>,
-    frames: Vec<Taken>,
+    segs: Segs,
     snaps: Box<[[u8; SNAP]; BURST as usize]>,
     wide: [u8; HEAD_MAX],
 }
@@ -83,8 +88,7 @@ impl Default for Scratch {
     fn default() -> Self {
         let burst = usize::from(BURST);
         Scratch {
-            segs: Vec::with_capacity(4 * burst),
-            frames: Vec::with_capacity(burst),
+            segs: Segs::with_capacity(4 * burst),
             snaps: Box::new([[0; SNAP]; BURST as usize]),
             wide: [0; HEAD_MAX],
         }
@@ -112,43 +116,30 @@ fn tells_address(head: &[u8]) -> bool {
 
 impl TxQueue {
     /// Takes over a ring that a guest has enabled.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "a record of one ring, made in one place"
-    )]
-    pub fn new(
-        port: PortId,
-        pair: usize,
-        ring: SplitRing,
-        kick: Option<Arc<File>>,
-        call: Option<Arc<Call>>,
-        hdr_len: usize,
-        asks: bool,
-        mtu: u16,
-        counters: Arc<AdapterCounters>,
-    ) -> Self {
-        ring.suppress_kicks();
-        let (slots, first_slot) = (VecDeque::new(), 0);
-        let mtu = usize::from(mtu);
-        TxQueue {
+    pub fn new(port: PortId, start: RingStart, counters: Arc<AdapterCounters>) -> Self {
+        start.ring.suppress_kicks();
+        let path = TxPath {
             port,
-            pair,
+            pair: usize::from(start.index / 2),
             learns: false,
             allowed: None,
-            holds: Holds::default(),
-            ring,
-            kick,
-            calls: Calls::new(call, Method::default()),
             batch: BURST,
-            hdr_len,
-            asks,
-            mtu,
+            holds: Holds::default(),
+            hdr_len: start.hdr_len,
+            asks: start.asks,
+            mtu: usize::from(start.mtu),
             policed: None,
             grant: Grant::default(),
             priorities: Priorities::default(),
             counters,
-            slots,
-            first_slot,
+            slots: VecDeque::new(),
+            first_slot: 0,
+        };
+        TxQueue {
+            ring: start.ring,
+            kick: start.kick,
+            calls: Calls::new(start.call, Method::default()),
+            path,
         }
     }
 
@@ -160,22 +151,6 @@ impl TxQueue {
     /// Interrupts the guest here from now on.
     pub fn set_call(&mut self, call: Option<Arc<Call>>) {
         self.calls.set_call(call);
-    }
-
-    /// Its adapter has a sending side of its own or not, or another one.
-    pub fn set_policed(&mut self, policed: Option<Arc<QosChange>>) {
-        self.policed = policed;
-        self.holds.open();
-    }
-
-    /// The priority of its next frame, if that may not be sent.
-    pub fn closed(&self) -> Option<u8> {
-        self.holds.closed()
-    }
-
-    /// No buffer is under way on another core.
-    pub fn drained(&self) -> bool {
-        self.slots.is_empty()
     }
 
     /// Where the frontend may resume.
@@ -190,19 +165,231 @@ impl TxQueue {
 
     /// Asks for kicks; true when there is work after all.
     pub fn request_kicks(&mut self) -> bool {
-        if !self.holds.runs() || self.holds.closed().is_some() {
+        if !self.path.holds.runs() || self.path.holds.closed().is_some() {
             return false;
         }
-        if self.holds.in_parts() {
+        if self.path.holds.in_parts() {
             return true;
         }
         match self.ring.request_kicks() {
             Ok(more) => more,
             Err(fault) => {
-                self.holds.breaks(fault);
+                self.path.holds.breaks(fault);
                 true
             }
         }
+    }
+
+    /// Takes up to [`TxQueue::batch`] frames and sends them on their way. Answers how much was done: nothing where there is
+    /// nothing, or nothing that may go.
+    pub fn poll(&mut self, index: usize, core: &mut Core, scratch: &mut Scratch) -> usize {
+        if self.path.holds.any()
+            && let Some(work) = self.held(index, core)
+        {
+            return work;
+        }
+        let mut ready = self.ring.ready();
+        if matches!(ready, Ok(0)) && self.path.policed.is_none() {
+            return 0;
+        }
+        let mut visit = self.path.visit(index, core);
+        let mut done = 0;
+        let fault = loop {
+            let limit = BURST.min(self.path.batch - done);
+            let burst = match ready {
+                Ok(0) => break None,
+                Ok(n) => self.burst(n.min(limit), scratch, &mut visit),
+                Err(fault) => break Some(fault),
+            };
+            match burst {
+                Ok(n) => {
+                    done += n;
+                    if n < limit || done == self.path.batch || self.path.holds.any() {
+                        break None;
+                    }
+                }
+                Err((n, fault)) => {
+                    done += n;
+                    break Some(fault);
+                }
+            }
+            ready = self.ring.ready();
+        };
+        if self.path.policed.is_some() && self.path.holds.closed().is_none() && done < self.path.batch {
+            self.path.leave(visit.core);
+        }
+        if done > 0 {
+            // Complete the sender's buffers before any receiver can see the frames: whenever we are killed, no frame
+            // is delivered twice.
+            self.publish(visit.core);
+            visit.core.flush();
+            self.path
+                .book(u64::from(done) - visit.sums.whole, &mut visit.sums);
+        }
+        if let Some(fault) = fault {
+            self.path.holds.breaks(fault);
+            return 0;
+        }
+        usize::from(done)
+    }
+
+    /// There is a reason not to read the ring. Answers how much was done instead; nothing: the reason is gone.
+    #[cold]
+    fn held(&mut self, index: usize, core: &mut Core) -> Option<usize> {
+        if !self.path.holds.runs() || self.path.holds.closed().is_some() && !self.path.opens(core) {
+            return Some(0);
+        }
+        if self.path.holds.pay() {
+            // Its turn comes: a core with something to send is not idle.
+            let more = self.path.holds.in_parts() || self.ring.ready().is_ok_and(|n| n > 0);
+            return Some(usize::from(more));
+        }
+        self.path
+            .holds
+            .in_parts()
+            .then(|| self.path.send_part(&mut self.path.visit(index, core)))
+    }
+
+    #[inline]
+    fn burst(&mut self, n: u16, scratch: &mut Scratch, visit: &mut Visit<'_>) -> Result<u16, (u16, Fault)> {
+        let Scratch { segs, snaps, wide } = scratch;
+        segs.clear();
+        let TxQueue { ring, path, .. } = self;
+        let mut frames: ArrayVec<Taken<'_>, { BURST as usize }> = ArrayVec::new();
+        let mut fault = None;
+        // What is read of each.
+        let first = if path.asks { 0 } else { path.hdr_len };
+        let last = path.hdr_len + SNAP - 1;
+        ring.prefetch_descriptors(n);
+        let (mut k, mut end) = (0, n);
+        while k < end {
+            let taken = Self::take(ring, k).and_then(|(head, one)| match one {
+                Some(one) => Ok(one),
+                None => path.take_chain(ring, head, segs),
+            });
+            match taken {
+                Ok(t) => {
+                    if t.ends {
+                        end = k + 1;
+                    }
+                    if t.many.is_empty() {
+                        t.one.prefetch(first);
+                        t.one.prefetch(last);
+                    }
+                    frames.push(t);
+                }
+                Err(f) => {
+                    fault = Some(f);
+                    break;
+                }
+            }
+            k += 1;
+        }
+        // First everything is read, then everything is written: loads from the guest's cores that stand behind
+        // stores to them would wait.
+        for (t, snap) in frames.iter_mut().zip(snaps.iter_mut()) {
+            t.snapped = path.snap(t, snap);
+        }
+        if path.policed.is_some() {
+            path.begin(&frames, visit.core);
+        }
+        let mut done = 0u16;
+        for (t, snap) in frames.iter().zip(snaps.iter()) {
+            match path.frame(t, t.chain(segs.as_slice()), snap, wide, visit) {
+                Step::Done => {
+                    ring.stage(t.head, 0);
+                    done += 1;
+                }
+                Step::Pending => done += 1,
+                Step::Wait => break,
+                Step::Last { pending } => {
+                    if !pending {
+                        ring.stage(t.head, 0);
+                    }
+                    done += 1;
+                    // What is behind it is looked at in another visit, and so is a fault.
+                    fault = None;
+                    break;
+                }
+                Step::Fault(f) => {
+                    fault = Some(f);
+                    break;
+                }
+            }
+        }
+        drop(frames);
+        ring.advance(done);
+        if path.grant.ample {
+            path.settle(visit.core);
+        }
+        match fault {
+            Some(f) => Err((done, f)),
+            None => Ok(done),
+        }
+    }
+
+    /// The buffer at `k` of what is ready: its head, and itself if it is in one piece.
+    #[inline(always)]
+    fn take(ring: &SplitRing, k: u16) -> Result<(u16, Option<Taken<'_>>), Fault> {
+        let head = ring.head(k)?;
+        let one = ring.single(head, false).map(|one| Taken {
+            head,
+            total: one.len() as u64,
+            one,
+            many: 0..0,
+            snapped: false,
+            ends: false,
+        });
+        Ok((head, one))
+    }
+
+    #[inline]
+    fn publish(&mut self, core: &mut Core) {
+        if self.ring.unpublished() {
+            let before = self.ring.published();
+            let wanted = self.ring.publish(self.ring.staged());
+            if wanted || self.calls.owes() {
+                self.tell(core, before, wanted);
+            }
+        }
+    }
+
+    /// Interrupts the guest, now or later.
+    fn tell(&mut self, core: &mut Core, before: u16, wanted: bool) {
+        let c = &self.path.counters.queues[self.path.pair];
+        let frames = c.get(Q::TxFrames as usize);
+        match self.calls.shown(&self.ring, before, wanted, core.now, frames) {
+            Decision::Interrupt => {
+                c.add(Q::TxNotifications as usize, 1);
+                // Who has the core alone delays nobody.
+                if core.turns.shared(core.now) {
+                    self.path.holds.owe_call();
+                }
+            }
+            Decision::Later if wanted => c.add(Q::TxNotificationsCoalesced as usize, 1),
+            Decision::Later | Decision::Nothing => {}
+        }
+        if let Some(due) = self.calls.due() {
+            core.owed.until(due);
+        }
+    }
+}
+
+impl TxPath {
+    /// Its adapter has a sending side of its own or not, or another one.
+    pub fn set_policed(&mut self, policed: Option<Arc<QosChange>>) {
+        self.policed = policed;
+        self.holds.open();
+    }
+
+    /// The priority of its next frame, if that may not be sent.
+    pub fn closed(&self) -> Option<u8> {
+        self.holds.closed()
+    }
+
+    /// No buffer is under way on another core.
+    pub fn drained(&self) -> bool {
+        self.slots.is_empty()
     }
 
     /// Takes no more buffers; those under way are completed.
@@ -226,85 +413,6 @@ impl TxQueue {
         self.counters.queues[self.pair].add(Q::Kicks as usize, 1);
     }
 
-    /// Takes up to [`TxQueue::batch`] frames and sends them on their way. Answers how much was done: nothing where there is
-    /// nothing, or nothing that may go.
-    pub fn poll(&mut self, index: usize, core: &mut Core, scratch: &mut Scratch) -> usize {
-        if self.holds.any()
-            && let Some(work) = self.held(index, core)
-        {
-            return work;
-        }
-        let mut ready = self.ring.ready();
-        if matches!(ready, Ok(0)) && self.policed.is_none() {
-            return 0;
-        }
-        let mut visit = self.visit(index, core);
-        let mut done = 0;
-        let fault = loop {
-            let limit = BURST.min(self.batch - done);
-            let burst = match ready {
-                Ok(0) => break None,
-                Ok(n) => self.burst(n.min(limit), scratch, &mut visit),
-                Err(fault) => break Some(fault),
-            };
-            match burst {
-                Ok(n) => {
-                    done += n;
-                    if n < limit || done == self.batch || self.holds.any() {
-                        break None;
-                    }
-                }
-                Err((n, fault)) => {
-                    done += n;
-                    break Some(fault);
-                }
-            }
-            ready = self.ring.ready();
-        };
-        if self.policed.is_some() && self.holds.closed().is_none() && done < self.batch {
-            self.leave(visit.core);
-        }
-        if done > 0 {
-            // Complete the sender's buffers before any receiver can see the frames: whenever we are killed, no frame
-            // is delivered twice.
-            self.publish(visit.core);
-            visit.core.flush();
-            self.book(u64::from(done) - visit.sums.whole, &mut visit.sums);
-        }
-        if let Some(fault) = fault {
-            self.holds.breaks(fault);
-            return 0;
-        }
-        usize::from(done)
-    }
-
-    #[inline(always)]
-    fn visit<'a>(&self, index: usize, core: &'a mut Core) -> Visit<'a> {
-        Visit {
-            meta: Metadata::of_queue(self.port, self.pair),
-            sums: Sums::default(),
-            own: false,
-            index,
-            core,
-        }
-    }
-
-    /// There is a reason not to read the ring. Answers how much was done instead; nothing: the reason is gone.
-    #[cold]
-    fn held(&mut self, index: usize, core: &mut Core) -> Option<usize> {
-        if !self.holds.runs() || self.holds.closed().is_some() && !self.opens(core) {
-            return Some(0);
-        }
-        if self.holds.pay() {
-            // Its turn comes: a core with something to send is not idle.
-            let more = self.holds.in_parts() || self.ring.ready().is_ok_and(|n| n > 0);
-            return Some(usize::from(more));
-        }
-        self.holds
-            .in_parts()
-            .then(|| self.send_part(&mut self.visit(index, core)))
-    }
-
     /// Counts what was sent.
     #[inline(always)]
     fn book(&mut self, frames: u64, sums: &mut Sums) {
@@ -322,123 +430,28 @@ impl TxQueue {
         sums.groups.flush(c, groups);
     }
 
-    #[inline]
-    fn burst(&mut self, n: u16, scratch: &mut Scratch, visit: &mut Visit<'_>) -> Result<u16, (u16, Fault)> {
-        let Scratch {
-            segs,
-            frames,
-            snaps,
-            wide,
-        } = scratch;
-        segs.clear();
-        frames.clear();
-        let mut fault = None;
-        // What is read of each.
-        let first = if self.asks { 0 } else { self.hdr_len };
-        let last = self.hdr_len + SNAP - 1;
-        self.ring.prefetch_descriptors(n);
-        let (mut k, mut end) = (0, n);
-        while k < end {
-            let taken = self.take(k).and_then(|(head, one)| match one {
-                Some(one) => Ok((one, false)),
-                None => self.take_chain(head, segs),
-            });
-            match taken {
-                Ok((t, long)) => {
-                    if long {
-                        end = k + 1;
-                    }
-                    prefetch(t.one.ptr.wrapping_add(first));
-                    prefetch(t.one.ptr.wrapping_add(last));
-                    frames.push(t);
-                }
-                Err(f) => {
-                    fault = Some(f);
-                    break;
-                }
-            }
-            k += 1;
-        }
-        // First everything is read, then everything is written: loads from the guest's cores that stand behind
-        // stores to them would wait.
-        for (t, snap) in frames.iter_mut().zip(snaps.iter_mut()) {
-            t.snapped = self.snap(t, snap);
-        }
-        if self.policed.is_some() {
-            self.begin(frames, visit.core);
-        }
-        let mut done = 0u16;
-        for (t, snap) in frames.iter().zip(snaps.iter()) {
-            match self.frame(t, t.chain(segs), snap, wide, visit) {
-                Step::Done => {
-                    self.ring.stage(t.head, 0);
-                    done += 1;
-                }
-                Step::Pending => done += 1,
-                Step::Wait => break,
-                Step::Last { pending } => {
-                    if !pending {
-                        self.ring.stage(t.head, 0);
-                    }
-                    done += 1;
-                    // What is behind it is looked at in another visit, and so is a fault.
-                    fault = None;
-                    break;
-                }
-                Step::Fault(f) => {
-                    fault = Some(f);
-                    break;
-                }
-            }
-        }
-        self.ring.advance(done);
-        if self.grant.ample {
-            self.settle(visit.core);
-        }
-        match fault {
-            Some(f) => Err((done, f)),
-            None => Ok(done),
-        }
-    }
-
-    /// The buffer at `k` of what is ready: its head, and itself if it is in one piece.
-    #[inline(always)]
-    fn take(&self, k: u16) -> Result<(u16, Option<Taken>), Fault> {
-        let head = self.ring.head(k)?;
-        let one = self.ring.single(head, false).map(|one| Taken {
-            head,
-            total: u64::from(one.len),
-            one,
-            many: 0..0,
-            snapped: false,
-        });
-        Ok((head, one))
-    }
-
     /// A buffer that is not in one piece. If it has many, the burst ends with it.
     #[inline(never)]
-    fn take_chain(&mut self, head: u16, segs: &mut Vec<Seg>) -> Result<(Taken, bool), Fault> {
+    fn take_chain<'m>(&mut self, ring: &SplitRing, head: u16, segs: &mut Segs) -> Result<Taken<'m>, Fault> {
         let start = segs.len();
-        let (total, descriptors) = self.ring.counted_chain(head, false, segs)?;
+        let (total, descriptors) = ring.counted_chain(head, false, segs)?;
         let pieces = usize::from(descriptors).max(segs.len() - start);
-        let long = self.holds.owe_pieces(total, pieces);
-        let one = segs.get(start).copied().unwrap_or(Seg {
-            ptr: std::ptr::null_mut(),
-            len: 0,
-        });
-        let taken = Taken {
+        if let Some(seg) = segs.get(start) {
+            seg.prefetch(self.hdr_len);
+        }
+        Ok(Taken {
             head,
             total,
-            one,
+            one: Seg::EMPTY,
             many: start as u32..segs.len() as u32,
             snapped: false,
-        };
-        Ok((taken, long))
+            ends: self.holds.owe_pieces(total, pieces),
+        })
     }
 
     /// Reads the first bytes of a frame without requests that lies in one piece.
     #[inline(always)]
-    fn snap(&self, t: &Taken, snap: &mut [u8; SNAP]) -> bool {
+    fn snap(&self, t: &Taken<'_>, snap: &mut [u8; SNAP]) -> bool {
         if !t.many.is_empty() || self.allowed.is_some() || self.asks && t.one.read::<2>(0) != Some([0, 0]) {
             return false;
         }
@@ -449,42 +462,22 @@ impl TxQueue {
         true
     }
 
-    #[inline]
-    fn publish(&mut self, core: &mut Core) {
-        if self.ring.unpublished() {
-            let before = self.ring.published();
-            let wanted = self.ring.publish(self.ring.staged());
-            if wanted || self.calls.owes() {
-                self.tell(core, before, wanted);
-            }
-        }
-    }
-
-    /// Interrupts the guest, now or later.
-    fn tell(&mut self, core: &mut Core, before: u16, wanted: bool) {
-        let c = &self.counters.queues[self.pair];
-        let frames = c.get(Q::TxFrames as usize);
-        match self.calls.shown(&self.ring, before, wanted, core.now, frames) {
-            Decision::Interrupt => {
-                c.add(Q::TxNotifications as usize, 1);
-                // Who has the core alone delays nobody.
-                if core.turns.shared(core.now) {
-                    self.holds.owe_call();
-                }
-            }
-            Decision::Later if wanted => c.add(Q::TxNotificationsCoalesced as usize, 1),
-            Decision::Later | Decision::Nothing => {}
-        }
-        if let Some(due) = self.calls.due() {
-            core.owed.until(due);
+    #[inline(always)]
+    fn visit<'a>(&self, index: usize, core: &'a mut Core) -> Visit<'a> {
+        Visit {
+            meta: Metadata::of_queue(self.port, self.pair),
+            sums: Sums::default(),
+            own: false,
+            index,
+            core,
         }
     }
 
     #[inline]
     fn frame(
         &mut self,
-        taken: &Taken,
-        chain: &[Seg],
+        taken: &Taken<'_>,
+        chain: &[Seg<'_>],
         snap: &[u8; SNAP],
         wide: &mut [u8; HEAD_MAX],
         visit: &mut Visit<'_>,
@@ -664,37 +657,6 @@ impl TxQueue {
             Step::Done
         }
     }
-
-    /// Sends a frame of which another core is a receiver.
-    fn send_across(
-        &mut self,
-        buffer: u16,
-        f: &RawFrame<'_>,
-        verdict: Verdict,
-        visit: &mut Visit<'_>,
-    ) -> Step {
-        let slot = SlotRef {
-            queue: visit.index,
-            slot: self.first_slot + self.slots.len() as u64,
-        };
-        let (core, slot) = (&mut *visit.core, Some(slot).filter(|_| !visit.own));
-        let Some(commits) = core.send_remote(&verdict, f, &visit.meta, slot) else {
-            return Step::Wait;
-        };
-        core.captured(self.port, Direction::Ingress, f, None);
-        if visit.own {
-            core.deliver(&verdict, f, &visit.meta);
-            return Step::Done;
-        }
-        let then_local = matches!(verdict, Verdict::Flood(_)).then(|| Box::new(Held::new(f, verdict)));
-        self.slots.push_back(Slot {
-            head: buffer,
-            left: commits.len() as u8,
-            commits,
-            then_local,
-        });
-        Step::Pending
-    }
 }
 
 impl Caller for TxQueue {
@@ -703,7 +665,7 @@ impl Caller for TxQueue {
     }
 
     fn count_call(&self) {
-        self.counters.queues[self.pair].add(Q::TxNotifications as usize, 1);
+        self.path.counters.queues[self.path.pair].add(Q::TxNotifications as usize, 1);
     }
 }
 

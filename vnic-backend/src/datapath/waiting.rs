@@ -17,7 +17,7 @@
 //! too, as long as there is room, and are dropped otherwise.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use vnic_engine::counters::{PriorityCounter as P, QueueCounter as Q};
@@ -91,6 +91,11 @@ impl Waiting {
         }
     }
 
+    /// Who is told to wait.
+    pub fn pauses(&self) -> &Arc<Pauses> {
+        &self.pauses
+    }
+
     /// Does nobody wait on this core?
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -148,38 +153,6 @@ pub struct Waits {
     reserved: usize,
     /// It is among the core's waiting ports.
     listed: bool,
-}
-
-/// How many frames wait for receive buffers of an adapter, for readers anywhere; one writer.
-#[derive(Default)]
-pub struct WaitGauges {
-    /// Dropless mode is on: its time-out in 100 µs; otherwise 0.
-    pub on: AtomicU8,
-    /// The time-out that was set last, in 100 µs.
-    pub timeout: AtomicU8,
-    /// Frames in the reserve.
-    pub reserved: AtomicU64,
-    /// The most there have been.
-    pub reserved_max: AtomicU64,
-    /// Frames beyond it.
-    pub beyond: AtomicU64,
-    /// Bytes of memory that all of them take.
-    pub bytes: AtomicU64,
-    /// The most they have taken.
-    pub bytes_max: AtomicU64,
-}
-
-impl WaitGauges {
-    fn add(&self, cost: u64) {
-        let bytes = self.bytes.load(Ordering::Relaxed) + cost;
-        self.bytes.store(bytes, Ordering::Relaxed);
-        self.bytes_max.fetch_max(bytes, Ordering::Relaxed);
-    }
-
-    fn remove(&self, cost: u64) {
-        let bytes = self.bytes.load(Ordering::Relaxed);
-        self.bytes.store(bytes.saturating_sub(cost), Ordering::Relaxed);
-    }
 }
 
 impl AdapterRx {
@@ -257,7 +230,7 @@ impl AdapterRx {
         self.counters.waits.add(cost);
         self.counters.queues[i].add(Q::RxWaited as usize, 1);
         if beyond {
-            rx.over += 1;
+            rx.parking.over += 1;
             waiting.beyond += cost;
             self.waits.dropless.waits(q, now);
         } else {
@@ -297,14 +270,14 @@ impl AdapterRx {
         for (q, rx) in self.queues.iter_mut().enumerate() {
             let Some(rx) = rx else { continue };
             let mut progress = moved == Some(q);
-            while rx.over > 0 && self.waits.reserved < reserve {
-                let first = rx.parked().len() - rx.over;
+            while rx.parking.over > 0 && self.waits.reserved < reserve {
+                let first = rx.parked().len() - rx.parking.over;
                 waiting.beyond -= rx.parked().get(first).map_or(0, Parked::cost);
-                rx.over -= 1;
+                rx.parking.over -= 1;
                 self.waits.reserved += 1;
                 progress = true;
             }
-            if rx.over == 0 {
+            if rx.parking.over == 0 {
                 self.waits.dropless.served(q as u8);
             } else if progress {
                 self.waits.dropless.served(q as u8);
@@ -318,7 +291,7 @@ impl AdapterRx {
         let Some(Some(rx)) = self.queues.get_mut(q) else {
             return;
         };
-        let over = rx.over;
+        let over = rx.parking.over;
         let reserved = rx.parked().len() - over;
         for (i, frame) in rx.give_up(all).enumerate() {
             self.counters.drops.add(reason as usize, 1);
@@ -338,7 +311,7 @@ impl AdapterRx {
 
     /// Tells everybody whether the adapter is pressed, and how many wait.
     fn mark(&mut self, port: PortId, waiting: &mut Waiting) {
-        let beyond: usize = self.queues.iter().flatten().map(|rx| rx.over).sum();
+        let beyond: usize = self.queues.iter().flatten().map(|rx| rx.parking.over).sum();
         let state = match (beyond, self.takes_roce) {
             (0, _) => 0,
             (_, true) => BUT_ROCE,
@@ -436,7 +409,7 @@ impl Core {
             let now = round.waiting.clock.now();
             let by_thread = a.settings.burst == Burst::Thread;
             let due = a.waits.dropless.next_time().is_some_and(|at| at <= now);
-            if !by_thread || rung || due || a.waiters().any(|rx| !rx.asked) {
+            if !by_thread || rung || due || a.waiters().any(|rx| !rx.parking.asked) {
                 for q in 0..a.queues.len() {
                     let mut n = a.serve(q, &mut round.waiting);
                     if by_thread
@@ -445,8 +418,8 @@ impl Core {
                     {
                         // The thread tells of what comes from now on; what came meanwhile is looked at now and in the next
                         // round.
-                        rx.asked = !rx.request_more();
-                        if !rx.asked {
+                        rx.parking.asked = !rx.request_more();
+                        if !rx.parking.asked {
                             n += a.serve(q, &mut round.waiting);
                         }
                     }
@@ -475,7 +448,7 @@ impl Core {
             a.mark(port, &mut round.waiting);
             for rx in a.queues.iter_mut().flatten() {
                 if rx.parked().is_empty() && by_thread {
-                    rx.asked = false;
+                    rx.parking.asked = false;
                     rx.suppress_kicks();
                 }
             }
@@ -535,7 +508,7 @@ impl Core {
             a.mark(port, &mut round.waiting);
             for rx in a.waiters() {
                 // Whoever looks for buffers from now on begins with a look.
-                rx.asked = false;
+                rx.parking.asked = false;
                 rx.suppress_kicks();
             }
         }
@@ -585,7 +558,11 @@ impl Core {
             let by_thread = a.settings.burst == Burst::Thread;
             for rx in a.waiters() {
                 // The thread's kicks were asked for when the frame was looked at first.
-                more |= if by_thread { !rx.asked } else { rx.request_more() };
+                more |= if by_thread {
+                    !rx.parking.asked
+                } else {
+                    rx.request_more()
+                };
             }
         }
         more

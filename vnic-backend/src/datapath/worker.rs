@@ -141,12 +141,10 @@ pub fn start(
         let core = Core::new(
             index,
             Switch::with_seed(switch.clone(), seed),
-            outs,
-            ins,
+            (outs, ins),
             counters.clone(),
             events.clone(),
             Waiting::new(pressure.clone(), pauses.clone(), clock.clone()),
-            pauses.clone(),
         );
         let (pinned, was_pinned) = crossbeam_channel::bounded(1);
         let worker = Worker {
@@ -410,27 +408,27 @@ impl Worker {
         let result = catch_unwind(AssertUnwindSafe(|| tx.poll(i, core, scratch)));
         match result {
             Ok(n) => {
-                if let Some(fault) = tx.take_fault() {
+                if let Some(fault) = tx.path.take_fault() {
                     self.core.report(CoreEvent::RingFault {
-                        port: tx.port,
-                        ring: tx.pair as u16 * 2 + 1,
+                        port: tx.path.port,
+                        ring: tx.path.pair as u16 * 2 + 1,
                         fault,
                     });
                 }
                 if n > 0 {
-                    self.core.turns.asks(tx.port, now);
+                    self.core.turns.asks(tx.path.port, now);
                 }
                 n
             }
             Err(_) => {
                 self.counters.add(C::Panics as usize, 1);
                 if let Some(mut tx) = self.txs[i].take() {
-                    let port = tx.port;
+                    let port = tx.path.port;
                     if let Some(kick) = tx.kick_fd() {
                         self.sleeper.remove(kick);
                     }
                     // Receivers on other cores shall not wait for completions that never come.
-                    for (core, seq) in tx.abandon() {
+                    for (core, seq) in tx.path.abandon() {
                         self.core.commit(core, seq);
                     }
                     // Another core may still hold references into this guest's memory: keep it mapped.
@@ -452,7 +450,7 @@ impl Worker {
         for c in 0..self.core.links_out.len() {
             while let Some(slot) = self.core.links_out[c].as_mut().and_then(LinkOut::poll_copied) {
                 if let Some(Some(tx)) = self.txs.get_mut(slot.queue) {
-                    tx.copied(slot.slot);
+                    tx.path.copied(slot.slot);
                     work += 1;
                 }
             }
@@ -467,7 +465,7 @@ impl Worker {
 
     /// Sleeps until a kick, unless there is something to do after all.
     fn sleep(&mut self) {
-        if !self.core.settled() || self.txs.iter().flatten().any(|tx| !tx.drained()) {
+        if !self.core.settled() || self.txs.iter().flatten().any(|tx| !tx.path.drained()) {
             return;
         }
         let now = self.now();
@@ -491,7 +489,7 @@ impl Worker {
             .chain(self.core.waiting_due())
             .chain(self.core.receivers_due(now));
         let rings = self.txs.iter().flatten();
-        let closed = rings.filter_map(|tx| self.core.opens_at(tx.port, now, 1 << tx.closed()?));
+        let closed = rings.filter_map(|tx| self.core.opens_at(tx.path.port, now, 1 << tx.path.closed()?));
         let due = due
             .chain(self.links_due())
             .chain(self.core.senders_due(now))
@@ -521,7 +519,7 @@ impl Worker {
                 match source {
                     Source::Kick(i) => {
                         if let Some(Some(tx)) = self.txs.get(i as usize) {
-                            tx.count_kick();
+                            tx.path.count_kick();
                         }
                     }
                     Source::Uplink(i) => {

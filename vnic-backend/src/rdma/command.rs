@@ -18,7 +18,7 @@ use super::account::COMMAND;
 use super::function::Function;
 use super::work_queue::structure;
 use crate::datapath::notify;
-use crate::mem::{self, Seg, Writer};
+use crate::mem::{self, Segs, Writer};
 use crate::ring::Fault;
 
 /// Bytes of body and list that a command may have: 4096 extents and a body, read in about the time of a few packets.
@@ -76,8 +76,8 @@ impl From<VerbsError> for Failure {
 /// Room for working, kept so that a command allocates little.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    readable: Vec<Seg>,
-    writable: Vec<Seg>,
+    readable: Segs,
+    writable: Segs,
     bytes: Vec<u8>,
     reply: Vec<u8>,
     /// A command that one turn had no room for. Its chain waits in the virtqueue, `bytes` are what was read of it.
@@ -259,6 +259,8 @@ impl Function {
     fn take_command(&mut self, now: Instant) -> Result<bool, Fault> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let result = self.take_command_with(&mut scratch, now);
+        scratch.readable.release();
+        scratch.writable.release();
         self.scratch = scratch;
         result
     }
@@ -293,7 +295,7 @@ impl Function {
                 len: s.reply.len() as u32,
                 cookie,
             };
-            let mut out = Writer::new(&s.writable);
+            let mut out = Writer::new(s.writable.as_slice());
             out.bytes(head.as_bytes());
             out.bytes(&s.reply);
             used = size_of::<ReplyHead>() + s.reply.len();
@@ -332,14 +334,14 @@ impl Function {
                         fail(S::Malformed, format!("a command of {len} bytes has no head")),
                     );
                 }
-                mem::gather(&s.readable, 0, &mut head);
+                mem::gather(s.readable.as_slice(), 0, &mut head);
                 let head: CommandHead = structure(&head);
                 if let Err(failure) = self.check(&head, len - HEAD as u64) {
                     return (head.cookie, Err(failure));
                 }
                 s.bytes.clear();
                 s.bytes.resize(head.len as usize, 0);
-                mem::gather(&s.readable, HEAD, &mut s.bytes);
+                mem::gather(s.readable.as_slice(), HEAD, &mut s.bytes);
                 (head, Vec::new(), false)
             }
         };

@@ -7,7 +7,7 @@ use vnic_device::event::{EventKind, EventRecord};
 use vnic_device::zerocopy::IntoBytes;
 
 use crate::datapath::{Call, notify};
-use crate::mem::{Seg, Writer};
+use crate::mem::{Segs, Writer};
 use crate::ring::{Fault, SplitRing};
 
 /// Events that wait for a buffer, those of armed CQs not counted.
@@ -164,14 +164,14 @@ fn write(queue: &mut EventQueue, record: &EventRecord) -> Result<bool, Fault> {
     // (A driver that goes on offering buffers too small is not waited for.)
     for _ in 0..ring.ready()? {
         let head = ring.head(0)?;
-        let mut segs: Vec<Seg> = Vec::with_capacity(1);
+        let mut segs = Segs::with_capacity(1);
         let room = ring.chain(head, true, &mut segs)?;
         ring.advance(1);
         if room < size_of::<EventRecord>() as u64 {
             ring.stage(head, 0);
             continue;
         }
-        Writer::new(&segs).bytes(record.as_bytes());
+        Writer::new(segs.as_slice()).bytes(record.as_bytes());
         ring.stage(head, size_of::<EventRecord>() as u32);
         return Ok(true);
     }

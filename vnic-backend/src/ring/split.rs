@@ -5,9 +5,10 @@
 //! Completions are in order: nothing is ever left behind `used.idx`, which is what makes a restart after
 //! `kill -9` possible (the frontend resumes from `used.idx`).
 
+use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::mem::{DirtyLog, MemMap, Seg, prefetch};
+use crate::mem::{Buffers, DirtyLog, MemMap, Seg, Segs, prefetch};
 use crate::sync::{AtomicU16, Ordering, fence};
 
 /// The longest ring (virtio 1.3 section 2.7).
@@ -99,8 +100,8 @@ pub struct SplitRing {
     next_avail: u16,
     /// `avail.idx` when last read.
     avail_seen: u16,
-    /// Used entries written (staged), published or not.
-    staged: u16,
+    /// Used entries written (staged), published or not. (A cell: entries are written while buffers are looked at.)
+    staged: Cell<u16>,
     /// `used.idx` as the guest sees it.
     published: u16,
     event_idx: bool,
@@ -141,7 +142,7 @@ impl SplitRing {
             mask: size - 1,
             next_avail: base,
             avail_seen: base,
-            staged: base,
+            staged: Cell::new(base),
             published: base,
             event_idx,
             indirect,
@@ -152,8 +153,7 @@ impl SplitRing {
         // done, everything after it was never completed.
         let used_idx = ring.used_u16(2).load(Ordering::Acquire);
         if used_idx != base {
-            (ring.next_avail, ring.avail_seen, ring.staged, ring.published) =
-                (used_idx, used_idx, used_idx, used_idx);
+            ring.go_on_at(used_idx);
         }
         Ok(ring)
     }
@@ -161,8 +161,12 @@ impl SplitRing {
     /// Goes on where `before` is: the same ring, at another place of ours. Whoever made this one saw what the guest had been shown
     /// until then, and `before` has gone on.
     pub fn go_on_from(&mut self, before: &SplitRing) {
-        let shown = before.published;
-        (self.next_avail, self.avail_seen, self.staged, self.published) = (shown, shown, shown, shown);
+        self.go_on_at(before.published);
+    }
+
+    fn go_on_at(&mut self, shown: u16) {
+        (self.next_avail, self.avail_seen, self.published) = (shown, shown, shown);
+        self.staged.set(shown);
     }
 
     /// Entries.
@@ -266,25 +270,39 @@ impl SplitRing {
 
     /// The buffer, when it is one descriptor in one region, as nearly every buffer is.
     #[inline(always)]
-    pub fn single(&self, head: u16, write: bool) -> Option<Seg> {
+    pub fn single(&self, head: u16, write: bool) -> Option<Seg<'_>> {
+        let d = self.single_desc(head, write)?;
+        self.mem.seg(d.addr, d.len)
+    }
+
+    /// The same, added to a list.
+    #[inline(always)]
+    pub fn add_single<'b, const N: usize>(
+        &self,
+        head: u16,
+        write: bool,
+        out: &'b mut Buffers<N>,
+    ) -> Option<Seg<'b>> {
+        let d = self.single_desc(head, write)?;
+        out.push(&self.mem, head, d.addr, d.len)
+    }
+
+    #[inline(always)]
+    fn single_desc(&self, head: u16, write: bool) -> Option<Desc> {
         let d = Self::desc_at(self.desc, head);
         let wanted = if write { DESC_WRITE } else { 0 };
-        if d.flags & (DESC_NEXT | DESC_INDIRECT | DESC_WRITE) != wanted {
-            return None;
-        }
-        let (ptr, room) = self.mem.lookup(d.addr)?;
-        (u64::from(d.len) <= room).then_some(Seg { ptr, len: d.len })
+        (d.flags & (DESC_NEXT | DESC_INDIRECT | DESC_WRITE) == wanted).then_some(d)
     }
 
     /// Appends the buffer's memory to `out`; returns its length. `write`: the buffer must be device-writable
     /// (receive), else device-readable (transmit).
     #[inline]
-    pub fn chain(&self, head: u16, write: bool, out: &mut Vec<Seg>) -> Result<u64, Fault> {
+    pub fn chain(&self, head: u16, write: bool, out: &mut Segs) -> Result<u64, Fault> {
         Ok(self.counted_chain(head, write, out)?.0)
     }
 
     /// The same; returns its length and how many descriptors it has, empty ones too.
-    pub fn counted_chain(&self, head: u16, write: bool, out: &mut Vec<Seg>) -> Result<(u64, u16), Fault> {
+    pub fn counted_chain(&self, head: u16, write: bool, out: &mut Segs) -> Result<(u64, u16), Fault> {
         let whole = self.bounded_chain(head, write, MAX_CHAIN as u16, out)?;
         whole.ok_or(Fault::ChainTooLong)
     }
@@ -295,7 +313,7 @@ impl SplitRing {
         head: u16,
         write: bool,
         most: u16,
-        out: &mut Vec<Seg>,
+        out: &mut Segs,
     ) -> Result<Option<(u64, u16)>, Fault> {
         let first = Self::desc_at(self.desc, head);
         if first.flags & DESC_INDIRECT == 0 {
@@ -333,8 +351,9 @@ impl SplitRing {
         first: Desc,
         write: bool,
         most: u16,
-        out: &mut Vec<Seg>,
+        out: &mut Segs,
     ) -> Result<Option<(u64, u16)>, Fault> {
+        out.of(&self.mem);
         let mut total = 0u64;
         let mut d = first;
         for n in 1..=len.min(most) {
@@ -344,7 +363,7 @@ impl SplitRing {
             if (d.flags & DESC_WRITE != 0) != write {
                 return Err(Fault::Direction);
             }
-            if !self.mem.translate(d.addr, d.len, out) {
+            if !out.translate(d.addr, d.len) {
                 return Err(Fault::BufferAddress {
                     addr: d.addr,
                     len: d.len,
@@ -369,12 +388,7 @@ impl SplitRing {
 
     /// Appends a request's memory: device-readable, then device-writable (virtio 1.3, section 2.7.4.2). Returns how many
     /// bytes there are of each.
-    pub fn request(
-        &self,
-        head: u16,
-        readable: &mut Vec<Seg>,
-        writable: &mut Vec<Seg>,
-    ) -> Result<(u64, u64), Fault> {
+    pub fn request(&self, head: u16, readable: &mut Segs, writable: &mut Segs) -> Result<(u64, u64), Fault> {
         let first = Self::desc_at(self.desc, head);
         let (table, len, mut d) = if first.flags & DESC_INDIRECT == 0 {
             (self.desc, self.size, first)
@@ -382,6 +396,8 @@ impl SplitRing {
             let (table, len) = self.indirect_table(first)?;
             (table, len, Self::desc_at(table, 0))
         };
+        readable.of(&self.mem);
+        writable.of(&self.mem);
         let mut total = (0u64, 0u64);
         for _ in 0..MAX_CHAIN.min(len as usize) {
             if d.flags & DESC_INDIRECT != 0 {
@@ -392,7 +408,7 @@ impl SplitRing {
                 return Err(Fault::Direction);
             }
             let out = if write { &mut *writable } else { &mut *readable };
-            if !self.mem.translate(d.addr, d.len, out) {
+            if !out.translate(d.addr, d.len) {
                 return Err(Fault::BufferAddress {
                     addr: d.addr,
                     len: d.len,
@@ -413,8 +429,8 @@ impl SplitRing {
 
     /// Writes a used entry; the guest sees it after [`SplitRing::publish`].
     #[inline]
-    pub fn stage(&mut self, head: u16, len: u32) {
-        let slot = (self.staged & self.mask) as usize;
+    pub fn stage(&self, head: u16, len: u32) {
+        let slot = (self.staged.get() & self.mask) as usize;
         let entry = u64::from(head) | u64::from(len) << 32;
         // SAFETY: `slot < size`, so the entry lies inside the used ring that `new` checked; it is only 4-aligned.
         unsafe {
@@ -426,13 +442,13 @@ impl SplitRing {
         if let Some((log, used_gpa)) = &self.log {
             log.mark(used_gpa + 4 + 8 * slot as u64, 8);
         }
-        self.staged = self.staged.wrapping_add(1);
+        self.staged.set(self.staged.get().wrapping_add(1));
     }
 
     /// Used entries written so far, as a ring index.
     #[inline]
     pub fn staged(&self) -> u16 {
-        self.staged
+        self.staged.get()
     }
 
     /// `used.idx` as the guest sees it.
@@ -444,7 +460,7 @@ impl SplitRing {
     /// Are there staged entries that the guest does not see yet?
     #[inline]
     pub fn unpublished(&self) -> bool {
-        self.staged != self.published
+        self.staged.get() != self.published
     }
 
     /// Lets the guest see all entries before `upto`, and says whether it wants an interrupt for them.
@@ -541,12 +557,12 @@ impl SplitRing {
 
     /// Marks the first `written` bytes of this guest memory for migration.
     #[inline]
-    pub fn log_written(&self, segs: &[Seg], written: usize) {
+    pub fn log_written(&self, segs: &[Seg<'_>], written: usize) {
         if let Some((log, _)) = &self.log {
             let mut left = written as u64;
             for s in segs {
-                let part = left.min(u64::from(s.len));
-                if let Some(gpa) = self.mem.gpa_of(s.ptr) {
+                let part = left.min(s.len() as u64);
+                if let Some(gpa) = self.mem.gpa_of(s) {
                     log.mark(gpa, part);
                 }
                 left -= part;

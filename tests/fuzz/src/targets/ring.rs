@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
-use vnic_backend::fuzzing::{MemMap, Region, RingAddresses, Seg, SplitRing, Writer, gather};
+use vnic_backend::fuzzing::{MemMap, Region, RingAddresses, Segs, SplitRing, Writer, gather};
 use vnic_tests::driver::{Desc, INDIRECT, NEXT, WRITE};
 
 const PAGE: usize = 4096;
@@ -21,27 +21,27 @@ const MAX_CHAIN: usize = 1024;
 /// A region of guest memory between two pages without access, seen from both sides.
 struct Guarded {
     region: Region,
-    segs: Vec<Seg>,
+    segs: Segs,
 }
 
 impl Guarded {
     fn new(gpa: u64, len: usize) -> Guarded {
         let region = Region::guarded(gpa, len / PAGE).expect("a mapping");
-        let mut segs = vec![];
-        let map = MemMap::new(std::slice::from_ref(&region));
-        assert!(map.translate(gpa, len as u32, &mut segs));
+        let mut segs = Segs::default();
+        segs.of(&Arc::new(MemMap::new(std::slice::from_ref(&region))));
+        assert!(segs.translate(gpa, len as u32));
         Guarded { region, segs }
     }
 
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.region.len as usize];
-        assert_eq!(gather(&self.segs, 0, &mut bytes), bytes.len());
+        assert_eq!(gather(self.segs.as_slice(), 0, &mut bytes), bytes.len());
         bytes
     }
 
     fn fill(&self, bytes: &[u8]) {
         assert_eq!(bytes.len() as u64, self.region.len);
-        Writer::new(&self.segs).bytes(bytes);
+        Writer::new(self.segs.as_slice()).bytes(bytes);
     }
 }
 
@@ -366,8 +366,8 @@ impl Stage {
     }
 }
 
-fn total(segs: &[Seg]) -> u64 {
-    segs.iter().map(|s| u64::from(s.len)).sum()
+fn total(segs: &Segs) -> u64 {
+    segs.as_slice().iter().map(|s| s.len() as u64).sum()
 }
 
 fn agree(c: &Case) {
@@ -402,7 +402,7 @@ fn agree(c: &Case) {
                 one.is_none() || want.is_ok(),
                 "the short way takes what is refused"
             );
-            let mut segs = vec![];
+            let mut segs = Segs::default();
             let got = s.ring.counted_chain(head, c.write, &mut segs);
             assert_eq!(
                 got.as_ref().ok().copied(),
@@ -411,14 +411,14 @@ fn agree(c: &Case) {
             let Ok((places, _)) = want else { return };
             assert_eq!(total(&segs), places.len() as u64);
             if let Some(one) = one {
-                let same = |s: &Seg| s.len == 0 || (s.ptr, s.len) == (one.ptr, one.len);
-                assert!(segs.iter().all(same) && u64::from(one.len) == total(&segs));
+                let mut own = segs.as_slice().iter().filter(|s| s.len() > 0);
+                assert!(own.all(|s| *s == one) && one.len() as u64 == total(&segs));
             }
             if c.write {
                 let bytes: Vec<u8> = (0..places.len())
                     .map(|i| (i * 31 + usize::from(head)) as u8)
                     .collect();
-                let mut w = Writer::new(&segs);
+                let mut w = Writer::new(segs.as_slice());
                 for part in bytes.chunks(37) {
                     w.bytes(part);
                 }
@@ -430,7 +430,7 @@ fn agree(c: &Case) {
             } else {
                 let skip = places.len() / 3;
                 let mut bytes = vec![0; places.len() - skip + 1];
-                assert_eq!(gather(&segs, skip, &mut bytes), places.len() - skip);
+                assert_eq!(gather(segs.as_slice(), skip, &mut bytes), places.len() - skip);
                 bytes.pop();
                 let want: Vec<u8> = places[skip..]
                     .iter()
@@ -499,7 +499,7 @@ fn parts(u: &mut Unstructured<'_>) -> Result<()> {
         if let Ok(n) = ring.ready_now() {
             for k in 0..n {
                 if let Ok(head) = ring.head(k) {
-                    let _ = ring.chain(head, false, &mut vec![]);
+                    let _ = ring.chain(head, false, &mut Segs::default());
                     ring.stage(head, 0);
                 }
             }

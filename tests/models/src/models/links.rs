@@ -10,16 +10,15 @@ use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::vlan::TagEdit;
 
 use super::{Handed, check, is_readable};
-use crate::datapath::core::Origin;
 use crate::datapath::dpc::Bell;
-use crate::datapath::frame::SNAP;
-use crate::datapath::link::{Gate, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef, Waker, link};
+use crate::datapath::frame::{Metadata, SNAP};
+use crate::datapath::gate::Gate;
+use crate::datapath::link::{Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef, Waker, link};
 
 fn frame() -> RemoteFrame {
     RemoteFrame {
         seq: 0,
-        from: Origin(PortId(0)),
-        local_qp: None,
+        meta: Metadata,
         dest: RemoteDest::One(Egress {
             port: PortId(1),
             tag: TagEdit::Keep,
@@ -61,7 +60,9 @@ pub fn a_buffer_is_lent_and_given_back() {
             }
         });
         for slot in 0..2 {
-            let sent = out.send(frame(), Some(SlotRef { queue: 0, slot }));
+            // SAFETY: it has no memory.
+            let place = unsafe { SlotRef::new(0, slot) };
+            let sent = out.send(frame(), Some(place));
             assert_eq!(sent, Some(slot + 1));
         }
         for _ in 0..3 {

@@ -423,8 +423,8 @@ impl Worker {
             sender.guest_roce = roce;
         }
         let acts = place.as_ref().map(|s| s.change.clone());
-        for tx in self.txs.iter_mut().flatten().filter(|tx| tx.port == id) {
-            tx.set_policed(acts.clone());
+        for tx in self.txs.iter_mut().flatten().filter(|tx| tx.path.port == id) {
+            tx.path.set_policed(acts.clone());
         }
     }
 

@@ -4,7 +4,7 @@ use vnic_engine::virtio_net::NetHdr;
 
 use super::debt::Debt;
 use super::parts::Rest;
-use crate::ring::Fault;
+use crate::ring::{Broken, Fault};
 
 /// See the module.
 #[derive(Default)]
@@ -12,8 +12,7 @@ pub(super) struct Holds {
     /// There is a reason.
     any: bool,
     /// The guest broke the ring.
-    broken: Option<Fault>,
-    reported: bool,
+    broken: Broken,
     /// No more buffers are taken.
     stopped: bool,
     /// The next frame has this priority, which may not be sent.
@@ -32,7 +31,7 @@ impl Holds {
 
     #[cold]
     fn look(&mut self) {
-        self.any = self.broken.is_some()
+        self.any = self.broken.is()
             || self.stopped
             || self.closed.is_some()
             || self.rest.is_some()
@@ -41,22 +40,18 @@ impl Holds {
 
     /// Neither broken nor stopped.
     pub(super) fn runs(&self) -> bool {
-        self.broken.is_none() && !self.stopped
+        !self.broken.is() && !self.stopped
     }
 
     pub(super) fn breaks(&mut self, fault: Fault) {
-        self.broken = Some(fault);
+        self.broken.set(fault);
         self.rest = None;
         self.look();
     }
 
     /// What the guest did to the ring, told once.
     pub(super) fn take_fault(&mut self) -> Option<Fault> {
-        if self.reported {
-            return None;
-        }
-        self.reported = self.broken.is_some();
-        self.broken
+        self.broken.take()
     }
 
     /// What has not gone of a request that is sent in parts is forgotten, as a device's are at a reset.

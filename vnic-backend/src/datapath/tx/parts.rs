@@ -11,7 +11,7 @@ use vnic_engine::offload::{self, HEAD_MAX, Parts, Request, Tso};
 use vnic_engine::virtio_net::NetHdr;
 
 use super::super::frame::{FRAME_MAX, RawFrame};
-use super::{Step, Sums, TxQueue, Visit};
+use super::{Step, Sums, TxPath, Visit};
 use crate::mem::Seg;
 
 /// Segments of a part: the most that comes of 64 KiB with TCP's default MSS of 536 (RFC 9293 section 3.7.1) is 123.
@@ -54,7 +54,7 @@ impl Rest {
     }
 }
 
-impl TxQueue {
+impl TxPath {
     /// Takes a request of very many segments as a whole. Nothing: it is none, or is not sound, and goes the usual way.
     #[inline(never)]
     pub(super) fn take_whole(&mut self, f: &RawFrame<'_>, len: u64, sums: &mut Sums) -> Option<Step> {

@@ -1,18 +1,22 @@
 //! Frames of an adapter that has something configured: classified, perhaps rewritten, and held back while they may not go, in
 //! the ring or in send queues.
 
+use vnic_engine::congestion::proxy::{Fate, Full};
+use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::DropReason;
 use vnic_fabric::qos::{Decision, WIRE_OVERHEAD};
 use vnic_fabric::switch::Verdict;
 use vnic_wire::ethernet::FRAME_MIN;
+use vnic_wire::roce;
 
 use super::super::core::Core;
 use super::super::frame::{FRAME_MAX, RawFrame};
+use super::super::guest_roce::see;
 use super::super::outputs::is_roce;
-use super::super::qos::Member;
-use super::{Step, Taken, TxQueue, Visit, tells_address};
+use super::super::qos::{Member, wire as on_wire};
+use super::{Step, Taken, TxPath, Visit, tells_address};
 use crate::types::Direction;
 
 /// Bytes of a frame on the wire.
@@ -21,7 +25,7 @@ pub(super) fn wire(len: usize) -> u32 {
     len.max(FRAME_MIN) as u32 + WIRE_OVERHEAD
 }
 
-impl TxQueue {
+impl TxPath {
     /// The next frame could not be sent: can it be now?
     #[cold]
     pub(super) fn opens(&mut self, core: &mut Core) -> bool {
@@ -53,7 +57,7 @@ impl TxQueue {
     }
 
     /// A burst begins: may all of it go, whatever it is?
-    pub(super) fn begin(&mut self, frames: &[Taken], core: &mut Core) {
+    pub(super) fn begin(&mut self, frames: &[Taken<'_>], core: &mut Core) {
         // Each with its virtio header: not less than it is.
         let bytes = frames
             .iter()
@@ -136,8 +140,70 @@ impl TxQueue {
         self.let_go(buffer, f, len, decision, visit)
     }
 
+    /// A frame that says that it is RoCE, of an adapter that limits its guest's.
+    #[inline(never)]
+    fn roce(
+        &mut self,
+        buffer: u16,
+        f: &RawFrame<'_>,
+        len: u64,
+        decision: Decision,
+        visit: &mut Visit<'_>,
+    ) -> Step {
+        let now = visit.core.now;
+        let (Some(seen), Some(roce)) = (see(&f.whole()), visit.core.out.guest_roce(self.port)) else {
+            return self.let_go(buffer, f, len, decision, visit);
+        };
+        let fate = roce.proxy.sending(now, decision.priority, &seen, on_wire(f));
+        let mut edited = [0; HEAD_MAX];
+        let mut f = *f;
+        if roce.proxy.vouches(decision.priority, &seen) {
+            let n = f.head.len().min(HEAD_MAX);
+            edited[..n].copy_from_slice(&f.head[..n]);
+            if n == f.head.len() && roce::set_ect(&mut edited[..n]) {
+                f.head = &edited[..n];
+            }
+        }
+        let Fate::Waits(flow) = fate else {
+            let step = self.let_go(buffer, &f, len, decision, visit);
+            if seen.is_cnp() && !matches!(step, Step::Wait) {
+                self.counters.queues[self.pair].add(Q::TxCnpSent as usize, 1);
+            }
+            return step;
+        };
+        let verdict = marked(self.judge(&f, len, false, visit.core), decision);
+        if matches!(verdict, Verdict::Drop(_)) {
+            return self.let_go(buffer, &f, len, decision, visit);
+        }
+        if !self.slots.is_empty() {
+            // Used entries are in order.
+            return Step::Wait;
+        }
+        let Some(roce) = visit.core.out.guest_roce(self.port) else {
+            return Step::Wait;
+        };
+        let held = roce.hold(flow, &seen, decision, &f, &visit.meta);
+        if held == Err(Full::All) {
+            self.holds.close(decision.priority);
+            return Step::Wait;
+        }
+        // Whether the switch has a receiver is known, and counted, when it is sent.
+        visit.sums.dropped += 1;
+        self.count(decision.priority, f.head, len, &mut visit.sums);
+        if held.is_ok() {
+            self.counters.queues[self.pair].add(Q::TxRoceHeld as usize, 1);
+        } else {
+            let reason = DropReason::SendQueueFull;
+            self.counters.drops.add(reason as usize, 1);
+            visit
+                .core
+                .captured(self.port, Direction::Ingress, &f, Some(reason));
+        }
+        Step::Done
+    }
+
     /// Sends a frame if its priority may go now; where each priority has a send queue, one that may not leaves the ring, too.
-    pub(super) fn let_go(
+    fn let_go(
         &mut self,
         buffer: u16,
         f: &RawFrame<'_>,
@@ -276,7 +342,7 @@ impl Grant {
 }
 
 /// With the priority that a policy gives a frame where it leaves with a tag.
-pub(super) fn marked(verdict: Verdict, decision: Decision) -> Verdict {
+fn marked(verdict: Verdict, decision: Decision) -> Verdict {
     match decision.pcp {
         Some(pcp) => verdict.with_priority(pcp),
         None => verdict,

@@ -8,8 +8,10 @@ use vnic_fabric::switch::Verdict;
 use super::super::MAX_CORES;
 use super::super::core::Core;
 use super::super::frame::{Metadata, RawFrame};
-use super::{BURST, TxQueue};
+use super::super::link::SlotRef;
+use super::{BURST, Step, TxPath, TxQueue, Visit};
 use crate::mem::Seg;
+use crate::types::Direction;
 
 /// A taken transmit buffer.
 pub(super) struct Slot {
@@ -27,26 +29,63 @@ pub(super) struct Held {
     head: ArrayVec<u8, HEAD_MAX>,
     len: usize,
     hdr: NetHdr,
-    segs: Vec<Seg>,
+    segs: Vec<Seg<'static>>,
     skip: usize,
     verdict: Verdict,
 }
 
 impl Held {
-    pub(super) fn new(f: &RawFrame<'_>, verdict: Verdict) -> Held {
+    /// # Safety
+    /// The frame's memory stays mapped for as long as this is there.
+    pub(super) unsafe fn new(f: &RawFrame<'_>, verdict: Verdict) -> Held {
         let head = f.head.iter().copied().collect();
         Held {
             head,
             len: f.len,
             hdr: f.hdr,
-            segs: f.segs.to_vec(),
+            // SAFETY: as the caller says.
+            segs: f.segs.iter().map(|seg| unsafe { seg.lent() }).collect(),
             skip: f.skip,
             verdict,
         }
     }
 }
 
-impl TxQueue {
+impl TxPath {
+    /// Sends a frame of which another core is a receiver.
+    pub(super) fn send_across(
+        &mut self,
+        buffer: u16,
+        f: &RawFrame<'_>,
+        verdict: Verdict,
+        visit: &mut Visit<'_>,
+    ) -> Step {
+        let slot = self.first_slot + self.slots.len() as u64;
+        // SAFETY: a queue keeps its ring, and so the guest's memory, until its slots are copied; one that is lost in a panic is
+        // never freed. What is our own is copied.
+        let slot = (!visit.own).then(|| unsafe { SlotRef::new(visit.index, slot) });
+        let core = &mut *visit.core;
+        let Some(commits) = core.send_remote(&verdict, f, &visit.meta, slot) else {
+            return Step::Wait;
+        };
+        core.captured(self.port, Direction::Ingress, f, None);
+        if visit.own {
+            core.deliver(&verdict, f, &visit.meta);
+            return Step::Done;
+        }
+        let then_local = matches!(verdict, Verdict::Flood(_)).then(|| {
+            // SAFETY: it is in one of the queue's slots, and the queue keeps its ring until they are empty.
+            Box::new(unsafe { Held::new(f, verdict) })
+        });
+        self.slots.push_back(Slot {
+            head: buffer,
+            left: commits.len() as u8,
+            commits,
+            then_local,
+        });
+        Step::Pending
+    }
+
     /// Another core has copied the frame in `slot`.
     pub fn copied(&mut self, slot: u64) {
         let i = (slot - self.first_slot) as usize;
@@ -59,17 +98,21 @@ impl TxQueue {
     pub fn abandon(&mut self) -> Vec<(usize, u64)> {
         self.slots.drain(..).flat_map(|s| s.commits).collect()
     }
+}
 
+impl TxQueue {
     /// Completes buffers that other cores have finished with.
     pub fn retire(&mut self, core: &mut Core) -> usize {
         let mut commits: ArrayVec<(usize, u64), { MAX_CORES * BURST as usize }> = ArrayVec::new();
         let mut n = 0;
-        while let Some(s) = self.slots.front()
+        while let Some(s) = self.path.slots.front()
             && s.left == 0
             && n < usize::from(BURST)
         {
-            let Some(s) = self.slots.pop_front() else { break };
-            self.first_slot += 1;
+            let Some(s) = self.path.slots.pop_front() else {
+                break;
+            };
+            self.path.first_slot += 1;
             if let Some(h) = &s.then_local {
                 let f = RawFrame {
                     head: &h.head,
@@ -78,7 +121,11 @@ impl TxQueue {
                     segs: &h.segs,
                     skip: h.skip,
                 };
-                core.deliver(&h.verdict, &f, &Metadata::of_queue(self.port, self.pair));
+                core.deliver(
+                    &h.verdict,
+                    &f,
+                    &Metadata::of_queue(self.path.port, self.path.pair),
+                );
             }
             self.ring.stage(s.head, 0);
             commits.extend(s.commits);

@@ -72,11 +72,11 @@ fn empty_descriptors_are_counted() {
         memory.chain(TABLE, lens);
         memory.put(16 * 200, TABLE, 16 * u32::from(n), DESC_INDIRECT, 0);
         for head in [0, 200] {
-            let mut segs = Vec::new();
+            let mut segs = Segs::default();
             let got = memory.ring.counted_chain(head, false, &mut segs);
             assert_eq!((got, segs.len()), (Ok((total, n)), pieces), "{lens:?}");
             for most in 0..8 {
-                let got = memory.ring.bounded_chain(head, false, most, &mut Vec::new());
+                let got = memory.ring.bounded_chain(head, false, most, &mut Segs::default());
                 assert_eq!(
                     got,
                     Ok((n <= most).then_some((total, n))),
@@ -98,15 +98,15 @@ fn the_longest_chain_is_counted_and_a_longer_one_is_none() {
         let last = if n == MAX_CHAIN { 0 } else { DESC_NEXT };
         memory.put(TABLE + 16 * (MAX_CHAIN as u64 - 1), BYTES, 0, last, n as u16);
         memory.put(0, TABLE, 16 * n as u32, DESC_INDIRECT, 0);
-        assert_eq!(memory.ring.counted_chain(0, false, &mut Vec::new()), want);
+        assert_eq!(memory.ring.counted_chain(0, false, &mut Segs::default()), want);
     }
     // A loop of the ring's own descriptors.
     memory.put(0, BYTES, 0, DESC_NEXT, 1);
     memory.put(16, BYTES, 0, DESC_NEXT, 0);
-    let got = memory.ring.counted_chain(0, false, &mut Vec::new());
+    let got = memory.ring.counted_chain(0, false, &mut Segs::default());
     assert_eq!(got, Err(Fault::ChainTooLong));
     assert_eq!(
-        memory.ring.bounded_chain(0, false, 100, &mut Vec::new()),
+        memory.ring.bounded_chain(0, false, 100, &mut Segs::default()),
         Ok(None)
     );
 }
