@@ -21,7 +21,6 @@ pub const WIDE: Ceilings<'static> = &[
     ("appliance::AdapterAdd", 17),
     ("appliance::Context", 18),
     ("appliance::FaultAdd", 21),
-    ("appliance::QosSet", 25),
     ("guest-lib::Qp", 16),
     ("guest-lib::Shared", 17),
     ("vnic-backend/engine::KeyDef", 17),
