@@ -210,7 +210,7 @@ fn update(context: &Context, request: &v1::UpdateQosRequest) -> Result<(Owner, S
     }
     let (mut spec, mut keys) = (now.spec.clone(), now.keys.clone());
     // What acts counts, not what the registry would say of it.
-    (keys.stall_minor_ms, keys.stall_critical_ms) = keys.acting_watermarks();
+    keys.guard = keys.acting_watermarks();
     let mut wrong = Violations::default();
     for path in &paths {
         fields::take(path, asked, &mut spec, &mut keys, &mut wrong);
@@ -224,7 +224,7 @@ fn update(context: &Context, request: &v1::UpdateQosRequest) -> Result<(Owner, S
     }
     if paths.contains(&"storm_critical_ms") && !paths.contains(&"storm_minor_ms") {
         // As Linux has it: the minor one follows.
-        keys.stall_minor_ms = keys.acting_watermarks().0;
+        keys.guard.minor_ms = keys.acting_watermarks().minor_ms;
     }
     if let Owner::Port(_) = owner {
         spec.keys = keys.clone();
@@ -233,7 +233,7 @@ fn update(context: &Context, request: &v1::UpdateQosRequest) -> Result<(Owner, S
         true => paths.into_iter().chain(["storm_minor_ms"]).collect(),
         false => paths,
     };
-    let checked = context.nic.check_qos_with(id(&owner), &spec, &keys);
+    let checked = context.nic.check_qos(id(&owner), &spec, &keys);
     checked.map_err(|e| from_nic(e, field))?;
     let operations = match &owner {
         Owner::Adapter(name) => keys::write(name, &paths, &keys),

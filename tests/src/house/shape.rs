@@ -26,7 +26,7 @@ pub const WIDE: Ceilings<'static> = &[
     ("vnic-backend/engine::KeyDef", 17),
     ("vnic-backend/engine::Limits", 22),
     ("vnic-backend/engine::Parameters", 21),
-    ("vnic-backend/engine::QosKeys", 21),
+    ("vnic-backend/engine::QosKeys", 16),
     ("vnic-backend/engine::QpAttributes", 19),
     ("vnic-backend/engine::Requester", 16),
     ("vnic-backend/engine::Shared", 35),

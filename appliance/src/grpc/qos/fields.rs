@@ -83,21 +83,21 @@ pub fn message(spec: &QosSpec, keys: &QosKeys) -> v1::Qos {
         buffer_xon: spec.buffer.xon,
         buffer_headroom: spec.buffer.headroom,
         cable_length_m: spec.buffer.cable_len.into(),
-        storm_critical_ms: keys.acting_watermarks().1,
-        storm_minor_ms: keys.acting_watermarks().0,
-        hol_lifetime: keys.lifetime.into(),
-        hol_stall_count: keys.stall_count.into(),
-        hol_lifetime_classes: bits(keys.lifetime_classes),
+        storm_critical_ms: keys.acting_watermarks().critical_ms,
+        storm_minor_ms: keys.acting_watermarks().minor_ms,
+        hol_lifetime: keys.lifetimes.limit.into(),
+        hol_stall_count: keys.lifetimes.stall_count.into(),
+        hol_lifetime_classes: bits(keys.lifetimes.enable),
         forced_traffic_class: spec.forced_traffic_class.map(u32::from),
         send_queue_per_priority: keys.send_queue_per_priority,
-        congestion_monitoring: keys.hint,
-        congestion_action: match keys.hint_action {
+        congestion_monitoring: keys.hint.enable,
+        congestion_action: match keys.hint.action {
             HintAction::Off => CongestionAction::Off,
             HintAction::Drop => CongestionAction::Drop,
             HintAction::Mark => CongestionAction::Mark,
         }
         .into(),
-        congestion_mode: match keys.hint_mode {
+        congestion_mode: match keys.hint.mode {
             HintMode::Aggressive => CongestionMode::Aggressive,
             HintMode::Dynamic => CongestionMode::Dynamic,
         }
@@ -354,11 +354,11 @@ fn one(read: &mut Reader<'_>, from: &v1::Qos, spec: &mut QosSpec, keys: &mut Qos
         "buffer_xon" => spec.buffer.xon = from.buffer_xon,
         "buffer_headroom" => spec.buffer.headroom = from.buffer_headroom,
         "cable_length_m" => spec.buffer.cable_len = read.number("", from.cable_length_m, 255)?,
-        "storm_critical_ms" => keys.stall_critical_ms = from.storm_critical_ms,
-        "storm_minor_ms" => keys.stall_minor_ms = from.storm_minor_ms,
-        "hol_lifetime" => keys.lifetime = read.number("", from.hol_lifetime, 20)?,
-        "hol_stall_count" => keys.stall_count = read.number("", from.hol_stall_count, 7)?,
-        "hol_lifetime_classes" => keys.lifetime_classes = read.bits(&from.hol_lifetime_classes)?,
+        "storm_critical_ms" => keys.guard.critical_ms = from.storm_critical_ms,
+        "storm_minor_ms" => keys.guard.minor_ms = from.storm_minor_ms,
+        "hol_lifetime" => keys.lifetimes.limit = read.number("", from.hol_lifetime, 20)?,
+        "hol_stall_count" => keys.lifetimes.stall_count = read.number("", from.hol_stall_count, 7)?,
+        "hol_lifetime_classes" => keys.lifetimes.enable = read.bits(&from.hol_lifetime_classes)?,
         "forced_traffic_class" => {
             spec.forced_traffic_class = match from.forced_traffic_class {
                 None => None,
@@ -366,9 +366,9 @@ fn one(read: &mut Reader<'_>, from: &v1::Qos, spec: &mut QosSpec, keys: &mut Qos
             }
         }
         "send_queue_per_priority" => keys.send_queue_per_priority = from.send_queue_per_priority,
-        "congestion_monitoring" => keys.hint = from.congestion_monitoring,
+        "congestion_monitoring" => keys.hint.enable = from.congestion_monitoring,
         "congestion_action" => {
-            keys.hint_action = match from.congestion_action() {
+            keys.hint.action = match from.congestion_action() {
                 CongestionAction::Unspecified => {
                     read.add(format!("{} is none", from.congestion_action));
                     return None;
@@ -379,7 +379,7 @@ fn one(read: &mut Reader<'_>, from: &v1::Qos, spec: &mut QosSpec, keys: &mut Qos
             }
         }
         "congestion_mode" => {
-            keys.hint_mode = match from.congestion_mode() {
+            keys.hint.mode = match from.congestion_mode() {
                 CongestionMode::Unspecified => {
                     read.add(format!("{} is none", from.congestion_mode));
                     return None;
@@ -495,6 +495,7 @@ pub fn text(field: &str, of: &v1::Qos) -> String {
 mod tests {
     use super::*;
     use prost::Message as _;
+    use vnic_backend::settings::{Guard, HintSettings, Lifetimes};
 
     fn unlike_the_default() -> (QosSpec, QosKeys) {
         let mut keys = QosKeys {
@@ -503,14 +504,20 @@ mod tests {
             trust: settings::Trust::Both,
             untagged_to_lossless: true,
             send_queue_per_priority: true,
-            lifetime: 3,
-            stall_count: 2,
-            lifetime_classes: 0x81,
-            stall_critical_ms: 900,
-            stall_minor_ms: 100,
-            hint: true,
-            hint_action: HintAction::Drop,
-            hint_mode: HintMode::Aggressive,
+            lifetimes: Lifetimes {
+                limit: 3,
+                stall_count: 2,
+                enable: 0x81,
+            },
+            guard: Guard {
+                minor_ms: 100,
+                critical_ms: 900,
+            },
+            hint: HintSettings {
+                enable: true,
+                action: HintAction::Drop,
+                mode: HintMode::Aggressive,
+            },
             ..QosKeys::default()
         };
         keys.set_dscp_map([7; 64]);

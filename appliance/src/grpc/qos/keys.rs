@@ -106,7 +106,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vnic_backend::settings::{Built, FlowControl, Trust};
+    use vnic_backend::settings::{Built, FlowControl, Guard, HintSettings, Lifetimes, Trust};
 
     /// What acts when these operations are carried out on an empty registry.
     fn acting(operations: &[Operation]) -> QosKeys {
@@ -130,14 +130,20 @@ mod tests {
             trust: Trust::Port,
             untagged_to_lossless: true,
             send_queue_per_priority: true,
-            lifetime: 3,
-            stall_count: 2,
-            lifetime_classes: 0x81,
-            stall_critical_ms: 900,
-            stall_minor_ms: 100,
-            hint: true,
-            hint_action: settings::HintAction::Drop,
-            hint_mode: settings::HintMode::Aggressive,
+            lifetimes: Lifetimes {
+                limit: 3,
+                stall_count: 2,
+                enable: 0x81,
+            },
+            guard: Guard {
+                minor_ms: 100,
+                critical_ms: 900,
+            },
+            hint: HintSettings {
+                enable: true,
+                action: settings::HintAction::Drop,
+                mode: settings::HintMode::Aggressive,
+            },
             ..QosKeys::default()
         };
         let mut map = keys.acting_dscp_map();
