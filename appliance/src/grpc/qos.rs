@@ -20,6 +20,7 @@ use vnic_control::v1;
 use super::errors::{Violations, blocking, from_nic, invalid, status};
 use super::registry;
 use crate::access;
+use crate::check::qos::message;
 use crate::config::nearest;
 use crate::daemon::Context;
 use crate::events::{ControlEvent, Owner};
@@ -36,7 +37,7 @@ const STORE: &str = "qos";
 
 /// Is it a field of `vnic.v1.Qos`?
 pub fn is_field(name: &str) -> bool {
-    fields::FIELDS.contains(&name)
+    message::names().contains(&name)
 }
 
 /// `adapters/{adapter}` or `ports/{port}`.
@@ -181,11 +182,11 @@ fn mask(request: &v1::UpdateQosRequest) -> Result<Vec<&'static str>, Status> {
     let mut wrong = Violations::default();
     let mut named = Vec::new();
     for path in paths {
-        match fields::FIELDS.iter().find(|f| *f == path) {
+        match message::names().iter().find(|f| *f == path) {
             Some(field) if named.contains(field) => {}
             Some(field) => named.push(*field),
             None => {
-                let meant = nearest(path, fields::FIELDS)
+                let meant = nearest(path, message::names())
                     .map_or_else(String::new, |n| format!("; did you mean {n:?}?"));
                 wrong.add(
                     "update_mask",
@@ -212,9 +213,7 @@ fn update(context: &Context, request: &v1::UpdateQosRequest) -> Result<(Owner, S
     // What acts counts, not what the registry would say of it.
     keys.guard = keys.acting_watermarks();
     let mut wrong = Violations::default();
-    for path in &paths {
-        fields::take(path, asked, &mut spec, &mut keys, &mut wrong);
-    }
+    fields::take(&paths, asked, (&mut spec, &mut keys), &mut wrong);
     wrong.finish(Some(()))?;
     if paths.contains(&"cable_length_m") && !paths.contains(&"buffer_headroom") {
         let mtu = mtu(context, &owner)?;
@@ -245,7 +244,7 @@ fn update(context: &Context, request: &v1::UpdateQosRequest) -> Result<(Owner, S
     }
     carry_out(context, &owner, &now, (spec, row), &operations)?;
     let done = fields::message(&look(context, &owner)?.spec, &keys);
-    let words: Vec<String> = paths.iter().map(|path| fields::text(path, &done)).collect();
+    let words: Vec<String> = paths.iter().map(|path| message::text(path, &done)).collect();
     Ok((owner, words.join(", ")))
 }
 
