@@ -165,45 +165,22 @@ fn everything() -> v1::Qos {
     }
 }
 
-const ALL: [&str; 30] = [
-    "rate_bps",
-    "trust",
-    "default_priority",
-    "dscp_to_priority",
-    "untagged_to_lossless",
-    "priority_to_tc",
-    "tc_algorithm",
-    "tc_bandwidth_percent",
-    "tc_rate_limit_bps",
-    "pfc",
-    "pause_tx",
-    "pause_rx",
-    "buffer_size",
-    "buffer_xoff",
-    "buffer_xon",
-    "buffer_headroom",
-    "cable_length_m",
-    "storm_critical_ms",
-    "storm_minor_ms",
-    "hol_lifetime",
-    "hol_stall_count",
-    "hol_lifetime_classes",
-    "forced_traffic_class",
-    "send_queue_per_priority",
-    "congestion_monitoring",
-    "congestion_action",
-    "congestion_mode",
-    "schedule_queue",
-    "policies",
-    "ecn",
-];
+/// Fields that can be written, in the order of their numbers.
+fn all() -> Vec<String> {
+    let pool = prost_reflect::DescriptorPool::decode(vnic_control::FILE_DESCRIPTOR_SET).expect("descriptors");
+    let message = pool.get_message_by_name("vnic.v1.Qos").expect("the message");
+    let writable = message.fields().filter(|f| (2..40).contains(&f.number()));
+    writable.map(|f| f.name().to_owned()).collect()
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_is_set_stored_and_reset() {
     let mut lab = Lab::start(1).await;
     let plain = configured(get(&lab, VF0).await);
     let wanted = everything();
-    let done = configured(update(&lab, wanted.clone(), &ALL).await.expect("set"));
+    let all = all();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let done = configured(update(&lab, wanted.clone(), &all).await.expect("set"));
     let with_etag = v1::Qos {
         etag: done.etag.clone(),
         ..wanted
@@ -263,16 +240,16 @@ async fn everything_is_set_stored_and_reset() {
 async fn one_field_at_a_time() {
     let lab = Lab::start(1).await;
     let mut wanted = everything();
-    for field in ALL {
+    for field in all() {
         // What depends on others comes behind them.
-        if ["tc_bandwidth_percent", "buffer_headroom"].contains(&field) {
+        if ["tc_bandwidth_percent", "buffer_headroom"].contains(&field.as_str()) {
             continue;
         }
-        let paths: &[&str] = match field {
+        let paths: &[&str] = match field.as_str() {
             "tc_algorithm" => &["tc_algorithm", "tc_bandwidth_percent"],
             "buffer_xoff" => &["buffer_xoff", "buffer_xon"],
             "cable_length_m" => &["cable_length_m", "buffer_headroom"],
-            _ => std::slice::from_ref(&field),
+            other => &[other],
         };
         update(&lab, wanted.clone(), paths)
             .await

@@ -387,7 +387,7 @@ fn a_stall_does_not_hold_up_senders_for_ever() -> Result<()> {
             (s.buffer.xoff, s.buffer.xon) = (4 << 10, 2 << 10);
         });
         rig.nic.set_qos("b", congested)?;
-        keys(&rig, "b", |k| (k.stall_minor_ms, k.stall_critical_ms) = (80, 160))?;
+        keys(&rig, "b", |k| (k.guard.minor_ms, k.guard.critical_ms) = (80, 160))?;
         rig.nic.set_qos("a", pfc(0b1000))?;
         let mut ga = rig.attach("a", wide())?;
         let mut gb = rig.attach("b", closed())?;
@@ -430,7 +430,7 @@ fn frames_do_not_wait_longer_than_their_lifetime() -> Result<()> {
         rig.nic.set_qos("b", pfc(0b1_1000))?;
         // 4.096 us · 2^14 = 67 ms, for class 3 only.
         keys(&rig, "b", |k| {
-            (k.lifetime, k.stall_count, k.lifetime_classes) = (14, 3, 0b1000)
+            (k.lifetimes.limit, k.lifetimes.stall_count, k.lifetimes.enable) = (14, 3, 0b1000)
         })?;
         let mut ga = rig.attach("a", wide())?;
         let mut gb = rig.attach("b", closed())?;
@@ -472,7 +472,7 @@ fn a_guest_that_falls_behind_is_seen_by_its_senders() -> Result<()> {
         let mut rig = Rig::new(cores)?;
         let (a, b) = (rig.add("a")?, rig.add("b")?);
         keys(&rig, "b", |k| {
-            (k.flow_control, k.hint, k.hint_mode) = (FlowControl::Receive, true, HintMode::Aggressive);
+            (k.flow_control, k.hint.enable, k.hint.mode) = (FlowControl::Receive, true, HintMode::Aggressive);
         })?;
         let mut ga = rig.attach("a", wide())?;
         for (v6, vlan) in [(false, None), (false, Some(0)), (true, None), (true, Some(0))] {

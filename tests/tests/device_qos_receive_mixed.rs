@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use vnic_backend::fault::Action;
 use vnic_backend::settings::{AdapterSettings, Burst, FlowControl, HintAction, Trust};
-use vnic_backend::{CaptureSpec, Direction, DropReason, FaultSpec, MacAddr, QosSpec, Tsa};
+use vnic_backend::{CaptureSpec, Direction, DropReason, FaultSpec, Guard, MacAddr, QosSpec, Tsa};
 use vnic_tests::driver::packets::{Flow, Number, number_of, numbered, parse, pattern, tagged, tcp, tso, udp};
 use vnic_tests::driver::rdma::{self, Driver, World};
 use vnic_tests::driver::rig::{Copies, Dice, Rig, deadline, wait_for};
@@ -447,11 +447,14 @@ fn whatever_is_configured_the_books_are_right() -> Result<()> {
                 // Numbered frames are not IP: their priority stays that of their tag, and so does their order.
                 settings.qos.trust = *dice.pick(&[Trust::Pcp, Trust::Both]);
                 settings.qos.flow_control = FlowControl::of(dice.below(2) == 0, dice.below(2) == 0);
-                settings.qos.hint = dice.below(2) == 0;
-                settings.qos.hint_action = *dice.pick(&[HintAction::Mark, HintAction::Drop, HintAction::Off]);
-                settings.qos.lifetime = dice.below(16) as u8;
-                settings.qos.lifetime_classes = dice.bits() as u8 & dice.bits() as u8;
-                (settings.qos.stall_minor_ms, settings.qos.stall_critical_ms) = (0, 80);
+                settings.qos.hint.enable = dice.below(2) == 0;
+                settings.qos.hint.action = *dice.pick(&[HintAction::Mark, HintAction::Drop, HintAction::Off]);
+                settings.qos.lifetimes.limit = dice.below(16) as u8;
+                settings.qos.lifetimes.enable = dice.bits() as u8 & dice.bits() as u8;
+                settings.qos.guard = Guard {
+                    minor_ms: 0,
+                    critical_ms: 80,
+                };
                 let name = &guests[dice.below(ADAPTERS as u64) as usize].0;
                 rig.nic.apply_qos_keys(name, &settings)?;
                 rig.nic.set_qos(name, spec)?;

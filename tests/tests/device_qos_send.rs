@@ -134,7 +134,7 @@ impl Three {
         let gb = rig.attach("b", closed())?;
         let gc = rig.attach("c", wide())?;
         // However long a test takes, b tells its senders to wait.
-        keys(&rig, "b", |k| (k.stall_minor_ms, k.stall_critical_ms) = (0, 0))?;
+        keys(&rig, "b", |k| (k.guard.minor_ms, k.guard.critical_ms) = (0, 0))?;
         Ok(Three {
             rig,
             a,

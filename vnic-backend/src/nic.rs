@@ -189,7 +189,6 @@ impl Nic {
         congestion::check(&congestion)?;
         check::adapter(&spec, &self.inner.config)?;
         check::settings(&settings, &spec)?;
-        qos::check::spec(&qos, qos::check::Side::Adapter)?;
         let change = qos::change(&qos, &settings.qos)?;
         let plain =
             congestion == CongestionSpec::default() && settings.congestion == CongestionKeys::default();

@@ -1,5 +1,7 @@
 //! How people write rates, lists and maps of quality of service.
 
+pub mod message;
+
 use vnic_control::v1;
 
 use super::Checked;
@@ -243,6 +245,35 @@ pub fn map_order(text: &str) -> Checked<MapOrder> {
         ["del" | "delete", dscp, priority] => two(dscp, priority).map(|(d, p)| MapOrder::Delete(d, p)),
         ["flush"] => Ok(MapOrder::Flush),
         _ => Err(format!("{text:?}: {FORMS}")),
+    }
+}
+
+impl MapOrder {
+    /// Carries it out.
+    pub fn put(self, priorities: &mut [u32]) -> Checked<()> {
+        // Eight values each, as long as nothing is configured.
+        let plain = |dscp: u8| u32::from(dscp / 8);
+        match self {
+            MapOrder::Set(dscp, priority) => {
+                if let Some(place) = priorities.get_mut(usize::from(dscp)) {
+                    *place = priority.into();
+                }
+            }
+            MapOrder::Delete(dscp, priority) => {
+                if let Some(place) = priorities.get_mut(usize::from(dscp)) {
+                    if *place != u32::from(priority) {
+                        return Err(format!("DSCP {dscp} has priority {place}, not {priority}"));
+                    }
+                    *place = plain(dscp);
+                }
+            }
+            MapOrder::Flush => {
+                for (dscp, place) in (0..).zip(priorities) {
+                    *place = plain(dscp);
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -6,15 +6,15 @@ mod show;
 
 use prost_types::FieldMask;
 use vnic_control::v1;
-use vnic_control::v1::qos::{Algorithm, Trust as Wire};
+use vnic_control::v1::qos::Algorithm;
 use vnic_control::v1::qos_policy::{DestinationPorts, Kind};
 
 use super::Failure;
 use super::client::{Client, resource};
 use super::output::Output;
-use crate::check::qos::{self as check, MapOrder};
+use crate::check::qos as check;
 use crate::names::{self, ADAPTERS};
-use args::{OnOff, Pause, PolicyAdd, Protocol, QosLimit, QosSet, Trust, Tsa};
+use args::{PolicyAdd, Protocol, QosLimit, QosSet};
 pub use args::{PolicyVerb, QosVerb};
 
 /// Runs a command.
@@ -99,52 +99,7 @@ async fn update(client: &Client, qos: v1::Qos, fields: Vec<&'static str>) -> Res
 
 /// Puts what the options say into what is, and gives the names of the fields.
 fn changes(set: &QosSet, now: &mut v1::Qos) -> Result<Vec<&'static str>, Failure> {
-    let mut fields = Vec::new();
-    macro_rules! take {
-        ($($option:expr => $field:ident, $name:literal;)+) => {$(
-            if let Some(value) = $option {
-                now.$field = value;
-                fields.push($name);
-            }
-        )+};
-    }
-    take! {
-        set.rate => rate_bps, "rate_bps";
-        set.trust.map(|trust| wire(trust).into()) => trust, "trust";
-        set.default_priority => default_priority, "default_priority";
-        set.traffic_class.map(|forced| forced.0) => forced_traffic_class, "forced_traffic_class";
-        set.prio_tc.as_ref().map(|l| l.to_vec()) => priority_to_tc, "priority_to_tc";
-        set.tsa.as_ref().map(|l| l.iter().map(|t| algorithm(*t).into()).collect()) => tc_algorithm, "tc_algorithm";
-        set.tcbw.as_ref().map(|l| l.to_vec()) => tc_bandwidth_percent, "tc_bandwidth_percent";
-        set.ratelimit.as_ref().map(|l| l.to_vec()) => tc_rate_limit_bps, "tc_rate_limit_bps";
-        set.send_queue_per_prio.map(|s| s == OnOff::On) => send_queue_per_priority, "send_queue_per_priority";
-        set.pfc.as_ref().map(|l| l.to_vec()) => pfc, "pfc";
-        set.pause.map(|p| matches!(p, Pause::Tx | Pause::Both)) => pause_tx, "pause_tx";
-        set.pause.map(|p| matches!(p, Pause::Rx | Pause::Both)) => pause_rx, "pause_rx";
-        set.buffer_size => buffer_size, "buffer_size";
-        set.xoff => buffer_xoff, "buffer_xoff";
-        set.xon => buffer_xon, "buffer_xon";
-        set.headroom => buffer_headroom, "buffer_headroom";
-        set.cable_len => cable_length_m, "cable_length_m";
-        set.storm_critical => storm_critical_ms, "storm_critical_ms";
-        set.storm_minor => storm_minor_ms, "storm_minor_ms";
-        set.hol_lifetime => hol_lifetime, "hol_lifetime";
-        set.hol_stall_count => hol_stall_count, "hol_stall_count";
-        set.hol_classes.as_ref().map(|l| l.to_vec()) => hol_lifetime_classes, "hol_lifetime_classes";
-    }
-    if !set.dscp2prio.is_empty() {
-        for order in &set.dscp2prio {
-            map(*order, &mut now.dscp_to_priority)
-                .map_err(|e| Failure::Usage(format!("--dscp2prio: {e}")))?;
-        }
-        fields.push("dscp_to_priority");
-    }
-    if !set.ecn.is_empty() {
-        for order in &set.ecn {
-            order.put(&mut now.ecn);
-        }
-        fields.push("ecn");
-    }
+    let fields = set.put(now).map_err(Failure::Usage)?;
     if set.tsa.is_some() || set.tcbw.is_some() {
         let ets: Vec<bool> = now.tc_algorithm().map(|a| a == Algorithm::Ets).collect();
         check::shares(&ets, &now.tc_bandwidth_percent, set.weights).map_err(Failure::Usage)?;
@@ -155,50 +110,6 @@ fn changes(set: &QosSet, now: &mut v1::Qos) -> Result<Vec<&'static str>, Failure
         ));
     }
     Ok(fields)
-}
-
-fn wire(trust: Trust) -> Wire {
-    match trust {
-        Trust::Port => Wire::Port,
-        Trust::Pcp => Wire::Pcp,
-        Trust::Dscp => Wire::Dscp,
-        Trust::Both => Wire::Both,
-    }
-}
-
-fn algorithm(tsa: Tsa) -> Algorithm {
-    match tsa {
-        Tsa::Vendor => Algorithm::Vendor,
-        Tsa::Strict => Algorithm::Strict,
-        Tsa::Ets => Algorithm::Ets,
-    }
-}
-
-/// Carries out an order for the map by DSCP.
-fn map(order: MapOrder, priorities: &mut [u32]) -> Result<(), String> {
-    // Eight values each, as long as nothing is configured.
-    let plain = |dscp: u8| u32::from(dscp / 8);
-    match order {
-        MapOrder::Set(dscp, priority) => {
-            if let Some(place) = priorities.get_mut(usize::from(dscp)) {
-                *place = priority.into();
-            }
-        }
-        MapOrder::Delete(dscp, priority) => {
-            if let Some(place) = priorities.get_mut(usize::from(dscp)) {
-                if *place != u32::from(priority) {
-                    return Err(format!("DSCP {dscp} has priority {place}, not {priority}"));
-                }
-                *place = plain(dscp);
-            }
-        }
-        MapOrder::Flush => {
-            for (dscp, place) in (0..).zip(priorities) {
-                *place = plain(dscp);
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The schedule queue that is asked for.

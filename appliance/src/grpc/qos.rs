@@ -20,6 +20,7 @@ use vnic_control::v1;
 use super::errors::{Violations, blocking, from_nic, invalid, status};
 use super::registry;
 use crate::access;
+use crate::check::qos::message;
 use crate::config::nearest;
 use crate::daemon::Context;
 use crate::events::{ControlEvent, Owner};
@@ -36,7 +37,7 @@ const STORE: &str = "qos";
 
 /// Is it a field of `vnic.v1.Qos`?
 pub fn is_field(name: &str) -> bool {
-    fields::FIELDS.contains(&name)
+    message::names().contains(&name)
 }
 
 /// `adapters/{adapter}` or `ports/{port}`.
@@ -181,11 +182,11 @@ fn mask(request: &v1::UpdateQosRequest) -> Result<Vec<&'static str>, Status> {
     let mut wrong = Violations::default();
     let mut named = Vec::new();
     for path in paths {
-        match fields::FIELDS.iter().find(|f| *f == path) {
+        match message::names().iter().find(|f| *f == path) {
             Some(field) if named.contains(field) => {}
             Some(field) => named.push(*field),
             None => {
-                let meant = nearest(path, fields::FIELDS)
+                let meant = nearest(path, message::names())
                     .map_or_else(String::new, |n| format!("; did you mean {n:?}?"));
                 wrong.add(
                     "update_mask",
@@ -210,11 +211,9 @@ fn update(context: &Context, request: &v1::UpdateQosRequest) -> Result<(Owner, S
     }
     let (mut spec, mut keys) = (now.spec.clone(), now.keys.clone());
     // What acts counts, not what the registry would say of it.
-    (keys.stall_minor_ms, keys.stall_critical_ms) = keys.acting_watermarks();
+    keys.guard = keys.acting_watermarks();
     let mut wrong = Violations::default();
-    for path in &paths {
-        fields::take(path, asked, &mut spec, &mut keys, &mut wrong);
-    }
+    fields::take(&paths, asked, (&mut spec, &mut keys), &mut wrong);
     wrong.finish(Some(()))?;
     if paths.contains(&"cable_length_m") && !paths.contains(&"buffer_headroom") {
         let mtu = mtu(context, &owner)?;
@@ -224,7 +223,7 @@ fn update(context: &Context, request: &v1::UpdateQosRequest) -> Result<(Owner, S
     }
     if paths.contains(&"storm_critical_ms") && !paths.contains(&"storm_minor_ms") {
         // As Linux has it: the minor one follows.
-        keys.stall_minor_ms = keys.acting_watermarks().0;
+        keys.guard.minor_ms = keys.acting_watermarks().minor_ms;
     }
     if let Owner::Port(_) = owner {
         spec.keys = keys.clone();
@@ -233,7 +232,7 @@ fn update(context: &Context, request: &v1::UpdateQosRequest) -> Result<(Owner, S
         true => paths.into_iter().chain(["storm_minor_ms"]).collect(),
         false => paths,
     };
-    let checked = context.nic.check_qos_with(id(&owner), &spec, &keys);
+    let checked = context.nic.check_qos(id(&owner), &spec, &keys);
     checked.map_err(|e| from_nic(e, field))?;
     let operations = match &owner {
         Owner::Adapter(name) => keys::write(name, &paths, &keys),
@@ -245,7 +244,7 @@ fn update(context: &Context, request: &v1::UpdateQosRequest) -> Result<(Owner, S
     }
     carry_out(context, &owner, &now, (spec, row), &operations)?;
     let done = fields::message(&look(context, &owner)?.spec, &keys);
-    let words: Vec<String> = paths.iter().map(|path| fields::text(path, &done)).collect();
+    let words: Vec<String> = paths.iter().map(|path| message::text(path, &done)).collect();
     Ok((owner, words.join(", ")))
 }
 

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use vnic_engine::settings::{
-    self, AdapterSettings, Apply, Built, Burst, Checked, DelayDrop, HintAction, HintMode, Illegal, KEYS,
-    KeyDef, Kind, Origin, Place, QosKeys, RecvCompletion, Refusal, RegType, RoceMode, Rule, Scopes,
-    SendCompletion, Trust, Value, check_change, check_together, effective, key,
+    self, AdapterSettings, Apply, Built, Burst, Checked, DelayDrop, Guard, HintAction, HintMode,
+    HintSettings, Illegal, KEYS, KeyDef, Kind, Lifetimes, Origin, Place, QosKeys, RecvCompletion, Refusal,
+    RegType, RoceMode, Rule, Scopes, SendCompletion, Trust, Value, check_change, check_together, effective,
+    key,
 };
 use vnic_wire::MacAddr;
 
@@ -484,9 +485,9 @@ fn stored_values_of_quality_of_service_act() {
     }
     let actions = [HintAction::Off, HintAction::Drop, HintAction::Mark];
     for (value, action) in (0..).zip(actions) {
-        assert_eq!(qos(&[("CongestionAction", value)]).hint_action, action);
+        assert_eq!(qos(&[("CongestionAction", value)]).hint.action, action);
     }
-    assert_eq!(qos(&[("CongestionMode", 0)]).hint_mode, HintMode::Aggressive);
+    assert_eq!(qos(&[("CongestionMode", 0)]).hint.mode, HintMode::Aggressive);
     let got = qos(&[
         ("DefaultUntaggedPriority", 6),
         ("DscpBasedEtsEnabled", 1),
@@ -512,16 +513,23 @@ fn stored_values_of_quality_of_service_act() {
         offload: false,
         offload_classes: 0x0f,
         send_queue_per_priority: true,
-        lifetime: 10,
-        stall_count: 2,
-        lifetime_classes: 0x81,
-        stall_critical_ms: 500,
-        stall_minor_ms: 100,
-        hint: true,
+        lifetimes: Lifetimes {
+            limit: 10,
+            stall_count: 2,
+            enable: 0x81,
+        },
+        guard: Guard {
+            minor_ms: 100,
+            critical_ms: 500,
+        },
+        hint: HintSettings {
+            enable: true,
+            ..HintSettings::default()
+        },
         ..QosKeys::default()
     };
     assert_eq!(got, expected);
-    assert_eq!(got.acting_watermarks(), (100, 500));
+    assert_eq!(got.acting_watermarks(), got.guard);
 }
 
 #[test]
@@ -560,13 +568,15 @@ fn tables_by_dscp_and_by_priority() {
 #[test]
 fn watermarks_of_the_receive_path() {
     let of = |critical, minor| {
-        qos(&[
+        let keys = qos(&[
             ("DeviceRxStallTimeout", critical),
             ("DeviceRxStallWatermark", minor),
-        ])
-        .acting_watermarks()
+        ]);
+        let acting = keys.acting_watermarks();
+        (acting.minor_ms, acting.critical_ms)
     };
-    assert_eq!(qos(&[]).acting_watermarks(), (6800, 8000));
+    assert_eq!(qos(&[]).acting_watermarks(), Guard::default());
+    assert_eq!(of(8000, 6800), (6800, 8000), "which is that");
     assert_eq!(of(0, 6800), (6800, 0), "never critical");
     assert_eq!(of(1, 0), (0, 80), "the least of the register");
     assert_eq!(of(1000, 6800), (850, 1000), "85 % where it would come too late");
@@ -649,8 +659,9 @@ proptest! {
         prop_assert!(qos.default_priority < 8 && qos.default_dscp < 64);
         prop_assert!(qos.acting_dscp_map().iter().all(|p| *p < 8));
         prop_assert!(qos.acting_priority_to_dscp().iter().all(|d| *d < 64));
-        prop_assert!(qos.lifetime <= 20 && qos.stall_count <= 7);
-        let (minor, critical) = qos.acting_watermarks();
+        prop_assert!(qos.lifetimes.limit <= 20 && qos.lifetimes.stall_count <= 7);
+        let acting = qos.acting_watermarks();
+        let (minor, critical) = (acting.minor_ms, acting.critical_ms);
         prop_assert!(critical == 0 || ((80..=8000).contains(&critical) && minor <= critical));
         prop_assert!(got.delay_drop.timeout <= 100);
         prop_assert!(check_together(lookup).is_ok() || !values.is_empty());

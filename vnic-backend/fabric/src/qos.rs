@@ -31,10 +31,9 @@ pub mod strict;
 
 pub use bucket::Bucket;
 pub use buffers::{Buffers, Change};
+pub use check::RATE_RANGE;
 pub use classify::{Classification, Decision, Match, Policy};
-pub use config::{
-    Buffer, Classes, Guard, HintSettings, Lifetimes, PauseSettings, PortQos, QosError, ScheduleQueue, Tsa,
-};
+pub use config::{Buffer, Classes, PauseSettings, PortQos, QosError, ScheduleQueue, Tsa};
 pub use egress::{Egress, Entry, Pick};
 pub use hint::Hint;
 pub use lifetime::Lifetime;
@@ -43,7 +42,7 @@ pub use red::{Capable, MarkAt, Marker, NotCapable, Red, Verdict};
 pub use shared::{SharedBuffer, SharedSettings, Threshold};
 pub use stall::{StallGuard, StallNews};
 pub use strict::Strict;
-pub use vnic_wire::qos::{HintAction, HintMode, Trust};
+pub use vnic_wire::qos::{Guard, HintAction, HintMode, HintSettings, Lifetimes, Trust};
 
 /// Priorities, and traffic classes (IEEE 802.1Q clause 8.6.6).
 pub const PRIORITIES: usize = 8;

@@ -1,16 +1,15 @@
 //! Quality of service of adapters and ports.
 
-pub(super) mod check;
+mod check;
 mod marking;
 
 use std::sync::Arc;
 
 use crossbeam_channel::bounded;
 use vnic_engine::settings::{AdapterSettings, QosKeys};
-use vnic_fabric::qos::HintSettings;
 use vnic_fabric::switch::PortId;
 
-use super::{Inner, Nic, State, not_found};
+use super::{Inner, Nic, not_found};
 use crate::datapath::{Command, QosChange};
 use crate::types::*;
 
@@ -21,9 +20,8 @@ impl Nic {
         let mut state = self.inner.state()?;
         if let Some(entry) = state.adapters.get_mut(name) {
             let keys = entry.adapter.settings().qos;
-            check::spec(&spec, check::Side::Adapter)?;
-            check_queue(&spec, &entry.qos, &keys)?;
             let change = change(&spec, &keys)?;
+            check_queue(&spec, &entry.qos, &keys)?;
             let faster = entry.qos.rate != spec.rate;
             entry.qos = spec;
             self.inner.send_qos(entry.adapter.id, change);
@@ -37,41 +35,33 @@ impl Nic {
             .ports
             .get_mut(name)
             .ok_or_else(|| not_found("adapter or port", name))?;
-        check::spec(&spec, check::Side::Port)?;
-        check::watermarks(&spec.keys)?;
+        check::port(&spec)?;
         let change = change(&entry.limited(&spec), &spec.keys)?;
         entry.qos = spec;
         self.inner.send_qos(entry.id, change);
         Ok(())
     }
 
-    /// Would [`Nic::set_qos`] take this? The error names the field and says what is allowed.
-    pub fn check_qos(&self, name: &str, spec: &QosSpec) -> Result<(), NicError> {
-        let keys = self.inner.state()?.keys(name, spec)?;
-        self.check_qos_with(name, spec, &keys)
-    }
-
-    /// As [`Nic::check_qos`], with these keys acting on an adapter. For a port they are those of `spec`.
-    pub fn check_qos_with(&self, name: &str, spec: &QosSpec, keys: &QosKeys) -> Result<(), NicError> {
+    /// Would [`Nic::set_qos`] take this, with these keys acting on an adapter? For a port they are those of `spec`. The error
+    /// names the field and says what is allowed.
+    pub fn check_qos(&self, name: &str, spec: &QosSpec, keys: &QosKeys) -> Result<(), NicError> {
         let state = self.inner.state()?;
         match (state.adapters.get(name), state.ports.contains_key(name)) {
             (Some(entry), _) => {
-                check::spec(spec, check::Side::Adapter)?;
+                merge(spec, keys).check()?;
                 check_queue(spec, &entry.qos, keys)?;
-                let before = entry.adapter.settings().qos;
-                let of = |keys: &QosKeys| (keys.stall_minor_ms, keys.stall_critical_ms);
                 // The registry may have others: they count as something else.
-                if of(keys) != of(&before) {
-                    check::watermarks(keys)?;
+                if keys.guard == entry.adapter.settings().qos.guard {
+                    return Ok(());
                 }
+                check::watermarks(keys.guard)
             }
             (None, true) => {
-                check::spec(spec, check::Side::Port)?;
-                check::watermarks(&spec.keys)?;
+                check::port(spec)?;
+                Ok(merge(spec, keys).check()?)
             }
-            (None, false) => return Err(not_found("adapter or port", name)),
+            (None, false) => Err(not_found("adapter or port", name)),
         }
-        change(spec, keys).map(drop)
     }
 
     /// What is configured for all adapters and ports, by name.
@@ -101,7 +91,7 @@ impl Nic {
                 (None, None) => return Err(not_found("adapter or port", name)),
             }
         };
-        let acting = merge(&acting, &keys);
+        let acting = acts(merge(&acting, &keys), &keys);
         let (reply, answer) = bounded(1);
         self.inner.workers[core].send(Command::QosQuery { id, reply });
         let queues = answer.recv().unwrap_or_default();
@@ -127,17 +117,6 @@ impl Nic {
         acting.qos = settings.qos.clone();
         self.inner.enforce(entry, acting);
         Ok(())
-    }
-}
-
-impl State {
-    /// The keys that count for an adapter or, with this configuration, for a port.
-    fn keys(&self, name: &str, spec: &QosSpec) -> Result<QosKeys, NicError> {
-        match (self.adapters.get(name), self.ports.contains_key(name)) {
-            (Some(entry), _) => Ok(entry.adapter.settings().qos),
-            (None, true) => Ok(spec.keys.clone()),
-            (None, false) => Err(not_found("adapter or port", name)),
-        }
     }
 }
 
@@ -170,18 +149,15 @@ impl Inner {
 
 /// What the cores are told.
 pub(super) fn change(spec: &QosSpec, keys: &QosKeys) -> Result<Arc<QosChange>, NicError> {
-    let qos = merge(spec, keys);
-    qos.check().map_err(|e| NicError::Invalid {
-        field: e.field,
-        problem: e.problem,
-    })?;
-    let marking = marking::marking(&qos.classification, keys, spec.forced_traffic_class);
+    let whole = merge(spec, keys);
+    whole.check()?;
+    let marking = marking::marking(&whole.classification, keys, spec.forced_traffic_class);
+    let qos = acts(whole, keys);
     Ok(Arc::new(QosChange { qos, marking }))
 }
 
-/// What acts: what the operator has configured, and what the keys say.
+/// What the operator has configured and what the keys say, together.
 fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
-    let (minor_ms, critical_ms) = keys.acting_watermarks();
     PortQos {
         ecn: spec.ecn,
         rate: spec.rate,
@@ -199,35 +175,28 @@ fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
             pfc: spec.pfc,
         },
         buffer: spec.buffer,
-        guard: Guard {
-            minor_ms,
-            critical_ms,
-        },
-        lifetimes: Lifetimes {
-            limit: keys.lifetime,
-            stall_count: keys.stall_count,
-            enable: keys.lifetime_classes,
-        },
-        hint: HintSettings {
-            enable: keys.hint,
-            action: keys.hint_action,
-            mode: keys.hint_mode,
-        },
-        queue: spec
-            .queue
-            .as_ref()
-            .filter(|_| keys.offload)
-            .map(|queue| supported(queue, keys.offload_classes)),
+        guard: keys.acting_watermarks(),
+        lifetimes: keys.lifetimes,
+        hint: keys.hint,
+        queue: spec.queue.clone(),
         send_queue_per_priority: keys.send_queue_per_priority,
     }
 }
 
-/// What a schedule queue says about these classes, a bit each.
-fn supported(queue: &ScheduleQueue, classes: u8) -> ScheduleQueue {
-    let of =
-        |rates: &[u64; 8]| std::array::from_fn(|tc| if classes & (1 << tc) != 0 { rates[tc] } else { 0 });
-    ScheduleQueue {
-        limit: of(&queue.limit),
-        guarantee: of(&queue.guarantee),
-    }
+/// What of it acts: a schedule queue only while hardware QoS is on, and only for the classes that it supports.
+fn acts(whole: PortQos, keys: &QosKeys) -> PortQos {
+    let supported = |rates: [u64; 8]| {
+        std::array::from_fn(|tc| {
+            if keys.offload_classes & (1 << tc) != 0 {
+                rates[tc]
+            } else {
+                0
+            }
+        })
+    };
+    let queue = whole.queue.filter(|_| keys.offload).map(|queue| ScheduleQueue {
+        limit: supported(queue.limit),
+        guarantee: supported(queue.guarantee),
+    });
+    PortQos { queue, ..whole }
 }

@@ -1,15 +1,19 @@
 //! Quality of service, as the control plane sees it.
 
-use std::ops::RangeInclusive;
-
 use vnic_engine::settings::QosKeys;
+use vnic_fabric::qos::QosError;
 pub use vnic_fabric::qos::{
     Buffer, Capable, Classes, Classification, Guard, Lifetimes, MarkAt, Match, NotCapable, PauseSettings,
-    Policy, PortQos, Red, ScheduleQueue, Trust, Tsa,
+    Policy, PortQos, RATE_RANGE as QOS_RATE_RANGE, Red, ScheduleQueue, Trust, Tsa,
 };
 
-/// Rates that can be asked for, in bit/s, beside 0.
-pub const QOS_RATE_RANGE: RangeInclusive<u64> = 1_000..=1_000_000_000_000;
+use super::NicError;
+
+impl From<QosError> for NicError {
+    fn from(QosError { field, problem }: QosError) -> NicError {
+        NicError::Invalid { field, problem }
+    }
+}
 
 /// What an operator configures at an adapter or a port by `qos` verbs. What the documents have keys for is in an adapter's
 /// settings ([`QosKeys`]); an uplink has no registry, its values of these keys are here.

@@ -1,5 +1,8 @@
-//! What is done by fields of headers: words that an adapter's settings and the switch share. The numbers are those of the keys
-//! (WinOF-2 Ethernet Network) and of register QPTS.
+//! What is done by fields of headers, and how long frames may wait: words and groups of settings that an adapter's keys and the
+//! switch share. The numbers of words are those of the keys (WinOF-2 Ethernet Network) and of register QPTS. A new key of a group
+//! is a field here: what the keys say reaches the switch as a whole.
+
+use core::ops::RangeInclusive;
 
 /// Which field of a received frame names its priority (`RxTrustedState`; register QPTS).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -35,4 +38,62 @@ pub enum HintMode {
     /// More of them the fuller the receive buffer is.
     #[default]
     Dynamic = 1,
+}
+
+/// Early marks and drops for a guest that does not keep up (`CongestionMonitoringEnable`, `CongestionAction`,
+/// `CongestionMode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HintSettings {
+    /// `CongestionMonitoringEnable`: is it on?
+    pub enable: bool,
+    /// `CongestionAction`: what happens.
+    pub action: HintAction,
+    /// `CongestionMode`: how eagerly.
+    pub mode: HintMode,
+}
+
+/// Receive path activity monitoring: how long pause may be sent (register PFCC; WinOF-2 Ethernet Network, Receive Path
+/// Activity Monitoring; `rdma-notes-zh` section 9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guard {
+    /// `DeviceRxStallWatermark`: milliseconds of stall that are counted and told; 0: never. At most `critical_ms`.
+    pub minor_ms: u32,
+    /// `DeviceRxStallTimeout`: milliseconds of stall after which pause stops on all priorities; 0: never.
+    pub critical_ms: u32,
+}
+
+impl Guard {
+    /// Milliseconds of a watermark, beside 0. Register PFCC and the PRM say 80; `rdma-notes-zh` section 9 says 100 for the
+    /// Linux driver's file, which stands for the same register: the wider one holds.
+    pub const WATERMARK: RangeInclusive<u32> = 80..=8000;
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Guard {
+            minor_ms: 6800,
+            critical_ms: 8000,
+        }
+    }
+}
+
+/// Head-of-queue lifetime (register QHLL; WinOF-2 Ethernet Network, Head of Queue Lifetime Limit).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// `TCHeadOfQueueLifeTimeLimit`: log2 of 4.096 us that a frame may wait at the head of its class, 0..=20; 20: for ever.
+    pub limit: u8,
+    /// `TCStallCount`: drops in a row after which a class counts as stalled, 0..=7; 0: never.
+    pub stall_count: u8,
+    /// `TCHeadOfQueueLifeTimeLimitEnable`: classes that have a limit, a bit each.
+    pub enable: u8,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        Lifetimes {
+            limit: 19,
+            stall_count: 7,
+            enable: 0,
+        }
+    }
 }

@@ -1,6 +1,11 @@
 //! The command line of `vnicctl qos`.
 
+use std::sync::Arc;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
+use vnic_control::v1;
+use vnic_control::v1::qos::{Algorithm, Trust};
 
 use crate::check::qos::{self as read, MapOrder, ProfileOrder};
 
@@ -72,17 +77,22 @@ pub enum QosVerb {
     },
 }
 
-/// Which field names the priority of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Trust {
-    /// None: all have the default priority
-    Port,
-    /// The priority code point of a tag
-    Pcp,
-    /// The DSCP
-    Dscp,
-    /// The DSCP of IP packets, the priority code point of others
-    Both,
+/// Words for the values of a generated enum, each with its help: which field names the priority of a packet.
+fn trust() -> impl TypedValueParser<Value = Trust> {
+    let words = [
+        ("port", "None: all have the default priority"),
+        ("pcp", "The priority code point of a tag"),
+        ("dscp", "The DSCP"),
+        (
+            "both",
+            "The DSCP of IP packets, the priority code point of others",
+        ),
+    ];
+    let words = words.map(|(word, help)| PossibleValue::new(word).help(help));
+    PossibleValuesParser::new(words).try_map(|word| {
+        let name = format!("TRUST_{}", word.to_ascii_uppercase());
+        Trust::from_str_name(&name).ok_or(name)
+    })
 }
 
 /// Which way global pause works.
@@ -105,42 +115,34 @@ pub enum OnOff {
 }
 
 // clap cannot give a list from one word: these stand for the eight values.
-type Numbers = std::sync::Arc<[u32; 8]>;
+type Eight<T> = Arc<[T; 8]>;
 
-fn classes(text: &str) -> Result<Numbers, String> {
+fn classes(text: &str) -> Result<Eight<u32>, String> {
     read::classes(text).map(Into::into)
 }
 
-fn percents(text: &str) -> Result<Numbers, String> {
+fn percents(text: &str) -> Result<Eight<u32>, String> {
     read::percents(text).map(Into::into)
 }
 
-fn by_priority(text: &str) -> Result<std::sync::Arc<[bool; 8]>, String> {
+fn by_priority(text: &str) -> Result<Eight<bool>, String> {
     read::switches(text, "priority").map(Into::into)
 }
 
-fn by_class(text: &str) -> Result<std::sync::Arc<[bool; 8]>, String> {
+fn by_class(text: &str) -> Result<Eight<bool>, String> {
     read::switches(text, "traffic class").map(Into::into)
 }
 
-fn rates(text: &str) -> Result<std::sync::Arc<[u64; 8]>, String> {
+fn rates(text: &str) -> Result<Eight<u64>, String> {
     read::rates(text).map(Into::into)
 }
 
 /// Turns of traffic classes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Tsa {
-    #[default]
-    Vendor,
-    Strict,
-    Ets,
-}
-
-fn tsa(text: &str) -> Result<std::sync::Arc<[Tsa; 8]>, String> {
+fn tsa(text: &str) -> Result<Eight<i32>, String> {
     read::eight(text, "traffic class", |word| match word {
-        "vendor" => Ok(Tsa::Vendor),
-        "strict" => Ok(Tsa::Strict),
-        "ets" => Ok(Tsa::Ets),
+        "vendor" => Ok(Algorithm::Vendor.into()),
+        "strict" => Ok(Algorithm::Strict.into()),
+        "ets" => Ok(Algorithm::Ets.into()),
         _ => Err(format!("{word:?}: vendor, strict and ets are allowed")),
     })
     .map(Into::into)
@@ -159,92 +161,189 @@ fn traffic_class(text: &str) -> Result<Forced, String> {
     }
 }
 
-#[derive(Debug, Args)]
-pub struct QosSet {
-    /// Name of the adapter or port
-    pub name: String,
+/// Options that are fields of the message, each said once: the option, its type, and which field it is (one option may be two).
+/// The options' type gets `put`, which writes what was given into a message and names the fields.
+macro_rules! flags {
+    ($options:ident { $($(#[$attribute:meta])* $option:ident: $type:ty $(=> $($field:ident),+)?;)+ }) => {
+        #[derive(Debug, Args)]
+        pub struct $options {
+            $($(#[$attribute])* pub $option: $type,)+
+        }
 
-    /// Which field of a packet names its priority
-    #[arg(long, value_name = "FIELD", help_heading = "Priorities")]
-    pub trust: Option<Trust>,
-    /// Priority by DSCP: set,DSCP,PRIORITY; del,DSCP,PRIORITY; flush. Again for further ones
-    #[arg(long, value_name = "ORDER", value_parser = read::map_order, help_heading = "Priorities")]
-    pub dscp2prio: Vec<MapOrder>,
-    /// Priority of packets that say nothing, 0 to 7
-    #[arg(long, alias = "default_priority", value_name = "PRIORITY", value_parser = clap::value_parser!(u32).range(0..8), help_heading = "Priorities")]
-    pub default_priority: Option<u32>,
-    /// RDMA packets all get this traffic class (ToS byte), 0 to 255; -1: their own
-    #[arg(long, alias = "traffic_class", value_name = "TOS", value_parser = traffic_class, allow_hyphen_values = true, help_heading = "Priorities")]
-    pub traffic_class: Option<Forced>,
+        impl $options {
+            /// Puts what the options say into what is, and gives the names of the fields.
+            pub fn put(&self, now: &mut v1::Qos) -> Result<Vec<&'static str>, String> {
+                let mut fields = Vec::new();
+                $($(
+                    let given = self.$option.put(($(&mut now.$field),+));
+                    if given.map_err(|e| format!("--{}: {e}", stringify!($option)))? {
+                        fields.extend([$(stringify!($field)),+]);
+                    }
+                )?)+
+                Ok(fields)
+            }
+        }
+    };
+}
 
-    /// Traffic class by priority: eight of 0 to 7
-    #[arg(short = 'p', long, alias = "prio_tc", value_name = "LIST", value_parser = classes, help_heading = "Traffic classes")]
-    pub prio_tc: Option<Numbers>,
-    /// How each traffic class gets its turn: eight of vendor, strict, ets
-    #[arg(short = 's', long, value_name = "LIST", value_parser = tsa, help_heading = "Traffic classes")]
-    pub tsa: Option<std::sync::Arc<[Tsa; 8]>>,
-    /// Per cent of each ets class, 0 for all others; together 100
-    #[arg(short = 't', long, value_name = "LIST", value_parser = percents, help_heading = "Traffic classes")]
-    pub tcbw: Option<Numbers>,
-    /// Shares need not add up to 100: less counts as weights
-    #[arg(long, help_heading = "Traffic classes")]
-    pub weights: bool,
-    /// Most that each traffic class sends: eight rates, such as 5G; 0: no limit
-    #[arg(short = 'r', long, value_name = "LIST", value_parser = rates, help_heading = "Traffic classes")]
-    pub ratelimit: Option<std::sync::Arc<[u64; 8]>>,
-    /// Speed of the link, such as 10G; 0: not limited
-    #[arg(long, value_name = "RATE", value_parser = read::rate, help_heading = "Traffic classes")]
-    pub rate: Option<u64>,
-    /// A send queue for each priority of the guest (SendQueuePerPrio)
-    #[arg(long, value_name = "SWITCH", help_heading = "Traffic classes")]
-    pub send_queue_per_prio: Option<OnOff>,
+/// What an option says about a field, or about two.
+trait Put<F> {
+    /// Was it given? Then it is in the field now.
+    fn put(&self, field: F) -> Result<bool, String>;
+}
 
-    /// Marks and early drops of a traffic class: TC=MIN:MAX:PERCENT in bytes, and :wred, :drop, :enqueue; TC=off. Again for
-    /// further ones
-    #[arg(long, value_name = "PROFILE", value_parser = read::profile, help_heading = "Congestion")]
-    pub ecn: Vec<ProfileOrder>,
+/// A value as it is in a field.
+trait Write<F> {
+    fn write(&self, field: F);
+}
 
-    /// Priorities with priority flow control: eight of 0 and 1
-    #[arg(short = 'f', long, value_name = "LIST", value_parser = by_priority, help_heading = "Flow control")]
-    pub pfc: Option<std::sync::Arc<[bool; 8]>>,
-    /// Global pause (*FlowControl); without effect while PFC is on
-    #[arg(long, value_name = "WAY", help_heading = "Flow control")]
-    pub pause: Option<Pause>,
-    /// Bytes of frames that wait, headroom excluded
-    #[arg(
-        long,
-        alias = "buffer_size",
-        value_name = "BYTES",
-        help_heading = "Flow control"
-    )]
-    pub buffer_size: Option<u32>,
-    /// Bytes of one sender and priority from which on it is told to wait
-    #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
-    pub xoff: Option<u32>,
-    /// Bytes at which it is told to go on
-    #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
-    pub xon: Option<u32>,
-    /// Bytes that fit above xoff, for what is under way
-    #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
-    pub headroom: Option<u32>,
-    /// Metres of cable, from which the headroom follows
-    #[arg(long, alias = "cable_len", value_name = "METRES", value_parser = clap::value_parser!(u32).range(0..256), help_heading = "Flow control")]
-    pub cable_len: Option<u32>,
-    /// Milliseconds of standstill after which pause stops: 80 to 8000; 0: never
-    #[arg(long, value_name = "MS", help_heading = "Flow control")]
-    pub storm_critical: Option<u32>,
-    /// Milliseconds of standstill after which that is told; 0: never
-    #[arg(long, value_name = "MS", help_heading = "Flow control")]
-    pub storm_minor: Option<u32>,
-    /// How long a frame may wait at the head of its class, as log2 of 4.096 us: 0 to 20; 20: for ever
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20), help_heading = "Flow control")]
-    pub hol_lifetime: Option<u32>,
-    /// Drops in a row after which a class is stalled: 0 to 7; 0: never
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=7), help_heading = "Flow control")]
-    pub hol_stall_count: Option<u32>,
-    /// Traffic classes whose frames have a lifetime: eight of 0 and 1
-    #[arg(long, value_name = "LIST", value_parser = by_class, help_heading = "Flow control")]
-    pub hol_classes: Option<std::sync::Arc<[bool; 8]>>,
+impl<F, T: Write<F>> Put<F> for Option<T> {
+    fn put(&self, field: F) -> Result<bool, String> {
+        if let Some(value) = self {
+            value.write(field);
+        }
+        Ok(self.is_some())
+    }
+}
+
+impl<T: Copy> Write<&mut T> for T {
+    fn write(&self, field: &mut T) {
+        *field = *self;
+    }
+}
+
+impl<T: Copy> Write<&mut Vec<T>> for Eight<T> {
+    fn write(&self, field: &mut Vec<T>) {
+        *field = self.to_vec();
+    }
+}
+
+impl Write<&mut i32> for Trust {
+    fn write(&self, field: &mut i32) {
+        *field = (*self).into();
+    }
+}
+
+impl Write<&mut bool> for OnOff {
+    fn write(&self, field: &mut bool) {
+        *field = *self == OnOff::On;
+    }
+}
+
+impl Write<(&mut bool, &mut bool)> for Pause {
+    fn write(&self, (tx, rx): (&mut bool, &mut bool)) {
+        *tx = matches!(self, Pause::Tx | Pause::Both);
+        *rx = matches!(self, Pause::Rx | Pause::Both);
+    }
+}
+
+impl Write<&mut Option<u32>> for Forced {
+    fn write(&self, field: &mut Option<u32>) {
+        *field = self.0;
+    }
+}
+
+impl Put<&mut Vec<u32>> for Vec<MapOrder> {
+    fn put(&self, map: &mut Vec<u32>) -> Result<bool, String> {
+        self.iter().try_for_each(|order| order.put(map))?;
+        Ok(!self.is_empty())
+    }
+}
+
+impl Put<&mut Vec<v1::EcnProfile>> for Vec<ProfileOrder> {
+    fn put(&self, all: &mut Vec<v1::EcnProfile>) -> Result<bool, String> {
+        self.iter().for_each(|order| order.put(all));
+        Ok(!self.is_empty())
+    }
+}
+
+flags! {
+    QosSet {
+        /// Name of the adapter or port
+        name: String;
+
+        /// Which field of a packet names its priority
+        #[arg(long, value_name = "FIELD", value_parser = trust(), help_heading = "Priorities")]
+        trust: Option<Trust> => trust;
+        /// Priority by DSCP: set,DSCP,PRIORITY; del,DSCP,PRIORITY; flush. Again for further ones
+        #[arg(long, value_name = "ORDER", value_parser = read::map_order, help_heading = "Priorities")]
+        dscp2prio: Vec<MapOrder> => dscp_to_priority;
+        /// Priority of packets that say nothing, 0 to 7
+        #[arg(long, alias = "default_priority", value_name = "PRIORITY", value_parser = clap::value_parser!(u32).range(0..8), help_heading = "Priorities")]
+        default_priority: Option<u32> => default_priority;
+        /// RDMA packets all get this traffic class (ToS byte), 0 to 255; -1: their own
+        #[arg(long, alias = "traffic_class", value_name = "TOS", value_parser = traffic_class, allow_hyphen_values = true, help_heading = "Priorities")]
+        traffic_class: Option<Forced> => forced_traffic_class;
+
+        /// Traffic class by priority: eight of 0 to 7
+        #[arg(short = 'p', long, alias = "prio_tc", value_name = "LIST", value_parser = classes, help_heading = "Traffic classes")]
+        prio_tc: Option<Eight<u32>> => priority_to_tc;
+        /// How each traffic class gets its turn: eight of vendor, strict, ets
+        #[arg(short = 's', long, value_name = "LIST", value_parser = tsa, help_heading = "Traffic classes")]
+        tsa: Option<Eight<i32>> => tc_algorithm;
+        /// Per cent of each ets class, 0 for all others; together 100
+        #[arg(short = 't', long, value_name = "LIST", value_parser = percents, help_heading = "Traffic classes")]
+        tcbw: Option<Eight<u32>> => tc_bandwidth_percent;
+        /// Shares need not add up to 100: less counts as weights
+        #[arg(long, help_heading = "Traffic classes")]
+        weights: bool;
+        /// Most that each traffic class sends: eight rates, such as 5G; 0: no limit
+        #[arg(short = 'r', long, value_name = "LIST", value_parser = rates, help_heading = "Traffic classes")]
+        ratelimit: Option<Eight<u64>> => tc_rate_limit_bps;
+        /// Speed of the link, such as 10G; 0: not limited
+        #[arg(long, value_name = "RATE", value_parser = read::rate, help_heading = "Traffic classes")]
+        rate: Option<u64> => rate_bps;
+        /// A send queue for each priority of the guest (SendQueuePerPrio)
+        #[arg(long, value_name = "SWITCH", help_heading = "Traffic classes")]
+        send_queue_per_prio: Option<OnOff> => send_queue_per_priority;
+
+        /// Marks and early drops of a traffic class: TC=MIN:MAX:PERCENT in bytes, and :wred, :drop, :enqueue; TC=off. Again for
+        /// further ones
+        #[arg(long, value_name = "PROFILE", value_parser = read::profile, help_heading = "Congestion")]
+        ecn: Vec<ProfileOrder> => ecn;
+
+        /// Priorities with priority flow control: eight of 0 and 1
+        #[arg(short = 'f', long, value_name = "LIST", value_parser = by_priority, help_heading = "Flow control")]
+        pfc: Option<Eight<bool>> => pfc;
+        /// Global pause (*FlowControl); without effect while PFC is on
+        #[arg(long, value_name = "WAY", help_heading = "Flow control")]
+        pause: Option<Pause> => pause_tx, pause_rx;
+        /// Bytes of frames that wait, headroom excluded
+        #[arg(
+            long,
+            alias = "buffer_size",
+            value_name = "BYTES",
+            help_heading = "Flow control"
+        )]
+        buffer_size: Option<u32> => buffer_size;
+        /// Bytes of one sender and priority from which on it is told to wait
+        #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
+        xoff: Option<u32> => buffer_xoff;
+        /// Bytes at which it is told to go on
+        #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
+        xon: Option<u32> => buffer_xon;
+        /// Bytes that fit above xoff, for what is under way
+        #[arg(long, value_name = "BYTES", help_heading = "Flow control")]
+        headroom: Option<u32> => buffer_headroom;
+        /// Metres of cable, from which the headroom follows
+        #[arg(long, alias = "cable_len", value_name = "METRES", value_parser = clap::value_parser!(u32).range(0..256), help_heading = "Flow control")]
+        cable_len: Option<u32> => cable_length_m;
+        /// Milliseconds of standstill after which pause stops: 80 to 8000; 0: never
+        #[arg(long, value_name = "MS", help_heading = "Flow control")]
+        storm_critical: Option<u32> => storm_critical_ms;
+        /// Milliseconds of standstill after which that is told; 0: never
+        #[arg(long, value_name = "MS", help_heading = "Flow control")]
+        storm_minor: Option<u32> => storm_minor_ms;
+        /// How long a frame may wait at the head of its class, as log2 of 4.096 us: 0 to 20; 20: for ever
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20), help_heading = "Flow control")]
+        hol_lifetime: Option<u32> => hol_lifetime;
+        /// Drops in a row after which a class is stalled: 0 to 7; 0: never
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=7), help_heading = "Flow control")]
+        hol_stall_count: Option<u32> => hol_stall_count;
+        /// Traffic classes whose frames have a lifetime: eight of 0 and 1
+        #[arg(long, value_name = "LIST", value_parser = by_class, help_heading = "Flow control")]
+        hol_classes: Option<Eight<bool>> => hol_lifetime_classes;
+    }
 }
 
 /// Registers of the congestion point.
@@ -257,7 +356,7 @@ pub enum Register {
     Cwtpm,
 }
 
-fn assignments(text: &str) -> Result<std::sync::Arc<Vec<(String, u32)>>, String> {
+fn assignments(text: &str) -> Result<Arc<Vec<(String, u32)>>, String> {
     read::assignments(text).map(Into::into)
 }
 
@@ -279,10 +378,10 @@ pub struct Mlxreg {
     pub get: bool,
     /// Write these fields, such as ee=1,ew=0; others stay
     #[arg(long, value_name = "FIELDS", value_parser = assignments, group = "access")]
-    pub set: Option<std::sync::Arc<Vec<(String, u32)>>>,
+    pub set: Option<Arc<Vec<(String, u32)>>>,
     /// traffic_class=0 to 7; local_port and pnat
     #[arg(long, value_name = "FIELDS", value_parser = assignments)]
-    pub indexes: std::sync::Arc<Vec<(String, u32)>>,
+    pub indexes: Arc<Vec<(String, u32)>>,
     /// Taken, as mlxreg has it: nobody is asked
     #[arg(short = 'y', long)]
     pub yes: bool,

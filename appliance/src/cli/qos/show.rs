@@ -8,26 +8,19 @@ use vnic_control::v1::qos::{Algorithm, Trust};
 use vnic_control::v1::qos_policy::Kind;
 
 use super::super::text::{self, Table};
+use crate::check::qos::message::{self, word};
 use crate::check::qos::rate_text;
 use crate::names;
 
-fn trust(qos: &v1::Qos) -> &'static str {
-    match qos.trust() {
-        Trust::Unspecified => "",
-        Trust::Port => "port",
-        Trust::Pcp => "pcp",
-        Trust::Dscp => "dscp",
-        Trust::Both => "both",
-    }
+/// Fields that have no place of their own in that shape follow by name: those from this number on.
+const BY_NAME: u32 = 32;
+
+fn trust(qos: &v1::Qos) -> String {
+    word(qos.trust().as_str_name(), "TRUST_")
 }
 
-fn tsa(algorithm: Algorithm) -> &'static str {
-    match algorithm {
-        Algorithm::Unspecified => "",
-        Algorithm::Vendor => "vendor",
-        Algorithm::Strict => "strict",
-        Algorithm::Ets => "ets",
-    }
+fn tsa(algorithm: Algorithm) -> String {
+    word(algorithm.as_str_name(), "ALGORITHM_")
 }
 
 fn of(name: &str) -> &str {
@@ -41,7 +34,7 @@ pub fn table(all: &[v1::Qos]) -> String {
         let state = qos.state.clone().unwrap_or_default();
         table.row([
             of(&qos.name).to_owned(),
-            trust(qos).to_owned(),
+            trust(qos),
             rate_text(qos.rate_bps),
             set(&qos.pfc, "none"),
             qos.tc_algorithm().map(tsa).collect::<Vec<_>>().join(","),
@@ -135,6 +128,9 @@ pub fn text(qos: &v1::Qos) -> String {
     classes(qos, &mut out);
     guards(qos, &mut out);
     guest(qos, &mut out);
+    for field in message::fields().iter().filter(|f| f.number() >= BY_NAME) {
+        let _ = writeln!(out, "{}", message::text(field.name(), qos));
+    }
     state(&qos.state.clone().unwrap_or_default(), &mut out);
     for warning in &qos.warnings {
         let _ = writeln!(out, "Note: {warning}");
@@ -243,7 +239,6 @@ fn guest(qos: &v1::Qos, out: &mut String) {
         out.push_str("Untagged packets: lossless\n");
     }
     if qos.congestion_monitoring {
-        let word = |name: &str, prefix: &str| name.trim_start_matches(prefix).to_ascii_lowercase();
         let _ = writeln!(
             out,
             "Congestion hint: {}, {}",

@@ -1,48 +1,19 @@
 //! Fields of `vnic.v1.Qos`: from a request to what the NIC is told, and back.
+//!
+//! Which fields there are, the message's descriptor says. A field that is a key of the registry is what the key's row in the
+//! table of settings says it is; each of the others has a row here.
 
-use vnic_backend::settings::{self, FlowControl, HintAction, HintMode, QosKeys};
+use prost_reflect::{FieldDescriptor, Kind as FieldKind, Value};
+use vnic_backend::settings::{self, AdapterSettings, FlowControl, KEYS, KeyDef, QosKeys};
 use vnic_backend::{
     Capable, MarkAt, Match, NotCapable, Policy, QosSpec, QueueStatus, Red, ScheduleQueue, Tsa,
 };
 use vnic_control::v1;
-use vnic_control::v1::qos::{Algorithm, CongestionAction, CongestionMode, Trust};
+use vnic_control::v1::qos::Algorithm;
 use vnic_control::v1::qos_policy::{DestinationPorts, Kind};
 
 use super::super::errors::Violations;
-
-/// Fields that can be written, in the order of their numbers.
-pub const FIELDS: &[&str] = &[
-    "rate_bps",
-    "trust",
-    "default_priority",
-    "dscp_to_priority",
-    "untagged_to_lossless",
-    "priority_to_tc",
-    "tc_algorithm",
-    "tc_bandwidth_percent",
-    "tc_rate_limit_bps",
-    "pfc",
-    "pause_tx",
-    "pause_rx",
-    "buffer_size",
-    "buffer_xoff",
-    "buffer_xon",
-    "buffer_headroom",
-    "cable_length_m",
-    "storm_critical_ms",
-    "storm_minor_ms",
-    "hol_lifetime",
-    "hol_stall_count",
-    "hol_lifetime_classes",
-    "forced_traffic_class",
-    "send_queue_per_priority",
-    "congestion_monitoring",
-    "congestion_action",
-    "congestion_mode",
-    "schedule_queue",
-    "policies",
-    "ecn",
-];
+use crate::check::qos::message as reflected;
 
 fn bits(mask: u8) -> Vec<bool> {
     (0..8).map(|i| mask & (1 << i) != 0).collect()
@@ -52,64 +23,138 @@ fn numbers(values: &[u8]) -> Vec<u32> {
     values.iter().map(|v| u32::from(*v)).collect()
 }
 
-/// What is configured, as a message without name and state.
-pub fn message(spec: &QosSpec, keys: &QosKeys) -> v1::Qos {
-    v1::Qos {
-        rate_bps: spec.rate,
-        trust: match keys.trust {
-            settings::Trust::Port => Trust::Port,
-            settings::Trust::Pcp => Trust::Pcp,
-            settings::Trust::Dscp => Trust::Dscp,
-            settings::Trust::Both => Trust::Both,
-        }
-        .into(),
-        default_priority: keys.default_priority.into(),
-        dscp_to_priority: numbers(&keys.acting_dscp_map()),
-        untagged_to_lossless: keys.untagged_to_lossless,
-        priority_to_tc: numbers(&spec.classes.of_priority),
-        tc_algorithm: spec
-            .classes
-            .tsa
-            .iter()
-            .map(|tsa| algorithm(*tsa).into())
-            .collect(),
-        tc_bandwidth_percent: numbers(&spec.classes.share),
-        tc_rate_limit_bps: spec.classes.limit.to_vec(),
-        pfc: bits(spec.pfc),
-        pause_tx: keys.flow_control.is_sent(),
-        pause_rx: keys.flow_control.is_obeyed(),
-        buffer_size: spec.buffer.size,
-        buffer_xoff: spec.buffer.xoff,
-        buffer_xon: spec.buffer.xon,
-        buffer_headroom: spec.buffer.headroom,
-        cable_length_m: spec.buffer.cable_len.into(),
-        storm_critical_ms: keys.acting_watermarks().1,
-        storm_minor_ms: keys.acting_watermarks().0,
-        hol_lifetime: keys.lifetime.into(),
-        hol_stall_count: keys.stall_count.into(),
-        hol_lifetime_classes: bits(keys.lifetime_classes),
-        forced_traffic_class: spec.forced_traffic_class.map(u32::from),
-        send_queue_per_priority: keys.send_queue_per_priority,
-        congestion_monitoring: keys.hint,
-        congestion_action: match keys.hint_action {
-            HintAction::Off => CongestionAction::Off,
-            HintAction::Drop => CongestionAction::Drop,
-            HintAction::Mark => CongestionAction::Mark,
-        }
-        .into(),
-        congestion_mode: match keys.hint_mode {
-            HintMode::Aggressive => CongestionMode::Aggressive,
-            HintMode::Dynamic => CongestionMode::Dynamic,
-        }
-        .into(),
-        schedule_queue: spec.queue.as_ref().map(|queue| v1::ScheduleQueue {
+/// A field that is no key, or not as its key has it: what is said of it, and how it is taken.
+struct Row {
+    field: &'static str,
+    say: fn(&QosSpec, &QosKeys, &mut v1::Qos),
+    /// None: it is wrong, and that is noted.
+    take: fn(&mut Reader<'_>, &v1::Qos, &mut QosSpec, &mut QosKeys) -> Option<()>,
+}
+
+macro_rules! rows {
+    (($spec:ident, $keys:ident, $read:ident, $from:ident) $($field:ident: $say:expr => $take:expr;)+) => {
+        &[$(Row {
+            field: stringify!($field),
+            say: |$spec, $keys, to| to.$field = $say,
+            take: |$read, message, $spec, $keys| {
+                let $from = &message.$field;
+                $take;
+                Some(())
+            },
+        }),+]
+    };
+}
+
+#[allow(unused_variables, reason = "a row does without some of them")]
+const ROWS: &[Row] = rows! { (spec, keys, read, from)
+    rate_bps: spec.rate => spec.rate = *from;
+    dscp_to_priority: numbers(&keys.acting_dscp_map()) => keys.set_dscp_map(read.numbers(from, 7)?);
+    priority_to_tc: numbers(&spec.classes.of_priority) => spec.classes.of_priority = read.numbers(from, 7)?;
+    tc_algorithm: spec.classes.tsa.map(algorithm).to_vec() => spec.classes.tsa = read.tsa(from)?;
+    tc_bandwidth_percent: numbers(&spec.classes.share) => spec.classes.share = read.numbers(from, 100)?;
+    tc_rate_limit_bps: spec.classes.limit.to_vec() => spec.classes.limit = read.list(from)?;
+    pfc: bits(spec.pfc) => spec.pfc = read.bits(from)?;
+    pause_tx: keys.flow_control.is_sent()
+        => keys.flow_control = FlowControl::of(*from, keys.flow_control.is_obeyed());
+    pause_rx: keys.flow_control.is_obeyed()
+        => keys.flow_control = FlowControl::of(keys.flow_control.is_sent(), *from);
+    buffer_size: spec.buffer.size => spec.buffer.size = *from;
+    buffer_xoff: spec.buffer.xoff => spec.buffer.xoff = *from;
+    buffer_xon: spec.buffer.xon => spec.buffer.xon = *from;
+    buffer_headroom: spec.buffer.headroom => spec.buffer.headroom = *from;
+    cable_length_m: spec.buffer.cable_len.into() => spec.buffer.cable_len = read.number("", *from, 255)?;
+    storm_critical_ms: keys.guard.critical_ms => keys.guard.critical_ms = *from;
+    storm_minor_ms: keys.guard.minor_ms => keys.guard.minor_ms = *from;
+    forced_traffic_class: spec.forced_traffic_class.map(u32::from)
+        => spec.forced_traffic_class = match from {
+            None => None,
+            Some(class) => Some(read.number("", *class, 255)?),
+        };
+    schedule_queue: spec.queue.as_ref().map(|queue| v1::ScheduleQueue {
             max_bps: queue.limit.to_vec(),
             min_bps: queue.guarantee.to_vec(),
-        }),
-        policies: spec.policies.iter().map(policy).collect(),
-        ecn: spec.ecn.iter().map(profile).collect(),
-        ..v1::Qos::default()
+        })
+        => spec.queue = match from {
+            None => None,
+            Some(queue) => Some(ScheduleQueue {
+                limit: read.list(&queue.max_bps)?,
+                guarantee: read.list(&queue.min_bps)?,
+            }),
+        };
+    policies: spec.policies.iter().map(policy).collect()
+        => spec.policies = from.iter().map(|m| read.policy(m)).collect::<Option<_>>()?;
+    ecn: spec.ecn.iter().map(profile).collect()
+        => spec.ecn = match from.as_slice() {
+            [] => Default::default(),
+            all => read.list::<_, 8>(all)?.each_ref().map(red),
+        };
+};
+
+fn row(field: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.field == field)
+}
+
+/// The key that a field without a row is.
+fn key(field: &str) -> Option<&'static KeyDef> {
+    KEYS.iter().find(|def| def.messages() == [field])
+}
+
+/// What is configured, as a message without name and state.
+pub fn message(spec: &QosSpec, keys: &QosKeys) -> v1::Qos {
+    let mut settings = with(keys);
+    // What acts counts, not what the registry would say of it.
+    settings.qos.guard = keys.acting_watermarks();
+    let mut plain = v1::Qos::default();
+    for row in ROWS {
+        (row.say)(spec, &settings.qos, &mut plain);
     }
+    let said = reflected::dynamic(&plain).and_then(|mut message| {
+        for field in reflected::fields() {
+            if row(field.name()).is_none() {
+                let def = key(field.name())?;
+                message.set_field(field, value(def, field, &def.get(&settings)?)?);
+            }
+        }
+        message.transcode_to().ok()
+    });
+    said.unwrap_or(plain)
+}
+
+fn with(keys: &QosKeys) -> AdapterSettings {
+    AdapterSettings {
+        qos: keys.clone(),
+        ..AdapterSettings::default()
+    }
+}
+
+/// A key's value as that of a field: a switch, a number, a list of switches, or a word. Words of both are in the same order;
+/// the message's begin with 1.
+fn value(def: &KeyDef, field: &FieldDescriptor, value: &settings::Value) -> Option<Value> {
+    let settings::Value::Dword(number) = *value else {
+        return None;
+    };
+    Some(match (field.kind(), field.is_list(), def.kind) {
+        (FieldKind::Bool, false, _) => Value::Bool(number != 0),
+        (FieldKind::Bool, true, _) => {
+            let bits = bits(u8::try_from(number).ok()?);
+            Value::List(bits.into_iter().map(Value::Bool).collect())
+        }
+        (FieldKind::Uint32, false, _) => Value::U32(number),
+        (FieldKind::Enum(_), false, settings::Kind::Enum(words)) => {
+            let word = words.iter().position(|(of, _)| *of == number)?;
+            Value::EnumNumber(i32::try_from(word).ok()? + 1)
+        }
+        _ => return None,
+    })
+}
+
+fn algorithm(tsa: Tsa) -> i32 {
+    let word = match tsa {
+        Tsa::Vendor => Algorithm::Vendor,
+        Tsa::Strict => Algorithm::Strict,
+        Tsa::Ets => Algorithm::Ets,
+    };
+    word.into()
 }
 
 fn profile(red: &Red) -> v1::EcnProfile {
@@ -143,14 +188,6 @@ fn red(profile: &v1::EcnProfile) -> Red {
             true => NotCapable::Drop,
             false => NotCapable::Pass,
         },
-    }
-}
-
-fn algorithm(tsa: Tsa) -> Algorithm {
-    match tsa {
-        Tsa::Vendor => Algorithm::Vendor,
-        Tsa::Strict => Algorithm::Strict,
-        Tsa::Ets => Algorithm::Ets,
     }
 }
 
@@ -199,13 +236,13 @@ pub fn state(queues: &QueueStatus) -> v1::QosState {
 
 /// Takes values out of a message, and notes what is wrong with them. What depends on other fields, the NIC checks.
 struct Reader<'a> {
-    field: &'static str,
+    field: &'static FieldDescriptor,
     wrong: &'a mut Violations,
 }
 
 impl Reader<'_> {
     fn add(&mut self, problem: impl Into<String>) {
-        self.wrong.add(format!("qos.{}", self.field), problem);
+        self.wrong.add(format!("qos.{}", self.field.name()), problem);
     }
 
     fn number<T: TryFrom<u32>>(&mut self, of: &str, value: u32, max: u32) -> Option<T> {
@@ -244,8 +281,56 @@ impl Reader<'_> {
         Some(all.iter().rev().fold(0, |mask, bit| mask << 1 | u8::from(*bit)))
     }
 
-    fn policies(&mut self, messages: &[v1::QosPolicy]) -> Option<Vec<Policy>> {
-        messages.iter().map(|m| self.policy(m)).collect()
+    fn tsa(&mut self, values: &[i32]) -> Option<[Tsa; 8]> {
+        let mut all = [Tsa::default(); 8];
+        for (tc, number) in self.list::<i32, 8>(values)?.into_iter().enumerate() {
+            let words = [Tsa::Vendor, Tsa::Strict, Tsa::Ets];
+            let Some(tsa) = words.into_iter().find(|tsa| algorithm(*tsa) == number) else {
+                self.none(&format!("element {tc}: "), number);
+                return None;
+            };
+            all[tc] = tsa;
+        }
+        Some(all)
+    }
+
+    /// A number stands for no word of the field's enum.
+    fn none(&mut self, of: &str, number: i32) {
+        let FieldKind::Enum(words) = self.field.kind() else {
+            return;
+        };
+        let all: Vec<String> = reflected::words(&words)
+            .into_iter()
+            .map(|(_, name)| name)
+            .collect();
+        if let Some((last, others)) = all.split_last() {
+            self.add(format!(
+                "{of}{number} is none: {} and {last} are",
+                others.join(", ")
+            ));
+        }
+    }
+
+    /// The value of a key, from that of the field: as [`value`], back.
+    fn key(&mut self, def: &KeyDef, value: &Value) -> Option<settings::Value> {
+        let number = match (value, def.kind) {
+            (Value::Bool(on), _) => (*on).into(),
+            (Value::List(values), _) => {
+                let bits: Vec<bool> = values.iter().filter_map(Value::as_bool).collect();
+                self.bits(&bits)?.into()
+            }
+            (Value::U32(number), settings::Kind::Dword { max, .. }) => self.number("", *number, max)?,
+            (Value::EnumNumber(number), settings::Kind::Enum(words)) => {
+                let at = usize::try_from(*number).ok().and_then(|n| n.checked_sub(1));
+                let Some((value, _)) = at.and_then(|at| words.get(at)) else {
+                    self.none("", *number);
+                    return None;
+                };
+                *value
+            }
+            _ => return None,
+        };
+        Some(settings::Value::Dword(number))
     }
 
     fn policy(&mut self, message: &v1::QosPolicy) -> Option<Policy> {
@@ -296,224 +381,39 @@ impl Reader<'_> {
     }
 }
 
-/// Writes a field of a request into what is configured. `field` is one of [`FIELDS`].
-pub fn take(field: &str, from: &v1::Qos, spec: &mut QosSpec, keys: &mut QosKeys, wrong: &mut Violations) {
-    let Some(field) = FIELDS.iter().find(|f| **f == field) else {
+/// Writes fields of a request into what is configured. What is wrong is noted: there is no change then.
+pub fn take(
+    fields: &[&str],
+    from: &v1::Qos,
+    (spec, keys): (&mut QosSpec, &mut QosKeys),
+    wrong: &mut Violations,
+) {
+    let Some(values) = reflected::dynamic(from) else {
         return;
     };
-    let read = &mut Reader { field, wrong };
-    // What is wrong is noted: there is no change then.
-    let _ = one(read, from, spec, keys);
-}
-
-fn one(read: &mut Reader<'_>, from: &v1::Qos, spec: &mut QosSpec, keys: &mut QosKeys) -> Option<()> {
-    match read.field {
-        "rate_bps" => spec.rate = from.rate_bps,
-        "trust" => {
-            keys.trust = match from.trust() {
-                Trust::Unspecified => {
-                    read.add(format!(
-                        "{} is none: TRUST_PORT, TRUST_PCP, TRUST_DSCP and TRUST_BOTH are",
-                        from.trust
-                    ));
-                    return None;
-                }
-                Trust::Port => settings::Trust::Port,
-                Trust::Pcp => settings::Trust::Pcp,
-                Trust::Dscp => settings::Trust::Dscp,
-                Trust::Both => settings::Trust::Both,
-            }
+    let mut settings = with(keys);
+    for field in fields.iter().filter_map(|name| reflected::field(name)) {
+        let read = &mut Reader { field, wrong };
+        if let Some(row) = row(field.name()) {
+            let _ = (row.take)(read, from, spec, &mut settings.qos);
+        } else if let Some(def) = key(field.name())
+            && let Some(value) = read.key(def, &values.get_field(field))
+        {
+            def.set(&mut settings, &value);
         }
-        "default_priority" => keys.default_priority = read.number("", from.default_priority, 7)?,
-        "dscp_to_priority" => keys.set_dscp_map(read.numbers(&from.dscp_to_priority, 7)?),
-        "untagged_to_lossless" => keys.untagged_to_lossless = from.untagged_to_lossless,
-        "priority_to_tc" => spec.classes.of_priority = read.numbers(&from.priority_to_tc, 7)?,
-        "tc_algorithm" => {
-            let all = read.list::<i32, 8>(&from.tc_algorithm)?;
-            for (tc, number) in all.into_iter().enumerate() {
-                spec.classes.tsa[tc] = match Algorithm::try_from(number) {
-                    Ok(Algorithm::Vendor) => Tsa::Vendor,
-                    Ok(Algorithm::Strict) => Tsa::Strict,
-                    Ok(Algorithm::Ets) => Tsa::Ets,
-                    Ok(Algorithm::Unspecified) | Err(_) => {
-                        read.add(format!(
-                            "element {tc}: {number} is none: ALGORITHM_VENDOR, ALGORITHM_STRICT and ALGORITHM_ETS are"
-                        ));
-                        return None;
-                    }
-                };
-            }
-        }
-        "tc_bandwidth_percent" => spec.classes.share = read.numbers(&from.tc_bandwidth_percent, 100)?,
-        "tc_rate_limit_bps" => spec.classes.limit = read.list(&from.tc_rate_limit_bps)?,
-        "pfc" => spec.pfc = read.bits(&from.pfc)?,
-        "pause_tx" => keys.flow_control = FlowControl::of(from.pause_tx, keys.flow_control.is_obeyed()),
-        "pause_rx" => keys.flow_control = FlowControl::of(keys.flow_control.is_sent(), from.pause_rx),
-        "buffer_size" => spec.buffer.size = from.buffer_size,
-        "buffer_xoff" => spec.buffer.xoff = from.buffer_xoff,
-        "buffer_xon" => spec.buffer.xon = from.buffer_xon,
-        "buffer_headroom" => spec.buffer.headroom = from.buffer_headroom,
-        "cable_length_m" => spec.buffer.cable_len = read.number("", from.cable_length_m, 255)?,
-        "storm_critical_ms" => keys.stall_critical_ms = from.storm_critical_ms,
-        "storm_minor_ms" => keys.stall_minor_ms = from.storm_minor_ms,
-        "hol_lifetime" => keys.lifetime = read.number("", from.hol_lifetime, 20)?,
-        "hol_stall_count" => keys.stall_count = read.number("", from.hol_stall_count, 7)?,
-        "hol_lifetime_classes" => keys.lifetime_classes = read.bits(&from.hol_lifetime_classes)?,
-        "forced_traffic_class" => {
-            spec.forced_traffic_class = match from.forced_traffic_class {
-                None => None,
-                Some(class) => Some(read.number("", class, 255)?),
-            }
-        }
-        "send_queue_per_priority" => keys.send_queue_per_priority = from.send_queue_per_priority,
-        "congestion_monitoring" => keys.hint = from.congestion_monitoring,
-        "congestion_action" => {
-            keys.hint_action = match from.congestion_action() {
-                CongestionAction::Unspecified => {
-                    read.add(format!("{} is none", from.congestion_action));
-                    return None;
-                }
-                CongestionAction::Off => HintAction::Off,
-                CongestionAction::Drop => HintAction::Drop,
-                CongestionAction::Mark => HintAction::Mark,
-            }
-        }
-        "congestion_mode" => {
-            keys.hint_mode = match from.congestion_mode() {
-                CongestionMode::Unspecified => {
-                    read.add(format!("{} is none", from.congestion_mode));
-                    return None;
-                }
-                CongestionMode::Aggressive => HintMode::Aggressive,
-                CongestionMode::Dynamic => HintMode::Dynamic,
-            }
-        }
-        "schedule_queue" => {
-            spec.queue = match &from.schedule_queue {
-                None => None,
-                Some(queue) => Some(ScheduleQueue {
-                    limit: read.list(&queue.max_bps)?,
-                    guarantee: read.list(&queue.min_bps)?,
-                }),
-            }
-        }
-        "policies" => spec.policies = read.policies(&from.policies)?,
-        "ecn" => {
-            spec.ecn = match from.ecn.as_slice() {
-                [] => Default::default(),
-                all => read.list::<_, 8>(all)?.each_ref().map(red),
-            }
-        }
-        _ => {}
     }
-    Some(())
-}
-
-/// A profile, for people: `off`, or what is done between which thresholds.
-pub fn profile_text(profile: &v1::EcnProfile) -> String {
-    let what = match (profile.ecn, profile.wred) {
-        (false, false) => return "off".to_owned(),
-        (true, false) => "mark",
-        (true, true) => "mark or drop",
-        (false, true) => "drop",
-    };
-    let v1::EcnProfile {
-        min_bytes,
-        max_bytes,
-        max_probability_ppm: ppm,
-        at_enqueue,
-        ..
-    } = profile;
-    let at = if *at_enqueue { " at enqueue" } else { "" };
-    format!("{what} {min_bytes}..{max_bytes} {ppm} ppm{at}")
-}
-
-/// A field and its value, for people.
-pub fn text(field: &str, of: &v1::Qos) -> String {
-    fn list<T: ToString>(values: &[T]) -> String {
-        values
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(",")
-    }
-    fn flags(values: &[bool]) -> String {
-        list(&values.iter().map(|b| u8::from(*b)).collect::<Vec<_>>())
-    }
-    let word = |name: &str, prefix: &str| name.trim_start_matches(prefix).to_ascii_lowercase();
-    let value = match field {
-        "rate_bps" => of.rate_bps.to_string(),
-        "trust" => word(of.trust().as_str_name(), "TRUST_"),
-        "default_priority" => of.default_priority.to_string(),
-        "dscp_to_priority" => list(&of.dscp_to_priority),
-        "untagged_to_lossless" => of.untagged_to_lossless.to_string(),
-        "priority_to_tc" => list(&of.priority_to_tc),
-        "tc_algorithm" => {
-            let words: Vec<String> = of
-                .tc_algorithm()
-                .map(|a| word(a.as_str_name(), "ALGORITHM_"))
-                .collect();
-            list(&words)
-        }
-        "tc_bandwidth_percent" => list(&of.tc_bandwidth_percent),
-        "tc_rate_limit_bps" => list(&of.tc_rate_limit_bps),
-        "pfc" => flags(&of.pfc),
-        "pause_tx" => of.pause_tx.to_string(),
-        "pause_rx" => of.pause_rx.to_string(),
-        "buffer_size" => of.buffer_size.to_string(),
-        "buffer_xoff" => of.buffer_xoff.to_string(),
-        "buffer_xon" => of.buffer_xon.to_string(),
-        "buffer_headroom" => of.buffer_headroom.to_string(),
-        "cable_length_m" => of.cable_length_m.to_string(),
-        "storm_critical_ms" => of.storm_critical_ms.to_string(),
-        "storm_minor_ms" => of.storm_minor_ms.to_string(),
-        "hol_lifetime" => of.hol_lifetime.to_string(),
-        "hol_stall_count" => of.hol_stall_count.to_string(),
-        "hol_lifetime_classes" => flags(&of.hol_lifetime_classes),
-        "forced_traffic_class" => of
-            .forced_traffic_class
-            .map_or_else(|| "none".to_owned(), |c| c.to_string()),
-        "send_queue_per_priority" => of.send_queue_per_priority.to_string(),
-        "congestion_monitoring" => of.congestion_monitoring.to_string(),
-        "congestion_action" => word(of.congestion_action().as_str_name(), "CONGESTION_ACTION_"),
-        "congestion_mode" => word(of.congestion_mode().as_str_name(), "CONGESTION_MODE_"),
-        "schedule_queue" => match &of.schedule_queue {
-            None => "none".to_owned(),
-            Some(queue) => format!("max {}, min {}", list(&queue.max_bps), list(&queue.min_bps)),
-        },
-        "policies" => match of.policies.as_slice() {
-            [] => "none".to_owned(),
-            all => list(&all.iter().map(|p| p.name.clone()).collect::<Vec<_>>()),
-        },
-        "ecn" => list(&of.ecn.iter().map(profile_text).collect::<Vec<_>>()),
-        _ => String::new(),
-    };
-    format!("{field} = {value}")
+    *keys = settings.qos;
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use prost::Message as _;
 
+    use super::*;
+    use reflected::{names, text};
+
     fn unlike_the_default() -> (QosSpec, QosKeys) {
-        let mut keys = QosKeys {
-            flow_control: FlowControl::Off,
-            default_priority: 5,
-            trust: settings::Trust::Both,
-            untagged_to_lossless: true,
-            send_queue_per_priority: true,
-            lifetime: 3,
-            stall_count: 2,
-            lifetime_classes: 0x81,
-            stall_critical_ms: 900,
-            stall_minor_ms: 100,
-            hint: true,
-            hint_action: HintAction::Drop,
-            hint_mode: HintMode::Aggressive,
-            ..QosKeys::default()
-        };
-        keys.set_dscp_map([7; 64]);
+        let keys = super::super::keys::tests::unlike_the_default();
         let spec = QosSpec {
             ecn: [1, 2, 3, 4, 5, 6, 7, 8].map(|n| Red {
                 enable: true,
@@ -582,7 +482,7 @@ mod tests {
         let wanted = message(&spec, &keys);
         let plain = message(&QosSpec::default(), &QosKeys::default());
         let (mut got, mut got_keys) = (QosSpec::default(), QosKeys::default());
-        for field in FIELDS {
+        for field in names() {
             assert_ne!(
                 text(field, &wanted),
                 text(field, &plain),
@@ -590,11 +490,11 @@ mod tests {
             );
             let before = message(&got, &got_keys);
             let mut wrong = Violations::default();
-            take(field, &wanted, &mut got, &mut got_keys, &mut wrong);
+            take(&[field], &wanted, (&mut got, &mut got_keys), &mut wrong);
             wrong.finish(Some(())).expect(field);
             let after = message(&got, &got_keys);
             // One field at a time.
-            let changed: Vec<_> = FIELDS
+            let changed: Vec<_> = names()
                 .iter()
                 .filter(|f| text(f, &before) != text(f, &after))
                 .collect();
@@ -610,16 +510,19 @@ mod tests {
     }
 
     #[test]
-    fn every_settable_field_of_the_message_is_one_of_ours() {
-        let pool =
-            prost_reflect::DescriptorPool::decode(vnic_control::FILE_DESCRIPTOR_SET).expect("descriptors");
-        let message = pool.get_message_by_name("vnic.v1.Qos").expect("the message");
-        let settable: Vec<String> = message
-            .fields()
-            .filter(|f| (2..40).contains(&f.number()))
-            .map(|f| f.name().to_owned())
-            .collect();
-        assert_eq!(settable, FIELDS);
+    fn every_field_has_a_row_or_is_a_key() {
+        assert_eq!(names().first(), Some(&"rate_bps"));
+        for field in names() {
+            let rows = ROWS.iter().filter(|row| row.field == *field).count();
+            assert_eq!(
+                rows + usize::from(rows == 0 && key(field).is_some()),
+                1,
+                "{field}"
+            );
+        }
+        for row in ROWS {
+            assert!(names().contains(&row.field), "{}", row.field);
+        }
     }
 
     #[test]
@@ -629,7 +532,7 @@ mod tests {
             change(&mut asked);
             let (mut spec, mut keys) = (QosSpec::default(), QosKeys::default());
             let mut wrong = Violations::default();
-            take(field, &asked, &mut spec, &mut keys, &mut wrong);
+            take(&[field], &asked, (&mut spec, &mut keys), &mut wrong);
             wrong.finish(Some(())).expect_err(field).message().to_owned()
         };
         for (field, change, text) in [

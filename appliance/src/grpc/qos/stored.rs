@@ -7,8 +7,9 @@ use vnic_backend::settings::QosKeys;
 use vnic_control::v1;
 
 use super::super::errors::{Violations, status};
-use super::fields::{FIELDS, message, take};
+use super::fields::{message, take};
 use super::resource;
+use crate::check::qos::message::names;
 use crate::daemon::Context;
 use crate::events::{ControlEvent, Owner};
 use crate::store::{Batch, StoreError};
@@ -65,9 +66,7 @@ pub fn stored(context: &Context, owner: &Owner) -> Option<QosSpec> {
         .and_then(|message| {
             let (mut spec, mut keys) = (QosSpec::default(), QosKeys::default());
             let mut wrong = Violations::default();
-            for field in FIELDS {
-                take(field, &message, &mut spec, &mut keys, &mut wrong);
-            }
+            take(names(), &message, (&mut spec, &mut keys), &mut wrong);
             if matches!(owner, Owner::Port(_)) {
                 spec.keys = keys;
             }

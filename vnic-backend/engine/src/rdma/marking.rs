@@ -9,30 +9,19 @@
 //! It is worked out when a queue pair gets its path and when an address handle is made, and again for all of them when the
 //! rules change; packets carry what is in their path.
 
+use vnic_wire::qos::Trust;
 use vnic_wire::roce::{Ecn, Network, Path};
 use vnic_wire::vlan::Tci;
 
 use super::types::AddressVector;
 
-/// What names the priority of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MarkBy {
-    /// Nothing: the default priority.
-    Port,
-    /// Service level, which is the priority code point where the packet has a tag.
-    #[default]
-    Pcp,
-    /// DSCP: the upper six bits of the traffic class. RoCE v1 has none: the default priority.
-    Dscp,
-    /// DSCP where there is one (RoCE v2), otherwise the service level.
-    Both,
-}
-
 /// Rules by which packets get their DSCP and queue pairs their priority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marking {
-    /// What names the priority.
-    pub by: MarkBy,
+    /// What names the priority: nothing (the default priority); the service level, which is the priority code point where the
+    /// packet has a tag; the DSCP, the upper six bits of the traffic class (RoCE v1 has none: the default priority); the DSCP
+    /// where there is one (RoCE v2), otherwise the service level.
+    pub by: Trust,
     /// Priority of what says nothing.
     pub default_priority: u8,
     /// Priority by DSCP.
@@ -55,7 +44,7 @@ pub struct Marking {
 impl Default for Marking {
     fn default() -> Self {
         Marking {
-            by: MarkBy::default(),
+            by: Trust::default(),
             default_priority: 0,
             dscp_to_priority: core::array::from_fn(|i| (i / 8) as u8),
             priority_to_dscp: [0, 1, 2, 3, 4, 5, 6, 7],
@@ -95,9 +84,9 @@ impl Marking {
     pub fn mark(&self, traffic_class: u8, service_level: u8, ip: bool, tagged: bool) -> Marked {
         let level = service_level & 7;
         let ecn = traffic_class & ECN;
-        let by_dscp = ip && matches!(self.by, MarkBy::Dscp | MarkBy::Both);
+        let by_dscp = ip && matches!(self.by, Trust::Dscp | Trust::Both);
         let by_level = match self.by {
-            MarkBy::Pcp | MarkBy::Both if tagged || level > 0 => level,
+            Trust::Pcp | Trust::Both if tagged || level > 0 => level,
             _ => self.default_priority & 7,
         };
         let marked = |traffic_class, pcp, priority| Marked {
@@ -183,7 +172,7 @@ impl Marking {
 
     /// May a packet without a tag have another priority than 0?
     pub(super) fn sorts(&self) -> bool {
-        self.by != MarkBy::Pcp || self.default_priority != 0
+        self.by != Trust::Pcp || self.default_priority != 0
     }
 
     /// The priority of a packet that came.
@@ -191,11 +180,11 @@ impl Marking {
         let by_tag = || path.vlan.map_or(self.default_priority, |tag| tag.tci.pcp());
         let ip = !matches!(path.network, Network::V1 { .. });
         match self.by {
-            MarkBy::Pcp => by_tag(),
-            MarkBy::Port => self.default_priority,
-            MarkBy::Dscp | MarkBy::Both if ip => self.by_dscp(path.network.traffic_class() >> 2),
-            MarkBy::Dscp => self.default_priority,
-            MarkBy::Both => by_tag(),
+            Trust::Pcp => by_tag(),
+            Trust::Port => self.default_priority,
+            Trust::Dscp | Trust::Both if ip => self.by_dscp(path.network.traffic_class() >> 2),
+            Trust::Dscp => self.default_priority,
+            Trust::Both => by_tag(),
         }
     }
 }
@@ -204,7 +193,7 @@ impl Marking {
 mod tests {
     use super::*;
 
-    fn by(by: MarkBy) -> Marking {
+    fn by(by: Trust) -> Marking {
         Marking {
             by,
             ..Marking::default()
@@ -221,10 +210,10 @@ mod tests {
     #[test]
     fn every_traffic_class_in_every_trust() {
         for class in 0..=255u8 {
-            assert_eq!(two(&by(MarkBy::Port), class, 5), (class, 0));
+            assert_eq!(two(&by(Trust::Port), class, 5), (class, 0));
             for level in 0..8 {
-                assert_eq!(two(&by(MarkBy::Pcp), class, level), (class, level));
-                for trust in [MarkBy::Dscp, MarkBy::Both] {
+                assert_eq!(two(&by(Trust::Pcp), class, level), (class, level));
+                for trust in [Trust::Dscp, Trust::Both] {
                     let wanted = match (class >> 2, level) {
                         (0, 0) => (26 << 2 | class & 3, 3),
                         (0, _) => (level << 2 | class & 3, 0),
@@ -233,19 +222,19 @@ mod tests {
                     assert_eq!(two(&by(trust), class, level), wanted, "{class} {level}");
                     // RoCE v1 has no DSCP.
                     let v1 = by(trust).mark(class, level, false, true);
-                    let priority = if trust == MarkBy::Both { level } else { 0 };
+                    let priority = if trust == Trust::Both { level } else { 0 };
                     assert_eq!((v1.traffic_class, v1.pcp, v1.priority), (class, level, priority));
                 }
             }
         }
-        assert_eq!(two(&by(MarkBy::Dscp), 106, 0), (106, 3));
+        assert_eq!(two(&by(Trust::Dscp), 106, 0), (106, 3));
     }
 
     #[test]
     fn what_says_nothing_has_the_default_priority() {
         let marking = Marking {
             default_priority: 2,
-            ..by(MarkBy::Pcp)
+            ..by(Trust::Pcp)
         };
         assert_eq!(two(&marking, 0, 0).1, 2);
         assert_eq!(marking.mark(0, 0, true, true).priority, 0, "the tag says 0");
@@ -254,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_forced_traffic_class_is_over_everything() {
-        for trust in [MarkBy::Port, MarkBy::Pcp, MarkBy::Dscp, MarkBy::Both] {
+        for trust in [Trust::Port, Trust::Pcp, Trust::Dscp, Trust::Both] {
             let marking = Marking {
                 forced_traffic_class: Some(106),
                 policy_dscp: Some(1),
@@ -264,9 +253,9 @@ mod tests {
             for class in 0..=255 {
                 let (got, priority) = two(&marking, class, 6);
                 let wanted = match trust {
-                    MarkBy::Port => 0,
-                    MarkBy::Pcp => 6,
-                    MarkBy::Dscp | MarkBy::Both => 3,
+                    Trust::Port => 0,
+                    Trust::Pcp => 6,
+                    Trust::Dscp | Trust::Both => 3,
                 };
                 assert_eq!((got, priority), (106, wanted), "{trust:?} {class}");
             }
@@ -280,15 +269,15 @@ mod tests {
             policy_dscp,
             ..by(trust)
         };
-        assert_eq!(two(&policy(MarkBy::Pcp, Some(4), None), 9, 1), (9, 4));
-        assert_eq!(two(&policy(MarkBy::Dscp, Some(4), None), 9, 1), (4 << 2 | 1, 4));
+        assert_eq!(two(&policy(Trust::Pcp, Some(4), None), 9, 1), (9, 4));
+        assert_eq!(two(&policy(Trust::Dscp, Some(4), None), 9, 1), (4 << 2 | 1, 4));
         assert_eq!(
-            two(&policy(MarkBy::Dscp, Some(4), Some(46)), 9, 1),
+            two(&policy(Trust::Dscp, Some(4), Some(46)), 9, 1),
             (46 << 2 | 1, 4)
         );
-        assert_eq!(two(&policy(MarkBy::Dscp, None, Some(46)), 9, 1), (46 << 2 | 1, 5));
-        assert_eq!(two(&policy(MarkBy::Pcp, None, Some(46)), 9, 1), (46 << 2 | 1, 1));
-        let tagged = policy(MarkBy::Pcp, Some(4), None).mark(0, 1, true, true);
+        assert_eq!(two(&policy(Trust::Dscp, None, Some(46)), 9, 1), (46 << 2 | 1, 5));
+        assert_eq!(two(&policy(Trust::Pcp, None, Some(46)), 9, 1), (46 << 2 | 1, 1));
+        let tagged = policy(Trust::Pcp, Some(4), None).mark(0, 1, true, true);
         assert_eq!(tagged.pcp, 4);
     }
 
@@ -299,13 +288,13 @@ mod tests {
             priority_to_dscp: [8, 9, 10, 30, 12, 13, 14, 15],
             ..by(trust)
         };
-        assert_eq!(two(&marking(MarkBy::Pcp), 0, 3), (30 << 2, 3));
-        assert_eq!(two(&marking(MarkBy::Pcp), 255, 0), (8 << 2 | 3, 0));
+        assert_eq!(two(&marking(Trust::Pcp), 0, 3), (30 << 2, 3));
+        assert_eq!(two(&marking(Trust::Pcp), 255, 0), (8 << 2 | 3, 0));
         // DSCP 26 is priority 3, whose DSCP is 30; only a service level: its DSCP, and what the table says of that.
-        assert_eq!(two(&marking(MarkBy::Dscp), 106, 0), (30 << 2 | 2, 3));
-        assert_eq!(two(&marking(MarkBy::Dscp), 0, 3), (30 << 2, 3));
-        assert_eq!(two(&marking(MarkBy::Dscp), 0, 2), (10 << 2, 1));
+        assert_eq!(two(&marking(Trust::Dscp), 106, 0), (30 << 2 | 2, 3));
+        assert_eq!(two(&marking(Trust::Dscp), 0, 3), (30 << 2, 3));
+        assert_eq!(two(&marking(Trust::Dscp), 0, 2), (10 << 2, 1));
         // No priority was set.
-        assert_eq!(two(&marking(MarkBy::Dscp), 0, 0), (26 << 2, 3));
+        assert_eq!(two(&marking(Trust::Dscp), 0, 0), (26 << 2, 3));
     }
 }

@@ -43,7 +43,7 @@ pub use counters::Counters;
 pub use device::{Device, DeviceConfig, Freed, work_of_pieces};
 pub use gid::{GidEntry, GidKind, GidTable};
 pub use limits::{Limits, Resources, Usage};
-pub use marking::{MarkBy, Marked, Marking};
+pub use marking::{Marked, Marking};
 pub use marks::{Mark, Marks};
 pub use memory::{Memory, Unmapped};
 pub use pacing::{RATE_MAX_KBPS, RATE_MIN_KBPS};

@@ -367,6 +367,7 @@ pub struct CongestionKeys {
 
 /// The parameter that has the key.
 pub(super) const PARAMETER: Field = Field {
+    messages: &[],
     set: |def, settings, value| settings.congestion.parameters.put_key(def, Some(value)),
     get: |def, settings| {
         settings
@@ -385,6 +386,7 @@ pub(super) const PARAMETER: Field = Field {
 macro_rules! enable_bit {
     ($priority:literal) => {
         $crate::settings::Field {
+            messages: &[],
             set: |_, settings, value| {
                 settings
                     .congestion

@@ -16,12 +16,21 @@ pub struct Field {
     pub(super) get: fn(&KeyDef, &AdapterSettings) -> Option<Value>,
     /// Copies it, from the second to the first.
     pub(super) copy: fn(&KeyDef, &mut AdapterSettings, &AdapterSettings),
+    /// Names that it has in messages of the control plane; two where a message has a field for each half of it.
+    pub(super) messages: &'static [&'static str],
 }
 
-/// The [`Field`] at a path below [`AdapterSettings`].
+/// The [`Field`] at a path below [`AdapterSettings`], behind the names that it has in messages.
 macro_rules! field {
+    ($($message:literal),+ : $($path:tt)+) => {
+        $crate::settings::field::Field {
+            messages: &[$($message),+],
+            ..$crate::settings::field::field!($($path)+)
+        }
+    };
     ($($path:tt)+) => {
         $crate::settings::field::Field {
+            messages: &[],
             set: |_, settings, value| $crate::settings::field::Setting::set(&mut settings.$($path)+, value),
             get: |_, settings| $crate::settings::field::Setting::get(&settings.$($path)+),
             copy: |_, to, from| to.$($path)+.clone_from(&from.$($path)+),
@@ -131,6 +140,11 @@ impl KeyDef {
     /// What its field is. None: the key is not built, or nothing is chosen and something else decides what acts (a preset).
     pub fn get(&self, settings: &AdapterSettings) -> Option<Value> {
         (self.field?.get)(self, settings)
+    }
+
+    /// Names that its field has in messages of the control plane.
+    pub fn messages(&self) -> &'static [&'static str] {
+        self.field.map_or(&[], |field| field.messages)
     }
 
     /// Copies its field.

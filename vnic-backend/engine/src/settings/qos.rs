@@ -1,9 +1,6 @@
 //! Quality of service and flow control, as far as the documents have keys for it.
 
-use super::{HintAction, HintMode, Trust};
-
-/// Least watermark of the receive path (register PFCC).
-const STALL_MIN_MS: u32 = 80;
+use vnic_wire::qos::{Guard, HintSettings, Lifetimes, Trust};
 
 /// Global pause (`*FlowControl`; IEEE 802.3 annex 31B).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,22 +75,12 @@ pub struct QosKeys {
     pub offload_classes: u8,
     /// `SendQueuePerPrio`.
     pub send_queue_per_priority: bool,
-    /// `TCHeadOfQueueLifeTimeLimit`, log2 of 4.096 us; 20: for ever.
-    pub lifetime: u8,
-    /// `TCStallCount`.
-    pub stall_count: u8,
-    /// `TCHeadOfQueueLifeTimeLimitEnable`, a bit each class.
-    pub lifetime_classes: u8,
-    /// `DeviceRxStallTimeout` in ms: the critical watermark; 0: never.
-    pub stall_critical_ms: u32,
-    /// `DeviceRxStallWatermark` in ms: the minor watermark; 0: never.
-    pub stall_minor_ms: u32,
-    /// `CongestionMonitoringEnable`.
-    pub hint: bool,
-    /// `CongestionAction`.
-    pub hint_action: HintAction,
-    /// `CongestionMode`.
-    pub hint_mode: HintMode,
+    /// Head-of-queue lifetime.
+    pub lifetimes: Lifetimes,
+    /// The watermarks of the receive path, as they are stored: what counts is [`QosKeys::acting_watermarks`].
+    pub guard: Guard,
+    /// Early marks and drops.
+    pub hint: HintSettings,
 }
 
 /// Priority by DSCP where nothing else is set, eight values each (WinOF-2 Ethernet Network, Receive Trust State).
@@ -129,32 +116,35 @@ impl Default for QosKeys {
             offload: true,
             offload_classes: 0xff,
             send_queue_per_priority: false,
-            lifetime: 19,
-            stall_count: 7,
-            lifetime_classes: 0,
-            stall_critical_ms: 8000,
-            stall_minor_ms: 6800,
-            hint: false,
-            hint_action: HintAction::default(),
-            hint_mode: HintMode::default(),
+            lifetimes: Lifetimes::default(),
+            guard: Guard::default(),
+            hint: HintSettings::default(),
         }
     }
 }
 
 impl QosKeys {
-    /// The watermarks of the receive path that count, in ms, 0: never: how long it may stand still before that is told, and
-    /// before pause ends. Not every number of the keys makes sense together with the other.
-    pub fn acting_watermarks(&self) -> (u32, u32) {
-        let critical = match self.stall_critical_ms {
-            0 => 0,
-            ms => ms.max(STALL_MIN_MS),
+    /// The watermarks of the receive path that count. Not every number of the keys makes sense together with the other.
+    pub fn acting_watermarks(&self) -> Guard {
+        let least = *Guard::WATERMARK.start();
+        let Guard {
+            minor_ms,
+            critical_ms,
+        } = self.guard;
+        let critical_ms = if critical_ms == 0 {
+            0
+        } else {
+            critical_ms.max(least)
         };
-        let minor = match self.stall_minor_ms {
+        let minor_ms = match minor_ms {
             0 => 0,
-            ms if critical != 0 && ms > critical => (critical * 85 / 100).max(STALL_MIN_MS),
-            ms => ms.max(STALL_MIN_MS),
+            ms if critical_ms != 0 && ms > critical_ms => (critical_ms * 85 / 100).max(least),
+            ms => ms.max(least),
         };
-        (minor, critical)
+        Guard {
+            minor_ms,
+            critical_ms,
+        }
     }
 
     /// Lets another map by DSCP count: the table's, or nothing of the table where the static one is the same.

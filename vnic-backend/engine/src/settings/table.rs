@@ -16,6 +16,9 @@ use super::field::field;
 /// Rows of keys whose names differ by a number only: `$prefix` and the number make the name, `$row` makes a row of it, whose
 /// value goes to the array's element of that number.
 macro_rules! family {
+    ($prefix:literal, $suffix:literal, $row:expr, $message:literal: $group:ident.$array:ident, $($n:literal => $default:expr),+ $(,)?) => {
+        [$($row(concat!($prefix, $n, $suffix), $default).acts(field!($message: $group.$array[$n]))),+]
+    };
     ($prefix:literal, $suffix:literal, $row:expr, $group:ident.$array:ident, $($n:literal => $default:expr),+ $(,)?) => {
         [$($row(concat!($prefix, $n, $suffix), $default).acts(field!($group.$array[$n]))),+]
     };

@@ -1,8 +1,9 @@
 //! Priorities of queue pairs: from traffic class and service level, and what a closed one means.
 
 use vnic_engine::rdma::{
-    AddressVector, Mark, MarkBy, Marking, Outgoing, QpType, SendOp, Sink, Status, UdDestination,
+    AddressVector, Mark, Marking, Outgoing, QpType, SendOp, Sink, Status, UdDestination,
 };
+use vnic_wire::qos::Trust;
 use vnic_wire::time::Instant;
 
 use super::harness::{Connection, Pair, Side, connect, datagrams, send};
@@ -40,7 +41,7 @@ fn transmit(side: &mut Side, open: u8) -> Vec<(u8, u8, usize)> {
 
 fn by_dscp() -> Marking {
     Marking {
-        by: MarkBy::Dscp,
+        by: Trust::Dscp,
         ..Marking::default()
     }
 }

@@ -1,89 +1,151 @@
-//! What a configuration of a port must fulfil. Rules that need to know more than the port (a schedule queue has limits for
-//! all supported classes or for none) are the NIC's. The fields have the names that the control plane gives them.
+//! What a configuration of a port must fulfil: every limit, said once for file, command line, gRPC and the NIC. Rules that need
+//! to know more than the port (a schedule queue has limits for all supported classes or for none) are the NIC's; limits that are
+//! numbers of a mechanism stand beside it ([`lifetime`], [`red`]). The fields have the names that the control plane gives them.
 
 use alloc::format;
 use alloc::string::String;
+use core::ops::RangeInclusive;
 
-use super::red::MILLION;
-use super::{Capable, Lifetimes, Match, NotCapable, PRIORITIES, PortQos, QosError, Tsa};
+use super::{
+    Buffer, Classes, Classification, Guard, Match, PortQos, QosError, ScheduleQueue, Tsa, lifetime, red,
+};
 
-/// Least rate, in bit/s: at it a full-size frame takes 12 s.
-const RATE_MIN: u64 = 1_000;
-/// Most, in bit/s.
-const RATE_MAX: u64 = 1_000_000_000_000;
-/// Milliseconds of a watermark. Register PFCC and the PRM say 80; `rdma-notes-zh` section 9 says 100 for the Linux driver's
-/// file, which stands for the same register: the wider one holds.
-const WATERMARK: core::ops::RangeInclusive<u32> = 80..=8000;
-/// Most bytes of a buffer.
-const BUFFER_MAX: u32 = 256 << 20;
+/// Rates in bit/s, beside 0. At the least one a full-size frame takes 12 s.
+pub const RATE_RANGE: RangeInclusive<u64> = 1_000..=1_000_000_000_000;
+/// Bytes of frames that wait at a port.
+pub(super) const BUFFER_RANGE: RangeInclusive<u32> = 64 << 10..=256 << 20;
 /// Most bytes of headroom.
 const HEADROOM_MAX: u32 = 64 << 20;
 /// Least bytes at which a source is told to wait: a full-size frame.
 const XOFF_MIN: u32 = 2048;
+/// Most policies of a port.
+const POLICIES_MAX: usize = 64;
+/// Most bytes of a policy's name.
+const POLICY_NAME_MAX: usize = 64;
 
-fn err(field: &'static str, problem: String) -> QosError {
-    QosError { field, problem }
+pub(super) type Checked = Result<(), QosError>;
+
+pub(super) fn refuse(field: &'static str, problem: String) -> Checked {
+    Err(QosError { field, problem })
 }
 
-/// A rate that is 0 or within the limits.
-fn rate(field: &'static str, what: &str, value: u64) -> Result<(), QosError> {
-    if value != 0 && !(RATE_MIN..=RATE_MAX).contains(&value) {
-        return Err(err(
-            field,
-            format!("{what}{value} bit/s; allowed: 0 (none), or {RATE_MIN} to {RATE_MAX}"),
-        ));
+/// A rate that is 0 or within the limits. `of` says whose it is.
+fn rate(field: &'static str, of: &str, value: u64) -> Checked {
+    if value == 0 || RATE_RANGE.contains(&value) {
+        return Ok(());
     }
-    Ok(())
+    let (lo, hi) = (RATE_RANGE.start(), RATE_RANGE.end());
+    refuse(
+        field,
+        format!("{of}{value} is out of range: 0 (no limit), or {lo} to {hi} bit/s"),
+    )
 }
 
-/// Every element is at most `max`.
-fn at_most(field: &'static str, index: &str, values: &[u8], max: u8) -> Result<(), QosError> {
-    match values.iter().enumerate().find(|(_, v)| **v > max) {
-        Some((i, v)) => Err(err(field, format!("{index} {i} has {v}; allowed: 0 to {max}"))),
+/// A number of at most `max`.
+pub(super) fn up_to(field: &'static str, of: &str, value: u8, max: u8) -> Checked {
+    if value <= max {
+        return Ok(());
+    }
+    refuse(field, format!("{of}{value} is out of range: 0 to {max}"))
+}
+
+pub(super) fn check(qos: &PortQos) -> Checked {
+    rate("rate_bps", "", qos.rate)?;
+    classes(&qos.classes)?;
+    buffer(&qos.buffer)?;
+    classification(&qos.classification)?;
+    guard(qos.guard)?;
+    lifetime::check(qos.lifetimes)?;
+    red::check(&qos.ecn)?;
+    match &qos.queue {
+        Some(q) => queue(q, qos.rate),
         None => Ok(()),
     }
 }
 
-pub(super) fn check(qos: &PortQos) -> Result<(), QosError> {
-    rate("rate_bps", "", qos.rate)?;
-    classification(qos)?;
-    classes(qos)?;
-    buffer(qos)?;
-    guard(qos)?;
-    lifetimes(qos.lifetimes)?;
-    ecn(qos)?;
-    queue(qos)
+fn classes(c: &Classes) -> Checked {
+    const SHARES: &str = "tc_bandwidth_percent";
+    for (priority, class) in c.of_priority.into_iter().enumerate() {
+        up_to("priority_to_tc", &format!("priority {priority}: "), class, 7)?;
+    }
+    for (tc, (tsa, share)) in c.tsa.iter().zip(c.share).enumerate() {
+        if share > 0 && *tsa != Tsa::Ets {
+            let problem = format!(
+                "traffic class {tc} has {share} %, and its algorithm is not ETS: 0 is allowed, or make it ETS"
+            );
+            return refuse(SHARES, problem);
+        }
+    }
+    let sum: u32 = c.share.into_iter().map(u32::from).sum();
+    if c.tsa.contains(&Tsa::Ets) && !(1..=100).contains(&sum) {
+        let problem = format!(
+            "the shares of all ETS classes add up to {sum} %: 100 is allowed, or less (they count as weights)"
+        );
+        return refuse(SHARES, problem);
+    }
+    for (tc, limit) in c.limit.into_iter().enumerate() {
+        rate("tc_rate_limit_bps", &format!("traffic class {tc}: "), limit)?;
+    }
+    Ok(())
 }
 
-fn classification(qos: &PortQos) -> Result<(), QosError> {
-    let c = &qos.classification;
-    at_most("default_priority", "value", &[c.default_priority], 7)?;
-    at_most("dscp_to_priority", "DSCP", &c.dscp_to_priority, 7)?;
-    for (i, policy) in c.policies.iter().enumerate() {
-        let name = &policy.name;
-        if name.is_empty() {
-            return Err(err("policies", format!("policy {i} has no name")));
+fn buffer(b: &Buffer) -> Checked {
+    let Buffer {
+        size,
+        xoff,
+        xon,
+        headroom,
+        ..
+    } = *b;
+    let (lo, hi) = (BUFFER_RANGE.start(), BUFFER_RANGE.end());
+    let (field, problem) = if !BUFFER_RANGE.contains(&size) {
+        (
+            "buffer_size",
+            format!("{size} is out of range: {lo} to {hi} bytes"),
+        )
+    } else if !(XOFF_MIN..=size).contains(&xoff) {
+        let problem = format!("{xoff} is out of range: {XOFF_MIN} to {size} (buffer_size) bytes");
+        ("buffer_xoff", problem)
+    } else if xon >= xoff {
+        let problem = format!("{xon} is not below buffer_xoff, which is {xoff}");
+        ("buffer_xon", problem)
+    } else if headroom > HEADROOM_MAX {
+        let problem = format!("{headroom} is out of range: 0 to {HEADROOM_MAX} bytes");
+        ("buffer_headroom", problem)
+    } else {
+        return Ok(());
+    };
+    refuse(field, problem)
+}
+
+fn classification(c: &Classification) -> Checked {
+    up_to("default_priority", "", c.default_priority, 7)?;
+    for (dscp, priority) in c.dscp_to_priority.into_iter().enumerate() {
+        up_to("dscp_to_priority", &format!("DSCP {dscp}: "), priority, 7)?;
+    }
+    const FIELD: &str = "policies";
+    let policies = &c.policies;
+    if policies.len() > POLICIES_MAX {
+        let n = policies.len();
+        return refuse(
+            FIELD,
+            format!("{n} policies; an adapter has at most {POLICIES_MAX}"),
+        );
+    }
+    for (i, policy) in policies.iter().enumerate() {
+        let name = policy.name.as_str();
+        if name.is_empty() || name.len() > POLICY_NAME_MAX || name.chars().any(char::is_control) {
+            let problem =
+                format!("{name:?} is no name of a policy: 1 to {POLICY_NAME_MAX} bytes of text are allowed");
+            return refuse(FIELD, problem);
         }
-        if c.policies[..i].iter().any(|p| p.name == *name) {
-            return Err(err("policies", format!("\"{name}\" is there twice")));
+        let wrong = |problem: &str| refuse(FIELD, format!("{name:?}: {problem}"));
+        let before = policies.get(..i).unwrap_or_default();
+        if before.iter().any(|other| other.name.eq_ignore_ascii_case(name)) {
+            return wrong("the name is taken by another policy");
         }
-        if let Some(p) = policy.priority.filter(|p| *p > 7) {
-            return Err(err(
-                "policies",
-                format!("\"{name}\" has priority {p}; allowed: 0 to 7"),
-            ));
-        }
-        if let Some(d) = policy.dscp.filter(|d| *d > 63) {
-            return Err(err(
-                "policies",
-                format!("\"{name}\" has DSCP {d}; allowed: 0 to 63"),
-            ));
-        }
-        if policy.priority.is_none() && policy.dscp.is_none() {
-            return Err(err(
-                "policies",
-                format!("\"{name}\" does nothing: it needs a priority or a DSCP"),
-            ));
+        if policy.matches == Match::Default && before.iter().any(|other| other.matches == Match::Default) {
+            return wrong("there is a default policy already: one is allowed");
         }
         if let Match::DestinationPorts {
             protocol,
@@ -91,174 +153,62 @@ fn classification(qos: &PortQos) -> Result<(), QosError> {
             last,
         } = policy.matches
         {
-            if first > last {
-                return Err(err(
-                    "policies",
-                    format!("\"{name}\" has ports {first} to {last}: none"),
-                ));
-            }
             if ![0, 6, 17].contains(&protocol) {
-                return Err(err(
-                    "policies",
-                    format!(
-                        "\"{name}\" has ports of protocol {protocol}; allowed: 6 (TCP), 17 (UDP), 0 (both)"
-                    ),
+                return wrong(&format!(
+                    "protocol {protocol}: 6 (TCP), 17 (UDP) and 0 (both) are allowed"
                 ));
             }
+            if first > last {
+                return wrong(&format!("ports {first} to {last}: the first is above the last"));
+            }
         }
-    }
-    let defaults = c.policies.iter().filter(|p| p.matches == Match::Default);
-    if defaults.count() > 1 {
-        return Err(err("policies", String::from("more than one is the default")));
-    }
-    Ok(())
-}
-
-fn classes(qos: &PortQos) -> Result<(), QosError> {
-    let c = &qos.classes;
-    at_most("priority_to_tc", "priority", &c.of_priority, 7)?;
-    at_most("tc_bandwidth_percent", "traffic class", &c.share, 100)?;
-    for (tc, share) in c.share.into_iter().enumerate() {
-        if share != 0 && c.tsa[tc] != Tsa::Ets {
-            return Err(err(
-                "tc_bandwidth_percent",
-                format!("traffic class {tc} has {share} %, but only classes with ets have a share"),
-            ));
+        if (policy.priority, policy.dscp) == (None, None) {
+            return wrong("it does nothing: a priority, a DSCP, or both are needed");
         }
-    }
-    let sum: u32 = c.share.into_iter().map(u32::from).sum();
-    if sum > 100 {
-        return Err(err(
-            "tc_bandwidth_percent",
-            format!("the shares of the ets classes add up to {sum} %; allowed: at most 100"),
-        ));
-    }
-    for (tc, limit) in c.limit.into_iter().enumerate() {
-        rate("tc_rate_limit_bps", &format!("traffic class {tc} has "), limit)?;
-    }
-    Ok(())
-}
-
-fn buffer(qos: &PortQos) -> Result<(), QosError> {
-    let b = &qos.buffer;
-    if b.size > BUFFER_MAX {
-        return Err(err(
-            "buffer_size",
-            format!("{} bytes; allowed: at most {BUFFER_MAX}", b.size),
-        ));
-    }
-    if b.xoff < XOFF_MIN || b.xoff > b.size {
-        return Err(err(
-            "buffer_xoff",
-            format!(
-                "{} bytes; allowed: {XOFF_MIN} to the buffer's size ({})",
-                b.xoff, b.size
-            ),
-        ));
-    }
-    if b.xon >= b.xoff {
-        return Err(err(
-            "buffer_xon",
-            format!("{} bytes; allowed: less than buffer_xoff ({})", b.xon, b.xoff),
-        ));
-    }
-    if b.headroom > HEADROOM_MAX {
-        return Err(err(
-            "buffer_headroom",
-            format!("{} bytes; allowed: at most {HEADROOM_MAX}", b.headroom),
-        ));
-    }
-    Ok(())
-}
-
-fn guard(qos: &PortQos) -> Result<(), QosError> {
-    let g = qos.guard;
-    for (field, ms) in [
-        ("storm_minor_ms", g.minor_ms),
-        ("storm_critical_ms", g.critical_ms),
-    ] {
-        if ms != 0 && !WATERMARK.contains(&ms) {
-            let (least, most) = (WATERMARK.start(), WATERMARK.end());
-            return Err(err(
-                field,
-                format!("{ms} ms; allowed: 0 (never), or {least} to {most}"),
-            ));
-        }
-    }
-    if g.critical_ms != 0 && g.minor_ms > g.critical_ms {
-        return Err(err(
-            "storm_minor_ms",
-            format!(
-                "{} ms; allowed: at most storm_critical_ms ({})",
-                g.minor_ms, g.critical_ms
-            ),
-        ));
-    }
-    Ok(())
-}
-
-fn lifetimes(l: Lifetimes) -> Result<(), QosError> {
-    at_most("hol_lifetime", "value", &[l.limit], 20)?;
-    at_most("hol_stall_count", "value", &[l.stall_count], 7)
-}
-
-fn ecn(qos: &PortQos) -> Result<(), QosError> {
-    for (tc, red) in qos.ecn.iter().enumerate() {
-        if red.kmin > red.kmax {
-            return Err(err(
-                "ecn",
-                format!(
-                    "traffic class {tc} has min_bytes {}; allowed: at most max_bytes ({})",
-                    red.kmin, red.kmax
-                ),
-            ));
-        }
-        if red.kmax > BUFFER_MAX {
-            return Err(err(
-                "ecn",
-                format!(
-                    "traffic class {tc} has max_bytes {}; allowed: at most {BUFFER_MAX}",
-                    red.kmax
-                ),
-            ));
-        }
-        if red.pmax > MILLION {
-            return Err(err(
-                "ecn",
-                format!(
-                    "traffic class {tc} has max_probability_ppm {}; allowed: at most {MILLION}",
-                    red.pmax
-                ),
-            ));
-        }
-        if red.capable == Capable::Drop && red.not_capable == NotCapable::Pass {
-            return Err(err(
-                "ecn",
-                format!("traffic class {tc} drops packets that can be marked, but not those that cannot"),
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn queue(qos: &PortQos) -> Result<(), QosError> {
-    let Some(q) = &qos.queue else {
-        return Ok(());
-    };
-    for tc in 0..PRIORITIES {
-        let (limit, guarantee) = (q.limit[tc], q.guarantee[tc]);
-        rate("schedule_queue", &format!("limit of traffic class {tc}: "), limit)?;
-        rate(
-            "schedule_queue",
-            &format!("guarantee of traffic class {tc}: "),
-            guarantee,
+        up_to(
+            FIELD,
+            &format!("{name:?}: priority "),
+            policy.priority.unwrap_or(0),
+            7,
         )?;
+        up_to(FIELD, &format!("{name:?}: DSCP "), policy.dscp.unwrap_or(0), 63)?;
+    }
+    Ok(())
+}
+
+fn guard(g: Guard) -> Checked {
+    let (least, most) = (*Guard::WATERMARK.start(), *Guard::WATERMARK.end());
+    let (critical, minor) = (g.critical_ms, g.minor_ms);
+    if critical != 0 && !(least..=most).contains(&critical) {
+        let problem = format!("{critical} is out of range: 0 (never), or {least} to {most} ms");
+        return refuse("storm_critical_ms", problem);
+    }
+    let most = if critical == 0 { most } else { critical };
+    if minor != 0 && !(least..=most).contains(&minor) {
+        let problem = format!(
+            "{minor} is out of range: 0 (never), or {least} to {most} ms: the critical watermark at most"
+        );
+        return refuse("storm_minor_ms", problem);
+    }
+    Ok(())
+}
+
+fn queue(q: &ScheduleQueue, link: u64) -> Checked {
+    const QUEUE: &str = "schedule_queue";
+    for (tc, (limit, guarantee)) in q.limit.into_iter().zip(q.guarantee).enumerate() {
+        rate(QUEUE, &format!("maximum of traffic class {tc}: "), limit)?;
+        rate(QUEUE, &format!("minimum of traffic class {tc}: "), guarantee)?;
         if limit != 0 && guarantee > limit {
-            return Err(err(
-                "schedule_queue",
-                format!("traffic class {tc} is sure to get {guarantee} bit/s, but its limit is {limit}"),
-            ));
+            let problem = format!(
+                "traffic class {tc}: the minimum, {guarantee} bit/s, is above the maximum, {limit} bit/s"
+            );
+            return refuse(QUEUE, problem);
         }
+    }
+    let sum: u64 = q.guarantee.into_iter().fold(0, u64::saturating_add);
+    if link != 0 && sum > link {
+        let problem = format!("the minima add up to {sum} bit/s, more than rate_bps, which is {link}");
+        return refuse(QUEUE, problem);
     }
     Ok(())
 }
@@ -266,62 +216,116 @@ fn queue(qos: &PortQos) -> Result<(), QosError> {
 #[cfg(test)]
 mod tests {
     use alloc::string::ToString;
+    use std::boxed::Box;
     use std::vec;
     use std::vec::Vec;
 
     use super::*;
-    use crate::qos::{Buffer, Policy, ScheduleQueue};
+    use crate::qos::{Capable, Policy};
+
+    fn policy(name: &str, matches: Match, priority: Option<u8>, dscp: Option<u8>) -> Policy {
+        Policy {
+            name: name.into(),
+            matches,
+            priority,
+            dscp,
+        }
+    }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn every_refusal_names_field_and_range() {
         type Change = fn(&mut PortQos);
-        let wrong: [(&str, Change); 24] = [
-            ("rate_bps: 999 bit/s", |q| q.rate = 999),
-            ("default_priority: value 0 has 8", |q| {
+        let wrong: [(&str, Change); 33] = [
+            (
+                "rate_bps: 999 is out of range: 0 (no limit), or 1000 to 1000000000000 bit/s",
+                |q| q.rate = 999,
+            ),
+            ("rate_bps: 1000000000001 is out", |q| q.rate = 1_000_000_000_001),
+            ("default_priority: 8 is out of range: 0 to 7", |q| {
                 q.classification.default_priority = 8
             }),
-            ("dscp_to_priority: DSCP 26 has 9", |q| {
+            ("dscp_to_priority: DSCP 26: 9 is out of range: 0 to 7", |q| {
                 q.classification.dscp_to_priority[26] = 9
             }),
-            ("priority_to_tc: priority 3 has 8", |q| {
+            ("priority_to_tc: priority 3: 8 is out of range: 0 to 7", |q| {
                 q.classes.of_priority[3] = 8
             }),
-            ("tc_bandwidth_percent: traffic class 2 has 101", |q| {
-                q.classes.share[2] = 101
-            }),
-            ("tc_bandwidth_percent: traffic class 2 has 50 %, but", |q| {
-                q.classes.share[2] = 50
-            }),
             (
-                "tc_bandwidth_percent: the shares of the ets classes add up to 110 %",
+                "tc_bandwidth_percent: traffic class 2 has 50 %, and its algorithm is not ETS: 0",
+                |q| q.classes.share[2] = 50,
+            ),
+            (
+                "tc_bandwidth_percent: the shares of all ETS classes add up to 110 %: 100 is allowed",
                 |q| {
                     q.classes.tsa = [Tsa::Ets; 8];
                     q.classes.share = [50, 50, 10, 0, 0, 0, 0, 0];
                 },
             ),
-            ("tc_rate_limit_bps: traffic class 7 has 5 bit/s", |q| {
-                q.classes.limit[7] = 5
-            }),
-            ("buffer_size: ", |q| q.buffer.size = u32::MAX),
-            ("buffer_xoff: 1 bytes; allowed: 2048 to", |q| q.buffer.xoff = 1),
-            ("buffer_xoff: ", |q| q.buffer.size = 4096),
             (
-                "buffer_xon: 262144 bytes; allowed: less than buffer_xoff (262144)",
+                "tc_bandwidth_percent: the shares of all ETS classes add up to 101 %",
+                |q| {
+                    q.classes.tsa[2] = Tsa::Ets;
+                    q.classes.share[2] = 101;
+                },
+            ),
+            (
+                "tc_bandwidth_percent: the shares of all ETS classes add up to 0 %",
+                |q| q.classes.tsa[0] = Tsa::Ets,
+            ),
+            (
+                "tc_rate_limit_bps: traffic class 7: 5 is out of range: 0 (no limit), or 1000 to",
+                |q| q.classes.limit[7] = 5,
+            ),
+            ("buffer_size: 1 is out of range: 65536 to 268435456 bytes", |q| {
+                q.buffer.size = 1
+            }),
+            ("buffer_size: 4294967295 is out", |q| q.buffer.size = u32::MAX),
+            (
+                "buffer_xoff: 1 is out of range: 2048 to 4194304 (buffer_size) bytes",
+                |q| q.buffer.xoff = 1,
+            ),
+            (
+                "buffer_xoff: 262144 is out of range: 2048 to 65536 (buffer_size)",
+                |q| q.buffer.size = 65_536,
+            ),
+            (
+                "buffer_xon: 262144 is not below buffer_xoff, which is 262144",
                 |q| q.buffer.xon = q.buffer.xoff,
             ),
-            ("buffer_headroom: ", |q| q.buffer.headroom = u32::MAX),
-            ("storm_minor_ms: 79 ms; allowed: 0 (never), or 80 to 8000", |q| {
-                q.guard.minor_ms = 79
-            }),
-            ("storm_critical_ms: 8001 ms", |q| q.guard.critical_ms = 8001),
             (
-                "storm_minor_ms: 6800 ms; allowed: at most storm_critical_ms (100)",
+                "buffer_headroom: 4294967295 is out of range: 0 to 67108864 bytes",
+                |q| q.buffer.headroom = u32::MAX,
+            ),
+            (
+                "storm_minor_ms: 79 is out of range: 0 (never), or 80 to 8000 ms",
+                |q| q.guard.minor_ms = 79,
+            ),
+            (
+                "storm_minor_ms: 8001 is out of range: 0 (never), or 80 to 8000 ms",
+                |q| {
+                    q.guard = Guard {
+                        minor_ms: 8001,
+                        critical_ms: 0,
+                    };
+                },
+            ),
+            (
+                "storm_critical_ms: 8001 is out of range: 0 (never), or 80 to 8000 ms",
+                |q| q.guard.critical_ms = 8001,
+            ),
+            ("storm_critical_ms: 79 is out of range", |q| {
+                q.guard.critical_ms = 79
+            }),
+            (
+                "storm_minor_ms: 6800 is out of range: 0 (never), or 80 to 100 ms: the critical watermark at most",
                 |q| q.guard.critical_ms = 100,
             ),
-            ("hol_lifetime: value 0 has 21; allowed: 0 to 20", |q| {
+            ("hol_lifetime: 21 is out of range: 0 to 20", |q| {
                 q.lifetimes.limit = 21
             }),
-            ("hol_stall_count: value 0 has 8", |q| q.lifetimes.stall_count = 8),
+            ("hol_stall_count: 8 is out of range: 0 to 7", |q| {
+                q.lifetimes.stall_count = 8
+            }),
             (
                 "ecn: traffic class 5 has min_bytes 200001; allowed: at most max_bytes (200000)",
                 |q| (q.ecn[5].kmin, q.ecn[5].kmax) = (200_001, 200_000),
@@ -336,20 +340,51 @@ mod tests {
             ("ecn: traffic class 2 drops packets that can be", |q| {
                 q.ecn[2].capable = Capable::Drop
             }),
-            ("schedule_queue: limit of traffic class 0: 1 bit/s", |q| {
-                q.queue = Some(ScheduleQueue {
-                    limit: [1; 8],
-                    guarantee: [0; 8],
-                });
-            }),
             (
-                "schedule_queue: traffic class 0 is sure to get 2000000 bit/s, but its limit is 1000000",
+                "schedule_queue: maximum of traffic class 0: 1 is out of range",
+                |q| {
+                    q.queue = Some(ScheduleQueue {
+                        limit: [1; 8],
+                        guarantee: [0; 8],
+                    });
+                },
+            ),
+            (
+                "schedule_queue: minimum of traffic class 0: 1 is out of range",
+                |q| {
+                    q.queue = Some(ScheduleQueue {
+                        limit: [0; 8],
+                        guarantee: [1; 8],
+                    });
+                },
+            ),
+            (
+                "schedule_queue: traffic class 0: the minimum, 2000000 bit/s, is above the maximum, 1000000 bit/s",
                 |q| {
                     q.queue = Some(ScheduleQueue {
                         limit: [1_000_000; 8],
                         guarantee: [2_000_000; 8],
                     });
                 },
+            ),
+            (
+                "schedule_queue: the minima add up to 1600000000 bit/s, more than rate_bps, which is 1000000000",
+                |q| {
+                    q.rate = 1_000_000_000;
+                    q.queue = Some(ScheduleQueue {
+                        limit: [0; 8],
+                        guarantee: [200_000_000; 8],
+                    });
+                },
+            ),
+            ("policies: 65 policies; an adapter has at most 64", |q| {
+                q.classification.policies = (0..65)
+                    .map(|i| policy(&i.to_string(), Match::Tcp, Some(1), None))
+                    .collect();
+            }),
+            (
+                "policies: \"p\": it does nothing: a priority, a DSCP, or both are needed",
+                |q| q.classification.policies = vec![policy("p", Match::Tcp, None, None)],
             ),
         ];
         for (text, change) in wrong {
@@ -365,12 +400,21 @@ mod tests {
     fn what_the_documents_show_is_right() {
         let mut q = PortQos::default();
         q.classes.tsa = [Tsa::Ets; 8];
-        for shares in [[0, 0, 50, 50, 0, 0, 0, 0], [0, 0, 0, 16, 0, 80, 0, 0], [0; 8]] {
+        for shares in [[0, 0, 50, 50, 0, 0, 0, 0], [0, 0, 0, 16, 0, 80, 0, 0]] {
             q.classes.share = shares;
             assert_eq!(q.check(), Ok(()), "{shares:?}");
         }
-        for (minor_ms, critical_ms) in [(0, 0), (80, 80), (80, 8000), (0, 100), (6800, 0), (6800, 8000)] {
-            q.guard = crate::qos::Guard {
+        for (minor_ms, critical_ms) in [
+            (0, 0),
+            (80, 80),
+            (80, 8000),
+            (0, 100),
+            (0, 8000),
+            (6800, 0),
+            (8000, 0),
+            (6800, 8000),
+        ] {
+            q.guard = Guard {
                 minor_ms,
                 critical_ms,
             };
@@ -380,12 +424,6 @@ mod tests {
 
     #[test]
     fn policies_are_checked() {
-        let policy = |name: &str, matches, priority, dscp| Policy {
-            name: name.into(),
-            matches,
-            priority,
-            dscp,
-        };
         let ports = |protocol, first, last| Match::DestinationPorts {
             protocol,
             first,
@@ -398,20 +436,42 @@ mod tests {
         let mut q = PortQos::default();
         q.classification.policies = good.clone();
         assert_eq!(q.check(), Ok(()));
+        let long: Box<str> = "x".repeat(65).into();
         for (bad, text) in [
-            (policy("", Match::Tcp, Some(1), None), "policy 2 has no name"),
+            (
+                policy("", Match::Tcp, Some(1), None),
+                "\"\" is no name of a policy: 1 to 64 bytes",
+            ),
+            (policy(&long, Match::Tcp, Some(1), None), "is no name of a policy"),
+            (
+                policy("a\tb", Match::Tcp, Some(1), None),
+                "is no name of a policy",
+            ),
             (
                 policy("TCP1", Match::Tcp, Some(1), None),
-                "\"TCP1\" is there twice",
+                "\"TCP1\": the name is taken",
             ),
-            (policy("x", Match::Tcp, Some(8), None), "priority 8"),
-            (policy("x", Match::Tcp, None, Some(64)), "DSCP 64"),
+            (
+                policy("tcp1", Match::Tcp, Some(1), None),
+                "\"tcp1\": the name is taken",
+            ),
+            (
+                policy("x", Match::Tcp, Some(8), None),
+                "\"x\": priority 8 is out of range: 0 to 7",
+            ),
+            (
+                policy("x", Match::Tcp, None, Some(64)),
+                "\"x\": DSCP 64 is out of range: 0 to 63",
+            ),
             (policy("x", Match::Tcp, None, None), "does nothing"),
-            (policy("x", ports(6, 2, 1), Some(1), None), "ports 2 to 1"),
-            (policy("x", ports(7, 1, 2), Some(1), None), "protocol 7"),
+            (
+                policy("x", ports(6, 2, 1), Some(1), None),
+                "ports 2 to 1: the first is above the last",
+            ),
+            (policy("x", ports(7, 1, 2), Some(1), None), "protocol 7: 6 (TCP)"),
             (
                 policy("x", Match::Default, Some(1), None),
-                "more than one is the default",
+                "a default policy already",
             ),
         ] {
             q.classification.policies = good.iter().cloned().chain([bad]).collect::<Vec<_>>();

@@ -1,7 +1,7 @@
 //! What an operator configures at a port.
 
 use vnic_wire::pause::{FRAME_LEN, QUANTUM_BITS};
-use vnic_wire::qos::{HintAction, HintMode, Trust};
+use vnic_wire::qos::{Guard, HintSettings, Lifetimes, Trust};
 
 use super::classify::Classification;
 use super::{PRIORITIES, Red, WIRE_OVERHEAD, check};
@@ -81,57 +81,6 @@ impl Default for Buffer {
             cable_len: 7,
         }
     }
-}
-
-/// Receive path activity monitoring: how long pause may be sent (register PFCC; WinOF-2 Ethernet Network, Receive Path
-/// Activity Monitoring; `rdma-notes-zh` section 9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Guard {
-    /// Milliseconds of stall that are counted and told; 0: never. At most `critical_ms`.
-    pub minor_ms: u32,
-    /// Milliseconds of stall after which pause stops on all priorities; 0: never. Otherwise 80..=8000.
-    pub critical_ms: u32,
-}
-
-impl Default for Guard {
-    fn default() -> Self {
-        Guard {
-            minor_ms: 6800,
-            critical_ms: 8000,
-        }
-    }
-}
-
-/// Head-of-queue lifetime (register QHLL; WinOF-2 Ethernet Network, Head of Queue Lifetime Limit).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lifetimes {
-    /// log2 of 4.096 us that a frame may wait at the head of its class, 0..=20; 20: for ever.
-    pub limit: u8,
-    /// Drops in a row after which a class counts as stalled, 0..=7; 0: never.
-    pub stall_count: u8,
-    /// Classes that have a limit, a bit each.
-    pub enable: u8,
-}
-
-impl Default for Lifetimes {
-    fn default() -> Self {
-        Lifetimes {
-            limit: 19,
-            stall_count: 7,
-            enable: 0,
-        }
-    }
-}
-
-/// ECN hint (`CongestionMonitoringEnable`, `CongestionAction`, `CongestionMode`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct HintSettings {
-    /// On?
-    pub enable: bool,
-    /// What happens.
-    pub action: HintAction,
-    /// How eagerly.
-    pub mode: HintMode,
 }
 
 /// What an adapter may send and is sure to get, by traffic class (WinOF-2 Ethernet Network, Hardware QoS Offload): bit/s on
@@ -218,7 +167,7 @@ impl PortQos {
         }
     }
 
-    /// Is the configuration one that can act? All rules in one place, for file, command line and gRPC.
+    /// Is the configuration one that can act? All rules that need to know no more than this port.
     pub fn check(&self) -> Result<(), QosError> {
         check::check(self)
     }

@@ -4,6 +4,7 @@
 
 use core::time::Duration;
 
+use super::check::{Checked, up_to};
 use super::{Lifetimes, PRIORITIES};
 use crate::{DropReason, Instant};
 
@@ -11,6 +12,12 @@ use crate::{DropReason, Instant};
 const FOR_EVER: u8 = 20;
 /// Lifetimes for which a class stays stalled.
 const STALLED_FOR: u32 = 8;
+
+/// What the settings must fulfil.
+pub(super) fn check(settings: Lifetimes) -> Checked {
+    up_to("hol_lifetime", "", settings.limit, FOR_EVER)?;
+    up_to("hol_stall_count", "", settings.stall_count, 7)
+}
 
 /// The state of one port's classes.
 #[derive(Debug, Clone, Default)]

@@ -11,6 +11,10 @@
 //!               Kmin  Kmax
 //! ```
 
+use alloc::format;
+
+use super::PRIORITIES;
+use super::check::{BUFFER_RANGE, Checked, refuse};
 use crate::fault::SplitMix64;
 
 /// Parts of a million.
@@ -77,6 +81,27 @@ impl Red {
             (u64::from(self.pmax) * (bytes - u64::from(self.kmin)) / span) as u32
         }
     }
+}
+
+/// What profiles must fulfil.
+pub(super) fn check(profiles: &[Red; PRIORITIES]) -> Checked {
+    let most = *BUFFER_RANGE.end();
+    for (tc, red) in profiles.iter().enumerate() {
+        let Red { kmin, kmax, pmax, .. } = *red;
+        let problem = if kmin > kmax {
+            format!("has min_bytes {kmin}; allowed: at most max_bytes ({kmax})")
+        } else if kmax > most {
+            format!("has max_bytes {kmax}; allowed: at most {most}")
+        } else if pmax > MILLION {
+            format!("has max_probability_ppm {pmax}; allowed: at most {MILLION}")
+        } else if red.capable == Capable::Drop && red.not_capable == NotCapable::Pass {
+            "drops packets that can be marked, but not those that cannot".into()
+        } else {
+            continue;
+        };
+        return refuse("ecn", format!("traffic class {tc} {problem}"));
+    }
+    Ok(())
 }
 
 /// What happens to a packet.

@@ -6,12 +6,13 @@ use anyhow::{Context, Result};
 
 use vnic_engine::rdma::{
     Access, AddressVector, AttributeMask, Congestion, CqHandle, Device, DeviceConfig, GidEntry, GidKind,
-    Limits, MarkBy, Marking, Memory, Mtu, PdHandle, QpAttributes, QpInit, QpNumber, QpState, QpType,
-    SendData, SendFlags, SendOp, SendWr, Sge, Span, SrqHandle, SrqInit, Unmapped, state,
+    Limits, Marking, Memory, Mtu, PdHandle, QpAttributes, QpInit, QpNumber, QpState, QpType, SendData,
+    SendFlags, SendOp, SendWr, Sge, Span, SrqHandle, SrqInit, Unmapped, state,
 };
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
 use vnic_wire::psn::Psn;
+use vnic_wire::qos::Trust;
 use vnic_wire::time::Instant;
 
 use super::scenario::Scenario;
@@ -130,7 +131,7 @@ impl Host {
         device.set_window(WINDOW)?;
         // A DSCP names a priority, eight each.
         device.set_marking(Marking {
-            by: MarkBy::Dscp,
+            by: Trust::Dscp,
             default_dscp: 0,
             ..Marking::default()
         });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use vnic_fabric::Instant;
-use vnic_fabric::qos::{Buffer, Classes, Guard, Lifetimes, PauseSettings, PortQos, Tsa, WIRE_OVERHEAD};
+use vnic_fabric::qos::{Buffer, Classes, Guard, PauseSettings, PortQos, Tsa, WIRE_OVERHEAD};
 
 /// Port of a host to its guest.
 pub const GUEST: usize = 0;
@@ -409,7 +409,7 @@ fn settings(rng: &mut Rng, kind: Kind, rate: u64, mtu: u16, cable: u8) -> PortQo
             classes.share = core::array::from_fn(|_| rng.u8(0..13));
         }
     }
-    PortQos {
+    let mut qos = PortQos {
         classes,
         buffer: Buffer {
             size,
@@ -422,14 +422,13 @@ fn settings(rng: &mut Rng, kind: Kind, rate: u64, mtu: u16, cable: u8) -> PortQo
             minor_ms: if guard { 80 } else { 0 },
             critical_ms: if guard { rng.u32(80..200) } else { 0 },
         },
-        lifetimes: Lifetimes {
-            // 4 to 67 ms.
-            limit: rng.u8(10..15),
-            stall_count: rng.u8(0..8),
-            enable: if lifetime { 0xff } else { 0 },
-        },
         ..PortQos::default()
-    }
+    };
+    // 4 to 67 ms.
+    qos.lifetimes.limit = rng.u8(10..15);
+    qos.lifetimes.stall_count = rng.u8(0..8);
+    qos.lifetimes.enable = if lifetime { 0xff } else { 0 };
+    qos
 }
 
 impl fmt::Display for Plan {

@@ -1,6 +1,7 @@
 //! Rates of queue pairs, rules of marking, and priorities that close: nothing of it may change what happens, only when.
 
-use vnic_engine::rdma::{Device, MarkBy, Marking, RateLimit};
+use vnic_engine::rdma::{Device, Marking, RateLimit};
+use vnic_wire::qos::Trust;
 use vnic_wire::time::Instant;
 
 use super::world::World;
@@ -16,7 +17,7 @@ impl World {
             let mut dscp_to_priority = [0; 64];
             dscp_to_priority.fill_with(|| rng.u8(0..8));
             device.set_marking(Marking {
-                by: [MarkBy::Port, MarkBy::Pcp, MarkBy::Dscp, MarkBy::Both][rng.usize(0..4)],
+                by: [Trust::Port, Trust::Pcp, Trust::Dscp, Trust::Both][rng.usize(0..4)],
                 default_priority: rng.u8(0..8),
                 dscp_to_priority,
                 dscp_by_priority: rng.bool(),

@@ -1,20 +1,15 @@
 //! How the RDMA packets of an adapter are marked.
 
-use vnic_engine::rdma::{MarkBy, Marking};
+use vnic_engine::rdma::Marking;
 use vnic_engine::settings::QosKeys;
-use vnic_fabric::qos::{Classification, Match, Trust};
+use vnic_fabric::qos::{Classification, Match};
 
 /// What acts, keys and policies say, for RDMA: policies are about the function's traffic as a whole.
 pub fn marking(acting: &Classification, keys: &QosKeys, forced_traffic_class: Option<u8>) -> Marking {
     let about = |matches| acting.policies.iter().find(|p| p.matches == matches);
     let policy = about(Match::NetDirect).or_else(|| about(Match::Default));
     Marking {
-        by: match acting.trust {
-            Trust::Port => MarkBy::Port,
-            Trust::Pcp => MarkBy::Pcp,
-            Trust::Dscp => MarkBy::Dscp,
-            Trust::Both => MarkBy::Both,
-        },
+        by: acting.trust,
         default_priority: acting.default_priority,
         dscp_to_priority: acting.dscp_to_priority,
         priority_to_dscp: keys.acting_priority_to_dscp(),
@@ -29,7 +24,7 @@ pub fn marking(acting: &Classification, keys: &QosKeys, forced_traffic_class: Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vnic_fabric::qos::Policy;
+    use vnic_fabric::qos::{Policy, Trust};
 
     #[test]
     fn a_policy_for_rdma_goes_before_that_for_everything() {
@@ -47,7 +42,7 @@ mod tests {
             let m = marking(acting, &QosKeys::default(), Some(106));
             assert_eq!(
                 (m.by, m.default_dscp, m.forced_traffic_class),
-                (MarkBy::Dscp, 26, Some(106))
+                (Trust::Dscp, 26, Some(106))
             );
             (m.policy_priority, m.policy_dscp)
         };

@@ -42,7 +42,7 @@ const fn mark(name: &'static str, (): ()) -> KeyDef {
 
 pub(super) const SWITCHES: &[KeyDef] = &[
     KeyDef::switch("RxUntaggedMapToLossless")
-        .acts(field!(qos.untagged_to_lossless))
+        .acts(field!("untagged_to_lossless": qos.untagged_to_lossless))
         .alias(&["RxUntaggedMapToLossles"])
         .default(0)
         .dynamic()
@@ -54,7 +54,7 @@ pub(super) const SWITCHES: &[KeyDef] = &[
         )
         .source(SETTINGS),
     KeyDef::switch("DscpBasedEtsEnabled")
-        .acts(field!(qos.dscp_table))
+        .acts(field!("dscp_to_priority": qos.dscp_table))
         .default(0)
         .help("1: DscpToPriorityMappingTable counts; 0: the static table, eight DSCP values for each priority.")
         .source(SETTINGS),
@@ -71,7 +71,7 @@ pub(super) const SWITCHES: &[KeyDef] = &[
         .help("DSCP of RDMA packets that have no priority.")
         .source(SETTINGS),
     KeyDef::one_of("RxTrustedState", &[(0, "port"), (1, "PCP"), (2, "DSCP"), (3, "both")])
-        .acts(field!(qos.trust))
+        .acts(field!("trust": qos.trust))
         .default(1)
         .help("What gives packets their priority.")
         .note(
@@ -87,7 +87,7 @@ pub(super) const TO_DSCP: &[KeyDef] = &family!(
 );
 
 pub(super) const TO_PRIORITY: &[KeyDef] = &family!(
-    "DscpToPriorityMappingTable_", "", to_priority, qos.dscp_to_priority,
+    "DscpToPriorityMappingTable_", "", to_priority, "dscp_to_priority": qos.dscp_to_priority,
     0 => 0, 1 => 0, 2 => 0, 3 => 3, 4 => 4, 5 => 0, 6 => 0, 7 => 0,
     8 => 1, 9 => 1, 10 => 1, 11 => 1, 12 => 1, 13 => 1, 14 => 1, 15 => 1,
     16 => 2, 17 => 2, 18 => 2, 19 => 2, 20 => 2, 21 => 2, 22 => 2, 23 => 2,

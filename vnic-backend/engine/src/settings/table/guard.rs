@@ -29,54 +29,54 @@ const fn lifetime(row: KeyDef) -> KeyDef {
 pub(super) const KEYS: &[KeyDef] = &[
     hint(
         KeyDef::switch("CongestionMonitoringEnable")
-            .acts(field!(qos.hint))
+            .acts(field!("congestion_monitoring": qos.hint.enable))
             .default(0),
     )
     .help("Received packets that met a congested receive buffer are marked (ECN)."),
     hint(
         KeyDef::one_of("CongestionAction", &[(0, "off"), (1, "drop"), (2, "mark")])
-            .acts(field!(qos.hint_action))
+            .acts(field!("congestion_action": qos.hint.action))
             .default(2),
     )
     .rules(ONLY_MONITORED)
     .help("What happens to lossy packets while the receive buffer overflows."),
     hint(
         KeyDef::one_of("CongestionMode", &[(0, "aggressive"), (1, "dynamic")])
-            .acts(field!(qos.hint_mode))
+            .acts(field!("congestion_mode": qos.hint.mode))
             .default(1),
     )
     .rules(ONLY_MONITORED)
     .help("How eagerly packets are marked or dropped."),
     lifetime(
         KeyDef::number("TCHeadOfQueueLifeTimeLimit", 0, 20)
-            .acts(field!(qos.lifetime))
+            .acts(field!("hol_lifetime": qos.lifetimes.limit))
             .default(19)
             .unit("log2 of 4.096 us"),
     )
     .help("How long a packet may wait at the head of a traffic class before it is dropped; 20: for ever."),
     lifetime(
         KeyDef::number("TCStallCount", 0, 7)
-            .acts(field!(qos.stall_count))
+            .acts(field!("hol_stall_count": qos.lifetimes.stall_count))
             .default(7)
             .unit("packets"),
     )
     .help("Drops in a row after which a traffic class counts as stalled; 0: never."),
     lifetime(
         KeyDef::number("TCHeadOfQueueLifeTimeLimitEnable", 0, 0xff)
-            .acts(field!(qos.lifetime_classes))
+            .acts(field!("hol_lifetime_classes": qos.lifetimes.enable))
             .default(0)
             .unit("bit per traffic class"),
     )
     .help("Traffic classes that have a limit."),
     KeyDef::number("DeviceRxStallTimeout", 0, 8000)
-        .acts(field!(qos.stall_critical_ms))
+        .acts(field!("storm_critical_ms": qos.guard.critical_ms))
         .default(8000)
         .unit("ms")
         .help("How long the receive path may stand still before pause frames stop; 0: for ever.")
         .note(UNNAMED_TIMEOUT)
         .source(STALL),
     KeyDef::number("DeviceRxStallWatermark", 0, 8000)
-        .acts(field!(qos.stall_minor_ms))
+        .acts(field!("storm_minor_ms": qos.guard.minor_ms))
         .default(6800)
         .unit("ms")
         .help("How long the receive path may stand still before it is counted; 0: for ever.")

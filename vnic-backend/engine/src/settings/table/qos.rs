@@ -15,7 +15,7 @@ pub(super) const KEYS: &[KeyDef] = &[
             (4, "negotiated"),
         ],
     )
-    .acts(field!(qos.flow_control))
+    .acts(field!("pause_tx", "pause_rx": qos.flow_control))
     .default(3)
     .sz()
     .help("Global pause (IEEE 802.3 annex 31B): pause frames are sent (transmit), obeyed (receive), or both.")
@@ -25,7 +25,7 @@ pub(super) const KEYS: &[KeyDef] = &[
     )
     .source("WinOF-2 Ethernet Network, Global Pause (Flow Control)"),
     KeyDef::number("DefaultUntaggedPriority", 0, 7)
-        .acts(field!(qos.default_priority))
+        .acts(field!("default_priority": qos.default_priority))
         .default(0)
         .unit("PCP")
         .dynamic()
@@ -53,7 +53,7 @@ pub(super) const KEYS: &[KeyDef] = &[
         .help("Traffic classes that *QoSOffload manages.")
         .source(HARDWARE),
     KeyDef::switch("SendQueuePerPrio")
-        .acts(field!(qos.send_queue_per_priority))
+        .acts(field!("send_queue_per_priority": qos.send_queue_per_priority))
         .default(0)
         .sz()
         .help("1: a send queue for each priority.")

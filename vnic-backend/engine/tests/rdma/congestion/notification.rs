@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use vnic_engine::congestion::notification::{CnpPriority, Scope, Settings};
-use vnic_engine::rdma::{AttributeMask, Congestion, MarkBy, Marking, QpAttributes, QpState, QpType, SendOp};
+use vnic_engine::rdma::{AttributeMask, Congestion, Marking, QpAttributes, QpState, QpType, SendOp};
+use vnic_wire::qos::Trust;
 use vnic_wire::roce::Network;
 use vnic_wire::time::Instant;
 use vnic_wire::vlan::{self, Tci};
@@ -159,7 +160,7 @@ fn each_priority_is_enabled_by_itself() {
             };
             let mut pair = pair(&congestion);
             pair.sides[1].device.set_marking(Marking {
-                by: MarkBy::Dscp,
+                by: Trust::Dscp,
                 ..Marking::default()
             });
             post(&mut pair, |addr, rkey| SendOp::Write { addr, rkey }, 8);
@@ -191,7 +192,7 @@ fn a_notification_has_the_class_and_priority_that_were_set() {
             };
             let mut pair = pair(&congestion);
             pair.sides[1].device.set_marking(Marking {
-                by: MarkBy::Dscp,
+                by: Trust::Dscp,
                 ..Marking::default()
             });
             post(&mut pair, |addr, rkey| SendOp::Write { addr, rkey }, 8);
