@@ -136,7 +136,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "tests/models/src/mem.rs",
         "has the functions of the product's memory",
     ),
-    ("tests/tests/rdma_verbs/raw.rs", "registers memory of the heap"),
+    ("tests/tests/rdma/verbs/raw.rs", "registers memory of the heap"),
     (
         "guest-lib/preload/src/abi.rs",
         "functions of an interface in C are unsafe to call, whatever they do",

@@ -1,0 +1,10 @@
+//! Headers and whole frames, compared with other implementations and with captures.
+
+mod common;
+mod headers;
+mod int;
+mod lacp;
+mod oracle;
+mod roce;
+mod tshark;
+mod vectors;
