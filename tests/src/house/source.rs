@@ -15,7 +15,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "guest memory: mapped by the guest's leave, read and written while the guest runs",
     ),
     (
-        "vnic-backend/src/datapath/calls/signals.rs",
+        "vnic-backend/src/call/signals.rs",
         "asynchronous I/O, for which no safe crate has a name",
     ),
     ("vnic-backend/src/mem/mapping.rs", "maps files that VMMs share"),

@@ -262,6 +262,18 @@ impl Core {
         self.events.tell(event);
     }
 
+    /// Does something in which a bug of ours must not end the core. `None`: it panicked, and that is counted.
+    #[inline(always)]
+    pub fn guarded<R>(&mut self, what: impl FnOnce(&mut Core) -> R) -> Option<R> {
+        match catch_unwind(AssertUnwindSafe(|| what(self))) {
+            Ok(done) => Some(done),
+            Err(_) => {
+                self.out.counters.add(CoreCounter::Panics as usize, 1);
+                None
+            }
+        }
+    }
+
     /// Does any receiver sit on another core?
     #[inline]
     pub fn crosses(&self, ingress: PortId, verdict: &Verdict) -> bool {
@@ -387,9 +399,7 @@ impl Core {
                     Remote::Frame(mut rf) => {
                         heavy += weight::segments(rf.len as u64, &rf.hdr);
                         // A bug of ours that a sender's frame triggers takes down that sender, not this core.
-                        let caught = catch_unwind(AssertUnwindSafe(|| self.receive_remote(c, &mut rf)));
-                        if caught.is_err() {
-                            self.out.counters.add(CoreCounter::Panics as usize, 1);
+                        if self.guarded(|core| core.receive_remote(c, &mut rf)).is_none() {
                             self.report(CoreEvent::Panic { port: rf.from.source });
                         }
                         if let Some(l) = &mut self.links_in[c] {

@@ -5,13 +5,12 @@ mod marking;
 
 use std::sync::Arc;
 
-use crossbeam_channel::bounded;
 use vnic_engine::settings::{AdapterSettings, QosKeys};
 use vnic_fabric::qos::HintSettings;
 use vnic_fabric::switch::PortId;
 
 use super::{Inner, Nic, State, not_found};
-use crate::datapath::{Command, QosChange};
+use crate::datapath::QosChange;
 use crate::types::*;
 
 impl Nic {
@@ -102,14 +101,12 @@ impl Nic {
             }
         };
         let acting = merge(&acting, &keys);
-        let (reply, answer) = bounded(1);
-        self.inner.workers[core].send(Command::QosQuery { id, reply });
-        let queues = answer.recv().unwrap_or_default();
+        let queues = self.inner.workers[core].ask(move |w| w.qos_status(id));
         Ok(QosStatus {
             spec,
             keys,
             acting,
-            queues,
+            queues: queues.unwrap_or_default(),
         })
     }
 
@@ -152,19 +149,7 @@ fn check_queue(spec: &QosSpec, before: &QosSpec, keys: &QosKeys) -> Result<(), N
 impl Inner {
     /// Tells all cores; answers when all of them have it.
     pub(super) fn send_qos(&self, id: PortId, change: Arc<QosChange>) {
-        let answers: Vec<_> = self
-            .workers
-            .iter()
-            .map(|w| {
-                let (done, answer) = bounded::<()>(1);
-                let change = change.clone();
-                w.send(Command::Qos { id, change, done });
-                answer
-            })
-            .collect();
-        for answer in answers {
-            let _ = answer.recv();
-        }
+        self.everywhere(move |w| w.set_qos(id, change));
     }
 }
 

@@ -1,8 +1,6 @@
 //! Each round: what waits at the ports of a core and may go now, goes; what has waited too long is dropped; who tells senders
 //! to wait for too long stops.
 
-use std::time::Duration;
-
 use vnic_engine::counters::LinkCounter as L;
 use vnic_engine::offload::HEAD_MAX;
 use vnic_fabric::qos::{StallNews, Verdict};
@@ -19,8 +17,6 @@ use crate::mem::Seg;
 
 /// Frames that leave one port before others get their turn.
 const BURST: usize = 256;
-/// A core that may send something so soon does not sleep: timers of a sleeping thread come late.
-const AWAKE: Duration = Duration::from_micros(200);
 
 impl Queued {
     fn frame(&self) -> OutFrame<'_> {
@@ -298,11 +294,6 @@ impl Core {
             .next_time(now)
         });
         times.min()
-    }
-
-    /// Is a receiver due so soon that sleeping would make it late?
-    pub fn receivers_due_soon(&self, now: Instant) -> bool {
-        self.receivers_due(now).is_some_and(|at| at.since(now) < AWAKE)
     }
 
     /// Asks guests to kick when they give buffers for lossless frames that wait for them; says whether they have given some
