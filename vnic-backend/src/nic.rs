@@ -9,7 +9,6 @@ mod rdma;
 mod settings;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -24,7 +23,9 @@ use vnic_fabric::switch::PortConfig;
 
 use crate::capture::Sink;
 use crate::check;
-use crate::datapath::{self, AdapterCounters, Clock, Command, CoreEvent, Side, VirtualClock, WorkerHandle};
+use crate::datapath::{
+    self, AdapterCounters, Answer, Clock, CoreEvent, Side, VirtualClock, Worker, WorkerHandle,
+};
 use crate::hub::EventHub;
 use crate::rdma::{Function, GidRegistry, Identity, RdmaCounters, device_config};
 use crate::types::*;
@@ -90,8 +91,9 @@ pub struct Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
+        let id = self.id;
         for w in self.workers.iter() {
-            w.send(Command::CaptureStop(self.id));
+            w.tell(move |w| w.core.out.stop_capture(id));
         }
     }
 }
@@ -318,10 +320,8 @@ impl Nic {
         };
         let mut table = Vec::new();
         for (core, w) in self.inner.workers.iter().enumerate() {
-            let (reply, answer) = bounded(1);
-            w.send(Command::Fdb { reply });
             // Each core knows best about the ports it serves: only there do entries age.
-            let own = answer.recv().unwrap_or_default();
+            let own = w.ask(|w| w.fdb()).unwrap_or_default();
             table.extend(
                 own.into_iter()
                     .filter(|(port, _)| owners.get(port) == Some(&core)),
@@ -406,7 +406,8 @@ impl Nic {
             id,
         });
         for w in self.inner.workers.iter() {
-            w.send(Command::CaptureStart(sink.clone()));
+            let sink = sink.clone();
+            w.tell(|w| w.core.out.start_capture(sink));
         }
         Ok(Capture {
             frames,
@@ -434,17 +435,8 @@ impl Nic {
     /// Has each data core done what it was told before this? (Within the given time, or not.)
     pub fn responsive(&self, within: Duration) -> bool {
         let deadline = std::time::Instant::now() + within;
-        let asked: Vec<Receiver<()>> = self
-            .inner
-            .workers
-            .iter()
-            .map(|w| {
-                let (reply, answer) = bounded(1);
-                w.send(Command::Ping { reply });
-                answer
-            })
-            .collect();
-        asked.iter().all(|a| a.recv_deadline(deadline).is_ok())
+        let answers = self.inner.start_everywhere(|_| ());
+        answers.into_iter().all(|a| a.wait_until(deadline).is_some())
     }
 
     /// Closes all connections, stops the data cores, removes the sockets.
@@ -465,7 +457,7 @@ impl Nic {
             self.inner.remove_from_cores(port.id);
         }
         for w in self.inner.workers.iter() {
-            w.send(Command::Shutdown);
+            w.end();
         }
         for w in self.inner.workers.iter() {
             w.join();
@@ -518,10 +510,8 @@ impl Inner {
         let identity = Identity::new(mac, vlans, self.gids.clone()).allowing(&spec.allowed_addresses);
         let function =
             Function::new(config, identity, counters.clone()).map_err(|e| NicError::Limit(e.to_string()))?;
-        self.workers[entry.adapter.core].send(Command::RdmaAdd {
-            id: entry.adapter.id,
-            function: Box::new(function),
-        });
+        let id = entry.adapter.id;
+        self.workers[entry.adapter.core].tell(move |w| w.add_function(id, function));
         let endpoint = entry.adapter.rdma().map_err(|source| NicError::Os {
             what: "making an eventfd".into(),
             source,
@@ -542,33 +532,32 @@ impl Inner {
             .unwrap_or(0)
     }
 
+    /// All cores do it; each answer can be waited for.
+    fn start_everywhere(&self, job: impl FnOnce(&mut Worker) + Clone + Send + 'static) -> Vec<Answer<()>> {
+        self.workers.iter().map(|w| w.start(job.clone())).collect()
+    }
+
+    /// All cores do it, and have done it when this returns.
+    fn everywhere(&self, job: impl FnOnce(&mut Worker) + Clone + Send + 'static) {
+        wait(self.start_everywhere(job));
+    }
+
     fn add_to_cores(&self, id: PortId, owner: usize, config: &PortConfig, side: Side) {
         let mut side = Some(side);
         for (core, w) in self.workers.iter().enumerate() {
             let own = if core == owner { side.take() } else { None };
-            w.send(Command::AddPort {
-                id,
-                config: config.clone(),
-                side: own.unwrap_or(Side::Remote(owner)),
-            });
+            let (config, side) = (config.clone(), own.unwrap_or(Side::Remote(owner)));
+            w.tell(move |w| w.add_port(id, config, side));
         }
     }
 
     fn remove_from_cores(&self, id: PortId) {
-        for w in self.workers.iter() {
-            let (done, answer) = bounded::<()>(1);
-            w.send(Command::RemovePort { id, done });
-            let _ = answer.recv();
-        }
+        self.everywhere(move |w| w.remove_port(id));
     }
 
     fn set_link(&self, id: PortId, up: bool) {
         for w in self.workers.iter() {
-            w.send(Command::SetLink {
-                id,
-                up,
-                announce: None,
-            });
+            w.tell(move |w| w.set_link(id, up, None));
         }
     }
 
@@ -715,14 +704,16 @@ impl State {
     }
 }
 
+/// A core that has ended drops its answer: that is one, too.
+fn wait(answers: Vec<Answer<()>>) {
+    for answer in answers {
+        answer.wait();
+    }
+}
+
 fn not_found(kind: &'static str, name: &str) -> NicError {
     NicError::NotFound {
         kind,
         name: name.into(),
     }
-}
-
-/// The longest path a Unix socket can have (`sun_path` holds 108 bytes with the terminating zero).
-pub(crate) fn socket_path_fits(path: &Path) -> bool {
-    path.as_os_str().len() < 108
 }

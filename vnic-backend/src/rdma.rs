@@ -4,9 +4,9 @@
 //!  guest memory                         this module                              engine
 //!  doorbell rings ─────▶ doorbells ──▶ function ──▶ work_queue ──▶ post_send, post_recv ─▶ Device
 //!  completion rings ◀── completions ◀──┘   │                                                 │
-//!  virtqueue 0 ────────▶ command ──────────┘                          transmit ─▶ port ◀─────┘
+//!  virtqueue 0 ────────▶ command ──────────┘                          transmit ─▶ Sink ◀─────┘
 //!  virtqueue 1 … ◀────── events                                                    │
-//!                                              a neighbour's function, or the switch as a frame
+//!                                              `datapath::rdma`: a neighbour's function, or the switch as a frame
 //! ```
 //!
 //! A function belongs to the data core of its adapter. It is there as long as the adapter; a driver comes and goes.
@@ -21,7 +21,6 @@ mod function;
 mod gid_news;
 mod gids;
 mod memory;
-mod port;
 mod refit;
 mod remains;
 mod shared_ring;
@@ -38,10 +37,10 @@ use vnic_wire::MacAddr;
 use vnic_wire::prefix::Prefix;
 
 use crate::types::Budget;
+pub use account::{PACKET, RUN_PACKET, of_a_turn};
 pub use events::EventQueue;
-pub use function::{Attachment, Function};
+pub use function::{Attachment, Function, RdmaRings, RdmaSnapshot};
 pub use gids::GidRegistry;
-pub use port::Functions;
 
 /// Counters of an adapter's RDMA function, in the order of [`Counters::NAMES`].
 pub type RdmaCounters = Block<{ Counters::COUNT }>;

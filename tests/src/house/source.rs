@@ -23,7 +23,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "lends guests' buffers to other cores, until they are copied",
     ),
     (
-        "vnic-backend/src/datapath/calls/signals.rs",
+        "vnic-backend/src/call/signals.rs",
         "asynchronous I/O, for which no safe crate has a name",
     ),
     ("vnic-backend/src/mem/mapping.rs", "maps files that VMMs share"),

@@ -21,7 +21,6 @@ use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::EtherType;
 use vnic_wire::vlan::Tci;
 
-use super::command::BondSetup;
 use super::frame::{Metadata, OwnedFrame, RawFrame};
 use super::outputs::{Outputs, Slot};
 use super::ticket::{Ticket, Tickets};
@@ -31,6 +30,26 @@ pub use serve::{Bonds, InBond, SlowLimit, is_slow};
 
 /// Bytes of a frame in which its flow is looked for: two tunnels within each other, with IPv6.
 const LOOK: usize = 256;
+
+/// Members of a bond at the core that serves them.
+pub struct BondSetup {
+    /// The machine, its links down; affinities are set.
+    pub bond: Bond,
+    /// The members, in its order.
+    pub members: Vec<PortId>,
+    /// VLAN identifier and priority on the wire: all that is sent gets this tag, what comes must have the VLAN and loses it.
+    pub tag: Option<Tci>,
+    /// Members whose link is up.
+    pub up: Vec<Member>,
+}
+
+/// Who serves a bond.
+pub enum BondSide {
+    /// This core.
+    Local(Box<BondSetup>),
+    /// Another core.
+    Remote(usize),
+}
 
 /// A bond on the core that serves it.
 pub struct BondPort {

@@ -1,159 +1,34 @@
 //! What a data core delivers to: its switch, the local receivers, the links to other cores.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use vnic_engine::counters::{CoreCounter, QueueCounter as Q};
-use vnic_engine::dropless::Told;
 use vnic_engine::offload::HEAD_MAX;
-use vnic_fabric::qos::StallNews;
 use vnic_fabric::switch::{Claim, Egress, PortId, Switch, Verdict};
 use vnic_fabric::{DropReason, Instant};
 use vnic_wire::MacAddr;
 
 use super::MAX_CORES;
 use super::bond::Bonds;
-use super::calls::Owed;
+use super::calls::{Caller as _, Owed};
 use super::counters::CoreCounters;
 use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
 use super::gate::Gate;
-use super::inject::{FaultReport, Injector};
+use super::inject::Injector;
 use super::link::{LinkIn, LinkOut, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef};
-use super::news::Reporter;
+use super::news::{CoreEvent, Reporter};
 use super::outputs::{AdapterRx, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot};
 use super::qos::{Pauses, PortsQos, Senders, Teller};
 use super::turns::Turns;
 use super::waiting::Waiting;
 use super::weight::{self, HEAVY};
 use crate::mem::{self, Seg};
-use crate::ring::Fault;
-use crate::types::{Direction, GidConflict};
+use crate::types::Direction;
 
 /// Messages taken from one link before other work gets its turn.
 const LINK_BURST: usize = 64;
-
-/// What a data core tells the control plane.
-#[derive(Debug)]
-pub enum CoreEvent {
-    /// A ring was stopped.
-    RingFault {
-        /// Of this adapter.
-        port: PortId,
-        /// vhost-user ring index.
-        ring: u16,
-        /// Why.
-        fault: Fault,
-    },
-    /// A guest used a source address that is not its own.
-    Spoof {
-        /// This adapter's guest.
-        port: PortId,
-        /// The address.
-        source: MacAddr,
-    },
-    /// A guest claims what its adapter's `allowed_addresses` do not allow.
-    SpoofedAddress {
-        /// This adapter's guest.
-        port: PortId,
-        /// What it claims.
-        claim: Claim,
-    },
-    /// A bug of ours hit this adapter.
-    Panic {
-        /// The adapter.
-        port: PortId,
-    },
-    /// A bug of ours hit this adapter's RDMA function.
-    RdmaPanic {
-        /// The adapter.
-        port: PortId,
-    },
-    /// A driver of this adapter's RDMA function broke the contract.
-    RdmaFault {
-        /// The adapter.
-        port: PortId,
-        /// How.
-        what: String,
-    },
-    /// The GID table of this adapter changed.
-    GidChanged {
-        /// The adapter.
-        port: PortId,
-        /// Which entry.
-        index: u16,
-        /// The GID, in network order.
-        gid: [u8; 16],
-        /// It came; otherwise it went.
-        added: bool,
-    },
-    /// This adapter claims a GID that another one claims, too.
-    GidConflict {
-        /// The adapter.
-        port: PortId,
-        /// About what.
-        conflict: GidConflict,
-    },
-    /// What a driver of an RDMA function has left: to free it takes longer than a turn of a data core.
-    Remains(Box<dyn Any + Send>),
-    /// A fault rule did something.
-    Fault(Box<FaultReport>),
-    /// Dropless mode of an adapter was entered or left.
-    Dropless {
-        /// The adapter.
-        port: PortId,
-        /// How.
-        told: Told,
-    },
-    /// Receive path activity monitoring of a port has something to tell.
-    Stall {
-        /// The port.
-        port: PortId,
-        /// What.
-        news: StallNews,
-    },
-    /// A traffic class of a port is stalled: too many of its frames waited too long.
-    ClassStalled {
-        /// The port.
-        port: PortId,
-        /// The class.
-        class: u8,
-    },
-    /// An uplink's device could not be read: it is gone.
-    PortGone {
-        /// The uplink.
-        port: PortId,
-        /// Index of the network interface that it was.
-        index: u32,
-    },
-    /// An uplink received a frame of a slow protocol (IEEE 802.3 annex 57A): for the control plane, never for the switch.
-    SlowFrame {
-        /// The uplink.
-        port: PortId,
-        /// The frame.
-        frame: Box<[u8]>,
-    },
-    /// Frames of an active-backup bond go by another member: neighbours want to hear where addresses are.
-    BondMoved {
-        /// The bond.
-        port: PortId,
-    },
-}
-
-impl CoreEvent {
-    /// Must it be heard, however much else there is to tell?
-    pub fn is_signal(&self) -> bool {
-        matches!(
-            self,
-            CoreEvent::Panic { .. }
-                | CoreEvent::RdmaPanic { .. }
-                | CoreEvent::PortGone { .. }
-                | CoreEvent::SlowFrame { .. }
-                | CoreEvent::BondMoved { .. }
-        )
-    }
-}
 
 /// See the module.
 pub struct Core {
@@ -236,6 +111,18 @@ impl Core {
     /// Tells the control plane; drops the news when it does not listen.
     pub fn report(&self, event: CoreEvent) {
         self.events.tell(event);
+    }
+
+    /// Does something in which a bug of ours must not end the core. `None`: it panicked, and that is counted.
+    #[inline(always)]
+    pub fn guarded<R>(&mut self, what: impl FnOnce(&mut Core) -> R) -> Option<R> {
+        match catch_unwind(AssertUnwindSafe(|| what(self))) {
+            Ok(done) => Some(done),
+            Err(_) => {
+                self.out.round.counters.add(CoreCounter::Panics as usize, 1);
+                None
+            }
+        }
     }
 
     /// Does any receiver sit on another core?
@@ -364,9 +251,7 @@ impl Core {
                     Remote::Frame(mut rf) => {
                         heavy += weight::segments(rf.len as u64, &rf.hdr);
                         // A bug of ours that a sender's frame triggers takes down that sender, not this core.
-                        let caught = catch_unwind(AssertUnwindSafe(|| self.receive_remote(c, &mut rf)));
-                        if caught.is_err() {
-                            self.out.round.counters.add(CoreCounter::Panics as usize, 1);
+                        if self.guarded(|core| core.receive_remote(c, &mut rf)).is_none() {
                             self.report(CoreEvent::Panic { port: rf.meta.source });
                         }
                         if let Some(l) = &mut self.links_in[c] {
@@ -559,6 +444,16 @@ impl Core {
         if self.out.captures_run() {
             self.out.capture(port, direction, &f.whole(), drop);
         }
+    }
+
+    /// Sends the interrupts of receive queues that are due.
+    pub fn call_due(&mut self, now: Instant) {
+        let slots = &mut self.out.slots;
+        self.owed
+            .settle(|port, q| match slots.get_mut(usize::from(port.0)) {
+                Some(Slot::Adapter(a)) => a.queues.get_mut(usize::from(q))?.as_mut()?.call_due(now),
+                _ => None,
+            });
     }
 
     /// Announces an adapter that came up to the local uplinks, so that switches behind them learn where it is.

@@ -14,7 +14,7 @@ mod serve;
 
 use std::sync::Arc;
 
-use vnic_engine::congestion::proxy::{Counts, FlowId, FlowStatus, Full, Proxy, SEEN, Seen};
+use vnic_engine::congestion::proxy::{Counts, FlowId, Full, Proxy, SEEN, Seen};
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::rdma::Congestion;
 use vnic_fabric::Instant;
@@ -25,7 +25,6 @@ use super::counters::{AdapterCounters, priority_of};
 use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame};
 use super::outputs::{AdapterRx, Outputs, Slot, is_roce};
 use super::qos::{Pool, wire};
-use super::worker::Worker;
 
 /// A frame that waits for its flow's turn, and what its adapter's rules say of it.
 pub struct Held {
@@ -53,6 +52,17 @@ pub fn see(f: &OutFrame<'_>) -> Option<Seen> {
 }
 
 impl GuestRoce {
+    /// Nothing waits. With `acts` it limits and notifies.
+    fn new(congestion: Congestion, acts: bool, now: Instant, counters: Arc<AdapterCounters>) -> GuestRoce {
+        GuestRoce {
+            proxy: Proxy::new(congestion, acts),
+            now,
+            full: false,
+            pool: Pool::default(),
+            counters,
+        }
+    }
+
     /// A frame waits for its flow's turn.
     pub fn hold(
         &mut self,
@@ -128,76 +138,5 @@ impl Outputs {
                 Some(Slot::Adapter(a)) => a.guest_roce.as_ref().is_some_and(|r| r.full),
                 _ => false,
             }
-    }
-}
-
-impl Worker {
-    /// Congestion control of an adapter is this from now on. With `acts` it is also that of the guest's own RoCE; without,
-    /// that is only seen, and only if there is any.
-    pub(super) fn set_guest_roce(&mut self, id: PortId, congestion: &Congestion, acts: bool) {
-        let now = self.core.now;
-        let sees = congestion.reaction | congestion.notification != 0;
-        let acts = acts && sees;
-        let Some(adapter) = self.core.adapter(id) else {
-            return;
-        };
-        match &mut adapter.guest_roce {
-            Some(roce) => {
-                roce.now = now;
-                roce.proxy.configure(now, congestion.clone(), acts);
-                if !sees && roce.proxy.is_empty() {
-                    adapter.guest_roce = None;
-                }
-            }
-            None if !sees => return,
-            place => {
-                *place = Some(Box::new(GuestRoce {
-                    proxy: Proxy::new(congestion.clone(), acts),
-                    now,
-                    full: false,
-                    pool: Pool::default(),
-                    counters: adapter.counters.clone(),
-                }));
-            }
-        }
-        self.list_guest_roce(id);
-    }
-
-    /// It is looked at each round while it acts or something waits.
-    fn list_guest_roce(&mut self, id: PortId) {
-        let Some(adapter) = self.core.adapter(id) else {
-            return;
-        };
-        adapter.choose();
-        let roce = adapter.guest_roce.as_ref();
-        let busy = roce.is_some_and(|r| r.proxy.acts() || !r.proxy.is_empty());
-        let listed = self.core.out.guest_roce.iter().position(|p| *p == id);
-        match listed {
-            Some(i) if !busy => drop(self.core.out.guest_roce.swap_remove(i)),
-            None if busy => self.core.out.guest_roce.push(id),
-            _ => return,
-        }
-        let mut change = self.core.qos.acting(id, &self.core.out);
-        if self.core.qos.get(id).is_none() {
-            // *FlowControl says both directions where nobody has said anything.
-            Arc::make_mut(&mut change).qos.pause.global_rx = true;
-        }
-        self.set_sender(id, &change);
-    }
-
-    /// An adapter is removed: what waits is gone with it.
-    pub(super) fn forget_guest_roce(&mut self, id: PortId) {
-        self.core.out.guest_roce.retain(|p| *p != id);
-        let roce = self.core.adapter(id).and_then(|a| a.guest_roce.take());
-        let lost = roce.map_or(0, |r| r.proxy.len());
-        self.counters
-            .add(vnic_engine::counters::CoreCounter::Orphans as usize, lost as u64);
-    }
-
-    /// Flows of a guest's own RoCE that are limited now.
-    pub(super) fn guest_flows(&mut self, id: PortId) -> Vec<FlowStatus> {
-        let now = self.core.now;
-        let roce = self.core.out.guest_roce(id);
-        roce.map_or_else(Vec::new, |r| r.proxy.flows(now))
     }
 }

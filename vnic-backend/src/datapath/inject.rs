@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vnic_engine::counters::CoreCounter;
-use vnic_fabric::fault::{Facts, Faults, Holding, Path, Roce, Rule, RuleId, Tally, Verdict};
+use vnic_fabric::fault::{Facts, Faults, Holding, Path, Rule, RuleId, Tally, Verdict};
 use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, Instant};
 
-use super::core::CoreEvent;
 use super::frame::{Metadata, OutFrame, OwnedFrame};
-use super::news::Reporter;
+use super::news::{CoreEvent, FaultReport, Reported, Reporter};
 use super::outputs::Receivers;
 
 /// Bytes of frames that one core holds back; what comes on top is dropped.
@@ -23,35 +22,6 @@ const HELD_MAX: usize = 16 << 20;
 const REPORTS: u32 = 20;
 /// See [`REPORTS`].
 const WINDOW: Duration = Duration::from_secs(1);
-
-/// Injections of a rule on their way to the event log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FaultReport {
-    /// The rule.
-    pub rule: RuleId,
-    /// Its name.
-    pub name: String,
-    /// The one that is reported, or so many more that are not reported one by one.
-    pub what: Reported,
-}
-
-/// See [`FaultReport`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reported {
-    /// One frame.
-    One {
-        /// Its path.
-        path: Path,
-        /// What the rule did.
-        effect: String,
-        /// Bytes of the frame.
-        len: u32,
-        /// What it is, if it is RoCE.
-        roce: Option<Roce>,
-    },
-    /// So many frames.
-    More(u64),
-}
 
 /// A rule's reports since the first of them.
 struct Window {

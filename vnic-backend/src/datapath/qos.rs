@@ -27,8 +27,6 @@ pub use receiver::{Pool, Receiver, Teller};
 pub use sender::{Member, Senders, wire};
 
 use super::outputs::{Outputs, Slot};
-use super::worker::Worker;
-use crate::types::QueueStatus;
 
 /// What the control plane tells all cores about a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,36 +92,12 @@ impl PortsQos {
         ports.filter_map(|(i, change)| Some((PortId(i), &**change.as_ref()?)))
     }
 
-    fn set(&mut self, port: PortId, change: Option<Arc<QosChange>>) {
+    /// Of one port from now on; nothing: the default.
+    pub fn set(&mut self, port: PortId, change: Option<Arc<QosChange>>) {
         let i = usize::from(port.0);
         if self.ports.len() <= i {
             self.ports.resize_with(i + 1, || None);
         }
         self.ports[i] = change;
-    }
-}
-
-impl Worker {
-    /// A port is configured so from now on, whoever serves it.
-    pub(super) fn set_qos(&mut self, id: PortId, change: Arc<QosChange>) {
-        self.core.qos.set(id, Some(change.clone()));
-        self.set_sender(id, &change);
-        self.set_receiver(id, &change);
-        self.set_marking(id);
-    }
-
-    /// A port is gone.
-    pub(super) fn forget_qos(&mut self, id: PortId) {
-        self.core.qos.set(id, None);
-        self.forget_sender(id);
-        self.forget_receiver(id);
-    }
-
-    /// How it stands.
-    pub(super) fn qos_status(&mut self, id: PortId) -> QueueStatus {
-        let mut status = QueueStatus::default();
-        self.receiver_status(id, &mut status);
-        self.sender_status(id, &mut status);
-        status
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use vnic_fabric::Instant;
 
-use super::command::Command;
+use super::handle::Job;
 
-/// Commands that are obeyed between two rounds, at most.
+/// Jobs that are done between two rounds, at most.
 pub const COMMANDS: usize = 16;
 /// No question is begun when those before it have taken so long.
 const TOGETHER: Duration = Duration::from_micros(50);
@@ -20,7 +20,7 @@ const ROUNDS: u32 = 3;
 pub struct Quota {
     from: Instant,
     /// Oldest first.
-    pub waiting: VecDeque<Command>,
+    pub waiting: VecDeque<Job>,
 }
 
 impl Quota {

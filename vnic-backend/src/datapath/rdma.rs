@@ -1,21 +1,25 @@
-//! The RDMA functions' part of a data core's loop.
+//! The RDMA functions of a data core: drivers come and go, each has its turns, and what happened to them is told.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod wire;
+
+use std::collections::VecDeque;
 
 use crossbeam_channel::Sender;
 use vnic_engine::counters::PriorityCounter as P;
+use vnic_engine::rdma::{Incoming, Payload};
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::{Egress, PortId, Verdict};
 use vnic_fabric::{Instant, TagEdit};
+use vnic_wire::roce::Frame;
 
-use super::command::RdmaRings;
-use super::core::CoreEvent;
+use super::core::Core;
 use super::frame::RawFrame;
-use super::outputs::{Outputs, Slot, is_roce};
-use super::sleep::Source;
-use super::worker::Worker;
-use crate::rdma::{Attachment, Function};
+use super::news::CoreEvent;
+use super::outputs::{Inbound, Outputs, Slot, is_roce};
+use super::sleep::{Sleeper, Source};
+use crate::rdma::{Attachment, Function, RdmaRings, of_a_turn};
 use crate::uplink::PortTx;
+use wire::{Loopback, Wire};
 
 /// Rounds between two looks at what is not urgent: addresses, counters.
 pub(super) const SELDOM: u32 = 256;
@@ -70,142 +74,300 @@ impl Outputs {
     }
 }
 
-impl Worker {
-    pub(super) fn add_function(&mut self, port: PortId, function: Function) {
-        self.functions.add(port, function);
-        if let Some(adapter) = self.core.adapter(port) {
+/// All functions of a core, by their adapters' ports.
+#[derive(Default)]
+pub struct Functions {
+    slots: Vec<Option<Box<Function>>>,
+    /// Ports that have one.
+    ports: Vec<PortId>,
+    /// The function that sends: out of its place, so that its neighbours can be reached. After a panic it is still here.
+    sending: Option<(PortId, Box<Function>)>,
+    loopback: VecDeque<Loopback>,
+    /// Identification of the next frame over IPv4.
+    next_id: u16,
+    /// Where a frame is built that does not leave where it is built.
+    frame: Vec<u8>,
+    rounds: u32,
+}
+
+impl Functions {
+    /// Has no adapter of this core a function?
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.ports.is_empty()
+    }
+
+    /// The function of an adapter.
+    pub fn get_mut(&mut self, port: PortId) -> Option<&mut Function> {
+        self.slots.get_mut(usize::from(port.0))?.as_deref_mut()
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = (PortId, &mut Function)> {
+        let slots = self.slots.iter_mut().enumerate();
+        slots.filter_map(|(i, f)| Some((PortId(i as u16), f.as_deref_mut()?)))
+    }
+
+    fn put(&mut self, port: PortId, function: Function) {
+        let i = usize::from(port.0);
+        if self.slots.len() <= i {
+            self.slots.resize_with(i + 1, || None);
+        }
+        self.slots[i] = Some(Box::new(function));
+        self.ports.push(port);
+    }
+
+    fn take(&mut self, port: PortId) -> Option<Box<Function>> {
+        self.ports.retain(|p| *p != port);
+        let sending = self.sending.take_if(|(p, _)| *p == port);
+        let place = self.slots.get_mut(usize::from(port.0))?;
+        place.take().or(sending.map(|(_, function)| function))
+    }
+
+    // Functions and their drivers come and go.
+
+    /// An adapter has a function from now on.
+    pub fn add(&mut self, core: &mut Core, port: PortId, function: Function) {
+        self.put(port, function);
+        if let Some(adapter) = core.adapter(port) {
             adapter.has_rdma = true;
         }
-        self.set_marking(port);
-        self.news(port);
+        self.set_marking(core, port);
+        self.news(core, port);
     }
 
-    pub(super) fn remove_function(&mut self, port: PortId) {
-        self.detach_driver(port);
-        self.functions.remove(port);
+    /// The adapter is gone.
+    pub fn remove(&mut self, core: &mut Core, sleeper: &Sleeper, port: PortId) {
+        self.detach(core, sleeper, port);
+        self.take(port);
     }
 
-    pub(super) fn attach_driver(&mut self, port: PortId, attachment: Attachment) {
-        let Some(function) = self.functions.get_mut(port) else {
+    /// A driver has set up the function.
+    pub fn attach(&mut self, sleeper: &Sleeper, port: PortId, attachment: Attachment) {
+        let Some(function) = self.get_mut(port) else {
             return;
         };
         for kick in function.attach(attachment) {
-            let _ = self.sleeper.add(kick, Source::Rdma(port.0.into()));
+            let _ = sleeper.add(kick, Source::Rdma(port.0.into()));
         }
         function.suppress_kicks();
     }
 
-    pub(super) fn remap_driver(&mut self, port: PortId, rings: RdmaRings, done: Sender<()>) {
-        if let Some(function) = self.functions.get_mut(port) {
+    /// The driver shares other memory; `done` hears when the old one is not used any more.
+    pub fn remap(&mut self, port: PortId, rings: RdmaRings, done: Sender<()>) {
+        if let Some(function) = self.get_mut(port) {
             function.remap(rings, done);
             function.suppress_kicks();
         }
     }
 
+    /// Ends all that the driver has made. Answers how far its virtqueues were.
+    pub fn detach(&mut self, core: &mut Core, sleeper: &Sleeper, port: PortId) -> Vec<u16> {
+        let Some(function) = self.get_mut(port) else {
+            return Vec::new();
+        };
+        for kick in function.kicks() {
+            sleeper.remove(kick);
+        }
+        let bases = function.detach();
+        self.publish(core, port);
+        self.follow(core, port);
+        self.news(core, port);
+        bases
+    }
+
     /// `roce_mode` and `*NetworkDirect` of an adapter from now on.
-    pub(super) fn set_roce(&mut self, port: PortId, settings: &AdapterSettings) {
-        if let Some(function) = self.functions.get_mut(port) {
+    pub fn set_roce(&mut self, core: &mut Core, port: PortId, settings: &AdapterSettings) {
+        if let Some(function) = self.get_mut(port) {
             function.set_roce(settings.roce_mode, settings.network_direct);
-            self.follow(port);
-            self.news(port);
+            self.follow(core, port);
+            self.news(core, port);
         }
     }
 
     /// How the RDMA packets of an adapter are marked from now on.
-    pub(super) fn set_marking(&mut self, port: PortId) {
-        if let Some(function) = self.functions.get_mut(port) {
-            let change = self.core.qos.get(port);
+    pub fn set_marking(&mut self, core: &Core, port: PortId) {
+        if let Some(function) = self.get_mut(port) {
+            let change = core.qos.get(port);
             function.set_marking(change.map(|c| c.marking.clone()).unwrap_or_default());
         }
     }
 
-    /// Ends all that the driver has made. Answers how far its virtqueues were.
-    pub(super) fn detach_driver(&mut self, port: PortId) -> Vec<u16> {
-        let Some(function) = self.functions.get_mut(port) else {
-            return Vec::new();
-        };
-        for kick in function.kicks() {
-            self.sleeper.remove(kick);
-        }
-        let bases = function.detach();
-        self.publish_function(port);
-        self.follow(port);
-        self.news(port);
-        bases
-    }
+    // Rounds.
 
     /// One turn of each function. Answers how much there was to do.
     #[inline]
-    pub(super) fn rdma_round(&mut self, now: Instant) -> usize {
+    pub fn round(&mut self, core: &mut Core, sleeper: &Sleeper, now: Instant) -> usize {
         let mut work = 0;
-        while let Some((port, frame)) = self.core.out.round.inbound.pop_front() {
+        while let Some((port, frame)) = core.out.round.inbound.pop_front() {
             work += 1;
-            let functions = &mut self.functions;
-            if catch_unwind(AssertUnwindSafe(|| functions.inbound(port, &frame, now))).is_err() {
-                self.fail_function(port);
+            if core.guarded(|_| self.inbound(port, &frame, now)).is_none() {
+                self.fail(core, sleeper, port);
             }
         }
-        let shared = self.core.turns.shared(now);
-        for i in 0..self.functions.ports().len() {
-            let Some(&port) = self.functions.ports().get(i) else {
+        let shared = core.turns.shared(now);
+        for i in 0..self.ports.len() {
+            let Some(&port) = self.ports.get(i) else {
                 break;
             };
-            let (functions, core) = (&mut self.functions, &mut self.core);
             // A bug of ours that one guest triggers takes down that guest's function only.
-            match catch_unwind(AssertUnwindSafe(|| functions.turn(port, core, now, shared))) {
-                Ok(0) => {}
-                Ok(n) => {
+            match core.guarded(|core| self.turn(core, port, now, shared)) {
+                Some(0) => {}
+                Some(n) => {
                     work += n;
-                    self.follow(port);
+                    self.follow(core, port);
                 }
-                Err(_) => {
-                    self.fail_function(port);
+                None => {
+                    self.fail(core, sleeper, port);
                     work += 1;
                 }
             }
         }
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds.is_multiple_of(SELDOM) {
-            self.rdma_seldom(now);
+            self.seldom(core, now);
         }
         work
     }
 
+    /// Hands over a frame that the switch brought.
+    fn inbound(&mut self, port: PortId, frame: &Inbound, now: Instant) {
+        let Some(function) = self.get_mut(port) else {
+            return;
+        };
+        match frame {
+            Inbound::Sent(head) => function.guest_sent(now, head),
+            Inbound::Received(head) => function.guest_received(now, head),
+            Inbound::Roce(bytes) => self.packet(port, bytes, now),
+        }
+    }
+
+    /// Hands over a packet from the wire: its payload is copied from there to where the guest wants it.
+    #[inline]
+    pub fn packet(&mut self, port: PortId, bytes: &[u8], now: Instant) {
+        let Some(function) = self.get_mut(port) else {
+            return;
+        };
+        match Frame::parse(bytes) {
+            Ok(frame) if frame.icrc_ok() => {
+                let work = function.receive(now, &Incoming::from(&frame));
+                function.charge(work);
+            }
+            Ok(_) => function.count_bad_icrc(),
+            // Not RoCE after all, or cut short.
+            Err(_) => function.count_malformed(),
+        }
+    }
+
+    /// One function's turn; `shared`: others want to send. Answers how much there was to do.
+    #[inline]
+    fn turn(&mut self, core: &mut Core, port: PortId, now: Instant, shared: bool) -> usize {
+        let Some(Some(function)) = self.slots.get_mut(usize::from(port.0)) else {
+            return 0;
+        };
+        let Some(mut work) = function.poll(now, shared) else {
+            return function.finish(now);
+        };
+        if std::mem::take(&mut function.asked) {
+            core.turns.asks(port, now);
+        }
+        if function.device().wants_transmit() || function.waits != 0 {
+            work += self.transmit(core, port, now, shared);
+        }
+        match self.get_mut(port) {
+            Some(function) => work + function.finish(now),
+            None => work,
+        }
+    }
+
+    fn transmit(&mut self, core: &mut Core, port: PortId, now: Instant, shared: bool) -> usize {
+        let place = usize::from(port.0);
+        let Some(function) = self.slots[place].take() else {
+            return 0;
+        };
+        let (_, function) = self.sending.insert((port, function));
+        let mac = function.device().mac();
+        let most = of_a_turn(shared);
+        let mut wire = Wire {
+            functions: &mut self.slots,
+            loopback: &mut self.loopback,
+            next_id: &mut self.next_id,
+            frame: &mut self.frame,
+            core,
+            port,
+            mac,
+            now,
+            left: most,
+            taker: None,
+        };
+        let (device, memory) = function.sender();
+        device.transmit(now, memory, &mut wire);
+        let left = wire.left;
+        let ready = device.ready_priorities();
+        let closed = if ready == 0 {
+            0
+        } else {
+            ready & !core.open_priorities(port, now)
+        };
+        if closed != function.waits {
+            function.waits = closed;
+            core.rdma_waits(port, closed);
+        }
+        function.charge((-left).max(0).unsigned_abs());
+        core.flush();
+        while let Some(own) = self.loopback.pop_front() {
+            let packet = Incoming {
+                path: own.path,
+                headers: own.headers,
+                payload: Payload::Bytes(&own.payload),
+                telemetry: None,
+            };
+            let work = function.receive(now, &packet);
+            function.charge(work);
+        }
+        self.slots[place] = self.sending.take().map(|(_, function)| function);
+        (most - left).unsigned_abs() as usize
+    }
+
     /// Addresses and counters. Also before the core sleeps, so that nothing is left untold.
     #[inline(never)]
-    pub(super) fn rdma_seldom(&mut self, now: Instant) {
-        let (functions, core) = (&mut self.functions, &mut self.core);
-        if catch_unwind(AssertUnwindSafe(|| functions.poll_gids(core, now))).is_err() {
-            self.count_panic();
-        }
-        for i in 0..self.functions.ports().len() {
-            let Some(&port) = self.functions.ports().get(i) else {
+    pub fn seldom(&mut self, core: &mut Core, now: Instant) {
+        core.guarded(|core| self.poll_gids(core, now));
+        for i in 0..self.ports.len() {
+            let Some(&port) = self.ports.get(i) else {
                 break;
             };
-            if self.functions.get_mut(port).is_some_and(|f| f.has_news()) {
-                self.publish_function(port);
-                self.news(port);
+            if self.get_mut(port).is_some_and(|f| f.has_news()) {
+                self.publish(core, port);
+                self.news(core, port);
             }
         }
     }
 
+    /// Asks guests for the addresses they have, when it is time, and tells who may find them where.
+    fn poll_gids(&mut self, core: &mut Core, now: Instant) {
+        for (port, function) in self.iter_mut() {
+            function.poll_gids(now, &mut |frame| core.give_guest(port, frame));
+        }
+        core.flush();
+    }
+
     /// Frames go where the function is by now.
     #[inline]
-    fn follow(&mut self, port: PortId) {
-        let live = self.functions.get_mut(port).is_some_and(|f| f.is_live());
-        if let Some(adapter) = self.core.adapter(port) {
+    fn follow(&mut self, core: &mut Core, port: PortId) {
+        let live = self.get_mut(port).is_some_and(|f| f.is_live());
+        if let Some(adapter) = core.adapter(port) {
             adapter.takes_roce = live;
         }
     }
 
     /// Copies a function's counters to where anyone may read them: those of priorities before their sums, from which they
     /// are subtracted.
-    fn publish_function(&mut self, port: PortId) {
-        let Some(function) = self.functions.get_mut(port) else {
+    fn publish(&mut self, core: &mut Core, port: PortId) {
+        let Some(function) = self.get_mut(port) else {
             return;
         };
         let received = function.take_received();
-        if let Some(adapter) = self.core.adapter(port) {
+        if let Some(adapter) = core.adapter(port) {
             for (block, [packets, bytes]) in adapter.counters.link.priorities.iter().zip(received) {
                 if packets > 0 {
                     block.add(P::RxFrames as usize, packets);
@@ -217,21 +379,21 @@ impl Worker {
     }
 
     /// Tells the control plane what happened to a function.
-    pub(super) fn news(&mut self, port: PortId) {
-        let now = self.core.now;
-        let Some(function) = self.functions.get_mut(port) else {
+    pub fn news(&mut self, core: &Core, port: PortId) {
+        let now = core.now;
+        let Some(function) = self.get_mut(port) else {
             return;
         };
         let (faults, gids) = (function.take_faults(), function.take_gid_news(now));
         let conflict = function.take_gid_conflict(now);
         if let Some(left) = function.take_remains() {
-            self.core.report(CoreEvent::Remains(left));
+            core.report(CoreEvent::Remains(left));
         }
         for what in faults {
-            self.core.report(CoreEvent::RdmaFault { port, what });
+            core.report(CoreEvent::RdmaFault { port, what });
         }
         for (index, gid, added) in gids {
-            self.core.report(CoreEvent::GidChanged {
+            core.report(CoreEvent::GidChanged {
                 port,
                 index,
                 gid,
@@ -239,49 +401,51 @@ impl Worker {
             });
         }
         if let Some(conflict) = conflict {
-            self.core.report(CoreEvent::GidConflict { port, conflict });
+            core.report(CoreEvent::GidConflict { port, conflict });
         }
     }
 
+    /// A bug of ours hit a function; the panic is counted.
     #[cold]
-    pub(super) fn fail_function(&mut self, port: PortId) {
-        self.count_panic();
+    pub fn fail(&mut self, core: &mut Core, sleeper: &Sleeper, port: PortId) {
+        self.loopback.clear();
         // What the bug left behind is not trusted: nothing of it is used again, not even to end it in order. (Leaking it
         // keeps the guest's memory mapped, to which nobody refers.)
-        if let Some(function) = self.functions.remove(port) {
+        if let Some(function) = self.take(port) {
             for kick in function.kicks() {
-                self.sleeper.remove(kick);
+                sleeper.remove(kick);
             }
             let fresh = function.successor();
             std::mem::forget(function);
             if let Some(fresh) = fresh {
-                self.functions.add(port, fresh);
+                self.put(port, fresh);
             }
         }
-        self.core.rdma_waits(port, 0);
-        self.follow(port);
-        self.core.report(CoreEvent::RdmaPanic { port });
+        core.rdma_waits(port, 0);
+        self.follow(core, port);
+        core.report(CoreEvent::RdmaPanic { port });
     }
 
+    // Sleep.
+
     /// When a function must be looked at again.
-    pub(super) fn rdma_due(&mut self, now: Instant) -> Option<Instant> {
-        let times = self.functions.iter_mut().filter_map(|(_, f)| f.next_time(now));
-        times.min()
+    pub fn due(&mut self, now: Instant) -> Option<Instant> {
+        self.iter_mut().filter_map(|(_, f)| f.next_time(now)).min()
     }
 
     /// Asks drivers to kick, and says whether there is something to do after all.
-    pub(super) fn request_rdma_kicks(&mut self) -> bool {
-        let mut more = !self.core.out.round.inbound.is_empty();
-        let now = self.clock.now();
-        for (port, function) in self.functions.iter_mut() {
+    pub fn request_kicks(&mut self, core: &mut Core, now: Instant) -> bool {
+        let mut more = !core.out.round.inbound.is_empty();
+        for (port, function) in self.iter_mut() {
             // What waits for its priority is woken for when that opens.
-            more |= function.request_kicks(self.core.open_priorities(port, now));
+            more |= function.request_kicks(core.open_priorities(port, now));
         }
         more
     }
 
-    pub(super) fn suppress_rdma_kicks(&mut self) {
-        for (_, function) in self.functions.iter_mut() {
+    /// The core polls again.
+    pub fn suppress_kicks(&mut self) {
+        for (_, function) in self.iter_mut() {
             function.suppress_kicks();
         }
     }

@@ -1,154 +1,180 @@
-//! Rings that guests start and stop, on their data core.
+//! Transmit rings of a data core.
 
-use std::sync::Arc;
-
-use vnic_engine::settings::Burst;
+use vnic_fabric::Instant;
 use vnic_fabric::switch::PortId;
 
-use super::calls::{Call, Caller as _};
-use super::command::RingStart;
-use super::dpc::Dpc;
-use super::rx::RxQueue;
+use super::calls::Caller as _;
+use super::core::Core;
+use super::link::LinkOut;
+use super::news::CoreEvent;
 use super::sleep::{Sleeper, Source};
-use super::tx::TxQueue;
-use super::worker::{Worker, free_index};
+use super::tx::{Scratch, TxQueue};
 
-impl Worker {
-    pub(super) fn start_ring(&mut self, id: PortId, start: RingStart) {
-        let pair = usize::from(start.index / 2);
-        let Some(adapter) = self.core.adapter(id) else {
-            return;
-        };
-        let (counters, learns) = (adapter.counters.clone(), adapter.has_rdma);
-        let allowed = adapter.allowed.clone();
-        let burst = adapter.settings.burst;
-        let (method, batch) = (
-            adapter.settings.send_completion.into(),
-            adapter.settings.tx_coalescing,
-        );
-        if start.index.is_multiple_of(2) {
-            adapter.accepts = start.accepts;
-            let Some(place) = adapter.queues.get_mut(pair) else {
-                return;
-            };
-            let method = adapter.settings.recv_completion.into();
-            let rx = place.insert(RxQueue::new(start, counters));
-            rx.set_method(method);
-            watch(burst, rx, id, &self.sleeper, &self.dpc, self.index);
-            adapter.activate();
-        } else {
-            let mut tx = TxQueue::new(id, start, counters);
-            tx.path.learns = learns;
-            tx.path.allowed = allowed;
-            tx.path
-                .set_policed(self.core.sender(id).map(|s| s.change.clone()));
-            tx.path.batch = batch;
-            tx.set_method(method);
-            let i = free_index(&mut self.txs);
-            if let Some(kick) = tx.kick_fd() {
-                let _ = self.sleeper.add(kick, Source::Kick(i as u32));
-            }
-            self.txs[i] = Some(tx);
-        }
+/// Transmit rings by the index under which their kicks are known. One that was stopped leaves its place free.
+#[derive(Default)]
+pub struct Rings {
+    queues: Vec<Option<TxQueue>>,
+    scratch: Scratch,
+}
+
+impl Rings {
+    /// Does this to the rings of an adapter. (To answer an iterator would make rings, and all that they know, public for the
+    /// compiler, which then does not make them a part of the round.)
+    pub fn each(&mut self, port: PortId, what: impl FnMut(&mut TxQueue)) {
+        let rings = self.queues.iter_mut().flatten();
+        rings.filter(|tx| tx.path.port == port).for_each(what);
     }
 
-    pub(super) fn set_call(&mut self, id: PortId, index: u16, call: Option<Arc<Call>>) {
-        let pair = usize::from(index / 2);
-        if index.is_multiple_of(2) {
-            if let Some(Some(rx)) = self.core.adapter(id).and_then(|a| a.queues.get_mut(pair)) {
-                rx.set_call(call);
-            }
-        } else if let Some(tx) = self
-            .txs
-            .iter_mut()
-            .flatten()
-            .find(|t| t.path.port == id && t.path.pair == pair)
-        {
-            tx.set_call(call);
+    /// A ring is polled from now on.
+    pub fn add(&mut self, sleeper: &Sleeper, tx: TxQueue) {
+        let i = free_index(&mut self.queues);
+        if let Some(kick) = tx.kick_fd() {
+            let _ = sleeper.add(kick, Source::Kick(i as u32));
         }
+        self.queues[i] = Some(tx);
     }
 
-    pub(super) fn finish_stopping(&mut self) {
-        let mut waiting = std::mem::take(&mut self.stopping);
-        waiting.retain(|(id, index, done)| match self.try_stop(*id, *index) {
-            Some(base) => {
-                let _ = done.send(base);
-                false
-            }
-            None => true,
-        });
-        self.stopping.append(&mut waiting);
-    }
-
-    /// Takes a ring out; `None` while something of it is under way.
-    fn try_stop(&mut self, id: PortId, index: u16) -> Option<Option<u16>> {
-        let pair = usize::from(index / 2);
-        if index.is_multiple_of(2) {
-            self.core.flush_queue(id, pair);
-            let Some(adapter) = self.core.adapter(id) else {
-                return Some(None);
-            };
-            let Some(place) = adapter.queues.get_mut(pair) else {
-                return Some(None);
-            };
-            if place.as_ref().is_some_and(|rx| !rx.drained()) {
-                return None;
-            }
-            if place.is_some() {
-                self.core.drop_waiting(id, pair);
-            }
-            let Some(adapter) = self.core.adapter(id) else {
-                return Some(None);
-            };
-            let taken = adapter.queues.get_mut(pair).and_then(Option::take);
-            if let Some(kick) = taken.as_ref().and_then(RxQueue::kick_fd) {
-                self.sleeper.remove(kick);
-                self.dpc.forget(kick);
-            }
-            let base = taken.map(|mut rx| {
-                rx.settle_calls();
-                rx.base()
-            });
-            adapter.activate();
-            let down = adapter.active.is_empty();
-            if down {
-                self.core.drop_queued(id);
-            }
-            if down && let Some(function) = self.functions.get_mut(id) {
-                function.guest_down(self.clock.now());
-            }
-            return Some(base);
-        }
-        let Some(i) = self
-            .txs
-            .iter()
-            .position(|t| matches!(t, Some(t) if t.path.port == id && t.path.pair == pair))
+    /// Stops a ring. Answers where it goes on, nothing if there is none; `None` while something of it is under way.
+    pub fn stop(
+        &mut self,
+        core: &mut Core,
+        sleeper: &Sleeper,
+        port: PortId,
+        pair: usize,
+    ) -> Option<Option<u16>> {
+        let mut places = self.queues.iter_mut();
+        let Some(place) = places.find(|t| matches!(t, Some(t) if t.path.port == port && t.path.pair == pair))
         else {
             return Some(None);
         };
-        let tx = self.txs[i].as_mut()?;
+        let tx = place.as_mut()?;
         tx.path.stop();
         if !tx.path.drained() {
             return None;
         }
-        let mut tx = self.txs[i].take()?;
-        tx.path.leave(&mut self.core);
+        let mut tx = place.take()?;
+        tx.path.leave(core);
         tx.settle_calls();
         if let Some(kick) = tx.kick_fd() {
-            self.sleeper.remove(kick);
+            sleeper.remove(kick);
         }
         Some(Some(tx.base()))
     }
+
+    /// A burst of each ring. Adds how many frames that was.
+    #[inline(always)]
+    pub fn round(&mut self, core: &mut Core, sleeper: &Sleeper, now: Instant, work: &mut usize) {
+        for i in 0..self.queues.len() {
+            *work += self.poll(i, core, sleeper, now);
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, i: usize, core: &mut Core, sleeper: &Sleeper, now: Instant) -> usize {
+        let Some(tx) = &mut self.queues[i] else { return 0 };
+        let scratch = &mut self.scratch;
+        // A bug of ours that one guest's frames trigger takes down that guest's adapter only.
+        let Some(n) = core.guarded(|core| tx.poll(i, core, scratch)) else {
+            self.fail(i, core, sleeper);
+            return 1;
+        };
+        if let Some(fault) = tx.path.take_fault() {
+            core.report(CoreEvent::RingFault {
+                port: tx.path.port,
+                ring: tx.path.pair as u16 * 2 + 1,
+                fault,
+            });
+        }
+        if n > 0 {
+            core.turns.asks(tx.path.port, now);
+        }
+        n
+    }
+
+    #[cold]
+    fn fail(&mut self, i: usize, core: &mut Core, sleeper: &Sleeper) {
+        let Some(mut tx) = self.queues[i].take() else {
+            return;
+        };
+        let port = tx.path.port;
+        if let Some(kick) = tx.kick_fd() {
+            sleeper.remove(kick);
+        }
+        // Receivers on other cores shall not wait for completions that never come.
+        for (c, seq) in tx.path.abandon() {
+            core.commit(c, seq);
+        }
+        // Another core may still hold references into this guest's memory: keep it mapped.
+        std::mem::forget(tx);
+        core.report(CoreEvent::Panic { port });
+    }
+
+    /// Completes what other cores have copied.
+    pub fn collect_copied(&mut self, core: &mut Core) -> usize {
+        let mut work = 0;
+        for c in 0..core.links_out.len() {
+            while let Some(slot) = core.links_out[c].as_mut().and_then(LinkOut::poll_copied) {
+                if let Some(Some(tx)) = self.queues.get_mut(slot.queue) {
+                    tx.path.copied(slot.slot);
+                    work += 1;
+                }
+            }
+        }
+        if work > 0 {
+            for tx in self.queues.iter_mut().flatten() {
+                while tx.retire(core) > 0 {}
+            }
+        }
+        work
+    }
+
+    /// Sends the interrupts that are due.
+    pub fn call_due(&mut self, core: &mut Core, now: Instant) {
+        for tx in self.queues.iter_mut().flatten() {
+            if let Some(due) = tx.call_due(now) {
+                core.owed.until(due);
+            }
+        }
+    }
+
+    /// When a ring must be looked at again: at once if something of it is under way, or when its priority may send.
+    pub fn due(&self, core: &Core, now: Instant) -> Option<Instant> {
+        let rings = self.queues.iter().flatten();
+        let times = rings.filter_map(|tx| match tx.path.drained() {
+            true => core.opens_at(tx.path.port, now, 1 << tx.path.closed()?),
+            false => Some(now),
+        });
+        times.min()
+    }
+
+    /// Asks guests to kick, and says whether they have frames after all.
+    pub fn request_kicks(&mut self) -> bool {
+        let rings = self.queues.iter_mut().flatten();
+        rings.fold(false, |more, tx| more | tx.request_kicks())
+    }
+
+    /// The core polls again.
+    pub fn suppress_kicks(&self) {
+        for tx in self.queues.iter().flatten() {
+            tx.suppress_kicks();
+        }
+    }
+
+    /// A guest has kicked.
+    pub fn kicked(&self, i: u32) {
+        if let Some(Some(tx)) = self.queues.get(i as usize) {
+            tx.path.count_kick();
+        }
+    }
 }
 
-/// The guest's kicks for receive buffers wake whoever waits for them there.
-pub(super) fn watch(burst: Burst, rx: &RxQueue, port: PortId, sleeper: &Sleeper, dpc: &Dpc, core: usize) {
-    let Some(kick) = rx.kick_fd() else { return };
-    sleeper.remove(kick);
-    dpc.forget(kick);
-    if burst == Burst::Thread {
-        dpc.watch(kick, core);
-    } else {
-        let _ = sleeper.add(kick, Source::Buffers(port.0.into()));
+/// The first free place.
+pub fn free_index<T>(places: &mut Vec<Option<T>>) -> usize {
+    match places.iter().position(Option::is_none) {
+        Some(i) => i,
+        None => {
+            places.push(None);
+            places.len() - 1
+        }
     }
 }

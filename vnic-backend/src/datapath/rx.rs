@@ -11,10 +11,10 @@ use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::{DropReason, Instant};
 
 use super::calls::{Call, Caller, Calls};
-use super::command::RingStart;
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
 use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
 use super::gate::Gate;
+use super::ring_start::RingStart;
 use crate::mem::{Buffers, Seg, Segs, Writer};
 use crate::ring::{Broken, Fault, SplitRing};
 

@@ -22,11 +22,11 @@ use vnic_fabric::DropReason;
 use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, Verdict};
 
 use super::calls::{Call, Caller, Calls};
-use super::command::RingStart;
 use super::core::Core;
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
 use super::frame::{FRAME_MAX, Metadata, RawFrame, SNAP};
 use super::qos::QosChange;
+use super::ring_start::RingStart;
 use crate::mem::{self, Seg, Segs};
 use crate::ring::{Fault, SplitRing};
 use crate::types::Direction;

@@ -1,6 +1,5 @@
 //! Uplinks of a data core: frames from the wire.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,48 +9,81 @@ use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
-use super::bond::{InBond, SlowLimit, is_slow};
-use super::core::CoreEvent;
+use super::bond::{BondSetup, InBond, SlowLimit, is_slow};
+use super::core::Core;
 use super::counters::{BY_TAG, PortCounters, Priorities, Way};
-use super::frame::{Metadata, RawFrame, SNAP};
-use super::outputs::Slot;
+use super::frame::{FRAME_MAX, Metadata, RawFrame, SNAP};
+use super::news::CoreEvent;
 use super::qos::is_control;
-use super::sleep::Source;
-use super::worker::{Worker, free_index};
+use super::rdma::Functions;
+use super::rings::free_index;
+use super::sleep::{Sleeper, Source};
 use crate::mem::Seg;
-use crate::uplink::{Arrived, RxHalf, TxHalf};
+use crate::uplink::{Arrived, RxHalf};
 
 /// Frames read from an uplink before other work gets its turn.
 const UPLINK_BURST: usize = 32;
 /// While its core is busy with other work, a quiet uplink is looked at this often: a look is a system call.
 const UPLINK_PAUSE: Duration = Duration::from_micros(20);
 /// An uplink, from the wire.
-pub(super) struct UplinkRx {
-    pub(super) port: PortId,
-    pub(super) device: RxHalf,
+struct UplinkRx {
+    port: PortId,
+    device: RxHalf,
     index: u32,
     counters: Arc<PortCounters>,
     mtu: usize,
     next_look: Instant,
     alive: bool,
     /// It belongs to this bond.
-    pub(super) bond: Option<InBond>,
+    bond: Option<InBond>,
     slow: SlowLimit,
     /// A frame that was read and waits for a receiver's buffer: nothing is read behind it.
-    pub(super) kept: Option<(Box<[u8]>, NetHdr)>,
+    kept: Option<(Box<[u8]>, NetHdr)>,
 }
 
-impl UplinkRx {
-    /// The core was woken for it.
-    pub(super) fn woken(&mut self) {
-        self.next_look = Instant(0);
-        self.device.woken();
+/// The uplinks of a data core, by the index under which their devices wake it.
+pub struct Uplinks {
+    all: Vec<Option<UplinkRx>>,
+    /// What was read last.
+    frame: Box<[u8]>,
+}
+
+impl Default for Uplinks {
+    fn default() -> Uplinks {
+        Uplinks {
+            all: Vec::new(),
+            frame: vec![0; FRAME_MAX].into_boxed_slice(),
+        }
     }
 }
 
-impl Worker {
-    pub(super) fn poll_uplink(&mut self, i: usize, now: Instant) -> usize {
-        let Some(up) = &mut self.uplinks[i] else { return 0 };
+impl Uplinks {
+    /// A burst of each uplink. Answers how much there was to do.
+    #[inline(always)]
+    pub fn round(
+        &mut self,
+        core: &mut Core,
+        functions: &mut Functions,
+        sleeper: &Sleeper,
+        now: Instant,
+    ) -> usize {
+        let mut work = 0;
+        for i in 0..self.all.len() {
+            let polled = core.guarded(|core| self.poll(i, core, functions, sleeper, now));
+            work += polled.unwrap_or(1);
+        }
+        work
+    }
+
+    fn poll(
+        &mut self,
+        i: usize,
+        core: &mut Core,
+        functions: &mut Functions,
+        sleeper: &Sleeper,
+        now: Instant,
+    ) -> usize {
+        let Some(up) = &mut self.all[i] else { return 0 };
         if now < up.next_look || !up.alive {
             return 0;
         }
@@ -73,13 +105,13 @@ impl Worker {
                 Err(_) => {
                     // The device is gone. Its descriptor is ready for ever from now on: waiting on it would be spinning.
                     up.alive = false;
-                    self.sleeper.remove(up.device.fd());
-                    self.core.switch.set_link(up.port, false);
-                    self.core.switch.flush_port(up.port);
+                    sleeper.remove(up.device.fd());
+                    core.switch.set_link(up.port, false);
+                    core.switch.flush_port(up.port);
                     if let Some(of) = &up.bond {
-                        self.core.member_gone(of, now);
+                        core.member_gone(of, now);
                     }
-                    self.core.report(CoreEvent::PortGone {
+                    core.report(CoreEvent::PortGone {
                         port: up.port,
                         index: up.index,
                     });
@@ -91,13 +123,13 @@ impl Worker {
             if fresh {
                 let len = bytes.len();
                 if is_control(bytes) {
-                    self.core.control_frame(up.port, bytes, now);
+                    core.control_frame(up.port, bytes, now);
                     work += 1;
                     continue;
                 }
                 if is_slow(bytes) {
                     if up.slow.allows(now, bytes.len()) {
-                        self.core.report(CoreEvent::SlowFrame {
+                        core.report(CoreEvent::SlowFrame {
                             port: up.port,
                             frame: bytes[..].into(),
                         });
@@ -107,7 +139,7 @@ impl Worker {
                     work += 1;
                     continue;
                 }
-                let priority = match self.core.qos.get(up.port) {
+                let priority = match core.qos.get(up.port) {
                     Some(change) => change.qos.classification.priority(bytes),
                     None => BY_TAG,
                 };
@@ -120,7 +152,7 @@ impl Worker {
             if let Some(of) = &up.bond {
                 ingress = of.bond;
                 if fresh {
-                    refused = self.core.refused_by_bond(of, &mut bytes, &mut hdr);
+                    refused = core.refused_by_bond(of, &mut bytes, &mut hdr);
                 }
             }
             let len = bytes.len();
@@ -136,11 +168,11 @@ impl Worker {
                 skip: 0,
             };
             let verdict = match (refused, f.admissible(up.mtu)) {
-                (None, Ok(())) => self.core.switch.forward(now, ingress, f.head, len),
+                (None, Ok(())) => core.switch.forward(now, ingress, f.head, len),
                 (Some(reason), _) | (None, Err(reason)) => Verdict::Drop(reason),
             };
-            if self.core.out.round.waiting.pressed
-                && (self.core.must_wait(ingress, &verdict, f.head) || !self.core.links_have_room())
+            if core.out.round.waiting.pressed
+                && (core.must_wait(ingress, &verdict, f.head) || !core.links_have_room())
             {
                 up.kept = Some((bytes[..].into(), hdr));
                 break;
@@ -149,9 +181,8 @@ impl Worker {
             if !matches!(verdict, Verdict::Drop(_)) {
                 up.counters.io.add(P::RxForwarded as usize, 1);
             }
-            if let Some(port) = self.core.out.roce_function(&verdict, &f) {
-                let functions = &mut self.functions;
-                if catch_unwind(AssertUnwindSafe(|| functions.packet(port, bytes, now))).is_err() {
+            if let Some(port) = core.out.roce_function(&verdict, &f) {
+                if core.guarded(|_| functions.packet(port, bytes, now)).is_none() {
                     failed = Some(port);
                     break;
                 }
@@ -161,12 +192,12 @@ impl Worker {
                 ingress,
                 ..Metadata::of(up.port)
             };
-            if let Some(reason) = self.core.dispatch(&verdict, &f, &meta) {
+            if let Some(reason) = core.dispatch(&verdict, &f, &meta) {
                 up.counters.drops.add(reason as usize, 1);
             }
         }
         if work > 0 {
-            self.core.flush();
+            core.flush();
         } else if up.device.looks_cost() {
             up.next_look = now + UPLINK_PAUSE;
         }
@@ -175,46 +206,37 @@ impl Worker {
             up.counters.drops.add(DropReason::PortReceive as usize, lost);
         }
         if let Some(port) = failed {
-            self.fail_function(port);
+            functions.fail(core, sleeper, port);
         }
         work
     }
 
     /// The core is about to sleep; true: an uplink has a frame for it after all.
-    pub(super) fn request_frames(&self) -> bool {
-        let all = self.uplinks.iter().flatten();
+    pub fn request_frames(&self) -> bool {
+        let all = self.all.iter().flatten();
         all.fold(false, |more, up| more | up.kept.is_some() | up.device.rest())
     }
 
-    /// The device of an uplink was opened again.
-    pub(super) fn reopen_uplink(&mut self, id: PortId, (rx, index): (RxHalf, u32), tx: TxHalf) {
-        for (i, up) in (0u32..).zip(&mut self.uplinks) {
-            if let Some(up) = up.as_mut().filter(|u| u.port == id) {
-                if up.alive {
-                    self.sleeper.remove(up.device.fd());
-                }
-                (up.device, up.index) = (rx, index);
-                up.alive = true;
-                up.next_look = Instant(0);
-                let _ = self.sleeper.add(up.device.fd(), Source::Uplink(i));
-                if let Slot::Uplink(p) = self.core.slot(id) {
-                    p.replace(tx);
-                }
-                return;
-            }
+    /// The core was woken for an uplink.
+    pub fn woken(&mut self, i: u32) {
+        if let Some(Some(up)) = self.all.get_mut(i as usize) {
+            up.next_look = Instant(0);
+            up.device.woken();
         }
     }
 
-    pub(super) fn add_uplink(
+    /// An uplink is read from now on.
+    pub fn add(
         &mut self,
+        sleeper: &Sleeper,
         port: PortId,
         (device, index): (RxHalf, u32),
         mtu: u16,
         counters: Arc<PortCounters>,
     ) {
-        let i = free_index(&mut self.uplinks);
-        let _ = self.sleeper.add(device.fd(), Source::Uplink(i as u32));
-        self.uplinks[i] = Some(UplinkRx {
+        let i = free_index(&mut self.all);
+        let _ = sleeper.add(device.fd(), Source::Uplink(i as u32));
+        self.all[i] = Some(UplinkRx {
             port,
             device,
             index,
@@ -226,5 +248,47 @@ impl Worker {
             slow: SlowLimit::default(),
             kept: None,
         });
+    }
+
+    /// The device of an uplink was opened again. False: there is no such uplink.
+    pub fn reopen(&mut self, sleeper: &Sleeper, id: PortId, (rx, index): (RxHalf, u32)) -> bool {
+        let mut all = (0u32..).zip(&mut self.all);
+        let Some((i, up)) = all.find_map(|(i, up)| Some((i, up.as_mut().filter(|up| up.port == id)?))) else {
+            return false;
+        };
+        if up.alive {
+            sleeper.remove(up.device.fd());
+        }
+        (up.device, up.index) = (rx, index);
+        up.alive = true;
+        up.next_look = Instant(0);
+        let _ = sleeper.add(up.device.fd(), Source::Uplink(i));
+        true
+    }
+
+    /// An uplink is gone.
+    pub fn remove(&mut self, sleeper: &Sleeper, id: PortId) {
+        for up in &mut self.all {
+            if let Some(up) = up.take_if(|up| up.port == id) {
+                sleeper.remove(up.device.fd());
+            }
+        }
+    }
+
+    /// The members of a bond know of it, and nobody else.
+    pub fn join(&mut self, bond: PortId, setup: &BondSetup) {
+        for up in self.all.iter_mut().flatten() {
+            match InBond::of(bond, setup, up.port) {
+                None => drop(up.bond.take_if(|of| of.bond == bond)),
+                member => up.bond = member,
+            }
+        }
+    }
+
+    /// An uplink is no member of a bond any more.
+    pub fn leave(&mut self, bond: PortId, port: PortId) {
+        for up in self.all.iter_mut().flatten().filter(|up| up.port == port) {
+            up.bond.take_if(|of| of.bond == bond);
+        }
     }
 }

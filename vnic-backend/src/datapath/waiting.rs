@@ -27,9 +27,10 @@ use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
 use super::clock::Clock;
-use super::core::{Core, CoreEvent};
+use super::core::Core;
 use super::counters::{AdapterCounters, priority_of};
 use super::frame::{Metadata, OutFrame};
+use super::news::CoreEvent;
 use super::outputs::{AdapterRx, Outputs, Round, Slot, is_roce};
 use super::qos::Pauses;
 use super::rx::{Parked, RxQueue};

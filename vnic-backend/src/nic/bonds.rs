@@ -7,14 +7,13 @@ mod check;
 mod lacp;
 mod links;
 
-use crossbeam_channel::{Sender, bounded};
 use vnic_fabric::Instant;
 use vnic_fabric::lag::Bond;
 use vnic_fabric::switch::PortConfig;
 use vnic_wire::vlan::Tci;
 
-use super::{Inner, Nic, State, not_found, ports};
-use crate::datapath::{BondSetup, BondSide, Command};
+use super::{Inner, Nic, State, not_found, ports, wait};
+use crate::datapath::{BondSetup, BondSide};
 use crate::types::lag::{Affinity, Member, View};
 use crate::types::*;
 pub(super) use lacp::Alarm;
@@ -136,15 +135,14 @@ impl Nic {
 
     /// Which queue pair and flow sits on which member, and how even that is.
     pub fn bond_view(&self, name: &str) -> Result<View, NicError> {
-        let (reply, answer) = bounded(1);
-        {
+        let view = {
             let state = self.inner.state()?;
             let entry = state.bonds.get(name).ok_or_else(|| not_found("bond", name))?;
             let id = entry.id;
-            self.inner.workers[entry.core].send(Command::BondView { id, reply });
-        }
-        // Without an answer it was removed in between.
-        answer.recv().map_err(|_| not_found("bond", name))
+            self.inner.workers[entry.core].start_ask(move |w| w.core.bond_view(id, w.core.now))
+        };
+        // Without one it was removed in between.
+        view.wait().flatten().ok_or_else(|| not_found("bond", name))
     }
 
     /// Lets something go by a member of its own; or, with none, as its hash says again. It is part of the bond's
@@ -164,14 +162,10 @@ impl Nic {
                 problem: "there is none for this; the view of the bond shows those there are".into(),
             });
         }
-        let (reply, answer) = bounded(1);
-        self.inner.workers[entry.core].send(Command::BondAffinity {
-            id: entry.id,
-            what,
-            member,
-            reply,
-        });
-        answer.recv().map_err(|_| NicError::ShuttingDown)??;
+        let id = entry.id;
+        let set =
+            self.inner.workers[entry.core].call(move |w| w.core.bond_affinity(id, what, member, w.core.now));
+        set.ok_or(NicError::ShuttingDown)??;
         let all = &mut entry.spec.affinities;
         match (member, at) {
             (Some(member), Some(i)) => all[i].1 = member,
@@ -195,25 +189,17 @@ impl Inner {
         }));
         let mut answers = Vec::new();
         for (core, w) in self.workers.iter().enumerate() {
-            let (done, answer) = bounded(1);
             let own = if core == entry.core { setup.take() } else { None };
-            w.send(Command::SetBond {
-                id: entry.id,
-                config: PortConfig {
-                    vlan: entry.spec.vlan.clone(),
-                    learning: true,
-                    ..PortConfig::default()
-                },
-                members: members.to_vec(),
-                side: own.map_or(BondSide::Remote(entry.core), BondSide::Local),
-                done,
-            });
-            answers.push(answer);
+            let config = PortConfig {
+                vlan: entry.spec.vlan.clone(),
+                learning: true,
+                ..PortConfig::default()
+            };
+            let side = own.map_or(BondSide::Remote(entry.core), BondSide::Local);
+            let (id, members) = (entry.id, members.to_vec());
+            answers.push(w.start(move |w| w.set_bond(id, config, members, side)));
         }
-        for answer in answers {
-            // A core that has ended drops its answer: that is one, too.
-            let _ = answer.recv();
-        }
+        wait(answers);
     }
 
     /// Its members are ports of the switch again; their links are down there.
@@ -223,12 +209,8 @@ impl Inner {
             (id, port.map(ports::config).unwrap_or_default())
         };
         let members: Vec<_> = entry.ids().map(config).collect();
-        let tell = |done: Sender<()>| Command::Unbond {
-            id: entry.id,
-            members: members.clone(),
-            done,
-        };
-        super::faults::wait(&self.tell(tell));
+        let id = entry.id;
+        self.everywhere(move |w| w.unbond(id, members));
     }
 
     /// The cores hold nothing of it any more.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::bounded;
 use vnic_engine::congestion::dcqcn::Dcqcn;
 use vnic_engine::congestion::dcqcn_plus::DcqcnPlus;
 use vnic_engine::congestion::named::Named;
@@ -12,7 +11,7 @@ use vnic_engine::settings::{CongestionKeys, Value};
 
 use super::rdma::no_function;
 use super::{AdapterEntry, Inner, Nic, not_found};
-use crate::datapath::{Command, CongestionChange};
+use crate::datapath::CongestionChange;
 use crate::types::*;
 
 impl Nic {
@@ -57,19 +56,18 @@ impl Nic {
     /// Queue pairs of an adapter that congestion control limits now.
     pub fn congestion_flows(&self, adapter: &str) -> Result<Vec<CongestionFlow>, NicError> {
         let adapter = self.inner.adapter(adapter)?;
-        let (reply, answer) = bounded(1);
         let id = adapter.id;
-        self.inner.workers[adapter.core].send(Command::CongestionFlows { id, reply });
-        answer.recv().map_err(|_| no_function(&adapter.spec.name))
+        let flows =
+            self.inner.workers[adapter.core].ask(move |w| Some(w.functions.get_mut(id)?.flows(w.core.now)));
+        flows.flatten().ok_or_else(|| no_function(&adapter.spec.name))
     }
 
     /// Flows of the RoCE that an adapter's guest runs over Ethernet that congestion control limits now (`soft_roce`).
     pub fn guest_flows(&self, adapter: &str) -> Result<Vec<GuestFlow>, NicError> {
         let adapter = self.inner.adapter(adapter)?;
-        let (reply, answer) = bounded(1);
         let id = adapter.id;
-        self.inner.workers[adapter.core].send(Command::GuestFlows { id, reply });
-        Ok(answer.recv().unwrap_or_default())
+        let flows = self.inner.workers[adapter.core].ask(move |w| w.core.guest_flows(id));
+        Ok(flows.unwrap_or_default())
     }
 
     /// Speed of an adapter's link in Mbit/s: the most that its rates may be.
@@ -123,15 +121,13 @@ impl AdapterEntry {
 impl Inner {
     /// Tells the core that serves the adapter; answers when it has it.
     pub(super) fn send_congestion(&self, entry: &AdapterEntry) {
-        let change = Arc::new(change(
+        let change = change(
             &entry.congestion,
             &entry.adapter.settings().congestion,
             entry.line_rate(),
-        ));
-        let (done, answer) = bounded::<()>(1);
+        );
         let id = entry.adapter.id;
-        self.workers[entry.adapter.core].send(Command::Congestion { id, change, done });
-        let _ = answer.recv();
+        self.workers[entry.adapter.core].call(move |w| w.set_congestion(id, &change));
     }
 }
 

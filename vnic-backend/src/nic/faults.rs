@@ -5,13 +5,12 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crossbeam_channel::{Receiver, bounded};
 use vnic_fabric::fault::{Match, Rule, RuleId, Tally};
 use vnic_wire::ethernet::EtherType;
 
-use super::{Inner, Nic, State, not_found};
+use super::{Inner, Nic, State, not_found, wait};
 use crate::check;
-use crate::datapath::{Command, FaultReport, Reported};
+use crate::datapath::{FaultReport, Reported, Worker};
 use crate::types::*;
 
 /// The rules by number: in the order in which they were made, and are asked.
@@ -80,16 +79,14 @@ impl Nic {
                 spec,
             };
             let rule = rule(id, &entry.spec, &state);
-            answers.extend(self.inner.tell(|done| Command::FaultAdd {
-                rule: Box::new(rule.clone()),
-                tally: entry.tally.clone(),
-                done,
-            }));
+            let tally = entry.tally.clone();
+            let add = |w: &mut Worker| w.core.faults(w.core.now).add(rule, tally);
+            answers.extend(self.inner.start_everywhere(add));
             added.push(entry.status(id));
             state.faults.rules.insert(id, entry);
         }
         drop(state);
-        wait(&answers);
+        wait(answers);
         for f in &added {
             let (name, action) = (f.spec.name.clone(), f.spec.action.name());
             self.inner.hub.publish(
@@ -112,11 +109,14 @@ impl Nic {
             let Some(entry) = state.faults.rules.remove(&id) else {
                 return Err(not_found("fault", name));
             };
-            let id_of = RuleId(id);
-            let answers = self.inner.tell(|done| Command::FaultRemove { id: id_of, done });
+            let answers = self.inner.start_everywhere(move |w| {
+                if let Some(faults) = w.core.out.faults() {
+                    faults.remove(RuleId(id));
+                }
+            });
             (id, entry, answers)
         };
-        wait(&answers);
+        wait(answers);
         let status = entry.status(id);
         let (name, injected) = (status.spec.name.clone(), status.injected);
         self.inner
@@ -198,27 +198,7 @@ fn ports(spec: &FaultSpec, state: &State) -> (Option<PortId>, Option<PortId>) {
     (port(&spec.from), port(&spec.to))
 }
 
-pub(super) fn wait(answers: &[Receiver<()>]) {
-    for a in answers {
-        // A core that has ended drops its answer: that is one, too.
-        let _ = a.recv();
-    }
-}
-
 impl Inner {
-    /// Gives all cores a command that they answer.
-    pub(super) fn tell(
-        &self,
-        command: impl Fn(crossbeam_channel::Sender<()>) -> Command,
-    ) -> Vec<Receiver<()>> {
-        let tell = |w: &crate::datapath::WorkerHandle| {
-            let (done, answer) = bounded(1);
-            w.send(command(done));
-            answer
-        };
-        self.workers.iter().map(tell).collect()
-    }
-
     /// The adapter or port of this name came or went: rules about it follow.
     pub(super) fn bind_faults(&self, state: &State, name: &str) {
         for (id, e) in &state.faults.rules {
@@ -227,9 +207,13 @@ impl Inner {
                 continue;
             }
             let (from, to) = ports(spec, state);
+            let id = RuleId(*id);
             for w in self.workers.iter() {
-                let id = RuleId(*id);
-                w.send(Command::FaultPorts { id, from, to });
+                w.tell(move |w| {
+                    if let Some(faults) = w.core.out.faults() {
+                        faults.set_ports(id, from, to);
+                    }
+                });
             }
         }
     }

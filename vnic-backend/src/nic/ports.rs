@@ -10,7 +10,7 @@ use vnic_fabric::switch::PortConfig;
 
 use super::{Inner, Nic, State, not_found, qos};
 use crate::check;
-use crate::datapath::{Command, PortCounters, Side};
+use crate::datapath::{PortCounters, Side};
 use crate::types::*;
 use crate::uplink::{self, Facts, Links, Opened, PortEnd, Watch};
 use follow::Pace;
@@ -249,11 +249,10 @@ impl Inner {
         let Opened {
             rx, tx, index, mode, ..
         } = opened;
-        let tx = Box::new(tx);
         if let Some(entry) = state.same_port(port) {
             entry.mode = mode;
         }
-        self.workers[core].send(Command::Reopened { id, rx, index, tx });
+        self.workers[core].tell(move |w| w.reopen_uplink(id, (rx, index), tx));
         self.port_is(&mut state, id, Some((index, up)), None);
     }
 

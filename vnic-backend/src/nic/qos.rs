@@ -5,12 +5,11 @@ mod marking;
 
 use std::sync::Arc;
 
-use crossbeam_channel::bounded;
 use vnic_engine::settings::{AdapterSettings, QosKeys};
 use vnic_fabric::switch::PortId;
 
 use super::{Inner, Nic, not_found};
-use crate::datapath::{Command, QosChange};
+use crate::datapath::QosChange;
 use crate::types::*;
 
 impl Nic {
@@ -92,14 +91,12 @@ impl Nic {
             }
         };
         let acting = acts(merge(&acting, &keys), &keys);
-        let (reply, answer) = bounded(1);
-        self.inner.workers[core].send(Command::QosQuery { id, reply });
-        let queues = answer.recv().unwrap_or_default();
+        let queues = self.inner.workers[core].ask(move |w| w.qos_status(id));
         Ok(QosStatus {
             spec,
             keys,
             acting,
-            queues,
+            queues: queues.unwrap_or_default(),
         })
     }
 
@@ -131,19 +128,7 @@ fn check_queue(spec: &QosSpec, before: &QosSpec, keys: &QosKeys) -> Result<(), N
 impl Inner {
     /// Tells all cores; answers when all of them have it.
     pub(super) fn send_qos(&self, id: PortId, change: Arc<QosChange>) {
-        let answers: Vec<_> = self
-            .workers
-            .iter()
-            .map(|w| {
-                let (done, answer) = bounded::<()>(1);
-                let change = change.clone();
-                w.send(Command::Qos { id, change, done });
-                answer
-            })
-            .collect();
-        for answer in answers {
-            let _ = answer.recv();
-        }
+        self.everywhere(move |w| w.set_qos(id, change));
     }
 }
 

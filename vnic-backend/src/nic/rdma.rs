@@ -1,12 +1,15 @@
 //! The RDMA functions of the adapters, as the control plane sees them.
 
-use crossbeam_channel::bounded;
+use std::path::PathBuf;
+
 use vnic_engine::gids::GidError;
 use vnic_engine::rdma::VerbsError;
 
 use super::Nic;
-use crate::datapath::{Command, RdmaSnapshot};
-use crate::types::{GidSetting, NicError, QpRate, RdmaStatus};
+use crate::datapath::Answer;
+use crate::rdma::RdmaSnapshot;
+use crate::types::{AdapterStatus, GidSetting, NicError, QpRate, RdmaStatus};
+use crate::vhost::Endpoint;
 
 impl Nic {
     /// The RDMA function of an adapter; `None` when it has none.
@@ -16,21 +19,8 @@ impl Nic {
             return Ok(None);
         };
         let status = rdma.status();
-        let (reply, answer) = bounded(1);
-        self.inner.workers[adapter.core].send(Command::RdmaQuery {
-            id: adapter.id,
-            reply,
-        });
-        Ok(answer.recv().ok().map(|s: RdmaSnapshot| RdmaStatus {
-            socket,
-            state: status.state,
-            since: status.since,
-            memory_bytes: status.memory_bytes,
-            daemon_memory: s.memory,
-            off: s.off,
-            gids: s.gids,
-            resources: s.resources,
-        }))
+        let snapshot = self.start_snapshot(&adapter).wait().flatten();
+        Ok(snapshot.map(|s| rdma_status(socket, &status, s)))
     }
 
     /// The RDMA functions of all adapters that have one, by the adapter's name. All are asked before the first answer is
@@ -41,27 +31,14 @@ impl Nic {
             let functions = state.adapters.iter().filter_map(|(name, entry)| {
                 let (adapter, rdma) = (&entry.adapter, entry.rdma.as_ref()?.endpoint.status());
                 let socket = adapter.spec.rdma_socket.clone()?;
-                let (reply, answer) = bounded(1);
-                let id = adapter.id;
-                self.inner.workers[adapter.core].send(Command::RdmaQuery { id, reply });
-                Some((name.clone(), socket, rdma, answer))
+                Some((name.clone(), socket, rdma, self.start_snapshot(adapter)))
             });
             functions.collect()
         };
         let answered = asked.into_iter().filter_map(|(name, socket, status, answer)| {
             // One that has been removed meanwhile does not answer.
-            let s: RdmaSnapshot = answer.recv().ok()?;
-            let status = RdmaStatus {
-                socket,
-                state: status.state,
-                since: status.since,
-                memory_bytes: status.memory_bytes,
-                daemon_memory: s.memory,
-                off: s.off,
-                gids: s.gids,
-                resources: s.resources,
-            };
-            Some((name, status))
+            let snapshot = answer.wait().flatten()?;
+            Some((name, rdma_status(socket, &status, snapshot)))
         });
         answered.collect()
     }
@@ -75,39 +52,49 @@ impl Nic {
         gid: Option<GidSetting>,
     ) -> Result<u16, NicError> {
         let adapter = self.inner.adapter(adapter)?;
-        let (reply, answer) = bounded(1);
-        self.inner.workers[adapter.core].send(Command::RdmaSetGid {
-            id: adapter.id,
-            index,
-            gid,
-            reply,
-        });
-        match answer.recv() {
-            Ok(result) => result.map_err(refusal),
-            Err(_) => Err(no_function(&adapter.spec.name)),
-        }
+        let id = adapter.id;
+        let set = self.inner.workers[adapter.core]
+            .call(move |w| Some(w.functions.get_mut(id)?.set_gid_by_operator(index, gid)));
+        let set = set.flatten().ok_or_else(|| no_function(&adapter.spec.name))?;
+        set.map_err(refusal)
     }
 
     /// Sets the most that a queue pair may send, in kbit/s, whatever its own rate is; 0: any. At once, in any state; it ends
     /// with the queue pair.
     pub fn set_qp_rate(&self, adapter: &str, qp: u32, kbps: u32) -> Result<(), NicError> {
         let adapter = self.inner.adapter(adapter)?;
-        let (reply, answer) = bounded(1);
         let id = adapter.id;
-        self.inner.workers[adapter.core].send(Command::RdmaSetRate { id, qp, kbps, reply });
-        match answer.recv() {
-            Ok(result) => result.map_err(|error| rate_refusal(error, qp)),
-            Err(_) => Err(no_function(&adapter.spec.name)),
-        }
+        let set = self.inner.workers[adapter.core]
+            .call(move |w| Some(w.functions.get_mut(id)?.set_ceiling(qp, kbps, w.core.now)));
+        let set = set.flatten().ok_or_else(|| no_function(&adapter.spec.name))?;
+        set.map_err(|error| rate_refusal(error, qp))
     }
 
     /// Queue pairs of an adapter that have a rate.
     pub fn qp_rates(&self, adapter: &str) -> Result<Vec<QpRate>, NicError> {
         let adapter = self.inner.adapter(adapter)?;
-        let (reply, answer) = bounded(1);
         let id = adapter.id;
-        self.inner.workers[adapter.core].send(Command::RdmaRates { id, reply });
-        answer.recv().map_err(|_| no_function(&adapter.spec.name))
+        let rates = self.inner.workers[adapter.core].ask(move |w| Some(w.functions.get_mut(id)?.rates()));
+        rates.flatten().ok_or_else(|| no_function(&adapter.spec.name))
+    }
+
+    /// Asks for what an adapter's function is like; nothing when there is none.
+    fn start_snapshot(&self, adapter: &Endpoint) -> Answer<Option<RdmaSnapshot>> {
+        let id = adapter.id;
+        self.inner.workers[adapter.core].start_ask(move |w| Some(w.functions.get_mut(id)?.snapshot()))
+    }
+}
+
+fn rdma_status(socket: PathBuf, status: &AdapterStatus, function: RdmaSnapshot) -> RdmaStatus {
+    RdmaStatus {
+        socket,
+        state: status.state,
+        since: status.since,
+        memory_bytes: status.memory_bytes,
+        daemon_memory: function.memory,
+        off: function.off,
+        gids: function.gids,
+        resources: function.resources,
     }
 }
 

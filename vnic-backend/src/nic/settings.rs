@@ -1,9 +1,7 @@
 //! Settings that act on adapters while they run.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crossbeam_channel::bounded;
 use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::dropless::TIMEOUT_MAX;
 use vnic_engine::settings::AdapterSettings;
@@ -11,7 +9,6 @@ use vnic_fabric::switch::PortConfig;
 
 use super::{AdapterEntry, Inner, Nic, not_found, qos};
 use crate::check;
-use crate::datapath::Command;
 use crate::types::*;
 use crate::vhost::Endpoint;
 
@@ -149,19 +146,8 @@ impl Inner {
         }
         let config = port_config(adapter, &settings);
         if config != port_config(adapter, &before) {
-            let answers: Vec<_> = self
-                .workers
-                .iter()
-                .map(|w| {
-                    let (done, answer) = bounded::<()>(1);
-                    let (id, config) = (adapter.id, config.clone());
-                    w.send(Command::SetPort { id, config, done });
-                    answer
-                })
-                .collect();
-            for answer in answers {
-                let _ = answer.recv();
-            }
+            let id = adapter.id;
+            self.everywhere(move |w| w.set_port(id, config));
         }
         let qos = (before.qos != settings.qos).then(|| qos::change(&entry.qos, &settings.qos));
         let congestion = before.congestion != settings.congestion;
@@ -181,22 +167,15 @@ impl Inner {
 
     /// Switches dropless mode on or off; answers when it is.
     pub(super) fn set_dropless(&self, adapter: &Endpoint, timeout: u8) {
-        let (done, answer) = bounded::<()>(1);
         let id = adapter.id;
-        self.workers[adapter.core].send(Command::SetDropless { id, timeout, done });
-        let _ = answer.recv();
+        self.workers[adapter.core].call(move |w| w.core.set_dropless(id, timeout));
     }
 
     /// Tells the core that serves an adapter; the switch knows already.
     pub(super) fn start_with(&self, adapter: &Endpoint, settings: AdapterSettings) {
-        let (done, answer) = bounded::<()>(1);
         adapter.set_settings(settings.clone());
-        self.workers[adapter.core].send(Command::Configure {
-            id: adapter.id,
-            settings: Arc::new(settings),
-            done,
-        });
-        let _ = answer.recv();
+        let id = adapter.id;
+        self.workers[adapter.core].call(move |w| w.configure(id, settings));
     }
 }
 

@@ -17,7 +17,7 @@ use vnic_fabric::Instant;
 use super::account::COMMAND;
 use super::function::Function;
 use super::work_queue::structure;
-use crate::datapath::notify;
+use crate::call::notify;
 use crate::mem::{self, Segs, Writer};
 use crate::ring::Fault;
 

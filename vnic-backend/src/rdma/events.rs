@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vnic_device::event::{EventKind, EventRecord};
 use vnic_device::zerocopy::IntoBytes;
 
-use crate::datapath::{Call, notify};
+use crate::call::{Call, notify};
 use crate::mem::{Segs, Writer};
 use crate::ring::{Fault, SplitRing};
 

@@ -30,11 +30,10 @@ use super::refit::Refit;
 use super::remains::Remains;
 use super::slots::Slots;
 use super::work_queue::{ReceiveQueue, SendQueue};
-use crate::datapath::Call;
-use crate::datapath::{RdmaRings, RdmaSnapshot};
+use crate::call::Call;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
-use crate::types::{GidConflict, QpRate};
+use crate::types::{Budget, GidConflict, GidRow, QpRate, ResourceRow};
 
 /// Faults of one driver that people are told of.
 const COMPLAINTS: u32 = 16;
@@ -55,6 +54,29 @@ pub struct Attachment {
     /// Where the driver kicks: commands, event buffers and doorbells.
     pub kicks: Vec<Arc<File>>,
     /// The guest's memory.
+    pub map: Arc<MemMap>,
+}
+
+/// An RDMA function, as its core sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdmaSnapshot {
+    /// Why it takes no driver.
+    pub off: Option<&'static str>,
+    /// Filled entries of the GID table, by index.
+    pub gids: Vec<GidRow>,
+    /// Objects in use, by type.
+    pub resources: Vec<ResourceRow>,
+    /// Memory of ours for them.
+    pub memory: Budget,
+}
+
+/// Virtqueues of an RDMA function that were set up.
+pub struct RdmaRings {
+    /// Commands.
+    pub control: Option<SplitRing>,
+    /// Events, by event queue.
+    pub events: Vec<Option<SplitRing>>,
+    /// The guest's memory, in which they are.
     pub map: Arc<MemMap>,
 }
 
@@ -132,7 +154,7 @@ pub struct Function {
     /// What is looked at anew, because the guest shares other memory.
     pub(super) refit: Option<Refit>,
     /// The driver has posted something to send in this turn.
-    pub(super) asked: bool,
+    pub asked: bool,
     complaints: Complaints,
     /// Keeps the GID table true to the guest's addresses.
     pub(super) learner: GidLearner,
@@ -149,7 +171,7 @@ pub struct Function {
     /// How packets are marked.
     marking: Marking,
     /// Priorities of which something waits for the adapter's limits, as the core was told.
-    pub(super) waits: u8,
+    pub waits: u8,
     /// Packets that devices before the last reset received, by priority.
     received: ReceivedByPriority,
 }

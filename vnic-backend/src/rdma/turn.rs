@@ -67,7 +67,7 @@ impl Function {
     }
 
     /// Work of the engine's is charged.
-    pub(super) fn charge(&mut self, work: u32) {
+    pub fn charge(&mut self, work: u32) {
         self.account.charge(i32::try_from(work).unwrap_or(i32::MAX));
     }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vhost::vhost_user::{Error, Result};
 
-use crate::datapath::{Call, is_eventfd};
+use crate::call::{Call, is_eventfd};
 use crate::mem::{Lender, Region};
 
 pub use server::{Endpoint, spawn};

@@ -14,9 +14,9 @@ use vnic_engine::virtio_net::feature as f;
 use super::budget::{Of, Share};
 use super::server::{Device, Endpoint};
 use super::{call, kick, map_region};
-use crate::datapath::{Call, RdmaRings};
+use crate::call::Call;
 use crate::mem::{Lender, MemMap, Region};
-use crate::rdma::{Attachment, EVENT_QUEUES, EventQueue, VIRTQUEUES, WAKE_QUEUES};
+use crate::rdma::{Attachment, EVENT_QUEUES, EventQueue, RdmaRings, VIRTQUEUES, WAKE_QUEUES};
 use crate::ring::{RingAddresses, SplitRing};
 use crate::types::NicEventKind;
 

@@ -17,11 +17,12 @@ use super::budget::{Budgets, Of, Share};
 use super::eth::EthDevice;
 use super::rdma::RdmaDevice;
 use super::{admit, early};
+use crate::call::{Call, Signals};
 use crate::confine::Filter;
-use crate::datapath::{AdapterCounters, Call, Command, RdmaRings, RingStart, Signals, WorkerHandle};
+use crate::datapath::{AdapterCounters, RingStart, WorkerHandle, answer};
 use crate::hub::EventHub;
 use crate::mem::Lender;
-use crate::rdma::Attachment;
+use crate::rdma::{Attachment, RdmaRings};
 use crate::types::{AdapterSpec, AdapterStatus, AttachState, NicError, NicEventKind, SocketRole};
 
 /// How often a connecting adapter tries, and one that cannot accept (there may be no descriptor free).
@@ -205,75 +206,66 @@ impl Endpoint {
 
     /// How its data core interrupts guests.
     pub fn signals(&self) -> Arc<Signals> {
-        self.workers[self.core].signals.clone()
+        self.worker().signals.clone()
+    }
+
+    /// Its data core.
+    fn worker(&self) -> &WorkerHandle {
+        &self.workers[self.core]
     }
 
     /// Hands a ring to the data core.
     pub fn start_ring(&self, start: RingStart) {
-        self.workers[self.core].send(Command::StartRing {
-            id: self.id,
-            start: Box::new(start),
-        });
+        let id = self.id;
+        self.worker().tell(move |w| w.start_ring(id, start));
     }
 
     /// Takes a ring back from the data core; answers where to resume.
     pub fn stop_ring(&self, index: u16) -> Option<u16> {
-        let (done, answer) = crossbeam_channel::bounded(1);
-        self.workers[self.core].send(Command::StopRing {
-            id: self.id,
-            index,
-            done,
-        });
-        answer.recv().ok().flatten()
+        let id = self.id;
+        let stopped = self
+            .worker()
+            .start_later(move |w, done| w.stop_ring(id, index, done));
+        stopped.wait().flatten()
     }
 
     /// Interrupts the guest through another descriptor, without stopping the ring.
     pub fn set_call(&self, index: u16, call: Option<Arc<Call>>) {
-        let (done, answer) = crossbeam_channel::bounded(1);
         let id = self.id;
-        self.workers[self.core].send(Command::SetCall {
-            id,
-            index,
-            call,
-            done,
-        });
-        let _ = answer.recv();
+        self.worker().call(move |w| w.set_call(id, index, call));
     }
 
     /// Gives the function's driver to the data core.
     pub fn attach_driver(&self, attachment: Attachment) {
-        self.workers[self.core].send(Command::RdmaAttach {
-            id: self.id,
-            attachment: Box::new(attachment),
-        });
+        let id = self.id;
+        self.worker().tell(move |w| w.attach_driver(id, attachment));
     }
 
     /// Gives the data core the function's virtqueues in other memory; the old one is not used any more when this returns.
     pub fn remap_driver(&self, rings: RdmaRings) {
-        let (done, answer) = crossbeam_channel::bounded(1);
-        let (id, rings) = (self.id, Box::new(rings));
-        self.workers[self.core].send(Command::RdmaRemap { id, rings, done });
-        let _ = answer.recv();
+        let id = self.id;
+        let remapped = self
+            .worker()
+            .start_later(move |w, done| w.functions.remap(id, rings, done));
+        remapped.wait();
     }
 
     /// Takes the function's driver from the data core; answers where its virtqueues were.
     pub fn detach_driver(&self) -> Vec<u16> {
-        let (done, answer) = crossbeam_channel::bounded(1);
-        self.workers[self.core].send(Command::RdmaDetach { id: self.id, done });
-        answer.recv().unwrap_or_default()
+        let id = self.id;
+        self.worker()
+            .call(move |w| w.detach_driver(id))
+            .unwrap_or_default()
     }
 
     /// Interrupts the function's driver through another descriptor.
     pub fn set_driver_call(&self, index: u16, call: Option<Arc<Call>>) {
-        let (done, answer) = crossbeam_channel::bounded(1);
         let id = self.id;
-        self.workers[self.core].send(Command::RdmaCall {
-            id,
-            index,
-            call,
-            done,
+        self.worker().call(move |w| {
+            if let Some(function) = w.functions.get_mut(id) {
+                function.set_call(index, call);
+            }
         });
-        let _ = answer.recv();
     }
 
     /// What the guest's driver has negotiated; the link follows.
@@ -309,12 +301,9 @@ impl Endpoint {
             } else {
                 *link &= !self.role.bit();
             }
+            let (id, up, mac) = (self.id, *link != 0, self.spec.macs.first().copied());
             for w in self.workers.iter() {
-                w.send(Command::SetLink {
-                    id: self.id,
-                    up: *link != 0,
-                    announce: self.spec.macs.first().copied(),
-                });
+                w.tell(move |w| w.set_link(id, up, mac));
             }
         }
         let state = self.status().state;
@@ -332,11 +321,8 @@ impl Endpoint {
             return;
         }
         for mac in self.spec.macs.iter().copied().chain(self.settings().macs) {
-            self.workers[core].send(Command::SetLink {
-                id: self.id,
-                up: true,
-                announce: Some(mac),
-            });
+            let id = self.id;
+            self.workers[core].tell(move |w| w.set_link(id, true, Some(mac)));
         }
     }
 
@@ -669,7 +655,7 @@ pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::Join
     };
     let filter = confine.then(|| Filter::socket(role)).transpose();
     let filter = filter.map_err(|e| os("making a filter of system calls; see --no-sandbox", e))?;
-    let (tell, told) = crossbeam_channel::bounded(1);
+    let (tell, told) = answer();
     let name = format!("{prefix}-{}", endpoint.spec.name);
     let thread = std::thread::Builder::new()
         .name(name)
@@ -682,8 +668,8 @@ pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::Join
             }
         })
         .map_err(|e| os("starting a thread", e))?;
-    match told.recv() {
-        Ok(Err(e)) => Err(os("seccomp does not work here: see --no-sandbox", e)),
+    match told.wait() {
+        Some(Err(e)) => Err(os("seccomp does not work here: see --no-sandbox", e)),
         _ => Ok(thread),
     }
 }
@@ -726,12 +712,12 @@ mod tests {
 
     /// Does the thread that this starts ever sleep?
     fn sleeps(work: impl FnOnce() + Send + 'static) -> bool {
-        let (tell, told) = crossbeam_channel::bounded(1);
+        let (tell, told) = answer();
         std::thread::spawn(move || {
             let _ = tell.send(rustix::thread::gettid());
             work();
         });
-        let thread = told.recv().expect("its number").as_raw_nonzero();
+        let thread = told.wait().expect("its number").as_raw_nonzero();
         let stat = format!("/proc/self/task/{thread}/stat");
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
         while std::time::Instant::now() < deadline {

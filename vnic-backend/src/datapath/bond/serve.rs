@@ -1,6 +1,5 @@
 //! Bonds come, change and go; what they have to do without a frame; frames from the wire of their members.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use vnic_engine::virtio_net::NetHdr;
@@ -10,13 +9,12 @@ use vnic_fabric::{DropReason, Instant};
 use vnic_wire::EtherType;
 use vnic_wire::lacp::DESTINATION;
 
-use super::super::command::{BondSetup, BondSide};
-use super::super::core::{Core, CoreEvent};
+use super::super::core::Core;
 use super::super::frame::OutFrame;
+use super::super::news::CoreEvent;
 use super::super::outputs::Slot;
-use super::super::worker::Worker;
 use super::held::HeldFrame;
-use super::{BondPort, Next};
+use super::{BondPort, BondSetup, BondSide, Next};
 use crate::types::Direction;
 
 /// What is to move is looked at this often.
@@ -45,6 +43,18 @@ pub struct InBond {
     member: Member,
     /// What comes must be of this VLAN.
     vid: Option<u16>,
+}
+
+impl InBond {
+    /// Of a port, if it is a member.
+    pub fn of(bond: PortId, setup: &BondSetup, port: PortId) -> Option<InBond> {
+        let place = setup.members.iter().position(|m| *m == port)?;
+        Some(InBond {
+            bond,
+            member: Member(place as u8),
+            vid: setup.tag.map(|tag| tag.vid()),
+        })
+    }
 }
 
 /// How many frames of slow protocols an uplink tells the control plane of.
@@ -291,22 +301,10 @@ fn untag(vid: u16, bytes: &mut &mut [u8], hdr: &mut NetHdr) -> bool {
     true
 }
 
-impl Worker {
-    pub(in super::super) fn bonds_round(&mut self, now: Instant) -> usize {
-        let caught = catch_unwind(AssertUnwindSafe(|| self.core.bonds_round(now)));
-        caught.unwrap_or_else(|_| self.count_panic())
-    }
-
+impl Core {
     /// A bond exists, or is another one from now on.
-    pub(in super::super) fn set_bond(
-        &mut self,
-        id: PortId,
-        config: PortConfig,
-        members: Vec<PortId>,
-        side: BondSide,
-        now: Instant,
-    ) {
-        let core = &mut self.core;
+    pub fn set_bond(&mut self, id: PortId, config: PortConfig, members: Vec<PortId>, side: BondSide) {
+        let core = self;
         if core.bonds.members(id).is_some() {
             core.switch.set_port(id, config);
         } else {
@@ -318,10 +316,9 @@ impl Worker {
             BondSide::Local(setup) => {
                 let members = setup.members.clone();
                 core.bonds.local.push(id);
-                (Slot::Bond(self.bond(id, *setup, now)), members)
+                (Slot::Bond(Box::new(BondPort::new(*setup, core.now))), members)
             }
         };
-        let core = &mut self.core;
         for member in &members {
             core.switch.remove_port(*member);
         }
@@ -346,29 +343,9 @@ impl Worker {
         core.flush();
     }
 
-    /// The bond at its core; its uplinks know of it.
-    fn bond(&mut self, id: PortId, setup: BondSetup, now: Instant) -> Box<BondPort> {
-        let vid = setup.tag.map(|tag| tag.vid());
-        for up in self.uplinks.iter_mut().flatten() {
-            let place = setup.members.iter().position(|m| *m == up.port);
-            match place {
-                Some(i) => {
-                    up.bond = Some(InBond {
-                        bond: id,
-                        member: Member(i as u8),
-                        vid,
-                    });
-                }
-                None if up.bond.as_ref().is_some_and(|of| of.bond == id) => up.bond = None,
-                None => {}
-            }
-        }
-        Box::new(BondPort::new(setup, now))
-    }
-
     /// A bond lost members, which are ports of the switch again. With its last one it is gone.
-    pub(in super::super) fn unbond(&mut self, id: PortId, members: Vec<(PortId, PortConfig)>, now: Instant) {
-        let core = &mut self.core;
+    pub fn unbond(&mut self, id: PortId, members: Vec<(PortId, PortConfig)>) {
+        let (now, core) = (self.now, self);
         for (port, config) in members {
             let known = core.bonds.all.iter_mut().find(|(bond, _)| *bond == id);
             if let Some((_, known)) = known {
@@ -382,9 +359,6 @@ impl Worker {
             if let (Some(i), Some(bond)) = (place, core.out.bond(id)) {
                 bond.bond.set_link(now, Member(i as u8), false);
                 bond.stir(now);
-            }
-            for up in self.uplinks.iter_mut().flatten().filter(|up| up.port == port) {
-                up.bond.take_if(|of| of.bond == id);
             }
             core.switch.add_port(port, config);
         }

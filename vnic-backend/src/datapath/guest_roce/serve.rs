@@ -1,19 +1,20 @@
 //! Each round: notifications and frames of guests' own RoCE whose time has come leave.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
-use vnic_engine::congestion::proxy::Notice;
+use vnic_engine::congestion::proxy::{FlowStatus, Notice};
 use vnic_engine::counters::CoreCounter;
+use vnic_engine::rdma::Congestion;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::qos::{Decision, WIRE_OVERHEAD};
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
-use super::super::core::{Core, CoreEvent};
+use super::super::core::Core;
 use super::super::frame::{Metadata, OwnedFrame, RawFrame};
+use super::super::news::CoreEvent;
 use super::super::outputs::Slot;
 use super::super::qos::Member;
-use super::super::worker::Worker;
 use super::{GuestRoce, Held};
 
 /// Frames of one adapter that are sent before other work gets its turn.
@@ -130,35 +131,33 @@ impl Core {
         }
         self.leave(&verdict, f, meta);
     }
-}
 
-impl Worker {
     /// Sends what may go. Answers how much there was to do.
     #[cold]
-    pub(in super::super) fn guest_roce_round(&mut self, now: Instant) -> usize {
+    pub fn guest_roce_round(&mut self, now: Instant) -> usize {
         let mut work = 0;
         let mut i = 0;
-        while let Some(&port) = self.core.out.guest_roce.get(i) {
+        while let Some(&port) = self.out.guest_roce.get(i) {
             i += 1;
-            let Some(mut roce) = self.core.adapter(port).and_then(|a| a.guest_roce.take()) else {
+            let Some(mut roce) = self.adapter(port).and_then(|a| a.guest_roce.take()) else {
                 // It was lost in a panic.
                 self.list_guest_roce(port);
                 continue;
             };
             roce.now = now;
-            let core = &mut self.core;
             // As for a guest's ring: a bug of ours takes down the adapter whose frames trigger it.
-            let caught = catch_unwind(AssertUnwindSafe(|| core.serve_guest_roce(port, &mut roce, now)));
-            let Ok(n) = caught else {
-                self.counters
+            let Some(n) = self.guarded(|core| core.serve_guest_roce(port, &mut roce, now)) else {
+                self.out
+                    .round
+                    .counters
                     .add(CoreCounter::Orphans as usize, roce.proxy.len() as u64);
-                self.core.report(CoreEvent::Panic { port });
-                work += self.count_panic();
+                self.report(CoreEvent::Panic { port });
+                work += 1;
                 continue;
             };
             work += n;
             let done = !roce.proxy.acts() && roce.proxy.is_empty();
-            if let Some(adapter) = self.core.adapter(port) {
+            if let Some(adapter) = self.adapter(port) {
                 adapter.guest_roce = Some(roce);
             }
             if done {
@@ -166,8 +165,74 @@ impl Worker {
             }
         }
         if work > 0 {
-            self.core.flush();
+            self.flush();
         }
         work
+    }
+
+    /// Congestion control of an adapter is this from now on. With `acts` it is also that of the guest's own RoCE; without,
+    /// that is only seen, and only if there is any.
+    pub fn set_guest_roce(&mut self, id: PortId, congestion: &Congestion, acts: bool) {
+        let now = self.now;
+        let sees = congestion.reaction | congestion.notification != 0;
+        let acts = acts && sees;
+        let Some(adapter) = self.adapter(id) else {
+            return;
+        };
+        match &mut adapter.guest_roce {
+            Some(roce) => {
+                roce.now = now;
+                roce.proxy.configure(now, congestion.clone(), acts);
+                if !sees && roce.proxy.is_empty() {
+                    adapter.guest_roce = None;
+                }
+            }
+            None if !sees => return,
+            place => {
+                let roce = GuestRoce::new(congestion.clone(), acts, now, adapter.counters.clone());
+                *place = Some(Box::new(roce));
+            }
+        }
+        self.list_guest_roce(id);
+    }
+
+    /// It is looked at each round while it acts or something waits.
+    fn list_guest_roce(&mut self, id: PortId) {
+        let Some(adapter) = self.adapter(id) else {
+            return;
+        };
+        adapter.choose();
+        let roce = adapter.guest_roce.as_ref();
+        let busy = roce.is_some_and(|r| r.proxy.acts() || !r.proxy.is_empty());
+        let listed = self.out.guest_roce.iter().position(|p| *p == id);
+        match listed {
+            Some(i) if !busy => drop(self.out.guest_roce.swap_remove(i)),
+            None if busy => self.out.guest_roce.push(id),
+            _ => return,
+        }
+        let mut change = self.qos.acting(id, &self.out);
+        if self.qos.get(id).is_none() {
+            // *FlowControl says both directions where nobody has said anything.
+            Arc::make_mut(&mut change).qos.pause.global_rx = true;
+        }
+        self.set_sender(id, &change);
+    }
+
+    /// An adapter is removed: what waits is gone with it.
+    pub fn forget_guest_roce(&mut self, id: PortId) {
+        self.out.guest_roce.retain(|p| *p != id);
+        let roce = self.adapter(id).and_then(|a| a.guest_roce.take());
+        let lost = roce.map_or(0, |r| r.proxy.len());
+        self.out
+            .round
+            .counters
+            .add(CoreCounter::Orphans as usize, lost as u64);
+    }
+
+    /// Flows of a guest's own RoCE that are limited now.
+    pub fn guest_flows(&mut self, id: PortId) -> Vec<FlowStatus> {
+        let now = self.now;
+        let roce = self.out.guest_roce(id);
+        roce.map_or_else(Vec::new, |r| r.proxy.flows(now))
     }
 }

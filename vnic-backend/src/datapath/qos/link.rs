@@ -136,12 +136,14 @@ impl Core {
         self.out.links_busy || self.pauses.any()
     }
 
-    /// One look at the flow control of these uplinks.
+    /// One look at the flow control of the uplinks.
     #[cold]
-    pub fn links_round(&mut self, ports: impl Iterator<Item = PortId>, now: Instant) {
+    pub fn links_round(&mut self, now: Instant) {
         self.out.links_busy = false;
-        for port in ports {
-            self.link_round(port, now);
+        for i in 0..self.out.slots.len() {
+            if matches!(self.out.slots[i], Slot::Uplink(_)) {
+                self.link_round(PortId(i as u16), now);
+            }
         }
     }
 
@@ -204,12 +206,12 @@ impl Core {
     }
 
     /// When an uplink of this core has to repeat itself, or may go on.
-    pub fn links_due(&self, ports: impl Iterator<Item = PortId>) -> Option<Instant> {
+    pub fn links_due(&self) -> Option<Instant> {
         if !self.out.links_busy {
             return None;
         }
-        let times = ports.filter_map(|port| match self.out.slots.get(usize::from(port.0)) {
-            Some(Slot::Uplink(p)) => p.link.next_time(),
+        let times = self.out.slots.iter().filter_map(|slot| match slot {
+            Slot::Uplink(p) => p.link.next_time(),
             _ => None,
         });
         times.min()

@@ -25,7 +25,6 @@ use super::super::core::Core;
 use super::super::counters::AdapterCounters;
 use super::super::frame::RawFrame;
 use super::super::outputs::Slot;
-use super::super::worker::Worker;
 use super::QosChange;
 use super::pauses::Told;
 use crate::types::QueueStatus;
@@ -241,6 +240,8 @@ pub struct Senders {
     pub queued: bool,
     /// Adapters that are told to wait.
     books: Vec<Book>,
+    /// Adapters whose transmit rings have not heard yet what acts now.
+    pub changed: Vec<PortId>,
 }
 
 impl Senders {
@@ -367,23 +368,21 @@ impl Core {
         let waiting = rdma.chain(queued.filter(|_| self.senders.queued));
         waiting.filter_map(|(port, p)| self.opens_at(port, now, p)).min()
     }
-}
 
-impl Worker {
     /// Sends what waits in send queues and may go. Answers how many frames left them.
     #[cold]
-    pub(in super::super) fn senders_round(&mut self, now: Instant) -> usize {
+    pub fn senders_round(&mut self, now: Instant) -> usize {
         let mut work = 0;
         let mut queued = false;
-        for i in 0..self.core.senders.by_port.len() {
+        for i in 0..self.senders.by_port.len() {
             let port = PortId(i as u16);
-            let Some(sender) = self.core.senders.get(port) else {
+            let Some(sender) = self.senders.get(port) else {
                 continue;
             };
             if sender.queues.as_deref().is_some_and(|q| !q.is_empty()) {
                 work += self.drain(port, now);
             }
-            let Some(sender) = self.core.senders.get(port) else {
+            let Some(sender) = self.senders.get(port) else {
                 continue;
             };
             let empty = sender.queues.as_deref().is_none_or(SendQueues::is_empty);
@@ -394,19 +393,20 @@ impl Worker {
                 self.set_sender(port, &change);
             }
         }
-        self.core.senders.queued = queued;
+        self.senders.queued = queued;
         if work > 0 {
-            self.core.flush();
+            self.flush();
         }
         work
     }
 
-    pub(in super::super) fn set_sender(&mut self, id: PortId, change: &Arc<QosChange>) {
-        let Some(Slot::Adapter(_)) = self.core.out.slots.get(usize::from(id.0)) else {
+    /// An adapter of this core sends as this says from now on.
+    pub fn set_sender(&mut self, id: PortId, change: &Arc<QosChange>) {
+        let Some(Slot::Adapter(_)) = self.out.slots.get(usize::from(id.0)) else {
             return;
         };
-        let (i, now) = (usize::from(id.0), self.core.now);
-        let places = &mut self.core.senders.by_port;
+        let (i, now) = (usize::from(id.0), self.now);
+        let places = &mut self.senders.by_port;
         if places.len() <= i {
             places.resize_with(i + 1, || None);
         }
@@ -415,34 +415,35 @@ impl Worker {
             Some(sender) => sender.configure(change, now),
             None => *place = Some(Box::new(Sender::new(change.clone(), now))),
         }
-        let roce = self.core.out.guest_roce.contains(&id);
+        let roce = self.out.guest_roce.contains(&id);
         if !change.qos.polices() && !roce && place.as_ref().is_some_and(|s| s.queues.is_none()) {
             *place = None;
         }
         if let Some(sender) = place {
             sender.guest_roce = roce;
         }
-        let acts = place.as_ref().map(|s| s.change.clone());
-        for tx in self.txs.iter_mut().flatten().filter(|tx| tx.path.port == id) {
-            tx.path.set_policed(acts.clone());
-        }
+        self.senders.changed.push(id);
     }
 
-    pub(super) fn forget_sender(&mut self, id: PortId) {
-        self.core.senders.rdma.retain(|(port, _)| *port != id);
-        self.core.senders.books.retain(|book| book.port != id);
-        let Some(place) = self.core.senders.by_port.get_mut(usize::from(id.0)) else {
+    /// A port is removed: what waits in send queues is gone with it.
+    pub fn forget_sender(&mut self, id: PortId) {
+        self.senders.rdma.retain(|(port, _)| *port != id);
+        self.senders.books.retain(|book| book.port != id);
+        let Some(place) = self.senders.by_port.get_mut(usize::from(id.0)) else {
             return;
         };
         let lost = place.take().and_then(|s| s.queues).map_or(0, |q| q.len());
-        self.counters
+        self.out
+            .round
+            .counters
             .add(vnic_engine::counters::CoreCounter::Orphans as usize, lost as u64);
     }
 
-    pub(super) fn sender_status(&mut self, id: PortId, status: &mut QueueStatus) {
-        let told = self.core.told(id);
-        let halted = told.global && self.core.halted(id);
-        match self.core.senders.get(id) {
+    /// How the sending side of an adapter stands.
+    pub fn sender_status(&mut self, id: PortId, status: &mut QueueStatus) {
+        let told = self.told(id);
+        let halted = told.global && self.halted(id);
+        match self.senders.get(id) {
             Some(sender) => {
                 status.paused |= sender.paused(told);
                 status.send_queues = sender.queues.as_deref().map_or([0; 8], SendQueues::bytes);
@@ -453,12 +454,11 @@ impl Worker {
     }
 
     fn drain(&mut self, port: PortId, now: Instant) -> usize {
-        use std::panic::{AssertUnwindSafe, catch_unwind};
         // As for a guest's ring: a bug of ours takes down the adapter whose frames trigger it.
-        let caught = catch_unwind(AssertUnwindSafe(|| self.core.drain_send_queues(port, now)));
-        caught.unwrap_or_else(|_| {
-            self.core.report(super::super::core::CoreEvent::Panic { port });
-            self.count_panic()
+        let drained = self.guarded(|core| core.drain_send_queues(port, now));
+        drained.unwrap_or_else(|| {
+            self.report(super::super::news::CoreEvent::Panic { port });
+            1
         })
     }
 }

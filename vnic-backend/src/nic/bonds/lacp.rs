@@ -11,7 +11,6 @@ use vnic_fabric::lag::{Lacp, Member};
 use vnic_wire::lacp::{Frame, Port, State as Flags, System};
 
 use super::{BondEntry, MemberEntry};
-use crate::datapath::Command;
 use crate::nic::{Inner, Nic, State};
 use crate::types::lag::{LacpReceive, LacpView};
 use crate::types::*;
@@ -230,20 +229,16 @@ impl Inner {
                     if let Some(m) = bond.members.get_mut(usize::from(member.0)) {
                         m.aggregated = collecting && distributing;
                     }
-                    self.workers[bond.core].send(Command::BondLacp {
-                        id: bond.id,
-                        member,
-                        collecting,
-                        distributing,
+                    let id = bond.id;
+                    self.workers[bond.core].tell(move |w| {
+                        w.core.bond_lacp(id, member, collecting, distributing, w.core.now);
                     });
                 }
                 Output::Send { member, frame } => {
                     let i = usize::from(member.0);
                     if let (Some(m), Some(voice)) = (bond.members.get(i), speaker.members.get(i)) {
-                        self.workers[bond.core].send(Command::SendControl {
-                            id: m.id,
-                            frame: Box::new(frame.emit(voice.mac)),
-                        });
+                        let (id, frame) = (m.id, frame.emit(voice.mac));
+                        self.workers[bond.core].tell(move |w| w.core.send_control(id, &frame));
                     }
                 }
             }

@@ -2,11 +2,9 @@
 
 use std::time::{Duration, Instant as Moment, SystemTime};
 
-use crossbeam_channel::bounded;
 use vnic_fabric::lag::Member;
 
 use super::BondEntry;
-use crate::datapath::Command;
 use crate::nic::{Inner, State};
 use crate::types::*;
 
@@ -25,14 +23,9 @@ impl Inner {
         if let Some(m) = bond.members.get_mut(usize::from(member.0)) {
             m.up = up;
         }
-        let (done, answer) = bounded(1);
-        self.workers[bond.core].send(Command::BondLink {
-            id: bond.id,
-            member,
-            up,
-            done,
-        });
-        let dropped = answer.recv().unwrap_or_default();
+        let id = bond.id;
+        let dropped = self.workers[bond.core].call(move |w| w.core.bond_link(id, member, up, w.core.now));
+        let dropped = dropped.unwrap_or_default();
         let took = noticed.elapsed();
         if let Some(speaker) = &mut bond.lacp {
             speaker.set_link(member, up);
@@ -111,10 +104,8 @@ impl Inner {
 
     /// How long after this moment a core has done what it was told.
     fn done_by(&self, core: usize, since: Moment) -> Duration {
-        let (reply, answer) = bounded(1);
-        self.workers[core].send(Command::Ping { reply });
         // A core that has ended has nothing left to do.
-        let _ = answer.recv();
+        self.workers[core].call(|_| ());
         since.elapsed()
     }
 

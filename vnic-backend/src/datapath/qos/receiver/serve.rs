@@ -1,23 +1,20 @@
 //! Each round: what waits at the ports of a core and may go now, goes; what has waited too long is dropped; who tells senders
 //! to wait for too long stops.
 
-use std::time::Duration;
-
 use vnic_engine::counters::LinkCounter as L;
 use vnic_fabric::qos::{StallNews, Verdict};
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 
-use super::super::super::core::{Core, CoreEvent};
+use super::super::super::core::Core;
 use super::super::super::frame::OwnedFrame;
+use super::super::super::news::CoreEvent;
 use super::super::super::outputs::{Outputs, Slot};
 use super::super::super::weight::{self, HEAVY};
 use super::{CLASSES, Receiver};
 
 /// Frames that leave one port before others get their turn.
 const BURST: usize = 256;
-/// A core that may send something so soon does not sleep: timers of a sleeping thread come late.
-const AWAKE: Duration = Duration::from_micros(200);
 
 impl Receiver {
     /// Has it something to do each round?
@@ -239,11 +236,6 @@ impl Core {
             .next_time(now)
         });
         times.min()
-    }
-
-    /// Is a receiver due so soon that sleeping would make it late?
-    pub fn receivers_due_soon(&self, now: Instant) -> bool {
-        self.receivers_due(now).is_some_and(|at| at.since(now) < AWAKE)
     }
 
     /// Asks guests to kick when they give buffers for lossless frames that wait for them; says whether they have given some

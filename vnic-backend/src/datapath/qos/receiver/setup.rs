@@ -7,7 +7,6 @@ use vnic_fabric::switch::PortId;
 
 use super::super::super::core::Core;
 use super::super::super::outputs::{Slot, is_roce};
-use super::super::super::worker::Worker;
 use super::super::QosChange;
 use super::{Books, CLASSES, Receiver, classifies};
 use crate::types::QueueStatus;
@@ -70,7 +69,7 @@ impl Core {
     }
 
     /// A port is removed: what waits for it is gone with it.
-    fn forget_receiver(&mut self, port: PortId) {
+    pub fn forget_receiver(&mut self, port: PortId) {
         let reason = DropReason::ReceiverDown;
         if let Some(mut r) = self.out.take_receiver(port) {
             self.out.drop_queued(&mut r, reason, |_| true);
@@ -79,6 +78,7 @@ impl Core {
         self.out.queued.retain(|p| *p != port);
         self.out.teller.forget(port);
         self.out.round.waiting.look();
+        self.set_guarantees(port, None);
     }
 
     /// An adapter's guest, or a bond's member, is gone: what waits for it is dropped. Answers how many frames that is.
@@ -114,27 +114,22 @@ impl Core {
             }
         }
     }
-}
 
-impl Worker {
-    pub(in super::super) fn set_receiver(&mut self, id: PortId, change: &Arc<QosChange>) {
+    /// A port is configured so from now on, whoever serves it.
+    pub fn set_receiver(&mut self, id: PortId, change: &Arc<QosChange>) {
         let guarantee = change.qos.queue.as_ref().map_or([0; CLASSES], |q| q.guarantee);
-        self.core.set_guarantees(id, Some(&guarantee));
-        let closed = match self.core.out.slots.get(usize::from(id.0)) {
+        self.set_guarantees(id, Some(&guarantee));
+        let closed = match self.out.slots.get(usize::from(id.0)) {
             Some(Slot::Uplink(p)) => p.link.paused(),
             _ => 0,
         };
-        self.core.set_up_receiver(id, closed);
-        self.core.configure_link(id);
+        self.set_up_receiver(id, closed);
+        self.configure_link(id);
     }
 
-    pub(in super::super) fn forget_receiver(&mut self, id: PortId) {
-        self.core.forget_receiver(id);
-        self.core.set_guarantees(id, None);
-    }
-
-    pub(in super::super) fn receiver_status(&mut self, id: PortId, status: &mut QueueStatus) {
-        let slot = self.core.out.slots.get_mut(usize::from(id.0));
+    /// How the receiving side of a port stands.
+    pub fn receiver_status(&mut self, id: PortId, status: &mut QueueStatus) {
+        let slot = self.out.slots.get_mut(usize::from(id.0));
         if let Some(Slot::Uplink(p)) = &slot {
             status.paused |= p.link.paused();
             status.pausing |= p.link.told();

@@ -1,216 +1,48 @@
-//! The RDMA functions of a data core, and the way of their packets: to a neighbour as they are, by the switch as frames.
+//! The way of the packets that RDMA functions send: to a neighbour as they are, by the switch as frames.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use vnic_engine::rdma::{Incoming, Outgoing, Payload, QpNumber, Run, Sink, work_of_pieces};
+use vnic_engine::rdma::{Incoming, Outgoing, QpNumber, Run, Sink, work_of_pieces};
 use vnic_fabric::switch::{Egress, PortId, Verdict};
 use vnic_fabric::{DropReason, Instant, TagEdit};
-use vnic_wire::roce::{Frame, Network, Path};
+use vnic_wire::roce::{Network, Path};
 use vnic_wire::transport::Headers;
 use vnic_wire::{EtherType, MacAddr};
 
-use super::account::{PACKET, RUN_PACKET, of_a_turn};
-use super::function::Function;
-use crate::datapath::{Core, FRAME_MAX, Inbound, Metadata, RawFrame, SNAP};
+use super::super::core::Core;
+use super::super::frame::{FRAME_MAX, Metadata, RawFrame, SNAP};
 use crate::mem::Seg;
+use crate::rdma::{Function, PACKET, RUN_PACKET};
 
 /// Packets to the function itself that wait for the end of its turn.
 const LOOPBACK_MAX: usize = 64;
 
 /// A packet of a function to itself.
-struct Loopback {
-    path: Path,
-    headers: Headers,
-    payload: Vec<u8>,
-}
-
-/// All functions of a core, by their adapters' ports.
-#[derive(Default)]
-pub struct Functions {
-    slots: Vec<Option<Box<Function>>>,
-    /// Ports that have one.
-    ports: Vec<PortId>,
-    loopback: VecDeque<Loopback>,
-    /// Identification of the next frame over IPv4.
-    next_id: u16,
-    /// Where a frame is built that does not leave where it is built.
-    frame: Vec<u8>,
-}
-
-impl Functions {
-    /// An adapter has a function from now on.
-    pub fn add(&mut self, port: PortId, function: Function) {
-        let i = usize::from(port.0);
-        if self.slots.len() <= i {
-            self.slots.resize_with(i + 1, || None);
-        }
-        self.slots[i] = Some(Box::new(function));
-        self.ports.push(port);
-    }
-
-    /// The adapter is gone, or its function had a bug.
-    pub fn remove(&mut self, port: PortId) -> Option<Box<Function>> {
-        self.ports.retain(|p| *p != port);
-        self.slots.get_mut(usize::from(port.0))?.take()
-    }
-
-    /// The function of an adapter.
-    pub fn get_mut(&mut self, port: PortId) -> Option<&mut Function> {
-        self.slots.get_mut(usize::from(port.0))?.as_deref_mut()
-    }
-
-    /// Ports of all functions.
-    pub fn ports(&self) -> &[PortId] {
-        &self.ports
-    }
-
-    /// All functions.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (PortId, &mut Function)> {
-        let slots = self.slots.iter_mut().enumerate();
-        slots.filter_map(|(i, f)| Some((PortId(i as u16), f.as_deref_mut()?)))
-    }
-
-    /// Hands over a frame that the switch brought.
-    pub fn inbound(&mut self, port: PortId, frame: &Inbound, now: Instant) {
-        let Some(function) = self.get_mut(port) else {
-            return;
-        };
-        match frame {
-            Inbound::Sent(head) => function.guest_sent(now, head),
-            Inbound::Received(head) => function.guest_received(now, head),
-            Inbound::Roce(bytes) => self.packet(port, bytes, now),
-        }
-    }
-
-    /// Hands over a packet from the wire: its payload is copied from there to where the guest wants it.
-    #[inline]
-    pub fn packet(&mut self, port: PortId, bytes: &[u8], now: Instant) {
-        let Some(function) = self.get_mut(port) else {
-            return;
-        };
-        match Frame::parse(bytes) {
-            Ok(frame) if frame.icrc_ok() => {
-                let work = function.receive(now, &Incoming::from(&frame));
-                function.charge(work);
-            }
-            Ok(_) => function.count_bad_icrc(),
-            // Not RoCE after all, or cut short.
-            Err(_) => function.count_malformed(),
-        }
-    }
-
-    /// One function's turn; `shared`: others want to send. Answers how much there was to do.
-    #[inline]
-    pub fn turn(&mut self, port: PortId, core: &mut Core, now: Instant, shared: bool) -> usize {
-        let Some(Some(function)) = self.slots.get_mut(usize::from(port.0)) else {
-            return 0;
-        };
-        let Some(mut work) = function.poll(now, shared) else {
-            return function.finish(now);
-        };
-        if std::mem::take(&mut function.asked) {
-            core.turns.asks(port, now);
-        }
-        if function.device().wants_transmit() || function.waits != 0 {
-            work += self.transmit(port, core, now, shared);
-        }
-        match self.get_mut(port) {
-            Some(function) => work + function.finish(now),
-            None => work,
-        }
-    }
-
-    fn transmit(&mut self, port: PortId, core: &mut Core, now: Instant, shared: bool) -> usize {
-        // Out of its place, so that its neighbours can be reached; back in it whatever happens, so that a caught panic ends
-        // this function and not its adapter.
-        let Some(mut function) = self.slots[usize::from(port.0)].take() else {
-            return 0;
-        };
-        let sent = catch_unwind(AssertUnwindSafe(|| {
-            self.transmit_from(&mut function, port, core, now, shared)
-        }));
-        self.slots[usize::from(port.0)] = Some(function);
-        sent.unwrap_or_else(|panic| {
-            self.loopback.clear();
-            resume_unwind(panic)
-        })
-    }
-
-    fn transmit_from(
-        &mut self,
-        function: &mut Function,
-        port: PortId,
-        core: &mut Core,
-        now: Instant,
-        shared: bool,
-    ) -> usize {
-        let mac = function.device().mac();
-        let most = of_a_turn(shared);
-        let mut wire = Wire {
-            functions: &mut self.slots,
-            loopback: &mut self.loopback,
-            next_id: &mut self.next_id,
-            frame: &mut self.frame,
-            core,
-            port,
-            mac,
-            now,
-            left: most,
-            taker: None,
-        };
-        let (device, memory) = function.sender();
-        device.transmit(now, memory, &mut wire);
-        let sent = most - wire.left;
-        let beyond = (-wire.left).max(0);
-        let ready = device.ready_priorities();
-        let closed = if ready == 0 {
-            0
-        } else {
-            ready & !core.open_priorities(port, now)
-        };
-        if closed != function.waits {
-            function.waits = closed;
-            core.rdma_waits(port, closed);
-        }
-        function.account.charge(beyond);
-        core.flush();
-        while let Some(own) = self.loopback.pop_front() {
-            let packet = Incoming {
-                path: own.path,
-                headers: own.headers,
-                payload: Payload::Bytes(&own.payload),
-                telemetry: None,
-            };
-            let work = function.receive(now, &packet);
-            function.charge(work);
-        }
-        sent.unsigned_abs() as usize
-    }
-
-    /// Asks guests for the addresses they have, when it is time, and tells who may find them where.
-    pub fn poll_gids(&mut self, core: &mut Core, now: Instant) {
-        for (port, function) in self.iter_mut() {
-            function.poll_gids(now, &mut |frame| core.give_guest(port, frame));
-        }
-        core.flush();
-    }
+pub struct Loopback {
+    pub path: Path,
+    pub headers: Headers,
+    pub payload: Vec<u8>,
 }
 
 /// Takes the packets of one function away.
-struct Wire<'a> {
-    functions: &'a mut [Option<Box<Function>>],
-    loopback: &'a mut VecDeque<Loopback>,
-    next_id: &'a mut u16,
-    frame: &'a mut Vec<u8>,
-    core: &'a mut Core,
-    port: PortId,
-    mac: MacAddr,
-    now: Instant,
+pub struct Wire<'a> {
+    /// The functions of the core, without that which sends.
+    pub functions: &'a mut [Option<Box<Function>>],
+    /// Packets to itself.
+    pub loopback: &'a mut VecDeque<Loopback>,
+    /// Identification of the next frame over IPv4.
+    pub next_id: &'a mut u16,
+    /// Where a frame is built that does not leave where it is built.
+    pub frame: &'a mut Vec<u8>,
+    pub core: &'a mut Core,
+    /// The function that sends.
+    pub port: PortId,
+    pub mac: MacAddr,
+    pub now: Instant,
     /// Work that may still be done.
-    left: i32,
+    pub left: i32,
     /// Who takes the run that there was room for.
-    taker: Option<PortId>,
+    pub taker: Option<PortId>,
 }
 
 impl Sink for Wire<'_> {

@@ -1,0 +1,181 @@
+//! What the control plane has a data core do with its ports. The rest of it is at the core's parts.
+
+use std::sync::Arc;
+
+use vnic_engine::counters::CoreCounter as C;
+use vnic_fabric::switch::{AllowedAddresses, PortConfig, PortId};
+use vnic_wire::MacAddr;
+
+use super::super::bond::BondSide;
+use super::super::congestion::CongestionChange;
+use super::super::counters::{AdapterCounters, PortCounters};
+use super::super::outputs::{AdapterRx, Slot};
+use super::super::qos::QosChange;
+use super::Worker;
+use crate::rdma::{Attachment, Function};
+use crate::types::{FdbEntry, QueueStatus};
+use crate::uplink::{Opened, PortTx, RxHalf, TxHalf};
+
+/// Who serves a port.
+pub enum Side {
+    /// This core; an adapter, and what its guest may claim (`None`: anything).
+    Adapter(Arc<AdapterCounters>, Option<AllowedAddresses>),
+    /// This core; an uplink.
+    Uplink(Box<Opened>, Arc<PortCounters>),
+    /// Another core.
+    Remote(usize),
+}
+
+impl Worker {
+    /// A port exists from now on.
+    pub(crate) fn add_port(&mut self, id: PortId, config: PortConfig, side: Side) {
+        self.core.switch.add_port(id, config);
+        let slot = match side {
+            Side::Adapter(counters, allowed) => {
+                let mut adapter = AdapterRx::new(counters);
+                adapter.allowed = allowed.map(Arc::new);
+                Slot::Adapter(Box::new(adapter))
+            }
+            Side::Remote(core) => Slot::Remote(core),
+            Side::Uplink(opened, counters) => {
+                let Opened {
+                    rx,
+                    tx,
+                    mtu,
+                    mac,
+                    index,
+                    ..
+                } = *opened;
+                self.uplinks
+                    .add(&self.sleeper, id, (rx, index), mtu, counters.clone());
+                Slot::Uplink(Box::new(PortTx::new(tx, mac, counters)))
+            }
+        };
+        *self.core.slot(id) = slot;
+    }
+
+    /// A port has other settings of the switch from now on.
+    pub(crate) fn set_port(&mut self, id: PortId, config: PortConfig) {
+        if let Some(function) = self.functions.get_mut(id) {
+            function.set_vlans(config.vlan.clone());
+            self.functions.news(&self.core, id);
+        }
+        self.core.switch.set_port(id, config);
+    }
+
+    /// A port is gone; the core holds nothing of it.
+    pub(crate) fn remove_port(&mut self, id: PortId) {
+        self.core.qos.set(id, None);
+        self.core.forget_sender(id);
+        self.core.forget_receiver(id);
+        self.core.forget_guest_roce(id);
+        self.functions.remove(&mut self.core, &self.sleeper, id);
+        self.core.forget_waiting(id);
+        self.core.forget_bond(id);
+        self.core.switch.remove_port(id);
+        *self.core.slot(id) = Slot::Empty;
+        if let Some(faults) = self.core.out.faults() {
+            let orphans = faults.forget_port(id);
+            self.core.out.round.counters.add(C::Orphans as usize, orphans);
+        }
+        self.uplinks.remove(&self.sleeper, id);
+    }
+
+    /// A port's link went up or down. With `announce` this address of it is announced to the local uplinks.
+    pub(crate) fn set_link(&mut self, id: PortId, up: bool, announce: Option<MacAddr>) {
+        self.core.switch.set_link(id, up);
+        if !up && matches!(self.core.slot(id), Slot::Uplink(_) | Slot::Bond(_)) {
+            self.core.switch.flush_port(id);
+        }
+        if let (true, Some(mac)) = (up, announce) {
+            self.core.announce(id, mac, self.core.now);
+        }
+    }
+
+    /// The device of an uplink of this core was opened again.
+    pub(crate) fn reopen_uplink(&mut self, id: PortId, (rx, index): (RxHalf, u32), tx: TxHalf) {
+        if self.uplinks.reopen(&self.sleeper, id, (rx, index))
+            && let Slot::Uplink(p) = self.core.slot(id)
+        {
+            p.replace(tx);
+        }
+    }
+
+    /// A bond exists from now on, or has other members (`members`: as a core that does not serve it knows them) and settings.
+    /// Its members are no ports of the switch any more.
+    pub(crate) fn set_bond(&mut self, id: PortId, config: PortConfig, members: Vec<PortId>, side: BondSide) {
+        if let BondSide::Local(setup) = &side {
+            self.uplinks.join(id, setup);
+        }
+        self.core.set_bond(id, config, members, side);
+    }
+
+    /// A bond lost these members, which are ports of the switch again, with these settings; with its last member it is gone.
+    /// Who has a link follows with [`Worker::set_link`].
+    pub(crate) fn unbond(&mut self, id: PortId, members: Vec<(PortId, PortConfig)>) {
+        for (port, _) in &members {
+            self.uplinks.leave(id, *port);
+        }
+        self.core.unbond(id, members);
+    }
+
+    /// Quality of service of a port, whoever serves it, is this from now on.
+    pub(crate) fn set_qos(&mut self, id: PortId, change: Arc<QosChange>) {
+        self.core.qos.set(id, Some(change.clone()));
+        self.core.set_sender(id, &change);
+        self.police();
+        self.core.set_receiver(id, &change);
+        self.functions.set_marking(&self.core, id);
+    }
+
+    /// What waits at a port of this core.
+    pub(crate) fn qos_status(&mut self, id: PortId) -> QueueStatus {
+        let mut status = QueueStatus::default();
+        self.core.receiver_status(id, &mut status);
+        self.core.sender_status(id, &mut status);
+        status
+    }
+
+    /// Congestion control of an adapter of this core is this from now on.
+    pub(crate) fn set_congestion(&mut self, id: PortId, change: &CongestionChange) {
+        if let Some(function) = self.functions.get_mut(id) {
+            function.set_congestion(change.congestion.clone(), self.core.now);
+            function.pin_source_port(change.pin_source_port);
+        }
+        self.core.set_guest_roce(id, &change.congestion, change.soft);
+        self.police();
+    }
+
+    /// This core's address table.
+    pub(crate) fn fdb(&self) -> Vec<(PortId, FdbEntry)> {
+        let entries = self.core.switch.entries(self.core.now);
+        let entries = entries.map(|(vlan, mac, port, is_static, age)| {
+            let owner = String::new();
+            let entry = FdbEntry {
+                vlan,
+                mac,
+                owner,
+                is_static,
+                age,
+            };
+            (port, entry)
+        });
+        entries.collect()
+    }
+
+    /// An adapter of this core has an RDMA function from now on.
+    pub(crate) fn add_function(&mut self, id: PortId, function: Function) {
+        self.functions.add(&mut self.core, id, function);
+    }
+
+    /// A driver has set up an RDMA function.
+    pub(crate) fn attach_driver(&mut self, id: PortId, attachment: Attachment) {
+        self.functions.attach(&self.sleeper, id, attachment);
+    }
+
+    /// The driver has stopped the function: all it made is ended. Answers the places of the control and the event virtqueues;
+    /// nothing of its memory is used any more.
+    pub(crate) fn detach_driver(&mut self, id: PortId) -> Vec<u16> {
+        self.functions.detach(&mut self.core, &self.sleeper, id)
+    }
+}

@@ -1,0 +1,175 @@
+//! Rings that guests start and stop.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+use vnic_engine::settings::{AdapterSettings, Burst};
+use vnic_fabric::switch::PortId;
+
+use super::super::calls::{Call, Caller as _};
+use super::super::ring_start::RingStart;
+use super::super::rx::RxQueue;
+use super::super::sleep::Source;
+use super::super::tx::TxQueue;
+use super::Worker;
+
+impl Worker {
+    /// A ring of an adapter is polled from now on.
+    pub(crate) fn start_ring(&mut self, id: PortId, start: RingStart) {
+        let pair = usize::from(start.index / 2);
+        let Some(adapter) = self.core.adapter(id) else {
+            return;
+        };
+        let (counters, learns) = (adapter.counters.clone(), adapter.has_rdma);
+        let allowed = adapter.allowed.clone();
+        let burst = adapter.settings.burst;
+        let (method, batch) = (
+            adapter.settings.send_completion.into(),
+            adapter.settings.tx_coalescing,
+        );
+        if start.index.is_multiple_of(2) {
+            adapter.accepts = start.accepts;
+            let Some(place) = adapter.queues.get_mut(pair) else {
+                return;
+            };
+            let method = adapter.settings.recv_completion.into();
+            let rx = place.insert(RxQueue::new(start, counters));
+            rx.set_method(method);
+            adapter.activate();
+            self.watch(id, burst, Some(pair));
+        } else {
+            let mut tx = TxQueue::new(id, start, counters);
+            tx.path.learns = learns;
+            tx.path.allowed = allowed;
+            tx.path
+                .set_policed(self.core.sender(id).map(|s| s.change.clone()));
+            tx.path.batch = batch;
+            tx.set_method(method);
+            self.rings.add(&self.sleeper, tx);
+        }
+    }
+
+    /// A ring of an adapter stops. Answered, with the place where it goes on, when nothing of it is under way any more; with
+    /// nothing when it was not running.
+    pub(crate) fn stop_ring(&mut self, id: PortId, index: u16, done: Sender<Option<u16>>) {
+        self.stopping.push((id, index, done));
+        self.finish_stopping();
+    }
+
+    /// A ring's guest is interrupted through another descriptor.
+    pub(crate) fn set_call(&mut self, id: PortId, index: u16, call: Option<Arc<Call>>) {
+        let pair = usize::from(index / 2);
+        if index.is_multiple_of(2) {
+            if let Some(Some(rx)) = self.core.adapter(id).and_then(|a| a.queues.get_mut(pair)) {
+                rx.set_call(call);
+            }
+        } else {
+            self.rings.each(id, |tx| {
+                if tx.path.pair == pair {
+                    tx.set_call(call.clone());
+                }
+            });
+        }
+    }
+
+    /// Settings act from now on, also on queues that are started later: those find them at the adapter.
+    pub(crate) fn configure(&mut self, id: PortId, settings: AdapterSettings) {
+        let Some(adapter) = self.core.adapter(id) else {
+            return;
+        };
+        let before = std::mem::replace(&mut adapter.settings, settings.clone());
+        if before.recv_completion != settings.recv_completion {
+            for rx in adapter.queues.iter_mut().flatten() {
+                rx.set_method(settings.recv_completion.into());
+            }
+        }
+        if (before.roce_mode, before.network_direct) != (settings.roce_mode, settings.network_direct) {
+            self.functions.set_roce(&mut self.core, id, &settings);
+        }
+        self.rings.each(id, |tx| {
+            tx.path.batch = settings.tx_coalescing;
+            if before.send_completion != settings.send_completion {
+                tx.set_method(settings.send_completion.into());
+            }
+        });
+        if (before.burst, before.reserve) != (settings.burst, settings.reserve) {
+            self.watch(id, settings.burst, None);
+            self.core.reserve_changed(id);
+        }
+    }
+
+    pub(super) fn finish_stopping(&mut self) {
+        let mut waiting = std::mem::take(&mut self.stopping);
+        waiting.retain(|(id, index, done)| match self.try_stop(*id, *index) {
+            Some(base) => {
+                let _ = done.send(base);
+                false
+            }
+            None => true,
+        });
+        self.stopping.append(&mut waiting);
+    }
+
+    /// Takes a ring out; `None` while something of it is under way.
+    fn try_stop(&mut self, id: PortId, index: u16) -> Option<Option<u16>> {
+        let pair = usize::from(index / 2);
+        if !index.is_multiple_of(2) {
+            return self.rings.stop(&mut self.core, &self.sleeper, id, pair);
+        }
+        self.core.flush_queue(id, pair);
+        let Some(adapter) = self.core.adapter(id) else {
+            return Some(None);
+        };
+        let Some(place) = adapter.queues.get_mut(pair) else {
+            return Some(None);
+        };
+        if place.as_ref().is_some_and(|rx| !rx.drained()) {
+            return None;
+        }
+        if place.is_some() {
+            self.core.drop_waiting(id, pair);
+        }
+        let Some(adapter) = self.core.adapter(id) else {
+            return Some(None);
+        };
+        let taken = adapter.queues.get_mut(pair).and_then(Option::take);
+        if let Some(kick) = taken.as_ref().and_then(RxQueue::kick_fd) {
+            self.sleeper.remove(kick);
+            self.dpc.0.forget(kick);
+        }
+        let base = taken.map(|mut rx| {
+            rx.settle_calls();
+            rx.base()
+        });
+        adapter.activate();
+        let down = adapter.active.is_empty();
+        if down {
+            self.core.drop_queued(id);
+        }
+        if down && let Some(function) = self.functions.get_mut(id) {
+            function.guest_down(self.clock.now());
+        }
+        Some(base)
+    }
+
+    /// The guest's kicks for receive buffers, those of one pair or all, wake whoever waits for them there.
+    fn watch(&mut self, id: PortId, burst: Burst, pair: Option<usize>) {
+        let (dpc, core) = &self.dpc;
+        let Some(adapter) = self.core.adapter(id) else {
+            return;
+        };
+        let queues = adapter.queues.iter().enumerate();
+        for (_, rx) in queues.filter(|(i, _)| pair.is_none_or(|pair| *i == pair)) {
+            let Some(kick) = rx.as_ref().and_then(RxQueue::kick_fd) else {
+                continue;
+            };
+            self.sleeper.remove(kick);
+            dpc.forget(kick);
+            if burst == Burst::Thread {
+                dpc.watch(kick, *core);
+            } else {
+                let _ = self.sleeper.add(kick, Source::Buffers(id.0.into()));
+            }
+        }
+    }
+}

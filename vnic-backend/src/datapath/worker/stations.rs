@@ -1,0 +1,407 @@
+//! The stations of a data core, in the order in which a round visits them: what gives frames stands behind what makes room for
+//! them, so that a frame that comes in a round leaves in it.
+
+use std::time::Duration;
+
+use vnic_fabric::Instant;
+
+use super::super::news::CoreEvent;
+use super::Worker;
+
+/// The longest sleep: ageing needs the time now and then.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// A core that has something to do so soon does not sleep, where that is to be in time: timers of a sleeping thread come late.
+const AWAKE: Duration = Duration::from_micros(200);
+
+/// The list of stations. Each is a type with
+///
+/// - `AWAKE`: the core does not sleep when the station is due so soon;
+/// - `round`: does what there is to do, and adds how much that was; what is not in use costs a comparison;
+/// - `due`: when it must be looked at again at the latest, whoever is silent; not later than now: the core must not sleep;
+/// - `arm`: the core is about to sleep, and who brings the station something is to kick; true: there is something already;
+/// - `disarm`: the core looks by itself again.
+///
+/// None has a default, so that none is forgotten. (They are no methods of a trait: the compiler takes those for functions that
+/// somebody outside may call, and what they call would not become a part of the round any more.)
+macro_rules! stations {
+    ($($station:ident)*) => {
+        #[inline(always)]
+        pub fn round(w: &mut Worker, now: Instant) -> usize {
+            let mut work = 0;
+            $($station::round(w, now, &mut work);)*
+            work
+        }
+
+        /// How long the core may sleep; `None`: not at all.
+        pub fn longest_sleep(w: &mut Worker, now: Instant) -> Option<Duration> {
+            let mut longest = LONGEST_SLEEP;
+            $(if let Some(at) = $station::due(w, now) {
+                let left = at.since(now);
+                if left <= $station::AWAKE {
+                    return None;
+                }
+                longest = longest.min(left);
+            })*
+            Some(longest)
+        }
+
+        pub fn arm(w: &mut Worker) -> bool {
+            let mut more = false;
+            $(more |= $station::arm(w);)*
+            more
+        }
+
+        pub fn disarm(w: &mut Worker) {
+            $($station::disarm(w);)*
+        }
+
+        $(struct $station;)*
+    };
+}
+
+stations! {
+    Interrupts Waiting Pauses Bonds Receivers Faults Senders GuestRoce Transmit FromWire Rdma OtherCores Flush Stopping
+}
+
+/// Interrupts that guests are owed. A guest that sleeps waits for them.
+impl Interrupts {
+    const AWAKE: Duration = AWAKE;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, now: Instant, _: &mut usize) {
+        #[inline(never)]
+        fn call(w: &mut Worker, now: Instant) {
+            w.core.call_due(now);
+            w.rings.call_due(&mut w.core, now);
+        }
+        if now >= w.core.owed.next {
+            call(w, now);
+        }
+    }
+
+    fn due(w: &mut Worker, _: Instant) -> Option<Instant> {
+        Some(w.core.owed.next)
+    }
+
+    fn arm(_: &mut Worker) -> bool {
+        false
+    }
+
+    fn disarm(_: &mut Worker) {}
+}
+
+/// Frames that wait for a receive buffer.
+impl Waiting {
+    const AWAKE: Duration = Duration::ZERO;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, _: Instant, work: &mut usize) {
+        #[cold]
+        fn serve(w: &mut Worker) -> usize {
+            let rung = w.bell.take();
+            w.core.guarded(|core| core.waiting_round(rung)).unwrap_or(1)
+        }
+        w.core.out.round.waiting.look();
+        if let Some(port) = w.core.out.taken {
+            w.core.mend_receiver(port);
+        }
+        if !w.core.out.round.waiting.is_empty() {
+            *work += serve(w);
+        }
+    }
+
+    fn due(w: &mut Worker, _: Instant) -> Option<Instant> {
+        w.core.waiting_due()
+    }
+
+    fn arm(w: &mut Worker) -> bool {
+        !w.core.out.round.waiting.is_empty() && (w.core.request_buffers() | w.bell.is_rung())
+    }
+
+    fn disarm(w: &mut Worker) {
+        if !w.core.out.round.waiting.is_empty() {
+            w.bell.look();
+            w.core.suppress_buffer_kicks();
+        }
+    }
+}
+
+/// Flow control of uplinks, both ways.
+impl Pauses {
+    const AWAKE: Duration = Duration::ZERO;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, now: Instant, _: &mut usize) {
+        if w.core.links_busy() {
+            w.core.guarded(|core| core.links_round(now));
+        }
+    }
+
+    fn due(w: &mut Worker, _: Instant) -> Option<Instant> {
+        w.core.links_due()
+    }
+
+    fn arm(_: &mut Worker) -> bool {
+        false
+    }
+
+    fn disarm(_: &mut Worker) {}
+}
+
+/// Frames of flows that moved to another member of a bond.
+impl Bonds {
+    const AWAKE: Duration = AWAKE;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, now: Instant, work: &mut usize) {
+        if !w.core.bonds.local.is_empty() {
+            *work += w.core.guarded(|core| core.bonds_round(now)).unwrap_or(1);
+        }
+    }
+
+    fn due(w: &mut Worker, now: Instant) -> Option<Instant> {
+        w.core.bonds_due(now)
+    }
+
+    fn arm(_: &mut Worker) -> bool {
+        false
+    }
+
+    fn disarm(_: &mut Worker) {}
+}
+
+/// Queues at receivers, by class.
+impl Receivers {
+    const AWAKE: Duration = AWAKE;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, now: Instant, work: &mut usize) {
+        #[cold]
+        fn serve(w: &mut Worker, now: Instant) -> usize {
+            let work = w.core.guarded(|core| core.receivers_round(now));
+            if let (None, Some(port)) = (work, w.core.out.taken) {
+                w.core.report(CoreEvent::Panic { port });
+            }
+            work.unwrap_or(1)
+        }
+        if !w.core.out.queued.is_empty() {
+            *work += serve(w, now);
+        }
+    }
+
+    fn due(w: &mut Worker, now: Instant) -> Option<Instant> {
+        w.core.receivers_due(now)
+    }
+
+    fn arm(w: &mut Worker) -> bool {
+        !w.core.out.queued.is_empty() && w.core.request_room()
+    }
+
+    fn disarm(w: &mut Worker) {
+        w.core.suppress_room_kicks();
+    }
+}
+
+/// Frames that faults have delayed.
+impl Faults {
+    const AWAKE: Duration = Duration::ZERO;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, _: Instant, work: &mut usize) {
+        if w.core.out.faulty() {
+            *work += w.core.guarded(|core| core.fault_round()).unwrap_or(1);
+        }
+    }
+
+    fn due(w: &mut Worker, _: Instant) -> Option<Instant> {
+        w.core.out.faults().and_then(|f| f.next_time())
+    }
+
+    fn arm(_: &mut Worker) -> bool {
+        false
+    }
+
+    fn disarm(_: &mut Worker) {}
+}
+
+/// How long adapters are paused, and why; queues of senders, by limit and class.
+impl Senders {
+    const AWAKE: Duration = Duration::ZERO;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, now: Instant, work: &mut usize) {
+        if w.core.out.round.waiting.pressed || w.core.senders.keeps_books() {
+            w.core.pause_round(now);
+        }
+        if w.core.senders.queued {
+            *work += w.core.senders_round(now);
+            w.police();
+        }
+    }
+
+    fn due(w: &mut Worker, now: Instant) -> Option<Instant> {
+        w.core.senders_due(now)
+    }
+
+    fn arm(_: &mut Worker) -> bool {
+        false
+    }
+
+    fn disarm(_: &mut Worker) {}
+}
+
+/// Guests' own RoCE: notifications, limits.
+impl GuestRoce {
+    const AWAKE: Duration = AWAKE;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, now: Instant, work: &mut usize) {
+        if !w.core.out.guest_roce.is_empty() {
+            *work += w.core.guest_roce_round(now);
+            w.police();
+        }
+    }
+
+    fn due(w: &mut Worker, now: Instant) -> Option<Instant> {
+        w.core.guest_roce_due(now)
+    }
+
+    fn arm(_: &mut Worker) -> bool {
+        false
+    }
+
+    fn disarm(_: &mut Worker) {}
+}
+
+/// Transmit rings, a burst each.
+impl Transmit {
+    const AWAKE: Duration = Duration::ZERO;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, now: Instant, work: &mut usize) {
+        w.rings.round(&mut w.core, &w.sleeper, now, work);
+    }
+
+    fn due(w: &mut Worker, now: Instant) -> Option<Instant> {
+        w.rings.due(&w.core, now)
+    }
+
+    fn arm(w: &mut Worker) -> bool {
+        w.rings.request_kicks()
+    }
+
+    fn disarm(w: &mut Worker) {
+        w.rings.suppress_kicks();
+    }
+}
+
+/// Frames from the wire.
+impl FromWire {
+    const AWAKE: Duration = Duration::ZERO;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, now: Instant, work: &mut usize) {
+        *work += w.uplinks.round(&mut w.core, &mut w.functions, &w.sleeper, now);
+    }
+
+    fn due(_: &mut Worker, _: Instant) -> Option<Instant> {
+        None
+    }
+
+    fn arm(w: &mut Worker) -> bool {
+        w.uplinks.request_frames()
+    }
+
+    fn disarm(_: &mut Worker) {}
+}
+
+/// RDMA functions: what came for them, a turn each.
+impl Rdma {
+    const AWAKE: Duration = Duration::ZERO;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, now: Instant, work: &mut usize) {
+        if !w.functions.is_empty() {
+            *work += w.functions.round(&mut w.core, &w.sleeper, now);
+        }
+    }
+
+    fn due(w: &mut Worker, now: Instant) -> Option<Instant> {
+        // Nothing is left untold while the core sleeps.
+        w.functions.seldom(&mut w.core, now);
+        w.functions.due(now)
+    }
+
+    fn arm(w: &mut Worker) -> bool {
+        let now = w.now();
+        w.functions.request_kicks(&mut w.core, now)
+    }
+
+    fn disarm(w: &mut Worker) {
+        w.functions.suppress_kicks();
+    }
+}
+
+/// Frames of other cores, and what they have copied of ours. They wake the core.
+impl OtherCores {
+    const AWAKE: Duration = Duration::ZERO;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, _: Instant, work: &mut usize) {
+        if w.core.links_in.len() > 1 {
+            *work += w.core.poll_links() + w.rings.collect_copied(&mut w.core);
+        }
+    }
+
+    fn due(_: &mut Worker, _: Instant) -> Option<Instant> {
+        None
+    }
+
+    fn arm(_: &mut Worker) -> bool {
+        false
+    }
+
+    fn disarm(_: &mut Worker) {}
+}
+
+/// Used indices, uplinks' batches, which an uplink may have been unable to take before.
+impl Flush {
+    const AWAKE: Duration = Duration::ZERO;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, _: Instant, _: &mut usize) {
+        w.core.flush();
+    }
+
+    fn due(w: &mut Worker, now: Instant) -> Option<Instant> {
+        (!w.core.settled()).then_some(now)
+    }
+
+    fn arm(w: &mut Worker) -> bool {
+        !w.core.settled()
+    }
+
+    fn disarm(_: &mut Worker) {}
+}
+
+/// Rings that stop when nothing of them is under way any more.
+impl Stopping {
+    const AWAKE: Duration = Duration::ZERO;
+
+    #[inline(always)]
+    fn round(w: &mut Worker, _: Instant, _: &mut usize) {
+        if !w.stopping.is_empty() {
+            w.finish_stopping();
+        }
+    }
+
+    fn due(w: &mut Worker, now: Instant) -> Option<Instant> {
+        (!w.stopping.is_empty()).then_some(now)
+    }
+
+    fn arm(_: &mut Worker) -> bool {
+        false
+    }
+
+    fn disarm(_: &mut Worker) {}
+}
