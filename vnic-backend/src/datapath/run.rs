@@ -234,7 +234,7 @@ impl Runner {
             return;
         };
         self.waker.set_asleep(true);
-        let more = self.worker.arm() | !self.mailbox.is_empty();
+        let more = longest.is_zero() | self.worker.arm() | !self.mailbox.is_empty();
         if !more {
             self.counters.add(C::Sleeps as usize, 1);
             self.worker.wait(longest);

@@ -12,12 +12,14 @@ use super::Worker;
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// A core that has something to do so soon does not sleep, where that is to be in time: timers of a sleeping thread come late.
 const AWAKE: Duration = Duration::from_micros(200);
+/// A core does not even begin to sleep while something of it is under way.
+const UNDER_WAY: Duration = Duration::from_nanos(1);
 
 /// The list of stations. Each is a type with
 ///
 /// - `AWAKE`: the core does not sleep when the station is due so soon;
 /// - `round`: does what there is to do, and adds how much that was; what is not in use costs a comparison;
-/// - `due`: when it must be looked at again at the latest, whoever is silent; not later than now: the core must not sleep;
+/// - `due`: when it must be looked at again at the latest, whoever is silent;
 /// - `arm`: the core is about to sleep, and who brings the station something is to kick; true: there is something already;
 /// - `disarm`: the core looks by itself again.
 ///
@@ -32,12 +34,12 @@ macro_rules! stations {
             work
         }
 
-        /// How long the core may sleep; `None`: not at all.
+        /// How long the core may sleep; `None`: it does not.
         pub fn longest_sleep(w: &mut Worker, now: Instant) -> Option<Duration> {
             let mut longest = LONGEST_SLEEP;
             $(if let Some(at) = $station::due(w, now) {
                 let left = at.since(now);
-                if left <= $station::AWAKE {
+                if left < $station::AWAKE {
                     return None;
                 }
                 longest = longest.min(left);
@@ -275,7 +277,7 @@ impl GuestRoce {
 
 /// Transmit rings, a burst each.
 impl Transmit {
-    const AWAKE: Duration = Duration::ZERO;
+    const AWAKE: Duration = UNDER_WAY;
 
     #[inline(always)]
     fn round(w: &mut Worker, now: Instant, work: &mut usize) {
@@ -366,7 +368,7 @@ impl OtherCores {
 
 /// Used indices, uplinks' batches, which an uplink may have been unable to take before.
 impl Flush {
-    const AWAKE: Duration = Duration::ZERO;
+    const AWAKE: Duration = UNDER_WAY;
 
     #[inline(always)]
     fn round(w: &mut Worker, _: Instant, _: &mut usize) {
@@ -386,7 +388,7 @@ impl Flush {
 
 /// Rings that stop when nothing of them is under way any more.
 impl Stopping {
-    const AWAKE: Duration = Duration::ZERO;
+    const AWAKE: Duration = UNDER_WAY;
 
     #[inline(always)]
     fn round(w: &mut Worker, _: Instant, _: &mut usize) {
