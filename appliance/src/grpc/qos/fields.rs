@@ -319,7 +319,13 @@ impl Reader<'_> {
                 let bits: Vec<bool> = values.iter().filter_map(Value::as_bool).collect();
                 self.bits(&bits)?.into()
             }
-            (Value::U32(number), settings::Kind::Dword { max, .. }) => self.number("", *number, max)?,
+            (Value::U32(number), settings::Kind::Dword { min, max }) => {
+                if !(min..=max).contains(number) {
+                    self.add(format!("{number} is out of range: {min} to {max}"));
+                    return None;
+                }
+                *number
+            }
             (Value::EnumNumber(number), settings::Kind::Enum(words)) => {
                 let at = usize::try_from(*number).ok().and_then(|n| n.checked_sub(1));
                 let Some((value, _)) = at.and_then(|at| words.get(at)) else {
