@@ -1,5 +1,8 @@
-//! What the daemon's memory does not depend on: how much has happened, and how many threads it has.
+//! What the daemon's memory does not depend on: how much has happened, and how many threads it has. (A program of its own: its
+//! allocator counts.)
 
+#[allow(dead_code, reason = "the rest is for the other tests")]
+#[path = "appliance/common/mod.rs"]
 mod common;
 
 use std::time::Duration;

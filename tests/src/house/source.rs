@@ -123,7 +123,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "guest-lib/src/transport/pci/registers.rs",
         "registers of a PCI device, mapped",
     ),
-    ("tests/tests/rdma_verbs/raw.rs", "registers memory of the heap"),
+    ("tests/tests/rdma/verbs/raw.rs", "registers memory of the heap"),
     (
         "guest-lib/preload/src/abi.rs",
         "functions of an interface in C are unsafe to call, whatever they do",

@@ -10,42 +10,19 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::process::Process;
-use super::{BIN_DIR_VARIABLE, Namespace, PATIENCE, output, wait_for};
+use super::{BIN_DIR_VARIABLE, Namespace, PATIENCE, built, output, wait_for};
 
-/// Says where programs are that were built with the tests: `tests/run` has built the whole workspace.
-const PROGRAMS_VARIABLE: &str = "VNIC_TEST_PROGRAMS";
-
-/// Where `vnicd` and `vnicctl` are: as the lab says, or made by cargo now, as the tests are.
+/// Where `vnicd` and `vnicctl` are: as the lab says, or as they were built with the tests.
 pub fn programs() -> Result<&'static Path> {
     static DIR: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let made = DIR.get_or_init(|| {
-        let known = [BIN_DIR_VARIABLE, PROGRAMS_VARIABLE]
-            .into_iter()
-            .find_map(std::env::var_os);
-        known.map_or_else(|| build().map_err(|e| format!("{e:#}")), |dir| Ok(dir.into()))
+        if let Some(dir) = std::env::var_os(BIN_DIR_VARIABLE) {
+            return Ok(dir.into());
+        }
+        let vnicd = built("vnic-appliance", "vnicd").map_err(|e| format!("{e:#}"))?;
+        Ok(vnicd.parent().unwrap_or(Path::new(".")).to_owned())
     });
     made.as_deref().map_err(|e| anyhow::anyhow!("no programs: {e}"))
-}
-
-/// Cargo builds programs of other packages for nobody, so it is asked to.
-fn build() -> Result<PathBuf> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args([
-        "build",
-        "--message-format=json",
-        "--package=vnic-appliance",
-        "--bins",
-    ]);
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-    if !cfg!(debug_assertions) {
-        cargo.arg("--release");
-    }
-    let text = output(&mut cargo)?;
-    let made = text.lines().find_map(|line| {
-        let message = serde_json::from_str::<Value>(line).ok()?;
-        Some(Path::new(message["executable"].as_str()?).parent()?.to_owned())
-    });
-    made.context("cargo names no program")
 }
 
 /// A network namespace with a daemon in it.

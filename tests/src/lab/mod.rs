@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::TempDir;
 
+pub mod built;
 pub mod daemon;
 pub mod guest;
 pub mod guide;
 pub mod hosts;
 pub mod load;
 pub mod namespace;
+pub mod own_process;
 pub mod pair;
 pub mod process;
 pub mod report;
@@ -29,10 +31,12 @@ pub mod station;
 pub mod tool;
 pub mod wire_port;
 
+pub use built::built;
 pub use daemon::Daemon;
 pub use guest::{Guest, GuestSpec};
 pub use hosts::Host;
 pub use namespace::Namespace;
+pub use own_process::own_process;
 pub use pair::{Pair, iperf, ping};
 pub use report::{Iperf, Ping};
 pub use roce_host::RoceHost;

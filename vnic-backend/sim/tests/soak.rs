@@ -1,4 +1,5 @@
-//! The engine's memory is flat: after traffic with losses has gone on for long, it takes no more than before.
+//! The engine's memory is flat: after traffic with losses has gone on for long, it takes no more than before. (A
+//! program of its own: its allocator counts.)
 
 use peak_alloc::PeakAlloc;
 use vnic_engine::rdma::{

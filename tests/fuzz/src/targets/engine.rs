@@ -1,5 +1,5 @@
 //! Two engines with a live queue pair each, and a wire on which the fuzzer changes what they say.
-#[path = "../../../../vnic-backend/engine/tests/rdma/harness.rs"]
+#[path = "../../../../vnic-backend/engine/tests/engine/rdma/harness.rs"]
 #[allow(dead_code, unused_imports, clippy::all, clippy::unwrap_used)]
 mod harness;
 

@@ -1,4 +1,4 @@
-//! Chains as a guest writes them. What is illegal in a ring is shown by `tests/tests/hostile.rs` and `tests/fuzz`.
+//! Chains as a guest writes them. What is illegal in a ring is shown by `tests/tests/hostile/ring.rs` and `tests/fuzz`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

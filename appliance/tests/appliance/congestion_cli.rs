@@ -1,0 +1,220 @@
+//! Congestion control by `vnicctl cc` and `vnicctl mlx5cmd -QosConfig -Dcqcn`.
+
+use crate::common::lab::Lab;
+use serde_json::json;
+
+/// The attributes as the Windows tool shows them, of an adapter that nobody has configured.
+const TOOL: &str = include_str!("../data/dcqcn_get.txt");
+
+/// The number that `cc` shows of a parameter.
+async fn value(lab: &Lab, name: &str) -> String {
+    lab.said(&["cc", "get", "vf0", name]).await.trim_end().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_verbs_of_cc() {
+    let lab = Lab::start(2).await;
+    let shown = lab.said(&["cc", "show", "vf0"]).await;
+    for line in [
+        "Algorithm: dcqcn\n",
+        "Preset: winof2-doc\n",
+        "Line rate: 100 Gbps\n",
+        "Reaction point, priorities: none\n",
+        "Notification point, priorities: none\n",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    assert_eq!(
+        lab.said(&["cc", "list"]).await,
+        "\
+NAME  ALGORITHM  PRESET      RP    NP    SET  LINE RATE
+vf0   dcqcn      winof2-doc  none  none    0   100 Gbps
+vf1   dcqcn      winof2-doc  none  none    0   100 Gbps
+"
+    );
+
+    // Names of WinOF-2, of sysfs and of debugfs.
+    for (name, number) in [
+        ("DcqcnRpgAiRate", "40"),
+        ("rpg_hai_rate", "200"),
+        ("rp_time_reset", "55"),
+    ] {
+        lab.said(&["cc", "set", "vf0", &format!("{name}={number}")]).await;
+        assert!(value(&lab, name).await.ends_with(&format!("={number}")));
+    }
+    assert_eq!(value(&lab, "rp_hai_rate").await, "DcqcnRpgHaiRate=200");
+    lab.said(&[
+        "cc",
+        "set",
+        "vf0",
+        "np_cnp_scope=ip-pair",
+        "np_min_time_between_cnps=0x32",
+    ])
+    .await;
+    assert_eq!(value(&lab, "np_cnp_scope").await, "np_cnp_scope=1");
+    assert_eq!(
+        value(&lab, "min_time_between_cnps").await,
+        "np_min_time_between_cnps=50"
+    );
+    let shown = lab.said(&["cc", "show", "vf0"]).await;
+    assert!(shown.contains("np_cnp_scope"), "{shown}");
+    let row = shown.lines().find(|l| l.starts_with("DcqcnRpgAiRate"));
+    let row: Vec<&str> = row.expect("a row").split_whitespace().collect();
+    assert_eq!(row[1..5], ["40", "Mbit/s", "set", "1"]);
+    let defaults = lab.said(&["cc", "defaults", "vf0"]).await;
+    let row = defaults.lines().find(|l| l.starts_with("DcqcnRpgAiRate"));
+    let row: Vec<&str> = row.expect("a row").split_whitespace().collect();
+    assert_eq!(row[1..], ["10", "40", "Mbit/s"]);
+    // What one adapter has, another takes.
+    let all = lab.said(&["cc", "get", "vf0"]).await;
+    let words: Vec<&str> = ["cc", "set", "vf1"].into_iter().chain(all.lines()).collect();
+    lab.said(&words).await;
+    assert_eq!(lab.said(&["cc", "get", "vf1"]).await, all);
+    lab.said(&["cc", "set", "vf0", "DcqcnRpgAiRate="]).await;
+    assert_eq!(value(&lab, "rp_ai_rate").await, "DcqcnRpgAiRate=10");
+
+    for (arguments, rp, np) in [
+        (&["enable", "vf0", "3"] as &[&str], "3", "3"),
+        (&["enable", "vf0", "5", "6", "--rp"], "3,5,6", "3"),
+        (&["disable", "vf0", "3", "--np"], "3,5,6", "none"),
+        (&["enable", "vf0"], "all", "all"),
+        (&["disable", "vf0", "0"], "1,2,3,4,5,6,7", "1,2,3,4,5,6,7"),
+        (&["disable", "vf0"], "none", "none"),
+    ] {
+        let shown = lab.said(&[&["cc"], arguments].concat()).await;
+        let ends = format!("Reaction point, priorities: {rp}\n");
+        assert!(shown.contains(&ends), "{arguments:?}: {shown}");
+        let ends = format!("Notification point, priorities: {np}\n");
+        assert!(shown.contains(&ends), "{arguments:?}: {shown}");
+    }
+
+    lab.said(&[
+        "cc",
+        "set",
+        "vf0",
+        "--preset",
+        "mlx-fw",
+        "--algorithm",
+        "swift",
+        "rp_gd=10",
+    ])
+    .await;
+    let now = lab.json(&["cc", "show", "vf0"]).await;
+    assert_eq!(
+        (&now["preset"], &now["algorithm"]),
+        (&json!("mlx-fw"), &json!("swift"))
+    );
+    assert_eq!(
+        value(&lab, "DcqcnAlphaToRateShift").await,
+        "DcqcnAlphaToRateShift=10"
+    );
+    lab.said(&["cc", "restore", "vf0"]).await;
+    assert_eq!(
+        lab.json(&["cc", "show", "vf0"]).await["preset"],
+        json!("winof2-doc")
+    );
+
+    let presets = lab.said(&["cc", "presets"]).await;
+    for word in ["ALGORITHM", "dcqcn+", "keeps its first window", "MLX-FW"] {
+        assert!(presets.contains(word), "{presets}");
+    }
+    assert_eq!(lab.said(&["cc", "flows"]).await, "no queue pair is limited\n");
+    assert_eq!(
+        lab.said(&["cc", "flows", "vf0"]).await,
+        "no queue pair is limited\n"
+    );
+
+    // An event says what, and who.
+    let events = lab.json(&["event", "list", "--kind", "settings_changed"]).await;
+    let told = events["events"].as_array().expect("events");
+    let of = |text: &str| {
+        told.iter().any(|e| {
+            e["parameters"]["store"] == "congestion"
+                && e["message"].as_str().is_some_and(|m| m.contains(text))
+        })
+    };
+    assert!(of("DcqcnRpgAiRate 40") && of("preset mlx-fw"), "{told:?}");
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cc_refuses() {
+    let lab = Lab::start(1).await;
+    for (code, arguments, problem) in [
+        (2, &["set", "vf0"] as &[&str], "required"),
+        (2, &["set", "vf0", "rp_gd"], "NAME=VALUE"),
+        (2, &["enable", "vf0", "8"], "0..=7"),
+        (2, &["enable", "vf0", "--rp", "--np"], "cannot be used with"),
+        (1, &["set", "vf0", "rp_gd=12"], "0 to 11"),
+        (1, &["set", "vf0", "rp_gdd=1"], "did you mean rp_gd?"),
+        (1, &["set", "vf0", "--preset", "fast"], "known are winof2-doc"),
+        (1, &["set", "vf0", "--algorithm", "bbr"], "known are dcqcn"),
+        (
+            1,
+            &["set", "vf0", "rp_ai_rate=100001"],
+            "100000 Mbit/s, is stored instead",
+        ),
+        (1, &["get", "vf0", "rp_nothing"], "no parameter"),
+        (1, &["show", "vf9"], "vf9"),
+        (1, &["flows", "vf9"], "vf9"),
+    ] {
+        let refused = lab.refused(code, &[&["cc"], arguments].concat()).await;
+        assert!(refused.contains(problem), "{arguments:?}: {refused}");
+    }
+    assert_eq!(value(&lab, "rp_ai_rate").await, "DcqcnRpgAiRate=100000");
+    for verb in [
+        "show", "get", "set", "enable", "disable", "defaults", "restore", "presets", "flows",
+    ] {
+        let help = lab.said(&["cc", verb, "--help"]).await;
+        assert!(help.contains("Example"), "{verb}: {help}");
+    }
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_verbs_of_mlx5cmd() {
+    let lab = Lab::start(1).await;
+    let dcqcn = async |arguments: &[&str]| {
+        let words = [&["mlx5cmd", "-QosConfig", "-Dcqcn", "-Name", "vf0"], arguments];
+        lab.said(&words.concat()).await
+    };
+    const DONE: &str = "The command was executed successfully\n";
+    assert_eq!(dcqcn(&["-Get"]).await, TOOL);
+    assert_eq!(dcqcn(&["-Enable"]).await, DONE);
+    let on = TOOL.lines().map(|line| match line.split_once(": ") {
+        Some((name, "0")) if name.contains("EnablePrio") => format!("{name}: 1\n"),
+        _ => format!("{line}\n"),
+    });
+    assert_eq!(dcqcn(&["-Get"]).await, on.collect::<String>());
+    dcqcn(&["-Disable"]).await;
+    dcqcn(&["-Enable", "3"]).await;
+    let said = dcqcn(&["-Get"]).await;
+    assert!(
+        said.contains("DcqcnRPEnablePrio3: 1\n") && said.contains("DcqcnNPEnablePrio3: 1\n"),
+        "{said}"
+    );
+    assert_eq!(said.matches("1\n").count(), TOOL.matches("1\n").count() + 2);
+
+    // As in the document.
+    dcqcn(&["-Set", "-DcqcnClampTgtRate", "1", "-DcqcnCnpDscp", "3"]).await;
+    let said = dcqcn(&["-Get"]).await;
+    assert!(
+        said.contains("DcqcnClampTgtRate: 1\n") && said.contains("DcqcnCnpDscp: 3\n"),
+        "{said}"
+    );
+    let defaults = dcqcn(&["-Defaults"]).await;
+    assert_eq!(defaults, TOOL);
+    assert_eq!(
+        lab.said(&["mlx5cmd", "-Dcqcn", "-Name", "vf0", "-Restore"]).await,
+        DONE
+    );
+    assert_eq!(dcqcn(&["-Get"]).await, TOOL);
+    let words = ["mlx5cmd", "-QosConfig", "-Dcqcn", "-Name", "vf0", "-Set"];
+    let refused = lab
+        .refused(1, &[&words[..], &["-DcqcnRpgHaiRate", "200000"]].concat())
+        .await;
+    assert!(refused.contains("is above the line rate"), "{refused}");
+    assert!(dcqcn(&["-Get"]).await.contains("DcqcnRpgHaiRate: 100000\n"));
+    lab.refused(2, &words).await;
+    lab.end().await;
+}

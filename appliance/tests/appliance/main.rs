@@ -1,0 +1,32 @@
+//! The daemon and its command line, from outside: a module for each service, command and file.
+
+mod access;
+mod command_line;
+mod common;
+mod config;
+mod congestion;
+mod congestion_cli;
+mod congestion_guide;
+mod control;
+mod counter;
+mod event;
+mod event_log;
+mod fault;
+mod fault_file;
+mod macs;
+mod mesh;
+mod metrics;
+mod oid;
+mod pcapng;
+mod port;
+mod private;
+mod qos;
+mod qos_cli;
+mod rdma;
+mod registry;
+mod registry_keys;
+mod sandbox;
+mod store;
+mod team;
+mod team_refusals;
+mod uplink;

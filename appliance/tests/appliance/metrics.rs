@@ -1,0 +1,516 @@
+//! The metrics: promtool accepts them, nothing is missing, and what was removed is gone.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use crate::common::lab::Lab;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use vnic_appliance::metrics::teams::TeamReading;
+use vnic_appliance::metrics::{Snapshot, render, render_node};
+use vnic_backend::counters::names::{self, Source};
+use vnic_backend::counters::{self, AdapterValues, CoreValues, LinkValues, PortValues, Values};
+use vnic_backend::lag::{BondSettings, Evenness, Member, MemberView, View};
+use vnic_backend::{
+    AdapterSpec, AdapterStatus, AttachState, Budget, BurstStatus, DropReason, DroplessStatus, PortDevice,
+    PortId, PortKind, PortSpec, PortStatus, RdmaStatus, ResourceRow, SocketRole, VlanMode,
+};
+use vnic_backend::{BondMember, BondSpec, BondStatus, Failover};
+
+fn adapter(name: &str) -> AdapterStatus {
+    AdapterStatus {
+        settings: Default::default(),
+        spec: AdapterSpec {
+            name: name.to_owned(),
+            macs: vec!["02:00:00:00:00:01".parse().expect("an address")],
+            mtu: 1500,
+            queue_pairs: 2,
+            vlan: VlanMode::default(),
+            anti_spoofing: true,
+            data_core: Some(1),
+            eth_socket: "/x".into(),
+            rdma_socket: None,
+            socket_role: SocketRole::Listen,
+            allowed_addresses: Vec::new(),
+            socket_access: Default::default(),
+            rdma_memory_mib: vnic_backend::RDMA_MEMORY_DEFAULT,
+            vmm: Default::default(),
+        },
+        port: PortId(0),
+        state: AttachState::Up,
+        since: SystemTime::UNIX_EPOCH,
+        features: 0,
+        queue_pairs_enabled: 1,
+        memory_bytes: 4096,
+        regions: Budget { used: 3, limit: 70 },
+        descriptors: Budget { used: 8, limit: 18 },
+        dropless: DroplessStatus {
+            on: true,
+            waiting: 7,
+            ..DroplessStatus::default()
+        },
+        burst: BurstStatus {
+            frames: 5,
+            frames_max: 150,
+            bytes: 10_000,
+            bytes_max: 300_000,
+            ..BurstStatus::default()
+        },
+    }
+}
+
+fn drops(value: impl Fn(DropReason) -> u64) -> Vec<(&'static str, u64)> {
+    DropReason::ALL.map(|r| (r.name(), value(r))).to_vec()
+}
+
+/// Priorities 0 and 3 have counted.
+fn link(value: u64) -> LinkValues {
+    let mut link = LinkValues::default();
+    (link.priorities[0], link.priorities[3]) = ([value; _], [value; _]);
+    link.all = [value; _];
+    link
+}
+
+fn values(name: &str, hairpins: u64) -> AdapterValues {
+    AdapterValues {
+        name: name.to_owned(),
+        life: 1,
+        core: 1,
+        queues: vec![(0, [u64::MAX; _])],
+        drops: drops(|r| if r == DropReason::Hairpin { hairpins } else { 0 }),
+        link: Box::new(link(if name == "vf0" { u64::MAX } else { 0 })),
+        rdma: (name == "vf0").then(|| Box::new([u64::MAX; _])),
+    }
+}
+
+/// Of two members; one was lost.
+fn team() -> TeamReading {
+    let member = |port: &str, up| BondMember {
+        port: port.to_owned(),
+        up,
+        lacp: None,
+    };
+    let seen = |i: u8, usable| MemberView {
+        member: Member(i),
+        link: usable,
+        collecting: usable,
+        distributing: usable,
+        usable,
+        ready_in: None,
+        buckets: 0,
+        leaving: 0,
+        flows: 6 * usize::from(usable),
+        qps: 4 * usize::from(usable),
+        packets: u64::MAX,
+        bytes: 9,
+    };
+    let all = Evenness {
+        largest: 1.0,
+        jain: 1.0,
+    };
+    TeamReading {
+        name: "Team \"0\"".to_owned(),
+        kind: "failover".to_owned(),
+        bond: Some(BondStatus {
+            spec: BondSpec {
+                name: "team-0".to_owned(),
+                members: vec!["p0".to_owned(), "p1".to_owned()],
+                settings: BondSettings::default(),
+                lacp: None,
+                mac: None,
+                tag: None,
+                vlan: VlanMode::default(),
+                affinities: Vec::new(),
+            },
+            port: PortId(9),
+            up: true,
+            members: vec![member("p0", true), member("p1", false)],
+            failovers: 3,
+            last_failover: Some(Failover {
+                port: "p1".to_owned(),
+                at: SystemTime::UNIX_EPOCH + Duration::from_millis(1500),
+                took: Duration::from_micros(250),
+                dropped: 3,
+            }),
+        }),
+        view: Some(View {
+            members: vec![seen(0, true), seen(1, false)],
+            active: Some(Member(0)),
+            flows: Vec::new(),
+            unseen: 0,
+            affinities: Vec::new(),
+            by_flows: Some(all),
+            by_qps: Some(all),
+            by_bytes: None,
+        }),
+    }
+}
+
+fn snapshot() -> Snapshot {
+    let counters = Values {
+        adapters: vec![values("vf0", u64::MAX), values("vf1", 0)],
+        ports: vec![PortValues {
+            name: "p0".to_owned(),
+            life: 2,
+            io: [u64::MAX; _],
+            drops: drops(|_| 3),
+            link: Box::new(link(5)),
+        }],
+        cores: vec![CoreValues {
+            cpu: 1,
+            values: [u64::MAX; _],
+        }],
+    };
+    Snapshot {
+        adapters: vec![adapter("vf0"), adapter("vf1")],
+        rdma: vec![(
+            "vf0".to_owned(),
+            RdmaStatus {
+                socket: "/x".into(),
+                state: AttachState::Up,
+                since: SystemTime::UNIX_EPOCH,
+                memory_bytes: 8192,
+                daemon_memory: Budget {
+                    used: 20 << 20,
+                    limit: 64 << 20,
+                },
+                off: None,
+                gids: Vec::new(),
+                resources: vec![ResourceRow {
+                    name: "qp",
+                    used: 3,
+                    limit: 131_072,
+                }],
+            },
+        )],
+        ports: vec![PortStatus {
+            spec: PortSpec {
+                name: "p0".to_owned(),
+                kind: PortKind::Tap {
+                    ifname: "tap0".to_owned(),
+                    queues: 1,
+                },
+                mtu: 1500,
+                vlan: VlanMode::default(),
+                data_core: Some(1),
+                speed_mbps: None,
+            },
+            port: PortId(2),
+            up: true,
+            problem: None,
+            mode: String::new(),
+            device: Some(PortDevice {
+                index: 7,
+                mtu: 9000,
+                mac: None,
+                speed_mbps: Some(10_000),
+                statistics: [("rx_packets", 11), ("tx_bytes", u64::MAX), ("of_the_driver", 5)]
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .into(),
+            }),
+        }],
+        teams: vec![
+            team(),
+            TeamReading {
+                bond: None,
+                view: None,
+                name: "Empty".to_owned(),
+                ..team()
+            },
+        ],
+        counters,
+        fdb: Vec::new(),
+        data_cores: 1,
+        started: Some(SystemTime::UNIX_EPOCH),
+        registry_revision: 12,
+        store_bytes: Some(65_536),
+        events: [("info", 40), ("warning", 2), ("error", 0)],
+    }
+}
+
+fn page(snapshot: &Snapshot) -> String {
+    render(snapshot, || Duration::from_millis(1))
+}
+
+#[test]
+fn every_counter_is_there_with_its_help_and_its_exact_value() {
+    let page = page(&snapshot());
+    for def in counters::all() {
+        let name = vnic_appliance::metrics::naming::metric(def);
+        assert!(page.contains(&format!("# HELP {name} {}\n", def.help)), "{name}");
+        assert!(page.contains(&format!("# TYPE {name} counter\n")), "{name}");
+    }
+    for line in [
+        "vnic_adapter_rx_frames_total{adapter=\"vf0\",queue=\"0\"} 18446744073709551615",
+        "vnic_adapter_rx_waited_seconds_total{adapter=\"vf0\",queue=\"0\"} 18446744073.709551615",
+        "vnic_adapter_priority_rx_frames_total{adapter=\"vf0\",priority=\"3\"} 18446744073709551615",
+        "vnic_adapter_priority_tx_pause_seconds_total{adapter=\"vf0\",priority=\"0\"} 18446744073709.551615",
+        "vnic_adapter_priority_tx_frames_total{adapter=\"vf1\",priority=\"0\"} 0",
+        "vnic_adapter_link_tx_pause_total{adapter=\"vf0\"} 18446744073709551615",
+        "vnic_port_priority_rx_marked_total{port=\"p0\",priority=\"3\"} 5",
+        "vnic_port_link_tx_pause_storm_errors_total{port=\"p0\"} 5",
+        "vnic_port_link_rx_pause_seconds_total{port=\"p0\"} 0.000005",
+        "vnic_adapter_up{adapter=\"vf0\"} 1",
+        "vnic_adapter_info{adapter=\"vf0\",mac=\"02:00:00:00:00:01\",mtu=\"1500\",queue_pairs=\"2\",core=\"1\"} 1",
+        "vnic_rdma_rx_write_requests_total{adapter=\"vf0\"} 18446744073709551615",
+        "vnic_adapter_dropless_mode{adapter=\"vf0\"} 1",
+        "vnic_adapter_dropless_waiting_frames{adapter=\"vf0\"} 7",
+        "vnic_adapter_reserve_frames{adapter=\"vf0\"} 5",
+        "vnic_adapter_reserve_frames_max{adapter=\"vf0\"} 150",
+        "vnic_adapter_waiting_bytes{adapter=\"vf0\"} 10000",
+        "vnic_adapter_waiting_bytes_max{adapter=\"vf0\"} 300000",
+        "vnic_rdma_up{adapter=\"vf0\"} 1",
+        "vnic_rdma_memory_bytes{adapter=\"vf0\"} 8192",
+        "vnic_rdma_daemon_memory_bytes{adapter=\"vf0\"} 20971520",
+        "vnic_rdma_daemon_memory_limit_bytes{adapter=\"vf0\"} 67108864",
+        "vnic_adapter_regions{adapter=\"vf0\"} 3",
+        "vnic_adapter_regions_limit{adapter=\"vf0\"} 70",
+        "vnic_adapter_descriptors{adapter=\"vf0\"} 8",
+        "vnic_adapter_descriptors_limit{adapter=\"vf0\"} 18",
+        "vnic_rdma_objects{adapter=\"vf0\",type=\"qp\"} 3",
+        "vnic_rdma_objects_limit{adapter=\"vf0\",type=\"qp\"} 131072",
+        "vnic_registry_revision 12",
+        "vnic_store_size_bytes 65536",
+        "vnic_events_total{severity=\"warning\"} 2",
+        "vnic_port_up{port=\"p0\"} 1",
+        "vnic_port_speed_bytes_per_second{port=\"p0\"} 1250000000",
+        "vnic_team_info{team=\"Team \\\"0\\\"\",type=\"failover\",bond=\"team-0\"} 1",
+        "vnic_team_up{team=\"Team \\\"0\\\"\"} 1",
+        "vnic_team_up{team=\"Empty\"} 0",
+        "vnic_team_member_up{team=\"Team \\\"0\\\"\",port=\"p1\"} 0",
+        "vnic_team_member_usable{team=\"Team \\\"0\\\"\",port=\"p0\"} 1",
+        "vnic_team_member_active{team=\"Team \\\"0\\\"\",port=\"p0\"} 1",
+        "vnic_team_member_tx_frames_total{team=\"Team \\\"0\\\"\",port=\"p0\"} 18446744073709551615",
+        "vnic_team_member_tx_bytes_total{team=\"Team \\\"0\\\"\",port=\"p0\"} 9",
+        "vnic_team_member_flows{team=\"Team \\\"0\\\"\",port=\"p0\"} 6",
+        "vnic_team_member_queue_pairs{team=\"Team \\\"0\\\"\",port=\"p1\"} 0",
+        "vnic_team_largest_share{team=\"Team \\\"0\\\"\",of=\"queue_pairs\"} 1",
+        "vnic_team_failovers_total{team=\"Team \\\"0\\\"\"} 3",
+        "vnic_team_last_failover_time_seconds{team=\"Team \\\"0\\\"\",port=\"p1\"} 1.5",
+        "vnic_team_last_failover_duration_seconds{team=\"Team \\\"0\\\"\",port=\"p1\"} 0.00025",
+        "vnic_fdb_entries{kind=\"static\"} 0",
+        "vnic_scrape_duration_seconds 0.001",
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line} in\n{page}");
+    }
+    // Priorities that were never used have no lines.
+    assert!(!page.contains("priority=\"1\"") && !page.contains("adapter=\"vf1\",priority=\"3\""));
+}
+
+#[test]
+fn every_drop_reason_shows_from_the_start() {
+    let page = page(&snapshot());
+    for reason in DropReason::ALL {
+        for (owner, n) in [("vf0", DropReason::Hairpin), ("vf1", DropReason::Hairpin)] {
+            let value = if owner == "vf0" && reason == n {
+                u64::MAX
+            } else {
+                0
+            };
+            let line = format!(
+                "vnic_adapter_drops_total{{adapter=\"{owner}\",reason=\"{}\"}} {value}",
+                reason.name()
+            );
+            assert!(page.lines().any(|l| l == line), "{line}");
+        }
+    }
+    let port = page
+        .lines()
+        .filter(|l| l.starts_with("vnic_port_drops_total{port=\"p0\""))
+        .count();
+    assert_eq!(port, DropReason::ALL.len());
+}
+
+#[test]
+fn what_was_removed_is_gone() {
+    let mut snapshot = snapshot();
+    assert!(page(&snapshot).contains("vf0"));
+    snapshot.adapters.remove(0);
+    snapshot.rdma.clear();
+    snapshot.counters.adapters.remove(0);
+    assert!(!page(&snapshot).contains("vf0"));
+}
+
+/// What promtool says of a page; nothing, when it is good.
+fn promtool(text: &str) -> String {
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool");
+    let mut stdin = promtool.stdin.take().expect("its input");
+    stdin.write_all(text.as_bytes()).expect("written");
+    drop(stdin);
+    let output = promtool.wait_with_output().expect("its answer");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    if output.status.success() {
+        said
+    } else {
+        format!("{}: {said}", output.status)
+    }
+}
+
+#[test]
+fn promtool_accepts_the_pages() {
+    if !crate::common::installed("promtool", "promtool_accepts_the_pages") {
+        return;
+    }
+    for text in [page(&snapshot()), render_node(&snapshot())] {
+        let said = promtool(&text);
+        assert!(said.is_empty(), "{said}\n{text}");
+    }
+}
+
+#[test]
+fn the_other_page_has_the_names_of_node_exporter() {
+    let page = render_node(&snapshot());
+    for line in [
+        "node_infiniband_info{board_id=\"vnic\",device=\"vf0\",firmware_version=\"VERSION\",hca_type=\"vnic\"} 1",
+        "node_infiniband_state_id{device=\"vf0\",port=\"1\"} 4",
+        "node_infiniband_physical_state_id{device=\"vf0\",port=\"1\"} 5",
+        "node_infiniband_rate_bytes_per_second{device=\"vf0\",port=\"1\"} 12500000000",
+        "node_network_up{device=\"tap0\"} 1",
+        "node_network_mtu_bytes{device=\"tap0\"} 9000",
+        "node_network_speed_bytes{device=\"tap0\"} 1250000000",
+        "node_network_receive_packets_total{device=\"tap0\"} 11",
+        "node_network_transmit_bytes_total{device=\"tap0\"} 18446744073709551615",
+        "node_infiniband_rx_write_requests_total{device=\"vf0\",port=\"1\"} 18446744073709551615",
+    ] {
+        let line = line.replace("VERSION", vnic_appliance::VERSION);
+        assert!(page.lines().any(|l| l == line), "{line} in\n{page}");
+    }
+    // Without an RDMA function there is no device.
+    assert!(!page.contains("vf1"));
+    // Names that drivers choose are not shown.
+    assert!(!page.contains("of_the_driver"));
+    let set = names::set("node_exporter infiniband").expect("a set");
+    for name in set.names {
+        let has_value = page.contains(&format!("\n{}{{device=\"vf0\"", name.name));
+        assert_eq!(has_value, matches!(name.source, Source::Is(_)), "{}", name.name);
+    }
+}
+
+/// The rules and the board of `deploy` use only metrics that exist.
+#[test]
+fn rules_and_board_use_what_there_is() {
+    let page = page(&snapshot());
+    let exists = |name: &str| page.contains(&format!("# TYPE {name} "));
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+    for file in ["prometheus/vnic-rules.yml", "grafana/vnic.json"] {
+        let text = std::fs::read_to_string(root.join(file)).expect(file);
+        let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
+        let names: Vec<&str> = text
+            .split(word)
+            .filter(|w| {
+                [
+                    "vnic_adapter",
+                    "vnic_port_",
+                    "vnic_team_",
+                    "vnic_core_",
+                    "vnic_fdb",
+                    "vnic_s",
+                    "vnic_b",
+                ]
+                .iter()
+                .any(|prefix| w.starts_with(prefix))
+            })
+            .collect();
+        assert!(names.len() > 8, "{file}");
+        for name in names {
+            assert!(exists(name), "{file}: {name}");
+        }
+    }
+    let rules = root.join("prometheus/vnic-rules.yml");
+    if crate::common::installed("promtool", "rules_and_board_use_what_there_is") {
+        for (verb, file) in [
+            ("check", rules),
+            ("test", root.join("prometheus/vnic-rules.test.yml")),
+        ] {
+            let output = Command::new("promtool")
+                .args([verb, "rules"])
+                .arg(&file)
+                .output()
+                .expect("promtool");
+            assert!(
+                output.status.success(),
+                "{}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+    }
+}
+
+/// Where a daemon's metrics are.
+fn address(lab: &Lab) -> SocketAddr {
+    let url = lab.daemon.context().endpoints.metrics_url.clone();
+    let url = url.expect("metrics");
+    let address = url.trim_start_matches("http://").trim_end_matches("/metrics");
+    address.parse().expect("an address")
+}
+
+async fn status(address: SocketAddr, path: &str) -> String {
+    let answer = async {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        let question = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(question.as_bytes()).await.expect("asked");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        answer.lines().next().unwrap_or_default().to_owned()
+    };
+    // Only so that one that never answers does not hang the tests.
+    let limit = Duration::from_secs(60);
+    let answer = tokio::time::timeout(limit, answer).await;
+    answer.unwrap_or_else(|_| panic!("{path}: no answer"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_do_not_read_keep_nobody_from_an_answer() {
+    let lab = Lab::start(1).await;
+    let address = address(&lab);
+    let mut deaf = Vec::new();
+    for _ in 0..100 {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("a small buffer");
+        let stream = socket.connect(address).await.expect("a connection");
+        // The answers do not fit between the two.
+        let questions = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1000);
+        let _ = stream.try_write(questions.as_bytes());
+        deaf.push(stream);
+    }
+    for path in ["/livez", "/readyz", "/metrics"] {
+        assert_eq!(status(address, path).await, "HTTP/1.1 200 OK", "{path}");
+    }
+    drop(deaf);
+    lab.end().await;
+}
+
+#[test]
+fn probes_need_no_thread_that_calls_may_use_up() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let lab = Lab::start(1).await;
+        let (ends, ended) = std::sync::mpsc::channel::<()>();
+        let ended = Arc::new(Mutex::new(ended));
+        for _ in 0..2 {
+            let ended = ended.clone();
+            tokio::task::spawn_blocking(move || ended.lock().expect("the end").recv().is_err());
+        }
+        for path in ["/livez", "/readyz"] {
+            assert_eq!(status(address(&lab), path).await, "HTTP/1.1 200 OK", "{path}");
+        }
+        drop(ends);
+        lab.end().await;
+    });
+}

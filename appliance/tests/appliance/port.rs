@@ -1,0 +1,145 @@
+//! Uplinks over network devices, by `vnicctl port`. Needs CAP_NET_ADMIN for a veth pair.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::common::lab::Lab;
+use serde_json::Value;
+
+fn ip(arguments: &[&str]) -> bool {
+    Command::new("ip")
+        .args(arguments)
+        .output()
+        .is_ok_and(|o| o.status.success())
+}
+
+/// A veth pair, deleted at the end.
+struct Veth([String; 2]);
+
+impl Veth {
+    fn new() -> Option<Veth> {
+        let names = ["x", "y"].map(|end| format!("vnp{}{end}", std::process::id()));
+        let veth = Veth(names);
+        veth.make().then_some(veth)
+    }
+
+    fn make(&self) -> bool {
+        let [x, y] = &self.0;
+        ip(&["link", "add", x, "type", "veth", "peer", "name", y]) && self.set("up")
+    }
+
+    fn set(&self, state: &str) -> bool {
+        self.0.iter().all(|end| ip(&["link", "set", end, state]))
+    }
+}
+
+impl Drop for Veth {
+    fn drop(&mut self) {
+        ip(&["link", "delete", &self.0[0]]);
+    }
+}
+
+async fn shown(lab: &Lab) -> Value {
+    let text = lab.said(&["-o", "json", "port", "show", "p0"]).await;
+    serde_json::from_str(&text).expect("JSON")
+}
+
+async fn wait(lab: &Lab, what: &str, done: impl Fn(&Value) -> bool) {
+    for _ in 0..2000 {
+        if done(&shown(lab).await) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what}: {}", shown(lab).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_over_a_network_device() {
+    let Some(veth) = Veth::new() else {
+        eprintln!("SKIP a_port_over_a_network_device: no right to make a veth pair");
+        return;
+    };
+    let lab = Lab::start(1).await;
+    let [end, peer] = &veth.0;
+
+    // What cannot be is refused with the reason, and nothing is left of it.
+    let text = lab
+        .refused(1, &["port", "add", "p0", "--packet", "nowhere"])
+        .await;
+    assert!(text.contains("there is no network device nowhere"), "{text}");
+    let text = lab
+        .refused(1, &["port", "add", "p0", "--packet", end, "--mtu", "9000"])
+        .await;
+    assert!(text.contains("9000 is more than the MTU of"), "{text}");
+    lab.refused(2, &["port", "add", "p0"]).await;
+    lab.refused(2, &["port", "add", "p0", "--packet", end, "--tap", "tap0"])
+        .await;
+    assert_eq!(lab.said(&["port", "list"]).await, "no ports\n");
+
+    let text = lab.said(&["port", "add", "p0", "--packet", end]).await;
+    assert!(text.contains(&format!("packet {end}")), "{text}");
+    assert!(text.contains("10000 Mbit/s"), "{text}");
+    let port = shown(&lab).await;
+    assert_eq!(
+        (&port["up"], &port["device"]["mtu"]),
+        (&true.into(), &1500.into())
+    );
+    assert_eq!(port["packet"]["ifname"], Value::from(end.as_str()));
+    let statistics = port["device"]["statistics"].as_array().expect("an array");
+    for name in ["rx_packets", "tx_dropped", "peer_ifindex"] {
+        assert!(
+            statistics.iter().any(|s| s["name"] == name),
+            "{name}: {statistics:?}"
+        );
+    }
+
+    // Its speed is set and taken back while it is there.
+    let text = lab.said(&["port", "set", "p0", "--speed", "2500"]).await;
+    assert!(text.contains("2500 Mbit/s, as set"), "{text}");
+    assert_eq!(shown(&lab).await["speed_mbps"], 2500);
+    assert_eq!(shown(&lab).await["device"]["speed_mbps"], 10_000);
+    let text = lab.refused(1, &["port", "set", "p0", "--speed", "400001"]).await;
+    assert!(
+        text.contains("400001 is out of range: 1 to 400000 Mbit/s"),
+        "{text}"
+    );
+    assert_eq!(shown(&lab).await["speed_mbps"], 2500);
+    lab.said(&["port", "set", "p0", "--speed", "0"]).await;
+    assert!(shown(&lab).await["speed_mbps"].is_null());
+    lab.refused(1, &["port", "set", "p9", "--speed", "100"]).await;
+    lab.refused(2, &["port", "set", "p0"]).await;
+
+    assert!(ip(&["link", "set", peer, "down"]));
+    wait(&lab, "link down", |p| p["up"] != true).await;
+    assert!(ip(&["link", "set", peer, "up"]));
+    wait(&lab, "link up", |p| p["up"] == true).await;
+    assert!(ip(&["link", "delete", peer]));
+    wait(&lab, "no device", |p| p["device"].is_null() && p["up"] != true).await;
+    let text = lab.said(&["port", "show", "p0"]).await;
+    assert!(
+        text.contains(&format!("there is no network device {end} any more")),
+        "{text}"
+    );
+    assert!(veth.make());
+    wait(&lab, "link up again", |p| p["up"] == true).await;
+    let text = lab.said(&["event", "list", "--kind", "port_link"]).await;
+    assert_eq!(
+        (text.matches("link up").count(), text.matches("link down").count()),
+        (2, 2),
+        "{text}"
+    );
+    lab.said(&["port", "remove", "p0"]).await;
+
+    // A TAP device with queues, and a speed from the beginning.
+    let tap = format!("vnq{}", std::process::id());
+    let add = ["port", "add", "p1", "--tap", &tap, "--queues"];
+    let text = lab.refused(1, &[&add[..], &["9"]].concat()).await;
+    assert!(text.contains("9 is out of range: 1 to 8"), "{text}");
+    lab.refused(2, &["port", "add", "p1", "--packet", end, "--queues", "2"])
+        .await;
+    let text = lab.said(&[&add[..], &["3", "--speed", "100"]].concat()).await;
+    assert!(text.contains(&format!("tap {tap}, 3 queues")), "{text}");
+    assert!(text.contains("100 Mbit/s, as set"), "{text}");
+    lab.said(&["port", "remove", "p1"]).await;
+}

@@ -1,0 +1,565 @@
+//! Quality of service by `vnicctl qos` and `vnicctl mlx5cmd`.
+
+use crate::common::lab::{Lab, fields};
+use serde_json::json;
+use tonic::transport::Channel;
+use vnic_control::v1;
+use vnic_control::v1::qos_service_client::QosServiceClient;
+use vnic_control::v1::registry_service_client::RegistryServiceClient;
+
+const VF0: &str = "adapters/vf0/qos";
+
+fn service(lab: &Lab) -> QosServiceClient<Channel> {
+    QosServiceClient::new(lab.channel.clone())
+}
+
+async fn get(lab: &Lab, name: &str) -> v1::Qos {
+    let request = v1::GetQosRequest {
+        name: name.to_owned(),
+    };
+    service(lab).get_qos(request).await.expect(name).into_inner()
+}
+
+async fn set_key(lab: &Lab, key: &str, value: &str) {
+    let request = v1::SetEntryRequest {
+        scope: "adapters/vf0".to_owned(),
+        key: key.to_owned(),
+        value: value.to_owned(),
+        if_match: None,
+    };
+    let mut registry = RegistryServiceClient::new(lab.channel.clone());
+    registry.set_entry(request).await.expect(key);
+}
+
+/// The daemon ends and starts again with the same state.
+async fn again(lab: Lab) -> Lab {
+    let Lab { daemon, channel, dir } = lab;
+    drop(channel);
+    daemon.shutdown().await;
+    Lab::with(dir, |dir| crate::common::settings(dir, 1)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_in_the_shape_of_mlnx_qos() {
+    let lab = Lab::start(1).await;
+    let shown = lab.said(&["qos", "show", "vf0"]).await;
+    assert_eq!(shown, include_str!("../data/qos_show.txt"));
+
+    let set = async |arguments: &[&str]| {
+        lab.said(&[&["qos", "set", "vf0"], arguments].concat()).await;
+        get(&lab, VF0).await
+    };
+    let now = set(&[
+        "--trust",
+        "dscp",
+        "--dscp2prio",
+        "set,30,5",
+        "--dscp2prio",
+        "set,12,3",
+    ])
+    .await;
+    assert_eq!((now.dscp_to_priority[30], now.dscp_to_priority[12]), (5, 3));
+    let shown = lab.said(&["qos", "show", "vf0"]).await;
+    assert!(
+        shown.contains("\tprio:5 dscp:47,46,45,44,43,42,41,40,\n\t            30,\n"),
+        "{shown}"
+    );
+    let now = set(&["--dscp2prio", "del,30,5"]).await;
+    assert_eq!((now.dscp_to_priority[30], now.dscp_to_priority[12]), (3, 3));
+    let refused = lab
+        .refused(2, &["qos", "set", "vf0", "--dscp2prio", "del,30,5"])
+        .await;
+    assert!(refused.contains("DSCP 30 has priority 3, not 5"), "{refused}");
+    let now = set(&["--dscp2prio", "flush"]).await;
+    assert_eq!(now.dscp_to_priority[12], 1);
+
+    let now = set(&[
+        "-p",
+        "0,1,2,3,4,5,6,7",
+        "-s",
+        "ets,ets,strict,vendor,vendor,vendor,vendor,vendor",
+        "-t",
+        "50,50,0,0,0,0,0,0",
+        "-r",
+        "5G,0,0,0,0,0,0,500M",
+        "-f",
+        "0,0,0,1,0,0,0,0",
+    ])
+    .await;
+    assert_eq!(now.tc_rate_limit_bps[7], 500_000_000);
+    assert_eq!(now.tc_bandwidth_percent[..2], [50, 50]);
+    let shown = lab.said(&["qos", "show", "vf0"]).await;
+    for line in [
+        "tc: 0 ratelimit: 5 Gbps, tsa: ets, bw: 50%\n\t priority:  0\n",
+        "tc: 2 ratelimit: unlimited, tsa: strict\n\t priority:  2\n",
+        "\tenabled     0   0   0   1   0   0   0   0\n",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+
+    let now = set(&[
+        "--traffic_class",
+        "106",
+        "--default-priority",
+        "4",
+        "--cable_len",
+        "100",
+    ])
+    .await;
+    assert_eq!((now.forced_traffic_class, now.default_priority), (Some(106), 4));
+    assert_eq!(now.cable_length_m, 100);
+    let now = set(&["--traffic-class", "-1", "--pause", "rx", "--headroom", "9000"]).await;
+    assert_eq!(
+        (now.forced_traffic_class, now.pause_tx, now.pause_rx),
+        (None, false, true)
+    );
+    let now = set(&["--buffer_size", "2000000", "--xoff", "200000", "--xon", "100000"]).await;
+    assert_eq!(
+        (
+            now.buffer_size,
+            now.buffer_xoff,
+            now.buffer_xon,
+            now.buffer_headroom
+        ),
+        (2_000_000, 200_000, 100_000, 9000)
+    );
+    let now = set(&["--storm-critical", "1000"]).await;
+    assert_eq!((now.storm_critical_ms, now.storm_minor_ms), (1000, 850));
+    let now = set(&[
+        "--storm-minor",
+        "200",
+        "--hol-lifetime",
+        "12",
+        "--hol-classes",
+        "0,1,0,0,0,0,0,0",
+    ])
+    .await;
+    assert_eq!((now.storm_minor_ms, now.hol_lifetime), (200, 12));
+    assert_eq!(lab.json(&["qos", "show", "vf0"]).await["storm_minor_ms"], 200);
+
+    for (arguments, problem) in [
+        (&["-t", "16,80,0,0,0,0,0,0"] as &[&str], "add up to 96 %"),
+        (
+            &["-s", "strict,ets,vendor,vendor,vendor,vendor,vendor,vendor"],
+            "traffic class 0 has 50 %",
+        ),
+        (&["-p", "0,1"], "2 values; 8 are needed"),
+        (&["-r", "5"], "8 are needed"),
+        (&["--rate", "5"], "5G is 5 Gbit/s"),
+        (&["--trust", "none"], "possible values"),
+        (&["-f", "0,0,0,2,0,0,0,0"], "priority 3"),
+        (&[], "nothing to change"),
+    ] {
+        let refused = lab
+            .refused(2, &[&["qos", "set", "vf0"], arguments].concat())
+            .await;
+        assert!(refused.contains(problem), "{arguments:?}: {refused}");
+    }
+    let now = set(&["-t", "16,80,0,0,0,0,0,0", "--weights"]).await;
+    assert_eq!(now.tc_bandwidth_percent[1], 80);
+    assert!(now.warnings[0].contains("96 %"), "{:?}", now.warnings);
+
+    // An event says what, and who.
+    let events = lab.json(&["event", "list", "--kind", "settings_changed"]).await;
+    let last = events["events"]
+        .as_array()
+        .and_then(|e| e.last())
+        .expect("an event");
+    assert_eq!(last["adapter"], "adapters/vf0");
+    assert_eq!(last["parameters"]["store"], "qos");
+    assert!(
+        last["message"]
+            .as_str()
+            .is_some_and(|m| m.contains("tc_bandwidth_percent = 16,80,0"))
+    );
+
+    lab.said(&["qos", "reset", "vf0"]).await;
+    assert_eq!(
+        lab.said(&["qos", "show", "vf0"]).await,
+        include_str!("../data/qos_show.txt")
+    );
+    lab.end().await;
+}
+
+/// The registers as `rdma-notes-zh` section 17 shows them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_congestion_point_by_class_and_by_its_registers() {
+    const INDEXES: &str = "local_port=0,pnat=2,traffic_class=5";
+    let lab = Lab::start(1).await;
+    let set = async |arguments: &[&str]| {
+        lab.said(&[&["qos", "set", "vf0"], arguments].concat()).await;
+        get(&lab, VF0).await.ecn
+    };
+    let profiles = set(&[
+        "--ecn",
+        "3=5000:200k:1%",
+        "--ecn",
+        "0=64Ki:128Ki:0.25:wred:enqueue",
+    ])
+    .await;
+    assert_eq!(
+        profiles[3],
+        v1::EcnProfile {
+            ecn: true,
+            min_bytes: 5000,
+            max_bytes: 200_000,
+            max_probability_ppm: 10_000,
+            ..v1::EcnProfile::default()
+        }
+    );
+    assert_eq!(
+        profiles[0],
+        v1::EcnProfile {
+            ecn: true,
+            wred: true,
+            min_bytes: 65_536,
+            max_bytes: 131_072,
+            max_probability_ppm: 2500,
+            at_enqueue: true,
+        }
+    );
+    let shown = lab.said(&["qos", "show", "vf0"]).await;
+    for line in [
+        "\t ecn:  marks from 5000 to 200000 bytes up to 1%, beyond it all, at dequeue\n",
+        "\t ecn:  marks, or drops (WRED) from 65536 to 131072 bytes up to 0.25%, beyond it all, at enqueue\n",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    // Off: thresholds stay. Early drops of a lossless priority: said to be without effect.
+    let profiles = set(&[
+        "--ecn",
+        "0=off",
+        "--ecn",
+        "4=1k:2k:50:drop",
+        "-f",
+        "0,0,0,0,1,0,0,0",
+    ])
+    .await;
+    assert!(!profiles[0].ecn && !profiles[0].wred && profiles[0].max_bytes == 131_072);
+    assert!(!profiles[4].ecn && profiles[4].wred);
+    let warnings = get(&lab, VF0).await.warnings;
+    assert!(
+        warnings[0].contains("drops nothing of priority 4"),
+        "{warnings:?}"
+    );
+
+    let register = async |name: &str, access: &[&str]| {
+        let command = ["qos", "mlxreg", "vf0", "--reg_name", name, "--indexes", INDEXES];
+        lab.said(&[&command, access].concat()).await
+    };
+    let said = register(
+        "CWTP",
+        &[
+            "--set",
+            "mode=0,profile1_min=0x380,profile1_max=0x2740,profile1_percent=20,profile2_min=0x380,profile2_max=0x2740,\
+             profile2_percent=20",
+            "-y",
+        ],
+    )
+    .await;
+    let expected = "\
+Sending access register...
+Field Name          | Data
+=================================
+pnat                | 0x00000002
+local_port          | 0x00000000
+traffic_class       | 0x00000005
+mode                | 0x00000000
+profile1_min        | 0x00000380
+profile1_max        | 0x00002740
+profile1_percent    | 0x00000014
+profile2_min        | 0x00000380
+profile2_max        | 0x00002740
+profile2_percent    | 0x00000014
+profile3_min        | 0x00000380
+profile3_max        | 0x00002740
+profile3_percent    | 0x00000014
+=================================
+";
+    assert_eq!(said, expected);
+    register("CWTPM", &["--set", "ee=1,ew=0"]).await;
+    let expected = "\
+Sending access register...
+Field Name       | Data
+==============================
+pnat             | 0x00000002
+local_port       | 0x00000000
+traffic_class    | 0x00000005
+ee               | 0x00000001
+ew               | 0x00000000
+==============================
+";
+    assert_eq!(register("CWTPM", &["--get"]).await, expected);
+    let wanted = v1::EcnProfile {
+        ecn: true,
+        // Cells of 128 bytes.
+        min_bytes: 0x380 * 128,
+        max_bytes: 0x2740 * 128,
+        max_probability_ppm: 200_000,
+        ..v1::EcnProfile::default()
+    };
+    assert_eq!(get(&lab, VF0).await.ecn[5], wanted);
+
+    for (arguments, code, problem) in [
+        (
+            &["set", "vf0", "--ecn", "3=5000:200k"] as &[&str],
+            2,
+            "TC=MIN:MAX:PERCENT",
+        ),
+        (&["set", "vf0", "--ecn", "8=off"], 2, "traffic class"),
+        (&["set", "vf0", "--ecn", "3=1:2:101"], 2, "0 to 100 per cent"),
+        (
+            &["set", "vf0", "--ecn", "3=2k:1k:1"],
+            1,
+            "min_bytes 2000; allowed: at most max_bytes (1000)",
+        ),
+        (
+            &[
+                "mlxreg",
+                "vf0",
+                "--reg_name",
+                "CWTP",
+                "--indexes",
+                "traffic_class=8",
+                "--get",
+            ],
+            2,
+            "0 to 7",
+        ),
+        (
+            &[
+                "mlxreg",
+                "vf0",
+                "--reg_name",
+                "CWTP",
+                "--indexes",
+                INDEXES,
+                "--set",
+                "mode=1",
+            ],
+            2,
+            "not there",
+        ),
+        (
+            &[
+                "mlxreg",
+                "vf0",
+                "--reg_name",
+                "CWTP",
+                "--indexes",
+                INDEXES,
+                "--set",
+                "profile3_percent=9",
+            ],
+            2,
+            "no colours",
+        ),
+        (
+            &[
+                "mlxreg",
+                "vf0",
+                "--reg_name",
+                "CWTPM",
+                "--indexes",
+                INDEXES,
+                "--set",
+                "ee=2",
+            ],
+            2,
+            "0 to 1",
+        ),
+    ] {
+        let refused = lab.refused(code, &[&["qos"], arguments].concat()).await;
+        assert!(refused.contains(problem), "{arguments:?}: {refused}");
+    }
+
+    // It is stored.
+    let before = get(&lab, VF0).await;
+    let lab = again(lab).await;
+    assert_eq!(get(&lab, VF0).await, before);
+    lab.said(&["qos", "reset", "vf0"]).await;
+    assert_eq!(
+        lab.said(&["qos", "show", "vf0"]).await,
+        include_str!("../data/qos_show.txt")
+    );
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_and_policies() {
+    let mut lab = Lab::start(1).await;
+    lab.said(&[
+        "qos",
+        "limit",
+        "vf0",
+        "--max",
+        "5G",
+        "--min",
+        "100M",
+        "--tc",
+        "3=2G:500M",
+    ])
+    .await;
+    let queue = get(&lab, VF0).await.schedule_queue.expect("a queue");
+    assert_eq!(
+        (queue.max_bps[0], queue.max_bps[3]),
+        (5_000_000_000, 2_000_000_000)
+    );
+    assert_eq!((queue.min_bps[0], queue.min_bps[3]), (100_000_000, 500_000_000));
+    let refused = lab.refused(1, &["qos", "limit", "vf0", "--tc", "3=0"]).await;
+    assert!(
+        refused.contains("qos.schedule_queue") && refused.contains("or none"),
+        "{refused}"
+    );
+    let refused = lab.refused(1, &["qos", "limit", "vf0", "--tc", "3=1G:2G"]).await;
+    assert!(refused.contains("above the maximum"), "{refused}");
+    lab.refused(2, &["qos", "limit", "vf0"]).await;
+    lab.refused(2, &["qos", "limit", "vf0", "--none", "--max", "1G"])
+        .await;
+
+    lab.said(&["qos", "policy", "add", "vf0", "SMB", "--smb", "--priority", "3"])
+        .await;
+    lab.said(&[
+        "qos",
+        "policy",
+        "add",
+        "vf0",
+        "web",
+        "--ports",
+        "80-443",
+        "--protocol",
+        "tcp",
+        "--dscp",
+        "16",
+    ])
+    .await;
+    lab.said(&[
+        "qos",
+        "policy",
+        "add",
+        "vf0",
+        "DEFAULT",
+        "--default",
+        "--priority",
+        "1",
+        "--dscp",
+        "9",
+    ])
+    .await;
+    let listed = "\
+NAME     MATCH          PRIORITY  DSCP
+SMB      SMB                   3     -
+web      TCP to 80-443         -    16
+DEFAULT  default               1     9
+";
+    assert_eq!(lab.said(&["qos", "policy", "list", "vf0"]).await, listed);
+    for (arguments, code, problem) in [
+        (
+            &["add", "vf0", "smb", "--tcp", "--priority", "1"] as &[&str],
+            1,
+            "taken",
+        ),
+        (
+            &["add", "vf0", "nd", "--net-direct-port", "445", "--priority", "3"],
+            1,
+            "connection manager",
+        ),
+        (&["add", "vf0", "x", "--tcp"], 2, "--priority"),
+        (
+            &["add", "vf0", "x", "--tcp", "--dscp", "64"],
+            2,
+            "64 is not in 0..64",
+        ),
+        (
+            &["add", "vf0", "x", "--ports", "9-8", "--dscp", "1"],
+            1,
+            "above the last",
+        ),
+        (&["remove", "vf0", "nothing"], 1, "no policy"),
+    ] {
+        let refused = lab.refused(code, &[&["qos", "policy"], arguments].concat()).await;
+        assert!(refused.contains(problem), "{arguments:?}: {refused}");
+    }
+    lab = again(lab).await;
+    assert_eq!(lab.said(&["qos", "policy", "list", "vf0"]).await, listed);
+    assert_eq!(get(&lab, VF0).await.schedule_queue, Some(queue));
+    lab.said(&["qos", "policy", "remove", "vf0", "smb", "web"]).await;
+    assert_eq!(get(&lab, VF0).await.policies.len(), 1);
+    lab.said(&["qos", "policy", "remove", "vf0", "--all"]).await;
+    lab.said(&["qos", "limit", "vf0", "--none"]).await;
+    let now = get(&lab, VF0).await;
+    assert_eq!((now.schedule_queue, now.policies.len()), (None, 0));
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verbs_of_mlx5cmd() {
+    let lab = Lab::start(1).await;
+    let config = [
+        "mlx5cmd",
+        "-QosConfig",
+        "-DefaultUntaggedPriority",
+        "-Name",
+        "vf0",
+    ];
+    let said = lab.said(&[&config[..], &["-Get"]].concat()).await;
+    assert!(said.contains("Default untagged priority: 0"), "{said}");
+    lab.said(&[&config[..], &["-Set", "5"]].concat()).await;
+    assert_eq!(get(&lab, VF0).await.default_priority, 5);
+    // As documented: what is not allowed is the default.
+    let said = lab.said(&[&config[..], &["-Set", "8"]].concat()).await;
+    assert!(said.contains("the default, 0, is stored instead"), "{said}");
+    assert_eq!(get(&lab, VF0).await.default_priority, 0);
+    let features = lab.said(&["mlx5cmd", "-Features", "-Name", "vf0"]).await;
+    assert!(features.contains("QoS offload: Enabled"), "{features}");
+    set_key(&lab, "*QoSOffload", "0").await;
+    lab.said(&["adapter", "restart", "vf0"]).await;
+    let features = lab.said(&["mlx5cmd", "-features", "-name", "vf0"]).await;
+    assert!(
+        features.contains("QoS offload: Disabled (*QoSOffload is 0)"),
+        "{features}"
+    );
+    let said = lab.json(&[&config[..], &["-Get"]].concat()).await;
+    assert_eq!(said["default_priority"], json!(0));
+    lab.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queue_pairs_have_rates() {
+    let lab = Lab::start(1).await;
+    assert_eq!(
+        lab.said(&["qos", "pacing", "vf0"]).await,
+        "no queue pair has a rate\n"
+    );
+    let refused = lab.refused(1, &["qos", "pacing", "vf0", "17", "2G"]).await;
+    assert!(
+        refused.contains("NOT_FOUND") && refused.contains("queue pair"),
+        "{refused}"
+    );
+    let refused = lab.refused(1, &["qos", "pacing", "vf9", "17", "2G"]).await;
+    assert!(
+        refused.contains("NOT_FOUND") && refused.contains("vf9"),
+        "{refused}"
+    );
+    let refused = lab.refused(1, &["qos", "pacing", "vf0", "17", "1001"]).await;
+    assert!(
+        refused.contains("rate_bps") && refused.contains("steps of 1000"),
+        "{refused}"
+    );
+    lab.refused(2, &["qos", "pacing", "vf0", "16777216", "2G"]).await;
+    lab.refused(2, &["qos", "pacing", "vf0", "17"]).await;
+    for (adapter, queue_pair, rate_bps, field) in [
+        ("vf0", 1, 0, "adapter"),
+        ("adapters/vf0", 1 << 24, 0, "queue_pair"),
+        ("adapters/vf0", 1, 1_000_000_001_000, "rate_bps"),
+    ] {
+        let request = v1::SetQueuePairRateRequest {
+            adapter: adapter.to_owned(),
+            queue_pair,
+            rate_bps,
+        };
+        let status = service(&lab).set_queue_pair_rate(request).await.expect_err(field);
+        assert_eq!(fields(&status), [field]);
+    }
+    lab.end().await;
+}

@@ -1,0 +1,5 @@
+//! The shared object as programs in C see it.
+
+mod common;
+mod coverage;
+mod programs;

@@ -1,0 +1,32 @@
+//! The device, by a guest in this process or by a program of the host: a module for each thing that it does.
+
+mod basic;
+mod burst;
+mod completion;
+mod cores;
+mod counters;
+mod crash;
+mod dropless;
+mod ecn;
+mod fault;
+mod guest_roce;
+mod kernel;
+mod lag;
+mod lag_control;
+mod lag_hosts;
+mod lag_lacp;
+mod macs;
+mod memory;
+mod mesh_hosts;
+mod offload;
+mod pause;
+mod ports;
+mod qos_policies;
+mod qos_receive;
+mod qos_receive_mixed;
+mod qos_send;
+mod room;
+mod seen;
+mod settings;
+mod vlan_keys;
+mod xdp;

@@ -1,0 +1,16 @@
+//! The engine, with time, memory and frames as arguments: a module for each thing that it decides.
+
+mod counter_names;
+mod dcqcn;
+mod dcqcn_plus;
+mod dropless;
+mod gids;
+mod moderation;
+mod offload;
+mod oid;
+mod rdma;
+mod rdma_objects;
+mod rdma_regions;
+mod rdma_regions_model;
+mod rdma_states;
+mod settings;

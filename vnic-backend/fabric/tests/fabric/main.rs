@@ -1,0 +1,4 @@
+//! The switch compared with a naive model, and flow control in tables.
+
+mod flow_control;
+mod model;

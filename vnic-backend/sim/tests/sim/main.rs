@@ -1,0 +1,5 @@
+//! The simulator itself: what it replays, and what its judge sees.
+
+mod judge;
+mod pause;
+mod replay;

@@ -1,0 +1,11 @@
+//! Headers and whole frames, compared with other implementations and with captures.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+mod headers;
+mod int;
+mod lacp;
+mod oracle;
+mod roce;
+mod tshark;
+mod vectors;
