@@ -99,6 +99,19 @@ fn types_are_small_and_files_know_each_other_one_way() {
     holds(&breaches);
 }
 
+/// What `tests/run` prints at its end.
+#[test]
+fn figures_of_the_house() {
+    for line in house::figures(&tree()) {
+        println!("figure: {line}");
+    }
+}
+
+#[test]
+fn cases_of_the_lab_are_where_the_lab_runs_them() {
+    holds(&house::lab_cases(&tree()));
+}
+
 #[test]
 fn links_of_pages_lead_to_files_and_first_pages_are_short() {
     holds(&house::links(&tree()));

@@ -1,6 +1,7 @@
 //! The rules of the house, as code: each rule looks at the tree of files, or at what cargo knows, and answers with
-//! what breaks it. `tests/house_rules.rs` holds the tree to them; the tests in here hold the rules to broken trees.
+//! what breaks it. `tests/tests/house_rules.rs` holds the tree to them; the tests in here hold the rules to broken trees.
 
+mod figures;
 mod licences;
 mod pages;
 mod rooms;
@@ -16,11 +17,14 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
+pub use figures::figures;
 pub use licences::{allowed_licences, licences};
 pub use pages::{links, page_sizes};
 pub use rooms::{Package, packages, rooms};
 pub use source::{core_attributes, core_bans, ignored_tests, markers, unsafe_code};
-pub use text::{documented, file_sizes, locked_commands, promises, proto_comments, shell_scripts, toolchain};
+pub use text::{
+    documented, file_sizes, lab_cases, locked_commands, promises, proto_comments, shell_scripts, toolchain,
+};
 
 /// Something that breaks a rule, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -120,6 +120,11 @@ const ROOMS: &[Room] = &[
         never: NO_CONTROL_PLANE,
     },
     Room {
+        name: "vnic-runner",
+        may_use: &[],
+        never: NO_CONTROL_PLANE,
+    },
+    Room {
         name: "vnic-fuzz",
         may_use: &[
             "vnic-control",

@@ -325,7 +325,7 @@ impl Uses {
 
 /// The arrows against an order that has few of them (Eades, Lin and Smyth, "A fast and effective heuristic for the feedback arc
 /// set problem", 1993).
-fn against(arrows: &BTreeSet<(String, String)>) -> Vec<&(String, String)> {
+pub(super) fn against(arrows: &BTreeSet<(String, String)>) -> Vec<&(String, String)> {
     let mut left: BTreeSet<&str> = arrows
         .iter()
         .flat_map(|(a, b)| [a.as_str(), b.as_str()])

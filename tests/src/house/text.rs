@@ -35,7 +35,7 @@ pub fn file_sizes(tree: &Tree) -> Vec<Breach> {
 }
 
 /// Blank lines within tests do not count, blank lines elsewhere do.
-fn lines_without_tests(text: &str) -> usize {
+pub(super) fn lines_without_tests(text: &str) -> usize {
     let kept = without_tests(text);
     let mut inside = false;
     let mut count = 0;
@@ -142,6 +142,15 @@ pub fn promises(tree: &Tree) -> Vec<Breach> {
         breaches.push(Breach::of(PAGE, "it has no table of promises and tests"));
     }
     breaches
+}
+
+/// Cases of the lab are tests of one program, which `tests/run e2e` runs and the unit tests leave out: elsewhere they would never run.
+pub fn lab_cases(tree: &Tree) -> Vec<Breach> {
+    const HERE: [&str; 2] = ["tests/tests/vm/", "tests/src/"];
+    tree.ending(".rs")
+        .filter(|(path, text)| text.contains("lab::case") && !HERE.iter().any(|dir| path.starts_with(dir)))
+        .map(|(path, _)| Breach::of(path, format!("a case of the lab outside {}", HERE[0])))
+        .collect()
 }
 
 /// Shell scripts stop at the first error.
@@ -281,6 +290,13 @@ mod tests {
         assert!(of("none") > 0);
         assert_eq!(promises(&Tree::of([("SECURITY.md", "nothing")])).len(), 1);
         assert_eq!(promises(&Tree::of([("README.md", "")])).len(), 1);
+    }
+
+    #[test]
+    fn cases_of_the_lab_elsewhere_are_found() {
+        let case = "fn t() { lab::case(\"x\", |_| Ok(())) }";
+        assert_eq!(lab_cases(&Tree::of([("tests/tests/vm/x.rs", case)])), []);
+        assert_eq!(lab_cases(&Tree::of([("tests/tests/device/x.rs", case)])).len(), 1);
     }
 
     #[test]

@@ -1,5 +1,4 @@
 //! Each header of RoCE by itself: the layout of its bytes, and that `parse` undoes `emit`.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! HPCC's telemetry: the layout of its bytes, its units, and that `parse` undoes `emit`.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
 use vnic_wire::Error;

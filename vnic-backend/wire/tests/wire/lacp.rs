@@ -1,5 +1,4 @@
 //! LACPDU and marker PDU: known bytes, and that `parse` undoes `emit` whatever stands around.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
 use vnic_wire::lacp::{DESTINATION, FRAME_LEN, Frame, Lacpdu, Marker, Participant, Port, State, System};

@@ -1,4 +1,5 @@
 //! Headers and whole frames, compared with other implementations and with captures.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 mod headers;

@@ -1,6 +1,5 @@
 //! Every header against etherparse: what we emit it reads alike, what it writes we read alike, and no bytes
 //! make a parser panic.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use etherparse as ep;
 use proptest::prelude::*;

@@ -1,5 +1,4 @@
 //! Whole RoCE frames: written and read back, the invariant CRC, ECN marks, hostile bytes.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use crate::common::{Rng, Sample};
 use proptest::prelude::*;

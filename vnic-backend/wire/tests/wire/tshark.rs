@@ -8,7 +8,6 @@
 //! - It knows the opcodes of XRC by name and 0x81 (CNP) not at all, and shows what follows the BTH of both as bytes of an
 //!   unknown kind. For XRC these must be the XRCETH followed by the bytes of the same headers and payload sent over RC,
 //!   which it does decode; each such twin is among the frames.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(
     clippy::disallowed_types,
     reason = "the test writes a file and starts a program; the crate does not"

@@ -1,6 +1,5 @@
 //! Frames that others have made: every capture in `tests/vectors/` (how each was recorded is said there). Each
 //! RoCE frame in them is read, its ICRC is right, and written again it has the same bytes.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::disallowed_types, reason = "the test reads files; the crate does not")]
 
 use std::fs::{self, File};
