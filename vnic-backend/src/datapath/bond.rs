@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  switch ─▶ bond: Flow::parse ─ transmit ─┬─ Send ─▶ the member's queues, faults, captures, device   (with a Ticket)
-//!                                          └─ Wait ─▶ Held ─ its time ─▶ Send
+//!                                          └─ Wait ─▶ HeldFlows ─ its time ─▶ Send
 //!  wire ─▶ member ─ slow protocol? ─ yes ─▶ control plane
 //!                        └ no: does the bond take frames from it? ─ team's tag off ─▶ switch, as if it came from the bond
 //! ```
@@ -24,7 +24,7 @@ use vnic_wire::vlan::Tci;
 use super::frame::{Metadata, OwnedFrame, RawFrame};
 use super::outputs::{Outputs, Slot};
 use super::ticket::{Ticket, Tickets};
-use held::{Held, HeldFrame};
+use held::{HeldFlows, HeldFrame};
 
 pub use serve::{Bonds, InBond, SlowLimit, is_slow};
 
@@ -58,7 +58,7 @@ pub struct BondPort {
     members: Vec<PortId>,
     tag: Option<Tci>,
     tickets: Arc<Tickets>,
-    held: Held,
+    held: HeldFlows,
     /// Something is to move: it has to be asked now and then.
     moving: bool,
     /// When.
@@ -99,7 +99,7 @@ impl BondPort {
             members,
             tag,
             tickets: Tickets::new(),
-            held: Held::default(),
+            held: HeldFlows::default(),
             moving: true,
             next_look: now,
             moves: 0,

@@ -20,7 +20,7 @@ use super::inject::Injector;
 use super::link::{LinkIn, LinkOut, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef};
 use super::news::{CoreEvent, Reporter};
 use super::outputs::{AdapterRx, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot};
-use super::qos::{Pauses, PortsQos, Senders, Teller};
+use super::qos::{PauseSignals, Pauses, PortsQos, Senders};
 use super::turns::Turns;
 use super::waiting::Waiting;
 use super::weight::{self, HEAVY};
@@ -71,7 +71,7 @@ impl Core {
     ) -> Core {
         let (links_out, links_in) = links;
         let pauses = waiting.pauses().clone();
-        let out = Outputs::new(counters, waiting, Teller::new(pauses.clone(), index));
+        let out = Outputs::new(counters, waiting, PauseSignals::new(pauses.clone(), index));
         let many = links_out.iter().any(Option::is_some);
         Core {
             switch,
@@ -239,7 +239,7 @@ impl Core {
         for c in 0..self.links_in.len() {
             let mut heavy = 0;
             for _ in 0..LINK_BURST {
-                if self.out.round.waiting.brimful() || heavy > HEAVY {
+                if self.out.round.waiting.stops_links() || heavy > HEAVY {
                     break;
                 }
                 let Some(message) = self.links_in[c].as_mut().and_then(LinkIn::recv) else {

@@ -17,15 +17,15 @@ const EVENTS: usize = 64;
 const END: u64 = u64::MAX;
 
 /// Tells a data core that buffers have come.
-pub struct Bell {
+pub struct BufferAlarm {
     rung: AtomicBool,
     waker: Arc<Waker>,
 }
 
-impl Bell {
+impl BufferAlarm {
     /// For the core that this wakes.
-    pub fn new(waker: Arc<Waker>) -> Bell {
-        Bell {
+    pub fn new(waker: Arc<Waker>) -> BufferAlarm {
+        BufferAlarm {
             rung: AtomicBool::new(false),
             waker,
         }
@@ -62,19 +62,19 @@ pub struct Dpc {
 }
 
 impl Dpc {
-    /// Starts it. The bells are those of the data cores, by number.
-    pub fn start(bells: Vec<Arc<Bell>>) -> io::Result<Dpc> {
+    /// Starts it. The alarms are those of the data cores, by number.
+    pub fn start(alarms: Vec<Arc<BufferAlarm>>) -> io::Result<Dpc> {
         let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
         let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &end, EventData::new_u64(END), EventFlags::IN)?;
         let waits = epoll.clone();
         std::thread::Builder::new()
             .name("vnic-dpc".into())
-            .spawn(move || wait(&waits, &bells))?;
+            .spawn(move || wait(&waits, &alarms))?;
         Ok(Dpc { epoll, end })
     }
 
-    /// From now on this kick rings the bell of data core `core`.
+    /// From now on this kick rings the alarm of data core `core`.
     pub fn watch(&self, kick: BorrowedFd<'_>, core: usize) {
         // Edge-triggered, as the data cores' own: never read. Without memory for it the frames wait for the next look.
         let data = EventData::new_u64(core as u64);
@@ -93,7 +93,7 @@ impl Drop for Dpc {
     }
 }
 
-fn wait(epoll: &OwnedFd, bells: &[Arc<Bell>]) {
+fn wait(epoll: &OwnedFd, alarms: &[Arc<BufferAlarm>]) {
     let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
     loop {
         events.clear();
@@ -104,8 +104,8 @@ fn wait(epoll: &OwnedFd, bells: &[Arc<Bell>]) {
             if data == END {
                 return;
             }
-            if let Some(bell) = bells.get(data as usize) {
-                bell.ring();
+            if let Some(alarm) = alarms.get(data as usize) {
+                alarm.ring();
             }
         }
     }

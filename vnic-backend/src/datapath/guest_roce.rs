@@ -27,7 +27,7 @@ use super::outputs::{AdapterRx, Outputs, Slot, is_roce};
 use super::qos::{Pool, wire};
 
 /// A frame that waits for its flow's turn, and what its adapter's rules say of it.
-pub struct Held {
+pub struct HeldRoce {
     frame: OwnedFrame,
     decision: Decision,
 }
@@ -35,7 +35,7 @@ pub struct Held {
 /// What is done for one guest's RoCE, on the core that serves its adapter.
 pub struct GuestRoce {
     /// What decides.
-    pub proxy: Proxy<Held>,
+    pub proxy: Proxy<HeldRoce>,
     /// When this round began.
     now: Instant,
     /// A ring waits because too much waits here.
@@ -77,7 +77,7 @@ impl GuestRoce {
         self.full |= room == Err(Full::All);
         room?;
         let frame = self.pool.copy(&f.whole(), meta.clone()).ok_or(Full::Flow)?;
-        let held = Held { frame, decision };
+        let held = HeldRoce { frame, decision };
         let held = self.proxy.hold(self.now, flow, seen, wire(f), cost, held);
         held.map_err(|_| Full::Flow)
     }

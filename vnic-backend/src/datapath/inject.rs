@@ -32,7 +32,7 @@ struct Window {
 }
 
 /// A complete frame that is held back.
-struct Held {
+struct Delayed {
     frame: OwnedFrame,
     copies: u32,
     rules: Vec<RuleId>,
@@ -42,7 +42,7 @@ struct Held {
 /// The rules of a core, and what they hold back.
 pub struct Injector {
     faults: Faults,
-    held: Holding<Held>,
+    held: Holding<Delayed>,
     held_bytes: usize,
     /// The time of this round.
     now: Instant,
@@ -138,7 +138,7 @@ impl Injector {
             return;
         };
         verdict.apply(&mut frame.bytes);
-        let held = Held {
+        let held = Delayed {
             frame,
             copies: verdict.copies(),
             rules: verdict.injections.iter().map(|i| i.rule).collect(),
@@ -244,7 +244,7 @@ fn tell(events: &Reporter, rule: RuleId, name: &str, what: Reported) -> bool {
     events.tell(CoreEvent::Fault(Box::new(report)))
 }
 
-fn cost(held: &Held) -> usize {
+fn cost(held: &Delayed) -> usize {
     held.frame.cost() + held.comment.len()
 }
 
@@ -256,7 +256,7 @@ fn facts(path: Path, f: &OutFrame<'_>) -> Facts {
 }
 
 /// Delivers a frame of ours and its copies.
-fn leave(path: Path, held: &Held, to: &mut Receivers<'_>) {
+fn leave(path: Path, held: &Delayed, to: &mut Receivers<'_>) {
     let OwnedFrame { meta, .. } = &held.frame;
     for copy in 0..=held.copies {
         to.put(path.1, &held.frame.whole(), meta, Some(&held.comment));

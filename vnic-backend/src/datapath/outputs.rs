@@ -17,7 +17,7 @@ use super::counters::{AdapterCounters, BY_TAG, CoreCounters};
 use super::frame::{Bounce, Finished, Metadata, OutFrame, RawFrame, for_receiver};
 use super::guest_roce::GuestRoce;
 use super::inject::Injector;
-use super::qos::{Pool, Receiver, Teller};
+use super::qos::{PauseSignals, Pool, Receiver};
 use super::rx::RxQueue;
 use super::waiting::{Waiting, Waits};
 use crate::capture::Sink;
@@ -281,7 +281,7 @@ pub struct Outputs {
     /// Ports with a [`Receiver`] that has something to do.
     pub(super) queued: Vec<PortId>,
     /// What the receivers of this core tell the senders.
-    pub(super) teller: Teller,
+    pub(super) signals: PauseSignals,
     /// Memory for frames that wait in queues.
     pub(super) pool: Pool,
     /// The port whose [`Receiver`] is out of its place. Between two rounds: it was lost in a panic.
@@ -298,7 +298,7 @@ pub struct Outputs {
 
 impl Outputs {
     /// Nobody there yet.
-    pub fn new(counters: Arc<CoreCounters>, waiting: Waiting, teller: Teller) -> Outputs {
+    pub fn new(counters: Arc<CoreCounters>, waiting: Waiting, signals: PauseSignals) -> Outputs {
         Outputs {
             slots: Vec::new(),
             round: Round {
@@ -310,7 +310,7 @@ impl Outputs {
                 counters,
             },
             queued: Vec::new(),
-            teller,
+            signals,
             pool: Pool::default(),
             taken: None,
             links_busy: false,

@@ -13,7 +13,7 @@ mod link;
 mod pauses;
 mod receiver;
 mod sender;
-mod spells;
+mod spans;
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use vnic_fabric::switch::PortId;
 
 pub use link::{Link, is_control};
 pub use pauses::Pauses;
-pub use receiver::{Pool, Receiver, Teller};
+pub use receiver::{PauseSignals, Pool, Receiver};
 pub use sender::{Member, Senders, wire};
 
 use super::outputs::{Outputs, Slot};

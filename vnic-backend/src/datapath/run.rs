@@ -12,7 +12,7 @@ use super::MAX_CORES;
 use super::clock::Clock;
 use super::core::Core;
 use super::counters::CoreCounters;
-use super::dpc::{Bell, Dpc};
+use super::dpc::{BufferAlarm, Dpc};
 use super::handle::{Order, WorkerHandle, answer};
 use super::idle::Idle;
 use super::link::{LinkIn, LinkOut, Waker, link};
@@ -70,8 +70,11 @@ pub fn start(
     };
     let pressure = Arc::new(Pressure::default());
     let pauses = Arc::new(Pauses::default());
-    let bells: Vec<_> = wakers.iter().map(|w| Arc::new(Bell::new(w.clone()))).collect();
-    let dpc = Dpc::start(bells.clone()).map_err(|e| os("starting the thread for receive buffers", e))?;
+    let alarms: Vec<_> = wakers
+        .iter()
+        .map(|w| Arc::new(BufferAlarm::new(w.clone())))
+        .collect();
+    let dpc = Dpc::start(alarms.clone()).map_err(|e| os("starting the thread for receive buffers", e))?;
     let dpc = Arc::new(dpc);
     let mut handles: Vec<WorkerHandle> = Vec::with_capacity(n);
     let mut begun = Vec::with_capacity(n);
@@ -102,7 +105,7 @@ pub fn start(
                 core,
                 sleeper,
                 clock.clone(),
-                bells[index].clone(),
+                alarms[index].clone(),
                 (dpc.clone(), index),
             ),
             mailbox,

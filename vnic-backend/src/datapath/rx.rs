@@ -201,7 +201,7 @@ impl RxQueue {
         self.put(&f.plain(), gate, priority)
     }
 
-    /// Books a frame that was placed.
+    /// Counted a frame that was placed.
     #[inline(always)]
     fn account(&mut self, head: &[u8], len: usize, gate: Option<Gate>, before: u16, priority: u8) {
         if let Some(gate) = gate {

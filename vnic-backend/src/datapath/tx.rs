@@ -319,7 +319,7 @@ impl TxQueue {
         }
         drop(frames);
         ring.advance(done);
-        if path.grant.ample {
+        if path.grant.whole {
             path.settle(visit.core);
         }
         match fault {

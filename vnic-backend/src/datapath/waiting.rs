@@ -12,7 +12,7 @@
 //! does not concern it. While frames wait beyond the reserve the adapter is *pressed*, which all cores see: rings with a
 //! frame for it are not drained (flooded frames included, before anybody gets them), uplinks are not read. So beyond the
 //! reserve there is at most what was under way when the adapter became pressed. Links between cores are drained: what one
-//! receiver waits for must not hold up the others on its core; only when [`BRIMFUL`] waits on a core are they left alone.
+//! receiver waits for must not hold up the others on its core; only when [`LINKS_STOP`] waits on a core are they left alone.
 //! Frames that nobody can push back (those that fault rules held back, those of RDMA functions and of the NIC itself) wait,
 //! too, as long as there is room, and are dropped otherwise.
 
@@ -37,7 +37,7 @@ use super::rx::{Parked, RxQueue};
 use crate::types::SWITCH_PORTS_MAX;
 
 /// Bytes of frames beyond reserves with which a core takes nothing more from other cores.
-const BRIMFUL: u64 = 32 << 20;
+const LINKS_STOP: u64 = 32 << 20;
 /// Bytes of frames beyond reserves that a core keeps at most.
 const BEYOND_MAX: u64 = 64 << 20;
 /// Bytes beyond reserves up to which packets of RDMA functions, which nobody pushes back, may add to them.
@@ -111,8 +111,8 @@ impl Waiting {
 
     /// So much waits that nothing more is taken from other cores.
     #[inline]
-    pub fn brimful(&self) -> bool {
-        self.beyond > BRIMFUL
+    pub fn stops_links(&self) -> bool {
+        self.beyond > LINKS_STOP
     }
 
     /// Must a frame for this port wait?
@@ -326,7 +326,7 @@ impl AdapterRx {
         gauges.beyond.store(beyond as u64, Ordering::Relaxed);
     }
 
-    /// Books what dropless mode says.
+    /// Counted what dropless mode says.
     fn told(&self, told: Told, before: (u64, u64)) {
         let d = &self.waits.dropless;
         let first = &self.counters.queues[0];

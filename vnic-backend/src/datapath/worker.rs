@@ -13,7 +13,7 @@ use vnic_fabric::switch::PortId;
 
 use super::clock::Clock;
 use super::core::Core;
-use super::dpc::{Bell, Dpc};
+use super::dpc::{BufferAlarm, Dpc};
 use super::rdma::Functions;
 use super::rings::Rings;
 use super::sleep::{Sleeper, Source};
@@ -38,7 +38,7 @@ pub struct Worker {
     /// Its time.
     pub(crate) clock: Clock,
     /// Rung when a guest gives buffers for which frames wait.
-    bell: Arc<Bell>,
+    alarm: Arc<BufferAlarm>,
     /// Who rings it, and this core's number there.
     dpc: (Arc<Dpc>, usize),
 }
@@ -49,7 +49,7 @@ impl Worker {
         core: Core,
         sleeper: Sleeper,
         clock: Clock,
-        bell: Arc<Bell>,
+        alarm: Arc<BufferAlarm>,
         dpc: (Arc<Dpc>, usize),
     ) -> Worker {
         Worker {
@@ -60,7 +60,7 @@ impl Worker {
             uplinks: Uplinks::default(),
             sleeper,
             clock,
-            bell,
+            alarm,
             dpc,
         }
     }

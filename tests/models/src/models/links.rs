@@ -10,7 +10,7 @@ use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::vlan::TagEdit;
 
 use super::{Handed, check, is_readable};
-use crate::datapath::dpc::Bell;
+use crate::datapath::dpc::BufferAlarm;
 use crate::datapath::frame::{Metadata, SNAP};
 use crate::datapath::gate::Gate;
 use crate::datapath::link::{Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef, Waker, link};
@@ -106,7 +106,7 @@ pub fn no_frame_is_slept_through() {
     });
 }
 
-/// A data core that goes to sleep while the thread for receive buffers rings its bell is woken, and sees what the bell is
+/// A data core that goes to sleep while the thread for receive buffers rings its alarm is woken, and sees what the alarm is
 /// about.
 ///
 /// Fails with `Relaxed` in `look` or `take`, and without the fence in `wake`, that in `set_asleep`, or the look at
@@ -114,21 +114,21 @@ pub fn no_frame_is_slept_through() {
 pub fn no_bell_is_slept_through() {
     check(3, || {
         let waker = Arc::new(Waker::new().expect("an eventfd"));
-        let bell = Arc::new(Bell::new(waker.clone()));
+        let alarm = Arc::new(BufferAlarm::new(waker.clone()));
         let buffers = Rc::new(Handed::new());
         let thread = thread::spawn({
-            let (bell, buffers) = (bell.clone(), buffers.clone());
+            let (alarm, buffers) = (alarm.clone(), buffers.clone());
             move || {
                 buffers.write();
-                bell.ring();
+                alarm.ring();
             }
         });
-        let mut rung = bell.take();
+        let mut rung = alarm.take();
         if !rung {
             waker.set_asleep(true);
-            if bell.is_rung() {
+            if alarm.is_rung() {
                 waker.set_asleep(false);
-                rung = bell.take();
+                rung = alarm.take();
             }
         }
         if rung {

@@ -32,13 +32,13 @@ pub struct Line {
 
 /// See the module.
 #[derive(Default)]
-pub struct Held {
+pub struct HeldFlows {
     /// Those that wait, by slot.
     pub lines: Vec<Line>,
     bytes: usize,
 }
 
-impl Held {
+impl HeldFlows {
     /// Is there room for a frame of so many bytes?
     pub fn has_room(&self, len: usize) -> bool {
         self.bytes + len + OwnedFrame::COST <= HELD_MAX

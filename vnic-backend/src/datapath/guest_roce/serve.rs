@@ -15,7 +15,7 @@ use super::super::frame::{Metadata, OwnedFrame, RawFrame};
 use super::super::news::CoreEvent;
 use super::super::outputs::Slot;
 use super::super::qos::Member;
-use super::{GuestRoce, Held};
+use super::{GuestRoce, HeldRoce};
 
 /// Frames of one adapter that are sent before other work gets its turn.
 const BURST: usize = 64;
@@ -57,7 +57,7 @@ impl Core {
                 stuck |= 1 << (priority & 7);
                 continue;
             }
-            let Some(Held { mut frame, decision }) = roce.proxy.take(now, flow) else {
+            let Some(HeldRoce { mut frame, decision }) = roce.proxy.take(now, flow) else {
                 break;
             };
             n += 1;

@@ -19,7 +19,7 @@ use super::super::counters::LinkCounters;
 use super::super::frame::OutFrame;
 use super::super::outputs::{Outputs, Slot};
 use super::pauses::Told;
-use super::spells::Spells;
+use super::spans::PauseSpans;
 
 /// Flow control of an uplink.
 pub struct Link {
@@ -32,8 +32,8 @@ pub struct Link {
     stopped: u8,
     /// Priorities that the peer is told to stop.
     told: u8,
-    waits: Spells,
-    tells: Spells,
+    waits: PauseSpans,
+    tells: PauseSpans,
 }
 
 impl Link {
@@ -46,8 +46,8 @@ impl Link {
             pause: PauseSettings::default(),
             stopped: 0,
             told: 0,
-            waits: Spells::default(),
-            tells: Spells::default(),
+            waits: PauseSpans::default(),
+            tells: PauseSpans::default(),
         }
     }
 
@@ -169,7 +169,7 @@ impl Core {
         let Some(Slot::Uplink(p)) = slots.get_mut(usize::from(port.0)) else {
             return;
         };
-        let books = p.counters.clone();
+        let counters = p.counters.clone();
         if pause != p.link.pause {
             p.link.pause = pause;
             p.link.rx.configure(pause);
@@ -179,15 +179,15 @@ impl Core {
             p.link.told = xoff;
             p.link.tx.set(now, xoff);
         }
-        p.link.count_tells(now, xoff, pause.pfc, &books.link);
+        p.link.count_tells(now, xoff, pause.pfc, &counters.link);
         while let Some(frame) = p.link.tx.poll(now, pause, rate) {
             let bytes = frame.emit(p.link.mac);
             p.send_control(&bytes);
             match frame {
-                Frame::Global(_) => books.link.link.add(L::TxPause as usize, 1),
+                Frame::Global(_) => counters.link.link.add(L::TxPause as usize, 1),
                 Frame::Priorities { enabled, .. } => {
                     for (_, block) in (0..)
-                        .zip(&books.link.priorities)
+                        .zip(&counters.link.priorities)
                         .filter(|(i, _)| enabled >> i & 1 != 0)
                     {
                         block.add(P::TxPause as usize, 1);
@@ -197,7 +197,7 @@ impl Core {
             round.offer(port, &OutFrame::of(&bytes), None, None);
         }
         let stopped = p.link.rx.paused(now);
-        p.link.count_waits(now, stopped, pause.pfc, &books.link);
+        p.link.count_waits(now, stopped, pause.pfc, &counters.link);
         *links_busy |= p.link.is_busy() || stopped != 0;
         if stopped != p.link.stopped {
             p.link.stopped = stopped;

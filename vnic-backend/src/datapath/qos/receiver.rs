@@ -18,7 +18,7 @@ mod mark;
 mod pool;
 mod serve;
 mod setup;
-mod teller;
+mod signals;
 
 use std::sync::Arc;
 
@@ -38,32 +38,32 @@ use super::super::outputs::{AdapterRx, INBOUND_MAX, Outputs, Slot, is_roce};
 use super::super::rx::RxQueue;
 use super::QosChange;
 use super::pauses::Told;
-use super::spells::Spells;
+use super::spans::PauseSpans;
 
 pub use pool::Pool;
-pub use teller::Teller;
+pub use signals::PauseSignals;
 
 /// Traffic classes.
 const CLASSES: usize = 8;
 
 /// Where a port's frames are counted.
-enum Books {
+enum Counted {
     Guest(Arc<AdapterCounters>),
     Wire(Arc<PortCounters>),
 }
 
-impl Books {
+impl Counted {
     fn link(&self) -> &LinkCounters {
         match self {
-            Books::Guest(c) => &c.link,
-            Books::Wire(c) => &c.link,
+            Counted::Guest(c) => &c.link,
+            Counted::Wire(c) => &c.link,
         }
     }
 
     fn drop(&self, reason: DropReason, frames: u64) {
         match self {
-            Books::Guest(c) => c.drops.add(reason as usize, frames),
-            Books::Wire(c) => c.drops.add(reason as usize, frames),
+            Counted::Guest(c) => c.drops.add(reason as usize, frames),
+            Counted::Wire(c) => c.drops.add(reason as usize, frames),
         }
     }
 }
@@ -100,12 +100,12 @@ pub struct Receiver {
     /// It is among the ports that have something to do.
     listed: bool,
     /// Priorities of which senders are told to wait.
-    telling: Spells,
-    books: Books,
+    telling: PauseSpans,
+    counters: Counted,
 }
 
 impl Receiver {
-    fn new(port: PortId, change: Arc<QosChange>, books: Books, now: Instant) -> Receiver {
+    fn new(port: PortId, change: Arc<QosChange>, counters: Counted, now: Instant) -> Receiver {
         let qos = &change.qos;
         Receiver {
             port,
@@ -124,19 +124,19 @@ impl Receiver {
             head_since: [now; CLASSES],
             moved: 0,
             listed: false,
-            telling: Spells::default(),
-            books,
+            telling: PauseSpans::default(),
+            counters,
             change,
         }
     }
 
     /// Another configuration. What waits goes on waiting; if nothing has to any more, it leaves as it came in.
-    fn configure(&mut self, change: Arc<QosChange>, teller: &mut Teller, now: Instant) {
+    fn configure(&mut self, change: Arc<QosChange>, signals: &mut PauseSignals, now: Instant) {
         let pause = self.change.qos.pause != change.qos.pause;
         if pause {
             // What was told in the old way is taken back in the old way.
             self.buffers.set_silent(true);
-            self.tell(teller, now);
+            self.tell(signals, now);
         }
         self.queues.configure(&change.qos, now);
         self.configured = change.qos.queues();
@@ -237,11 +237,11 @@ impl Receiver {
     }
 
     /// Tells the senders what has changed for them.
-    fn tell(&mut self, teller: &mut Teller, now: Instant) {
+    fn tell(&mut self, signals: &mut PauseSignals, now: Instant) {
         while let Some(change) = self.buffers.poll_change() {
             let told = told(self.change.qos.pause, change.xoff);
-            let before = teller.tell(self.port, PortId(change.source), told);
-            if let Books::Guest(counters) = &self.books {
+            let before = signals.tell(self.port, PortId(change.source), told);
+            if let Counted::Guest(counters) = &self.counters {
                 for (p, block) in counters.link.priorities.iter().enumerate() {
                     if (before.priorities ^ told.priorities) >> p & 1 != 0 {
                         block.add(P::TxPause as usize, 1);
@@ -258,7 +258,7 @@ impl Receiver {
 
     /// How long senders were told to wait by now. An uplink's own frames to its wire say so, not what its queue tells.
     fn count_telling(&mut self, now: Instant) {
-        let Books::Guest(counters) = &self.books else {
+        let Counted::Guest(counters) = &self.counters else {
             return;
         };
         let pause = self.change.qos.pause;
@@ -281,16 +281,16 @@ impl Receiver {
     }
 
     fn count_drops(&self, priority: u8, reason: DropReason, frames: u64) {
-        self.books.drop(reason, frames);
+        self.counters.drop(reason, frames);
         let counter = match reason {
             DropReason::HeadOfQueue => P::LifetimeDiscards,
             DropReason::ClassStalled => P::StalledDiscards,
             DropReason::CongestionHint => P::RxCongestionDiscards,
             DropReason::Wred => P::WredDiscards,
-            _ if matches!(self.books, Books::Guest(_)) => P::RxDiscards,
+            _ if matches!(self.counters, Counted::Guest(_)) => P::RxDiscards,
             _ => return,
         };
-        self.books.link().priorities[usize::from(priority)].add(counter as usize, frames);
+        self.counters.link().priorities[usize::from(priority)].add(counter as usize, frames);
     }
 
     fn push(&mut self, entry: Entry, frame: OwnedFrame) {
@@ -535,7 +535,7 @@ impl Outputs {
                         return self.refuse(r, priority, &f, needs.frames, DropReason::CongestionHint);
                     }
                     f.head = &edited[..n];
-                    let block = &r.books.link().priorities[usize::from(priority)];
+                    let block = &r.counters.link().priorities[usize::from(priority)];
                     block.add(P::RxMarked as usize, 1);
                 }
                 HintAction::Drop => {
@@ -592,13 +592,13 @@ impl Outputs {
         });
         self.count_finished(meta, finished);
         if let Err(reason) = finished {
-            r.books.drop(reason, 1);
+            r.counters.drop(reason, 1);
         }
         if !room {
             r.blocked |= bit;
         }
         self.list(r);
-        r.tell(&mut self.teller, now);
+        r.tell(&mut self.signals, now);
         self.round.waiting.look();
     }
 

@@ -4,8 +4,8 @@
 //! queue of its own, there. Everybody who sends for the adapter asks here and says what was sent: its transmit queues, its
 //! send queues, its RDMA function.
 
-mod books;
 mod limits;
+mod paused;
 mod queues;
 #[cfg(test)]
 mod tests;
@@ -28,8 +28,8 @@ use super::super::outputs::Slot;
 use super::QosChange;
 use super::pauses::Told;
 use crate::types::QueueStatus;
-use books::Book;
 use limits::Limits;
+use paused::PausedAdapter;
 pub use queues::SendQueues;
 pub use turns::Member;
 use turns::Turns;
@@ -122,12 +122,12 @@ impl Sender {
     /// May so many bytes on the wire go, of whatever priorities, without asking for each frame, as far as limits, turns, send
     /// queues and policies are concerned?
     #[inline]
-    pub fn is_ample(&self, now: Instant, bytes: u32) -> bool {
+    pub fn may_send_all(&self, now: Instant, bytes: u32) -> bool {
         self.turns.is_empty()
             && self.change.qos.classification.policies.is_empty()
             && self.queues.as_ref().is_none_or(|q| q.is_empty())
             && !self.drains()
-            && self.limits.is_ample(now, bytes)
+            && self.limits.may_send_all(now, bytes)
     }
 
     /// `who` has something to send of these priorities, a bit each, that are not paused; 0: nothing, or it cannot go for
@@ -239,7 +239,7 @@ pub struct Senders {
     /// Something waits in send queues.
     pub queued: bool,
     /// Adapters that are told to wait.
-    books: Vec<Book>,
+    paused: Vec<PausedAdapter>,
     /// Adapters whose transmit rings have not heard yet what acts now.
     pub changed: Vec<PortId>,
 }
@@ -253,8 +253,8 @@ impl Senders {
 
     /// Was anybody told to wait when somebody last looked?
     #[inline]
-    pub fn keeps_books(&self) -> bool {
-        !self.books.is_empty()
+    pub fn any_paused(&self) -> bool {
+        !self.paused.is_empty()
     }
 
     fn look(&self, port: PortId) -> Option<&Sender> {
@@ -428,7 +428,7 @@ impl Core {
     /// A port is removed: what waits in send queues is gone with it.
     pub fn forget_sender(&mut self, id: PortId) {
         self.senders.rdma.retain(|(port, _)| *port != id);
-        self.senders.books.retain(|book| book.port != id);
+        self.senders.paused.retain(|adapter| adapter.port != id);
         let Some(place) = self.senders.by_port.get_mut(usize::from(id.0)) else {
             return;
         };

@@ -64,13 +64,13 @@ impl TxPath {
             .map(|t| wire(t.total.min(FRAME_MAX as u64) as usize));
         let (bytes, now) = (bytes.sum(), core.now);
         let sender = core.sender(self.port);
-        self.grant.ample = sender.as_ref().is_some_and(|s| s.is_ample(now, bytes));
+        self.grant.whole = sender.as_ref().is_some_and(|s| s.may_send_all(now, bytes));
         self.grant.roce = sender.is_some_and(|s| s.guest_roce);
     }
 
     /// What has gone of a burst that may is charged.
     pub(super) fn settle(&mut self, core: &mut Core) {
-        self.grant.ample = false;
+        self.grant.whole = false;
         let (who, now) = (self.member(core), core.now);
         let gone = std::mem::take(&mut self.grant.gone);
         let Some(sender) = core.sender(self.port) else {
@@ -93,7 +93,7 @@ impl TxPath {
     /// A frame of an adapter that has something configured: policies may rewrite it, or it may have to wait.
     #[inline(never)]
     pub(super) fn police(&mut self, buffer: u16, f: &RawFrame<'_>, len: u64, visit: &mut Visit<'_>) -> Step {
-        if self.grant.ample {
+        if self.grant.whole {
             self.settle(visit.core);
         }
         let Some(sender) = visit.core.senders.get(self.port) else {
@@ -322,7 +322,7 @@ impl TxPath {
 #[derive(Default)]
 pub(super) struct Grant {
     /// All of it may go, whatever is in it.
-    pub(super) ample: bool,
+    pub(super) whole: bool,
     /// RoCE of the guest's own wants a closer look nevertheless.
     roce: bool,
     /// Bytes on the wire that have gone and are not charged yet, by priority.
@@ -333,7 +333,7 @@ impl Grant {
     /// May a frame go without being looked at more closely?
     #[inline(always)]
     pub(super) fn covers(&self, f: &RawFrame<'_>, core: &Core) -> bool {
-        self.ample
+        self.whole
             && f.hdr.gso_type == 0
             && !core.out.round.waiting.pressed
             && !core.pauses.any()

@@ -21,11 +21,11 @@ pub(super) struct Slot {
     /// Frames to commit on the links when the buffer is completed.
     pub(super) commits: ArrayVec<(usize, u64), MAX_CORES>,
     /// For a flooded frame: local receivers get it when the other cores have it.
-    pub(super) then_local: Option<Box<Held>>,
+    pub(super) then_local: Option<Box<Flooded>>,
 }
 
 /// A flooded frame that waits for other cores.
-pub(super) struct Held {
+pub(super) struct Flooded {
     head: ArrayVec<u8, HEAD_MAX>,
     len: usize,
     hdr: NetHdr,
@@ -34,12 +34,12 @@ pub(super) struct Held {
     verdict: Verdict,
 }
 
-impl Held {
+impl Flooded {
     /// # Safety
     /// The frame's memory stays mapped for as long as this is there.
-    pub(super) unsafe fn new(f: &RawFrame<'_>, verdict: Verdict) -> Held {
+    pub(super) unsafe fn new(f: &RawFrame<'_>, verdict: Verdict) -> Flooded {
         let head = f.head.iter().copied().collect();
-        Held {
+        Flooded {
             head,
             len: f.len,
             hdr: f.hdr,
@@ -75,7 +75,7 @@ impl TxPath {
         }
         let then_local = matches!(verdict, Verdict::Flood(_)).then(|| {
             // SAFETY: it is in one of the queue's slots, and the queue keeps its ring until they are empty.
-            Box::new(unsafe { Held::new(f, verdict) })
+            Box::new(unsafe { Flooded::new(f, verdict) })
         });
         self.slots.push_back(Slot {
             head: buffer,

@@ -100,7 +100,7 @@ impl Waiting {
     fn round(w: &mut Worker, _: Instant, work: &mut usize) {
         #[cold]
         fn serve(w: &mut Worker) -> usize {
-            let rung = w.bell.take();
+            let rung = w.alarm.take();
             w.core.guarded(|core| core.waiting_round(rung)).unwrap_or(1)
         }
         w.core.out.round.waiting.look();
@@ -117,12 +117,12 @@ impl Waiting {
     }
 
     fn arm(w: &mut Worker) -> bool {
-        !w.core.out.round.waiting.is_empty() && (w.core.request_buffers() | w.bell.is_rung())
+        !w.core.out.round.waiting.is_empty() && (w.core.request_buffers() | w.alarm.is_rung())
     }
 
     fn disarm(w: &mut Worker) {
         if !w.core.out.round.waiting.is_empty() {
-            w.bell.look();
+            w.alarm.look();
             w.core.suppress_buffer_kicks();
         }
     }
@@ -232,7 +232,7 @@ impl Senders {
 
     #[inline(always)]
     fn round(w: &mut Worker, now: Instant, work: &mut usize) {
-        if w.core.out.round.waiting.pressed || w.core.senders.keeps_books() {
+        if w.core.out.round.waiting.pressed || w.core.senders.any_paused() {
             w.core.pause_round(now);
         }
         if w.core.senders.queued {

@@ -47,7 +47,7 @@ impl Receiver {
     /// Marks a packet of ours that can be marked.
     pub(super) fn mark(&self, priority: u8, bytes: &mut [u8]) {
         if set_ce(bytes) {
-            let block = &self.books.link().priorities[usize::from(priority & 7)];
+            let block = &self.counters.link().priorities[usize::from(priority & 7)];
             block.add(P::EcnMarked as usize, 1);
         }
     }

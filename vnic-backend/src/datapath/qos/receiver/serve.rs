@@ -152,7 +152,7 @@ impl Outputs {
                     continue;
                 }
                 r.buffers.release(entry.source, entry.priority, entry.bytes);
-                r.books.drop(reason, 1);
+                r.counters.drop(reason, 1);
                 self.round.offer(r.port, &frame.whole(), Some(reason), None);
                 self.pool.give_back(frame);
             }
@@ -181,9 +181,9 @@ impl Core {
                 r.listed = false;
                 self.out.queued.swap_remove(i);
                 r.settle();
-                r.tell(&mut self.out.teller, now);
+                r.tell(&mut self.out.signals, now);
                 if !r.is_needed() {
-                    self.out.teller.forget(port);
+                    self.out.signals.forget(port);
                     self.out.taken = None;
                     continue;
                 }
@@ -211,7 +211,7 @@ impl Core {
         let guard = r.change.qos.guard;
         let mut moved = std::mem::take(&mut r.moved);
         while let Some(news) = r.guard.observe(now, guard, pausing, std::mem::take(&mut moved)) {
-            let link = &r.books.link().link;
+            let link = &r.counters.link().link;
             match news {
                 StallNews::Minor => link.add(L::PauseStormWarnings as usize, 1),
                 StallNews::Critical => link.add(L::PauseStormErrors as usize, 1),
@@ -220,7 +220,7 @@ impl Core {
             r.buffers.set_silent(r.guard.is_tripped());
             self.report(CoreEvent::Stall { port: r.port, news });
         }
-        r.tell(&mut self.out.teller, now);
+        r.tell(&mut self.out.signals, now);
         work
     }
 

@@ -8,7 +8,7 @@ use vnic_fabric::switch::PortId;
 use super::super::super::core::Core;
 use super::super::super::outputs::{Slot, is_roce};
 use super::super::QosChange;
-use super::{Books, CLASSES, Receiver, classifies};
+use super::{CLASSES, Counted, Receiver, classifies};
 use crate::types::QueueStatus;
 
 impl Core {
@@ -17,9 +17,9 @@ impl Core {
     pub(in super::super) fn set_up_receiver(&mut self, port: PortId, closed: u8) {
         let now = self.now;
         let change = self.qos.acting(port, &self.out);
-        let books = match self.out.slots.get(usize::from(port.0)) {
-            Some(Slot::Adapter(a)) => Books::Guest(a.counters.clone()),
-            Some(Slot::Uplink(p)) => Books::Wire(p.counters.clone()),
+        let counters = match self.out.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => Counted::Guest(a.counters.clone()),
+            Some(Slot::Uplink(p)) => Counted::Wire(p.counters.clone()),
             _ => return,
         };
         let mut receiver = match self.out.take_receiver(port) {
@@ -28,7 +28,7 @@ impl Core {
                 if *r.change == *change {
                     r.settle();
                 } else {
-                    r.configure(change, &mut self.out.teller, now);
+                    r.configure(change, &mut self.out.signals, now);
                 }
                 r
             }
@@ -37,7 +37,7 @@ impl Core {
                 if !needed {
                     return;
                 }
-                let mut r = Box::new(Receiver::new(port, change, books, now));
+                let mut r = Box::new(Receiver::new(port, change, counters, now));
                 r.closed = closed;
                 for (source, change) in self.qos.all() {
                     if let Some(queue) = &change.qos.queue {
@@ -47,7 +47,7 @@ impl Core {
                 r
             }
         };
-        receiver.tell(&mut self.out.teller, now);
+        receiver.tell(&mut self.out.signals, now);
         // The next round sees whether it is needed at all.
         self.out.list(&mut receiver);
         self.out.put_receiver(receiver);
@@ -59,7 +59,7 @@ impl Core {
     pub fn mend_receiver(&mut self, port: PortId) {
         self.out.taken = None;
         self.out.queued.retain(|p| *p != port);
-        self.out.teller.forget(port);
+        self.out.signals.forget(port);
         let closed = match self.out.slots.get(usize::from(port.0)) {
             Some(Slot::Uplink(p)) => p.link.paused(),
             _ => 0,
@@ -76,7 +76,7 @@ impl Core {
             self.out.taken = None;
         }
         self.out.queued.retain(|p| *p != port);
-        self.out.teller.forget(port);
+        self.out.signals.forget(port);
         self.out.round.waiting.look();
         self.set_guarantees(port, None);
     }
@@ -96,7 +96,7 @@ impl Core {
         // Who is not there does not stand still.
         r.moved = 0xff;
         self.out.list(&mut r);
-        r.tell(&mut self.out.teller, self.now);
+        r.tell(&mut self.out.signals, self.now);
         let gone = before - r.queues.len();
         self.out.put_receiver(r);
         gone as u64
@@ -141,7 +141,7 @@ impl Core {
         status.frames += r.queues.len() as u64;
         status.storm = r.guard.is_tripped();
         status.stalled = r.lifetime.stalled();
-        if !status.storm && matches!(r.books, Books::Guest(_)) {
+        if !status.storm && matches!(r.counters, Counted::Guest(_)) {
             status.pausing |= r.buffers.pausing();
         }
     }

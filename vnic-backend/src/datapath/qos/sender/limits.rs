@@ -65,13 +65,13 @@ impl Limits {
 
     /// May so many bytes go, in any class, before any limit is reached?
     #[inline]
-    pub fn is_ample(&self, now: Instant, bytes: u32) -> bool {
-        let ample = |b: &Bucket| {
+    pub fn may_send_all(&self, now: Instant, bytes: u32) -> bool {
+        let has_enough = |b: &Bucket| {
             let mut after = *b;
             after.charge(now, bytes);
             after.is_open(now)
         };
-        self.buckets().all(ample)
+        self.buckets().all(has_enough)
     }
 
     /// Buckets that limit something.

@@ -11,29 +11,29 @@ use super::super::super::core::Core;
 use super::super::super::counters::AdapterCounters;
 use super::super::super::outputs::Slot;
 use super::super::pauses::Told;
-use super::super::spells::Spells;
+use super::super::spans::PauseSpans;
 use super::obeyed;
 
 /// Of one adapter that is told something.
-pub struct Book {
+pub struct PausedAdapter {
     /// The adapter.
     pub port: PortId,
     counters: Arc<AdapterCounters>,
     told: Told,
     /// By priority, where they have flow control of their own,
-    priorities: Spells,
+    priorities: PauseSpans,
     /// and all together where they have not.
-    global: Spells,
+    global: PauseSpans,
 }
 
-impl Book {
-    fn new(port: PortId, counters: Arc<AdapterCounters>) -> Book {
-        Book {
+impl PausedAdapter {
+    fn new(port: PortId, counters: Arc<AdapterCounters>) -> PausedAdapter {
+        PausedAdapter {
             port,
             counters,
             told: Told::default(),
-            priorities: Spells::default(),
-            global: Spells::default(),
+            priorities: PauseSpans::default(),
+            global: PauseSpans::default(),
         }
     }
 
@@ -69,7 +69,7 @@ impl Book {
 }
 
 impl Core {
-    /// Keeps the books of pause; called while anybody is told anything, and once more afterwards.
+    /// Counts how long adapters are paused; called while anybody is told anything, and once more afterwards.
     #[cold]
     pub fn pause_round(&mut self, now: Instant) {
         if self.pauses.any() {
@@ -77,24 +77,26 @@ impl Core {
                 let port = PortId(i as u16);
                 if let Slot::Adapter(a) = slot
                     && self.pauses.of(port) != Told::default()
-                    && !self.senders.books.iter().any(|b| b.port == port)
+                    && !self.senders.paused.iter().any(|b| b.port == port)
                 {
-                    self.senders.books.push(Book::new(port, a.counters.clone()));
+                    self.senders
+                        .paused
+                        .push(PausedAdapter::new(port, a.counters.clone()));
                 }
             }
         }
         let (pauses, qos) = (&self.pauses, &self.qos);
-        self.senders.books.retain_mut(|book| {
-            let told = pauses.of(book.port);
+        self.senders.paused.retain_mut(|adapter| {
+            let told = pauses.of(adapter.port);
             // *FlowControl says both directions where nobody has said anything.
-            let pause = qos.get(book.port).map_or(
+            let pause = qos.get(adapter.port).map_or(
                 PauseSettings {
                     global_rx: true,
                     ..PauseSettings::default()
                 },
                 |c| c.qos.pause,
             );
-            book.follow(now, told, pause);
+            adapter.follow(now, told, pause);
             told != Told::default()
         });
     }

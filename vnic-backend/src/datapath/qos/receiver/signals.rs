@@ -7,18 +7,18 @@ use vnic_fabric::switch::PortId;
 use super::super::pauses::{Pauses, Told};
 
 /// See the module.
-pub struct Teller {
+pub struct PauseSignals {
     pauses: Arc<Pauses>,
     core: usize,
     /// By source: which receiver says what.
     sources: Vec<Vec<(PortId, Told)>>,
 }
 
-impl Teller {
+impl PauseSignals {
     /// For this core.
-    pub fn new(pauses: Arc<Pauses>, core: usize) -> Teller {
+    pub fn new(pauses: Arc<Pauses>, core: usize) -> PauseSignals {
         let sources = Vec::new();
-        Teller {
+        PauseSignals {
             pauses,
             core,
             sources,
@@ -76,22 +76,22 @@ mod tests {
     #[test]
     fn a_source_hears_what_any_receiver_says() {
         let pauses = Arc::new(Pauses::default());
-        let mut teller = Teller::new(pauses.clone(), 1);
+        let mut signals = PauseSignals::new(pauses.clone(), 1);
         let (a, b, source) = (PortId(1), PortId(2), PortId(7));
         let pfc = |priorities| Told {
             priorities,
             global: false,
         };
-        assert_eq!(teller.tell(a, source, pfc(0b1000)), Told::default());
-        teller.tell(b, source, pfc(0b0001));
+        assert_eq!(signals.tell(a, source, pfc(0b1000)), Told::default());
+        signals.tell(b, source, pfc(0b0001));
         assert_eq!(pauses.of(source), pfc(0b1001));
-        assert_eq!(teller.tell(a, source, pfc(0)), pfc(0b1000));
+        assert_eq!(signals.tell(a, source, pfc(0)), pfc(0b1000));
         assert_eq!(pauses.of(source), pfc(0b0001));
-        teller.tell(a, PortId(8), pfc(0b100));
-        teller.forget(b);
+        signals.tell(a, PortId(8), pfc(0b100));
+        signals.forget(b);
         assert_eq!(pauses.of(source), Told::default());
         assert_eq!(pauses.of(PortId(8)), pfc(0b100));
-        teller.forget(a);
+        signals.forget(a);
         assert!(!pauses.any());
     }
 }

@@ -4,12 +4,12 @@ use vnic_fabric::Instant;
 
 /// Priorities that wait, and since when.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Spells {
+pub struct PauseSpans {
     mask: u8,
     since: [Instant; 8],
 }
 
-impl Spells {
+impl PauseSpans {
     /// These priorities wait from now on, a bit each. `add` is told the whole microseconds that each of those that waited has
     /// waited since it was told last, and whether it waits no more.
     #[inline]
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn no_time_is_lost_between_looks() {
-        let mut spells = Spells::default();
+        let mut spells = PauseSpans::default();
         let mut sums = [0; 8];
         let mut ends = [0; 8];
         for now in (0..100_000).step_by(700) {
