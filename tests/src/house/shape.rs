@@ -39,7 +39,7 @@ pub const WIDE: Ceilings<'static> = &[
     ("vnic-backend/sim::Qp", 21),
     ("vnic-backend/sim::Send", 20),
     ("vnic-backend/sim::World", 24),
-    ("vnic-backend::Function", 39),
+    ("vnic-backend::Function", 20),
     ("vnic-backend::Receiver", 19),
 ];
 /// Types with an `impl` in more files.

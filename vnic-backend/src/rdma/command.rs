@@ -389,14 +389,14 @@ impl Function {
         let Some(opcode) = Opcode::from_number(head.opcode) else {
             return fail(S::NotSupported, format!("there is no command {}", head.opcode));
         };
-        if !self.hello && opcode != Opcode::Hello {
+        if !self.session.hello && opcode != Opcode::Hello {
             return fail(S::NotReady, "HELLO was not said");
         }
-        if opcode.since() > self.minor {
+        if opcode.since() > self.session.minor {
             let text = format!(
                 "{opcode:?} came with 1.{}, 1.{} is spoken",
                 opcode.since(),
-                self.minor
+                self.session.minor
             );
             return fail(S::NotSupported, text);
         }

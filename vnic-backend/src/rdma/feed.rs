@@ -28,13 +28,15 @@ impl Function {
     #[inline]
     pub(super) fn take_doorbells(&mut self) -> usize {
         let mut work = 0;
-        let rings = self.bells.len();
-        let mut next = self.first_bell;
+        let rings = self.session.bells.len();
+        let mut next = self.session.first_bell;
         for _ in 0..rings {
             let i = if next < rings { next } else { 0 };
             next = i + 1;
             for turn in 0.. {
-                let Some(ring) = &mut self.bells[i] else { break };
+                let Some(ring) = &mut self.session.bells[i] else {
+                    break;
+                };
                 if turn == BELLS_A_TURN || self.account.is_over() {
                     ring.tell();
                     break;
@@ -51,14 +53,14 @@ impl Function {
                     Found::Fault(index) => {
                         let handle = ring.handle;
                         let detail = fault_detail(FaultQueue::Doorbells, FaultReason::Reserved, index);
-                        self.events.push(EventKind::QueueFault, handle, detail);
+                        self.session.events.push(EventKind::QueueFault, handle, detail);
                         break;
                     }
                 }
             }
             if self.account.is_over() {
                 // The others are first in the next turn.
-                self.first_bell = next;
+                self.session.first_bell = next;
                 break;
             }
         }
@@ -68,35 +70,39 @@ impl Function {
     /// Takes all that was written before now: what a command relies on (`SPEC.md`, section 5.1). False: it is more than
     /// this turn has work left for, and the command waits.
     pub(super) fn take_doorbells_before_command(&mut self) -> bool {
-        if self.before_command.is_empty() {
+        if self.session.before_command.is_empty() {
             // A driver that goes on writing meanwhile is not waited for.
             let entries = |ring: &Option<DoorbellRing>| ring.as_ref().map_or(0, DoorbellRing::entries);
-            self.before_command.extend(self.bells.iter().map(entries));
+            self.session
+                .before_command
+                .extend(self.session.bells.iter().map(entries));
         }
-        for i in 0..self.bells.len().min(self.before_command.len()) {
-            while self.before_command[i] > 0 {
+        for i in 0..self.session.bells.len().min(self.session.before_command.len()) {
+            while self.session.before_command[i] > 0 {
                 if self.account.is_over() {
                     return false;
                 }
-                self.before_command[i] -= 1;
-                let found = self.bells[i].as_mut().map_or(Found::Nothing, DoorbellRing::next);
+                self.session.before_command[i] -= 1;
+                let found = self.session.bells[i]
+                    .as_mut()
+                    .map_or(Found::Nothing, DoorbellRing::next);
                 match found {
                     Found::Bell(bell) => {
                         self.account.charge(1);
                         self.answer(bell);
                     }
                     Found::Fault(index) => {
-                        let handle = self.bells[i].as_ref().map_or(0, |r| r.handle);
+                        let handle = self.session.bells[i].as_ref().map_or(0, |r| r.handle);
                         let detail = fault_detail(FaultQueue::Doorbells, FaultReason::Reserved, index);
-                        self.events.push(EventKind::QueueFault, handle, detail);
+                        self.session.events.push(EventKind::QueueFault, handle, detail);
                         break;
                     }
                     Found::Nothing => break,
                 }
             }
-            self.before_command[i] = 0;
+            self.session.before_command[i] = 0;
         }
-        self.before_command.clear();
+        self.session.before_command.clear();
         true
     }
 
@@ -106,7 +112,7 @@ impl Function {
     #[inline]
     pub(super) fn look_for_receives(&mut self, number: u32, named: Option<u32>) {
         let lent = self.account.lend(LACKING);
-        let shared = self.qps.get(number).map(|qp| qp.created.srq);
+        let shared = self.session.qps.get(number).map(|qp| qp.created.srq);
         self.feed_receives(number);
         if let Some(srq) = named.or(shared) {
             self.feed_shared(srq);
@@ -125,7 +131,7 @@ impl Function {
                 continue;
             }
             self.fetch_qp(QpNumber(bell.number));
-            let Some(queues) = self.qps.get(bell.number) else {
+            let Some(queues) = self.session.qps.get(bell.number) else {
                 continue;
             };
             mem::prefetch_all(std::ptr::from_ref(queues).cast(), size_of::<QueuePair>());
@@ -149,10 +155,10 @@ impl Function {
     }
 
     fn arm(&mut self, number: u32, arm: Arm, consumer: u32) {
-        if let Some(cq) = self.cqs.get_mut(number)
+        if let Some(cq) = self.session.cqs.get_mut(number)
             && cq.arm(arm, consumer)
         {
-            cq.tell(number, &mut self.events);
+            cq.tell(number, &mut self.session.events);
         }
     }
 
@@ -166,7 +172,7 @@ impl Function {
         ) {
             return;
         }
-        let Some(QueuePair { send: Some(send), .. }) = self.qps.get_mut(number) else {
+        let Some(QueuePair { send: Some(send), .. }) = self.session.qps.get_mut(number) else {
             return;
         };
         if send.faulted {
@@ -188,7 +194,7 @@ impl Function {
         let Some(QueuePair {
             receive: Some(receive),
             ..
-        }) = self.qps.get_mut(number)
+        }) = self.session.qps.get_mut(number)
         else {
             return;
         };
@@ -203,7 +209,7 @@ impl Function {
     }
 
     fn posted_shared(&mut self, number: u32, index: u32) {
-        let Some(srq) = self.srqs.get_mut(number) else {
+        let Some(srq) = self.session.srqs.get_mut(number) else {
             return;
         };
         if srq.queue.faulted {
@@ -226,11 +232,12 @@ impl Function {
     /// Tells of a fault of a QP, once.
     #[cold]
     pub(super) fn qp_fault(&mut self, number: u32, queue: FaultQueue, reason: FaultReason, index: u32) {
-        let Some(qp) = self.qps.get_mut(number) else {
+        let Some(qp) = self.session.qps.get_mut(number) else {
             return;
         };
         if !std::mem::replace(&mut qp.fault_told, true) {
-            self.events
+            self.session
+                .events
                 .push(EventKind::QueueFault, number, fault_detail(queue, reason, index));
             self.complain(format!(
                 "the {queue:?} queue of QP {number:#x} has a fault at index {index}: {reason:?}"
@@ -241,13 +248,13 @@ impl Function {
     #[cold]
     fn srq_fault(&mut self, number: u32, reason: FaultReason, index: u32) {
         self.device.fail_srq(SrqHandle(number));
-        let Some(srq) = self.srqs.get_mut(number) else {
+        let Some(srq) = self.session.srqs.get_mut(number) else {
             return;
         };
         srq.queue.faulted = true;
         if !std::mem::replace(&mut srq.fault_told, true) {
             let detail = fault_detail(FaultQueue::SharedReceive, reason, index);
-            self.events.push(EventKind::QueueFault, number, detail);
+            self.session.events.push(EventKind::QueueFault, number, detail);
             self.complain(format!(
                 "SRQ {number:#x} has a fault at index {index}: {reason:?}"
             ));
@@ -264,7 +271,7 @@ impl Function {
 
     fn feed_sends_up_to(&mut self, number: u32, window: u32) {
         let qpn = QpNumber(number);
-        let Some(qp) = self.qps.get_mut(number) else {
+        let Some(qp) = self.session.qps.get_mut(number) else {
             return;
         };
         let Some(send) = &mut qp.send else { return };
@@ -275,7 +282,7 @@ impl Function {
             let room = room.min(self.account.left()).min(AT_ONCE);
             if room == 0 {
                 if !std::mem::replace(&mut qp.starving, true) {
-                    self.starving.push_back(number);
+                    self.session.starving.push_back(number);
                 }
                 return;
             }
@@ -312,7 +319,7 @@ impl Function {
     fn feed_receives_up_to(&mut self, number: u32, window: u32) {
         let qpn = QpNumber(number);
         loop {
-            let Some(qp) = self.qps.get_mut(number) else {
+            let Some(qp) = self.session.qps.get_mut(number) else {
                 return;
             };
             let Some(receive) = &mut qp.receive else { return };
@@ -323,7 +330,7 @@ impl Function {
             if over || self.device.held(qpn).1 >= window || self.device.room_for_requests() == 0 {
                 // Whoever takes a receive looks for more; only a device that is full, or a turn, must be asked again.
                 if (over || self.device.held(qpn).1 == 0) && !std::mem::replace(&mut qp.starving, true) {
-                    self.starving.push_back(number);
+                    self.session.starving.push_back(number);
                 }
                 return;
             }
@@ -345,7 +352,7 @@ impl Function {
     }
 
     fn feed_shared(&mut self, number: u32) {
-        let Some(srq) = self.srqs.get_mut(number) else {
+        let Some(srq) = self.session.srqs.get_mut(number) else {
             return;
         };
         let handle = SrqHandle(number);
@@ -357,7 +364,7 @@ impl Function {
             };
             if full || self.account.is_over() || self.device.room_for_requests() == 0 {
                 if !std::mem::replace(&mut srq.starving, true) {
-                    self.starving_srqs.push_back(number);
+                    self.session.starving_srqs.push_back(number);
                 }
                 break;
             }
@@ -395,19 +402,19 @@ impl Function {
         let kept = self.account.left().cast_signed() / 2;
         self.account.charge(kept);
         let mut fed = 0;
-        for _ in 0..self.starving.len().min(STARVING_A_TURN) {
-            let Some(number) = self.starving.pop_front() else {
+        for _ in 0..self.session.starving.len().min(STARVING_A_TURN) {
+            let Some(number) = self.session.starving.pop_front() else {
                 break;
             };
-            self.unlooked = self.unlooked.saturating_sub(1);
+            self.session.unlooked = self.session.unlooked.saturating_sub(1);
             self.account.charge(1);
             let left = self.account.left();
-            if let Some(qp) = self.qps.get_mut(number) {
+            if let Some(qp) = self.session.qps.get_mut(number) {
                 qp.starving = false;
                 // A window that is half empty is filled again: one at a time would cost a look each.
                 if self.device.held(QpNumber(number)).0 > SEND_WINDOW / 2 {
                     qp.starving = true;
-                    self.starving.push_back(number);
+                    self.session.starving.push_back(number);
                 } else {
                     self.feed_sends(number);
                     self.feed_receives(number);
@@ -418,16 +425,16 @@ impl Function {
                 break;
             }
         }
-        for _ in 0..self.starving_srqs.len().min(STARVING_A_TURN) {
+        for _ in 0..self.session.starving_srqs.len().min(STARVING_A_TURN) {
             if self.account.is_over() {
                 break;
             }
-            let Some(number) = self.starving_srqs.pop_front() else {
+            let Some(number) = self.session.starving_srqs.pop_front() else {
                 break;
             };
             self.account.charge(1);
             let left = self.account.left();
-            if let Some(srq) = self.srqs.get_mut(number) {
+            if let Some(srq) = self.session.srqs.get_mut(number) {
                 srq.starving = false;
                 self.feed_shared(number);
             }
@@ -450,7 +457,7 @@ impl Function {
                 || qp.receive.as_ref().is_some_and(|q| q.has_more())
         };
         // What there is no room for, because nobody takes completions, is not waited for.
-        !self.account.is_over() || !self.qps.get(number).is_some_and(unread)
+        !self.account.is_over() || !self.session.qps.get(number).is_some_and(unread)
     }
 }
 

@@ -112,18 +112,13 @@ struct Complaints {
     of_this_driver: u32,
 }
 
-/// The RDMA function of one adapter. It is there as long as the adapter, whether or not a driver is.
-pub struct Function {
-    pub(super) device: Device,
-    pub(super) config: DeviceConfig,
-    pub(super) memory: FunctionMemory,
+/// What a driver has made of a function: a reset forgets it.
+pub(super) struct Session {
     pub(super) qps: Slots<QueuePair>,
     pub(super) srqs: Slots<SharedReceive>,
     pub(super) cqs: Slots<CompletionRing>,
     pub(super) bells: Vec<Option<DoorbellRing>>,
-    pub(super) device_memory: super::command::DeviceMemoryTable,
     pub(super) events: Events,
-    pub(super) attached: Option<Attachment>,
     /// HELLO was said: packets are ours from now on.
     pub(super) hello: bool,
     /// Minor version that is spoken since.
@@ -135,14 +130,64 @@ pub struct Function {
     pub(super) starving_srqs: VecDeque<u32>,
     /// So many of them have not been looked at since something happened.
     pub(super) unlooked: usize,
-    /// What this turn may still do, or what is owed for others before.
-    pub(super) account: Account,
     /// The doorbell ring that is looked at first.
     pub(super) first_bell: usize,
     /// Doorbells of each ring that a command waits for, at most; empty if none waits.
     pub(super) before_command: Vec<u32>,
     /// CQs whose driver must make room.
     pub(super) full: VecDeque<u32>,
+    /// What is looked at anew, because the guest shares other memory.
+    pub(super) refit: Option<Refit>,
+}
+
+impl Session {
+    fn new() -> Session {
+        let bits = |object| limits::handle_bits(object).0;
+        Session {
+            qps: Slots::new(bits(Object::Qp)),
+            srqs: Slots::new(bits(Object::Srq)),
+            cqs: Slots::new(bits(Object::Cq)),
+            bells: Vec::new(),
+            events: Events::default(),
+            hello: false,
+            minor: 0,
+            ring_extents: 0,
+            starving: VecDeque::new(),
+            starving_srqs: VecDeque::new(),
+            unlooked: 0,
+            first_bell: 0,
+            before_command: Vec::new(),
+            full: VecDeque::new(),
+            refit: None,
+        }
+    }
+}
+
+/// What is known of an adapter's addresses, and told of them.
+pub(super) struct GidState {
+    /// Keeps the GID table true to the guest's addresses.
+    pub(super) learner: GidLearner,
+    pub(super) news: GidNews,
+    /// What the registry knows of the table, by index.
+    pub(super) claims: BTreeMap<u16, Claim>,
+    /// A conflict about a GID that is to be told, and when that may be.
+    pub(super) conflict: Option<GidConflict>,
+    pub(super) conflicts_after: Instant,
+    /// The guest is not asked again before, because somebody claims its addresses.
+    pub(super) doubted_until: Instant,
+}
+
+/// The RDMA function of one adapter. It is there as long as the adapter, whether or not a driver is.
+pub struct Function {
+    pub(super) device: Device,
+    pub(super) config: DeviceConfig,
+    pub(super) memory: FunctionMemory,
+    pub(super) device_memory: super::command::DeviceMemoryTable,
+    pub(super) session: Session,
+    pub(super) gids: GidState,
+    pub(super) attached: Option<Attachment>,
+    /// What this turn may still do, or what is owed for others before.
+    pub(super) account: Account,
     pub(super) scratch: super::command::Scratch,
     pub(super) identity: super::Identity,
     /// Counters of devices before the last reset.
@@ -151,21 +196,9 @@ pub struct Function {
     /// Something has happened since the counters were published.
     pub(super) busy: bool,
     pub(super) remains: Remains,
-    /// What is looked at anew, because the guest shares other memory.
-    pub(super) refit: Option<Refit>,
     /// The driver has posted something to send in this turn.
     pub asked: bool,
     complaints: Complaints,
-    /// Keeps the GID table true to the guest's addresses.
-    pub(super) learner: GidLearner,
-    pub(super) gid_news: GidNews,
-    /// What the registry knows of the table, by index.
-    pub(super) claims: BTreeMap<u16, Claim>,
-    /// A conflict about a GID that is to be told, and when that may be.
-    pub(super) conflict: Option<GidConflict>,
-    pub(super) conflicts_after: Instant,
-    /// The guest is not asked again before, because somebody claims its addresses.
-    pub(super) doubted_until: Instant,
     /// `roce_mode` and `*NetworkDirect` of the adapter.
     roce: (RoceMode, bool),
     /// How packets are marked.
@@ -191,45 +224,32 @@ impl Function {
         identity: super::Identity,
         published: Arc<super::RdmaCounters>,
     ) -> Result<Function, VerbsError> {
-        let bits = |object| limits::handle_bits(object).0;
         let mut learner = GidLearner::new(config.mac, config.limits.gid_table_len);
         learner.restrict(&identity.allowed);
         let mut function = Function {
             device: device(&config)?,
             config,
             memory: FunctionMemory::default(),
-            qps: Slots::new(bits(Object::Qp)),
-            srqs: Slots::new(bits(Object::Srq)),
-            cqs: Slots::new(bits(Object::Cq)),
-            bells: Vec::new(),
             device_memory: Default::default(),
-            events: Events::default(),
+            session: Session::new(),
+            gids: GidState {
+                learner,
+                news: GidNews::default(),
+                claims: BTreeMap::new(),
+                conflict: None,
+                conflicts_after: Instant(0),
+                doubted_until: Instant(0),
+            },
             attached: None,
-            hello: false,
-            minor: 0,
-            ring_extents: 0,
-            starving: VecDeque::new(),
-            starving_srqs: VecDeque::new(),
-            unlooked: 0,
             account: Account::default(),
-            first_bell: 0,
-            before_command: Vec::new(),
-            full: VecDeque::new(),
             scratch: Default::default(),
             identity,
             counted: [0; Counters::COUNT],
             published,
             busy: false,
             remains: Remains::default(),
-            refit: None,
             asked: false,
             complaints: Complaints::default(),
-            learner,
-            gid_news: GidNews::default(),
-            claims: BTreeMap::new(),
-            conflict: None,
-            conflicts_after: Instant(0),
-            doubted_until: Instant(0),
             roce: (RoceMode::default(), true),
             marking: Marking::default(),
             waits: 0,
@@ -237,7 +257,7 @@ impl Function {
         };
         function.apply_gids();
         // The adapter's own: always there, and no news.
-        function.gid_news.clear();
+        function.gids.news.clear();
         Ok(function)
     }
 
@@ -293,12 +313,12 @@ impl Function {
     /// `roce_mode` and `*NetworkDirect` of the adapter from now on. A driver that may not be there any more is ended.
     pub fn set_roce(&mut self, mode: RoceMode, network_direct: bool) {
         self.roce = (mode, network_direct);
-        self.learner.allow(match self.off() {
+        self.gids.learner.allow(match self.off() {
             Some(_) => &[],
             None if mode == RoceMode::V1 => &[GidKind::RoceV1],
             None => &[GidKind::RoceV1, GidKind::RoceV2],
         });
-        if self.off().is_some() && self.hello {
+        if self.off().is_some() && self.session.hello {
             self.reset();
         }
         self.apply_gids();
@@ -386,12 +406,12 @@ impl Function {
                 queue.ring = ring;
             }
         }
-        self.refit = Some(Refit::new(done));
+        self.session.refit = Some(Refit::new(done));
     }
 
     /// Ends all objects. Peers hear nothing.
     pub fn reset(&mut self) {
-        self.learner.driver_down();
+        self.gids.learner.driver_down();
         self.apply_gids();
         for (sum, value) in self.counted.iter_mut().zip(self.device.counters().values()) {
             *sum += value;
@@ -412,12 +432,6 @@ impl Function {
         for (index, entry) in gids {
             let _ = self.device.set_gid(index, Some(entry));
         }
-        let bits = |object| limits::handle_bits(object).0;
-        let rings = (
-            std::mem::replace(&mut self.qps, Slots::new(bits(Object::Qp))),
-            std::mem::replace(&mut self.srqs, Slots::new(bits(Object::Srq))),
-            std::mem::replace(&mut self.cqs, Slots::new(bits(Object::Cq))),
-        );
         let entries = |device: &Device| {
             let used = device
                 .resources()
@@ -426,26 +440,18 @@ impl Function {
                 .sum::<usize>();
             used * ENTRIES_OF_AN_OBJECT
         };
-        let entries = before.as_ref().map_or(0, entries) + self.ring_extents as usize;
-        self.remains.leave(entries, (before, rings));
-        self.refit = None;
-        self.bells = Vec::new();
+        let left = std::mem::replace(&mut self.session, Session::new());
+        let entries = before.as_ref().map_or(0, entries) + left.ring_extents as usize;
+        self.remains
+            .leave(entries, (before, left.qps, left.srqs, left.cqs));
         self.device_memory.clear(&mut self.memory);
-        self.events = Events::default();
-        self.hello = false;
-        self.minor = 0;
-        self.ring_extents = 0;
-        self.starving = VecDeque::new();
-        self.starving_srqs = VecDeque::new();
-        self.before_command = Vec::new();
         self.scratch.forget();
-        self.full = VecDeque::new();
     }
 
     /// Is there a driver that takes packets?
     #[inline]
     pub fn is_live(&self) -> bool {
-        self.hello
+        self.session.hello
     }
 
     /// What drivers have left, to be freed where nobody waits for it.
@@ -498,8 +504,8 @@ impl Function {
         self.busy
             || self.remains.any()
             || !self.complaints.untold.is_empty()
-            || self.gid_news.due().is_some()
-            || self.conflict.is_some()
+            || self.gids.news.due().is_some()
+            || self.gids.conflict.is_some()
     }
 
     /// As the control plane sees it.
@@ -508,7 +514,7 @@ impl Function {
             off: self.off(),
             gids: self.gid_rows(),
             resources: self.resource_rows(),
-            memory: super::memory(&self.device, self.ring_extents),
+            memory: super::memory(&self.device, self.session.ring_extents),
         }
     }
 
@@ -525,21 +531,21 @@ impl Function {
         // (Queues that wait for room in the engine get it by a packet, a timer or a command: that is a round of work, and
         // the next one looks at them.)
         let mut more = self.device.ready_priorities() & open != 0;
-        more |= self.account.is_over() || self.unlooked > 0 && !self.starving.is_empty();
+        more |= self.account.is_over() || self.session.unlooked > 0 && !self.session.starving.is_empty();
         if let Some(control) = &mut a.control {
             more |= control.request_kicks().unwrap_or(true);
         }
         for queue in &mut a.events {
             if let Some(ring) = &mut queue.ring {
                 // Buffers matter only while events wait for them.
-                more |= ring.request_kicks().unwrap_or(false) && !self.events.is_empty();
+                more |= ring.request_kicks().unwrap_or(false) && !self.session.events.is_empty();
             }
         }
-        for bell in self.bells.iter().flatten() {
+        for bell in self.session.bells.iter().flatten() {
             bell.set_polling(false);
         }
         fence(Ordering::SeqCst);
-        more | self.bells.iter().flatten().any(|bell| !bell.is_empty())
+        more | self.session.bells.iter().flatten().any(|bell| !bell.is_empty())
     }
 
     /// The device polls again.
@@ -552,7 +558,7 @@ impl Function {
         {
             ring.suppress_kicks();
         }
-        for bell in self.bells.iter().flatten() {
+        for bell in self.session.bells.iter().flatten() {
             bell.set_polling(true);
         }
     }
@@ -560,13 +566,14 @@ impl Function {
     /// When it must be looked at again, whoever sleeps.
     pub fn next_time(&self, now: Instant) -> Option<Instant> {
         let timer = self.device.next_timeout();
-        let full = (!self.full.is_empty()).then(|| now + FULL_RING_PAUSE);
-        let conflict = self.conflict.map(|_| self.conflicts_after);
+        let full = (!self.session.full.is_empty()).then(|| now + FULL_RING_PAUSE);
+        let conflict = self.gids.conflict.map(|_| self.gids.conflicts_after);
         let gids = self
+            .gids
             .learner
             .next_time()
             .into_iter()
-            .chain(self.gid_news.due())
+            .chain(self.gids.news.due())
             .chain(conflict);
         timer.into_iter().chain(full).chain(gids).min()
     }

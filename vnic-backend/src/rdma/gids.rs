@@ -159,7 +159,7 @@ impl Function {
         entry: Option<GidEntry>,
         by: GidSource,
     ) -> Result<u16, GidError> {
-        let index = self.learner.set(index, entry, by)?;
+        let index = self.gids.learner.set(index, entry, by)?;
         self.apply_gids();
         // The entry may be the same, and whose word it is another.
         self.claim_gids();
@@ -183,53 +183,53 @@ impl Function {
 
     /// The guest sent this frame.
     pub fn guest_sent(&mut self, now: Instant, head: &[u8]) {
-        self.learner.sent(now, head);
+        self.gids.learner.sent(now, head);
         self.apply_gids();
     }
 
     /// The guest gets this frame.
     pub fn guest_received(&mut self, now: Instant, head: &[u8]) {
-        self.learner.received(now, head);
+        self.gids.learner.received(now, head);
         self.apply_gids();
     }
 
     /// The guest's Ethernet driver is gone, and its addresses with it.
     pub fn guest_down(&mut self, now: Instant) {
-        self.learner.guest_down(now);
+        self.gids.learner.guest_down(now);
         self.apply_gids();
     }
 
     /// Asks the guest for what it has, when it is time.
     pub fn poll_gids(&mut self, now: Instant, emit: &mut dyn FnMut(&[u8])) {
         let doubted = &self.identity.claimant.doubted;
-        if doubted.load(Ordering::Relaxed) && self.doubted_until <= now {
+        if doubted.load(Ordering::Relaxed) && self.gids.doubted_until <= now {
             doubted.store(false, Ordering::Relaxed);
-            self.doubted_until = now + CONFLICTS_EVERY;
-            self.learner.doubt(now);
+            self.gids.doubted_until = now + CONFLICTS_EVERY;
+            self.gids.learner.doubt(now);
         }
-        if self.learner.next_time().is_some_and(|at| at <= now) {
-            self.learner.poll(now, emit);
+        if self.gids.learner.next_time().is_some_and(|at| at <= now) {
+            self.gids.learner.poll(now, emit);
             self.apply_gids();
         }
     }
 
     /// Brings the engine's table in line with the learner's.
     pub(super) fn apply_gids(&mut self) {
-        let changes: Vec<_> = self.learner.changes().collect();
+        let changes: Vec<_> = self.gids.learner.changes().collect();
         if changes.is_empty() {
             return;
         }
         for (index, entry) in changes {
             if let Some(old) = self.device.gids().by_index(index) {
-                self.gid_news.push((index, old.gid.0, false));
+                self.gids.news.push((index, old.gid.0, false));
             }
             if self.device.set_gid(index, entry).is_ok()
                 && let Some(new) = &entry
             {
-                self.gid_news.push((index, new.gid.0, true));
+                self.gids.news.push((index, new.gid.0, true));
             }
-            if self.hello {
-                self.events.push(EventKind::GidChange, index.into(), 0);
+            if self.session.hello {
+                self.session.events.push(EventKind::GidChange, index.into(), 0);
             }
         }
         self.claim_gids();
@@ -238,7 +238,7 @@ impl Function {
     /// Tells the registry what the table says. Addresses in VLANs that the adapter is not in are nobody's.
     fn claim_gids(&mut self) {
         let vlans = &self.identity.vlans;
-        let claims = self.learner.entries().filter_map(|(index, entry, source)| {
+        let claims = self.gids.learner.entries().filter_map(|(index, entry, source)| {
             let claim = Claim {
                 place: (entry.gid, vlans.classify(entry.vlan)?),
                 trusted: source == GidSource::Operator || entry.gid == Gid::from_mac(entry.mac),
@@ -246,8 +246,8 @@ impl Function {
             Some((index, claim))
         });
         let now: BTreeMap<u16, Claim> = claims.collect();
-        let before = std::mem::replace(&mut self.claims, now);
-        let now = &self.claims;
+        let before = std::mem::replace(&mut self.gids.claims, now);
+        let now = &self.gids.claims;
         let gone = before.iter().filter(|(i, claim)| now.get(i) != Some(claim));
         let new = now.iter().filter(|(i, claim)| before.get(i) != Some(claim));
         let (mut gone, mut new) = (gone.map(|(_, c)| c).peekable(), new.map(|(_, c)| c).peekable());
@@ -255,7 +255,7 @@ impl Function {
             let (registry, who) = (&self.identity.registry, &self.identity.claimant);
             let conflicts = registry.update(who, gone, new);
             // Who claims many addresses is told of once.
-            self.conflict = self.conflict.or(conflicts.first().copied());
+            self.gids.conflict = self.gids.conflict.or(conflicts.first().copied());
         }
     }
 
@@ -274,16 +274,16 @@ impl Function {
 
     /// A conflict about a GID that was not told yet, when it is time to tell one.
     pub fn take_gid_conflict(&mut self, now: Instant) -> Option<GidConflict> {
-        if self.conflict.is_none() || now < self.conflicts_after {
+        if self.gids.conflict.is_none() || now < self.gids.conflicts_after {
             return None;
         }
-        self.conflicts_after = now + CONFLICTS_EVERY;
-        self.conflict.take()
+        self.gids.conflicts_after = now + CONFLICTS_EVERY;
+        self.gids.conflict.take()
     }
 
     /// GIDs that came or went, as far as it is time to tell of them: index, GID, did it come?
     pub fn take_gid_news(&mut self, now: Instant) -> Vec<(u16, [u8; 16], bool)> {
-        self.gid_news.take(now)
+        self.gids.news.take(now)
     }
 
     /// Nobody finds its GIDs any more.
@@ -293,7 +293,7 @@ impl Function {
 
     /// The table, as people see it.
     pub fn gid_rows(&self) -> Vec<GidRow> {
-        let rows = self.learner.entries().map(|(index, entry, source)| GidRow {
+        let rows = self.gids.learner.entries().map(|(index, entry, source)| GidRow {
             index,
             gid: entry.gid.0,
             kind: entry.kind,
@@ -315,7 +315,7 @@ impl Function {
                 limit: usage.limit,
             })
             .collect();
-        let doorbells = self.bells.iter().flatten().count() as u32;
+        let doorbells = self.session.bells.iter().flatten().count() as u32;
         rows.push(ResourceRow {
             name: "dm",
             used: self.device_memory.used(),
@@ -328,7 +328,7 @@ impl Function {
         });
         rows.push(ResourceRow {
             name: "ring_extents",
-            used: self.ring_extents,
+            used: self.session.ring_extents,
             limit: resources.mr_extents.limit,
         });
         rows

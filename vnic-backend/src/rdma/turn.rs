@@ -33,16 +33,16 @@ impl Function {
             return None;
         }
         let mut work = 0;
-        if self.refit.is_some() {
+        if self.session.refit.is_some() {
             work += self.look_at_memory();
         }
         // Those of turns before come first.
-        if !self.starving.is_empty() || !self.starving_srqs.is_empty() {
+        if !self.session.starving.is_empty() || !self.session.starving_srqs.is_empty() {
             work += self.feed_starving();
         }
         work += self.take_doorbells();
         work += self.take_commands(now);
-        if !self.full.is_empty() {
+        if !self.session.full.is_empty() {
             work += self.retry_full(now);
         }
         if self.device.next_timeout().is_some_and(|at| at <= now) {
@@ -76,7 +76,7 @@ impl Function {
         let most = (self.account.left() as usize / 4).max(AT_LEAST);
         let timers = self.device.handle_timeouts(now, most);
         self.account.charge(TIMER * timers as i32);
-        self.unlooked = self.starving.len();
+        self.session.unlooked = self.session.starving.len();
         timers + 1
     }
 
@@ -90,12 +90,12 @@ impl Function {
         while let Some(event) = self.device.poll_event() {
             self.tell(event);
         }
-        if !self.events.is_empty() {
+        if !self.session.events.is_empty() {
             work += self.deliver_events();
         }
         if work > 0 {
             self.busy = true;
-            self.unlooked = self.starving.len();
+            self.session.unlooked = self.session.starving.len();
         }
         work
     }
@@ -103,7 +103,7 @@ impl Function {
     /// The guest shares other memory: goes on where the last turn stopped. Answers how much was done.
     #[cold]
     fn look_at_memory(&mut self) -> usize {
-        let Some(mut refit) = self.refit.take() else {
+        let Some(mut refit) = self.session.refit.take() else {
             return 0;
         };
         let most = (self.account.left() * EXTENTS).max(PIECES_AT_LEAST);
@@ -115,7 +115,7 @@ impl Function {
         if refit.stage == Stage::Nothing {
             let _ = refit.done.send(());
         } else {
-            self.refit = Some(refit);
+            self.session.refit = Some(refit);
         }
         1
     }
@@ -129,7 +129,7 @@ impl Function {
                     .device
                     .lose_memory_in_turns(&mut refit.walk, most, &|span| memory.has(span));
                 for mr in lost {
-                    self.events.push(EventKind::MrLost, mr.0, 0);
+                    self.session.events.push(EventKind::MrLost, mr.0, 0);
                 }
                 if refit.walk.is_over() {
                     refit.next(Stage::SharedReceiveQueues);
@@ -137,7 +137,7 @@ impl Function {
                 looked
             }
             Stage::SharedReceiveQueues => {
-                let Some(object) = self.srqs.place(refit.at) else {
+                let Some(object) = self.session.srqs.place(refit.at) else {
                     return refit.next(Stage::CompletionQueues);
                 };
                 let Some((number, srq)) = object else {
@@ -148,12 +148,12 @@ impl Function {
                     self.device.fail_srq(SrqHandle(number));
                     let detail =
                         fault_detail(FaultQueue::SharedReceive, FaultReason::Memory, srq.queue.read());
-                    self.events.push(EventKind::QueueFault, number, detail);
+                    self.session.events.push(EventKind::QueueFault, number, detail);
                 }
                 looked
             }
             Stage::CompletionQueues => {
-                let Some(object) = self.cqs.place(refit.at) else {
+                let Some(object) = self.session.cqs.place(refit.at) else {
                     return refit.next(Stage::Doorbells);
                 };
                 let Some((number, cq)) = object else {
@@ -162,14 +162,14 @@ impl Function {
                 let (lost, looked) = refit.look(&mut cq.ring, &self.memory, most);
                 if lost && !std::mem::replace(&mut cq.lost, true) {
                     let detail = fault_detail(FaultQueue::Completion, FaultReason::Memory, cq.produced());
-                    self.events.push(EventKind::QueueFault, number, detail);
+                    self.session.events.push(EventKind::QueueFault, number, detail);
                     // As after an overrun: who completes there fails.
                     self.device.fail_cq(CqHandle(number));
                 }
                 looked
             }
             Stage::Doorbells => {
-                let Some(object) = self.bells.get_mut(refit.at) else {
+                let Some(object) = self.session.bells.get_mut(refit.at) else {
                     return refit.next(Stage::SendQueues);
                 };
                 let Some(bell) = object else { return refit.skip() };
@@ -177,7 +177,9 @@ impl Function {
                 let (lost, looked) = refit.look(&mut bell.ring, &self.memory, most);
                 if lost && bell.fail() {
                     let detail = fault_detail(FaultQueue::Doorbells, FaultReason::Memory, bell.taken());
-                    self.events.push(EventKind::QueueFault, bell.handle, detail);
+                    self.session
+                        .events
+                        .push(EventKind::QueueFault, bell.handle, detail);
                 } else if !lost && refit.at > at {
                     bell.set_polling(true);
                 }
@@ -189,7 +191,7 @@ impl Function {
                     true => (FaultQueue::Send, Stage::ReceiveQueues),
                     false => (FaultQueue::Receive, Stage::Nothing),
                 };
-                let Some(object) = self.qps.place(refit.at) else {
+                let Some(object) = self.session.qps.place(refit.at) else {
                     return refit.next(next);
                 };
                 let queue = object.and_then(|(number, QueuePair { send, receive, .. })| {
@@ -222,7 +224,7 @@ impl Function {
     #[inline]
     pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
         self.busy = true;
-        self.unlooked = self.starving.len();
+        self.session.unlooked = self.session.starving.len();
         let number = packet.headers.bth.destination_qp;
         if self.lacks_receive(number, packet) {
             if number == MULTICAST_QP {
@@ -260,14 +262,14 @@ impl Function {
     #[inline]
     pub fn receive_run(&mut self, now: Instant, run: &Run<'_>) -> usize {
         self.busy = true;
-        self.unlooked = self.starving.len();
+        self.session.unlooked = self.session.starving.len();
         self.device.receive_run(now, run, &self.memory)
     }
 
     /// A QP may have taken a receive.
     #[inline]
     fn feed_more(&mut self, number: u32) {
-        if let Some(qp) = self.qps.get(number)
+        if let Some(qp) = self.session.qps.get(number)
             && let Some(receive) = &qp.receive
             && receive.has_more()
         {
@@ -289,7 +291,7 @@ impl Function {
             return false;
         }
         // A group's members, and the shared queue that an XRC packet names, are not looked for.
-        match self.qps.get(number) {
+        match self.session.qps.get(number) {
             Some(qp) if opcode.transport() != Transport::Xrc => {
                 let shared = SrqHandle(qp.created.srq);
                 self.device.held(QpNumber(number)).1 == 0 && self.device.srq_held(shared) == 0
@@ -314,13 +316,16 @@ impl Function {
         let Some(a) = &mut self.attached else {
             return 0;
         };
-        let cqs = &mut self.cqs;
+        let cqs = &mut self.session.cqs;
         let most = (self.account.left() / EVENT.cast_unsigned()) as usize;
-        let (done, fault) = self.events.deliver(&mut a.events, most.max(AT_LEAST), |cq| {
-            if let Some(ring) = cqs.get_mut(cq) {
-                ring.event_waits = false;
-            }
-        });
+        let (done, fault) = self
+            .session
+            .events
+            .deliver(&mut a.events, most.max(AT_LEAST), |cq| {
+                if let Some(ring) = cqs.get_mut(cq) {
+                    ring.event_waits = false;
+                }
+            });
         self.account.charge(EVENT * done as i32);
         if let Some((queue, fault)) = fault {
             self.complain(format!("event queue {queue} was stopped: {fault}"));
@@ -342,13 +347,13 @@ impl Function {
             Event::SrqLimitReached(srq) => (EventKind::SrqLimitReached, srq.0),
             Event::SrqError(srq) => (EventKind::SrqError, srq.0),
         };
-        self.events.push(kind, object, 0);
+        self.session.events.push(kind, object, 0);
     }
 
     /// Shows the completions of one queue, as many as there is room for.
     #[inline]
     pub(super) fn drain(&mut self, cq: CqHandle, now: Instant) -> usize {
-        let Some(ring) = self.cqs.get_mut(cq.0) else {
+        let Some(ring) = self.session.cqs.get_mut(cq.0) else {
             return 0;
         };
         if ring.lost {
@@ -363,7 +368,7 @@ impl Function {
                 break;
             }
             ring.prefetch(most);
-            let events = &mut self.events;
+            let events = &mut self.session.events;
             self.device.take_completions(cq, most, |completion| {
                 if ring.write(completion, now.0) {
                     ring.tell(cq.0, events);
@@ -375,7 +380,7 @@ impl Function {
         ring.prefetch(COMPLETIONS_AHEAD);
         if self.device.peek_len(cq) > 0 && !ring.waiting {
             ring.waiting = true;
-            self.full.push_back(cq.0);
+            self.session.full.push_back(cq.0);
         }
         done
     }
@@ -384,10 +389,12 @@ impl Function {
     fn retry_full(&mut self, now: Instant) -> usize {
         let mut work = 0;
         let most = (self.account.left() as usize / 4).max(AT_LEAST);
-        for _ in 0..self.full.len().min(most) {
-            let Some(cq) = self.full.pop_front() else { break };
+        for _ in 0..self.session.full.len().min(most) {
+            let Some(cq) = self.session.full.pop_front() else {
+                break;
+            };
             self.account.charge(1);
-            if let Some(ring) = self.cqs.get_mut(cq) {
+            if let Some(ring) = self.session.cqs.get_mut(cq) {
                 ring.waiting = false;
                 work += self.drain(CqHandle(cq), now);
             }

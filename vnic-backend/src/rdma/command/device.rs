@@ -32,7 +32,7 @@ impl Function {
         let hello: Hello = r.body()?;
         r.room_for::<HelloReply>()?;
         reserved(hello.reserved)?;
-        if self.hello {
+        if self.session.hello {
             return fail(S::WrongState, "HELLO was said already; RESET begins anew");
         }
         if hello.abi_major != ABI_MAJOR || hello.minor_min > ABI_MINOR || hello.minor_min > hello.minor_max {
@@ -45,10 +45,10 @@ impl Function {
         if let Some(why) = self.off() {
             return fail(S::NotPermitted, why);
         }
-        self.hello = true;
-        self.minor = hello.minor_max.min(ABI_MINOR);
+        self.session.hello = true;
+        self.session.minor = hello.minor_max.min(ABI_MINOR);
         r.reply(&HelloReply {
-            minor: self.minor,
+            minor: self.session.minor,
             ..HelloReply::default()
         });
         Ok(())
@@ -58,11 +58,11 @@ impl Function {
         r.no_body()?;
         let limits = self.device.limits();
         let m = self.identity.claimant.mac.0;
-        let (known, len) = match self.minor {
+        let (known, len) = match self.session.minor {
             0 => (capabilities::ALL_1_0, DeviceReply::LEN_1_0),
             _ => (capabilities::ALL, size_of::<DeviceReply>()),
         };
-        let (min_qp_rate, max_qp_rate) = match self.minor {
+        let (min_qp_rate, max_qp_rate) = match self.session.minor {
             0 => (0, 0),
             _ => (RATE_MIN_KBPS, RATE_MAX_KBPS),
         };
@@ -248,7 +248,7 @@ impl Function {
         r.no_body()?;
         self.reset();
         // What the driver has put into the GID table ends, too.
-        self.learner.driver_down();
+        self.gids.learner.driver_down();
         self.apply_gids();
         Ok(())
     }

@@ -85,7 +85,7 @@ impl Function {
         let used = self.device.resources().mr_extents;
         used.limit
             .saturating_sub(used.used)
-            .saturating_sub(self.ring_extents)
+            .saturating_sub(self.session.ring_extents)
     }
 
     pub(super) fn register_mr(&mut self, mut r: Request<'_>) -> Outcome {

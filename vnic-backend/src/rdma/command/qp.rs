@@ -239,8 +239,8 @@ impl Function {
             starving: false,
             fault_told: false,
         };
-        self.ring_extents += made.extents();
-        self.qps.insert(qp.0, made);
+        self.session.ring_extents += made.extents();
+        self.session.qps.insert(qp.0, made);
         r.reply_object(qp.0);
         Ok(())
     }
@@ -342,7 +342,7 @@ impl Function {
         self.device.modify_qp(qp, &values, mask, r.now)?;
         match self.device.qp_state(qp) {
             Some(QpState::Reset) => {
-                if let Some(shell) = self.qps.get_mut(body.qp) {
+                if let Some(shell) = self.session.qps.get_mut(body.qp) {
                     shell.reset();
                 }
             }
@@ -365,7 +365,7 @@ impl Function {
         let number = r.object()?;
         r.room_for::<QpReply>()?;
         let a = self.device.query_qp(QpNumber(number))?;
-        let Some(shell) = self.qps.get(number) else {
+        let Some(shell) = self.session.qps.get(number) else {
             return fail(S::NoSuchObject, format!("no such queue pair as {number:#x}"));
         };
         let attributes = QpAttributes {
@@ -440,9 +440,9 @@ impl Function {
         self.device.destroy_qp(qp)?;
         // Nothing comes after the reply: what finds no room now would.
         self.finish(r.now);
-        if let Some(shell) = self.qps.remove(number) {
+        if let Some(shell) = self.session.qps.remove(number) {
             let extents = shell.extents();
-            self.ring_extents -= extents;
+            self.session.ring_extents -= extents;
             self.remains.leave(extents as usize, shell);
         }
         Ok(())

@@ -65,8 +65,8 @@ impl Function {
         let ring = self.only_ring(&mut r, &list, ring::completion_ring_len(body.entries), 64)?;
         let capacity = body.entries.min(self.device.limits().max_cqe);
         let cq = self.device.create_cq(capacity)?;
-        self.ring_extents += ring.extents() as u32;
-        self.cqs.insert(
+        self.session.ring_extents += ring.extents() as u32;
+        self.session.cqs.insert(
             cq.0,
             CompletionRing::new(ring, body.entries, body.event_queue as u16),
         );
@@ -79,7 +79,7 @@ impl Function {
         r.room_for::<ResizeCqReply>()?;
         let list = r.announced(body.ring, self.free_extents())?;
         entries("entries", body.entries, 1, self.device.limits().max_cqe)?;
-        if self.cqs.get(body.cq).is_none() {
+        if self.session.cqs.get(body.cq).is_none() {
             return fail(S::NoSuchObject, "no such completion queue");
         }
         let ring = self.only_ring(&mut r, &list, ring::completion_ring_len(body.entries), 64)?;
@@ -88,12 +88,12 @@ impl Function {
         let capacity = body.entries.min(self.device.limits().max_cqe);
         self.device.resize_cq(CqHandle(body.cq), capacity)?;
         let added = ring.extents() as u32;
-        let Some(cq) = self.cqs.get_mut(body.cq) else {
+        let Some(cq) = self.session.cqs.get_mut(body.cq) else {
             return fail(S::NoSuchObject, "no such completion queue");
         };
         let removed = cq.ring.extents() as u32;
         let produced = cq.replace(ring, body.entries);
-        self.ring_extents = self.ring_extents + added - removed;
+        self.session.ring_extents = self.session.ring_extents + added - removed;
         r.reply(&ResizeCqReply {
             produced,
             reserved: 0,
@@ -105,12 +105,12 @@ impl Function {
         let cq = r.object()?;
         self.device.destroy_cq(CqHandle(cq))?;
         self.leave_freed();
-        if let Some(ring) = self.cqs.remove(cq) {
+        if let Some(ring) = self.session.cqs.remove(cq) {
             let extents = ring.ring.extents();
-            self.ring_extents -= extents as u32;
+            self.session.ring_extents -= extents as u32;
             if ring.event_waits {
-                self.events.forget(ring.event_queue, cq);
-                let looked_at = self.events.len() as u32 / LOOKED_AT;
+                self.session.events.forget(ring.event_queue, cq);
+                let looked_at = self.session.events.len() as u32 / LOOKED_AT;
                 self.account.charge(looked_at.cast_signed());
             }
             self.remains.leave(extents, ring);
@@ -141,8 +141,8 @@ impl Function {
             max_wr: body.entries.min(limits.max_srq_wr),
             max_sge: body.elements,
         })?;
-        self.ring_extents += ring.extents() as u32;
-        self.srqs.insert(
+        self.session.ring_extents += ring.extents() as u32;
+        self.session.srqs.insert(
             srq.0,
             SharedReceive {
                 queue: ReceiveQueue::new(ring, body.entries, stride, body.elements),
@@ -164,7 +164,7 @@ impl Function {
                 format!("there are no attributes {:#x}", body.mask & !srq_mask::ALL),
             );
         }
-        let Some(srq) = self.srqs.get(body.srq) else {
+        let Some(srq) = self.session.srqs.get(body.srq) else {
             return fail(S::NoSuchObject, "no such shared receive queue");
         };
         let has = |bit| body.mask & bit != 0;
@@ -185,6 +185,7 @@ impl Function {
         r.room_for::<SrqReply>()?;
         let (held, max_wr, limit) = self.device.query_srq(SrqHandle(srq))?;
         let unread = self
+            .session
             .srqs
             .get(srq)
             .map_or(0, |s| s.queue.posted().wrapping_sub(s.queue.read()));
@@ -200,9 +201,9 @@ impl Function {
     pub(super) fn destroy_srq(&mut self, r: Request<'_>) -> Outcome {
         let srq = r.object()?;
         self.device.destroy_srq(SrqHandle(srq))?;
-        if let Some(s) = self.srqs.remove(srq) {
+        if let Some(s) = self.session.srqs.remove(srq) {
             let extents = s.queue.ring.extents();
-            self.ring_extents -= extents as u32;
+            self.session.ring_extents -= extents as u32;
             self.remains.leave(extents, s);
         }
         Ok(())
@@ -220,11 +221,11 @@ impl Function {
             return fail(S::OutOfRange, text);
         }
         let ring = self.only_ring(&mut r, &list, ring::doorbell_ring_len(body.entries), 8)?;
-        let slot = match self.bells.iter().position(Option::is_none) {
+        let slot = match self.session.bells.iter().position(Option::is_none) {
             Some(slot) => slot,
-            None if (self.bells.len() as u32) < DOORBELL_RINGS_MAX => {
-                self.bells.push(None);
-                self.bells.len() - 1
+            None if (self.session.bells.len() as u32) < DOORBELL_RINGS_MAX => {
+                self.session.bells.push(None);
+                self.session.bells.len() - 1
             }
             None => {
                 let text = format!("there are {DOORBELL_RINGS_MAX} doorbell rings already");
@@ -232,8 +233,8 @@ impl Function {
             }
         };
         let handle = self.identity.next_handle() << 8 | slot as u32;
-        self.ring_extents += ring.extents() as u32;
-        self.bells[slot] = Some(DoorbellRing::new(ring, handle, body.entries));
+        self.session.ring_extents += ring.extents() as u32;
+        self.session.bells[slot] = Some(DoorbellRing::new(ring, handle, body.entries));
         r.reply_object(handle);
         Ok(())
     }
@@ -241,6 +242,7 @@ impl Function {
     pub(super) fn destroy_doorbells(&mut self, r: Request<'_>) -> Outcome {
         let handle = r.object()?;
         let slot = self
+            .session
             .bells
             .iter()
             .position(|b| b.as_ref().is_some_and(|b| b.handle == handle));
@@ -248,9 +250,9 @@ impl Function {
             return fail(S::NoSuchObject, "no such doorbell ring");
         };
         // All that was written before was taken before this command.
-        if let Some(ring) = self.bells[slot].take() {
+        if let Some(ring) = self.session.bells[slot].take() {
             let extents = ring.ring.extents();
-            self.ring_extents -= extents as u32;
+            self.session.ring_extents -= extents as u32;
             self.remains.leave(extents, ring);
         }
         Ok(())
