@@ -6,7 +6,7 @@ use vnic_engine::offload::Segmenter;
 use vnic_tests::driver::packets::{
     BROADCAST, FIRST_SEQ, Flow, eth, parse, pattern, tcp, tso, udp, udp_partial, uso,
 };
-use vnic_tests::driver::rig::{Copies, Rig, deadline};
+use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
 use vnic_tests::driver::{Guest, Layout, NetHdr, OFFLOADS, Options, feature};
 use vnic_wire::checksum;
 
@@ -119,6 +119,8 @@ fn offloads(cores: usize) -> Result<()> {
             ] {
                 let payload = pattern(len);
                 let (f, hdr) = tso(&flow, &payload, size);
+                rig.settle()?;
+                let sent = rig.counter("a", "tx_frames");
                 ga.send_wait(0, &f, hdr);
                 let mut o = 0;
                 // Requests of 128 segments come of a longer one.
@@ -134,6 +136,9 @@ fn offloads(cores: usize) -> Result<()> {
                         o += 1;
                     }
                     ga.drain();
+                    // (Its buffer is completed before its parts are sent, a turn each.)
+                    let parts = || rig.counter("a", "tx_frames") == sent + requests;
+                    assert!(wait_for(parts), "the parts do not come");
                     rig.settle()?;
                     while gb.try_recv(0).is_some() {}
                     625
