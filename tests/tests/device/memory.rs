@@ -6,8 +6,9 @@ use anyhow::Result;
 use vhost::VhostBackend;
 use vnic_backend::{AttachState, MacAddr, NicEventKind};
 use vnic_tests::driver::packets::{Number, number_of, numbered};
-use vnic_tests::driver::rig::{Copies, Rig, deadline};
+use vnic_tests::driver::rig::{Copies, Rig, deadline, wait_for};
 use vnic_tests::driver::{Guest, Layout, Log, NetHdr, Options, feature};
+use vnic_tests::lab::own_process;
 
 struct Pair {
     a: Guest,
@@ -371,4 +372,35 @@ fn a_new_call_descriptor_loses_nothing() -> Result<()> {
         p.all();
     }
     rig.finish(Copies::Extra(0))
+}
+
+/// Of a guest that is gone nothing stays mapped, whatever its buffers were made of: its memory would stay taken.
+#[test]
+fn memory_of_a_guest_that_is_gone_is_unmapped() -> Result<()> {
+    // Counts maps of the process.
+    own_process(|| {
+        let maps = || {
+            std::fs::read_to_string("/proc/self/maps")
+                .expect("our maps")
+                .matches("memfd:guest")
+                .count()
+        };
+        for layout in [Layout::Same, Layout::Separate, Layout::Split(5)] {
+            let mut rig = Rig::new(1)?;
+            let o = Options {
+                rx_layout: layout,
+                tx_layout: layout,
+                ..Options::default()
+            };
+            let mut p = Pair::new(&mut rig, &o)?;
+            p.send(20);
+            p.all();
+            p.a.detach()?;
+            p.b.detach()?;
+            drop(p);
+            assert!(wait_for(|| maps() == 0), "{layout:?}: {} maps are left", maps());
+            rig.finish(Copies::Unknown)?;
+        }
+        Ok(())
+    })
 }

@@ -71,7 +71,6 @@ impl Metadata {
 }
 
 /// A frame that waits, and what is known of it: a copy of our own, so that its sender's buffer is completed.
-#[derive(Clone)]
 pub struct OwnedFrame {
     /// All its bytes.
     pub bytes: Vec<u8>,
@@ -257,7 +256,7 @@ impl<'a> OutFrame<'a> {
     }
 }
 
-/// What [`with_tag`] and [`finish`] need for working: kept by the data core, so that nothing is allocated.
+/// What [`for_receiver`] needs for working: kept by the data core, so that nothing is allocated.
 pub struct Bounce {
     edited: [u8; HEAD_MAX + 4],
     segment: Box<[u8]>,

@@ -24,7 +24,7 @@ use vnic_fabric::switch::PortId;
 use super::counters::{AdapterCounters, priority_of};
 use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame};
 use super::outputs::{AdapterRx, Outputs, Slot, is_roce};
-use super::qos::{Pool, wire};
+use super::qos::{Pool, on_wire};
 
 /// A frame that waits for its flow's turn, and what its adapter's rules say of it.
 pub struct HeldRoce {
@@ -78,7 +78,7 @@ impl GuestRoce {
         room?;
         let frame = self.pool.copy(&f.whole(), meta.clone()).ok_or(Full::Flow)?;
         let held = HeldRoce { frame, decision };
-        let held = self.proxy.hold(self.now, flow, seen, wire(f), cost, held);
+        let held = self.proxy.hold(self.now, flow, seen, on_wire(f), cost, held);
         held.map_err(|_| Full::Flow)
     }
 

@@ -24,7 +24,7 @@ use vnic_fabric::switch::PortId;
 pub use link::{Link, is_control};
 pub use pauses::Pauses;
 pub use receiver::{PauseSignals, Pool, Receiver};
-pub use sender::{Member, Senders, wire};
+pub use sender::{Member, Senders, on_wire};
 
 use super::outputs::{Outputs, Slot};
 

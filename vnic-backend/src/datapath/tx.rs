@@ -66,7 +66,7 @@ pub struct TxPath {
     /// Its headers may ask for something.
     asks: bool,
     mtu: usize,
-    /// What acts where its adapter has a [`Sender`](super::qos::Sender).
+    /// What acts where its adapter has a sending side of its own.
     policed: Option<Arc<QosChange>>,
     grant: Grant,
     /// What was sent by priority and is not counted yet.
@@ -180,7 +180,7 @@ impl TxQueue {
         }
     }
 
-    /// Takes up to [`TxQueue::batch`] frames and sends them on their way. Answers how much was done: nothing where there is
+    /// Takes up to [`TxPath::batch`] frames and sends them on their way. Answers how much was done: nothing where there is
     /// nothing, or nothing that may go.
     pub fn poll(&mut self, index: usize, core: &mut Core, scratch: &mut Scratch) -> usize {
         if self.path.holds.any()
@@ -318,6 +318,8 @@ impl TxQueue {
             }
         }
         drop(frames);
+        // Between two bursts nothing keeps a guest's memory but its rings.
+        segs.release();
         ring.advance(done);
         if path.grant.whole {
             path.settle(visit.core);
@@ -570,7 +572,7 @@ impl TxPath {
         let step = self.send(buffer, f, verdict, visit);
         if !matches!(step, Step::Wait) {
             if priority != BY_TAG && !matches!(verdict, Verdict::Drop(_)) {
-                self.grant.gone[usize::from(priority)] += police::wire(f.len);
+                self.grant.gone[usize::from(priority)] += police::plain_on_wire(f.len);
             }
             self.count(priority, f.head, len, &mut visit.sums);
         }

@@ -156,7 +156,7 @@ impl Sender {
         f: &RawFrame<'_>,
     ) {
         if self.limits.any() {
-            self.charge_bytes(now, since, who, priority, on_wire(f));
+            self.charge_bytes(now, since, who, priority, on_wire(f).into());
         }
     }
 
@@ -189,26 +189,23 @@ impl Sender {
 
 /// Bytes that a frame, or the frames that a segmentation request is cut into, take on the wire (IEEE 802.3 clause 4).
 #[inline]
-pub fn on_wire(f: &RawFrame<'_>) -> u64 {
-    if f.hdr.gso_type == 0 {
-        return (f.len.max(FRAME_MIN) + WIRE_OVERHEAD as usize) as u64;
-    }
-    request_on_wire(f)
+pub fn on_wire(f: &RawFrame<'_>) -> u32 {
+    let bytes = if f.hdr.gso_type == 0 {
+        f.len.max(FRAME_MIN) + WIRE_OVERHEAD as usize
+    } else {
+        request_on_wire(f)
+    };
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// The same, as limits and turns count it.
-pub fn wire(f: &RawFrame<'_>) -> u32 {
-    u32::try_from(on_wire(f)).unwrap_or(u32::MAX)
-}
-
-fn request_on_wire(f: &RawFrame<'_>) -> u64 {
+fn request_on_wire(f: &RawFrame<'_>) -> usize {
     let head = &f.head[..f.head.len().min(HEAD_MAX)];
     let Ok(Request::Tso(tso)) = offload::check(&f.hdr, head, f.len) else {
-        return (f.len + WIRE_OVERHEAD as usize) as u64;
+        return f.len + WIRE_OVERHEAD as usize;
     };
     let payload = f.len.saturating_sub(tso.head_len);
     let frames = payload.div_ceil(tso.gso_size.max(1)).max(1);
-    (payload + frames * (tso.head_len + WIRE_OVERHEAD as usize)) as u64
+    payload + frames * (tso.head_len + WIRE_OVERHEAD as usize)
 }
 
 /// What was sent with a priority other than 0: that one's is what is left of the totals, and is computed when it is read.

@@ -15,13 +15,13 @@ use super::super::core::Core;
 use super::super::frame::{FRAME_MAX, RawFrame};
 use super::super::guest_roce::see;
 use super::super::outputs::is_roce;
-use super::super::qos::{Member, wire as on_wire};
+use super::super::qos::{Member, on_wire};
 use super::{Step, Taken, TxPath, Visit, tells_address};
 use crate::types::Direction;
 
-/// Bytes of a frame on the wire.
+/// Bytes on the wire of a frame that is not to be cut.
 #[inline(always)]
-pub(super) fn wire(len: usize) -> u32 {
+pub(super) fn plain_on_wire(len: usize) -> u32 {
     len.max(FRAME_MIN) as u32 + WIRE_OVERHEAD
 }
 
@@ -61,7 +61,7 @@ impl TxPath {
         // Each with its virtio header: not less than it is.
         let bytes = frames
             .iter()
-            .map(|t| wire(t.total.min(FRAME_MAX as u64) as usize));
+            .map(|t| plain_on_wire(t.total.min(FRAME_MAX as u64) as usize));
         let (bytes, now) = (bytes.sum(), core.now);
         let sender = core.sender(self.port);
         self.grant.whole = sender.as_ref().is_some_and(|s| s.may_send_all(now, bytes));

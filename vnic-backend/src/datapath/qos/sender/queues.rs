@@ -11,8 +11,8 @@ use super::super::super::frame::{Metadata, OwnedFrame, RawFrame};
 use super::super::super::outputs::Slot;
 use super::super::super::weight::{self, HEAVY};
 use super::super::Pool;
+use super::on_wire;
 use super::turns::Member;
-use super::wire;
 
 /// Bytes that wait at most, for each priority: a send queue of a card has 1024 entries by default, full frames are more than
 /// that, and any segmentation request fits.
@@ -100,7 +100,7 @@ impl SendQueues {
     /// May a frame go at once? `closed`: priorities that may not, a bit each.
     pub fn passes(&mut self, now: Instant, priority: u8, f: &RawFrame<'_>, closed: u8) -> bool {
         self.egress.is_empty() && closed >> priority & 1 == 0
-            || self.egress.pass(now, priority, wire(f), closed)
+            || self.egress.pass(now, priority, on_wire(f), closed)
     }
 
     /// A frame waits. False: there is no memory for it.
@@ -120,7 +120,7 @@ fn entry(now: Instant, port: PortId, priority: u8, f: &RawFrame<'_>) -> Entry {
     Entry {
         source: port.0,
         priority: priority & 7,
-        wire: wire(f),
+        wire: on_wire(f),
         bytes: cost(f.len),
         since: now,
     }
