@@ -186,11 +186,11 @@ fn buffers_across_regions() -> Result<()> {
             );
         }
         ga.ring(1).publish();
-        assert!(vnic_tests::driver::rig::wait_for(|| gb.ring(0).take().is_some()));
+        assert!(wait_for(|| gb.ring(0).take().is_some()));
         let mut got = vec![0; f.len()];
         gb.mem().read(EXTRA_AT + 8192 - 7 + 12, &mut got)?;
         assert!(got == f, "start {start}");
-        assert!(vnic_tests::driver::rig::wait_for(|| ga.ring(1).take().is_some()));
+        assert!(wait_for(|| ga.ring(1).take().is_some()));
     }
     rig.finish(Copies::Extra(0))
 }
