@@ -1,4 +1,4 @@
-//! Link aggregation: several ports as one, under the embedded switch (VF LAG; `rdma-notes-zh` sections 10 and 18).
+//! Link aggregation: several ports as one, under the embedded switch (MLNX_OFED Documentation, VF LAG).
 //!
 //! ```text
 //!  frame ─ Flow::parse ─▶ Flow ─ Policy::hash ─▶ bucket ─▶ member ─▶ port

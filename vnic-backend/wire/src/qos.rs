@@ -53,7 +53,7 @@ pub struct HintSettings {
 }
 
 /// Receive path activity monitoring: how long pause may be sent (register PFCC; WinOF-2 Ethernet Network, Receive Path
-/// Activity Monitoring; `rdma-notes-zh` section 9).
+/// Activity Monitoring).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guard {
     /// `DeviceRxStallWatermark`: milliseconds of stall that are counted and told; 0: never. At most `critical_ms`.
@@ -63,8 +63,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Milliseconds of a watermark, beside 0. Register PFCC and the PRM say 80; `rdma-notes-zh` section 9 says 100 for the
-    /// Linux driver's file, which stands for the same register: the wider one holds.
+    /// Milliseconds of a watermark, beside 0: the range of register PFCC (Linux, mlx5 `MLX5E_PFC_PREVEN_TOUT_MIN_MSEC` and
+    /// `MLX5E_PFC_PREVEN_TOUT_MAX_MSEC`).
     pub const WATERMARK: RangeInclusive<u32> = 80..=8000;
 }
 

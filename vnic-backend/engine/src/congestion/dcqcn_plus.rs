@@ -1,7 +1,7 @@
 //! DCQCN+ (Gao et al., ICNP 2018): DCQCN whose clocks and steps follow the number of congested flows, which the receiver tells
 //! in its notifications.
 //!
-//! **Reconstructed.** The text that we have (`rdma-notes-zh` section 21) lost its formulas. What stands here is taken from its
+//! **Reconstructed.** The formulas of the paper were not at hand. What stands here is taken from its
 //! prose, and from a public re-implementation where that agrees with it:
 //!
 //! | what | here | from |

@@ -85,7 +85,7 @@ impl Default for Settings {
 
 impl Settings {
     /// As DCQCN+ has them: 45 us between two notifications of a flow, one notification each 1 us (`told`: see there). The
-    /// 45 us are the paper's (`rdma-notes-zh` section 21), the 1 us is that of a public re-implementation.
+    /// 45 us are the paper's (ICNP 2018), the 1 us is that of a public re-implementation.
     pub fn dcqcn_plus() -> Settings {
         Settings {
             spacing: Duration::from_micros(45),

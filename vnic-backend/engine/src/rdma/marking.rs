@@ -1,5 +1,5 @@
 //! How packets of an adapter are marked, and which priority its queue pairs have: traffic class, DSCP, priority code point
-//! (`rdma-notes-zh` sections 13 and 24; WinOF-2 Ethernet Network, DSCP Based QoS: RDMA).
+//! (WinOF-2 Ethernet Network, DSCP Based QoS: RDMA; MLNX_OFED Documentation, Quality of Service).
 //!
 //! ```text
 //!  traffic class ─▶ ToS byte ─▶ DSCP ─▶ priority        (believed: DSCP)
@@ -94,7 +94,7 @@ impl Marking {
             pcp,
             priority,
         };
-        // A value of the operator's for the whole port, over what anybody says (`rdma-notes-zh` section 13).
+        // A value of the operator's for the whole port wins (as MLNX_OFED's `tc/1/traffic_class` does).
         if let Some(forced) = self.forced_traffic_class {
             let priority = match self.policy_priority {
                 _ if by_dscp => self.by_dscp(forced >> 2),
@@ -206,7 +206,7 @@ mod tests {
         (marked.traffic_class, marked.priority)
     }
 
-    /// The table of `rdma-notes-zh` section 13: 32 traffic classes are 8 DSCPs are one priority.
+    /// 32 traffic classes are 8 DSCPs are one priority, as mlnx_qos shows it.
     #[test]
     fn every_traffic_class_in_every_trust() {
         for class in 0..=255u8 {

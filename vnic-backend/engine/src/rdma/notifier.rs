@@ -1,5 +1,5 @@
 //! The notification point of a device: marked packets make congestion notification packets, which leave before anything
-//! else of their priority (IBTA annex A17.9; `rdma-notes-zh` section 2: marked acknowledges and READ requests do, too).
+//! else of their priority (IBTA annex A17.9). Marked acknowledges and READ requests make them, too.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;

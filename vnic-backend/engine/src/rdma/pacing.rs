@@ -1,4 +1,4 @@
-//! Packet pacing: the rate of a send queue (`ibv_modify_qp_rate_limit`; OFED Programming, Packet Pacing).
+//! Packet pacing: the rate of a send queue (`ibv_modify_qp_rate_limit`; MLNX_OFED Documentation, Programming: Packet Pacing).
 //!
 //! A queue pair with a rate has credit, in time: it grows while time passes, up to the burst, and each request packet takes
 //! the time that it needs on a wire of that rate. While the credit is not below zero it may send; below, it is off the list

@@ -1,5 +1,5 @@
 //! The congestion point: which packets of a queue are marked (random early detection: Floyd and Jacobson 1993; DCQCN,
-//! SIGCOMM 2015, section 3.1; registers CWTP and CWTPM, `rdma-notes-zh` section 17).
+//! SIGCOMM 2015, section 3.1; registers CWTP and CWTPM, Linux, mlxsw `reg.h`).
 //!
 //! ```text
 //!  probability

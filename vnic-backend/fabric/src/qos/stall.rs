@@ -1,5 +1,5 @@
 //! Receive path activity monitoring: a receiver that stands still tells its senders to wait only for so long
-//! (WinOF-2 Ethernet Network, Receive Path Activity Monitoring; `rdma-notes-zh` section 9; register PFCC).
+//! (WinOF-2 Ethernet Network, Receive Path Activity Monitoring; register PFCC, Linux, mlx5 `en_ethtool.c`).
 //!
 //! ```text
 //!           one stands still        minor_ms                critical_ms

@@ -1,4 +1,4 @@
-//! The list of congested flows of DCQCN+ (ICNP 2018, section IV; reconstructed from `rdma-notes-zh` section 21).
+//! The list of congested flows of DCQCN+ (Gao et al., ICNP 2018, section IV; reconstructed from its prose).
 //!
 //! ```text
 //!          one record each `told`

@@ -285,7 +285,7 @@ impl Qp {
     }
 
     /// It slows down by itself, as if it had been notified (`roce_slow_restart_en`). What the adapters do is published by
-    /// names only; that the sender counts a handled notification is (`rdma-notes-zh` section 8).
+    /// name only (NVIDIA, How-to Enable/Disable Lossy RoCE Accelerations); the sender counts it as a handled notification.
     fn slow_restart(&mut self, shared: &mut Shared, now: Instant) {
         let told = self.flow().and_then(|flow| flow.notified);
         if told.is_some_and(|at| now.since(at) < ONE_CAUSE) {
@@ -400,7 +400,7 @@ impl Qp {
     }
 
     /// A packet of the peer's is missing: besides the NAK it gets a notification, where both slow restart and notification
-    /// are on (`rdma-notes-zh` section 3).
+    /// are on.
     pub(super) fn notify_gap(&self, shared: &mut Shared, packet: &Incoming<'_>) {
         let priority = shared.marking.received(&packet.path) & 7;
         let congestion = &shared.congestion;
