@@ -12,7 +12,7 @@
 //!
 //! # What is unsafe
 //! A program in C passes pointers, and the header says what they point to. That promise is taken on trust where the
-//! interface begins ([`export!`](export), [`operation!`](operation)). What goes through those pointers says so; where that
+//! interface begins (`export!`, `operation!`). What goes through those pointers says so; where that
 //! is the case is in the list of the house rules.
 
 #[macro_use]

@@ -2,7 +2,7 @@
 //! alone.
 //!
 //! The process shares anonymous files with the daemon for new memory; memory that the program has already is
-//! moved into such files where it is ([`adopt`]). Guest-physical addresses are the addresses of these files in
+//! moved into such files where it is (`adopt.rs`). Guest-physical addresses are the addresses of these files in
 //! this process. Freeing memory here while the daemon still looks at it harms nobody: the daemon has a mapping of
 //! its own, and pages go only when nobody maps them.
 

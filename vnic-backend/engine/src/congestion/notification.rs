@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A point that tells its period (DCQCN+) keeps a list of congested flows instead and looks at one of them at a time, so
-//! that all share what it can make equally: see [`list`].
+//! that all share what it can make equally: see `list.rs`.
 
 mod list;
 mod windows;

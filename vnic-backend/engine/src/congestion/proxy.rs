@@ -9,7 +9,7 @@
 //!  from the guest ─▶ a limited flow? ─ its frames wait here ────────────┴──▶ at its rate, all others at once
 //! ```
 //!
-//! Frames are given by their first bytes. What the other direction has to tell first, [`pairs`] has learned; what is not known
+//! Frames are given by their first bytes. What the other direction has to tell first, `pairs.rs` has learned; what is not known
 //! is counted, nothing is guessed. Guests and their peers may send whatever they like: memory is bounded, the oldest is
 //! forgotten, and so is the time that looking something up takes.
 //!

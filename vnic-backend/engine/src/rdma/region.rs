@@ -351,7 +351,7 @@ impl Regions {
         }
     }
 
-    /// Keys begin anywhere, as [`Table::scattered`] says.
+    /// Keys begin anywhere, as `Table::scattered` says.
     #[must_use]
     pub fn scattered(self, seed: u64) -> Regions {
         Regions {
