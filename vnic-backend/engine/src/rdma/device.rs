@@ -1,5 +1,6 @@
 //! The RDMA function of one adapter: its objects, and the packets that go in and out.
 
+mod groups;
 mod members;
 mod outlet;
 mod run;
@@ -10,11 +11,9 @@ use alloc::vec::Vec;
 
 use vnic_wire::MacAddr;
 use vnic_wire::bth::MULTICAST_QP;
-use vnic_wire::gid::Gid;
 use vnic_wire::opcode::Transport;
 use vnic_wire::roce::{Ecn, Network};
 use vnic_wire::time::Instant;
-use vnic_wire::transport::Extended;
 
 use crate::congestion::Needs;
 
@@ -45,6 +44,7 @@ use super::types::{
     VerbsError, XrcdHandle,
 };
 use super::wheel::Wheel;
+pub use groups::COPIES_AT_ONCE;
 pub use shell::{Freed, work_of_pieces};
 
 /// The first QP numbers are for management (IBTA 3.9.4, 3.9.5).
@@ -82,6 +82,8 @@ pub struct Device {
     pds: Table<Domain>,
     xrcds: Table<Domain>,
     groups: MulticastGroups,
+    /// Datagrams for groups that have more members than get their copies at once.
+    copies: VecDeque<groups::Waiting>,
     shared: Shared,
     /// Memory of the region or completion queue that was the last to end.
     freed: Option<Freed>,
@@ -146,6 +148,7 @@ impl Device {
             pds: table(Object::Pd, limits.max_pd),
             xrcds: table(Object::Xrcd, limits.max_xrcd),
             groups: MulticastGroups::new(&limits),
+            copies: VecDeque::new(),
             shared: Shared {
                 mac: config.mac,
                 mtu: config.mtu,
@@ -239,16 +242,6 @@ impl Device {
     /// Counts a frame for this adapter that looked like RoCE and could not be read, for the caller that tried.
     pub fn count_malformed(&mut self) {
         self.shared.counters.drop_malformed += 1;
-    }
-
-    /// The QPs of a multicast group.
-    pub fn members(&self, group: Gid) -> &[QpNumber] {
-        self.groups.lookup(group)
-    }
-
-    /// Whether a QP is attached to a multicast group.
-    pub fn is_in_group(&self, qp: QpNumber) -> bool {
-        self.groups.users(qp) > 0
     }
 
     // GIDs.
@@ -698,19 +691,6 @@ impl Device {
         Ok(())
     }
 
-    /// Attaches a UD QP to a multicast group.
-    pub fn attach_multicast(&mut self, qp: QpNumber, gid: Gid) -> Result<(), VerbsError> {
-        if find!(self.qps, qp, Qp)?.init.qp_type != QpType::Ud {
-            return Err(VerbsError::Invalid("multicast is for datagrams"));
-        }
-        self.groups.attach(qp, gid)
-    }
-
-    /// Detaches a UD QP from a multicast group.
-    pub fn detach_multicast(&mut self, qp: QpNumber, gid: Gid) -> Result<(), VerbsError> {
-        self.groups.detach(qp, gid)
-    }
-
     /// Posts to a send queue.
     pub fn post_send(&mut self, qp: QpNumber, wr: SendWr) -> Result<(), VerbsError> {
         self.shared.sends.spare().wr = wr;
@@ -728,7 +708,7 @@ impl Device {
 
     // Packets and time.
 
-    /// Takes a packet that came for this adapter.
+    /// Takes a packet that came for this adapter. Copies for members of a large group may wait: see [`next_member`](Device::next_member).
     pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>, memory: &dyn Memory) {
         let shared = &mut self.shared;
         shared.now = now;
@@ -763,22 +743,6 @@ impl Device {
             shared.marks.hit(Mark::NoSuchQp);
         }
         self.fail_overrun();
-    }
-
-    fn receive_multicast(&mut self, now: Instant, packet: &Incoming<'_>, memory: &dyn Memory) {
-        let members = self.groups.lookup(packet.path.network.destination());
-        let datagram = matches!(packet.headers.extended, Extended::Deth(_) | Extended::DethImm(..));
-        if members.is_empty() || !datagram {
-            self.shared.counters.drop_no_qp += 1;
-            return;
-        }
-        self.shared.marks.hit(Mark::Multicast);
-        for member in members {
-            if let Some(qp) = self.qps.get_mut(member.0) {
-                self.shared.work = self.shared.work.saturating_add(shell::COPY);
-                qp.receive(&mut self.shared, now, packet, memory);
-            }
-        }
     }
 
     /// Takes the oldest event.

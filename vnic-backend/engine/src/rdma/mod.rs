@@ -40,7 +40,7 @@ mod window;
 pub use budget::Beside;
 pub use congestion::{Congestion, FlowStatus};
 pub use counters::Counters;
-pub use device::{Device, DeviceConfig, Freed, work_of_pieces};
+pub use device::{COPIES_AT_ONCE, Device, DeviceConfig, Freed, work_of_pieces};
 pub use gid::{GidEntry, GidKind, GidTable};
 pub use limits::{Limits, Resources, Usage};
 pub use marking::{Marked, Marking};

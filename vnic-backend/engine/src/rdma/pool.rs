@@ -111,14 +111,16 @@ impl<T: Item> Pool<T> {
         self.append(queue)
     }
 
-    /// Forgets the oldest entry. False: there is none.
-    #[inline]
-    pub fn discard(&mut self, queue: &mut Queue) -> bool {
+    /// Takes the oldest entry off the queue if `judge` returns something for it and the slot behind it ([`NONE`]: there is none).
+    #[inline(always)]
+    pub fn take_if<R>(
+        &mut self,
+        queue: &mut Queue,
+        judge: impl FnOnce(&mut T, u32) -> Option<R>,
+    ) -> Option<R> {
         let slot = queue.head;
-        if slot == NONE {
-            return false;
-        }
-        let entry = &mut self.slots[slot as usize];
+        let entry = self.slots.get_mut(slot as usize)?;
+        let taken = judge(&mut entry.item, entry.next)?;
         queue.head = entry.next;
         if queue.head == NONE {
             queue.tail = NONE;
@@ -128,16 +130,13 @@ impl<T: Item> Pool<T> {
         (entry.next, entry.used) = (self.free, false);
         self.free = slot;
         entry.item.release();
-        true
+        Some(taken)
     }
 
     /// Takes the oldest entry.
     #[inline]
     pub fn pop(&mut self, queue: &mut Queue) -> Option<T> {
-        let oldest = self.slots.get_mut(queue.head as usize)?;
-        let item = core::mem::take(&mut oldest.item);
-        self.discard(queue);
-        Some(item)
+        self.take_if(queue, |item, _| Some(core::mem::take(item)))
     }
 
     /// The entry of a slot.

@@ -33,6 +33,7 @@ use super::super::packet::Incoming;
 use super::super::shared::Shared;
 use super::super::types::{QpNumber, QpState, QpType};
 use super::Qp;
+use super::requester::Stage;
 
 /// Speed of a port that does not say its own, in bit/s.
 const LINE_RATE: u64 = 100_000_000_000;
@@ -373,7 +374,10 @@ impl Qp {
         if wqe.awaits_response() {
             return None;
         }
-        let index = self.requester.next_psn().distance(wqe.first).max(0) as u64;
+        let index = match wqe.stage {
+            Stage::Started => self.requester.next_psn().distance(wqe.first).max(0) as u64,
+            _ => 0,
+        };
         let mtu = u64::from(self.attributes.path_mtu.bytes());
         Some(wqe.len.saturating_sub(index * mtu).min(mtu) as u32)
     }
