@@ -117,6 +117,7 @@ fn links_of_pages_lead_to_files_and_first_pages_are_short() {
     holds(&house::links(&tree()));
     holds(&house::page_sizes(&tree()));
     holds(&house::book(&tree()));
+    holds(&house::places(&tree()));
 }
 
 #[test]

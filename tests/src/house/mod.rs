@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result};
 
 pub use figures::figures;
 pub use licences::{allowed_licences, licences};
-pub use pages::{book, citations, links, page_sizes};
+pub use pages::{book, citations, links, page_sizes, places};
 pub use rooms::{Package, packages, rooms};
 pub use source::{core_attributes, core_bans, ignored_tests, markers, unsafe_code};
 pub use text::{

@@ -83,6 +83,39 @@ pub fn book(tree: &Tree) -> Vec<Breach> {
     wrong.collect()
 }
 
+/// The table of ARCHITECTURE that says where things are put, and where its paths begin.
+const PLACES: &str = "## Where do I put";
+const ROOTS: &[&str] = &["", "vnic-backend/", "vnic-backend/src/", "appliance/src/"];
+
+/// A path in the table of places is there: a file or a folder.
+pub fn places(tree: &Tree) -> Vec<Breach> {
+    const PAGE: &str = "ARCHITECTURE.md";
+    let text = tree.files.get(PAGE).map(String::as_str).unwrap_or_default();
+    let rows = text
+        .lines()
+        .enumerate()
+        .skip_while(|(_, line)| !line.starts_with(PLACES));
+    let rows = rows.take_while(|(_, line)| !line.starts_with("## ") || line.starts_with(PLACES));
+    let mut breaches = Vec::new();
+    let mut found = 0;
+    for (at, row) in rows.filter(|(_, line)| line.starts_with('|')) {
+        for path in row.split('`').skip(1).step_by(2) {
+            let is_path = !path.contains(' ') && (path.contains('/') || path.ends_with(".rs"));
+            if !is_path {
+                continue;
+            }
+            found += 1;
+            if !ROOTS.iter().any(|root| is_there(tree, &format!("{root}{path}"))) {
+                breaches.push(Breach::at(PAGE, at + 1, format!("there is no {path}")));
+            }
+        }
+    }
+    if found == 0 {
+        breaches.push(Breach::of(PAGE, format!("no table {PLACES}")));
+    }
+    breaches
+}
+
 /// Lines outside of blocks of code, with their numbers.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut code = false;
@@ -181,6 +214,21 @@ mod tests {
         assert_eq!(of("- [A](a.md)\n  - [C](b/c.md)"), 0);
         assert_eq!(of("- [A](a.md)\n- [again](a.md)"), 2);
         assert_eq!(book(&Tree::of([("docs/a.md", ""), ("README.md", "")])).len(), 1);
+    }
+
+    #[test]
+    fn places_that_are_not_there_are_found() {
+        let of = |row: &str| {
+            let page = format!(
+                "## Where do I put …\n\n| `nowhere/to.rs`, as a key |\n{row}\n## Else\n| `nothing/x` |\n"
+            );
+            let page: &'static str = page.leak();
+            let files = [("ARCHITECTURE.md", page), ("vnic-backend/src/vhost/eth.rs", "")];
+            places(&Tree::of(files)).len()
+        };
+        assert_eq!(of("| `vhost/eth.rs`, `vhost`, `field!` |"), 1);
+        assert_eq!(of("| `eth.rs` |"), 2);
+        assert_eq!(places(&Tree::of([("ARCHITECTURE.md", "# A")])).len(), 1);
     }
 
     #[test]
