@@ -69,7 +69,8 @@ pub fn links(tree: &Tree) -> Vec<Breach> {
     breaches
 }
 
-/// The contents of the book name each page of its folder, once.
+/// The contents of the book name each page of its folder, once. A page of it links to no page elsewhere: mdBook, which makes
+/// `.html` of each `.md`, would break that link.
 pub fn book(tree: &Tree) -> Vec<Breach> {
     let named: Vec<String> = tree.files.get(SUMMARY).map_or_else(Vec::new, |text| {
         links_of(text).map(|(_, link)| resolve(SUMMARY, link)).collect()
@@ -80,7 +81,21 @@ pub fn book(tree: &Tree) -> Vec<Breach> {
         let times = named.iter().filter(|name| *name == path).count();
         (times != 1).then(|| Breach::of(path, format!("{SUMMARY} names it {times} times")))
     });
-    wrong.collect()
+    let mut breaches: Vec<Breach> = wrong.collect();
+    for (path, text) in tree.ending(".md").filter(|(path, _)| path.starts_with(BOOK)) {
+        for (at, link) in links_of(text) {
+            let target = link.split('#').next().unwrap_or_default();
+            let leaves = !target.contains("://") && !resolve(path, target).starts_with(BOOK);
+            if leaves && target.ends_with(".md") {
+                breaches.push(Breach::at(
+                    path,
+                    at,
+                    format!("{link} leaves the book: link to the folder"),
+                ));
+            }
+        }
+    }
+    breaches
 }
 
 /// The table of ARCHITECTURE that says where things are put, and where its paths begin.
@@ -213,6 +228,7 @@ mod tests {
         };
         assert_eq!(of("- [A](a.md)\n  - [C](b/c.md)"), 0);
         assert_eq!(of("- [A](a.md)\n- [again](a.md)"), 2);
+        assert_eq!(of("- [A](a.md)\n- [C](b/c.md)\n[R](../README.md) [x](../x)"), 1);
         assert_eq!(book(&Tree::of([("docs/a.md", ""), ("README.md", "")])).len(), 1);
     }
 
