@@ -493,7 +493,7 @@ mod tests {
         }
     }
 
-    /// The same for bytes.
+    /// `write_inline` writes the work request that the long way writes.
     #[test]
     fn the_short_way_of_bytes_is_the_long_one() {
         let data: Vec<u8> = (1..60).collect();

@@ -16,7 +16,7 @@ pub(super) struct Ahead {
     /// Bytes on the wire that may still go: of all classes together, and of each.
     all: u32,
     left: [u32; PRIORITIES],
-    /// The same at the beginning of the grant.
+    /// What `all` and `left` held at the beginning of the grant.
     granted_all: u32,
     granted: [u32; PRIORITIES],
 }
