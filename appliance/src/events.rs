@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 use vnic_backend::{Nic, NicEvent, NicEventKind};
 
-pub use control::ControlEvent;
+pub use control::{ControlEvent, Tell};
 pub use log::{EventFile, EventLog, Following, Keep, NotKept, Part};
 pub use record::{Owner, Record, severity};
 pub use words::{Level, describe};
