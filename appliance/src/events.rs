@@ -16,12 +16,9 @@ use tokio::sync::broadcast;
 use vnic_backend::{Nic, NicEvent, NicEventKind};
 
 pub use control::{ControlEvent, Tell};
-pub use log::{EventFile, EventLog, Following, Keep, NotKept, Part};
+pub use log::{BACKLOG, EventFile, EventLog, Following, Keep, NotKept, Part};
 pub use record::{Owner, Record, severity};
 pub use words::{Level, describe};
-
-/// Events that a watcher may be behind before its stream is ended.
-pub const BACKLOG: usize = 4096;
 
 /// What watchers get.
 #[derive(Debug, Clone)]

@@ -25,7 +25,7 @@ pub struct Reading {
     /// When they were read.
     pub time: SystemTime,
     /// The baseline that counts, if it is of this life of the owner.
-    pub since: Option<prost_types::Timestamp>,
+    pub since: Option<SystemTime>,
     /// The baseline is of another life of the owner, or of the daemon: it does not count.
     pub outdated: bool,
     /// Each set with its values.
@@ -67,7 +67,7 @@ impl Counters<'_> {
             .filter(|first| first.same_life(&now));
         let shown = match base {
             Some(Baseline::Of(base, time)) if base.same_life(&now) => {
-                reading.since = Some(time);
+                reading.since = SystemTime::try_from(time).ok();
                 now.clone().since(&base)
             }
             other => {

@@ -244,7 +244,7 @@ pub async fn read(
     };
     Ok(v1::ReadCounterSetsResponse {
         sample_time: Some(values::timestamp(reading.time)),
-        since: reading.since,
+        since: reading.since.map(values::timestamp),
         baseline_outdated: reading.outdated,
         sets: reading.sets.iter().map(set).collect(),
     })
