@@ -127,13 +127,14 @@ lab_pyverbs_tests() {
     printf '%s\n' "$LAB_DIR/pyverbs/$place"
 }
 
-# lab_cargo_tool NAME VERSION: a program of crates.io's for cargo, on the PATH from then on. It is built once, which takes minutes.
+# lab_cargo_tool NAME VERSION [ARGUMENT...]: a program of crates.io's, on the PATH from then on. It is built once, with these
+# arguments of cargo install, which takes minutes.
 lab_cargo_tool() {
     local root=$LAB_DIR/tools/$1-$2
     PATH=$root/bin:$PATH
     if [[ ! -x $root/bin/$1 ]]; then
         lab_note "building $1 $2"
-        cargo install --locked --root "$root" --version "=$2" "$1" >"$LAB_DIR/$1.log" 2>&1 || {
+        cargo install --locked --root "$root" --version "=$2" "${@:3}" "$1" >"$LAB_DIR/$1.log" 2>&1 || {
             tail -n 20 "$LAB_DIR/$1.log" >&2
             lab_die "$1 could not be built (log: $LAB_DIR/$1.log)"
         }

@@ -19,7 +19,7 @@ bitflags::bitflags! {
     /// What a key allows (`ibv_access_flags`; `SPEC.md`, section 11.1).
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Access: u32 {
-        /// Own queue pairs write: receives, results of READ and atomics.
+        /// The own queue pairs write: receives, results of READs and atomics.
         const LOCAL_WRITE = access::LOCAL_WRITE;
         /// Peers WRITE. Needs LOCAL_WRITE.
         const REMOTE_WRITE = access::REMOTE_WRITE;
@@ -54,21 +54,21 @@ bitflags::bitflags! {
         const MULTICAST = capabilities::MULTICAST;
         /// Keys that are invalidated.
         const INVALIDATE = capabilities::INVALIDATE;
-        /// [`Context::set_gid`](crate::Context::set_gid).
+        /// The driver may set GIDs: [`Context::set_gid`](crate::Context::set_gid).
         const SET_GID = capabilities::SET_GID;
-        /// Addresses without an Ethernet address: the device finds it out.
+        /// Address vectors need no Ethernet address: the device finds it out.
         const RESOLVE = capabilities::RESOLVE;
         /// Completions carry their time.
         const COMPLETION_TIME = capabilities::COMPLETION_TIME;
         /// Device memory.
         const DEVICE_MEMORY = capabilities::DEVICE_MEMORY;
-        /// Rates of queue pairs.
+        /// Queue pairs can have a rate limit.
         const RATE_LIMIT = capabilities::RATE_LIMIT;
     }
 }
 
 impl Access {
-    /// What a peer needs for everything: LOCAL_WRITE and all remote rights.
+    /// All rights that a peer may need: LOCAL_WRITE and the remote rights.
     pub const REMOTE_ALL: Access = Access::LOCAL_WRITE
         .union(Access::REMOTE_WRITE)
         .union(Access::REMOTE_READ)
@@ -88,29 +88,30 @@ impl Deref for DeviceAttributes {
 }
 
 impl DeviceAttributes {
-    /// What it can do; what this library does not know is left out.
+    /// What the device can do. Capabilities that this library does not know are left out.
     pub fn capabilities(&self) -> Capabilities {
         Capabilities::from_bits_truncate(self.0.capabilities)
     }
 
-    /// Version of its program.
+    /// Version of the device's firmware.
     pub fn firmware(&self) -> String {
         text(&self.0.firmware)
     }
 
-    /// Rates that queue pairs may have, in kbit/s (`ibv_packet_pacing_caps`); `None`: it cannot limit them.
+    /// Rates that queue pairs may have, in kbit/s (`ibv_packet_pacing_caps`). `None`: the device cannot limit
+    /// rates.
     pub fn qp_rates(&self) -> Option<std::ops::RangeInclusive<u32>> {
         let can = self.capabilities().contains(Capabilities::RATE_LIMIT);
         can.then_some(self.0.min_qp_rate..=self.0.max_qp_rate)
     }
 
-    /// With whom its atomics are atomic.
+    /// With whom the device's atomics are atomic.
     pub fn atomic_scope(&self) -> AtomicScope {
         AtomicScope::from_number(self.0.atomic_scope).unwrap_or(AtomicScope::None)
     }
 }
 
-/// What the port is: the fields of [`PortReply`], and what they mean. There is one, number 1.
+/// What the port is: the fields of [`PortReply`], and what they mean. A device has one port, number 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortAttributes(pub(crate) PortReply);
 
@@ -123,22 +124,22 @@ impl Deref for PortAttributes {
 }
 
 impl PortAttributes {
-    /// Is it up?
+    /// State of the port's link.
     pub fn state(&self) -> PortState {
         PortState::from_number(self.0.state).unwrap_or(PortState::Down)
     }
 
-    /// Largest path MTU that it can have.
+    /// Largest path MTU of the port.
     pub fn max_mtu(&self) -> Mtu {
         Mtu::from_number(self.0.max_mtu).unwrap_or(Mtu::Mtu256)
     }
 
-    /// Largest path MTU that fits now.
+    /// Largest path MTU that the link allows now.
     pub fn active_mtu(&self) -> Mtu {
         Mtu::from_number(self.0.active_mtu).unwrap_or(Mtu::Mtu256)
     }
 
-    /// Its Ethernet address.
+    /// Ethernet address of the port.
     pub fn mac(&self) -> MacAddress {
         MacAddress(self.0.mac)
     }
@@ -149,7 +150,7 @@ impl PortAttributes {
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// The address that it is: an IPv4 address if it is a mapped one.
+    /// The GID as an IP address: IPv4 if the GID is an IPv4-mapped address.
     pub fn ip(&self) -> IpAddr {
         let v6 = Ipv6Addr::from(self.0);
         v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
@@ -227,15 +228,16 @@ impl FromStr for MacAddress {
 /// An entry of the GID table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GidEntry {
-    /// Its index.
+    /// Index of the entry.
     pub index: u16,
     /// The GID.
     pub gid: Gid,
-    /// How its packets travel.
+    /// How packets of this GID travel.
     pub kind: GidKind,
     /// VLAN 1 … 4094, or 0.
     pub vlan: u16,
-    /// Ethernet address of its interface; zeros in [`Context::set_gid`](crate::Context::set_gid): the adapter's.
+    /// Ethernet address of the GID's interface. Zeros in [`Context::set_gid`](crate::Context::set_gid) stand for
+    /// the adapter's.
     pub mac: MacAddress,
 }
 
@@ -267,9 +269,9 @@ impl From<GidEntry> for GidRecord {
 /// A counter of the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// Its name, as in the device's metrics.
+    /// Name of the counter, as in the device's metrics.
     pub name: String,
-    /// Its value since the device was made.
+    /// Value since the device was made.
     pub value: u64,
 }
 
@@ -287,9 +289,9 @@ impl From<CounterRecord> for Counter {
 pub struct Resource {
     /// The kind: `pd`, `cq`, `qp`, `mr`, …
     pub name: String,
-    /// In use.
+    /// Objects that are in use.
     pub used: u32,
-    /// Most there may be.
+    /// Most objects there may be.
     pub limit: u32,
 }
 
@@ -308,17 +310,17 @@ impl From<ResourceRecord> for Resource {
 pub struct AddressVector {
     /// GID of the destination.
     pub dgid: Gid,
-    /// Its Ethernet address, or that of the next hop. `None`: the device finds it out, or refuses.
+    /// Ethernet address of the destination or of the next hop. `None`: the device finds it out, or refuses.
     pub dmac: Option<MacAddress>,
-    /// Own entry of the GID table; its kind decides between RoCE v1 and v2.
+    /// Index in the own GID table. The kind of that entry decides between RoCE v1 and v2.
     pub sgid_index: u16,
-    /// 20 bits.
+    /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// DSCP and ECN.
+    /// Traffic class: DSCP and ECN.
     pub traffic_class: u8,
     /// Hop limit or TTL.
     pub hop_limit: u8,
-    /// 0 … 7.
+    /// Service level, 0 … 7.
     pub service_level: u8,
 }
 

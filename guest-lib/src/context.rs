@@ -17,8 +17,8 @@ use crate::{
     ProtectionDomain, Resource, XrcDomain,
 };
 
-/// An open device. Clones are the same; the device is closed when the last clone and the last object of it are
-/// gone.
+/// An open device. Clones are the same device; it is closed when the last clone and the last of its objects
+/// are dropped.
 #[derive(Clone)]
 pub struct Context {
     pub(crate) core: Arc<Core>,
@@ -43,17 +43,43 @@ impl Context {
     }
 
     /// What the device is and how much it has.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context) -> Result<(), vnic_verbs::Error> {
+    /// let attributes = device.query_device();
+    /// println!("{}: {} queue pairs", attributes.firmware(), attributes.max_qp);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn query_device(&self) -> DeviceAttributes {
         DeviceAttributes(self.core.device())
     }
 
     /// What the port is and whether it is up.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::PortState;
+    ///
+    /// let up = device.query_port()?.state() == PortState::Active;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn query_port(&self) -> Result<PortAttributes, Error> {
         let port: PortReply = self.core.call(self.core.epoch()?, Opcode::QueryPort, &())?;
         Ok(PortAttributes(port))
     }
 
     /// The entries of the GID table that are not empty, by index.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context) -> Result<(), vnic_verbs::Error> {
+    /// for entry in device.gids()? {
+    ///     println!("{}: {}", entry.index, entry.gid);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn gids(&self) -> Result<Vec<GidEntry>, Error> {
         let records: Vec<GidRecord> = self.core.records(Opcode::QueryGids)?;
         Ok(records.into_iter().map(GidEntry::from).collect())
@@ -66,6 +92,15 @@ impl Context {
     }
 
     /// The device's counters.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context) -> Result<(), vnic_verbs::Error> {
+    /// for counter in device.counters()? {
+    ///     println!("{} {}", counter.name, counter.value);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn counters(&self) -> Result<Vec<Counter>, Error> {
         let records: Vec<CounterRecord> = self.core.records(Opcode::QueryCounters)?;
         Ok(records.into_iter().map(Counter::from).collect())
@@ -77,30 +112,54 @@ impl Context {
         Ok(records.into_iter().map(Resource::from).collect())
     }
 
-    /// The device's clock, in nanoseconds since its own beginning: that of
-    /// [`WorkCompletion::time`](crate::WorkCompletion::time).
+    /// The device's clock, in nanoseconds since its start.
+    /// [`WorkCompletion::time`](crate::WorkCompletion::time) has the same clock.
     pub fn clock(&self) -> Result<Duration, Error> {
         let clock: ClockReply = self.core.call(self.core.epoch()?, Opcode::QueryClock, &())?;
         Ok(Duration::from_nanos(clock.now))
     }
 
-    /// Resets the device. Everything that was made before is dead: posts and waits end in [`Error::Gone`], and
+    /// Resets the device. All objects are dead: posts and waits end in [`Error::Gone`], and
     /// [`AsyncEvent::DeviceFatal`] is raised. The context itself goes on, for new objects.
     pub fn reset(&self) -> Result<(), Error> {
         self.core.reset()
     }
 
     /// Makes a protection domain.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context) -> Result<(), vnic_verbs::Error> {
+    /// let pd = device.alloc_pd()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
         ProtectionDomain::new(&self.core)
     }
 
     /// Makes a completion queue with room for at least so many completions.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context) -> Result<(), vnic_verbs::Error> {
+    /// let cq = device.create_cq(256)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create_cq(&self, entries: u32) -> Result<CompletionQueue, Error> {
         self.create_cq_with(CqBuilder::new(entries))
     }
 
     /// Makes a completion queue.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::CqBuilder;
+    ///
+    /// let channel = device.create_completion_channel()?;
+    /// let cq = device.create_cq_with(CqBuilder::new(256).channel(&channel))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create_cq_with(&self, builder: CqBuilder) -> Result<CompletionQueue, Error> {
         CompletionQueue::new(&self.core, builder)
     }
@@ -111,35 +170,72 @@ impl Context {
     }
 
     /// Makes an XRC domain.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context) -> Result<(), vnic_verbs::Error> {
+    /// let domain = device.open_xrcd()?;
+    /// let target = domain.xrc_target().build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open_xrcd(&self) -> Result<XrcDomain, Error> {
         XrcDomain::new(&self.core)
     }
 
     /// Allocates memory on the device, at a multiple of 2^`log_alignment` bytes.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context) -> Result<(), vnic_verbs::Error> {
+    /// let memory = device.alloc_dm(4096, 6)?; // at a multiple of 64
+    /// memory.copy_to(0, &[1, 2, 3, 4])?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn alloc_dm(&self, len: u64, log_alignment: u32) -> Result<DeviceMemory, Error> {
         DeviceMemory::new(&self.core, len, log_alignment)
     }
 
     /// Allocates memory of zeros that can be registered, as often as wanted, with
     /// [`ProtectionDomain::register`].
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context) -> Result<(), vnic_verbs::Error> {
+    /// let buffer = device.allocate(1 << 20)?;
+    /// buffer.write_at(0, b"hello");
+    /// assert_eq!(buffer.read_vec(0, 5), b"hello");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn allocate(&self, len: usize) -> Result<SharedBuffer, Error> {
         SharedBuffer::new(&self.core, len)
     }
 
-    /// The oldest asynchronous event that waits, if any does. [`Error::Gone`] after the last one, when the
-    /// device is gone for good.
+    /// Takes the oldest asynchronous event that waits; `None` if none waits. [`Error::Gone`] after the last
+    /// event of a device that is gone for good.
     pub fn async_event(&self) -> Result<Option<AsyncEvent>, Error> {
         self.lost_events()
             .map_or_else(|| self.core.news.take(), |lost| Ok(Some(lost)))
     }
 
-    /// Waits for an asynchronous event. `None` only when `patience` is over.
+    /// Waits for an asynchronous event. `None`: `patience` is over.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context) -> Result<(), vnic_verbs::Error> {
+    /// use std::time::Duration;
+    /// use vnic_verbs::AsyncEvent;
+    ///
+    /// if let Some(AsyncEvent::PortError) = device.wait_async_event(Some(Duration::from_secs(1)))? {
+    ///     println!("the port is down");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn wait_async_event(&self, patience: Option<Duration>) -> Result<Option<AsyncEvent>, Error> {
         self.lost_events()
             .map_or_else(|| self.core.news.wait(patience), |lost| Ok(Some(lost)))
     }
 
-    /// Readable while asynchronous events wait, or the device is gone.
+    /// A descriptor that is readable while asynchronous events wait, or when the device is gone.
     pub fn async_fd(&self) -> BorrowedFd<'_> {
         self.core.news.as_fd()
     }

@@ -24,7 +24,7 @@ use crate::driver::{Core, lock};
 use crate::shared::{Memory, part_of};
 use crate::{Context, Error};
 
-/// How a completion queue is made.
+/// Settings of a completion queue that is to be made.
 #[derive(Debug, Clone)]
 pub struct CqBuilder {
     entries: u32,
@@ -33,8 +33,8 @@ pub struct CqBuilder {
 }
 
 impl CqBuilder {
-    /// With room for at least so many completions. It must have room for all that may be outstanding: a queue that
-    /// overruns is lost, with its queue pairs.
+    /// A queue with room for at least `entries` completions. It needs room for all that may be outstanding: a queue
+    /// that overruns is lost, with its queue pairs.
     pub fn new(entries: u32) -> CqBuilder {
         CqBuilder {
             entries,
@@ -43,20 +43,21 @@ impl CqBuilder {
         }
     }
 
-    /// Its events arrive at this channel.
+    /// Sets the channel that the queue's events arrive at.
     pub fn channel(mut self, channel: &CompletionChannel) -> CqBuilder {
         self.channel = Some(channel.clone());
         self
     }
 
-    /// A number of the program's own: [`CompletionQueue::context`].
+    /// Sets a number of the program's own, which [`CompletionQueue::context`] gives back.
     pub fn context(mut self, context: u64) -> CqBuilder {
         self.context = context;
         self
     }
 }
 
-/// A completion queue. Clones are the same; it ends with the last clone and the last queue that completes there.
+/// A completion queue. Clones are the same queue; it is destroyed with the last clone and the last queue pair that
+/// completes there.
 #[derive(Clone)]
 pub struct CompletionQueue(pub(crate) Arc<Cq>);
 
@@ -71,16 +72,16 @@ pub(crate) struct Cq {
 
 struct State {
     ring: Ring,
-    /// The ring before a resize, until it is empty.
+    /// The ring before a resize, until it is empty, and its index.
     old: Option<(Ring, u32)>,
     /// Completions taken since the queue was made.
     taken: u64,
     queues: HashMap<u32, Completing, BuildHasherDefault<NumberHasher>>,
-    /// The queue of the last completion.
+    /// The queue pair of the last completion.
     last: Option<(u32, Completing)>,
 }
 
-/// How far a queue pair's queues are free.
+/// Up to where the device has consumed a queue pair's queues.
 #[derive(Debug, Default)]
 pub(crate) struct Consumed {
     pub send: AtomicU32,
@@ -91,14 +92,14 @@ pub(crate) struct Consumed {
 #[derive(Clone)]
 struct Completing {
     consumed: Arc<Consumed>,
-    /// Has it a receive queue of its own?
+    /// Whether the queue pair has a receive queue of its own.
     receives: bool,
-    /// Completions before this one (by [`State::taken`]) are of the time before a reset, or of another of the
-    /// same number.
+    /// Completions before this one (by [`State::taken`]) belong to the time before a reset, or to another queue pair
+    /// of the same number.
     from: u64,
 }
 
-/// Numbers of queue pairs, spread by a multiplication.
+/// A hash of queue pair numbers: a multiplication spreads them.
 #[derive(Default)]
 struct NumberHasher(u64);
 
@@ -138,7 +139,7 @@ impl std::fmt::Debug for CompletionQueue {
     }
 }
 
-/// Memory for a ring of at least so many completions.
+/// Allocates a ring for at least `entries` completions.
 fn new_ring(core: &Core, entries: u32) -> Result<(Ring, Vec<Extent>), Error> {
     let entries = ring_entries(entries)?;
     let len = completion_ring_len(entries);
@@ -147,7 +148,7 @@ fn new_ring(core: &Core, entries: u32) -> Result<(Ring, Vec<Extent>), Error> {
     Ok((Ring::new(Memory::of_pages(Arc::new(pages)), entries), extents))
 }
 
-/// Entries of a ring with room for so many.
+/// Entries of a ring with room for `wanted` completions.
 pub(crate) fn ring_entries(wanted: u32) -> Result<u32, Error> {
     wanted
         .max(1)
@@ -188,7 +189,7 @@ impl CompletionQueue {
         Ok(CompletionQueue(cq))
     }
 
-    /// Its number.
+    /// Number of the queue.
     pub fn number(&self) -> u32 {
         self.0.handle
     }
@@ -198,22 +199,22 @@ impl CompletionQueue {
         self.0.context
     }
 
-    /// The channel at which its events arrive.
+    /// The channel that the queue's events arrive at.
     pub fn channel(&self) -> Option<&CompletionChannel> {
         self.0.channel.as_ref()
     }
 
-    /// Completions that it has room for.
+    /// Completions that the queue has room for.
     pub fn entries(&self) -> u32 {
         self.lock().ring.entries()
     }
 
-    /// Completions that wait to be taken.
+    /// Completions that the program has not taken yet.
     pub fn waiting(&self) -> u32 {
         self.lock().waiting()
     }
 
-    /// The device that it belongs to.
+    /// The device that the queue belongs to.
     pub fn device(&self) -> Context {
         Context {
             core: Arc::clone(&self.0.core),
@@ -224,8 +225,21 @@ impl CompletionQueue {
         lock(&self.0.state)
     }
 
-    /// Takes completions, as many as there are and fit, and says how many. [`Error::Gone`] when there are none
-    /// and there will be none, because the device is gone or was reset.
+    /// Takes as many completions as there are and fit into `into`, and returns their number. [`Error::Gone`] when
+    /// there are none and there will be none, because the device is gone or was reset.
+    ///
+    /// ```no_run
+    /// # fn example(cq: &vnic_verbs::CompletionQueue) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::WorkCompletion;
+    ///
+    /// let mut done = [WorkCompletion::default(); 16];
+    /// let n = cq.poll(&mut done)?;
+    /// for completion in &done[..n] {
+    ///     println!("{}: {:?}", completion.id(), completion.status());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     pub fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, Error> {
         let mut slots = into.iter_mut();
@@ -236,7 +250,16 @@ impl CompletionQueue {
         })
     }
 
-    /// As [`poll`](CompletionQueue::poll), at most `max`, each given to `take`, which must not use the queue.
+    /// As [`poll`](CompletionQueue::poll), but gives each of at most `max` completions to `take`, which must not use
+    /// the queue.
+    ///
+    /// ```no_run
+    /// # fn example(cq: &vnic_verbs::CompletionQueue) -> Result<(), vnic_verbs::Error> {
+    /// let mut bytes = 0;
+    /// cq.poll_each(16, |completion| bytes += completion.byte_len())?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     pub fn poll_each(&self, max: usize, mut take: impl FnMut(WorkCompletion)) -> Result<usize, Error> {
         let count = self.lock().poll(max, &mut take);
@@ -246,7 +269,7 @@ impl CompletionQueue {
         Ok(count)
     }
 
-    /// What was written before the end is there to be taken: looks once more, behind the end.
+    /// Looks once more after the device is gone: what it wrote before can still be taken.
     #[cold]
     fn poll_last(&self, max: usize, take: &mut dyn FnMut(WorkCompletion)) -> Result<usize, Error> {
         match self.lock().poll(max, take) {
@@ -255,16 +278,29 @@ impl CompletionQueue {
         }
     }
 
-    /// Asks for one event at the channel: at the next completion that was not taken yet, or with
-    /// `solicited_only` the next that its sender asked an event for, or that is an error. If there is such a one
-    /// already, the event comes at once.
+    /// Asks for one event at the channel, at the next completion that the program has not taken yet. With
+    /// `solicited_only` only a completion counts whose sender asked for an event, or that is an error. If there is
+    /// such a completion already, the event comes at once.
+    ///
+    /// ```no_run
+    /// # fn example(cq: &vnic_verbs::CompletionQueue, channel: &vnic_verbs::CompletionChannel) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::WorkCompletion;
+    ///
+    /// let mut done = [WorkCompletion::default(); 16];
+    /// while cq.poll(&mut done)? == 0 {
+    ///     cq.req_notify(false)?;
+    ///     channel.get_event()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn req_notify(&self, solicited_only: bool) -> Result<(), Error> {
         self.arm(solicited_only, |ring| ring.consumer())
     }
 
-    /// The same, as libibverbs has it: completions that are there already do not count, taken or not. So a program
-    /// must take all there are before it waits. Of programs that take no more than `batch` and wait, some would wait
-    /// for ever; so with more than that the event comes at once.
+    /// As libibverbs arms a queue: completions that are there already do not count, taken or not, so that a program
+    /// must take all of them before it waits. A program that takes no more than `batch` and then waits might wait for
+    /// ever; with more than `batch` completions the event comes at once.
     pub fn req_notify_new(&self, solicited_only: bool, batch: u32) -> Result<(), Error> {
         self.arm(solicited_only, |ring| {
             let (taken, seen) = (ring.consumer(), ring.seen());
@@ -279,7 +315,7 @@ impl CompletionQueue {
     fn arm(&self, solicited_only: bool, from: impl FnOnce(&Ring) -> u32) -> Result<(), Error> {
         let state = self.lock();
         if state.old.is_some() {
-            // It must not be armed before it is empty, and there are completions to take.
+            // The channel must not be armed before it is empty, and there are completions to take.
             if let Some(channel) = &self.0.channel {
                 channel.push(&self.0);
             }
@@ -294,7 +330,7 @@ impl CompletionQueue {
         self.0.core.ring(self.0.epoch, bell)
     }
 
-    /// Gives it room for at least so many completions.
+    /// Gives the queue room for at least `entries` completions.
     pub fn resize(&self, entries: u32) -> Result<(), Error> {
         let Cq {
             core, epoch, handle, ..
@@ -321,7 +357,7 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// A queue pair completes here from now on.
+    /// Completions of this queue pair count from now on.
     pub(crate) fn attach(&self, number: u32, consumed: &Arc<Consumed>, receives: bool) {
         let mut state = self.lock();
         let from = state.taken + u64::from(state.waiting());
@@ -331,12 +367,12 @@ impl CompletionQueue {
             receives,
             from,
         });
-        // Its sends and its receives may complete here.
+        // A queue pair's sends and its receives may complete in the same queue.
         entry.receives |= receives;
         entry.from = from;
     }
 
-    /// It does not any more.
+    /// Completions of this queue pair do not count any more.
     pub(crate) fn detach(&self, number: u32) {
         let mut state = self.lock();
         state.last = None;
@@ -344,7 +380,7 @@ impl CompletionQueue {
     }
 }
 
-/// Memory that the device may have taken, although nobody knows as what.
+/// Keeps memory that the device may have taken without an answer.
 pub(crate) fn bury_if_unknown(core: &Core, error: &Error, memory: &Memory) {
     if !matches!(error, Error::Command { .. } | Error::Invalid(_)) {
         core.bury(Box::new(memory.clone()));
@@ -357,7 +393,7 @@ impl State {
         old.chain([self.ring.memory()]).collect()
     }
 
-    /// Completions that are there and were not taken.
+    /// Completions that the program has not taken yet.
     fn waiting(&self) -> u32 {
         let old = self
             .old
@@ -407,8 +443,9 @@ impl State {
         count
     }
 
-    /// What a completion says about its queue. False: it is of the time before the queue pair was reset, or of another
-    /// that had its number. Nobody expects it any more, and the program might take it for one of its new requests.
+    /// Notes what a completion says about its queue pair. False: the completion is of the time before a reset, or of
+    /// another queue pair that had the number. Nobody expects it any more, and the program might take it for one of
+    /// its new requests.
     #[inline]
     fn consumed(&mut self, completion: &WorkCompletion) -> bool {
         let index = self.taken;

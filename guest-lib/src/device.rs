@@ -12,14 +12,25 @@ use crate::transport::host::HostTransport;
 use crate::transport::pci::{self, PciTransport};
 use crate::{Context, Error};
 
-/// Names the socket of an adapter's RDMA function, for a process of the host; or those of several, with `:`
-/// between them.
+/// Environment variable with the socket of an adapter's RDMA function, for a process of the host; or with
+/// several sockets, `:` between them.
 pub const SOCKET_VARIABLE: &str = "VNIC_SOCKET";
 
-/// Names the RDMA functions on PCI that a program sees, with `,` between them; without it, all of them.
+/// Environment variable with the RDMA functions on PCI that a program sees, `,` between them; without it a
+/// program sees all.
 pub const PCI_VARIABLE: &str = "VNIC_PCI";
 
 /// Where a device is.
+///
+/// ```
+/// use vnic_verbs::DeviceAddress;
+///
+/// let socket: DeviceAddress = "/run/vnic/vf0-rdma.sock".parse()?;
+/// assert_eq!(socket, DeviceAddress::Socket("/run/vnic/vf0-rdma.sock".into()));
+/// let function: DeviceAddress = "00:04.0".parse()?;
+/// assert_eq!(function.to_string(), "0000:00:04.0");
+/// # Ok::<(), vnic_verbs::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum DeviceAddress {
     /// For a process of the host: the socket `NAME-rdma.sock` of an adapter.
@@ -40,7 +51,7 @@ impl fmt::Display for DeviceAddress {
 impl FromStr for DeviceAddress {
     type Err = Error;
 
-    /// A PCI address (`0000:00:04.0`, `00:04.0`), or else a path.
+    /// Reads a PCI address (`0000:00:04.0`, `00:04.0`), or else a path.
     fn from_str(s: &str) -> Result<DeviceAddress, Error> {
         let hex = |part: &str, len: usize| part.len() == len && part.bytes().all(|b| b.is_ascii_hexdigit());
         let parts: Vec<&str> = s.split([':', '.']).collect();
@@ -60,13 +71,22 @@ impl FromStr for DeviceAddress {
     }
 }
 
-/// Devices, before they are opened.
+/// Finds and opens devices.
 #[derive(Debug)]
 pub struct Device(());
 
 impl Device {
-    /// Devices that this program can see: the sockets that `VNIC_SOCKET` names, with `:` between them, or else
-    /// those on PCI that `VNIC_PCI` names, with `,` between them, or else all on PCI.
+    /// Devices that this program can see: the sockets of `VNIC_SOCKET`, or else the functions on PCI that
+    /// `VNIC_PCI` names, or else all functions on PCI.
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), vnic_verbs::Error> {
+    /// for address in vnic_verbs::Device::list()? {
+    ///     println!("{address}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn list() -> Result<Vec<DeviceAddress>, Error> {
         let named = named_sockets();
         if !named.is_empty() {
@@ -82,6 +102,15 @@ impl Device {
     }
 
     /// Opens a device.
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::Device;
+    ///
+    /// let device = Device::open(&"/run/vnic/vf0-rdma.sock".parse()?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open(address: &DeviceAddress) -> Result<Context, Error> {
         match address {
             DeviceAddress::Socket(path) => Device::with_transport(Arc::new(HostTransport::connect(path)?)),
@@ -90,6 +119,14 @@ impl Device {
     }
 
     /// Opens the first device of [`list`](Device::list).
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), vnic_verbs::Error> {
+    /// let device = vnic_verbs::Device::open_default()?;
+    /// println!("{}", device.name());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open_default() -> Result<Context, Error> {
         match Device::list()?.first() {
             Some(address) => Device::open(address),
@@ -100,7 +137,7 @@ impl Device {
         }
     }
 
-    /// Opens a device that is reached in a way of the program's own.
+    /// Opens a device over a transport of the program's own.
     pub fn with_transport(transport: Arc<dyn Transport>) -> Result<Context, Error> {
         Context::start(transport)
     }

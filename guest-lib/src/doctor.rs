@@ -1,7 +1,8 @@
 //! What stands in the way of RDMA on this machine, and the command that mends it.
 //!
 //! The doctor changes nothing, and asks the device nothing: when the daemon behind a device has gone, a mere
-//! question to it may end the VM. What is known of a device is what its last program wrote down.
+//! question may end the VM. What the doctor says of a device is what the last program that opened it wrote
+//! down.
 
 mod device;
 mod kernel;
@@ -22,7 +23,7 @@ use crate::transport::pci::sysfs::Machine;
 /// What a finding means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// As it should be.
+    /// What was looked at is as it should be.
     Ok,
     /// Something will not work, or not well.
     Warning,
@@ -80,19 +81,28 @@ impl Finding {
     }
 }
 
-/// What there is to look at.
+/// What the doctor looks at.
 struct System {
-    /// Files.
+    /// The machine's files.
     machine: Machine,
-    /// Those that [`SOCKET_VARIABLE`] names.
+    /// The sockets that [`SOCKET_VARIABLE`] names.
     sockets: Vec<PathBuf>,
     /// Whether the kernel says where memory is, or why not.
     pagemap: Result<(), String>,
-    /// Whether it can be pinned, or why not.
+    /// Whether memory can be pinned, or why not.
     pin: Result<(), String>,
 }
 
 /// Looks at this machine and this process.
+///
+/// ```no_run
+/// # fn example() -> Result<(), vnic_verbs::Error> {
+/// for finding in vnic_verbs::doctor::examine() {
+///     println!("{}: {}", finding.what, finding.detail);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub fn examine() -> Vec<Finding> {
     examine_system(&System {
         machine: Machine::here(),

@@ -33,9 +33,9 @@ pub enum Error {
     Command {
         /// What was asked of it.
         command: Opcode,
-        /// Its answer.
+        /// The status of the device's answer.
         status: CommandStatus,
-        /// What it says to people; may be empty.
+        /// The device's message for people; may be empty.
         text: String,
     },
     /// The device answered something that the contract does not allow: a bug in it.
@@ -47,7 +47,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For `map_err` on what the operating system refuses.
+    /// Makes an error of what the operating system refuses, for `map_err`.
     pub fn os(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
         let what = what.into();
         move |source| Error::Os { what, source }
@@ -61,19 +61,19 @@ impl Error {
         }
     }
 
-    /// Is the device gone? Nothing but opening it again helps then.
+    /// Whether the device is gone. Then only opening it again helps.
     pub fn is_gone(&self) -> bool {
         matches!(self, Error::Gone(_))
     }
 
-    /// In a child that was forked: the device of this name is its parent's.
+    /// The error for a forked child: the device of this name belongs to the parent.
     pub(crate) fn parents(name: &str) -> Error {
         Error::Gone(format!(
             "{name}: it is the parent's of this process; open it, or another one, after fork"
         ))
     }
 
-    /// The number that verbs programs in C would see (`SPEC.md`, section 5.2).
+    /// The error number that C programs see (`SPEC.md`, section 5.2).
     pub fn errno(&self) -> i32 {
         use CommandStatus as S;
         let errno = match self {
@@ -109,14 +109,13 @@ pub enum PostReason {
     /// The queue pair is not in a state in which this may be posted.
     #[error("the queue pair is in state {0:?}")]
     State(vnic_device::verbs::QpState),
-    /// The type of queue pair does not have the operation.
+    /// This type of queue pair does not have the operation.
     #[error("this type of queue pair has no such operation")]
     Operation,
-    /// More elements, or more inline bytes, than were agreed on when the queue was made; or not 8 bytes for an
-    /// atomic.
+    /// More elements or more inline bytes than the queue was made for; or not 8 bytes for an atomic.
     #[error("too many elements or bytes")]
     Length,
-    /// INLINE where it cannot be, or a datagram without a destination.
+    /// INLINE where it is not allowed, or a datagram without a destination.
     #[error("a flag that the operation does not have, or a datagram without destination")]
     Malformed,
     /// The queue pair receives from a shared queue, or not at all.
@@ -127,13 +126,13 @@ pub enum PostReason {
     Gone,
 }
 
-/// A batch of which not all was posted.
+/// Why a list of work requests was posted in part only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("work request {posted} was refused: {reason}")]
 pub struct PostError {
-    /// Work requests before the one that was refused: they are posted.
+    /// Work requests before the refused one; they are posted.
     pub posted: usize,
-    /// What is wrong with the next one.
+    /// Why the next one was refused.
     pub reason: PostReason,
 }
 

@@ -2,23 +2,23 @@
 
 pub use vnic_device::event::{FaultQueue, FaultReason};
 
-/// What the device tells without being asked, except completions. Objects are named by their numbers, as
-/// [`QueuePair::number`](crate::QueuePair::number) and others say them; one may have been destroyed meanwhile.
+/// What the device reports on its own, except completions. An event names an object by its number, as
+/// [`QueuePair::number`](crate::QueuePair::number) gives it; the object may have been destroyed meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AsyncEvent {
-    /// A completion queue overran, or was misused: it takes no more, and its queue pairs fail.
+    /// A completion queue overran, or was misused: it takes no more completions, and its queue pairs fail.
     CqError {
         /// The queue.
         cq: u32,
-        /// If it was misused: how.
+        /// How the queue was misused, if it was.
         fault: Option<Fault>,
     },
-    /// A queue pair failed for a reason of the device, of its completion queue, or because a queue was misused.
+    /// A queue pair failed, because of the device, of its completion queue, or of a misused queue.
     QpFatal {
         /// The queue pair.
         qp: u32,
-        /// If it was misused: how.
+        /// How the queue was misused, if it was.
         fault: Option<Fault>,
     },
     /// The peer sent what the queue pair cannot accept.
@@ -31,7 +31,7 @@ pub enum AsyncEvent {
         /// The queue pair.
         qp: u32,
     },
-    /// The first packet on a queue pair that is ready to receive only.
+    /// The first packet came on a queue pair that is ready to receive only.
     CommunicationEstablished {
         /// The queue pair.
         qp: u32,
@@ -51,10 +51,10 @@ pub enum AsyncEvent {
     SrqError {
         /// The queue.
         srq: u32,
-        /// If it was misused: how.
+        /// How the queue was misused, if it was.
         fault: Option<Fault>,
     },
-    /// Fewer receives than the limit are left.
+    /// Fewer receives than the limit are left in a shared receive queue.
     SrqLimitReached {
         /// The queue.
         srq: u32,
@@ -66,7 +66,7 @@ pub enum AsyncEvent {
     },
     /// An entry of the GID table changed.
     GidChange {
-        /// Its index.
+        /// Index of the entry.
         index: u32,
     },
     /// The memory of a region is not shared with the device any more: every use of its keys is an error.
@@ -74,20 +74,20 @@ pub enum AsyncEvent {
         /// The region.
         mr: u32,
     },
-    /// Events found no room to wait.
+    /// Events were lost for want of room.
     EventsLost {
-        /// How many.
+        /// Number of lost events.
         count: u64,
     },
 }
 
-/// How a queue was misused: a bug of this library, or of who wrote into its memory.
+/// How a queue was misused: by a bug of this library, or by whoever else wrote into its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// Which queue.
+    /// The queue that was misused.
     pub queue: FaultQueue,
     /// What was wrong.
     pub reason: FaultReason,
-    /// At which index.
+    /// Index of the entry that was wrong.
     pub index: u32,
 }

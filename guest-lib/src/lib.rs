@@ -27,11 +27,11 @@
 //! # }
 //! ```
 //!
-//! All objects may be used by several threads at once. Those that are `Clone` are handles: clones are the same
-//! object, which is destroyed when the last of them, and the last object that needs it, is dropped.
+//! All objects may be used by several threads at once. Objects that are `Clone` are handles: clones are the
+//! same object, which is destroyed when the last clone, and the last object that needs it, is dropped.
 //!
-//! A device belongs to the process that opened it: for a child that was forked it is gone
-//! ([`Error::Gone`]), whatever the child does to its copies of objects; it may open another one, or `exec`.
+//! A device belongs to the process that opened it. For a forked child the device is gone ([`Error::Gone`]),
+//! whatever the child does to its copies of objects; the child may open another device, or `exec`.
 
 pub mod attributes;
 mod context;

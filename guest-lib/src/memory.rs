@@ -2,21 +2,21 @@
 //!
 //! # Why nothing here can be used after it was freed
 //!
-//! A registered buffer is written by the device, on behalf of peers that know its key, at any time and from
-//! another address space. Lifetimes of this program's references cannot speak about that. So:
+//! The device writes into a registered buffer on behalf of peers that know its key, at any time and from another
+//! address space. Lifetimes of this program's references cannot speak about that. So:
 //!
-//! * *No references.* Nothing hands out `&[u8]` or `&mut [u8]` into registered memory. It is read and written by
-//!   copies ([`read_at`](SharedBuffer::read_at), [`write_at`](SharedBuffer::write_at)) and by atomics
+//! * *No references.* Nothing hands out `&[u8]` or `&mut [u8]` into registered memory. Programs read and write it
+//!   by copies ([`read_at`](SharedBuffer::read_at), [`write_at`](SharedBuffer::write_at)) and by atomics
 //!   ([`load`](SharedBuffer::load), …), which are defined whatever the device does meanwhile.
-//! * *Work requests name memory by key, not by reference.* An [`Sge`] is a number for the device. One that
-//!   outlives its region is harmless: the device refuses a key that is no longer there, and the request
-//!   completes with an error.
-//! * *Memory is freed after the device has let it go.* A region holds its memory by a count. Dropping the region
-//!   sends DEREGISTER_MR; when the device has answered it does not touch the memory any more (`SPEC.md`, section
-//!   5.1), and only then is the count given up. While windows are bound to it the device refuses; then it is
-//!   tried again when something else has ended. If no answer can be had (the device is gone), the memory is kept
-//!   until the transport has stopped it. Rings of queues are treated alike. So no order of drops frees memory
-//!   early.
+//! * *Work requests name memory by key, not by reference.* An [`Sge`] is a number for the device. An element that
+//!   outlives its region is harmless: the device refuses a key that is no longer there, and the request completes
+//!   with an error.
+//! * *Memory is freed after the device has let it go.* A region holds its memory by a reference count. Dropping
+//!   the region sends DEREGISTER_MR; when the device has answered, it does not touch the memory any more
+//!   (`SPEC.md`, section 5.1), and only then the count goes down. While windows are bound to the region the device
+//!   refuses; the library then tries again whenever another object has ended. If no answer can be had (the device
+//!   is gone), the memory is kept until the transport has stopped the device. Rings of queues are treated alike.
+//!   So no order of drops frees memory early.
 //!
 //! ```compile_fail,E0599
 //! # fn wrong(region: &vnic_verbs::MemoryRegion) {
@@ -50,14 +50,14 @@ use crate::Error;
 use crate::driver::Core;
 use crate::shared::{Memory, part_of};
 
-/// A scatter/gather element: where the bytes of a work request are (`ibv_sge`). A number, not a reference: see the
-/// [module](self). It lies in memory as that structure does.
+/// A scatter/gather element: where the bytes of a work request are (`ibv_sge`). It is a number, not a reference:
+/// see the [module](self). Its layout in memory is that of the C structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(C)]
 pub struct Sge {
     /// Address in the region.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
     /// Local key of the region.
     pub lkey: u32,
@@ -97,7 +97,7 @@ impl SharedBuffer {
         &self.0.memory
     }
 
-    /// Address of the first byte in this process, to be told to others. A multiple of the page size.
+    /// Address of the first byte in this process, which peers may be told. A multiple of the page size.
     pub fn addr(&self) -> u64 {
         self.0.memory.addr()
     }
@@ -106,7 +106,7 @@ impl SharedBuffer {
 /// The offset and length of a range of `len` bytes.
 ///
 /// # Panics
-/// If it is not within.
+/// If the range is not within the `len` bytes.
 #[track_caller]
 pub(crate) fn bounds(range: impl RangeBounds<usize>, len: usize) -> (usize, usize) {
     let start = match range.start_bound() {
@@ -126,30 +126,31 @@ pub(crate) fn bounds(range: impl RangeBounds<usize>, len: usize) -> (usize, usiz
     (start, end - start)
 }
 
-/// How memory is read and written. Offsets that are not within are a bug of the program: they panic, as slices do.
+/// Reads and writes of shared memory. An offset that is not within the memory is a bug of the program, and panics
+/// as for slices.
 macro_rules! accessors {
     ($(#[$doc:meta])* $name:ty, $memory:expr) => {
         impl $name {
-            /// Bytes.
+            /// Length in bytes.
             // What is registered or allocated is never empty.
             #[allow(clippy::len_without_is_empty)]
             pub fn len(&self) -> usize {
                 $memory(self).len()
             }
 
-            /// Copies out. If the device writes there meanwhile, the copy is a mixture.
+            /// Copies bytes out. If the device writes there meanwhile, the copy is a mixture.
             ///
             /// # Panics
-            /// If it reaches beyond the end.
+            /// If the range reaches beyond the end.
             #[track_caller]
             pub fn read_at(&self, offset: usize, into: &mut [u8]) {
                 $memory(self).read(offset, into);
             }
 
-            /// Copies out into a vector.
+            /// Copies bytes out, into a vector.
             ///
             /// # Panics
-            /// If it reaches beyond the end.
+            /// If the range reaches beyond the end.
             #[track_caller]
             pub fn read_vec(&self, offset: usize, len: usize) -> Vec<u8> {
                 let mut bytes = vec![0; len];
@@ -157,10 +158,10 @@ macro_rules! accessors {
                 bytes
             }
 
-            /// Copies in.
+            /// Copies bytes in.
             ///
             /// # Panics
-            /// If it reaches beyond the end.
+            /// If the range reaches beyond the end.
             #[track_caller]
             pub fn write_at(&self, offset: usize, from: &[u8]) {
                 $memory(self).write(offset, from);
@@ -169,7 +170,7 @@ macro_rules! accessors {
             /// Sets all bytes of a range.
             ///
             /// # Panics
-            /// If it reaches beyond the end.
+            /// If the range reaches beyond the end.
             #[track_caller]
             pub fn fill(&self, range: impl RangeBounds<usize>, byte: u8) {
                 let memory = $memory(self);
@@ -181,22 +182,23 @@ macro_rules! accessors {
             /// WRITE.
             ///
             /// # Panics
-            /// If it is beyond the end.
+            /// If the offset is beyond the end.
             #[track_caller]
             pub fn load_u8(&self, offset: usize) -> u8 {
                 $memory(self).u8(offset).load(Acquire)
             }
 
-            /// Loads 8 bytes in one go, with acquire order: what the device wrote before is seen, too.
+            /// Loads 8 bytes in one piece, with acquire order: the program then also sees what the device wrote
+            /// before.
             ///
             /// # Panics
-            /// If they reach beyond the end or their address is not a multiple of 8.
+            /// If the bytes reach beyond the end, or their address is not a multiple of 8.
             #[track_caller]
             pub fn load(&self, offset: usize) -> u64 {
                 $memory(self).u64(offset).load(Acquire)
             }
 
-            /// Stores 8 bytes in one go, with release order.
+            /// Stores 8 bytes in one piece, with release order.
             ///
             /// # Panics
             /// As [`load`](Self::load).
@@ -205,7 +207,7 @@ macro_rules! accessors {
                 $memory(self).u64(offset).store(value, Release);
             }
 
-            /// Adds to 8 bytes atomically, and answers what was there. Atomic with atomics of peers only if
+            /// Adds to 8 bytes atomically, and returns the old value. It is atomic with atomics of peers only if
             /// [`DeviceAttributes::atomic_scope`](crate::DeviceAttributes::atomic_scope) is GLOBAL.
             ///
             /// # Panics
@@ -215,7 +217,7 @@ macro_rules! accessors {
                 $memory(self).u64(offset).fetch_add(add, AcqRel)
             }
 
-            /// Replaces 8 bytes atomically if they are `expected`, and answers what was there. See
+            /// Replaces 8 bytes atomically if they are `expected`, and returns the old value. With peers as
             /// [`fetch_add`](Self::fetch_add).
             ///
             /// # Panics

@@ -8,7 +8,7 @@ use vnic_device::command::{Object, Opcode};
 use crate::driver::Core;
 use crate::{AddressVector, Error};
 
-/// An object that is a handle and nothing more.
+/// An object of the device that has a handle and no memory.
 pub(crate) struct Plain {
     pub core: Arc<Core>,
     pub epoch: u32,
@@ -35,8 +35,8 @@ impl Plain {
     }
 }
 
-/// A protection domain: what belongs together (IBTA 10.2.3). Clones are the same; it ends with the last clone
-/// and the last object in it.
+/// A protection domain: objects that may use each other (IBTA 10.2.3). Clones are the same domain; it is
+/// deallocated with the last clone and the last object in it.
 #[derive(Clone)]
 pub struct ProtectionDomain(pub(crate) Arc<Plain>);
 
@@ -45,12 +45,26 @@ impl ProtectionDomain {
         Plain::new(core, Opcode::AllocPd, Opcode::DeallocPd).map(ProtectionDomain)
     }
 
-    /// Its number.
+    /// Number of the domain.
     pub fn number(&self) -> u32 {
         self.0.handle
     }
 
-    /// Makes an address handle: the way for datagrams.
+    /// Makes an address handle, which datagrams name as their destination.
+    ///
+    /// ```no_run
+    /// # fn example(pd: &vnic_verbs::ProtectionDomain, peer: &vnic_verbs::Endpoint) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::AddressVector;
+    ///
+    /// let handle = pd.create_ah(&AddressVector {
+    ///     dgid: peer.gid,
+    ///     dmac: peer.mac,
+    ///     sgid_index: 1,
+    ///     ..AddressVector::default()
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create_ah(&self, address: &AddressVector) -> Result<AddressHandle, Error> {
         let Plain {
             core, epoch, handle, ..
@@ -68,7 +82,7 @@ impl ProtectionDomain {
     }
 }
 
-/// A domain that XRC receive queues share (IBTA annex A14). Clones are the same.
+/// A domain that XRC receive queues share (IBTA annex A14). Clones are the same domain.
 #[derive(Clone)]
 pub struct XrcDomain(pub(crate) Arc<Plain>);
 
@@ -77,14 +91,14 @@ impl XrcDomain {
         Plain::new(core, Opcode::OpenXrcd, Opcode::CloseXrcd).map(XrcDomain)
     }
 
-    /// Its number.
+    /// Number of the domain.
     pub fn number(&self) -> u32 {
         self.0.handle
     }
 }
 
-/// The way to a peer, for datagrams. Clones are the same. A datagram whose handle is destroyed before the device
-/// has sent it completes with an error.
+/// The way to a peer, for datagrams. Clones are the same handle. A datagram whose handle is destroyed before the
+/// device has sent it completes with an error.
 #[derive(Clone)]
 pub struct AddressHandle(Arc<Ah>);
 
@@ -102,12 +116,12 @@ impl Drop for Ah {
 }
 
 impl AddressHandle {
-    /// Its number.
+    /// Number of the handle.
     pub fn number(&self) -> u32 {
         self.0.handle
     }
 
-    /// The address as the device has it, with the Ethernet address that it found out.
+    /// The address as the device has it, with the Ethernet address that the device found out.
     pub fn query(&self) -> Result<AddressVector, Error> {
         let pd = &self.0.pd.0;
         let object = Object {

@@ -1,6 +1,6 @@
 //! Queue pairs.
 //!
-//! What a type of queue pair does not have, its handle does not have either:
+//! A handle has only the methods that its type of queue pair allows:
 //!
 //! ```compile_fail,E0599
 //! # fn wrong(qp: &vnic_verbs::QueuePair<vnic_verbs::Ud>, peer: &vnic_verbs::Endpoint) {
@@ -69,7 +69,7 @@ mod sealed {
 
 /// A type of queue pair.
 pub trait QpKind: sealed::Sealed + Send + Sync + 'static {
-    /// Its number in the contract.
+    /// Number of the type in the contract.
     const TYPE: QpType;
 }
 
@@ -108,7 +108,7 @@ kinds! {
     XrcTarget: Connected;
 }
 
-/// A queue pair. Clones are the same; it is destroyed with the last one.
+/// A queue pair. Clones are the same queue pair; it is destroyed with the last clone.
 pub struct QueuePair<K: QpKind> {
     pub(crate) inner: Arc<Qp>,
     kind: PhantomData<fn() -> K>,
@@ -121,9 +121,9 @@ pub(crate) struct Qp {
     limits: SendLimits,
     signal_all: bool,
     psn: u32,
-    /// The state in which it is by what was asked of it; an error of the device's may have changed it since.
+    /// The state that the program asked for last; an error may have changed the device's state since.
     state: AtomicU8,
-    /// Held while it is modified.
+    /// Held while the queue pair is modified.
     modifying: Mutex<()>,
     send: Mutex<SendRing>,
     receive: Mutex<ReceiveRing>,
@@ -182,7 +182,7 @@ impl Qp {
         }
     }
 
-    /// Tells the device of what was written, if anything was.
+    /// Rings the doorbell for what was written, if anything was.
     #[inline]
     fn posted(&self, kind: Kind, producer: u32, any: bool) -> Result<(), PostReason> {
         if any {
@@ -198,33 +198,33 @@ impl Qp {
 }
 
 impl<K: QpKind> QueuePair<K> {
-    /// Its number.
+    /// Number of the queue pair.
     pub fn number(&self) -> u32 {
         self.inner.number
     }
 
-    /// The number of the first packet that [`connect`](QueuePair::connect) sends: chosen at random when it was
-    /// made.
+    /// Number of the first packet that [`connect`](QueuePair::connect) sends: chosen at random when the queue
+    /// pair was made.
     pub fn psn(&self) -> u32 {
         self.inner.psn
     }
 
-    /// The state in which it is by what was asked of it. [`query`](QueuePair::query) asks the device.
+    /// The state that the program asked for last. [`query`](QueuePair::query) asks the device.
     pub fn state(&self) -> QpState {
         self.inner.state()
     }
 
-    /// The completion queue of its sends.
+    /// The completion queue of sends.
     pub fn send_cq(&self) -> Option<&CompletionQueue> {
         self.inner.send_cq.as_ref()
     }
 
-    /// The completion queue of its receives.
+    /// The completion queue of receives.
     pub fn recv_cq(&self) -> Option<&CompletionQueue> {
         self.inner.receive_cq.as_ref()
     }
 
-    /// The shared queue that it receives from.
+    /// The shared receive queue, if the queue pair has one.
     pub fn srq(&self) -> Option<&SharedReceiveQueue> {
         self.inner.srq.as_ref()
     }
@@ -234,15 +234,26 @@ impl<K: QpKind> QueuePair<K> {
         self.inner.limits.elements
     }
 
-    /// Most inline bytes.
+    /// Most inline bytes of a send.
     pub fn max_inline(&self) -> u32 {
         self.inner.limits.inline
     }
 }
 
 impl<K: Sends> QueuePair<K> {
-    /// Posts sends: all, or those before the first that is refused. One doorbell for all of them; nothing is
+    /// Posts sends: all, or those before the first that is refused. All of them take one doorbell; nothing is
     /// allocated.
+    ///
+    /// ```no_run
+    /// # fn example(qp: &vnic_verbs::QueuePair<vnic_verbs::Rc>, region: &vnic_verbs::MemoryRegion) -> Result<(), vnic_verbs::PostError> {
+    /// use vnic_verbs::{Data, SendWr};
+    ///
+    /// let first = SendWr::send(Data::inline(b"hello"));
+    /// let second = SendWr::send(region.slice(..1024)).id(2).signaled();
+    /// qp.post_send(&[first, second])?; // one doorbell
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     pub fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<usize, PostError> {
         let none = |reason| PostError { posted: 0, reason };
@@ -258,38 +269,60 @@ impl<K: Sends> QueuePair<K> {
     }
 
     /// Begins to post sends one by one.
+    ///
+    /// ```no_run
+    /// # fn example(qp: &vnic_verbs::QueuePair<vnic_verbs::Rc>, region: &vnic_verbs::MemoryRegion) -> Result<(), vnic_verbs::PostReason> {
+    /// use vnic_verbs::SendWr;
+    ///
+    /// let mut sending = qp.sending()?;
+    /// for at in 0..4 {
+    ///     sending.post(&SendWr::send(region.slice(at * 64..(at + 1) * 64)))?;
+    /// }
+    /// sending.ring()?; // one doorbell for all
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
     pub fn sending(&self) -> Result<Sending<'_>, PostReason> {
         Sending::new(&self.inner)
     }
 
-    /// Its send queue, without its type.
+    /// The send queue, without the type of its queue pair.
     #[inline(always)]
     pub fn send_queue(&self) -> SendQueue<'_> {
         SendQueue(&self.inner)
     }
 
-    /// Do all sends complete visibly?
+    /// Whether all sends complete visibly.
     pub fn signals_all(&self) -> bool {
         self.inner.signal_all
     }
 
-    /// Blocks of the send ring; a send takes one for each 64 bytes of its own, and at least one.
+    /// Blocks of the send ring. A send takes a block for each 64 bytes of its own, and at least one.
     pub fn send_blocks(&self) -> u32 {
         lock(&self.inner.send).blocks()
     }
 }
 
 impl<K: Receives> QueuePair<K> {
-    /// Posts receives: all, or those before the first that is refused. One doorbell for all of them; nothing is
-    /// allocated.
+    /// Posts receives: all, or those before the first that is refused. All of them take one doorbell; nothing
+    /// is allocated.
+    ///
+    /// ```no_run
+    /// # fn example(qp: &vnic_verbs::QueuePair<vnic_verbs::Rc>, region: &vnic_verbs::MemoryRegion) -> Result<(), vnic_verbs::PostError> {
+    /// use vnic_verbs::RecvWr;
+    ///
+    /// qp.post_recv(&[RecvWr::new(region.slice(..4096)).id(7)])?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<usize, PostError> {
         self.post_recv_from(wrs.iter().copied())
     }
 
-    /// As [`post_recv`](QueuePair::post_recv), of work requests that are made as they are posted: that must not
-    /// use the queue pair.
+    /// As [`post_recv`](QueuePair::post_recv), but takes the work requests from an iterator, which must not use
+    /// the queue pair.
     #[inline]
     pub fn post_recv_from<'a>(&self, wrs: impl IntoIterator<Item = RecvWr<'a>>) -> Result<usize, PostError> {
         let qp = &*self.inner;
@@ -322,12 +355,19 @@ impl<K: Receives> QueuePair<K> {
 }
 
 impl QueuePair<Ud> {
-    /// Receives what is sent to a multicast group.
+    /// Joins a multicast group: the queue pair receives what is sent to it.
+    ///
+    /// ```no_run
+    /// # fn example(qp: &vnic_verbs::QueuePair<vnic_verbs::Ud>) -> Result<(), vnic_verbs::Error> {
+    /// qp.attach_multicast("ff0e::1".parse()?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn attach_multicast(&self, group: Gid) -> Result<(), Error> {
         self.multicast(Opcode::AttachMulticast, group)
     }
 
-    /// Does so no longer.
+    /// Leaves a multicast group.
     pub fn detach_multicast(&self, group: Gid) -> Result<(), Error> {
         self.multicast(Opcode::DetachMulticast, group)
     }

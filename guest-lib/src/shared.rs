@@ -1,8 +1,8 @@
 //! Memory that others write while we read: the device, and through it its peers.
 //!
-//! No reference to plain bytes in it is ever made, here or outside: a `&[u8]` promises that nobody writes, and
-//! somebody does. Everything goes by atomic loads and stores, so that what comes out may be old or mixed, but
-//! never undefined.
+//! Nobody makes a reference to plain bytes in this memory, here or outside: a `&[u8]` promises that nobody
+//! writes, and somebody does. All access is by atomic loads and stores, so that what a copy holds may be old
+//! or mixed, but is never undefined.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -13,7 +13,7 @@ use vnic_device::ring::Extent;
 
 use crate::transport::SharedPages;
 
-/// A piece of memory that stays mapped for as long as this is there.
+/// A piece of memory that stays mapped for as long as this value lives.
 #[derive(Clone)]
 pub(crate) struct Memory {
     start: NonNull<u8>,
@@ -27,7 +27,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// All of these pages.
+    /// The memory of `pages`, as a whole.
     pub fn of_pages(pages: Arc<SharedPages>) -> Memory {
         Memory {
             start: pages.start,
@@ -36,7 +36,7 @@ impl Memory {
         }
     }
 
-    /// No memory at all.
+    /// Memory of no bytes.
     pub fn none() -> Memory {
         Memory {
             start: NonNull::dangling(),
@@ -58,7 +58,7 @@ impl Memory {
         }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -68,10 +68,10 @@ impl Memory {
         self.start.as_ptr() as u64
     }
 
-    /// A part of it.
+    /// A part of the memory.
     ///
     /// # Panics
-    /// If it reaches beyond the end.
+    /// If the range reaches beyond the end.
     pub fn part(&self, offset: usize, len: usize) -> Memory {
         self.check(offset, len);
         Memory {
@@ -144,7 +144,7 @@ impl Memory {
     /// The first `len` bytes as words of 64 bits.
     ///
     /// # Panics
-    /// If it has not so many, or does not begin at a multiple of 8.
+    /// If the memory is shorter, or does not begin at a multiple of 8.
     #[inline]
     pub fn words(&self, len: usize) -> &[AtomicU64] {
         self.check(0, len);
@@ -154,7 +154,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(first.cast(), len / 8) }
     }
 
-    /// Bytes before the first multiple of 8, whole words, bytes behind them.
+    /// Splits a range into bytes before the first multiple of 8, whole words, and bytes behind them.
     fn split(&self, offset: usize, len: usize) -> (usize, &[AtomicU64], usize) {
         let first = self.start.as_ptr() as usize + offset;
         let head = first.wrapping_neg() % 8;
@@ -169,10 +169,10 @@ impl Memory {
         (head, body, len - head - 8 * words)
     }
 
-    /// Copies out.
+    /// Copies bytes out.
     ///
     /// # Panics
-    /// If it reaches beyond the end.
+    /// If the range reaches beyond the end.
     #[track_caller]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
@@ -192,10 +192,10 @@ impl Memory {
         }
     }
 
-    /// Copies in.
+    /// Copies bytes in.
     ///
     /// # Panics
-    /// If it reaches beyond the end.
+    /// If the range reaches beyond the end.
     #[track_caller]
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
@@ -219,7 +219,7 @@ impl Memory {
     /// Sets all bytes of a range.
     ///
     /// # Panics
-    /// If it reaches beyond the end.
+    /// If the range reaches beyond the end.
     #[track_caller]
     pub fn fill(&self, offset: usize, len: usize, byte: u8) {
         self.check(offset, len);
@@ -243,7 +243,7 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-/// The extents of a part of what other extents describe; neighbours are joined.
+/// The extents of a part of the memory that `extents` describe; neighbours are joined.
 pub(crate) fn part_of(extents: &[Extent], offset: u64, len: u64) -> Vec<Extent> {
     let (mut skip, mut want) = (offset, len);
     let mut parts: Vec<Extent> = Vec::new();

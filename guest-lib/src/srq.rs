@@ -18,7 +18,7 @@ use crate::shared::{Memory, part_of};
 use crate::wr::RecvWr;
 use crate::{CompletionQueue, Error, PostError, PostReason, ProtectionDomain, XrcDomain};
 
-/// How a shared receive queue is made.
+/// Settings of a shared receive queue that is to be made.
 #[derive(Debug, Clone)]
 pub struct SrqBuilder {
     pd: ProtectionDomain,
@@ -28,25 +28,25 @@ pub struct SrqBuilder {
 }
 
 impl SrqBuilder {
-    /// Receives that it has room for. Default: 256.
+    /// Sets how many receives the queue has room for. Default: 256.
     pub fn max_wr(mut self, max_wr: u32) -> SrqBuilder {
         self.max_wr = max_wr;
         self
     }
 
-    /// Elements of a receive, at most 255. Default: 1.
+    /// Sets how many elements a receive may have, at most 255. Default: 1.
     pub fn max_sge(mut self, max_sge: u32) -> SrqBuilder {
         self.max_sge = max_sge;
         self
     }
 
-    /// For XRC: its domain, and where it completes.
+    /// Makes the queue one for XRC, of this domain, with completions at `cq`.
     pub fn xrc(mut self, domain: &XrcDomain, cq: &CompletionQueue) -> SrqBuilder {
         self.xrc = Some((domain.clone(), cq.clone()));
         self
     }
 
-    /// Makes it.
+    /// Makes the queue.
     pub fn build(self) -> Result<SharedReceiveQueue, Error> {
         let pd = Arc::clone(&self.pd.0);
         let entries = ring_entries(self.max_wr)?;
@@ -85,8 +85,8 @@ impl SrqBuilder {
     }
 }
 
-/// A receive queue that several queue pairs share. Clones are the same; it ends with the last clone and the last
-/// queue pair that receives from it.
+/// A receive queue that several queue pairs share. Clones are the same queue; it is destroyed with the last clone
+/// and the last queue pair that receives from it.
 #[derive(Clone)]
 pub struct SharedReceiveQueue(pub(crate) Arc<Srq>);
 
@@ -100,11 +100,11 @@ pub(crate) struct Srq {
 
 struct State {
     ring: ReceiveRing,
-    /// What the device has taken, as far as is known.
+    /// Up to where the device has taken receives, as far as is known.
     taken: u32,
 }
 
-/// What a shared receive queue is set to.
+/// Attributes of a shared receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SrqAttributes {
     /// Receives that wait.
@@ -135,6 +135,18 @@ impl std::fmt::Debug for SharedReceiveQueue {
 
 impl ProtectionDomain {
     /// Begins to make a shared receive queue.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context, pd: &vnic_verbs::ProtectionDomain, cq: &vnic_verbs::CompletionQueue) -> Result<(), Box<dyn std::error::Error>> {
+    /// use vnic_verbs::{Access, Rc, RecvWr};
+    ///
+    /// let srq = pd.srq().max_wr(512).build()?;
+    /// let qp = pd.qp::<Rc>(cq, cq).srq(&srq).build()?;
+    /// let region = pd.allocate(4096, Access::LOCAL_WRITE)?;
+    /// srq.post(&[RecvWr::new(region.slice(..))])?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn srq(&self) -> SrqBuilder {
         SrqBuilder {
             pd: self.clone(),
@@ -146,12 +158,12 @@ impl ProtectionDomain {
 }
 
 impl SharedReceiveQueue {
-    /// Its number: also what XRC peers name it by.
+    /// Number of the queue. XRC peers name the queue by it.
     pub fn number(&self) -> u32 {
         self.0.handle
     }
 
-    /// Receives that it has room for.
+    /// Receives that the queue has room for.
     pub fn max_wr(&self) -> u32 {
         lock(&self.0.state).ring.entries()
     }
@@ -162,8 +174,8 @@ impl SharedReceiveQueue {
         self.post_from(wrs.iter().copied())
     }
 
-    /// As [`post`](SharedReceiveQueue::post), of work requests that are made as they are posted: that must not
-    /// use the queue.
+    /// As [`post`](SharedReceiveQueue::post), but takes the work requests from an iterator, which must not use the
+    /// queue.
     #[inline]
     pub fn post_from<'a>(&self, wrs: impl IntoIterator<Item = RecvWr<'a>>) -> Result<usize, PostError> {
         let pd = &self.0.pd.0;
@@ -199,12 +211,20 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Raises [`SrqLimitReached`](crate::AsyncEvent::SrqLimitReached) once, when fewer than this are left; 0: not.
+    /// Arms the limit: [`SrqLimitReached`](crate::AsyncEvent::SrqLimitReached) is raised once, when fewer than
+    /// `limit` receives are left. 0 disarms it.
+    ///
+    /// ```no_run
+    /// # fn example(srq: &vnic_verbs::SharedReceiveQueue) -> Result<(), vnic_verbs::Error> {
+    /// srq.set_limit(16)?; // an event when fewer than 16 receives are left
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_limit(&self, limit: u32) -> Result<(), Error> {
         self.modify(srq_mask::LIMIT, limit, 0)
     }
 
-    /// Receives that may wait: at most what it has room for.
+    /// Sets how many receives may wait: at most what the queue has room for.
     pub fn set_max_wr(&self, max_wr: u32) -> Result<(), Error> {
         self.modify(srq_mask::MAX_WR, 0, max_wr)
     }
@@ -220,7 +240,7 @@ impl SharedReceiveQueue {
         pd.core.call(pd.epoch, Opcode::ModifySrq, &body)
     }
 
-    /// What it is set to, and how many wait.
+    /// Asks the device for the queue's attributes.
     pub fn query(&self) -> Result<SrqAttributes, Error> {
         let pd = &self.0.pd.0;
         let object = Object {

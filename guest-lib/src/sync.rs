@@ -1,4 +1,4 @@
-//! What the rings are made of. `tests/models` builds the same files with loom's in the place of these.
+//! Atomics of the rings. `tests/models` builds the same files with loom's atomics.
 
 pub use std::hint::spin_loop;
 pub use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};

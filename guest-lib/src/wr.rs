@@ -24,17 +24,19 @@ impl<'a> Data<'a> {
     /// No bytes.
     pub const NONE: Data<'static> = Data(Place::Many(&[]));
 
-    /// These bytes, copied when the request is posted: they need not be registered, and may change afterwards.
+    /// Inline data. They are copied when the request is posted: they need not be registered, and may change
+    /// afterwards.
     pub const fn inline(bytes: &'a [u8]) -> Data<'a> {
         Data(Place::Inline(bytes))
     }
 
-    /// What an atomic has: where the answer comes, 8 bytes; what is compared or added; what is swapped in.
+    /// Data of an atomic: the 8 bytes that the old value comes to, the operand that is compared or added, and the
+    /// value that is swapped in.
     pub const fn atomic(into: Sge, compare_or_add: u64, swap: u64) -> Data<'a> {
         Data(Place::Atomic(into, compare_or_add, swap))
     }
 
-    /// The elements; of none if it is inline.
+    /// The scatter/gather elements; none for inline data.
     pub(crate) fn elements(&self) -> &[Sge] {
         match &self.0 {
             Place::One(sge) | Place::Atomic(sge, ..) => std::slice::from_ref(sge),
@@ -64,13 +66,21 @@ impl<'a, const N: usize> From<&'a [Sge; N]> for Data<'a> {
 
 /// A work request for a send queue (`ibv_send_wr`). It completes visibly only if it is
 /// [`signaled`](SendWr::signaled), if the queue pair signals all, or if it fails.
+///
+/// ```
+/// use vnic_verbs::{Data, SendWr};
+///
+/// # let (addr, rkey) = (0x1000, 0x2000);
+/// let write = SendWr::write(Data::inline(b"hello"), addr, rkey).id(1).signaled();
+/// let last = SendWr::send(Data::NONE).imm(42).solicited().fence();
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a work request does nothing until it is posted"]
 pub struct SendWr<'a> {
     pub(crate) head: SendHead,
     pub(crate) data: Data<'a>,
     pub(crate) has_destination: bool,
-    /// Built from parts that do not go together: refused when it is posted.
+    /// Whether the request was built from parts that do not go together. Posting refuses it.
     pub(crate) contradicts: bool,
 }
 
@@ -95,15 +105,15 @@ impl<'a> SendWr<'a> {
         wr
     }
 
-    /// By its parts, for programs that have them as numbers: what does not go together is refused when it is
-    /// posted.
+    /// A request of an operation and data, for programs that have them as numbers. Posting refuses parts that do
+    /// not go together.
     #[inline]
     pub fn of(operation: Operation, data: Data<'a>) -> SendWr<'a> {
         SendWr::new(operation, data)
     }
 
-    /// By its head as the device reads it, which says where a datagram goes. What does not go together is refused
-    /// when it is posted.
+    /// A request by its head as the device reads it, which also says where a datagram goes. Posting refuses parts
+    /// that do not go together.
     #[inline]
     pub fn from_parts(head: SendHead, data: Data<'a>) -> SendWr<'a> {
         SendWr {
@@ -114,7 +124,7 @@ impl<'a> SendWr<'a> {
         }
     }
 
-    /// Where it goes at the peer's.
+    /// Sets the remote address and key.
     #[inline]
     pub fn at(mut self, addr: u64, rkey: u32) -> SendWr<'a> {
         self.head.remote = addr;
@@ -122,14 +132,14 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// The immediate data or the key, whichever the operation has.
+    /// Sets the immediate data or the key, whichever the operation has.
     #[inline]
     pub fn number(mut self, imm_or_key: u32) -> SendWr<'a> {
         self.head.imm = imm_or_key;
         self
     }
 
-    /// Flags by their bits ([`send_flags`]). INLINE is not among them: the data say that.
+    /// Sets the flags by their bits ([`send_flags`]). INLINE is not among them: the data say that.
     #[inline]
     pub fn flags(mut self, flags: u8) -> SendWr<'a> {
         self.contradicts |= flags & send_flags::INLINE != 0;
@@ -137,7 +147,7 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// The same with other data.
+    /// The same request with other data.
     #[inline]
     pub fn with_data<'b>(&self, data: Data<'b>) -> SendWr<'b> {
         SendWr {
@@ -148,23 +158,23 @@ impl<'a> SendWr<'a> {
         }
     }
 
-    /// RDMA WRITE to `addr` under the peer's key.
+    /// An RDMA WRITE to `addr` under the peer's key.
     pub fn write(data: impl Into<Data<'a>>, addr: u64, rkey: u32) -> SendWr<'a> {
         SendWr::remote(Operation::Write, data.into(), addr, rkey)
     }
 
-    /// RDMA READ from `addr` under the peer's key.
+    /// An RDMA READ from `addr` under the peer's key.
     pub fn read(data: impl Into<Data<'a>>, addr: u64, rkey: u32) -> SendWr<'a> {
         SendWr::remote(Operation::Read, data.into(), addr, rkey)
     }
 
-    /// SEND.
+    /// A SEND.
     pub fn send(data: impl Into<Data<'a>>) -> SendWr<'a> {
         SendWr::new(Operation::Send, data.into())
     }
 
-    /// If the 8 bytes at `addr` are `compare`, they become `swap`. What was there comes into the element, of 8
-    /// bytes.
+    /// A COMPARE & SWAP: if the 8 bytes at `addr` are `compare`, they become `swap`. Their old value comes into
+    /// `into`.
     pub fn compare_swap(into: Sge, addr: u64, rkey: u32, compare: u64, swap: u64) -> SendWr<'a> {
         SendWr::remote(
             Operation::CompareSwap,
@@ -174,49 +184,49 @@ impl<'a> SendWr<'a> {
         )
     }
 
-    /// Adds to the 8 bytes at `addr`. What was there comes into the element, of 8 bytes.
+    /// A FETCH & ADD to the 8 bytes at `addr`. Their old value comes into `into`.
     pub fn fetch_add(into: Sge, addr: u64, rkey: u32, add: u64) -> SendWr<'a> {
         SendWr::remote(Operation::FetchAdd, Data(Place::Atomic(into, add, 0)), addr, rkey)
     }
 
-    /// Takes a key of the own side back: of a window of type 2, or of a region with that right.
+    /// A LOCAL INVALIDATE of a key: of a window of type 2, or of a region with that right.
     pub fn local_invalidate(key: u32) -> SendWr<'a> {
         let mut wr = SendWr::new(Operation::LocalInvalidate, Data::NONE);
         wr.head.imm = key;
         wr
     }
 
-    /// Made by [`MemoryWindow::bind`](crate::MemoryWindow::bind).
+    /// A bind, which [`MemoryWindow::bind`](crate::MemoryWindow::bind) makes.
     pub(crate) fn bind(bind: Bind) -> SendWr<'a> {
         SendWr::new(Operation::BindMw, Data(Place::Bind(bind)))
     }
 
-    /// Comes back in the completion.
+    /// Sets the id, which the completion gives back.
     #[inline]
     pub fn id(mut self, id: u64) -> SendWr<'a> {
         self.head.wr_id = id;
         self
     }
 
-    /// Completes visibly also when it succeeds.
+    /// Makes the request complete visibly also when it succeeds.
     pub fn signaled(mut self) -> SendWr<'a> {
         self.head.flags |= send_flags::SIGNALED;
         self
     }
 
-    /// Asks the receiver for an event.
+    /// Asks for an event at the receiver.
     pub fn solicited(mut self) -> SendWr<'a> {
         self.head.flags |= send_flags::SOLICITED;
         self
     }
 
-    /// Waits for the READs and atomics before it.
+    /// Makes the request wait for the READs and atomics before it.
     pub fn fence(mut self) -> SendWr<'a> {
         self.head.flags |= send_flags::FENCE;
         self
     }
 
-    /// A WRITE or SEND with immediate data.
+    /// Adds immediate data to a WRITE or SEND.
     pub fn imm(mut self, imm: u32) -> SendWr<'a> {
         self.head.imm = imm;
         self.becomes(&[
@@ -225,16 +235,16 @@ impl<'a> SendWr<'a> {
         ])
     }
 
-    /// A SEND that takes a key of the peer back.
+    /// Makes a SEND invalidate a key of the peer.
     pub fn invalidate(mut self, rkey: u32) -> SendWr<'a> {
         self.head.imm = rkey;
         self.becomes(&[(Operation::Send, Operation::SendInvalidate)])
     }
 
-    /// The destination of a datagram. With the highest bit of `qkey` the queue pair's own key is used.
+    /// Sets the destination of a datagram. With the highest bit of `qkey` the queue pair's own Q_Key is used.
     #[inline]
     pub fn to(mut self, handle: &AddressHandle, qp: u32, qkey: u32) -> SendWr<'a> {
-        // More than 24 bits would be no number of a queue pair.
+        // Numbers of queue pairs have 24 bits.
         self.contradicts |= qp > vnic_device::doorbell::NUMBER_MAX;
         self.head.remote = SendHead::datagram(handle.number(), qp);
         self.head.rkey = qkey;
@@ -242,7 +252,7 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// The peer's shared receive queue, for XRC.
+    /// Sets the peer's shared receive queue, for XRC.
     #[inline]
     pub fn to_srq(mut self, srq: u32) -> SendWr<'a> {
         self.head.remote_srq = srq;
@@ -262,6 +272,16 @@ impl<'a> SendWr<'a> {
 }
 
 /// A work request for a receive queue (`ibv_recv_wr`).
+///
+/// ```no_run
+/// # fn example(region: &vnic_verbs::MemoryRegion) -> Result<(), vnic_verbs::Error> {
+/// use vnic_verbs::RecvWr;
+///
+/// let elements = [region.slice(..40), region.slice(64..1064)];
+/// let receive = RecvWr::new(&elements).id(3);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a work request does nothing until it is posted"]
 pub struct RecvWr<'a> {
@@ -270,7 +290,7 @@ pub struct RecvWr<'a> {
 }
 
 impl<'a> RecvWr<'a> {
-    /// Receives into these elements. Datagrams need 40 bytes more, in front.
+    /// A receive into these elements. Datagrams need 40 bytes more, in front.
     #[inline]
     pub fn new(data: impl Into<Data<'a>>) -> RecvWr<'a> {
         RecvWr {
@@ -279,7 +299,7 @@ impl<'a> RecvWr<'a> {
         }
     }
 
-    /// Comes back in the completion.
+    /// Sets the id, which the completion gives back.
     #[inline]
     pub fn id(mut self, id: u64) -> RecvWr<'a> {
         self.id = id;

@@ -134,6 +134,13 @@ fn cases_of_the_lab_are_where_the_lab_runs_them() {
 fn links_of_pages_lead_to_files_and_first_pages_are_short() {
     holds(&house::links(&tree()));
     holds(&house::page_sizes(&tree()));
+    holds(&house::book(&tree()));
+    holds(&house::places(&tree()));
+}
+
+#[test]
+fn what_is_cited_can_be_got() {
+    holds(&house::citations(&tree()));
 }
 
 #[test]

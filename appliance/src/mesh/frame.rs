@@ -117,7 +117,7 @@ struct Open {
     bytes: Vec<u8>,
 }
 
-/// Puts the frames of a peer together. It holds [`OPEN_MAX`] of them at most.
+/// Puts the frames of a peer together. It holds `OPEN_MAX` of them at most.
 #[derive(Default)]
 pub struct Assembly {
     /// By age.

@@ -181,7 +181,7 @@ async fn the_command_line_in_the_shape_of_mlnx_qos() {
     lab.end().await;
 }
 
-/// The registers as `rdma-notes-zh` section 17 shows them.
+/// The registers CWTP and CWTPM as mlxreg shows them (fields: Linux, `drivers/net/ethernet/mellanox/mlxsw/reg.h`).
 #[tokio::test(flavor = "multi_thread")]
 async fn the_congestion_point_by_class_and_by_its_registers() {
     const INDEXES: &str = "local_port=0,pnat=2,traffic_class=5";

@@ -1,18 +1,18 @@
 //! The binary interface of libibverbs 44 (`infiniband/verbs.h`), as a C program sees it: layouts and numbers.
 //!
-//! Names are those of the header, so that who knows it finds the way. A test lays these beside the header
-//! itself. Later versions add fields at the front of [`verbs_context`] and at the end of the other structures,
-//! where a size or a mask says how much of them is meant.
+//! Names are those of the header. A test compares these layouts with the header itself. Later versions add
+//! fields at the front of [`verbs_context`] and at the end of the other structures; a size or a mask says how
+//! much of those counts.
 #![allow(non_camel_case_types, reason = "the names are those of the header")]
 #![allow(missing_docs, reason = "the header documents its fields")]
 
-/// A function of the interface, or none. Whoever calls one passes what the header asks for.
+/// A function of the interface, or none. A caller passes what the header asks for.
 macro_rules! op {
     // SAFETY: a type.
     ($($function:tt)*) => { Option<unsafe extern "C" $($function)*> };
 }
 
-/// Structures and unions of the interface: all begin as zeros, and a test knows how they are laid out.
+/// Structures and unions of the interface. All begin as zeros, and a test knows their layouts.
 macro_rules! interface {
     ($($kind:tt $name:ident { $($field:ident: $type:ty,)* })*) => {
         $(
@@ -26,7 +26,7 @@ macro_rules! interface {
             unsafe impl Plain for $name {}
         )*
 
-        /// How they are laid out.
+        /// Layouts of the structures.
         #[cfg(test)]
         pub(super) const LAYOUTS: &[Layout] = &[$(Layout {
             name: stringify!($name),

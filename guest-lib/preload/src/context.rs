@@ -17,7 +17,8 @@ use crate::handle::{Object, Uses};
 use crate::objects::operations as objects;
 use crate::work;
 
-/// What `ibv_open_device` makes. A process may open a device any number of times; all of them share its [`Seat`].
+/// An open device of `ibv_open_device`. A process may open a device any number of times; all of them share its
+/// [`Seat`].
 #[repr(C)]
 pub struct Context {
     base: UnsafeCell<verbs_context>,
@@ -27,12 +28,12 @@ pub struct Context {
     /// Asynchronous events of objects that were made here.
     pub mailbox: Arc<Mailbox>,
     pub uses: Uses,
-    /// What the program finds where the kernel's descriptor would be. Nothing that is done to it does harm.
+    /// The descriptor that the program finds in place of the kernel's. Nothing that is done to it does harm.
     nothing: File,
 }
 
-/// Contexts that were closed while objects of theirs were left. A program may not touch those any more, but some
-/// do, and then find what they need.
+/// Contexts that were closed while objects of theirs were left. A program must not touch such objects any more,
+/// but some do, and then find valid memory.
 static CLOSED: Mutex<Vec<Closed>> = Mutex::new(Vec::new());
 
 struct Closed(*mut verbs_context);
@@ -86,7 +87,7 @@ impl Context {
     /// Closes a context. Objects that are left keep its memory and the device.
     ///
     /// # Safety
-    /// As [`of`](Context::of), and nobody uses it any more.
+    /// As [`of`](Context::of), and no thread uses the context any more.
     pub unsafe fn close(context: *mut ibv_context) {
         // SAFETY: by the caller's promise.
         let base = unsafe { Context::of(context) }.c();
@@ -94,10 +95,10 @@ impl Context {
         sweep();
     }
 
-    /// The context behind a pointer of the program: the last field of the structure that we made.
+    /// The context of a program's pointer: the last field of the structure that we made.
     ///
     /// # Safety
-    /// [`is_ours`], and it was not closed.
+    /// [`is_ours`], and the context was not closed.
     pub unsafe fn of<'a>(context: *mut ibv_context) -> &'a Context {
         // SAFETY: it is the field at this offset of what `publish` made.
         unsafe {
@@ -106,17 +107,17 @@ impl Context {
         }
     }
 
-    /// The pointer that the program has.
+    /// The program's pointer to the context.
     pub fn pointer(&self) -> *mut ibv_context {
         // SAFETY: within the structure.
         unsafe { &raw mut (*self.c()).context }
     }
 }
 
-/// Is a context of ours? A question that must be answered before anything else is done with it.
+/// Whether a context is ours. Callers must ask before they do anything else with it.
 ///
 /// # Safety
-/// It is NULL, or a context, of ours or of the real library.
+/// The pointer is NULL, or that of a context, of ours or of the real library.
 pub unsafe fn is_ours(context: *const ibv_context) -> bool {
     // SAFETY: by the caller's promise.
     !context.is_null()
@@ -124,10 +125,10 @@ pub unsafe fn is_ours(context: *const ibv_context) -> bool {
             .is_some_and(|poll| std::ptr::fn_addr_eq(poll, work::poll::POLL_CQ))
 }
 
-/// What the program finds in the place of the kernel's descriptor.
+/// The file that the program finds in place of the kernel's descriptor.
 const NOTHING: &str = "/dev/null";
 
-/// Whether a descriptor is what our contexts have in the place of the kernel's, or a copy of it.
+/// Whether a descriptor is the one that our contexts have in place of the kernel's, or a copy of it.
 pub fn is_nothing(fd: c_int) -> bool {
     let device = |path: &str| {
         let metadata = std::fs::metadata(path).ok()?;
@@ -137,7 +138,7 @@ pub fn is_nothing(fd: c_int) -> bool {
     here.is_some() && here == device(NOTHING)
 }
 
-/// Takes back what no object needs any more.
+/// Frees closed contexts that no object needs any more.
 fn sweep() {
     let mut closed = lock(&CLOSED);
     closed.retain(|Closed(base)| {
@@ -159,11 +160,11 @@ fn sweep() {
     });
 }
 
-/// There is one event queue for completions.
+/// Number of event queues for completions.
 const COMPLETION_VECTORS: c_int = 1;
 
-/// What the program's inline functions call by way of the context. Where there is none they answer EOPNOTSUPP by
-/// themselves.
+/// Functions that the program's inline functions call by way of the context. A missing one makes them return
+/// EOPNOTSUPP.
 fn operations() -> ibv_context_ops {
     ibv_context_ops {
         poll_cq: Some(work::poll::POLL_CQ),
@@ -178,7 +179,7 @@ fn operations() -> ibv_context_ops {
     }
 }
 
-/// What was added to that later.
+/// Functions that later versions added.
 fn extended_operations() -> verbs_context {
     verbs_context {
         query_port: Some(query::query_port),

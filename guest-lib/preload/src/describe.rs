@@ -1,4 +1,4 @@
-//! What the device says of itself, in the terms of the header.
+//! Attributes of the device, in the terms of the header.
 
 use std::ffi::{c_int, c_uint};
 
@@ -11,13 +11,13 @@ use crate::devices::fill;
 
 /// Frequency of the device's clock in kHz: it counts nanoseconds.
 const CLOCK_KHZ: u64 = 1_000_000;
-/// Sizes of pages that regions may be of: all from 4 KiB. The device maps memory by extents.
+/// Sizes of pages that regions may have: all from 4 KiB. The device maps memory by extents.
 const PAGE_SIZES: u64 = 0xffff_f000;
-/// Types of queue pairs that send, and may so have a rate.
+/// Types of queue pairs that send, and so may have a rate.
 const SENDERS: u32 = 1 << IBV_QPT_RC | 1 << IBV_QPT_UC | 1 << IBV_QPT_UD | 1 << IBV_QPT_XRC_SEND;
 /// The only port.
 pub const PORT: u32 = 1;
-/// The P_Key of who belongs to everything; the only one.
+/// The only P_Key, that of full members of the default partition.
 pub const PKEY: u16 = 0xffff;
 
 /// `ibv_port_attr.phys_state` (IBTA volume 1, `PortPhysicalState`).
@@ -26,12 +26,12 @@ const LINK_DISABLED: u8 = 3;
 /// `ibv_port_attr.flags`: every packet on Ethernet has a GRH.
 const GRH_REQUIRED: u8 = 1;
 
-/// Numbers of the interface are signed where they cannot be negative.
+/// A number for fields that are signed though they cannot be negative.
 fn count(number: u32) -> c_int {
     c_int::try_from(number).unwrap_or(c_int::MAX)
 }
 
-/// `ibv_query_device`.
+/// Answer of `ibv_query_device`.
 pub fn device(device: &DeviceAttributes) -> ibv_device_attr {
     let guid = u64::from_ne_bytes(device.node_guid);
     let mut attr = ibv_device_attr {
@@ -97,7 +97,7 @@ fn capabilities(has: Capabilities) -> c_uint {
     .fold(always, |all, (_, flag)| all | flag)
 }
 
-/// `ibv_query_device_ex`.
+/// Answer of `ibv_query_device_ex`.
 pub fn device_ex(attributes: &DeviceAttributes) -> ibv_device_attr_ex {
     let orig_attr = device(attributes);
     let has = |capability| attributes.capabilities().contains(capability);
@@ -122,7 +122,7 @@ pub fn device_ex(attributes: &DeviceAttributes) -> ibv_device_attr_ex {
     }
 }
 
-/// `ibv_query_port`.
+/// Answer of `ibv_query_port`.
 pub fn port(port: &PortAttributes) -> ibv_port_attr {
     let up = port.state() == PortState::Active;
     let (active_width, active_speed) = lanes(port.speed);
@@ -144,8 +144,8 @@ pub fn port(port: &PortAttributes) -> ibv_port_attr {
     }
 }
 
-/// Width and speed of links, as IBTA counts them, by their Mb/s. Where several give the same, what Ethernet of that
-/// speed mostly is.
+/// Width and speed of links, as IBTA counts them, by their Mb/s. If several fit, the usual one of Ethernet at that
+/// speed.
 const LANES: &[(u32, u8, u8)] = &[
     (2_500, 1, 1),
     (5_000, 1, 2),
@@ -161,14 +161,14 @@ const LANES: &[(u32, u8, u8)] = &[
     (1_200_000, 8, 128),
 ];
 
-/// Width and speed that together are at least so many Mb/s, or else the most there is.
+/// The least width and speed that together are at least `mbps` Mb/s, or else the largest.
 fn lanes(mbps: u32) -> (u8, u8) {
     let fits = LANES.iter().find(|(most, ..)| mbps <= *most);
     fits.or(LANES.last())
         .map_or((1, 1), |(_, width, speed)| (*width, *speed))
 }
 
-/// `ibv_query_gid_ex`; `None` for an entry that is empty.
+/// Answer of `ibv_query_gid_ex`; `None` for an empty entry.
 pub fn gid(entry: &GidEntry) -> Option<ibv_gid_entry> {
     let gid_type = match entry.kind {
         GidKind::None => return None,
@@ -184,7 +184,7 @@ pub fn gid(entry: &GidEntry) -> Option<ibv_gid_entry> {
     })
 }
 
-/// The network interface of this machine that has an address, or 0: in a process of the host there is none.
+/// Index of this machine's network interface with an address, or 0: in a process of the host there is none.
 fn interface(mac: MacAddress) -> u32 {
     let wanted = mac.to_string();
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The devices of ours that this process can see, and the one seat at each that it may have.
+//! Our devices that this process can see, and the one seat at each that it may have.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -9,14 +9,14 @@ use crate::abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device, zeros};
 use crate::errno::{Errno, complain};
 use crate::events::Dispatcher;
 
-/// A device that was found once. It stays for ever: programs keep pointers to devices beyond the list that they
-/// had them from.
+/// A device that was found once. It is never freed: programs keep pointers to devices for longer than the list
+/// that had them.
 #[repr(C)]
 pub struct Device {
     base: ibv_device,
-    /// Where it is.
+    /// Address of the device.
     pub address: DeviceAddress,
-    /// Who has it open, if anybody in this process does.
+    /// The seat of this process, if the device is open.
     seat: Mutex<Weak<Seat>>,
     guid: OnceLock<u64>,
 }
@@ -26,12 +26,13 @@ unsafe impl Send for Device {}
 // SAFETY: as above; the rest looks after itself.
 unsafe impl Sync for Device {}
 
-/// A device, open in this process. A device has one driver: all contexts of the process share it.
+/// A device that is open in this process. A device has one driver: all contexts of the process share it.
 pub struct Seat {
     pub device: Context,
     /// Brings asynchronous events to the contexts.
     pub dispatcher: Dispatcher,
-    /// The process that opened it. A child has a copy of the seat, and neither its threads nor the device.
+    /// The process that opened the device. A forked child has a copy of the seat, and neither its threads nor
+    /// the device.
     owner: u32,
 }
 
@@ -44,12 +45,12 @@ impl Seat {
 /// Every device that was ever found.
 static KNOWN: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
 
-/// Who panics with a lock in hand has said so; what it guards is whole at every step.
+/// Locks a mutex. A panic of another thread was reported; what the lock guards is whole at every step.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The devices that there are now, in the order of [`vnic_verbs::Device::list`].
+/// The present devices, in the order of [`vnic_verbs::Device::list`].
 pub fn list() -> Vec<&'static Device> {
     let addresses = vnic_verbs::Device::list().unwrap_or_else(|e| {
         complain(&e);
@@ -68,7 +69,7 @@ pub fn list() -> Vec<&'static Device> {
     here
 }
 
-/// The device of ours behind a pointer, if it is one.
+/// Our device of a program's pointer, if it is one.
 pub fn find(pointer: *const ibv_device) -> Option<&'static Device> {
     let known = lock(&KNOWN);
     known
@@ -87,7 +88,7 @@ pub fn fill(into: &mut [c_char], text: &str) {
 
 impl Device {
     fn new(address: DeviceAddress, number: usize) -> Device {
-        // The kernel knows nothing of it: names that no device of its own has, below the directories where
+        // The kernel does not know the device: these names are none of the kernel's, below the directories where
         // programs look.
         let name = format!("vnic{number}");
         let mut base = zeros::<ibv_device>();
@@ -105,21 +106,21 @@ impl Device {
         }
     }
 
-    /// The pointer that the program has.
+    /// The program's pointer to the device.
     pub fn pointer(&self) -> *mut ibv_device {
         std::ptr::from_ref(&self.base).cast_mut()
     }
 
-    /// `vnic0`, …
+    /// Name of the device: `vnic0`, …
     pub fn name(&self) -> &CStr {
         // SAFETY: `fill` left a zero at the end, and nobody changes it.
         unsafe { CStr::from_ptr(self.base.name.as_ptr()) }
     }
 
-    /// The device, opened unless it is open here already.
+    /// The seat at the device, which is opened unless it is open here already.
     pub fn seat(&self) -> Result<Arc<Seat>, Errno> {
         let mut seat = lock(&self.seat);
-        // Who lost its daemon goes on with that; who comes new gets what there is now.
+        // A user whose daemon is gone goes on with that seat; a new one gets the present device.
         if let Some(open) = seat.upgrade()
             && !open.is_of_a_parent()
             && !open.device.query_port().is_err_and(|e| e.is_gone())
@@ -127,7 +128,7 @@ impl Device {
             return Ok(open);
         }
         let device = vnic_verbs::Device::open(&self.address).map_err(|e| {
-            // Whoever set the variable that brought us here wants to know why it is of no use.
+            // The user who set the variable wants to know why it has no effect.
             eprintln!(
                 "libvnic_ibverbs: {} ({}): {e}",
                 self.name().to_string_lossy(),
@@ -144,18 +145,18 @@ impl Device {
         Ok(new)
     }
 
-    /// Gives a seat up. Whoever opens the device meanwhile waits until it is free.
+    /// Gives a seat up. A thread that opens the device meanwhile waits until it is free.
     pub fn leave(&self, seat: Arc<Seat>) {
         let _others_wait = lock(&self.seat);
         if seat.is_of_a_parent() {
-            // The parent goes on with it: nothing may be told to the device, and there are no threads to end.
+            // The parent goes on with the device: the child must not talk to it, and has no threads to end.
             std::mem::forget(seat);
         } else {
             drop(seat);
         }
     }
 
-    /// The node's GUID, in network order. 0 if nobody can say: the device is driven by another process, or gone.
+    /// GUID of the node, in network order. 0 if it is unknown: another process drives the device, or it is gone.
     pub fn guid(&self) -> u64 {
         if let Some(known) = self.guid.get() {
             return *known;

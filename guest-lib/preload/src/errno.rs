@@ -1,4 +1,4 @@
-//! How calls of the interface say that they failed: each in one of three ways.
+//! Errors of the interface's calls, each reported in one of three ways.
 
 use std::ffi::c_int;
 
@@ -29,7 +29,7 @@ impl From<Error> for Errno {
 
 impl From<PostReason> for Errno {
     fn from(reason: PostReason) -> Errno {
-        // That a queue is full is nothing special: programs fill them until they are.
+        // A full queue is nothing special: programs fill queues until they are full.
         if reason != PostReason::Full {
             complain(&reason);
         }
@@ -41,10 +41,10 @@ impl From<PostReason> for Errno {
     }
 }
 
-/// A number says little: whoever sets this variable reads the rest on standard error.
+/// Environment variable that makes errors print their text on standard error.
 const TALK: &str = "VNIC_IBVERBS_DEBUG";
 
-/// Says what the number does not.
+/// Prints an error's text.
 pub fn complain(what: &dyn std::fmt::Display) {
     static WANTED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     if *WANTED.get_or_init(|| std::env::var_os(TALK).is_some_and(|v| v != "0")) {
@@ -58,7 +58,7 @@ pub fn set(errno: Errno) {
     unsafe { *libc::__errno_location() = errno.0 };
 }
 
-/// A pointer, or NULL and `errno`.
+/// Returns a pointer, or NULL and `errno`.
 pub fn pointer<T>(result: Result<*mut T, Errno>) -> *mut T {
     result.unwrap_or_else(|e| {
         set(e);
@@ -66,7 +66,7 @@ pub fn pointer<T>(result: Result<*mut T, Errno>) -> *mut T {
     })
 }
 
-/// 0, or the number itself. `errno` has it, too, for programs that look there.
+/// Returns 0, or the number itself. `errno` has it, too, for programs that look there.
 pub fn code(result: Result<(), Errno>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -77,7 +77,7 @@ pub fn code(result: Result<(), Errno>) -> c_int {
     }
 }
 
-/// A number that is not negative, or -1 and `errno`.
+/// Returns a number that is not negative, or -1 and `errno`.
 pub fn signed(result: Result<c_int, Errno>) -> c_int {
     result.unwrap_or_else(|e| {
         set(e);
@@ -85,7 +85,7 @@ pub fn signed(result: Result<c_int, Errno>) -> c_int {
     })
 }
 
-/// A number that is not negative, or the negative error. `errno` has it, too.
+/// Returns a number that is not negative, or the negative error. `errno` has it, too.
 pub fn negative(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(count) => count.cast_signed(),
@@ -96,7 +96,7 @@ pub fn negative(result: Result<usize, Errno>) -> isize {
     }
 }
 
-/// What cannot fail, as it is; zeros if it did.
+/// Returns the value of a call that cannot fail; zeros if it did.
 pub fn plain<T: Default>(result: Result<T, Errno>) -> T {
     result.unwrap_or_default()
 }

@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errno::Errno;
 
-/// A bug of ours costs the program one call, not its life.
+/// Runs `body` so that a bug of ours costs the program one call, not its life.
 pub fn guarded<T>(body: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Errno::BROKEN))
 }
 
-/// Exported functions, of ours if `of` is a context of ours, or else of the real library.
+/// Exported functions: ours if `of` is a context of ours, otherwise those of the real library.
 ///
 /// ```text
 /// export! {
@@ -20,8 +20,8 @@ pub fn guarded<T>(body: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
 ///     }
 /// }
 /// ```
-/// The version is that of the symbol in the real library; `as` names a function of [`errno`](crate::errno). Instead
-/// of a context there may be a condition (`if …`).
+/// The version is that of the symbol in the real library; `as` names a function of [`errno`](crate::errno). In
+/// place of a context there may be a condition (`if …`).
 macro_rules! export {
     ($($(#[$doc:meta])* $version:literal fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?,
         of $context:expr, as $convention:ident $body:block)*) => {$(
@@ -73,7 +73,7 @@ macro_rules! c_fn {
     };
 }
 
-/// A text that ends with a zero, as such.
+/// A C string of a text that ends with a zero.
 pub const fn c_text(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,
@@ -81,7 +81,7 @@ pub const fn c_text(text: &'static str) -> &'static CStr {
     }
 }
 
-/// Functions of which the real library knows nothing that we do not: exported, and always ours.
+/// Exported functions that are always ours: they need nothing that only the real library knows.
 macro_rules! own {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?, as $convention:ident $body:block)*) => {$(
         $(#[$doc])*
@@ -97,7 +97,7 @@ macro_rules! own {
     )*};
 }
 
-/// Functions that the program reaches through pointers in our objects: always ours.
+/// Functions that the program calls through pointers in our objects: always ours.
 macro_rules! operation {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?, as $convention:ident $body:block)*) => {$(
         $(#[$doc])*

@@ -1,4 +1,5 @@
-//! The functions of libibverbs, as thin as they can be: whose is it, what does it ask for, how does it say no.
+//! The functions of libibverbs, as thin as they can be: whose object it is, what the call asks for, how it
+//! fails.
 
 mod device;
 mod events;

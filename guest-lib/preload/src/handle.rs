@@ -1,6 +1,6 @@
 //! Objects behind pointers that the program holds.
 //!
-//! Each is a box that begins with the structure of the header, which the program may read and the library
+//! Each object is a box that begins with the structure of the header, which the program may read and the library
 //! changes: it is in an [`UnsafeCell`], and nobody makes references into it.
 
 use std::cell::UnsafeCell;
@@ -8,15 +8,16 @@ use std::sync::Arc;
 
 use crate::errno::Errno;
 
-/// What the program holds a pointer to.
+/// An object that the program holds a pointer to.
 ///
 /// # Safety
-/// It is `repr(C)`, and its first field is an `UnsafeCell<Self::C>`, or of a structure that begins with `Self::C`.
+/// The type is `repr(C)`, and its first field is an `UnsafeCell<Self::C>`, or of a structure that begins with
+/// `Self::C`.
 pub unsafe trait Object: Sized + 'static {
     /// The structure of the header.
     type C;
 
-    /// The pointer that the program has.
+    /// The program's pointer to the object.
     fn c(&self) -> *mut Self::C {
         // The first field, and changed by nobody but through such pointers.
         std::ptr::from_ref(self)
@@ -34,7 +35,7 @@ pub fn publish<T: Object>(object: T) -> *mut T::C {
 /// The object behind a pointer of the program.
 ///
 /// # Safety
-/// [`publish`] of this type made it, and it was not taken back.
+/// [`publish`] of this type made the pointer, and it was not taken back.
 pub unsafe fn the<'a, T: Object>(pointer: *mut T::C) -> &'a T {
     // SAFETY: by the caller's promise.
     unsafe { &*pointer.cast::<T>() }
@@ -43,7 +44,7 @@ pub unsafe fn the<'a, T: Object>(pointer: *mut T::C) -> &'a T {
 /// As [`the`], for pointers that may be NULL.
 ///
 /// # Safety
-/// As [`the`], if it is not NULL.
+/// As [`the`], if the pointer is not NULL.
 pub unsafe fn maybe<'a, T: Object>(pointer: *mut T::C) -> Option<&'a T> {
     // SAFETY: by the caller's promise.
     (!pointer.is_null()).then(|| unsafe { the(pointer) })
@@ -52,27 +53,27 @@ pub unsafe fn maybe<'a, T: Object>(pointer: *mut T::C) -> Option<&'a T> {
 /// Takes an object back.
 ///
 /// # Safety
-/// As [`the`], and nobody uses it any more.
+/// As [`the`], and no thread uses the object any more.
 pub unsafe fn take_back<T: Object>(pointer: *mut T::C) -> Box<T> {
     // SAFETY: by the caller's promise.
     unsafe { Box::from_raw(pointer.cast()) }
 }
 
-/// How many others need an object. It may be destroyed only when nobody does.
+/// Number of other objects that need an object, which may be destroyed only when it is 0.
 #[derive(Debug, Default)]
 pub struct Uses(Arc<()>);
 
-/// That one other needs it.
+/// One object's need of another.
 #[derive(Debug)]
 pub struct Use(#[expect(dead_code, reason = "it counts by being there")] Arc<()>);
 
 impl Uses {
-    /// One more.
+    /// Adds a user.
     pub fn one(&self) -> Use {
         Use(Arc::clone(&self.0))
     }
 
-    /// EBUSY while somebody needs it.
+    /// EBUSY while the object has users.
     pub fn none(&self) -> Result<(), Errno> {
         if Arc::strong_count(&self.0) == 1 {
             Ok(())

@@ -1,8 +1,8 @@
 //! `libvnic_ibverbs.so`: libibverbs' interface on vnic's RDMA function.
 //!
 //! A program that was linked with the distribution's libibverbs finds our device beside the real ones when this
-//! library is loaded before it (`LD_PRELOAD`), or under its name (`libibverbs.so.1`) in its place. What belongs to
-//! a real device goes on to the real library.
+//! library is loaded before it (`LD_PRELOAD`), or under its name (`libibverbs.so.1`) in its place. Calls for a real
+//! device go on to the real library.
 //!
 //! ```text
 //!  program ──ibv_*──▶ exports ──ours?──▶ objects, work, events ──▶ vnic-verbs ──▶ device
@@ -11,9 +11,9 @@
 //! ```
 //!
 //! # What is unsafe
-//! A program in C passes pointers, and the header says what they point to. That promise is taken on trust where the
-//! interface begins ([`export!`](export), [`operation!`](operation)). What goes through those pointers says so; where that
-//! is the case is in the list of the house rules.
+//! A program in C passes pointers, and the header says what they point to. The macros at the beginning of the
+//! interface (`export!`, `operation!`) trust that promise. Functions that follow such pointers say so, and their
+//! files are in the list of the house rules.
 
 #[macro_use]
 mod export;

@@ -1,4 +1,4 @@
-//! What programs make, and hold pointers to.
+//! Objects that programs make, and hold pointers to.
 
 pub mod ah;
 pub mod channel;
@@ -25,7 +25,7 @@ pub use xrcd::Xrcd;
 
 use crate::errno::Errno;
 
-/// Are all bits of a mask known? EINVAL, or what else the interface says, otherwise.
+/// Checks that all bits of a mask are known; `otherwise` is the error.
 fn only(mask: u64, known: u64, otherwise: Errno) -> Result<(), Errno> {
     if mask & !known == 0 {
         Ok(())

@@ -1,7 +1,7 @@
 //! The distribution's library, for devices that are not ours.
 //!
-//! Loaded before it (`LD_PRELOAD`), ours finds it behind itself. In its place (as `libibverbs.so.1`), or in a program
-//! that is not linked with it, ours loads it by its path, and for itself alone.
+//! If our library is loaded before it (`LD_PRELOAD`), the loader finds the real one behind ours. In its place (as
+//! `libibverbs.so.1`), or in a program that is not linked with it, ours loads it by its path, and for itself alone.
 
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -11,11 +11,11 @@ use std::sync::OnceLock;
 
 use crate::errno::complain;
 
-/// Names the file of the real library; empty: there is none.
+/// Environment variable with the file of the real library; empty: there is none.
 const REAL_VARIABLE: &str = "VNIC_REAL_LIBIBVERBS";
-/// What it is called.
+/// Name of the real library.
 const NAME: &str = "libibverbs.so.1";
-/// Where distributions have it. (Ours may be first on the loader's own way.)
+/// Directories where distributions have it. (Ours may be first on the loader's own way.)
 const DIRECTORIES: &[&str] = &[
     #[cfg(target_arch = "x86_64")]
     "/usr/lib/x86_64-linux-gnu",
@@ -28,7 +28,7 @@ const DIRECTORIES: &[&str] = &[
     "/lib64",
     "/lib",
 ];
-/// A function that every version has: by it we know ourselves, and what is libibverbs at all.
+/// A function that every version has: it identifies a libibverbs, and our own.
 const PROBE: &CStr = c"ibv_get_device_list";
 
 /// A function of the real library.
@@ -39,7 +39,7 @@ pub struct Symbol {
 }
 
 impl Symbol {
-    /// By name and version.
+    /// A function by name and version.
     pub const fn new(name: &'static CStr, version: &'static CStr) -> Symbol {
         Symbol {
             name,
@@ -48,7 +48,7 @@ impl Symbol {
         }
     }
 
-    /// The function, if there is a real library that has it.
+    /// The function, if the real library has it.
     ///
     /// # Safety
     /// `F` is a pointer to a function, of the type that the header gives it.
@@ -91,7 +91,7 @@ unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
-/// The real library; found when first it is needed.
+/// The real library, which is loaded when it is first needed.
 fn library() -> &'static Option<Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     LIBRARY.get_or_init(|| match std::env::var_os(REAL_VARIABLE) {
@@ -109,7 +109,7 @@ fn library() -> &'static Option<Library> {
     })
 }
 
-/// The next one on the loader's way.
+/// The next library on the loader's way.
 fn behind_us() -> Option<Library> {
     is_real(libc::RTLD_NEXT).then_some(Library(libc::RTLD_NEXT))
 }
@@ -127,7 +127,7 @@ fn is_real(handle: *mut c_void) -> bool {
     !found.is_null() && found.addr() != crate::exports::PROBE_HERE.addr()
 }
 
-/// Files that may be it. Ours may be among them, by any of its names.
+/// Files that may be the real library. Ours may be among them, by any of its names.
 fn candidates() -> impl Iterator<Item = PathBuf> {
     let same = |path: &Path| Some(std::fs::metadata(path).ok()?).map(|m| (m.dev(), m.ino()));
     let here = our_file().and_then(|path| same(&path));

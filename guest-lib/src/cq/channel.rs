@@ -9,10 +9,10 @@ use crate::Error;
 use crate::driver::waiting::News;
 use crate::driver::{Core, Sink};
 
-/// Where events of completion queues arrive, with a descriptor to wait for. Clones are the same.
+/// Where events of completion queues arrive, with a descriptor to wait for. Clones are the same channel.
 ///
-/// Take what there is, [arm](CompletionQueue::req_notify), and wait: no completion is lost. Events need no
-/// acknowledge.
+/// Take all completions, [arm](CompletionQueue::req_notify) the queue, and wait: no completion is lost. Events
+/// need no acknowledge.
 #[derive(Clone)]
 pub struct CompletionChannel(Arc<Channel>);
 
@@ -22,7 +22,7 @@ struct Channel {
     news: Arc<News<Weak<Cq>>>,
 }
 
-/// What the thread of interrupts holds: nothing whose end is a command.
+/// What the thread of interrupts holds of a channel: no object whose drop sends a command.
 struct Events {
     news: Arc<News<Weak<Cq>>>,
     cq: Weak<Cq>,
@@ -42,7 +42,7 @@ impl std::fmt::Debug for CompletionChannel {
 }
 
 impl AsFd for CompletionChannel {
-    /// Readable while events wait, or the device is gone.
+    /// The descriptor is readable while events wait, or when the device is gone.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.news.as_fd()
     }
@@ -75,13 +75,13 @@ impl CompletionChannel {
         self.0.news.push(Arc::downgrade(cq), usize::MAX);
     }
 
-    /// The queue of the oldest event that waits, if any does. Never blocks. [`Error::Gone`] after the last one,
-    /// when the device is gone or was reset.
+    /// Takes the oldest event that waits, and returns its queue. Never blocks. [`Error::Gone`] after the last
+    /// event, when the device is gone or was reset.
     pub fn try_event(&self) -> Result<Option<CompletionQueue>, Error> {
         loop {
             match self.0.news.take()? {
                 None => return Ok(None),
-                // Of a queue that was destroyed meanwhile: nobody's.
+                // The event of a queue that was destroyed meanwhile is dropped.
                 Some(cq) => {
                     if let Some(cq) = cq.upgrade() {
                         return Ok(Some(CompletionQueue(cq)));
@@ -91,7 +91,7 @@ impl CompletionChannel {
         }
     }
 
-    /// Waits for an event; its queue.
+    /// Waits for an event, and returns its queue.
     pub fn get_event(&self) -> Result<CompletionQueue, Error> {
         loop {
             if let Some(cq) = self.wait_event(None)? {
@@ -100,7 +100,7 @@ impl CompletionChannel {
         }
     }
 
-    /// Waits for an event, at most so long. `None`: the time is over.
+    /// Waits for an event for at most `patience`. `None`: the time is over.
     pub fn wait_event(&self, patience: Option<Duration>) -> Result<Option<CompletionQueue>, Error> {
         loop {
             match self.0.news.wait(patience)? {
@@ -114,7 +114,7 @@ impl CompletionChannel {
         }
     }
 
-    /// Is it of a device that still lives?
+    /// Whether the channel's device still lives.
     pub fn is_alive(&self) -> bool {
         self.0.core.is_alive(self.0.epoch)
     }

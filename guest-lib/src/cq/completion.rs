@@ -11,40 +11,40 @@ use crate::{Error, MacAddress};
 
 /// How a work request ended (`ibv_wc`).
 ///
-/// When it did not succeed, only [`id`](WorkCompletion::id), [`qp`](WorkCompletion::qp),
-/// [`status`](WorkCompletion::status),
-/// [`vendor_error`](WorkCompletion::vendor_error) and [`is_receive`](WorkCompletion::is_receive) mean something.
+/// Unless it succeeded, only [`id`](WorkCompletion::id), [`qp`](WorkCompletion::qp),
+/// [`status`](WorkCompletion::status), [`vendor_error`](WorkCompletion::vendor_error) and
+/// [`is_receive`](WorkCompletion::is_receive) mean something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub struct WorkCompletion(pub(crate) CompletionEntry);
 
 impl From<CompletionEntry> for WorkCompletion {
-    /// For tests of what is built on this.
+    /// Makes a completion of an entry, for tests of what is built on this crate.
     fn from(entry: CompletionEntry) -> WorkCompletion {
         WorkCompletion(entry)
     }
 }
 
 impl WorkCompletion {
-    /// The number that the program gave the work request.
+    /// The id of the work request.
     #[inline]
     pub fn id(&self) -> u64 {
         self.0.wr_id
     }
 
-    /// How it ended.
+    /// How the work request ended.
     #[inline]
     pub fn status(&self) -> CompletionStatus {
         self.0.status()
     }
 
-    /// Did it succeed?
+    /// Whether the work request succeeded.
     #[inline]
     pub fn is_success(&self) -> bool {
         self.0.status == CompletionStatus::Success.number()
     }
 
-    /// Itself if it succeeded, or else an error that says what happened.
+    /// The completion itself if the request succeeded, or else an error that says what happened.
     pub fn ok(&self) -> Result<&WorkCompletion, Error> {
         if self.is_success() {
             return Ok(self);
@@ -59,98 +59,99 @@ impl WorkCompletion {
         )))
     }
 
-    /// What was done. `None`: of a later version.
+    /// What was done. `None`: an operation of a later version of the contract.
     #[inline]
     pub fn kind(&self) -> Option<CompletionKind> {
         CompletionKind::from_number(self.0.kind)
     }
 
-    /// Is it of a receive?
+    /// Whether a receive completed.
     #[inline]
     pub fn is_receive(&self) -> bool {
         CompletionKind::is_receive(self.0.kind)
     }
 
-    /// Number of the queue pair that it was posted to, or that took it from a shared receive queue.
+    /// Number of the queue pair that the request was posted to, or that took it from a shared receive queue.
     #[inline]
     pub fn qp(&self) -> u32 {
         self.0.qp
     }
 
-    /// Bytes received (of datagrams with the 40 in front), read or fetched.
+    /// Bytes received (with the 40 in front of a datagram), read or fetched.
     #[inline]
     pub fn byte_len(&self) -> u32 {
         self.0.byte_len
     }
 
-    /// Immediate data, if there were any.
+    /// Immediate data, if the peer sent any.
     #[inline]
     pub fn imm(&self) -> Option<u32> {
         self.has(completion_flags::IMM).then_some(self.0.imm)
     }
 
-    /// The key that the peer took back, if it did.
+    /// The key that the peer invalidated, if it did.
     #[inline]
     pub fn invalidated(&self) -> Option<u32> {
         self.has(completion_flags::INVALIDATED).then_some(self.0.imm)
     }
 
-    /// Do the first 40 bytes of the buffer belong to the header?
+    /// Whether the first 40 bytes of the buffer are a global routing header.
     #[inline]
     pub fn has_grh(&self) -> bool {
         self.has(completion_flags::GRH)
     }
 
-    /// Of a datagram: queue pair of the sender.
+    /// For a datagram: queue pair of the sender.
     #[inline]
     pub fn source_qp(&self) -> u32 {
         self.0.source_qp
     }
 
-    /// Of a datagram: Ethernet address of the sender.
+    /// For a datagram: Ethernet address of the sender.
     pub fn source_mac(&self) -> MacAddress {
         MacAddress(self.0.source_mac)
     }
 
-    /// Of a datagram: the VLAN that it came on.
+    /// For a datagram: the VLAN that it came on.
     pub fn vlan(&self) -> Option<u16> {
         self.has(completion_flags::VLAN).then_some(self.0.vlan)
     }
 
-    /// Of a datagram: its service level.
+    /// For a datagram: its service level.
     pub fn service_level(&self) -> u8 {
         self.0.service_level
     }
 
-    /// When it was written, by the device's [clock](crate::Context::clock); zero if the device does not say.
+    /// When the device wrote the completion, by its [clock](crate::Context::clock). Zero if the device does not
+    /// say.
     pub fn time(&self) -> Duration {
         Duration::from_nanos(self.0.time)
     }
 
-    /// On errors, for the device's developers.
+    /// A code for the device's developers, of errors.
     pub fn vendor_error(&self) -> u32 {
         self.0.vendor_error
     }
 
-    /// Immediate data or the key that the peer took back, whichever there was.
+    /// Immediate data or the invalidated key, whichever there was.
     #[inline]
     pub fn imm_or_key(&self) -> u32 {
         self.0.imm
     }
 
-    /// Number of [`kind`](WorkCompletion::kind), also of a later version.
+    /// Number of the [`kind`](WorkCompletion::kind), also of a later version of the contract.
     #[inline]
     pub fn kind_number(&self) -> u8 {
         self.0.kind
     }
 
-    /// Its flags by their bits ([`completion_flags`]).
+    /// The completion's flags by their bits ([`completion_flags`]).
     #[inline]
     pub fn flags(&self) -> u8 {
         self.0.flags
     }
 
-    /// Of a datagram: index of its partition key.
+    /// For a datagram: index of its partition key.
     #[inline]
     pub fn pkey_index(&self) -> u16 {
         self.0.pkey_index

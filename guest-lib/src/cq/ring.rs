@@ -41,7 +41,7 @@ impl Ring {
         self.consumer
     }
 
-    /// The entry with an index, if it is there.
+    /// The entry with an index, if the device has written it.
     #[inline]
     fn entry(&self, index: u32) -> Option<WorkCompletion> {
         let words = self.memory.words(self.entries as usize * WORDS * 8);
@@ -58,7 +58,7 @@ impl Ring {
         Some(WorkCompletion(CompletionEntry::from_words(entry)))
     }
 
-    /// Takes the next completion, if it is there.
+    /// Takes the next completion, if the device has written it.
     #[inline]
     pub fn take(&mut self) -> Option<WorkCompletion> {
         let entry = self.entry(self.consumer)?;
@@ -66,16 +66,16 @@ impl Ring {
         Some(entry)
     }
 
-    /// Is the entry with an index there?
+    /// Whether the device has written the entry with an index.
     fn is_there(&self, index: u32) -> bool {
         let last = (index & (self.entries - 1)) as usize * WORDS + WORDS - 1;
         let words = self.memory.words(self.entries as usize * WORDS * 8);
         CompletionEntry::phase(words[last].load(Acquire)) == phase(index, self.entries)
     }
 
-    /// The index behind the last one that is there, taken or not.
+    /// The index behind the last completion that the device has written, taken or not.
     pub fn seen(&self) -> u32 {
-        // Those that are there lie side by side from the consumer's index on.
+        // Completions that were not taken lie side by side from the consumer's index on.
         let (mut there, mut end) = (0, self.entries);
         if !self.is_there(self.consumer) {
             return self.consumer;
@@ -91,14 +91,14 @@ impl Ring {
         self.consumer.wrapping_add(there + 1)
     }
 
-    /// Tells the device what was taken.
+    /// Tells the device up to where completions were taken.
     #[inline]
     pub fn publish(&self) {
         let tail = self.entries as usize * WORDS * 8;
         self.memory.u32(tail).store(self.consumer, Release);
     }
 
-    /// How many are there and were not taken.
+    /// Completions that were not taken yet.
     pub fn waiting(&self) -> u32 {
         self.seen().wrapping_sub(self.consumer)
     }

@@ -12,7 +12,7 @@ const VMM: &str = "start the VM with QEMU 11.1 or later, its memory shared, and:
                    42: QEMU ends itself at 42). Cloud Hypervisor: --generic-vhost-user \
                    socket=DIR/NAME-rdma.sock,virtio_id=42,queue_sizes=[128,128,128]";
 
-/// A finding for each function that may be ours, or that there is none.
+/// A finding for each function that may be ours, or one that says that there is none.
 pub fn devices(system: &System) -> Vec<Finding> {
     let functions = match system.machine.virtio() {
         Ok(functions) => functions,
@@ -35,7 +35,7 @@ pub fn devices(system: &System) -> Vec<Finding> {
     vec![Finding::problem("device", detail, VMM)]
 }
 
-/// `None`: it is none of ours.
+/// A finding for a function. `None`: it is none of ours.
 fn one(function: &Function) -> Option<Finding> {
     let recorded = function.recorded();
     let holder = function.holder();

@@ -3,7 +3,7 @@
 use super::{Finding, System};
 use crate::transport::pci::sysfs::UIO;
 
-/// What machine it is, and whether it is one of a VMM.
+/// What machine this is, and whether it is virtual.
 pub fn machine(system: &System) -> Finding {
     const WHAT: &str = "machine";
     let name = ["sys_vendor", "product_name"]
@@ -56,7 +56,7 @@ pub fn driver(system: &System) -> Finding {
         .unwrap_or_default();
     let modules = system.machine.path("lib/modules").join(&release);
     if !modules.exists() {
-        // There are no modules to look among: an image without them, or a container.
+        // There are no modules to look among: an image without modules, or a container.
         return Finding::problem(
             &what,
             format!("not loaded, and there are no modules of kernel {release} here"),

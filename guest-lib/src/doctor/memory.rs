@@ -3,9 +3,9 @@
 use super::process::{IPC_LOCK, has};
 use super::{Finding, System};
 
-/// Memory below which a limit is in the way of ordinary programs.
+/// A limit below this is in the way of ordinary programs.
 const ENOUGH: u64 = 64 << 20;
-/// Sets huge pages aside.
+/// The command that sets huge pages aside.
 const HUGE_PAGES: &str = "sysctl -w vm.nr_hugepages=64";
 
 /// Where memory is, whether it stays there, and how much.

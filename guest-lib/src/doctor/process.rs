@@ -15,13 +15,13 @@ pub fn has(system: &System, capability: u32) -> bool {
         .is_some_and(|set| set & 1 << capability != 0)
 }
 
-/// Whether it is in the machine's first user namespace, where capabilities mean something.
+/// Whether the process is in the machine's first user namespace, where capabilities mean something.
 fn in_first_namespace(system: &System) -> bool {
     let map = system.machine.text("proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// Of privileges, those that a program needs to drive a device.
+/// Whether the process has the privileges that driving a device needs.
 pub fn privileges(system: &System) -> Finding {
     const WHAT: &str = "privileges";
     if !in_first_namespace(system) {

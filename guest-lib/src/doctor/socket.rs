@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::{Finding, SOCKET_VARIABLE};
 
-/// Whether somebody answers there.
+/// Whether a daemon answers at a socket.
 pub fn socket(path: &Path) -> Finding {
     let shown = path.display();
     let list = format!(

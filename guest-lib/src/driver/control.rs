@@ -1,4 +1,5 @@
-//! Commands: section 5 of `SPEC.md`. One is on its way at a time; whoever asks waits for the answer.
+//! Commands (`SPEC.md`, section 5). One command is on its way at a time; whoever sends it waits for the
+//! answer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -15,15 +16,15 @@ use crate::Error;
 use crate::shared::{Memory, part_of};
 use crate::transport::Transport;
 
-/// Bytes of body and list of a command: what every device takes.
+/// Bytes of body and list of a command that every device takes.
 pub(crate) const COMMAND_MAX: usize = 65536;
-/// Bytes of a reply that fit.
+/// Bytes of the longest reply.
 const REPLY_MAX: usize = 65536;
 /// Bytes of a reply for which there is always room: bodies, and texts of errors.
 const REPLY_MIN: usize = 512;
-/// How often the used ring is looked at before the thread sleeps.
+/// How often a thread looks at the used ring before it sleeps.
 const SPINS: u32 = 2000;
-/// How long a device may take for a command before it is taken for dead. Not every transport can tell that a
+/// How long a device may take for a command before it counts as dead. Not every transport can tell that a
 /// daemon has ended.
 pub(super) const ANSWER: Duration = if cfg!(test) {
     Duration::from_secs(3)
@@ -41,7 +42,7 @@ pub(crate) struct Control {
     reply: Memory,
     reply_extents: Vec<Extent>,
     cookie: u64,
-    /// A command was given up: the device may still have it.
+    /// Whether a command was given up: the device may still have it.
     abandoned: bool,
 }
 
@@ -72,7 +73,7 @@ impl Control {
         })
     }
 
-    /// Writes a command and makes it available. Says whether the device wants to be notified.
+    /// Writes a command and makes it available. Returns whether the device wants a notification.
     fn send(&mut self, opcode: Opcode, body: &[u8], list: &[u8], room: usize) -> Result<bool, Error> {
         let len = body.len() + list.len();
         let (Ok(body_len), true) = (u16::try_from(body.len()), len <= COMMAND_MAX) else {
@@ -139,7 +140,8 @@ fn head_len_of(len: usize) -> usize {
 }
 
 impl Shared {
-    /// Carries out a command. `epoch`: that of the object it is about; `None`: whether or not anything lives.
+    /// Carries out a command. `epoch` is that of the object that the command is about; with `None` the
+    /// command goes out in any epoch.
     pub fn command(
         &self,
         epoch: Option<u32>,
@@ -171,7 +173,7 @@ impl Shared {
             if let Some(used) = control.queue.take() {
                 return control.receive(opcode, used);
             }
-            // A device that has failed gets a last chance to answer; one that is not there gets none.
+            // A device that has failed gets a last chance to answer; a device that is not there gets none.
             let failed = epoch.is_some_and(|e| !self.is_alive(e));
             let end = failed.then(|| *last_chance.get_or_insert_with(|| Instant::now() + LAST_CHANCE));
             if asked.elapsed() > ANSWER {
@@ -182,7 +184,8 @@ impl Shared {
                 return Err(self.dead());
             }
             let mut count = lock(&self.bell.0);
-            // The time is for transports that forget an interrupt, and to look whether they are still there.
+            // The timeout is for transports that forget an interrupt, and to look whether they are still
+            // there.
             while *count == seen {
                 let (next, timeout) = self
                     .bell
@@ -220,13 +223,13 @@ impl Shared {
         self.call(epoch, opcode, &Object { handle, reserved: 0 })
     }
 
-    /// A command that makes an object; the handle.
+    /// Sends a command that makes an object, and returns the handle.
     pub fn make<B: IntoBytes + Immutable>(&self, epoch: u32, opcode: Opcode, body: &B) -> Result<u32, Error> {
         let object: Object = self.call(epoch, opcode, body)?;
         Ok(object.handle)
     }
 
-    /// All records of a list.
+    /// Asks for all records of a list.
     pub fn records<R: FromBytes>(&self, opcode: Opcode) -> Result<Vec<R>, Error> {
         let epoch = self.epoch()?;
         let room = REPLY_MAX / size_of::<R>();

@@ -20,37 +20,37 @@ use super::{Shared, lock};
 use crate::Error;
 use crate::shared::{Memory, part_of};
 
-/// Rings at most. The device looks at all of them in turn, so they are few.
+/// Most rings. The device looks at all of them in turn, so there are few.
 const RINGS: usize = 8;
 /// Entries of a ring.
 const ENTRIES: u32 = 256;
 
-/// The rings, made when they are first needed.
+/// The doorbell rings. A ring is made when it is first needed.
 pub(crate) struct Doorbells {
     slots: [Slot; RINGS],
-    /// Handles of all rings. Apart, for the thread of interrupts must not wait for a slot: who holds one may
-    /// wait for it.
+    /// Handles of all rings. They are apart from the slots, for the thread of interrupts must not wait for a
+    /// slot: whoever holds a slot may wait for that thread.
     handles: Mutex<Vec<u32>>,
     wake_virtqueue: u16,
 }
 
-/// On a line of its own.
+/// A place for a ring, on a cache line of its own.
 #[repr(align(128))]
 struct Slot(Mutex<Option<Place>>);
 
-/// The place of a ring.
+/// A ring and the epoch that it was made in.
 struct Place {
     epoch: u32,
-    /// `None`: the device has no more of them; the first one is used.
+    /// `None`: the device has no more rings; the thread uses the first one.
     ring: Option<Ring>,
 }
 
-/// Which ring is this thread's.
+/// Number of the ring that this thread uses.
 #[inline]
 fn number_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        /// One more than it; 0: it has none yet.
+        /// The number plus 1; 0: the thread has none yet.
         static NUMBER: Cell<usize> = const { Cell::new(0) };
     }
     #[cold]
@@ -75,7 +75,7 @@ impl Doorbells {
         }
     }
 
-    /// The device has no rings any more.
+    /// Forgets all rings: the device has them no more.
     pub fn forget(&self) {
         for slot in &self.slots {
             *lock(&slot.0) = None;
@@ -83,14 +83,15 @@ impl Doorbells {
         lock(&self.handles).clear();
     }
 
-    /// Is it the handle of one of the rings?
+    /// Whether a handle is one of a doorbell ring.
     pub fn has(&self, handle: u32) -> bool {
         lock(&self.handles).contains(&handle)
     }
 }
 
 impl Shared {
-    /// Says how far a queue was written, or arms a completion queue. The queue was made in `epoch`.
+    /// Tells the device how far a queue was written, or arms a completion queue. The queue was made in
+    /// `epoch`.
     #[inline]
     pub fn ring(&self, epoch: u32, bell: Doorbell) -> Result<(), Error> {
         let number = number_of_thread();
@@ -100,7 +101,7 @@ impl Shared {
         self.ring_any(number, epoch, bell)
     }
 
-    /// As nearly always: there is a ring, with room. `false`: something is special.
+    /// The usual case: there is a ring, with room. `false`: something is special.
     #[inline(always)]
     fn ring_at_once(&self, number: usize, epoch: u32, bell: Doorbell) -> bool {
         let mut slot = lock(&self.doorbells.slots[number].0);
@@ -133,7 +134,7 @@ impl Shared {
         Err(Error::Protocol("there is no doorbell ring".into()))
     }
 
-    /// `false`: the slot has no ring.
+    /// Writes to the ring of a slot. `false`: the slot has no ring.
     fn ring_slot(&self, number: usize, epoch: u32, bell: Doorbell) -> Result<bool, Error> {
         let mut slot = lock(&self.doorbells.slots[number].0);
         if !self.is_alive(epoch) {

@@ -96,7 +96,7 @@ pub(super) fn run(shared: &Shared, queues: &mut EventQueues, stop: &OwnedFd) {
         if fds[1].revents().contains(PollFlags::IN) {
             return;
         }
-        // A child would wait for what this thread has locked, and for ever.
+        // A forked child would wait for ever for what this thread has locked.
         let _no_fork = NoFork::hold();
         if let Err(e) = shared.transport.acknowledge() {
             return shared.die(&e.to_string(), true);
@@ -110,11 +110,11 @@ pub(super) fn run(shared: &Shared, queues: &mut EventQueues, stop: &OwnedFd) {
 }
 
 impl Shared {
-    /// Hands an event on.
+    /// Hands an event to whoever waits for it.
     fn dispatch(&self, record: &EventRecord) {
         let object = record.object;
         let Some(kind) = EventKind::from_number(record.kind) else {
-            // Of a later version, which says nothing that is needed.
+            // An event of a later version of the contract says nothing that is needed.
             return;
         };
         let event = match kind {
@@ -158,7 +158,7 @@ impl Shared {
                     FaultQueue::Send | FaultQueue::Receive => AsyncEvent::QpFatal { qp: object, fault },
                     FaultQueue::SharedReceive => AsyncEvent::SrqError { srq: object, fault },
                     FaultQueue::Completion => AsyncEvent::CqError { cq: object, fault },
-                    // Nothing that is posted arrives any more.
+                    // No post arrives any more.
                     FaultQueue::Doorbells => {
                         if self.doorbells.has(object) {
                             self.die(&format!("it takes no more doorbells ({reason:?})"), false);

@@ -1,4 +1,4 @@
-//! A transport with a little device behind it, for tests of the driver half: memory in pages of a chosen size
+//! A transport with a small device behind it, for tests of the driver half: memory in pages of a chosen size
 //! that are never neighbours for the device, and answers to the commands that every driver gives.
 
 use std::collections::VecDeque;
@@ -28,26 +28,26 @@ pub(crate) struct Fake {
     interrupt: OwnedFd,
     memory: Mutex<Vec<(u64, Memory)>>,
     queues: Mutex<Vec<Virtqueue>>,
-    /// Taken of each virtqueue.
+    /// Buffers taken of each virtqueue.
     taken: Mutex<[u16; 3]>,
     /// Notifications of the wake-up queue so far.
     pub kicks: AtomicUsize,
     /// Commands so far.
     pub commands: Mutex<Vec<Opcode>>,
-    /// Does it leave commands unanswered?
+    /// Whether the device leaves commands unanswered.
     pub deaf: AtomicBool,
-    /// Does it speak version 1.0?
+    /// Whether the device speaks version 1.0.
     pub old: AtomicBool,
     /// Statuses with which the next commands end; OK when there are none.
     pub statuses: Mutex<VecDeque<(CommandStatus, &'static str)>>,
     handles: AtomicUsize,
     gone: Mutex<Option<String>>,
-    /// Was it stopped?
+    /// Whether the device was stopped.
     pub stopped: AtomicBool,
 }
 
 impl Fake {
-    /// Pages of so many bytes.
+    /// A device with pages of `page` bytes.
     pub fn new(page: usize) -> Fake {
         Fake {
             config: Config {
@@ -159,7 +159,7 @@ impl Fake {
         self.set_u16(layout.used + 2, index.wrapping_add(1));
     }
 
-    /// Carries out what waits.
+    /// Carries out the commands that wait.
     fn serve(&self) {
         while let Some((head, pieces)) = self.next_chain(0) {
             let mut command = Vec::new();
@@ -286,7 +286,7 @@ impl Transport for Fake {
         let skip = memory.addr().wrapping_neg() as usize % 4096;
         let memory = memory.part(skip, len);
         let mut all = lock(&self.memory);
-        // Backwards and with gaps: what is contiguous here is not for the device.
+        // Backwards and with gaps: memory that is contiguous here is not contiguous for the device.
         let base = 0x1_0000_0000 * (all.len() as u64 + 1);
         let mut extents = Vec::new();
         for i in 0..len / self.page {

@@ -1,8 +1,9 @@
-//! What a child gets of devices when the program forks: nothing. The parent goes on with them.
+//! What a forked child gets of devices: nothing. The parent goes on with them.
 //!
 //! A child has a copy of all memory and none of the threads. So no thread of ours may hold a lock while the process
-//! forks, or the child waits for it for ever: they work under [`NoFork`]. And what is shared with the parent (rings,
-//! eventfds) is not touched by a child: for it every device is dead at once ([`Shared::leave_to_parent`]).
+//! forks, or the child waits for the lock for ever: our threads work under [`NoFork`]. And a child does not touch what
+//! it shares with the parent (rings, eventfds): for the child every device is dead at once
+//! ([`Shared::leave_to_parent`]).
 //!
 //! Children that are made without `fork` of the C library (vfork, posix_spawn, clone) are not seen: they do nothing
 //! before they execute another program.
@@ -13,16 +14,15 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, RwLockReadGua
 
 use super::{Shared, lock};
 
-/// Threads of ours have it for reading while they work, who forks for writing.
+/// Threads of ours hold it for reading while they work, a thread that forks for writing.
 static AT_WORK: RwLock<()> = RwLock::new(());
 /// All devices that are open, and some that were.
 static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 /// What a thread has locked while it forks.
 static FORKING: AtomicPtr<Forking> = AtomicPtr::new(std::ptr::null_mut());
 
-/// While it is there, this process does not fork: `fork` waits. For threads that a library keeps in the background;
-/// they should have it while they work, and not while they wait. A thread that has it must not fork: it would wait for
-/// itself.
+/// While this value lives, `fork` waits. It is for threads that a library keeps in the background: they should hold it
+/// while they work, and not while they wait. A thread that holds it must not fork: it would wait for itself.
 #[derive(Debug)]
 #[must_use = "forks are held back for as long as it is there"]
 pub struct NoFork {
@@ -43,7 +43,7 @@ struct Forking {
     _at_work: RwLockWriteGuard<'static, ()>,
 }
 
-/// A device is open from now on.
+/// Makes a device known that is open from now on.
 pub(super) fn watch(shared: &Arc<Shared>) {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
@@ -63,7 +63,7 @@ unsafe extern "C" fn prepare() {
         open: lock(&OPEN),
         _at_work,
     });
-    // The lock is had: nobody else forks, so there is nothing to lose.
+    // The lock is held: nobody else forks, so there is nothing to lose.
     FORKING.store(Box::into_raw(forking), Release);
 }
 
@@ -79,7 +79,7 @@ unsafe extern "C" fn child() {
     };
     for shared in forking.open.drain(..).filter_map(|one| one.upgrade()) {
         shared.leave_to_parent();
-        // Were it the last one, its end would do to the device what only the parent may.
+        // If this was the last reference, dropping it would do to the device what only the parent may.
         std::mem::forget(shared);
     }
 }
@@ -101,10 +101,10 @@ pub(crate) mod tests {
     use super::*;
     use crate::{CqBuilder, Device};
 
-    /// Tests that fork have it for writing. It is for those that a fork would disturb.
+    /// Tests that fork hold it for writing, tests that a fork would disturb for reading.
     pub(crate) static FORKS: RwLock<()> = RwLock::new(());
 
-    /// Runs in a child, which ends with what it answers: 0 if all is well. One that hangs is ended.
+    /// Runs `work` in a child, which exits with its result: 0 if all is well. A child that hangs is killed.
     pub(crate) fn in_child(work: impl FnOnce() -> i32) -> i32 {
         // SAFETY: the child reads and writes memory that is there, and ends at once.
         match unsafe { libc::fork() } {
@@ -126,10 +126,10 @@ pub(crate) mod tests {
         }
     }
 
-    /// So many that the thread of events has not done with them when it comes to the fork.
+    /// So many events that the thread of events has not done with them at the fork.
     const EVENTS: usize = 100;
 
-    /// Whatever a child does to its copies of objects, and however busy the thread of events was when it was made.
+    /// Whatever a child does to its copies of objects, and however busy the thread of events was at the fork.
     #[test]
     fn a_child_has_no_device_and_its_parent_keeps_it() {
         let _forks = FORKS.write().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +145,7 @@ pub(crate) mod tests {
             ..EventRecord::default()
         };
         let pd = context.alloc_pd().expect("a PD");
-        // What the child takes out of it, the parent still has.
+        // The parent still has the event that the child takes.
         let mut all = Some((context, channel, cq, pd));
         for _ in 0..500 {
             (0..EVENTS).for_each(|_| fake.raise(event));

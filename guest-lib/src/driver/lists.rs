@@ -11,15 +11,15 @@ use crate::shared::{Memory, part_of};
 use crate::transport::{SharedPages, Transport};
 use std::sync::Arc;
 
-/// Lists, ready for a command: what its body says of each, what follows the body, and memory that must be there
-/// while the command is carried out.
+/// Lists that are ready for a command: their descriptions for its body, the bytes that follow the body, and the
+/// memory that must live while the command is carried out.
 pub(crate) struct Lists {
     pub heads: Vec<ExtentList>,
     pub bytes: Vec<u8>,
     _chunks: Vec<Memory>,
 }
 
-/// Puts lists behind a body, or where they are too long for that, into chunks.
+/// Puts lists behind a body, or into chunks if they are too long for that.
 pub(crate) fn lists(transport: &dyn Transport, all: &[&[Extent]], limit: usize) -> Result<Lists, Error> {
     let each = limit / all.len().max(1);
     let mut lists = Lists {

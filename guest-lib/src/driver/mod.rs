@@ -1,16 +1,17 @@
 //! The driver half: virtqueues, commands, events, doorbells (`SPEC.md`, sections 4 to 7 and 10).
 //!
 //! *Threads.* One thread of ours waits for interrupts. It hands events on, and wakes whoever waits for a
-//! command. It never waits for a command itself, and never drops anything whose end is a command.
+//! command. It never waits for a command itself, and never drops an object whose end is a command.
 //!
-//! *Epochs.* What was made before a reset of the device is dead after it. Each object remembers the epoch in
-//! which it was made; [`Shared::alive`] says which one is, or that none is.
+//! *Epochs.* An object that was made before a reset of the device is dead after it. Each object remembers the
+//! epoch in which it was made; [`Shared::alive`] is the epoch that lives, or none.
 //!
-//! *Forks.* For a child every device is dead, and what is done to its copies of objects does nothing ([`fork`]).
+//! *Forks.* For a child every device is dead, and what the child does to its copies of objects does nothing
+//! ([`fork`]).
 //!
-//! *Memory.* The device writes into memory until it has said that it does not any more. So memory of objects is
-//! given up only after the device has answered the command that ends the object; if that cannot be had, it goes
-//! to the graveyard, which is cleared when the transport has stopped the device.
+//! *Memory.* The device writes into memory until it has said that it does not any more. So memory of an object
+//! is freed only after the device has answered the command that ends the object. If no answer can be had, the
+//! memory goes to the graveyard, which is cleared when the transport has stopped the device.
 
 pub(crate) mod control;
 pub(crate) mod doorbells;
@@ -48,21 +49,21 @@ pub use fork::NoFork;
 use virtqueue::Queue;
 use waiting::News;
 
-/// Asynchronous events that may wait for the program; the oldest give way.
+/// Most asynchronous events that wait for the program; the oldest give way.
 const ASYNC_LIMIT: usize = 4096;
 
-/// Locks; a panic of another thread while it held the lock does not matter to what our locks guard.
+/// Locks a mutex. A panic of another thread while it held the lock does not matter to what our locks guard.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Who hears of a completion queue.
+/// Receives the notifications of a completion queue.
 pub(crate) trait Sink: Send + Sync {
-    /// An armed queue has something. Must not wait, nor drop what ends by a command.
+    /// An armed queue has a completion. Must not wait, nor drop an object that ends by a command.
     fn completed(&self);
 }
 
-/// What can be told that nothing will come any more.
+/// A wait that ends when the device is gone.
 pub(crate) trait Closing: Send + Sync {
     /// Ends all waiting.
     fn close(&self, why: &str);
@@ -74,23 +75,23 @@ impl<T: Send> Closing for News<T> {
     }
 }
 
-/// A running device. Objects hold it; the last one to go stops it.
+/// A running device. Objects hold it; dropping the last reference stops the device.
 pub(crate) struct Core {
     shared: Arc<Shared>,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// An object without an owner.
+/// An object without an owner, which the device still uses.
 struct Lingering {
     epoch: u32,
     end: Opcode,
     handle: u32,
-    /// What it may write.
+    /// Memory that the device may write for it.
     memory: Box<dyn Any + Send + Sync>,
 }
 
-/// What the thread of interrupts knows, too.
+/// What the thread of interrupts shares with the objects.
 pub(crate) struct Shared {
     pub transport: Arc<dyn Transport>,
     control: Mutex<Control>,
@@ -99,9 +100,9 @@ pub(crate) struct Shared {
     /// The epoch that is alive, or 0.
     alive: AtomicU32,
     last_epoch: Mutex<u32>,
-    /// The transport is broken: no reset helps.
+    /// Whether the transport is broken: no reset helps.
     broken: AtomicBool,
-    /// This is a child of the process that opened the device.
+    /// Whether this is a forked child of the process that opened the device.
     parents: AtomicBool,
     why_dead: Mutex<Option<String>>,
     device: Mutex<DeviceReply>,
@@ -110,10 +111,10 @@ pub(crate) struct Shared {
     waiting: Mutex<Vec<Weak<dyn Closing>>>,
     pub doorbells: Doorbells,
     graveyard: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
-    /// What could not end yet, because the device still uses it for something else.
+    /// Objects that could not end yet, because the device still uses them.
     lingering: Mutex<Vec<Lingering>>,
     resetting: Mutex<()>,
-    /// Of virtqueues that never carry a buffer. The device may look at them all the same.
+    /// Memory of virtqueues that never carry a buffer. The device may look at them all the same.
     _wakes: Vec<Memory>,
 }
 
@@ -126,7 +127,7 @@ impl Deref for Core {
 }
 
 impl Core {
-    /// Sets up the virtqueues, says HELLO and asks what the device is.
+    /// Sets up the virtqueues, sends HELLO and asks for the device's attributes.
     pub fn start(transport: Arc<dyn Transport>) -> Result<Arc<Core>, Error> {
         let config = *transport.config();
         if config.abi_major != ABI_MAJOR {
@@ -180,7 +181,7 @@ impl Core {
             _wakes: wakes.into_iter().map(Queue::into_memory).collect(),
             transport,
         });
-        // From here on whatever ends stops the device first: `Core` has that in its `drop`.
+        // From here on every way out stops the device first: `Core` does that in its `drop`.
         let mut core = Core {
             shared: Arc::clone(&shared),
             stop: Arc::clone(&stop),
@@ -202,7 +203,7 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         if self.is_parents() {
-            // The thread is the parent's, too; and with the transport the device would end.
+            // The thread is the parent's, too; and dropping the transport would end the device.
             std::mem::forget(self.thread.take());
             std::mem::forget(Arc::clone(&self.shared));
             return;
@@ -218,7 +219,7 @@ impl Drop for Core {
 }
 
 impl Shared {
-    /// HELLO and what follows: a new epoch.
+    /// Sends HELLO and what follows it: a new epoch.
     fn begin(&self) -> Result<(), Error> {
         let hello = Hello {
             abi_major: ABI_MAJOR,
@@ -242,7 +243,7 @@ impl Shared {
         let room = size_of::<DeviceReply>();
         let mut reply = self.command(None, Opcode::QueryDevice, &[], &[], room)?;
         if reply.len() == DeviceReply::LEN_1_0 {
-            // A device of version 1.0: what it does not say is zero.
+            // A device of version 1.0 answers less: what it does not say is zero.
             reply.resize(room, 0);
         }
         *lock(&self.device) = control::parse(Opcode::QueryDevice, &reply)?;
@@ -251,11 +252,11 @@ impl Shared {
         *last = last.checked_add(1).unwrap_or(1);
         self.alive.store(*last, SeqCst);
         drop(last);
-        // Early, so that it is known early if there can be none.
+        // Now, so that an error shows at the start.
         self.make_first_ring()
     }
 
-    /// Resets the device: all objects are dead, and it begins anew.
+    /// Resets the device: all objects are dead, and a new epoch begins.
     pub fn reset(&self) -> Result<(), Error> {
         let _one_at_a_time = lock(&self.resetting);
         self.die("it was reset", false);
@@ -266,7 +267,7 @@ impl Shared {
         self.begin()
     }
 
-    /// What the device is, as it was told when it began.
+    /// The device's attributes, as it told them at the beginning of the epoch.
     pub fn device(&self) -> DeviceReply {
         *lock(&self.device)
     }
@@ -279,25 +280,25 @@ impl Shared {
         }
     }
 
-    /// Is the device as it was in that epoch?
+    /// Whether an epoch is the one that lives.
     #[inline]
     pub fn is_alive(&self, epoch: u32) -> bool {
         self.alive.load(std::sync::atomic::Ordering::Acquire) == epoch
     }
 
-    /// In a child: this is its parent's. Takes no lock.
+    /// Makes the device the parent's, in a forked child. Takes no lock.
     fn leave_to_parent(&self) {
         self.parents.store(true, SeqCst);
         self.broken.store(true, SeqCst);
         self.alive.store(0, SeqCst);
     }
 
-    /// Is this a child of the process that opened the device?
+    /// Whether this is a forked child of the process that opened the device.
     fn is_parents(&self) -> bool {
         self.parents.load(SeqCst)
     }
 
-    /// Why nothing can be done.
+    /// The error that says why nothing can be done.
     pub fn dead(&self) -> Error {
         if self.is_parents() {
             return Error::parents(self.transport.name());
@@ -306,10 +307,10 @@ impl Shared {
         Error::Gone(why.unwrap_or_else(|| "it was reset".into()))
     }
 
-    /// Nothing made so far lives any longer. `for_good`: nor will anything.
+    /// Ends the epoch: no object lives any longer. `for_good`: there will be no other epoch.
     fn die(&self, why: &str, for_good: bool) {
         if self.is_parents() {
-            // It is dead already; descriptors are the parent's, too.
+            // The device is dead already; descriptors are the parent's, too.
             return;
         }
         {
@@ -332,7 +333,7 @@ impl Shared {
         self.ring_bell();
     }
 
-    /// The device does not do what it must: it is taken for dead.
+    /// Takes the device for dead, because it does not do what it must.
     fn die_unheard(&self, what: &str) {
         self.die(
             &format!("{what} for too long: its daemon hangs, or has ended without a word"),
@@ -340,7 +341,7 @@ impl Shared {
         );
     }
 
-    /// Looks whether the transport still is there; if not, nothing lives any longer.
+    /// Checks whether the transport still is there; if not, ends the epoch.
     fn check_transport(&self) -> bool {
         if self.broken.load(SeqCst) {
             return false;
@@ -364,18 +365,18 @@ impl Shared {
         self.bell.1.notify_all();
     }
 
-    /// Who shall hear of a completion queue from now on.
+    /// Sets who hears of a completion queue from now on.
     pub fn set_sink(&self, cq: u32, sink: Arc<dyn Sink>) {
         lock(&self.sinks).insert(cq, sink);
     }
 
-    /// Nobody hears of it any more.
+    /// Nobody hears of a completion queue any more.
     pub fn remove_sink(&self, cq: u32) {
         let removed = lock(&self.sinks).remove(&cq);
         drop(removed);
     }
 
-    /// Ends this one's waiting when all ends.
+    /// Registers a wait, which ends when all ends.
     pub fn register_waiting(&self, one: Weak<dyn Closing>) {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|w| w.strong_count() > 0);
@@ -390,16 +391,16 @@ impl Shared {
         lock(&self.graveyard).push(memory);
     }
 
-    /// Ends an object by a command and gives its memory up. If the device still uses the object (a region to
-    /// which windows are bound, and what that is in), it is tried again whenever another one has ended. If the
-    /// device does not say that it ended, the memory is kept.
+    /// Ends an object by a command and frees its memory. If the device still uses the object (a region to which
+    /// windows are bound, and what that region is in), the command is sent again whenever another object has
+    /// ended. If the device does not say that the object ended, the memory is kept.
     pub fn end(&self, epoch: u32, opcode: Opcode, handle: u32, memory: Box<dyn Any + Send + Sync>) {
         if let Some(object) = self.end_once(epoch, opcode, handle, memory) {
             lock(&self.lingering).push(object);
         }
     }
 
-    /// As [`end`](Shared::end), but answers false if the device still uses the object: then it is as before.
+    /// As [`end`](Shared::end), but returns false if the device still uses the object, which then is as before.
     pub fn end_unless_in_use(
         &self,
         epoch: u32,
@@ -410,7 +411,7 @@ impl Shared {
         self.end_once(epoch, opcode, handle, memory).is_none()
     }
 
-    /// The object, if it is still in use.
+    /// Ends an object once; returns it if the device still uses it.
     fn end_once(
         &self,
         epoch: u32,
@@ -441,7 +442,7 @@ impl Shared {
         in_use
     }
 
-    /// The object, if it is still in use.
+    /// Ends an object; returns it if the device still uses it.
     fn try_end(&self, object: Lingering) -> Option<Lingering> {
         let Err(e) = self.object_command(object.epoch, object.end, object.handle) else {
             return None;
@@ -454,7 +455,7 @@ impl Shared {
         None
     }
 
-    /// Ends what can end now, until nothing more does.
+    /// Ends all objects that can end now, until none does.
     fn end_lingering(&self) {
         loop {
             let before = std::mem::take(&mut *lock(&self.lingering));

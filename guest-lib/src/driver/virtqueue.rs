@@ -9,7 +9,7 @@ use crate::shared::Memory;
 use crate::sync::{Acquire, Relaxed, Release, SeqCst, fence};
 use crate::transport::{Transport, Virtqueue};
 
-/// Most entries: so many descriptors fill one page of 4096 bytes, and the two rings fit into another. Pages are
+/// Most entries: so many descriptors fill one page of 4096 bytes, and the two rings fit into another. A page is
 /// the least that is contiguous for the device.
 pub(crate) const SIZE_MAX: u16 = 256;
 
@@ -20,21 +20,21 @@ const WRITE: u64 = 2;
 /// `VIRTQ_USED_F_NO_NOTIFY`: the device wants no notification.
 const NO_NOTIFY: u16 = 1;
 
-/// A piece of a chain: memory, and whether the device writes it.
+/// A piece of a descriptor chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Where.
+    /// Address and length.
     pub extent: Extent,
-    /// Does the device write it?
+    /// Whether the device writes it.
     pub write: bool,
 }
 
-/// What the device gave back.
+/// A chain that the device gave back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Used {
     /// First descriptor of the chain.
     pub head: u16,
-    /// Bytes that it wrote.
+    /// Bytes that the device wrote.
     pub len: u32,
 }
 
@@ -47,11 +47,11 @@ pub(crate) struct Queue {
     used: u16,
 }
 
-/// Where the available ring begins; the used ring follows.
+/// Offset of the available ring; the used ring follows it.
 const AVAILABLE: usize = PAGE;
 
 impl Queue {
-    /// A queue of at most `size` entries in new memory.
+    /// Makes a queue of at most `size` entries, in new memory.
     pub fn new(transport: &dyn Transport, size: u16) -> Result<Queue, Error> {
         if size == 0 || !size.is_power_of_two() {
             return Err(Error::Protocol(format!("a virtqueue of {size} entries")));
@@ -86,22 +86,22 @@ impl Queue {
         })
     }
 
-    /// Where the transport finds it.
+    /// Addresses of the queue, for the transport.
     pub fn layout(&self) -> Virtqueue {
         self.layout
     }
 
-    /// Entries.
+    /// Entries of the queue.
     pub fn size(&self) -> u16 {
         self.size
     }
 
-    /// Its memory alone.
+    /// The memory of the queue alone.
     pub fn into_memory(self) -> Memory {
         self.memory
     }
 
-    /// Writes a chain into the descriptors from `first` on. The caller sees to it that they are free.
+    /// Writes a chain into the descriptors from `first` on. The caller makes sure that they are free.
     pub fn describe(&mut self, first: u16, pieces: &[Piece]) {
         for (i, piece) in pieces.iter().enumerate() {
             let number = usize::from(first) + i;
@@ -115,7 +115,7 @@ impl Queue {
         }
     }
 
-    /// Makes a chain available. Says whether the device wants to be notified.
+    /// Makes a chain available. Returns whether the device wants a notification.
     pub fn offer(&mut self, head: u16) -> bool {
         let slot = AVAILABLE + 4 + 2 * usize::from(self.available % self.size);
         self.memory.u16(slot).store(head, Relaxed);
@@ -131,7 +131,7 @@ impl Queue {
         self.memory.u16(used_offset(self.size) + 2).load(Acquire) != self.used
     }
 
-    /// Takes what the device gave back.
+    /// Takes a chain that the device gave back.
     pub fn take(&mut self) -> Option<Used> {
         if !self.has_used() {
             return None;
@@ -144,7 +144,7 @@ impl Queue {
     }
 }
 
-/// Where the used ring begins: at the next multiple of 4 behind the available ring.
+/// Offset of the used ring: the next multiple of 4 behind the available ring.
 fn used_offset(size: u16) -> usize {
     (AVAILABLE + 6 + 2 * usize::from(size)).next_multiple_of(4)
 }

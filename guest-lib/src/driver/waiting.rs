@@ -1,4 +1,4 @@
-//! Queues of news with a descriptor to wait for: of completion channels, and of asynchronous events.
+//! Queues with a descriptor to wait for: of completion channels, and of asynchronous events.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::lock;
 use crate::Error;
 
-/// News that wait, and a descriptor that is readable while there are any, or none will come any more.
+/// A queue with a descriptor that is readable while entries wait, or when no more will come.
 pub(crate) struct News<T> {
     fd: OwnedFd,
     state: Mutex<State<T>>,
@@ -19,11 +19,11 @@ pub(crate) struct News<T> {
 
 struct State<T> {
     waiting: VecDeque<T>,
-    /// Why none will come any more.
+    /// Why no more entries will come.
     closed: Option<String>,
-    /// Is the descriptor readable?
+    /// Whether the descriptor is readable.
     raised: bool,
-    /// How many gave way and were not told of yet.
+    /// Entries that gave way and were not reported yet.
     lost: u64,
 }
 
@@ -42,7 +42,7 @@ impl<T> News<T> {
         })
     }
 
-    /// Adds one. With `limit` others the oldest gives way.
+    /// Adds an entry. With `limit` others waiting, the oldest gives way.
     pub fn push(&self, one: T, limit: usize) {
         let mut state = lock(&self.state);
         if state.waiting.len() >= limit && state.waiting.pop_front().is_some() {
@@ -52,20 +52,20 @@ impl<T> News<T> {
         self.raise(&mut state);
     }
 
-    /// How many gave way since this was asked last.
+    /// Entries that gave way since the last call.
     pub fn lost(&self) -> u64 {
         std::mem::take(&mut lock(&self.state).lost)
     }
 
-    /// Nothing will come any more.
+    /// Closes the queue: no more entries will come.
     pub fn close(&self, why: &str) {
         let mut state = lock(&self.state);
         state.closed.get_or_insert_with(|| why.to_owned());
         self.raise(&mut state);
     }
 
-    /// The oldest; `None` if none waits. After [`close`](News::close) the error that was given, when all are
-    /// taken.
+    /// Takes the oldest entry; `None` if none waits. After [`close`](News::close), and when all are taken,
+    /// the error that was given there.
     pub fn take(&self) -> Result<Option<T>, Error> {
         let mut state = lock(&self.state);
         let first = state.waiting.pop_front();
@@ -82,7 +82,7 @@ impl<T> News<T> {
         Ok(first)
     }
 
-    /// The same, and waits for one. `None` only when the time is over.
+    /// Takes the oldest entry, and waits for one. `None`: the time is over.
     pub fn wait(&self, patience: Option<Duration>) -> Result<Option<T>, Error> {
         let end = patience.and_then(|p| Instant::now().checked_add(p));
         loop {

@@ -1,4 +1,4 @@
-//! Memory on the device.
+//! Device memory.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use vnic_device::zerocopy::IntoBytes;
 use crate::Error;
 use crate::driver::Core;
 
-/// Bytes of a copy that fit into one command.
+/// Most bytes of a copy by one command.
 const PIECE: usize = 32768;
 
-/// Memory of the device's own (`ibv_alloc_dm`; `SPEC.md`, section 11.4): zeros at first, reached by copies and,
-/// when registered, by keys. Clones are the same.
+/// Memory of the device's own (`ibv_alloc_dm`; `SPEC.md`, section 11.4). It is zeros at first; programs reach it
+/// by copies and, when it is registered, by keys. Clones are the same memory.
 #[derive(Clone)]
 pub struct DeviceMemory(Arc<Dm>);
 
@@ -58,19 +58,19 @@ impl DeviceMemory {
         &self.0.core
     }
 
-    /// Its number.
+    /// Number of the memory.
     pub fn number(&self) -> u32 {
         self.0.handle
     }
 
-    /// Bytes.
-    // There is no memory of no bytes.
+    /// Length in bytes.
+    // Device memory is never empty.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {
         self.0.len
     }
 
-    /// Copies into it. Offset and length are multiples of 4.
+    /// Copies bytes in. Offset and length are multiples of 4.
     pub fn copy_to(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
         let mut at = offset;
         for piece in pieces(from.len()) {
@@ -81,7 +81,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Copies out of it. Offset and length are multiples of 4.
+    /// Copies bytes out. Offset and length are multiples of 4.
     pub fn copy_from(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         let mut at = offset;
         for piece in pieces(into.len()) {
@@ -119,7 +119,7 @@ impl DeviceMemory {
     }
 }
 
-/// Ranges of at most [`PIECE`] bytes; one that is empty if there are no bytes, so that the device checks the rest.
+/// Ranges of at most [`PIECE`] bytes. Without bytes there is one empty range, so that the device checks the rest.
 fn pieces(len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let count = len.div_ceil(PIECE).max(1);
     (0..count).map(move |i| i * PIECE..((i + 1) * PIECE).min(len))

@@ -15,8 +15,8 @@ use crate::driver::Core;
 use crate::shared::{Memory, part_of};
 use crate::{Access, Error, ProtectionDomain};
 
-/// Memory that is registered: local work requests name it by [`lkey`](MemoryRegion::lkey), peers by
-/// [`rkey`](MemoryRegion::rkey). Dropping it deregisters it; put it into an [`Arc`] to share it.
+/// Registered memory: local work requests name it by [`lkey`](MemoryRegion::lkey), peers by
+/// [`rkey`](MemoryRegion::rkey). Dropping a region deregisters it; put it into an [`Arc`] to share it.
 ///
 /// See the [module](crate::memory) about what may be done with the memory.
 pub struct MemoryRegion {
@@ -27,11 +27,11 @@ pub struct MemoryRegion {
     iova: u64,
     len: u64,
     access: Access,
-    /// What of it is in this process: nothing of device memory.
+    /// The region's memory in this process: none for device memory.
     memory: Memory,
     buffer: Option<SharedBuffer>,
     _device_memory: Option<DeviceMemory>,
-    /// The device has it no more.
+    /// Whether the device has deregistered the region.
     ended: bool,
 }
 
@@ -62,11 +62,11 @@ impl Drop for MemoryRegion {
     }
 }
 
-/// What [`MemoryRegion::reregister`] changes; what is `None` stays.
+/// What [`MemoryRegion::reregister`] changes. A field that is `None` stays as it is.
 #[derive(Debug, Default)]
 pub struct Reregister<'a> {
-    /// Other memory: a buffer, the offset and the length in it, and the address of its first byte (`None`: its
-    /// address in this process).
+    /// Another buffer, the offset and the length in it, and the address of its first byte (`None`: its address in
+    /// this process).
     pub translation: Option<(&'a SharedBuffer, usize, usize, Option<u64>)>,
     /// Another protection domain.
     pub pd: Option<&'a ProtectionDomain>,
@@ -75,14 +75,35 @@ pub struct Reregister<'a> {
 }
 
 impl ProtectionDomain {
-    /// Allocates memory of zeros and registers it: what most programs want. Its address for work requests and
-    /// peers is its address in this process.
+    /// Allocates memory of zeros and registers it, which is what most programs want. Work requests and peers use
+    /// its address in this process.
+    ///
+    /// ```no_run
+    /// # fn example(pd: &vnic_verbs::ProtectionDomain) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::Access;
+    ///
+    /// let region = pd.allocate(4096, Access::REMOTE_ALL)?;
+    /// region.write_at(0, b"hello");
+    /// println!("peers reach it at {:#x} with key {:#x}", region.addr(), region.rkey());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn allocate(&self, len: usize, access: Access) -> Result<MemoryRegion, Error> {
         let buffer = SharedBuffer::new(&self.0.core, len)?;
         self.register(&buffer, .., access)
     }
 
     /// Registers a part of a buffer. The same bytes may be registered any number of times.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context, pd: &vnic_verbs::ProtectionDomain) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::Access;
+    ///
+    /// let buffer = device.allocate(8192)?;
+    /// let first = pd.register(&buffer, ..4096, Access::LOCAL_WRITE)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If the range is not within the buffer.
@@ -122,9 +143,24 @@ impl ProtectionDomain {
     /// Registers memory of the program's own. `iova`: the address at which work requests and peers see its first
     /// byte.
     ///
-    /// In a process on the host its pages move into memory that the daemon sees, at the same address; the crate's
-    /// source says in `transport/host/adopt.rs` how, and where that ends. Not all memory can be registered; the
-    /// error says why, and what to do instead. Memory that may only be read can be, without rights to write.
+    /// In a process on the host its pages move into memory that the daemon sees, at the same address;
+    /// `transport/host/adopt.rs` of this crate says how, and where that ends. Not all memory can be registered;
+    /// the error says why, and what to do instead. Memory that may only be read can be registered without rights
+    /// to write.
+    ///
+    /// ```no_run
+    /// # fn example(pd: &vnic_verbs::ProtectionDomain) -> Result<(), vnic_verbs::Error> {
+    /// use std::ptr::NonNull;
+    /// use vnic_verbs::Access;
+    ///
+    /// let bytes: &'static mut [u8] = vec![0; 4096].leak();
+    /// let start = NonNull::from(&mut bytes[0]);
+    /// let iova = start.addr().get() as u64;
+    /// // SAFETY: the memory is never freed, and there are no references to it from here on.
+    /// let region = unsafe { pd.register_raw(start, 4096, iova, Access::LOCAL_WRITE) }?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Safety
     /// The memory stays mapped, readable and (with rights to write) writable, until the region is dropped; if
@@ -143,10 +179,10 @@ impl ProtectionDomain {
         self.register_extents(memory, &extents, iova, access, None)
     }
 
-    /// Memory of the program's own, pinned.
+    /// Pins memory of the program's own.
     ///
     /// # Safety
-    /// As [`register_raw`](ProtectionDomain::register_raw), for as long as what is returned lives.
+    /// As [`register_raw`](ProtectionDomain::register_raw), for as long as the returned memory lives.
     unsafe fn raw(
         &self,
         start: NonNull<u8>,
@@ -170,6 +206,16 @@ impl ProtectionDomain {
     }
 
     /// Registers a part of device memory. Offset and length are multiples of 4; addresses count from 0.
+    ///
+    /// ```no_run
+    /// # fn example(device: &vnic_verbs::Context, pd: &vnic_verbs::ProtectionDomain) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::Access;
+    ///
+    /// let memory = device.alloc_dm(64, 0)?;
+    /// let region = pd.register_dm(&memory, 0, 64, Access::REMOTE_ALL | Access::ZERO_BASED)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn register_dm(
         &self,
         dm: &DeviceMemory,
@@ -263,22 +309,22 @@ impl MemoryRegion {
         &self.memory
     }
 
-    /// Its number.
+    /// Number of the region.
     pub fn number(&self) -> u32 {
         self.handle
     }
 
-    /// The key by which work requests name it.
+    /// The key by which local work requests name the region.
     pub fn lkey(&self) -> u32 {
         self.lkey
     }
 
-    /// The key by which peers name it.
+    /// The key by which peers name the region.
     pub fn rkey(&self) -> u32 {
         self.rkey
     }
 
-    /// The address of its first byte, for work requests and peers: 0 if it is ZERO_BASED.
+    /// Address of the region's first byte, for work requests and peers: 0 if it is ZERO_BASED.
     pub fn addr(&self) -> u64 {
         if self.access.contains(Access::ZERO_BASED) {
             0
@@ -287,31 +333,40 @@ impl MemoryRegion {
         }
     }
 
-    /// Bytes for work requests and peers. [`len`](MemoryRegion::len) is what of them is in this process:
-    /// nothing, if it is device memory.
+    /// Length for work requests and peers, in bytes. [`len`](MemoryRegion::len) is the length in this process: 0
+    /// for device memory.
     pub fn length(&self) -> u64 {
         self.len
     }
 
-    /// What it allows.
+    /// Rights of the region.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// Its protection domain.
+    /// Protection domain of the region.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// The buffer that it is a part of, if it was made from one.
+    /// The buffer that the region is a part of, if it was made from one.
     pub fn buffer(&self) -> Option<&SharedBuffer> {
         self.buffer.as_ref()
     }
 
-    /// Names a part of it, for a work request.
+    /// A scatter/gather element that names a part of the region.
+    ///
+    /// ```no_run
+    /// # fn example(region: &vnic_verbs::MemoryRegion) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::RecvWr;
+    ///
+    /// let into = RecvWr::new(region.slice(..64));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Panics
-    /// If the range is not within, or has more than 2^32 − 1 bytes.
+    /// If the range is not within the region, or has more than 2^32 − 1 bytes.
     #[inline]
     #[track_caller]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Sge {
@@ -326,9 +381,19 @@ impl MemoryRegion {
         }
     }
 
-    /// Changes memory, protection domain or rights. Both keys change; work requests that name the old ones fail.
+    /// Changes the memory, the protection domain or the rights. Both keys change; work requests that name the old
+    /// keys fail.
     ///
     /// After an error nothing has changed.
+    ///
+    /// ```no_run
+    /// # fn example(region: &mut vnic_verbs::MemoryRegion) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::{Access, Reregister};
+    ///
+    /// region.reregister(Reregister { access: Some(Access::LOCAL_WRITE), ..Reregister::default() })?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If the new range is not within the new buffer.
@@ -349,7 +414,7 @@ impl MemoryRegion {
     /// length, and the address at which work requests and peers see the first byte.
     ///
     /// # Safety
-    /// As [`register_raw`](ProtectionDomain::register_raw). It does not matter to the memory before from when this
+    /// As [`register_raw`](ProtectionDomain::register_raw). The promise about the old memory ends when this
     /// returns without an error.
     pub unsafe fn reregister_raw(
         &mut self,
@@ -363,7 +428,7 @@ impl MemoryRegion {
         self.change(pd, access, Some((memory, extents, iova, None)))
     }
 
-    /// Memory of the program's own that was registered to be read only may be such that cannot be written.
+    /// Checks that memory can be written which was registered to be read only.
     fn check_writable(&self, access: Option<Access>) -> Result<(), Error> {
         let asked = access.is_some_and(writes) && !writes(self.access);
         let Some(start) = NonNull::new(std::ptr::with_exposed_provenance_mut(self.memory.addr() as usize))
@@ -377,7 +442,7 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Deregisters it now, as dropping it does, but not while windows are bound to it: then it is given back.
+    /// Deregisters the region now. Unlike a drop, it gives the region back if windows are bound to it.
     pub fn deregister(mut self) -> Result<(), MemoryRegion> {
         let pd = &self.pd.0;
         let memory = Box::new(self.memory.clone());

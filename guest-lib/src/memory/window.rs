@@ -13,9 +13,8 @@ use super::{MemoryRegion, bounds};
 use crate::wr::SendWr;
 use crate::{Access, Error, ProtectionDomain};
 
-/// A window: a key of its own for a part of a region, given and taken by work requests (IBTA 10.6.7; `SPEC.md`,
-/// section
-/// 11.2). Dropping it ends it.
+/// A memory window: a key of its own for a part of a region, bound and invalidated by work requests (IBTA 10.6.7;
+/// `SPEC.md`, section 11.2). Dropping it deallocates it.
 pub struct MemoryWindow {
     pd: ProtectionDomain,
     handle: u32,
@@ -45,6 +44,15 @@ impl Drop for MemoryWindow {
 
 impl ProtectionDomain {
     /// Makes a window.
+    ///
+    /// ```no_run
+    /// # fn example(pd: &vnic_verbs::ProtectionDomain) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::MwType;
+    ///
+    /// let window = pd.alloc_mw(MwType::Type2)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn alloc_mw(&self, kind: MwType) -> Result<MemoryWindow, Error> {
         let body = AllocMw {
             pd: self.number(),
@@ -60,18 +68,18 @@ impl ProtectionDomain {
     }
 }
 
-/// A key with its low 8 bits counted on.
+/// The key with its low 8 bits incremented.
 fn next_key(key: u32) -> u32 {
     key & !0xff | key.wrapping_add(1) & 0xff
 }
 
 impl MemoryWindow {
-    /// Its number.
+    /// Number of the window.
     pub fn number(&self) -> u32 {
         self.handle
     }
 
-    /// Its type.
+    /// Type of the window.
     pub fn kind(&self) -> MwType {
         self.kind
     }
@@ -82,11 +90,22 @@ impl MemoryWindow {
     }
 
     /// A work request that binds the window to a part of a region, to be posted at once:
-    /// [`rkey`](MemoryWindow::rkey) is from now on the key that it will have. A window of type 1 is unbound by a
-    /// range of no bytes; one of type 2 by
-    /// [`SendWr::local_invalidate`], and it must be unbound before it is bound again.
+    /// [`rkey`](MemoryWindow::rkey) is from now on the key that the window will have. A range of no bytes unbinds
+    /// a window of type 1. [`SendWr::local_invalidate`] unbinds one of type 2, which must be unbound before it is
+    /// bound again.
     ///
-    /// If the request is not posted, or fails, say [`restore_key`](MemoryWindow::restore_key).
+    /// If the request is not posted, or fails, call [`restore_key`](MemoryWindow::restore_key).
+    ///
+    /// ```no_run
+    /// # fn example(pd: &vnic_verbs::ProtectionDomain, region: &vnic_verbs::MemoryRegion, qp: &vnic_verbs::QueuePair<vnic_verbs::Rc>) -> Result<(), Box<dyn std::error::Error>> {
+    /// use vnic_verbs::{Access, MwType};
+    ///
+    /// let window = pd.alloc_mw(MwType::Type2)?;
+    /// qp.post_send(&[window.bind(region, ..64, Access::REMOTE_READ).signaled()])?;
+    /// println!("peers READ with key {:#x}", window.rkey());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If the range is not within the region.
@@ -104,15 +123,15 @@ impl MemoryWindow {
         self.bind_raw(new, Some(region), addr, len as u64, access)
     }
 
-    /// The key that follows on [`rkey`](MemoryWindow::rkey).
+    /// The key that follows [`rkey`](MemoryWindow::rkey).
     pub fn next_rkey(&self) -> u32 {
         next_key(self.rkey())
     }
 
     /// As [`bind`](MemoryWindow::bind), by numbers as `ibv_mw_bind_info` has them, which only the device checks.
-    /// `rkey` is the new key of a window of type 2; that of type 1 will be
-    /// [`next_rkey`](MemoryWindow::next_rkey). What [`rkey`](MemoryWindow::rkey) says stays as it is. Nothing but
-    /// a window that is unbound, by 0 bytes, needs no region.
+    /// `rkey` is the new key of a window of type 2; a window of type 1 will have
+    /// [`next_rkey`](MemoryWindow::next_rkey). [`rkey`](MemoryWindow::rkey) does not change. Only a bind of 0
+    /// bytes, which unbinds, needs no region.
     pub fn bind_raw(
         &self,
         rkey: u32,
@@ -134,12 +153,12 @@ impl MemoryWindow {
         })
     }
 
-    /// Says which key it has: after a bind by [`bind_raw`](MemoryWindow::bind_raw) was posted.
+    /// Sets the window's key, after a bind by [`bind_raw`](MemoryWindow::bind_raw) was posted.
     pub fn set_key(&self, key: u32) {
         self.rkey.store(key, Relaxed);
     }
 
-    /// Sets the key back to one that [`rkey`](MemoryWindow::rkey) said before: a bind was not carried out.
+    /// Sets the key back to one that [`rkey`](MemoryWindow::rkey) returned before: a bind was not carried out.
     pub fn restore_key(&self, key: u32) {
         self.rkey.store(key, Relaxed);
     }

@@ -10,11 +10,11 @@ use super::{extents, pagemap};
 use crate::Error;
 use crate::transport::SharedPages;
 
-/// Gives out pages, small pieces from common chunks of 2 MiB. Chunks stay until the arena and all pieces have
-/// gone.
+/// Allocates pages; small pieces come from common chunks of 2 MiB. Chunks live until the arena and all pieces are
+/// dropped.
 ///
-/// Huge pages are taken if the administrator has set some aside, and pinned if that is possible. Otherwise normal
-/// pages are taken and pinned.
+/// The arena takes huge pages if the administrator has set some aside, and pins them if that is possible.
+/// Otherwise it takes normal pages and pins them.
 #[derive(Debug)]
 pub struct Arena {
     pins: Arc<Pins>,
@@ -27,7 +27,7 @@ pub struct Arena {
 #[derive(Debug)]
 struct Fixed {
     extents: Vec<Extent>,
-    /// Goes before the mapping does. `None`: huge pages, which need none.
+    /// Dropped before the mapping. `None`: huge pages, which need no pin.
     _pin: Option<Pin>,
     mapping: Mapping,
 }
@@ -36,11 +36,11 @@ struct Fixed {
 #[derive(Debug)]
 struct Chunk {
     memory: Arc<Fixed>,
-    /// Free pieces, (first byte, bytes), in order, never neighbours.
+    /// Free pieces (first byte, bytes), in order, never neighbours.
     free: Vec<(usize, usize)>,
 }
 
-/// A piece, given back when dropped.
+/// A piece, which is free again when it is dropped.
 struct Piece {
     arena: Arc<Arena>,
     memory: Arc<Fixed>,
@@ -49,7 +49,7 @@ struct Piece {
 }
 
 impl Arena {
-    /// Nothing is taken yet.
+    /// An arena without memory.
     pub fn new(pins: Arc<Pins>) -> Arc<Arena> {
         Arc::new(Arena {
             pins,
@@ -58,7 +58,7 @@ impl Arena {
         })
     }
 
-    /// Zeros, in whole pages, at least one.
+    /// Allocates zeros, in whole pages, at least one.
     pub fn allocate(self: &Arc<Arena>, len: usize) -> Result<SharedPages, Error> {
         let len = len
             .max(1)
@@ -92,8 +92,8 @@ impl Arena {
         Ok(self.piece(memory, skip, len))
     }
 
-    /// Where bytes are that this arena gave out, and what keeps them there: they need no other pin. `None`: they
-    /// are not of this arena.
+    /// The extents of bytes that this arena gave out, and what keeps them there: they need no other pin. `None`:
+    /// the bytes are not of this arena.
     pub fn known(&self, start: usize, len: usize) -> Option<(Vec<Extent>, Arc<dyn Send + Sync>)> {
         let inside = |m: &Fixed| {
             let skip = start.checked_sub(m.mapping.start().as_ptr().addr())?;
@@ -145,7 +145,7 @@ impl Fixed {
     fn new(pins: &Pins, len: usize) -> Result<Fixed, Error> {
         match Mapping::new(Kind::Huge, len) {
             Ok(mapping) => Fixed::fix(pins, mapping, Kind::Huge),
-            // There are none, or not enough.
+            // There are no huge pages, or not enough.
             Err(_) => {
                 let mapping = Mapping::new(Kind::Normal, len).map_err(|e| {
                     Error::os(format!("cannot get {len} bytes of memory for the device"))(e.into())
@@ -177,7 +177,7 @@ impl Fixed {
     }
 }
 
-/// Takes a piece from the first that is large enough.
+/// Takes a piece from the first free piece that is large enough.
 fn take(free: &mut Vec<(usize, usize)>, len: usize) -> Option<usize> {
     let i = free.iter().position(|f| f.1 >= len)?;
     let (at, size) = free[i];
@@ -189,7 +189,7 @@ fn take(free: &mut Vec<(usize, usize)>, len: usize) -> Option<usize> {
     Some(at)
 }
 
-/// Puts a piece back, as one with its neighbours.
+/// Gives a piece back, joined with its neighbours.
 fn give_back(free: &mut Vec<(usize, usize)>, at: usize, len: usize) {
     let i = free.partition_point(|f| f.0 < at);
     free.insert(i, (at, len));

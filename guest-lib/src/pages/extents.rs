@@ -2,8 +2,8 @@
 
 use vnic_device::ring::Extent;
 
-/// Bytes of consecutive pages as extents, neighbours as one: of the pages with these frame numbers, `len` bytes
-/// from byte `skip` of the first page on. Pages beyond are not looked at.
+/// Extents of `len` bytes from byte `skip` of the first page on, of pages with these frame numbers; neighbours
+/// are joined. Pages beyond are not looked at.
 pub fn coalesce(frames: &[u64], page: u64, skip: u64, len: u64) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();
     let (mut skip, mut rest) = (skip, len);
@@ -49,7 +49,7 @@ pub fn part(extents: &[Extent], skip: u64, len: u64) -> Vec<Extent> {
     out
 }
 
-/// Adds a piece at the end, to the last one if it is its neighbour.
+/// Adds a piece at the end, joined with the last one if it is its neighbour.
 fn push(extents: &mut Vec<Extent>, piece: Extent) {
     match extents.last_mut() {
         Some(last) if last.gpa + last.len == piece.gpa => last.len += piece.len,

@@ -12,23 +12,24 @@ pub const HUGE: usize = 2 << 20;
 /// Kinds of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Huge pages that the administrator has set aside. They stay where they are even without a pin, but for
-    /// kernels that give memory back to the host.
+    /// Huge pages that the administrator has set aside. They stay where they are even without a pin, except
+    /// with kernels that give memory back to the host.
     Huge,
-    /// What the kernel has, in transparent huge pages if it can.
+    /// Normal pages, transparent huge pages if the kernel can.
     Normal,
 }
 
 /// A mapping of zeros.
 #[derive(Debug)]
 pub struct Mapping {
-    /// Where it was mapped, and how much.
+    /// First byte and length of the mapping.
     mapped: (NonNull<u8>, usize),
     /// First byte that is used.
     start: NonNull<u8>,
     len: usize,
-    /// Huge pages belong to a file without a name: when the program is killed they go when the file is closed,
-    /// which is after the device was stopped, and not with the address space before.
+    /// The file without a name that huge pages belong to. When the program is killed, the pages go when the
+    /// file is closed, which is after the device was stopped; without the file they would go earlier, with the
+    /// address space.
     _file: Option<OwnedFd>,
 }
 
@@ -38,7 +39,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// At least `len` bytes, at a multiple of [`HUGE`].
+    /// Maps at least `len` bytes, at a multiple of [`HUGE`].
     pub fn new(kind: Kind, len: usize) -> rustix::io::Result<Mapping> {
         let unit = match kind {
             Kind::Huge => HUGE,
@@ -93,18 +94,19 @@ impl Mapping {
         self.start
     }
 
-    /// A byte of it, the last one at most.
+    /// The byte at an offset, the last byte at most.
     pub fn at(&self, skip: usize) -> NonNull<u8> {
         // SAFETY: the offset stays inside the mapping.
         unsafe { self.start.add(skip.min(self.len - 1)) }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Writes zeros, which also brings the pages into memory. Nobody else may use this part, device or program.
+    /// Writes zeros, which also brings the pages into memory. Nobody else, device or program, may use this
+    /// part.
     pub fn clear(&self, skip: usize, len: usize) {
         let len = len.min(self.len.saturating_sub(skip));
         if len > 0 {
@@ -121,18 +123,18 @@ impl Drop for Mapping {
     }
 }
 
-/// What tests do with memory that they own.
+/// Access for tests to memory that they own.
 #[cfg(test)]
 pub mod testing {
     use std::ptr::NonNull;
 
-    /// Writes one value everywhere.
+    /// Writes one value to all bytes.
     pub fn fill(start: NonNull<u8>, len: usize, value: u8) {
         // SAFETY: tests call it for memory that they have just allocated with this length.
         unsafe { start.write_bytes(value, len) }
     }
 
-    /// A copy.
+    /// A copy of the bytes.
     pub fn read(start: NonNull<u8>, len: usize) -> Vec<u8> {
         // SAFETY: as above; nobody else writes there.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec()

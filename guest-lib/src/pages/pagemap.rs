@@ -12,19 +12,19 @@ use crate::Error;
 /// The file, for the process that reads it.
 pub const PATH: &str = "/proc/self/pagemap";
 
-/// The page is in memory.
+/// Bit of an entry: the page is in memory.
 const PRESENT: u64 = 1 << 63;
 /// Bits of the frame number.
 const FRAME: u64 = (1 << 55) - 1;
-/// Entries that are read at once.
+/// Entries of one read.
 const AT_ONCE: usize = 64 * 1024;
 
 /// Why a page has no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoFrame {
-    /// It is in memory, but the kernel does not say where.
+    /// The page is in memory, but the kernel does not say where.
     Hidden,
-    /// It is not in memory.
+    /// The page is not in memory.
     Absent,
 }
 
@@ -40,15 +40,16 @@ pub const fn frame(entry: u64) -> Result<u64, NoFrame> {
     }
 }
 
-/// Where memory of this process is, for a device. The memory must be pinned, or be huge pages: what is returned is
-/// true only as long as the pages stay where they are.
+/// The extents of memory of this process, for a device. The memory must be pinned, or be huge pages: the extents
+/// are true only as long as the pages stay where they are.
 pub fn extents(start: usize, len: usize) -> Result<Vec<Extent>, Error> {
     extents_by(Path::new(PATH), start, len)
 }
 
 /// As [`extents`], by a file in pagemap's format.
 pub fn extents_by(path: &Path, start: usize, len: usize) -> Result<Vec<Extent>, Error> {
-    // It is opened anew each time: an open one is of the process that opened it, even in a child of a fork.
+    // The file is opened anew each time: an open one belongs to the process that opened it, even in a forked
+    // child.
     let file = File::open(path).map_err(Error::os(format!("cannot open {}", path.display())))?;
     let page = rustix::param::page_size();
     let skip = start % page;
@@ -90,7 +91,7 @@ fn explain(why: NoFrame, address: usize) -> Error {
 /// Whether the kernel tells this process where its pages are.
 pub fn check() -> Result<(), Error> {
     let here = Box::new(1_u8);
-    // It was just written, so it is there; that it might move does not matter.
+    // The bytes were just written, so they are there; that they might move does not matter.
     extents(std::ptr::from_ref(&*here).addr(), 1).map(drop)
 }
 

@@ -19,14 +19,14 @@ const SLOTS: u32 = 1024;
 /// Most bytes of one buffer that Linux allows.
 const BUFFER_MAX: usize = 1 << 30;
 
-/// Pins of a process. They have no other bound than the kernel's.
+/// Pins of a process. Only the kernel bounds them.
 #[derive(Debug, Default)]
 pub struct Pins {
     tables: Mutex<Vec<Arc<Table>>>,
     abandoned: Arc<AtomicBool>,
 }
 
-/// Memory that stays where it is for as long as this is there.
+/// Memory that stays where it is for as long as this value lives.
 #[derive(Debug)]
 pub struct Pin {
     slots: Vec<Slot>,
@@ -39,7 +39,7 @@ struct Table {
     free: Mutex<Vec<u32>>,
 }
 
-/// A place in a table, given back when dropped.
+/// A place in a table, which is free again when it is dropped.
 #[derive(Debug)]
 struct Slot {
     table: Arc<Table>,
@@ -48,17 +48,17 @@ struct Slot {
 }
 
 impl Pins {
-    /// None yet.
+    /// No pins yet.
     pub fn new() -> Pins {
         Pins::default()
     }
 
-    /// From now on all pins stay until the process ends: a device that does not stop may still write there.
+    /// Keeps all pins until the process ends: a device that does not stop may still write there.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
     }
 
-    /// Whether that was said.
+    /// Whether [`abandon`](Pins::abandon) was called.
     pub fn are_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Acquire)
     }
@@ -68,7 +68,7 @@ impl Pins {
         self.pin_in(start, len, BUFFER_MAX)
     }
 
-    /// As [`pin`](Pins::pin), with so many bytes a buffer, whole pages.
+    /// As [`pin`](Pins::pin), with buffers of `buffer_max` bytes, whole pages.
     fn pin_in(&self, start: usize, len: usize, buffer_max: usize) -> Result<Pin, Error> {
         let page = rustix::param::page_size();
         let first = start - start % page;
@@ -113,11 +113,11 @@ impl Pins {
 impl Drop for Slot {
     fn drop(&mut self) {
         if self.abandoned.load(Ordering::Acquire) {
-            // The ring stays open, and so the pin.
+            // The ring stays open, and so does the pin.
             std::mem::forget(Arc::clone(&self.table));
             return;
         }
-        // Emptying a place has no reason to fail. If it does the place is not used again, and the pin ends with
+        // Emptying a place has no reason to fail. If it does, the place is not used again, and the pin ends with
         // the ring.
         if self.table.set(self.index, 0, 0).is_ok() {
             self.table.free().push(self.index);
@@ -204,7 +204,7 @@ fn disabled() -> String {
         .to_owned()
 }
 
-/// Why there is no ring.
+/// The error for a ring that could not be made.
 fn unavailable(error: Errno, disabled: &str) -> Error {
     let why = match (error, disabled) {
         (Errno::PERM, "1" | "2") => format!(
@@ -228,7 +228,7 @@ fn unavailable(error: Errno, disabled: &str) -> Error {
     ))
 }
 
-/// Why memory was refused.
+/// The error for memory that was refused.
 fn explain(error: Errno, start: usize, len: usize) -> Error {
     let what = format!("cannot pin {len} bytes at {start:#x}");
     match error {

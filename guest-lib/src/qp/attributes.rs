@@ -13,7 +13,7 @@ bitflags::bitflags! {
     pub struct QpMask: u32 {
         /// `state`.
         const STATE = qp_mask::STATE;
-        /// `current_state`: another one is refused.
+        /// `current_state`: the device refuses the change in another state.
         const CURRENT_STATE = qp_mask::CURRENT_STATE;
         /// `drained_event`.
         const DRAINED_EVENT = qp_mask::DRAINED_EVENT;
@@ -52,7 +52,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What a queue pair needs to receive: where its peer is. Those that its type does not have are left out.
+/// What a queue pair needs to receive: where its peer is. Fields that its type does not have are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RtrAttributes {
     /// The way to the peer.
@@ -61,7 +61,7 @@ pub struct RtrAttributes {
     pub path_mtu: Mtu,
     /// The peer's queue pair.
     pub destination_qp: u32,
-    /// Number of the first packet that it sends.
+    /// Number of the first packet that the peer sends.
     pub rq_psn: u32,
     /// RC, XRC target: READs and atomics of the peer that may be outstanding.
     pub max_dest_rd_atomic: u8,
@@ -71,10 +71,10 @@ pub struct RtrAttributes {
     pub udp_source_port: Option<u16>,
 }
 
-/// What a queue pair needs to send. Those that its type does not have are left out.
+/// What a queue pair needs to send. Fields that its type does not have are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RtsAttributes {
-    /// Number of the first packet that it sends.
+    /// Number of the first packet that the queue pair sends.
     pub sq_psn: u32,
     /// RC, XRC: ACK timeout 4.096 µs · 2^n; 0 waits for ever.
     pub timeout: u8,
@@ -89,16 +89,16 @@ pub struct RtsAttributes {
 /// How two ends are connected; the defaults suit most programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Own entry of the GID table; it must be the one that the peer was told of. 1 is always there: RoCE v2,
-    /// from the adapter's Ethernet address.
+    /// Index in the own GID table; the peer must have been told the same entry. Entry 1 is always there:
+    /// RoCE v2, from the adapter's Ethernet address.
     pub gid_index: u16,
-    /// Largest packet; `None`: what the port can now.
+    /// Largest packet; `None`: what the port allows now.
     pub path_mtu: Option<Mtu>,
     /// What the peer may do.
     pub access: Access,
-    /// READs and atomics that may be outstanding; `None`: what the device can, at most 16.
+    /// READs and atomics that may be outstanding; `None`: as many as the device can have, at most 16.
     pub max_rd_atomic: Option<u8>,
-    /// READs and atomics of the peer; `None`: as many.
+    /// READs and atomics of the peer that may be outstanding; `None`: as many as the own.
     pub max_dest_rd_atomic: Option<u8>,
     /// ACK timeout 4.096 µs · 2^n.
     pub timeout: u8,
@@ -110,11 +110,11 @@ pub struct ConnectOptions {
     pub min_rnr_timer: u8,
     /// Hop limit.
     pub hop_limit: u8,
-    /// DSCP and ECN.
+    /// Traffic class: DSCP and ECN.
     pub traffic_class: u8,
-    /// 20 bits.
+    /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// 0 … 7.
+    /// Service level, 0 … 7.
     pub service_level: u8,
     /// UDP source port; `None`: derived from the numbers of the queue pairs.
     pub udp_source_port: Option<u16>,
@@ -128,7 +128,7 @@ impl Default for ConnectOptions {
             access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
             max_rd_atomic: None,
             max_dest_rd_atomic: None,
-            // 67 ms, and 0.64 ms: as the examples of libibverbs have them.
+            // 67 ms and 0.64 ms, as in the examples of libibverbs.
             timeout: 14,
             retry_count: 7,
             rnr_retry: 7,
@@ -142,11 +142,12 @@ impl Default for ConnectOptions {
     }
 }
 
-/// The rate of a send queue (`ibv_qp_rate_limit_attr`; `SPEC.md`, section 5.5). The default: not limited.
+/// The rate of a send queue (`ibv_qp_rate_limit_attr`; `SPEC.md`, section 5.5). By default it is not
+/// limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RateLimit {
-    /// In kbit/s, with everything that a packet takes on the wire; 0: not limited. What is allowed is in
-    /// [`DeviceAttributes::qp_rates`](crate::DeviceAttributes::qp_rates).
+    /// Rate in kbit/s, with all that a packet takes on the wire; 0: not limited.
+    /// [`DeviceAttributes::qp_rates`](crate::DeviceAttributes::qp_rates) has the allowed range.
     pub rate: u32,
     /// Bytes that may be sent at once after a pause; 0: the device chooses.
     pub max_burst: u32,
@@ -155,7 +156,7 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// A rate in kbit/s, without a word about bursts.
+    /// A rate in kbit/s; the device chooses the burst.
     pub const fn kbps(rate: u32) -> RateLimit {
         RateLimit {
             rate,
@@ -165,17 +166,17 @@ impl RateLimit {
     }
 }
 
-/// What the device says about a queue pair.
+/// A queue pair as the device has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpQuery {
-    /// What it has; the PSNs are those that it has come to.
+    /// Attributes. The PSNs are the current ones.
     pub attributes: QpAttributes,
-    /// As it was made.
+    /// What the queue pair was made with.
     pub created: CreateQp,
 }
 
 impl QpQuery {
-    /// The state in which it is.
+    /// State of the queue pair.
     pub fn state(&self) -> QpState {
         QpState::from_number(self.attributes.state).unwrap_or(QpState::Err)
     }

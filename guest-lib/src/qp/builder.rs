@@ -19,7 +19,8 @@ use crate::driver::Core;
 use crate::shared::{Memory, part_of};
 use crate::{CompletionQueue, Error, ProtectionDomain, SharedReceiveQueue, XrcDomain};
 
-/// How a queue pair is made. Numbers are what the program needs; the queues may have room for more.
+/// Settings of a queue pair that is to be made. Numbers are what the program needs; the queues may
+/// have room for more.
 #[derive(Debug, Clone)]
 pub struct QpBuilder<K: QpKind> {
     pd: Option<ProtectionDomain>,
@@ -38,6 +39,15 @@ pub struct QpBuilder<K: QpKind> {
 
 impl ProtectionDomain {
     /// Begins to make a queue pair of type RC, UC or UD.
+    ///
+    /// ```no_run
+    /// # fn example(pd: &vnic_verbs::ProtectionDomain, cq: &vnic_verbs::CompletionQueue) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::Rc;
+    ///
+    /// let qp = pd.qp::<Rc>(cq, cq).max_send_wr(64).max_recv_wr(64).max_inline(32).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn qp<K: Plain>(&self, send_cq: &CompletionQueue, recv_cq: &CompletionQueue) -> QpBuilder<K> {
         QpBuilder {
             pd: Some(self.clone()),
@@ -48,6 +58,13 @@ impl ProtectionDomain {
     }
 
     /// Begins to make the sending end of an XRC connection.
+    ///
+    /// ```no_run
+    /// # fn example(pd: &vnic_verbs::ProtectionDomain, cq: &vnic_verbs::CompletionQueue) -> Result<(), vnic_verbs::Error> {
+    /// let qp = pd.xrc_initiator(cq).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn xrc_initiator(&self, send_cq: &CompletionQueue) -> QpBuilder<XrcInitiator> {
         QpBuilder {
             pd: Some(self.clone()),
@@ -87,43 +104,43 @@ impl<K: QpKind> QpBuilder<K> {
         }
     }
 
-    /// Sends that may be outstanding. Default: 128.
+    /// Sets how many sends may be outstanding. Default: 128.
     pub fn max_send_wr(mut self, n: u32) -> Self {
         self.max_send_wr = n;
         self
     }
 
-    /// Receives that may be outstanding. Default: 128; with a shared queue none.
+    /// Sets how many receives may be outstanding. Default: 128; 0 with a shared receive queue.
     pub fn max_recv_wr(mut self, n: u32) -> Self {
         self.max_recv_wr = n;
         self
     }
 
-    /// Elements of a send. Default: 1.
+    /// Sets how many elements a send may have. Default: 1.
     pub fn max_send_sge(mut self, n: u32) -> Self {
         self.max_send_sge = n;
         self
     }
 
-    /// Elements of a receive, at most 255. Default: 1.
+    /// Sets how many elements a receive may have, at most 255. Default: 1.
     pub fn max_recv_sge(mut self, n: u32) -> Self {
         self.max_recv_sge = n;
         self
     }
 
-    /// Inline bytes of a send. Default: 0.
+    /// Sets how many inline bytes a send may have. Default: 0.
     pub fn max_inline(mut self, n: u32) -> Self {
         self.max_inline = n;
         self
     }
 
-    /// All sends complete visibly.
+    /// Makes all sends complete visibly.
     pub fn signal_all(mut self) -> Self {
         self.signal_all = true;
         self
     }
 
-    /// Receives come from a shared queue.
+    /// Takes receives from a shared receive queue.
     pub fn srq(mut self, srq: &SharedReceiveQueue) -> Self {
         self.srq = Some(srq.clone());
         self.max_recv_wr = 0;
@@ -131,7 +148,7 @@ impl<K: QpKind> QpBuilder<K> {
         self
     }
 
-    /// Makes it, in state RESET.
+    /// Makes the queue pair, in state RESET.
     pub fn build(self) -> Result<QueuePair<K>, Error> {
         let core = match (&self.pd, &self.xrcd) {
             (Some(plain), _) => &plain.0.core,
@@ -221,7 +238,7 @@ impl<K: QpKind> QpBuilder<K> {
         })
     }
 
-    /// Blocks of the send ring: so many of the longest requests.
+    /// Blocks of the send ring: enough for the longest requests.
     fn blocks(&self) -> Result<u32, Error> {
         if self.max_send_wr == 0 {
             return Ok(0);
@@ -237,7 +254,7 @@ impl<K: QpKind> QpBuilder<K> {
     }
 }
 
-/// Memory of a ring, perhaps of no bytes.
+/// Allocates the memory of a ring, perhaps of no bytes.
 fn ring(core: &Core, len: u64) -> Result<(Memory, Vec<Extent>), Error> {
     if len == 0 {
         return Ok((Memory::none(), Vec::new()));
@@ -248,7 +265,7 @@ fn ring(core: &Core, len: u64) -> Result<(Memory, Vec<Extent>), Error> {
     Ok((Memory::of_pages(Arc::new(pages)), extents))
 }
 
-/// A packet number that nobody expects: from the keys that std gives its hash tables.
+/// A random packet number, from the keys that std gives its hash tables.
 fn random_psn() -> u32 {
     RandomState::new().hash_one(0u32) as u32 & 0xff_ffff
 }

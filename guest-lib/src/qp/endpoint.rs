@@ -6,17 +6,26 @@ use std::str::FromStr;
 use super::{QpKind, QueuePair};
 use crate::{Context, Error, Gid, GidKind, MacAddress};
 
-/// One end of a connection, as the other has to know it. As text it is one line: `qpn=000102 psn=00abcd gid=…
-/// mac=…`.
+/// One end of a connection, as the other end has to know it. Its text is one line: `qpn=000102 psn=00abcd
+/// gid=… mac=…`.
+///
+/// ```
+/// use vnic_verbs::Endpoint;
+///
+/// let line = "qpn=000102 psn=00abcd gid=0000:0000:0000:0000:0000:ffff:0a00:0002 mac=02:00:00:00:00:01";
+/// let peer: Endpoint = line.parse()?;
+/// assert_eq!((peer.qpn, peer.to_string().as_str()), (0x102, line));
+/// # Ok::<(), vnic_verbs::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {
     /// Number of the queue pair.
     pub qpn: u32,
-    /// Number of the first packet it sends.
+    /// Number of the first packet that this end sends.
     pub psn: u32,
-    /// Its GID.
+    /// GID of this end.
     pub gid: Gid,
-    /// Its Ethernet address, if it is known.
+    /// Ethernet address of this end, if it is known.
     pub mac: Option<MacAddress>,
 }
 
@@ -49,7 +58,7 @@ impl FromStr for Endpoint {
                 "psn" => psn = Some(number()?),
                 "gid" => gid = Some(value.parse()?),
                 "mac" => mac = Some(value.parse()?),
-                // Of a later version.
+                // A word of a later version.
                 _ => {}
             }
         }
@@ -63,7 +72,7 @@ impl FromStr for Endpoint {
 }
 
 impl<K: QpKind> QueuePair<K> {
-    /// This end, to be told to the other: with the GID at an index of the table.
+    /// This end, for the peer, with the GID at an index of the table.
     pub fn endpoint(&self, gid_index: u16) -> Result<Endpoint, Error> {
         let context = Context {
             core: std::sync::Arc::clone(&self.inner.core),

@@ -17,7 +17,18 @@ use crate::{Access, AddressVector, Context, Error};
 const RD_ATOMIC: u32 = 16;
 
 impl<K: QpKind> QueuePair<K> {
-    /// Changes the attributes that `mask` names; what `SPEC.md` allows in a state is checked by the device.
+    /// Changes the attributes that `mask` names. The device checks what `SPEC.md` allows in a state.
+    ///
+    /// ```no_run
+    /// # fn example(qp: &vnic_verbs::QueuePair<vnic_verbs::Rc>) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::{QpAttributes, QpMask};
+    ///
+    /// let mut attributes = QpAttributes::default();
+    /// attributes.min_rnr_timer = 12;
+    /// qp.modify(&attributes, QpMask::MIN_RNR_TIMER)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn modify(&self, attributes: &QpAttributes, mask: QpMask) -> Result<(), Error> {
         let qp = &*self.inner;
         let body = ModifyQp {
@@ -37,12 +48,12 @@ impl<K: QpKind> QueuePair<K> {
             }
             return Ok(());
         }
-        // While it is on its way nothing may be posted; behind it, both sides count from 0 again.
+        // Nothing may be posted while the command is on its way; after it both sides count from 0 again.
         let mut send = lock(&qp.send);
         let mut receive = lock(&qp.receive);
         let () = qp.core.call(qp.epoch, Opcode::ModifyQp, &body)?;
         qp.state.store(QpState::Reset.number(), Release);
-        // What lies in the completion queues is of the time before: it frees nothing.
+        // Completions that lie in the queues are of the time before: they free nothing.
         qp.attach();
         send.reset();
         receive.reset();
@@ -51,7 +62,7 @@ impl<K: QpKind> QueuePair<K> {
         Ok(())
     }
 
-    /// What the device says about it.
+    /// Asks the device for the queue pair's attributes.
     pub fn query(&self) -> Result<QpQuery, Error> {
         let qp = &*self.inner;
         let object = Object {
@@ -65,8 +76,17 @@ impl<K: QpKind> QueuePair<K> {
         })
     }
 
-    /// Limits the rate at which it sends requests (`ibv_modify_qp_rate_limit`), in any state, while it sends as well.
+    /// Limits the rate of the send queue (`ibv_modify_qp_rate_limit`), in any state, also while it sends.
     /// [`to_reset`](QueuePair::to_reset) takes the limit away. A device of version 1.0 refuses it as not supported.
+    ///
+    /// ```no_run
+    /// # fn example(qp: &vnic_verbs::QueuePair<vnic_verbs::Rc>) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::RateLimit;
+    ///
+    /// qp.set_rate_limit(RateLimit::kbps(1_000_000))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_rate_limit(&self, limit: RateLimit) -> Result<(), Error> {
         let qp = &*self.inner;
         let body = QpRate {
@@ -79,7 +99,7 @@ impl<K: QpKind> QueuePair<K> {
         qp.core.call(qp.epoch, Opcode::ModifyQpRate, &body)
     }
 
-    /// The rate that was set.
+    /// The rate limit that was set.
     pub fn rate_limit(&self) -> Result<RateLimit, Error> {
         let qp = &*self.inner;
         let object = Object {
@@ -94,24 +114,23 @@ impl<K: QpKind> QueuePair<K> {
         })
     }
 
-    /// Back to RTS, from SQD, or of UC and UD from SQE.
+    /// Goes back to RTS: from SQD, or (UC, UD) from SQE.
     pub fn resume(&self) -> Result<(), Error> {
         self.to(QpState::Rts, QpAttributes::default(), QpMask::empty())
     }
 
-    /// To ERR: what was posted is flushed.
+    /// Goes to ERR: outstanding requests are flushed.
     pub fn to_error(&self) -> Result<(), Error> {
         self.to(QpState::Err, QpAttributes::default(), QpMask::empty())
     }
 
-    /// To RESET: what was posted is forgotten, and so are completions that were not taken.
+    /// Goes to RESET: outstanding requests are forgotten, and so are completions that were not taken.
     pub fn to_reset(&self) -> Result<(), Error> {
         self.to(QpState::Reset, QpAttributes::default(), QpMask::empty())
     }
 
-    /// To SQD: sends that have begun are completed, the others wait for [`resume`](QueuePair::resume). `event`:
-    /// raise
-    /// [`SendQueueDrained`](crate::AsyncEvent::SendQueueDrained) when it has drained.
+    /// Goes to SQD: sends that have begun complete, the others wait for [`resume`](QueuePair::resume). With `event`,
+    /// [`SendQueueDrained`](crate::AsyncEvent::SendQueueDrained) is raised when the queue has drained.
     pub fn to_sqd(&self, event: bool) -> Result<(), Error> {
         let attributes = QpAttributes {
             drained_event: event.into(),
@@ -129,7 +148,7 @@ impl<K: QpKind> QueuePair<K> {
     }
 }
 
-/// From RESET to INIT: what both kinds need.
+/// Attributes from RESET to INIT that both kinds need.
 fn init() -> QpAttributes {
     QpAttributes {
         port: 1,
@@ -141,7 +160,7 @@ fn init() -> QpAttributes {
 const INIT: QpMask = QpMask::PORT.union(QpMask::PKEY_INDEX);
 
 impl<K: Connected> QueuePair<K> {
-    /// To INIT: receives may be posted. `access`: what the peer may do.
+    /// Goes to INIT: receives may be posted. `access`: what the peer may do.
     pub fn to_init(&self, access: Access) -> Result<(), Error> {
         let attributes = QpAttributes {
             access: access.bits(),
@@ -150,7 +169,7 @@ impl<K: Connected> QueuePair<K> {
         self.to(QpState::Init, attributes, INIT | QpMask::ACCESS)
     }
 
-    /// To RTR: ready to receive.
+    /// Goes to RTR: ready to receive.
     pub fn to_rtr(&self, rtr: &RtrAttributes) -> Result<(), Error> {
         let mut mask = QpMask::ADDRESS | QpMask::PATH_MTU | QpMask::DESTINATION_QP | QpMask::RQ_PSN;
         if matches!(K::TYPE, QpType::Rc | QpType::XrcTarget) {
@@ -172,7 +191,7 @@ impl<K: Connected> QueuePair<K> {
         self.to(QpState::Rtr, attributes, mask)
     }
 
-    /// To RTS: ready to send.
+    /// Goes to RTS: ready to send.
     pub fn to_rts(&self, rts: &RtsAttributes) -> Result<(), Error> {
         let mut mask = QpMask::SQ_PSN;
         if !matches!(K::TYPE, QpType::Uc) {
@@ -192,8 +211,19 @@ impl<K: Connected> QueuePair<K> {
         self.to(QpState::Rts, attributes, mask)
     }
 
-    /// Connects to the other end: INIT (unless it is there already), RTR, RTS. Receives that must be there when
-    /// the peer begins are posted between [`to_init`](QueuePair::to_init) and this.
+    /// Connects to the peer: INIT (unless the queue pair is there already), RTR, RTS. Post receives that must be
+    /// there when the peer begins between [`to_init`](QueuePair::to_init) and this call.
+    ///
+    /// ```no_run
+    /// # fn example(qp: &vnic_verbs::QueuePair<vnic_verbs::Rc>, line: &str) -> Result<(), vnic_verbs::Error> {
+    /// use vnic_verbs::{ConnectOptions, Endpoint};
+    ///
+    /// println!("{}", qp.endpoint(1)?); // for the peer, by any way
+    /// let peer: Endpoint = line.parse()?;
+    /// qp.connect(&peer, &ConnectOptions::default())?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
         let context = Context {
             core: std::sync::Arc::clone(&self.inner.core),
@@ -235,18 +265,18 @@ impl<K: Connected> QueuePair<K> {
 }
 
 impl QueuePair<Ud> {
-    /// To INIT: receives may be posted. `qkey`: what senders must know.
+    /// Goes to INIT: receives may be posted. `qkey`: the Q_Key that senders must know.
     pub fn to_init(&self, qkey: u32) -> Result<(), Error> {
         let attributes = QpAttributes { qkey, ..init() };
         self.to(QpState::Init, attributes, INIT | QpMask::QKEY)
     }
 
-    /// To RTR: ready to receive.
+    /// Goes to RTR: ready to receive.
     pub fn to_rtr(&self) -> Result<(), Error> {
         self.to(QpState::Rtr, QpAttributes::default(), QpMask::empty())
     }
 
-    /// To RTS: ready to send.
+    /// Goes to RTS: ready to send.
     pub fn to_rts(&self) -> Result<(), Error> {
         let attributes = QpAttributes {
             sq_psn: self.psn(),
@@ -255,7 +285,14 @@ impl QueuePair<Ud> {
         self.to(QpState::Rts, attributes, QpMask::SQ_PSN)
     }
 
-    /// Makes it ready: INIT (unless it is there already), RTR, RTS.
+    /// Makes the queue pair ready: INIT (unless it is there already), RTR, RTS.
+    ///
+    /// ```no_run
+    /// # fn example(qp: &vnic_verbs::QueuePair<vnic_verbs::Ud>) -> Result<(), vnic_verbs::Error> {
+    /// qp.activate(0x1234)?; // senders name this Q_Key
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn activate(&self, qkey: u32) -> Result<(), Error> {
         if self.state() == QpState::Reset {
             self.to_init(qkey)?;

@@ -18,7 +18,7 @@ pub(crate) struct ReceiveRing {
 }
 
 impl ReceiveRing {
-    /// A ring in memory of zeros. One of no entries has no room.
+    /// A ring in memory of zeros. A ring of no entries has no room.
     pub fn new(memory: Memory, entries: u32, stride: u32, elements: u32) -> ReceiveRing {
         ReceiveRing {
             memory,
@@ -37,23 +37,23 @@ impl ReceiveRing {
         self.entries
     }
 
-    /// Behind the last entry that was written.
+    /// Index behind the last entry that was written.
     pub fn producer(&self) -> u32 {
         self.producer
     }
 
-    /// Begins anew.
+    /// Forgets all entries.
     pub fn reset(&mut self) {
         self.producer = 0;
     }
 
-    /// Has it no room, if entries before `free` are?
+    /// Whether the ring is full, if entries before `free` are free.
     #[inline]
     pub fn is_full(&self, free: u32) -> bool {
         self.producer.wrapping_sub(free) >= self.entries
     }
 
-    /// Writes a receive, if it has not too many elements and there is room.
+    /// Writes a receive, if it does not have too many elements and there is room.
     #[inline]
     pub fn write(&mut self, wr: &RecvWr<'_>, free: u32) -> Result<(), PostReason> {
         if let Place::Inline(_) | Place::Bind(_) | Place::Atomic(..) = wr.data.0 {

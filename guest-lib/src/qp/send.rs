@@ -12,7 +12,7 @@ use crate::memory::Sge;
 use crate::shared::Memory;
 use crate::wr::{Place, SendWr};
 
-/// Bytes that fit behind a head.
+/// Inline bytes that fit behind a head.
 const SHORT_INLINE: usize = BLOCK_LEN - size_of::<SendHead>();
 /// Words of a block.
 const WORDS: usize = BLOCK_LEN / 8;
@@ -24,15 +24,15 @@ pub(crate) struct SendRing {
     short: Short,
 }
 
-/// What [`SendRing::write_short`] writes: by far the most of all requests.
+/// What [`SendRing::write_short`] writes: nearly all requests.
 struct Short {
     /// Operations, by their numbers, that have elements and nothing else.
     operations: u32,
-    /// Most of these.
+    /// Most elements of such a request.
     elements: usize,
-    /// Operations that may carry bytes instead.
+    /// Operations that may carry inline bytes instead.
     inline_operations: u32,
-    /// Most of these that fit into the block of the head.
+    /// Most inline bytes that fit into the block of the head.
     inline: usize,
     /// Bits of [`SendHead::remote`] that must be zero.
     reserved: u64,
@@ -64,7 +64,7 @@ impl Short {
     }
 }
 
-/// Writes words into the ring, over its end as well.
+/// Writes words into the ring, past its end from the beginning on.
 struct Writer<'a> {
     words: &'a [AtomicU64],
     at: usize,
@@ -84,7 +84,7 @@ impl Writer<'_> {
         element(sge).into_iter().for_each(|word| self.put(word));
     }
 
-    /// A request of any length.
+    /// Writes a request of any length.
     fn write(mut self, head: SendHead, place: &Place<'_>, blocks: u32) {
         let end = self.at + blocks as usize * WORDS;
         head.to_words().into_iter().for_each(|word| self.put(word));
@@ -156,28 +156,28 @@ impl SendRing {
         self.blocks
     }
 
-    /// Behind the last block that was written.
+    /// Index behind the last block that was written.
     pub fn producer(&self) -> u32 {
         self.producer
     }
 
-    /// Takes back what was written from there on, and the device was not told of.
+    /// Takes back blocks from `producer` on, which the device was not told of.
     pub fn take_back(&mut self, producer: u32) {
         self.producer = producer;
     }
 
-    /// Begins anew.
+    /// Forgets all blocks.
     pub fn reset(&mut self) {
         self.producer = 0;
     }
 
-    /// Must requests say where they go?
+    /// Whether requests must say where they go.
     #[inline]
     pub fn wants_destination(&self) -> bool {
         self.short.reserved != 0
     }
 
-    /// Has it one of these operations and nothing special, and is there room for a block?
+    /// Whether a request has one of these operations and nothing special, and there is room for a block.
     #[inline(always)]
     fn is_short(&self, head: &SendHead, operations: u32, consumed: u32) -> bool {
         const PLAIN: u8 = send_flags::ALL & !send_flags::INLINE;
@@ -188,8 +188,8 @@ impl SendRing {
             && self.producer.wrapping_sub(consumed) < self.blocks
     }
 
-    /// Writes a work request of at most two elements, if it is one that can be carried out and there is room.
-    /// `false`: [`write`](SendRing::write) knows what is special.
+    /// Writes a work request of at most two elements, if it is valid and there is room. `false`:
+    /// [`write`](SendRing::write) knows what is special.
     #[inline(always)]
     pub fn write_short(&mut self, mut head: SendHead, sges: &[Sge], consumed: u32) -> bool {
         if !self.is_short(&head, self.short.operations, consumed) || sges.len() > self.short.elements {
@@ -205,7 +205,7 @@ impl SendRing {
         self.put(head, elements)
     }
 
-    /// Writes a work request with bytes of its own that fit into one block, as [`write_short`](SendRing::write_short).
+    /// Writes a work request with inline bytes that fit into one block, as [`write_short`](SendRing::write_short).
     #[inline(always)]
     pub fn write_inline(&mut self, mut head: SendHead, bytes: &[u8], consumed: u32) -> bool {
         let operations = self.short.inline_operations;
@@ -237,7 +237,7 @@ impl SendRing {
         };
         let [a, b, c, d] = head.to_words();
         let [e, f, g, h] = data;
-        // One by one: loops over chained arrays are not unrolled.
+        // Store by store: loops over chained arrays are not unrolled.
         let [w0, w1, w2, w3, w4, w5, w6, w7] = block;
         w0.store(a, Relaxed);
         w1.store(b, Relaxed);
@@ -251,8 +251,7 @@ impl SendRing {
         true
     }
 
-    /// Writes a work request, if it is one that can be carried out and there is room. Blocks before `consumed`
-    /// are free.
+    /// Writes a work request, if it is valid and there is room. Blocks before `consumed` are free.
     pub fn write(&mut self, wr: &SendWr<'_>, limits: &SendLimits, consumed: u32) -> Result<(), PostReason> {
         let mut head = wr.head;
         let count = match &wr.data.0 {

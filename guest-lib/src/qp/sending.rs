@@ -13,7 +13,7 @@ use crate::driver::lock;
 use crate::memory::Sge;
 use crate::wr::{Data, Place, SendHead, SendWr};
 
-/// Whatever has a send queue, of one type or another.
+/// A send queue, whatever the type of its queue pair.
 #[derive(Clone, Copy)]
 pub struct SendQueue<'a>(pub(super) &'a Qp);
 
@@ -32,11 +32,11 @@ impl<'a> SendQueue<'a> {
 }
 
 /// Sends that are posted one by one, with one doorbell for all of them. No other thread posts to the queue pair
-/// meanwhile. What was not [rung](Sending::ring) for is taken back.
+/// meanwhile. Sends that were not [rung](Sending::ring) for are taken back.
 pub struct Sending<'a> {
     qp: &'a Qp,
     ring: MutexGuard<'a, SendRing>,
-    /// Where the ring was when it began.
+    /// Index of the ring at the beginning.
     from: u32,
     /// Blocks before this one are free, as far as is known.
     consumed: u32,
@@ -60,7 +60,7 @@ impl<'a> Sending<'a> {
     #[inline(always)]
     pub(super) fn new(qp: &'a Qp) -> Result<Sending<'a>, PostReason> {
         let ring = lock(&qp.send);
-        // Under the lock: a reset changes it there.
+        // Under the lock: a reset changes the state there.
         let state = qp.state();
         if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(PostReason::State(state));
@@ -73,7 +73,7 @@ impl<'a> Sending<'a> {
         })
     }
 
-    /// Posts one, if it is not refused. Its data are copied out or not needed any more when this is back.
+    /// Posts a send, if it is not refused. Its data are copied, or not needed any more, when this returns.
     #[inline]
     pub fn post(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
         let list = match &wr.data.0 {
@@ -95,7 +95,7 @@ impl<'a> Sending<'a> {
         self.post_any(wr)
     }
 
-    /// Posts one by its head, as the device reads it, and its elements. [`SendHead::count`] is not looked at.
+    /// Posts a send by its head, as the device reads it, and its elements. [`SendHead::count`] is ignored.
     #[inline(always)]
     pub fn post_list(&mut self, head: SendHead, list: &[Sge]) -> Result<(), PostReason> {
         if self.ring.write_short(head, list, self.consumed) {
@@ -115,12 +115,12 @@ impl<'a> Sending<'a> {
         if result != Err(PostReason::Full) {
             return result;
         }
-        // There may be more room by now.
+        // The device may have made room since.
         self.consumed = self.qp.consumed.send.load(Acquire);
         self.ring.write(wr, &self.qp.limits, self.consumed)
     }
 
-    /// Tells the device of all that was posted so far.
+    /// Rings the doorbell for all that was posted so far.
     #[inline(always)]
     pub fn ring(&mut self) -> Result<(), PostReason> {
         let producer = self.ring.producer();

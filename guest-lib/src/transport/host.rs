@@ -1,9 +1,10 @@
-//! The way of a process on the host: it is the frontend of vhost-user, as a VMM is, for itself alone.
+//! The transport of a process on the host. The process is the frontend of vhost-user, as a VMM is, for itself
+//! alone.
 //!
-//! The memory that it gives is in anonymous files which it shares with the daemon; memory that the program has
-//! already is moved into such files where it is ([`adopt`]). Guest-physical addresses are the addresses of these
-//! files in this process. What is freed here while the daemon still looks at it harms nobody: the daemon
-//! has a mapping of its own, and pages go only when nobody maps them.
+//! The process shares anonymous files with the daemon for new memory; memory that the program has already is
+//! moved into such files where it is (`adopt.rs`). Guest-physical addresses are the addresses of these files in
+//! this process. Freeing memory here while the daemon still looks at it harms nobody: the daemon has a mapping of
+//! its own, and pages go only when nobody maps them.
 
 mod adopt;
 mod files;
@@ -34,9 +35,9 @@ use crate::Error;
 use crate::driver::lock;
 use memory::Arenas;
 
-/// `VIRTIO_F_VERSION_1`, and that vhost-user has features of its own.
+/// Features: `VIRTIO_F_VERSION_1`, and that vhost-user has features of its own.
 const FEATURES: u64 = 1 << 32 | 1 << 30;
-/// What is needed of vhost-user.
+/// Features of vhost-user that are needed.
 const PROTOCOL: Protocol = Protocol::MQ
     .union(Protocol::REPLY_ACK)
     .union(Protocol::CONFIG)
@@ -51,7 +52,7 @@ pub struct HostTransport {
     name: String,
     config: Config,
     frontend: Frontend,
-    /// The frontend's socket, once more.
+    /// A second handle of the frontend's socket.
     stream: UnixStream,
     arenas: Arc<Arenas>,
     call: EventFd,
@@ -59,7 +60,7 @@ pub struct HostTransport {
     /// Readable on a call, and when the daemon hangs up.
     interrupt: OwnedFd,
     gone: Mutex<Option<String>>,
-    /// The process that opened it.
+    /// The process that opened the transport.
     generation: u32,
 }
 
@@ -74,7 +75,7 @@ impl HostTransport {
         }
         let clone = stream.try_clone().map_err(os("copying a descriptor"))?;
         let mut frontend = Frontend::from_stream(clone, u64::from(u16::MAX));
-        // Whoever is second is hung up on: the first question finds out.
+        // The daemon hangs up on a second frontend: the first question finds out.
         let offered = frontend.get_features().map_err(|e| nobody_talks(&name, &e))?;
         if offered & FEATURES != FEATURES {
             return Err(no_rdma(&name, "its features are not those of such a function"));
@@ -125,8 +126,8 @@ impl HostTransport {
         })
     }
 
-    /// Whether this is a child of the process that opened it. Its parent goes on with the device: nothing is done
-    /// to that here.
+    /// Whether this is a forked child of the process that opened the transport. The parent goes on with the
+    /// device: the child does nothing to it.
     fn is_parents(&self) -> bool {
         self.generation != adopt::generation()
     }
@@ -139,7 +140,7 @@ impl HostTransport {
             queue_max_size: queue.size,
             queue_size: queue.size,
             flags: 0,
-            // Addresses of this process, which are also what the device is told as guest-physical ones.
+            // Addresses of this process, which the device also gets as guest-physical ones.
             desc_table_addr: queue.descriptors,
             used_ring_addr: queue.used,
             avail_ring_addr: queue.available,
@@ -195,7 +196,7 @@ fn no_connection(path: &Path, e: std::io::Error) -> Error {
     }
 }
 
-/// The daemon accepted and then said nothing.
+/// The error for a daemon that accepted and then said nothing.
 fn nobody_talks(name: &str, e: &vhost::Error) -> Error {
     match e {
         vhost::Error::VhostUserProtocol(Refused::SocketRetry(_)) => Error::Setup(format!(
@@ -248,7 +249,7 @@ impl Transport for HostTransport {
             return;
         }
         if self.gone().is_none() {
-            // The stop of virtqueue 0 ends all (`SPEC.md`, section 4.3).
+            // The stop of virtqueue 0 stops the device (`SPEC.md`, section 4.3).
             for i in 0..self.kicks.get().map_or(0, Vec::len) {
                 if self.frontend.get_vring_base(i).is_err() {
                     break;
@@ -267,7 +268,7 @@ impl Transport for HostTransport {
             return;
         }
         if let Some(kick) = self.kicks.get().and_then(|k| k.get(usize::from(virtqueue))) {
-            // It fails only if the device has not looked 2^64 − 2 times.
+            // The write fails only if the device has not looked 2^64 − 2 times.
             let _ = kick.write(1);
         }
     }
@@ -277,7 +278,7 @@ impl Transport for HostTransport {
     }
 
     fn acknowledge(&self) -> Result<(), Error> {
-        // Nothing to read: somebody looked too early, which does not matter.
+        // Nothing to read: the look was too early, which does not matter.
         let _ = self.call.read();
         Ok(())
     }

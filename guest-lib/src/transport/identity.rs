@@ -4,7 +4,7 @@ use vnic_device::config::{ABI_MAJOR, CONFIG_LEN, Config, MAGIC};
 
 use crate::Error;
 
-/// Whether this library can drive the device.
+/// Checks whether this library can drive the device.
 pub fn check(config: &Config) -> Result<(), Error> {
     if config.magic != MAGIC {
         return Err(Error::NoDevice(format!(
@@ -33,7 +33,7 @@ pub fn check(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Virtqueues of a device that was checked.
+/// Number of virtqueues of a device that was checked.
 pub const fn virtqueues(config: &Config) -> u16 {
     config
         .event_queues

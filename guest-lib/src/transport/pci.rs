@@ -1,14 +1,14 @@
-//! The device of a virtual machine, over PCI, without a driver of ours in the kernel (virtio 1.3, section 4.1).
+//! The transport of a virtual machine: PCI, without a driver of ours in the kernel (virtio 1.3, section 4.1).
 //!
 //! The kernel's `uio_pci_generic` gives the interrupt to the program, sysfs the registers. The device sees
 //! guest-physical addresses, so its memory is pinned ([`pages`](crate::pages)).
 //!
-//! QEMU's `vhost-user-test-device` does not tell the guest when the daemon has gone: the device then only stops to
-//! answer, and to open it again ends the VM. So [`gone`](Transport::gone) knows of unplugged and of reset devices
+//! QEMU's `vhost-user-test-device` does not tell the guest when the daemon has gone: the device then just stops to
+//! answer, and opening it again ends the VM. So [`gone`](Transport::gone) knows of unplugged and of reset devices
 //! only.
 //!
 //! When a program is killed, the kernel closes `/dev/uioN` and takes bus mastering from the device, by which the
-//! VMM stops it, and only then lets go of the memory that the device knew: see `above_others` in `sysfs.rs`.
+//! VMM stops it, and only then frees the memory that the device knew: see `above_others` in `sysfs.rs`.
 
 mod address;
 mod capability;
@@ -36,10 +36,10 @@ use registers::Bars;
 use sysfs::{Function, Holder, Machine, Space};
 use virtio::{Device, QUEUE_INTERRUPT};
 
-/// RDMA functions of this machine that a program may open: those of which no driver of the kernel makes use.
+/// RDMA functions of this machine that a program may open: those that no driver of the kernel uses.
 ///
-/// Virtio ids 42 and 38 are taken at their word until the device is opened. Others are asked for the first bytes
-/// of their configuration, unless a program has them.
+/// Virtio ids 42 and 38 are taken at their word until the device is opened. Other functions are asked for the
+/// first bytes of their configuration, unless a program has them.
 pub fn find() -> Result<Vec<PciAddress>, Error> {
     find_in(&Machine::here())
 }
@@ -52,7 +52,7 @@ fn find_in(machine: &Machine) -> Result<Vec<PciAddress>, Error> {
     Ok(found.iter().map(|f| f.address).collect())
 }
 
-/// Whether a function has one of the virtio ids that RDMA functions come with.
+/// Whether a function has one of the virtio ids of RDMA functions.
 pub(crate) fn has_our_id(function: &Function) -> bool {
     [Some(VIRTIO_ID), Some(VIRTIO_ID_ALIAS)].contains(&function.virtio_id())
 }
@@ -64,7 +64,7 @@ fn has_our_magic(function: &Function) -> Result<bool, Error> {
     Ok(magic.map_err(Error::os("PCI configuration space"))? == MAGIC)
 }
 
-/// An error that a device's own business has, with the device's address.
+/// Adds the device's address to an error.
 fn of_device(address: PciAddress, error: Error) -> Error {
     match error {
         Error::Setup(text) => Error::Setup(format!("{address}: {text}")),
@@ -74,22 +74,23 @@ fn of_device(address: PciAddress, error: Error) -> Error {
     }
 }
 
-/// A device of this machine, over PCI. It is reset when this is dropped.
+/// A device of this machine, over PCI. Dropping it resets the device.
 pub struct PciTransport {
     name: String,
     config: Config,
     device: Device<Bars>,
     interrupts: File,
-    /// Holds the lock: it goes after `interrupts`.
+    /// Holds the lock: it is dropped after `interrupts`.
     space: Space,
-    /// The PCI command register that lets the device interrupt. The kernel disables that when an interrupt comes.
+    /// Value of the PCI command register that lets the device interrupt. The kernel disables that when an
+    /// interrupt comes.
     command: u16,
     /// Whether the device was seen to be well since it was last asked whether it is gone.
     well: AtomicBool,
     pins: Arc<Pins>,
     arena: Arc<Arena>,
     running: AtomicBool,
-    /// Why it was found to be gone.
+    /// Why the device is gone, once that was found.
     gone: Mutex<Option<String>>,
 }
 
@@ -121,7 +122,7 @@ impl PciTransport {
             .map_err(Error::os(format!("cannot enable {address}")))?;
         let device = Device::new(function.map(&layout)?, layout);
         let config = device.identify().map_err(about)?;
-        // Only the doctor's report is poorer without.
+        // Without the record only the doctor's report is poorer.
         let _ = function.record(&config);
         let pins = Arc::new(Pins::new());
         Ok(PciTransport {
@@ -158,7 +159,7 @@ impl Transport for PciTransport {
         let address = self.name.parse()?;
         self.device.start(queues).map_err(|e| of_device(address, e))?;
         self.running.store(true, Ordering::Release);
-        // An interrupt that a predecessor has left behind.
+        // Clears an interrupt that a predecessor has left behind.
         self.device.interrupt_status();
         self.space
             .set_command(self.command)
@@ -172,7 +173,7 @@ impl Transport for PciTransport {
     fn stop(&self) {
         self.running.store(false, Ordering::Release);
         if self.device.reset().is_err() {
-            // It might still write: its memory must never be anything else.
+            // The device might still write: its memory must never be anything else.
             self.pins.abandon();
         }
     }
@@ -192,7 +193,7 @@ impl Transport for PciTransport {
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
             Err(_) => return Err(self.has_gone("it was unplugged, or its driver was taken away")),
         }
-        // In this order: were the pin enabled first, the same interrupt would come once more.
+        // In this order: if the pin were enabled first, the same interrupt would come once more.
         let why = self.device.interrupt_status();
         self.well.store(why & !QUEUE_INTERRUPT == 0, Ordering::Relaxed);
         self.space
@@ -205,8 +206,8 @@ impl Transport for PciTransport {
         if let Some(why) = known {
             return Some(Error::Gone(why));
         }
-        // Asking the device costs a way out of the VM, so it is not done for each interrupt: one that came for
-        // queues only has just told that the device is there.
+        // Asking the device costs an exit of the VM, so it is not done for each interrupt: an interrupt that came
+        // for queues only has just told that the device is there.
         if !self.running.load(Ordering::Acquire) || self.well.swap(false, Ordering::Relaxed) {
             return None;
         }

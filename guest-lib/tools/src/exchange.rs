@@ -1,5 +1,5 @@
-//! What two tools tell each other beside the RDMA traffic: lines of text, over TCP, over standard input and output, or
-//! between two threads.
+//! Messages between two tools besides the RDMA traffic: lines of text, over TCP, over standard input and output, or between two
+//! threads.
 //!
 //! ```text
 //! endpoint version=1 tool=write_bw qpn=0x11 psn=0x22 gid=fd00::1 rkey=0x33 addr=0x44 len=65536 seed=1 …
@@ -9,9 +9,9 @@
 //! error TEXT                 why this side ends
 //! ```
 //!
-//! Over TCP both sides send all lines, and with several message sizes all of them for each size. Over standard input and output
-//! (for a script that stands between the two) a side prints `endpoint` and `ready`; the server reads `done`, the client
-//! prints it; there are no others. Unknown words are ignored, so that a peer may be another program.
+//! Over TCP both sides send all lines; with several message sizes they send all of them for each size. Over standard input and
+//! output (for a script that stands between the two) a side prints `endpoint` and `ready`; the server reads `done`, the client
+//! prints it; there are no other lines. Unknown words are ignored, so that a peer may be another program.
 
 pub mod carrier;
 
@@ -26,24 +26,24 @@ use carrier::Carrier;
 
 /// Version of these lines.
 pub const VERSION: u64 = 1;
-/// The longest line: that of 1024 queue pairs has 20,000 bytes.
+/// Most bytes of a line: that of 1024 queue pairs has 20,000.
 pub const LINE_MAX: usize = 64 * 1024;
-/// The most queue pairs.
+/// Most queue pairs.
 pub const QPS_MAX: usize = 1024;
-/// How long a peer that is there may take for its next line.
+/// Time that a peer that is there may take for its next line.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who begins.
+/// Side of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Waits.
+    /// The side that waits.
     Server,
-    /// Begins.
+    /// The side that begins.
     Client,
 }
 
 impl Role {
-    /// In reports.
+    /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Role::Server => "server",
@@ -55,20 +55,20 @@ impl Role {
 /// A queue pair of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queue {
-    /// Its number.
+    /// Number of the queue pair.
     pub number: u32,
-    /// Number of its first packet.
+    /// PSN of its first packet.
     pub psn: u32,
 }
 
-/// Memory that peers may use: for each queue pair `slots` places, `step` bytes apart.
+/// Memory for peers: for each queue pair `slots` places, `step` bytes apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
     /// First byte.
     pub addr: u64,
-    /// Its key.
+    /// Remote key of the memory.
     pub rkey: u32,
-    /// Bytes, of all queue pairs together.
+    /// Length in bytes, for all queue pairs together.
     pub len: u64,
     /// Places for one queue pair, if the peer says so.
     pub slots: Option<u64>,
@@ -76,28 +76,28 @@ pub struct Area {
     pub step: Option<u64>,
 }
 
-/// The line `endpoint`: who a side is.
+/// The line `endpoint`, which describes a side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// What must be equal on both sides: tool, size, ….
+    /// Settings that must be equal on both sides: tool, size, ….
     pub run: Vec<(String, String)>,
-    /// Its queue pairs.
+    /// Queue pairs of the side.
     pub queues: Vec<Queue>,
-    /// Its GID.
+    /// GID of the side.
     pub gid: Gid,
-    /// Its Ethernet address.
+    /// Ethernet address of the side.
     pub mac: Option<MacAddress>,
-    /// Path MTU that it would use, bytes.
+    /// Path MTU that the side would use, in bytes.
     pub mtu: Option<u32>,
     /// Queue key for datagrams.
     pub qkey: Option<u32>,
-    /// Its memory.
+    /// Memory of the side.
     pub area: Option<Area>,
-    /// Seed of its first message.
+    /// Seed of the side's first message.
     pub seed: Option<u64>,
 }
 
-/// Words `run` is made of.
+/// Words of `run`.
 const RUN: &[&str] = &[
     "tool", "type", "size", "all", "iters", "duration", "qps", "both", "verify", "atomic",
 ];
@@ -199,7 +199,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Decimal, or hexadecimal after `0x`.
+/// A number: decimal, or hexadecimal after `0x`.
 fn number(key: &str, text: &str, max: u64) -> Result<u64, String> {
     let value = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -212,7 +212,7 @@ fn number(key: &str, text: &str, max: u64) -> Result<u64, String> {
     }
 }
 
-/// Of what a peer said, no more than is good for an error message.
+/// The beginning of a peer's text, for an error message.
 fn shorten(text: &str) -> String {
     let mut short: String = text
         .chars()
@@ -294,7 +294,7 @@ impl FromStr for Offer {
 }
 
 impl Offer {
-    /// Do both mean the same run? What the peer does not say is not asked for.
+    /// Checks that both sides mean the same run. Settings that the peer does not give are not compared.
     fn fits(&self, peer: &Offer) -> Result<(), String> {
         for (key, mine) in &self.run {
             let theirs = peer.run.iter().find(|(k, _)| k == key).map(|(_, v)| v);
@@ -338,10 +338,10 @@ impl Account {
     }
 }
 
-/// The way to the other tool.
+/// The link to the other tool.
 pub struct Link {
     carrier: Carrier,
-    /// Who begins.
+    /// Side of this tool.
     pub role: Role,
     done: Option<Account>,
 }
@@ -356,15 +356,15 @@ impl Link {
         }
     }
 
-    /// Does the peer hear and answer all lines, once for each size?
+    /// Whether the peer reads and answers all lines, once for each size.
     pub fn is_talkative(&self) -> bool {
         !matches!(self.carrier, Carrier::Stdio(_))
     }
 
-    /// Says who this side is, and hears who the peer is.
+    /// Sends this side's line and reads the peer's.
     pub fn swap(&mut self, mine: &Offer) -> Result<Offer, Failure> {
         self.carrier.send(&mine.to_string())?;
-        // A person or a script may take its time; a peer that is connected has no reason to.
+        // A person or a script may take its time; a connected peer has no reason to.
         let patience = self.is_talkative().then_some(PATIENCE);
         let line = self.expect(patience, "its endpoint")?;
         let peer = line
@@ -398,12 +398,12 @@ impl Link {
         }
     }
 
-    /// Will the peer say when its work is complete?
+    /// Whether the peer will say when its work is complete.
     pub fn hears_done(&self) -> bool {
         self.is_talkative() || self.role == Role::Server
     }
 
-    /// Waits, at most so long, for the peer's word that its work is complete. Nothing if it will not say.
+    /// Waits for the peer to say that its work is complete, for at most `patience`. `None` if it will not say.
     pub fn done_within(&mut self, patience: Duration) -> Result<Option<Account>, Failure> {
         if self.done.is_none() && self.hears_done() {
             let Some(line) = self.line(Some(patience))? else {
@@ -414,7 +414,7 @@ impl Link {
         Ok(self.done.clone())
     }
 
-    /// Says what this side found, and hears what the peer found. Nothing if the peer does not say.
+    /// Sends this side's result and reads the peer's. `None` if the peer sends none.
     pub fn compare(&mut self, mine: &Account) -> Result<Option<Account>, Failure> {
         if !self.is_talkative() {
             return Ok(None);
@@ -425,7 +425,7 @@ impl Link {
         self.account("checked", &line).map(Some)
     }
 
-    /// Tells the peer why this side ends. It may be gone.
+    /// Tells the peer why this side ends. The peer may be gone.
     pub fn give_up(&mut self, why: &str) {
         if self.is_talkative() {
             let why: String = why

@@ -1,4 +1,4 @@
-//! Why a tool did not do what was asked.
+//! Errors of a tool.
 
 use std::process::ExitCode;
 
@@ -14,21 +14,21 @@ pub enum Failure {
     /// The library or the device refused something.
     #[error("{device}: {error}")]
     Verbs {
-        /// Which device.
+        /// The device.
         device: String,
-        /// What it said.
+        /// The error.
         error: Error,
     },
     /// A work request ended badly.
     #[error("{what}, on queue pair {qp:#08x}, ended with {} (vendor error {vendor:#x})", status_name(*status))]
     Completion {
-        /// Which one.
+        /// The work request.
         what: String,
         /// How it ended.
         status: CompletionStatus,
-        /// Of which queue pair.
+        /// Its queue pair.
         qp: u32,
-        /// For developers of the device.
+        /// Error code for the device's developers.
         vendor: u32,
     },
     /// The other side is not as it should be, or is not there.
@@ -37,7 +37,7 @@ pub enum Failure {
     /// The other side ended, and said why.
     #[error("the peer gave up: {0}")]
     GaveUp(String),
-    /// Bytes that are not those that were sent.
+    /// Received bytes are not those that were sent.
     #[error("wrong data: {0}")]
     Data(String),
     /// The operating system refused something.
@@ -46,13 +46,13 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// For `map_err`.
+    /// Makes a failure of what the operating system refuses, for `map_err`.
     pub fn os(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Failure {
         let what = what.into();
         move |error| Failure::Os(what, error)
     }
 
-    /// The work request that ended badly.
+    /// The failure of a work request that ended badly.
     pub fn completion(completion: &WorkCompletion, what: impl Into<String>) -> Failure {
         Failure::Completion {
             what: what.into(),
@@ -62,7 +62,7 @@ impl Failure {
         }
     }
 
-    /// The same, as the last line of `--json`.
+    /// The failure as the last line of `--json`.
     pub fn json(&self, tool: &str) -> Value {
         let mut value = json!({ "tool": tool, "ok": false, "error": self.to_string() });
         if let Failure::Completion { status, .. } = self {
@@ -71,7 +71,7 @@ impl Failure {
         value
     }
 
-    /// 2 for a wrong command line, as clap has it.
+    /// The exit code: 2 for a wrong command line, as clap has it.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Usage(_) => ExitCode::from(2),
@@ -79,7 +79,7 @@ impl Failure {
         }
     }
 
-    /// Names the device, if that was missing.
+    /// Adds the name of the device, if it was missing.
     pub fn on(self, name: &str) -> Failure {
         match self {
             Failure::Verbs { device, error } if device.is_empty() => Failure::Verbs {
@@ -106,7 +106,7 @@ impl From<PostError> for Failure {
     }
 }
 
-/// What libibverbs calls a status (`enum ibv_wc_status`).
+/// libibverbs' name of a status (`enum ibv_wc_status`).
 pub fn status_name(status: CompletionStatus) -> &'static str {
     use CompletionStatus as S;
     match status {

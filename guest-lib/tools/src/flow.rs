@@ -11,25 +11,26 @@ use crate::slots::Slots;
 /// Requests that are posted with one doorbell.
 const BATCH: usize = 16;
 
-/// When to end.
+/// End of a flow.
 #[derive(Debug, Clone, Copy)]
 pub enum Goal {
-    /// After so many messages on each queue pair.
+    /// The flow ends after so many messages on each queue pair.
     Messages(u64),
-    /// After so much time.
+    /// The flow ends after this time.
     Time(Duration),
 }
 
-/// How far a queue pair is.
+/// Progress of a queue pair.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     posted: u64,
-    /// Up to here there will be a completion.
+    /// Requests before this one will have a completion.
     visible: u64,
     done: u64,
 }
 
-/// How far each queue pair is. Requests complete in order, and not all visibly: one that does completes those before it.
+/// Progress of all queue pairs. Requests complete in order, and not all visibly: a visible completion completes those before
+/// it.
 pub struct Flow {
     goal: Goal,
     end: Option<Instant>,
@@ -43,7 +44,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Begins now. `depth`: requests that a queue pair may have outstanding; one of `every` completes visibly.
+    /// Begins a flow now. `depth`: requests that a queue pair may have outstanding; one of `every` completes visibly.
     pub fn start(qps: usize, goal: Goal, depth: u64, every: u32) -> Flow {
         let depth = depth.max(1);
         Flow {
@@ -62,7 +63,7 @@ impl Flow {
         }
     }
 
-    /// Requests carry their data inline.
+    /// Sets whether requests carry their data inline.
     pub fn inline(mut self, inline: bool) -> Flow {
         self.inline = inline;
         self
@@ -73,12 +74,12 @@ impl Flow {
         self.queues.iter().map(|q| q.done).collect()
     }
 
-    /// Completed messages of all.
+    /// Completed messages of all queue pairs.
     pub fn done(&self) -> u64 {
         self.done
     }
 
-    /// Is all that was wanted complete?
+    /// Whether the goal is reached.
     pub fn is_finished(&self) -> bool {
         let reached = match self.goal {
             Goal::Messages(n) => self.posted >= n.saturating_mul(self.queues.len() as u64),
@@ -100,7 +101,7 @@ impl Flow {
         }
         let visible = match self.goal {
             Goal::Messages(n) if i >= n => return None,
-            // One more, if nobody would hear of the last ones.
+            // One more message, if no completion would show the last ones.
             Goal::Time(_) if late && progress.visible == i => return None,
             Goal::Messages(n) => (i + 1).is_multiple_of(self.every) || i + 1 == n,
             Goal::Time(_) => (i + 1).is_multiple_of(self.every) || late,
@@ -113,7 +114,8 @@ impl Flow {
         Some((i, visible))
     }
 
-    /// Posts what may be posted. `prepare` makes the data of a message in its slot, `request` says what is to be done with them.
+    /// Posts the messages that may be posted. `prepare` makes the data of a message in its slot, `request` makes its work
+    /// request.
     pub fn post(
         &mut self,
         session: &mut Session,
@@ -161,7 +163,7 @@ impl Flow {
         Ok(())
     }
 
-    /// A send has completed; which ones are complete now that were not before.
+    /// A send has completed: shows the messages that are complete now and were not before.
     pub fn completed(
         &mut self,
         session: &mut Session,

@@ -1,9 +1,8 @@
-//! The bytes that messages are made of.
+//! Bytes of messages.
 //!
-//! Message *i* of a sender has the pattern of the seed *base + i*; the base is told to the peer as `seed=` in the endpoint
-//! line ([`crate::exchange`]). Queue pair *q* of several counts from *base + q · 2^32*. The pattern of a seed is the
-//! output of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), least significant byte first, so that any program can make and
-//! check it.
+//! Message *i* of a sender has the pattern of the seed *base + i*; the peer gets the base as `seed=` in the endpoint line
+//! ([`crate::exchange`]). Queue pair *q* of several counts from *base + q · 2^32*. The pattern of a seed is the output of
+//! splitmix64 (Steele, Lea, Flood, OOPSLA 2014), least significant byte first, so that any program can make and check it.
 
 /// Seeds between the messages of one queue pair and those of the next.
 pub const QP_STRIDE: u64 = 1 << 32;
@@ -18,7 +17,7 @@ fn word(seed: u64, place: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Fills with the pattern of a seed. `skip`: bytes of the pattern that come before, a multiple of 8.
+/// Fills bytes with the pattern of a seed. `skip`: bytes of the pattern that come before, a multiple of 8.
 pub fn fill(seed: u64, skip: usize, bytes: &mut [u8]) {
     let first = skip as u64 / 8;
     for (place, chunk) in (0u64..).zip(bytes.chunks_mut(8)) {
@@ -40,19 +39,20 @@ pub fn first_difference(seed: u64, skip: usize, bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// What is in memory into which messages were written one over the other.
+/// Content of memory into which messages were written one over the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// All of it is of the last message.
+    /// All bytes are of the last message.
     Last,
-    /// Pieces are of earlier messages, or were never written: something was lost.
+    /// Pieces are of earlier messages, or were never written: messages were lost.
     Older,
-    /// The byte at this offset is of none of them.
+    /// The byte at this offset is of none of the messages.
     Foreign(usize),
 }
 
-/// Looks at memory into which unreliable messages were written, one over the other: pieces of `piece` bytes (a packet)
-/// may be missing, but none may be of another origin. `seeds`: of the messages, the last one first. Memory was zero.
+/// Looks at memory into which unreliable messages were written, one over the other: pieces of `piece` bytes (a packet) may be
+/// missing, but none may be of another origin. `seeds`: seeds of the messages, the last one first. The memory was zero at
+/// first.
 pub fn search(bytes: &[u8], piece: usize, seeds: impl Iterator<Item = u64> + Clone) -> Found {
     let mut found = Found::Last;
     for (n, part) in bytes.chunks(piece).enumerate() {

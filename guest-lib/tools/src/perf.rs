@@ -1,4 +1,4 @@
-//! What benchmarks share: their sizes, and how long they run.
+//! Common parts of benchmarks: their sizes, and how long they run.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::pattern::QP_STRIDE;
 use crate::report::Report;
 use crate::seat::Seat;
 
-/// Messages, if nothing is said.
+/// Messages by default.
 const ITERS: u64 = 1000;
 /// Largest size of `-a`.
 const LARGEST: u32 = 8 << 20;
 
 impl PerfOptions {
-    /// The sizes to go through.
+    /// Sizes of the run.
     pub fn sizes(&self, seat: &Seat<'_>, default: u32) -> Result<Vec<u32>, Failure> {
         // A datagram is one packet.
         let most = match self.connection {
@@ -37,7 +37,7 @@ impl PerfOptions {
         Ok(vec![size])
     }
 
-    /// When to end.
+    /// End of the run.
     pub fn goal(&self) -> Goal {
         match self.duration {
             Some(seconds) => Goal::Time(Duration::from_secs(seconds.into())),
@@ -45,7 +45,7 @@ impl PerfOptions {
         }
     }
 
-    /// Messages on each queue pair, if that is how it ends.
+    /// Messages on each queue pair, if their number ends the run.
     pub fn iters(&self) -> Option<u64> {
         match self.goal() {
             Goal::Messages(n) => Some(n),
@@ -53,7 +53,7 @@ impl PerfOptions {
         }
     }
 
-    /// What must be equal on both sides.
+    /// Settings that must be equal on both sides.
     pub fn run(&self, size: u32) -> Vec<(&'static str, String)> {
         let mut run = vec![
             ("size", size.to_string()),
@@ -66,7 +66,7 @@ impl PerfOptions {
         run
     }
 
-    /// Goes through the sizes.
+    /// Runs `one` with each size.
     pub fn each_size(
         &self,
         seat: &mut Seat<'_>,
@@ -98,7 +98,7 @@ impl BandwidthOptions {
         Ok(())
     }
 
-    /// What must be equal on both sides.
+    /// Settings that must be equal on both sides.
     pub fn run(&self, size: u32) -> Vec<(&'static str, String)> {
         let mut run = self.perf.run(size);
         run.push(("qps", self.qps.to_string()));
@@ -106,8 +106,8 @@ impl BandwidthOptions {
         run
     }
 
-    /// Messages over which the peak is measured. Many may be complete before anybody looks, and then be counted in one moment:
-    /// it takes several times what a window of them has.
+    /// Messages over which the peak is measured. Many may complete before the tool looks, and then be counted in one moment: a
+    /// part is several windows.
     pub fn part(&self, window: u64) -> u64 {
         let qps = u64::from(self.qps);
         let tenth = self.perf.iters().map_or(1000, |n| n * qps / 10);

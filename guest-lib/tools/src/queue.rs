@@ -10,7 +10,7 @@ pub const QKEY: u32 = 0x1111_1111;
 /// Bytes in front of a datagram: the GRH (IBTA 8.3), or an IP header in its place.
 pub const GRH: u32 = 40;
 
-/// How large a queue pair's queues are.
+/// Sizes of a queue pair's queues.
 #[derive(Debug, Clone, Copy)]
 pub struct Depths {
     /// Sends that may be outstanding.
@@ -21,7 +21,7 @@ pub struct Depths {
     pub inline: u32,
 }
 
-/// A queue pair, and for datagrams where they go to.
+/// A queue pair, and for datagrams their destination.
 pub enum Queue {
     /// Reliable connection.
     Rc(QueuePair<Rc>),
@@ -31,14 +31,14 @@ pub enum Queue {
     Ud(QueuePair<Ud>, Option<Destination>),
 }
 
-/// Where datagrams go to.
+/// Destination of datagrams.
 pub struct Destination {
     handle: AddressHandle,
     number: u32,
     qkey: u32,
 }
 
-/// The same for each type.
+/// Does the same for each type.
 macro_rules! each {
     ($queue:expr, $qp:ident => $what:expr) => {
         match $queue {
@@ -50,7 +50,7 @@ macro_rules! each {
 }
 
 impl Queue {
-    /// Makes one, in INIT: receives may be posted.
+    /// Makes a queue pair, in INIT: receives may be posted.
     pub fn new(
         kind: QpType,
         pd: &ProtectionDomain,
@@ -71,7 +71,7 @@ impl Queue {
                 }
             }};
         }
-        // What the peer may do here: everything that its keys allow.
+        // Rights of the peer: everything that its keys allow.
         let access = ConnectOptions::default().access;
         match kind {
             QpType::Rc => {
@@ -81,7 +81,7 @@ impl Queue {
             }
             QpType::Uc => {
                 let qp = build!(Uc);
-                // READs and atomics do not exist here.
+                // UC has no READs and atomics.
                 qp.to_init(Access::REMOTE_WRITE)?;
                 Ok(Queue::Uc(qp))
             }
@@ -96,17 +96,17 @@ impl Queue {
         }
     }
 
-    /// Its number.
+    /// Number of the queue pair.
     pub fn number(&self) -> u32 {
         each!(self, qp => qp.number())
     }
 
-    /// Number of its first packet.
+    /// PSN of its first packet.
     pub fn psn(&self) -> u32 {
         each!(self, qp => qp.psn())
     }
 
-    /// To RTS, towards a peer.
+    /// Goes to RTS, towards a peer.
     pub fn connect(
         &mut self,
         pd: &ProtectionDomain,
@@ -136,7 +136,7 @@ impl Queue {
         }
     }
 
-    /// Limits the rate at which it sends.
+    /// Limits the rate of the queue pair.
     pub fn set_rate_limit(&self, limit: RateLimit) -> Result<(), Error> {
         each!(self, qp => qp.set_rate_limit(limit))
     }

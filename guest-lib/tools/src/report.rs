@@ -1,4 +1,4 @@
-//! What a tool says at its end: tables as perftest prints them, or one line of JSON.
+//! Reports of tools: tables as perftest prints them, or one line of JSON.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,18 +8,18 @@ use serde_json::{Map, Value, json};
 use crate::failure::Failure;
 use crate::stats::{Rate, Summary};
 
-/// Who has seen that the data are right.
+/// Who has checked that the data are right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verified {
-    /// This side.
+    /// This side has.
     Here,
-    /// The peer said so.
+    /// The peer says that it has.
     ByPeer,
-    /// Both.
+    /// Both sides have.
     Both,
-    /// The peer looks, but this side does not hear of it.
+    /// The peer does, but this side does not hear of it.
     Unknown,
-    /// Nobody: it was not wanted.
+    /// Nobody has: it was not wanted.
     Off,
 }
 
@@ -34,7 +34,7 @@ impl Verified {
         }
     }
 
-    /// `true`, `false` if nobody looked, `null` if this side does not know.
+    /// `true`, `false` if nobody has checked, `null` if this side does not know.
     fn json(self) -> [Value; 2] {
         match self {
             Verified::Here => [json!(true), json!("self")],
@@ -46,7 +46,7 @@ impl Verified {
     }
 }
 
-/// A report in the making.
+/// A report that is being made.
 #[derive(Debug)]
 pub struct Report {
     json: Map<String, Value>,
@@ -58,7 +58,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Begins one.
+    /// Begins a report.
     pub fn new(tool: &str) -> Report {
         let mut json = Map::new();
         json.insert("tool".into(), tool.into());
@@ -73,11 +73,11 @@ impl Report {
         }
     }
 
-    /// A fact: a word of JSON, and in the head of the text.
+    /// Adds a fact: a word of JSON, and of the head of the text.
     pub fn fact(&mut self, key: &str, value: impl Into<Value>) {
         let value = value.into();
         if self.json.contains_key(key) {
-            // With several sizes it is said for each.
+            // With several sizes a fact would be added for each.
             return;
         }
         let gap = if self.head.is_empty() { "" } else { "  " };
@@ -86,17 +86,17 @@ impl Report {
         self.json.insert(key.into(), value);
     }
 
-    /// A word of JSON only.
+    /// Adds a word of JSON only.
     pub fn word(&mut self, key: &str, value: impl Into<Value>) {
         self.json.insert(key.into(), value.into());
     }
 
-    /// A line below the table.
+    /// Adds a line below the table.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
 
-    /// It was not as it should be, although the tool came to its end: exit code 1.
+    /// Notes a failure of a tool that came to its end: exit code 1.
     pub fn fail(&mut self, why: impl Into<String>) {
         let why = why.into();
         self.json.insert("ok".into(), false.into());
@@ -104,7 +104,7 @@ impl Report {
         self.failed = Some(why);
     }
 
-    /// Who verified the data.
+    /// Notes who has checked the data.
     pub fn verified(&mut self, by: Verified) {
         if self.json.contains_key("verified") {
             return;
@@ -115,7 +115,7 @@ impl Report {
         self.note(format!("data {}", by.text()));
     }
 
-    /// Messages that an unreliable service lost, besides those of sizes before.
+    /// Adds messages that an unreliable service lost.
     pub fn lost(&mut self, lost: u64, of: u64) {
         let before = self.json.get("lost").and_then(Value::as_u64).unwrap_or(0);
         self.word("lost", before + lost);
@@ -124,7 +124,7 @@ impl Report {
         }
     }
 
-    /// A row of a bandwidth benchmark.
+    /// Adds a row of a bandwidth benchmark.
     pub fn bandwidth(&mut self, bytes: u64, iterations: u64, rate: &Rate) {
         if self.table.is_empty() {
             self.table.push_str(
@@ -142,7 +142,7 @@ impl Report {
         }));
     }
 
-    /// A row of a latency benchmark.
+    /// Adds a row of a latency benchmark.
     pub fn latency(&mut self, bytes: u64, s: &Summary) {
         if self.table.is_empty() {
             self.table.push_str(
@@ -186,7 +186,7 @@ impl Report {
         text
     }
 
-    /// Prints it. Was all as it should be?
+    /// Prints the report. Returns whether all was as it should be.
     pub fn print(&self, json: bool) -> Result<bool, Failure> {
         let text = if json {
             format!("{}\n", self.to_json())

@@ -1,4 +1,4 @@
-//! Where a tool runs: its device, its peer, its options; and who prints what it has to say.
+//! Surroundings of a tool: its device, its peer, its options; and the printing of its report.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -12,20 +12,20 @@ use crate::failure::Failure;
 use crate::options::{Exchange, PeerOptions};
 use crate::report::Report;
 
-/// What a tool runs with.
+/// Surroundings of a tool.
 pub struct Seat<'a> {
-    /// Its device.
+    /// Device of the tool.
     pub context: Context,
-    /// The way to its peer.
+    /// Link to the peer.
     pub link: Link,
-    /// Its options.
+    /// Options of the tool.
     pub options: &'a PeerOptions,
-    /// Does anybody want to see how far it is?
+    /// Whether progress is shown.
     pub watched: bool,
 }
 
 impl Seat<'_> {
-    /// Who begins.
+    /// Side of the tool.
     pub fn role(&self) -> Role {
         self.link.role
     }
@@ -40,7 +40,7 @@ impl Seat<'_> {
     }
 }
 
-/// Opens a device, or the one that is there.
+/// Opens a device, or the default one.
 pub fn open(address: Option<&DeviceAddress>) -> Result<Context, Failure> {
     match address {
         Some(address) => Device::open(address).map_err(|e| Failure::from(e).on(&address.to_string())),
@@ -48,7 +48,7 @@ pub fn open(address: Option<&DeviceAddress>) -> Result<Context, Failure> {
     }
 }
 
-/// Runs one side of a tool, or with `--loopback` both, and prints its report. `check`: do the options go together?
+/// Runs one side of a tool, or with `--loopback` both, and prints its report. `check` checks the options.
 pub fn run(
     tool: &str,
     options: &PeerOptions,
@@ -69,7 +69,7 @@ pub fn finish(tool: &str, json: bool, report: Result<Report, Failure>) -> ExitCo
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
-            // What reads the output may be gone, too; the exit code remains.
+            // The reader of the output may be gone, too; the exit code remains.
             let _ = writeln!(std::io::stderr(), "{tool}: {failure}");
             if json {
                 let _ = writeln!(std::io::stdout(), "{}", failure.json(tool));
@@ -104,7 +104,7 @@ fn one_side(
     options: &PeerOptions,
     body: impl Fn(&mut Seat<'_>) -> Result<Report, Failure>,
 ) -> Result<Report, Failure> {
-    // The device first: without it nobody need wait for a peer.
+    // The device first: without it there is no need to wait for a peer.
     let context = open(options.device.device.as_ref())?;
     let link = match (options.exchange, &options.host) {
         (Exchange::Stdio, Some(_)) => {
@@ -157,24 +157,24 @@ fn both_sides(
     });
     let server = server.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     match (client, server) {
-        // The peer's failure is the cause if this side only noticed that.
+        // If this side only noticed the peer's failure, that failure is the cause.
         (Err(Failure::Peer(_) | Failure::GaveUp(_)), Err(cause)) => Err(cause),
         (Err(cause), _) | (Ok(_), Err(cause)) => Err(cause),
         (Ok(report), Ok(_)) => Ok(report),
     }
 }
 
-/// Says on standard error how far a long run is.
+/// Shows on standard error how far a long run is.
 pub struct Progress {
     shown: bool,
     next: Option<Instant>,
 }
 
-/// Time between two looks.
+/// Time between two updates.
 const TICK: Duration = Duration::from_millis(250);
 
 impl Progress {
-    /// Shows something only if `wanted`.
+    /// Progress that is shown only if `wanted`.
     pub fn new(wanted: bool) -> Progress {
         Progress {
             shown: false,
@@ -182,10 +182,10 @@ impl Progress {
         }
     }
 
-    /// How far it is.
+    /// Updates the progress.
     #[inline]
     pub fn at(&mut self, done: u64, what: impl Fn() -> String) {
-        // The clock need not be asked for every message.
+        // The clock need not be read for every message.
         if self.next.is_some() && done.is_multiple_of(16) {
             self.show(&what());
         }

@@ -1,5 +1,5 @@
-//! What most tools begin with: a protection domain, a completion queue, queue pairs that are connected to the peer's; and
-//! what they wait with.
+//! Beginning and end of most tools: a protection domain, a completion queue, queue pairs that are connected to the peer's;
+//! and waits for completions.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -18,29 +18,29 @@ use crate::seat::Seat;
 use crate::slots::Layout;
 use crate::wait::{Completions, Waiter};
 
-/// How long without a completion until somebody looks whether the peer is still there.
+/// Time without a completion after which a tool checks whether the peer is still there.
 const QUIET: Duration = Duration::from_millis(500);
-/// How often a peer is asked whose exchange broke off.
+/// Times that a peer whose exchange broke off is asked.
 const ASKS: u32 = 5;
 /// `wr_id` of such a question.
 const PROBE: u64 = u64::MAX;
-/// What a tool wants.
+/// Settings of a session.
 pub struct Plan<'a> {
-    /// Its name.
+    /// Name of the tool.
     pub tool: &'static str,
-    /// Type of its queue pairs.
+    /// Type of the queue pairs.
     pub kind: QpType,
-    /// How many.
+    /// Number of queue pairs.
     pub qps: u32,
-    /// How large their queues are.
+    /// Sizes of their queues.
     pub depths: Depths,
-    /// Their service level.
+    /// Service level of the queue pairs.
     pub service_level: u8,
-    /// Where they receive from, if it is shared.
+    /// Shared receive queue, if there is one.
     pub srq: Option<&'a SharedReceiveQueue>,
     /// Options that must be equal on both sides.
     pub run: Vec<(&'static str, String)>,
-    /// Memory for the peer, and its places for each queue pair.
+    /// Memory for the peer, with its places for each queue pair.
     pub area: Option<(&'a MemoryRegion, u64, u64)>,
 }
 
@@ -49,26 +49,26 @@ pub struct Session {
     waiter: Waiter,
     /// The queue pairs.
     pub queues: Vec<Queue>,
-    /// Who the peer is.
+    /// Line of the peer.
     pub peer: Offer,
     /// Path MTU.
     pub mtu: Mtu,
-    /// Sends that are outstanding, besides questions.
+    /// Outstanding sends, without questions.
     pub outstanding: u64,
     kind: QpType,
     probing: bool,
-    /// How long a question to the peer may take.
+    /// Time that a question to the peer may take.
     answer: Duration,
     by_number: HashMap<u32, usize>,
 }
 
 impl Session {
-    /// Makes queue pairs, tells the peer, hears of its own, and connects them. Receives can be posted then; after that both
-    /// say [`Link::ready`].
+    /// Makes queue pairs, exchanges lines with the peer, and connects them. Then receives can be posted; after that both
+    /// sides say [`Link::ready`].
     pub fn connect(seat: &mut Seat<'_>, pd: &ProtectionDomain, plan: &Plan<'_>) -> Result<Session, Failure> {
         let context = &seat.context;
         let Plan { kind, depths, .. } = *plan;
-        // One more send for a question whether the peer is there.
+        // One more send, for a question whether the peer is there.
         let depths = Depths {
             sends: depths.sends + 1,
             ..depths
@@ -124,7 +124,7 @@ impl Session {
         })
     }
 
-    /// Which of the queue pairs a completion is of.
+    /// Index of a completion's queue pair.
     #[inline]
     pub fn queue_of(&self, completion: &WorkCompletion) -> usize {
         match self.queues.len() {
@@ -133,7 +133,7 @@ impl Session {
         }
     }
 
-    /// The peer's memory, and how it lies for messages of so many bytes.
+    /// The peer's memory, and its places for messages of `size` bytes.
     pub fn target(&self, size: u32) -> Result<(Area, Layout), Failure> {
         let area = self
             .peer
@@ -148,12 +148,12 @@ impl Session {
         Ok((area, layout))
     }
 
-    /// Does a lost message stay lost?
+    /// Whether a lost message stays lost.
     pub fn is_lossy(&self) -> bool {
         self.kind != QpType::Rc
     }
 
-    /// Waits for completions. None of them, if nothing came for half a second; a reliable peer that is gone is an error.
+    /// Waits for completions. `into` is empty if nothing came for half a second; a reliable peer that is gone is an error.
     pub fn take(&mut self, into: &mut Completions) -> Result<(), Failure> {
         self.wait(into, QUIET)?;
         if into.is_empty() && !self.is_lossy() {
@@ -167,7 +167,7 @@ impl Session {
         self.wait(into, Duration::ZERO)
     }
 
-    /// Waits for completions that are no answers to questions. A bad one is an error.
+    /// Waits for completions other than answers to questions. A bad one is an error.
     fn wait(&mut self, into: &mut Completions, patience: Duration) -> Result<(), Failure> {
         loop {
             self.waiter.take(into, patience)?;
@@ -195,8 +195,8 @@ impl Session {
         }
     }
 
-    /// Asks whether the peer is there, by a WRITE of no bytes, which needs no key (IBTA C9-88) and changes nothing. If it
-    /// is not, this ends in RETRY_EXC_ERR, as any request would.
+    /// Asks whether the peer is there, by a WRITE of no bytes, which needs no key (IBTA C9-88) and changes nothing. If the
+    /// peer is not there, this ends in RETRY_EXC_ERR, as any request would.
     fn probe(&mut self) -> Result<(), Failure> {
         if self.kind == QpType::Rc && self.outstanding == 0 && !self.probing {
             let question = SendWr::write(Data::NONE, 0, 0).id(PROBE).signaled();
@@ -208,7 +208,7 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for the peer's word that its work is complete. Nothing if it does not say.
+    /// Waits for the peer to say that its work is complete. `None` if it does not say.
     pub fn wait_done(&mut self, link: &mut Link) -> Result<Option<Account>, Failure> {
         if !link.hears_done() {
             return Ok(None);
@@ -220,22 +220,22 @@ impl Session {
                 Err(failure) => return Err(self.cause(failure)),
             }
             self.probe()?;
-            // Nothing but answers to questions completes here.
+            // Only answers to questions complete here.
             self.take_now(&mut Completions::new())?;
         }
     }
 
-    /// When the exchange with the peer broke off: what the queue pair says about that.
+    /// The cause when the exchange with the peer broke off, as the queue pair knows it.
     pub fn cause(&mut self, failure: Failure) -> Failure {
         if matches!(failure, Failure::GaveUp(_)) || self.is_lossy() {
             return failure;
         }
-        // An answer may be of before the end, or the peer's device has not noticed its end yet.
+        // An answer may be from before the end, or the peer's device has not noticed its end yet.
         for _ in 0..ASKS {
             if let Err(cause) = self.probe() {
                 return cause;
             }
-            // Instead of a question, requests that are outstanding tell as much.
+            // Outstanding requests show as much as a question.
             let end = Instant::now() + self.answer;
             let mut taken = Completions::new();
             while (self.probing || self.outstanding > 0) && Instant::now() < end {
@@ -249,8 +249,8 @@ impl Session {
         failure
     }
 
-    /// The end of a part of the run: both sides say that their work is complete, `check` looks at what the peer did here,
-    /// and both compare.
+    /// Ends a part of the run: both sides say that their work is complete, `check` looks at what the peer did here, and
+    /// both sides compare.
     pub fn settle(
         &mut self,
         link: &mut Link,
@@ -261,7 +261,7 @@ impl Session {
         self.settle_said(link, check)
     }
 
-    /// The same, when this side has said so already.
+    /// As [`settle`](Session::settle), when this side has said so already.
     pub fn settle_said(
         &mut self,
         link: &mut Link,
@@ -274,22 +274,22 @@ impl Session {
     }
 }
 
-/// What both sides found.
+/// Results of both sides.
 #[derive(Debug, Clone)]
 pub struct Settled {
-    /// What this side found.
+    /// Result of this side.
     pub here: Account,
-    /// What the peer found, if it says.
+    /// Result of the peer, if it sends one.
     pub there: Option<Account>,
 }
 
 impl Settled {
-    /// What did not arrive, on both sides.
+    /// Messages that did not arrive, on both sides.
     pub fn lost(&self) -> u64 {
         self.here.lost + self.there.as_ref().map_or(0, |there| there.lost)
     }
 
-    /// An error, if data were wrong anywhere.
+    /// An error, if data were wrong on any side.
     pub fn bad_data(&self) -> Result<(), Failure> {
         if self.here.bad > 0 {
             return Err(Failure::Data(format!("{} messages from the peer", self.here.bad)));
@@ -304,8 +304,8 @@ impl Settled {
     }
 }
 
-/// Who has looked at the data: `here`: this side did, of what it received or can read; `there`: the peer has something to
-/// look at.
+/// Who has checked the data. `here`: this side did, of what it received or can read; `there`: the peer has something to
+/// check.
 pub fn who_verified(seat: &Seat<'_>, here: bool, there: bool) -> Verified {
     match (seat.options.no_verify, here, there && seat.link.is_talkative()) {
         (true, ..) => Verified::Off,
@@ -362,7 +362,7 @@ fn offer(
     })
 }
 
-/// What every report begins with.
+/// Adds the facts that every report begins with.
 pub fn facts(report: &mut Report, seat: &Seat<'_>, session: &Session) {
     report.word("role", seat.role().name());
     report.fact("device", seat.context.name());

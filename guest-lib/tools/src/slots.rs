@@ -5,26 +5,27 @@ use vnic_verbs::{MemoryRegion, Sge};
 use crate::exchange::Area;
 use crate::pattern::{self, Found};
 
-/// Memory that all places of one kind may take together.
+/// Memory for all places of one kind.
 const BUDGET: u64 = 16 << 20;
 /// Places begin at cache lines.
 const LINE: u64 = 64;
 /// Bytes that are made or compared at a time.
 const PIECE: usize = 4096;
 
-/// How places lie: for each queue pair `count`, `step` bytes apart. Message *i* has place *i* mod `count`.
+/// Layout of places: for each queue pair `count`, `step` bytes apart. Message *i* has place *i* mod
+/// `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Places of a queue pair.
     pub count: u64,
-    /// Bytes from one to the next.
+    /// Bytes from one place to the next.
     pub step: u64,
     /// Bytes from the places of a queue pair to those of the next.
     pub stride: u64,
 }
 
 impl Layout {
-    /// At most `most` places for messages of so many bytes; fewer, when they are long.
+    /// At most `most` places for messages of `size` bytes; fewer, when the messages are long.
     pub fn new(qps: u32, size: u32, most: u32) -> Layout {
         let step = u64::from(size).max(1).next_multiple_of(LINE);
         let count = (BUDGET / u64::from(qps) / step).clamp(1, most.max(1).into());
@@ -35,7 +36,7 @@ impl Layout {
         }
     }
 
-    /// How the peer's places lie. What it does not say is as here.
+    /// Layout of the peer's places. Numbers that the peer does not give are as here.
     pub fn of_peer(area: &Area, qps: u32, size: u32) -> Option<Layout> {
         let stride = area.len / u64::from(qps);
         let step = area
@@ -47,22 +48,22 @@ impl Layout {
             stride.checked_div(step)
         };
         let count = area.slots.unwrap_or(room?.min(128));
-        // A peer that announces more than it has would send us astray.
+        // A peer that announces more than it has would make us write elsewhere.
         (count > 0 && count <= room?).then_some(Layout { count, step, stride })
     }
 
-    /// Bytes for all queue pairs.
+    /// Bytes of the places of all queue pairs.
     pub fn bytes(&self, qps: u32) -> usize {
         usize::try_from(self.stride * u64::from(qps)).unwrap_or(usize::MAX)
     }
 
-    /// Where message `i` of a queue pair lies, from the beginning of the memory.
+    /// Offset of message `i` of a queue pair in the memory.
     #[inline]
     pub fn offset(&self, queue: usize, i: u64) -> u64 {
         queue as u64 * self.stride + i % self.count * self.step
     }
 
-    /// The last of `sent` messages that lies in a place; none if it was never used.
+    /// The last of `sent` messages with this place; `None` if it was never used.
     pub fn last_in(&self, place: u64, sent: u64) -> Option<u64> {
         let newest = sent.checked_sub(1)?;
         Some(place + newest.checked_sub(place)? / self.count * self.count)
@@ -72,7 +73,7 @@ impl Layout {
 /// Places in memory of this side.
 pub struct Slots<'a> {
     region: &'a MemoryRegion,
-    /// How they lie.
+    /// Layout of the places.
     pub layout: Layout,
     size: u32,
     /// Bytes in front of a message.
@@ -80,7 +81,7 @@ pub struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Places for messages of so many bytes, each with `head` bytes in front.
+    /// Places for messages of `size` bytes, each with `head` bytes in front.
     pub fn new(region: &'a MemoryRegion, layout: Layout, size: u32, head: u32) -> Slots<'a> {
         Slots {
             region,
@@ -95,7 +96,7 @@ impl<'a> Slots<'a> {
         self.layout.offset(queue, i) as usize
     }
 
-    /// Names the place of message `i`, with what is in front of it.
+    /// The element of message `i`, with the bytes in front of it.
     #[inline]
     pub fn sge(&self, queue: usize, i: u64) -> Sge {
         let at = self.at(queue, i);
@@ -118,7 +119,7 @@ impl<'a> Slots<'a> {
         self.region.fill(at..at + (self.head + self.size) as usize, 0);
     }
 
-    /// Makes message `i`.
+    /// Writes message `i`.
     pub fn fill(&self, queue: usize, i: u64, seed: u64) {
         let at = self.at(queue, i) + self.head as usize;
         let mut bytes = [0; PIECE];
@@ -129,7 +130,7 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The first byte of message `i` that is not as it should be.
+    /// The first byte of message `i` that is wrong.
     pub fn first_difference(&self, queue: usize, i: u64, seed: u64) -> Option<usize> {
         let at = self.at(queue, i) + self.head as usize;
         let mut bytes = [0; PIECE];
@@ -143,7 +144,7 @@ impl<'a> Slots<'a> {
         None
     }
 
-    /// What is in the place of message `i`, into which earlier ones were written as well, perhaps in part.
+    /// Content of the place of message `i`, into which earlier ones were written as well, perhaps in part.
     pub fn search(
         &self,
         queue: usize,

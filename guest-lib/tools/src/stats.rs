@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-/// Samples that are kept.
+/// Most samples that are kept.
 const KEPT: usize = 1 << 20;
 
-/// Times of single iterations. Beyond 2^20 it keeps every second, fourth, … one; minimum, maximum and average stay exact.
+/// Times of single iterations. Beyond 2^20 only every second, fourth, … one is kept; minimum, maximum and average stay
+/// exact.
 #[derive(Debug, Clone)]
 pub struct Times {
     kept: Vec<u32>,
-    /// One of so many is kept.
+    /// Iterations of which one is kept.
     stride: u64,
     count: u64,
     sum: u64,
@@ -17,29 +18,29 @@ pub struct Times {
     max: u64,
 }
 
-/// What is said about times, in microseconds.
+/// Statistics of times, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// How many there were.
+    /// Number of times.
     pub count: u64,
-    /// The shortest.
+    /// Shortest time.
     pub min: f64,
-    /// The longest.
+    /// Longest time.
     pub max: f64,
-    /// The median.
+    /// Median.
     pub typical: f64,
-    /// The mean.
+    /// Mean.
     pub average: f64,
     /// Standard deviation.
     pub deviation: f64,
-    /// 99 of 100 are not longer.
+    /// Time that 99 of 100 do not exceed.
     pub p99: f64,
-    /// 999 of 1000 are not longer.
+    /// Time that 999 of 1000 do not exceed.
     pub p999: f64,
 }
 
 impl Times {
-    /// None yet.
+    /// No times yet.
     pub fn new() -> Times {
         Times {
             kept: Vec::new(),
@@ -51,7 +52,7 @@ impl Times {
         }
     }
 
-    /// Takes one more.
+    /// Adds a time.
     pub fn add(&mut self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         if self.count.is_multiple_of(self.stride) {
@@ -73,7 +74,7 @@ impl Times {
         self.max = self.max.max(ns);
     }
 
-    /// What they are like; nothing of none.
+    /// Statistics of the times; `None` without any.
     pub fn summary(&self) -> Option<Summary> {
         let mut sorted = self.kept.clone();
         sorted.sort_unstable();
@@ -101,7 +102,7 @@ impl Times {
 }
 
 impl Summary {
-    /// One way, if the times are there and back.
+    /// Statistics of one way, if the times are there and back.
     pub fn halved(self) -> Summary {
         Summary {
             count: self.count,
@@ -116,7 +117,7 @@ impl Summary {
     }
 }
 
-/// Measures a rate, and the best one over a part of the way.
+/// Measures an average rate, and the best one over a part of the run.
 #[derive(Debug, Clone)]
 pub struct Meter {
     start: Instant,
@@ -127,19 +128,19 @@ pub struct Meter {
     last: (Instant, u64),
 }
 
-/// Messages and bytes a second.
+/// Rates in messages and bytes a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
-    /// Best, MiB/s.
+    /// Best rate, MiB/s.
     pub peak: f64,
-    /// Average, MiB/s.
+    /// Average rate, MiB/s.
     pub average: f64,
     /// Millions of messages a second.
     pub messages: f64,
 }
 
 impl Meter {
-    /// Begins now. `part`: messages over which the peak is measured.
+    /// Begins to measure now. `part`: messages over which the peak is measured.
     pub fn start(part: u64) -> Meter {
         let now = Instant::now();
         Meter {
@@ -151,7 +152,7 @@ impl Meter {
         }
     }
 
-    /// So many are done by now.
+    /// Notes that so many messages are done by now.
     pub fn done(&mut self, messages: u64) {
         self.done_at(messages, Instant::now());
     }
@@ -166,7 +167,7 @@ impl Meter {
         }
     }
 
-    /// The rates of messages of so many bytes, from the beginning to the last one that was done.
+    /// The rates of messages of `bytes` bytes, from the beginning to the last one that was done.
     pub fn rate(&self, bytes: u64) -> Rate {
         let seconds = (self.last.0 - self.start).as_secs_f64().max(1e-9);
         let messages = self.last.1 as f64 / seconds;

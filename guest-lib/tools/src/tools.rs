@@ -1,4 +1,4 @@
-//! The tools: one file each. What they share is in the modules beside.
+//! The tools, one file each. The modules beside have their common parts.
 
 pub mod atomic_lat;
 pub mod devices;

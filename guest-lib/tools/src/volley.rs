@@ -1,5 +1,5 @@
 //! Ping-pong by SEND: the client sends, the server answers each message with one of its own. Over services that lose messages
-//! (UC, UD) each carries its number, and the client goes on when an answer does not come.
+//! (UC, UD) each message carries its number, and the client goes on when an answer does not come.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::slots::{Layout, Slots};
 use crate::stats::Times;
 use crate::wait::Completions;
 
-/// Answers in a row that may be lost until the peer counts as gone.
+/// Lost answers in a row after which the peer counts as gone.
 const PATIENCE: u64 = 10;
 
 /// Memory of a ping-pong.
@@ -24,14 +24,14 @@ pub struct Court {
     source: MemoryRegion,
     sink: MemoryRegion,
     sends: Layout,
-    /// How receives lie.
+    /// Layout of receives.
     pub receives: Layout,
     size: u32,
     head: u32,
 }
 
 impl Court {
-    /// Memory for messages of so many bytes, and as many receives as fit.
+    /// Memory for messages of `size` bytes, with as many receives as fit.
     pub fn new(pd: &ProtectionDomain, size: u32, receives: u32, datagrams: bool) -> Result<Court, Failure> {
         let head = if datagrams { GRH } else { 0 };
         let sends = Layout::new(1, size, 2);
@@ -47,13 +47,13 @@ impl Court {
     }
 }
 
-/// What a ping-pong was like.
+/// Result of a ping-pong.
 pub struct Score {
-    /// Times there and back, of the client.
+    /// Times there and back, at the client.
     pub times: Times,
     /// Messages that were sent.
     pub sent: u64,
-    /// What came, and what did not.
+    /// Messages that came, and that did not.
     pub account: Account,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Volley<'a> {
         Ok(())
     }
 
-    /// Makes message `i`.
+    /// Writes message `i`.
     fn prepare(&self, i: u64) {
         if self.verify {
             self.sends.fill(0, i, self.seeds[0].wrapping_add(i));
@@ -122,7 +122,7 @@ impl<'a> Volley<'a> {
             SendWr::send(sge)
         };
         let request = request.id(i).signaled();
-        // A number for those that may miss one.
+        // Services that may lose a message carry a number.
         let request = if self.session.is_lossy() {
             request.imm(i as u32)
         } else {
@@ -133,7 +133,7 @@ impl<'a> Volley<'a> {
         Ok(())
     }
 
-    /// Which message a receive has: by its number, or the one that is expected.
+    /// Number of a received message: the one that it carries, or the expected one.
     fn number(&self, completion: &WorkCompletion, expected: u64) -> u64 {
         match completion.imm() {
             // The 64-bit number nearest to what is expected.
@@ -142,7 +142,7 @@ impl<'a> Volley<'a> {
         }
     }
 
-    /// Looks at message `i` in the place where it came, and posts the receive anew.
+    /// Checks message `i` in the place where it came, and posts the receive anew.
     fn look(&mut self, completion: &WorkCompletion, i: u64) -> Result<(), Failure> {
         let place = completion.id();
         let len = completion.byte_len().saturating_sub(self.court.head);
@@ -166,7 +166,7 @@ impl<'a> Volley<'a> {
         self.receive(place)
     }
 
-    /// The client's side.
+    /// Runs the client's side.
     pub fn call(mut self, seat: &Seat<'_>, goal: Goal) -> Result<Score, Failure> {
         let mut times = Times::new();
         let (mut lost, mut silent, mut i) = (0, 0, 0);
@@ -206,7 +206,7 @@ impl<'a> Volley<'a> {
         })
     }
 
-    /// Waits for the answer to message `i`, and until it is sent itself. Nothing, if the answer is lost.
+    /// Waits for the answer to message `i`, and until it is sent itself. `None`: the answer is lost.
     fn answer(&mut self, i: u64) -> Result<Option<WorkCompletion>, Failure> {
         let mut answer = None;
         let mut taken = Completions::new();
@@ -218,7 +218,7 @@ impl<'a> Volley<'a> {
                 } else if self.number(completion, i) == i {
                     answer = Some(*completion);
                 } else {
-                    // The answer to one that was given up: it counts as lost.
+                    // The answer to a message that was given up counts as lost.
                     let late = self.number(completion, i);
                     self.look(completion, late)?;
                 }
@@ -232,7 +232,7 @@ impl<'a> Volley<'a> {
         }
     }
 
-    /// The server's side: until all have come, or the client is done.
+    /// Runs the server's side, until all messages have come, or the client is done.
     pub fn answer_all(mut self, seat: &mut Seat<'_>, goal: Goal) -> Result<Score, Failure> {
         let (mut next, mut came) = (0, 0);
         let mut progress = Progress::new(seat.watched);
@@ -243,7 +243,7 @@ impl<'a> Volley<'a> {
                 break;
             }
             self.session.take(&mut taken)?;
-            // When nothing comes: is the client done, or did it give up?
+            // Nothing comes: is the client done, or did it give up?
             if taken.is_empty() {
                 let done = seat.link.done_within(Duration::ZERO);
                 if done.map_err(|failure| self.session.cause(failure))?.is_some() {
@@ -279,7 +279,7 @@ impl<'a> Volley<'a> {
         })
     }
 
-    /// One side or the other.
+    /// Runs this side.
     pub fn play(self, seat: &mut Seat<'_>, goal: Goal) -> Result<Score, Failure> {
         match seat.role() {
             Role::Client => self.call(seat, goal),
@@ -289,7 +289,7 @@ impl<'a> Volley<'a> {
 }
 
 impl Score {
-    /// A run in which nothing came is no success.
+    /// Makes a run in which nothing came a failure.
     pub fn judge(&self, report: &mut Report) {
         if self.sent > 0 && self.account.lost == self.sent {
             report.fail(format!(

@@ -6,7 +6,7 @@ use vnic_verbs::{CompletionChannel, CompletionQueue, Context, CqBuilder, Error, 
 
 /// Completions that are taken at a time.
 const BATCH: usize = 32;
-/// Polls before others get the processor.
+/// Polls before the thread yields the CPU.
 const SPINS: u32 = 200;
 
 /// Completions that were taken.
@@ -17,7 +17,7 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// None yet.
+    /// No completions yet.
     pub fn new() -> Completions {
         Completions {
             all: [WorkCompletion::default(); BATCH],
@@ -25,17 +25,17 @@ impl Completions {
         }
     }
 
-    /// Those that were taken.
+    /// The completions.
     pub fn iter(&self) -> impl Iterator<Item = &WorkCompletion> {
         self.all[..self.count].iter()
     }
 
-    /// Did nothing come?
+    /// Whether there are no completions.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Keeps those for which `keep` says so.
+    /// Keeps the completions that `keep` selects.
     pub fn retain<E>(&mut self, mut keep: impl FnMut(&WorkCompletion) -> Result<bool, E>) -> Result<(), E> {
         let mut kept = 0;
         for n in 0..self.count {
@@ -50,7 +50,7 @@ impl Completions {
     }
 }
 
-/// A completion queue, and how it is waited for: by polling, or asleep until its channel has an event.
+/// A completion queue, with its way of waiting: by polling, or asleep until its channel has an event.
 pub struct Waiter {
     /// The queue.
     pub cq: CompletionQueue,
@@ -58,7 +58,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Makes a queue for so many completions, with a channel if `events`.
+    /// Makes a queue for `entries` completions, with a channel if `events`.
     pub fn new(context: &Context, entries: u32, events: bool) -> Result<Waiter, Error> {
         let channel = events.then(|| context.create_completion_channel()).transpose()?;
         let mut builder = CqBuilder::new(entries);
@@ -71,7 +71,7 @@ impl Waiter {
         })
     }
 
-    /// Waits until there are completions, at most so long, and takes them. The library says so if the device is gone.
+    /// Waits for completions for at most `patience`, and takes them. An error if the device is gone.
     pub fn take(&self, into: &mut Completions, patience: Duration) -> Result<(), Error> {
         match &self.channel {
             Some(channel) => self.sleep(channel, into, patience),
@@ -90,7 +90,7 @@ impl Waiter {
                 std::hint::spin_loop();
                 continue;
             }
-            // Whom we wait for may need this processor.
+            // The peer or the device may need this CPU.
             std::thread::yield_now();
             let now = Instant::now();
             if now >= *end.get_or_insert(now + patience) {
@@ -100,7 +100,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// Take, arm, look again, sleep: so no completion is slept through.
+    /// Takes, arms, takes again, and sleeps: so no completion is missed.
     fn sleep(
         &self,
         channel: &CompletionChannel,

@@ -1,14 +1,15 @@
 //! Configuration space, and the virtqueues.
 
-/// First bytes of the configuration space of an RDMA function. The virtio device id does not decide what it is.
+/// First bytes of the configuration space of an RDMA function. They identify the function; the virtio device id
+/// does not.
 pub const MAGIC: [u8; 4] = *b"VROC";
-/// Contracts with another major version cannot be spoken.
+/// Major version of the contract. Different major versions do not understand each other.
 pub const ABI_MAJOR: u16 = 1;
-/// Newest minor version here: only adds.
+/// Newest minor version. Minor versions only add.
 pub const ABI_MINOR: u16 = 1;
 /// Virtio device id (virtio 1.3, section 5: reserved for RDMA).
 pub const VIRTIO_ID: u16 = 42;
-/// Virtio device id under which a VMM may show the function that has no name for [`VIRTIO_ID`].
+/// Virtio device id of the function for a VMM that has no name for [`VIRTIO_ID`].
 pub const VIRTIO_ID_ALIAS: u16 = 38;
 
 /// Virtqueue of the commands.
@@ -42,7 +43,7 @@ layouts! {
 pub const CONFIG_LEN: u16 = 20;
 
 impl Config {
-    /// Number of the virtqueue of an event queue, if there is that one.
+    /// Number of the virtqueue of an event queue, if there is such a queue.
     pub const fn event_virtqueue(&self, event_queue: u16) -> Option<u16> {
         if event_queue < self.event_queues {
             FIRST_EVENT_QUEUE.checked_add(event_queue)
@@ -51,7 +52,7 @@ impl Config {
         }
     }
 
-    /// Number of the virtqueue of a wake-up queue, if there is that one.
+    /// Number of the virtqueue of a wake-up queue, if there is such a queue.
     pub const fn wake_virtqueue(&self, wake_queue: u16) -> Option<u16> {
         if wake_queue >= self.wake_queues {
             return None;

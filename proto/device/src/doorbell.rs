@@ -1,4 +1,4 @@
-//! Doorbell rings: how a driver says that it has posted.
+//! Doorbell rings: how a driver tells the device that it has posted.
 //!
 //! Each thread of the guest that posts owns a ring of 8-byte entries in guest memory. It writes an entry for each batch;
 //! the device polls the few rings and never the many queues. An entry is new when its phase bit is that of the ring's
@@ -13,9 +13,9 @@ numbers! {
         Receive = 1,
         /// A shared receive queue; the number is an SRQ's.
         SharedReceive = 2,
-        /// Any next completion shall raise an event; the number is a CQ's, the index its consumer index.
+        /// Asks for an event at the next completion; the number is a CQ's, the index its consumer index.
         ArmNext = 3,
-        /// The next solicited or failed completion shall; otherwise the same.
+        /// Asks for an event at the next solicited or failed completion; number and index as for `ArmNext`.
         ArmSolicited = 4,
     }
 }
@@ -24,9 +24,9 @@ numbers! {
 /// index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Doorbell {
-    /// What it is about.
+    /// What the doorbell is about.
     pub kind: Kind,
-    /// Which queue, 24 bits.
+    /// Number of the queue, 24 bits.
     pub number: u32,
     /// Producer index behind what was posted, counting blocks (send) or entries; or a CQ's consumer index. Modulo 2^32.
     pub index: u32,
@@ -55,7 +55,7 @@ impl Doorbell {
         bits & PHASE != 0
     }
 
-    /// Reads an entry; the phase is the caller's business. `None`: of no known kind, or reserved bits are set.
+    /// Reads an entry, but not its phase. `None`: the kind is unknown, or reserved bits are set.
     #[inline]
     pub const fn from_bits(bits: u64) -> Option<Doorbell> {
         if bits & RESERVED != 0 {
@@ -74,15 +74,15 @@ impl Doorbell {
 
 /// Bytes of an entry.
 pub const ENTRY_LEN: usize = 8;
-/// Fewest entries of a ring, and most. Powers of two only.
+/// Fewest and most entries of a ring. The number is a power of two.
 pub const ENTRIES: core::ops::RangeInclusive<u32> = 16..=4096;
 
 layouts! {
-    /// What stands behind the entries of a doorbell ring: two lines, both written by the device. They are apart because
-    /// the driver reads the first at every post and the device writes the second at many.
+    /// The tail behind the entries of a doorbell ring: two cache lines, both written by the device. They are apart
+    /// because the driver reads the first at every post and the device often writes the second.
     struct DoorbellTail: 128 {
         /// 1 while the device polls and needs no wake-up, else 0. After writing entries the driver makes a full fence,
-        /// reads it, and kicks the ring's wake-up queue when it is 0.
+        /// reads this word, and kicks the ring's wake-up queue if it is 0.
         0 no_kick: u32,
         /// Zero.
         4 reserved_no_kick: [u32; 15],

@@ -1,4 +1,4 @@
-//! Events: what the device tells without being asked. One record fills one device-writable buffer of an event virtqueue.
+//! Events: what the device reports on its own. One record fills one device-writable buffer of an event virtqueue.
 
 numbers! {
     /// What an event is about: numbers of `ibv_event_type`, and our own from 256.
@@ -29,17 +29,17 @@ numbers! {
         LastWqeReached = 16,
         /// An entry of the GID table changed; `object` is its index.
         GidChange = 18,
-        /// An armed CQ has something; `detail` is the number of completions that were written so far, modulo 2^32.
+        /// An armed CQ has a completion; `detail` is the number of completions written so far, modulo 2^32.
         Completion = 256,
-        /// A memory region lost its memory: the guest shares it no more.
+        /// A memory region lost its memory: the guest does not share it any more.
         MrLost = 257,
         /// A queue was given something that the contract does not allow: see [`fault_detail`].
         QueueFault = 258,
-        /// `detail` events found no buffer and no room to wait.
+        /// `detail` events were lost: they found no buffer and no room to wait.
         EventsLost = 259,
     }
 
-    /// Which queue of the object had a [`EventKind::QueueFault`].
+    /// The queue of the object that had a [`EventKind::QueueFault`].
     enum FaultQueue: u8 {
         /// The send queue of a QP.
         Send = 0,
@@ -57,7 +57,7 @@ numbers! {
     enum FaultReason: u8 {
         /// A producer index runs ahead of the ring by more than it has entries.
         Index = 1,
-        /// An operation that there is not, or that the type of QP does not have.
+        /// An operation that does not exist, or that the type of QP does not have.
         Operation = 2,
         /// A flag, kind or reserved bit that is not zero.
         Reserved = 3,
@@ -68,7 +68,7 @@ numbers! {
     }
 }
 
-/// Events that wait for a buffer at least before some are lost. Those of armed CQs are never lost.
+/// Events that can wait for a buffer, at least, before some are lost. Events of armed CQs are never lost.
 pub const PENDING_MIN: u32 = 1024;
 
 /// [`EventRecord::detail`] of a [`EventKind::QueueFault`]: bits 0..=7 the queue, 8..=15 the reason, 32..=63 the index of
@@ -77,7 +77,7 @@ pub const fn fault_detail(queue: FaultQueue, reason: FaultReason, index: u32) ->
     (index as u64) << 32 | (reason as u64) << 8 | queue as u64
 }
 
-/// Takes the detail of a [`EventKind::QueueFault`] apart. `None`: of another version.
+/// Takes the detail of a [`EventKind::QueueFault`] apart. `None`: it is of another version.
 pub const fn fault(detail: u64) -> Option<(FaultQueue, FaultReason, u32)> {
     match (
         FaultQueue::from_number(detail as u8),
@@ -95,7 +95,7 @@ layouts! {
         0 kind: u32,
         /// Number of the object.
         4 object: u32,
-        /// What else there is to say.
+        /// Details, by the kind of event.
         8 detail: u64,
         /// Zero.
         16 reserved: [u64; 2],

@@ -1,13 +1,13 @@
-//! Structs whose offsets are written down, and held to by the compiler.
+//! Structs with written offsets, which the compiler checks.
 
 /// A field, as `SPEC.md` lists it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
     /// Name.
     pub name: &'static str,
-    /// Bytes before it.
+    /// Bytes in front of the field.
     pub offset: usize,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
 }
 
@@ -16,19 +16,19 @@ pub struct Field {
 pub struct Layout {
     /// Name.
     pub name: &'static str,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
     /// Fields, without a gap.
     pub fields: &'static [Field],
 }
 
-/// Bytes of what a projection from a struct to a field's place leads to.
+/// Size of the field that a projection of a struct leads to.
 pub(crate) const fn size_behind<S, F>(_: fn(&S) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// Structs of the contract: `struct Name: size { offset field: type, … }`. Sizes and offsets are asserted when they are
-/// compiled; `Default` is all zeros; `LAYOUTS` is the list of them.
+/// Structs of the contract: `struct Name: size { offset field: type, … }`. The compiler asserts sizes and offsets;
+/// `Default` is all zeros; `LAYOUTS` lists the structs.
 macro_rules! layouts {
     ($($(#[$doc:meta])* struct $name:ident: $size:literal {
         $($(#[$field_doc:meta])* $offset:literal $field:ident: $kind:ty,)*

@@ -1,9 +1,9 @@
 //! The contract between a driver (guest) and the RDMA function of an adapter (device). `SPEC.md` beside this crate is
-//! the normative text; these structs are its layouts. `tests/spec.rs` holds each to the other: numbers, sizes, offsets
-//! and the examples in hexadecimal.
+//! the normative text; these structs are its layouts. `tests/spec.rs` compares the two: numbers, sizes, offsets and
+//! the examples in hexadecimal.
 //!
-//! All numbers are little-endian. Everything is naturally aligned, sizes are multiples of 8, reserved bytes are zero.
-//! Where verbs have a number for something (`ibv_*`, libibverbs' `verbs.h`), it is that one.
+//! All numbers are little-endian. All fields are naturally aligned, sizes are multiples of 8, reserved bytes are zero.
+//! Where verbs have a number for something (`ibv_*`, libibverbs' `verbs.h`), the contract uses that number.
 #![no_std]
 #![forbid(unsafe_code)]
 

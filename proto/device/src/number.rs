@@ -13,10 +13,10 @@ macro_rules! numbers {
         }
 
         impl $name {
-            /// All of them.
+            /// All variants.
             pub const ALL: [$name; [$($number,)*].len()] = [$($name::$variant,)*];
 
-            /// The one with a number.
+            /// The variant with a number.
             #[inline]
             pub const fn from_number(number: $kind) -> Option<$name> {
                 match number {
@@ -25,7 +25,7 @@ macro_rules! numbers {
                 }
             }
 
-            /// Its number.
+            /// Number of the variant.
             #[inline]
             pub const fn number(self) -> $kind {
                 self as $kind

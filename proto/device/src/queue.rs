@@ -1,8 +1,8 @@
 //! Work queues and completion queues: rings in guest memory.
 //!
-//! A send queue is a ring of 64-byte blocks; a work request takes one block and as many more as its elements or inline
-//! bytes need, over the ring's end as well. A receive queue is a ring of entries of one size. A completion queue is a ring
-//! of 64-byte entries that the device writes; the highest bit of the last byte is the phase.
+//! A send queue is a ring of 64-byte blocks. A work request takes one block and as many more as its elements or inline
+//! bytes need, past the end of the ring from its beginning on. A receive queue is a ring of entries of one size. A
+//! completion queue is a ring of 64-byte entries that the device writes; the highest bit of the last byte is the phase.
 
 use zerocopy::transmute;
 
@@ -61,7 +61,7 @@ numbers! {
 }
 
 impl Operation {
-    /// A bit of its own, in sets of operations.
+    /// The bit of the operation in sets of operations.
     #[inline]
     pub const fn bit(self) -> u32 {
         1 << self.number()
@@ -69,7 +69,7 @@ impl Operation {
 }
 
 impl CompletionKind {
-    /// Does it complete a receive? True of errors, too.
+    /// Whether the kind is of a receive. It is right for errors, too.
     pub const fn is_receive(number: u8) -> bool {
         number & 0x80 != 0
     }
@@ -77,13 +77,13 @@ impl CompletionKind {
 
 /// Bits of [`SendHead::flags`]: `ibv_send_flags`.
 pub mod send_flags {
-    /// Waits for the READs and atomics before it.
+    /// Wait for the READs and atomics before the request.
     pub const FENCE: u8 = 1 << 0;
-    /// Completes visibly also when it succeeds.
+    /// Complete visibly also on success.
     pub const SIGNALED: u8 = 1 << 1;
-    /// Asks the receiver for an event.
+    /// Ask for an event at the receiver.
     pub const SOLICITED: u8 = 1 << 2;
-    /// Bytes follow instead of elements.
+    /// Inline bytes follow instead of elements.
     pub const INLINE: u8 = 1 << 3;
     /// Every flag there is.
     pub const ALL: u8 = FENCE | SIGNALED | SOLICITED | INLINE;
@@ -91,13 +91,13 @@ pub mod send_flags {
 
 /// Bits of [`CompletionEntry::flags`]: `ibv_wc_flags`, and our own at bit 7.
 pub mod completion_flags {
-    /// The first 40 bytes of the buffer are the GRH's.
+    /// The first 40 bytes of the buffer are a GRH.
     pub const GRH: u8 = 1 << 0;
     /// `imm` holds immediate data.
     pub const IMM: u8 = 1 << 1;
     /// `imm` holds the key that was invalidated.
     pub const INVALIDATED: u8 = 1 << 3;
-    /// `vlan` is the tag's.
+    /// `vlan` is that of a tag.
     pub const VLAN: u8 = 1 << 7;
     /// Every flag there is.
     pub const ALL: u8 = GRH | IMM | INVALIDATED | VLAN;
@@ -111,7 +111,7 @@ layouts! {
     struct Element: 16 {
         /// Address in the region that `lkey` names.
         0 addr: u64,
-        /// Bytes; 0 means none, and then the key is not looked at.
+        /// Length in bytes. 0: no bytes, and the key is not looked at.
         8 len: u32,
         /// Local key.
         12 lkey: u32,
@@ -119,13 +119,13 @@ layouts! {
 
     /// The first 32 bytes of a send work request. Elements, or inline bytes, follow.
     struct SendHead: 32 {
-        /// Comes back in the completion.
+        /// Id that the completion gives back.
         0 wr_id: u64,
         /// [`Operation`].
         8 operation: u8,
         /// [`send_flags`].
         9 flags: u8,
-        /// Elements, or with `INLINE` bytes.
+        /// Number of elements, or with `INLINE` of bytes.
         10 count: u16,
         /// Immediate data, or the key to invalidate.
         12 imm: u32,
@@ -137,7 +137,7 @@ layouts! {
         28 remote_srq: u32,
     }
 
-    /// What follows the element of an atomic.
+    /// The operands that follow the element of an atomic.
     struct AtomicOperands: 16 {
         /// Compare and swap: the value that must be there. Fetch and add: what is added.
         0 compare_or_add: u64,
@@ -145,11 +145,11 @@ layouts! {
         8 swap: u64,
     }
 
-    /// What an [`Operation::BindMw`] has in place of its elements.
+    /// The operands of an [`Operation::BindMw`], in place of its elements.
     struct Bind: 32 {
         /// The window.
         0 mw: u32,
-        /// Type 2: its new key. Type 1: zero, the device chooses.
+        /// Type 2: the new key of the window. Type 1: zero, the device chooses.
         4 rkey: u32,
         /// The region.
         8 mr: u32,
@@ -163,7 +163,7 @@ layouts! {
 
     /// The first 16 bytes of a receive. Its elements follow.
     struct ReceiveHead: 16 {
-        /// Comes back in the completion.
+        /// Id that the completion gives back.
         0 wr_id: u64,
         /// Elements.
         8 elements: u32,
@@ -173,9 +173,9 @@ layouts! {
 
     /// A completion.
     struct CompletionEntry: 64 {
-        /// Of the work request.
+        /// Id of the work request.
         0 wr_id: u64,
-        /// QP it was posted to, or that took it from an SRQ.
+        /// QP that the request was posted to, or that took it from an SRQ.
         8 qp: u32,
         /// Bytes received, READ or fetched.
         12 byte_len: u32,
@@ -183,11 +183,11 @@ layouts! {
         16 imm: u32,
         /// UD: QP of the sender.
         20 source_qp: u32,
-        /// When it was written, in ns of the device's clock; 0 without that capability.
+        /// When the device wrote the completion, in ns of its clock; 0 without that capability.
         24 time: u64,
         /// UD: Ethernet address of the sender.
         32 source_mac: [u8; 6],
-        /// UD: VLAN it came on.
+        /// UD: VLAN that the datagram came on.
         38 vlan: u16,
         /// UD: service level.
         40 service_level: u8,
@@ -195,7 +195,7 @@ layouts! {
         41 reserved_level: u8,
         /// UD: index of the P_Key.
         42 pkey_index: u16,
-        /// Of the device's own choice, for its developers; zero on success.
+        /// A code for the device's developers; zero on success.
         44 vendor_error: u32,
         /// Zero.
         48 reserved: u64,
@@ -211,7 +211,7 @@ layouts! {
         63 phase: u8,
     }
 
-    /// What stands behind the entries of a completion queue, written by the driver.
+    /// The tail behind the entries of a completion queue, written by the driver.
     struct CompletionTail: 64 {
         /// Completions that the driver has taken, modulo 2^32. The device reads it when the ring may be full.
         0 consumer: u32,
@@ -219,7 +219,7 @@ layouts! {
         4 reserved: [u32; 15],
     }
 
-    /// What stands behind the entries of a shared receive queue, written by the device.
+    /// The tail behind the entries of a shared receive queue, written by the device.
     struct SharedReceiveTail: 64 {
         /// Entries that the device has taken, modulo 2^32: they are free. The driver reads it when the ring may be full.
         0 taken: u32,
@@ -228,7 +228,7 @@ layouts! {
     }
 }
 
-/// Bytes that stand behind the head of a send work request.
+/// Bytes behind the head of a send work request.
 const fn behind(operation: Operation, flags: u8, count: u16) -> usize {
     match operation {
         Operation::BindMw => size_of::<Bind>(),
@@ -239,12 +239,12 @@ const fn behind(operation: Operation, flags: u8, count: u16) -> usize {
     }
 }
 
-/// Blocks that a send work request takes: one for its head and 32 bytes more, and what else it needs.
+/// Blocks that a send work request takes: one for its head and 32 bytes more, and further ones for the rest.
 pub const fn send_blocks(operation: Operation, flags: u8, count: u16) -> u32 {
     (size_of::<SendHead>() + behind(operation, flags, count)).div_ceil(BLOCK_LEN) as u32
 }
 
-/// Blocks of the longest work request of a queue with these limits: a ring has at least so many.
+/// Blocks of the longest work request of a queue with these limits. A ring has at least so many.
 pub const fn send_blocks_max(elements: u32, inline: u32) -> u32 {
     let elements = elements as u64 * size_of::<Element>() as u64;
     let inline = inline as u64;
@@ -261,7 +261,7 @@ pub const fn send_blocks_max(elements: u32, inline: u32) -> u32 {
 /// Most elements of a receive: its entry then has 4096 bytes.
 pub const RECEIVE_ELEMENTS_MAX: u32 = 255;
 
-/// Bytes of a receive queue's entry with room for so many elements: a power of two, at least 32. `None`: more than
+/// Bytes of a receive queue's entry with room for `elements` elements: a power of two, at least 32. `None`: more than
 /// [`RECEIVE_ELEMENTS_MAX`].
 pub const fn receive_stride(elements: u32) -> Option<u32> {
     if elements > RECEIVE_ELEMENTS_MAX {
@@ -271,24 +271,24 @@ pub const fn receive_stride(elements: u32) -> Option<u32> {
     Some(if bytes < 32 { 32 } else { bytes.next_power_of_two() })
 }
 
-/// What a queue pair agreed on when it was made, as far as send work requests must keep to it.
+/// Limits of a queue pair that its send work requests must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SendLimits {
-    /// Its type.
+    /// Type of the queue pair.
     pub qp_type: QpType,
-    /// Elements of a work request.
+    /// Most elements of a work request.
     pub elements: u32,
-    /// Inline bytes.
+    /// Most inline bytes.
     pub inline: u32,
 }
 
-/// A word of two halves, in memory in this order.
+/// A word of two halves, which are in memory in this order.
 const fn pair(low: u32, high: u32) -> u64 {
     (low as u64) | (high as u64) << 32
 }
 
 impl SendHead {
-    /// As the driver writes it. Put together in registers, as in [`CompletionEntry::to_words`].
+    /// The words as the driver writes them. They are put together in registers, as in [`CompletionEntry::to_words`].
     #[inline]
     pub const fn to_words(self) -> [u64; 4] {
         let what = (self.operation as u32) | (self.flags as u32) << 8 | (self.count as u32) << 16;
@@ -300,8 +300,8 @@ impl SendHead {
         ]
     }
 
-    /// What the work request does and how many blocks it takes, if it is well-formed. Whatever is wrong with one that
-    /// is not, is a fault of the queue (`SPEC.md`, section 8).
+    /// What the work request does and how many blocks it takes, if it is well-formed. If it is not, the queue has a fault
+    /// (`SPEC.md`, section 8).
     #[inline]
     pub fn check(&self, limits: &SendLimits) -> Result<(Operation, u32), FaultReason> {
         use Operation as O;
@@ -348,10 +348,10 @@ impl SendHead {
 }
 
 impl CompletionEntry {
-    /// As the device writes it: seven words, and then the last one, which shows that all are there.
+    /// The words as the device writes them: seven, and then the last one, which shows that all are there.
     ///
-    /// They are put together in registers: bytes that were written one by one cannot be read as a word before they have
-    /// left the processor, and they wait there behind what was written to other entries.
+    /// The words are put together in registers. If bytes were written one by one, a load of the word would wait until they
+    /// have left the store buffer, behind stores to other entries.
     #[inline]
     pub const fn to_words(self) -> [u64; 8] {
         let [a, b, c, d, e, f] = self.source_mac;
@@ -369,7 +369,7 @@ impl CompletionEntry {
         ]
     }
 
-    /// From the words that a driver has read.
+    /// The entry of the words that a driver has read.
     #[inline]
     pub const fn from_words(words: [u64; 8]) -> CompletionEntry {
         transmute!(words)
@@ -381,7 +381,7 @@ impl CompletionEntry {
         last_word >> 63 != 0
     }
 
-    /// How the work request ended; a number that there is not is an error of the device.
+    /// How the work request ended. An unknown number is an error of the device.
     #[inline]
     pub const fn status(&self) -> CompletionStatus {
         match CompletionStatus::from_number(self.status) {

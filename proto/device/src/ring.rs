@@ -10,9 +10,9 @@ use crate::queue::{BLOCK_LEN, CompletionEntry, CompletionTail, SharedReceiveTail
 pub const ENTRIES_MAX: u32 = 1 << 24;
 /// Most extents of one command's list.
 pub const EXTENTS_MAX: u32 = 1 << 18;
-/// Least bytes of a region's extents, but of the first and the last.
+/// Least bytes of a region's extents, except the first and the last.
 pub const REGION_EXTENT_MIN: u64 = 64;
-/// Addresses and lengths of a ring's extents are multiples of it: a line never straddles two.
+/// Addresses and lengths of a ring's extents are multiples of this: a cache line never straddles two extents.
 pub const ALIGNMENT: u64 = 64;
 
 layouts! {
@@ -24,11 +24,11 @@ layouts! {
         8 len: u64,
     }
 
-    /// Says where the extents of an object are.
+    /// Where the extents of an object are listed.
     struct ExtentList: 8 {
         /// Extents.
         0 count: u32,
-        /// 0: they follow the command's body. Otherwise so many extents follow, which hold the list.
+        /// 0: the extents follow the command's body. Otherwise so many extents follow, which hold the list.
         4 chunks: u32,
     }
 }
@@ -40,18 +40,18 @@ impl ExtentList {
     }
 }
 
-/// Phase bit of the entry with an index: 1 in the first lap, in memory that was zero, and then alternating. `entries` is
-/// a power of two.
+/// Phase bit of the entry with an index: 1 in the first lap, over memory of zeros, and then alternating. `entries` is a power
+/// of two.
 #[inline]
 pub const fn phase(index: u32, entries: u32) -> bool {
     index & entries == 0
 }
 
-/// What a doorbell's producer index means to a ring of which the index `posted` was known and which was read up to `read`:
-/// the index that is known now. `None`: it is a fault, more would be posted than the ring has entries.
+/// The producer index that is known after a doorbell, of a ring whose index was `posted` and which was read up to `read`.
+/// `None`: a fault, because more would be posted than the ring has entries.
 #[inline]
 pub const fn advance(index: u32, posted: u32, read: u32, entries: u32) -> Option<u32> {
-    // Doorbells of several rings may overtake each other: what is behind is old news.
+    // Doorbells of several rings may overtake each other: an index behind the known one says nothing new.
     if index.wrapping_sub(posted) > 1 << 31 {
         return Some(posted);
     }
@@ -81,7 +81,7 @@ pub const fn receive_ring_len(entries: u32, stride: u32) -> u64 {
     entries as u64 * stride as u64
 }
 
-/// Where the tail of a shared receive queue begins.
+/// Offset of the tail of a shared receive queue.
 pub const fn shared_receive_tail(entries: u32, stride: u32) -> u64 {
     receive_ring_len(entries, stride).next_multiple_of(ALIGNMENT)
 }
@@ -91,8 +91,8 @@ pub const fn shared_receive_ring_len(entries: u32, stride: u32) -> u64 {
     shared_receive_tail(entries, stride) + size_of::<SharedReceiveTail>() as u64
 }
 
-/// Can this extent be one of a ring whose entries have `stride` bytes? Its address is a multiple of [`ALIGNMENT`], its length of that
-/// and of the stride (but for the last), and it does not reach beyond 2^64.
+/// Whether an extent can be one of a ring whose entries have `stride` bytes. Its address is a multiple of [`ALIGNMENT`], its
+/// length of that and (except for the last extent) of the stride, and it does not reach beyond 2^64.
 pub fn is_sound(extent: &Extent, last: bool, stride: u32) -> bool {
     // Both are powers of two: the larger is a multiple of the smaller.
     let unit = ALIGNMENT.max(u64::from(stride));

@@ -16,19 +16,19 @@ numbers! {
         OutOfRange = 4,
         /// No object has the handle.
         NoSuchObject = 5,
-        /// Others still use the object.
+        /// Other objects still use the object.
         InUse = 6,
         /// A limit of the device is reached.
         LimitReached = 7,
-        /// Not possible in the state that the object is in.
+        /// The command is not possible in the state of the object.
         WrongState = 8,
         /// Memory is not shared by the guest, not aligned as it must be, or too small.
         BadAddress = 9,
-        /// HELLO was not said.
+        /// The driver has not sent HELLO.
         NotReady = 10,
         /// The settings of the adapter forbid it.
         NotPermitted = 11,
-        /// Nobody knows the Ethernet address for a GID (yet).
+        /// Nobody knows the Ethernet address of a GID (yet).
         Unreachable = 12,
         /// A bug in the device. The object may be lost.
         Internal = 13,

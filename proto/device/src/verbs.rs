@@ -13,7 +13,7 @@ numbers! {
         Ud = 4,
         /// Sending end of an extended reliable connection (`IBV_QPT_XRC_SEND`).
         XrcInitiator = 9,
-        /// Receiving end (`IBV_QPT_XRC_RECV`).
+        /// Receiving end of an extended reliable connection (`IBV_QPT_XRC_RECV`).
         XrcTarget = 10,
     }
 
@@ -51,9 +51,9 @@ numbers! {
 
     /// Kind of a memory window (`ibv_mw_type`).
     enum MwType: u32 {
-        /// Bound for all QPs of the protection domain; the device chooses its key.
+        /// A window for all QPs of the protection domain; the device chooses its key.
         Type1 = 1,
-        /// Bound for one QP; its owner chooses the low 8 bits of the key.
+        /// A window for one QP; its owner chooses the low 8 bits of the key.
         Type2 = 2,
     }
 
@@ -77,11 +77,11 @@ numbers! {
 
     /// With whom atomics are atomic (`ibv_atomic_cap`).
     enum AtomicScope: u32 {
-        /// There are none.
+        /// There are no atomics.
         None = 0,
         /// With all other RDMA atomics on this device's memory.
         Device = 1,
-        /// With the processors', too.
+        /// With the processors' atomics, too.
         Global = 2,
     }
 
@@ -95,19 +95,19 @@ numbers! {
         LocalQpOperationError = 2,
         /// An invalid local key, or one without the right that was needed.
         LocalProtectionError = 4,
-        /// Not carried out: the QP was in the error state.
+        /// The request was not carried out: the QP was in the error state.
         FlushError = 5,
         /// A window that could not be bound, or a key that could not be invalidated.
         MwBindError = 6,
         /// A response that the protocol does not allow.
         BadResponseError = 7,
-        /// The receive was hit by an access error.
+        /// An access error hit the receive.
         LocalAccessError = 8,
         /// The peer refused the request as invalid.
         RemoteInvalidRequestError = 9,
         /// The peer's keys forbade it.
         RemoteAccessError = 10,
-        /// The peer could not carry it out.
+        /// The peer could not carry out the request.
         RemoteOperationError = 11,
         /// No acknowledge after all retries.
         RetryExceeded = 12,
@@ -127,12 +127,12 @@ impl Mtu {
 }
 
 impl QpType {
-    /// Does it acknowledge and retry?
+    /// Whether the service acknowledges and retries.
     pub const fn reliable(self) -> bool {
         matches!(self, QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget)
     }
 
-    /// Does this type of QP have the operation (IBTA 9.4 and annex A14)?
+    /// Whether this type of QP has the operation (IBTA 9.4 and annex A14).
     #[inline]
     pub const fn allows(self, operation: Operation) -> bool {
         use Operation as O;
@@ -151,7 +151,7 @@ impl QpType {
     }
 }
 
-/// Rights of a key: bits of `ibv_access_flags`, and our own at bit 31. Bits 20..=29 are optional there
+/// Rights of a key: bits of `ibv_access_flags`, and our own at bit 31. Bits 20..=29 are optional in verbs
 /// (`IBV_ACCESS_OPTIONAL_RANGE`) and ignored.
 pub mod access {
     /// The own QPs may write: receive buffers, destinations of READ and atomics.
@@ -166,7 +166,7 @@ pub mod access {
     pub const MW_BIND: u32 = 1 << 4;
     /// Addresses count from zero.
     pub const ZERO_BASED: u32 = 1 << 5;
-    /// SEND with invalidate and LOCAL_INVALIDATE may take the key back.
+    /// SEND with invalidate and LOCAL_INVALIDATE may invalidate the key.
     pub const INVALIDATE: u32 = 1 << 31;
     /// Every right there is.
     pub const ALL: u32 = 0x3f | INVALIDATE;
@@ -200,7 +200,7 @@ pub mod srq_mask {
 pub mod qp_mask {
     /// `state`.
     pub const STATE: u32 = 1 << 0;
-    /// `current_state`: another one is refused.
+    /// `current_state`: the command fails in another state.
     pub const CURRENT_STATE: u32 = 1 << 1;
     /// `drained_event` (`IBV_QP_EN_SQD_ASYNC_NOTIFY`).
     pub const DRAINED_EVENT: u32 = 1 << 2;
@@ -234,7 +234,7 @@ pub mod qp_mask {
     pub const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
     /// `destination_qp`.
     pub const DESTINATION_QP: u32 = 1 << 20;
-    /// `udp_source_port`: ours.
+    /// `udp_source_port`; this bit is ours.
     pub const UDP_SOURCE_PORT: u32 = 1 << 31;
     /// Every bit there is.
     pub const ALL: u32 = 0x13_bfff | UDP_SOURCE_PORT;

@@ -61,6 +61,11 @@ fn run(suite: &mut Suite, wanted: &[String], minutes: &[String]) {
         let words = "clippy --locked --workspace --all-targets -- -D warnings";
         suite.step("clippy", &mut cargo(words.split(' ')));
     }
+    if wants("doc") {
+        let words = "doc --locked --workspace --no-deps";
+        let mut rustdoc = cargo(words.split(' '));
+        suite.step("rustdoc", rustdoc.env("RUSTDOCFLAGS", "-D warnings"));
+    }
     let tests = wants("unit").then(|| cargo::build_tests(suite));
     // Beside the unit tests, which wait much of their time; they go first. One build of all: cargo would build dependencies again for
     // other sets of packages, which want other features of them.
@@ -112,6 +117,9 @@ fn run(suite: &mut Suite, wanted: &[String], minutes: &[String]) {
         // All else is in order then.
         suite.skip_code = Some((3, "advisories: not checked, their database cannot be had"));
         suite.step("supply", &mut Command::new("tests/supply"));
+    }
+    if wants("book") {
+        suite.step("book", &mut Command::new("tests/book"));
     }
     if wants("fresh") {
         // (Builds of its own: two of the demo, one of what is shipped.)

@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result};
 
 pub use figures::figures;
 pub use licences::{allowed_licences, licences};
-pub use pages::{links, page_sizes};
+pub use pages::{book, citations, links, page_sizes, places};
 pub use rooms::{Package, packages, rooms};
 pub use source::{core_attributes, core_bans, floors, ignored_tests, markers, unsafe_code};
 pub use text::{

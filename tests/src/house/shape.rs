@@ -112,7 +112,7 @@ fn items(file: &syn::File) -> Vec<&Item> {
     all
 }
 
-/// Structs with more than [`FIELDS_MAX`] fields.
+/// Structs with more than `FIELDS_MAX` fields.
 pub fn fields(tree: &Tree, known: Ceilings<'_>) -> Vec<Breach> {
     let mut found = BTreeMap::new();
     for (path, file) in sources(tree) {
@@ -136,7 +136,7 @@ pub fn fields(tree: &Tree, known: Ceilings<'_>) -> Vec<Breach> {
     )
 }
 
-/// Types with inherent `impl`s in more than [`FILES_MAX`] files.
+/// Types with inherent `impl`s in more than `FILES_MAX` files.
 pub fn impls(tree: &Tree, known: Ceilings<'_>) -> Vec<Breach> {
     let mut files: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     let mut defined: BTreeMap<String, usize> = BTreeMap::new();

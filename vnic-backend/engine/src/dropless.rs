@@ -1,5 +1,5 @@
-//! Dropless mode of an adapter: a frame that finds no receive buffer waits for one, and its sender with it; who waits too
-//! long ends the mode. Sans-I/O: what happened and when comes in, what is to be told comes out.
+//! Dropless mode of an adapter: a frame that finds no receive buffer waits for one, and its sender with it; a frame that
+//! waits too long ends the mode. Sans-I/O: causes and times come in, what to report comes out.
 //!
 //! ```text
 //!                 operator: on (77)
@@ -11,11 +11,12 @@
 //!       operator: off (78) · a timer expires (75)
 //! ```
 //!
-//! WinOF-2 User Manual, "Ethernet Network", section "Dropless Mode". The table below is all there is to decide; what the
-//! documents leave open is decided so:
+//! WinOF-2 User Manual, "Ethernet Network", section "Dropless Mode". The table below holds every decision; points that the
+//! documents leave open are decided so:
 //!
-//! * A timer that expires counts as leaving the mode, and is told as 75 only: 78 is told when the *user* switches it off.
-//! * Each act of the operator is told, even one that changes nothing; entries and exits count changes only.
+//! * A timer that expires counts as leaving the mode, and is reported as 75 only: 78 is reported when the *user* switches
+//!   it off.
+//! * Each act of the operator is reported, even one that changes nothing; entries and exits count changes only.
 //! * A new time-out holds for frames that wait already, from when they began to wait.
 
 use core::time::Duration;
@@ -29,7 +30,7 @@ pub const TIMEOUT_MAX: u8 = 100;
 /// Receive queues that an adapter has at most.
 pub const QUEUES_MAX: usize = 16;
 
-/// What happens to the mode.
+/// Cause of a change of the mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// The operator switches it on.
@@ -45,29 +46,29 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Cause; 5] = [Cause::On, Cause::Off, Cause::Waits, Cause::Served, Cause::Expired];
 }
 
-/// What becomes of the timers.
+/// Change of the timers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timers {
-    /// Nothing.
+    /// The timers do not change.
     Keep,
-    /// That of the queue starts, unless it runs.
+    /// The timer of the queue starts, unless it runs.
     Start,
-    /// That of the queue stops.
+    /// The timer of the queue stops.
     Stop,
-    /// All stop: frames that wait are dropped.
+    /// All timers stop: frames that wait are dropped.
     StopAll,
 }
 
-/// What is told, with the number that Windows' event log knows it by.
+/// A report, with its number in Windows' event log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// The operator switched it on (77).
+    /// The operator switched the mode on (77).
     Entered,
-    /// The operator switched it off (78).
+    /// The operator switched the mode off (78).
     Exited,
     /// A frame of this queue waited too long (75).
     Timeout {
@@ -79,15 +80,15 @@ pub enum Told {
 /// A row of [`TABLE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// The mode is on.
+    /// Whether the mode is on.
     pub on: bool,
-    /// What happens.
+    /// The cause.
     pub cause: Cause,
-    /// The mode is on afterwards.
+    /// Whether the mode is on afterwards.
     pub next: bool,
-    /// Timers.
+    /// Change of the timers.
     pub timers: Timers,
-    /// Is it told?
+    /// Whether it is reported.
     pub told: bool,
 }
 
@@ -101,7 +102,7 @@ const fn row(on: bool, cause: Cause, next: bool, timers: Timers, told: bool) -> 
     }
 }
 
-/// What happens when.
+/// What every cause does, with the mode on and off.
 pub const TABLE: [Row; 10] = [
     row(false, Cause::On, true, Timers::Keep, true),
     row(false, Cause::Off, false, Timers::Keep, true),
@@ -138,7 +139,7 @@ impl Dropless {
         self.step(Cause::On, 0, Instant(0))
     }
 
-    /// A frame found no buffer in a receive queue. Answers whether it waits; otherwise it is dropped.
+    /// A frame found no buffer in a receive queue. Returns whether it waits; otherwise it is dropped.
     pub fn waits(&mut self, queue: u8, now: Instant) -> bool {
         self.step(Cause::Waits, queue, now);
         self.on
@@ -149,7 +150,7 @@ impl Dropless {
         self.step(Cause::Served, queue, Instant(0));
     }
 
-    /// Time passes. Give buffers that have come to those that wait before: a frame whose buffers are there is not late.
+    /// Lets time pass. First give buffers that have come to frames that wait: a frame whose buffers are there is not late.
     pub fn expire(&mut self, now: Instant) -> Option<Told> {
         let (at, queue) = self.next_expiry()?;
         if at > now {
@@ -171,12 +172,12 @@ impl Dropless {
             .min()
     }
 
-    /// Is the mode on?
+    /// Whether the mode is on.
     pub fn is_on(&self) -> bool {
         self.on
     }
 
-    /// How long a frame may wait, in [`UNIT`]s; the last one that was set, 0 before.
+    /// How long a frame may wait, in [`UNIT`]s; the last value that was set, 0 before.
     pub fn timeout(&self) -> u8 {
         self.timeout
     }
@@ -191,7 +192,7 @@ impl Dropless {
         self.entries
     }
 
-    /// Times that it was left, by the operator or because a frame waited too long.
+    /// Times that the mode was left, by the operator or because a frame waited too long.
     pub fn exits(&self) -> u64 {
         self.exits
     }

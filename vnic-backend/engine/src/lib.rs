@@ -1,5 +1,5 @@
-//! The engine: what an adapter is. Ethernet function logic, counters, events; verbs, congestion
-//! control. Sans-I/O: time, randomness and guest memory are arguments.
+//! The engine of an adapter: Ethernet function logic, counters, events; verbs, congestion control.
+//! Sans-I/O: time, randomness and guest memory are arguments.
 #![no_std]
 #![forbid(unsafe_code)]
 

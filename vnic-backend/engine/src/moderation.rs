@@ -1,5 +1,5 @@
-//! When a guest is interrupted for what a ring of its was given. Sans-I/O: told what was shown to the guest and whether
-//! it asked for an interrupt, it says whether to send one now, and when to ask again.
+//! Interrupt moderation of a ring. Sans-I/O: the caller says what it showed to the guest and whether the guest asked for an
+//! interrupt; the answer is whether to send one now, and when to ask again.
 //!
 //! ```text
 //!  on demand   an interrupt whenever the guest asks for one: virtio's own suppression decides (NDIS poll; interrupt)
@@ -9,8 +9,8 @@
 //!              latency ─ BULK_ABOVE frames within a WINDOW ─▶ bulk ─ fewer than LATENCY_BELOW in one ─▶ latency
 //! ```
 //!
-//! Whatever the method, what is shown is visible at once: a guest that polls waits for nothing. An interrupt that was
-//! put off is owed: [`Moderation::due`] says until when, whoever sleeps.
+//! With every method, what is shown is visible at once: a guest that polls waits for nothing. An interrupt that was put off
+//! is owed: [`Moderation::due`] says until when.
 
 use core::time::Duration;
 
@@ -20,13 +20,13 @@ use crate::settings::{RecvCompletion, SendCompletion};
 
 /// How long a polling guest that asked for an interrupt may take nothing before it gets one.
 pub const SAFETY_NET: Duration = Duration::from_millis(1);
-/// Time between two interrupts in the bulk profile: none comes later than that.
+/// Most time between two interrupts in the bulk profile.
 pub const SPACING: Duration = Duration::from_micros(64);
-/// Over such a time frames are counted.
+/// Time over which frames are counted.
 pub const WINDOW: Duration = Duration::from_millis(1);
-/// From so many frames in a [`WINDOW`] on, the bulk profile.
+/// Frames in a [`WINDOW`] from which on the bulk profile acts.
 pub const BULK_ABOVE: u64 = 200;
-/// Below so many, the latency profile.
+/// Frames in a [`WINDOW`] below which the latency profile acts.
 pub const LATENCY_BELOW: u64 = 100;
 
 /// How interrupts are chosen.
@@ -37,7 +37,7 @@ pub enum Method {
     OnDemand,
     /// The guest polls; interrupts are a safety net.
     Polling,
-    /// Fewer the more there is to do.
+    /// The more frames, the fewer interrupts a frame.
     Adaptive,
 }
 
@@ -60,24 +60,24 @@ impl From<SendCompletion> for Method {
     }
 }
 
-/// What the adaptive method is after.
+/// Profiles of the adaptive method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Profile {
-    /// Each interrupt at once.
+    /// Each interrupt is sent at once.
     #[default]
     Latency,
-    /// Few interrupts.
+    /// Few interrupts are sent.
     Bulk,
 }
 
 /// What to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Interrupt the guest: it is owed nothing any more.
+    /// Interrupt the guest: no interrupt is owed any more.
     Interrupt,
-    /// Not now; the interrupt is owed.
+    /// Do not interrupt now; the interrupt is owed.
     Later,
-    /// Nothing is owed.
+    /// No interrupt is owed.
     Nothing,
 }
 
@@ -91,12 +91,12 @@ pub struct Moderation {
     /// When the last interrupt was sent.
     last: Option<Instant>,
     window: Instant,
-    /// Frames ever at the window's beginning.
+    /// Frames ever at the beginning of the window.
     frames: u64,
 }
 
 impl Moderation {
-    /// Owes nothing.
+    /// No interrupt is owed.
     pub fn new(method: Method) -> Moderation {
         Moderation {
             method,
@@ -104,8 +104,8 @@ impl Moderation {
         }
     }
 
-    /// Something was shown to the guest: `wanted`, it asks for an interrupt; `frames`, shown ever; `behind`, so much of the
-    /// ring is shown and not known to be taken that the guest should look.
+    /// Frames were shown to the guest. `wanted`: it asks for an interrupt; `frames`: frames shown ever; `behind`: so much
+    /// of the ring is shown and not known to be taken that the guest should look.
     pub fn shown(&mut self, now: Instant, wanted: bool, frames: u64, behind: bool) -> Decision {
         if !wanted {
             return match self.due {
@@ -137,8 +137,8 @@ impl Moderation {
         self.due
     }
 
-    /// It is [`Moderation::due`]: does the guest still want to be told (`wanted`), and has it taken anything since this was
-    /// last asked (`progress`)?
+    /// The time of [`Moderation::due`] has come. `wanted`: the guest still asks for an interrupt; `progress`: it has taken
+    /// something since the last call.
     pub fn expire(&mut self, now: Instant, wanted: bool, progress: bool) -> Decision {
         if self.due.is_none() || !wanted {
             self.due = None;
@@ -151,17 +151,17 @@ impl Moderation {
         self.sent(now)
     }
 
-    /// The ring stops, or another method begins: what is owed must be sent. True if something is.
+    /// The ring stops, or another method begins. True: an interrupt is owed, and must be sent.
     pub fn settle(&mut self) -> bool {
         self.due.take().is_some()
     }
 
-    /// What the adaptive method is after.
+    /// Current profile of the adaptive method.
     pub fn profile(&self) -> Profile {
         self.profile
     }
 
-    /// Changes of the profile since this was last asked.
+    /// Changes of the profile since the last call.
     pub fn take_transitions(&mut self) -> u64 {
         core::mem::take(&mut self.transitions)
     }
@@ -181,7 +181,7 @@ impl Moderation {
             }
             return;
         }
-        // A window ends when the guest asks for the first time after it: what it had is scaled to its length.
+        // A window ends when the guest asks for the first time after it: its frames are scaled to its length.
         let rate = u128::from(new) * WINDOW.as_nanos() / elapsed.as_nanos();
         if rate < u128::from(LATENCY_BELOW) {
             self.choose(Profile::Latency);

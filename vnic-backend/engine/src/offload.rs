@@ -1,9 +1,9 @@
-//! Finishes in software what a guest left to its device: partial checksums, TCP and UDP segmentation
-//! (virtio 1.3 section 5.1.6.2), for receivers that do not take the frame as it is.
+//! Finishes in software what a guest left to its device: partial checksums, TCP and UDP segmentation (virtio
+//! 1.3 section 5.1.6.2), for receivers that do not take the frame as it is.
 //!
-//! The request stands in the frame's virtio header and speaks about bytes of the frame: both come from the
-//! guest. [`check`] looks at private copies of both and gives a [`Request`] that cannot lead anyone outside
-//! the frame, nor into the headers that the switch has judged.
+//! The request is in the frame's virtio header and speaks about bytes of the frame: both come from the guest.
+//! [`check`] looks at private copies of both and makes a [`Request`] that cannot lead outside the frame, nor
+//! into the headers that the switch has judged.
 
 mod parts;
 mod segment;
@@ -18,14 +18,14 @@ pub use segment::{Segment, Segmenter};
 /// Bytes of a frame that the caller copies for [`check`]; a request must not need headers beyond them.
 pub const HEAD_MAX: usize = 256;
 
-/// Smallest payload of a segment that is cut: the smallest segment that TCP stacks send is 48 bytes with at
-/// most 40 bytes of options in it. Below, one guest's frame would be thousands of frames for the others.
+/// Smallest payload of a segment: the smallest segment that TCP stacks send is 48 bytes with at most 40 bytes
+/// of options in it. Below, one guest's frame would be thousands of frames for the others.
 pub const SEGMENT_MIN: usize = 8;
 
 /// Largest IPv4 packet, and largest IPv6 payload, in bytes (RFC 791, RFC 8200).
 const IP_MAX: usize = 65_535;
 
-/// What a receiver takes unfinished.
+/// Unfinished frames that a receiver takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Accepts {
     /// Frames with a partial checksum.
@@ -43,7 +43,7 @@ pub struct Accepts {
 }
 
 impl Accepts {
-    /// Only finished frames: an uplink, or a guest without a driver that says otherwise.
+    /// Finished frames only: for an uplink, or a guest without a driver that says otherwise.
     pub const NONE: Accepts = Accepts {
         csum: false,
         tso4: false,
@@ -53,7 +53,7 @@ impl Accepts {
         uso6: false,
     };
 
-    /// From the feature bits that the receiver's driver has accepted (virtio 1.3 section 5.1.3.1: TSO and
+    /// Frames that follow from the feature bits of the receiver's driver (virtio 1.3 section 5.1.3.1: TSO and
     /// USO need GUEST_CSUM, ECN needs one of the TSO bits).
     pub const fn from_features(features: u64) -> Accepts {
         let csum = features & feature::GUEST_CSUM != 0;
@@ -70,7 +70,7 @@ impl Accepts {
     }
 }
 
-/// A request that makes no sense: the frame is dropped (virtio 1.3 section 5.1.6.2 says what a driver must do).
+/// Why a request makes no sense: the frame is dropped (virtio 1.3 section 5.1.6.2 says what a driver must do).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Malformed {
     /// The start or the place of the checksum is outside the frame.
@@ -88,10 +88,10 @@ pub enum Malformed {
     /// UDP fragmentation is not offered.
     #[error("UDP fragmentation is not offered")]
     UdpFragmentation,
-    /// Segmentation without a checksum to finish.
+    /// The request is segmentation without a checksum to finish.
     #[error("segmentation is asked for without a partial checksum")]
     GsoWithoutChecksum,
-    /// Segments without payload, or hardly any.
+    /// The segments have no payload, or hardly any.
     #[error("segments of {0} bytes are too small")]
     SegmentTooSmall(u16),
     /// A segment would not fit an IP packet.
@@ -114,32 +114,32 @@ pub enum Malformed {
     ChecksumNotUdp,
 }
 
-/// What is left to do for one frame. Valid for the frame it was checked with.
+/// Work that is left to do for one frame. It is valid for the frame that it was checked with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// Nothing: the frame is finished.
+    /// No work: the frame is finished.
     None,
     /// One checksum: sum the frame from `start` to its end, with what the guest left in the field, and write
     /// [`Segmenter::finish`] of the sum at `field`. `start <= frame_len`, `field + 2 <= head.len()`, and both
     /// are behind the VLAN tags.
     Checksum {
-        /// Where the sum begins.
+        /// Offset at which the sum begins.
         start: usize,
-        /// Where the checksum belongs, high byte first.
+        /// Offset of the checksum, high byte first.
         field: usize,
     },
-    /// Segmentation, checksums included.
+    /// Segmentation, with checksums.
     Tso(Tso),
 }
 
-/// A segmentation request of TCP or UDP, as checked.
+/// A checked segmentation request of TCP or UDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tso {
-    /// UDP, not TCP.
+    /// Whether it is UDP, not TCP.
     pub udp: bool,
-    /// IPv6, not IPv4.
+    /// Whether it is IPv6, not IPv4.
     pub v6: bool,
-    /// The first segment reports a reduced congestion window: the receiver must know about ECN.
+    /// Whether the first segment reports a reduced congestion window: the receiver must know about ECN.
     pub ecn: bool,
     /// Bytes of payload per segment.
     pub gso_size: usize,
@@ -147,20 +147,20 @@ pub struct Tso {
     pub network: usize,
     /// Offset of the TCP or UDP header.
     pub transport: usize,
-    /// Bytes of all headers: the payload begins here.
+    /// Bytes of all headers, and offset of the payload.
     pub head_len: usize,
-    /// Where the pseudo header's destination address is in the frame.
+    /// Offset of the pseudo header's destination address in the frame.
     destination: usize,
 }
 
 impl Tso {
-    /// How many segments come of a frame of so many bytes.
+    /// Segments of a frame of `frame_len` bytes.
     #[inline]
     pub const fn segments(&self, frame_len: usize) -> usize {
         frame_len.saturating_sub(self.head_len).div_ceil(self.gso_size)
     }
 
-    /// Where in the TCP or UDP header its checksum is.
+    /// Offset of the checksum in the TCP or UDP header.
     const fn checksum_offset(&self) -> usize {
         if self.udp {
             udp::CHECKSUM_OFFSET
@@ -188,9 +188,9 @@ impl Request {
         }
     }
 
-    /// The virtio header that hands this request to a receiver which accepts it: only what was checked, nothing
-    /// else of what the sender wrote. `shift` is by how many bytes the headers moved on the way: 4 with a
-    /// pushed tag, -4 with a popped one.
+    /// The virtio header that hands this request to a receiver which accepts it: it holds only what was
+    /// checked. `shift`: bytes by which the headers moved on the way, 4 with a pushed tag, -4 with a popped
+    /// one.
     #[inline]
     pub const fn header(&self, shift: i16) -> NetHdr {
         const fn moved(offset: usize, shift: i16) -> u16 {
@@ -228,7 +228,7 @@ impl Request {
         }
     }
 
-    /// The longest frame that comes of it on a wire, for the check against the MTU.
+    /// The longest frame that the request makes on a wire, for the check against the MTU.
     #[inline]
     pub const fn largest_frame(&self, frame_len: usize) -> usize {
         match self {
@@ -275,7 +275,7 @@ fn checksum(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<(usize, usize
 fn segmentation(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<Tso, Malformed> {
     /// UDP fragmentation (virtio 1.3 section 5.1.6).
     const GSO_UDP: u8 = 3;
-    // The type says it of TCP only.
+    // Only the type of TCP names the IP version.
     let of_v6 = match hdr.gso_type & !NetHdr::GSO_ECN {
         NetHdr::GSO_TCPV4 => Some(false),
         NetHdr::GSO_TCPV6 => Some(true),
@@ -332,7 +332,7 @@ fn segmentation(hdr: &NetHdr, head: &[u8], frame_len: usize) -> Result<Tso, Malf
     let segments = head.get(transport..).unwrap_or(&[]);
     let header_len = match (udp, protocol) {
         (false, ipv4::PROTOCOL_TCP) => tcp::Header::parse(segments).map_err(cut)?.header_len,
-        // Its length is not looked at, nor are those of IP.
+        // The UDP length is not looked at, nor are those of IP.
         (true, ipv4::PROTOCOL_UDP) if segments.len() >= udp::HEADER_LEN => udp::HEADER_LEN,
         (true, ipv4::PROTOCOL_UDP) => return Err(cut(vnic_wire::Error::Truncated)),
         _ => return Err(Malformed::WrongProtocol),

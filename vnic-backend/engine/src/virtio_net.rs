@@ -9,7 +9,7 @@ pub mod feature {
     pub const GUEST_CSUM: u64 = 1 << 1;
     /// Device reports its MTU.
     pub const MTU: u64 = 1 << 3;
-    /// Device has given its MAC address.
+    /// Device has a MAC address.
     pub const MAC: u64 = 1 << 5;
     /// Driver accepts TSOv4.
     pub const GUEST_TSO4: u64 = 1 << 7;
@@ -100,9 +100,9 @@ pub struct NetHdr {
     pub hdr_len: u16,
     /// Bytes of payload per segment.
     pub gso_size: u16,
-    /// Where the checksum starts.
+    /// Offset at which the checksum starts.
     pub csum_start: u16,
-    /// Where, after `csum_start`, it is stored.
+    /// Offset of the checksum, after `csum_start`.
     pub csum_offset: u16,
 }
 
@@ -127,7 +127,7 @@ impl NetHdr {
     /// Bytes on the ring with `num_buffers` (VERSION_1 or MRG_RXBUF).
     pub const LEN: usize = 12;
 
-    /// Does it ask for nothing?
+    /// Whether the header asks for nothing.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
         self.flags | self.gso_type == 0
@@ -149,7 +149,7 @@ impl NetHdr {
     /// Writes the ring layout, `num_buffers` last.
     #[inline]
     pub fn emit(&self, num_buffers: u16) -> [u8; 12] {
-        // Put together in registers: who reads words of what was stored in bytes waits for all stores before them.
+        // Put together in registers: a load of words of what was stored in bytes waits for all stores before it.
         let fields = u64::from(self.flags)
             | u64::from(self.gso_type) << 8
             | u64::from(self.hdr_len) << 16

@@ -5,9 +5,9 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum DropReason {
-    /// Shorter than an Ethernet header.
+    /// The frame is shorter than an Ethernet header.
     Runt,
-    /// Longer than the sender's MTU allows (after the guest's own segmentation request is taken into account).
+    /// The frame is longer than the sender's MTU allows (after the guest's own segmentation request is taken into account).
     MtuExceeded,
     /// The guest's offload request contradicts the frame (virtio 1.3 section 5.1.6.2).
     MalformedOffload,
@@ -17,9 +17,9 @@ pub enum DropReason {
     SpoofedSource,
     /// The frame's VLAN is not allowed on the port it came from.
     VlanNotAllowed,
-    /// The destination is known to be behind the port the frame came from: no hairpin.
+    /// The destination is behind the port that the frame came from: no hairpin.
     Hairpin,
-    /// Nobody to deliver to: no other port is up in the frame's VLAN.
+    /// There is no receiver: no other port is up in the frame's VLAN.
     NoDestination,
     /// The receiver has no driver attached or its link is down.
     ReceiverDown,
@@ -27,7 +27,7 @@ pub enum DropReason {
     NoRxBuffer,
     /// The frame does not fit the receive buffers that the guest posts (without mergeable buffers), or they are in too many pieces.
     RxBufferTooSmall,
-    /// Longer than the receiver's MTU allows.
+    /// The frame is longer than the receiver's MTU allows.
     ReceiverMtu,
     /// The receiver's ring is broken (the guest wrote something illegal) and is stopped until reset.
     RxRingBroken,
@@ -35,29 +35,32 @@ pub enum DropReason {
     PortTransmit,
     /// The exchange ring to the data core that owns the receiver is full.
     CoreExchangeFull,
-    /// A fault rule says so, or too much is held back by fault rules already.
+    /// A fault rule dropped the frame, or fault rules hold back too much already.
     FaultInjected,
     /// The queue of the receiving port has no room for more of this source and priority (a lossy priority).
     EgressFull,
-    /// A lossless priority had no room although its senders were told to wait: the headroom was too small, or they did not obey.
+    /// A lossless priority had no room although its senders were told to wait: the headroom was too small, or they did not
+    /// obey.
     LosslessOverflow,
-    /// It waited at the head of its traffic class for longer than the head-of-queue lifetime.
+    /// The frame waited at the head of its traffic class for longer than the head-of-queue lifetime.
     HeadOfQueue,
-    /// Its traffic class is stalled: too many of its frames had waited too long.
+    /// The frame's traffic class is stalled: too many of its frames had waited too long.
     ClassStalled,
     /// The send queue of its priority is full (`SendQueuePerPrio`; a lossy priority).
     SendQueueFull,
-    /// A pause frame or a frame of a slow protocol from a guest: only links speak these.
+    /// A guest sent a pause frame or a frame of a slow protocol: only links speak these.
     MacControl,
     /// The guest does not keep up, and `CongestionAction` says so.
     CongestionHint,
-    /// Too much waited in its traffic class, chance picked it, and its ends do not speak ECN or the class does not mark (WRED).
+    /// Random early detection picked the frame because too much waited in its traffic class, and its ends do not speak ECN or
+    /// the class does not mark (WRED).
     Wred,
     /// The uplink's device had no room for a frame from the wire, because it was not read in time.
     PortReceive,
-    /// It came by a member of a bond that takes no frames: another one is active, or LACP does not collect there.
+    /// The frame came by a member of a bond that takes no frames: another one is active, or LACP does not collect there.
     BondInactive,
-    /// The guest claims an address that is none of the adapter's `allowed_addresses`, or is a DHCP server though it has such a list.
+    /// The guest claims an address that is none of the adapter's `allowed_addresses`, or is a DHCP server though it has such a
+    /// list.
     SpoofedAddress,
 }
 
@@ -93,7 +96,7 @@ impl DropReason {
         DropReason::SpoofedAddress,
     ];
 
-    /// The name used as the `reason` label of counters and in captures.
+    /// Name of the reason in the label `reason` of counters and in captures.
     pub const fn name(self) -> &'static str {
         match self {
             DropReason::Runt => "runt",

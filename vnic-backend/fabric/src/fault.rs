@@ -1,5 +1,5 @@
-//! Faults put into the traffic on purpose: loss, delay, reordering, duplication, corruption, CE marks. The same
-//! code for tests, the simulator and the live NIC.
+//! Faults put into the traffic on purpose: loss, delay, reordering, duplication, corruption, CE marks. Tests, the
+//! simulator and the live NIC share this code.
 //!
 //! ```text
 //!  frame ─▶ Facts ─▶ Faults::judge ─▶ Verdict ─┬▶ nothing: it leaves            ┐
@@ -7,15 +7,15 @@
 //!                                              └▶ apply, hold ─▶ Holding ─▶ pop ┘
 //! ```
 //!
-//! A frame is judged once for each receiver, when it is about to leave. The rules are asked in the order in
-//! which they were added; each that means the frame and hits it adds its effect, until one drops the frame:
-//! those behind that one never see it. So rules are independent of each other, as in a chain of faulty wires.
+//! The rules judge a frame once for each receiver, when it is about to leave, in the order in which they were
+//! added. Each rule that matches the frame and hits it adds its effect, until one drops the frame: the rules
+//! behind that one never see it. So rules are independent of each other, as in a chain of faulty wires.
 //!
-//! A rule hits a frame when it has let go the first `skip` frames it means, is not spent, and its random numbers
-//! say so. Each rule has its own stream of these, from its seed and the seed of [`Faults`], and draws one number
-//! for each frame that it could hit and more for what it then does. The time has no part in that: the same seeds
-//! and the same sequence of frames give the same verdicts, and a rule more or less changes nothing for the others
-//! but which frames they see.
+//! A rule hits a frame when it has let go the first `skip` frames that match, is not spent, and its random numbers
+//! say so. Each rule has its own stream of random numbers, from its seed and the seed of [`Faults`]. It draws one
+//! number for each frame that it could hit, and more for what it then does. Time has no part in that: the same
+//! seeds and the same sequence of frames give the same verdicts. A rule more or less changes for the others only
+//! which frames they see.
 
 mod facts;
 mod holding;
@@ -42,7 +42,7 @@ pub use verdict::{Effect, Hold, Injection, Verdict};
 
 use crate::switch::PortId;
 
-/// What a rule has done. Several [`Faults`] can share one (the data cores of a NIC do), so that `skip` and `count`
+/// Counters of a rule. Several [`Faults`] can share them (the data cores of a NIC do), so that `skip` and `count`
 /// hold for all of them together.
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -51,22 +51,22 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Frames that the rule meant.
+    /// Frames that matched the rule.
     pub fn matched(&self) -> u64 {
         self.matched.load(Ordering::Relaxed)
     }
 
-    /// Frames that it hit.
+    /// Frames that the rule hit.
     pub fn injected(&self) -> u64 {
         self.injected.load(Ordering::Relaxed)
     }
 
-    /// Counts a frame that is meant; answers how many came before.
+    /// Counts a frame that matches, and returns how many matched before.
     fn count_match(&self) -> u64 {
         self.matched.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Counts a frame that is hit, unless the rule is spent.
+    /// Counts a frame that is hit. False: the rule is spent.
     fn count_injection(&self, limit: Option<u64>) -> bool {
         let more = |n: u64| limit.is_none_or(|l| n < l).then(|| n + 1);
         self.injected
@@ -75,17 +75,17 @@ impl Tally {
     }
 }
 
-/// A rule at work.
+/// A rule with its state.
 #[derive(Debug)]
 struct Active {
     rule: Rule,
     tally: Arc<Tally>,
     random: SplitMix64,
-    /// Paths with a frame held back by this rule: how many frames it still lets pass there.
+    /// Paths with a frame that this rule holds back, and how many frames it still lets pass there.
     letting_pass: BTreeMap<Path, u32>,
 }
 
-/// The rules, and how far each has come.
+/// The rules with their state.
 #[derive(Debug)]
 pub struct Faults {
     seed: u64,
@@ -93,7 +93,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No rules. Every instance with the same seed, rules and frames says the same.
+    /// No rules. All instances with the same seed, rules and frames give the same verdicts.
     pub fn new(seed: u64) -> Faults {
         Faults {
             seed,
@@ -101,7 +101,7 @@ impl Faults {
         }
     }
 
-    /// Adds a rule behind the others; answers its counters. A rule of that number that exists is removed first.
+    /// Adds a rule behind the others, and returns its counters. A rule of the same number is removed first.
     pub fn add(&mut self, rule: Rule) -> Result<Arc<Tally>, RuleError> {
         let tally = Arc::new(Tally::default());
         self.add_shared(rule, tally.clone())?;
@@ -122,7 +122,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Changes which ports a rule is about; everything else goes on. False: there is no such rule.
+    /// Changes the ports of a rule; everything else goes on. False: there is no such rule.
     pub fn set_ports(&mut self, id: RuleId, from: Option<PortId>, to: Option<PortId>) -> bool {
         let Some(a) = self.rules.iter_mut().find(|a| a.rule.id == id) else {
             return false;
@@ -138,29 +138,29 @@ impl Faults {
         Some(self.rules.remove(at).rule)
     }
 
-    /// The rules with their counters, in the order in which they are asked.
+    /// The rules with their counters, in the order in which they judge.
     pub fn list(&self) -> impl ExactSizeIterator<Item = (&Rule, &Tally)> {
         self.rules.iter().map(|a| (&a.rule, &*a.tally))
     }
 
-    /// One rule.
+    /// The rule with a number.
     pub fn rule(&self, id: RuleId) -> Option<&Rule> {
         self.list().map(|(rule, _)| rule).find(|r| r.id == id)
     }
 
-    /// Is there no rule?
+    /// Whether there is no rule.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Could a frame on this path be hit? Cheap: to be asked before the facts are put together.
+    /// Whether a frame on this path could be hit. Cheap: ask before making the facts.
     #[inline]
     pub fn concerns(&self, from: PortId, to: PortId) -> bool {
         self.rules.iter().any(|a| a.rule.matches.concerns(from, to))
     }
 
-    /// What happens to this frame.
+    /// Judges a frame.
     pub fn judge(&mut self, f: &Facts) -> Verdict {
         let mut verdict = Verdict::default();
         for a in &mut self.rules {

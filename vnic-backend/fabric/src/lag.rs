@@ -1,4 +1,4 @@
-//! Link aggregation: several ports as one, under the embedded switch (VF LAG; `rdma-notes-zh` sections 10 and 18).
+//! Link aggregation: several ports as one, under the embedded switch (MLNX_OFED Documentation, VF LAG).
 //!
 //! ```text
 //!  frame ─ Flow::parse ─▶ Flow ─ Policy::hash ─▶ bucket ─▶ member ─▶ port
@@ -8,9 +8,9 @@
 //!            link up, down ── Lacp (IEEE 802.1AX) ─┘ collecting, distributing
 //! ```
 //!
-//! [`Bond`] decides which port a frame takes and shows who is where ([`View`]); [`Lacp`] finds out together with the other
-//! end of each link which ports belong together; [`Teams`] is what `mlx5muxtool` knows: names, kinds, members, and the
-//! [`BondSettings`] that follow from them. None of them has a clock, a socket or a frame's bytes beyond its headers.
+//! [`Bond`] decides which port a frame takes and shows where flows are ([`View`]). [`Lacp`] finds out together with the
+//! other end of each link which ports belong together. [`Teams`] is what `mlx5muxtool` knows: names, kinds, members, and
+//! the [`BondSettings`] that follow from them. None of them has a clock, a socket or a frame's bytes beyond its headers.
 
 pub mod bond;
 pub mod flow;
@@ -30,20 +30,20 @@ pub use team::{Team, Teams};
 
 pub use view::{Evenness, View};
 
-/// Members of a bond or team, at most (WinOF-2 Ethernet Network, NIC Teaming: 1 to 32).
+/// Most members of a bond or team (WinOF-2 Ethernet Network, NIC Teaming: 1 to 32).
 pub const MEMBERS_MAX: usize = 32;
 
 /// A member of a bond, by its place in the list: 0..=31.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member(pub u8);
 
-/// What is wrong with a setting. Nothing has changed.
+/// Why a setting is refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct LagError {
-    /// Which one, by the name the control plane gives it.
+    /// The setting, by the name that the control plane gives it.
     pub field: &'static str,
-    /// What is wrong, with the allowed range.
+    /// What is wrong, and the allowed range.
     pub problem: String,
 }
 

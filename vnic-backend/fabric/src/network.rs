@@ -1,6 +1,6 @@
 //! A network in virtual time, for the simulator and for tests: links with latency and rate between any two
-//! ports, and faults on them. Nothing here is random but the faults, and these from their seed; what happens at
-//! the same time happens in the order in which it was caused. So the same calls give the same run.
+//! ports, and faults on them. Only the faults are random, from their seed; events of the same time happen in the
+//! order in which they were caused. So the same calls give the same run.
 //!
 //! ```
 //! use core::time::Duration;
@@ -34,26 +34,26 @@ use crate::switch::PortId;
 /// One direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Link {
-    /// From the last bit in at one end to the last bit out at the other.
+    /// Time from the last bit in at one end to the last bit out at the other.
     pub latency: Duration,
-    /// Frames enter one after the other at this rate; `None`: at once. Only the bytes that the facts of a frame
-    /// say count: add preamble, FCS and gap there (24 bytes, IEEE 802.3 clause 4.4.2) if they matter.
+    /// Rate at which frames enter, one after the other; `None`: they enter at once. Only the bytes of a frame's
+    /// facts count: add preamble, FCS and gap to them (24 bytes, IEEE 802.3 clause 4.4.2) if they matter.
     pub bits_per_second: Option<u64>,
 }
 
 /// A frame that arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrival<T> {
-    /// When.
+    /// Time of arrival.
     pub at: Instant,
-    /// Sent here.
+    /// Port that sent the frame.
     pub from: PortId,
-    /// Arrives here.
+    /// Port that the frame arrives at.
     pub to: PortId,
-    /// What arrives, as it was sent: marks and flipped bits of the verdict are the caller's to apply, see
-    /// [`Verdict::apply`], because only the caller knows what a `T` is.
+    /// The frame as it was sent. The caller applies marks and flipped bits of the verdict ([`Verdict::apply`]),
+    /// because only the caller knows what a `T` is.
     pub item: T,
-    /// Which faults it met. A copy has the verdict of the frame whose copy it is.
+    /// Faults that the frame met. A copy has the verdict of its original.
     pub verdict: Verdict,
     /// 0 for the frame itself, 1 and so on for copies of it.
     pub copy: u32,
@@ -67,20 +67,21 @@ struct Parcel<T> {
     verdict: Verdict,
 }
 
-/// See the module. Time never goes backwards: calls with an earlier `now` than the last count as that one.
+/// A network in virtual time. Time never goes backwards: a call with an earlier `now` than the last counts as
+/// that one.
 ///
 /// A fault acts where the frame enters the link: a frame that is held back enters when it is let go, and later
-/// ones may enter before it.
+/// frames may enter before it.
 #[derive(Debug)]
 pub struct Network<T> {
-    /// The faults of this network: add and remove rules as you like.
+    /// The faults of this network: callers add and remove rules here.
     pub faults: Faults,
     default: Link,
     links: BTreeMap<Path, Link>,
-    /// Until when a link with a rate is taken.
+    /// When a link with a rate is free again.
     busy: BTreeMap<Path, Instant>,
     held: Holding<Parcel<T>>,
-    /// On their way, by time and then by number.
+    /// Frames on their way, by time and then by number.
     arriving: BTreeMap<(Instant, u64), Arrival<T>>,
     next: u64,
     now: Instant,
@@ -101,7 +102,7 @@ impl<T: Clone> Network<T> {
         }
     }
 
-    /// Sets all links that are not set one by one. Frames that have entered a link stay as they are.
+    /// Sets all links that have no settings of their own. Frames that have entered a link stay as they are.
     pub fn set_default(&mut self, link: Link) {
         self.default = link;
     }
@@ -111,7 +112,7 @@ impl<T: Clone> Network<T> {
         self.links.insert((from, to), link);
     }
 
-    /// Sends a frame from `facts.from` to `facts.to`; answers what the faults make of it.
+    /// Sends a frame from `facts.from` to `facts.to`, and returns the faults' verdict.
     pub fn send(&mut self, now: Instant, facts: Facts, item: T) -> Verdict {
         self.advance(now);
         let path = (facts.from, facts.to);
@@ -128,12 +129,12 @@ impl<T: Clone> Network<T> {
             Some(hold) => self.held.hold(self.now, path, &hold, parcel),
             None => self.enter(self.now, path, parcel),
         }
-        // Those that waited only for this one follow at once.
+        // Frames that waited only for this one follow at once.
         self.advance(now);
         verdict
     }
 
-    /// When something arrives or is let go next: call [`Network::pop`] then. `None`: the network is empty.
+    /// When a frame arrives or is let go next: call [`Network::pop`] then. `None`: the network is empty.
     pub fn next_time(&self) -> Option<Instant> {
         let arriving = self.arriving.first_key_value().map(|((at, _), _)| *at);
         [arriving, self.held.next_time()].into_iter().flatten().min()
@@ -149,12 +150,12 @@ impl<T: Clone> Network<T> {
         self.arriving.pop_first().map(|(_, arrival)| arrival)
     }
 
-    /// Frames that have been sent and have neither been dropped nor arrived; each copy that is on a link counts.
+    /// Frames that were sent and have neither been dropped nor arrived; each copy on a link counts.
     pub fn len(&self) -> usize {
         self.arriving.len() + self.held.len()
     }
 
-    /// Is nothing on its way?
+    /// Whether no frame is on its way.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

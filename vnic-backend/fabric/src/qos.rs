@@ -1,4 +1,4 @@
-//! Quality of service at a port: which priority a frame has, which traffic class serves it, when it may go, and how
+//! Quality of service at a port: which priority a frame has, which traffic class serves it, when it may leave, and how
 //! senders are told to wait. Sans-I/O: the live NIC and the simulator use the same code.
 //!
 //! ```text
@@ -11,9 +11,9 @@
 //!                                 PauseRx ◀─ 802.3x, 802.1Qbb           StallGuard ends it
 //! ```
 //!
-//! A *port* is an adapter or an uplink. Its configuration ([`PortQos`]) counts at both ends of an adapter's link: for what
-//! the guest sends, and for what the switch sends to the guest. An uplink's counts for what is sent to the wire; the
-//! other direction is the peer's.
+//! A *port* is an adapter or an uplink. The configuration ([`PortQos`]) of an adapter counts at both ends of its link: for
+//! what the guest sends, and for what the switch sends to the guest. The configuration of an uplink counts for what is sent
+//! to the wire; the other direction is the peer's.
 
 pub mod bucket;
 pub mod buffers;
@@ -46,5 +46,6 @@ pub use vnic_wire::qos::{Guard, HintAction, HintMode, HintSettings, Lifetimes, T
 
 /// Priorities, and traffic classes (IEEE 802.1Q clause 8.6.6).
 pub const PRIORITIES: usize = 8;
-/// Bytes that a frame takes on the wire beside its own: preamble and start delimiter 8, FCS 4, gap 12 (IEEE 802.3 clause 4).
+/// Bytes that a frame takes on the wire besides its own: preamble and start delimiter 8, FCS 4, gap 12 (IEEE 802.3 clause
+/// 4).
 pub const WIRE_OVERHEAD: u32 = 24;

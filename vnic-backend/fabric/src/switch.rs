@@ -1,8 +1,8 @@
 //! The embedded switch: MAC learning with ageing, VLANs, flooding, anti-spoofing (IEEE 802.1Q clause 8,
 //! VLAN-aware bridge, independent learning).
 //!
-//! Every data core owns a copy. The copy of the core that owns a port learns what arrives there and tells
-//! the others ([`Switch::poll_update`], [`Switch::apply_update`]); settings are given to every copy.
+//! Every data core owns a copy. The copy of the core that owns a port learns the addresses behind it and tells the others
+//! ([`Switch::poll_update`], [`Switch::apply_update`]). Every copy gets all settings.
 
 mod claims;
 mod fdb;
@@ -30,16 +30,16 @@ pub use claims::{AllowedAddresses, Claim};
 pub use fdb::CAPACITY as FDB_CAPACITY;
 pub use updates::FdbUpdate;
 
-/// A port of the switch: an adapter or an uplink. Small and dense: an index.
+/// Number of a port of the switch, an adapter or an uplink. Numbers are small and dense: they are indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortId(pub u16);
 
 /// Settings of the whole switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwitchConfig {
-    /// A learned address that was not seen for this long is forgotten (IEEE 802.1Q clause 8.8.3: 300 s).
+    /// Time after which a learned address that was not seen is forgotten (IEEE 802.1Q clause 8.8.3: 300 s).
     pub ageing: Duration,
-    /// Learned addresses one port may hold, so that one hostile guest cannot push out the others.
+    /// Most learned addresses of one port, so that one hostile guest cannot push out the others.
     pub learn_limit_per_port: usize,
 }
 
@@ -57,20 +57,19 @@ impl Default for SwitchConfig {
 pub struct PortConfig {
     /// VLAN membership.
     pub vlan: VlanMode,
-    /// Own addresses: never aged, never moved by learning, known in the native/access VLAN.
+    /// Own addresses of the port: never aged, never moved by learning, known in the native/access VLAN.
     pub macs: Vec<MacAddr>,
-    /// Accept only own addresses as source.
+    /// Whether only own addresses are accepted as source.
     pub anti_spoofing: bool,
-    /// Learn source addresses of frames that come from this port.
+    /// Whether source addresses of frames from this port are learned.
     pub learning: bool,
-    /// Priority (PCP, 0..=7) that frames without a tag from this port have where they leave tagged (IEEE 802.1Q clause
-    /// 6.9.4).
+    /// Priority (PCP, 0..=7) of frames without a tag from this port, where they leave tagged (IEEE 802.1Q clause 6.9.4).
     pub default_priority: u8,
     /// What becomes of priority tags.
     pub priority_tags: PriorityTags,
 }
 
-/// Where a frame goes, and what becomes of its tag there.
+/// The receiver of a frame, and what becomes of the frame's tag there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Egress {
     /// The port that gets the frame.
@@ -79,14 +78,14 @@ pub struct Egress {
     pub tag: TagEdit,
 }
 
-/// A frame for all: what decides about its receivers and its tag on the way out.
+/// A frame for all ports of its VLAN: what decides about its receivers and its tag on the way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flood {
     /// The frame's VLAN.
     pub vlan: u16,
-    /// The TCI of the frame's outer 802.1Q tag if it came with one (VID 0: a mere priority tag).
+    /// TCI of the frame's outer 802.1Q tag, if it came with one (VID 0: a priority tag).
     pub tci: Option<u16>,
-    /// The priority of a frame that came without one, in the place of a TCI.
+    /// Priority of a frame that came without one, at its place in a TCI.
     pub pcp: u16,
 }
 
@@ -97,12 +96,12 @@ pub enum Verdict {
     Unicast(Egress),
     /// Every other port of the frame's VLAN that is up: iterate [`Switch::flood_targets`].
     Flood(Flood),
-    /// Nobody.
+    /// The frame is dropped.
     Drop(DropReason),
 }
 
 impl Verdict {
-    /// The verdict about a frame without a tag that has this priority (0..=7) whatever the default of its port is.
+    /// The verdict for a frame without a tag that has this priority (0..=7), whatever the default of its port is.
     #[must_use]
     pub const fn with_priority(self, priority: u8) -> Verdict {
         let pcp = (priority as u16 & 7) << 13;
@@ -120,15 +119,15 @@ impl Verdict {
     }
 }
 
-/// What the switch counts about itself; drops are the caller's to count, by verdict.
+/// Counters of the switch. Callers count drops themselves, by verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SwitchStats {
-    /// Addresses this copy learned or moved to another port.
+    /// Addresses that this copy learned or moved to another port.
     pub learned: u64,
-    /// Times an address was not learned because the table or the port's share of it was full. A source that
-    /// keeps sending counts again every few milliseconds, not with every frame.
+    /// Times that an address was not learned because the table or the port's share of it was full. A source that keeps
+    /// sending counts again every few milliseconds, not with every frame.
     pub refused: u64,
-    /// Updates for the other copies given up because nobody fetched them.
+    /// Updates for the other copies that were given up because nobody fetched them.
     pub updates_lost: u64,
 }
 
@@ -138,14 +137,14 @@ pub struct Switch {
     ports: Vec<Option<Port>>,
     /// Ports that are up, in ascending order.
     up: Vec<PortId>,
-    /// How many of them are members, for each VLAN.
+    /// Members among the ports that are up, for each VLAN.
     up_members: Box<[u16]>,
     fdb: Fdb,
     ageing: Ageing,
     updates: Updates,
     /// Coarse time of the last call that had a time.
     now: u32,
-    /// Counts changes that could alter a decision.
+    /// Number of changes that could alter a decision.
     generation: u64,
     learned: u64,
     refused: u64,
@@ -161,7 +160,7 @@ impl fmt::Debug for Switch {
     }
 }
 
-/// What the decision needs from a frame.
+/// Fields of a frame that the decision needs.
 struct Header {
     destination: u64,
     source: u64,
@@ -169,7 +168,7 @@ struct Header {
 }
 
 impl Header {
-    /// `None`: the frame is too short for its own headers.
+    /// Reads the fields. `None`: the frame is too short for its own headers.
     #[inline]
     fn parse(head: &[u8], frame_len: usize) -> Option<Header> {
         let head = head.get(..frame_len).unwrap_or(head);
@@ -197,7 +196,7 @@ const MAC_CONTROL: [u8; 2] = EtherType::MAC_CONTROL.0.to_be_bytes();
 /// Destination of slow protocols (IEEE 802.3 annex 57A), which no bridge forwards (IEEE 802.1Q table 8-1).
 const SLOW_PROTOCOLS: u64 = 0x0180_c200_0002;
 
-/// Is it MAC control, or would it be behind the switch: a mere priority tag may be removed?
+/// Whether a frame is MAC control, or would be once its priority tag is removed behind the switch.
 #[inline]
 fn is_mac_control(head: &[u8]) -> bool {
     match head.get(12..14) {
@@ -207,14 +206,13 @@ fn is_mac_control(head: &[u8]) -> bool {
 }
 
 impl Switch {
-    /// A switch without ports. Its table places addresses in a way that anyone can compute; see
-    /// [`Switch::with_seed`].
+    /// A switch without ports. Anyone can compute where its table places addresses; see [`Switch::with_seed`].
     pub fn new(config: SwitchConfig) -> Switch {
         Switch::with_seed(config, 0)
     }
 
-    /// A switch without ports whose table nobody can crowd on purpose: give each copy a random seed, so that
-    /// no guest can pick source addresses that keep another's address from being learned.
+    /// A switch without ports whose table nobody can crowd on purpose: with a random seed for each copy, no guest can
+    /// pick source addresses that keep another's address from being learned.
     pub fn with_seed(config: SwitchConfig, seed: u64) -> Switch {
         Switch {
             ageing: Ageing::new(config.ageing),
@@ -231,7 +229,7 @@ impl Switch {
         }
     }
 
-    /// Adds a port, link down. A port of that name that exists is removed first.
+    /// Adds a port with its link down. A port of the same number is removed first.
     pub fn add_port(&mut self, port: PortId, config: PortConfig) {
         self.remove_port(port);
         let index = usize::from(port.0);
@@ -243,8 +241,8 @@ impl Switch {
         self.changed();
     }
 
-    /// New settings for a port; its link stays as it is. What was learned there stays unless its VLANs
-    /// change. Does nothing if there is no such port.
+    /// Changes the settings of a port; its link stays as it is. Learned addresses stay unless the port's VLANs change.
+    /// Does nothing if there is no such port.
     pub fn set_port(&mut self, port: PortId, config: PortConfig) {
         let Some(old) = self.port(port) else { return };
         let up = old.up;
@@ -263,7 +261,7 @@ impl Switch {
         self.set_link(port, up);
     }
 
-    /// Removes a port and all addresses behind it. Give it to every copy.
+    /// Removes a port and all addresses behind it. Call it on every copy.
     pub fn remove_port(&mut self, port: PortId) {
         if self.port(port).is_none() {
             return;
@@ -277,7 +275,7 @@ impl Switch {
         self.changed();
     }
 
-    /// Own addresses of `first`, then those of the other ports that had to stand back for an equal address.
+    /// Enters the own addresses of `first`, then those of the other ports that had to stand back for an equal address.
     fn enter_all_static(&mut self, first: PortId) {
         self.enter_static(first);
         for i in 0..self.ports.len() {
@@ -285,9 +283,8 @@ impl Switch {
         }
     }
 
-    /// The port can, or cannot, receive. It is the caller's decision whether it takes frames from a port
-    /// whose link is down: here they are switched like any other. What was learned on the port stays; see
-    /// [`Switch::flush_port`].
+    /// Sets whether a port can receive. The caller decides whether to take frames from a port whose link is down: here
+    /// they are switched like any other. Addresses learned on the port stay; see [`Switch::flush_port`].
     pub fn set_link(&mut self, port: PortId, up: bool) {
         let Some(Some(p)) = self.ports.get_mut(usize::from(port.0)) else {
             return;
@@ -311,10 +308,9 @@ impl Switch {
 
     /// Decides about one frame from `ingress`. `head` holds at least the first `min(frame_len, 18)` bytes.
     ///
-    /// In this order: length, MAC control and slow protocols (only links speak them: no bridge forwards them, IEEE 802.1Q
-    /// clause 8.6.3), source address, anti-spoofing, VLAN of the frame, learning, destination. A
-    /// frame of a flow that does not change costs two comparisons (and a look into the table every 17 ms,
-    /// for ageing).
+    /// The order is: length, MAC control and slow protocols (only links speak them: no bridge forwards them, IEEE 802.1Q
+    /// clause 8.6.3), source address, anti-spoofing, VLAN of the frame, learning, destination. A frame of a flow that
+    /// does not change costs two comparisons (and a look into the table every 17 ms, for ageing).
     #[inline]
     pub fn forward(&mut self, now: Instant, ingress: PortId, head: &[u8], frame_len: usize) -> Verdict {
         let stamp = stamp(now);
@@ -412,8 +408,8 @@ impl Switch {
         &self.up
     }
 
-    /// What a flooded frame's tag becomes at `to`; `None` when `to` is no receiver of it. The loop of the fast
-    /// path: [`Switch::flood_targets`] in single steps, with nothing kept in memory between them.
+    /// The edit of a flooded frame's tag at `to`; `None` when `to` is no receiver of it. The fast path loops with it:
+    /// [`Switch::flood_targets`] in single steps, with nothing kept in memory between them.
     #[inline]
     pub fn flood_to(&self, to: PortId, ingress: PortId, flood: &Flood) -> Option<TagEdit> {
         if to == ingress {
@@ -437,8 +433,8 @@ impl Switch {
         })
     }
 
-    /// The table, in no order: VLAN, address, port, whether it is a port's own address, and the time since it
-    /// was last seen (for an address that another core learned: since that core last spoke of it).
+    /// The table, in no order: VLAN, address, port, whether it is a port's own address, and the time since it was last
+    /// seen (for an address that another core learned: since that core last spoke of it).
     pub fn entries(&self, now: Instant) -> impl Iterator<Item = (u16, MacAddr, PortId, bool, Duration)> {
         self.fdb.iter().map(move |(key, e)| {
             let is_static = e.kind == Kind::Static;
@@ -460,7 +456,7 @@ impl Switch {
         }
     }
 
-    /// A decision made before may be wrong now.
+    /// Makes all earlier decisions void.
     #[inline]
     fn changed(&mut self) {
         self.generation += 1;

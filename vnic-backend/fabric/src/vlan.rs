@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
-/// The VLAN that untagged frames belong to where nothing else is configured (IEEE 802.1Q table 9-2).
+/// The VLAN of untagged frames if nothing else is configured (IEEE 802.1Q table 9-2).
 pub const DEFAULT_VLAN: u16 = 1;
 
 /// Largest VLAN identifier in use: 4095 is reserved (IEEE 802.1Q table 9-2).
@@ -33,8 +33,8 @@ impl Default for VlanMode {
 }
 
 impl VlanMode {
-    /// The VLAN of frames that come with a tag of this VLAN, or without (`None`, or 0); `None`: the port takes no such
-    /// frames. For those who ask before there is a frame.
+    /// The VLAN of frames that come with a tag of VLAN `tag`, or without one (`None`, or 0), for callers without a frame.
+    /// `None`: the port takes no such frames.
     pub fn classify(&self, tag: Option<u16>) -> Option<u16> {
         let vlan = match (self, tag.unwrap_or(0)) {
             (VlanMode::Trunk { native, .. } | VlanMode::Access(native), 0) => *native,
@@ -51,25 +51,25 @@ impl VlanMode {
     }
 }
 
-/// What becomes of priority tags (VID 0) of frames that come from a port, where they leave untagged otherwise: where their
-/// VLAN leaves untagged and the port takes tags.
+/// What becomes of priority tags (VID 0) of frames from a port, at ports that take tags and where their VLAN leaves
+/// untagged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PriorityTags {
     /// Frames leave as they came.
     #[default]
     Keep,
-    /// Frames without a tag get one, with the port's default priority.
+    /// Frames without a tag get a priority tag, with the port's default priority.
     Add,
-    /// They are removed.
+    /// Priority tags are removed.
     Strip,
 }
 
 /// How a port marks the frames that come from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Marking {
-    /// Priority of frames without a tag, in the place of a TCI.
+    /// Priority of frames without a tag, at its place in a TCI.
     pub pcp: u16,
-    /// See [`PriorityTags`].
+    /// What becomes of priority tags.
     pub priority_tags: PriorityTags,
 }
 
@@ -89,9 +89,9 @@ pub enum TagEdit {
 /// Bits of a TCI that name the VLAN (IEEE 802.1Q clause 9.6).
 pub const VID_MASK: u16 = 0x0fff;
 
-/// The tag edit for a frame of `vlan` that arrived with the outer tag `tci` (`None`: untagged; VID 0:
-/// priority-tagged) from a port that marks it so, and leaves on a port with these settings (IEEE 802.1Q clauses 6.9.3 and
-/// 8.6.1, table 9-2).
+/// The tag edit for a frame of `vlan` that arrived with the outer tag `tci` (`None`: untagged; VID 0: priority-tagged)
+/// from a port that marks it so, and leaves on a port with these settings (IEEE 802.1Q clauses 6.9.3 and 8.6.1, table
+/// 9-2).
 #[inline]
 pub(crate) const fn tag_edit(
     vlan: u16,

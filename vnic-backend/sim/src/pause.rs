@@ -1,6 +1,6 @@
 //! Flow control at random: hosts and switches whose ports are made of [`vnic_fabric::qos`], on links of
 //! [`vnic_fabric::Network`], in virtual time. A seed makes a [`Plan`]: a topology, flows, settings and trouble (receivers
-//! that stand still, a peer that sends pause for ever, rings of switches that wait for each other); the [`World`] runs
+//! that stand still, a peer that sends pause for ever, rings of switches that wait for each other); the `World` runs
 //! it; the oracle knows what was sent and what may be lost, and why.
 //!
 //! ```text

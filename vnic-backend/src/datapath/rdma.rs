@@ -17,7 +17,7 @@ use super::frame::RawFrame;
 use super::news::CoreEvent;
 use super::outputs::{Inbound, Outputs, Slot, is_roce};
 use super::sleep::{Sleeper, Source};
-use crate::rdma::{Attachment, Function, RdmaRings, of_a_turn};
+use crate::rdma::{Attachment, Function, RdmaRings, of_a_packet, of_a_turn};
 use crate::uplink::PortTx;
 use wire::{Loopback, Wire};
 
@@ -286,7 +286,6 @@ impl Functions {
         };
         let (_, function) = self.sending.insert((port, function));
         let mac = function.device().mac();
-        let most = of_a_turn(shared);
         let mut wire = Wire {
             functions: &mut self.slots,
             loopback: &mut self.loopback,
@@ -296,7 +295,8 @@ impl Functions {
             port,
             mac,
             now,
-            left: most,
+            left: of_a_turn(shared),
+            packet: of_a_packet(shared),
             taker: None,
         };
         let (device, memory) = function.sender();
@@ -325,7 +325,7 @@ impl Functions {
             function.charge(work);
         }
         self.slots[place] = self.sending.take().map(|(_, function)| function);
-        (most - left).unsigned_abs() as usize
+        (of_a_turn(shared) - left).unsigned_abs() as usize
     }
 
     /// Addresses and counters. Also before the core sleeps, so that nothing is left untold.

@@ -11,7 +11,7 @@ const ALONE: i32 = 256;
 const SHARED: i32 = 64;
 
 /// A packet that is sent, up to where its bytes land.
-pub const PACKET: i32 = 13;
+const PACKET: i32 = 13;
 /// One of a run.
 pub const RUN_PACKET: i32 = 4;
 /// A command, with its reply and the interrupt.
@@ -29,6 +29,13 @@ pub const LACKING: i32 = 16;
 #[inline]
 pub fn of_a_turn(shared: bool) -> i32 {
     if shared { SHARED } else { ALONE }
+}
+
+/// Work of a packet that is not one of a run. While nobody waits for the core, as little as of one that is: what leaves by an
+/// uplink together costs the kernel less.
+#[inline]
+pub fn of_a_packet(shared: bool) -> i32 {
+    if shared { PACKET } else { RUN_PACKET }
 }
 
 /// A function's account.

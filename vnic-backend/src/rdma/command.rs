@@ -360,8 +360,13 @@ impl Function {
             reply: &mut s.reply,
             now,
         });
-        if outcome == Err(Failure::Unfinished) {
-            s.begun = Some(Begun { chain, head, lists });
+        match &outcome {
+            Ok(()) => {}
+            Err(Failure::Unfinished) => s.begun = Some(Begun { chain, head, lists }),
+            Err(Failure::Refused { .. }) => {
+                let extents = lists.iter().map(list::List::read).sum();
+                self.remains.leave(extents, lists);
+            }
         }
         (head.cookie, outcome)
     }

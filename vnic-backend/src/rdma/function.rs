@@ -532,6 +532,7 @@ impl Function {
         // the next one looks at them.)
         let mut more = self.device.ready_priorities() & open != 0;
         more |= self.account.is_over() || self.session.unlooked > 0 && !self.session.starving.is_empty();
+        more |= self.device.next_member().is_some();
         if let Some(control) = &mut a.control {
             more |= control.request_kicks().unwrap_or(true);
         }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use vnic_device::event::{EventKind, FaultQueue, FaultReason, fault_detail};
-use vnic_engine::rdma::{CqHandle, Event, Incoming, QpNumber, Run, SrqHandle};
+use vnic_engine::rdma::{COPIES_AT_ONCE, CqHandle, Event, Incoming, QpNumber, Run, SrqHandle};
 use vnic_fabric::Instant;
 use vnic_wire::bth::MULTICAST_QP;
 use vnic_wire::opcode::{Operation, Transport};
@@ -44,6 +44,9 @@ impl Function {
         work += self.take_commands(now);
         if !self.session.full.is_empty() {
             work += self.retry_full(now);
+        }
+        if self.device.next_member().is_some() {
+            work += self.deliver_copies(now);
         }
         if self.device.next_timeout().is_some_and(|at| at <= now) {
             work += self.take_timeouts(now);
@@ -241,13 +244,34 @@ impl Function {
         self.device.take_work()
     }
 
-    /// The QPs of a group may have taken receives, or are about to.
+    /// The QPs of a group that get their copies with the packet may have taken receives, or are about to.
     #[cold]
     fn feed_members(&mut self, packet: &Incoming<'_>) {
-        let members = self.device.members(packet.path.network.destination());
-        for member in SmallVec::<[QpNumber; 8]>::from_slice(members) {
+        let members = self.device.members(packet.path.network.destination()).iter();
+        for member in SmallVec::<[QpNumber; COPIES_AT_ONCE]>::from_iter(members.copied().take(COPIES_AT_ONCE))
+        {
             self.feed_more(member.0);
         }
+    }
+
+    /// Members of large groups get their copies of datagrams, as many as this turn has work left for. Answers how many.
+    #[cold]
+    fn deliver_copies(&mut self, now: Instant) -> usize {
+        let mut copies = 0;
+        while let Some(member) = self.device.next_member() {
+            if copies >= AT_LEAST && self.account.is_over() {
+                break;
+            }
+            if self.has_no_receive(member.0) {
+                self.look_for_receives(member.0, None);
+            }
+            self.device.receive_copy(now, &self.memory);
+            self.feed_more(member.0);
+            let work = self.device.take_work();
+            self.charge(work);
+            copies += 1;
+        }
+        copies
     }
 
     /// Asks for the state of a queue pair that is needed soon: that of one among many is in no near cache.
@@ -291,13 +315,16 @@ impl Function {
             return false;
         }
         // A group's members, and the shared queue that an XRC packet names, are not looked for.
-        match self.session.qps.get(number) {
-            Some(qp) if opcode.transport() != Transport::Xrc => {
-                let shared = SrqHandle(qp.created.srq);
-                self.device.held(QpNumber(number)).1 == 0 && self.device.srq_held(shared) == 0
-            }
-            _ => true,
-        }
+        opcode.transport() == Transport::Xrc || self.has_no_receive(number)
+    }
+
+    /// Has the engine no receive for a queue pair? Of one that there is not it has none.
+    #[inline]
+    fn has_no_receive(&self, number: u32) -> bool {
+        self.session.qps.get(number).is_none_or(|qp| {
+            let shared = SrqHandle(qp.created.srq);
+            self.device.held(QpNumber(number)).1 == 0 && self.device.srq_held(shared) == 0
+        })
     }
 
     /// A frame with a wrong ICRC came.

@@ -25,7 +25,7 @@ const USED_NO_NOTIFY: u16 = 1;
 /// Something illegal in a ring. The ring is stopped until the guest resets it; nothing else suffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The size is zero, no power of two or above [`MAX_RING`].
+    /// The size is zero, no power of two or above `MAX_RING`.
     #[error("ring size {0} is not a power of two in 1..=32768")]
     Size(u32),
     /// A ring part is outside guest memory or misaligned.

@@ -29,8 +29,8 @@ pub struct QosSpec {
     pub buffer: Buffer,
     /// Rules of the operator's for what the guest sends; adapters only.
     pub policies: Vec<Policy>,
-    /// Traffic class (ToS byte) that all RDMA packets of the adapter get, whatever their queue pairs say
-    /// (`rdma-notes-zh` section 13).
+    /// Traffic class (ToS byte) that all RDMA packets of the adapter get, whatever their queue pairs say, as with the file
+    /// `tc/1/traffic_class` of MLNX_OFED's mlx5 in sysfs.
     pub forced_traffic_class: Option<u8>,
     /// Marking and early drops, by traffic class.
     pub ecn: [Red; 8],

@@ -1,4 +1,4 @@
-//! ACK extended transport header (IBTA vol 1 sections 9.3 and 9.7.5) and the tables behind its syndrome.
+//! ACK extended transport header (IBTA vol 1 sections 9.3 and 9.7.5) and the tables of its syndrome.
 
 use core::time::Duration;
 

@@ -62,9 +62,9 @@ impl Header {
     }
 }
 
-/// The broadcast frame that announces where `mac` is now: a reverse ARP request of the guest for itself,
-/// padded to the shortest frame. It changes nothing at its receivers but the tables of the switches on its
-/// way (the frame that hypervisors send after live migration).
+/// The broadcast frame that announces the place of `mac`: a reverse ARP request of the guest for itself,
+/// padded to the shortest frame. It changes only the tables of the switches on its way (hypervisors send it
+/// after live migration).
 pub fn rarp_announce(mac: MacAddr) -> [u8; FRAME_MIN] {
     let mut frame = [0; FRAME_MIN];
     let ethernet = ethernet::Header {

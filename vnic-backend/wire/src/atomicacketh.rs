@@ -8,7 +8,7 @@ pub const HEADER_LEN: usize = 8;
 /// The answer to an atomic operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What was in memory before the operation.
+    /// The 8 bytes of memory before the operation.
     pub original: u64,
 }
 

@@ -10,7 +10,7 @@ pub const HEADER_LEN: usize = 12;
 /// Offset of the byte with FECN and BECN (named resv8a before they existed), which the ICRC leaves out.
 pub const CONGESTION_OFFSET: usize = 4;
 
-/// The default partition key with full membership (IBTA vol 1 section 10.9), which all of RoCE knows.
+/// The default partition key with full membership (IBTA vol 1 section 10.9), which every RoCE port has.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
 /// The destination of packets to a multicast group (IBTA vol 1 section 9.2).

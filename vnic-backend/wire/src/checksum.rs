@@ -44,8 +44,8 @@ pub const fn fold(sum: u32) -> u16 {
     fold32(fold32(sum)) as u16
 }
 
-/// Adds to `total` the sum of a piece that begins `offset` bytes behind the start of the whole: at an odd
-/// offset its bytes change places (RFC 1071 section 2 B).
+/// Adds to `total` the sum of a piece that begins `offset` bytes behind the start of the whole. At an odd offset the bytes
+/// of the piece change places (RFC 1071 section 2 B).
 #[inline]
 pub const fn combine(total: u32, piece: u32, offset: usize) -> u32 {
     let piece = fold(piece);
@@ -57,13 +57,14 @@ pub const fn combine(total: u32, piece: u32, offset: usize) -> u32 {
     fold(total) as u32 + piece as u32
 }
 
-/// Sum of the pseudo header of TCP and UDP over IPv4 (RFC 9293 section 3.1, RFC 768); `len` is that of header and payload.
+/// Sum of the pseudo header of TCP and UDP over IPv4 (RFC 9293 section 3.1, RFC 768); `len` is the length of header and
+/// payload.
 #[inline]
 pub fn pseudo_v4(source: [u8; 4], destination: [u8; 4], protocol: u8, len: u32) -> u32 {
     sum(&source) + sum(&destination) + u32::from(protocol) + (len >> 16) + (len & 0xffff)
 }
 
-/// Sum of the pseudo header over IPv6 (RFC 8200 section 8.1); `len` is that of header and payload.
+/// Sum of the pseudo header over IPv6 (RFC 8200 section 8.1); `len` is the length of header and payload.
 #[inline]
 pub fn pseudo_v6(source: &[u8; 16], destination: &[u8; 16], protocol: u8, len: u32) -> u32 {
     sum(source) + sum(destination) + u32::from(protocol) + (len >> 16) + (len & 0xffff)

@@ -1,20 +1,20 @@
-//! What follows the BTH of a congestion notification packet: 16 reserved bytes (IBTA vol 1 annex A17.9).
+//! The 16 reserved bytes behind the BTH of a congestion notification packet (IBTA vol 1 annex A17.9).
 
 use crate::{Error, be32};
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 16;
 
-/// The reserved bytes. The standard sends 0 and ignores them; DCQCN+ (Gao et al., ICNP 2018) says there how often its
-/// flows are notified.
+/// The reserved bytes. The standard sends 0 and ignores them. DCQCN+ (Gao et al., ICNP 2018) carries there how often
+/// its flows are notified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Header {
-    /// Time between two notifications of one flow, in us; 0: not said. The first four bytes.
+    /// Time between two notifications of one flow, in us; 0: not given. The first four bytes.
     pub period: u32,
 }
 
 impl Header {
-    /// Sees that the bytes are there.
+    /// Checks that the bytes are there.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Header, Error> {
         let b: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(Error::Truncated)?;

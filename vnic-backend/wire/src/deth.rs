@@ -5,7 +5,7 @@ use crate::{Error, be32};
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 8;
 
-/// Who sent a datagram, and the key that the receiving queue pair checks.
+/// The sender of a datagram, and the key that the receiving queue pair checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Queue key.

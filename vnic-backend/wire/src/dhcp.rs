@@ -1,5 +1,5 @@
-//! DHCP for IPv4 (RFC 2131 section 2; the BOOTP message of RFC 951), from behind the UDP header: what a client is told
-//! about its address.
+//! DHCP for IPv4 (RFC 2131 section 2; the BOOTP message of RFC 951), from behind the UDP header: what a client learns
+//! of its address.
 
 use crate::{Error, MacAddr, be32};
 
@@ -15,12 +15,12 @@ pub const REQUEST: u8 = 1;
 /// Operation: to a client.
 pub const REPLY: u8 = 2;
 
-/// Message type: an address is offered (RFC 2132 section 9.6).
+/// Message type: the server offers an address (RFC 2132 section 9.6).
 pub const OFFER: u8 = 2;
-/// Message type: the client has the address.
+/// Message type: the client gets the address.
 pub const ACK: u8 = 5;
 
-/// Where the magic cookie is, and the options behind it (RFC 2131 section 3): behind names of server and file.
+/// Offset of the magic cookie, with the options behind it (RFC 2131 section 3): behind names of server and file.
 const COOKIE: usize = 236;
 const COOKIE_VALUE: u32 = 0x6382_5363;
 const OPTION_PAD: u8 = 0;

@@ -90,7 +90,7 @@ impl Header {
 pub struct Payload {
     /// Offset in the frame.
     pub offset: usize,
-    /// What is there.
+    /// EtherType of the payload.
     pub ethertype: EtherType,
 }
 

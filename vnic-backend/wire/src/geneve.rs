@@ -19,9 +19,9 @@ pub const UDP_PORT: u16 = 6081;
 pub struct Header {
     /// Bytes of the header with options, 8..=260.
     pub header_len: usize,
-    /// O: it carries no tenant's packet, but something for the other end of the tunnel.
+    /// O: the packet is no tenant's, but for the other end of the tunnel.
     pub control: bool,
-    /// C: who does not know all options must drop it.
+    /// C: a receiver that does not know all options must drop the packet.
     pub critical: bool,
     /// What follows.
     pub protocol: EtherType,

@@ -11,7 +11,7 @@ use crate::MacAddr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Gid(pub [u8; 16]);
 
-/// What an IPv4-mapped identifier begins with.
+/// Prefix of IPv4-mapped identifiers.
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 impl Gid {
@@ -32,14 +32,14 @@ impl Gid {
         Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
     }
 
-    /// The IPv4 address that is mapped into this one.
+    /// The IPv4 address that is mapped into the identifier.
     #[inline]
     pub fn to_ipv4(self) -> Option<[u8; 4]> {
         let (prefix, address) = self.0.split_last_chunk::<4>()?;
         (prefix == MAPPED).then_some(*address)
     }
 
-    /// The address that it stands for.
+    /// The identifier as an IP address.
     pub fn to_ip(self) -> IpAddr {
         match self.to_ipv4() {
             Some(a) => IpAddr::from(a),
@@ -54,7 +54,7 @@ impl Gid {
     }
 
     /// The Ethernet group address of a multicast group: `01:00:5e` and 23 bits of an IPv4 address (RFC 1112
-    /// section 6.4), `33:33` and 32 bits of an IPv6 address (RFC 2464 section 7). None for what is no multicast
+    /// section 6.4), `33:33` and 32 bits of an IPv6 address (RFC 2464 section 7). `None` if it is no multicast
     /// group.
     pub fn multicast_mac(self) -> Option<MacAddr> {
         if !self.is_multicast() {

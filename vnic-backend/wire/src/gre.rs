@@ -12,7 +12,7 @@ pub const HEADER_LEN: usize = 4;
 
 /// C: there is a checksum.
 const CHECKSUM: u16 = 0x8000;
-/// What has no place in version 0 any more: routing (RFC 1701), and the version.
+/// Bits that version 0 does not have any more: routing (RFC 1701), and the version.
 const OTHER: u16 = 0x4007;
 /// K: there is a key.
 const KEY: u16 = 0x2000;

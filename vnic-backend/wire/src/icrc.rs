@@ -1,15 +1,15 @@
 //! Invariant CRC (IBTA vol 1 section 7.8.1; annex A16 for RoCEv1, annex A17 for RoCEv2).
 //!
-//! The CRC-32 of Ethernet over the packet from its network header to its pad bytes, with ones in place of what
-//! may change on the way. RoCE has no LRH: eight bytes of ones stand for it. Masked are, of IPv4: type of
-//! service, time to live, header checksum; of IPv6 and the GRH: traffic class, flow label, hop limit; the UDP
-//! checksum; the byte of the BTH with FECN and BECN. The CRC is transmitted lowest byte first.
+//! The CRC-32 of Ethernet over the packet from its network header to its pad bytes, with ones in place of
+//! fields that may change on the way. RoCE has no LRH: eight bytes of ones stand for it. Masked are, of IPv4:
+//! type of service, time to live, header checksum; of IPv6 and the GRH: traffic class, flow label, hop limit;
+//! the UDP checksum; the byte of the BTH with FECN and BECN. The CRC is transmitted lowest byte first.
 //!
 //! `crc32fast` computes it: its polynomial, reflection and final complement are those of Ethernet's CRC-32, so
-//! the result is the standard's whatever code path it takes. Its `std` feature lets it look for carry-less
-//! multiplication (PCLMULQDQ, PMULL) at run time, which makes it seven times as fast on 4 KiB; without it there
-//! would only be tables. What it asks of the CPU changes nothing but the time taken: the crate stays free of
-//! clock, I/O and state.
+//! the result is the standard's on every code path. Its `std` feature looks for carry-less multiplication
+//! (PCLMULQDQ, PMULL) at run time, which makes it seven times as fast on 4 KiB; without the feature there would
+//! only be tables. The answer of the CPU changes only the time taken: the crate stays free of clock, I/O and
+//! state.
 
 use crc32fast::Hasher;
 
@@ -43,7 +43,7 @@ pub struct Icrc(Hasher);
 
 impl Icrc {
     /// Begins with the front of a packet: `headers` starts with the IPv4, IPv6 or global route header and
-    /// reaches at least to the end of the BTH. What is behind the BTH counts as it is, so the whole packet may
+    /// reaches at least to the end of the BTH. Bytes behind the BTH count as they are, so the whole packet may
     /// be given.
     #[inline]
     pub fn new(kind: Kind, headers: &[u8]) -> Result<Icrc, Error> {
@@ -94,7 +94,7 @@ impl Icrc {
     }
 }
 
-/// Traffic class, flow label and hop limit.
+/// Masks traffic class, flow label and hop limit.
 #[inline]
 fn mask_v6<const N: usize>(b: &mut [u8; N]) {
     b[0] |= 0x0f;
@@ -104,7 +104,7 @@ fn mask_v6<const N: usize>(b: &mut [u8; N]) {
     b[7] = 0xff;
 }
 
-/// The checksum of a UDP header at `udp`, and what is masked in the BTH behind it.
+/// Masks the checksum of a UDP header at `udp`, and the BTH behind it.
 #[inline]
 fn mask_udp<const N: usize>(b: &mut [u8; N], udp: usize) {
     b[udp + udp::CHECKSUM_OFFSET] = 0xff;

@@ -1,5 +1,5 @@
-//! In-band network telemetry as HPCC carries it: what each switch on the way wrote down about the queue that the packet left
-//! by (Li et al., HPCC, SIGCOMM 2019, section 4.1 and figure 7). It is behind the UDP header and before the BTH.
+//! In-band network telemetry as HPCC carries it: a record of each switch on the way about the queue that the packet left by
+//! (Li et al., HPCC, SIGCOMM 2019, section 4.1 and figure 7). It is behind the UDP header and before the BTH.
 //!
 //! ```text
 //!   nHop 4 │ pathID 12 │ then for each hop:  B 4 │ TS 24 │ txBytes 20 │ qLen 16
@@ -13,7 +13,7 @@ pub const HEADER_LEN: usize = 2;
 /// Bytes of a hop.
 pub const HOP_LEN: usize = 8;
 
-/// Most hops that are written down.
+/// Most hops of a packet.
 pub const HOPS_MAX: usize = 5;
 
 /// Bytes of the header with all hops: the paper's 42.
@@ -62,10 +62,10 @@ pub fn speed_code(rate: u64) -> u8 {
     (SPEEDS.partition_point(|s| *s <= rate) - 1) as u8
 }
 
-/// What one switch wrote down when it sent the packet.
+/// The record of one switch, written when it sent the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hop {
-    /// When, in ns; 24 bits, wraps.
+    /// Time of sending, in ns; 24 bits, wraps.
     pub timestamp: u32,
     /// Bytes that the port had sent, in units of 128; 20 bits, wraps.
     pub sent: u32,
@@ -76,7 +76,7 @@ pub struct Hop {
 }
 
 impl Hop {
-    /// What a port writes down: the time in ns, the bytes that it has sent ever, those that wait, and bit/s of its link.
+    /// The record of a port: the time in ns, the bytes that it has sent ever, the bytes that wait, and bit/s of its link.
     #[inline]
     pub fn new(now: u64, sent: u64, queue: u64, rate: u64) -> Hop {
         Hop {
@@ -87,7 +87,7 @@ impl Hop {
         }
     }
 
-    /// bit/s of the link, where its code is one that is used.
+    /// bit/s of the link, if its code is one that is used.
     #[inline]
     pub fn rate(&self) -> Option<u64> {
         rate(self.speed)
@@ -128,22 +128,22 @@ impl Hop {
     }
 }
 
-/// What a packet gathers on its way; an acknowledge carries it back.
+/// The telemetry that a packet gathers on its way; an acknowledge carries it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Telemetry {
     /// How many of `hops` count.
     pub count: u8,
-    /// Numbers of the switches, XORed; 12 bits. Another one: another path.
+    /// Numbers of the switches, XORed; 12 bits. Another value means another path.
     pub path: u16,
-    /// In the order of the way.
+    /// Records of the switches, in the order of the way.
     pub hops: [Hop; HOPS_MAX],
-    /// Time that the packet waited in its receiver, in ns, of Swift's acknowledges (Kumar et al., SIGCOMM 2020, section 3.2).
+    /// Time in ns that the packet waited in its receiver, in Swift's acknowledges (Kumar et al., SIGCOMM 2020, section 3.2).
     /// It is not part of HPCC's header.
     pub endpoint: u32,
 }
 
 impl Telemetry {
-    /// Nothing yet.
+    /// No telemetry yet.
     pub const EMPTY: Telemetry = Telemetry {
         count: 0,
         path: 0,
@@ -156,7 +156,7 @@ impl Telemetry {
         endpoint: 0,
     };
 
-    /// A switch writes down what it knows. With no room left, only the path says so.
+    /// Adds the record of a switch. With no room left, only the path shows the switch.
     pub fn push(&mut self, switch: u16, hop: Hop) {
         self.path = (self.path ^ switch) & 0xfff;
         if let Some(place) = self.hops.get_mut(usize::from(self.count)) {
@@ -165,7 +165,7 @@ impl Telemetry {
         }
     }
 
-    /// What was written down.
+    /// The records.
     pub fn hops(&self) -> &[Hop] {
         &self.hops[..usize::from(self.count).min(HOPS_MAX)]
     }

@@ -23,8 +23,8 @@ pub struct Header {
     pub header_len: usize,
     /// DSCP (upper six bits) and ECN (lower two).
     pub dscp_ecn: u8,
-    /// Bytes of the packet with this header, as the field says: not checked against anything, because a
-    /// sender that asks for segmentation may leave it open.
+    /// Bytes of the packet with this header, as the field says. They are not checked, because a sender
+    /// that asks for segmentation may leave the field open.
     pub total_len: u16,
     /// Identification.
     pub id: u16,

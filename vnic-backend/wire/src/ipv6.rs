@@ -35,16 +35,16 @@ pub struct Header {
     pub destination: [u8; 16],
 }
 
-/// What is behind the extension headers.
+/// The header behind the extension headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Upper {
     /// Next header value of the upper layer (or of an extension that hides it, such as ESP and AH).
     pub protocol: u8,
-    /// Its offset from the start of the IPv6 header.
+    /// Offset of the upper layer from the start of the IPv6 header.
     pub offset: usize,
-    /// There was a fragment header.
+    /// Whether there was a fragment header.
     pub fragment: bool,
-    /// Where the destination for the pseudo header is (RFC 8200 section 8.1), from the start of the IPv6
+    /// Offset of the destination for the pseudo header (RFC 8200 section 8.1), from the start of the IPv6
     /// header: in a routing header that still has addresses to visit, otherwise in the IPv6 header.
     pub destination_offset: usize,
 }
@@ -89,8 +89,8 @@ impl Header {
         b
     }
 
-    /// Walks over the extension headers of the packet whose header this is; `packet` begins with that header.
-    /// Ends with an error when the chain is cut off or implausibly long.
+    /// Walks over the extension headers of the packet that begins with this header. Ends with an error when
+    /// the chain is cut off or implausibly long.
     pub fn upper(&self, packet: &[u8]) -> Result<Upper, Error> {
         let mut upper = Upper {
             protocol: self.next_header,

@@ -19,19 +19,19 @@
 //!  74  reserved                                           124  end
 //! ```
 //!
-//! A later version has more behind what version 1 has; it is read as far as version 1 goes (clause 6.4.2.4: a receiver takes
-//! every version it does not know for its own).
+//! A later version has more fields behind those of version 1; the parser stops where version 1 ends (clause 6.4.2.4: a
+//! receiver takes every version that it does not know for its own).
 
 use core::fmt;
 
 use crate::ethernet::HEADER_LEN;
 use crate::{Error, EtherType, MacAddr, be16, be32};
 
-/// Where both are sent: the slow protocols' address, which no bridge forwards.
+/// Destination of both: the slow protocols' address, which no bridge forwards.
 pub const DESTINATION: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0x00, 0x00, 0x02]);
 /// Bytes of a frame without its FCS.
 pub const FRAME_LEN: usize = 124;
-/// What is sent as version.
+/// The version that is sent.
 pub const VERSION: u8 = 1;
 
 /// Subtypes of slow protocols (IEEE 802.3 table 57A-3).
@@ -50,9 +50,9 @@ const MARKER_LEN: usize = 32;
 pub struct State(pub u8);
 
 impl State {
-    /// LACP_Activity: it speaks without being spoken to.
+    /// LACP_Activity: the participant speaks without being spoken to.
     pub const ACTIVITY: State = State(0x01);
-    /// LACP_Timeout: it wants to hear often (short timeout).
+    /// LACP_Timeout: the participant wants to hear often (short timeout).
     pub const TIMEOUT: State = State(0x02);
     /// Aggregation: the link may be in a group with others.
     pub const AGGREGATION: State = State(0x04);
@@ -62,9 +62,9 @@ impl State {
     pub const COLLECTING: State = State(0x10);
     /// Distributing: frames are sent.
     pub const DISTRIBUTING: State = State(0x20);
-    /// Defaulted: what it takes its partner for is configured, not heard.
+    /// Defaulted: the participant's view of its partner is configured, not heard.
     pub const DEFAULTED: State = State(0x40);
-    /// Expired: it has not heard its partner for too long.
+    /// Expired: the participant has not heard its partner for too long.
     pub const EXPIRED: State = State(0x80);
 
     /// Names in the order of the bits, for people.
@@ -79,19 +79,19 @@ impl State {
         "expired",
     ];
 
-    /// Are all of these set?
+    /// Whether all of these bits are set.
     #[inline]
     pub const fn has(self, of: State) -> bool {
         self.0 & of.0 == of.0
     }
 
-    /// The state with these set, or cleared.
+    /// The state with these bits set, or cleared.
     #[inline]
     pub const fn with(self, of: State, on: bool) -> State {
         State(if on { self.0 | of.0 } else { self.0 & !of.0 })
     }
 
-    /// Only these.
+    /// The state with only these bits.
     #[inline]
     pub const fn only(self, of: State) -> State {
         State(self.0 & of.0)
@@ -128,7 +128,7 @@ impl fmt::Debug for State {
 pub struct System {
     /// Priority; smaller is better.
     pub priority: u16,
-    /// Address; all zeros: nobody.
+    /// Address; all zeros: no system.
     pub address: MacAddr,
 }
 
@@ -144,18 +144,18 @@ pub struct Port {
 /// One end of a link, as the LACPDU describes both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Participant {
-    /// Its system.
+    /// System of the participant.
     pub system: System,
-    /// Its key: ports of one system with the same key may be aggregated (clause 6.3.5).
+    /// Key: ports of one system with the same key may be aggregated (clause 6.3.5).
     pub key: u16,
-    /// Its port.
+    /// Port of the participant.
     pub port: Port,
-    /// Its state.
+    /// State of the participant.
     pub state: State,
 }
 
 impl Participant {
-    /// Reads it from the front of its fields.
+    /// Reads a participant from the front of its fields.
     fn parse(b: &[u8; 15]) -> Participant {
         Participant {
             system: System {
@@ -183,32 +183,32 @@ impl Participant {
     }
 }
 
-/// What a system says on a link about itself, and what it has understood of the other end.
+/// A system's state on a link, and what it has understood of the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lacpdu {
     /// The sender.
     pub actor: Participant,
-    /// Its partner, as the sender sees it.
+    /// The partner, as the sender sees it.
     pub partner: Participant,
     /// How long the sender's collector may keep a frame, in tens of microseconds.
     pub max_delay: u16,
 }
 
-/// What follows the frames of a conversation on a link; the response tells that all before it have arrived.
+/// A marker behind the frames of a conversation on a link. Its response says that all frames before it have arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Marker {
-    /// Is it a response?
+    /// Whether it is a response.
     pub response: bool,
     /// Port that asked.
     pub port: u16,
     /// System that asked.
     pub system: MacAddr,
-    /// The number that the asker gave it.
+    /// Number that the asker gave the marker.
     pub transaction: u32,
 }
 
 impl Marker {
-    /// The response to it (clause 6.5.4.2); none to a response.
+    /// The response to the marker (clause 6.5.4.2); none to a response.
     pub const fn answer(self) -> Option<Marker> {
         if self.response {
             return None;
@@ -220,7 +220,7 @@ impl Marker {
     }
 }
 
-/// What a frame says.
+/// Content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Frame {
     /// Link aggregation control.
@@ -272,7 +272,7 @@ impl Frame {
     }
 }
 
-/// Type and length of a part, as they must be.
+/// Checks type and length of a part.
 fn part(b: &[u8], kind: u8, len: u8) -> Result<(), Error> {
     match b {
         [k, l] if *k == kind && *l == len => Ok(()),

@@ -1,5 +1,5 @@
-//! Wire formats: one file per header, one shape for all files. Sans-I/O, no clock, no allocation
-//! (but in `roce::build`, for those who have time).
+//! Wire formats: one file per header, one shape for all files. Sans-I/O, no clock, no allocation (except in
+//! `roce::build`, which is for callers with time).
 //!
 //! The shape: `HEADER_LEN`, the bytes of the header without options; a small `Copy` struct of its fields in
 //! host order; `parse`, which reads it from the front of a slice that may be of any length and hold anything;

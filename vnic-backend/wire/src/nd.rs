@@ -7,7 +7,7 @@ use crate::{Error, be16, checksum};
 pub const HEADER_LEN: usize = 24;
 /// Next header value of ICMPv6 (RFC 4443 section 1).
 pub const PROTOCOL_ICMPV6: u8 = 58;
-/// What the hop limit must be: the packet has passed no router (RFC 4861 section 7.1).
+/// The required hop limit: the packet has passed no router (RFC 4861 section 7.1).
 pub const HOP_LIMIT: u8 = 255;
 
 /// ICMPv6 type of a router solicitation (RFC 4861 section 4.1).
@@ -19,7 +19,7 @@ pub const NEIGHBOUR_SOLICITATION: u8 = 135;
 /// ICMPv6 type of a neighbour advertisement: I have (section 4.4).
 pub const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 
-/// Bytes of the option that tells an Ethernet address (section 4.6.1).
+/// Bytes of the option with an Ethernet address (section 4.6.1).
 pub const LINK_ADDRESS_LEN: usize = 8;
 /// Type of that option for the sender of the packet.
 const SOURCE_LINK_ADDRESS: u8 = 1;
@@ -31,9 +31,9 @@ pub struct Header {
     pub kind: u8,
     /// Checksum as found.
     pub checksum: u16,
-    /// The word behind it: flags of an advertisement (router, solicited, override) on top.
+    /// Flags of an advertisement (router, solicited, override) in the highest bits; the word behind the checksum.
     pub flags: u32,
-    /// The address that it is about.
+    /// The address that the message is about.
     pub target: [u8; 16],
 }
 

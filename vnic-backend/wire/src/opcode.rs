@@ -89,9 +89,9 @@ impl Opcode {
     /// Congestion notification packet (annex A17.9).
     pub const CNP: Opcode = Opcode(0x81);
 
-    /// The opcode of an operation in a transport. It is made also where the transport does not have that
-    /// operation, and [`Opcode::operation`] is then `None`; of `Cnp` there is one opcode, and `Other` gives one
-    /// of a manufacturer.
+    /// The opcode of an operation in a transport. If the transport does not have that operation,
+    /// [`Opcode::operation`] of the result is `None`; `Cnp` has one opcode, and `Other` gives one of a
+    /// manufacturer.
     #[inline]
     pub const fn new(transport: Transport, operation: Operation) -> Opcode {
         let top = match transport {
@@ -137,7 +137,7 @@ impl Opcode {
 }
 
 impl Operation {
-    /// All of them, in the order of their numbers.
+    /// All operations, in the order of their numbers.
     pub const ALL: [Operation; 23] = [
         SendFirst,
         SendMiddle,
@@ -175,19 +175,19 @@ impl Operation {
         }
     }
 
-    /// From requester to responder.
+    /// Whether the packet goes from requester to responder.
     #[inline]
     pub const fn is_request(self) -> bool {
         !self.is_response()
     }
 
-    /// From responder to requester.
+    /// Whether the packet goes from responder to requester.
     #[inline]
     pub const fn is_response(self) -> bool {
         self.is_read_response() || matches!(self, Acknowledge | AtomicAcknowledge)
     }
 
-    /// A packet of a SEND, with or without immediate data or invalidate.
+    /// Whether it is a packet of a SEND, with or without immediate data or invalidate.
     #[inline]
     pub const fn is_send(self) -> bool {
         matches!(
@@ -203,7 +203,7 @@ impl Operation {
         )
     }
 
-    /// A packet of an RDMA WRITE, with or without immediate data.
+    /// Whether it is a packet of an RDMA WRITE, with or without immediate data.
     #[inline]
     pub const fn is_write(self) -> bool {
         matches!(
@@ -212,7 +212,7 @@ impl Operation {
         )
     }
 
-    /// A packet of an RDMA READ response.
+    /// Whether it is a packet of an RDMA READ response.
     #[inline]
     pub const fn is_read_response(self) -> bool {
         matches!(
@@ -221,25 +221,25 @@ impl Operation {
         )
     }
 
-    /// A request for an atomic operation.
+    /// Whether it is a request for an atomic operation.
     #[inline]
     pub const fn is_atomic(self) -> bool {
         matches!(self, CompareSwap | FetchAdd)
     }
 
-    /// First of several packets.
+    /// Whether it is the first of several packets.
     #[inline]
     pub const fn is_first(self) -> bool {
         matches!(self, SendFirst | WriteFirst | ReadResponseFirst)
     }
 
-    /// Neither first nor last of several packets.
+    /// Whether it is neither the first nor the last of several packets.
     #[inline]
     pub const fn is_middle(self) -> bool {
         matches!(self, SendMiddle | WriteMiddle | ReadResponseMiddle)
     }
 
-    /// Last of several packets.
+    /// Whether it is the last of several packets.
     #[inline]
     pub const fn is_last(self) -> bool {
         matches!(
@@ -248,7 +248,7 @@ impl Operation {
         )
     }
 
-    /// A message of one packet, where there could be several ("Only" in its name).
+    /// Whether it is a message of one packet, where there could be several ("Only" in its name).
     #[inline]
     pub const fn is_only(self) -> bool {
         matches!(
@@ -257,37 +257,37 @@ impl Operation {
         )
     }
 
-    /// The first packet of its message, be it the only one.
+    /// Whether it is the first packet of its message, be it the only one.
     #[inline]
     pub const fn starts_message(self) -> bool {
         !self.is_middle() && !self.is_last()
     }
 
-    /// The last packet of its message, be it the only one.
+    /// Whether it is the last packet of its message, be it the only one.
     #[inline]
     pub const fn ends_message(self) -> bool {
         !self.is_first() && !self.is_middle()
     }
 
-    /// An RDMA extended transport header follows.
+    /// Whether an RDMA extended transport header follows.
     #[inline]
     pub const fn has_reth(self) -> bool {
         matches!(self, WriteFirst | WriteOnly | WriteOnlyImm | ReadRequest)
     }
 
-    /// Immediate data follow.
+    /// Whether immediate data follow.
     #[inline]
     pub const fn has_imm(self) -> bool {
         matches!(self, SendLastImm | SendOnlyImm | WriteLastImm | WriteOnlyImm)
     }
 
-    /// An invalidate extended transport header follows.
+    /// Whether an invalidate extended transport header follows.
     #[inline]
     pub const fn has_ieth(self) -> bool {
         matches!(self, SendLastInvalidate | SendOnlyInvalidate)
     }
 
-    /// An ACK extended transport header follows.
+    /// Whether an ACK extended transport header follows.
     #[inline]
     pub const fn has_aeth(self) -> bool {
         matches!(
@@ -296,25 +296,25 @@ impl Operation {
         )
     }
 
-    /// An atomic extended transport header follows.
+    /// Whether an atomic extended transport header follows.
     #[inline]
     pub const fn has_atomiceth(self) -> bool {
         self.is_atomic()
     }
 
-    /// An atomic ACK extended transport header follows (behind the AETH).
+    /// Whether an atomic ACK extended transport header follows (behind the AETH).
     #[inline]
     pub const fn has_atomicacketh(self) -> bool {
         matches!(self, AtomicAcknowledge)
     }
 
-    /// The packet may carry a payload.
+    /// Whether the packet may carry a payload.
     #[inline]
     pub const fn has_payload(self) -> bool {
         self.is_send() || self.is_write() || self.is_read_response()
     }
 
-    /// Its name in the standard's table, in capitals.
+    /// Name in the standard's table, in capitals.
     pub const fn name(self) -> &'static str {
         match self {
             SendFirst => "SEND_FIRST",

@@ -2,23 +2,23 @@
 
 use crate::{Error, EtherType, MacAddr, be16};
 
-/// Where both are sent: no bridge forwards it.
+/// Destination of both: an address that no bridge forwards.
 pub const DESTINATION: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0x00, 0x00, 0x01]);
 /// Bytes of a frame without its FCS.
 pub const FRAME_LEN: usize = 60;
 /// Bit times of one quantum.
 pub const QUANTUM_BITS: u64 = 512;
 
-/// What a frame says. Times are in quanta of 512 bit times.
+/// Content of a frame. Times are in quanta of 512 bit times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
-    /// Opcode 0x0001: everything waits so long; 0: it may go on.
+    /// Opcode 0x0001: all priorities wait so long; 0: they may go on.
     Global(u16),
-    /// Opcode 0x0101: by priority.
+    /// Opcode 0x0101: priorities wait each for itself.
     Priorities {
-        /// Priorities that are told something, a bit each.
+        /// Priorities whose time counts, a bit each.
         enabled: u8,
-        /// How long each waits; 0: it may go on.
+        /// How long each priority waits; 0: it may go on.
         quanta: [u16; 8],
     },
 }

@@ -1,5 +1,5 @@
 //! Prefixes of IP addresses (RFC 4632 section 3.1, RFC 4291 section 2.3). They are compared with GIDs, in which IPv4 addresses
-//! are mapped ones: one comparison for both families.
+//! are mapped: one comparison for both families.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -7,11 +7,11 @@ use core::str::FromStr;
 
 use crate::gid::Gid;
 
-/// An address, or all that begin like it.
+/// An address, or all addresses with the same first bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefix {
     address: u128,
-    /// Bits of it that count, of 128.
+    /// Bits that count, of 128.
     len: u8,
     ipv4: bool,
 }
@@ -19,22 +19,22 @@ pub struct Prefix {
 /// Why a text is no prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePrefixError {
-    /// Not of the form `address` or `address/length`.
+    /// The text is not of the form `address` or `address/length`.
     #[error("not an IP address or prefix: expected for example 10.0.0.5, 10.0.1.0/24 or fd00::/64")]
     Form,
-    /// More bits than an address has.
+    /// The length is more bits than an address has.
     #[error("a prefix of this family has at most {0} bits")]
     Length(u8),
     /// Bits behind the prefix are set.
     #[error("the address has bits that are not in its prefix; the prefix is {0}")]
     Host(Prefix),
-    /// An IPv4 address that is mapped into an IPv6 address.
+    /// The address is an IPv4 address that is mapped into an IPv6 address.
     #[error("a mapped IPv4 address: expected the IPv4 address itself")]
     Mapped,
 }
 
 impl Prefix {
-    /// Does the address begin like this? Addresses of the other family never do.
+    /// Whether an address has this prefix. Addresses of the other family never do.
     #[inline]
     pub fn contains(&self, gid: Gid) -> bool {
         let differs = (u128::from_be_bytes(gid.0) ^ self.address) & self.mask();
@@ -64,7 +64,7 @@ impl FromStr for Prefix {
             IpAddr::V6(a) => (Gid(a.octets()), 128),
         };
         let len = match len {
-            // What `parse` would take as well: signs.
+            // `parse` would take signs as well.
             Some(len) if !len.bytes().all(|b| b.is_ascii_digit()) => return Err(ParsePrefixError::Form),
             Some(len) => len.parse().map_err(|_| ParsePrefixError::Form)?,
             None => most,

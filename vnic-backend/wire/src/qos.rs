@@ -1,6 +1,6 @@
-//! What is done by fields of headers, and how long frames may wait: words and groups of settings that an adapter's keys and the
-//! switch share. The numbers of words are those of the keys (WinOF-2 Ethernet Network) and of register QPTS. A new key of a group
-//! is a field here: what the keys say reaches the switch as a whole.
+//! Settings that an adapter's keys and the switch share: priorities by fields of headers, and how long frames may wait. The
+//! numbers of words are those of the keys (WinOF-2 Ethernet Network) and of register QPTS. A new key of a group is a field
+//! here: a group reaches the switch as a whole.
 
 use core::ops::RangeInclusive;
 
@@ -23,19 +23,19 @@ pub enum Trust {
 pub enum HintAction {
     /// Nothing.
     Off = 0,
-    /// They are dropped.
+    /// Packets are dropped.
     Drop = 1,
-    /// They are marked (ECN congestion experienced), or dropped where they cannot be.
+    /// Packets are marked (ECN congestion experienced), or dropped if they cannot be marked.
     #[default]
     Mark = 2,
 }
 
-/// How eagerly packets are marked or dropped for such a guest (`CongestionMode`).
+/// How eagerly packets are marked or dropped for a guest that does not keep up (`CongestionMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HintMode {
-    /// From a low fill on, all of them.
+    /// All packets from a low fill on.
     Aggressive = 0,
-    /// More of them the fuller the receive buffer is.
+    /// The more packets, the fuller the receive buffer is.
     #[default]
     Dynamic = 1,
 }
@@ -44,27 +44,27 @@ pub enum HintMode {
 /// `CongestionMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HintSettings {
-    /// `CongestionMonitoringEnable`: is it on?
+    /// `CongestionMonitoringEnable`: whether marks and drops are on.
     pub enable: bool,
-    /// `CongestionAction`: what happens.
+    /// `CongestionAction`: what happens to packets.
     pub action: HintAction,
-    /// `CongestionMode`: how eagerly.
+    /// `CongestionMode`: how eagerly it happens.
     pub mode: HintMode,
 }
 
 /// Receive path activity monitoring: how long pause may be sent (register PFCC; WinOF-2 Ethernet Network, Receive Path
-/// Activity Monitoring; `rdma-notes-zh` section 9).
+/// Activity Monitoring).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guard {
-    /// `DeviceRxStallWatermark`: milliseconds of stall that are counted and told; 0: never. At most `critical_ms`.
+    /// `DeviceRxStallWatermark`: milliseconds of stall after which it is counted and reported; 0: never. At most `critical_ms`.
     pub minor_ms: u32,
     /// `DeviceRxStallTimeout`: milliseconds of stall after which pause stops on all priorities; 0: never.
     pub critical_ms: u32,
 }
 
 impl Guard {
-    /// Milliseconds of a watermark, beside 0. Register PFCC and the PRM say 80; `rdma-notes-zh` section 9 says 100 for the
-    /// Linux driver's file, which stands for the same register: the wider one holds.
+    /// Milliseconds of a watermark, beside 0: the range of register PFCC (Linux, mlx5 `MLX5E_PFC_PREVEN_TOUT_MIN_MSEC` and
+    /// `MLX5E_PFC_PREVEN_TOUT_MAX_MSEC`).
     pub const WATERMARK: RangeInclusive<u32> = 80..=8000;
 }
 

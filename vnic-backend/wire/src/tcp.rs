@@ -8,7 +8,7 @@ pub const HEADER_LEN: usize = 20;
 /// Offset of the checksum in the header.
 pub const CHECKSUM_OFFSET: usize = 16;
 
-/// The last sender's data ends here.
+/// The sender's data end here.
 pub const FIN: u16 = 0x001;
 /// Synchronize sequence numbers.
 pub const SYN: u16 = 0x002;

@@ -1,5 +1,5 @@
-//! The transport headers of a packet together: BTH, and behind it what its opcode asks for (IBTA vol 1 section
-//! 9.2.1, table of opcodes; annex A14 for XRC; annex A17 for the CNP).
+//! The transport headers of a packet together: BTH, and the headers that its opcode asks for (IBTA vol 1
+//! section 9.2.1, table of opcodes; annex A14 for XRC; annex A17 for the CNP).
 
 use crate::opcode::{Opcode, Operation, Transport};
 use crate::psn::Psn;
@@ -13,16 +13,16 @@ pub const HEADERS_MAX: usize = bth::HEADER_LEN + xrceth::HEADER_LEN + atomiceth:
 pub struct Headers {
     /// Base transport header.
     pub bth: bth::Header,
-    /// On the requests of an extended reliable connection.
+    /// XRC header, of requests of an extended reliable connection.
     pub xrceth: Option<xrceth::Header>,
-    /// What else follows.
+    /// Headers behind it.
     pub extended: Extended,
 }
 
 /// The extended transport headers behind the BTH (and the XRCETH), in the order of their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extended {
-    /// None.
+    /// No header.
     None,
     /// RETH.
     Reth(reth::Header),
@@ -42,11 +42,11 @@ pub enum Extended {
     Deth(deth::Header),
     /// DETH and immediate data.
     DethImm(deth::Header, u32),
-    /// What follows in a congestion notification packet.
+    /// The reserved bytes of a congestion notification packet.
     Cnp(cnp::Header),
 }
 
-/// Which headers an opcode asks for.
+/// The headers that an opcode asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layout {
     Invalid,
@@ -126,7 +126,7 @@ impl Extended {
         }
     }
 
-    /// Bytes of these headers.
+    /// Length of these headers in bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         match self {
@@ -144,7 +144,7 @@ impl Extended {
         }
     }
 
-    /// True if there is no extended header.
+    /// Whether there is no extended header.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         matches!(self, Extended::None)
@@ -171,7 +171,7 @@ impl Extended {
         })
     }
 
-    /// `out` is as long as these headers.
+    /// Writes the headers. `out` is as long as they are.
     #[inline]
     fn emit(&self, out: &mut [u8]) -> Option<()> {
         match self {
@@ -211,7 +211,7 @@ fn imm(bytes: &[u8]) -> Result<u32, Error> {
     Ok(immdt::Header::parse(bytes)?.data)
 }
 
-/// Writes a header at `at`; none if there is no room.
+/// Writes a header at `at`; `None` if there is no room.
 #[inline]
 pub(crate) fn put<const N: usize>(out: &mut [u8], at: usize, header: [u8; N]) -> Option<()> {
     *out.get_mut(at..)?.first_chunk_mut::<N>()? = header;
@@ -232,7 +232,7 @@ impl Headers {
         }
     }
 
-    /// Reads the headers from the front of a transport packet: they, and how many bytes they are. `Kind` for an
+    /// Reads the headers from the front of a transport packet, and returns their length, too. `Kind` for an
     /// opcode that is reserved, of a manufacturer or of reliable datagrams.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Headers, usize), Error> {
@@ -273,15 +273,15 @@ impl Headers {
         self.bth.opcode.operation()
     }
 
-    /// True if the headers are those that the opcode asks for.
+    /// Whether the headers are those that the opcode asks for.
     #[inline]
     pub fn is_consistent(&self) -> bool {
         let (layout, xrc) = LAYOUTS[usize::from(self.bth.opcode.0)];
         layout == self.extended.layout() && xrc == self.xrceth.is_some()
     }
 
-    /// Writes the headers to the front of `out` and says how many bytes they are. `Truncated` if `out` is too
-    /// short, `Kind` if the headers are not those that the opcode asks for.
+    /// Writes the headers to the front of `out` and returns their length. `Truncated` if `out` is too short,
+    /// `Kind` if the headers are not those that the opcode asks for.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, Error> {
         if !self.is_consistent() {

@@ -1,4 +1,4 @@
-//! VLAN tag (IEEE 802.1Q clause 9): what follows the TPID, that is TCI and the EtherType of the payload.
+//! VLAN tag (IEEE 802.1Q clause 9), from behind its TPID: TCI and the EtherType of the payload.
 
 use crate::{Error, EtherType, be16};
 
@@ -40,7 +40,7 @@ impl Tci {
 pub struct Header {
     /// Priority and VLAN.
     pub tci: Tci,
-    /// What follows.
+    /// EtherType of the payload.
     pub ethertype: EtherType,
 }
 

@@ -13,7 +13,7 @@ pub const HEADER_LEN: usize = 8;
 /// UDP destination port (IANA).
 pub const UDP_PORT: u16 = 4789;
 
-/// The flag that says that there is a VNI.
+/// Flag: there is a VNI.
 const VNI_VALID: u8 = 0x08;
 
 /// A VXLAN header. Reserved bits are sent as 0 and ignored.

@@ -6,7 +6,7 @@ use crate::Error;
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 4;
 
-/// Which receive queue a request is for.
+/// The receive queue that a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Shared receive queue at the responder, 24 bits.

@@ -1,4 +1,5 @@
-//! Registers CWTP and CWTPM in the shape of mlxreg (`rdma-notes-zh` section 17): the congestion point of a traffic class.
+//! Registers CWTP and CWTPM, the congestion point of a traffic class, in the shape of mlxreg. The fields are those of Linux,
+//! `drivers/net/ethernet/mellanox/mlxsw/reg.h`.
 
 use std::fmt::Write as _;
 
@@ -7,7 +8,7 @@ use vnic_control::v1;
 use super::super::Failure;
 use super::args::Register;
 
-/// Bytes of a cell, the unit of CWTP's thresholds. The notes say only "cells"; the Linux driver mlx5 counts the buffers of a
+/// Bytes of a cell, the unit of CWTP's thresholds. The registers count in "cells"; the Linux driver mlx5 counts the buffers of a
 /// port in cells of 128 bytes where the card says nothing else (`en_dcbnl.c`).
 const CELL: u32 = 128;
 /// Most cells of a threshold: 20 bits, and 256 MiB.

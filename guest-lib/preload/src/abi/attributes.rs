@@ -1,4 +1,4 @@
-//! How objects are made and changed.
+//! Attributes of new and changed objects.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The context: what inline functions of the header call.
+//! The context, with the functions that inline functions of the header call.
 
 use super::*;
 

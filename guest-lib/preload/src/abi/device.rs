@@ -1,4 +1,4 @@
-//! What a device and its port are.
+//! Attributes of a device and its port.
 
 use super::*;
 

@@ -6,7 +6,7 @@ use crate::errno::Errno;
 use crate::handle::the;
 use crate::objects::{Cq, Qp, Srq};
 
-/// What an event is about.
+/// The object of an event.
 enum About {
     Cq,
     Qp,
@@ -34,7 +34,7 @@ fn about(kind: u32) -> About {
 pub fn get(context: &Context) -> Result<ibv_async_event, Errno> {
     let letter = context.mailbox.get()?;
     let element = match letter.about {
-        // Of all of them it is the first and only pointer.
+        // Each of these structures has the pointer as its first and only field.
         Some(subject) => ibv_async_element {
             wq: std::ptr::with_exposed_provenance_mut(subject.pointer),
         },
@@ -46,7 +46,7 @@ pub fn get(context: &Context) -> Result<ibv_async_event, Errno> {
     })
 }
 
-/// The context that an event is of; NULL for one that is about no object.
+/// The context of an event; NULL for an event about no object.
 ///
 /// # Safety
 /// The event came from [`get`], or from the real library, and was not acknowledged.
@@ -62,10 +62,10 @@ pub unsafe fn context_of(event: *const ibv_async_event) -> *mut ibv_context {
     }
 }
 
-/// The program is done with an event.
+/// Acknowledges an event.
 ///
 /// # Safety
-/// As [`context_of`], and it is of ours.
+/// As [`context_of`], and the context is ours.
 pub unsafe fn acknowledge(event: *const ibv_async_event) {
     // SAFETY: an object is not destroyed before its events are acknowledged.
     let counts = unsafe {

@@ -1,4 +1,4 @@
-//! Who hears of an asynchronous event.
+//! Delivery of asynchronous events.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use super::{Mailbox, Unacknowledged};
 use crate::abi::*;
 use crate::errno::{Errno, complain};
 
-/// Kinds of objects that events are about. Each counts its numbers by itself.
+/// Kinds of objects that events are about. Each kind has numbers of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     Cq,
@@ -25,13 +25,13 @@ pub enum Kind {
 /// An object that events are about.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// What the program has of it.
+    /// The program's pointer to the object.
     pub pointer: usize,
-    /// Events about it that the program has.
+    /// Events about it that the program has taken.
     pub unacknowledged: Unacknowledged,
 }
 
-/// Takes the events of a device and puts each into the mailboxes of those whom it concerns.
+/// Takes the events of a device and puts each into the mailboxes that it concerns.
 pub struct Dispatcher {
     lists: Arc<Lists>,
     stop: OwnedFd,
@@ -46,16 +46,17 @@ struct Lists(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// By kind and number. Several: a target of XRC may have been opened more than once.
+    /// Objects by kind and number. There may be several: a target of XRC may have been opened more than
+    /// once.
     objects: HashMap<(Kind, u32), Vec<Registered>>,
-    /// All mailboxes: who hears of the port and the device.
+    /// All mailboxes, for events of the port and the device.
     all: Vec<Weak<Mailbox>>,
-    /// The device has gone for good.
+    /// Whether the device has gone for good.
     closed: bool,
 }
 
 impl Dispatcher {
-    /// For a device that was opened.
+    /// A dispatcher for a device that was opened.
     pub fn new(device: &vnic_verbs::Context) -> Result<Dispatcher, Errno> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(os)?;
         let theirs = stop.try_clone().map_err(|_| Errno::NO_MEMORY)?;
@@ -74,7 +75,7 @@ impl Dispatcher {
         })
     }
 
-    /// A mailbox that hears of the port and the device.
+    /// Adds a mailbox, which gets events of the port and the device.
     pub fn add(&self, mailbox: &Arc<Mailbox>) {
         let mut state = self.lists.lock();
         state.all.retain(|m| m.strong_count() > 0);
@@ -84,14 +85,14 @@ impl Dispatcher {
         }
     }
 
-    /// Events about an object of this kind and number go to a mailbox from now on.
+    /// Sends events about an object of this kind and number to a mailbox from now on.
     pub fn register(&self, kind: Kind, number: u32, subject: Subject, mailbox: &Arc<Mailbox>) {
         let mut state = self.lists.lock();
         let subjects = state.objects.entry((kind, number)).or_default();
         subjects.push((subject, Arc::downgrade(mailbox)));
     }
 
-    /// They do no longer, and those that wait are gone.
+    /// Stops sending events about an object, and drops those that wait.
     pub fn forget(&self, kind: Kind, number: u32, pointer: usize) {
         let mut state = self.lists.lock();
         let Some(subjects) = state.objects.get_mut(&(kind, number)) else {
@@ -123,7 +124,7 @@ fn os(e: io::Errno) -> Errno {
     Errno(e.raw_os_error())
 }
 
-/// Signals are for the program's own threads.
+/// Blocks signals, which are for the program's own threads.
 fn block_signals() {
     // SAFETY: changes nothing but which signals this thread takes; the set is filled before it is used.
     unsafe {
@@ -133,11 +134,11 @@ fn block_signals() {
     }
 }
 
-/// Until `stop` is readable, or the device is gone for good.
+/// Delivers events until `stop` is readable, or the device is gone for good.
 fn run(device: &vnic_verbs::Context, lists: &Lists, stop: &OwnedFd) {
     loop {
         {
-            // A child would wait for what this thread has locked, and for ever.
+            // A forked child would wait for ever for what this thread has locked.
             let _no_fork = NoFork::hold();
             match device.async_event() {
                 Ok(Some(event)) => {
@@ -163,7 +164,7 @@ fn run(device: &vnic_verbs::Context, lists: &Lists, stop: &OwnedFd) {
     }
 }
 
-/// Whom an event concerns, and what it is called.
+/// Destination of an event, and its kind.
 enum To {
     Object(Kind, u32, u32),
     Everybody(u32),
@@ -187,8 +188,8 @@ fn address(event: AsyncEvent) -> To {
         A::PortActive => To::Everybody(IBV_EVENT_PORT_ACTIVE),
         A::PortError => To::Everybody(IBV_EVENT_PORT_ERR),
         A::GidChange { .. } => To::Everybody(IBV_EVENT_GID_CHANGE),
-        // A region whose memory is gone: work that names it fails, and that is told. Events that were lost
-        // were of nobody knows whom.
+        // MrLost: work that names the region fails, which the program sees. EventsLost: nobody knows whose
+        // events they were.
         _ => To::Nobody,
     }
 }

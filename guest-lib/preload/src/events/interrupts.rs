@@ -1,4 +1,4 @@
-//! Waiting as `read` on a descriptor of the kernel would.
+//! Waiting as `read` on a descriptor of the kernel does.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -9,18 +9,19 @@ use rustix::io;
 
 use crate::errno::Errno;
 
-/// Has the program asked not to wait at this descriptor?
+/// Whether the program has made this descriptor non-blocking.
 pub fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
     fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
-/// Descriptors begin as programs expect them: with waiting.
+/// Makes a new descriptor blocking, as programs expect.
 pub fn make_blocking(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = fcntl_getfl(fd).map_err(errno)?;
     fcntl_setfl(fd, flags - OFlags::NONBLOCK).map_err(errno)
 }
 
-/// Waits until it is readable. A signal ends that with EINTR, if its handler was not installed to let calls go on.
+/// Waits until a descriptor is readable. A signal ends the wait with EINTR, unless its handler was installed with
+/// `SA_RESTART`.
 pub fn wait_readable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     loop {
         match poll(&mut [PollFd::new(&fd, PollFlags::IN)], None) {
@@ -35,8 +36,8 @@ fn errno(e: io::Errno) -> Errno {
     Errno(e.raw_os_error())
 }
 
-/// Is there a handler that ends waiting? `poll` ends at every signal, while `read`, for which this stands, goes on
-/// after handlers with `SA_RESTART`. Which signal it was is not known; so one handler without it is enough.
+/// Whether there is a handler that ends waiting. `poll` ends at every signal, while `read`, which this replaces,
+/// goes on after handlers with `SA_RESTART`. The signal is not known; so one handler without it is enough.
 fn may_interrupt() -> bool {
     (1..=libc::SIGRTMAX()).any(ends_waiting)
 }

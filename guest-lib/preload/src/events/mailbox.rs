@@ -1,4 +1,4 @@
-//! Where the asynchronous events of a context wait.
+//! Asynchronous events of a context that wait.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -11,7 +11,7 @@ use super::{Subject, is_nonblocking, wait_readable};
 use crate::devices::Seat;
 use crate::errno::Errno;
 
-/// Events that wait at most: programs that never look are the rule, and ports and GIDs change all the time.
+/// Most events that wait: most programs never look, and ports and GIDs change all the time.
 const LIMIT: usize = 1024;
 
 /// An event that waits.
@@ -19,14 +19,15 @@ const LIMIT: usize = 1024;
 pub struct Letter {
     /// `IBV_EVENT_*`.
     pub kind: u32,
-    /// What it is about; `None`: the port.
+    /// The object of the event; `None`: the port.
     pub about: Option<Subject>,
 }
 
-/// Where asynchronous events of one context wait.
+/// Asynchronous events of one context that wait.
 #[derive(Debug)]
 pub struct Mailbox {
-    /// Readable while there are any, or none will come any more. An eventfd: its number is 1 then, and 0 otherwise.
+    /// Descriptor that is readable while there are events, or when no more will come. It is an eventfd: its number
+    /// is 1 then, and 0 otherwise.
     fd: OwnedFd,
     state: Mutex<State>,
 }
@@ -34,14 +35,14 @@ pub struct Mailbox {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Letter>,
-    /// None will come any more.
+    /// Whether no more events will come.
     closed: bool,
-    /// Is the descriptor readable?
+    /// Whether the descriptor is readable.
     raised: bool,
 }
 
 impl Mailbox {
-    /// One for a new context at this seat.
+    /// A mailbox for a new context at this seat.
     pub fn open(seat: &Arc<Seat>) -> Result<Arc<Mailbox>, Errno> {
         let mailbox = Arc::new(Mailbox::new()?);
         seat.dispatcher.add(&mailbox);
@@ -65,7 +66,7 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an event. When there is no room the oldest one gives way.
+    /// Adds an event. Without room the oldest one gives way.
     pub fn put(&self, letter: Letter) {
         let mut state = self.lock();
         if state.waiting.len() >= LIMIT {
@@ -76,14 +77,14 @@ impl Mailbox {
         self.show(&mut state);
     }
 
-    /// No more will come.
+    /// Closes the mailbox: no more events will come.
     pub fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         self.show(&mut state);
     }
 
-    /// Takes out the events about something that ends.
+    /// Removes the events about an object that ends.
     pub fn forget(&self, pointer: usize) {
         let mut state = self.lock();
         state
@@ -92,7 +93,7 @@ impl Mailbox {
         self.show(&mut state);
     }
 
-    /// The oldest event, if any waits; the program has it from now on. EIO when none will come any more.
+    /// Takes the oldest event, if any waits, for the program. EIO when no more will come.
     pub fn take(&self) -> Result<Option<Letter>, Errno> {
         let mut state = self.lock();
         let Some(letter) = state.waiting.pop_front() else {
@@ -109,7 +110,7 @@ impl Mailbox {
         Ok(Some(letter))
     }
 
-    /// The oldest event. Waits for it unless the program has asked the descriptor not to.
+    /// Takes the oldest event. Waits for one unless the descriptor is non-blocking.
     pub fn get(&self) -> Result<Letter, Errno> {
         loop {
             if let Some(letter) = self.take()? {

@@ -2,19 +2,20 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Events that the program took and did not acknowledge yet. Whoever destroys the object waits until there are
-/// none. Clones are the same: who acknowledges holds one, so that it outlives the object.
+/// Events that the program took and did not acknowledge yet. The thread that destroys the object waits until
+/// there are none. Clones are the same count: an acknowledging thread holds one, so that it outlives the
+/// object.
 #[derive(Debug, Clone, Default)]
 pub struct Unacknowledged(Arc<(Mutex<u32>, Condvar)>);
 
 impl Unacknowledged {
-    /// The program took one.
+    /// The program took an event.
     pub fn taken(&self) {
         let mut count = self.lock();
         *count = count.saturating_add(1);
     }
 
-    /// The program has acknowledged so many. More than it took are none of its own: they do not count.
+    /// The program has acknowledged `count` events. More than it took do not count.
     pub fn acknowledge(&self, count: u32) {
         let mut left = self.lock();
         *left = left.saturating_sub(count);
@@ -23,7 +24,7 @@ impl Unacknowledged {
         }
     }
 
-    /// Waits until all are acknowledged.
+    /// Waits until all events are acknowledged.
     pub fn wait(&self) {
         let mut left = self.lock();
         while *left > 0 {

@@ -1,4 +1,4 @@
-//! Finding devices, opening them, and what concerns the process as a whole.
+//! Finding and opening devices.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Mutex;
@@ -8,13 +8,13 @@ use crate::context::Context;
 use crate::devices::{self, lock};
 use crate::errno::Errno;
 
-/// Lists that the program holds. What is in them is ours and theirs, one after the other.
+/// Lists that the program holds: our devices, then those of the real library.
 static LISTS: Mutex<Vec<List>> = Mutex::new(Vec::new());
 
 struct List {
-    /// With NULL at its end.
+    /// Pointers to the devices, NULL at the end.
     devices: Box<[*mut ibv_device]>,
-    /// What the real library gave.
+    /// The list of the real library.
     real: *mut *mut ibv_device,
 }
 
@@ -25,7 +25,7 @@ type GetList = c_fn!(fn(*mut c_int) -> *mut *mut ibv_device);
 type FreeList = c_fn!(fn(*mut *mut ibv_device));
 
 own! {
-    /// `man 3 ibv_get_device_list`: ours, and after them those of the real library.
+    /// `man 3 ibv_get_device_list`: our devices, and after them those of the real library.
     fn ibv_get_device_list(number: *mut c_int) -> *mut *mut ibv_device, as pointer {
         let mut all: Vec<_> = devices::list().iter().map(|d| d.pointer()).collect();
         let mut real = std::ptr::null_mut();
@@ -33,7 +33,7 @@ own! {
             let mut count = 0;
             real = get(&raw mut count);
             if real.is_null() && all.is_empty() {
-                // Nobody has any; the real library knows why.
+                // There are no devices at all; the real library knows why.
                 if !number.is_null() {
                     number.write(0);
                 }
@@ -53,7 +53,7 @@ own! {
         Ok(pointer)
     }
 
-    /// Both lists: each library counts who uses its devices.
+    /// Frees both lists: each library counts the users of its devices.
     fn ibv_free_device_list(list: *mut *mut ibv_device), as plain {
         let mut lists = lock(&LISTS);
         let at = lists.iter().position(|l| l.devices.as_ptr() == list.cast_const());
@@ -79,13 +79,13 @@ export! {
         Ok(device.name().as_ptr().cast_mut())
     }
 
-    /// `man 3 ibv_get_device_guid`. The device must be opened for it; 0 if that is not possible.
+    /// `man 3 ibv_get_device_guid`. Opens the device for it; 0 if that is not possible.
     "IBVERBS_1.1" fn ibv_get_device_guid(device: *mut ibv_device) -> u64, if devices::find(device).is_some(), as plain {
         let device = devices::find(device).ok_or(Errno::INVALID)?;
         Ok(device.guid())
     }
 
-    /// `man 3 ibv_get_device_index`. The kernel knows nothing of ours.
+    /// `man 3 ibv_get_device_index`. The kernel does not know our devices.
     "IBVERBS_1.9" fn ibv_get_device_index(device: *mut ibv_device) -> c_int, if devices::find(device).is_some(),
         as plain {
         Ok(-1)
@@ -100,7 +100,7 @@ export! {
 }
 
 export! {
-    /// `man 3 ibv_close_device`. What is left of its objects stays usable, as long as anything is.
+    /// `man 3 ibv_close_device`. Objects that are left stay usable, as long as there are any.
     "IBVERBS_1.1" fn ibv_close_device(context: *mut ibv_context) -> c_int, of context, as signed {
         Context::close(context);
         Ok(0)

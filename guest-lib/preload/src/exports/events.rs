@@ -14,7 +14,8 @@ export! {
         Ok(0)
     }
 
-    /// `man 3 ibv_ack_async_event`. Events about no object need none, ours and theirs.
+    /// `man 3 ibv_ack_async_event`. Events about no object need no acknowledge, with us and with
+    /// the real library.
     "IBVERBS_1.1" fn ibv_ack_async_event(event: *mut ibv_async_event), of calls::context_of(event), as plain {
         calls::acknowledge(event);
         Ok(())

@@ -14,7 +14,7 @@ export! {
         Pd::alloc(Context::of(context))
     }
 
-    /// `man 3 ibv_dealloc_pd`; of parent domains, too.
+    /// `man 3 ibv_dealloc_pd`; parent domains, too.
     "IBVERBS_1.1" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int, of (*pd).context, as code {
         the::<Pd>(pd).uses.none()?;
         drop(take_back::<Pd>(pd));
@@ -33,13 +33,14 @@ export! {
         Mr::register(the(pd), addr, length, iova, access.cast_unsigned())
     }
 
-    /// What the header makes of both, if it cannot see that no optional right is asked for.
+    /// The function that the header calls for both, if it cannot see that no optional right is
+    /// asked for.
     "IBVERBS_1.8" fn ibv_reg_mr_iova2(pd: *mut ibv_pd, addr: *mut c_void, length: size_t, iova: u64, access: c_uint)
         -> *mut ibv_mr, of (*pd).context, as pointer {
         Mr::register(the(pd), addr, length, iova, access)
     }
 
-    /// `man 3 ibv_reg_dmabuf_mr`: there is no such memory that our device could reach.
+    /// `man 3 ibv_reg_dmabuf_mr`: our device cannot reach such memory.
     "IBVERBS_1.12" fn ibv_reg_dmabuf_mr(pd: *mut ibv_pd, _offset: u64, _length: size_t, _iova: u64, _fd: c_int,
         _access: c_int) -> *mut ibv_mr, of (*pd).context, as pointer {
         Err(Errno::UNSUPPORTED)
@@ -50,10 +51,11 @@ export! {
         Mr::deregister(mr)
     }
 
-    /// `man 3 ibv_rereg_mr`. What fails changes nothing, so a region can always be used as before.
+    /// `man 3 ibv_rereg_mr`. A call that fails changes nothing, so a region can always be used as
+    /// before.
     "IBVERBS_1.1" fn ibv_rereg_mr(mr: *mut ibv_mr, flags: c_int, pd: *mut ibv_pd, addr: *mut c_void, length: size_t,
         access: c_int) -> c_int, of (*mr).context, as signed {
-        // Programs pass anything where nothing is asked for.
+        // Programs pass any values for fields that they do not ask for.
         let flags = flags.cast_unsigned();
         let pd = if flags & IBV_REREG_MR_CHANGE_PD != 0 { maybe::<Pd>(pd) } else { None };
         let change = mr::Change {

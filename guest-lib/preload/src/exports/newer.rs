@@ -1,4 +1,4 @@
-//! What rdma-core added after version 44. Our devices have none of the new objects.
+//! Functions that rdma-core added after version 44. Our devices have none of the new objects.
 #![allow(non_camel_case_types, reason = "the names are those of the header")]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -11,7 +11,7 @@ use crate::errno::Errno;
 /// `ibv_port_attr.active_speed` in steps of 100 Mb/s.
 const SPEED_STEP: u64 = 100;
 
-/// What is registered, and how.
+/// The memory of a new region (`struct ibv_mr_init_attr`).
 #[repr(C)]
 pub struct ibv_mr_init_attr {
     length: size_t,
@@ -45,7 +45,7 @@ export! {
         Err(Errno::UNSUPPORTED)
     }
 
-    /// `man 3 ibv_reg_mr_ex`: memory at an address. Of the other kinds there are none here.
+    /// `man 3 ibv_reg_mr_ex`: memory at an address. Our devices do not have the other kinds.
     "IBVERBS_1.15" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr, of (*pd).context,
         as pointer {
         let ibv_mr_init_attr { length, access, comp_mask, iova, addr, .. } = *attr;
@@ -99,7 +99,7 @@ export! {
 macro_rules! real_only {
     ($($version:literal fn $name:ident($($arg:ident: $type:ty),*) $(-> $ret:ty)?, as $convention:ident;)*) => {
         export! {$(
-            /// Of an object of the real library.
+            /// For objects of the real library.
             $version fn $name($($arg: $type),*) $(-> $ret)?, if false, as $convention { Err(Errno::UNSUPPORTED) }
         )*}
     };

@@ -1,7 +1,8 @@
-//! What rdma-core's own libraries and providers want of libibverbs, beside what is for programs.
+//! Functions of libibverbs for rdma-core's own libraries and providers.
 //!
-//! In the place of the real library we are asked for it, by libmlx5 for one, and by the providers that the real library
-//! loads for real devices. All of it goes there: each function is a jump, whatever its arguments are.
+//! If our library is in the place of the real one, libmlx5 for example asks it for them, and so do the providers that
+//! the real library loads for real devices. All calls go to the real library: each function is a jump, whatever its
+//! arguments are.
 //!
 //! ```text
 //!  libmlx5 ──ibv_cmd_create_qp──▶ jump ──▶ real library
@@ -11,7 +12,7 @@
 use std::sync::atomic::AtomicBool;
 
 /// Whether providers may destroy what the kernel has lost already (`RDMAV_ALLOW_DISASSOC_DESTROY`). The real library
-/// sets it where it finds it: here.
+/// sets the variable that the loader finds first, which is this one.
 // SAFETY: a name of libibverbs, which nobody else here has.
 #[unsafe(no_mangle)]
 pub static verbs_allow_disassociate_destroy: AtomicBool = AtomicBool::new(false);
@@ -22,7 +23,7 @@ mod jumps {
     use std::ffi::{CStr, c_int};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A function of the real library: its name, and where it is as soon as somebody has asked for it.
+    /// A function of the real library: its name, and its address once somebody has asked for it.
     #[repr(C)]
     pub struct Jump {
         there: AtomicUsize,
@@ -41,13 +42,13 @@ mod jumps {
         there
     }
 
-    /// What there is instead of a function that the real library has not.
+    /// The function in place of one that the real library does not have.
     extern "C" fn missing() -> c_int {
         libc::ENOSYS
     }
 
     /// Jumps to the function of the [`Jump`] in r11, whatever its arguments are: it keeps all registers that may hold
-    /// some, and the stack as it was.
+    /// some, and the stack.
     // SAFETY: it is whole as it is written, and goes on to the function that was called.
     #[unsafe(naked)]
     extern "C" fn find_and_jump() {
@@ -96,10 +97,10 @@ mod jumps {
 
     macro_rules! jumps {
         ($($name:ident)*) => {$(
-            /// Of the real library.
+            /// A function of the real library.
             ///
             /// # Safety
-            /// As the real one.
+            /// As for the real one.
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
             pub unsafe extern "C" fn $name() {

@@ -1,4 +1,4 @@
-//! What concerns the process as a whole: fork, objects of other processes, files of the kernel.
+//! Functions about the process as a whole: fork, objects of other processes, files of the kernel.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::io::Read as _;
@@ -8,8 +8,8 @@ use crate::abi::*;
 use crate::errno::Errno;
 
 own! {
-    /// `man 3 ibv_fork_init`. Memory of ours needs nothing: where the kernel pins it, a child gets copies of it, and
-    /// where it is shared, it stays shared.
+    /// `man 3 ibv_fork_init`. Our memory needs nothing: if the kernel pins it, a child gets copies of it; if it is
+    /// shared, it stays shared.
     fn ibv_fork_init() -> c_int, as plain {
         match real_function!(ibv_fork_init, "IBVERBS_1.1").find::<c_fn!(fn() -> c_int)>() {
             Some(real) => Ok(real()),
@@ -41,7 +41,7 @@ own! {
         }
     }
 
-    /// Where the kernel's files are.
+    /// Directory of the kernel's files.
     fn ibv_get_sysfs_path() -> *mut c_char, as pointer {
         match real_function!(ibv_get_sysfs_path, "IBVERBS_1.0").find::<c_fn!(fn() -> *mut c_char)>() {
             Some(real) => Ok(real()),
@@ -49,7 +49,7 @@ own! {
         }
     }
 
-    /// Reads a short file of the kernel as a text, without the end of its line.
+    /// Reads a short file of the kernel as a text, without its newline.
     fn ibv_read_sysfs_file(dir: *const c_char, file: *const c_char, into: *mut c_char, room: size_t) -> c_int, as signed {
         let path = [CStr::from_ptr(dir).to_bytes(), CStr::from_ptr(file).to_bytes()].join(&b'/');
         let mut bytes = Vec::new();
@@ -71,8 +71,8 @@ own! {
 type Range = c_fn!(fn(*mut c_void, size_t) -> c_int);
 
 export! {
-    /// `man 3 ibv_import_device`. The kernel's descriptor says which device; ours have none, and the real library must
-    /// not see what they have instead.
+    /// `man 3 ibv_import_device`. The kernel's descriptor names the device; ours have none, and the real library must
+    /// not see the descriptor that they have instead.
     "IBVERBS_1.10" fn ibv_import_device(fd: c_int) -> *mut ibv_context, if crate::context::is_nothing(fd), as pointer {
         Err(Errno::UNSUPPORTED)
     }
@@ -113,27 +113,27 @@ export! {
 }
 
 export! {
-    /// For providers of long ago.
+    /// For providers of old versions.
     "IBVERBS_1.1" fn ibv_register_driver(name: *const c_char, make: *const c_void), if false, as plain {
         Ok(())
     }
 
-    /// For librdmacm: what the kernel says about a queue pair, as the header has it.
+    /// For librdmacm: converts the kernel's attributes of a queue pair to those of the header.
     "IBVERBS_1.0" fn ibv_copy_qp_attr_from_kern(into: *mut ibv_qp_attr, from: *const c_void), if false, as plain {
         Ok(())
     }
 
-    /// Likewise about an address.
+    /// For librdmacm: converts the kernel's attributes of an address.
     "IBVERBS_1.1" fn ibv_copy_ah_attr_from_kern(into: *mut ibv_ah_attr, from: *const c_void), if false, as plain {
         Ok(())
     }
 
-    /// Likewise about a path.
+    /// For librdmacm: converts the kernel's path record.
     "IBVERBS_1.0" fn ibv_copy_path_rec_from_kern(into: *mut c_void, from: *const c_void), if false, as plain {
         Ok(())
     }
 
-    /// The other way.
+    /// For librdmacm: converts a path record to the kernel's.
     "IBVERBS_1.0" fn ibv_copy_path_rec_to_kern(into: *mut c_void, from: *const c_void), if false, as plain {
         Ok(())
     }

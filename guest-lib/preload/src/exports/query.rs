@@ -1,4 +1,4 @@
-//! What device, port, GIDs and P_Keys are.
+//! Queries of device, port, GIDs and P_Keys.
 
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -10,10 +10,10 @@ use crate::context::Context;
 use crate::describe::{self, PKEY, PORT};
 use crate::errno::Errno;
 
-/// What programs see that were built before a port had a second word of capabilities.
+/// Bytes of the port's attributes for programs that were built before a port had a second word of capabilities.
 const OLD_PORT_LEN: usize = offset_of!(ibv_port_attr, port_cap_flags2);
 
-/// Copies as much of a structure as the program knows of, and leaves zeros where it knows more.
+/// Copies as much of a structure as the program knows, and leaves zeros where the program knows more.
 ///
 /// # Safety
 /// There are `len` bytes at `to`. `T` is of the interface, and without padding that matters.
@@ -26,7 +26,7 @@ unsafe fn copy_out<T: Plain>(from: &T, to: *mut T, len: usize) {
     }
 }
 
-/// There is one port.
+/// Checks the number of the port; there is one.
 fn check_port(port: u32) -> Result<(), Errno> {
     if port == PORT { Ok(()) } else { Err(Errno::INVALID) }
 }
@@ -46,7 +46,7 @@ fn gid_at(context: &Context, port: u32, index: u32) -> Result<Option<ibv_gid_ent
 }
 
 operation! {
-    /// `ibv_query_port` of programs that say how much of it they know.
+    /// `ibv_query_port` of programs that say how much of the structure they know.
     fn query_port(context: *mut ibv_context, port: u8, into: *mut ibv_port_attr, len: size_t) -> c_int, as code {
         check_port(port.into())?;
         let port = Context::of(context).seat.device.query_port()?;
@@ -65,7 +65,7 @@ operation! {
         Ok(())
     }
 
-    /// `ibv_query_rt_values_ex`. The raw clock is in the nanoseconds alone, as other devices have it.
+    /// `ibv_query_rt_values_ex`. The raw clock has only nanoseconds, as that of other devices.
     fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int, as code {
         let wanted = (*values).comp_mask;
         (*values).comp_mask = 0;
@@ -88,7 +88,7 @@ export! {
         Ok(())
     }
 
-    /// `man 3 ibv_query_port`, of programs that were built long ago.
+    /// `man 3 ibv_query_port`, of programs that were built with old versions.
     "IBVERBS_1.1" fn ibv_query_port(context: *mut ibv_context, port: u8, into: *mut ibv_port_attr) -> c_int, of context,
         as code {
         check_port(port.into())?;
@@ -97,7 +97,7 @@ export! {
         Ok(())
     }
 
-    /// `man 3 ibv_query_gid`. An entry that is empty is zeros.
+    /// `man 3 ibv_query_gid`. An empty entry is zeros.
     "IBVERBS_1.1" fn ibv_query_gid(context: *mut ibv_context, port: u8, index: c_int, into: *mut ibv_gid) -> c_int,
         of context, as signed {
         let index = u32::try_from(index).map_err(|_| Errno::INVALID)?;
@@ -106,7 +106,7 @@ export! {
         Ok(0)
     }
 
-    /// `man 3 ibv_query_gid_ex`. An entry that is empty is none.
+    /// `man 3 ibv_query_gid_ex`. An empty entry is an error.
     "IBVERBS_1.11" fn _ibv_query_gid_ex(context: *mut ibv_context, port: u32, index: u32, into: *mut ibv_gid_entry,
         flags: u32, len: size_t) -> c_int, of context, as code {
         if flags != 0 {
@@ -134,7 +134,7 @@ export! {
         Ok(there.len())
     }
 
-    /// `ibv_devinfo` asks this way, although the header does not have it: 1 is RoCE v2, 0 is the rest.
+    /// `ibv_devinfo` calls this, although the header does not have it: 1 is RoCE v2, 0 is the rest.
     "IBVERBS_PRIVATE_34" fn ibv_query_gid_type(context: *mut ibv_context, port: u8, index: u32, into: *mut u32) -> c_int,
         of context, as signed {
         let entry = gid_at(Context::of(context), port.into(), index)?;
@@ -142,7 +142,7 @@ export! {
         Ok(0)
     }
 
-    /// `man 3 ibv_query_pkey`. There is one, and it is the same in both orders of bytes.
+    /// `man 3 ibv_query_pkey`. There is one P_Key, which is the same in both byte orders.
     "IBVERBS_1.1" fn ibv_query_pkey(context: *mut ibv_context, port: u8, index: c_int, into: *mut u16) -> c_int, of context,
         as signed {
         check_port(port.into())?;
@@ -179,12 +179,12 @@ export! {
         Ok(())
     }
 
-    /// `man 3 ibv_query_qp_data_in_order`. Payload is written in no order that anybody may rely on.
+    /// `man 3 ibv_query_qp_data_in_order`. The order in which payload is written is not defined.
     "IBVERBS_1.14" fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, _operation: u32, _flags: u32) -> c_int, of (*qp).context,
         as plain {
         Ok(0)
     }
 }
 
-/// What `ibv_resolve_eth_l2_from_gid` says where there is no VLAN.
+/// Answer of `ibv_resolve_eth_l2_from_gid` without a VLAN.
 const NO_VLAN: u16 = 0xffff;

@@ -115,7 +115,7 @@ export! {
         the::<Qp>(qp.cast()).modify(&*attributes, mask.cast_unsigned())
     }
 
-    /// `man 3 ibv_query_qp`. All is told, whatever the mask names.
+    /// `man 3 ibv_query_qp`. Returns all attributes, whatever the mask names.
     "IBVERBS_1.1" fn ibv_query_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_attr, _mask: c_int,
         created: *mut ibv_qp_init_attr) -> c_int, of (*qp).context, as code {
         let found = the::<Qp>(qp.cast()).query()?;
@@ -134,7 +134,7 @@ export! {
         Ok(the::<Qp>(qp.cast()).extended())
     }
 
-    /// `man 3 ibv_query_ece`: connections are not enhanced.
+    /// `man 3 ibv_query_ece`: our connections have no enhancements.
     "IBVERBS_1.10" fn ibv_query_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int, of (*qp).context, as code {
         Err(Errno::UNSUPPORTED)
     }

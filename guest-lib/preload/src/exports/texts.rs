@@ -1,7 +1,6 @@
-//! Numbers as texts, and rates: what needs no device.
+//! Texts of numbers, and rates: functions that need no device.
 //!
-//! The real library has texts that programs know. In its place there may be none to ask: then the terms are those of
-//! IBTA volume 1.
+//! The real library has the texts that programs know. If there is none, the terms are those of IBTA volume 1.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
@@ -29,7 +28,7 @@ const PORT_STATES: &[Text] = &[
     (IBV_PORT_ACTIVE_DEFER, c"Active Defer"),
 ];
 
-/// IBTA volume 1, 11.6.3.
+/// Names of events (IBTA volume 1, 11.6.3).
 const EVENTS: &[Text] = &[
     (IBV_EVENT_CQ_ERR, c"CQ Error"),
     (IBV_EVENT_QP_FATAL, c"Local Work Queue Catastrophic Error"),
@@ -55,7 +54,7 @@ const EVENTS: &[Text] = &[
     (IBV_EVENT_GID_CHANGE, c"GID Change"),
 ];
 
-/// IBTA volume 1, 11.6.2.
+/// Names of completion statuses (IBTA volume 1, 11.6.2).
 const STATUSES: &[Text] = &[
     (IBV_WC_SUCCESS, c"Success"),
     (IBV_WC_LOC_LEN_ERR, c"Local Length Error"),
@@ -81,7 +80,7 @@ const STATUSES: &[Text] = &[
     (IBV_WC_GENERAL_ERR, c"General Error"),
 ];
 
-/// What the real library calls a number, or else what the table does.
+/// The real library's text for a number, or else the table's.
 fn text(table: &[Text], number: c_uint, real: &'static Symbol) -> *mut c_char {
     // SAFETY: all functions that are looked up here have this type.
     if let Some(real) = unsafe { real.find::<c_fn!(fn(c_uint) -> *mut c_char)>() } {
@@ -119,7 +118,7 @@ const RATES: &[(c_uint, c_int, c_int)] = &[
     (IBV_RATE_1200_GBPS, 480, 1_275_000),
 ];
 
-/// What is said of a rate that there is not.
+/// Answer for an unknown rate.
 const NO_RATE: c_int = -1;
 
 own! {

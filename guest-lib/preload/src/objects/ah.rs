@@ -25,7 +25,7 @@ unsafe impl Object for Ah {
 }
 
 impl Ah {
-    /// A new one.
+    /// Makes an address handle.
     pub fn create(pd: &Pd, attributes: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
         let inner = pd.inner.create_ah(&address(attributes)?).map_err(no_such_gid)?;
         let pointer = pd.c();
@@ -41,10 +41,11 @@ impl Ah {
     }
 }
 
-/// Hops when the program names none: what a kernel's route would say.
+/// Hop limit if the program names none: that of a kernel's route.
 const HOPS: u8 = 64;
 
-/// The way to a peer. On Ethernet it is always by GID, and the device finds the Ethernet address out.
+/// Address vector of the program's attributes. On Ethernet it is always by GID, and the device finds
+/// the Ethernet address out.
 pub fn address(attributes: &ibv_ah_attr) -> Result<AddressVector, Errno> {
     if attributes.port_num != 1 || attributes.is_global == 0 {
         return Err(Errno::INVALID);
@@ -65,7 +66,7 @@ pub fn address(attributes: &ibv_ah_attr) -> Result<AddressVector, Errno> {
     })
 }
 
-/// The same, as programs see it.
+/// The program's attributes of an address vector.
 pub fn attributes(address: &AddressVector) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
@@ -90,7 +91,7 @@ pub fn bytes(gid: &ibv_gid) -> [u8; 16] {
     unsafe { gid.raw }
 }
 
-/// The kernel calls an index at which there is no GID an invalid argument.
+/// The kernel's error for an index without a GID: an invalid argument.
 pub fn no_such_gid(e: Error) -> Errno {
     match Errno::from(e) {
         Errno::NO_ENTRY => Errno::INVALID,

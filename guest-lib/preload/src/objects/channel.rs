@@ -19,14 +19,14 @@ use crate::handle::{Object, Use, Uses, publish};
 pub struct Channel {
     base: UnsafeCell<ibv_comp_channel>,
     pub inner: CompletionChannel,
-    /// Its queues by number. An event is counted, and a queue ends, under this lock.
+    /// Queues of the channel by number. An event is counted, and a queue ends, under this lock.
     queues: Mutex<HashMap<u32, Listed>>,
     pub uses: Uses,
     _needs: Use,
 }
 
 struct Listed {
-    /// What the program has of the queue.
+    /// The program's pointer to the queue.
     pointer: usize,
     completions: Unacknowledged,
 }
@@ -37,7 +37,7 @@ unsafe impl Object for Channel {
 }
 
 impl Channel {
-    /// A new one.
+    /// Makes a completion channel.
     pub fn create(context: &Context) -> Result<*mut ibv_comp_channel, Errno> {
         let inner = context.seat.device.create_completion_channel()?;
         make_blocking(inner.as_fd())?;
@@ -54,7 +54,7 @@ impl Channel {
         }))
     }
 
-    /// A queue has its events here.
+    /// Adds a queue that has its events here.
     pub fn list(&self, cq: &Cq) {
         let listed = Listed {
             pointer: cq.c().expose_provenance(),
@@ -63,13 +63,13 @@ impl Channel {
         self.lock().insert(cq.inner.number(), listed);
     }
 
-    /// It has none any more.
+    /// Removes a queue.
     pub fn forget(&self, cq: &Cq) {
         self.lock().remove(&cq.inner.number());
     }
 
-    /// The queue of the oldest event, which the program must acknowledge. Waits for it unless the program has asked
-    /// the descriptor not to.
+    /// Takes the oldest event and returns its queue; the program must acknowledge it. Waits unless the descriptor
+    /// is non-blocking.
     pub fn get(&self) -> Result<*mut ibv_cq, Errno> {
         loop {
             if let Some(cq) = self.take()? {
@@ -90,7 +90,7 @@ impl Channel {
                 Errno::BROKEN
             })?;
             let Some(cq) = event else { return Ok(None) };
-            // One that is not listed was destroyed meanwhile.
+            // A queue that is not listed was destroyed meanwhile.
             if let Some(listed) = queues.get(&cq.number()) {
                 listed.completions.taken();
                 let pointer = std::ptr::with_exposed_provenance_mut(listed.pointer);

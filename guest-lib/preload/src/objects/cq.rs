@@ -19,11 +19,11 @@ use crate::work::poll::{self, Cursor};
 pub struct Cq {
     base: UnsafeCell<ibv_cq_ex>,
     pub inner: CompletionQueue,
-    /// Where `ibv_start_poll` and what follows it are.
+    /// State of `ibv_start_poll` and the calls that follow it.
     pub cursor: Cursor,
     /// Events of its channel that were taken and not acknowledged.
     pub completions: Unacknowledged,
-    /// Asynchronous events that were.
+    /// Asynchronous events that were taken and not acknowledged.
     pub asynchronous: Unacknowledged,
     pub uses: Uses,
     _needs: Vec<Use>,
@@ -34,14 +34,14 @@ unsafe impl Object for Cq {
     type C = ibv_cq_ex;
 }
 
-/// What the completions of an extended queue may tell. There are no local identifiers (LIDs) and path bits on
-/// Ethernet: they read as 0, as those of other devices do.
+/// Fields that completions of an extended queue may have. There are no local identifiers (LIDs) and path bits on
+/// Ethernet: they read as 0, as those of other devices.
 const FIELDS: u32 = IBV_WC_STANDARD_FLAGS
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
     | IBV_WC_EX_WITH_CVLAN;
 
-/// How a queue is made.
+/// Settings of a new queue.
 pub struct Wanted<'a> {
     pub entries: u32,
     pub context: *mut c_void,
@@ -51,7 +51,7 @@ pub struct Wanted<'a> {
 }
 
 impl Cq {
-    /// A new one.
+    /// Makes a completion queue.
     pub fn create(context: &Context, wanted: &Wanted<'_>) -> Result<*mut ibv_cq_ex, Errno> {
         let device = &context.seat.device;
         // SAFETY: a field that nobody changes.
@@ -101,7 +101,7 @@ impl Cq {
         Ok(pointer)
     }
 
-    /// A new one whose completions are read field by field.
+    /// Makes a completion queue whose completions are read field by field.
     pub fn create_extended(
         context: &Context,
         wanted: &Wanted<'_>,
@@ -114,7 +114,7 @@ impl Cq {
         Ok(pointer)
     }
 
-    /// Gives it room for other numbers of completions; at least for those that wait.
+    /// Gives the queue room for `wanted` completions; at least for those that wait.
     pub fn resize(&self, wanted: u32) -> Result<(), Errno> {
         // SAFETY: the context outlives what was made in it.
         check_entries(unsafe { Context::of((*self.c()).context) }, wanted)?;
@@ -125,8 +125,9 @@ impl Cq {
         Ok(())
     }
 
-    /// What waits must find its place. What was posted just now completes in a moment, and would find none: so a queue
-    /// that is to shrink waits for it a little. Who shrinks it below what may come is not helped by that.
+    /// Checks that completions that wait have a place. A request that was just posted completes in a moment, and would
+    /// find none: so a queue that is to shrink waits for it a little. That does not help a program that shrinks the
+    /// queue below what may come.
     fn check_room(&self, room: u32) -> Result<(), Errno> {
         let shrinks = room < self.inner.entries();
         for _ in 0..if shrinks { SETTLING } else { 0 } {
@@ -141,10 +142,10 @@ impl Cq {
         Ok(())
     }
 
-    /// Destroys it, when all its events are acknowledged.
+    /// Destroys the queue, when all its events are acknowledged.
     ///
     /// # Safety
-    /// It is a queue of ours, and the program does not use it any more.
+    /// The queue is ours, and the program does not use it any more.
     pub unsafe fn destroy(pointer: *mut ibv_cq_ex) -> Result<(), Errno> {
         // SAFETY: by the caller's promise; the channel and the context outlive it.
         let (cq, channel, context) = unsafe {
@@ -169,11 +170,11 @@ impl Cq {
     }
 }
 
-/// How often a queue that is to shrink looks for completions that come, and how long it waits in between.
+/// Times that a queue that is to shrink looks for completions, and the wait between two.
 const SETTLING: u32 = 5;
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Completions that it has room for.
+/// Completions that the queue has room for.
 fn entries(cq: &CompletionQueue) -> c_int {
     c_int::try_from(cq.entries()).unwrap_or(c_int::MAX)
 }

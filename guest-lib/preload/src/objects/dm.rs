@@ -1,4 +1,4 @@
-//! Memory of the device.
+//! Device memory.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::{Object, Use, Uses, publish, the};
 
-/// Memory of the device.
+/// Device memory.
 #[repr(C)]
 pub struct Dm {
     base: UnsafeCell<ibv_dm>,
@@ -26,7 +26,7 @@ unsafe impl Object for Dm {
 }
 
 impl Dm {
-    /// A new one, of zeros.
+    /// Allocates device memory, of zeros.
     pub fn alloc(context: &Context, attributes: &ibv_alloc_dm_attr) -> Result<*mut ibv_dm, Errno> {
         only(attributes.comp_mask.into(), 0, Errno::INVALID)?;
         if attributes.length == 0 {
@@ -48,7 +48,7 @@ impl Dm {
         }))
     }
 
-    /// Registers a part of it. Addresses count from 0.
+    /// Registers a part of the memory. Addresses count from 0.
     pub fn register(&self, pd: &Pd, offset: u64, length: usize, flags: u32) -> Result<*mut ibv_mr, Errno> {
         let access = mr::access(flags)?;
         let inner = pd.inner.register_dm(&self.inner, offset, length as u64, access)?;

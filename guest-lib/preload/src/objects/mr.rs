@@ -17,7 +17,7 @@ use crate::handle::{Object, Use, publish, take_back, the};
 pub struct Mr {
     base: UnsafeCell<ibv_mr>,
     inner: Mutex<Option<MemoryRegion>>,
-    /// Its domain, which may change, and the memory of the device that it is in.
+    /// The region's domain, which may change, and its device memory.
     needs: Mutex<Needs>,
 }
 
@@ -34,7 +34,7 @@ struct Needs {
 /// Rights that a program may ask for and need not get.
 const OPTIONAL: u32 = 0x3ff0_0000;
 
-/// What a region is to allow. Hints about how it is in memory are not needed.
+/// Rights of a region. Hints about its layout in memory are not needed.
 pub fn access(flags: u32) -> Result<Access, Errno> {
     let flags = flags & !(OPTIONAL | IBV_ACCESS_HUGETLB);
     if flags & IBV_ACCESS_ON_DEMAND != 0 {
@@ -42,7 +42,7 @@ pub fn access(flags: u32) -> Result<Access, Errno> {
     }
     let access = Access::from_bits(flags).ok_or(Errno::INVALID)?;
     let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-    // No flag of the interface has this one's number.
+    // No flag of the interface has the number of INVALIDATE.
     if access.contains(Access::INVALIDATE)
         || access.intersects(writes) && !access.contains(Access::LOCAL_WRITE)
     {
@@ -52,10 +52,10 @@ pub fn access(flags: u32) -> Result<Access, Errno> {
 }
 
 impl Mr {
-    /// Registers memory of the program's; peers see its first byte at `iova`.
+    /// Registers memory of the program's own; peers see its first byte at `iova`.
     ///
     /// # Safety
-    /// The program keeps it mapped until the region is deregistered.
+    /// The program keeps the memory mapped until the region is deregistered.
     pub unsafe fn register(
         pd: &Pd,
         addr: *mut c_void,
@@ -94,10 +94,10 @@ impl Mr {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Deregisters it. EBUSY while windows are bound to it.
+    /// Deregisters the region. EBUSY while windows are bound to it.
     ///
     /// # Safety
-    /// It is a region of ours, and the program does not use it any more.
+    /// The region is ours, and the program does not use it any more.
     pub unsafe fn deregister(pointer: *mut ibv_mr) -> Result<(), Errno> {
         // SAFETY: by the caller's promise.
         let mr = unsafe { the::<Mr>(pointer) };
@@ -112,10 +112,10 @@ impl Mr {
         Ok(())
     }
 
-    /// Changes it.
+    /// Changes the region.
     ///
     /// # Safety
-    /// As [`register`](Mr::register), if it is to have other memory.
+    /// As [`register`](Mr::register), if the region is to have other memory.
     pub unsafe fn change(&self, change: &Change<'_>) -> Result<(), Refusal> {
         let has = |flag: u32| change.flags & flag != 0;
         let wrong = |errno| Refusal { code: INPUT, errno };
@@ -176,7 +176,7 @@ impl Mr {
     }
 }
 
-/// What of a region is to change (`IBV_REREG_MR_CHANGE_*`), and to what.
+/// Changes of a region (`IBV_REREG_MR_CHANGE_*`).
 pub struct Change<'a> {
     pub flags: u32,
     pub pd: Option<&'a Pd>,
@@ -185,7 +185,7 @@ pub struct Change<'a> {
     pub access: u32,
 }
 
-/// That it does not: a number of the call's own, and why.
+/// Why a region was not changed: a number of the call's own, and the error.
 pub struct Refusal {
     pub code: c_int,
     pub errno: Errno,

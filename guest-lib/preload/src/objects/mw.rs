@@ -23,7 +23,7 @@ unsafe impl Object for Mw {
 }
 
 impl Mw {
-    /// A new one.
+    /// Makes a memory window.
     pub fn alloc(pd: &Pd, kind: u32) -> Result<*mut ibv_mw, Errno> {
         let inner = pd.inner.alloc_mw(match kind {
             IBV_MW_TYPE_1 => MwType::Type1,

@@ -1,4 +1,4 @@
-//! What programs call by way of the context.
+//! Functions that programs call by way of the context.
 
 use std::ffi::{c_int, c_uint};
 
@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::{maybe, take_back, the};
 
-/// What perftest takes for an event before it waits for the next one.
+/// Completions that perftest takes for an event before it waits for the next one.
 const BATCH: u32 = 16;
 
 operation! {
@@ -44,7 +44,7 @@ operation! {
         Ok(())
     }
 
-    /// `man 3 ibv_advise_mr`: advice about pages that come on demand, which ours do not.
+    /// `man 3 ibv_advise_mr`: advice about pages on demand, which our devices do not have.
     fn advise_mr(_pd: *mut ibv_pd, _advice: c_uint, _flags: u32, _list: *mut ibv_sge, _count: u32) -> c_int, as code {
         Err(Errno::UNSUPPORTED)
     }
@@ -77,13 +77,13 @@ operation! {
         Ok(the::<Cq>(cq.cast()).inner.req_notify_new(solicited_only != 0, BATCH)?)
     }
 
-    /// `man 3 ibv_modify_cq`: completions are not moderated.
+    /// `man 3 ibv_modify_cq`: our devices do not moderate completions.
     fn modify_cq(_cq: *mut ibv_cq, _attributes: *mut ibv_modify_cq_attr) -> c_int, as code {
         Err(Errno::UNSUPPORTED)
     }
 
-    /// `man 3 ibv_create_cq_ex`. That one thread alone uses it saves us nothing; one that forgets completions when it
-    /// has no room there is not.
+    /// `man 3 ibv_create_cq_ex`. The flag for use by a single thread changes nothing; the flag for a queue that
+    /// forgets completions without room is refused.
     fn create_cq_ex(context: *mut ibv_context, attributes: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex, as pointer {
         let wanted = &*attributes;
         let known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
@@ -150,7 +150,7 @@ operation! {
     /// `man 3 ibv_create_qp_ex`.
     fn create_qp_ex(context: *mut ibv_context, attributes: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp, as pointer {
         let attributes = &mut *attributes;
-        // What the mask does not name need not be there: programs built long ago end before.
+        // Fields that the mask does not name need not be there: structures of older programs are shorter.
         let has = |bit: c_uint| attributes.comp_mask & bit != 0;
         Extended {
             mask: attributes.comp_mask,

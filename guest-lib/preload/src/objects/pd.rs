@@ -10,13 +10,13 @@ use crate::context::Context;
 use crate::errno::Errno;
 use crate::handle::{Object, Use, Uses, publish};
 
-/// A protection domain, or a parent domain, which is one under another name.
+/// A protection domain, or a parent domain, which is a domain under another name.
 #[repr(C)]
 pub struct Pd {
     base: UnsafeCell<ibv_pd>,
     pub inner: ProtectionDomain,
     pub uses: Uses,
-    /// The context; of a parent domain also the domain that it is of, and its thread domain.
+    /// The context; for a parent domain also its domain and its thread domain.
     _needs: Vec<Use>,
 }
 
@@ -39,7 +39,7 @@ unsafe impl Object for Td {
 }
 
 impl Pd {
-    /// A new one.
+    /// Makes a protection domain.
     pub fn alloc(context: &Context) -> Result<*mut ibv_pd, Errno> {
         let inner = context.seat.device.alloc_pd()?;
         Ok(publish(Pd::new(context, inner, vec![context.uses.one()])))
@@ -57,14 +57,14 @@ impl Pd {
         }
     }
 
-    /// The context that it is in.
+    /// The context of the domain.
     pub fn context(&self) -> *mut ibv_context {
         // SAFETY: a field that nobody changes.
         unsafe { (*self.c()).context }
     }
 
-    /// The same domain under another name. Its allocators are not asked: what our queues are in must be shared
-    /// with the device, and they do not know how.
+    /// Makes a parent domain: the same domain under another name. Its allocators are not called: memory of our
+    /// queues must be shared with the device, which they cannot do.
     pub fn of_parent(
         context: &Context,
         parent: &Pd,
@@ -87,7 +87,7 @@ impl Pd {
 }
 
 impl Td {
-    /// A new one.
+    /// Makes a thread domain.
     pub fn alloc(context: &Context, attributes: &ibv_td_init_attr) -> Result<*mut ibv_td, Errno> {
         only(attributes.comp_mask.into(), 0, Errno::INVALID)?;
         Ok(publish(Td {

@@ -26,17 +26,17 @@ use crate::work::batch::Batch;
 pub struct Qp {
     base: UnsafeCell<ibv_qp_ex>,
     pub inner: AnyQp,
-    /// Where `ibv_wr_start` and what follows it are.
+    /// State of `ibv_wr_start` and the calls that follow it.
     pub batch: Batch,
     /// Asynchronous events that were taken and not acknowledged.
     pub asynchronous: Unacknowledged,
     pub uses: Uses,
-    /// May sends be built call by call?
+    /// Whether sends may be built call by call.
     extended: bool,
-    /// How it was made, and with what it really has.
+    /// Attributes of its creation, with the capacity that it really has.
     capacity: ibv_qp_cap,
     signal_all: bool,
-    /// Multicast groups that it receives.
+    /// Multicast groups of the queue pair.
     groups: Mutex<HashSet<Gid>>,
     _target: Option<Arc<QueuePair<XrcTarget>>>,
     _needs: Vec<Use>,
@@ -48,12 +48,12 @@ unsafe impl Object for Qp {
 }
 
 impl Qp {
-    /// As the program has it, unless it asked for more.
+    /// The program's pointer, unless it asked for an extended queue pair.
     pub fn plain(&self) -> *mut ibv_qp {
         self.c().cast()
     }
 
-    /// As the program has it, if sends may be built call by call.
+    /// The program's pointer, if sends may be built call by call.
     pub fn extended(&self) -> *mut ibv_qp_ex {
         if self.extended {
             self.c()
@@ -62,13 +62,13 @@ impl Qp {
         }
     }
 
-    /// Receives what is sent to a group.
+    /// Attaches the queue pair to a group.
     pub fn attach(&self, group: Gid) -> Result<(), Errno> {
         let AnyQp::Ud(qp) = &self.inner else {
             return Err(Errno::INVALID);
         };
         let mut groups = self.groups();
-        // Who says it twice has it once, as the kernel counts.
+        // A second attach changes nothing, as with the kernel.
         if !groups.contains(&group) {
             qp.attach_multicast(group)?;
             groups.insert(group);
@@ -76,7 +76,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Does so no longer.
+    /// Detaches the queue pair from a group.
     pub fn detach(&self, group: Gid) -> Result<(), Errno> {
         let AnyQp::Ud(qp) = &self.inner else {
             return Err(Errno::INVALID);
@@ -94,7 +94,7 @@ impl Qp {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Limits its rate.
+    /// Limits the rate of the queue pair.
     pub fn limit_rate(&self, limit: &ibv_qp_rate_limit_attr) -> Result<(), Errno> {
         only(limit.comp_mask.into(), 0, Errno::INVALID)?;
         Ok(self.inner.set_rate_limit(RateLimit {
@@ -104,10 +104,10 @@ impl Qp {
         })?)
     }
 
-    /// Destroys it, when all its events are acknowledged.
+    /// Destroys the queue pair, when all its events are acknowledged.
     ///
     /// # Safety
-    /// It is a queue pair of ours, and the program does not use it any more.
+    /// The queue pair is ours, and the program does not use it any more.
     pub unsafe fn destroy(pointer: *mut ibv_qp_ex) -> Result<(), Errno> {
         // SAFETY: by the caller's promise; the context outlives it.
         let (qp, context) = unsafe { (the::<Qp>(pointer), Context::of((*pointer).qp_base.context)) };
@@ -123,7 +123,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Gives one to the program, and its events to the context's mailbox.
+    /// Gives a queue pair to the program, and its events to the context's mailbox.
     fn publish(context: &Context, qp: Qp) -> *mut ibv_qp {
         let (number, unacknowledged) = (qp.inner.number(), qp.asynchronous.clone());
         let pointer = publish(qp);

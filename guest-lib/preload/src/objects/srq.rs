@@ -20,7 +20,7 @@ pub struct Srq {
     /// Asynchronous events that were taken and not acknowledged.
     pub asynchronous: Unacknowledged,
     pub uses: Uses,
-    /// Elements of a receive.
+    /// Most elements of a receive.
     elements: u32,
     xrc: bool,
     _needs: Vec<Use>,
@@ -32,7 +32,8 @@ unsafe impl Object for Srq {
 }
 
 impl Srq {
-    /// A new one, for XRC with its domain and where it completes. What it really has is written back.
+    /// Makes a shared receive queue, for XRC with its domain and completion queue. The capacity that
+    /// it really has is written back.
     pub fn create(
         pd: &Pd,
         context: *mut c_void,
@@ -81,7 +82,7 @@ impl Srq {
         Ok(pointer)
     }
 
-    /// Changes what `mask` names.
+    /// Changes the attributes that `mask` names.
     pub fn modify(&self, attributes: &ibv_srq_attr, mask: u32) -> Result<(), Errno> {
         only(
             mask.into(),
@@ -97,7 +98,7 @@ impl Srq {
         Ok(())
     }
 
-    /// What it is set to.
+    /// Attributes of the queue.
     pub fn query(&self) -> Result<ibv_srq_attr, Errno> {
         let now = self.inner.query()?;
         Ok(ibv_srq_attr {
@@ -107,7 +108,7 @@ impl Srq {
         })
     }
 
-    /// The number by which peers name it.
+    /// The number by which XRC peers name the queue.
     pub fn number(&self) -> Result<u32, Errno> {
         if self.xrc {
             Ok(self.inner.number())
@@ -116,10 +117,10 @@ impl Srq {
         }
     }
 
-    /// Destroys it, when all its events are acknowledged.
+    /// Destroys the queue, when all its events are acknowledged.
     ///
     /// # Safety
-    /// It is a queue of ours, and the program does not use it any more.
+    /// The queue is ours, and the program does not use it any more.
     pub unsafe fn destroy(pointer: *mut ibv_srq) -> Result<(), Errno> {
         // SAFETY: by the caller's promise; the context outlives it.
         let (srq, context) = unsafe { (the::<Srq>(pointer), Context::of((*pointer).context)) };

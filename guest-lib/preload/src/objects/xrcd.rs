@@ -23,22 +23,23 @@ pub struct Xrcd {
     _needs: Use,
 }
 
-/// What all who opened a domain by the same file have.
+/// State that all who opened a domain by the same file share.
 struct Shared {
     domain: XrcDomain,
-    /// Its queue pairs, by number: those who open one share it.
+    /// Queue pairs of the domain, by number: those who open one share it.
     targets: Mutex<HashMap<u32, Weak<QueuePair<XrcTarget>>>>,
 }
 
 /// A domain that was opened by a file.
 struct ByFile {
     seat: Weak<Seat>,
-    /// Device and number of the file.
+    /// Device and inode of the file.
     file: (u64, u64),
     shared: Weak<Shared>,
 }
 
-/// Domains of this process that were opened by a file. Another process has other ones: each has its own device.
+/// Domains of this process that were opened by a file. Another process has other domains: each has its own
+/// device.
 static BY_FILE: Mutex<Vec<ByFile>> = Mutex::new(Vec::new());
 
 // SAFETY: `repr(C)`, and its first field is that.
@@ -51,7 +52,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Xrcd {
-    /// A new one, or that of a file.
+    /// Opens a new domain, or that of a file.
     pub fn open(context: &Context, attributes: &ibv_xrcd_init_attr) -> Result<*mut ibv_xrcd, Errno> {
         if attributes.comp_mask != IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS {
             return Err(Errno::INVALID);
@@ -77,7 +78,7 @@ impl Xrcd {
         &self.shared.domain
     }
 
-    /// A queue pair was made in it.
+    /// Adds a queue pair that was made in the domain.
     pub fn add(&self, target: QueuePair<XrcTarget>) -> Arc<QueuePair<XrcTarget>> {
         let mut targets = lock(&self.shared.targets);
         targets.retain(|_, target| target.strong_count() > 0);
@@ -86,7 +87,7 @@ impl Xrcd {
         target
     }
 
-    /// A queue pair that was made in it.
+    /// Finds a queue pair that was made in the domain.
     pub fn find(&self, number: u32) -> Result<Arc<QueuePair<XrcTarget>>, Errno> {
         let targets = lock(&self.shared.targets);
         targets.get(&number).and_then(Weak::upgrade).ok_or(Errno::INVALID)
@@ -114,7 +115,7 @@ impl Shared {
             .iter()
             .filter(|one| one.file == file && one.seat.as_ptr() == Arc::as_ptr(&context.seat));
         match same.next().and_then(|one| one.shared.upgrade()) {
-            // As the kernel says it.
+            // As the kernel does.
             Some(_) if attributes.oflags & libc::O_EXCL != 0 => Err(Errno::INVALID),
             Some(shared) => Ok(shared),
             None if attributes.oflags & libc::O_CREAT == 0 => Err(Errno::AGAIN),

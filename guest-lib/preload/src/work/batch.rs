@@ -1,6 +1,6 @@
 //! Sends that are built call by call: `ibv_wr_start` … `ibv_wr_complete`.
 //!
-//! What is built waits here until it is complete: the functions that build say nothing about errors, and of a batch
+//! Requests wait here until the batch is complete: the functions that build them report no errors, and of a batch
 //! with an error nothing is posted.
 
 use std::cell::UnsafeCell;
@@ -16,24 +16,24 @@ use crate::errno::Errno;
 use crate::handle::{maybe, the};
 use crate::objects::{Ah, Qp};
 
-/// Where a queue pair is in that: who has started has it to himself until he has completed or aborted.
+/// State of a queue pair's batch. The thread that has started a batch owns it until it has completed or aborted.
 #[derive(Debug, Default)]
 pub struct Batch {
     latch: Latch,
-    /// Nobody touches it but who has the latch.
+    /// The requests, which only the owner of the latch touches.
     requests: UnsafeCell<Requests>,
 }
 
 // SAFETY: the requests belong to who has the latch.
 unsafe impl Sync for Batch {}
 
-/// What was built so far. Its vectors keep their room from one batch to the next.
+/// Requests that were built so far. Their vectors keep their room from one batch to the next.
 #[derive(Debug, Default)]
 struct Requests {
     all: Vec<Request>,
     elements: Vec<Sge>,
     bytes: Vec<u8>,
-    /// What went wrong first.
+    /// The first error.
     error: Option<Errno>,
 }
 
@@ -47,13 +47,13 @@ struct Request {
 /// Where the bytes of a request are.
 #[derive(Debug)]
 enum Place {
-    /// Nowhere; or it is a request that has none.
+    /// Nowhere yet; or the request has none.
     None,
-    /// In these elements of [`Requests::elements`].
+    /// These elements of [`Requests::elements`].
     Elements(Range<usize>),
-    /// These of [`Requests::bytes`].
+    /// These bytes of [`Requests::bytes`].
     Inline(Range<usize>),
-    /// It is whole as it is.
+    /// The request needs no more.
     Whole,
 }
 
@@ -75,7 +75,7 @@ impl Requests {
         self.all.push(Request { wr, place, operands });
     }
 
-    /// Something of the request that was begun last.
+    /// Changes the request that was begun last.
     #[inline]
     fn set(&mut self, change: impl FnOnce(&mut Request) -> Option<()>) {
         if self.all.last_mut().and_then(change).is_none() {
@@ -102,7 +102,7 @@ impl Requests {
     }
 
     /// # Safety
-    /// There are so many bytes at each of the addresses.
+    /// There are as many bytes as given at each of the addresses.
     #[inline]
     unsafe fn set_inline(&mut self, pieces: impl Iterator<Item = (u64, usize)>) {
         let from = self.bytes.len();
@@ -116,14 +116,14 @@ impl Requests {
         self.place(Place::Inline(from..self.bytes.len()));
     }
 
-    /// Posts them all, or none.
+    /// Posts all requests, or none.
     fn post(&self, qp: &Qp) -> Result<(), Errno> {
         let mut sending = post::sending(qp)?;
         self.each(|wr| Ok(sending.post(wr)?))?;
         Ok(sending.ring()?)
     }
 
-    /// All of them in order, as long as `post` takes them.
+    /// Shows all requests in order, as long as `post` takes them.
     #[inline]
     fn each(&self, mut post: impl FnMut(&SendWr<'_>) -> Result<(), Errno>) -> Result<(), Errno> {
         if let Some(errno) = self.error {
@@ -154,14 +154,14 @@ impl Requests {
 /// The requests of a queue pair.
 ///
 /// # Safety
-/// It is one of ours, and the caller has its latch.
+/// The queue pair is ours, and the caller has its latch.
 #[inline]
 unsafe fn requests<'a>(qp: *mut ibv_qp_ex) -> &'a mut Requests {
     // SAFETY: by the caller's promise.
     unsafe { &mut *the::<Qp>(qp).batch.requests.get() }
 }
 
-/// Begins a request with the number and the flags that the program has set.
+/// Begins a request with the id and the flags that the program has set.
 ///
 /// # Safety
 /// As [`requests`].
@@ -169,7 +169,7 @@ unsafe fn requests<'a>(qp: *mut ibv_qp_ex) -> &'a mut Requests {
 unsafe fn begin(qp: *mut ibv_qp_ex, wr: SendWr<'static>, place: Place, operands: Option<(u64, u64)>) {
     // SAFETY: by the caller's promise.
     let (requests, id, flags) = unsafe { (requests(qp), (*qp).wr_id, (*qp).wr_flags) };
-    // What is inline is said by a call of its own, and checksums mean nothing where there are none.
+    // A call of its own makes data inline, and the checksum flag means nothing here.
     if flags & !(PLAIN_FLAGS | IBV_SEND_INLINE | IBV_SEND_IP_CSUM) != 0 {
         requests.fail(Errno::INVALID);
     }
@@ -177,7 +177,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, wr: SendWr<'static>, place: Place, operands:
     requests.begin(wr, place, operands);
 }
 
-/// As [`begin`], of requests with elements or inline bytes.
+/// As [`begin`], for requests with elements or inline bytes.
 ///
 /// # Safety
 /// As [`requests`].
@@ -197,10 +197,10 @@ unsafe fn begin_atomic(qp: *mut ibv_qp_ex, operation: Operation, operands: (u64,
     unsafe { begin(qp, wr, Place::None, Some(operands)) }
 }
 
-/// Where [`SendWr::at`] means nothing.
+/// A remote address for operations without one.
 const NOWHERE: (u64, u32) = (0, 0);
 
-/// Gives the latch back, however it ends.
+/// Gives the latch back, however the call ends.
 struct Ending<'a>(&'a Batch);
 
 impl Drop for Ending<'_> {
@@ -217,7 +217,7 @@ operation! {
         Ok(())
     }
 
-    /// `ibv_wr_complete`: posts all, or none. Errors as of [`post::post_send`].
+    /// `ibv_wr_complete`: posts all, or none. Errors are those of [`post::post_send`].
     fn wr_complete(qp: *mut ibv_qp_ex) -> c_int, as code {
         let object: &Qp = the(qp);
         let _ending = Ending(&object.batch);
@@ -288,7 +288,7 @@ operation! {
         Ok(())
     }
 
-    /// `ibv_wr_bind_mw`, of windows of type 2.
+    /// `ibv_wr_bind_mw`, for windows of type 2.
     fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info), as plain {
         match post::bound_type_2(mw, rkey, &*info) {
             Ok(wr) => begin(qp, wr, Place::Whole, None),
@@ -365,7 +365,7 @@ pub fn operations(kind: c_uint) -> u64 {
 }
 
 /// Gives a queue pair of this type (`IBV_QPT_*`) the functions for these operations (`IBV_QP_EX_WITH_*`). EOPNOTSUPP:
-/// it has not all of them.
+/// the type does not have all of them.
 pub fn equip(qp: &mut ibv_qp_ex, kind: c_uint, wanted: u64) -> Result<(), Errno> {
     if wanted & !operations(kind) != 0 {
         return Err(Errno::UNSUPPORTED);

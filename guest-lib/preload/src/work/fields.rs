@@ -14,13 +14,13 @@ use crate::errno::{Errno, complain};
 use crate::handle::the;
 use crate::objects::Cq;
 
-/// Where a completion queue is in that: who has started to poll has it to himself until he ends.
+/// State of a completion queue's polling. The thread that has started to poll owns it until it ends.
 #[derive(Debug, Default)]
 pub struct Cursor {
-    /// Of polls of either kind.
+    /// Patience of polls of either kind.
     pub patience: Patience,
     latch: Latch,
-    /// What is read. Nobody touches it but who has the latch.
+    /// The completion that is read. Only the owner of the latch touches it.
     state: UnsafeCell<State>,
 }
 
@@ -34,8 +34,8 @@ struct State {
 unsafe impl Sync for Cursor {}
 
 operation! {
-    /// `ibv_start_poll`. ENOENT: there is no completion. EINVAL: it asks for what is not known here. ENODEV: the device
-    /// is gone, and there are no completions left.
+    /// `ibv_start_poll`. ENOENT: there is no completion. EINVAL: it asks for something unknown. ENODEV: the device is
+    /// gone, and there are no completions left.
     fn start_poll(cq: *mut ibv_cq_ex, attributes: *mut ibv_poll_cq_attr) -> c_int, as code {
         if attributes.as_ref().is_some_and(|a| a.comp_mask != 0) {
             return Err(Errno::INVALID);
@@ -44,14 +44,14 @@ operation! {
         latch.take();
         let result = advance(cq);
         if result.is_err() {
-            // The program does not end what it has not begun.
+            // A program does not call `ibv_end_poll` if this fails.
             latch.give_back();
         }
         patience.found(usize::from(result.is_ok()));
         result
     }
 
-    /// `ibv_next_poll`. Errors as of [`start_poll`]; it is to be ended all the same.
+    /// `ibv_next_poll`. Errors are those of [`start_poll`]; the program must call `ibv_end_poll` all the same.
     fn next_poll(cq: *mut ibv_cq_ex) -> c_int, as code {
         advance(cq)
     }
@@ -73,7 +73,7 @@ operation! {
 /// Takes the next completion.
 ///
 /// # Safety
-/// It is one of ours, and the caller has its latch.
+/// The queue is ours, and the caller has its latch.
 #[inline]
 unsafe fn advance(cq: *mut ibv_cq_ex) -> Result<(), Errno> {
     // SAFETY: by the caller's promise.
@@ -140,8 +140,8 @@ readers! {
     fn read_flow_tag(_completion) -> u32 { 0 }
 }
 
-/// Gives a completion queue the functions that `wc_flags` (`IBV_WC_EX_*`) asks for. A program that reads what it has not
-/// asked for reads zeros or the truth: all of them cost nothing.
+/// Gives a completion queue the functions that `wc_flags` (`IBV_WC_EX_*`) asks for. A program that reads a field without
+/// asking for it reads zeros or the truth: all of them cost nothing.
 pub fn equip(cq: &mut ibv_cq_ex, _wc_flags: u64) {
     cq.start_poll = Some(start_poll);
     cq.next_poll = Some(next_poll);
@@ -166,26 +166,26 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// From the device's clock to the wall's. Asking the device is a command, so what it said serves for a while; clocks
-/// that are set right do not run apart by much in that time.
+/// Converts times of the device's clock to the wall clock. Asking the device is a command, so a measurement is used for
+/// a while; correct clocks do not differ by much in that time.
 #[derive(Debug, Default)]
 struct Clock(Option<Measured>);
 
-/// What the clocks showed at one moment.
+/// Both clocks at one moment.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     device: Duration,
     wall: Duration,
 }
 
-/// How long a measurement serves.
+/// Time for which a measurement is used.
 const SERVES: Duration = Duration::from_secs(1);
 
-/// Measurements for one; that which took least time is the best.
+/// Tries of a measurement; the one that took least time is the best.
 const TRIES: usize = 3;
 
 impl Clock {
-    /// When it was by the wall's clock, in ns since 1970; 0 if the device does not say when.
+    /// A time by the wall clock, in ns since 1970; 0 if the device does not give times.
     fn wall(&mut self, time: Duration, measure: impl FnOnce() -> Option<Measured>) -> u64 {
         if time.is_zero() {
             return 0;

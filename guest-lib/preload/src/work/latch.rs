@@ -1,4 +1,4 @@
-//! A lock from one call of the program's to a later one.
+//! A lock that one call of the program takes and a later one gives back.
 
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -6,10 +6,10 @@ use rustix::thread::futex;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Somebody sleeps for it, or will.
+/// A thread sleeps for the latch, or will.
 const WANTED: u32 = 2;
 
-/// Looks at a latch that is taken before its thread goes to sleep.
+/// Looks at a taken latch before a thread goes to sleep.
 const LOOKS: u32 = 100;
 
 /// A lock that is taken in one call and given back in another, on whichever thread: there is no guard that could be
@@ -18,7 +18,7 @@ const LOOKS: u32 = 100;
 pub struct Latch(AtomicU32);
 
 impl Latch {
-    /// Waits until it is free, and takes it.
+    /// Waits until the latch is free, and takes it.
     #[inline]
     pub fn take(&self) {
         if self.0.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_err() {
@@ -34,14 +34,14 @@ impl Latch {
             }
             std::hint::spin_loop();
         }
-        // Whoever has slept cannot know whether he was the only one.
+        // A thread that has slept cannot know whether it was the only one.
         while self.0.swap(WANTED, Acquire) != FREE {
-            // If it is not WANTED any more this is back at once; whatever it says, one looks again.
+            // If the word is not WANTED any more, this returns at once; in any case the loop looks again.
             let _ = futex::wait(&self.0, futex::Flags::PRIVATE, WANTED, None);
         }
     }
 
-    /// Gives it back. One that is free stays free.
+    /// Gives the latch back. One that is free stays free.
     #[inline]
     pub fn give_back(&self) {
         if self.0.swap(FREE, Release) == WANTED {

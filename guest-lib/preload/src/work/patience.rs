@@ -1,23 +1,24 @@
-//! Programs that poll for ever, on machines with fewer CPUs than there are of them.
+//! Polling without end, on machines with fewer CPUs than polling threads.
 //!
-//! A network card works while its driver burns a CPU. Ours is a program as well: on a machine with few CPUs (a container
-//! of a build, say) whoever polls without end keeps from running what he waits for, until his time slice is over. So
-//! after a while of finding nothing he offers the CPU now and then, which costs little where there are enough of them.
+//! A network card works while its driver burns a CPU. Our device is a program as well: on a machine with few CPUs (a
+//! build container, for example) a thread that polls without end keeps the device from running, until its time slice is
+//! over. So after many polls that find nothing, a thread offers the CPU now and then, which costs little on a machine
+//! with many.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Polls in a row that may find nothing, for free.
+/// Polls in a row that may find nothing before the thread offers the CPU.
 const FREE: u32 = 256;
 
-/// From then on the CPU is offered once in so many.
+/// From then on the thread offers the CPU once in so many polls.
 const EVERY: u32 = 16;
 
-/// How long nothing was found. Threads that poll at once may miscount: nothing depends on it.
+/// Polls in a row that found nothing. Threads that poll at the same time may miscount: nothing depends on it.
 #[derive(Debug, Default)]
 pub struct Patience(AtomicU32);
 
 impl Patience {
-    /// A poll found so many.
+    /// A poll found `count` completions.
     #[inline]
     pub fn found(&self, count: usize) {
         let missed = self.0.load(Relaxed);

@@ -1,4 +1,4 @@
-//! Completions: `ibv_poll_cq`, and how the fields of a completion are those of the header.
+//! Completions: `ibv_poll_cq`, and the conversion of fields to those of the header.
 
 use std::ffi::{c_int, c_uint};
 
@@ -12,13 +12,13 @@ use crate::objects::Cq;
 
 pub use super::fields::{Cursor, equip};
 
-/// How contexts of ours are known.
+/// The function that identifies our contexts.
 // SAFETY: named, and called by nobody here.
 pub const POLL_CQ: unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int = poll_cq;
 
 operation! {
-    /// `ibv_poll_cq`. -1 and ENODEV when the device is gone and there is nothing left to take: whoever waits for a
-    /// completion then would wait for ever.
+    /// `ibv_poll_cq`. -1 and ENODEV when the device is gone and no completion is left: a program that waits for
+    /// one would wait for ever.
     fn poll_cq(cq: *mut ibv_cq, entries: c_int, into: *mut ibv_wc) -> c_int, as signed {
         let max = usize::try_from(entries).map_err(|_| Errno::INVALID)?;
         let mut slot = into;
@@ -32,7 +32,7 @@ operation! {
     }
 }
 
-// Bits of the device's that are those of the header.
+// Flags of the device with the same bits in the header.
 const FLAGS: u8 = completion_flags::GRH | completion_flags::IMM | completion_flags::INVALIDATED;
 const _: () = {
     assert!(completion_flags::GRH as c_uint == IBV_WC_GRH);
@@ -63,7 +63,7 @@ pub fn wc(completion: &WorkCompletion) -> ibv_wc {
     }
 }
 
-/// Of one that failed only what means something; the rest is zero.
+/// A failed completion: only fields that mean something; the rest is zero.
 #[cold]
 fn failed(completion: &WorkCompletion) -> ibv_wc {
     ibv_wc {
@@ -83,7 +83,7 @@ fn failed(completion: &WorkCompletion) -> ibv_wc {
     }
 }
 
-/// What was done; of one that failed, send or receive.
+/// Operation of a completion; for a failed one, send or receive.
 #[inline]
 pub fn opcode(completion: &WorkCompletion) -> c_uint {
     let kind = c_uint::from(completion.kind_number());
@@ -94,7 +94,7 @@ pub fn opcode(completion: &WorkCompletion) -> c_uint {
     }
 }
 
-/// Immediate data are big endian, keys are not.
+/// Immediate data (big endian) or the invalidated key (not).
 #[inline]
 pub fn datum(completion: &WorkCompletion) -> ibv_wc_datum {
     let number = completion.imm_or_key();
@@ -118,7 +118,7 @@ pub fn flags(completion: &WorkCompletion) -> c_uint {
     }
 }
 
-/// The device's numbers are those of the header, except for one.
+/// Status of a completion. The device's numbers are those of the header, except for one.
 #[inline]
 pub fn status(completion: &WorkCompletion) -> c_uint {
     match completion.status() {

@@ -13,7 +13,7 @@ use crate::handle::{maybe, the};
 use crate::objects::qp::AnyQp;
 use crate::objects::{Ah, Mr, Mw, Qp, Srq};
 
-// Lists of elements are passed on as they are.
+// The layout of elements is the same, so that lists are passed on.
 const _: () = {
     use std::mem::{align_of, offset_of, size_of};
     assert!(size_of::<Sge>() == size_of::<ibv_sge>() && align_of::<Sge>() == align_of::<ibv_sge>());
@@ -22,13 +22,13 @@ const _: () = {
     assert!(offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey));
 };
 
-/// Most inline bytes that a device may have (`vnicd`'s limit): what several pieces are gathered in.
+/// Most inline bytes that a device may have (`vnicd`'s limit): the size of the buffer in which pieces are gathered.
 pub const INLINE_MAX: usize = 4096;
 
 /// Flags that are the same in a work request of the device.
 pub const PLAIN_FLAGS: c_uint = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
 
-/// `ibv_access_flags` that say nothing about what may be done (`IBV_ACCESS_OPTIONAL_RANGE`).
+/// `ibv_access_flags` that give no right (`IBV_ACCESS_OPTIONAL_RANGE`).
 const OPTIONAL_ACCESS: c_uint = 0x3ff0_0000;
 
 operation! {
@@ -38,7 +38,7 @@ operation! {
         post_sends(the::<Qp>(qp.cast()), first).map_err(|(at, errno)| refuse(bad, at, errno))
     }
 
-    /// `ibv_post_recv`. Errors as of [`post_send`].
+    /// `ibv_post_recv`. Errors are those of [`post_send`].
     fn post_recv(qp: *mut ibv_qp, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int, as code {
         let wrs = Receives { next: first };
         let result = match &the::<Qp>(qp.cast()).inner {
@@ -53,13 +53,13 @@ operation! {
         received(result, first, bad)
     }
 
-    /// `ibv_post_srq_recv`. Errors as of [`post_send`].
+    /// `ibv_post_srq_recv`. Errors are those of [`post_send`].
     fn post_srq_recv(srq: *mut ibv_srq, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int, as code {
         let result = the::<Srq>(srq).inner.post_from(Receives { next: first });
         received(result, first, bad)
     }
 
-    /// `ibv_bind_mw`, of windows of type 1: `mw->rkey` is from now on the key that it will have.
+    /// `ibv_bind_mw`, for windows of type 1: `mw->rkey` is from now on the key that the window will have.
     fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int, as code {
         let bind = &*bind;
         let window: &Mw = the(mw);
@@ -79,7 +79,7 @@ operation! {
     }
 }
 
-/// Says which one was refused.
+/// Writes which request was refused.
 ///
 /// # Safety
 /// `bad` is NULL or may be written.
@@ -92,10 +92,10 @@ unsafe fn refuse<T>(bad: *mut *mut T, at: *mut T, errno: Errno) -> Errno {
     errno
 }
 
-/// What a work request says about its destination.
+/// The destination in a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Service {
-    /// Nothing: there is one peer.
+    /// None: there is one peer.
     Connected,
     /// An address handle, a queue pair and its key.
     Datagram,
@@ -127,10 +127,10 @@ pub fn sending(qp: &Qp) -> Result<Sending<'_>, PostReason> {
     queue.sending()
 }
 
-/// Posts a list; or, of one with an error, what is before it. Then: where it is, and what is wrong.
+/// Posts a list; if a request has an error, those before it. The error names the request.
 ///
 /// # Safety
-/// It is a list as `ibv_post_send` asks for.
+/// `first` is a list as `ibv_post_send` asks for.
 #[inline]
 unsafe fn post_sends(qp: &Qp, first: *mut ibv_send_wr) -> Result<(), (*mut ibv_send_wr, Errno)> {
     let mut sending = sending(qp).map_err(|reason| (first, reason.into()))?;
@@ -158,7 +158,7 @@ fn plain_flags(flags: c_uint) -> Result<u8, Errno> {
 }
 
 /// # Safety
-/// It is a work request as `ibv_post_send` asks for.
+/// `wr` is a work request as `ibv_post_send` asks for.
 #[inline]
 unsafe fn post_one(service: Service, sending: &mut Sending<'_>, wr: &ibv_send_wr) -> Result<(), Errno> {
     // SAFETY: by the caller's promise.
@@ -181,7 +181,7 @@ unsafe fn post_one(service: Service, sending: &mut Sending<'_>, wr: &ibv_send_wr
     }
 }
 
-/// Posts one with more flags than the plain ones.
+/// Posts a request with more flags than the plain ones.
 ///
 /// # Safety
 /// As [`post_one`].
@@ -194,7 +194,7 @@ unsafe fn post_flagged(
     list: &[Sge],
 ) -> Result<(), Errno> {
     let mut flags = wr.send_flags;
-    // Nothing here has checksums of its own: who asks for that of a datagram has it.
+    // Our devices compute no checksums of payload; only datagrams may ask for them.
     if service == Service::Datagram {
         flags &= !IBV_SEND_IP_CSUM;
     }
@@ -211,7 +211,7 @@ unsafe fn post_flagged(
     unsafe { post_pieces(sending, head, list.iter().map(|e| (e.addr, e.len as usize))) }
 }
 
-/// Posts one that has no list of elements.
+/// Posts a request without a list of elements.
 ///
 /// # Safety
 /// As [`post_one`].
@@ -226,10 +226,10 @@ unsafe fn post_special(
     Ok(sending.post(&unsafe { special(service, wr, list) }?)?)
 }
 
-/// Posts one whose bytes are gathered.
+/// Posts a request whose bytes are gathered.
 ///
 /// # Safety
-/// There are so many bytes at each of the addresses.
+/// There are as many bytes as given at each of the addresses.
 #[inline(never)]
 unsafe fn post_pieces(
     sending: &mut Sending<'_>,
@@ -251,10 +251,10 @@ unsafe fn post_pieces(
     Ok(sending.post(&SendWr::from_parts(head, Data::inline(&gathered)))?)
 }
 
-/// Bytes of the program's.
+/// Bytes of the program.
 ///
 /// # Safety
-/// They are there, and nobody changes them meanwhile.
+/// The bytes are there, and nobody changes them meanwhile.
 #[inline]
 pub unsafe fn bytes<'a>(addr: u64, len: usize) -> &'a [u8] {
     if len == 0 {
@@ -264,10 +264,10 @@ pub unsafe fn bytes<'a>(addr: u64, len: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(addr as usize), len) }
 }
 
-/// A list of elements as it is.
+/// A list of elements.
 ///
 /// # Safety
-/// It is one, if `count` is more than 0.
+/// `list` is one, if `count` is more than 0.
 #[inline]
 pub unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
     match count {
@@ -281,7 +281,7 @@ pub unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sg
 /// The head of a request with elements or inline bytes, without its flags.
 ///
 /// # Safety
-/// It is a work request as `ibv_post_send` asks for.
+/// `wr` is a work request as `ibv_post_send` asks for.
 #[inline(always)]
 unsafe fn head(service: Service, wr: &ibv_send_wr) -> Result<SendHead, Errno> {
     let mut head = SendHead {
@@ -320,7 +320,7 @@ unsafe fn head(service: Service, wr: &ibv_send_wr) -> Result<SendHead, Errno> {
 /// A request without a list of elements.
 ///
 /// # Safety
-/// It is a work request as `ibv_post_send` asks for.
+/// `wr` is a work request as `ibv_post_send` asks for.
 unsafe fn special(service: Service, wr: &ibv_send_wr, list: &[Sge]) -> Result<SendWr<'static>, Errno> {
     // SAFETY: by the caller's promise each union has what belongs to the operation.
     let mut post = unsafe {
@@ -346,8 +346,7 @@ unsafe fn special(service: Service, wr: &ibv_send_wr, list: &[Sge]) -> Result<Se
         }
     };
     if service == Service::Extended {
-        // Keys are looked up in the domain of that queue, also those of atomics.
-        // SAFETY: by the caller's promise.
+        // The device looks keys up in the domain of that queue, also those of atomics. SAFETY: by the caller's promise.
         post = post.to_srq(unsafe { wr.qp_type.xrc.remote_srqn });
     }
     Ok(post.id(wr.wr_id).flags(plain_flags(wr.send_flags)?))
@@ -395,7 +394,7 @@ unsafe fn bound(mw: *mut ibv_mw, rkey: u32, info: &ibv_mw_bind_info) -> Result<S
 
 /// A list of receives.
 struct Receives {
-    /// NULL at its end. A list as `ibv_post_recv` asks for.
+    /// The next request, NULL at the end of a list as `ibv_post_recv` asks for.
     next: *mut ibv_recv_wr,
 }
 
@@ -408,14 +407,14 @@ impl Iterator for Receives {
         unsafe {
             let wr = self.next.as_ref()?;
             self.next = wr.next;
-            // Inline bytes cannot be received into: it is refused in its turn.
+            // Inline bytes cannot be received into: the post of this request is refused.
             let data = elements(wr.sg_list, wr.num_sge).map_or(Data::inline(&[]), Data::from);
             Some(RecvWr::new(data).id(wr.wr_id))
         }
     }
 }
 
-/// How a list of receives went.
+/// Result of a list of receives.
 ///
 /// # Safety
 /// `first` is the list, and `bad` NULL or may be written.

@@ -7,10 +7,10 @@ use super::ENTRIES;
 use crate::shared::Memory;
 use crate::sync::{Acquire, Relaxed, Release, SeqCst, fence, spin_loop, yield_now};
 
-/// Looks at a full ring between two at the transport.
+/// Looks at a full ring between two looks at the transport.
 const PATIENCE: u32 = 1 << 16;
 
-/// One thread's ring, or that of few.
+/// A doorbell ring of one thread, or of few.
 pub struct Ring {
     memory: Memory,
     written: u32,
@@ -32,7 +32,7 @@ impl Ring {
         8 * ENTRIES as usize
     }
 
-    /// Does the device want a kick for what was put?
+    /// Whether the device wants a kick for what was put.
     #[inline]
     pub fn wants_kick(&self) -> bool {
         // The device looks at the entries once more after it has said that it wants kicks.
@@ -40,13 +40,13 @@ impl Ring {
         self.memory.u32(self.tail()).load(Relaxed) == 0
     }
 
-    /// Has it room, by what is known?
+    /// Whether the ring has room, by what is known of the device.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.written.wrapping_sub(self.taken) < ENTRIES
     }
 
-    /// Writes an entry. There is room.
+    /// Writes an entry. The caller has checked that there is room.
     #[inline]
     pub fn put(&mut self, bell: Doorbell) {
         let bits = bell.to_bits(phase(self.written, ENTRIES));
@@ -59,7 +59,7 @@ impl Ring {
     pub fn write(&mut self, bell: Doorbell, goes_on: impl Fn() -> bool) -> Option<()> {
         let mut looks = 0u32;
         while !self.has_room() {
-            // Full: rare, and the device has had its kick for every entry.
+            // The ring is full, which is rare: the device has had its kick for every entry.
             self.taken = self.memory.u32(self.tail() + 64).load(Acquire);
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(PATIENCE) && !goes_on() {

@@ -1,4 +1,4 @@
-//! Memory of the program's own, made known to the daemon where it is.
+//! Memory of the program's own that becomes known to the daemon where it is.
 //!
 //! A process cannot lend its private pages to another one. So the pages that a registered range touches are
 //! *adopted* once: their content moves into an arena (a file that the daemon has mapped), and the arena is mapped
@@ -6,22 +6,22 @@
 //! neighbours in the same page stay what they were. Memory that is shared by a file already keeps its file, which
 //! the daemon gets as well ([`Outside`]).
 //!
-//! What is true is always what the kernel says is mapped, never what was written down here: a program unmaps and
-//! maps as it likes, without telling. Adopted pages stay adopted after deregistration, so that registering again
-//! costs a look at the mappings and no copy. Pages that are mapped nowhere any more are found from time to time
-//! ([`Pool::collect`]), and used again if nothing is registered there.
+//! Only the kernel's list of mappings is true, never what was written down here: a program maps and unmaps as it
+//! likes. Adopted pages stay adopted after deregistration, so that registering again costs a look at the mappings
+//! and no copy. Pages that are mapped nowhere any more are found from time to time ([`Pool::collect`]), and used
+//! again if nothing is registered there.
 //!
 //! # Limits
 //!
-//! * *Mappings.* Each adopted range may cost two more (the limit is `vm.max_map_count`, 65530 by default).
-//!   Neighbours that are adopted together cost none.
-//! * *Other threads* may run and write meanwhile; nothing they write is lost (see [`swap`]). Writes that do not go
-//!   through this process's mappings are: a read with `O_DIRECT` that is under way, a buffer that another device
-//!   has pinned before. Memory for several devices is registered here first.
+//! * *Mappings.* Each adopted range may cost two more mappings (the limit is `vm.max_map_count`, 65530 by
+//!   default). Neighbours that are adopted together cost none.
+//! * *Other threads* may run and write meanwhile; nothing that they write is lost (see [`swap`]). Writes that do
+//!   not go through this process's mappings are lost: a read with `O_DIRECT` that is under way, a buffer that
+//!   another device has pinned before. Register memory for several devices here first.
 //! * *Locked memory, huge pages* (`mlock`, `MADV_HUGEPAGE`) and other advice is forgotten for adopted pages.
 //!   Private mappings of huge pages become normal pages. `MADV_DONTNEED` leaves the content of adopted pages,
 //!   where it would be zeros.
-//! * *Children* get what they would get without us, but for pages that are registered as a whole ([`fork`]).
+//! * *Forked children* get what they would get without us, except pages that are registered as a whole ([`fork`]).
 //! * *Shared mappings without a file that can be opened* are refused.
 
 mod fork;
@@ -49,18 +49,18 @@ use crate::transport::Pinned;
 pub(super) use fork::{generation, watch};
 use swap::{How, Swap};
 
-/// Bytes that are replaced at once: nobody who writes there waits for longer than this takes.
+/// Bytes that are replaced at once: a thread that writes there waits no longer than this takes.
 const STEP: usize = 16 << 20;
-/// So often a range is looked at again, after what was found was adopted.
+/// Times that a range is looked at again after private pages in it were adopted.
 const ROUNDS: usize = 4;
-/// After so many more bytes, or parts, it is looked for such as nobody has any more.
+/// After so many more bytes, or parts, the pool looks for unused ones.
 const COLLECT_BYTES: usize = 64 << 20;
 const COLLECT_PARTS: usize = 1024;
 
-/// All adopted pages of this process. They are there for all devices: a page can be in one file only.
+/// All adopted pages of this process. All devices use them: a page can be in one file only.
 static POOL: Mutex<Pool> = Mutex::new(Pool::new());
 
-/// What is registered of memory of the program's own.
+/// Registered ranges of memory of the program's own.
 static REGISTERED: Mutex<Registered> = Mutex::new(Registered {
     ranges: BTreeMap::new(),
     next: 0,
@@ -72,7 +72,7 @@ struct Registered {
     next: u64,
 }
 
-/// That a range is registered, until it is dropped.
+/// A registered range, until it is dropped.
 struct Registration(u64);
 
 impl Registration {
@@ -93,25 +93,25 @@ impl Drop for Registration {
 
 struct Pool {
     arenas: Vec<Adopted>,
-    /// What was adopted since the last collection.
+    /// Bytes adopted since the last collection.
     bytes: usize,
     parts: usize,
-    /// What was left by the last collection.
+    /// Bytes left by the last collection.
     kept_bytes: usize,
     kept_parts: usize,
 }
 
-/// An arena, of which all parts that were taken are, or were, mapped in place of memory of the program's.
+/// An arena whose parts are, or were, mapped in place of memory of the program's.
 struct Adopted {
     arena: Arc<Arena>,
-    /// By their first byte. One that is held elsewhere, too, is registered.
+    /// Parts by their first byte. A part that is also held elsewhere is registered.
     parts: BTreeMap<usize, Arc<Part>>,
 }
 
-/// What a range is made of.
+/// A piece of a range.
 struct Piece {
     mapping: Mapping,
-    /// Its mapping as a whole.
+    /// The mapping of the piece, as a whole.
     all: Mapping,
     kind: Kind,
 }
@@ -119,7 +119,7 @@ struct Piece {
 enum Kind {
     /// A part of an arena.
     Ours(Arc<Arena>),
-    /// Nobody else sees it.
+    /// Private memory.
     Private,
     /// A part of a file, by its name.
     Shared(Vec<u8>),
@@ -157,7 +157,7 @@ fn bad_address(at: usize, why: &str) -> Error {
     Error::os(format!("memory at {at:#x} cannot be registered: {why}"))(Errno::FAULT.into())
 }
 
-/// What a range of whole pages is made of, in order.
+/// The pieces of a range of whole pages, in order.
 fn look(start: usize, end: usize, write: bool) -> Result<Vec<Piece>, Error> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut at = start;
@@ -249,7 +249,7 @@ impl Pool {
                     files.push(file);
                     gpa
                 }
-                // `pin` adopts those first.
+                // `pin` adopts private pieces first.
                 Kind::Private => return Err(bad_address(m.start, "it is not shared")),
             };
             let (from, to) = (m.start.max(start), m.end.min(end));
@@ -265,7 +265,7 @@ impl Pool {
         })
     }
 
-    /// The adopted parts that a range of an arena is in. None for an arena whose parts others answer for.
+    /// The adopted parts that a range of an arena is in. Empty for an arena whose parts others answer for.
     fn parts_in(&self, arena: &Arc<Arena>, at: usize, len: usize) -> Vec<Arc<Part>> {
         let Some(adopted) = self.arenas.iter().find(|a| Arc::ptr_eq(&a.arena, arena)) else {
             return Vec::new();
@@ -329,10 +329,10 @@ impl Pool {
         }
     }
 
-    /// Gives back what is neither mapped in place of memory of the program's nor registered.
+    /// Gives back parts that are neither mapped in place of memory of the program's nor registered.
     ///
-    /// A mapping that is moved (mremap) while the kernel's list is read may be in it nowhere. So it is read twice,
-    /// and only what was missing both times counts.
+    /// A mapping that is moved (mremap) while the kernel's list is read may be in it nowhere. So the list is read
+    /// twice, and a part counts as unused only if it was missing both times.
     fn collect(&mut self) {
         let (Ok(first), Ok(second)) = (self.mapped(), self.mapped()) else {
             return;
@@ -376,7 +376,7 @@ impl Pool {
 
 #[cfg(test)]
 thread_local! {
-    /// How a test wants it done.
+    /// The way that a test wants.
     static HOW: std::cell::Cell<Option<How>> = const { std::cell::Cell::new(None) };
 }
 
@@ -403,7 +403,7 @@ fn joined(mut ranges: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
     all
 }
 
-/// What of a part is used; the rest is given back.
+/// The used pieces of a part; the rest is given back.
 fn split(part: Part, used: &[(usize, usize)]) -> Vec<Part> {
     let mut kept = Vec::new();
     let mut rest = part;
@@ -429,7 +429,7 @@ fn split(part: Part, used: &[(usize, usize)]) -> Vec<Part> {
     kept
 }
 
-/// The range that is replaced: of a mapping of huge pages, whole ones.
+/// The range that is replaced: whole pages of a mapping of huge pages.
 fn whole_pages(mapping: &Mapping, all: &Mapping) -> Result<Mapping, Error> {
     let mut huge = false;
     if mapping.file.inode != 0 {

@@ -1,5 +1,5 @@
-//! Memory that the program shares with others already: `MAP_SHARED` mappings of files. The same file is given to
-//! the daemon, so that all who share it see the same bytes.
+//! Memory that the program already shares with others: `MAP_SHARED` mappings of files. The daemon gets the same
+//! file, so that all who share it see the same bytes.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, read_dir};
@@ -15,8 +15,8 @@ use super::maps::{FileId, Mapping};
 use super::memory::file_id;
 use crate::Error;
 
-/// A file of the program's, mapped once more: that mapping's addresses are the guest-physical ones, and they stay
-/// ours whatever the program does with its own mapping.
+/// A file of the program's, mapped once more: the addresses of that mapping are the guest-physical ones, and they
+/// stay ours whatever the program does with its own mapping.
 pub(super) struct Outside {
     file: File,
     id: FileId,
@@ -38,7 +38,7 @@ impl Drop for Outside {
 }
 
 impl Outside {
-    /// Opens what a mapping shows, and all of it. `name`: what the kernel calls it.
+    /// Opens the file of a mapping, all of it. `name`: what the kernel calls the file.
     pub fn open(mapping: &Mapping, name: &[u8]) -> Result<Outside, Error> {
         let file = reach(mapping, name)?;
         let size = file
@@ -46,7 +46,7 @@ impl Outside {
             .map_err(Error::os("looking at a mapped file"))?
             .len();
         let page = rustix::param::page_size() as u64;
-        // Beyond the last page of the file is nothing, though it is mapped.
+        // There is nothing behind the last page of the file, though it is mapped.
         let there = size
             .checked_next_multiple_of(page)
             .unwrap_or(u64::MAX)
@@ -79,12 +79,12 @@ impl Outside {
         self.file.as_fd()
     }
 
-    /// Where in the file it begins.
+    /// Offset in the file of the first byte.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Where it is mapped.
+    /// Address of the first byte.
     pub fn start(&self) -> usize {
         self.start.as_ptr().addr()
     }
@@ -93,7 +93,7 @@ impl Outside {
         self.len
     }
 
-    /// Whether so many bytes of a file from `offset` are in it.
+    /// Whether `len` bytes of a file from `offset` are in it.
     pub fn covers(&self, id: FileId, offset: u64, len: usize) -> bool {
         self.id == id
             && offset
@@ -103,7 +103,7 @@ impl Outside {
     }
 }
 
-/// The file that is mapped, opened once more.
+/// Opens the file of a mapping once more.
 fn reach(mapping: &Mapping, name: &[u8]) -> Result<File, Error> {
     let refused = |why: &str| {
         Error::os(format!(
@@ -116,7 +116,7 @@ fn reach(mapping: &Mapping, name: &[u8]) -> Result<File, Error> {
     let mut why = "it has no file that this process could open again (that of shmget, and of \
                    MAP_SHARED with MAP_ANONYMOUS, opens only for CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE)";
     for path in candidates(mapping, name) {
-        // Never a device: to open one may do anything.
+        // Never a device: opening one may do anything.
         if !path.metadata().is_ok_and(|m| m.is_file()) {
             continue;
         }
@@ -131,7 +131,7 @@ fn reach(mapping: &Mapping, name: &[u8]) -> Result<File, Error> {
     Err(refused(why))
 }
 
-/// Where the file of a mapping may be.
+/// Paths where the file of a mapping may be.
 fn candidates(mapping: &Mapping, name: &[u8]) -> Vec<PathBuf> {
     let itself = format!("/proc/self/map_files/{:x}-{:x}", mapping.start, mapping.end);
     let mut paths = vec![PathBuf::from(itself)];

@@ -11,12 +11,12 @@ pub(super) struct Free {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
     len: usize,
-    /// Nothing was ever written there, or it was taken away since.
+    /// Whether the range is zero: nothing was ever written there, or its pages were given back since.
     zero: bool,
 }
 
 impl Free {
-    /// All is free, and zero.
+    /// A list in which all is free, and zero.
     pub fn new(len: usize) -> Free {
         Free {
             ranges: BTreeMap::from([(0, Range { len, zero: true })]),
@@ -46,7 +46,7 @@ impl Free {
         Some((start, dirty))
     }
 
-    /// The first byte of the first row of ranges that has so many.
+    /// The first byte of the first row of ranges with `len` bytes.
     fn find(&self, len: usize) -> Option<usize> {
         let mut row: Option<(usize, usize)> = None;
         for (&at, range) in &self.ranges {
@@ -59,7 +59,8 @@ impl Free {
         None
     }
 
-    /// Gives a part back. `zero`: it was taken away, and is zero when it is used again.
+    /// Gives a part back. `zero`: its pages were given back to the system, and are zero when they are
+    /// used again.
     pub fn give_back(&mut self, at: usize, len: usize, zero: bool) {
         let (mut at, mut len) = (at, len);
         if let Some(next) = self.ranges.get(&(at + len)).copied()

@@ -1,7 +1,7 @@
 //! What is mapped in this process, as the kernel says (`/proc/self/maps`, proc(5)).
 //!
-//! Nothing here allocates: it is also read while threads are stopped that may hold the allocator's lock, and in a
-//! child that has just been forked.
+//! Nothing here allocates: the list is also read while stopped threads may hold the allocator's lock, and in a child that
+//! has just been forked.
 
 use std::ops::ControlFlow;
 
@@ -10,20 +10,20 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read};
 use rustix::mm::ProtFlags;
 
-/// A mapping. Its name is given besides, as it is not always kept.
+/// A mapping. Its name is given besides, as not every caller keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mapping {
     /// First byte.
     pub start: usize,
-    /// Behind the last one.
+    /// The byte behind the last one.
     pub end: usize,
-    /// What may be done there.
+    /// What the program may do there.
     pub rights: Rights,
     /// `MAP_SHARED`.
     pub shared: bool,
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Which file; all zeros if there is none.
+    /// The file; all zeros if there is none.
     pub file: FileId,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Rights {
 }
 
 impl Rights {
-    /// As mmap wants them.
+    /// The rights as mmap wants them.
     pub fn flags(self) -> ProtFlags {
         let mut flags = ProtFlags::empty();
         flags.set(ProtFlags::READ, self.read);
@@ -55,12 +55,12 @@ impl Rights {
 }
 
 impl Mapping {
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.end - self.start
     }
 
-    /// The part of it within a range, if there is one.
+    /// The part of the mapping within a range, if there is one.
     pub fn within(&self, start: usize, end: usize) -> Option<Mapping> {
         let (from, to) = (self.start.max(start), self.end.min(end));
         (from < to).then(|| Mapping {
@@ -72,25 +72,25 @@ impl Mapping {
     }
 }
 
-/// Bytes that are read at once. A longer line loses the end of its name.
+/// Bytes of one read. A longer line loses the end of its name.
 const BUFFER: usize = 8 << 10;
 
-/// Shows all mappings and their names, lowest first, until it is told to stop.
+/// Shows all mappings and their names, lowest first, until `show` says stop.
 ///
-/// Nothing is shown twice: a mapping that grows downwards, or joins its neighbour, between two reads is given by the kernel
-/// from its new start (proc(5) promises only what one read gives). The part that has been shown is cut off.
+/// Nothing is shown twice: if a mapping grows downwards or joins its neighbour between two reads, the kernel gives it from
+/// its new start (proc(5) promises only what one read gives). The part that has been shown is cut off.
 pub(super) fn each(show: impl FnMut(&Mapping, &[u8]) -> ControlFlow<()>) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file: OwnedFd = open(c"/proc/self/maps", flags, Mode::empty())?;
     lines(|buffer| read(&file, buffer), show)
 }
 
-/// The same, of what these reads give.
+/// As [`each`], of the lines that `read` gives.
 fn lines(
     mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
     mut show: impl FnMut(&Mapping, &[u8]) -> ControlFlow<()>,
 ) -> Result<(), Errno> {
-    // Behind the last mapping that was shown.
+    // Address behind the last mapping that was shown.
     let mut shown = 0;
     let mut show = |line: &[u8]| {
         let (mapping, name) = parse(line).ok_or(Errno::PROTO)?;
@@ -102,7 +102,7 @@ fn lines(
     };
     let mut buffer = [0u8; BUFFER];
     let mut filled = 0;
-    // The rest of a line that was too long.
+    // Whether the rest of a line that was too long is to be skipped.
     let mut skipping = false;
     loop {
         let got = match read(&mut buffer[filled..]) {
@@ -135,7 +135,7 @@ fn lines(
     }
 }
 
-/// A line: `START-END rwxp OFFSET MAJOR:MINOR INODE    NAME`.
+/// Parses a line: `START-END rwxp OFFSET MAJOR:MINOR INODE    NAME`.
 fn parse(line: &[u8]) -> Option<(Mapping, &[u8])> {
     let (start, rest) = number(line, 16)?;
     let (end, rest) = number(rest.strip_prefix(b"-")?, 16)?;

@@ -22,9 +22,9 @@ use crate::Error;
 use crate::driver::lock;
 use crate::transport::SharedPages;
 
-/// Bytes of the first arena. Each further one has twice as many, so that few slots are enough.
+/// Bytes of the first arena. Each further one has twice as many, so that few memory slots are enough.
 pub(super) const FIRST: usize = 32 << 20;
-/// Bytes of the largest arena, but for single buffers that are larger.
+/// Bytes of the largest arena, except for single buffers that are larger.
 pub(super) const LARGEST: usize = 1 << 30;
 /// Sizes of arenas are multiples of this.
 pub(super) const HUGE: usize = 2 << 20;
@@ -37,7 +37,7 @@ pub(super) fn descriptor(event: &EventFd) -> BorrowedFd<'_> {
     unsafe { BorrowedFd::borrow_raw(event.as_raw_fd()) }
 }
 
-/// Who is told of memory.
+/// The daemon's side of memory: adds and removes regions.
 pub(super) trait Daemon: Send + Sync {
     fn add(&self, region: &VhostUserMemoryRegionInfo) -> vhost::Result<()>;
     fn remove(&self, region: &VhostUserMemoryRegionInfo) -> vhost::Result<()>;
@@ -53,7 +53,7 @@ impl Daemon for Mutex<Frontend> {
     }
 }
 
-/// All memory that the daemon was told of.
+/// All memory that the daemon knows.
 pub(super) struct Arenas {
     daemon: Box<dyn Daemon>,
     /// Memory slots that the daemon has.
@@ -63,9 +63,9 @@ pub(super) struct Arenas {
 
 #[derive(Default)]
 struct Told {
-    /// Parts of these are given out here.
+    /// Arenas that parts are given out from.
     own: Vec<Arc<Arena>>,
-    /// Arenas of others of this process.
+    /// Arenas of other devices of this process.
     others: Vec<Arc<Arena>>,
     /// Files of the program's.
     files: Vec<Arc<Outside>>,
@@ -85,11 +85,11 @@ pub(super) struct Arena {
     len: usize,
     huge: bool,
     free: Mutex<Free>,
-    /// The process that it is of.
+    /// The process that made it.
     generation: u32,
 }
 
-/// All arenas of this process, of all devices: by them memory is known that is in one of them.
+/// All arenas of this process, of all devices: by them the library knows memory that is in one of them.
 static ARENAS: Mutex<Vec<Weak<Arena>>> = Mutex::new(Vec::new());
 
 // SAFETY: an address range that this value alone unmaps.
@@ -104,7 +104,7 @@ impl Drop for Arena {
     }
 }
 
-/// A part that was given out; it is free again when this is dropped.
+/// A part that was given out; it is free again when it is dropped.
 pub(super) struct Part {
     arena: Arc<Arena>,
     at: usize,
@@ -121,10 +121,10 @@ impl Part {
         self.len
     }
 
-    /// Cuts it in two.
+    /// Cuts the part in two.
     ///
     /// # Panics
-    /// If one of them would be empty.
+    /// If one of the two would be empty.
     pub fn split(mut self, first: usize) -> (Part, Part) {
         assert!(0 < first && first < self.len, "{first} of {}", self.len);
         let second = Part {
@@ -140,11 +140,11 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if self.arena.generation != adopt::generation() {
-            // The parent of this process has it still.
+            // The parent of this process still has it.
             return;
         }
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // Of huge pages old kernels give only whole ones back, and leave in the others what was there.
+        // Old kernels give only whole huge pages back, and leave in the others what was there.
         let unit = if self.arena.huge { HUGE } else { 1 };
         let whole = self.at.is_multiple_of(unit) && self.len.is_multiple_of(unit);
         let zero = whole
@@ -159,13 +159,13 @@ impl Arena {
         Arena::of_pages(len, true).or_else(|_| Arena::of_normal_pages(len))
     }
 
-    /// Of pages of which each may be mapped elsewhere, too.
+    /// An arena of normal pages, of which each may be mapped elsewhere, too.
     pub fn of_normal_pages(len: usize) -> Result<Arc<Arena>, Error> {
         Arena::of_pages(len, false)
             .map_err(|e| Error::os(format!("cannot get {len} bytes of shared memory"))(e.into()))
     }
 
-    /// The arena that a file is.
+    /// The arena that a file belongs to.
     pub fn of_file(id: FileId) -> Option<Arc<Arena>> {
         let mut arenas = lock(&ARENAS);
         arenas.retain(|a| a.strong_count() > 0);
@@ -180,13 +180,13 @@ impl Arena {
         self.id
     }
 
-    /// Where it is mapped as a whole.
+    /// Address of the mapping as a whole.
     pub fn start(&self) -> usize {
         self.start.as_ptr().addr()
     }
 
-    /// Whether a mapping shows all of it. Such are ours, and the daemon's if that is in this process. What replaces
-    /// memory of the program's is always less: see [`next_size`].
+    /// Whether a mapping shows the whole arena. Such mappings are ours, and the daemon's if it is in this process.
+    /// A mapping in place of memory of the program's is always smaller: see [`next_size`].
     pub fn is_all_in(&self, mapping: &Mapping) -> bool {
         mapping.offset == 0 && mapping.len() == self.len
     }
@@ -198,7 +198,7 @@ impl Arena {
         }
         let file = memfd_create("vnic-verbs", flags)?;
         ftruncate(&file, len as u64)?;
-        // The daemon may rely on it: what it maps stays there.
+        // The daemon may rely on the seal: what it maps stays there.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         // Of huge pages the kernel sets aside what is mapped, or refuses.
         // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
@@ -227,7 +227,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Takes a part in which anything may be.
+    /// Takes a part with any content.
     pub fn take_part(self: &Arc<Arena>, len: usize) -> Option<Part> {
         let (at, _) = lock(&self.free).take(len)?;
         Some(Part {
@@ -263,12 +263,12 @@ impl Arena {
     }
 }
 
-/// Keeps arenas from coming and being looked for.
+/// Keeps arenas from coming and from being looked for.
 pub(super) fn lock_arenas() -> MutexGuard<'static, Vec<Weak<Arena>>> {
     lock(&ARENAS)
 }
 
-/// Bytes of the next arena, if there are so many and it is to give out `len` bytes: always some more.
+/// Bytes of the next arena, if it can give out `len` bytes: always some more than that.
 pub(super) fn next_size(arenas: usize, len: usize) -> Option<usize> {
     let usual = FIRST
         .checked_shl(arenas as u32)
@@ -297,7 +297,7 @@ impl Arenas {
         })
     }
 
-    /// Zeros, in whole pages.
+    /// Allocates zeros, in whole pages.
     pub fn allocate(&self, len: usize) -> Result<SharedPages, Error> {
         let too_much = || Error::Invalid(format!("there is no memory of {len} bytes"));
         let len = len
@@ -329,7 +329,8 @@ impl Arenas {
         Ok(())
     }
 
-    /// A file's pages, known to the daemon while it is held. `open` is asked if they are not known yet.
+    /// A file's pages, which the daemon knows while the result lives. `open` is called if it does not know them
+    /// yet.
     pub fn know_file(
         &self,
         id: FileId,
@@ -341,7 +342,7 @@ impl Arenas {
         if let Some(known) = told.files.iter().find(|f| f.covers(id, offset, len)) {
             return Ok(Arc::clone(known));
         }
-        // What is no longer registered is not kept for longer than until here: the file may be large.
+        // A file that is not registered any more is kept no longer than until here: it may be large.
         self.forget_files(&mut told)?;
         self.make_room(&mut told)?;
         let file = Arc::new(open()?);
@@ -350,7 +351,7 @@ impl Arenas {
         Ok(file)
     }
 
-    /// Sees to it that a slot is free.
+    /// Makes sure that a memory slot is free.
     fn make_room(&self, told: &mut Told) -> Result<(), Error> {
         if (told.len() as u64) < self.slots {
             return Ok(());

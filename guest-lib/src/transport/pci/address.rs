@@ -33,7 +33,7 @@ impl fmt::Display for PciAddress {
 impl FromStr for PciAddress {
     type Err = Error;
 
-    /// The domain may be left out, as `lspci` does.
+    /// Reads an address. The domain may be left out, as `lspci` does.
     fn from_str(text: &str) -> Result<PciAddress, Error> {
         parse(text).ok_or_else(|| {
             Error::Invalid(format!(

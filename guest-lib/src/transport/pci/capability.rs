@@ -2,9 +2,9 @@
 
 use crate::Error;
 
-/// Identifier of the vendors' capabilities, of which virtio's are some.
+/// Identifier of vendor-specific capabilities, which virtio's are.
 const VENDOR: u8 = 0x09;
-/// Bit of the PCI status register: there is a list.
+/// Bit of the PCI status register: there is a capability list.
 const HAS_LIST: u8 = 1 << 4;
 /// More capabilities than this do not fit into the space: the list is a circle.
 const LIST_MAX: usize = 48;
@@ -25,7 +25,7 @@ pub struct Region {
     pub bar: u8,
     /// First byte.
     pub offset: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
@@ -36,18 +36,18 @@ pub struct Layout {
     pub common: Region,
     /// Notifications.
     pub notify: Region,
-    /// Bytes between the notification addresses of two queues' offsets.
+    /// Multiplier of queues' notification offsets, in bytes.
     pub notify_multiplier: u32,
     /// Interrupt status.
     pub isr: Region,
     /// The device's own configuration.
     pub device: Region,
-    /// Offset in the PCI configuration space of the window to all of these, if there is one (section 4.1.4.9).
+    /// Offset in the PCI configuration space of the window to all of these (section 4.1.4.9), if there is one.
     pub window: Option<u8>,
 }
 
 impl Layout {
-    /// From the first 256 bytes of the PCI configuration space.
+    /// Parses the first 256 bytes of the PCI configuration space.
     pub fn parse(space: &[u8]) -> Result<Layout, Error> {
         let mut found: [Option<(Region, u32)>; 5] = [None; 5];
         let mut window = None;
@@ -58,7 +58,7 @@ impl Layout {
             let Some((kind, region, multiplier)) = virtio(space, at) else {
                 continue;
             };
-            // The first of a kind that can be used is the one that the device likes best.
+            // The device lists the capability of a kind first that it prefers.
             if let Some(place @ None) = found.get_mut(usize::from(kind)) {
                 *place = Some((region, multiplier));
             }
@@ -96,7 +96,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// All pieces.
+    /// All regions.
     pub const fn regions(&self) -> [Region; 4] {
         [self.common, self.notify, self.isr, self.device]
     }
@@ -117,7 +117,7 @@ fn capabilities(space: &[u8]) -> Vec<usize> {
     out
 }
 
-/// Kind, place and multiplier of a virtio capability in memory (not in I/O ports, which are not mapped).
+/// Kind, region and multiplier of a virtio capability in memory (not in I/O ports, which are not mapped).
 fn virtio(space: &[u8], at: usize) -> Option<(u8, Region, u32)> {
     let word = |at: usize| Some(u32::from_le_bytes(space.get(at..at + 4)?.try_into().ok()?));
     let head = space.get(at..at + 16)?;
@@ -145,7 +145,7 @@ fn virtio(space: &[u8], at: usize) -> Option<(u8, Region, u32)> {
 pub mod tests {
     use super::*;
 
-    /// A capability's bytes.
+    /// Bytes of a capability.
     pub fn capability(
         kind: u8,
         next: u8,

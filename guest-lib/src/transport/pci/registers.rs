@@ -7,19 +7,20 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::capability::BARS;
 
-/// Registers of a function, by BAR and offset. What is not there reads as ones, and takes writes, as on a PCI bus.
+/// Registers of a function, by BAR and offset. A register that is not there reads as ones, and takes writes, as on
+/// a PCI bus.
 pub trait Registers: Send + Sync {
-    /// One byte.
+    /// Reads one byte.
     fn read8(&self, bar: u8, offset: u32) -> u8;
-    /// Two bytes; little-endian, as all others. The offset is a multiple of 2.
+    /// Reads two bytes; little-endian, as all others. The offset is a multiple of 2.
     fn read16(&self, bar: u8, offset: u32) -> u16;
-    /// Four bytes. The offset is a multiple of 4.
+    /// Reads four bytes. The offset is a multiple of 4.
     fn read32(&self, bar: u8, offset: u32) -> u32;
-    /// One byte.
+    /// Writes one byte.
     fn write8(&self, bar: u8, offset: u32, value: u8);
-    /// Two bytes.
+    /// Writes two bytes.
     fn write16(&self, bar: u8, offset: u32, value: u16);
-    /// Four bytes.
+    /// Writes four bytes.
     fn write32(&self, bar: u8, offset: u32, value: u32);
 }
 

@@ -19,13 +19,13 @@ use crate::Error;
 
 /// Vendor of virtio devices.
 const VIRTIO: u32 = 0x1af4;
-/// What modern devices add their virtio id to (virtio 1.3, section 4.1.2.1).
+/// Base of the device ids of modern devices, which the virtio id is added to (virtio 1.3, section 4.1.2.1).
 const MODERN: u32 = 0x1040;
 /// The driver that gives a function's interrupt to a program.
 pub const UIO: &str = "uio_pci_generic";
-/// The driver that makes devices of the virtio bus of functions, for others to drive.
+/// The driver that makes a device of the virtio bus of a function, for other drivers.
 const VIRTIO_PCI: &str = "virtio-pci";
-/// Where the configurations of opened devices are written down.
+/// Folder with the configurations of opened devices.
 const RECORDS: &str = "run/vnic-verbs";
 
 /// PCI configuration space: the command register, and its bits.
@@ -36,10 +36,10 @@ const INTX_DISABLE: u16 = 1 << 10;
 /// Bytes of the configuration space that are looked at.
 const SPACE: usize = 256;
 
-/// Files of which programs seldom have so many, and which they may have by the usual limit of 1024.
+/// Descriptors from here on are seldom in use, and allowed by the usual limit of 1024.
 const ABOVE: i32 = 768;
 
-/// Times that a device node is looked for, and how long is waited between two: nodes may be made by a program.
+/// Times that a device node is looked for, and the wait between two: a program may have to make nodes.
 const NODE_TRIES: u32 = 250;
 const NODE_WAIT: Duration = Duration::from_millis(20);
 
@@ -50,12 +50,12 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// This machine.
     pub fn here() -> Machine {
         Machine::at("/")
     }
 
-    /// One of which `/sys`, `/proc`, `/dev` and `/run` are in a directory.
+    /// A machine whose `/sys`, `/proc`, `/dev` and `/run` are in a directory.
     pub fn at(root: impl Into<PathBuf>) -> Machine {
         Machine { root: root.into() }
     }
@@ -89,7 +89,7 @@ impl Machine {
         Ok(found)
     }
 
-    /// A function of it, which may not exist.
+    /// The function at an address, which may not exist.
     pub fn function(&self, address: PciAddress) -> Function {
         Function {
             machine: self.clone(),
@@ -105,9 +105,9 @@ pub enum Holder {
     Nobody,
     /// The driver for programs.
     Programs,
-    /// The one for virtio's PCI functions, but nobody drives what it has made of it.
+    /// The driver for virtio's PCI functions, without a driver for the device that it has made.
     Bus,
-    /// A driver of the kernel, which uses it.
+    /// A driver of the kernel, which uses the function.
     Kernel(String),
 }
 
@@ -115,7 +115,7 @@ pub enum Holder {
 #[derive(Debug, Clone)]
 pub struct Function {
     machine: Machine,
-    /// Where it is.
+    /// Address of the function.
     pub address: PciAddress,
 }
 
@@ -124,36 +124,36 @@ impl Function {
         PathBuf::from("sys/bus/pci/devices").join(self.address.to_string())
     }
 
-    /// A file of it.
+    /// A file of the function.
     fn file(&self, name: &str) -> PathBuf {
         self.machine.path(self.dir().join(name))
     }
 
-    /// Whether there is one.
+    /// Whether the function exists.
     pub fn exists(&self) -> bool {
         self.file("vendor").exists()
     }
 
-    /// Number in one of its files.
+    /// The number in a file of the function.
     fn number(&self, name: &str) -> Option<u32> {
         let text = self.machine.text(self.dir().join(name))?;
         u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()
     }
 
-    /// Its virtio id, if it is a modern virtio device.
+    /// Virtio id of the function, if it is a modern virtio device.
     pub fn virtio_id(&self) -> Option<u16> {
         let ids = MODERN..MODERN + 0x40;
         let device = self.number("device").filter(|d| ids.contains(d))?;
         (self.number("vendor")? == VIRTIO).then_some((device - MODERN) as u16)
     }
 
-    /// The kernel's driver that has it.
+    /// The kernel's driver of the function.
     pub fn driver(&self) -> Option<String> {
         let link = std::fs::read_link(self.file("driver")).ok()?;
         Some(link.file_name()?.to_str()?.to_owned())
     }
 
-    /// Who has it.
+    /// Who has the function.
     pub fn holder(&self) -> Holder {
         match self.driver() {
             None => Holder::Nobody,
@@ -166,7 +166,7 @@ impl Function {
         }
     }
 
-    /// The driver of the virtio device that `virtio-pci` has made of it.
+    /// The driver of the virtio device that `virtio-pci` has made of the function.
     fn virtio_driver(&self) -> Option<String> {
         let entries = std::fs::read_dir(self.file("")).ok()?;
         entries
@@ -178,7 +178,7 @@ impl Function {
             })
     }
 
-    /// Gives it to the driver for programs, if no driver uses it.
+    /// Gives the function to the driver for programs, if no driver uses it.
     pub fn bind(&self) -> Result<(), Error> {
         let address = self.address;
         let holder = self.holder();
@@ -213,7 +213,7 @@ impl Function {
         if self.holder() == Holder::Programs {
             return Ok(());
         }
-        // It was not taken: back to who had it.
+        // That driver did not take it: back to the one that had it.
         let _ = write(&own, "\n").and_then(|()| write(&probe, &address));
         probed?;
         Err(Error::Setup(format!(
@@ -221,8 +221,8 @@ impl Function {
         )))
     }
 
-    /// Opens the file by which its interrupts come. [`open_space`](Function::open_space) has locked the function:
-    /// if two had this file open, the end of one would take bus mastering from the other.
+    /// Opens the file by which the function's interrupts come. [`open_space`](Function::open_space) has locked
+    /// the function: if two had this file open, closing one would take bus mastering from the other.
     pub fn open_uio(&self) -> Result<File, Error> {
         let path = self.machine.path(self.node()?);
         let mut tries = 0;
@@ -241,7 +241,7 @@ impl Function {
         }
     }
 
-    /// `/dev/uioN`.
+    /// The function's device node, `/dev/uioN`.
     fn node(&self) -> Result<PathBuf, Error> {
         let dir = self.file("uio");
         let entries = std::fs::read_dir(&dir).map_err(Error::os(format!("cannot list {}", dir.display())))?;
@@ -252,7 +252,7 @@ impl Function {
             .ok_or_else(|| Error::Setup(format!("{} has no device node", self.address)))
     }
 
-    /// Opens its PCI configuration space, and locks it: nobody else who does so can have the function as well.
+    /// Opens the function's PCI configuration space, and locks it against all others who do so.
     pub fn open_space(&self) -> Result<Space, Error> {
         let path = self.file("config");
         let file = OpenOptions::new().read(true).write(true).open(&path);
@@ -268,7 +268,7 @@ impl Function {
         Ok(Space { file })
     }
 
-    /// Maps the memory in which its registers are.
+    /// Maps the memory in which the function's registers are.
     pub fn map(&self, layout: &Layout) -> Result<Bars, Error> {
         let mut bars = Bars::default();
         for region in layout.regions() {
@@ -289,8 +289,8 @@ impl Function {
         Ok(bars)
     }
 
-    /// Writes down what the configuration of the device is, for others who must not ask the device. The number of
-    /// the function's directory tells it from one that is plugged in later at the same place.
+    /// Writes down the configuration of the device, for others who must not ask the device. The number of the
+    /// function's directory tells it from one that is plugged in later at the same place.
     pub fn record(&self, config: &Config) -> io::Result<()> {
         let place = std::fs::metadata(self.machine.path(self.dir()))?.ino();
         let records = self.machine.path(RECORDS);
@@ -300,7 +300,7 @@ impl Function {
         std::fs::write(records.join(self.address.to_string()), bytes)
     }
 
-    /// What was written down when the device was opened last.
+    /// The configuration that was written down when the device was opened last.
     pub fn recorded(&self) -> Option<Config> {
         let place = std::fs::metadata(self.machine.path(self.dir())).ok()?.ino();
         let path = Path::new(RECORDS).join(self.address.to_string());
@@ -330,7 +330,7 @@ impl Space {
         Layout::parse(&bytes)
     }
 
-    /// The command register.
+    /// Reads the command register.
     fn command(&self) -> io::Result<u16> {
         let mut bytes = [0; 2];
         self.file.read_exact_at(&mut bytes, COMMAND)?;
@@ -342,7 +342,7 @@ impl Space {
         self.file.write_all_at(&command.to_le_bytes(), COMMAND)
     }
 
-    /// First four bytes of the device's own configuration, without its registers being mapped, whoever drives it.
+    /// First four bytes of the device's own configuration, read without mapping its registers, whoever drives it.
     pub fn peek(&self, layout: &Layout) -> io::Result<[u8; 4]> {
         let window = layout.window.ok_or(io::ErrorKind::Unsupported)?;
         let window = u64::from(window);
@@ -355,7 +355,7 @@ impl Space {
         Ok(bytes)
     }
 
-    /// Lets the device use the guest's memory, and interrupt. Returns the command register that says so.
+    /// Lets the device use the guest's memory, and interrupt. Returns the new command register.
     pub fn enable(&self) -> io::Result<u16> {
         let enabled = (self.command()? | MEMORY | MASTER) & !INTX_DISABLE;
         self.set_command(enabled)?;
@@ -363,12 +363,12 @@ impl Space {
     }
 }
 
-/// Gives a file a number above those that io_uring gets later.
+/// Gives a file a descriptor above those that io_uring gets later.
 ///
-/// When a program is killed, Linux ends the use of its files in the order of their numbers, the highest first (it
-/// puts them on a list that it works off from the end). So the device is stopped first, which happens when this
-/// file is closed, and then the pins of its memory end. If the number cannot be had, the order is the other one,
-/// and for some microseconds the device may write to memory that is not the program's any more.
+/// When a program is killed, Linux closes its files in the order of their numbers, the highest first (it puts
+/// them on a list that it works off from the end). So closing this file stops the device first, and then the pins
+/// of its memory end. If the number cannot be had, the order is the other one, and for some microseconds the
+/// device may write to memory that is not the program's any more.
 fn above_others(file: File) -> File {
     match rustix::io::fcntl_dupfd_cloexec(&file, ABOVE) {
         Ok(above) => above.into(),

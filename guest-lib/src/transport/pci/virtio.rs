@@ -39,23 +39,23 @@ pub mod status {
     pub const DRIVER: u8 = 2;
     /// The driver is ready.
     pub const DRIVER_OK: u8 = 4;
-    /// Features are agreed on.
+    /// Features are negotiated.
     pub const FEATURES_OK: u8 = 8;
     /// The device failed, and wants a reset.
     pub const NEEDS_RESET: u8 = 0x40;
     /// The driver gave up.
     pub const FAILED: u8 = 0x80;
-    /// What all registers of a device read as that was unplugged.
+    /// All registers of an unplugged device read as this.
     pub const UNPLUGGED: u8 = 0xff;
 }
 
-/// `VIRTIO_F_VERSION_1`, bit 32: the first of the second word. The only feature that is accepted.
+/// `VIRTIO_F_VERSION_1`, bit 32: the first of the second word. No other feature is accepted.
 const VERSION_1: u32 = 1 << 0;
-/// No MSI-X vector: interrupts go by the pin.
+/// No MSI-X vector: the device interrupts by the pin.
 const NO_VECTOR: u16 = 0xffff;
 /// Bit of the interrupt status: a queue has news (section 4.1.4.5).
 pub const QUEUE_INTERRUPT: u8 = 1;
-/// Times that a reset is asked after, and how long is waited between two.
+/// Times that a reset is asked after, and the wait between two.
 const RESET_TRIES: u32 = 5000;
 const RESET_WAIT: Duration = Duration::from_millis(1);
 
@@ -63,14 +63,14 @@ const RESET_WAIT: Duration = Duration::from_millis(1);
 pub struct Device<R> {
     registers: R,
     layout: Layout,
-    /// Held while a selector register means something.
+    /// Held while a selector register is in use.
     selected: Mutex<()>,
-    /// Where each queue is notified: offsets in the BAR of notifications.
+    /// Notification address of each queue: an offset in the BAR of notifications.
     doorbells: OnceLock<Vec<u32>>,
 }
 
 impl<R: Registers> Device<R> {
-    /// A device with these registers, which are not yet touched.
+    /// A device with these registers, which this does not touch.
     pub const fn new(registers: R, layout: Layout) -> Device<R> {
         Device {
             registers,
@@ -80,7 +80,7 @@ impl<R: Registers> Device<R> {
         }
     }
 
-    /// Resets the device, says that there is a driver, and reads the configuration: once, since every read is a
+    /// Resets the device, sets ACKNOWLEDGE and DRIVER, and reads the configuration: once, since every read is a
     /// question to the daemon, and QEMU's `vhost-user-test-device` ends the VM if it is asked when the daemon has
     /// gone.
     pub fn identify(&self) -> Result<Config, Error> {
@@ -127,7 +127,7 @@ impl<R: Registers> Device<R> {
         if size == 0 { 0 } else { 1 << size.ilog2() }
     }
 
-    /// Agrees on features, sets the queues up, and lets the device begin.
+    /// Negotiates features, sets the queues up, and starts the device.
     pub fn start(&self, queues: &[Virtqueue]) -> Result<(), Error> {
         let begun = self.negotiate().and_then(|()| self.set_up(queues));
         match begun {
@@ -166,7 +166,7 @@ impl<R: Registers> Device<R> {
         Ok(())
     }
 
-    /// Step 7. Returns where each queue is notified.
+    /// Step 7 of section 3.1.1. Returns the notification address of each queue.
     fn set_up(&self, queues: &[Virtqueue]) -> Result<Vec<u32>, Error> {
         self.write16(common::CONFIG_MSIX_VECTOR, NO_VECTOR);
         (0..).zip(queues).map(|(i, q)| self.set_up_one(i, q)).collect()
@@ -214,13 +214,13 @@ impl<R: Registers> Device<R> {
     pub fn notify(&self, queue: u16) {
         let doorbell = self.doorbells.get().and_then(|d| d.get(usize::from(queue)));
         if let Some(&offset) = doorbell {
-            // What was written before into memory is there when the device hears of it.
+            // Earlier writes to memory are there when the device hears of the notification.
             fence(Ordering::SeqCst);
             self.registers.write16(self.layout.notify.bar, offset, queue);
         }
     }
 
-    /// Why the device interrupted; reading it takes the interrupt back (section 4.1.4.5).
+    /// Why the device interrupted; reading it clears the interrupt (section 4.1.4.5).
     pub fn interrupt_status(&self) -> u8 {
         self.registers.read8(self.layout.isr.bar, self.layout.isr.offset)
     }
@@ -258,7 +258,7 @@ impl<R: Registers> Device<R> {
         self.selected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Selects a queue, for as long as what is returned is kept.
+    /// Selects a queue, for as long as the result is kept.
     fn select(&self, queue: u16) -> MutexGuard<'_, ()> {
         let selected = self.lock();
         self.write16(common::QUEUE_SELECT, queue);

@@ -1,4 +1,4 @@
-//! How lines travel.
+//! Carriers of lines.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write as _};
@@ -13,10 +13,10 @@ use rustix::io::Errno;
 use super::{LINE_MAX, shorten};
 use crate::failure::Failure;
 
-/// How long a client tries to reach a server that does not listen yet.
+/// Time that a client tries to reach a server that does not listen yet.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How lines travel.
+/// A carrier of lines.
 pub enum Carrier {
     /// Over TCP.
     Tcp(TcpStream, Lines),
@@ -29,7 +29,7 @@ pub enum Carrier {
 impl Carrier {
     /// Waits for one client. `waiting` is called with the port once it listens.
     pub fn listen(port: u16, waiting: impl FnOnce(u16)) -> Result<Carrier, Failure> {
-        // With IPv6 this takes IPv4, too; a machine may have no IPv6.
+        // A socket of IPv6 takes IPv4, too; a machine may have no IPv6.
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
             .or_else(|e| match e.kind() {
                 ErrorKind::AddrInUse | ErrorKind::PermissionDenied => Err(e),
@@ -79,12 +79,12 @@ impl Carrier {
         Ok(Carrier::Tcp(stream, Lines::default()))
     }
 
-    /// Standard input and output.
+    /// The carrier of standard input and output.
     pub fn stdio() -> Carrier {
         Carrier::Stdio(Lines::default())
     }
 
-    /// Two that are joined.
+    /// Two carriers that are joined.
     pub fn pair() -> [Carrier; 2] {
         let (to_b, from_a) = channel();
         let (to_a, from_b) = channel();
@@ -109,7 +109,7 @@ impl Carrier {
         }
     }
 
-    /// The next line, without its end; nothing if none came within the time.
+    /// Reads the next line, without its newline; `None` if none came within the time.
     pub fn receive(&mut self, patience: Option<Duration>) -> Result<Option<String>, Failure> {
         match self {
             Carrier::Tcp(stream, lines) => lines.next(
@@ -141,7 +141,7 @@ impl Carrier {
     }
 }
 
-/// Lines of what arrives in pieces.
+/// Lines of bytes that arrive in pieces.
 #[derive(Debug, Default)]
 pub struct Lines {
     buffer: VecDeque<u8>,
@@ -183,7 +183,7 @@ impl Lines {
         }
     }
 
-    /// A whole line that has arrived.
+    /// Takes a whole line that has arrived.
     fn take(&mut self) -> Result<Option<String>, Failure> {
         let Some(at) = self.buffer.iter().position(|b| *b == b'\n') else {
             if self.buffer.len() > LINE_MAX {

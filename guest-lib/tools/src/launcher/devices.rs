@@ -1,4 +1,4 @@
-//! Which devices programs see, and that they are there.
+//! Devices for programs, and the wait until they are there.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
@@ -13,10 +13,10 @@ use crate::Refusal;
 use crate::cli::DeviceOptions;
 use crate::place;
 
-/// How often somebody looks whether a socket is there.
+/// Time between two looks for a socket.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The devices that were asked for; none: those that the library finds by itself.
+/// The devices that the options name; none: the library finds devices by itself.
 pub fn choose(options: &DeviceOptions) -> Result<Vec<DeviceAddress>, Refusal> {
     if !options.pci.is_empty() {
         return options.pci.iter().map(|text| pci(text)).collect();
@@ -46,7 +46,7 @@ fn pci(text: &str) -> Result<DeviceAddress, Refusal> {
     }
 }
 
-/// The program may go to another directory before it opens the device.
+/// The absolute path of a socket: the program may change its directory before it opens the device.
 fn absolute(path: PathBuf) -> Result<DeviceAddress, Refusal> {
     let path = std::path::absolute(&path).map_err(|e| Refusal::new(format!("{}: {e}", path.display())))?;
     if path.as_os_str().as_encoded_bytes().contains(&b':') {
@@ -84,7 +84,7 @@ pub fn list(options: &DeviceOptions) -> Result<String, Refusal> {
     Ok(lines)
 }
 
-/// There is none at all.
+/// The refusal without any device.
 pub fn no_device() -> Refusal {
     Refusal::new(
         "there is no device: in a virtual machine, was it started with an RDMA function (`vnic-guest doctor` tells more)? On \
@@ -92,7 +92,7 @@ pub fn no_device() -> Refusal {
     )
 }
 
-/// Waits until somebody listens at each of these.
+/// Waits until a daemon listens at each of these sockets.
 pub fn wait(sockets: &[PathBuf], patience: Duration) -> Result<(), Refusal> {
     let end = Instant::now() + patience;
     for socket in sockets {
@@ -110,17 +110,17 @@ pub fn wait(sockets: &[PathBuf], patience: Duration) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Why there is nobody at a socket.
+/// Why no daemon is at a socket.
 #[derive(Debug)]
 enum Missing {
-    /// Not yet, maybe.
+    /// There is none yet, maybe.
     Not(String),
-    /// Waiting does not help.
+    /// There will be none: waiting does not help.
     Never(String),
 }
 
-/// Whether somebody listens there. A device has one driver, and whoever connects is it: so this asks with a kind of
-/// socket that does not fit, and from the kernel's refusal learns whether there is somebody to refuse.
+/// Checks whether a daemon listens at a socket. A device has one driver, which is whoever connects: so this
+/// connects with a type of socket that does not fit, and the kernel's error shows whether there is a listener.
 fn look(path: &Path) -> Result<(), Missing> {
     let shown = path.display();
     let refused = match UnixDatagram::unbound().and_then(|socket| socket.connect(path)) {

@@ -1,4 +1,4 @@
-//! The library in the place of the real one: `libibverbs.so.1` in a directory of its own, with the real one's versions.
+//! Our library in the place of the real one: `libibverbs.so.1` in a directory of its own, with the real one's versions.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::{Refusal, place, versions};
 
-/// What programs look for that load the library by themselves.
+/// Name that programs look for which load the library by themselves.
 pub const REAL_NAME: &str = "libibverbs.so.1";
-/// Where distributions have the real one.
+/// Directories where distributions have the real library.
 const DIRECTORIES: &[&str] = &[
     #[cfg(target_arch = "x86_64")]
     "/usr/lib/x86_64-linux-gnu",
@@ -19,7 +19,7 @@ const DIRECTORIES: &[&str] = &[
     "/usr/local/lib",
 ];
 
-/// Puts it into a directory of this user, once for each build of the library.
+/// Puts our library into a directory of this user, once for each build of it.
 pub fn private(library: &Path) -> Result<PathBuf, Refusal> {
     let trouble = |e: std::io::Error| Refusal::new(format!("{}: {e}", library.display()));
     let metadata = library.metadata().map_err(trouble)?;
@@ -34,11 +34,11 @@ pub fn private(library: &Path) -> Result<PathBuf, Refusal> {
     Ok(dir)
 }
 
-/// Puts it into a directory, which is made if need be. Returns the file.
+/// Puts our library into a directory, which is made if need be. Returns the file.
 pub fn put(library: &Path, dir: &Path) -> Result<PathBuf, Refusal> {
     let trouble = |path: &Path, e: std::io::Error| Refusal::new(format!("{}: {e}", path.display()));
     let original = std::fs::read(library).map_err(|e| trouble(library, e))?;
-    // Without versions it serves all but those who ask the loader for one.
+    // Without versions it serves all programs but those that ask the loader for one.
     let bytes = versions::with_versions(&original, &real_versions()).unwrap_or(original);
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -49,7 +49,7 @@ pub fn put(library: &Path, dir: &Path) -> Result<PathBuf, Refusal> {
         dir.join(REAL_NAME),
         dir.join(format!("{REAL_NAME}.{}", std::process::id())),
     );
-    // Whole or not at all: others may be starting, and may have the old one open.
+    // Whole or not at all: other programs may be starting, and may have the old file open.
     let mut options = std::fs::File::options();
     options.write(true).create(true).truncate(true).mode(0o755);
     let written = options
@@ -60,7 +60,7 @@ pub fn put(library: &Path, dir: &Path) -> Result<PathBuf, Refusal> {
     Ok(file)
 }
 
-/// Versions of the real library here, which may be newer than those that we know.
+/// Versions of the real library of this machine, which may be newer than those in our table.
 fn real_versions() -> Vec<String> {
     let mut files = DIRECTORIES.iter().map(|dir| Path::new(dir).join(REAL_NAME));
     files

@@ -1,20 +1,20 @@
-//! What the loader will make of a program: of its file just as much as must be known.
+//! Headers of program files, as far as the launcher must know what the loader will do.
 
 /// A program that the loader starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Program {
-    /// Of 64 bits?
+    /// Whether it has 64 bits.
     pub wide: bool,
-    /// `e_machine`.
+    /// Machine type, `e_machine`.
     pub machine: u16,
-    /// Does it name a loader? Without one nothing is loaded before it.
+    /// Whether it names a loader. Without one no library is loaded before it.
     pub has_loader: bool,
 }
 
 const MAGIC: &[u8] = b"\x7fELF";
 const PT_INTERP: u32 = 3;
 
-/// Reads a file's head and table of segments; `None`: it is no such file, or a broken one.
+/// Reads a file's header and program header table; `None`: it is no such file, or a broken one.
 pub fn read(file: &[u8]) -> Option<Program> {
     let rest = file.strip_prefix(MAGIC)?;
     let wide = match rest.first()? {
@@ -22,7 +22,7 @@ pub fn read(file: &[u8]) -> Option<Program> {
         2 => true,
         _ => return None,
     };
-    // Those of the other order of bytes do not run here anyway.
+    // Programs of the other byte order do not run here anyway.
     let u16_at = |at: usize| Some(u16::from_le_bytes(*file.get(at..)?.first_chunk()?));
     let u32_at = |at: usize| Some(u32::from_le_bytes(*file.get(at..)?.first_chunk()?));
     let (table, entry_len, entries) = if wide {

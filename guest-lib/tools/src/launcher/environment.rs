@@ -1,4 +1,4 @@
-//! What programs are started with.
+//! Environment of programs.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use vnic_verbs::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE};
 use crate::cli::LibraryOptions;
 use crate::{Refusal, devices, drop_in};
 
-/// Variables to set, and what must be there before.
+/// Variables to set, and sockets that must be there before.
 #[derive(Debug, Default)]
 pub struct Environment {
     /// Names and values; `None` unsets.
@@ -20,7 +20,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// With the library before all others.
+    /// An environment with our library before all others.
     pub fn new(library: &Path, options: &LibraryOptions) -> Result<Environment, Refusal> {
         let mut variables = Vec::new();
         let mut first = library.to_owned();
@@ -30,7 +30,7 @@ impl Environment {
                 "LD_LIBRARY_PATH",
                 Some(before(dir.as_os_str(), std::env::var_os("LD_LIBRARY_PATH"))),
             ));
-            // The same file by both ways: it is loaded once.
+            // The same file by both ways, so that it is loaded once.
             first = dir.join(drop_in::REAL_NAME);
         }
         variables.push((
@@ -46,7 +46,7 @@ impl Environment {
         })
     }
 
-    /// With these devices; without any, with those that the library finds.
+    /// Adds these devices; without any, the library finds them.
     pub fn devices(&mut self, chosen: &[DeviceAddress]) -> Result<(), Refusal> {
         let found = if chosen.is_empty() {
             Device::list().map_err(|e| Refusal::new(e.to_string()))?
@@ -75,7 +75,7 @@ impl Environment {
         Ok(())
     }
 
-    /// As lines of a shell.
+    /// The variables as lines of a shell.
     pub fn shell(&self) -> String {
         let mut lines = String::new();
         for (name, value) in &self.variables {
@@ -88,7 +88,7 @@ impl Environment {
     }
 }
 
-/// A list of the loader with one more at its front; once, however often it is asked for.
+/// A list of the loader with `one` at its front, once, however often this is called.
 fn before(one: &OsStr, list: Option<OsString>) -> OsString {
     let list = list.unwrap_or_default();
     let rest: Vec<&OsStr> = list

@@ -1,24 +1,24 @@
-//! Where `libvnic_ibverbs.so` is.
+//! Place of `libvnic_ibverbs.so`.
 
 use std::path::{Path, PathBuf};
 
 use crate::Refusal;
 
-/// What it is called.
+/// Name of the library.
 pub const NAME: &str = "libvnic_ibverbs.so";
-/// Names its file.
+/// Environment variable with its path.
 const VARIABLE: &str = "VNIC_IBVERBS_LIBRARY";
-/// Where a package puts it.
+/// Directory where a package puts it.
 const INSTALLED: &str = "/usr/lib/vnic";
 
-/// Where to look.
+/// Places to look for the library.
 pub struct Libraries {
     named: Option<PathBuf>,
     dirs: Vec<PathBuf>,
 }
 
 impl Libraries {
-    /// As the environment and this program's own place have it.
+    /// The places by the environment and the path of this program.
     pub fn from_surroundings() -> Libraries {
         let named = std::env::var_os(VARIABLE).filter(|v| !v.is_empty());
         let own = std::env::current_exe().ok();
@@ -57,7 +57,7 @@ impl Libraries {
                 path.display()
             ))
         })?;
-        // The loader takes these for the end of a name.
+        // The loader takes these characters for the end of a name.
         let shown = path.display().to_string();
         if shown.contains([':', ' ']) {
             return Err(Refusal::new(format!(

@@ -14,7 +14,7 @@ fn main() -> std::process::ExitCode {
     cli::run(std::env::args_os().collect())
 }
 
-/// Why it cannot be done, and what helps. The text has both.
+/// Why something cannot be done, and what helps. The text has both.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Refusal(String);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Refusal;
 
-/// Where vnicd has its sockets unless it was told otherwise.
+/// Directory of vnicd's sockets by default.
 pub fn socket_dir() -> Result<PathBuf, Refusal> {
     let set = |name| {
         std::env::var_os(name)
@@ -23,7 +23,8 @@ pub fn socket_dir() -> Result<PathBuf, Refusal> {
     })
 }
 
-/// A directory that nobody else can write to. It stays: what runs from it may start others.
+/// A directory that no other user can write to. It stays: programs that run from it may start
+/// others.
 pub fn private_dir() -> Result<PathBuf, Refusal> {
     let user = rustix::process::geteuid();
     let base = std::env::var_os("XDG_RUNTIME_DIR")
@@ -40,7 +41,7 @@ pub fn private_dir() -> Result<PathBuf, Refusal> {
     Ok(dir)
 }
 
-/// Others who could write there could put a library of theirs into our program.
+/// Checks that no other user can write there: they could put a library of theirs into our program.
 fn check_private(dir: &Path, user: u32) -> std::io::Result<Result<(), Refusal>> {
     let metadata = dir.symlink_metadata()?;
     let private = metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o022 == 0;

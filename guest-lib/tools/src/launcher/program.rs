@@ -1,4 +1,4 @@
-//! The program: where it is, whether our library can be loaded before it, and that it runs.
+//! The program: its file, whether our library can be loaded before it, and its start.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
@@ -11,9 +11,9 @@ use std::process::Command;
 use crate::environment::Environment;
 use crate::{Refusal, elf};
 
-/// As much of a file as its head and table of segments can be in.
+/// Bytes of a file that hold its header and program header table.
 const HEAD_LEN: u64 = 64 * 1024;
-/// How many scripts may call each other.
+/// Most scripts that call each other.
 const SCRIPTS_MAX: usize = 4;
 /// `e_machine` of this machine.
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
@@ -55,7 +55,7 @@ fn find_in(name: &OsStr, path: &OsStr) -> Result<PathBuf, Refusal> {
         })
 }
 
-/// Whether the loader will take our library into it.
+/// Checks whether the loader will load our library into a program.
 pub fn check(file: &Path) -> Result<(), Refusal> {
     let mut file = file.to_owned();
     for _ in 0..SCRIPTS_MAX {
@@ -64,7 +64,7 @@ pub fn check(file: &Path) -> Result<(), Refusal> {
         let mut head = Vec::new();
         let read = std::fs::File::open(&file).and_then(|f| f.take(HEAD_LEN).read_to_end(&mut head));
         if read.is_err() {
-            // It may be run and not read: whether it works will be seen.
+            // The file may be executable and not readable: whether it works will show.
             return Ok(());
         }
         if let Some(interpreter) = interpreter(&head) {
@@ -92,7 +92,8 @@ pub fn check(file: &Path) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The kernel tells the loader to distrust its variables where a program gets rights that who starts it has not.
+/// Checks whether a program gets more rights than its user has: then the kernel tells the loader to ignore its
+/// variables.
 fn check_rights(file: &Path) -> Result<(), Refusal> {
     let Ok(metadata) = file.metadata() else {
         return Ok(());

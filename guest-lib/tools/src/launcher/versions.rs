@@ -1,9 +1,9 @@
 //! The library with the versions of the real one.
 //!
-//! Our library has none, and serves programs that were linked with any. But NCCL asks the loader for
+//! Our library has no versions, and serves programs that were linked with any. But NCCL asks the loader for
 //! `ibv_open_device` of version `IBVERBS_1.1` (`dlvsym`), and the loader warns of programs that were linked with
-//! versions and get a library without. So the copy that takes the real one's place is given them: names of versions
-//! (`DT_VERDEF`), and to each function its own.
+//! versions and get a library without. So the copy in the real one's place gets them: names of versions
+//! (`DT_VERDEF`), and for each function its own.
 //!
 //! ```text
 //!  head │ segments … │ rest │ ◀─ as it was; in the table of segments a new one instead of the note
@@ -13,14 +13,14 @@
 
 use std::collections::BTreeSet;
 
-/// What the loader calls the library.
+/// The loader's name of the library.
 const SONAME: &str = "libibverbs.so.1";
 const PAGE: usize = 4096;
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
-/// Readable and writable.
+/// Flags of a segment: readable and writable.
 const PF_RW: u32 = 6;
 const PHDR_LEN: usize = 56;
 const SHDR_LEN: usize = 64;
@@ -37,7 +37,7 @@ const DT_VERDEFNUM: u64 = 0x6fff_fffd;
 const DT_VERNEED: u64 = 0x6fff_fffe;
 const DT_VERNEEDNUM: u64 = 0x6fff_ffff;
 
-/// Versions of rdma-core 44 to 65. Those of functions for programs, and those of its own libraries.
+/// Versions of rdma-core 44 to 65, for programs and for its own libraries.
 const VERSIONS: &[&str] = &[
     "IBVERBS_1.0",
     "IBVERBS_1.1",
@@ -62,7 +62,7 @@ const VERSIONS: &[&str] = &[
     "IBVERBS_PRIVATE_65",
 ];
 
-/// Functions of each version but 1.1, which has the rest.
+/// Functions of each version except 1.1, which has the rest.
 const FUNCTIONS: &[(&str, &str)] = &[
     (
         "IBVERBS_1.0",
@@ -96,7 +96,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The version of a function, if it is one for programs. The rest has none, and serves who asks for any.
+/// The version of a function, if it is one for programs. Other functions have none, and serve any.
 fn version_of(name: &str) -> Option<&'static str> {
     let inside = ["ibv_cmd_", "ibv_dmabuf_heap_"]
         .iter()
@@ -120,7 +120,7 @@ fn version_of(name: &str) -> Option<&'static str> {
     }
 }
 
-/// A file of the loader, as far as it must be understood: 64 bits, little endian.
+/// An ELF file, as far as this code must understand it: 64 bits, little endian.
 struct File<'a>(&'a [u8]);
 
 impl File<'_> {
@@ -136,14 +136,14 @@ impl File<'_> {
         usize::try_from(u64::from_le_bytes(*self.0.get(at..)?.first_chunk()?)).ok()
     }
 
-    /// Places of the entries of the table of segments.
+    /// Offsets of the entries of the program header table.
     fn segments(&self) -> Option<Vec<usize>> {
         let (table, len, count) = (self.word(32)?, self.u16(54)?, self.u16(56)?);
         (usize::from(len) == PHDR_LEN && self.0.get(..5)? == b"\x7fELF\x02")
             .then(|| (0..usize::from(count)).map(|i| table + i * PHDR_LEN).collect())
     }
 
-    /// Where in the file an address is.
+    /// Offset in the file of an address.
     fn at(&self, address: usize) -> Option<usize> {
         self.segments()?.into_iter().find_map(|s| {
             let (offset, start, len) = (self.word(s + 8)?, self.word(s + 16)?, self.word(s + 32)?);
@@ -173,7 +173,7 @@ impl File<'_> {
         std::str::from_utf8(bytes).ok()
     }
 
-    /// Symbols that the loader sees.
+    /// Number of symbols that the loader sees.
     fn symbol_count(&self) -> Option<usize> {
         let (table, count) = (self.word(40)?, self.u16(60)?);
         let found = (0..usize::from(count))
@@ -187,7 +187,7 @@ fn value(dynamic: &[(u64, usize)], tag: u64) -> Option<usize> {
     dynamic.iter().find(|(t, _)| *t == tag).map(|(_, v)| *v)
 }
 
-/// Names of the versions that a library has.
+/// Names of the versions of a library.
 pub fn names(file: &[u8]) -> Option<Vec<String>> {
     let file = File(file);
     let dynamic = file.dynamic()?;
@@ -202,7 +202,7 @@ pub fn names(file: &[u8]) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// The highest index that versions of other libraries have.
+/// The highest index of versions of other libraries.
 fn last_index(file: &File<'_>, dynamic: &[(u64, usize)]) -> Option<u16> {
     let mut last = 1;
     let Some(start) = value(dynamic, DT_VERNEED) else {
@@ -220,7 +220,7 @@ fn last_index(file: &File<'_>, dynamic: &[(u64, usize)]) -> Option<u16> {
     Some(last)
 }
 
-/// The hash of a name, as the System V ABI has it.
+/// The hash of a name, by the System V ABI.
 fn hash(name: &str) -> u32 {
     name.bytes().fold(0, |h: u32, b| {
         let h = (h << 4).wrapping_add(b.into());
@@ -229,8 +229,8 @@ fn hash(name: &str) -> u32 {
     })
 }
 
-/// The library with versions: those known here, and `more`. `None` if it is not made as ours is; without versions it
-/// serves most programs, too.
+/// The library with versions: those of the table, and `more`. `None` if its layout is not that of our build; without
+/// versions it serves most programs, too.
 pub fn with_versions(original: &[u8], more: &[String]) -> Option<Vec<u8>> {
     let file = File(original);
     let dynamic = file.dynamic()?;
@@ -266,7 +266,7 @@ pub fn with_versions(original: &[u8], more: &[String]) -> Option<Vec<u8>> {
         texts.push(0);
     }
 
-    // Each symbol of ours gets its own.
+    // Each of our symbols gets its version.
     let mut new = original.to_owned();
     let (symbols, indices) = (
         file.at(value(&dynamic, DT_SYMTAB)?)?,
@@ -285,7 +285,7 @@ pub fn with_versions(original: &[u8], more: &[String]) -> Option<Vec<u8>> {
         }
     }
 
-    // A segment behind all others, for what has no room where it was.
+    // A segment behind all others holds the tables that have no room where they were.
     let segments = file.segments()?;
     let loads = segments.iter().filter(|s| file.u32(**s) == Some(PT_LOAD));
     let mut end = 0;
@@ -315,7 +315,7 @@ pub fn with_versions(original: &[u8], more: &[String]) -> Option<Vec<u8>> {
     new.resize(offset, 0);
     new.extend(&segment);
 
-    // The table of segments: the new one behind the others that are loaded, in place of the note.
+    // The program header table: the new segment behind the others that are loaded, in place of the note.
     let mut table: Vec<[u8; PHDR_LEN]> = Vec::new();
     for place in &segments {
         table.push(*original.get(*place..)?.first_chunk()?);

@@ -1,5 +1,5 @@
-//! `atomic_lat`: how long an atomic takes. The client counts in the server's memory; each answer must be the number before,
-//! and at the end the server's memory must have counted them all.
+//! `atomic_lat`: latency of an atomic. The client counts in the server's memory; each answer must be the number before, and
+//! at the end the server's memory must have counted all.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -18,10 +18,10 @@ use crate::stats::Times;
 use crate::wait::Completions;
 
 const TOOL: &str = "atomic_lat";
-/// What an atomic is about.
+/// Bytes of an atomic.
 const SIZE: u32 = 8;
 
-/// Runs it.
+/// Runs the tool.
 pub fn run(options: &AtomicOptions) -> ExitCode {
     let perf = &options.perf;
     let check = perf.check(&[QpType::Rc], TOOL);
@@ -44,7 +44,7 @@ pub fn run(options: &AtomicOptions) -> ExitCode {
 fn count(seat: &mut Seat<'_>, options: &AtomicOptions, report: &mut Report) -> Result<(), Failure> {
     let perf = &options.perf;
     let verify = !perf.peer.no_verify;
-    // Where the client counts, and where it gets to know what was there.
+    // Memory for the counter, and for the old values.
     let pd = seat.context.alloc_pd()?;
     let counter = pd.allocate(SIZE as usize, Access::REMOTE_ALL)?;
     let answer = pd.allocate(SIZE as usize, Access::LOCAL_WRITE)?;
@@ -70,7 +70,7 @@ fn count(seat: &mut Seat<'_>, options: &AtomicOptions, report: &mut Report) -> R
 
     let counts = seat.role() == Role::Client;
     let mut taken = Completions::new();
-    // Does a request, and says what was there.
+    // Makes a request, and returns the old value.
     let mut ask = |session: &mut Session, request: SendWr<'_>| -> Result<u64, Failure> {
         answer.store(0, u64::MAX);
         session.queues[0].send(request.signaled())?;
@@ -87,7 +87,7 @@ fn count(seat: &mut Seat<'_>, options: &AtomicOptions, report: &mut Report) -> R
     let mut progress = Progress::new(seat.watched);
     let mut i = 0;
     if counts {
-        // Adding nothing says where the counting begins.
+        // Adding 0 shows where the counting begins.
         let first = ask(&mut session, SendWr::fetch_add(into, addr, rkey, 0))?;
         let start = Instant::now();
         let goes_on = |i| match perf.goal() {

@@ -1,4 +1,4 @@
-//! `devices`: which devices this program can see.
+//! `devices`: the devices that this program can see.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::report::Report;
 use crate::seat;
 
-/// Lists them. They are not opened.
+/// Lists the devices. They are not opened.
 pub fn run(json: bool) -> ExitCode {
     let report = Device::list()
         .map_err(|e| Failure::from(e).on("devices"))

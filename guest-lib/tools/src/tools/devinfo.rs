@@ -1,4 +1,4 @@
-//! `devinfo`: what a device is and how much it has, as `ibv_devinfo` says it.
+//! `devinfo`: attributes of a device, as `ibv_devinfo` prints them.
 
 use std::process::ExitCode;
 
@@ -11,14 +11,14 @@ use crate::options::DeviceOptions;
 use crate::report::Report;
 use crate::seat;
 
-/// Says what the device is.
+/// Prints the attributes.
 pub fn run(options: &DeviceOptions, verbose: bool) -> ExitCode {
     let report = seat::open(options.device.as_ref())
         .and_then(|context| info(&context, verbose).map_err(|failure| failure.on(context.name())));
     seat::finish("devinfo", options.json, report)
 }
 
-/// Puts a line under the others, and the same into the JSON.
+/// Adds a line to the text, and the same to the JSON.
 fn line(
     report: &mut Report,
     json: &mut Map<String, Value>,
@@ -124,7 +124,7 @@ fn info(context: &Context, verbose: bool) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// How many objects there are, and the counters that are not zero.
+/// Prints the number of objects, and the counters that are not zero.
 fn objects(context: &Context, report: &mut Report, json: &mut Map<String, Value>) -> Result<(), Failure> {
     report.note("    objects: used of most");
     let mut all = Map::new();
@@ -150,7 +150,7 @@ fn objects(context: &Context, report: &mut Report, json: &mut Map<String, Value>
     Ok(())
 }
 
-/// As `ibv_devinfo` writes it.
+/// A GUID as `ibv_devinfo` writes it.
 fn guid(bytes: &[u8; 8]) -> String {
     let parts: Vec<String> = bytes
         .chunks(2)

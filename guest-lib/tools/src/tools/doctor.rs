@@ -8,7 +8,7 @@ use vnic_verbs::doctor::{self, Verdict};
 use crate::report::Report;
 use crate::seat;
 
-/// Looks, and prints what it found. Exit code 0 only if nothing is a problem.
+/// Looks, and prints the findings. Exit code 0 only if none is a problem.
 pub fn run(json: bool) -> ExitCode {
     let findings = doctor::examine();
     let mut report = Report::new("doctor");

@@ -1,7 +1,7 @@
 //! `rc_pingpong`: messages there and back over a reliable connection, as `ibv_rc_pingpong` of libibverbs.
 //!
-//! This file has every step that a verbs program takes, from the protection domain to the last completion. The other tools
-//! let [`crate::session`] take those of the beginning.
+//! This file has every step of a verbs program, from the protection domain to the last completion. The other tools leave the
+//! first steps to [`crate::session`].
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -21,16 +21,16 @@ use crate::stats::Times;
 use crate::wait::{Completions, Waiter};
 
 const TOOL: &str = "rc_pingpong";
-/// Bytes of a message, if nothing is said.
+/// Bytes of a message by default.
 const SIZE: u32 = 4096;
 /// `wr_id` of sends; receives have the number of their place.
 const SEND: u64 = 1 << 32;
 /// `wr_id` of the question whether the peer is there.
 const QUESTION: u64 = SEND + 1;
-/// How long nothing may come until that question is asked.
+/// Time without a message after which the question is asked.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Runs it.
+/// Runs the tool.
 pub fn run(options: &PingpongOptions) -> ExitCode {
     seat::run(TOOL, &options.peer, Ok(()), |seat| pingpong(seat, options))
 }
@@ -40,7 +40,7 @@ fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report, Fa
     let size = options.size.unwrap_or(SIZE) as usize;
     let places = receives(options);
 
-    // Memory: one message to send, and places for those that come.
+    // Memory: one message to send, and places for messages that come.
     let pd = context.alloc_pd()?;
     let source = pd.allocate(size.max(1), Access::LOCAL_WRITE)?;
     let sink = pd.allocate(size.max(1) * places, Access::LOCAL_WRITE)?;
@@ -58,7 +58,7 @@ fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report, Fa
         qp.post_recv(&[receive(&sink, place, size)])?;
     }
 
-    // Who both are, by another way than RDMA.
+    // Exchanges the addresses by another way than RDMA.
     let gid = own_gid(context, seat.options.gid_index)?;
     let mtu = path_mtu(context, seat.options.mtu)?;
     let mine = Offer {
@@ -130,7 +130,7 @@ fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report, Fa
     report.word("size", size);
     report.word("iterations", options.iters);
     report.word("seconds", took.as_secs_f64());
-    // As the original says it: both directions count.
+    // Both directions count, as in the original.
     let bytes = 2 * options.iters * size as u64;
     let seconds = took.as_secs_f64().max(1e-9);
     report.note(format!(
@@ -154,7 +154,7 @@ fn pingpong(seat: &mut Seat<'_>, options: &PingpongOptions) -> Result<Report, Fa
     Ok(report)
 }
 
-/// So many receives as were asked for, but not more memory than 16 MiB.
+/// As many receives as the options ask for, but not more than 16 MiB of memory.
 fn receives(options: &PingpongOptions) -> usize {
     let fit = (16 << 20) / options.size.unwrap_or(SIZE).max(1);
     options.rx_depth.min(fit).max(1) as usize
@@ -170,7 +170,7 @@ struct Game {
     source: MemoryRegion,
     sink: MemoryRegion,
     size: usize,
-    /// Of what is sent, and of what comes; nothing if that does not matter.
+    /// Seeds of sent and of received messages; `None` if data are not checked.
     seeds: Option<[u64; 2]>,
 }
 
@@ -186,7 +186,7 @@ impl Game {
         Ok(())
     }
 
-    /// Looks at message `i` in its place.
+    /// Checks message `i` in its place.
     fn look(&self, i: u64, place: usize, len: u32) -> Result<(), Failure> {
         if len as usize != self.size {
             return Err(Failure::Data(format!(
@@ -204,8 +204,8 @@ impl Game {
         }
     }
 
-    /// The client sends message 0. Whoever gets message `i` looks at it and sends its own: the server number `i`, the client
-    /// the next.
+    /// The client sends message 0. The side that gets message `i` checks it and sends its own: the server number `i`, the
+    /// client the next.
     fn play(&mut self, seat: &Seat<'_>, iters: u64) -> Result<Times, Failure> {
         let is_client = seat.role() == Role::Client;
         let mut times = Times::new();
@@ -255,7 +255,7 @@ impl Game {
         Ok(())
     }
 
-    /// Waits until the peer says that it has all its messages. If it is gone instead, the queue pair says why.
+    /// Waits until the peer says that it has all its messages. If the peer is gone instead, the queue pair knows why.
     fn wait_done(&self, seat: &mut Seat<'_>) -> Result<(), Failure> {
         loop {
             let failure = match seat.link.done_within(QUIET) {
@@ -276,7 +276,7 @@ impl Game {
     }
 }
 
-/// A completion that is an error ends the game.
+/// Makes a completion with an error a failure.
 fn good(completion: &WorkCompletion) -> Result<(), Failure> {
     if completion.is_success() {
         return Ok(());

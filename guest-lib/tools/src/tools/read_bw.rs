@@ -1,4 +1,4 @@
-//! `read_bw`: how much RDMA READ carries. The client reads from the server's memory, with `-b` each from the other's.
+//! `read_bw`: bandwidth of RDMA READ. The client reads from the server's memory, with `-b` each from the other's.
 
 use std::process::ExitCode;
 
@@ -18,10 +18,10 @@ use crate::stats::Meter;
 use crate::wait::Completions;
 
 const TOOL: &str = "read_bw";
-/// READs outstanding, if nothing is said: more than the device does at a time would only wait.
+/// Outstanding READs by default: more than the device does at a time would only wait.
 const DEPTH: u32 = 16;
 
-/// Runs it.
+/// Runs the tool.
 pub fn run(options: &BandwidthOptions) -> ExitCode {
     let check = options.check_bandwidth(&[QpType::Rc], TOOL);
     seat::run(TOOL, &options.perf.peer, check, |seat| {
@@ -77,7 +77,7 @@ fn one(
     } else {
         depth.into()
     };
-    // Where the same place would be read into the same memory, that is wiped in between.
+    // If the same place would be read into the same memory, that is wiped in between.
     let wipe = verify && layout.count.is_multiple_of(there.count);
     let mut sent = vec![0; session.queues.len()];
     let reads = seat.role() == Role::Client || options.bidirectional;

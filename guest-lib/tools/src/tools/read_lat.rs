@@ -1,4 +1,4 @@
-//! `read_lat`: how long an RDMA READ takes. The client reads, the server's processor has nothing to do with it.
+//! `read_lat`: latency of RDMA READ. The client reads; the server's processor has no part in it.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use crate::wait::Completions;
 
 const TOOL: &str = "read_lat";
 
-/// Runs it.
+/// Runs the tool.
 pub fn run(options: &PerfOptions) -> ExitCode {
     let check = options.check(&[QpType::Rc], TOOL);
     seat::run(TOOL, &options.peer, check, |seat| {
@@ -31,7 +31,7 @@ pub fn run(options: &PerfOptions) -> ExitCode {
 }
 
 fn one(seat: &mut Seat<'_>, options: &PerfOptions, size: u32, report: &mut Report) -> Result<(), Failure> {
-    // Two places to read from, in turn, and one to read into: each READ changes what is there.
+    // Two places to read from, in turn, and one to read into: each READ changes its content.
     let pd = seat.context.alloc_pd()?;
     let offered = Layout::new(1, size, 2);
     let source = pd.allocate(offered.bytes(1), Access::REMOTE_READ)?;

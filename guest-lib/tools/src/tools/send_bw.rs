@@ -1,5 +1,5 @@
-//! `send_bw`: how much SEND carries. The client sends, with `-b` both do; the receiver looks at each message, and posts its
-//! receive anew. Over UC and UD messages carry their number, and what does not arrive is counted.
+//! `send_bw`: bandwidth of SEND. The client sends, with `-b` both do; the receiver checks each message, and posts its
+//! receive anew. Over UC and UD messages carry their number, and lost ones are counted.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::stats::Meter;
 use crate::wait::Completions;
 
 const TOOL: &str = "send_bw";
-/// Requests outstanding, if nothing is said.
+/// Outstanding requests by default.
 const DEPTH: u32 = 128;
 
-/// Runs it.
+/// Runs the tool.
 pub fn run(options: &BandwidthOptions) -> ExitCode {
     let check = options.check_bandwidth(&[QpType::Rc, QpType::Uc, QpType::Ud], TOOL);
     seat::run(TOOL, &options.perf.peer, check, |seat| {
@@ -95,7 +95,7 @@ fn one(
     let mut progress = Progress::new(seat.watched);
     let mut taken = Completions::new();
     let numbered = session.is_lossy();
-    // How many shall come: known from the start, or when the peer says so.
+    // Messages that shall come: known from the start, or when the peer says so.
     let mut expected = perf.iters().filter(|_| receives).map(|n| n * qps as u64);
     let (mut said, mut told) = (false, !receives);
     loop {
@@ -142,7 +142,7 @@ fn one(
         let n = flow.done() + receiver.came;
         progress.at(n, || format!("{n} messages"));
         if taken.is_empty() && receives && sent {
-            // Nothing comes: is the peer done? What it sent before it said so has arrived by now, or is lost.
+            // Nothing comes: is the peer done? All that it sent before it said so has arrived by now, or is lost.
             if told {
                 break;
             }
@@ -193,7 +193,7 @@ struct Receiver<'a> {
     slots: Slots<'a>,
     size: u32,
     head: u32,
-    /// Of the peer's messages; nothing if they are not looked at.
+    /// Seed of the peer's messages; `None` if they are not checked.
     seed: Option<u64>,
     /// The message that comes next on each queue pair.
     next: Vec<u64>,
@@ -206,7 +206,7 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Looks at a message, and posts its receive anew.
+    /// Checks a message, and posts its receive anew.
     fn look(&mut self, session: &Session, queue: usize, completion: &WorkCompletion) -> Result<(), Failure> {
         let place = completion.id();
         let expected = self.next[queue];

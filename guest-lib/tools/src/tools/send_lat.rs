@@ -1,4 +1,4 @@
-//! `send_lat`: how long a SEND takes, as half of the way there and back. The loop is in [`crate::volley`].
+//! `send_lat`: latency of SEND, as half of the way there and back. The loop is in [`crate::volley`].
 
 use std::process::ExitCode;
 
@@ -13,10 +13,10 @@ use crate::session::{Plan, Session, facts, who_verified};
 use crate::volley::{Court, Volley};
 
 const TOOL: &str = "send_lat";
-/// Receives that are posted. One would do, if nothing were lost.
+/// Receives that are posted. One would do if nothing were lost.
 const RECEIVES: u32 = 64;
 
-/// Runs it.
+/// Runs the tool.
 pub fn run(options: &PerfOptions) -> ExitCode {
     let check = options.check(&[QpType::Rc, QpType::Uc, QpType::Ud], TOOL);
     seat::run(TOOL, &options.peer, check, |seat| {

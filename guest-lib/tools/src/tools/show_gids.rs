@@ -48,7 +48,7 @@ fn table(context: &Context) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// As rdma-core's tools name it.
+/// Name of the kind in rdma-core's tools.
 pub fn kind_name(kind: GidKind) -> &'static str {
     match kind {
         GidKind::None => "-",

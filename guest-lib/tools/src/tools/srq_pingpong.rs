@@ -19,14 +19,14 @@ use crate::wait::Completions;
 
 const TOOL: &str = "srq_pingpong";
 
-/// Runs it.
+/// Runs the tool.
 pub fn run(options: &SrqOptions) -> ExitCode {
     seat::run(TOOL, &options.pingpong.peer, Ok(()), |seat| {
         pingpong(seat, options)
     })
 }
 
-/// How far a queue pair is.
+/// Progress of a queue pair.
 #[derive(Clone, Copy, Default)]
 struct Turn {
     sent: u64,

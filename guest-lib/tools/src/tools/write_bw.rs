@@ -1,5 +1,5 @@
-//! `write_bw`: how much RDMA WRITE carries. The client writes into the server's memory, with `-b` both write; the server sleeps
-//! meanwhile, and looks at its memory at the end.
+//! `write_bw`: bandwidth of RDMA WRITE. The client writes into the server's memory, with `-b` both write; the server sleeps
+//! meanwhile, and checks its memory at the end.
 
 use std::process::ExitCode;
 
@@ -20,10 +20,10 @@ use crate::stats::Meter;
 use crate::wait::Completions;
 
 const TOOL: &str = "write_bw";
-/// Requests outstanding, if nothing is said.
+/// Outstanding requests by default.
 const DEPTH: u32 = 128;
 
-/// Runs it.
+/// Runs the tool.
 pub fn run(options: &BandwidthOptions) -> ExitCode {
     let check = options.check_bandwidth(&[QpType::Rc, QpType::Uc], TOOL);
     seat::run(TOOL, &options.perf.peer, check, |seat| {
@@ -66,7 +66,7 @@ fn one(
     seat.link.ready()?;
 
     // Message i of a queue pair comes from place i mod L of this side's memory, and goes to place i mod R of the peer's. It is
-    // made anew for each message, so no place is written from before its last message is complete.
+    // made anew for each message, so no place is reused before its last message is complete.
     let from = Slots::new(&source, layout, size, 0);
     let window = if verify {
         layout.count.min(depth.into())
@@ -102,7 +102,7 @@ fn one(
         sent = flow.sent();
         report.bandwidth(size.into(), flow.done(), &meter.rate(size.into()));
         if verify && !seat.link.is_talkative() && !session.is_lossy() {
-            // The peer may be a program that does not look: read the memory back.
+            // The peer may be a program that does not check: read the memory back.
             read_back(&pd, &mut session, &target, &there, size, &sent, seed)?;
         }
     }
@@ -130,7 +130,7 @@ fn one(
     Ok(())
 }
 
-/// Looks at what the peer wrote: each place has its last message. Over UC, pieces of it may be of an earlier one.
+/// Checks what the peer wrote: each place has its last message. Over UC, pieces of it may be of an earlier one.
 fn look(session: &Session, sink: &Slots<'_>, counts: &[u64]) -> Result<Account, Failure> {
     let seed = session.peer.seed.unwrap_or(0);
     let packet = mtu_bytes(session.mtu) as usize;

@@ -1,5 +1,5 @@
-//! `write_lat`: how long an RDMA WRITE takes, as half of the way there and back. Each side waits until the other's WRITE
-//! appears in its memory; no completion tells of that.
+//! `write_lat`: latency of RDMA WRITE, as half of the way there and back. Each side waits until the other's WRITE
+//! appears in its memory; no completion shows that.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,12 +20,12 @@ use crate::stats::Times;
 use crate::wait::Completions;
 
 const TOOL: &str = "write_lat";
-/// Looks at memory until others get the processor.
+/// Looks at memory before the thread yields the CPU.
 const SPINS: u32 = 200;
-/// How long a message may take until somebody looks whether it is lost.
+/// Time after which a message may be lost.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// Runs it.
+/// Runs the tool.
 pub fn run(options: &PerfOptions) -> ExitCode {
     let check = options.check(&[QpType::Rc, QpType::Uc], TOOL);
     let check = check.and_then(|()| match options.size {
@@ -185,7 +185,7 @@ impl Watch<'_> {
         tail.last().copied().unwrap_or(0)
     }
 
-    /// Before message `i` may come: its last byte is another one.
+    /// Prepares for message `i`: the last byte in its place is another one.
     fn expect(&mut self, i: u64) {
         let at = self.slots.last_byte(0, i);
         self.sink.write_at(at, &[!self.last(i)]);
@@ -209,7 +209,7 @@ impl Watch<'_> {
         false
     }
 
-    /// Looks at message `i`.
+    /// Checks message `i`.
     fn look(&self, i: u64) -> Result<(), Failure> {
         let wrong = if self.verify {
             self.slots.first_difference(0, i, seed_of(self.seed, 0, i))

@@ -26,11 +26,11 @@ pub mod capabilities {
     pub const COMPLETION_TIME: u64 = 1 << 10;
     /// Device memory.
     pub const DEVICE_MEMORY: u64 = 1 << 11;
-    /// Rates of queue pairs. Since 1.1.
+    /// Rate limits of queue pairs. Since 1.1.
     pub const RATE_LIMIT: u64 = 1 << 12;
     /// Every bit there is.
     pub const ALL: u64 = (1 << 13) - 1;
-    /// Those of version 1.0.
+    /// Bits of version 1.0.
     pub const ALL_1_0: u64 = (1 << 12) - 1;
 }
 
@@ -39,9 +39,9 @@ layouts! {
     struct Hello: 16 {
         /// Major version of the driver.
         0 abi_major: u16,
-        /// Oldest minor version it can speak.
+        /// Oldest minor version that the driver can speak.
         2 minor_min: u16,
-        /// Newest.
+        /// Newest minor version that the driver can speak.
         4 minor_max: u16,
         /// Zero.
         6 reserved: u16,
@@ -51,11 +51,11 @@ layouts! {
 
     /// Reply to [`Opcode::Hello`](super::Opcode::Hello).
     struct HelloReply: 16 {
-        /// Minor version that both speak from now on.
+        /// Minor version that both sides speak from now on.
         0 minor: u16,
         /// Zero.
         2 reserved: [u16; 3],
-        /// Features that are used from now on: some of those the driver named.
+        /// Features that are used from now on: a subset of those that the driver named.
         8 features: u64,
     }
 
@@ -63,7 +63,7 @@ layouts! {
     struct DeviceReply: 184 {
         /// [`capabilities`].
         0 capabilities: u64,
-        /// Bytes of a region.
+        /// Most bytes of a region.
         8 max_mr_size: u64,
         /// Bytes of device memory in all.
         16 max_dm_size: u64,
@@ -73,61 +73,61 @@ layouts! {
         32 firmware: [u8; 32],
         /// Vendor.
         64 vendor_id: u32,
-        /// Its part.
+        /// Part number of the vendor.
         68 vendor_part_id: u32,
-        /// Its version.
+        /// Version of the hardware.
         72 hardware_version: u32,
         /// [`AtomicScope`](crate::verbs::AtomicScope).
         76 atomic_scope: u32,
-        /// Bytes behind the head of a command.
+        /// Most bytes behind the head of a command.
         80 max_command_len: u32,
-        /// Queue pairs.
+        /// Most queue pairs.
         84 max_qp: u32,
-        /// Work requests of a queue of a QP.
+        /// Most work requests of a queue of a QP.
         88 max_qp_wr: u32,
-        /// Blocks of a send queue.
+        /// Most blocks of a send queue.
         92 max_send_blocks: u32,
-        /// Elements of a work request.
+        /// Most elements of a work request.
         96 max_sge: u32,
-        /// Inline bytes.
+        /// Most inline bytes.
         100 max_inline: u32,
-        /// Completion queues.
+        /// Most completion queues.
         104 max_cq: u32,
-        /// Entries of a completion queue.
+        /// Most entries of a completion queue.
         108 max_cqe: u32,
-        /// Regions.
+        /// Most regions.
         112 max_mr: u32,
-        /// Extents of all regions and rings.
+        /// Most extents of all regions and rings together.
         116 max_mr_extents: u32,
-        /// Windows.
+        /// Most windows.
         120 max_mw: u32,
-        /// Protection domains.
+        /// Most protection domains.
         124 max_pd: u32,
-        /// Shared receive queues.
+        /// Most shared receive queues.
         128 max_srq: u32,
-        /// Receives of one.
+        /// Most receives of a shared receive queue.
         132 max_srq_wr: u32,
-        /// Elements of its receives.
+        /// Most elements of such a receive.
         136 max_srq_sge: u32,
-        /// Address handles.
+        /// Most address handles.
         140 max_ah: u32,
-        /// XRC domains.
+        /// Most XRC domains.
         144 max_xrcd: u32,
-        /// Multicast groups.
+        /// Most multicast groups.
         148 max_mcast_groups: u32,
-        /// QPs in a group.
+        /// Most QPs in a multicast group.
         152 max_mcast_qp_per_group: u32,
-        /// READs and atomics that a QP may have outstanding, in either direction.
+        /// Most READs and atomics that a QP may have outstanding, in either direction.
         156 max_rd_atomic: u32,
         /// Entries of the GID table.
         160 gid_table_len: u32,
-        /// Doorbell rings.
+        /// Most doorbell rings.
         164 max_doorbell_rings: u32,
         /// Code of the time until an acknowledge leaves: 4.096 µs · 2^n.
         168 local_ack_delay: u32,
         /// Lowest rate of a queue pair in kbit/s. Since 1.1.
         172 min_qp_rate: u32,
-        /// Highest rate in kbit/s. Since 1.1.
+        /// Highest rate of a queue pair in kbit/s. Since 1.1.
         176 max_qp_rate: u32,
         /// Zero.
         180 reserved: u32,
@@ -139,13 +139,13 @@ layouts! {
         0 state: u8,
         /// Largest path MTU, [`Mtu`](crate::verbs::Mtu).
         1 max_mtu: u8,
-        /// Path MTU that fits now.
+        /// Path MTU that the link allows now, [`Mtu`](crate::verbs::Mtu).
         2 active_mtu: u8,
         /// Zero.
         3 reserved_mtu: u8,
         /// Speed in Mb/s.
         4 speed: u32,
-        /// Bytes of a message.
+        /// Most bytes of a message.
         8 max_message: u32,
         /// Entries of the GID table.
         12 gid_table_len: u16,
@@ -161,7 +161,7 @@ layouts! {
     struct GidRecord: 32 {
         /// The GID.
         0 gid: [u8; 16],
-        /// Its index.
+        /// Index of the entry.
         16 index: u16,
         /// VLAN, or 0.
         18 vlan: u16,
@@ -169,7 +169,8 @@ layouts! {
         20 kind: u8,
         /// Zero.
         21 reserved_kind: u8,
-        /// Ethernet address of its interface; to [`Opcode::SetGid`](super::Opcode::SetGid) zeros: the adapter's.
+        /// Ethernet address of the GID's interface. In [`Opcode::SetGid`](super::Opcode::SetGid) zeros stand for
+        /// the adapter's.
         22 mac: [u8; 6],
         /// Zero.
         28 reserved: u32,
@@ -177,30 +178,31 @@ layouts! {
 
     /// A counter.
     struct CounterRecord: 64 {
-        /// Its name: ASCII, filled up with zeros.
+        /// Name of the counter: ASCII, filled up with zeros.
         0 name: [u8; 56],
-        /// Its value.
+        /// Value of the counter.
         56 value: u64,
     }
 
     /// A kind of objects.
     struct ResourceRecord: 32 {
-        /// Its name, as `rdma resource` has it: ASCII, filled up with zeros.
+        /// Name of the kind, as `rdma resource` has it: ASCII, filled up with zeros.
         0 name: [u8; 24],
-        /// In use.
+        /// Objects in use.
         24 used: u32,
-        /// Most there may be.
+        /// Most objects there may be.
         28 limit: u32,
     }
 
     /// Reply to [`Opcode::QueryClock`](super::Opcode::QueryClock).
     struct ClockReply: 8 {
-        /// Now, in ns; the clock of [`CompletionEntry::time`](crate::queue::CompletionEntry::time).
+        /// The time now, in ns, of the same clock as
+        /// [`CompletionEntry::time`](crate::queue::CompletionEntry::time).
         0 now: u64,
     }
 }
 
 impl DeviceReply {
-    /// Its bytes in version 1.0.
+    /// Bytes of the reply in version 1.0.
     pub const LEN_1_0: usize = 176;
 }

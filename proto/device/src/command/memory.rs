@@ -19,9 +19,9 @@ layouts! {
     struct ReregisterMr: 32 {
         /// The region.
         0 mr: u32,
-        /// [`reregister`](crate::verbs::reregister): which of the following is meant.
+        /// [`reregister`](crate::verbs::reregister): which of the following fields count.
         4 change: u32,
-        /// As when it was registered.
+        /// The new registration, as when the region was registered.
         8 register: RegisterMr,
     }
 
@@ -49,13 +49,13 @@ layouts! {
     struct MwReply: 8 {
         /// The window.
         0 mw: u32,
-        /// Its key.
+        /// Remote key of the window.
         4 rkey: u32,
     }
 
     /// Body of [`Opcode::AllocDm`](super::Opcode::AllocDm).
     struct AllocDm: 16 {
-        /// Bytes.
+        /// Length in bytes.
         0 len: u64,
         /// Alignment: 2^n bytes.
         8 log_alignment: u32,

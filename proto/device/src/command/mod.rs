@@ -1,8 +1,8 @@
-//! Commands: one descriptor chain of the control virtqueue each.
+//! Commands. Each is one descriptor chain of the control virtqueue.
 //!
-//! Device-readable: [`CommandHead`], then the command's body, then (where it says so) a list. Device-writable:
+//! Device-readable: [`CommandHead`], then the command's body, then (if the command has one) a list. Device-writable:
 //! [`ReplyHead`], then the reply's body. A body may lack fields that a later minor version added (they count as zero), and
-//! may have more, if they are zero: so both sides may be of different minor versions.
+//! may have more fields, if they are zero: so the two sides may be of different minor versions.
 
 pub mod device;
 pub mod memory;
@@ -10,29 +10,29 @@ pub mod qp;
 pub mod queues;
 
 numbers! {
-    /// Which command it is.
+    /// Number of a command.
     enum Opcode: u16 {
-        /// Agree on a version: [`Hello`](device::Hello) → [`HelloReply`](device::HelloReply). Must be the first.
+        /// Agree on a version: [`Hello`](device::Hello) → [`HelloReply`](device::HelloReply). The first command.
         Hello = 0,
-        /// What the device can: → [`DeviceReply`](device::DeviceReply).
+        /// Query the device's attributes: → [`DeviceReply`](device::DeviceReply).
         QueryDevice = 1,
-        /// State of the port: → [`PortReply`](device::PortReply).
+        /// Query the state of the port: → [`PortReply`](device::PortReply).
         QueryPort = 2,
-        /// The GID table: [`Range`] → a list of [`GidRecord`](device::GidRecord)s.
+        /// Query the GID table: [`Range`] → a list of [`GidRecord`](device::GidRecord)s.
         QueryGids = 3,
         /// Set or clear an entry of the GID table: [`GidRecord`](device::GidRecord).
         SetGid = 4,
-        /// Counters: [`Range`] → a list of [`CounterRecord`](device::CounterRecord)s.
+        /// Query counters: [`Range`] → a list of [`CounterRecord`](device::CounterRecord)s.
         QueryCounters = 5,
-        /// Objects in use: [`Range`] → a list of [`ResourceRecord`](device::ResourceRecord)s.
+        /// Query how many objects are in use: [`Range`] → a list of [`ResourceRecord`](device::ResourceRecord)s.
         QueryResources = 6,
-        /// The clock of completions: → [`ClockReply`](device::ClockReply).
+        /// Query the clock of completions: → [`ClockReply`](device::ClockReply).
         QueryClock = 7,
         /// End all objects and start again with HELLO.
         Reset = 8,
         /// Make a protection domain: → [`Object`].
         AllocPd = 16,
-        /// End it: [`Object`].
+        /// End a protection domain: [`Object`].
         DeallocPd = 17,
         /// Register memory: [`RegisterMr`](memory::RegisterMr) and its extents → [`MrReply`](memory::MrReply).
         RegisterMr = 18,
@@ -42,68 +42,68 @@ numbers! {
         DeregisterMr = 20,
         /// Make a memory window: [`AllocMw`](memory::AllocMw) → [`MwReply`](memory::MwReply).
         AllocMw = 21,
-        /// End it: [`Object`].
+        /// End a memory window: [`Object`].
         DeallocMw = 22,
-        /// Take device memory: [`AllocDm`](memory::AllocDm) → [`Object`].
+        /// Allocate device memory: [`AllocDm`](memory::AllocDm) → [`Object`].
         AllocDm = 23,
-        /// Give it back: [`Object`].
+        /// Free device memory: [`Object`].
         FreeDm = 24,
-        /// Write into it: [`CopyDm`](memory::CopyDm) and the bytes.
+        /// Write device memory: [`CopyDm`](memory::CopyDm) and the bytes.
         CopyToDm = 25,
-        /// Read it: [`CopyDm`](memory::CopyDm) → the bytes.
+        /// Read device memory: [`CopyDm`](memory::CopyDm) → the bytes.
         CopyFromDm = 26,
-        /// Register it: [`RegisterDmMr`](memory::RegisterDmMr) → [`MrReply`](memory::MrReply).
+        /// Register device memory: [`RegisterDmMr`](memory::RegisterDmMr) → [`MrReply`](memory::MrReply).
         RegisterDmMr = 27,
         /// Make a completion queue: [`CreateCq`](queues::CreateCq) and the extents of its ring → [`Object`].
         CreateCq = 32,
-        /// Give it another ring: [`ResizeCq`](queues::ResizeCq) and its extents →
+        /// Give a completion queue another ring: [`ResizeCq`](queues::ResizeCq) and its extents →
         /// [`ResizeCqReply`](queues::ResizeCqReply).
         ResizeCq = 33,
-        /// End it: [`Object`].
+        /// End a completion queue: [`Object`].
         DestroyCq = 34,
         /// Make a shared receive queue: [`CreateSrq`](queues::CreateSrq) and the extents of its ring → [`Object`].
         CreateSrq = 36,
-        /// Arm its limit, or change how many receives may wait: [`ModifySrq`](queues::ModifySrq).
+        /// Arm a shared receive queue's limit, or change how many receives may wait: [`ModifySrq`](queues::ModifySrq).
         ModifySrq = 37,
-        /// What it holds: [`Object`] → [`SrqReply`](queues::SrqReply).
+        /// Query a shared receive queue: [`Object`] → [`SrqReply`](queues::SrqReply).
         QuerySrq = 38,
-        /// End it: [`Object`].
+        /// End a shared receive queue: [`Object`].
         DestroySrq = 39,
         /// Make an address handle: [`CreateAh`](qp::CreateAh) → [`Object`].
         CreateAh = 40,
-        /// What it was made with: [`Object`] → [`AddressVector`](qp::AddressVector).
+        /// Query an address handle: [`Object`] → [`AddressVector`](qp::AddressVector).
         QueryAh = 41,
-        /// End it: [`Object`].
+        /// End an address handle: [`Object`].
         DestroyAh = 42,
         /// Make an XRC domain: → [`Object`].
         OpenXrcd = 43,
-        /// End it: [`Object`].
+        /// End an XRC domain: [`Object`].
         CloseXrcd = 44,
         /// Make a queue pair: [`CreateQp`](qp::CreateQp) and the extents of its rings, send ring first → [`Object`].
         CreateQp = 48,
-        /// Change it: [`ModifyQp`](qp::ModifyQp).
+        /// Change a queue pair: [`ModifyQp`](qp::ModifyQp).
         ModifyQp = 49,
-        /// Its attributes, and what it was made with: [`Object`] → [`QpReply`](qp::QpReply).
+        /// Query a queue pair, its attributes and what it was made with: [`Object`] → [`QpReply`](qp::QpReply).
         QueryQp = 50,
-        /// End it; what was posted is flushed before the reply: [`Object`].
+        /// End a queue pair; outstanding requests are flushed before the reply: [`Object`].
         DestroyQp = 51,
         /// Attach a QP to a multicast group: [`Multicast`](qp::Multicast).
         AttachMulticast = 52,
-        /// Detach it: [`Multicast`](qp::Multicast).
+        /// Detach a QP from a multicast group: [`Multicast`](qp::Multicast).
         DetachMulticast = 53,
-        /// Set the rate of its send queue: [`QpRate`](qp::QpRate). Since 1.1.
+        /// Set the rate of a send queue: [`QpRate`](qp::QpRate). Since 1.1.
         ModifyQpRate = 54,
-        /// The rate that was set: [`Object`] → [`QpRate`](qp::QpRate). Since 1.1.
+        /// Query the rate of a send queue: [`Object`] → [`QpRate`](qp::QpRate). Since 1.1.
         QueryQpRate = 55,
         /// Make a doorbell ring: [`CreateDoorbells`](queues::CreateDoorbells) and its extents → [`Object`].
         CreateDoorbells = 64,
-        /// End it: [`Object`].
+        /// End a doorbell ring: [`Object`].
         DestroyDoorbells = 65,
     }
 }
 
 impl Opcode {
-    /// Minor version that brought it.
+    /// Minor version that added the command.
     pub const fn since(self) -> u16 {
         match self {
             Opcode::ModifyQpRate | Opcode::QueryQpRate => 1,
@@ -112,11 +112,11 @@ impl Opcode {
     }
 }
 
-/// No object, where a field of a body may be empty.
+/// No object, for fields of a body that may be empty.
 pub const NONE: u32 = u32::MAX;
 
 layouts! {
-    /// What stands in front of a command.
+    /// The head in front of a command.
     struct CommandHead: 16 {
         /// [`Opcode`].
         0 opcode: u16,
@@ -124,21 +124,21 @@ layouts! {
         2 body_len: u16,
         /// Bytes behind this head: body and list.
         4 len: u32,
-        /// The driver's; the reply carries it back.
+        /// A number of the driver's; the reply gives it back.
         8 cookie: u64,
     }
 
-    /// What stands in front of a reply.
+    /// The head in front of a reply.
     struct ReplyHead: 16 {
         /// [`CommandStatus`](crate::status::CommandStatus).
         0 status: u32,
-        /// Bytes behind this head: a body, or on an error a text for people.
+        /// Bytes behind this head: the body, or a text for people on an error.
         4 len: u32,
-        /// The command's.
+        /// The command's cookie.
         8 cookie: u64,
     }
 
-    /// A handle.
+    /// A body that is a handle.
     struct Object: 8 {
         /// The handle.
         0 handle: u32,
@@ -146,9 +146,9 @@ layouts! {
         4 reserved: u32,
     }
 
-    /// Where a list begins.
+    /// The part of a list that is wanted.
     struct Range: 8 {
-        /// Index of the first entry that is wanted.
+        /// Index of its first entry.
         0 first: u32,
         /// Zero.
         4 reserved: u32,

@@ -11,13 +11,13 @@ pub mod create_flags {
 }
 
 layouts! {
-    /// Where packets go.
+    /// The way of packets to a peer.
     struct AddressVector: 32 {
         /// GID of the destination.
         0 dgid: [u8; 16],
-        /// Its Ethernet address, or that of the next hop; zeros: the device finds it out.
+        /// Ethernet address of the destination or of the next hop. Zeros: the device finds it out.
         16 dmac: [u8; 6],
-        /// Own entry of the GID table.
+        /// Index in the own GID table.
         22 sgid_index: u16,
         /// Flow label, 20 bits.
         24 flow_label: u32,
@@ -37,7 +37,7 @@ layouts! {
         0 pd: u32,
         /// Zero.
         4 reserved: u32,
-        /// Where to.
+        /// The way to the destination.
         8 address: AddressVector,
     }
 
@@ -59,13 +59,13 @@ layouts! {
         24 xrcd: u32,
         /// Blocks of the send ring: a power of two, or 0.
         28 send_blocks: u32,
-        /// Elements of a send.
+        /// Most elements of a send.
         32 send_elements: u32,
-        /// Inline bytes of a send.
+        /// Most inline bytes of a send.
         36 max_inline: u32,
         /// Entries of the receive ring: a power of two, or 0.
         40 receive_entries: u32,
-        /// Elements of a receive.
+        /// Most elements of a receive.
         44 receive_elements: u32,
         /// The send ring.
         48 send_ring: ExtentList,
@@ -77,17 +77,17 @@ layouts! {
     struct QpAttributes: 72 {
         /// [`QpState`](crate::verbs::QpState).
         0 state: u8,
-        /// State that the driver believes it to be in.
+        /// State that the driver believes the queue pair to be in.
         1 current_state: u8,
         /// [`Mtu`](crate::verbs::Mtu).
         2 path_mtu: u8,
-        /// 1: tell when the send queue has drained.
+        /// 1: raise an event when the send queue has drained.
         3 drained_event: u8,
-        /// READs and atomics it may have outstanding.
+        /// READs and atomics that the QP may have outstanding.
         4 max_rd_atomic: u8,
-        /// READs and atomics it holds resources for.
+        /// READs and atomics of the peer that the QP holds resources for.
         5 max_dest_rd_atomic: u8,
-        /// Code of the RNR timer it asks for, 0..=31.
+        /// Code of the RNR timer that the QP asks for, 0..=31.
         6 min_rnr_timer: u8,
         /// Port: 1.
         7 port: u8,
@@ -101,15 +101,15 @@ layouts! {
         11 has_address: u8,
         /// Index in the P_Key table.
         12 pkey_index: u16,
-        /// UDP source port; in replies 0: from the QP numbers.
+        /// UDP source port. In replies 0: it follows from the QP numbers.
         14 udp_source_port: u16,
-        /// What peers may do: [`access`](crate::verbs::access).
+        /// Rights of peers: [`access`](crate::verbs::access).
         16 access: u32,
         /// Queue key.
         20 qkey: u32,
-        /// PSN it expects, 24 bits.
+        /// PSN that the QP expects, 24 bits.
         24 rq_psn: u32,
-        /// PSN it sends, 24 bits.
+        /// PSN that the QP sends, 24 bits.
         28 sq_psn: u32,
         /// The peer's QP.
         32 destination_qp: u32,
@@ -123,9 +123,9 @@ layouts! {
     struct ModifyQp: 80 {
         /// The queue pair.
         0 qp: u32,
-        /// Which attributes are meant: [`qp_mask`](crate::verbs::qp_mask).
+        /// Which attributes count: [`qp_mask`](crate::verbs::qp_mask).
         4 mask: u32,
-        /// Their values; others are not looked at.
+        /// Values of these attributes; others are ignored.
         8 attributes: QpAttributes,
     }
 
@@ -134,7 +134,7 @@ layouts! {
     struct QpRate: 16 {
         /// The queue pair.
         0 qp: u32,
-        /// kbit/s; 0: not limited.
+        /// Rate in kbit/s; 0: not limited.
         4 rate: u32,
         /// Bytes that may be sent at once after a pause; 0: the device chooses.
         8 max_burst: u32,
@@ -146,9 +146,9 @@ layouts! {
 
     /// Reply to [`Opcode::QueryQp`](super::Opcode::QueryQp).
     struct QpReply: 136 {
-        /// What it has.
+        /// Attributes of the queue pair.
         0 attributes: QpAttributes,
-        /// What it was made with; the extent lists are zeros.
+        /// What the queue pair was made with; the extent lists are zeros.
         72 created: CreateQp,
     }
 

@@ -7,7 +7,7 @@ layouts! {
     struct CreateCq: 16 {
         /// Entries: a power of two.
         0 entries: u32,
-        /// Event queue that hears of it, from 0.
+        /// Event queue that gets the events of this queue, from 0.
         4 event_queue: u32,
         /// Entries, and then a [`CompletionTail`](crate::queue::CompletionTail).
         8 ring: ExtentList,
@@ -25,7 +25,8 @@ layouts! {
 
     /// Reply to [`Opcode::ResizeCq`](super::Opcode::ResizeCq).
     struct ResizeCqReply: 8 {
-        /// Completions that the old ring ever got, modulo 2^32. The following ones are in the new ring, from its entry 0.
+        /// Completions that were ever written to the old ring, modulo 2^32. The following ones are in the new ring, from
+        /// its entry 0.
         0 produced: u32,
         /// Zero.
         4 reserved: u32,
@@ -37,15 +38,15 @@ layouts! {
         0 pd: u32,
         /// Entries: a power of two.
         4 entries: u32,
-        /// Elements of an entry; its bytes are [`receive_stride`](crate::queue::receive_stride) of it.
+        /// Most elements of a receive; an entry has [`receive_stride`](crate::queue::receive_stride) bytes.
         8 elements: u32,
         /// For XRC: the domain. Otherwise [`NONE`](super::NONE).
         12 xrcd: u32,
-        /// For XRC: where it completes. Otherwise [`NONE`](super::NONE).
+        /// For XRC: the completion queue. Otherwise [`NONE`](super::NONE).
         16 cq: u32,
         /// Zero.
         20 reserved: u32,
-        /// Entries, and then a [`SharedReceiveTail`](crate::queue::SharedReceiveTail) on a line of its own.
+        /// Entries, and then a [`SharedReceiveTail`](crate::queue::SharedReceiveTail) on a cache line of its own.
         24 ring: ExtentList,
     }
 
@@ -55,7 +56,7 @@ layouts! {
         0 srq: u32,
         /// [`srq_mask`](crate::verbs::srq_mask).
         4 mask: u32,
-        /// An event is raised once when fewer are left; 0: none.
+        /// The device raises an event once when fewer receives are left; 0: none.
         8 limit: u32,
         /// Receives that may wait: at most the ring's entries.
         12 max_wr: u32,
@@ -77,7 +78,7 @@ layouts! {
     struct CreateDoorbells: 16 {
         /// Entries: a power of two, within [`ENTRIES`](crate::doorbell::ENTRIES).
         0 entries: u32,
-        /// Wake-up queue that is kicked for it, from 0.
+        /// Wake-up queue that is kicked for the ring, from 0.
         4 wake_queue: u32,
         /// Entries, and then a [`DoorbellTail`](crate::doorbell::DoorbellTail).
         8 ring: ExtentList,

@@ -694,6 +694,39 @@ fn unreliable_senders_recover_from_their_errors() -> Result<()> {
     Ok(())
 }
 
+/// More members than get their copies at once, who have their receives in rings that the device has not read.
+#[test]
+fn every_member_of_a_large_group_receives() -> Result<()> {
+    const MEMBERS: u64 = 100;
+    let Pair { rig: _rig, a, b } = pair()?;
+    let group = "ff0e::1234:5678".parse()?;
+    let sender = a.pd.qp::<Ud>(&a.cq, &a.cq).max_inline(64).build()?;
+    sender.activate(7)?;
+    let to = a.pd.create_ah(&AddressVector {
+        dgid: group,
+        sgid_index: 1,
+        ..AddressVector::default()
+    })?;
+    let mut members = Vec::new();
+    for i in 0..MEMBERS {
+        let qp = b.pd.qp::<Ud>(&b.cq, &b.cq).build()?;
+        qp.activate(7)?;
+        qp.attach_multicast(group)?;
+        qp.post_recv(&[RecvWr::new(b.region.slice(0..100)).id(i)])?;
+        members.push(qp);
+    }
+    sender.post_send(&[SendWr::send(Data::inline(b"to all"))
+        .to(&to, 0xff_ffff, 7)
+        .signaled()])?;
+    a.done()?;
+    let mut ids = (0..MEMBERS)
+        .map(|_| Ok(b.done()?.id()))
+        .collect::<Result<Vec<_>>>()?;
+    ids.sort_unstable();
+    assert_eq!(ids, (0..MEMBERS).collect::<Vec<_>>());
+    quiet(&b.cq)
+}
+
 #[test]
 fn groups_receive_what_is_sent_to_them() -> Result<()> {
     let Pair { rig: _rig, a, b } = pair()?;

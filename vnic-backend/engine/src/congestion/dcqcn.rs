@@ -11,21 +11,21 @@ use vnic_wire::time::Instant;
 use super::{Algorithm, CongestionControl, Needs, Start};
 use reaction::Reaction;
 
-/// What makes alpha follow the notifications.
+/// Clock of alpha.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AlphaClock {
-    /// Each notification raises it, each `alpha_period` without one lowers it (paper).
+    /// Each notification raises alpha, each `alpha_period` without one lowers it (paper).
     Notification,
-    /// Each `alpha_period` looks whether there was one (firmware: `dce_tcp_rtt`).
+    /// At the end of each `alpha_period` alpha follows whether there was a notification (firmware: `dce_tcp_rtt`).
     Period,
 }
 
-/// Which comes first at a notification.
+/// Order of cut and alpha at a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// The cut, by the old alpha (paper).
+    /// The cut comes first, by the old alpha (paper).
     CutFirst,
-    /// Alpha is raised, then the cut (ns3-rdma).
+    /// Alpha is raised first, then the cut (ns3-rdma).
     AlphaFirst,
 }
 
@@ -38,12 +38,13 @@ pub enum Hyper {
     Constant,
 }
 
-/// Parameters of the reaction point, in units of their own; [`settings`](crate::settings) has those of the documents.
+/// Parameters of the reaction point, in units of their own; [`settings`](crate::settings) has the documents' units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameters {
-    /// Each notification makes the current rate the target (`DcqcnClampTgtRate`).
+    /// Whether each notification makes the current rate the target (`DcqcnClampTgtRate`).
     pub clamp_target: bool,
-    /// Also after an increase by the timer (`DcqcnClampTgtRateAfterTimeInc`). After one by bytes it always does.
+    /// Whether it does so also after an increase by the timer (`DcqcnClampTgtRateAfterTimeInc`). After one by bytes it always
+    /// does.
     pub clamp_target_after_time: bool,
     /// T (`DcqcnRpgTimeReset`); zero: no timer, and no hyper increase.
     pub time_reset: Duration,
@@ -55,37 +56,37 @@ pub struct Parameters {
     pub ai_rate: u64,
     /// R_HAI in bit/s (`DcqcnRpgHaiRate`).
     pub hai_rate: u64,
-    /// Rate at which the limiter is released, in bit/s; 0: that of the link (`RPG_MAX_RATE`).
+    /// Rate in bit/s at which the limiter is released; 0: that of the link (`RPG_MAX_RATE`).
     pub max_rate: u64,
     /// A cut takes alpha / 2^shift, with alpha in 1/1024 (`DcqcnAlphaToRateShift`).
     pub alpha_to_rate_shift: u32,
     /// Percent of the rate that one cut leaves at least, 0..=100 (`DcqcnRpgMinDecFac`).
     pub min_decrease: u32,
-    /// Least rate in bit/s (`DcqcnRpgMinRate`). The link's or more: nothing is limited.
+    /// Least rate in bit/s (`DcqcnRpgMinRate`). At the link's rate or more nothing is limited.
     pub min_rate: u64,
-    /// Rate at the first notification in bit/s, which then does not cut it; 0: it is cut as by any
+    /// Rate in bit/s at the first notification, which then does not cut it; 0: the first notification cuts as any
     /// (`DcqcnRateToSetOnFirstCnp`).
     pub rate_on_first_cnp: u64,
-    /// Weight of a new sample in alpha, in 1/1024 (`DcqcnDceTcpG`; where a document gives the weight of the old one, 1024
-    /// less that).
+    /// Weight of a new sample in alpha, in 1/1024 (`DcqcnDceTcpG`; if a document gives the weight of the old one, 1024 less
+    /// that).
     pub g: u32,
-    /// Time between updates of alpha (`DcqcnDceTcpRtt`); zero: it is never lowered, and by `Period` never changed.
+    /// Time between updates of alpha (`DcqcnDceTcpRtt`); zero: alpha is never lowered, and by `Period` never changed.
     pub alpha_period: Duration,
     /// Time in which the rate is cut at most once; zero: at each notification (`DcqcnRateReduceMonitorPeriod`). Notifications
     /// in that time do not cut it later either (WinOF-2).
     pub cut_period: Duration,
     /// Alpha at the first notification, in 1/1024; 1024 is 1 (`DcqcnInitialAlphaValue`).
     pub initial_alpha: u32,
-    /// What makes alpha follow.
+    /// Clock of alpha.
     pub alpha_clock: AlphaClock,
-    /// Which comes first.
+    /// Order of cut and alpha at a notification.
     pub order: Order,
     /// The step of hyper increase.
     pub hyper: Hyper,
-    /// Alpha is a whole number of 1/1024, as in firmware; otherwise exact.
+    /// Whether alpha is a whole number of 1/1024, as in firmware; otherwise it is exact.
     pub fixed_point: bool,
-    /// QCN's rules of the ns3-rdma code: the target falls to an eighth where it is more than ten times the rate, and hyper
-    /// increase halves byte counter and timer.
+    /// Whether QCN's rules of the ns3-rdma code act: the target falls to an eighth if it is more than ten times the rate, and
+    /// hyper increase halves byte counter and timer.
     pub qcn_relics: bool,
 }
 
@@ -118,8 +119,8 @@ impl Parameters {
         qcn_relics: false,
     };
 
-    /// As in the simulator that its authors published (`bobzhuyb/ns3-rdma`: the code, and `mix/config.txt`). Its least rate is
-    /// the code's default; byte counter: 300 MB, which is to say off.
+    /// As in the simulator that the paper's authors published (`bobzhuyb/ns3-rdma`: the code, and `mix/config.txt`). Its least
+    /// rate is the code's default; byte counter: 300 MB, which is to say off.
     pub const NS3_RDMA: Parameters = Parameters {
         clamp_target_after_time: false,
         time_reset: Duration::from_micros(60),
@@ -188,7 +189,7 @@ impl Parameters {
 /// The algorithm with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dcqcn {
-    /// Them.
+    /// The parameters.
     pub parameters: Parameters,
 }
 

@@ -1,8 +1,8 @@
-//! DCQCN+ (Gao et al., ICNP 2018): DCQCN whose clocks and steps follow the number of congested flows, which the receiver tells
-//! in its notifications.
+//! DCQCN+ (Gao et al., ICNP 2018): DCQCN whose clocks and steps follow the number of congested flows, which the receiver puts
+//! into its notifications.
 //!
-//! **Reconstructed.** The text that we have (`rdma-notes-zh` section 21) lost its formulas. What stands here is taken from its
-//! prose, and from a public re-implementation where that agrees with it:
+//! **Reconstructed.** The formulas of the paper were not at hand. The rules here are taken from its prose, and from a public
+//! re-implementation where that agrees with it:
 //!
 //! | what | here | from |
 //! |---|---|---|
@@ -28,16 +28,16 @@ use vnic_wire::time::Instant;
 use super::{Algorithm, CongestionControl, Needs, Start};
 use reaction::Reaction;
 
-/// How the bound of the HI step grows.
+/// Growth of the bound of the HI step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bound {
-    /// i times the first.
+    /// The bound is the first one times i.
     Linear,
-    /// Doubled each time.
+    /// The bound doubles each time.
     Exponential,
 }
 
-/// Its parameters. Fractions of the rate or the link are written as what they are divided by.
+/// Parameters. A field named `divisor` divides the rate or the link's rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
     /// Weight of a new sample in alpha, in 1/1024.
@@ -46,35 +46,35 @@ pub struct Parameters {
     pub initial_alpha: u32,
     /// A cut takes alpha times this: 0.5.
     pub cut: f64,
-    /// Least period between two notifications, whatever is told.
+    /// Least period between two notifications, whatever the receiver says.
     pub period_floor: Duration,
     /// Both timers while neither the period nor the time of a packet is longer than `period_floor`.
     pub base_timer: Duration,
-    /// Lambda: otherwise the timer of increase is the longer of the two times this.
+    /// Lambda: the timer of increase is otherwise the longer of the two times this.
     pub timer_slack: f64,
     /// Lambda of alpha's timer.
     pub alpha_slack: f64,
-    /// The time of a packet at the flow's rate counts, too; otherwise the period alone.
+    /// Whether the time of a packet at the flow's rate counts, too; otherwise only the period.
     pub packet_time: bool,
     /// F: stages of fast recovery.
     pub threshold: u32,
     /// HI begins at this times `threshold`.
     pub hyper_after: u32,
-    /// Least rate: the link's divided by this.
+    /// Least rate: the link's rate divided by this.
     pub min_rate_divisor: u32,
     /// Alpha above which AI is steep, in 1/1024.
     pub steep_alpha: u32,
-    /// Step of steep AI: the rate divided by this, ...
+    /// Step of steep AI: the rate divided by this.
     pub steep_rate_divisor: u32,
-    /// ... and at most the link's divided by this.
+    /// Largest step of steep AI: the link's rate divided by this.
     pub steep_line_divisor: u32,
-    /// Step of AI: the rate divided by this, ...
+    /// Step of AI: the rate divided by this.
     pub flat_rate_divisor: u32,
-    /// ... and at most the link's divided by this.
+    /// Largest step of AI: the link's rate divided by this.
     pub flat_line_divisor: u32,
     /// First bound of the HI step: the link's rate divided by this.
     pub hyper_line_divisor: u32,
-    /// How that bound grows.
+    /// Growth of that bound.
     pub hyper_bound: Bound,
 }
 
@@ -107,7 +107,7 @@ impl Default for Parameters {
 /// [`Settings::dcqcn_plus`](super::notification::Settings::dcqcn_plus).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DcqcnPlus {
-    /// Them.
+    /// The parameters.
     pub parameters: Parameters,
 }
 

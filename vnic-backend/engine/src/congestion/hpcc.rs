@@ -1,5 +1,5 @@
-//! HPCC: windows that hold what is under way at a part of what each link takes, from what the links say (Li et al., HPCC: High
-//! Precision Congestion Control, SIGCOMM 2019, sections 3 and 4, algorithm 1).
+//! HPCC: windows that hold the bytes in flight at a part of what each link takes, by telemetry of the links (Li et al., HPCC:
+//! High Precision Congestion Control, SIGCOMM 2019, sections 3 and 4, algorithm 1).
 //!
 //! ```text
 //!  of each link:   u = min(queue now, queue before) / (B T) + (bytes sent / time) / B
@@ -9,8 +9,8 @@
 //!  otherwise                          W = Wc + W_AI
 //! ```
 //!
-//! `Wc`, the reference window, becomes `W` once in a round trip: an acknowledge changes the window by its own telemetry, but not twice
-//! for the same packets. [`Reaction`] has the paper's two alternatives that fail.
+//! `Wc`, the reference window, becomes `W` once in a round trip: an acknowledge changes the window by its own telemetry, but
+//! not twice for the same packets. [`Reaction`] has the paper's two alternatives that fail.
 //!
 //! Windows are in bytes on the wire inside, as links count; [`Limits`] has payload.
 
@@ -32,14 +32,14 @@ pub enum Reaction {
     Reference,
     /// Each acknowledge changes the window, from the window itself: it reacts many times to the same queue.
     PerAck,
-    /// Once in a round trip: it reacts late.
+    /// The window changes once in a round trip: it reacts late.
     PerRtt,
 }
 
 /// Parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
-    /// Part of a link that is aimed at.
+    /// Part of a link that the algorithm aims at.
     pub eta: f64,
     /// Additive increases in a row before a multiplicative one. The paper's 5; the public ns-3 configuration has 0.
     pub max_stage: u32,
@@ -47,7 +47,7 @@ pub struct Parameters {
     pub w_ai: f64,
     /// T: a round trip without queues, of all flows. 9 us in the paper's testbed, 13 us in its simulation.
     pub base_rtt: Duration,
-    /// When a window follows.
+    /// When a window follows the telemetry.
     pub reaction: Reaction,
     /// U before the first sample; the paper does not say (ns-3: 1, htsim: eta).
     pub initial_u: f64,
@@ -95,7 +95,7 @@ impl Default for Parameters {
 /// The algorithm with its parameters.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Hpcc {
-    /// Them.
+    /// The parameters.
     pub parameters: Parameters,
 }
 
@@ -147,31 +147,32 @@ struct Flow {
     base_rtt: f64,
     /// Bytes of payload in a byte on the wire.
     payload: f64,
-    /// Bytes of payload of a packet, without one.
+    /// Bytes of payload of a packet, minus one.
     more: u64,
-    /// Greatest and least window in bytes on the wire.
+    /// Greatest window in bytes on the wire.
     most: f64,
-    /// See `most`.
+    /// Least window in bytes on the wire.
     least: f64,
     /// W in bytes on the wire.
     window: f64,
-    /// Wc.
+    /// Wc in bytes on the wire.
     reference: f64,
     /// Additive increases since the last multiplicative one.
     stage: u32,
     /// U.
     u: f64,
-    /// The reference window waits until so many bytes are acknowledged.
+    /// Bytes that have to be acknowledged before the reference window changes.
     update_after: u64,
-    /// What the links said last.
+    /// Telemetry of the last acknowledge.
     last: Option<Telemetry>,
-    /// When.
+    /// Time of the last acknowledge.
     heard: Instant,
     cuts: u64,
 }
 
 impl Flow {
-    /// What is under way on the fullest link, of two samples of the same path; none: they say nothing new.
+    /// The bytes in flight on the fullest link, as a part of it, by two samples of the same path. `None`: the samples say
+    /// nothing new.
     fn measure(&mut self, before: &Telemetry, after: &Telemetry) -> Option<f64> {
         let mut fullest: Option<(f64, f64)> = None;
         for (before, after) in before.hops().iter().zip(after.hops()) {
@@ -196,7 +197,7 @@ impl Flow {
         Some(self.u)
     }
 
-    /// The window that follows from U; `update`: it becomes the reference.
+    /// Computes the window from U; with `update` it becomes the reference.
     fn window(&mut self, u: f64, update: bool) {
         let p = &self.parameters;
         let from = match p.reaction {
@@ -222,11 +223,11 @@ impl Flow {
         }
     }
 
-    /// Samples so far apart that a counter of theirs may have wrapped say nothing.
+    /// Whether a counter may have wrapped between two samples.
     fn too_old(&self, now: Instant, t: &Telemetry) -> bool {
         let elapsed = now.since(self.heard).as_nanos();
         let fastest = t.hops().iter().filter_map(|h| h.rate()).max().unwrap_or(1);
-        // Acknowledges may come in at other distances than packets went out: half is kept free for that.
+        // Acknowledges may come in at other distances than packets went out: half is left for that.
         let wrap = (int::SENT_WRAP as f64 * 8e9 / fastest as f64).min(int::TIMESTAMP_WRAP as f64);
         elapsed as f64 > wrap / 2.0
     }
@@ -264,7 +265,7 @@ impl Algorithm for Flow {
     fn limits(&self) -> Limits {
         Limits {
             rate: ((self.window * 8e9 / self.base_rtt) as u64).max(1),
-            // A packet goes while less than the window is under way; `Limits` says when all of it fits.
+            // A packet goes while less than the window is in flight; `Limits` says when all of it fits.
             window: (self.window * self.payload) as u64 + self.more,
         }
     }

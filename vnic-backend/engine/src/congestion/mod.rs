@@ -1,4 +1,4 @@
-//! Congestion control: how fast a flow may send, from what the network says about it.
+//! Congestion control: how fast a flow may send, by what it hears from the network.
 //!
 //! ```text
 //!            packet sent, acknowledge, CNP, loss
@@ -9,9 +9,9 @@
 //!  marked packet ─▶ NotificationPoint ─▶ CNP to its sender
 //! ```
 //!
-//! An algorithm is told what happens and when, and answers limits; it has no clock and sends nothing. The same code runs in
-//! the live NIC, in the simulator, and for guests that run RoCE in software. Whoever wants one of their own implements
-//! [`Algorithm`] and [`CongestionControl`]; `examples/` has one that does.
+//! An algorithm takes events and their times, and returns limits; it has no clock and sends nothing. The same code runs in
+//! the live NIC, in the simulator, and for guests that run RoCE in software. To add an algorithm, implement [`Algorithm`]
+//! and [`CongestionControl`]; `examples/` has one.
 //!
 //! Rates are in bit/s on the wire (preamble, FCS and gap included), windows in bytes of payload.
 
@@ -32,27 +32,27 @@ use core::time::Duration;
 use vnic_wire::int::Telemetry;
 use vnic_wire::time::Instant;
 
-/// No limit, of a rate or a window.
+/// No limit of a rate or a window.
 pub const UNLIMITED: u64 = u64::MAX;
 
-/// What a flow may do.
+/// Limits of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// bit/s on the wire, or [`UNLIMITED`].
+    /// Rate in bit/s on the wire, or [`UNLIMITED`].
     pub rate: u64,
     /// Bytes of payload that may be unacknowledged, or [`UNLIMITED`]. One packet may always be.
     pub window: u64,
 }
 
 impl Limits {
-    /// None.
+    /// No limits.
     pub const NONE: Limits = Limits {
         rate: UNLIMITED,
         window: UNLIMITED,
     };
 }
 
-/// What a flow begins with.
+/// Facts that a flow begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
     /// Speed of the sender's link in bit/s.
@@ -61,68 +61,68 @@ pub struct Start {
     pub mtu: u32,
     /// Bytes of a full packet on the wire.
     pub wire: u32,
-    /// Rate that it has already, because parameters changed under way; otherwise the algorithm's own start.
+    /// Rate that the flow has already, because parameters changed under way; otherwise the algorithm's own start.
     pub rate: Option<u64>,
 }
 
-/// What an algorithm has to be told, and when it begins.
+/// Events that an algorithm needs, and when it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needs {
-    /// It limits from the first packet; otherwise it is made at the first notification (or loss, where `loss`).
+    /// Whether it limits from the first packet; otherwise it is made at the first notification (or loss, with `loss`).
     pub from_start: bool,
-    /// An acknowledge is asked for at least so often, in bytes of payload; 0: as the transport does anyway.
+    /// Bytes of payload after which it needs an acknowledge; 0: as the transport asks anyway.
     pub ack_every: u32,
-    /// Losses make it begin, too (slow restart).
+    /// Whether losses make it begin, too (slow restart).
     pub loss: bool,
-    /// Packets gather telemetry, and acknowledges carry it back.
+    /// Whether packets gather telemetry, and acknowledges carry it back.
     pub telemetry: bool,
-    /// Packets leave in bursts of so many bytes of payload at the link's speed, and wait between bursts; 0: each waits.
+    /// Bytes of payload of a burst that leaves at the link's speed, with waits between bursts; 0: each packet waits.
     pub burst: u32,
 }
 
-/// A congestion notification packet came.
+/// A congestion notification packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notification {
-    /// Time between two of them for one flow, where the sender says so (DCQCN+).
+    /// Time between two of them for one flow, if the sender gives it (DCQCN+).
     pub period: Option<Duration>,
 }
 
-/// An acknowledge came that acknowledges something new.
+/// An acknowledge of something new.
 #[derive(Debug, Clone, Copy)]
 pub struct Ack<'a> {
-    /// Since the newest packet that it acknowledges was sent; none after that packet was sent again.
+    /// Time since the newest packet that it acknowledges was sent; `None` if that packet was sent again.
     pub rtt: Option<Duration>,
-    /// Bytes of payload that are acknowledged, of the flow's whole life.
+    /// Bytes of payload acknowledged in the flow's whole life.
     pub acked: u64,
-    /// Bytes that were sent.
+    /// Bytes of payload sent in the flow's whole life.
     pub sent: u64,
-    /// Bytes that this acknowledges.
+    /// Bytes of payload that this acknowledges.
     pub bytes: u32,
     /// Switches on the way back, from the TTL; 0: not known.
     pub hops: u8,
-    /// The acknowledge says that its request was marked (FECN or BECN).
+    /// Whether its request was marked (FECN or BECN).
     pub marked: bool,
-    /// What its request gathered.
+    /// Telemetry that its request gathered.
     pub telemetry: Option<&'a Telemetry>,
 }
 
-/// Something was lost.
+/// A loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// A NAK for a sequence error, or a missing response: the flow goes back.
     OutOfSequence,
-    /// Nothing came back in time.
+    /// No answer came in time.
     Timeout,
     /// The receiver was not ready.
     NotReady,
 }
 
-/// What people see of a flow.
+/// State of a flow, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct State {
-    /// Target rate in bit/s, where there is one.
+    /// Target rate in bit/s, if there is one.
     pub target: Option<u64>,
-    /// Congestion estimate, 0..=1024, where there is one.
+    /// Congestion estimate, 0..=1024, if there is one.
     pub alpha: Option<u32>,
     /// Increases since the last cut, by timer and by bytes.
     pub stages: Option<(u32, u32)>,
@@ -130,60 +130,61 @@ pub struct State {
     pub cuts: u64,
 }
 
-/// The state of one flow. Time never goes back between calls.
+/// The algorithm of one flow. Time never goes back between calls.
 pub trait Algorithm: fmt::Debug + Send {
-    /// A packet of so many bytes of payload was sent.
+    /// A packet with `bytes` bytes of payload was sent.
     fn on_sent(&mut self, now: Instant, bytes: u32) {
         let _ = (now, bytes);
     }
 
-    /// The network says that it is congested.
+    /// A congestion notification came.
     fn on_notification(&mut self, now: Instant, cnp: &Notification) {
         let _ = (now, cnp);
     }
 
-    /// Something arrived.
+    /// An acknowledge came.
     fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) {
         let _ = (now, ack);
     }
 
-    /// Something did not.
+    /// A packet was lost.
     fn on_loss(&mut self, now: Instant, loss: Loss) {
         let _ = (now, loss);
     }
 
-    /// Time passes: limits that change by themselves change now. Called before [`limits`](Algorithm::limits) is asked.
-    /// `paused`: the flow's priority is stopped by flow control.
+    /// Lets time pass: limits that change by themselves change now. Called before [`limits`](Algorithm::limits). `paused`:
+    /// flow control stops the flow's priority.
     fn advance(&mut self, now: Instant, paused: bool) {
         let _ = (now, paused);
     }
 
-    /// What the flow may do now.
+    /// The limits of the flow now.
     fn limits(&self) -> Limits;
 
-    /// When [`limits`](Algorithm::limits) will change though nothing happens. Only asked for while the flow waits for its
-    /// rate, so a state that is brought up to date when it is next looked at costs nothing.
+    /// When [`limits`](Algorithm::limits) will change without an event. Called only while the flow waits for its rate, so
+    /// that a state that is brought up to date at the next look costs nothing.
     fn next_change(&self) -> Option<Instant> {
         None
     }
 
-    /// It limits nothing and remembers nothing that matters: it may be forgotten (a rate limiter is released).
+    /// Whether the algorithm limits nothing and remembers nothing that matters: it may be forgotten (a rate limiter is
+    /// released).
     fn is_released(&self) -> bool {
         false
     }
 
-    /// For people.
+    /// State of the flow, for people.
     fn state(&self) -> State {
         State::default()
     }
 }
 
-/// An algorithm with its parameters: makes the state of flows.
+/// An algorithm with its parameters, which makes the state of flows.
 pub trait CongestionControl: fmt::Debug + Send + Sync {
-    /// Its name: lower case.
+    /// Name, in lower case.
     fn name(&self) -> &'static str;
 
-    /// What it has to be told.
+    /// Events that the algorithm needs.
     fn needs(&self) -> Needs;
 
     /// A flow begins.

@@ -1,4 +1,4 @@
-//! Algorithms by their names, and their parameters by theirs: what command lines and files of settings say.
+//! Algorithms and their parameters by name, as command lines and files of settings have them.
 //!
 //! ```text
 //!  "dcqcn:paper"                  algorithm, and a preset of its parameters
@@ -37,9 +37,9 @@ pub enum Error {
     /// There is no such algorithm or preset.
     #[error("no congestion control \"{name}\": known are {known}")]
     Name {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
-        /// What there is.
+        /// Names that exist.
         known: String,
     },
     /// The algorithm has no such parameter.
@@ -47,9 +47,9 @@ pub enum Error {
     Key {
         /// The algorithm.
         algorithm: &'static str,
-        /// What was asked for.
+        /// The name that was asked for.
         key: String,
-        /// What there is.
+        /// Names that exist.
         known: String,
     },
     /// The parameter cannot have that value.
@@ -57,9 +57,9 @@ pub enum Error {
     Value {
         /// The parameter.
         key: &'static str,
-        /// What it should have been.
+        /// The value that was asked for.
         value: String,
-        /// What it can be.
+        /// Values that are accepted.
         accepted: String,
     },
 }
@@ -67,13 +67,13 @@ pub enum Error {
 /// A parameter, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name.
+    /// Name of the parameter.
     pub name: &'static str,
-    /// What its value is counted in.
+    /// Unit of its value.
     pub unit: Unit,
-    /// What it can be, in words.
+    /// Values that are accepted, in words.
     pub accepted: String,
-    /// What it is.
+    /// Its value.
     pub value: String,
     /// What it does.
     pub help: &'static str,
@@ -82,7 +82,7 @@ pub struct Parameter {
 /// An algorithm whose parameters can still change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Named {
-    /// None.
+    /// No algorithm.
     None,
     /// DCQCN.
     Dcqcn(Dcqcn),
@@ -97,7 +97,7 @@ pub enum Named {
 }
 
 impl Named {
-    /// Every name, with presets behind a colon. A name without a preset is its first one.
+    /// Every name, with presets behind a colon. A name without a preset means its first one.
     pub fn names() -> Vec<String> {
         let mut names = Vec::new();
         for (name, presets) in [
@@ -114,7 +114,7 @@ impl Named {
         names
     }
 
-    /// An algorithm by its name, as [`Named::names`] has them.
+    /// An algorithm by one of [`Named::names`].
     pub fn by_name(name: &str) -> Result<Named, Error> {
         let (algorithm, preset) = match name.split_once(':') {
             Some((algorithm, preset)) => (algorithm, Some(preset)),
@@ -176,7 +176,7 @@ impl Named {
         })
     }
 
-    /// Its parameters, in the order of its table.
+    /// The parameters, in the order of the algorithm's table.
     pub fn parameters(&self) -> Vec<Parameter> {
         match self {
             Named::None => Vec::new(),

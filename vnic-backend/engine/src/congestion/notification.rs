@@ -1,13 +1,13 @@
-//! The notification point: when a marked packet makes a congestion notification packet go back (IBTA annex A17.9.3; DCQCN,
-//! SIGCOMM 2015, section 3.1; DCQCN+, ICNP 2018).
+//! The notification point: which marked packets make a congestion notification packet go back, and when (IBTA annex A17.9.3;
+//! DCQCN, SIGCOMM 2015, section 3.1; DCQCN+, ICNP 2018).
 //!
 //! ```text
 //!  mark, no window open ──▶ CNP, a window of `spacing` opens
 //!  mark in a window     ──▶ owed (where `trailing`): CNP at the window's end, and the next window
 //! ```
 //!
-//! A point that tells its period (DCQCN+) keeps a list of congested flows instead and looks at one of them at a time, so
-//! that all share what it can make equally: see [`list`].
+//! A point that gives its period (DCQCN+) keeps a list of congested flows instead and visits one of them at a time, so that
+//! all share its notifications equally: see `list.rs`.
 
 mod list;
 mod windows;
@@ -21,51 +21,51 @@ use vnic_wire::time::Instant;
 use list::List;
 use windows::Windows;
 
-/// Flows that a point remembers at most. Whoever sends marked packets from ever new addresses makes it forget the oldest,
-/// and takes no more memory than this.
+/// Most flows that a point remembers. A sender of marked packets from ever new addresses makes it forget the oldest, and takes
+/// no more memory than this.
 pub const CAPACITY: usize = 8192;
 
-/// What shares one spacing of notifications.
+/// Flows that share one spacing of notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Scope {
-    /// Each queue pair, as in the paper.
+    /// Each queue pair has its own, as in the paper.
     #[default]
     Qp,
-    /// Each pair of addresses.
+    /// Flows of a pair of addresses share one.
     IpPair,
-    /// Each address that is notified.
+    /// Flows of a notified address share one.
     DestinationIp,
-    /// All of the port.
+    /// All flows of the port share one.
     Port,
 }
 
-/// Where a notification takes its priority from (`DcqcnCnpPrioMode`).
+/// Priority of a notification (`DcqcnCnpPrioMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CnpPriority {
-    /// This one (`DcqcnCnp802pPrio`).
+    /// This priority (`DcqcnCnp802pPrio`).
     Fixed(u8),
-    /// That of the marked packet.
+    /// The priority of the marked packet.
     Copied,
 }
 
-/// How marked packets are answered.
+/// Settings of a notification point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// What shares one spacing.
+    /// Flows that share one spacing.
     pub scope: Scope,
-    /// Least time between two notifications (`min_time_between_cnps`); zero: each marked packet makes one (where `told`: as
-    /// often as the list is looked through).
+    /// Least time between two notifications (`min_time_between_cnps`); zero: each marked packet makes one (with `told`: at
+    /// each visit of the list).
     pub spacing: Duration,
-    /// A mark within that time makes a notification at its end (the paper's rule); otherwise it is forgotten.
+    /// Whether a mark within that time makes a notification at its end (the paper's rule); otherwise it is forgotten.
     pub trailing: bool,
     /// DSCP of notifications (`DcqcnCnpDscp`).
     pub dscp: u8,
-    /// Their ECN field, 0..=3.
+    /// ECN field of notifications, 0..=3.
     pub ecn: u8,
-    /// Their priority.
+    /// Priority of notifications.
     pub priority: CnpPriority,
-    /// DCQCN+: time that it takes to make one notification; the period that is told is this times the number of congested
-    /// flows, and at least 50 us. `None`: nothing is told.
+    /// DCQCN+: time to make one notification. The period in a notification is this times the number of congested flows, and at
+    /// least 50 us. `None`: notifications give no period.
     pub told: Option<Duration>,
 }
 
@@ -84,8 +84,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// As DCQCN+ has them: 45 us between two notifications of a flow, one notification each 1 us (`told`: see there). The
-    /// 45 us are the paper's (`rdma-notes-zh` section 21), the 1 us is that of a public re-implementation.
+    /// Settings of DCQCN+: 45 us between two notifications of a flow, one notification each 1 us (`told`). The 45 us are the
+    /// paper's (ICNP 2018), the 1 us is that of a public re-implementation.
     pub fn dcqcn_plus() -> Settings {
         Settings {
             spacing: Duration::from_micros(45),
@@ -100,16 +100,16 @@ impl Settings {
 pub struct Key {
     /// Queue pair that is notified.
     pub qp: u32,
-    /// Its address: where the marked packet came from.
+    /// Address of that queue pair: where the marked packet came from.
     pub peer: Gid,
-    /// The Ethernet address it came from: whoever forges `peer` is another flow.
+    /// Ethernet address that the packet came from: a sender that forges `peer` is another flow.
     pub mac: MacAddr,
     /// Address that the marked packet was sent to.
     pub own: Gid,
 }
 
 impl Key {
-    /// What flows have in common that share a spacing.
+    /// The part of the key that flows with a common spacing share.
     fn scoped(self, scope: Scope) -> Key {
         let own = Gid::default();
         match scope {
@@ -124,9 +124,9 @@ impl Key {
 /// A notification that is to leave now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cnp<T> {
-    /// What came with the mark; of flows that share a spacing, with the last of their marks.
+    /// What came with the mark; if flows share a spacing, with the last of their marks.
     pub to: T,
-    /// What it says of the time between two of them (DCQCN+).
+    /// Time between two notifications, for the sender (DCQCN+).
     pub period: Option<Duration>,
 }
 
@@ -144,7 +144,7 @@ enum Pacing<T> {
 }
 
 impl<T> NotificationPoint<T> {
-    /// One that has seen no mark.
+    /// A point that has seen no mark.
     pub fn new(settings: Settings) -> NotificationPoint<T> {
         let pacing = match settings.told {
             None => Pacing::Windows(Windows::default()),
@@ -153,13 +153,13 @@ impl<T> NotificationPoint<T> {
         NotificationPoint { settings, pacing }
     }
 
-    /// How it answers.
+    /// Settings of the point.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Answers otherwise from now on. Where pacing changes (`scope`, `spacing`, `trailing`, `told`) what is owed is forgotten:
-    /// the next mark notifies.
+    /// Changes the settings. If pacing changes (`scope`, `spacing`, `trailing`, `told`), owed notifications are forgotten: the
+    /// next mark notifies.
     pub fn set(&mut self, settings: Settings) {
         let pacing = |s: &Settings| (s.scope, s.spacing, s.trailing, s.told);
         if pacing(&settings) == pacing(&self.settings) {
@@ -169,8 +169,8 @@ impl<T> NotificationPoint<T> {
         }
     }
 
-    /// A marked packet came. Answers a notification that is to leave now: often that flow's own, but the list of DCQCN+ may
-    /// have come to another one; ask [`due`](NotificationPoint::due) for more of them.
+    /// A marked packet came. Returns a notification that is to leave now: often that flow's own, but the list of DCQCN+ may
+    /// have come to another one; ask [`due`](NotificationPoint::due) for more.
     pub fn marked(&mut self, now: Instant, key: Key, to: T) -> Option<Cnp<T>> {
         let key = key.scoped(self.settings.scope);
         match &mut self.pacing {
@@ -182,7 +182,7 @@ impl<T> NotificationPoint<T> {
         }
     }
 
-    /// A notification that was owed and whose time has come; call it until there is none.
+    /// Takes a notification that was owed and whose time has come; call it until there is none.
     pub fn due(&mut self, now: Instant) -> Option<Cnp<T>> {
         match &mut self.pacing {
             Pacing::Windows(windows) => windows.due(now, &self.settings),
@@ -190,7 +190,7 @@ impl<T> NotificationPoint<T> {
         }
     }
 
-    /// Before that [`due`](NotificationPoint::due) has none, if no further mark comes; then most often it has one.
+    /// Before this time [`due`](NotificationPoint::due) has none, if no further mark comes; at this time it usually has one.
     pub fn next_time(&self) -> Option<Instant> {
         match &self.pacing {
             Pacing::Windows(windows) => windows.next_time(),
@@ -198,7 +198,7 @@ impl<T> NotificationPoint<T> {
         }
     }
 
-    /// Flows that it remembers now.
+    /// Flows that the point remembers now.
     pub fn remembered(&self) -> usize {
         match &self.pacing {
             Pacing::Windows(windows) => windows.len(),

@@ -1,5 +1,5 @@
-//! RoCE that a guest runs in software over its Ethernet function: what a card does for its own queue pairs, done on the guest's
-//! behalf.
+//! RoCE that a guest runs in software over its Ethernet function: the congestion control of a card's own queue pairs, done on
+//! the guest's behalf.
 //!
 //! ```text
 //!  from the network ─▶ mark? ─ whose queue pair sent it? ─▶ NotificationPoint ─▶ notification to its sender
@@ -9,11 +9,11 @@
 //!  from the guest ─▶ a limited flow? ─ its frames wait here ────────────┴──▶ at its rate, all others at once
 //! ```
 //!
-//! Frames are given by their first bytes. What the other direction has to tell first, [`pairs`] has learned; what is not known
-//! is counted, nothing is guessed. Guests and their peers may send whatever they like: memory is bounded, the oldest is
-//! forgotten, and so is the time that looking something up takes.
+//! Frames are given by their first bytes. `pairs.rs` learns the facts that only the other direction shows; unknown ones are
+//! counted, never guessed. Guests and their peers may send whatever they like: memory is bounded, the oldest entry is
+//! forgotten, and the time of searches is bounded, too.
 //!
-//! `F` is whatever the caller keeps of a frame that waits.
+//! `F` is what the caller keeps of a frame that waits.
 
 mod flow;
 mod pairs;
@@ -44,41 +44,40 @@ use pairs::{End, Pairs, Side};
 use recent::Recent;
 pub use seen::{SEEN, Seen};
 
-/// Flows that are limited at once; more of them are not.
+/// Most flows that are limited at once; further ones are not limited.
 pub const FLOWS: usize = 1024;
-/// Memory that the frames of one flow may take while they wait: more than a connection of Soft-RoCE has under way (128
-/// packets of 4 KiB).
+/// Memory for waiting frames of one flow: more than a connection of Soft-RoCE has in flight (128 packets of 4 KiB).
 pub const FLOW_MAX: u64 = 1 << 20;
-/// The same, of all flows of a guest.
+/// Memory for waiting frames of all flows of a guest.
 pub const ALL_MAX: u64 = 4 << 20;
-/// Notifications that wait to be sent.
+/// Most notifications that wait to be sent.
 const CNPS: usize = 256;
-/// Speed of a link that nobody has named, in bit/s.
+/// Speed of a link without a configured one, in bit/s.
 const LINE_RATE: u64 = 100_000_000_000;
-/// Payload of a full packet of a flow that has sent none yet, and that packet on the wire.
+/// Payload of a full packet of a flow that has sent none yet, and the size of that packet on the wire.
 const PACKET: (u32, u32) = (1024, 1024 + 82);
 
-/// What was seen and done since somebody asked last.
+/// Counts since the last call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Packets that came with a mark.
     pub marked: u32,
-    /// Those of them whose sender could not be notified: its queue pair is not known.
+    /// Marked packets whose sender could not be notified: its queue pair is not known.
     pub unknown: u32,
     /// Notifications that left, the guest's own included.
     pub notified: u32,
-    /// Notifications that came and slowed a flow down,
+    /// Notifications that came and slowed a flow down.
     pub handled: u32,
-    /// and others.
+    /// Notifications that came and slowed nothing down.
     pub ignored: u32,
 }
 
-/// What becomes of a frame of the guest's.
+/// Fate of a frame of the guest's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Nothing holds it up.
+    /// The frame passes.
     Passes,
-    /// It has to wait: give it to [`Proxy::hold`].
+    /// The frame has to wait: give it to [`Proxy::hold`].
     Waits(FlowId),
 }
 
@@ -86,12 +85,12 @@ pub enum Fate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowId(u32);
 
-/// There is no room for a frame that would have to wait.
+/// Why there is no room for a frame that would have to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// Its flow has enough: it is one too many.
+    /// The flow's frames take all of the flow's memory.
     Flow,
-    /// All flows together have: there will be room again.
+    /// The frames of all flows take all of the memory: there will be room again.
     All,
 }
 
@@ -100,17 +99,17 @@ pub enum Full {
 pub struct FlowStatus {
     /// The guest's address.
     pub own: Gid,
-    /// The peer's,
+    /// The peer's address.
     pub peer: Gid,
-    /// and its queue pair.
+    /// The peer's queue pair.
     pub qp: u32,
     /// Priority of the frames.
     pub priority: u8,
-    /// What it may do.
+    /// Limits of the flow.
     pub limits: Limits,
-    /// Why.
+    /// State of the flow's algorithm.
     pub state: State,
-    /// Notifications that it has handled.
+    /// Notifications that the flow has handled.
     pub notifications: u64,
     /// Frames that wait.
     pub waiting: u32,
@@ -122,12 +121,12 @@ pub struct Notice {
     path: Path,
     qp: u32,
     period: u32,
-    /// Its priority.
+    /// Priority of the notification.
     pub priority: u8,
 }
 
 impl Notice {
-    /// The frame; it takes the place of what is in `out`.
+    /// Writes the frame, which replaces the content of `out`.
     pub fn build(&self, out: &mut Vec<u8>) -> Result<(), Error> {
         let mut headers = Headers::cnp(self.qp);
         headers.extended = Extended::Cnp(cnp::Header { period: self.period });
@@ -135,7 +134,7 @@ impl Notice {
     }
 }
 
-/// Where a notification goes, and the priority of what was marked.
+/// Destination of a notification, and the priority of the marked packet.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     path: Path,
@@ -143,10 +142,10 @@ struct Mark {
     priority: u8,
 }
 
-/// One flow's key: addresses of guest and peer, the peer's queue pair.
+/// Key of a flow: addresses of guest and peer, the peer's queue pair.
 type FlowKey = (Gid, Gid, u32);
 
-/// See the module. Time never goes back between calls.
+/// The proxy of one guest. Time never goes back between calls.
 #[derive(Debug)]
 pub struct Proxy<F> {
     congestion: Congestion,
@@ -155,14 +154,14 @@ pub struct Proxy<F> {
     point: NotificationPoint<Mark>,
     ready: VecDeque<Notice>,
     flows: Recent<FlowKey, Flow<F>>,
-    /// Flows of which frames wait, by the time at which they are looked at.
+    /// Flows with frames that wait, by the time of their next look.
     waiting: BTreeSet<(Instant, u32)>,
     held: u64,
     counts: Counts,
 }
 
 impl<F> Proxy<F> {
-    /// One that has seen nothing. `acts`: it notifies and limits; otherwise it only counts.
+    /// A proxy that has seen nothing. `acts`: it notifies and limits; otherwise it only counts.
     pub fn new(congestion: Congestion, acts: bool) -> Proxy<F> {
         Proxy {
             point: NotificationPoint::new(congestion.point),
@@ -177,8 +176,8 @@ impl<F> Proxy<F> {
         }
     }
 
-    /// Acts otherwise from now on: flows begin again at the rate that they have. Where it does not act any more what waits may
-    /// go at once.
+    /// Changes the settings: flows begin again at the rate that they have. If the proxy does not act any more, frames that wait
+    /// may go at once.
     pub fn configure(&mut self, now: Instant, congestion: Congestion, acts: bool) {
         self.point.set(congestion.point);
         self.congestion = congestion;
@@ -216,18 +215,18 @@ impl<F> Proxy<F> {
         }
     }
 
-    /// Does it notify and limit?
+    /// Whether the proxy notifies and limits.
     pub fn acts(&self) -> bool {
         self.acts
     }
 
-    /// What was counted since this was asked last.
+    /// Counts since the last call.
     pub fn take_counts(&mut self) -> Counts {
         core::mem::take(&mut self.counts)
     }
 
-    /// Flows of this priority are slowed down. (An algorithm that begins with the flow needs acknowledges, which are the
-    /// guest's business.)
+    /// Whether flows of this priority are slowed down. (An algorithm that begins with the flow needs acknowledges, which are
+    /// the guest's business.)
     fn reacts(&self, priority: u8) -> bool {
         self.acts
             && self.congestion.reaction >> (priority & 7) & 1 != 0
@@ -282,11 +281,11 @@ impl<F> Proxy<F> {
         }
     }
 
-    /// What a packet tells about who talks to whom.
+    /// Learns which queue pairs talk to each other.
     fn learn(&mut self, now: Instant, end: End, priority: u8, seen: &Seen, wire: u32) {
         let Some(operation) = seen.operation() else { return };
         if seen.transport() != Transport::Ud {
-            // Of a READ response of several packets the first one has the request's number.
+            // The first packet of a READ response of several has the request's number.
             if operation.is_request() {
                 self.pairs.request(end, seen.psn());
             } else if !operation.is_read_response() || operation.starts_message() {
@@ -303,7 +302,7 @@ impl<F> Proxy<F> {
         }
     }
 
-    /// A marked packet of a priority whose senders are notified.
+    /// Notifies the sender of a marked packet, if its priority is one that is notified.
     fn notify(&mut self, now: Instant, end: End, priority: u8, seen: &Seen) {
         let qp = match seen.source_qp() {
             Some(qp) => self.pairs.talks(end.own, end.peer).then_some(qp),
@@ -364,7 +363,7 @@ impl<F> Proxy<F> {
         });
     }
 
-    /// A notification for a queue pair of the guest's. True: it has slowed its flow down.
+    /// Handles a notification for a queue pair of the guest's. True: it has slowed its flow down.
     fn slow_down(&mut self, now: Instant, end: End, seen: &Seen) -> bool {
         if !self.acts || !seen.is_intact() {
             return false;
@@ -410,8 +409,8 @@ impl<F> Proxy<F> {
         true
     }
 
-    /// A frame of the guest's is about to be sent, of so many bytes on the wire. Asked again about the same frame it answers
-    /// the same.
+    /// A frame of the guest's is about to be sent, of `wire` bytes on the wire. A second call for the same frame gives the same
+    /// answer.
     pub fn sending(&mut self, now: Instant, priority: u8, seen: &Seen, wire: u32) -> Fate {
         let (own, peer, qp) = (seen.source(), seen.destination(), seen.qp());
         let end = End {
@@ -443,7 +442,7 @@ impl<F> Proxy<F> {
                 return Fate::Passes;
             }
         }
-        // What acknowledges is no load; but it must not overtake the answers to earlier requests.
+        // An acknowledge is no load; but it must not overtake the answers to earlier requests.
         if operation.is_response() && !operation.is_read_response() && flow.responses == 0 {
             return Fate::Passes;
         }
@@ -459,13 +458,13 @@ impl<F> Proxy<F> {
         self.counts.notified += 1;
     }
 
-    /// Shall a frame of the guest's say that its sender reacts to marks (ECT), because it does so here? It does not say so
+    /// Whether a frame of the guest's shall say that its sender reacts to marks (ECT): it does so here, and does not say so
     /// itself.
     pub fn vouches(&self, priority: u8, seen: &Seen) -> bool {
         seen.ecn() == Ecn::NotEct && seen.transport() == Transport::Rc && self.reacts(priority)
     }
 
-    /// Is there room for a frame that takes so much memory?
+    /// Whether there is room for a frame that takes `cost` bytes of memory.
     pub fn room(&self, id: FlowId, cost: u32) -> Result<(), Full> {
         let cost = u64::from(cost);
         let Some((_, flow)) = self.flows.at(id.0) else {
@@ -480,12 +479,13 @@ impl<F> Proxy<F> {
         }
     }
 
-    /// After [`Full::All`]: is there room again, for more than one frame?
+    /// After [`Full::All`]: whether there is room again, for more than one frame.
     pub fn takes_more(&self) -> bool {
         self.held <= ALL_MAX / 2
     }
 
-    /// A frame waits for its flow's turn. `cost`: memory that it takes. Without [`room`](Proxy::room) it comes back.
+    /// Makes a frame wait for its flow's turn. `cost`: memory that it takes. Without [`room`](Proxy::room) the frame comes
+    /// back.
     pub fn hold(
         &mut self,
         now: Instant,
@@ -519,7 +519,7 @@ impl<F> Proxy<F> {
         Ok(())
     }
 
-    /// Computes anew when a flow is looked at.
+    /// Recomputes when a flow is looked at.
     fn list(&mut self, now: Instant, key: FlowKey) {
         let Some(place) = self.flows.place(&key) else {
             return;
@@ -563,7 +563,7 @@ impl<F> Proxy<F> {
             if open >> (flow.priority & 7) & 1 == 0 {
                 continue;
             }
-            // It may only be that its rate has changed.
+            // Perhaps only its rate has changed.
             self.list_at(now, place);
             let ready = |f: &Flow<F>| f.due.is_some_and(|at| at <= now);
             if self.flows.at(place).is_some_and(|(_, f)| ready(f)) {
@@ -576,7 +576,7 @@ impl<F> Proxy<F> {
         Some((FlowId(found?), flow.priority, &held.frame))
     }
 
-    /// Takes the first frame of a flow: it is sent.
+    /// Takes the first frame of a flow, which is sent.
     pub fn take(&mut self, now: Instant, id: FlowId) -> Option<F> {
         let flow = self.flows.at_mut(id.0)?;
         let held = flow.pop(now)?;
@@ -585,8 +585,8 @@ impl<F> Proxy<F> {
         Some(held.frame)
     }
 
-    /// A notification that is to be sent now; call it until there is none. `open`: priorities that may send, a bit each; what
-    /// may not waits.
+    /// Takes a notification that is to be sent now; call it until there is none. `open`: priorities that may send, a bit each;
+    /// notifications of others wait.
     pub fn poll_notice(&mut self, now: Instant, open: u8) -> Option<Notice> {
         while self.ready.len() < CNPS
             && let Some(cnp) = self.point.due(now)
@@ -599,7 +599,7 @@ impl<F> Proxy<F> {
         Some(notice)
     }
 
-    /// Priorities of which something waits for nothing but its priority, a bit each.
+    /// Priorities with a frame or notification that waits for nothing but its priority, a bit each.
     pub fn ready(&self, now: Instant) -> u8 {
         let due = self.waiting.iter().take_while(|(at, _)| *at <= now);
         let flows = due.filter_map(|(_, place)| Some(self.flows.at(*place)?.1.priority));
@@ -607,19 +607,19 @@ impl<F> Proxy<F> {
         flows.chain(notices).fold(0, |all, p| all | 1 << (p & 7))
     }
 
-    /// When something will be ready that is not yet.
+    /// When the next frame or notification will be ready.
     pub fn next_time(&self, now: Instant) -> Option<Instant> {
         let later = self.waiting.range((Instant(now.0.saturating_add(1)), 0)..).next();
         let flow = later.map(|(at, _)| *at);
         flow.into_iter().chain(self.point.next_time()).min()
     }
 
-    /// Nothing waits: neither frames nor notifications, nor time.
+    /// Whether nothing waits: no frame, no notification, no time.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.ready.is_empty() && self.point.next_time().is_none()
     }
 
-    /// Queue pairs and limited flows that it remembers.
+    /// Queue pairs and limited flows that the proxy remembers.
     pub fn remembered(&self) -> (usize, usize) {
         (self.pairs.len(), self.flows.len())
     }
@@ -629,7 +629,7 @@ impl<F> Proxy<F> {
         self.flows.iter().map(|(_, f)| f.queue.len()).sum()
     }
 
-    /// Does none?
+    /// Whether no frame waits.
     pub fn is_empty(&self) -> bool {
         self.held == 0
     }

@@ -8,12 +8,12 @@
 //!  otherwise        cwnd *= max(1 - beta (delay - target) / delay, 1 - max_mdf)      once in a round trip
 //! ```
 //!
-//! There are two windows: one by the delay in the network, one by the delay in the receiver, which its acknowledges tell; the smaller
-//! one counts. Below one packet a flow is paced: a packet each `rtt / cwnd`.
+//! There are two windows: one by the delay in the network, one by the delay in the receiver, which its acknowledges carry; the
+//! smaller one counts. Below one packet a flow is paced: a packet each `rtt / cwnd`.
 //!
-//! The paper gives few numbers; those that it does not give are guesses, each marked so in [`Parameters`]. Its algorithm 1 says
-//! that the time of the last decrease is set whenever the window did *not grow*. Read literally, acknowledges that
-//! come more often than once in a round trip put each decrease off for ever; here it is set when the window shrank.
+//! The paper gives few numbers; the others are guesses, each marked so in [`Parameters`]. Its algorithm 1 says that the time of
+//! the last decrease is set whenever the window did *not grow*. Read literally, acknowledges that come more often than once in
+//! a round trip put each decrease off for ever; here it is set when the window shrank.
 
 #[cfg(test)]
 mod tests;
@@ -30,37 +30,40 @@ use super::{Ack, Algorithm, CongestionControl, Limits, Loss, Needs, Start, State
 pub struct Parameters {
     /// Target of the network's delay without hops and flows. The paper's 50 Gbit/s testbed needs about 25 us (figure 16).
     pub base: Duration,
-    /// What a hop adds, where `hop_scaling`. Guess: the paper has no number.
+    /// Delay that a hop adds, with `hop_scaling`. Guess: the paper has no number.
     pub hop: Duration,
-    /// Targets grow by the number of switches: far flows get as much as near ones (topology-based scaling).
+    /// Whether targets grow by the number of switches: far flows get as much as near ones (topology-based scaling).
     pub hop_scaling: bool,
-    /// Targets grow as windows shrink: many flows queue more than few, and come to equal shares sooner (flow-based scaling).
+    /// Whether targets grow as windows shrink: many flows queue more than few, and come to equal shares sooner (flow-based
+    /// scaling).
     pub flow_scaling: bool,
     /// Most that flow-based scaling adds. Guess: five times the base.
     pub fs_range: Duration,
-    /// Window at which it adds all of that. Guess.
+    /// Window at which flow-based scaling adds all of that. Guess.
     pub fs_min: f64,
-    /// Window from which on it adds nothing. Guess.
+    /// Window from which on flow-based scaling adds nothing. Guess.
     pub fs_max: f64,
     /// Packets that a window grows in a round trip. Guess.
     pub ai: f64,
-    /// How much a decrease takes of the part of the delay above target, 0..=1. Guess.
+    /// Factor of a decrease by the part of the delay above target, 0..=1. Guess.
     pub beta: f64,
-    /// Most that one decrease takes, 0..=1. Guess.
+    /// Largest decrease, 0..=1. Guess.
     pub max_mdf: f64,
-    /// Windows may be below one packet: the flow is paced.
+    /// Whether windows may be below one packet: the flow is paced.
     pub below_one: bool,
-    /// Least window, where that is so; the paper's 0.001.
+    /// Least window, if they may; the paper's 0.001.
     pub min_cwnd: f64,
     /// Greatest window. Guess.
     pub max_cwnd: f64,
     /// Window at the start. Guess.
     pub initial_cwnd: f64,
-    /// The receiver's delay has a window of its own; otherwise all of the round trip counts as the network's (the paper's v0).
+    /// Whether the receiver's delay has a window of its own; otherwise the whole round trip counts as the network's (the
+    /// paper's v0).
     pub split: bool,
     /// Target of the receiver's delay: 100 us in the paper's table 4.
     pub endpoint_target: Duration,
-    /// Weight of a new sample in the moving average of the receiver's delay, 0..=1. Guess: the paper says only that there is one.
+    /// Weight of a new sample in the moving average of the receiver's delay, 0..=1. Guess: the paper says only that there is
+    /// one.
     pub endpoint_ewma: f64,
     /// Timeouts in a row after which the window is the least one. Guess.
     pub retransmit_reset: u32,
@@ -99,7 +102,7 @@ impl Default for Parameters {
 /// The algorithm with its parameters.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Swift {
-    /// Them.
+    /// The parameters.
     pub parameters: Parameters,
 }
 
@@ -158,7 +161,7 @@ impl Parameters {
         cwnd.min(self.max_cwnd).max(least)
     }
 
-    /// Target of the network's delay in ns, for a window and so many switches on the way.
+    /// Target of the network's delay in ns, for a window and a number of switches on the way.
     fn target(&self, cwnd: f64, hops: u8) -> f64 {
         let mut target = self.base.as_nanos() as f64;
         if self.hop_scaling {
@@ -177,19 +180,19 @@ impl Parameters {
 /// One of the two windows.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
-    /// Packets.
+    /// Window in packets.
     cwnd: f64,
-    /// Last decrease.
+    /// Time of the last decrease.
     decreased: Instant,
 }
 
 impl Window {
-    /// A decrease was not made within the last round trip.
+    /// Whether the last decrease is a round trip ago.
     fn can_decrease(&self, now: Instant, rtt: f64) -> bool {
         now.since(self.decreased).as_nanos() as f64 >= rtt
     }
 
-    /// By an acknowledge of so many packets, and a delay in ns. True: it shrank.
+    /// Changes the window by an acknowledge of `packets` packets, and a delay in ns. True: it shrank.
     fn on_ack(
         &mut self,
         now: Instant,
@@ -208,7 +211,7 @@ impl Window {
         self.clamp(now, p, before)
     }
 
-    /// By a loss. True: it shrank.
+    /// Changes the window by a loss. True: it shrank.
     fn on_loss(&mut self, now: Instant, p: &Parameters, rtt: f64, reset: bool) -> bool {
         let before = self.cwnd;
         if reset {
@@ -237,7 +240,7 @@ struct Flow {
     mtu: u32,
     /// Bits of a packet on the wire.
     packet: f64,
-    /// bit/s.
+    /// Speed of the link in bit/s.
     line: u64,
     fabric: Window,
     endpoint: Window,
@@ -245,7 +248,7 @@ struct Flow {
     endpoint_delay: Option<f64>,
     /// Last round trip, in ns.
     rtt: f64,
-    /// In a row.
+    /// Timeouts in a row.
     timeouts: u32,
     cuts: u64,
 }
@@ -297,7 +300,7 @@ impl Algorithm for Flow {
                 self.timeouts = 0;
                 false
             }
-            // It has no buffers posted: that says nothing about the way to it.
+            // The receiver has no buffers posted: that says nothing about the way to it.
             Loss::NotReady => return,
         };
         let (p, rtt) = (&self.parameters, self.rtt);

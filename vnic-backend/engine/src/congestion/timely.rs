@@ -1,5 +1,5 @@
-//! TIMELY: rates that follow how the round trip changes (Mittal et al., TIMELY: RTT-based Congestion Control for the
-//! Datacenter, SIGCOMM 2015).
+//! TIMELY: rates that follow changes of the round trip (Mittal et al., TIMELY: RTT-based Congestion Control for the Datacenter,
+//! SIGCOMM 2015).
 //!
 //! ```text
 //!  rtt < t_low                rate += step
@@ -12,8 +12,8 @@
 //! last packet of a segment, which is the one that asks for an acknowledge: the time that a segment takes on the sender's
 //! link is left out, as in the paper.
 //!
-//! Sources of parameters differ by much ([`Parameters::NS3`], [`Parameters::ERPC`], [`Parameters::ERPC_PATCHED`]). TIMELY has no unique fixed point:
-//! flows stay at whatever shares they meet at (Zhu et al., ECN or Delay, CoNEXT 2016, section 4).
+//! Sources of parameters differ by much ([`Parameters::NS3`], [`Parameters::ERPC`], [`Parameters::ERPC_PATCHED`]). TIMELY has
+//! no unique fixed point: flows stay at the shares that they happen to have (Zhu et al., ECN or Delay, CoNEXT 2016, section 4).
 
 #[cfg(test)]
 mod tests;
@@ -28,13 +28,13 @@ use super::{Ack, Algorithm, CongestionControl, Limits, Needs, Start, State, UNLI
 /// How the packets of a segment leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pacing {
-    /// At the link's speed, and then comes a gap (the paper's hardware).
+    /// They leave at the link's speed, and then comes a gap (the paper's hardware).
     Burst,
-    /// Each by itself, at the flow's rate.
+    /// Each packet leaves at its own time, at the flow's rate.
     Packet,
 }
 
-/// What counts towards hyper increase.
+/// Events that count towards hyper increase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HyperCounts {
     /// Increases in a row, of any kind (ns-3).
@@ -48,34 +48,34 @@ pub enum HyperCounts {
 pub struct Parameters {
     /// Weight of a new difference in their moving average, 0..=1. The ns-3 line reads it as 0.875, the author's snippet as 0.02.
     pub ewma: f64,
-    /// How much a decrease takes, 0..=1.
+    /// Factor of a decrease, 0..=1.
     pub beta: f64,
-    /// Below this, rates grow whatever the gradient.
+    /// Round trip below which rates grow whatever the gradient.
     pub t_low: Duration,
-    /// Above this, rates fall whatever the gradient.
+    /// Round trip above which rates fall whatever the gradient.
     pub t_high: Duration,
-    /// What gradients are relative to.
+    /// Round trip that gradients are relative to.
     pub min_rtt: Duration,
     /// Additive increase, in bit/s.
     pub step: u64,
     /// Steps of one hyper increase.
     pub hyper: u32,
-    /// Increases in a row before hyper increase.
+    /// Events in a row before hyper increase.
     pub hyper_after: u32,
-    /// What these are.
+    /// Events that count.
     pub hyper_counts: HyperCounts,
-    /// Bytes of a segment: round trips are measured so often.
+    /// Bytes of a segment: one round trip is measured for each.
     pub segment: u32,
-    /// How its packets leave.
+    /// How a segment's packets leave.
     pub pacing: Pacing,
-    /// Between `t_low` and `t_high`, rates follow the round trip itself the more the steeper it grows: Patched TIMELY (Zhu et al., ECN or
-    /// Delay, CoNEXT 2016, algorithm 2). Without hyper increase.
+    /// Whether rates between `t_low` and `t_high` follow the round trip itself, the more the steeper it grows: Patched TIMELY
+    /// (Zhu et al., ECN or Delay, CoNEXT 2016, algorithm 2). Without hyper increase.
     pub patched: bool,
-    /// Rates change once in a round trip (ns-3); otherwise at each measurement.
+    /// Whether rates change once in a round trip (ns-3); otherwise at each measurement.
     pub once_per_rtt: bool,
-    /// A change is made smaller in proportion where less than `min_rtt` has passed since the last one (eRPC).
+    /// Whether a change is made smaller in proportion if less than `min_rtt` has passed since the last one (eRPC).
     pub scaled: bool,
-    /// Part of the rate that one decrease leaves at least, 0..=1.
+    /// Least part of the rate that one decrease leaves, 0..=1.
     pub least_left: f64,
     /// Least rate in bit/s.
     pub min_rate: u64,
@@ -130,7 +130,7 @@ impl Parameters {
         start: 1.0,
     };
 
-    /// As eRPC's code has it since: [`patched`](Parameters::patched), with other weights.
+    /// eRPC's code since then: [`patched`](Parameters::patched), with other weights.
     pub const ERPC_PATCHED: Parameters = Parameters {
         ewma: 0.875,
         beta: 0.008,
@@ -158,7 +158,7 @@ impl Default for Parameters {
 /// The algorithm with its parameters.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Timely {
-    /// Them.
+    /// The parameters.
     pub parameters: Parameters,
 }
 
@@ -205,19 +205,19 @@ impl CongestionControl for Timely {
 #[derive(Debug, Clone)]
 struct Flow {
     parameters: Parameters,
-    /// bit/s.
+    /// Speed of the link in bit/s.
     line: f64,
-    /// bit/s.
+    /// Rate in bit/s.
     rate: f64,
-    /// Round trip before, in ns.
+    /// Previous round trip, in ns.
     previous: Option<f64>,
     /// Moving average of differences, in ns.
     average: f64,
-    /// What counts towards hyper increase, in a row.
+    /// Events in a row that count towards hyper increase.
     row: u32,
-    /// Last change of the rate.
+    /// Time of the last change of the rate.
     updated: Instant,
-    /// The next change waits until so many bytes are acknowledged.
+    /// Bytes that have to be acknowledged before the next change.
     update_after: u64,
     cuts: u64,
 }
@@ -238,7 +238,7 @@ impl Flow {
         self.cuts += u64::from(self.rate < before);
     }
 
-    /// Changes the rate by a round trip in ns. `difference`: to the one before.
+    /// Changes the rate by a round trip in ns. `difference`: to the previous one.
     fn update(&mut self, now: Instant, rtt: f64, difference: f64) {
         let p = &self.parameters;
         let (low, high) = (p.t_low.as_nanos() as f64, p.t_high.as_nanos() as f64);
@@ -261,7 +261,7 @@ impl Flow {
         } else if rtt > high {
             self.decrease(scale * beta * (1.0 - high / rtt));
         } else if self.parameters.patched {
-            // How much of the answer is a decrease: none below a gradient of -1/4, all above 1/4.
+            // Weight of the decrease in the answer: none below a gradient of -1/4, all above 1/4.
             let weight = (2.0 * gradient + 0.5).clamp(0.0, 1.0);
             let off = (rtt - low) / low.max(1.0);
             let step = self.parameters.step as f64 * scale * (1.0 - weight);
@@ -291,7 +291,7 @@ impl Algorithm for Flow {
         }
         self.update_after = ack.sent;
         let rtt = rtt.as_nanos() as f64;
-        // The first one has none before it: there is no gradient yet.
+        // The first round trip has none before it: there is no gradient yet.
         let difference = match self.previous.replace(rtt) {
             Some(previous) => rtt - previous,
             None => {

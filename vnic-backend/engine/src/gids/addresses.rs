@@ -14,31 +14,31 @@ pub(super) struct Address {
     pub gid: Gid,
     pub vlan: Option<u16>,
     pub source: GidSource,
-    /// The guest has said that it has it. Others have no entries yet.
+    /// Whether the guest has said that it has the address. Others have no entries yet.
     pub sure: bool,
-    /// Indices of its two entries, as far as they have one.
+    /// Indices of the address's two entries, if it has them.
     pub at: [Option<u16>; 2],
     /// Questions without an answer.
     asked: u8,
-    /// When the next one is due.
+    /// When the next question is due.
     due: Instant,
 }
 
-/// What an address is recognised by.
+/// Key of an address.
 pub(super) type Key = (Gid, Option<u16>);
 
-/// All of them.
+/// All addresses of a guest.
 #[derive(Debug)]
 pub(super) struct Addresses {
     all: Vec<Address>,
     room: usize,
     refused: u64,
-    /// Not later than the first `due`.
+    /// A time that is not later than the first `due`.
     next: Option<Instant>,
 }
 
 impl Addresses {
-    /// None, with room for so many.
+    /// No addresses, with room for `room`.
     pub fn new(room: usize) -> Addresses {
         Addresses {
             all: Vec::new(),
@@ -48,7 +48,7 @@ impl Addresses {
         }
     }
 
-    /// The guest says that it has this address. True when that is news.
+    /// The guest says that it has this address. True: that is news.
     pub fn has(&mut self, now: Instant, gid: Gid, vlan: Option<u16>, source: GidSource) -> bool {
         let due = now + QUIET;
         if let Some(a) = self.find(gid, vlan) {
@@ -68,7 +68,7 @@ impl Addresses {
         true
     }
 
-    /// A frame of the guest comes from this address. True when that is news, which it is of one that was not sure.
+    /// A frame of the guest comes from this address. True: that is news, which it is if the address was not sure.
     pub fn uses(&mut self, now: Instant, gid: Gid, vlan: Option<u16>) -> bool {
         match self.find(gid, vlan).map(|a| a.source) {
             Some(source) => self.has(now, gid, vlan, source),
@@ -76,12 +76,12 @@ impl Addresses {
         }
     }
 
-    /// The guest tests whether it may have this address: asked for at `due`.
+    /// The guest tests whether it may have this address, and is asked for it at `due`.
     pub fn tests(&mut self, gid: Gid, vlan: Option<u16>, due: Instant) {
         match self.find(gid, vlan) {
-            // Tested again: it will take longer.
+            // The guest tests it again: it will take longer.
             Some(a) if !a.sure => (a.asked, a.due) = (0, due),
-            // It was taken away and given again meanwhile.
+            // The address was taken away and given again meanwhile.
             Some(_) => {}
             None => {
                 self.add(gid, vlan, GidSource::Nd, false, due);
@@ -89,8 +89,8 @@ impl Addresses {
         }
     }
 
-    /// A DHCP server has given the guest this address: asked for at `due`. There is one of these at a time, so that
-    /// nobody who writes DHCP answers can fill the guest's table.
+    /// A DHCP server has given the guest this address, which the guest is asked for at `due`. There is one such
+    /// address at a time, so that no forger of DHCP answers can fill the guest's table.
     pub fn given(&mut self, gid: Gid, vlan: Option<u16>, due: Instant) {
         if self.find(gid, vlan).is_some() {
             return;
@@ -99,7 +99,7 @@ impl Addresses {
         self.add(gid, vlan, GidSource::Dhcp, false, due);
     }
 
-    /// Forgets everything. True when that changes the table.
+    /// Forgets all addresses. True: that changes the table.
     pub fn clear(&mut self) -> bool {
         let had = self.all.iter().any(|a| a.sure);
         self.all.clear();
@@ -107,7 +107,7 @@ impl Addresses {
         had
     }
 
-    /// Forgets one.
+    /// Forgets an address.
     pub fn forget(&mut self, (gid, vlan): Key) {
         self.all.retain(|a| a.gid != gid || a.vlan != vlan);
     }
@@ -118,8 +118,8 @@ impl Addresses {
         self.next
     }
 
-    /// Asks for those that are due, forgets those that have been asked for often enough. True when that changes the
-    /// table.
+    /// Asks for addresses that are due, and forgets those that have been asked for often enough. True: that changes
+    /// the table.
     pub fn poll(&mut self, now: Instant, ask: &mut dyn FnMut(&Address)) -> bool {
         let mut changed = false;
         self.all.retain_mut(|a| {
@@ -139,9 +139,9 @@ impl Addresses {
         changed
     }
 
-    /// Those that have entries.
+    /// Addresses that have entries.
     pub fn known(&mut self) -> &mut [Address] {
-        // Sorted: those that are sure come first, each kind in the order in which it was heard of.
+        // Sorted: sure addresses come first, each kind in the order in which it was heard of.
         self.all.sort_by_key(|a| !a.sure);
         let sure = self.all.partition_point(|a| a.sure);
         &mut self.all[..sure]
@@ -174,8 +174,8 @@ impl Addresses {
         true
     }
 
-    /// A new address on an interface may stand for an old one: those are asked for at once (well, when the guest has
-    /// had time to do what it is doing).
+    /// Asks for the other addresses of an interface that has a new one, which may replace them (when the guest has
+    /// had time to finish).
     fn doubt_others(&mut self, now: Instant, gid: Gid, vlan: Option<u16>) {
         let due = now + Duration::from_secs(1);
         let family = |g: Gid| (g.to_ipv4().is_some(), g.0[..8] == [0xfe, 0x80, 0, 0, 0, 0, 0, 0]);
@@ -188,7 +188,7 @@ impl Addresses {
         self.soon(due);
     }
 
-    /// Somebody else says that it has one of them: those that are not being asked for are asked for at once.
+    /// Another station says that it has one of them: asks at once for all that are not being asked for.
     pub fn doubt(&mut self, now: Instant) {
         for a in self.all.iter_mut().filter(|a| a.asked == 0) {
             a.due = a.due.min(now);

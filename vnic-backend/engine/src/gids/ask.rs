@@ -8,7 +8,7 @@ use vnic_wire::{EtherType, MacAddr, arp, ethernet, ipv6, nd, vlan};
 const LEN_MAX: usize =
     ethernet::HEADER_LEN + vlan::HEADER_LEN + ipv6::HEADER_LEN + nd::HEADER_LEN + nd::LINK_ADDRESS_LEN;
 
-/// The NIC's own address towards the guest with this one: locally administered, unicast, and another one.
+/// The NIC's own address towards the guest with this one: locally administered, unicast, and different.
 pub(super) fn nic_mac(MacAddr([a, rest @ ..]): MacAddr) -> MacAddr {
     let [b, c, d, e, f] = rest;
     MacAddr([(a & !1 | 2) ^ 0x40, b, c, d, e, f])
@@ -16,9 +16,9 @@ pub(super) fn nic_mac(MacAddr([a, rest @ ..]): MacAddr) -> MacAddr {
 
 /// Emits the question for an address.
 ///
-/// For IPv4 an ARP probe (RFC 5227 section 2.1.1): its sender 0.0.0.0 leaves no trace in the guest's table. For IPv6 a
-/// neighbour solicitation from the NIC's link-local address; one from `::` would be a test for duplicates, and make the
-/// guest answer to everybody.
+/// For IPv4 it is an ARP probe (RFC 5227 section 2.1.1): its sender 0.0.0.0 leaves no trace in the guest's table. For
+/// IPv6 it is a neighbour solicitation from the NIC's link-local address; one from `::` would be a test for duplicates,
+/// and make the guest answer to everybody.
 pub(super) fn frame(nic: MacAddr, guest: MacAddr, gid: Gid, vlan: Option<u16>, emit: &mut dyn FnMut(&[u8])) {
     let mut frame = [0; LEN_MAX];
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! What a frame tells about the guest's addresses.
+//! What a frame says about the guest's addresses.
 
 use vnic_wire::gid::Gid;
 use vnic_wire::{EtherType, MacAddr, arp, dhcp, ethernet, ipv4, ipv6, nd, udp, vlan};
@@ -10,7 +10,7 @@ const NEXT_HEADER: usize = ethernet::HEADER_LEN + 6;
 /// Offset of the destination port in a frame without VLAN tag or IPv4 options.
 const DESTINATION_PORT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + 2;
 
-/// Can this frame tell of a new address? Cheap, and true too often.
+/// Whether a frame may show a new address. Cheap, and true too often.
 #[inline]
 pub(super) fn telling(head: &[u8]) -> bool {
     let Some(b) = head.first_chunk::<{ NEXT_HEADER + 1 }>() else {
@@ -30,7 +30,7 @@ pub(super) fn telling(head: &[u8]) -> bool {
     }
 }
 
-/// Can this frame be an answer of a DHCP server? Cheap, and true too often.
+/// Whether a frame may be an answer of a DHCP server. Cheap, and true too often.
 #[inline]
 pub(super) fn maybe_dhcp(head: &[u8]) -> bool {
     let port = |at: usize| head.get(at..at + 2) == Some(&dhcp::CLIENT_PORT.to_be_bytes());
@@ -46,13 +46,13 @@ pub(super) struct Outer<'a> {
     pub destination: MacAddr,
     pub source: MacAddr,
     pub vlan: Option<u16>,
-    /// It is ARP or ICMPv6: what our questions are answered with.
+    /// Whether it is ARP or ICMPv6, which answer our questions.
     pub asked_for: bool,
     ethertype: EtherType,
     payload: &'a [u8],
 }
 
-/// The Ethernet header and one VLAN tag at most: an interface with more is not known.
+/// The Ethernet header and one VLAN tag at most: an interface with more tags is not known.
 pub(super) fn outer(head: &[u8]) -> Option<Outer<'_>> {
     let ethernet = ethernet::Header::parse(head).ok()?;
     let mut payload = head.get(ethernet::HEADER_LEN..)?;
@@ -62,7 +62,7 @@ pub(super) fn outer(head: &[u8]) -> Option<Outer<'_>> {
         payload = payload.get(vlan::HEADER_LEN..)?;
         ethertype = tag.ethertype;
         vlan = match tag.tci.vid() {
-            // Only a priority (IEEE 802.1Q clause 6.9).
+            // The tag names only a priority (IEEE 802.1Q clause 6.9).
             0 => None,
             0xfff => return None,
             id => Some(id),
@@ -83,7 +83,7 @@ pub(super) fn outer(head: &[u8]) -> Option<Outer<'_>> {
     })
 }
 
-/// What a frame of the guest tells.
+/// What a frame of the guest says.
 pub(super) enum Heard {
     /// The guest has these addresses.
     Has(GidSource, [Option<Gid>; 2]),
@@ -91,7 +91,7 @@ pub(super) enum Heard {
     Tests(Gid),
     /// The frame comes from this address, whether it is the guest's own or only passes through.
     Uses(Gid),
-    /// Nothing.
+    /// The frame says nothing.
     Nothing,
 }
 
@@ -99,8 +99,8 @@ pub(super) enum Heard {
 pub(super) fn hear(frame: &Outer<'_>, mac: MacAddr) -> Heard {
     match frame.ethertype {
         EtherType::ARP => match arp::Header::parse(frame.payload) {
-            // Requests, replies and announcements tell the sender's address; a probe tells none (RFC 5227
-            // section 2.1.1), its sender being 0.0.0.0, which is no address.
+            // Requests, replies and announcements name the sender's address. A probe names none (RFC 5227
+            // section 2.1.1): its sender is 0.0.0.0, which is no address.
             Ok(p) if matches!(p.operation, arp::REQUEST | arp::REPLY) && p.sender_mac == mac => {
                 Heard::Has(GidSource::Arp, [Some(Gid::from_ipv4(p.sender_ip)), None])
             }
@@ -130,7 +130,7 @@ fn neighbour(packet: &ipv6::Header, message: &[u8]) -> Heard {
         (_, Ok(m)) if source == Some(Gid::UNSPECIFIED) => {
             unmapped(m.target).map_or(Heard::Nothing, Heard::Tests)
         }
-        // The sender's address can be told even when what follows is cut off.
+        // The sender's address is there even when what follows is cut off.
         (Some(&(nd::ROUTER_SOLICITATION | nd::ROUTER_ADVERTISEMENT | nd::NEIGHBOUR_SOLICITATION)), _) => {
             has(None)
         }
@@ -138,7 +138,8 @@ fn neighbour(packet: &ipv6::Header, message: &[u8]) -> Heard {
     }
 }
 
-/// An IPv6 address that is none: mapped ones do not appear on a wire (RFC 4291 section 2.5.5.2).
+/// An IPv6 address, unless it is a mapped one, which does not appear on a wire (RFC 4291 section
+/// 2.5.5.2).
 fn unmapped(address: [u8; 16]) -> Option<Gid> {
     Some(Gid(address)).filter(|g| g.to_ipv4().is_none())
 }
@@ -163,7 +164,7 @@ pub(super) fn given(head: &[u8], mac: MacAddr) -> Option<(Gid, Option<u16>)> {
     if m.operation != dhcp::REPLY || m.client_mac != mac {
         return None;
     }
-    // The type is often cut off. The guest is asked anyway.
+    // The type is often cut off. The guest is asked in any case.
     if dhcp::message_type(message).is_ok_and(|t| t != dhcp::ACK) {
         return None;
     }

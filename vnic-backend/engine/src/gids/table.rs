@@ -1,4 +1,4 @@
-//! Which entry is at which index.
+//! Indices of the entries.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -11,10 +11,10 @@ use super::addresses::{Address, Key};
 use super::{GidError, GidSource, KINDS, usable};
 use crate::rdma::{GidEntry, GidKind};
 
-/// The first index for learned entries: those before are the adapter's own.
+/// The first index for learned entries; the adapter's own are before it.
 const FIRST: u16 = 2;
 
-/// An entry and whose it is.
+/// An entry and its origin.
 type Slot = (GidEntry, GidSource);
 
 /// The table as it is, and as the device knows it.
@@ -22,17 +22,17 @@ type Slot = (GidEntry, GidSource);
 pub(super) struct Table {
     mac: MacAddr,
     slots: Vec<Option<Slot>>,
-    /// What the operator and the driver have set.
+    /// Entries that the operator and the driver have set.
     set: BTreeMap<u16, Slot>,
-    /// Where the adapter's own entries are.
+    /// Indices of the adapter's own entries.
     own: [Option<u16>; 2],
     told: Vec<Option<GidEntry>>,
     changed: bool,
-    /// Which of [`KINDS`] there may be.
+    /// Whether each of [`KINDS`] is allowed.
     allowed: [bool; 2],
 }
 
-/// What packets are recognised by.
+/// Key of an entry, by which packets find it.
 fn key(e: &GidEntry) -> (Gid, GidKind, Option<u16>) {
     (e.gid, e.kind, e.vlan)
 }
@@ -42,7 +42,7 @@ fn is_allowed(allowed: [bool; 2], kind: GidKind) -> bool {
 }
 
 impl Table {
-    /// An empty one.
+    /// An empty table.
     pub fn new(mac: MacAddr, len: u16) -> Table {
         Table {
             mac,
@@ -55,7 +55,7 @@ impl Table {
         }
     }
 
-    /// Entries of these kinds only; [`Table::place`] must follow if that is true.
+    /// Allows entries of these kinds only. True: [`Table::place`] must follow.
     pub fn allow(&mut self, kinds: &[GidKind]) -> bool {
         let allowed = KINDS.map(|kind| kinds.contains(&kind));
         core::mem::replace(&mut self.allowed, allowed) != allowed
@@ -104,7 +104,7 @@ impl Table {
             (_, Some((there, ..))) => return Err(GidError::Exists(there)),
             (Some(at), None) => at,
             (None, None) => {
-                // What is hidden keeps its place.
+                // A hidden entry keeps its place.
                 let free = |i: &u16| self.slots[usize::from(*i)].is_none() && !self.set.contains_key(i);
                 let free = (FIRST..self.len()).find(free);
                 free.ok_or(GidError::Full(self.len()))?
@@ -114,8 +114,8 @@ impl Table {
         Ok(at)
     }
 
-    /// Clears an entry that the operator or the driver has set; [`Table::place`] must follow. Of a learned one,
-    /// answers the address to forget.
+    /// Clears an entry of the operator or the driver; [`Table::place`] must follow. For a learned entry, returns
+    /// the address to forget.
     pub fn clear(&mut self, index: u16, by: GidSource) -> Result<Option<Key>, GidError> {
         self.may_change(index, by)?;
         match self.slot(index)? {
@@ -147,15 +147,15 @@ impl Table {
         }
     }
 
-    /// What the driver has set is gone; [`Table::place`] must follow if that is true.
+    /// Forgets the driver's entries. True: [`Table::place`] must follow.
     pub fn forget_driver(&mut self) -> bool {
         let before = self.set.len();
         self.set.retain(|_, (_, source)| *source != GidSource::Driver);
         self.set.len() != before
     }
 
-    /// Gives each entry its index: what was set, where it was set; the adapter's own at the beginning; the others
-    /// where they were, or at the lowest free index. No GID is there twice.
+    /// Gives each entry its index: entries that were set, where they were set; the adapter's own at the
+    /// beginning; the others where they were, or at the lowest free index. No GID is in the table twice.
     pub fn place(&mut self, addresses: &mut [Address]) {
         let mut slots: Vec<Option<Slot>> = vec![None; self.slots.len()];
         let mut keys = BTreeSet::new();
@@ -180,7 +180,7 @@ impl Table {
             Some(at)
         };
         let own = |i: usize| (entry(Gid::from_mac(self.mac), KINDS[i], None), GidSource::Mac);
-        // Home, where that is free; otherwise they stay where they went.
+        // At home, if that is free; otherwise they stay where they went.
         let mut next = [None; 2];
         for (i, at) in next.iter_mut().enumerate() {
             let away = self.own[i].filter(|at| *at >= FIRST);
@@ -192,7 +192,7 @@ impl Table {
                 *at = put(&mut slots, *at, (entry(a.gid, kind, a.vlan), a.source));
             }
         }
-        // Those without an index.
+        // Entries without an index.
         let mut free = FIRST;
         let mut lowest = |slots: &[Option<Slot>]| -> Option<u16> {
             while slots.get(usize::from(free))?.is_some() {
@@ -226,19 +226,19 @@ impl Table {
             .filter_map(|(at, slot)| slot.map(|(entry, source)| (at, entry, source)))
     }
 
-    /// May there be something in [`Table::changes`]?
+    /// Whether there may be something in [`Table::changes`].
     #[inline]
     pub fn changed(&self) -> bool {
         self.changed
     }
 
-    /// The device knows nothing.
+    /// Forgets what the device knows: its table is empty.
     pub fn retell(&mut self) {
         self.told.fill(None);
         self.changed = true;
     }
 
-    /// What the device does not know yet: first what goes, then what comes.
+    /// Changes that the device does not know yet: first cleared entries, then filled ones.
     pub fn changes(&mut self) -> Vec<(u16, Option<GidEntry>)> {
         let mut changes = Vec::new();
         if !core::mem::take(&mut self.changed) {

@@ -1,17 +1,17 @@
-//! Cuts a segmentation request of many segments into requests of fewer: what comes of them are the same segments.
+//! Cuts a segmentation request of many segments into requests of fewer, which make the same segments.
 
 use vnic_wire::checksum;
 
 use super::segment::{put, sum};
 use super::{HEAD_MAX, Segmenter, Tso};
 
-/// One of the requests: its headers have been written, its payload is a piece of the frame's. It is asked for as the whole was,
-/// by the same virtio header.
+/// One of the smaller requests: its headers have been written, its payload is a piece of the frame's. It has the virtio header
+/// of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// Bytes of headers.
     pub head_len: usize,
-    /// Where in the frame its payload begins.
+    /// Offset of its payload in the frame.
     pub payload_off: usize,
     /// Bytes of payload.
     pub payload_len: usize,
@@ -20,7 +20,7 @@ pub struct Part {
 /// Goes over the parts of one request, in order.
 #[derive(Debug, Clone)]
 pub struct Parts {
-    /// A part is to the frame what a segment is, only longer.
+    /// Cuts the parts: a part is a long segment.
     cut: Segmenter,
     each: u16,
     /// Sum of the pseudo header without length.
@@ -28,8 +28,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Begins with the frame that `tso` was checked with: same `head`, same `frame_len`. Each part has so many segments, the last
-    /// one what is left.
+    /// The parts of the frame that `tso` was checked with: same `head`, same `frame_len`. Each part has `each` segments, the
+    /// last one the rest.
     pub fn new(tso: &Tso, head: &[u8], frame_len: usize, each: u16) -> Parts {
         let each = each.max(1);
         let cut = Segmenter::new(

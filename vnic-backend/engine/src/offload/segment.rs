@@ -9,22 +9,22 @@ use super::{HEAD_MAX, Tso};
 pub struct Segment {
     /// Bytes of headers.
     pub head_len: usize,
-    /// Where in the frame its payload begins.
+    /// Offset of its payload in the frame.
     pub payload_off: usize,
     /// Bytes of payload.
     pub payload_len: usize,
     /// Offset of the TCP or UDP checksum (high byte first) in the segment; the bytes there are zero.
     pub field: usize,
-    /// Ones-complement sum of pseudo header and TCP or UDP header. Add the payload's
-    /// ([`checksum::sum`] or pieces with [`checksum::combine`]; the header ends at an even offset) and
-    /// write [`Segmenter::finish`] of it at `field`.
+    /// Ones-complement sum of pseudo header and TCP or UDP header. Add the payload's sum ([`checksum::sum`] or
+    /// pieces with [`checksum::combine`]; the header ends at an even offset) and write [`Segmenter::finish`] of
+    /// it at `field`.
     pub partial: u32,
 }
 
 /// Goes over the segments of one request, in order.
 #[derive(Debug, Clone)]
 pub struct Segmenter {
-    /// The headers with everything at zero that differs between segments.
+    /// The headers, with zeros in fields that differ between segments.
     pub(super) template: [u8; HEAD_MAX],
     pub(super) tso: Tso,
     /// Offset in the frame of the next segment's payload.
@@ -77,7 +77,7 @@ pub(super) fn sum(b: &[u8; HEAD_MAX], from: usize, to: usize) -> u32 {
 }
 
 impl Segmenter {
-    /// Begins with the frame that `tso` was checked with: same `head`, same `frame_len`.
+    /// The segments of the frame that `tso` was checked with: same `head`, same `frame_len`.
     pub fn new(tso: &Tso, head: &[u8], frame_len: usize) -> Segmenter {
         let Tso {
             udp,
@@ -136,8 +136,8 @@ impl Segmenter {
 
     /// Writes the next segment's headers to the front of `out`. The TCP checksum is left to the caller.
     ///
-    /// Of the frame's flags, FIN and PSH go to the last segment only and CWR to the first only (RFC 3168
-    /// section 6.1.2); IPv4 identifications count up from the frame's.
+    /// FIN and PSH of the frame go to the last segment only and CWR to the first only (RFC 3168 section 6.1.2);
+    /// IPv4 identifications count up from the frame's.
     #[inline]
     pub fn next(&mut self, out: &mut [u8; HEAD_MAX]) -> Option<Segment> {
         if self.done {
@@ -200,8 +200,8 @@ impl Segmenter {
         Some(segment)
     }
 
-    /// The checksum for this sum, with which TCP and UDP receivers agree: the complement, and 0xffff for 0,
-    /// which in UDP would mean that there is no checksum (RFC 768) and in TCP is the same number.
+    /// The checksum of a sum, for TCP and UDP: the complement, and 0xffff for 0, which in UDP would mean that
+    /// there is no checksum (RFC 768) and in TCP is the same number.
     #[inline]
     pub const fn finish(sum: u32) -> u16 {
         match !checksum::fold(sum) {

@@ -8,22 +8,22 @@ use vnic_wire::roce::Path;
 
 use super::types::{AddressVector, PdHandle};
 
-/// An address vector, with the headers that it gives.
+/// An address vector, with the headers that follow from it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AddressHandle {
     pub pd: PdHandle,
-    /// What it was created with.
+    /// The address vector that it was created with.
     pub address: AddressVector,
     /// The headers; the UDP source port is the sending QP's.
     pub path: Path,
-    /// Priority of packets to it.
+    /// Priority of packets to the address.
     pub priority: u8,
 }
 
-/// Who is at the other end of a path: Ethernet address, VLAN, network address; and the own network address.
+/// The other end of a path (Ethernet address, VLAN, network address), and the own network address.
 type End = (MacAddr, u16, Gid, Gid);
 
-/// Where address handles lead to, and how many lead there.
+/// The ends that address handles lead to, and how many lead there.
 #[derive(Debug, Default)]
 pub(super) struct Destinations(BTreeMap<End, u32>);
 
@@ -43,7 +43,7 @@ impl Destinations {
         }
     }
 
-    /// Does an address handle lead to where packets with this path come from?
+    /// Whether an address handle leads to where packets with this path come from.
     pub fn have(&self, theirs: &Path) -> bool {
         let (theirs, vid, network) = (theirs.eth.source, theirs.vid(), &theirs.network);
         self.0

@@ -6,8 +6,8 @@ use super::gid::GidTable;
 use super::limits::{Limits, in_range};
 use super::types::{AddressVector, AttributeMask, QpAttributes, VerbsError};
 
-/// Are the values that `mask` means within their ranges? What belongs to which transition is another question
-/// ([`super::qp::state::transition`]).
+/// Checks that the values that `mask` names are within their ranges. [`super::qp::state::transition`] decides
+/// which attributes belong to which transition.
 pub fn check_values(
     values: &QpAttributes,
     mask: AttributeMask,
@@ -89,11 +89,11 @@ pub fn check_values(
     Ok(())
 }
 
-/// Is this an address that packets can be sent to? Multicast is.
+/// Checks an address that packets are to be sent to. Multicast is allowed.
 pub fn check_address(address: &AddressVector, gids: &GidTable) -> Result<(), VerbsError> {
     gids.get(address.sgid_index)?;
     in_range("flow label", address.flow_label, 0, 0xf_ffff)?;
-    // It becomes the priority of a VLAN tag (annex A16): three bits.
+    // The service level becomes the priority of a VLAN tag (annex A16): three bits.
     in_range("service level", address.service_level, 0, 7)?;
     if address.dgid == Gid::UNSPECIFIED {
         return Err(VerbsError::Invalid("the destination GID is missing"));

@@ -1,4 +1,4 @@
-//! What a device takes of the memory of whoever runs it.
+//! Memory that a device takes of the daemon.
 
 use super::address_handle::AddressHandle;
 use super::completion_queue::CompletionQueue;
@@ -22,18 +22,18 @@ pub struct Beside {
     pub device: u64,
 }
 
-/// Of a table, for each object: its slot, which is there twice while the table grows and has room for another, and what
-/// the allocator adds.
+/// Bytes of a table for each object: its slot, which is there twice while the table grows and has room for another, and the
+/// allocator's share.
 const PLACE: u64 = 3 * 16 + 16;
-/// What a QP has when its peer and congestion control have it do the most: 16 READs and atomics to answer and to repeat,
+/// Bytes of a QP when its peer and congestion control make it do the most: 16 READs and atomics to answer and to repeat,
 /// telemetry, a flow with its algorithm, timers.
 const QP_AT_WORK: u64 = 4096;
-/// Entries of the translation table: two numbers, once more while a command brings them.
+/// Bytes of an entry of the translation table: two numbers, once more while a command brings them.
 const EXTENT: u64 = 2 * 16;
-/// The member of a multicast group, with its row of those that are in groups.
+/// Bytes of a member of a multicast group, with its row of those that are in groups.
 const MEMBER: u64 = 2 * 4 + 32;
 const GROUP: u64 = 128;
-/// What is kept for completions that come next, counters, and what else each device has.
+/// Bytes for completions that come next, counters, and all else that each device has.
 const DEVICE: u64 = 16 << 20;
 
 fn size<T>() -> u64 {
@@ -41,7 +41,7 @@ fn size<T>() -> u64 {
 }
 
 impl Limits {
-    /// Bytes of memory that a device takes at most, while all that there may be is there.
+    /// Most bytes of memory that a device takes, with as many objects as there may be.
     pub fn memory(&self, beside: &Beside) -> u64 {
         let each = |count: u32, bytes: u64| u64::from(count) * bytes;
         // A request is in one of the pools, which keep their places; what does not fit there comes on top. Each pool can
@@ -57,7 +57,7 @@ impl Limits {
             + each(self.max_srq, size::<SharedReceiveQueue>() + PLACE + beside.srq)
             + each(self.max_mr, size::<Entry>() + PLACE)
             + each(self.max_mw, size::<Entry>() + PLACE)
-            // Those of rings have as many as those of regions.
+            // Rings may have as many extents as regions.
             + each(self.max_mr_extents, 2 * EXTENT)
             + each(self.max_ah, size::<AddressHandle>() + 2 * PLACE)
             + each(self.max_pd, PLACE + 16)
@@ -66,8 +66,8 @@ impl Limits {
             + each(self.max_requests, request + waiting)
     }
 
-    /// The default limits, or as much of each as lets a device take no more than this many bytes of memory. `None`: there is
-    /// no room for one of each.
+    /// The default limits, or lower ones with which a device takes no more than `memory` bytes. `None`: there is no room for
+    /// one object of each kind.
     pub fn within(memory: u64, beside: &Beside) -> Option<Limits> {
         const PARTS: u32 = 1 << 12;
         let part = |of: u32| {
@@ -102,7 +102,8 @@ impl Limits {
 }
 
 impl Device {
-    /// Bytes of memory for what is there now, by the account of [`Limits::memory`]; the caller's rings have so many extents.
+    /// Bytes of memory of the current objects, by the account of [`Limits::memory`]; the caller's rings have `ring_extents`
+    /// extents.
     pub fn memory(&self, ring_extents: u32, beside: &Beside) -> u64 {
         let (all, used) = (self.limits(), self.resources());
         let there = Limits {

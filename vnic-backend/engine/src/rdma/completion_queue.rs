@@ -5,45 +5,45 @@ use alloc::vec::Vec;
 
 use super::types::{Arm, Completion, QpNumber, SrqHandle, Status, VerbsError};
 
-/// What became of a completion.
+/// Effect of adding a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Pushed {
-    /// Whoever armed the queue is to be told.
+    /// Whether the queue was armed: an event is due.
     pub event: bool,
-    /// There was no room: the entry is lost and the queue has just gone into error. Said once.
+    /// Whether the entry is lost for want of room, and the queue has just gone into error. Reported once.
     pub overrun: bool,
-    /// It is in the queue.
+    /// Whether the completion is in the queue.
     pub taken: bool,
 }
 
-/// Memory for entries that queues have given back. Queues that are emptied at each turn lend each other their memory; what
-/// many of them once needed does not stay with each.
+/// Memory for entries that queues have given back. Queues that are emptied at each turn lend each other their memory; a
+/// need of many of them at times does not stay with each.
 #[derive(Debug, Default)]
 pub struct Spares(Vec<VecDeque<Completion>>);
 
-/// Memory that waits for a queue, at most.
+/// Most pieces of memory that wait for a queue.
 const SPARES: usize = 16;
-/// Entries for which spare memory has room at most.
+/// Most entries that spare memory has room for.
 const LARGE: usize = 1 << 13;
-/// Entries below which memory is not given back while some are left.
+/// Entries below which a queue keeps its memory while some are left.
 const SMALL: usize = 1024;
 
-/// A completion queue. While nothing waits in it, it has no memory for entries.
+/// A completion queue. While it is empty, it has no memory for entries.
 #[derive(Debug)]
 pub struct CompletionQueue {
     entries: VecDeque<Completion>,
     capacity: u32,
     armed: Option<Arm>,
     failed: bool,
-    /// It is on the device's list of queues that got something.
+    /// Whether it is on the device's list of queues that got something.
     pub listed: bool,
     /// QPs and SRQs that complete here, counted once for each of their queues.
     pub users: u32,
-    /// The same, as long as an overrun of this queue is news to them.
+    /// The same users, as long as an overrun of this queue is news to them.
     pub members: BTreeSet<Member>,
 }
 
-/// What completes in a completion queue.
+/// A user of a completion queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Member {
     /// A queue pair.
@@ -66,7 +66,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Before completions are added: memory that another queue has given back.
+    /// Takes memory that another queue has given back, before completions are added.
     #[inline(always)]
     pub fn borrow(&mut self, spares: &mut Spares) {
         if self.entries.capacity() == 0
@@ -76,7 +76,7 @@ impl CompletionQueue {
         }
     }
 
-    /// After completions were taken: memory that is not needed any more.
+    /// Gives memory back that is not needed any more, after completions were taken.
     #[inline(always)]
     pub fn give_back(&mut self, spares: &mut Spares) {
         let (len, capacity) = (self.entries.len(), self.entries.capacity());
@@ -93,8 +93,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Adds a completion. When there is no room the queue goes into error and takes nothing any more (IBTA 11.6.3,
-    /// CQ error).
+    /// Adds a completion. Without room the queue goes into error and takes nothing any more (IBTA 11.6.3, CQ error).
     #[inline(always)]
     pub fn push(&mut self, completion: Completion) -> Pushed {
         if self.failed {
@@ -123,7 +122,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the oldest completions, at most so many, and answers how many there were.
+    /// Takes the oldest completions, at most `most`, and returns their number.
     #[inline]
     pub fn take(&mut self, most: u32, each: impl FnMut(&Completion)) -> u32 {
         let count = self.entries.len().min(most as usize);
@@ -138,19 +137,19 @@ impl CompletionQueue {
         self.entries.len() as u32
     }
 
-    /// Nothing waits?
+    /// Whether no completion waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Takes no more from now on. False: it did not before, either.
+    /// Makes the queue take no more completions. False: it did not before, either.
     pub fn fail(&mut self) -> bool {
         !core::mem::replace(&mut self.failed, true)
     }
 
-    /// Asks for an event when the next completion, or the next solicited or failed one, is added. Those that wait
-    /// already make none (`ibv_req_notify_cq`). Once asked for any completion, asking for solicited ones changes nothing
+    /// Asks for an event when the next completion, or the next solicited or failed one, is added. Completions that wait
+    /// already make none (`ibv_req_notify_cq`). After asking for any completion, asking for solicited ones changes nothing
     /// until the event (IBTA 11.4.2.2).
     pub fn arm(&mut self, arm: Arm) {
         if self.armed != Some(Arm::Next) {

@@ -1,4 +1,4 @@
-//! Congestion control of a device: which algorithm its queue pairs use, and how marked packets are answered.
+//! Congestion control of a device: the algorithm of its queue pairs, and the answer to marked packets.
 
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -9,22 +9,22 @@ use crate::congestion::{CongestionControl, Limits, State};
 
 use super::types::QpNumber;
 
-/// What acts on all queue pairs of a device.
+/// Settings for all queue pairs of a device.
 #[derive(Debug, Clone)]
 pub struct Congestion {
-    /// The algorithm of what they send.
+    /// The algorithm of the sending queue pairs.
     pub control: Arc<dyn CongestionControl>,
     /// Priorities whose senders react, a bit each (reaction point, `DcqcnRPEnablePrioN`).
     pub reaction: u8,
     /// Priorities whose marked packets are answered, a bit each (notification point, `DcqcnNPEnablePrioN`).
     pub notification: u8,
-    /// How they are answered.
+    /// Settings of the notification point.
     pub point: notification::Settings,
     /// Speed of the port in bit/s; 0: as at 100 Gbit/s.
     pub line_rate: u64,
-    /// A loss slows a flow down as a notification does (`roce_slow_restart_en`).
+    /// Whether a loss slows a flow down as a notification does (`roce_slow_restart_en`).
     pub slow_restart: bool,
-    /// So does an idle time (`roce_slow_restart_idle_en`).
+    /// Whether an idle time does so, too (`roce_slow_restart_idle_en`).
     pub slow_restart_idle: bool,
     /// Credit that a flow gathers at its rate while it sends nothing.
     pub slack: Duration,
@@ -48,13 +48,13 @@ impl Default for Congestion {
 /// A queue pair that is limited now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowStatus {
-    /// Which.
+    /// The queue pair.
     pub qp: QpNumber,
-    /// Its priority.
+    /// Priority of its packets.
     pub priority: u8,
-    /// What it may do.
+    /// Limits of its flow.
     pub limits: Limits,
-    /// Why.
+    /// State of its algorithm.
     pub state: State,
     /// Notifications that it has handled.
     pub notifications: u64,

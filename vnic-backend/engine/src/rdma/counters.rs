@@ -10,7 +10,7 @@ use vnic_wire::transport::Headers;
 use super::packet::Incoming;
 use super::types::Status;
 
-/// Packets and bytes that came, by priority. Of priority 0 nothing is counted: that is the rest.
+/// Packets and bytes that came, by priority. Of priority 0 nothing is counted: it is the rest.
 pub type ReceivedByPriority = [[u64; 2]; 8];
 
 /// A row of the table.
@@ -40,7 +40,7 @@ macro_rules! counters {
             /// How many counters there are.
             pub const COUNT: usize = Counters::TABLE.len();
 
-            /// Their names, in the order of [`Counters::TABLE`].
+            /// Names in the order of [`Counters::TABLE`].
             pub const NAMES: [&'static str; Counters::COUNT] = [$($(stringify!($field),)*)*];
 
             /// The values, in the order of [`Counters::TABLE`].
@@ -134,7 +134,7 @@ counters! {
 }
 
 impl Counters {
-    /// Name, value and help text of each.
+    /// Name, value and help text of each counter.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
         Counters::TABLE
             .iter()

@@ -1,5 +1,6 @@
 //! The RDMA function of one adapter: its objects, and the packets that go in and out.
 
+mod groups;
 mod members;
 mod outlet;
 mod run;
@@ -10,11 +11,9 @@ use alloc::vec::Vec;
 
 use vnic_wire::MacAddr;
 use vnic_wire::bth::MULTICAST_QP;
-use vnic_wire::gid::Gid;
 use vnic_wire::opcode::Transport;
 use vnic_wire::roce::{Ecn, Network};
 use vnic_wire::time::Instant;
-use vnic_wire::transport::Extended;
 
 use crate::congestion::Needs;
 
@@ -45,24 +44,25 @@ use super::types::{
     VerbsError, XrcdHandle,
 };
 use super::wheel::Wheel;
+pub use groups::COPIES_AT_ONCE;
 pub use shell::{Freed, work_of_pieces};
 
 /// The first QP numbers are for management (IBTA 3.9.4, 3.9.5).
 const QP_FIRST: u32 = 2;
 
-/// What a device is made with.
+/// Settings of a new device.
 #[derive(Debug, Clone)]
 pub struct DeviceConfig {
     /// The adapter's address.
     pub mac: MacAddr,
-    /// How many of everything it has.
+    /// Limits of its objects.
     pub limits: Limits,
     /// Path MTU of its port: the largest that fits into the Ethernet MTU.
     pub mtu: Mtu,
-    /// All QPs send from UDP port 49152, as early firmware did: hashing by ports then sees one flow.
+    /// Whether all QPs send from UDP port 49152, as early firmware did: hashing by ports then sees one flow.
     pub pin_source_port: bool,
-    /// Where the numbers of queue pairs and the keys of memory begin: nobody who does not know it guesses them. 0: at the least
-    /// ones.
+    /// Seed of the first numbers of queue pairs and keys of memory: nobody who does not know it guesses them. 0: the least
+    /// numbers.
     pub seed: u64,
 }
 
@@ -82,8 +82,10 @@ pub struct Device {
     pds: Table<Domain>,
     xrcds: Table<Domain>,
     groups: MulticastGroups,
+    /// Datagrams for groups that have more members than get their copies at once.
+    copies: VecDeque<groups::Waiting>,
     shared: Shared,
-    /// What the region or completion queue has left that was the last to end.
+    /// Memory of the region or completion queue that was the last to end.
     freed: Option<Freed>,
 }
 
@@ -92,7 +94,7 @@ fn table<T>(object: Object, limit: u32) -> Table<T> {
     Table::new(object, limit, index_bits, total_bits)
 }
 
-/// The object behind a handle, or the error that names its kind.
+/// Finds the object of a handle, or returns the error that names its kind.
 macro_rules! find {
     ($table:expr, $handle:expr, $object:ident) => {
         $table
@@ -101,7 +103,7 @@ macro_rules! find {
     };
 }
 
-/// A marked packet came: its sender is notified, if its priority is one that is.
+/// Notifies the sender of a marked packet, if its priority is one that is notified.
 #[cold]
 #[inline(never)]
 fn notify_sender(shared: &mut Shared, qps: &Table<Qp>, now: Instant, packet: &Incoming<'_>) {
@@ -113,7 +115,7 @@ fn notify_sender(shared: &mut Shared, qps: &Table<Qp>, now: Instant, packet: &In
         && bth.opcode.transport() != Transport::Cnp
         // RoCEv1 has no notifications.
         && !matches!(packet.path.network, Network::V1 { .. })
-        // All of a group would answer.
+        // All members of a group would answer.
         && !packet.path.network.destination().is_multicast();
     let own = bth.destination_qp;
     let sender = match answered {
@@ -146,6 +148,7 @@ impl Device {
             pds: table(Object::Pd, limits.max_pd),
             xrcds: table(Object::Xrcd, limits.max_xrcd),
             groups: MulticastGroups::new(&limits),
+            copies: VecDeque::new(),
             shared: Shared {
                 mac: config.mac,
                 mtu: config.mtu,
@@ -192,12 +195,12 @@ impl Device {
         self.shared.mac
     }
 
-    /// How many of everything it has.
+    /// Limits of its objects.
     pub fn limits(&self) -> &Limits {
         &self.shared.limits
     }
 
-    /// What is in use.
+    /// Objects in use.
     pub fn resources(&self) -> Resources {
         let shared = &self.shared;
         fn usage<T>(table: &Table<T>) -> Usage {
@@ -221,7 +224,7 @@ impl Device {
         }
     }
 
-    /// Counters since it was made.
+    /// Counters since the device was made.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
@@ -231,24 +234,14 @@ impl Device {
         &self.shared.marks
     }
 
-    /// A frame for this adapter had a wrong ICRC; whoever parsed it tells.
+    /// Counts a frame for this adapter with a wrong ICRC, for the caller that parsed it.
     pub fn count_bad_icrc(&mut self) {
         self.shared.counters.rx_icrc_encapsulated += 1;
     }
 
-    /// A frame for this adapter had the marks of RoCE and could not be read; whoever tried tells.
+    /// Counts a frame for this adapter that looked like RoCE and could not be read, for the caller that tried.
     pub fn count_malformed(&mut self) {
         self.shared.counters.drop_malformed += 1;
-    }
-
-    /// The QPs that receive what is sent to a multicast group.
-    pub fn members(&self, group: Gid) -> &[QpNumber] {
-        self.groups.lookup(group)
-    }
-
-    /// Is a QP attached to a multicast group?
-    pub fn is_in_group(&self, qp: QpNumber) -> bool {
-        self.groups.users(qp) > 0
     }
 
     // GIDs.
@@ -306,7 +299,7 @@ impl Device {
         self.register_memory(pd, iova, access, spans.into())
     }
 
-    /// The same with spans that were given one by one.
+    /// As [`register`](Device::register), with spans that were given one by one.
     pub fn register_memory(
         &mut self,
         pd: PdHandle,
@@ -336,16 +329,17 @@ impl Device {
         Ok(registration)
     }
 
-    /// Memory has gone away: every region with a piece that `is_there` denies loses its keys for good. Each use of them,
-    /// and of those of windows bound to it, is an access error; the region stays until it is deregistered or registered
-    /// again with other memory. Gives the regions that were lost by this; each is named once.
+    /// Takes memory away: every region with a piece that `is_there` denies loses its keys for good. Each use of them, and of
+    /// those of windows bound to it, is an access error; the region stays until it is deregistered or registered again with
+    /// other memory. Returns the regions that were lost by this call; each is named once.
     pub fn lose_memory(&mut self, is_there: &dyn Fn(Span) -> bool) -> Vec<MrHandle> {
         self.lose_memory_in_turns(&mut MemoryWalk::default(), u32::MAX, is_there)
             .0
     }
 
-    /// The same in turns, each of which looks at so many pieces of memory. Gives the regions that were lost by this turn, and at how
-    /// many pieces it has looked. A region that is registered meanwhile may be looked at or not.
+    /// As [`lose_memory`](Device::lose_memory), in turns, each of which looks at `most` pieces of memory. Returns the regions
+    /// that this turn lost, and the number of pieces that it looked at. A region that is registered meanwhile may be looked at
+    /// or not.
     pub fn lose_memory_in_turns(
         &mut self,
         walk: &mut MemoryWalk,
@@ -363,7 +357,7 @@ impl Device {
         Ok(())
     }
 
-    /// Makes a memory window, not bound to anything. Gives its key too.
+    /// Makes a memory window, not bound to anything. Returns its key, too.
     pub fn alloc_mw(&mut self, pd: PdHandle, kind: MwType) -> Result<(MwHandle, u32), VerbsError> {
         find!(self.pds, pd, Pd)?;
         let made = self.shared.regions.alloc_mw(pd, kind)?;
@@ -381,7 +375,7 @@ impl Device {
 
     // Completion queues.
 
-    /// Makes a completion queue of at least so many entries.
+    /// Makes a completion queue of at least `entries` entries.
     pub fn create_cq(&mut self, entries: u32) -> Result<CqHandle, VerbsError> {
         in_range("entries", entries, 1, self.shared.limits.max_cqe)?;
         self.shared
@@ -390,7 +384,7 @@ impl Device {
             .map(CqHandle)
     }
 
-    /// Changes its size. Refused when more completions wait than would fit.
+    /// Changes a completion queue's size. Refused when more completions wait than would fit.
     pub fn resize_cq(&mut self, cq: CqHandle, entries: u32) -> Result<(), VerbsError> {
         in_range("entries", entries, 1, self.shared.limits.max_cqe)?;
         let queue = find!(self.shared.cqs, cq, Cq)?;
@@ -697,19 +691,6 @@ impl Device {
         Ok(())
     }
 
-    /// Attaches a UD QP to a multicast group.
-    pub fn attach_multicast(&mut self, qp: QpNumber, gid: Gid) -> Result<(), VerbsError> {
-        if find!(self.qps, qp, Qp)?.init.qp_type != QpType::Ud {
-            return Err(VerbsError::Invalid("multicast is for datagrams"));
-        }
-        self.groups.attach(qp, gid)
-    }
-
-    /// Detaches it.
-    pub fn detach_multicast(&mut self, qp: QpNumber, gid: Gid) -> Result<(), VerbsError> {
-        self.groups.detach(qp, gid)
-    }
-
     /// Posts to a send queue.
     pub fn post_send(&mut self, qp: QpNumber, wr: SendWr) -> Result<(), VerbsError> {
         self.shared.sends.spare().wr = wr;
@@ -727,7 +708,7 @@ impl Device {
 
     // Packets and time.
 
-    /// A packet came for this adapter.
+    /// Takes a packet that came for this adapter. Copies for members of a large group may wait: see [`next_member`](Device::next_member).
     pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>, memory: &dyn Memory) {
         let shared = &mut self.shared;
         shared.now = now;
@@ -764,23 +745,7 @@ impl Device {
         self.fail_overrun();
     }
 
-    fn receive_multicast(&mut self, now: Instant, packet: &Incoming<'_>, memory: &dyn Memory) {
-        let members = self.groups.lookup(packet.path.network.destination());
-        let datagram = matches!(packet.headers.extended, Extended::Deth(_) | Extended::DethImm(..));
-        if members.is_empty() || !datagram {
-            self.shared.counters.drop_no_qp += 1;
-            return;
-        }
-        self.shared.marks.hit(Mark::Multicast);
-        for member in members {
-            if let Some(qp) = self.qps.get_mut(member.0) {
-                self.shared.work = self.shared.work.saturating_add(shell::COPY);
-                qp.receive(&mut self.shared, now, packet, memory);
-            }
-        }
-    }
-
-    /// The oldest event that was not taken.
+    /// Takes the oldest event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
     }

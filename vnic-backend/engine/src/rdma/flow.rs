@@ -1,5 +1,5 @@
-//! A flow under congestion control: what one queue pair has sent and got acknowledged, and the credit that its algorithm's
-//! rate gives it.
+//! A flow under congestion control: what one queue pair has sent and got acknowledged, and its credit at the rate of its
+//! algorithm.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -13,19 +13,19 @@ use crate::congestion::{Ack, Algorithm, Limits, Loss, Needs, Notification, State
 
 use super::pacing::{OVERHEAD, Request};
 
-/// Credit is counted in 10^-9 bit: what one bit/s gives in a nanosecond.
+/// Credit of a byte, in 10^-9 bit: one bit/s gives one of these in a nanosecond.
 const PER_BYTE: i64 = 8_000_000_000;
 /// Most credit, and most debt.
 const LONGEST: i64 = i64::MAX / 4;
 
-/// Credit of a rate. Nothing is rounded but the time that is waited, up to the next nanosecond, and that is credit again.
+/// Credit of a rate. Only the time of a wait is rounded, up to the next nanosecond, and that time is credit again.
 #[derive(Debug, Clone)]
 struct Bucket {
-    /// bit/s, or [`UNLIMITED`].
+    /// Rate in bit/s, or [`UNLIMITED`].
     rate: u64,
-    /// Below zero it waits.
+    /// Credit; below zero the flow waits.
     credit: i64,
-    /// As of then.
+    /// Time of `credit`.
     since: Instant,
     /// Time in which credit is gathered, in ns.
     slack: u64,
@@ -42,7 +42,7 @@ impl Bucket {
         }
     }
 
-    /// What so many nanoseconds give.
+    /// Credit of `ns` nanoseconds.
     fn gain(&self, ns: u64) -> i64 {
         let gain = u128::from(ns) * u128::from(self.rate);
         i64::try_from(gain).unwrap_or(LONGEST).min(LONGEST)
@@ -57,8 +57,8 @@ impl Bucket {
         }
     }
 
-    /// Another rate from now on. A debt stays the same in bytes: whoever waits at a low rate does so for less time at a
-    /// higher one.
+    /// Changes the rate. A debt stays the same in bytes: a flow that waits at a low rate does so for less time at a higher
+    /// one.
     fn set_rate(&mut self, now: Instant, rate: u64) {
         let rate = rate.max(1);
         if rate != self.rate {
@@ -81,7 +81,7 @@ impl Bucket {
         Some(Instant(now.0.saturating_add(wait)))
     }
 
-    /// So many bytes went over the wire.
+    /// Takes the credit of bytes that went over the wire.
     fn sent(&mut self, bytes: u64) {
         if self.rate != UNLIMITED {
             let cost = i64::try_from(bytes).unwrap_or(LONGEST).saturating_mul(PER_BYTE);
@@ -94,7 +94,7 @@ impl Bucket {
 /// each message asks.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
-    /// PSN behind it.
+    /// PSN behind the stretch.
     end: Psn,
     /// Bytes of payload up to there.
     bytes: u64,
@@ -107,22 +107,22 @@ struct Stretch {
 struct Stream {
     /// First PSN that is not acknowledged.
     base: Psn,
-    /// Bytes before it.
+    /// Bytes before `base`.
     acked: u64,
     /// PSN behind the last packet that was ever sent.
     tail: Psn,
-    /// Bytes before that.
+    /// Bytes before `tail`.
     sent: u64,
-    /// From `base` on; behind the last one there are only full packets that did not ask.
+    /// Stretches from `base` on; behind the last one there are only full packets that did not ask.
     stretches: VecDeque<Stretch>,
     /// Bytes since an acknowledge was asked for.
     unasked: u32,
-    /// Behind the last packet that asked, while nothing was sent again since.
+    /// PSN behind the last packet that asked, while nothing was sent again since.
     asked: Psn,
     mtu: u32,
 }
 
-/// What an acknowledge is worth.
+/// Progress by an acknowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Progress {
     bytes: u64,
@@ -160,12 +160,12 @@ impl Stream {
         (start + packets * u64::from(self.mtu)).min(end)
     }
 
-    /// Bytes that are unacknowledged when a requester has come to `next`.
+    /// Bytes in flight when a requester has come to `next`.
     fn in_flight(&self, next: Psn) -> u64 {
         self.position(next).saturating_sub(self.acked)
     }
 
-    /// Is an acknowledge due?
+    /// Whether an acknowledge is due.
     fn awaits(&self) -> bool {
         self.base.before(self.asked)
     }
@@ -191,7 +191,8 @@ impl Stream {
         }
     }
 
-    /// It sends again from somewhere: nobody knows which copy an acknowledge means (Karn and Partridge, SIGCOMM 1987).
+    /// The requester sends again from somewhere: nobody knows which copy an acknowledge means (Karn and Partridge, SIGCOMM
+    /// 1987).
     fn again(&mut self) {
         for stretch in &mut self.stretches {
             stretch.at = None;
@@ -200,7 +201,7 @@ impl Stream {
         self.asked = self.base;
     }
 
-    /// Everything before a PSN has arrived.
+    /// All packets before a PSN have arrived.
     fn acknowledged(&mut self, psn: Psn) -> Option<Progress> {
         if !self.base.before(psn) {
             return None;
@@ -220,16 +221,16 @@ impl Stream {
     }
 }
 
-/// What else an acknowledge says.
+/// Details of an acknowledge.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Answer<'a> {
-    /// It is about one packet, the last that it acknowledges.
+    /// Whether it is about one packet, the last that it acknowledges.
     pub exact: bool,
     /// Switches on its way; 0: not known.
     pub hops: u8,
-    /// FECN or BECN.
+    /// Whether FECN or BECN was set.
     pub marked: bool,
-    /// What its request gathered.
+    /// Telemetry that its request gathered.
     pub telemetry: Option<&'a Telemetry>,
 }
 
@@ -239,24 +240,24 @@ pub(super) struct Flow {
     algorithm: Box<dyn Algorithm>,
     needs: Needs,
     bucket: Bucket,
-    /// Bytes of payload that left of the burst under way; 0: none is.
+    /// Bytes of payload that have left of the burst under way; 0: there is none.
     burst: u32,
     limits: Limits,
     stream: Stream,
-    /// Notifications that it has handled.
+    /// Notifications that the flow has handled.
     pub notifications: u64,
-    /// When the network last said that it is congested.
+    /// Time of the last notification.
     pub notified: Option<Instant>,
-    /// It slowed down for a loss or an idle time, and this PSN is not acknowledged yet.
+    /// PSN that is not acknowledged yet since the flow slowed down for a loss or an idle time.
     pub restarting: Option<Psn>,
-    /// When it last sent something.
+    /// Time of the last packet.
     pub sent_at: Instant,
-    /// When it was last looked at.
+    /// Time of the last look.
     looked_at: Instant,
 }
 
 impl Flow {
-    /// One that begins at a PSN.
+    /// A flow that begins at a PSN.
     pub fn new(
         algorithm: Box<dyn Algorithm>,
         needs: Needs,
@@ -282,7 +283,7 @@ impl Flow {
         flow
     }
 
-    /// Another algorithm from now on, with the rate that the flow has.
+    /// Changes the algorithm; the flow keeps its rate.
     pub fn adopt(&mut self, algorithm: Box<dyn Algorithm>, needs: Needs, now: Instant, slack: Duration) {
         self.algorithm = algorithm;
         self.needs = needs;
@@ -291,18 +292,18 @@ impl Flow {
         self.learn(now);
     }
 
-    /// Credit is gathered for so long from now on.
+    /// Changes how long credit is gathered.
     pub fn set_slack(&mut self, slack: Duration) {
         self.bucket.slack = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX).max(1);
     }
 
-    /// Takes over what the algorithm allows.
+    /// Takes over the algorithm's limits.
     fn learn(&mut self, now: Instant) {
         self.limits = self.algorithm.limits();
         self.bucket.set_rate(now, self.limits.rate);
     }
 
-    /// Time has passed. `closed`: when its priority was last seen closed.
+    /// Lets time pass. `closed`: when its priority was last seen closed.
     pub fn advance(&mut self, now: Instant, closed: Option<Instant>) {
         let paused = closed.is_some_and(|at| self.looked_at <= at);
         self.looked_at = now;
@@ -310,40 +311,40 @@ impl Flow {
         self.learn(now);
     }
 
-    /// What it may do, as of the last time that it was looked at.
+    /// Limits of the flow at the last look.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// For people.
+    /// State of the flow, for people.
     pub fn state(&self) -> State {
         self.algorithm.state()
     }
 
-    /// Needs nobody remember it?
+    /// Whether nobody need remember the flow.
     pub fn is_released(&self) -> bool {
         !self.needs.from_start && self.algorithm.is_released()
     }
 
-    /// Has its algorithm released its limiter, though it is kept?
+    /// Whether the algorithm has released its limiter, though the flow is kept.
     pub fn is_done(&self) -> bool {
         self.needs.from_start && self.algorithm.is_released()
     }
 
-    /// When its rate lets it send, if not now, or when that has to be looked at again.
+    /// When the flow's rate lets it send, if not now, or when that has to be looked at again.
     pub fn waits(&mut self, now: Instant) -> Option<Instant> {
         // A burst that has begun goes on at the speed of the link.
         let at = self.bucket.waits(now).filter(|_| self.burst == 0)?;
         Some(self.changes().map_or(at, |t| t.min(at)))
     }
 
-    /// When its limits change though nothing happens.
+    /// When the flow's limits change without an event.
     pub fn changes(&self) -> Option<Instant> {
         self.algorithm.next_change()
     }
 
-    /// May a packet of so many bytes not go, because of the window? One always may, and one that asks for an acknowledge
-    /// when none is due.
+    /// Whether the window keeps a packet of `bytes` bytes from going. One packet may always go, and one that asks for an
+    /// acknowledge when none is due.
     pub fn is_full(&self, next: Psn, bytes: u32) -> bool {
         self.limits.window != UNLIMITED && self.stream.awaits() && {
             let in_flight = self.stream.in_flight(next);
@@ -351,31 +352,31 @@ impl Flow {
         }
     }
 
-    /// Shall a packet of so many bytes ask for an acknowledge?
+    /// Whether a packet of `bytes` bytes shall ask for an acknowledge.
     pub fn asks(&self, next: Psn, bytes: u32) -> bool {
         let every = self.needs.ack_every;
         let unasked = self.stream.unasked.saturating_add(bytes);
         let due = every > 0 && unasked >= every;
-        // The one behind it would have to wait for it.
+        // The packet behind it would have to wait for that.
         due || self.limits.window != UNLIMITED && {
             let then = self.stream.in_flight(next) + u64::from(bytes) + u64::from(self.stream.mtu);
             then > self.limits.window
         }
     }
 
-    /// What its packets gather on their way.
+    /// Telemetry that the flow's packets gather on their way.
     pub fn telemetry(&self) -> Option<&'static Telemetry> {
         self.needs.telemetry.then_some(&Telemetry::EMPTY)
     }
 
-    /// A request packet goes that is acknowledged some day.
+    /// A request packet goes that will be acknowledged.
     pub fn sent_numbered(&mut self, now: Instant, sent: &Request, asks: bool) {
-        // One that asks for data has no acknowledge of its own.
+        // A request for data has no acknowledge of its own.
         let at = (sent.bytes > 0 && !sent.again).then_some(now);
         self.stream.sent(sent.psn, sent.next, sent.bytes, asks, at);
     }
 
-    /// A packet of so many bytes of payload was sent, which makes a frame of so many.
+    /// A packet was sent, with `payload` bytes of payload in a frame of `frame` bytes.
     pub fn sent(&mut self, now: Instant, payload: u32, frame: u64) {
         self.sent_at = now;
         if self.needs.burst > 0 {
@@ -386,7 +387,7 @@ impl Flow {
         self.algorithm.on_sent(now, payload);
     }
 
-    /// Everything before a PSN has arrived.
+    /// All packets before a PSN have arrived.
     pub fn acknowledged(&mut self, now: Instant, psn: Psn, answer: &Answer<'_>) {
         let Some(progress) = self.stream.acknowledged(psn) else {
             return;
@@ -409,13 +410,13 @@ impl Flow {
         self.algorithm.on_ack(now, &ack);
     }
 
-    /// Something was lost, and is sent again.
+    /// A packet was lost, and is sent again.
     pub fn lost(&mut self, now: Instant, loss: Loss) {
         self.stream.again();
         self.algorithm.on_loss(now, loss);
     }
 
-    /// The network, or the transport itself, says that it shall slow down.
+    /// The network, or the transport itself, tells the flow to slow down.
     pub fn notify(&mut self, now: Instant, cnp: &Notification) {
         self.notifications += 1;
         self.algorithm.on_notification(now, cnp);

@@ -1,4 +1,4 @@
-//! The GID table of a port (IBTA 4.1.1 and annex A17): which addresses are its own, and how they travel.
+//! The GID table of a port (IBTA 4.1.1 and annex A17): the port's addresses, and how packets of each travel.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ pub enum GidKind {
 pub struct GidEntry {
     /// Address.
     pub gid: Gid,
-    /// How its packets travel.
+    /// How packets of the entry travel.
     pub kind: GidKind,
     /// VLAN of its interface, 1..=4094.
     pub vlan: Option<u16>,
@@ -31,7 +31,7 @@ pub struct GidEntry {
     pub mac: MacAddr,
 }
 
-/// What packets are recognised by.
+/// Key of an entry, by which packets find it.
 type Key = (Gid, GidKind, Option<u16>);
 
 impl GidEntry {
@@ -40,7 +40,7 @@ impl GidEntry {
     }
 }
 
-/// The table. It takes memory only for the indices that were used.
+/// The GID table. It takes memory only for the indices that were used.
 #[derive(Debug)]
 pub struct GidTable {
     entries: Vec<Option<GidEntry>>,
@@ -84,13 +84,13 @@ impl GidTable {
         Ok(())
     }
 
-    /// The entry at `index`.
+    /// The entry at an index.
     #[inline]
     pub fn by_index(&self, index: u16) -> Option<&GidEntry> {
         self.entries.get(usize::from(index))?.as_ref()
     }
 
-    /// The entry at `index`, or why there is none.
+    /// The entry at an index, or why there is none.
     pub fn get(&self, index: u16) -> Result<&GidEntry, VerbsError> {
         self.check_index(index)?;
         self.by_index(index).ok_or(VerbsError::NoSuch(Object::Gid))
@@ -111,7 +111,7 @@ impl GidTable {
             .filter_map(|(at, e)| Some((at, e.as_ref()?)))
     }
 
-    /// Filled entries.
+    /// Filled entries, and how many there may be.
     pub fn usage(&self) -> Usage {
         Usage {
             used: self.index.len() as u32,

@@ -23,7 +23,7 @@ pub(super) fn mix(x: u64) -> u64 {
 /// A place for an object.
 #[derive(Debug)]
 struct Slot<T> {
-    /// How often the place was freed; its low bits are part of the handle.
+    /// How often the slot was freed; the low bits are part of the handle.
     uses: u32,
     /// The slot that was freed after this one, while both are free.
     next: u32,
@@ -31,8 +31,8 @@ struct Slot<T> {
     object: Option<Box<T>>,
 }
 
-/// Objects of one kind by handle. A handle is an index and, in the bits above it, the generation of the slot, which
-/// starts at 0, or anywhere ([`scattered`](Table::scattered)), counts how often the slot was freed, and wraps.
+/// Objects of one kind by handle. A handle is an index and, in the bits above it, the generation of the slot, which starts
+/// at 0, or anywhere ([`scattered`](Table::scattered)), counts how often the slot was freed, and wraps.
 #[derive(Debug)]
 pub struct Table<T> {
     slots: Vec<Slot<T>>,
@@ -42,9 +42,9 @@ pub struct Table<T> {
     len: u32,
     /// Index of the first slot.
     first: u32,
-    /// What the generations of the slots begin with follows from it; 0: all with 0.
+    /// Seed of the slots' first generations; 0: all begin with 0.
     seed: u64,
-    /// Each slot begins with a generation of its own.
+    /// Whether each slot begins with a generation of its own.
     each: bool,
     limit: u32,
     index_bits: u32,
@@ -75,7 +75,8 @@ impl<T> Table<T> {
         }
     }
 
-    /// The same, but indices below `first` are never given out, in any generation. Only for a table that is still empty.
+    /// As [`new`](Table::new), but indices below `first` are never given out, in any generation. Only for a table that is
+    /// still empty.
     #[must_use]
     pub fn with_first_index(mut self, first: u32) -> Table<T> {
         let room = (1u32 << self.index_bits).saturating_sub(first);
@@ -84,10 +85,10 @@ impl<T> Table<T> {
         self
     }
 
-    /// Numbers that peers know begin anywhere, so that nobody else guesses them: `seed` says with which index, of those
-    /// that leave room for all objects and for one more, and with which generation; `each` slot with one of its own, or
-    /// all with the same, so that numbers go up in a row. With 0 they begin with the least. Only for a table that is still
-    /// empty.
+    /// Makes numbers that peers know begin anywhere, so that nobody else guesses them. `seed` decides on the first index,
+    /// of those that leave room for all objects and for one more, and on the first generation. `each`: every slot has a
+    /// first generation of its own; otherwise all have the same, so that numbers go up in a row. With seed 0 they begin
+    /// with the least. Only for a table that is still empty.
     #[must_use]
     pub fn scattered(mut self, seed: u64, each: bool) -> Table<T> {
         let rest = (1u32 << self.index_bits).saturating_sub(self.first + self.limit + 1);
@@ -108,7 +109,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Takes an object and gives its handle.
+    /// Takes an object and returns its handle.
     pub fn insert(&mut self, object: T) -> Result<u32, VerbsError> {
         if self.len >= self.limit {
             return Err(VerbsError::LimitReached {
@@ -152,29 +153,29 @@ impl<T> Table<T> {
         generation << self.index_bits | (self.first + at)
     }
 
-    /// The slot that a handle means, if its object is still there.
+    /// The slot of a handle, if its object is still there.
     #[inline]
     fn slot(&self, handle: u32) -> Option<usize> {
-        // What is below the first index becomes something beyond all slots.
+        // A number below the first index becomes an index beyond all slots.
         let at = self.index(handle).wrapping_sub(self.first as usize);
         let generation = self.slots.get(at)?.uses & self.generation_mask;
         (generation == handle >> self.index_bits).then_some(at)
     }
 
-    /// The object.
+    /// The object of a handle.
     #[inline]
     pub fn get(&self, handle: u32) -> Option<&T> {
         self.slots[self.slot(handle)?].object.as_deref()
     }
 
-    /// The object, to change it.
+    /// The object of a handle, to change it.
     #[inline]
     pub fn get_mut(&mut self, handle: u32) -> Option<&mut T> {
         let at = self.slot(handle)?;
         self.slots[at].object.as_deref_mut()
     }
 
-    /// Takes the object out; its handle is worth nothing from now on.
+    /// Takes an object out; its handle is void from now on.
     pub fn remove(&mut self, handle: u32) -> Option<T> {
         let at = self.slot(handle)?;
         let slot = &mut self.slots[at];
@@ -192,17 +193,17 @@ impl<T> Table<T> {
         Some(*object)
     }
 
-    /// How often the slot of a handle was freed before, counted from what its generation began with.
+    /// How often the slot of a handle was freed before, counted from its first generation.
     pub(super) fn uses(&self, handle: u32) -> u32 {
         self.slot(handle).map_or(0, |at| self.slots[at].uses)
     }
 
-    /// Objects in it.
+    /// Number of objects.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Most objects it takes.
+    /// Most objects.
     pub fn limit(&self) -> u32 {
         self.limit
     }
@@ -213,7 +214,8 @@ impl<T> Table<T> {
         (handle & ((1 << self.index_bits) - 1)) as usize
     }
 
-    /// What is at a place, of which there are as many as there ever were objects: maybe nothing, or its handle and itself.
+    /// The object at a place, with its handle; `Some(None)` for an empty place. There are as many places as there ever
+    /// were objects at once.
     pub fn place(&mut self, at: usize) -> Option<Option<(u32, &mut T)>> {
         let handle = self.slots.get(at).map(|_| self.handle(at as u32))?;
         let slot = self.slots.get_mut(at)?;

@@ -1,4 +1,4 @@
-//! What a device has, and how much of it is in use.
+//! Limits of a device, and how much of each is in use.
 
 use super::types::{Object, VerbsError};
 
@@ -11,46 +11,46 @@ use super::types::{Object, VerbsError};
 /// have a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
-    /// Queue pairs.
+    /// Most queue pairs.
     pub max_qp: u32,
-    /// Work requests that may be outstanding on a queue of a QP.
+    /// Most outstanding work requests on a queue of a QP.
     pub max_qp_wr: u32,
-    /// Scatter/gather elements of a work request.
+    /// Most scatter/gather elements of a work request.
     pub max_sge: u32,
-    /// Bytes of an inline send.
+    /// Most bytes of an inline send.
     pub max_inline: u32,
-    /// Completion queues.
+    /// Most completion queues.
     pub max_cq: u32,
-    /// Entries of a completion queue.
+    /// Most entries of a completion queue.
     pub max_cqe: u32,
-    /// Memory regions.
+    /// Most memory regions.
     pub max_mr: u32,
-    /// Bytes of a memory region.
+    /// Most bytes of a memory region.
     pub max_mr_size: u64,
-    /// Extents of all memory regions together: the entries of the translation table.
+    /// Most extents of all memory regions together: the entries of the translation table.
     pub max_mr_extents: u32,
-    /// Memory windows.
+    /// Most memory windows.
     pub max_mw: u32,
-    /// Protection domains.
+    /// Most protection domains.
     pub max_pd: u32,
-    /// Shared receive queues.
+    /// Most shared receive queues.
     pub max_srq: u32,
-    /// Work requests that may be outstanding on a shared receive queue.
+    /// Most outstanding work requests on a shared receive queue.
     pub max_srq_wr: u32,
-    /// Scatter elements of a work request on a shared receive queue.
+    /// Most scatter elements of a work request on a shared receive queue.
     pub max_srq_sge: u32,
-    /// Address handles.
+    /// Most address handles.
     pub max_ah: u32,
-    /// XRC domains.
+    /// Most XRC domains.
     pub max_xrcd: u32,
-    /// READs and atomics that a QP may have outstanding, as requester and as responder.
+    /// Most outstanding READs and atomics of a QP, as requester and as responder.
     pub max_rd_atomic: u8,
-    /// Work requests that have not completed and completions that nobody has taken, of all queues together, that the device is
-    /// given: what comes on top waits in the rings.
+    /// Most work requests without a completion and completions that nobody has taken, of all queues together, that the device
+    /// is given: further ones wait in the rings.
     pub max_requests: u32,
-    /// Multicast groups.
+    /// Most multicast groups.
     pub max_mcast_groups: u32,
-    /// QPs of a multicast group.
+    /// Most QPs of a multicast group.
     pub max_mcast_qp_per_group: u32,
     /// Entries of the GID table.
     pub gid_table_len: u16,
@@ -91,9 +91,9 @@ impl Default for Limits {
 /// management's (IBTA chapter 13) and the last index would give 0xffffff, the multicast QP (IBTA 9.2).
 pub const QP_LIMIT: u32 = (1 << 18) - 3;
 
-/// How a handle is divided: bits of the index and bits in total. What is above the index is the generation. Numbers of
-/// QPs and SRQs travel in 24 bits (IBTA 9.2 and A14); keys have 24 bits that the device chooses (IBTA 10.6.3); a doorbell
-/// has 24 bits for the number of a QP, an SRQ or a CQ (proto/device, section 7).
+/// How a handle is divided: bits of the index and bits in total. The bits above the index are the generation. Numbers of QPs
+/// and SRQs travel in 24 bits (IBTA 9.2 and A14); keys have 24 bits that the device chooses (IBTA 10.6.3); a doorbell has 24
+/// bits for the number of a QP, an SRQ or a CQ (proto/device, section 7).
 pub const fn handle_bits(object: Object) -> (u32, u32) {
     match object {
         Object::Qp | Object::Srq => (18, 24),
@@ -104,7 +104,7 @@ pub const fn handle_bits(object: Object) -> (u32, u32) {
 }
 
 impl Limits {
-    /// Are these limits such that a device can be made of them? Says which one is not.
+    /// Checks that a device can be made of these limits; the error names the one that is wrong.
     pub fn check(&self) -> Result<(), VerbsError> {
         const fn most(object: Object) -> u64 {
             1 << handle_bits(object).0
@@ -142,7 +142,7 @@ impl Limits {
     }
 }
 
-/// Is `value` within `min..=max`?
+/// Checks that `value` is within `min..=max`.
 pub(super) fn in_range<T>(what: &'static str, value: T, min: T, max: T) -> Result<(), VerbsError>
 where
     T: Into<u64> + PartialOrd + Copy,
@@ -158,7 +158,7 @@ where
     })
 }
 
-/// How much of one kind is in use.
+/// Objects of one kind that are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Usage {
     /// In use now.

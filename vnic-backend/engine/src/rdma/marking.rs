@@ -1,13 +1,13 @@
 //! How packets of an adapter are marked, and which priority its queue pairs have: traffic class, DSCP, priority code point
-//! (`rdma-notes-zh` sections 13 and 24; WinOF-2 Ethernet Network, DSCP Based QoS: RDMA).
+//! (WinOF-2 Ethernet Network, DSCP Based QoS: RDMA; MLNX_OFED Documentation, Quality of Service).
 //!
 //! ```text
 //!  traffic class ─▶ ToS byte ─▶ DSCP ─▶ priority        (believed: DSCP)
 //!  service level ─▶ code point of the tag ─▶ priority   (believed: code point)
 //! ```
 //!
-//! It is worked out when a queue pair gets its path and when an address handle is made, and again for all of them when the
-//! rules change; packets carry what is in their path.
+//! A queue pair is marked when it gets its path, an address handle when it is made, and all of them again when the rules
+//! change; packets carry the marks of their path.
 
 use vnic_wire::qos::Trust;
 use vnic_wire::roce::{Ecn, Network, Path};
@@ -18,26 +18,26 @@ use super::types::AddressVector;
 /// Rules by which packets get their DSCP and queue pairs their priority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marking {
-    /// What names the priority: nothing (the default priority); the service level, which is the priority code point where the
+    /// Field that names the priority: none (the default priority); the service level, which is the priority code point if the
     /// packet has a tag; the DSCP, the upper six bits of the traffic class (RoCE v1 has none: the default priority); the DSCP
-    /// where there is one (RoCE v2), otherwise the service level.
+    /// of RoCE v2, otherwise the service level.
     pub by: Trust,
-    /// Priority of what says nothing.
+    /// Priority of packets without such a field.
     pub default_priority: u8,
     /// Priority by DSCP.
     pub dscp_to_priority: [u8; 64],
-    /// DSCP by priority, written where `dscp_by_priority`, and where the DSCP names the priority and only a service level is
+    /// DSCP by priority, written with `dscp_by_priority`, and if the DSCP names the priority and only a service level is
     /// given.
     pub priority_to_dscp: [u8; 8],
     /// `DscpBasedpfcEnabled`.
     pub dscp_by_priority: bool,
-    /// DSCP of what has neither traffic class nor service level (`DscpForGlobalFlowControl`), where `by` is DSCP.
+    /// DSCP of packets with neither traffic class nor service level (`DscpForGlobalFlowControl`), if `by` is DSCP.
     pub default_dscp: u8,
-    /// Traffic class of everything, whatever queue pairs and address handles say.
+    /// Traffic class of all packets, whatever queue pairs and address handles say.
     pub forced_traffic_class: Option<u8>,
-    /// Priority that an operator's policy gives to all of it.
+    /// Priority that an operator's policy gives to all packets.
     pub policy_priority: Option<u8>,
-    /// DSCP that an operator's policy gives to all of it.
+    /// DSCP that an operator's policy gives to all packets.
     pub policy_dscp: Option<u8>,
 }
 
@@ -57,12 +57,12 @@ impl Default for Marking {
     }
 }
 
-/// What packets along an address carry, and the priority they have.
+/// Marks of packets to an address, and their priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marked {
     /// ToS byte or traffic class: DSCP, and ECN in the lower two bits.
     pub traffic_class: u8,
-    /// Priority code point of the tag, where there is one.
+    /// Priority code point of the tag, if there is one.
     pub pcp: u8,
     /// Priority, 0..=7.
     pub priority: u8,
@@ -80,7 +80,7 @@ impl Marking {
         self.priority_to_dscp[usize::from(priority & 7)] & 63
     }
 
-    /// What becomes of a traffic class and a service level. `ip`: it is RoCE v2; `tagged`: packets have a VLAN tag.
+    /// Marks for a traffic class and a service level. `ip`: RoCE v2; `tagged`: packets have a VLAN tag.
     pub fn mark(&self, traffic_class: u8, service_level: u8, ip: bool, tagged: bool) -> Marked {
         let level = service_level & 7;
         let ecn = traffic_class & ECN;
@@ -94,7 +94,7 @@ impl Marking {
             pcp,
             priority,
         };
-        // A value of the operator's for the whole port, over what anybody says (`rdma-notes-zh` section 13).
+        // A value of the operator's for the whole port wins (as MLNX_OFED's `tc/1/traffic_class` does).
         if let Some(forced) = self.forced_traffic_class {
             let priority = match self.policy_priority {
                 _ if by_dscp => self.by_dscp(forced >> 2),
@@ -145,8 +145,8 @@ impl Marking {
         marked(dscp << 2 | ecn, level, priority)
     }
 
-    /// Marks the packets of a path to an address, and answers their priority. `reaction`: priorities whose senders react to
-    /// marks of the network, a bit each; their packets say so (RFC 3168: ECT(0)) unless the address has an ECN field of its
+    /// Marks the packets of a path to an address, and returns their priority. `reaction`: priorities whose senders react to
+    /// marks of the network, a bit each. Their packets say so (RFC 3168: ECT(0)) unless the address has an ECN field of its
     /// own, or the operator has named the whole byte.
     pub(super) fn apply(&self, path: &mut Path, address: &AddressVector, reaction: u8) -> u8 {
         let ip = !matches!(path.network, Network::V1 { .. });
@@ -170,7 +170,7 @@ impl Marking {
         marked.priority
     }
 
-    /// May a packet without a tag have another priority than 0?
+    /// Whether a packet without a tag may have another priority than 0.
     pub(super) fn sorts(&self) -> bool {
         self.by != Trust::Pcp || self.default_priority != 0
     }
@@ -206,7 +206,7 @@ mod tests {
         (marked.traffic_class, marked.priority)
     }
 
-    /// The table of `rdma-notes-zh` section 13: 32 traffic classes are 8 DSCPs are one priority.
+    /// 32 traffic classes are 8 DSCPs are one priority, as mlnx_qos shows it.
     #[test]
     fn every_traffic_class_in_every_trust() {
         for class in 0..=255u8 {

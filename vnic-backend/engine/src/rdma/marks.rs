@@ -1,7 +1,7 @@
 //! Coverage marks: one counter for each path of the protocol that only a fault, a race or a hostile peer takes.
 //!
-//! The engine has no log. A simulation whose marks are all above zero has really been everywhere; one whose marks are
-//! not proves little. A mark costs one addition on a path that is rare, so they are always on.
+//! The engine has no log. A simulation whose marks are all above zero has taken every path; one with a mark at zero
+//! proves little. A mark costs one addition on a rare path, so marks are always on.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ macro_rules! marks {
             /// Every mark.
             pub const ALL: &'static [Mark] = &[$(Mark::$name,)*];
 
-            /// Its name.
+            /// Name of the mark.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Mark::$name => stringify!($name),)*
@@ -34,7 +34,7 @@ marks! {
     AckTimeout,
     /// A NAK for a sequence error came (9.7.5.2.8).
     SequenceNakReceived,
-    /// An RNR NAK came and its time is waited for (9.7.5.2.8).
+    /// An RNR NAK came, and the requester waits for its time (9.7.5.2.8).
     RnrNakReceived,
     /// The first packet after an RNR wait was sent.
     RnrRetried,
@@ -128,7 +128,7 @@ marks! {
     UcMessageDropped,
     /// A UC message arrived and no receive was posted: dropped (9.8.2.2.2).
     UcNoReceive,
-    /// A UC WRITE without leave was dropped.
+    /// A UC WRITE without the right was dropped.
     UcAccessDropped,
     /// A datagram did not fit into its receive buffer.
     UdTooLong,
@@ -156,7 +156,7 @@ marks! {
     InvalidateRemote,
     /// A key was invalidated locally (10.6.5).
     InvalidateLocal,
-    /// A peer wanted to invalidate a key that it may not.
+    /// A peer asked to invalidate a key that it may not invalidate.
     InvalidateRefused,
     /// A send queue drained (10.3.1.5).
     SendQueueDrained,
@@ -191,14 +191,14 @@ impl Default for Marks {
 }
 
 impl Marks {
-    /// The path is taken.
+    /// Counts a path that is taken.
     #[inline]
     pub fn hit(&mut self, mark: Mark) {
         let count = &mut self.0[mark as usize];
         *count = count.saturating_add(1);
     }
 
-    /// How often.
+    /// How often a path was taken.
     #[inline]
     pub fn get(&self, mark: Mark) -> u32 {
         self.0[mark as usize]

@@ -13,28 +13,28 @@ pub struct Unmapped {
 /// Memory of one function: what its guest shares. Addresses are those of the [`Span`](super::Span)s that were
 /// given at registration. The guest writes there at any time; nothing is read twice for one decision.
 ///
-/// All methods take `&self`: it is shared memory.
+/// All methods take `&self`: the memory is shared.
 pub trait Memory {
-    /// Copies out.
+    /// Copies bytes out.
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Unmapped>;
 
-    /// Copies in.
+    /// Copies bytes in.
     fn write(&self, at: u64, from: &[u8]) -> Result<(), Unmapped>;
 
     /// Replaces 8 bytes, in the host's byte order, by `change` of them, atomically for every function of this
-    /// daemon (`IBV_ATOMIC_GLOB`) when the shell can, and gives what was there. `at` is a multiple of 8.
+    /// daemon (`IBV_ATOMIC_GLOB`) if the shell can, and returns the old value. `at` is a multiple of 8.
     fn atomic(&self, at: u64, change: &dyn Fn(u64) -> u64) -> Result<u64, Unmapped>;
 
-    /// Address of `at` in this process and how many bytes follow it there, for a shell whose memory has one: its
-    /// [`copy_from`](Memory::copy_from) can then copy between two functions directly. The engine itself looks at no
-    /// such address.
+    /// Address of `at` in this process and the number of bytes that follow it there, for a shell whose memory has
+    /// one: its [`copy_from`](Memory::copy_from) can then copy between two functions directly. The engine itself
+    /// looks at no such address.
     fn place(&self, at: u64) -> Option<(*mut u8, u64)> {
         let _ = at;
         None
     }
 
-    /// Copies `len` bytes from another function's memory. One copy, where both are the same kind of memory; a
-    /// shell overrides this.
+    /// Copies `len` bytes from another function's memory. A shell overrides this with one copy, if both are the
+    /// same kind of memory.
     fn copy_from(&self, at: u64, source: &dyn Memory, from: u64, len: u64) -> Result<(), Unmapped> {
         let mut bounce = [0; 512];
         let mut done = 0;

@@ -1,11 +1,11 @@
 //! The RDMA function of an adapter: verbs objects, queue pair machines, RoCE packets (IBTA volume 1; RoCE: annexes
 //! A16 and A17).
 //!
-//! [`Device`] is what one VM gets. It is driven from outside: packets in ([`Incoming`]), packets out ([`Sink`]), time
-//! and the guest's memory ([`Memory`]) as arguments.
+//! [`Device`] is the function of one VM. Packets in ([`Incoming`]), packets out ([`Sink`]), time and the guest's
+//! memory ([`Memory`]) are arguments.
 //!
-//! A request's way: `post_send` puts it into a pool; the `requester` numbers it and cuts it into packets; the peer's
-//! `responder` checks keys, lets the payload land and answers; the `completer` takes the answer and reports.
+//! The way of a request: `post_send` puts it into a pool; the `requester` numbers it and cuts it into packets; the
+//! peer's `responder` checks keys, places the payload and answers; the `completer` takes the answer and reports.
 
 mod address_handle;
 mod attributes;
@@ -40,7 +40,7 @@ mod window;
 pub use budget::Beside;
 pub use congestion::{Congestion, FlowStatus};
 pub use counters::Counters;
-pub use device::{Device, DeviceConfig, Freed, work_of_pieces};
+pub use device::{COPIES_AT_ONCE, Device, DeviceConfig, Freed, work_of_pieces};
 pub use gid::{GidEntry, GidKind, GidTable};
 pub use limits::{Limits, Resources, Usage};
 pub use marking::{Marked, Marking};

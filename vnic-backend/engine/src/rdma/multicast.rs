@@ -12,7 +12,7 @@ use super::types::{Object, QpNumber, VerbsError};
 #[derive(Debug)]
 pub struct MulticastGroups {
     groups: BTreeMap<Gid, SmallVec<[QpNumber; 4]>>,
-    /// In how many groups a QP is; those that are in none are not here.
+    /// Number of groups of each QP that is in one.
     users: BTreeMap<QpNumber, u32>,
     max_groups: u32,
     max_per_group: u32,
@@ -29,7 +29,7 @@ impl MulticastGroups {
         }
     }
 
-    /// Attaches a QP to a group. It may be attached already: nothing changes then.
+    /// Attaches a QP to a group. If it is attached already, nothing changes.
     pub fn attach(&mut self, qp: QpNumber, gid: Gid) -> Result<(), VerbsError> {
         if !gid.is_multicast() {
             return Err(VerbsError::Invalid(
@@ -64,7 +64,7 @@ impl MulticastGroups {
         let none = VerbsError::NoSuch(Object::Multicast);
         let members = self.groups.get_mut(&gid).ok_or(none)?;
         let at = members.iter().position(|m| *m == qp).ok_or(none)?;
-        // The others keep their order: copies are delivered in the order of attachment.
+        // The other members keep their order: copies are delivered in the order of attachment.
         members.remove(at);
         if members.is_empty() {
             self.groups.remove(&gid);
@@ -84,7 +84,7 @@ impl MulticastGroups {
         self.groups.get(&gid).map_or(&[], |members| members)
     }
 
-    /// In how many groups a QP is.
+    /// Number of groups of a QP.
     pub fn users(&self, qp: QpNumber) -> u32 {
         self.users.get(&qp).copied().unwrap_or(0)
     }

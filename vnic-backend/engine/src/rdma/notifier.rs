@@ -1,5 +1,5 @@
 //! The notification point of a device: marked packets make congestion notification packets, which leave before anything
-//! else of their priority (IBTA annex A17.9; `rdma-notes-zh` section 2: marked acknowledges and READ requests do, too).
+//! else of their priority (IBTA annex A17.9). Marked acknowledges and READ requests make them, too.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -16,8 +16,8 @@ use super::counters::Counters;
 use super::packet::{Incoming, Outgoing, Payload, Sink};
 use super::types::QpNumber;
 
-/// Notifications of one priority that wait for it to open. More are forgotten: the flows will be marked again, and an
-/// adapter may merge notifications.
+/// Most notifications of one priority that wait for it to open. Further ones are forgotten: their flows will be marked
+/// again, and an adapter may merge notifications.
 const WAITING_MAX: usize = 1024;
 
 /// A notification on its way out.
@@ -25,7 +25,7 @@ const WAITING_MAX: usize = 1024;
 struct Notice {
     /// The queue pair that the marked packet came to.
     from: QpNumber,
-    /// Whom it is for.
+    /// The queue pair that the notification is for.
     to: QpNumber,
     path: Path,
     /// Priority of the marked packet.
@@ -41,7 +41,7 @@ pub(super) struct Notifier {
     filled: u8,
 }
 
-/// The way back to whoever sent a packet.
+/// The path back to the sender of a packet.
 fn back(path: &Path) -> Path {
     let (source, destination) = (path.network.source(), path.network.destination());
     let mut back = *path;
@@ -60,19 +60,19 @@ impl Notifier {
         }
     }
 
-    /// Answers so from now on.
+    /// Changes the settings.
     pub fn set(&mut self, settings: Settings) {
         self.point.set(settings);
     }
 
-    /// Priorities that something waits in, a bit each.
+    /// Priorities with a notification that waits, a bit each.
     #[inline]
     pub fn priorities(&self) -> u8 {
         self.filled
     }
 
-    /// A packet of a priority that was marked came to a queue pair, from another one. No: that one has been notified so
-    /// lately that this is put off, or forgotten.
+    /// A marked packet of a priority came to a queue pair, from another one. False: the sender was notified so lately
+    /// that this notification is put off, or forgotten.
     pub fn marked(
         &mut self,
         now: Instant,
@@ -132,14 +132,14 @@ impl Notifier {
         self.point.next_time()
     }
 
-    /// Notifications that were put off are due.
+    /// Queues notifications that were put off and are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(cnp) = self.point.due(now) {
             self.queue(cnp);
         }
     }
 
-    /// Sends what waits, as far as priorities are open, higher ones first.
+    /// Sends notifications that wait, as far as priorities are open, higher ones first.
     #[cold]
     #[inline(never)]
     pub fn send(&mut self, counters: &mut Counters, sink: &mut dyn Sink) {

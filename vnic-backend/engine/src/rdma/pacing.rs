@@ -1,9 +1,10 @@
-//! Packet pacing: the rate of a send queue (`ibv_modify_qp_rate_limit`; OFED Programming, Packet Pacing).
+//! Packet pacing: the rate of a send queue (`ibv_modify_qp_rate_limit`; MLNX_OFED Documentation, Programming: Packet Pacing).
 //!
 //! A queue pair with a rate has credit, in time: it grows while time passes, up to the burst, and each request packet takes
-//! the time that it needs on a wire of that rate. While the credit is not below zero it may send; below, it is off the list
-//! of those who may, and a timer brings it back. One without a rate has a null pointer. Congestion control is a third limit
-//! beside those of user and operator, with credit of its own: it also counts the READ responses that they leave alone.
+//! the time that it needs on a wire of that rate. While the credit is not below zero the queue pair may send; below, it is
+//! off the list of ready ones, and a timer brings it back. A queue pair without a rate has a null pointer. Congestion control
+//! is a third limit besides those of user and operator, with credit of its own: it also counts the READ responses that they
+//! leave alone.
 
 use vnic_wire::int::Telemetry;
 use vnic_wire::psn::Psn;
@@ -18,49 +19,49 @@ pub const RATE_MIN_KBPS: u32 = 1;
 /// Highest rate in kbit/s: 100 Gbit/s, the speed of the port.
 pub const RATE_MAX_KBPS: u32 = 100_000_000;
 
-/// Bytes of a packet on the wire beside the frame: preamble, FCS and gap (IEEE 802.3).
+/// Bytes of a packet on the wire besides the frame: preamble, FCS and gap (IEEE 802.3).
 pub(super) const OVERHEAD: u64 = 24;
-/// The burst of a queue pair that names none, in ps of its rate: whoever polls a little late loses nothing.
+/// Burst of a queue pair that names none, in ps of its rate: a core that polls a little late loses nothing.
 const SLACK: i64 = 200_000_000;
 /// The shortest burst, in ps: a clock of nanoseconds loses nothing by it.
 const TICK: i64 = 1_000_000;
 /// The longest burst, and the most that a queue pair can be behind, in ps: 40 days.
 const LONGEST: i64 = i64::MAX / 4;
 
-/// A request packet that goes.
+/// A request packet that is sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
     pub psn: Psn,
-    /// PSN of the one behind it.
+    /// PSN of the packet behind it.
     pub next: Psn,
     /// Bytes of payload.
     pub bytes: u32,
-    /// It asks for an acknowledge in any case.
+    /// Whether it asks for an acknowledge in any case.
     pub asks: bool,
-    /// It was sent before.
+    /// Whether it was sent before.
     pub again: bool,
-    /// It is acknowledged some day.
+    /// Whether it will be acknowledged.
     pub reliable: bool,
 }
 
 /// The pacing of one queue pair.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// What its user wants.
+    /// Rate limit that the user has set.
     pub wanted: RateLimit,
-    /// Rate that the operator allows at most, in kbit/s; 0: any.
+    /// Highest rate that the operator allows, in kbit/s; 0: any.
     pub ceiling: u32,
-    /// What congestion control lets it send, while that does.
+    /// Flow under congestion control, while there is one.
     pub flow: Option<Flow>,
-    /// Time that may be sent, in ps; below zero it waits.
+    /// Time that may be sent, in ps; below zero the queue pair waits.
     credit: i64,
-    /// As of then.
+    /// Time of `credit`.
     since: Instant,
     /// Bytes that the device had sent before the packet that is about to be sent.
     pub sent_before: u64,
     /// Payload of the packet that was just sent.
     pub payload: u32,
-    /// Its place among the timers.
+    /// Place among the timers.
     pub entry: Place,
 }
 
@@ -104,8 +105,8 @@ impl Pace {
         }
     }
 
-    /// Other limits from now on. What was sent already counts by the new rate: a queue pair that waits for long at a low
-    /// rate does not, when it gets a higher one.
+    /// Changes the limits. Bytes that were sent already count by the new rate: a queue pair that waits long at a low rate
+    /// does not when it gets a higher one.
     pub fn change(&mut self, now: Instant, wanted: RateLimit, ceiling: u32) {
         self.earn(now);
         let before = i128::from(self.rate().max(1));
@@ -131,14 +132,14 @@ impl Pace {
         (self.credit < 0).then(|| Instant(now.0.saturating_add(self.credit.unsigned_abs().div_ceil(1000))))
     }
 
-    /// The same, with the flow's rate, as far as that is known.
+    /// As [`waits`](Pace::waits), with the flow's rate, as far as that is known.
     pub fn waits_for(&mut self, now: Instant) -> Option<Instant> {
         let own = if self.rate() > 0 { self.waits(now) } else { None };
         // (None is the least.)
         self.flow.as_mut().and_then(|flow| flow.waits(now)).max(own)
     }
 
-    /// A request packet goes: does it ask for an acknowledge, and what does it gather on its way?
+    /// A request packet goes. Returns whether it asks for an acknowledge, and the telemetry that it gathers on its way.
     #[cold]
     #[inline(never)]
     pub fn request(&mut self, now: Instant, sent: &Request) -> (bool, Option<&'static Telemetry>) {
@@ -153,7 +154,7 @@ impl Pace {
         }
     }
 
-    /// A frame of so many bytes was sent.
+    /// A frame of `bytes` bytes was sent.
     pub fn sent(&mut self, bytes: u64) {
         let time = self.time(bytes + OVERHEAD);
         self.credit = self.credit.saturating_sub(time).max(-LONGEST);

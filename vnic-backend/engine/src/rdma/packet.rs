@@ -1,8 +1,8 @@
 //! Packets between engines: headers as values, payload by reference.
 //!
-//! A packet for a neighbour in the same daemon is never built: its headers travel as they are, and its payload is
-//! copied once, from the sender's memory to where the receiver's keys say. A packet for the wire is emitted by
-//! [`vnic_wire::roce`] with the payload behind it.
+//! A packet for a neighbour in the same daemon is never built: its headers travel as values, and its payload is copied
+//! once, from the sender's memory to where the receiver's keys say. [`vnic_wire::roce`] emits a packet for the wire, with
+//! the payload behind it.
 
 use smallvec::SmallVec;
 use vnic_wire::int::Telemetry;
@@ -19,13 +19,13 @@ pub type SpanList = SmallVec<[Span; 4]>;
 /// Bytes of a packet behind its headers, without pad.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
-    /// The bytes, already private.
+    /// Bytes that are private already.
     Bytes(&'a [u8]),
-    /// Where they are in the sender's memory.
+    /// Pieces of the sender's memory.
     Spans {
-        /// Whose memory.
+        /// The sender's memory.
         memory: &'a dyn Memory,
-        /// Which bytes, in order.
+        /// The pieces, in order.
         spans: &'a [Span],
     },
 }
@@ -34,7 +34,7 @@ impl Payload<'_> {
     /// No bytes.
     pub const NONE: Payload<'static> = Payload::Bytes(&[]);
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         match self {
             Payload::Bytes(bytes) => bytes.len(),
@@ -42,7 +42,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Pieces of memory that they are in.
+    /// Pieces of memory of the payload.
     #[inline]
     pub fn pieces(&self) -> usize {
         match self {
@@ -51,7 +51,7 @@ impl Payload<'_> {
         }
     }
 
-    /// No bytes?
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -127,57 +127,57 @@ impl Payload<'_> {
 pub struct Outgoing<'a> {
     /// The QP that sends it.
     pub from: QpNumber,
-    /// Its priority.
+    /// Priority of the packet.
     pub priority: u8,
     /// Everything below the BTH.
     pub path: &'a Path,
     /// BTH and what follows it.
     pub headers: Headers,
-    /// What is behind.
+    /// Payload behind the headers.
     pub payload: Payload<'a>,
-    /// What switches and the receiver shall write down on its way, or what they wrote on the way here, for an acknowledge
-    /// that carries it back.
+    /// Telemetry that switches and the receiver shall write on its way, or have written, for an acknowledge that carries
+    /// it back.
     pub telemetry: Option<&'a Telemetry>,
 }
 
-/// Takes packets away.
+/// Takes packets that leave.
 pub trait Sink {
-    /// Which priorities may send one more packet, a bit each; 0: there is no room. Asked before each packet is made, and
-    /// sometimes when none is. A packet is only sent of a priority that was open.
+    /// Priorities that may send one more packet, a bit each; 0: there is no room. Called before each packet is made, and
+    /// sometimes when none is. Packets are only sent of open priorities.
     fn open(&mut self) -> u8;
 
-    /// Takes one.
+    /// Takes a packet.
     fn send(&mut self, packet: &Outgoing<'_>);
 
-    /// Packets with this path to this QP that it would take at once, as a [`Run`]. 0: it wants them one by one.
+    /// Packets with this path to this QP that the sink would take at once, as a [`Run`]. 0: it wants them one by one.
     fn run_room(&mut self, path: &Path, to: QpNumber) -> usize {
         let _ = (path, to);
         0
     }
 
-    /// Takes packets from the front of a run, which has no more than there was [room](Sink::run_room) for, and answers
-    /// how many. The next one will be sent by itself.
+    /// Takes packets from the front of a run, which has no more than [room](Sink::run_room), and returns their number.
+    /// The next one will be sent by itself.
     fn send_run(&mut self, run: &Run<'_>) -> usize {
         let _ = run;
         0
     }
 }
 
-/// A packet for a QP. The switch brought it to this adapter; its ICRC was right, if it came by wire.
+/// A packet for a QP. The switch brought it to this adapter; if it came by wire, its ICRC was right.
 #[derive(Debug)]
 pub struct Incoming<'a> {
-    /// Everything below the BTH, as the sender put it (and switches changed it).
+    /// Everything below the BTH, as the sender wrote it (and switches changed it).
     pub path: Path,
     /// BTH and what follows it.
     pub headers: Headers,
-    /// What is behind, without pad.
+    /// Payload, without pad.
     pub payload: Payload<'a>,
-    /// What switches wrote down, or what an acknowledge carries back.
+    /// Telemetry that switches wrote, or that an acknowledge carries back.
     pub telemetry: Option<&'a Telemetry>,
 }
 
 impl<'a> From<&Frame<'a>> for Incoming<'a> {
-    /// What a frame holds. The caller has checked its ICRC.
+    /// The packet in a frame. The caller has checked its ICRC.
     fn from(frame: &Frame<'a>) -> Incoming<'a> {
         Incoming {
             path: Path::from(frame),
@@ -189,7 +189,7 @@ impl<'a> From<&Frame<'a>> for Incoming<'a> {
 }
 
 impl<'a> From<&Outgoing<'a>> for Incoming<'a> {
-    /// What a neighbour sends, as it is.
+    /// A neighbour's packet, as it is.
     fn from(packet: &Outgoing<'a>) -> Incoming<'a> {
         Incoming {
             path: *packet.path,

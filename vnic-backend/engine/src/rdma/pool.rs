@@ -1,5 +1,5 @@
 //! Work requests of all queues of a device, in one pool: an idle queue costs twelve bytes, and nothing is
-//! allocated once the pool has grown to what the device's users post.
+//! allocated once the pool has grown to the device's load.
 
 use alloc::vec::Vec;
 
@@ -25,7 +25,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Entries.
+    /// Number of entries.
     pub fn len(&self) -> u32 {
         self.len
     }
@@ -36,9 +36,9 @@ impl Queue {
     }
 }
 
-/// What a [`Pool`] keeps. A slot that is free keeps its entry, to be written over: nothing of this size is moved.
+/// An entry of a [`Pool`]. A free slot keeps its entry, to be written over: nothing of this size is moved.
 pub(super) trait Item: Default {
-    /// Gives back what it holds beyond its own place.
+    /// Frees what the entry holds beyond its own place.
     fn release(&mut self);
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Pool<T> {
 }
 
 impl<T: Item> Pool<T> {
-    /// Empty.
+    /// An empty pool.
     pub fn new() -> Pool<T> {
         Pool {
             slots: Vec::new(),
@@ -73,7 +73,7 @@ impl<T: Item> Pool<T> {
         self.len
     }
 
-    /// The slot that [`append`](Pool::append) takes next, with whatever was in it before, to be written over.
+    /// The slot that [`append`](Pool::append) takes next, with its old entry, to be written over.
     #[inline]
     pub fn spare(&mut self) -> &mut T {
         if self.free == NONE {
@@ -87,7 +87,7 @@ impl<T: Item> Pool<T> {
         &mut self.slots[self.free as usize].item
     }
 
-    /// Appends what was written to the [`spare`](Pool::spare) slot.
+    /// Appends the [`spare`](Pool::spare) slot to a queue.
     #[inline]
     pub fn append(&mut self, queue: &mut Queue) -> u32 {
         let slot = self.free;
@@ -105,20 +105,22 @@ impl<T: Item> Pool<T> {
         slot
     }
 
-    /// Appends.
+    /// Appends an entry to a queue.
     pub fn push(&mut self, queue: &mut Queue, item: T) -> u32 {
         *self.spare() = item;
         self.append(queue)
     }
 
-    /// Forgets the oldest. False: there is none.
-    #[inline]
-    pub fn discard(&mut self, queue: &mut Queue) -> bool {
+    /// Takes the oldest entry off the queue if `judge` returns something for it and the slot behind it ([`NONE`]: there is none).
+    #[inline(always)]
+    pub fn take_if<R>(
+        &mut self,
+        queue: &mut Queue,
+        judge: impl FnOnce(&mut T, u32) -> Option<R>,
+    ) -> Option<R> {
         let slot = queue.head;
-        if slot == NONE {
-            return false;
-        }
-        let entry = &mut self.slots[slot as usize];
+        let entry = self.slots.get_mut(slot as usize)?;
+        let taken = judge(&mut entry.item, entry.next)?;
         queue.head = entry.next;
         if queue.head == NONE {
             queue.tail = NONE;
@@ -128,16 +130,13 @@ impl<T: Item> Pool<T> {
         (entry.next, entry.used) = (self.free, false);
         self.free = slot;
         entry.item.release();
-        true
+        Some(taken)
     }
 
-    /// Takes the oldest.
+    /// Takes the oldest entry.
     #[inline]
     pub fn pop(&mut self, queue: &mut Queue) -> Option<T> {
-        let oldest = self.slots.get_mut(queue.head as usize)?;
-        let item = core::mem::take(&mut oldest.item);
-        self.discard(queue);
-        Some(item)
+        self.take_if(queue, |item, _| Some(core::mem::take(item)))
     }
 
     /// The entry of a slot.
@@ -154,7 +153,7 @@ impl<T: Item> Pool<T> {
         entry.used.then_some(&mut entry.item)
     }
 
-    /// The slot behind, or [`NONE`].
+    /// The next slot of the queue, or [`NONE`].
     #[inline]
     pub fn next(&self, slot: u32) -> u32 {
         self.slots.get(slot as usize).map_or(NONE, |s| s.next)

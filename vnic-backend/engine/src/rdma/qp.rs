@@ -143,21 +143,22 @@ impl Qp {
             if count == most {
                 break Ok(count);
             }
-            match write(&mut shared.sends.spare().wr) {
+            let spare = shared.sends.spare();
+            match write(&mut spare.wr) {
                 Ok(true) => count += 1,
                 Ok(false) => break Ok(count),
                 Err(error) => break Err(error),
             }
-            let wr = &shared.sends.spare().wr;
             if !allowed || self.requester.queued() >= self.init.max_send_wr {
                 continue;
             }
-            if self.check_send(&shared.ahs, wr).is_err() {
-                let (id, tag) = (wr.id, wr.tag);
+            if self.check_send(&shared.ahs, &spare.wr).is_err() {
+                let (id, tag) = (spare.wr.id, spare.wr.tag);
                 let _ = self.post_failed_send(shared, id, tag, Status::LocalQpOperationError);
                 continue;
             }
-            self.requester.append(shared, Stage::Posted);
+            spare.begin(Stage::Posted);
+            self.requester.append(&mut shared.sends);
             if flushed {
                 self.flush_sends(shared);
             }
@@ -174,7 +175,8 @@ impl Qp {
         if self.requester.queued() >= self.init.max_send_wr {
             return Err(VerbsError::QueueFull);
         }
-        self.requester.append(shared, stage);
+        shared.sends.spare().begin(stage);
+        self.requester.append(&mut shared.sends);
         if self.permissions().flush_send {
             self.flush_sends(shared);
         } else {
@@ -399,7 +401,7 @@ impl Qp {
     }
 
     fn flush_sends(&mut self, shared: &mut Shared) {
-        while let Some(finished) = self.requester.take(&mut shared.sends) {
+        while let Some(finished) = self.requester.take(&mut shared.sends, |_| true) {
             shared.work = shared.work.saturating_add(FLUSH);
             shared.marks.hit(Mark::Flushed);
             self.complete_failed(shared, &finished, Status::FlushError);

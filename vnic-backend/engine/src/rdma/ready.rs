@@ -1,33 +1,33 @@
-//! Whose turn it is: queue pairs that may have something to send, by priority.
+//! Queue pairs that may have something to send, by priority, in the order of their turns.
 
 use alloc::collections::VecDeque;
 
 use super::types::QpNumber;
 
-/// Lists by priority, each in the order of its turns.
+/// Lists by priority, each in the order of turns.
 #[derive(Debug, Default)]
 pub(super) struct Ready {
     lists: [VecDeque<QpNumber>; 8],
     /// Priorities whose lists are not empty, a bit each.
     filled: u8,
-    /// The priority that is served next, if it can be.
+    /// The priority that is served next, if it is open.
     next: u8,
 }
 
 impl Ready {
-    /// Nobody?
+    /// Whether all lists are empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.filled == 0
     }
 
-    /// Priorities that somebody is in, a bit each.
+    /// Priorities with a queue pair, a bit each.
     #[inline]
     pub fn priorities(&self) -> u8 {
         self.filled
     }
 
-    /// To the end of a list.
+    /// Puts a queue pair at the end of a list.
     #[inline]
     pub fn push(&mut self, priority: u8, qp: QpNumber) {
         let priority = priority & 7;
@@ -35,7 +35,7 @@ impl Ready {
         self.filled |= 1 << priority;
     }
 
-    /// The first of one of the lists that are open, a bit each; lists take turns.
+    /// Takes the first queue pair of an open list; `open` has a bit for each. Lists take turns.
     #[inline]
     pub fn pop(&mut self, open: u8) -> Option<QpNumber> {
         let may = self.filled & open;
@@ -53,7 +53,7 @@ impl Ready {
         first
     }
 
-    /// Out of a list, wherever it stands.
+    /// Takes a queue pair out of a list, wherever it is.
     pub fn remove(&mut self, priority: u8, qp: QpNumber) {
         let list = &mut self.lists[usize::from(priority & 7)];
         list.retain(|q| *q != qp);

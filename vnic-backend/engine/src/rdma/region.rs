@@ -1,10 +1,10 @@
 //! Memory regions, and the keys of regions and windows (IBTA 10.6).
 //!
-//! A key is 24 bits that the device chooses, which find the region or window, and 8 bits below them, the variant. The
-//! whole key must be right. An object's handle is the 24 bits. Regions have one key for both uses: L_Key = R_Key.
+//! A key is 24 bits that the device chooses, which find the region or window, and 8 bits below them, the variant. The whole key
+//! must be right. The 24 bits are the object's handle. Regions have one key for both uses: L_Key = R_Key.
 //!
-//! All accesses are checked here, to the byte: [`Regions::local`] for work requests, [`Regions::remote`] for peers. Both
-//! give the pieces of memory in the order of the bytes.
+//! All accesses are checked here, to the byte: [`Regions::local`] for work requests, [`Regions::remote`] for peers. Both return
+//! the pieces of memory in the order of the bytes.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ use super::window::Window;
 /// A region that was registered (IBTA 11.2.8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Registration {
-    /// Its handle.
+    /// Handle of the region.
     pub mr: MrHandle,
     /// Key for work requests.
     pub lkey: u32,
@@ -29,7 +29,7 @@ pub struct Registration {
     pub rkey: u32,
 }
 
-/// What re-registration changes (`ibv_rereg_mr`); `None` leaves as it is.
+/// Changes of a re-registration (`ibv_rereg_mr`). A field that is `None` stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reregister {
     /// First address, and the memory.
@@ -40,21 +40,21 @@ pub struct Reregister {
     pub access: Option<Access>,
 }
 
-/// What a region's memory shall be: spans, one behind the other. They are given one by one, so that whoever has many of them takes
-/// its time.
+/// Memory of a region that is to be made: spans, one behind the other. They are given one by one, so that a caller with many of
+/// them can take its time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Translation {
-    /// Where each piece begins, in the region's bytes and in memory.
+    /// Beginning of each piece, in the region's bytes and in memory.
     extents: Vec<(u64, u64)>,
     len: u64,
-    /// Where the last one ends in memory.
+    /// End of the last piece in memory.
     end: Option<u64>,
-    /// It is longer than any memory.
+    /// Whether it is longer than any memory.
     endless: bool,
 }
 
 impl Translation {
-    /// Of no bytes; there is room for so many pieces.
+    /// A translation of no bytes, with room for `pieces` pieces.
     pub fn with_capacity(pieces: usize) -> Translation {
         Translation {
             extents: Vec::with_capacity(pieces),
@@ -62,7 +62,7 @@ impl Translation {
         }
     }
 
-    /// The next span. Neighbours are joined, empty spans forgotten.
+    /// Adds the next span. Neighbours are joined, empty spans forgotten.
     #[inline]
     pub fn push(&mut self, span: Span) {
         if span.len == 0 {
@@ -107,12 +107,12 @@ impl From<Vec<Span>> for Translation {
 pub enum Extents {
     /// One piece.
     One(u64),
-    /// More, or none: where each begins, in the region's bytes and in memory. The first begins at byte 0.
+    /// Several pieces, or none: the beginning of each, in the region's bytes and in memory. The first begins at byte 0.
     Many(Box<[(u64, u64)]>),
 }
 
 impl Extents {
-    /// Entries of the translation table that they are.
+    /// Entries that it takes of the translation table.
     pub fn count(&self) -> u32 {
         match self {
             Extents::One(_) => 1,
@@ -127,37 +127,37 @@ pub(super) struct Region {
     pub key: u32,
     pub pd: PdHandle,
     pub access: Access,
-    /// False after its key was invalidated, and while it is lost.
+    /// Whether its keys are valid: false after an invalidation, and while memory is lost.
     pub valid: bool,
-    /// Some of its memory went away; its key is valid again only with other memory.
+    /// Whether some of its memory went away; its keys are valid again only with other memory.
     lost: bool,
     /// Address of its first byte: 0 if zero-based.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
     extents: Extents,
     /// Windows that are bound to it.
     pub windows: u32,
 }
 
-/// How far a walk over all memory of all regions is ([`Device::lose_memory_in_turns`](super::Device::lose_memory_in_turns)).
+/// Position of a walk over all memory of all regions ([`Device::lose_memory_in_turns`](super::Device::lose_memory_in_turns)).
 #[derive(Debug, Default)]
 pub struct MemoryWalk {
     at: usize,
-    /// Pieces of the region there that were looked at, and its key.
+    /// Pieces that were looked at of the region there, and its key.
     piece: usize,
     key: u32,
     over: bool,
 }
 
 impl MemoryWalk {
-    /// Nothing is left to look at.
+    /// Whether the walk has come to the end.
     pub fn is_over(&self) -> bool {
         self.over
     }
 }
 
-/// What a key names.
+/// The object of a key.
 #[derive(Debug)]
 pub(super) enum Entry {
     Region(Region),
@@ -172,7 +172,7 @@ pub(super) fn inside(base: u64, len: u64, addr: u64, n: u64) -> Option<u64> {
 }
 
 impl Region {
-    /// Its memory, from this piece on.
+    /// The region's memory, from a piece on.
     fn spans(&self, from: usize) -> impl Iterator<Item = Span> {
         let one = match &self.extents {
             Extents::One(at) if from == 0 => Some(Span {
@@ -193,7 +193,7 @@ impl Region {
         one.into_iter().chain(pieces)
     }
 
-    /// Adds the memory of `len` bytes from `offset`; they are inside. Pieces but the first are counted.
+    /// Adds the memory of `len` bytes from `offset`, which are inside. Pieces but the first are counted.
     #[inline]
     fn collect(&self, offset: u64, len: u64, out: &mut SpanList, pieces: &Cell<u32>) {
         match &self.extents {
@@ -210,7 +210,7 @@ impl Region {
         }
     }
 
-    /// Where `len` bytes from `offset` are; they are inside. None: in several pieces.
+    /// The place of `len` bytes from `offset`, which are inside. `None`: they are in several pieces.
     #[inline]
     fn piece(&self, offset: u64, len: u64) -> Option<u64> {
         match &self.extents {
@@ -243,15 +243,15 @@ impl Region {
     }
 }
 
-/// The region of the last key that was looked at. While it lives, no region changes: who looks at one key many times,
-/// finds it once. It knows no windows, and no bytes that are in several pieces.
+/// The region of the last key that was looked at. While it lives, no region changes: many looks at one key find it once. It
+/// knows no windows, and no bytes that are in several pieces.
 #[derive(Debug, Default)]
 pub(super) struct OneRegion<'a> {
     last: Option<(u32, &'a Region)>,
 }
 
 impl<'a> OneRegion<'a> {
-    /// The region of a key that is right, and gives the right `need` in this domain.
+    /// The region of a valid key that gives the right `need` in this domain.
     #[inline]
     fn of(&mut self, regions: &'a Regions, pd: PdHandle, key: u32, need: Access) -> Option<&'a Region> {
         if let Some((last, region)) = self.last
@@ -270,7 +270,7 @@ impl<'a> OneRegion<'a> {
         Some(region)
     }
 
-    /// Where `n` bytes of an element are, from its byte `skip`, to be read, as [`Regions::local`] finds them.
+    /// The place of `n` bytes of an element, from its byte `skip`, to be read, as [`Regions::local`] finds them.
     #[inline]
     pub fn local(&mut self, regions: &'a Regions, pd: PdHandle, sge: &Sge, skip: u32, n: u32) -> Option<u64> {
         let region = self.of(regions, pd, sge.lkey, Access::empty())?;
@@ -278,14 +278,14 @@ impl<'a> OneRegion<'a> {
         region.piece(inside(region.base, region.len, addr, n.into())?, n.into())
     }
 
-    /// May a peer write `n` bytes there?
+    /// Whether a peer may write `n` bytes at an address.
     #[inline]
     pub fn allows_write(&mut self, regions: &'a Regions, pd: PdHandle, rkey: u32, addr: u64, n: u32) -> bool {
         self.of(regions, pd, rkey, Access::REMOTE_WRITE)
             .is_some_and(|region| inside(region.base, region.len, addr, n.into()).is_some())
     }
 
-    /// Where `n` bytes are that a peer writes, as [`Regions::remote`] finds them.
+    /// The place of `n` bytes that a peer writes, as [`Regions::remote`] finds them.
     #[inline]
     pub fn remote(
         &mut self,
@@ -300,7 +300,7 @@ impl<'a> OneRegion<'a> {
     }
 }
 
-/// IBTA 10.6.3.1: peers may only change what the own QPs may change.
+/// Checks the rights of a key: peers may only change what the own QPs may change (IBTA 10.6.3.1).
 fn check_access(access: Access) -> Result<(), VerbsError> {
     let changes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
     if changes && !access.contains(Access::LOCAL_WRITE) {
@@ -309,7 +309,7 @@ fn check_access(access: Access) -> Result<(), VerbsError> {
     Ok(())
 }
 
-/// Address of the first byte, if the last one has one too.
+/// Address of the first byte, if the last one has an address, too.
 fn base(iova: u64, len: u64, access: Access) -> Result<u64, VerbsError> {
     let base = if access.contains(Access::ZERO_BASED) {
         0
@@ -330,12 +330,12 @@ pub struct Regions {
     regions: Usage,
     extents: Usage,
     max_size: u64,
-    /// Pieces of memory, but the first of each access, that were collected and not asked for yet.
+    /// Pieces of memory, except the first of each access, that were collected and not taken yet.
     pieces: Cell<u32>,
 }
 
 impl Regions {
-    /// Nothing registered yet.
+    /// No regions yet.
     pub fn new(limits: &Limits) -> Regions {
         let (index_bits, total_bits) = handle_bits(Object::Mr);
         let both = limits.max_mr.saturating_add(limits.max_mw);
@@ -351,7 +351,7 @@ impl Regions {
         }
     }
 
-    /// Keys begin anywhere, as [`Table::scattered`] says.
+    /// Makes keys begin anywhere, as `Table::scattered` says.
     #[must_use]
     pub fn scattered(self, seed: u64) -> Regions {
         Regions {
@@ -372,7 +372,7 @@ impl Regions {
         self.register_memory(pd, iova, access, spans.into())
     }
 
-    /// The same with spans that were given one by one.
+    /// As [`register`](Regions::register), with spans that were given one by one.
     pub fn register_memory(
         &mut self,
         pd: PdHandle,
@@ -400,13 +400,13 @@ impl Regions {
         Ok(self.registration(MrHandle(handle)))
     }
 
-    /// Could a region with these rights be registered, of whatever memory?
+    /// Checks whether a region with these rights could be registered, of any memory.
     pub fn check_register(&self, access: Access) -> Result<(), VerbsError> {
         self.room(Object::Mr, self.regions)?;
         check_access(access)
     }
 
-    /// Could a region be changed, to whatever memory?
+    /// Checks whether a region could be changed, to any memory.
     pub fn check_reregister(&self, mr: MrHandle, access: Option<Access>) -> Result<(), VerbsError> {
         let old = self.region(mr)?;
         not_bound(old)?;
@@ -456,7 +456,7 @@ impl Regions {
         Ok((self.registration(mr), before))
     }
 
-    /// Gives up a region, and answers what memory it was. Refused while windows are bound to it (IBTA 11.2.8.5).
+    /// Ends a region, and returns its memory. Refused while windows are bound to it (IBTA 11.2.8.5).
     pub fn deregister(&mut self, mr: MrHandle) -> Result<Option<Extents>, VerbsError> {
         let region = self.region(mr)?;
         not_bound(region)?;
@@ -468,9 +468,10 @@ impl Regions {
         Ok(Some(region.extents))
     }
 
-    /// Memory has gone away: regions with a piece that `is_there` denies lose their keys, and with them the windows that
-    /// are bound to them, until they are registered again with other memory. Gives those that were not lost before, and how many
-    /// places and pieces were looked at: so many, about. Neighbouring spans of a region are asked for as one.
+    /// Takes memory away: regions with a piece that `is_there` denies lose their keys, and with them the windows that are bound
+    /// to them, until they are registered again with other memory. Returns the regions that were not lost before, and the
+    /// number of places and pieces that were looked at, which is about `most`. Neighbouring spans of a region are asked for as
+    /// one.
     pub fn lose(
         &mut self,
         walk: &mut MemoryWalk,
@@ -488,7 +489,7 @@ impl Regions {
             if let Some((handle, Entry::Region(region))) = object
                 && !region.lost
             {
-                // Another one since the walk was here is looked at from its beginning.
+                // If the region is another one since the walk was here, it is looked at from its beginning.
                 let from = if region.key == walk.key { walk.piece } else { 0 };
                 let mut asked = 0;
                 let mut spans = region.spans(from);
@@ -517,9 +518,9 @@ impl Regions {
         (lost, looked)
     }
 
-    /// Memory of the bytes `offset..offset+len` of a scatter/gather list, appended to `out`. `need` is `LOCAL_WRITE` to
-    /// write there, or empty: reading needs no right. Only elements with bytes in that range are looked at, and only
-    /// these bytes of them; without bytes, no key is. On an error `out` is as it was.
+    /// Appends to `out` the memory of the bytes `offset..offset+len` of a scatter/gather list. `need` is `LOCAL_WRITE` to write
+    /// there, or empty: reading needs no right. Only elements with bytes in that range are looked at, and only these bytes of
+    /// them; without bytes, no key is. On an error `out` is as before.
     ///
     /// Errors: `LocalProtectionError` (no such key, a window's, of another PD, without the right, beyond the region),
     /// `LocalLengthError` (the list ends before).
@@ -575,7 +576,7 @@ impl Regions {
         }
     }
 
-    /// Memory of `n` bytes of an element, from its byte `skip`.
+    /// Appends the memory of `n` bytes of an element, from its byte `skip`.
     #[inline]
     fn element(
         &self,
@@ -601,9 +602,9 @@ impl Regions {
         }
     }
 
-    /// Memory of `len` bytes at a peer's address, appended to `out`, if `rkey` gives the right `need` to a QP of this
-    /// protection domain (for XRC: the QP's). Type 2 windows obey only the QP on which they were bound. Without bytes,
-    /// no key is looked at (IBTA 9.7.4). On an error `out` is as it was.
+    /// Appends to `out` the memory of `len` bytes at a peer's address, if `rkey` gives the right `need` to a QP of this
+    /// protection domain (for XRC: the QP's). Type 2 windows obey only the QP on which they were bound. Without bytes, no key
+    /// is looked at (IBTA 9.7.4). On an error `out` is as before.
     #[inline]
     #[expect(
         clippy::too_many_arguments,
@@ -628,7 +629,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Would [`remote`](Regions::remote) give memory? Nothing is collected.
+    /// Checks what [`remote`](Regions::remote) checks, and collects nothing.
     #[inline]
     pub fn allows(
         &self,
@@ -643,7 +644,7 @@ impl Regions {
         found.then_some(()).ok_or(NakCode::RemoteAccess)
     }
 
-    /// The region that a peer's access is to, and where in it.
+    /// The region of a peer's access, and the offset in it.
     #[inline]
     fn find(
         &self,
@@ -669,13 +670,13 @@ impl Regions {
         }
     }
 
-    /// Has [`take_pieces`](Regions::take_pieces) something to say?
+    /// Whether [`take_pieces`](Regions::take_pieces) has any.
     #[inline]
     pub fn has_pieces(&self) -> bool {
         self.pieces.get() != 0
     }
 
-    /// Pieces of memory that accesses since the last call had, but the first of each.
+    /// Pieces of memory of all accesses since the last call, except the first of each.
     #[inline]
     pub fn take_pieces(&self) -> u32 {
         self.pieces.take()
@@ -732,7 +733,7 @@ impl Regions {
         }
     }
 
-    /// Is there room for one more?
+    /// Checks that there is room for one more object.
     pub(super) fn room(&self, object: Object, usage: Usage) -> Result<(), VerbsError> {
         if usage.used < usage.limit {
             return Ok(());
@@ -743,7 +744,7 @@ impl Regions {
         })
     }
 
-    /// Takes an object in and gives it its key.
+    /// Takes an object in and returns its key.
     pub(super) fn insert(&mut self, entry: Entry) -> Result<u32, VerbsError> {
         let handle = self.keys.insert(entry)?;
         // When the generations of a slot are through, the next round differs in the variant: 4096 keys before one

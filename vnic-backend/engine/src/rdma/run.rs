@@ -1,9 +1,9 @@
-//! Runs: WRITE packets of one queue pair, one behind the other, that a neighbour takes at once.
+//! Runs: successive WRITE packets of one queue pair that a neighbour takes at once.
 //!
-//! A run is an offer. What is the same for all of its packets (the path, the queue pairs and their states) is looked at
-//! once, at both ends; what differs is looked at packet by packet, as ever. The neighbour takes packets from its front
-//! as long as there is nothing special about them, and says how many; the next one is sent by itself, so that whatever is
-//! special has one place where it is dealt with. Counters, PSNs and acknowledges are those of single packets.
+//! A run is an offer. What all of its packets share (the path, the queue pairs and their states) is checked once, at both
+//! ends; the rest is checked packet by packet, as always. The neighbour takes packets from the front as long as nothing
+//! about them is special, and returns their number; the next one is sent by itself, so that special cases are handled in
+//! one place. Counters, PSNs and acknowledges are those of single packets.
 
 use vnic_wire::bth;
 use vnic_wire::icrc;
@@ -17,10 +17,10 @@ use super::memory::Memory;
 use super::packet::{Outgoing, Payload};
 use super::types::{QpNumber, Span};
 
-/// Packets of a run at most.
+/// Most packets of a run.
 pub(super) const RUN_MAX: usize = 16;
 
-/// What a packet carries.
+/// Payload of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Carried<'a> {
     /// Private bytes.
@@ -32,20 +32,20 @@ pub(super) enum Carried<'a> {
 /// A packet of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WritePacket<'a> {
-    /// Is it the first of its message, and the last?
+    /// Whether it is the first packet of its message.
     pub begins: bool,
     pub ends: bool,
-    /// The responder shall acknowledge.
+    /// Whether the responder shall acknowledge.
     pub asks: bool,
-    /// Where the message goes, and how long it is; on the wire if it `begins`.
+    /// Destination and length of the message; on the wire if the packet `begins` it.
     pub reth: reth::Header,
-    /// Bytes that it carries.
+    /// Bytes of payload.
     pub len: u32,
     pub carried: Carried<'a>,
 }
 
 impl WritePacket<'_> {
-    /// Nothing.
+    /// An empty packet.
     pub const NONE: WritePacket<'static> = WritePacket {
         begins: false,
         ends: false,
@@ -70,32 +70,32 @@ pub struct Run<'a> {
     pub(super) to: QpNumber,
     /// PSN of the first packet.
     pub(super) psn: Psn,
-    /// Memory of the sender's.
+    /// Memory of the sender.
     pub(super) memory: &'a dyn Memory,
     pub(super) packets: &'a [WritePacket<'a>],
 }
 
 impl<'a> Run<'a> {
-    /// Packets.
+    /// Number of packets.
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "there is at least one")]
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Everything below the BTH, of all of them.
+    /// Everything below the BTH, which all packets share.
     #[inline]
     pub fn path(&self) -> &'a Path {
         self.path
     }
 
-    /// Priority of all of them.
+    /// Priority of all packets.
     #[inline]
     pub fn priority(&self) -> u8 {
         self.priority
     }
 
-    /// Only the first `most` of them.
+    /// The first `most` packets.
     #[inline]
     #[must_use]
     pub fn first(self, most: usize) -> Run<'a> {
@@ -106,7 +106,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Bytes of the frames that the first `count` packets are.
+    /// Bytes of the frames of the first `count` packets.
     #[inline]
     pub fn frame_bytes(&self, count: usize) -> u64 {
         let fixed = (self.path.headers_len() + bth::HEADER_LEN + icrc::LEN) as u64;
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
         bytes
     }
 
-    /// Gives each packet as it is sent by itself.
+    /// Shows each packet as it is sent by itself.
     pub fn for_each(&self, mut send: impl FnMut(&Outgoing<'_>)) {
         for (i, packet) in self.packets.iter().enumerate() {
             let payload = match &packet.carried {

@@ -1,4 +1,4 @@
-//! What the QPs of a device share.
+//! State that the QPs of a device share.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -29,11 +29,11 @@ use super::timer::Timers;
 use super::types::{Completion, CqHandle, Event, Mtu, RecvWr, SrqHandle};
 use super::wheel::Wheel;
 
-/// Destroyed completion queues that may be on the list of those that got something, in any case.
+/// Destroyed completion queues that may always be on the list of those that got something.
 const COMPLETED_SPARE: usize = 64;
 
-/// Takes the mark from a completion queue that is on the list. It has none when it was destroyed, also when a newer
-/// one has its handle, and when it was on the list twice for that reason.
+/// Takes the mark from a completion queue that is on the list. False: it was destroyed, also when a newer one has its
+/// handle, or it was on the list twice for that reason.
 fn unlist(cqs: &mut Table<CompletionQueue>, cq: CqHandle) -> bool {
     cqs.get_mut(cq.0)
         .is_some_and(|queue| core::mem::take(&mut queue.listed))
@@ -51,7 +51,7 @@ pub(super) struct Shared {
     pub cqs: Table<CompletionQueue>,
     pub srqs: Table<SharedReceiveQueue>,
     pub ahs: Table<AddressHandle>,
-    /// Whom datagrams may go to.
+    /// Ends that datagrams may go to.
     pub destinations: Destinations,
     pub counters: Counters,
     pub marks: Marks,
@@ -60,23 +60,23 @@ pub(super) struct Shared {
     pub paced: Wheel,
     /// Priorities whose QPs could not have their turn when packets were last taken, a bit each.
     pub held: u8,
-    /// Request packets that a QP may have unacknowledged.
+    /// Most request packets that a QP may have unacknowledged.
     pub window: u32,
     /// QPs that may have something to send, in the order of their turns.
     pub ready: Ready,
-    /// Packets without a tag, too, may come with other priorities than 0.
+    /// Whether packets without a tag may come with other priorities than 0, too.
     pub sorted: bool,
-    /// How packets are marked.
+    /// Rules of marking.
     pub marking: Marking,
-    /// How fast QPs may send, and how marked packets are answered.
+    /// Settings of congestion control.
     pub congestion: Congestion,
-    /// What its algorithm has to be told.
+    /// Events that its algorithm needs.
     pub needs: Needs,
     /// Notifications that are owed.
     pub notifier: Notifier,
-    /// When something could be sent of a priority that was closed, while others were not.
+    /// For each priority the last time at which it was closed with something to send, while others were open.
     pub closed: [Option<Instant>; 8],
-    /// The latest time that was named.
+    /// The latest time of any call.
     pub now: Instant,
     /// Packets that came with other priorities than 0.
     pub received: ReceivedByPriority,
@@ -87,28 +87,28 @@ pub(super) struct Shared {
     pub shared_receives: u64,
     /// Completions that wait in all completion queues.
     pub waiting: u64,
-    /// Memory for them.
+    /// Spare memory for completions.
     pub spares: Spares,
     pub events: VecDeque<Event>,
-    /// Completion queues that got something since they were last named; also some that are gone.
+    /// Completion queues that got a completion since they were last named, and some that are gone.
     pub completed: VecDeque<CqHandle>,
     /// Completion queues that have overrun, and whose QPs do not know it yet.
     pub overrun: Vec<CqHandle>,
-    /// How many of those may hear it now.
+    /// Number of QPs and SRQs that may learn it now.
     pub failures: u32,
-    /// What was done and not asked for yet, as [`Device::take_work`](super::Device::take_work) counts it.
+    /// Work that was done and not taken yet, as [`Device::take_work`](super::Device::take_work) counts it.
     pub work: u32,
 }
 
 impl Shared {
-    /// A work request is complete. (Inlined, so that a completion is written once, to its place.)
+    /// Adds a completion. (Inlined, so that a completion is written once, to its place.)
     #[inline(always)]
     pub fn complete(&mut self, cq: CqHandle, completion: Completion) {
         let mut completion = Some(completion);
         self.complete_all(cq, |_| completion.take());
     }
 
-    /// Work requests are complete, one after the other: what `next` makes of the pool of sends, until there is no more.
+    /// Adds completions of successive work requests: what `next` makes of the pool of sends, until there is no more.
     #[inline(always)]
     pub fn complete_all(
         &mut self,
@@ -148,11 +148,11 @@ impl Shared {
         self.overrun.push(cq);
     }
 
-    /// Puts a completion queue on the list of those that got something.
+    /// Puts a completion queue on the list of those that got a completion.
     #[inline(never)]
     fn list_completed(&mut self, cq: CqHandle) {
-        // Queues that were destroyed stay on the list. When they may be half of it, they are thrown out: that is paid
-        // by those that came since, also when nobody ever reads the list.
+        // Destroyed queues stay on the list. When they may be half of it, they are removed: the completions since then pay
+        // for that, also when nobody ever reads the list.
         if self.completed.len() > 2 * self.cqs.len() as usize + COMPLETED_SPARE {
             let cqs = &mut self.cqs;
             self.completed.retain(|named| unlist(cqs, *named));
@@ -168,7 +168,7 @@ impl Shared {
         }
     }
 
-    /// A completion queue that got something since it was last named.
+    /// Takes a completion queue that got a completion since it was last named.
     pub fn next_completed(&mut self) -> Option<CqHandle> {
         while let Some(cq) = self.completed.pop_front() {
             if unlist(&mut self.cqs, cq) {
@@ -178,12 +178,12 @@ impl Shared {
         None
     }
 
-    /// Something to tell the user.
+    /// Queues an event for the user.
     pub fn event(&mut self, event: Event) {
         self.events.push_back(event);
     }
 
-    /// A packet came that may have another priority than 0.
+    /// Counts a packet that may have another priority than 0.
     #[cold]
     #[inline(never)]
     pub fn count_received(&mut self, packet: &Incoming<'_>) {
@@ -196,7 +196,8 @@ impl Shared {
         }
     }
 
-    /// Something waits, and only these priorities are open, a bit each. (None at all: the sink is full, nobody is stopped.)
+    /// Notes that something waits, and only these priorities are open, a bit each. (None at all: the sink is full, and no
+    /// priority is closed.)
     #[cold]
     #[inline(never)]
     pub fn note_closed(&mut self, now: Instant, open: u8) {
@@ -207,7 +208,7 @@ impl Shared {
         }
     }
 
-    /// A receive of a shared queue.
+    /// Takes a receive of a shared queue.
     pub fn take_shared_receive(&mut self, srq: SrqHandle) -> Option<RecvWr> {
         let taken = self.srqs.get_mut(srq.0)?.pop()?;
         self.shared_receives -= 1;
@@ -218,8 +219,8 @@ impl Shared {
         Some(taken.wr)
     }
 
-    /// Does a packet's P_Key match (IBTA 10.9.3)? The low 15 bits must, and one side must be a full member. The
-    /// P_Key table has one entry: RoCE knows the default partition only (annex A16).
+    /// Whether a packet's P_Key matches (IBTA 10.9.3). The low 15 bits must, and one side must be a full member. The P_Key
+    /// table has one entry: RoCE knows the default partition only (annex A16).
     pub fn partition_matches(&self, pkey: u16) -> bool {
         (pkey ^ DEFAULT_PKEY) & 0x7fff == 0
     }

@@ -5,14 +5,14 @@ use alloc::collections::VecDeque;
 use super::limits::in_range;
 use super::types::{CqHandle, PdHandle, RecvWr, VerbsError, XrcdHandle};
 
-/// What a shared receive queue is created with (`ibv_srq_init_attr_ex`).
+/// Attributes of a new shared receive queue (`ibv_srq_init_attr_ex`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SrqInit {
     /// Protection domain of its buffers.
     pub pd: PdHandle,
     /// XRC: the domain whose targets may use it.
     pub xrcd: Option<XrcdHandle>,
-    /// XRC: where its receives complete.
+    /// XRC: the completion queue of its receives.
     pub cq: Option<CqHandle>,
     /// Receives that may wait.
     pub max_wr: u32,
@@ -25,7 +25,7 @@ pub struct SrqInit {
 pub struct Taken {
     /// The receive.
     pub wr: RecvWr,
-    /// Fewer than the limit are left, for the first time since the limit was set.
+    /// Whether fewer than the limit are left, for the first time since the limit was set.
     pub limit_reached: bool,
 }
 
@@ -37,17 +37,17 @@ pub struct SharedReceiveQueue {
     pub pd: PdHandle,
     /// XRC: the domain whose targets may use it.
     pub xrcd: Option<XrcdHandle>,
-    /// XRC: where its receives complete.
+    /// XRC: the completion queue of its receives.
     pub cq: Option<CqHandle>,
     max_wr: u32,
     max_sge: u32,
-    /// Event when fewer are left; 0 is not armed.
+    /// Receives below which an event is raised; 0: not armed.
     limit: u32,
     /// QPs that take receives from here.
     pub users: u32,
-    /// It failed: nothing can be posted or taken any more.
+    /// Whether it failed: nothing can be posted or taken any more.
     pub error: bool,
-    /// It was closed: nothing can be posted, it looks empty.
+    /// Whether it was closed: nothing can be posted, it looks empty.
     closed: bool,
 }
 
@@ -68,7 +68,7 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Forgets what waits and takes nothing any more. Says how many receives were forgotten.
+    /// Forgets the receives that wait and takes no more. Returns how many were forgotten.
     pub fn close(&mut self) -> u32 {
         self.closed = true;
         core::mem::take(&mut self.waiting).len() as u32
@@ -86,7 +86,7 @@ impl SharedReceiveQueue {
         self.waiting.len() as u32
     }
 
-    /// What it holds, how many it may hold, and the limit that is armed.
+    /// Receives that wait, receives that may wait, and the limit that is armed.
     pub fn query(&self) -> (u32, u32, u32) {
         (self.len(), self.max_wr, self.limit)
     }
@@ -117,7 +117,7 @@ impl SharedReceiveQueue {
     }
 
     /// Sets the limit for one event (0: none), or how many receives may wait. The event comes when a receive is taken
-    /// and fewer than the limit are left (`ibv_modify_srq`); that there are fewer already makes none by itself.
+    /// and fewer than the limit are left (`ibv_modify_srq`); if there are fewer already, that alone makes none.
     pub fn modify(&mut self, limit: Option<u32>, max_wr: Option<u32>) -> Result<(), VerbsError> {
         self.check_works()?;
         let room = max_wr.unwrap_or(self.max_wr);

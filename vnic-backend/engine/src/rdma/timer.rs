@@ -1,5 +1,5 @@
-//! Deadlines of queue pairs. A deadline that moves forward costs nothing: the entry that is there fires early,
-//! and the QP puts itself in again. So acknowledged traffic touches the set once a timeout, not once a packet.
+//! Deadlines of queue pairs. A deadline that moves forward costs nothing: the old entry fires early, and the
+//! QP puts itself in again. So acknowledged traffic touches the set once a timeout, not once a packet.
 
 use alloc::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use vnic_wire::time::Instant;
 
 use super::types::QpNumber;
 
-/// The entry that a QP has among the [`Timers`], kept by the QP: one or none.
+/// The entry of a QP among the [`Timers`], kept by the QP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Entry(Option<Instant>);
 
@@ -18,7 +18,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Sees to it that `qp` is called at `at` or earlier.
+    /// Makes sure that `qp` is called at `at` or earlier.
     #[inline]
     pub fn arm(&mut self, entry: &mut Entry, qp: QpNumber, at: Instant) {
         if entry.0.is_none_or(|there| at < there) {
@@ -28,19 +28,19 @@ impl Timers {
         }
     }
 
-    /// The QP has no deadline any more.
+    /// Removes the deadline of a QP.
     pub fn disarm(&mut self, entry: &mut Entry, qp: QpNumber) {
         if let Some(there) = entry.0.take() {
             self.entries.remove(&(there, qp));
         }
     }
 
-    /// When [`pop`](Timers::pop) has something.
+    /// When [`pop`](Timers::pop) has a QP.
     pub fn next(&self) -> Option<Instant> {
         self.entries.first().map(|(at, _)| *at)
     }
 
-    /// A QP whose entry is due. It is told by [`fired`](Entry::fired).
+    /// Takes a QP whose entry is due. The caller calls its [`fired`](Entry::fired).
     pub fn pop(&mut self, now: Instant) -> Option<QpNumber> {
         let (at, qp) = *self.entries.first()?;
         if at > now {
@@ -52,7 +52,7 @@ impl Timers {
 }
 
 impl Entry {
-    /// It was taken from among the timers.
+    /// The entry was taken from among the timers.
     pub fn fired(&mut self) {
         self.0 = None;
     }

@@ -1,4 +1,4 @@
-//! The vocabulary of the verbs (IBTA volume 1, chapters 10 and 11; names as in `ibv_*(3)`). What has a number there is
+//! The vocabulary of the verbs (IBTA volume 1, chapters 10 and 11; names as in `ibv_*(3)`). Types with numbers come
 //! from the contract with the driver (proto/device).
 
 use core::fmt;
@@ -42,7 +42,7 @@ handles! {
 }
 
 bitflags! {
-    /// What a key allows (IBTA 10.6.3; `ibv_access_flags`).
+    /// Rights of a key (IBTA 10.6.3; `ibv_access_flags`).
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Access: u32 {
         /// The own QPs may write here: receive buffers, destinations of READ and atomics.
@@ -84,7 +84,7 @@ pub struct Span {
 pub struct Sge {
     /// Address in the region that `lkey` names.
     pub addr: u64,
-    /// Bytes. 0 means none here.
+    /// Length in bytes; 0: no bytes.
     pub len: u32,
     /// Local key.
     pub lkey: u32,
@@ -98,9 +98,9 @@ pub type SgList = SmallVec<[Sge; 4]>;
 pub struct AddressVector {
     /// GID of the destination.
     pub dgid: Gid,
-    /// Its Ethernet address, or that of the next hop: the control plane or the guest resolved it.
+    /// Ethernet address of the destination or of the next hop: the control plane or the guest resolved it.
     pub dmac: MacAddr,
-    /// Own entry of the GID table; its type decides between RoCE v1 and v2.
+    /// Index in the own GID table; the kind of the entry decides between RoCE v1 and v2.
     pub sgid_index: u16,
     /// Traffic class: DSCP and ECN of the IP header.
     pub traffic_class: u8,
@@ -112,7 +112,7 @@ pub struct AddressVector {
     pub service_level: u8,
 }
 
-/// What a send work request does (IBTA 11.4.1; `ibv_wr_opcode`).
+/// Operation of a send work request (IBTA 11.4.1; `ibv_wr_opcode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SendOp {
     /// RDMA WRITE to a remote address under a remote key.
@@ -171,10 +171,10 @@ pub enum SendOp {
 }
 
 impl SendOp {
-    /// What it is, whatever it names.
+    /// The operation, without its arguments.
     #[inline]
     pub const fn operation(&self) -> Operation {
-        // In the order of their numbers: nothing has to be looked up.
+        // In the order of the numbers: no table is needed.
         match self {
             SendOp::Write { .. } => Operation::Write,
             SendOp::WriteImm { .. } => Operation::WriteImm,
@@ -195,42 +195,42 @@ impl SendOp {
 pub struct MwBind {
     /// The window.
     pub mw: MwHandle,
-    /// The key it gets: a type 2 window's owner chooses the low 8 bits; for type 1 the device does.
+    /// The new key: a type 2 window's owner chooses the low 8 bits; for type 1 the device does.
     pub rkey: u32,
     /// The region under it.
     pub mr: MrHandle,
     /// First address, in the region's addresses.
     pub addr: u64,
-    /// Bytes; 0 unbinds.
+    /// Length in bytes; 0 unbinds.
     pub len: u64,
     /// Rights of peers; `ZERO_BASED` is allowed.
     pub access: Access,
 }
 
 bitflags! {
-    /// How a send work request is carried out (`ibv_send_flags`).
+    /// Flags of a send work request (`ibv_send_flags`).
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct SendFlags: u8 {
-        /// Waits until the READs and atomics before it are complete.
+        /// Wait until the READs and atomics before it are complete.
         const FENCE = 1 << 0;
-        /// Completes visibly also when it succeeds.
+        /// Complete visibly also on success.
         const SIGNALED = 1 << 1;
-        /// Asks the receiver for an event.
+        /// Ask for an event at the receiver.
         const SOLICITED = 1 << 2;
     }
 }
 
-/// What a send work request carries.
+/// Data of a send work request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendData {
-    /// Gathered from (or for READ and atomics scattered to) registered memory.
+    /// Registered memory that the data are gathered from (for READ and atomics scattered to).
     Sges(SgList),
-    /// The bytes themselves, copied when posted.
+    /// Inline bytes, copied when posted.
     Inline(SmallVec<[u8; 64]>),
 }
 
 impl SendData {
-    /// Becomes inline bytes: the first `len` of these, at most all.
+    /// Makes the data inline bytes: the first `len` of these, at most all.
     #[inline]
     pub fn set_inline(&mut self, bytes: [u8; 64], len: usize) {
         let bytes = SmallVec::from_buf_and_len(bytes, len.min(64));
@@ -240,7 +240,7 @@ impl SendData {
         }
     }
 
-    /// Becomes a list, empty at first.
+    /// Makes the data a list, empty at first.
     #[inline]
     pub fn set_list(&mut self) -> &mut SgList {
         if let SendData::Inline(_) = self {
@@ -276,24 +276,24 @@ pub struct UdDestination {
 /// A send work request (`ibv_send_wr`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendWr {
-    /// Comes back in the completion.
+    /// Id that the completion gives back.
     pub id: u64,
-    /// The shell's own number: comes back in the completion, beside `id`.
+    /// The shell's own number, which the completion gives back besides `id`.
     pub tag: u32,
-    /// What to do.
+    /// Operation.
     pub op: SendOp,
-    /// How.
+    /// Flags.
     pub flags: SendFlags,
-    /// With what.
+    /// Data.
     pub data: SendData,
-    /// UD only: to whom.
+    /// UD only: destination.
     pub ud: Option<UdDestination>,
     /// XRC only: number of the remote SRQ.
     pub remote_srq: u32,
 }
 
 impl Default for SendWr {
-    /// A SEND of nothing.
+    /// A SEND of no bytes.
     fn default() -> SendWr {
         SendWr {
             id: 0,
@@ -310,22 +310,22 @@ impl Default for SendWr {
 /// A receive work request (`ibv_recv_wr`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecvWr {
-    /// Comes back in the completion.
+    /// Id that the completion gives back.
     pub id: u64,
-    /// The shell's own number: comes back in the completion, beside `id`.
+    /// The shell's own number, which the completion gives back besides `id`.
     pub tag: u32,
-    /// Where the message goes. For UD the first 40 bytes are the GRH's.
+    /// Memory for the message. For UD the first 40 bytes are the GRH's.
     pub sges: SgList,
 }
 
-/// The sender of a datagram, as the completion tells it.
+/// The sender of a datagram, in its completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UdSource {
-    /// Its QP.
+    /// QP of the sender.
     pub qp: QpNumber,
-    /// Its Ethernet address.
+    /// Ethernet address of the sender.
     pub mac: MacAddr,
-    /// VLAN it came on.
+    /// VLAN that the datagram came on.
     pub vlan: Option<u16>,
     /// Service level (priority of the VLAN tag).
     pub service_level: u8,
@@ -334,30 +334,30 @@ pub struct UdSource {
 /// A work completion (`ibv_wc`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Completion {
-    /// Of the work request.
+    /// Id of the work request.
     pub wr_id: u64,
-    /// Of the work request as well: its `tag`.
+    /// Tag of the work request.
     pub tag: u32,
-    /// How it ended.
+    /// How the work request ended.
     pub status: Status,
-    /// What it was; means nothing when `status` is an error.
+    /// Kind of the work request; means nothing when `status` is an error.
     pub op: CompletionOp,
     /// The local QP.
     pub qp: QpNumber,
     /// Bytes received, READ or fetched.
     pub byte_len: u32,
-    /// Immediate data that came with it.
+    /// Immediate data of the message.
     pub imm: Option<u32>,
-    /// Key that the sender had invalidated.
+    /// Key that the sender invalidated.
     pub invalidated: Option<u32>,
-    /// UD: from whom. A GRH's 40 bytes are at the front of the buffer.
+    /// UD: the sender. A GRH's 40 bytes are at the front of the buffer.
     pub source: Option<UdSource>,
-    /// The sender asked for an event (counts for `Arm::Solicited`).
+    /// Whether the sender asked for an event (counts for `Arm::Solicited`).
     pub solicited: bool,
 }
 
 impl Completion {
-    /// A completion that carries nothing more.
+    /// A completion without further fields.
     #[inline]
     pub const fn new(wr_id: u64, tag: u32, qp: QpNumber, op: CompletionOp, status: Status) -> Completion {
         Completion {
@@ -375,19 +375,19 @@ impl Completion {
     }
 }
 
-/// Whom a completion channel wakes (`ibv_req_notify_cq`).
+/// Completions that raise an event (`ibv_req_notify_cq`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arm {
     /// Any completion.
     Next,
-    /// A solicited one, or an error.
+    /// A solicited completion, or an error.
     Solicited,
 }
 
-/// What happened besides completions (IBTA 11.6.3; `ibv_event_type`).
+/// An event besides completions (IBTA 11.6.3; `ibv_event_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// An armed completion queue has something.
+    /// An armed completion queue has a completion.
     Completion(CqHandle),
     /// A completion queue overran: it is in error.
     CqError(CqHandle),
@@ -412,10 +412,10 @@ pub enum Event {
 /// Most bytes of a message (IBTA 9.7.8: 2^31).
 pub const MESSAGE_MAX: u32 = 1 << 31;
 
-/// Rate of a send queue (`ibv_qp_rate_limit_attr`). The default is none.
+/// Rate limit of a send queue (`ibv_qp_rate_limit_attr`). By default there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct RateLimit {
-    /// In kbit/s, with everything that a packet takes on the wire; 0: not limited.
+    /// Rate in kbit/s, with all that a packet takes on the wire; 0: not limited.
     pub rate: u32,
     /// Bytes that may be sent at once after a pause; 0: the device chooses.
     pub max_burst: u32,
@@ -423,36 +423,36 @@ pub struct RateLimit {
     pub typical_packet: u16,
 }
 
-/// Attributes of a QP that `modify` sets and `query` tells (`ibv_qp_attr`).
+/// Attributes of a QP that `modify` sets and `query` returns (`ibv_qp_attr`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QpAttributes {
-    /// State to go to, or that it is in.
+    /// State to go to, or current state.
     pub state: QpState,
-    /// State that the caller believes it to be in.
+    /// State that the caller believes the QP to be in.
     pub current_state: QpState,
     /// Path MTU.
     pub path_mtu: Mtu,
     /// Queue key (UD).
     pub qkey: u32,
-    /// First PSN it expects.
+    /// First PSN that the QP expects.
     pub rq_psn: Psn,
-    /// First PSN it sends.
+    /// First PSN that the QP sends.
     pub sq_psn: Psn,
-    /// The peer.
+    /// QP of the peer.
     pub destination_qp: QpNumber,
-    /// What the peer may do.
+    /// Rights of the peer.
     pub access: Access,
     /// The way to the peer.
     pub address: Option<AddressVector>,
     /// Index in the P_Key table.
     pub pkey_index: u16,
-    /// Tell when the send queue has drained.
+    /// Whether an event is raised when the send queue has drained.
     pub drained_event: bool,
-    /// READs and atomics it may have outstanding.
+    /// READs and atomics that the QP may have outstanding.
     pub max_rd_atomic: u8,
-    /// READs and atomics it holds resources for as responder.
+    /// READs and atomics that the QP holds resources for as responder.
     pub max_dest_rd_atomic: u8,
-    /// Code of the RNR timer it asks for (0..=31).
+    /// Code of the RNR timer that the QP asks for (0..=31).
     pub min_rnr_timer: u8,
     /// Physical port, from 1.
     pub port: u8,
@@ -462,12 +462,12 @@ pub struct QpAttributes {
     pub retry_count: u8,
     /// RNR retries before giving up; 7: never (0..=7).
     pub rnr_retry: u8,
-    /// UDP source port, when it is chosen (`vnic_wire` checks nothing); otherwise from the QP numbers.
+    /// UDP source port, if it is chosen (`vnic_wire` checks nothing); otherwise it follows from the QP numbers.
     pub udp_source_port: Option<u16>,
 }
 
 impl Default for QpAttributes {
-    /// As a new QP has them.
+    /// Attributes of a new QP.
     fn default() -> QpAttributes {
         QpAttributes {
             state: QpState::Reset,
@@ -494,7 +494,7 @@ impl Default for QpAttributes {
 }
 
 bitflags! {
-    /// Which attributes are meant (`ibv_qp_attr_mask`).
+    /// Which attributes count (`ibv_qp_attr_mask`).
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct AttributeMask: u32 {
         /// `state`.
@@ -533,21 +533,21 @@ bitflags! {
         const RNR_RETRY = 1 << 16;
         /// `udp_source_port`.
         const UDP_SOURCE_PORT = 1 << 17;
-        /// `current_state`: another one is refused.
+        /// `current_state`: the verb fails in another state.
         const CURRENT_STATE = 1 << 18;
     }
 }
 
-/// What a QP is created with (`ibv_qp_init_attr_ex`).
+/// Attributes of a new QP (`ibv_qp_init_attr_ex`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QpInit {
     /// Transport service.
     pub qp_type: QpType,
     /// Protection domain. An XRC target has none: `None`.
     pub pd: Option<PdHandle>,
-    /// Where sends complete. An XRC target sends nothing: `None`.
+    /// Completion queue of sends. An XRC target sends nothing: `None`.
     pub send_cq: Option<CqHandle>,
-    /// Where receives complete. `None` for both ends of XRC: there the SRQ says it.
+    /// Completion queue of receives. `None` for both ends of XRC: there the SRQ names it.
     pub recv_cq: Option<CqHandle>,
     /// Shared receive queue instead of an own one.
     pub srq: Option<SrqHandle>,
@@ -557,60 +557,60 @@ pub struct QpInit {
     pub max_send_wr: u32,
     /// Receive work requests that may be outstanding.
     pub max_recv_wr: u32,
-    /// Elements of a send.
+    /// Most elements of a send.
     pub max_send_sge: u32,
-    /// Elements of a receive.
+    /// Most elements of a receive.
     pub max_recv_sge: u32,
-    /// Bytes of an inline send.
+    /// Most bytes of an inline send.
     pub max_inline: u32,
-    /// All sends complete visibly.
+    /// Whether all sends complete visibly.
     pub signal_all: bool,
 }
 
 /// Why a verb was refused. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum VerbsError {
-    /// No such object, or it was destroyed.
+    /// There is no such object, or it was destroyed.
     #[error("no such {0}")]
     NoSuch(Object),
-    /// The device has as many as it can.
+    /// The device has as many objects as it can.
     #[error("the limit of {limit} {object}s is reached")]
     LimitReached {
-        /// Of what.
+        /// Kind of the objects.
         object: Object,
         /// How many there may be.
         limit: u32,
     },
-    /// Others still use it.
+    /// Other objects still use the object.
     #[error("the {object} is used by {users} other objects")]
     InUse {
-        /// What.
+        /// Kind of the object.
         object: Object,
-        /// By how many.
+        /// Number of its users.
         users: u32,
     },
-    /// A value out of its range.
+    /// A value is out of its range.
     #[error("{what} is {value}; it must be between {min} and {max}")]
     OutOfRange {
         /// Name of the argument.
         what: &'static str,
-        /// What was given.
+        /// Value that was given.
         value: u64,
-        /// Least.
+        /// Least value.
         min: u64,
-        /// Most.
+        /// Largest value.
         max: u64,
     },
-    /// Objects of different protection domains.
+    /// The objects are of different protection domains.
     #[error("the {0} belongs to another protection domain")]
     OtherDomain(Object),
     /// The queue is full.
     #[error("the queue is full")]
     QueueFull,
-    /// Not in this state.
+    /// The verb is not possible in this state.
     #[error("not possible in state {0:?}")]
     State(QpState),
-    /// No such transition for the type of QP.
+    /// The type of QP has no such transition.
     #[error("no way from {from:?} to {to:?}")]
     Transition {
         /// State it is in.
@@ -618,15 +618,15 @@ pub enum VerbsError {
         /// State that was asked for.
         to: QpState,
     },
-    /// Attributes that the transition needs, or does not allow.
+    /// The transition needs other attributes, or does not allow some.
     #[error("missing attributes {missing:?}, unexpected attributes {unexpected:?}")]
     Attributes {
-        /// Needed and not given.
+        /// Attributes that are needed and not given.
         missing: AttributeMask,
-        /// Given and not allowed.
+        /// Attributes that are given and not allowed.
         unexpected: AttributeMask,
     },
-    /// An argument that contradicts another or the type of QP.
+    /// An argument contradicts another or the type of QP.
     #[error("{0}")]
     Invalid(&'static str),
 }

@@ -2,9 +2,9 @@
 //! limited queue pairs each packet of one arms and fires a timer; here that costs the same however many there are.
 //!
 //! A level has 64 slots, each of which is as long as the whole level below it; a slot of level 0 is a nanosecond. A time is
-//! on the level of the highest six bits in which it differs from the time that the wheel has come to, so whatever is on a
-//! lower level is earlier. A slot of a higher level is taken apart when its first time has come. Since each slot knows that
-//! time, nobody is called in vain, but after something was taken out.
+//! on the level of the highest six bits in which it differs from the time that the wheel has come to, so that all times on a
+//! lower level are earlier. A slot of a higher level is distributed when its first time has come. Since each slot knows that
+//! time, no call is in vain, except after a removal.
 
 use alloc::vec::Vec;
 
@@ -21,7 +21,7 @@ const LEVELS: usize = 64usize.div_ceil(BITS as usize);
 /// No node.
 const NONE: u32 = u32::MAX;
 
-/// The place of a queue pair in a [`Wheel`], kept by the queue pair: one or none.
+/// The place of a queue pair in a [`Wheel`], kept by the queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place(u32);
 
@@ -32,24 +32,24 @@ impl Default for Place {
 }
 
 impl Place {
-    /// Is it in the wheel?
+    /// Whether the queue pair is in the wheel.
     pub fn is_armed(&self) -> bool {
         self.0 != NONE
     }
 
-    /// It was taken from the wheel.
+    /// The queue pair was taken from the wheel.
     pub fn fired(&mut self) {
         self.0 = NONE;
     }
 }
 
-/// A queue pair that waits. Those of a slot are a ring in the order of their coming.
+/// A queue pair that waits. The nodes of a slot are a ring in the order in which they came.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     at: u64,
     qp: QpNumber,
     slot: u32,
-    /// Of free nodes: the next free one.
+    /// The next node of the ring, or of the free nodes.
     next: u32,
     previous: u32,
 }
@@ -58,14 +58,14 @@ struct Node {
 struct Slot {
     /// The node that came first, or [`NONE`].
     head: u32,
-    /// Its earliest time, or one before that.
+    /// Earliest time of its nodes, or an earlier one.
     first: u64,
 }
 
-/// The wheel. It takes memory when something is armed for the first time.
+/// The wheel. It takes memory when a time is armed for the first time.
 #[derive(Debug)]
 pub(super) struct Wheel {
-    /// What it has come to: nothing is armed for earlier, unless it was too late already.
+    /// Time that the wheel has come to: no node is earlier, unless it was too late already.
     now: u64,
     nodes: Vec<Node>,
     free: u32,
@@ -90,7 +90,7 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// Sees to it that `qp` is called at `at` or earlier.
+    /// Makes sure that `qp` is called at `at` or earlier.
     pub fn arm(&mut self, place: &mut Place, qp: QpNumber, at: Instant) {
         match self.nodes.get(place.0 as usize) {
             Some(node) if place.is_armed() => {
@@ -107,7 +107,7 @@ impl Wheel {
         self.link(place.0);
     }
 
-    /// The queue pair does not wait any more.
+    /// Removes a queue pair.
     pub fn disarm(&mut self, place: &mut Place) {
         if place.is_armed() {
             self.unlink(place.0);
@@ -116,14 +116,14 @@ impl Wheel {
         }
     }
 
-    /// When [`pop`](Wheel::pop) may have something; exactly then, unless something was disarmed.
+    /// When [`pop`](Wheel::pop) may have a queue pair; exactly then, unless one was disarmed.
     #[inline]
     pub fn next(&self) -> Option<Instant> {
         let slot = self.first_slot()?;
         Some(Instant(self.slots.get(slot)?.first))
     }
 
-    /// A queue pair whose time has come, the earliest first. It is told by [`fired`](Place::fired).
+    /// Takes a queue pair whose time has come, the earliest first. The caller calls its [`fired`](Place::fired).
     pub fn pop(&mut self, now: Instant) -> Option<QpNumber> {
         loop {
             let slot = self.first_slot()?;
@@ -131,7 +131,7 @@ impl Wheel {
             if first > now.0 {
                 return None;
             }
-            // What it says may be of somebody who is gone.
+            // The slot's time may be that of a node that is gone.
             let (earliest, at) = self.earliest(head)?;
             if at > now.0 {
                 self.slots.get_mut(slot)?.first = at;
@@ -148,14 +148,14 @@ impl Wheel {
         }
     }
 
-    /// The slot that comes first.
+    /// The slot with the earliest times.
     fn first_slot(&self) -> Option<usize> {
         let level = self.levels.trailing_zeros() as usize;
         let filled = self.filled.get(level)?;
         Some(level * SLOTS + filled.trailing_zeros() as usize)
     }
 
-    /// The earliest of a ring, with its time.
+    /// The earliest node of a ring, with its time.
     fn earliest(&self, head: u32) -> Option<(u32, u64)> {
         let mut best = (head, self.nodes.get(head as usize)?.at);
         let mut index = self.nodes.get(head as usize)?.next;
@@ -169,7 +169,7 @@ impl Wheel {
         Some(best)
     }
 
-    /// Moves the nodes of a slot to lower levels: time has come to it.
+    /// Distributes the nodes of a slot to lower levels: its time has come.
     fn take_apart(&mut self, slot: usize, head: u32) {
         self.empty(slot);
         let mut index = head;
@@ -194,7 +194,7 @@ impl Wheel {
         level as usize * SLOTS + index
     }
 
-    /// Puts a node into the slot of its time, behind those that are there.
+    /// Puts a node into the slot of its time, behind the others.
     fn link(&mut self, index: u32) {
         if self.slots.is_empty() {
             let empty = Slot { head: NONE, first: 0 };
@@ -246,7 +246,7 @@ impl Wheel {
         }
     }
 
-    /// A slot has nobody any more.
+    /// Marks a slot as empty.
     fn empty(&mut self, number: usize) {
         self.slots[number].head = NONE;
         let level = number / SLOTS;

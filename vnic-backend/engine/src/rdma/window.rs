@@ -1,7 +1,7 @@
 //! Memory windows (IBTA 10.6.7): a part of a region under a key of its own, given out and taken back by work requests.
 //!
-//! Type 1 is bound by a verb, for all QPs of the protection domain. Type 2 is bound by a work request; this is type 2B:
-//! the QP that did it and the protection domain both count.
+//! A verb binds type 1, for all QPs of the protection domain. A work request binds type 2; this is type 2B: the QP that
+//! bound it and the protection domain both count.
 
 use vnic_wire::aeth::NakCode;
 
@@ -19,7 +19,7 @@ pub(super) struct Window {
     binding: Option<Binding>,
 }
 
-/// What a window shows.
+/// The part of a region that a window shows.
 #[derive(Debug, Clone, Copy)]
 struct Binding {
     region: MrHandle,
@@ -29,12 +29,12 @@ struct Binding {
     base: u64,
     len: u64,
     access: Access,
-    /// The only QP that it obeys.
+    /// The only QP that the window obeys.
     qp: Option<QpNumber>,
 }
 
 impl Window {
-    /// Where `len` bytes at `addr` are in which region, if the key allows it.
+    /// The region of `len` bytes at `addr`, and their offset in it, if the key allows it.
     #[inline]
     pub fn offset(
         &self,
@@ -56,7 +56,7 @@ impl Window {
 }
 
 impl Regions {
-    /// Makes a window that shows nothing yet, and its first key.
+    /// Makes a window that shows nothing yet, with its first key.
     pub fn alloc_mw(&mut self, pd: PdHandle, mw_type: MwType) -> Result<(MwHandle, u32), VerbsError> {
         self.room(Object::Mw, self.windows)?;
         let window = Window {
@@ -71,7 +71,7 @@ impl Regions {
         Ok((mw, key))
     }
 
-    /// Gives up a window, bound or not.
+    /// Ends a window, bound or not.
     pub fn dealloc_mw(&mut self, mw: MwHandle) -> Result<(), VerbsError> {
         let window = self.window_mut(mw)?;
         let binding = window.binding.take();
@@ -94,14 +94,13 @@ impl Regions {
         }
     }
 
-    /// Binds a window on a QP and gives its new key; `MwBindError` (nothing is changed) if the standard forbids it
+    /// Binds a window on a QP and returns its new key; `MwBindError` (nothing is changed) if the standard forbids it
     /// (IBTA 10.6.7.2.2 and 10.6.7.2.3, 11.4.1):
     ///
     /// * QP, window and region are of one protection domain; the region has `MW_BIND`, the range is inside it, and
     ///   peers may only change what the own QPs may change in the region.
-    /// * Type 1: whatever was shown before is replaced; length 0 takes it back; the device chooses the new key; not
-    ///   zero-based.
-    /// * Type 2: it shows nothing now, since only an invalidation takes it back; the length is not 0; the key is the
+    /// * Type 1: the new binding replaces the old one; length 0 unbinds; the device chooses the new key; not zero-based.
+    /// * Type 2: the window is not bound, since only an invalidation unbinds it; the length is not 0; the key is the
     ///   window's with any low 8 bits.
     ///
     /// A window on a zero-based region is refused, as `ibv_bind_mw` does.
@@ -122,7 +121,7 @@ impl Regions {
         Ok(key)
     }
 
-    /// What concerns the window: its new key, and what it shows now.
+    /// Checks the window: its new key, and its present binding.
     fn check_bind(&self, pd: PdHandle, b: &MwBind) -> Option<(u32, Option<Binding>)> {
         let window = self.window(b.mw).filter(|window| window.pd == pd)?;
         match window.mw_type {
@@ -137,7 +136,7 @@ impl Regions {
         }
     }
 
-    /// What concerns the region: what the window will show.
+    /// Checks the region: the new binding.
     fn binding(&self, pd: PdHandle, qp: QpNumber, b: &MwBind) -> Option<Binding> {
         let region = self.region(b.mr).ok()?;
         let mw_type = self.window(b.mw)?.mw_type;
@@ -160,9 +159,9 @@ impl Regions {
     }
 
     /// Invalidates a key by a work request of the own side (IBTA 10.6.5): that of a type 2 window, which must be free or
-    /// bound on this QP, or of a region that was registered with `INVALIDATE` and has no windows. To invalidate what is
-    /// invalid already is no error. Ordinary regions and type 1 windows end with their verbs only: `MwBindError`, which
-    /// is the status of all memory management operations (IBTA 11.6.2).
+    /// bound on this QP, or of a region that was registered with `INVALIDATE` and has no windows. Invalidating an
+    /// invalid key is no error. Ordinary regions and type 1 windows end with their verbs only: `MwBindError`, which is
+    /// the status of all memory management operations (IBTA 11.6.2).
     pub fn invalidate_local(&mut self, pd: PdHandle, qp: QpNumber, key: u32) -> Result<(), Status> {
         let done = self.invalidate(pd, key, |window| {
             window.binding.is_none_or(|binding| binding.qp == Some(qp))
@@ -170,8 +169,8 @@ impl Regions {
         done.ok_or(Status::MwBindError)
     }
 
-    /// Invalidates a key for a peer that asked for it in a SEND (IBTA 9.4.1.1.3): the same, but a window must be bound
-    /// on this QP and a region must be valid; another peer's keys are none of its business.
+    /// Invalidates a key for a peer that asked for it in a SEND (IBTA 9.4.1.1.3). The rules are the same, but a window
+    /// must be bound on this QP and a region must be valid: another peer's keys are none of its business.
     pub fn invalidate_remote(&mut self, pd: PdHandle, qp: QpNumber, rkey: u32) -> Result<(), NakCode> {
         let done = match self.keys.get(rkey >> 8) {
             Some(Entry::Region(region)) if !region.valid => None,
@@ -201,7 +200,7 @@ impl Regions {
         Some(())
     }
 
-    /// A window does not show its region any more.
+    /// Unbinds a window from its region.
     fn unbound(&mut self, binding: Option<Binding>) {
         if let Some(binding) = binding
             && let Ok(region) = self.region_mut(binding.region)

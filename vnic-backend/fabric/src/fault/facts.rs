@@ -1,4 +1,4 @@
-//! What a rule looks at.
+//! Facts that a rule looks at.
 
 use core::ops::Range;
 
@@ -7,7 +7,7 @@ use vnic_wire::{EtherType, bth, ethernet, grh, ipv4, ipv6, udp};
 
 use crate::switch::PortId;
 
-/// A RoCE packet's facts.
+/// Facts of a RoCE packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roce {
     /// BTH opcode, 8 bits: transport and operation.
@@ -20,22 +20,22 @@ pub struct Roce {
     pub packet: Range<u32>,
 }
 
-/// What a rule looks at: one frame on one path.
+/// Facts of one frame on one path, which rules look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// Where it entered.
+    /// Port that the frame entered by.
     pub from: PortId,
-    /// Where it is about to leave.
+    /// Port that the frame is about to leave by.
     pub to: PortId,
     /// Bytes of the frame, without FCS.
     pub len: u32,
-    /// Type of what is behind the VLAN tags.
+    /// EtherType behind the VLAN tags.
     pub ethertype: EtherType,
-    /// Bytes before what the EtherType names: the addresses, the tags, the EtherType.
+    /// Bytes in front of the payload: the addresses, the tags, the EtherType.
     pub header: u32,
-    /// What its ECN field says, if it has one.
+    /// ECN field, if the frame has one.
     pub ecn: Option<Ecn>,
-    /// RoCE, v1 or v2.
+    /// Facts of a RoCE packet, v1 or v2.
     pub roce: Option<Roce>,
 }
 
@@ -45,7 +45,8 @@ impl Facts {
         Facts::of_head(from, to, frame, frame.len())
     }
 
-    /// The facts of a frame of `len` bytes of which `head` are the first. [`Facts::HEAD`] bytes show all.
+    /// The facts of a frame of `len` bytes that begins with `head`. [`Facts::HEAD`] bytes are enough for
+    /// all facts.
     pub fn of_head(from: PortId, to: PortId, head: &[u8], len: usize) -> Facts {
         let payload = ethernet::payload(head).unwrap_or(ethernet::Payload {
             offset: len.min(ethernet::HEADER_LEN),
@@ -111,7 +112,7 @@ fn packet(payload: ethernet::Payload, head: &[u8], len: usize) -> Option<Roce> {
     })
 }
 
-/// Where the UDP payload begins, if it is RoCE's.
+/// Offset behind the UDP header, if its port is RoCE's.
 fn over_udp(packet: &[u8], at: usize) -> Option<usize> {
     let udp = udp::Header::parse(packet.get(at..)?).ok()?;
     (udp.destination_port == roce::UDP_PORT).then_some(at + udp::HEADER_LEN)

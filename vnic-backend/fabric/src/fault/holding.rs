@@ -7,28 +7,28 @@ use super::Hold;
 use crate::Instant;
 use crate::switch::PortId;
 
-/// A path: from which port to which.
+/// A path: the port that frames come from, and the one that they go to.
 pub type Path = (PortId, PortId);
 
-/// When it leaves, and its number.
+/// Time at which a frame leaves in any case, and its number.
 type Key = (Instant, u64);
 
 #[derive(Debug)]
 struct Held<T> {
     path: Path,
-    /// Not before this.
+    /// The frame does not leave before this time.
     earliest: Instant,
-    /// Frames that still have to leave before it; 0: it waits for its time only.
+    /// Frames that still have to leave before it; 0: only its time counts.
     left: u32,
     item: T,
 }
 
-/// Frames that are held back, until their time comes or enough others have overtaken them. What is put in
+/// Frames that are held back until their time comes or enough others have overtaken them. Every frame
 /// comes out again: each has a time at which it leaves in any case.
 #[derive(Debug)]
 pub struct Holding<T> {
     held: BTreeMap<Key, Held<T>>,
-    /// Those that wait for others, by path.
+    /// Frames that wait for others, by path.
     waiting: BTreeMap<Path, Vec<Key>>,
     next: u64,
 }
@@ -44,12 +44,12 @@ impl<T> Default for Holding<T> {
 }
 
 impl<T> Holding<T> {
-    /// How many are held back.
+    /// Number of frames that are held back.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Is none held back?
+    /// Whether no frame is held back.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -76,7 +76,7 @@ impl<T> Holding<T> {
         }
     }
 
-    /// A frame of this path has left: whoever let enough pass may go too.
+    /// A frame of this path has left: a frame that has let enough others pass may leave, too.
     pub fn passed(&mut self, now: Instant, path: Path) {
         if self.waiting.is_empty() {
             return;
@@ -102,12 +102,13 @@ impl<T> Holding<T> {
         }
     }
 
-    /// When to call [`Holding::pop`] next; nothing while none is held back.
+    /// When to call [`Holding::pop`] next; `None` while no frame is held back.
     pub fn next_time(&self) -> Option<Instant> {
         self.held.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// The next frame whose time has come, with that time. Tell [`Holding::passed`] when it has left.
+    /// Takes the next frame whose time has come, with that time. Call [`Holding::passed`] when it has
+    /// left.
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, Path, T)> {
         let (due, _) = *self.held.first_key_value()?.0;
         if due > now {
@@ -120,7 +121,7 @@ impl<T> Holding<T> {
         Some((due, h.path, h.item))
     }
 
-    /// Lets go at `now` whatever `which` says.
+    /// Lets the frames that `which` selects leave at `now`.
     pub fn let_go(&mut self, now: Instant, which: impl Fn(&T) -> bool) {
         let chosen = self.chosen(|_, item| which(item));
         for key in chosen {
@@ -134,7 +135,7 @@ impl<T> Holding<T> {
         }
     }
 
-    /// Takes out whatever `which` says; it does not leave.
+    /// Takes out the frames that `which` selects; they do not leave.
     pub fn take_out(&mut self, which: impl Fn(Path, &T) -> bool) -> Vec<T> {
         let chosen = self.chosen(which);
         let mut out = Vec::with_capacity(chosen.len());

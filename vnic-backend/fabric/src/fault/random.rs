@@ -9,7 +9,7 @@ pub(crate) struct SplitMix64(u64);
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl SplitMix64 {
-    /// The stream of two seeds; streams of other pairs have nothing to do with it.
+    /// The stream of two seeds. Streams of other pairs are independent of it.
     pub(crate) fn of(a: u64, b: u64) -> SplitMix64 {
         SplitMix64(mix(mix(a.wrapping_add(GAMMA)) ^ b.wrapping_mul(GAMMA)))
     }

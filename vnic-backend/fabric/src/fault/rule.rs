@@ -9,10 +9,10 @@ use vnic_wire::roce::Ecn;
 use super::Facts;
 use crate::switch::PortId;
 
-/// Probabilities are counted in millionths: this one is certainty.
+/// Certainty: probabilities are counted in millionths.
 pub const ALWAYS: u32 = 1_000_000;
 
-/// The longest delay, and the longest that a frame is held back for being overtaken.
+/// The longest delay, and the longest time that a frame is held back for being overtaken.
 pub const HOLD_MAX: Duration = Duration::from_secs(60);
 /// The most extra copies that one injection makes.
 pub const COPIES_MAX: u32 = 16;
@@ -20,10 +20,10 @@ pub const COPIES_MAX: u32 = 16;
 pub const BITS_MAX: u32 = 64;
 /// The most frames that a frame can be held back for.
 pub const REORDER_MAX: u32 = 65_536;
-/// PSNs and QP numbers have 24 bits (IBTA volume 1, section 9.2).
+/// Largest PSN or QP number, 24 bits (IBTA volume 1, section 9.2).
 pub const BITS24_MAX: u32 = 0xff_ffff;
 
-/// Names a rule.
+/// Number of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RuleId(pub u32);
 
@@ -32,7 +32,7 @@ pub struct RuleId(pub u32);
 pub struct Opcodes([u64; 4]);
 
 impl Opcodes {
-    /// Is it in the set?
+    /// Whether an opcode is in the set.
     pub const fn contains(&self, opcode: u8) -> bool {
         self.0[(opcode >> 6) as usize] >> (opcode & 63) & 1 != 0
     }
@@ -53,18 +53,18 @@ impl FromIterator<u8> for Opcodes {
     }
 }
 
-/// PSNs from `first` through `last`, 24 bits each. A range whose `last` is smaller than its `first` goes on
-/// over the end of the number space: 0xfffffe through 1 are four PSNs.
+/// PSNs from `first` through `last`, 24 bits each. A range whose `last` is smaller than its `first` goes on over
+/// the end of the number space: 0xfffffe through 1 are four PSNs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PsnRange {
-    /// The first that is meant.
+    /// First PSN of the range.
     pub first: u32,
-    /// The last that is meant.
+    /// Last PSN of the range.
     pub last: u32,
 }
 
 impl PsnRange {
-    /// Is it in the range?
+    /// Whether a PSN is in the range.
     pub const fn contains(&self, psn: u32) -> bool {
         if self.first <= self.last {
             self.first <= psn && psn <= self.last
@@ -74,14 +74,14 @@ impl PsnRange {
     }
 }
 
-/// Which frames a rule is about: those of which everything given here is true. The default is about all.
+/// Frames that a rule is about: those that meet every condition given here. The default is all frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Match {
-    /// They entered here.
+    /// They entered by this port.
     pub from: Option<PortId>,
-    /// They are about to leave here.
+    /// They are about to leave by this port.
     pub to: Option<PortId>,
-    /// They are RoCE packets, of either version. The three below imply it.
+    /// They are RoCE packets, of either version. The next three conditions imply it.
     pub roce: bool,
     /// They are for this QP, 24 bits.
     pub destination_qp: Option<u32>,
@@ -89,18 +89,18 @@ pub struct Match {
     pub opcodes: Option<Opcodes>,
     /// Their PSN is in this range.
     pub psn: Option<PsnRange>,
-    /// Behind their VLAN tags is this.
+    /// They have this EtherType behind their VLAN tags.
     pub ethertype: Option<EtherType>,
 }
 
 impl Match {
-    /// Can a frame on this path be meant?
+    /// Whether a frame on this path can match.
     #[inline]
     pub fn concerns(&self, from: PortId, to: PortId) -> bool {
         self.from.is_none_or(|p| p == from) && self.to.is_none_or(|p| p == to)
     }
 
-    /// Is this frame meant?
+    /// Whether a frame matches.
     pub fn covers(&self, f: &Facts) -> bool {
         let wants_roce =
             self.roce || self.destination_qp.is_some() || self.opcodes.is_some() || self.psn.is_some();
@@ -119,44 +119,44 @@ impl Match {
 /// What happens to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// It is lost.
+    /// The frame is lost.
     Drop,
-    /// It leaves later; others overtake it meanwhile.
+    /// The frame leaves later; others overtake it meanwhile.
     Delay {
-        /// At least by this, at most [`HOLD_MAX`] with the jitter.
+        /// Least delay, at most [`HOLD_MAX`] with the jitter.
         by: Duration,
-        /// And by up to this more, evenly spread.
+        /// Random delay on top, evenly spread from 0 to this.
         jitter: Duration,
     },
-    /// It is held back until later frames of its path (those from the same port to the same port) have left:
-    /// these it lets pass, untouched by this rule, so that a probability of 1 with `by` 1 swaps pairs.
+    /// The frame is held back until later frames of its path (from the same port to the same port) have left. The
+    /// rule lets those pass untouched, so that a probability of 1 with `by` 1 swaps pairs.
     Reorder {
-        /// So many frames, 1 to [`REORDER_MAX`].
+        /// Number of these frames, 1 to [`REORDER_MAX`].
         by: u32,
-        /// It leaves after this time even if they have not come, at most [`HOLD_MAX`].
+        /// Time after which the frame leaves even if they have not come, at most [`HOLD_MAX`].
         at_most: Duration,
     },
-    /// It leaves several times.
+    /// The frame leaves several times.
     Duplicate {
-        /// So many times more, 1 to [`COPIES_MAX`].
+        /// Number of extra copies, 1 to [`COPIES_MAX`].
         copies: u32,
     },
-    /// Bits of it are flipped. Without an offset they are chosen where a receiver must notice: in a RoCE packet
-    /// among the bits that the ICRC covers (IBTA volume 1, section 7.8.1; annex A17.3), in other frames
+    /// Bits of the frame are flipped. Without an offset they are chosen where a receiver must notice: in a RoCE
+    /// packet among the bits that the ICRC covers (IBTA volume 1, section 7.8.1; annex A17.3), in other frames
     /// anywhere behind the Ethernet header.
     Corrupt {
-        /// So many different ones, 1 to [`BITS_MAX`], with an offset 1 to 8.
+        /// Number of different bits, 1 to [`BITS_MAX`]; with an offset 1 to 8.
         bits: u32,
-        /// In this byte of the frame. Shorter frames are not meant by the rule.
+        /// The byte of the frame that they are in. Shorter frames do not match.
         offset: Option<u16>,
     },
-    /// It gets the mark "congestion experienced". Frames that cannot carry it, or whose sender does not react to it
-    /// (Not-ECT, RFC 3168 section 5), are not meant by the rule.
+    /// The frame gets the mark "congestion experienced". Frames that cannot carry it, or whose sender does not
+    /// react to it (Not-ECT, RFC 3168 section 5), do not match.
     MarkCe,
 }
 
 impl Action {
-    /// One word for it.
+    /// Name of the action, one word.
     pub const fn name(&self) -> &'static str {
         match self {
             Action::Drop => "drop",
@@ -168,7 +168,7 @@ impl Action {
         }
     }
 
-    /// Can it be done to this frame?
+    /// Whether the action can be done to a frame.
     fn suits(&self, f: &Facts) -> bool {
         match self {
             Action::MarkCe => f.ecn.is_some_and(|e| e != Ecn::NotEct),
@@ -178,61 +178,61 @@ impl Action {
     }
 }
 
-/// One rule.
+/// A rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Its number.
+    /// Number of the rule.
     pub id: RuleId,
-    /// Its name for people; may be empty.
+    /// Name for people; may be empty.
     pub name: String,
-    /// Which frames.
+    /// Frames that the rule is about.
     pub matches: Match,
-    /// So many matching frames are let go before the rule begins.
+    /// Matching frames that the rule lets go before it begins.
     pub skip: u64,
-    /// How probable it is that a matching frame is hit, in millionths, up to [`ALWAYS`].
+    /// Probability that a matching frame is hit, in millionths, up to [`ALWAYS`].
     pub probability: u32,
-    /// After so many injections the rule is spent; `None`: never.
+    /// Injections after which the rule is spent; `None`: never.
     pub count: Option<u64>,
-    /// Where its random numbers begin; `None`: at its number.
+    /// Seed of the rule's random numbers; `None`: its number.
     pub seed: Option<u64>,
-    /// What happens to frames that are hit.
+    /// What happens to frames that the rule hits.
     pub action: Action,
 }
 
-/// Why a rule makes no sense. The text names what is allowed.
+/// Why a rule is refused. The text names what is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// See [`ALWAYS`].
+    /// The probability is above [`ALWAYS`].
     #[error("a probability of {0} millionths; allowed are 0 to {ALWAYS}")]
     Probability(u32),
-    /// See [`BITS24_MAX`].
+    /// The QP number is above [`BITS24_MAX`].
     #[error("QP {0}; allowed are 0 to {BITS24_MAX} (24 bits)")]
     Qp(u32),
-    /// See [`BITS24_MAX`].
+    /// A PSN is above [`BITS24_MAX`].
     #[error("PSN {0}; allowed are 0 to {BITS24_MAX} (24 bits)")]
     Psn(u32),
-    /// An empty set matches nothing.
+    /// The set of opcodes is empty: it matches nothing.
     #[error("no opcode at all; leave the set out to mean every opcode")]
     Opcodes,
-    /// See [`HOLD_MAX`].
+    /// The delay is above [`HOLD_MAX`].
     #[error("a delay of {0:?}; allowed are 1 ns to 60 s, jitter included")]
     Delay(Duration),
-    /// See [`REORDER_MAX`].
+    /// The number of frames is not 1 to [`REORDER_MAX`].
     #[error("held back for {0} frames; allowed are 1 to {REORDER_MAX}")]
     Reorder(u32),
-    /// See [`HOLD_MAX`].
+    /// The longest time is above [`HOLD_MAX`].
     #[error("held back for at most {0:?}; allowed are 1 ns to 60 s")]
     AtMost(Duration),
-    /// See [`COPIES_MAX`].
+    /// The number of copies is not 1 to [`COPIES_MAX`].
     #[error("{0} copies; allowed are 1 to {COPIES_MAX}")]
     Copies(u32),
-    /// See [`BITS_MAX`].
+    /// The number of bits is not 1 to [`BITS_MAX`].
     #[error("{0} bits; allowed are 1 to {BITS_MAX}, in one given byte 1 to 8")]
     Bits(u32),
 }
 
 impl Rule {
-    /// A rule that does this to every frame.
+    /// A rule that does `action` to every frame.
     pub fn new(id: RuleId, action: Action) -> Rule {
         Rule {
             id,
@@ -246,7 +246,7 @@ impl Rule {
         }
     }
 
-    /// Is everything within its limits?
+    /// Checks all limits.
     pub fn check(&self) -> Result<(), RuleError> {
         if self.probability > ALWAYS {
             return Err(RuleError::Probability(self.probability));
@@ -290,7 +290,7 @@ impl Rule {
         }
     }
 
-    /// Is this frame meant, and can the action be done to it?
+    /// Whether a frame matches, and the action can be done to it.
     pub(super) fn covers(&self, f: &Facts) -> bool {
         self.matches.covers(f) && self.action.suits(f)
     }

@@ -9,25 +9,25 @@ use vnic_wire::roce;
 
 use super::RuleId;
 
-/// What one rule does to one frame, with everything random decided.
+/// What one rule does to one frame; nothing random is left open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// It is lost. Always the last effect of a verdict.
+    /// The frame is lost. Always the last effect of a verdict.
     Drop,
-    /// It leaves later by this.
+    /// The frame leaves later by this time.
     Delay(Duration),
-    /// It leaves after so many later frames of its path, or after this time.
+    /// The frame leaves after later frames of its path, or after a time.
     Reorder {
         /// Frames that have to leave before it.
         by: u32,
-        /// Longest time.
+        /// Longest time that it waits for them.
         at_most: Duration,
     },
-    /// It leaves so many times more.
+    /// The frame leaves so many times more.
     Duplicate(u32),
-    /// These bits of it are flipped: bit `n % 8` (0: least significant) of byte `n / 8` of the frame.
+    /// These bits are flipped: bit `n % 8` (0: least significant) of byte `n / 8` of the frame.
     Corrupt(Vec<u32>),
-    /// It is marked "congestion experienced".
+    /// The frame is marked "congestion experienced".
     MarkCe,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Effect {
     }
 }
 
-/// `1.2 ms` for what `Debug` shows as `1.2ms`.
+/// Writes `1.2 ms` for what `Debug` shows as `1.2ms`.
 fn spaced(d: Duration) -> alloc::string::String {
     let text = format!("{d:?}");
     match text.find(char::is_alphabetic) {
@@ -62,12 +62,12 @@ fn spaced(d: Duration) -> alloc::string::String {
     }
 }
 
-/// One rule hit a frame.
+/// A hit of one rule on a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Injection {
     /// The rule.
     pub rule: RuleId,
-    /// What it did.
+    /// What the rule did.
     pub effect: Effect,
 }
 
@@ -75,29 +75,30 @@ pub struct Injection {
 /// copies add up and share the fate of the frame, and a drop ends it all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verdict {
-    /// By rule.
+    /// The hits, in the order of the rules.
     pub injections: Vec<Injection>,
 }
 
 /// How long a frame is held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hold {
-    /// At least so long.
+    /// Least time.
     pub delay: Duration,
-    /// Then until so many later frames of its path have left since it came; 0: it does not wait for any.
+    /// Later frames of the path that have to leave before it, counted from its arrival; 0: it waits for
+    /// none.
     pub by: u32,
-    /// But no longer than this, counted from the end of the delay.
+    /// Longest time that it waits for them, counted from the end of the delay.
     pub at_most: Duration,
 }
 
 impl Verdict {
-    /// No rule hit it.
+    /// Whether no rule hit the frame.
     #[inline]
     pub fn is_untouched(&self) -> bool {
         self.injections.is_empty()
     }
 
-    /// The rule that drops it.
+    /// The rule that drops the frame.
     pub fn dropped(&self) -> Option<RuleId> {
         self.injections
             .last()
@@ -105,7 +106,7 @@ impl Verdict {
             .map(|i| i.rule)
     }
 
-    /// Whether and how long it is held back.
+    /// Whether and how long the frame is held back.
     pub fn hold(&self) -> Option<Hold> {
         let mut hold = Hold {
             delay: Duration::ZERO,
@@ -127,7 +128,7 @@ impl Verdict {
         held.then_some(hold)
     }
 
-    /// How many times more it leaves.
+    /// Number of extra copies of the frame.
     pub fn copies(&self) -> u32 {
         self.injections.iter().fold(0, |sum, i| match i.effect {
             Effect::Duplicate(n) => sum.saturating_add(n),
@@ -135,7 +136,7 @@ impl Verdict {
         })
     }
 
-    /// The bits that are flipped, see [`Effect::Corrupt`].
+    /// Bits that are flipped, as in [`Effect::Corrupt`].
     pub fn flips(&self) -> impl Iterator<Item = u32> + '_ {
         self.injections
             .iter()
@@ -146,7 +147,7 @@ impl Verdict {
             .copied()
     }
 
-    /// Is it marked "congestion experienced"?
+    /// Whether the frame is marked "congestion experienced".
     pub fn marks_ce(&self) -> bool {
         self.injections.iter().any(|i| i.effect == Effect::MarkCe)
     }

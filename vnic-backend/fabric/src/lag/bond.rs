@@ -1,26 +1,26 @@
-//! A bond: 1 to 32 ports that carry the frames of one.
+//! A bond: 1 to 32 ports that act as one.
 //!
-//! A flow's hash names a *bucket*, the bucket's state the member. There are as many buckets for each member, so with all
-//! members up a flow is on member *hash modulo members*, as with Linux. What is decided when a member comes or goes:
+//! A flow's hash names a *bucket*, the bucket's state the member. There are equally many buckets for each member, so that with
+//! all members up a flow is on member *hash modulo members*, as with Linux. When a member comes or goes:
 //!
 //! | event | what happens |
 //! |---|---|
-//! | a member goes down | at once its buckets, and only they, move, spread over those that live |
-//! | it comes back | for `failback_delay` it gets nothing; then its buckets, and only they, are to move back |
-//! | a bucket is to move back | it does when nothing of it is under way; if it never pauses, its frames are held |
+//! | a member goes down | its buckets, and only they, move at once, spread over the members that live |
+//! | a member comes back | it gets nothing for `failback_delay`; then its buckets, and only they, are to move back |
+//! | a bucket is to move back | it moves when none of its frames is under way; if it never pauses, its frames are held |
 //!
-//! *Under way* is what has been given to a port and has not left it ([`Bond::departed`]), and what left it less than
-//! `quiet` ago. `quiet` must exceed what the ways of two members may differ in delay; then what goes the new way cannot
-//! overtake (S. Sinha, S. Kandula, D. Katabi, "Harnessing TCP's burstiness with flowlet switching", HotNets 2004). A bucket
-//! with many busy flows may never pause: when it should have moved for `patience`, its frames are held until it may. That is
-//! at most what waits in the port, and `quiet`. When a member dies, order is not kept: what it was given may still arrive.
+//! A frame is *under way* from when it is given to a port until `quiet` after it has left the port ([`Bond::departed`]).
+//! `quiet` must exceed the difference in delay between the ways of two members; then frames on the new way cannot overtake (S.
+//! Sinha, S. Kandula, D. Katabi, "Harnessing TCP's burstiness with flowlet switching", HotNets 2004). A bucket with many busy
+//! flows may never pause: when it should have moved for `patience`, its frames are held until it may. That is at most what
+//! waits in the port, and `quiet`. When a member dies, order is not kept: frames that it was given may still arrive.
 //!
-//! Active-backup is the same with one bucket: all frames move together, so that no address is seen on two ports in turn.
+//! Active-backup is the same with one bucket: all frames move together, so that no address appears on two ports in turn.
 //!
 //! A member that comes up for the first time needs no delay: nobody saw it fail. If no member has been up for long enough,
 //! those that live count.
 //!
-//! Where a bucket goes follows from its number and from who is up, not from what happened before.
+//! The place of a bucket follows from its number and from which members are up, not from what happened before.
 
 mod affinity;
 mod config;
@@ -40,9 +40,9 @@ use crate::Instant;
 use affinity::Affinities;
 use slot::Slot;
 
-/// Buckets of all members together, at most.
+/// Most buckets of all members together.
 const BUCKETS_MAX: usize = 256;
-/// Slots of a bond, at most: see [`SlotId::index`].
+/// Most slots of a bond: see [`SlotId::index`].
 pub const SLOTS_MAX: usize = BUCKETS_MAX + AFFINITIES_MAX;
 /// Later than anything.
 const NEVER: Instant = Instant(u64::MAX);
@@ -50,17 +50,17 @@ const NEVER: Instant = Instant(u64::MAX);
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// To this member. When it has left the port, or was dropped there, [`Bond::departed`] is called with the slot.
+    /// To a member. When the frame has left the port, or was dropped there, [`Bond::departed`] is called with the slot.
     Send {
         /// The member.
         member: Member,
         /// The slot.
         slot: SlotId,
     },
-    /// Its flow is about to move. The caller keeps it behind others of this slot, and asks again ([`Bond::retry`]) at this
-    /// time or later; or drops it ([`Bond::give_up`]).
+    /// The frame's flow is about to move. The caller keeps it behind others of this slot, and asks again ([`Bond::retry`]) at
+    /// this time or later; or drops it ([`Bond::give_up`]).
     Wait {
-        /// When it may go, at the earliest.
+        /// When the frame may go, at the earliest.
         until: Instant,
         /// The slot.
         slot: SlotId,
@@ -69,21 +69,21 @@ pub enum Choice {
     Nowhere,
 }
 
-/// A member.
+/// State of a member.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct State {
     pub(super) link: bool,
     pub(super) collecting: bool,
     pub(super) distributing: bool,
-    /// It was up before.
+    /// Whether the member was up before.
     seen: bool,
-    /// When it counts again after it came back.
+    /// When the member counts again after it came back.
     ready_at: Option<Instant>,
     pub(super) packets: u64,
     pub(super) bytes: u64,
 }
 
-/// See the module.
+/// A bond of 1 to 32 ports.
 #[derive(Debug, Clone)]
 pub struct Bond {
     pub(super) settings: BondSettings,
@@ -91,22 +91,22 @@ pub struct Bond {
     pub(super) members: Vec<State>,
     /// Members that may send, a bit each.
     pub(super) alive: u32,
-    /// Those of them that did so for long enough.
+    /// Members that have been able to send for long enough, a bit each.
     pub(super) ready: u32,
-    /// When the next one is.
+    /// When the next member counts as ready.
     next_ready: Instant,
     buckets: Modulo,
-    /// Buckets, then affinities.
+    /// Slots of buckets, then of affinities.
     pub(super) slots: Vec<Slot>,
     pub(super) affinities: Affinities,
-    /// In active-backup: the primary is preferred.
+    /// In active-backup: whether the primary is preferred.
     to_primary: bool,
     moves: u64,
     flows: Flows,
 }
 
 impl Bond {
-    /// Of so many members, all of them down.
+    /// A bond of `members` members, all of them down.
     pub fn new(members: usize, settings: BondSettings) -> Result<Bond, LagError> {
         settings.check(members)?;
         let (policy, buckets) = match settings.mode {
@@ -129,12 +129,12 @@ impl Bond {
         })
     }
 
-    /// What it was made with.
+    /// Settings of the bond.
     pub fn settings(&self) -> &BondSettings {
         &self.settings
     }
 
-    /// A member's link is up, or down.
+    /// Sets whether a member's link is up.
     pub fn set_link(&mut self, now: Instant, member: Member, up: bool) {
         if let Some(m) = self.members.get_mut(usize::from(member.0)) {
             m.link = up;
@@ -142,7 +142,7 @@ impl Bond {
         }
     }
 
-    /// What link aggregation control says of a member (802.1AX-2014 clause 6.4.15); it counts where the mode asks for it.
+    /// Sets what link aggregation control says of a member (802.1AX-2014 clause 6.4.15); it counts if the mode asks for it.
     pub fn set_lacp(&mut self, now: Instant, member: Member, collecting: bool, distributing: bool) {
         if let Some(m) = self.members.get_mut(usize::from(member.0)) {
             (m.collecting, m.distributing) = (collecting, distributing);
@@ -150,8 +150,8 @@ impl Bond {
         }
     }
 
-    /// Are frames taken that come from this member? (LACP's own always are.) Of an aggregate from all that are up, in
-    /// active-backup from the active one: the others' are copies, or meant for somebody else.
+    /// Whether frames from this member are taken. (LACP's own always are.) An aggregate takes frames from all members that are
+    /// up, active-backup from the active one: frames of the others are copies, or meant for somebody else.
     #[inline]
     pub fn receives(&self, member: Member) -> bool {
         let Some(m) = self.members.get(usize::from(member.0)).filter(|m| m.link) else {
@@ -172,14 +172,14 @@ impl Bond {
         }
     }
 
-    /// How often something moved to another member. When it changes in active-backup, neighbours want to hear that
-    /// addresses are behind another port.
+    /// How often a slot moved to another member. When it changes in active-backup, neighbours must hear that addresses are
+    /// behind another port.
     #[inline]
     pub fn moves(&self) -> u64 {
         self.moves
     }
 
-    /// A member may carry frames now, or may not any more.
+    /// Recomputes whether a member may carry frames.
     fn update(&mut self, now: Instant, member: Member) {
         let lacp = matches!(self.settings.mode, Mode::Aggregate { lacp: true, .. });
         let bit = 1u32 << member.0;
@@ -209,7 +209,7 @@ impl Bond {
         self.settle(now);
     }
 
-    /// Members whose time has come count.
+    /// Makes members ready whose time has come.
     #[cold]
     fn promote(&mut self, now: Instant) {
         for (i, m) in self.members.iter_mut().enumerate() {
@@ -221,7 +221,7 @@ impl Bond {
         self.settle(now);
     }
 
-    /// Who is up has changed: every slot finds its member.
+    /// Members came or went: every slot finds its member.
     fn settle(&mut self, now: Instant) {
         if self.ready == 0 && self.alive != 0 {
             self.ready = self.alive;
@@ -245,7 +245,7 @@ impl Bond {
         }
     }
 
-    /// Where a slot belongs, with those that are up.
+    /// The member that a slot belongs to, of those that are up.
     fn place(&self, slot: usize) -> Option<Member> {
         let buckets = self.buckets.divisor() as usize;
         if let Mode::ActiveBackup { primary, .. } = self.settings.mode {
@@ -267,7 +267,7 @@ impl Bond {
         }
     }
 
-    /// The active member: the primary, if it is preferred; otherwise the one that it is; otherwise the first.
+    /// The active member: the primary, if it is preferred; otherwise the one that is active; otherwise the first.
     fn backup(&self, primary: Option<Member>) -> Option<Member> {
         let up = |mask: u32| move |m: &Member| mask & 1 << m.0 != 0;
         let preferred = primary.filter(|_| self.to_primary).filter(up(self.ready));
@@ -276,7 +276,7 @@ impl Bond {
         preferred.or(stays).or_else(first)
     }
 
-    /// Where this frame goes; it is counted there.
+    /// Decides where a frame goes, and counts it there.
     #[inline]
     pub fn transmit(&mut self, now: Instant, flow: &Flow, bytes: u32) -> Choice {
         if now >= self.next_ready {
@@ -288,7 +288,7 @@ impl Bond {
         choice
     }
 
-    /// Asks again for a frame that waits. Frames of one slot are asked for in the order in which they came.
+    /// Asks again for a frame that waits. Callers ask for frames of one slot in the order in which they came.
     pub fn retry(&mut self, now: Instant, slot: SlotId, flow: &Flow, bytes: u32) -> Choice {
         if now >= self.next_ready {
             self.promote(now);
@@ -306,7 +306,7 @@ impl Bond {
             self.choose(now, i)
         };
         let waits = match &mut choice {
-            // It waits for the bucket that it will be in, but still here.
+            // The frame waits for its new bucket, but still in this slot.
             Choice::Wait { slot: in_slot, .. } => {
                 self.slots[in_slot.0 as usize].held -= 1;
                 *in_slot = slot;
@@ -336,7 +336,8 @@ impl Bond {
         }
     }
 
-    /// All frames of a slot that were given to ports have left them, or were dropped there: for callers that count themselves.
+    /// All frames of a slot that were given to ports have left them, or were dropped there; for callers that count frames
+    /// themselves.
     #[inline]
     pub fn all_departed(&mut self, now: Instant, slot: SlotId) {
         if let Some(s) = self.slots.get_mut(slot.0 as usize) {
@@ -385,7 +386,7 @@ impl Bond {
         if slot.is_aimless() {
             return Choice::Nowhere;
         }
-        // Behind others that wait, or moving by an operator's word, or having not paused for too long.
+        // The frame is behind others that wait, or its slot moves by an operator's word, or has not paused for too long.
         if slot.held > 0 || slot.leaves() || !slot.move_if_clear(now) && slot.must_wait(now) {
             slot.held += 1;
             let until = slot.clear_at(now, quiet);
@@ -412,7 +413,7 @@ impl Bond {
         }
     }
 
-    /// Takes an affinity away if that was wished for and nothing of it is under way.
+    /// Removes an affinity that is to go, if none of its frames is under way.
     fn forget(&mut self, now: Instant, i: usize) -> bool {
         let slot = &self.slots[i];
         if !slot.leaves() || slot.held > 0 || !slot.is_clear(now) {
@@ -423,7 +424,7 @@ impl Bond {
         true
     }
 
-    /// Does what is due without a frame. When: [`Bond::next_time`].
+    /// Does what is due without a frame, at [`Bond::next_time`].
     pub fn tick(&mut self, now: Instant) {
         if now >= self.next_ready {
             self.promote(now);
@@ -444,13 +445,13 @@ impl Bond {
         moving.chain(ready).min()
     }
 
-    /// Is anything to move, or a member to count soon? Otherwise nothing is due until something is told.
+    /// Whether a slot is to move, or a member is to count soon. Otherwise nothing is due until an event comes.
     pub fn is_moving(&self) -> bool {
         self.next_ready != NEVER || self.slots.iter().any(|s| !s.is_settled())
     }
 
-    /// Sends what matches by this member, as long as it is up. Frames that match wait for `quiet` first, so that none
-    /// overtakes one that went the other way before (one that waits in a port for longer may be overtaken).
+    /// Sends frames that match by a member, as long as it is up. They wait for `quiet` first, so that none overtakes one that
+    /// went another way before (except one that waits in a port for longer).
     pub fn set_affinity(&mut self, now: Instant, what: Affinity, member: Member) -> Result<(), LagError> {
         if matches!(self.settings.mode, Mode::ActiveBackup { .. }) {
             let problem = "only an aggregate has it; in active-backup all frames go by the active member";
@@ -479,7 +480,8 @@ impl Bond {
         Ok(())
     }
 
-    /// What matched goes by its hash again, as soon as nothing of it is under way. False: there was no such affinity.
+    /// Removes an affinity: its frames go by their hash again, as soon as none is under way. False: there was no such
+    /// affinity.
     pub fn remove_affinity(&mut self, now: Instant, what: Affinity) -> bool {
         let Some(i) = self.affinities.slot(what) else {
             return false;
@@ -489,14 +491,14 @@ impl Bond {
         there
     }
 
-    /// Where frames of a flow go now; nothing is counted, nothing moves.
+    /// The member that frames of a flow take now; nothing is counted, nothing moves.
     pub fn member_of(&self, flow: &Flow) -> Option<Member> {
         let slot = self.affinities.find(flow).unwrap_or_else(|| self.bucket(flow));
         let slot = self.slots.get(slot)?;
         slot.member().or(slot.wanted())
     }
 
-    /// Flows of late.
+    /// Flows that were seen lately.
     pub(super) fn seen(&self, now: Instant) -> impl Iterator<Item = &Seen> {
         self.flows.seen(now)
     }
@@ -510,16 +512,17 @@ impl Bond {
         &self.slots[..self.buckets.divisor() as usize]
     }
 
-    /// How long a member still has to be up until it counts.
+    /// Time that a member still has to be up until it counts.
     pub(super) fn ready_in(&self, now: Instant, member: Member) -> Option<Duration> {
         let at = self.members.get(usize::from(member.0))?.ready_at?;
         Some(at.since(now))
     }
 }
 
-/// The member of the `nth` of `slots` that are at home at one: that one, or the first one of a list of the others that is up.
-/// The list begins with each of the others for as many slots of a home, and goes on by chance, so what a dead member had is
-/// spread over all; and it does not depend on who is up, so nobody moves who need not.
+/// The member for slot number `nth` of the `slots` that are at home at member `home`: the home, or the first member of a list
+/// of the others that is up. The list begins with each of the others for equally many slots of a home, and goes on by chance,
+/// so that slots of a dead member are spread over all. It does not depend on which members are up, so that no slot moves
+/// without need.
 fn spread(members: usize, home: usize, nth: usize, slots: usize, up: u32) -> Option<Member> {
     let is_up = |m: usize| up & 1 << m != 0;
     if is_up(home) {

@@ -1,8 +1,8 @@
-//! Which flow a frame belongs to: what hash policies look at, and what people want to see.
+//! The flow of a frame: what hash policies look at, and what people want to see.
 //!
-//! Read are Ethernet with up to two VLAN tags, IPv4, IPv6 with its extension headers, TCP and UDP, and inside of tunnels
-//! (VXLAN, GENEVE, NVGRE, GRE, IP in IP) the same again. Of a fragment neither ports nor what it carries are read, also of
-//! the first one: all of a packet goes the same way.
+//! The parser reads Ethernet with up to two VLAN tags, IPv4, IPv6 with its extension headers, TCP and UDP, and the same
+//! again inside of tunnels (VXLAN, GENEVE, NVGRE, GRE, IP in IP). Of a fragment, also of the first one, it reads neither
+//! ports nor payload: all fragments of a packet go the same way.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use core::net::{IpAddr, SocketAddr};
 use vnic_wire::ipv4::{PROTOCOL_GRE, PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 use vnic_wire::{EtherType, MacAddr, bth, ethernet, geneve, gre, grh, ipv4, ipv6, roce, udp, vxlan};
 
-/// Tunnels within each other that are looked into. A guest decides how many there are: what is deeper is not worth the time.
+/// Nested tunnels that are looked into. A guest decides how many there are: deeper ones are not worth the time.
 const TUNNELS_MAX: usize = 2;
 
 /// Ports of TCP or UDP.
@@ -31,7 +31,7 @@ pub struct Packet {
     pub destination: IpAddr,
     /// Protocol above IP.
     pub protocol: u8,
-    /// Ports, of TCP and UDP that is not fragmented.
+    /// Ports, of TCP and UDP without fragmentation.
     pub ports: Option<Ports>,
 }
 
@@ -42,27 +42,28 @@ pub struct Flow {
     pub destination: MacAddr,
     /// Source address.
     pub source: MacAddr,
-    /// What is behind the VLAN tags.
+    /// EtherType behind the VLAN tags.
     pub ethertype: EtherType,
     /// The IP packet.
     pub packet: Option<Packet>,
     /// The innermost IP packet, if the frame is a tunnel's.
     pub inner: Option<Packet>,
-    /// Destination queue pair, of RoCE.
+    /// Destination queue pair, of a RoCE packet.
     pub qp: Option<u32>,
-    /// The sender's own queue pair. No packet names it; who sends for an RDMA function may write it here.
+    /// The sender's own queue pair. No packet names it; whoever sends for an RDMA function may write it here.
     pub local_qp: Option<u32>,
 }
 
-/// An IP packet, and what is behind its headers.
+/// An IP packet, and the bytes behind its headers.
 struct Layer<'a> {
     packet: Packet,
-    /// From behind the IP header and its extensions; empty of fragments.
+    /// Bytes behind the IP header and its extensions; empty for fragments.
     upper: &'a [u8],
 }
 
 impl Flow {
-    /// Reads it from the front of a frame: all of the headers, or as much as there is. None: not even an Ethernet header.
+    /// Reads the flow from the front of a frame: of all headers, or of those that are there. `None`: there is no Ethernet
+    /// header.
     #[inline]
     pub fn parse(head: &[u8]) -> Option<Flow> {
         let link = ethernet::Header::parse(head).ok()?;
@@ -113,7 +114,7 @@ fn queue_pair(bytes: Option<&[u8]>) -> Option<u32> {
     Some(bth::Header::parse(bytes?).ok()?.destination_qp)
 }
 
-/// The IP packet that these bytes are.
+/// Reads an IP packet.
 #[inline]
 fn network(ethertype: EtherType, bytes: &[u8]) -> Option<Layer<'_>> {
     let (source, destination, protocol, offset, fragment) = match ethertype {

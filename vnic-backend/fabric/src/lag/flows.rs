@@ -1,6 +1,6 @@
 //! The flows that a bond has seen lately: a table of fixed size, so that a guest with many flows costs no more memory than one
-//! with few. What finds no place goes its way all the same; only the view does not show it by itself, and says how many such
-//! frames there were.
+//! with few. A flow that finds no place goes its way all the same; the view does not show it by itself, and says how many
+//! frames of such flows there were.
 
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -9,11 +9,11 @@ use core::time::Duration;
 use super::{Flow, Member, Packet};
 use crate::Instant;
 
-/// A flow that was silent for so long gives way to another, and is not shown.
+/// Time after which a silent flow gives way to another, and is not shown.
 pub const FLOW_IDLE: Duration = Duration::from_secs(30);
-/// Flows that a table may have, at most: a power of two.
+/// Most flows of a table: a power of two.
 pub const FLOWS_MAX: usize = 1 << 16;
-/// Places that a flow may have.
+/// Places in the table that a flow may have.
 const WAYS: usize = 4;
 
 /// A flow and where it is.
@@ -21,33 +21,33 @@ const WAYS: usize = 4;
 pub struct Seen {
     /// The flow.
     pub flow: Flow,
-    /// Where its last frame went.
+    /// The member that its last frame went by.
     pub member: Member,
-    /// Frames, since it is in the table.
+    /// Frames since the flow is in the table.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub bytes: u64,
-    /// Its last frame.
+    /// Time of the last frame.
     pub last: Instant,
 }
 
 #[derive(Debug, Clone)]
 struct Entry {
-    /// Compared first.
+    /// Hash of the flow, which is compared first.
     print: u64,
     seen: Seen,
 }
 
-/// The table.
+/// A table of flows, of fixed size.
 #[derive(Debug, Clone)]
 pub(super) struct Flows {
-    /// A power of two, or nothing.
+    /// Places; a power of two, or none.
     table: Box<[Option<Entry>]>,
     unseen: u64,
 }
 
 impl Flows {
-    /// For at least so many flows, at most [`FLOWS_MAX`]; 0: none are kept.
+    /// A table for at least `size` flows, at most [`FLOWS_MAX`]; 0: it keeps none.
     pub(super) fn new(size: usize) -> Flows {
         let size = match size {
             0 => 0,
@@ -59,7 +59,7 @@ impl Flows {
         }
     }
 
-    /// A frame of a flow goes to a member.
+    /// Notes that a frame of a flow goes by a member.
     #[inline]
     pub(super) fn note(&mut self, now: Instant, flow: &Flow, member: Member, bytes: u32) {
         let Some(mask) = self.table.len().checked_sub(1) else {
@@ -102,7 +102,7 @@ impl Flows {
         }
     }
 
-    /// Flows that were heard within [`FLOW_IDLE`].
+    /// Flows that were seen within [`FLOW_IDLE`].
     pub(super) fn seen(&self, now: Instant) -> impl Iterator<Item = &Seen> {
         let entries = self.table.iter().flatten().map(|e| &e.seen);
         entries.filter(move |s| now.since(s.last) < FLOW_IDLE)
@@ -114,7 +114,7 @@ impl Flows {
     }
 }
 
-/// A number that two flows hardly share, with good low bits.
+/// A hash that two flows hardly share, with good low bits.
 #[inline]
 fn print(flow: &Flow) -> u64 {
     let mut mix = Mix(flow.destination.to_u64() << 16 | u64::from(flow.ethertype.0));
@@ -127,8 +127,8 @@ fn print(flow: &Flow) -> u64 {
     mix.0 ^ mix.0 >> 32
 }
 
-/// Multiplies and folds a word at a time. Nobody is kept from finding flows that meet: they get [`WAYS`] places, and the
-/// rest is counted.
+/// A hash that multiplies and folds a word at a time. Nobody is kept from finding flows that collide: they get [`WAYS`]
+/// places, and the rest is counted.
 struct Mix(u64);
 
 impl Mix {

@@ -9,13 +9,14 @@
 //!  five-tuple   as layer3+4, XOR protocol, of the innermost packet of a tunnel
 //! ```
 //!
-//! The member is the hash modulo the number of members. Without IP all are layer2; without ports (fragments, other
-//! protocols) these are 0. An IPv6 address is the XOR of its four words. Words are as a little-endian machine reads them from
-//! the packet, as on Linux's x86-64 and arm64; the EtherType is the number, as since Linux 5.15. RoCEv2 is UDP: with layer3+4
-//! its queue pairs spread by their UDP source ports; RoCEv1 is not IP: all between two addresses goes one way.
+//! The member is the hash modulo the number of members. Without IP all policies are layer2; without ports (fragments, other
+//! protocols) the ports count as 0. An IPv6 address is the XOR of its four words. Words are as a little-endian machine reads
+//! them from the packet, as on Linux's x86-64 and arm64; the EtherType is the number, as since Linux 5.15. RoCEv2 is UDP:
+//! with layer3+4 its queue pairs spread by their UDP source ports. RoCEv1 is not IP: all its frames between two addresses go
+//! one way.
 //!
-//! Ours are three things that Linux's text leaves open: the EtherType is the one behind VLAN tags (a tag that the switch adds
-//! or takes away moves no flow); extension headers of IPv6 are walked over; ICMP has no ports (the driver takes the
+//! Linux's text leaves three points open, which are so here: the EtherType is the one behind VLAN tags (a tag that the switch
+//! adds or takes away moves no flow); extension headers of IPv6 are walked over; ICMP has no ports (the driver takes the
 //! identifier of an echo). `five-tuple` is Linux's `encap3+4` with the protocol, and looks into UDP tunnels, too.
 
 use core::fmt;
@@ -24,10 +25,10 @@ use core::str::FromStr;
 
 use super::{Flow, LagError, Packet};
 
-/// What of a flow decides about its port.
+/// Fields of a flow that decide about its port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Policy {
-    /// MAC addresses and EtherType: all between two neighbours goes one way.
+    /// MAC addresses and EtherType: all frames between two neighbours go one way.
     Layer2,
     /// MAC and IP addresses.
     Layer23,
@@ -39,7 +40,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Policy; 4] = [
         Policy::Layer2,
         Policy::Layer23,
@@ -47,7 +48,7 @@ impl Policy {
         Policy::FiveTuple,
     ];
 
-    /// Its name.
+    /// Name of the policy.
     pub const fn name(self) -> &'static str {
         match self {
             Policy::Layer2 => "layer2",
@@ -134,12 +135,12 @@ fn fold(mut hash: u32) -> u32 {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Modulo {
     divisor: u32,
-    /// 2^64 / divisor, rounded up; 0 of 1.
+    /// 2^64 / divisor, rounded up; 0 if the divisor is 1.
     inverse: u64,
 }
 
 impl Modulo {
-    /// Of this divisor; 0 counts as 1.
+    /// Remainders of `divisor`; 0 counts as 1.
     pub(super) const fn new(divisor: u32) -> Modulo {
         let divisor = if divisor == 0 { 1 } else { divisor };
         Modulo {

@@ -10,17 +10,18 @@
 //!
 //! | of clause 6.4 | here |
 //! |---|---|
-//! | receive machine (6.4.12) | as there; what a port that is down was told is forgotten when it is heard elsewhere (port_moved) |
-//! | periodic machine (6.4.13), transmit machine (6.4.16) | as there |
+//! | receive machine (6.4.12) | as in the standard; what a port that is down heard is forgotten when its partner is heard elsewhere (port_moved) |
+//! | periodic machine (6.4.13), transmit machine (6.4.16) | as in the standard |
 //! | selection (6.4.14) | there is one aggregator, see below |
 //! | mux machine (6.4.15) | coupled control: collecting and distributing begin and end together |
 //! | marker protocol (6.5) | markers are answered; none are sent: [`Bond`](super::Bond) moves flows by time |
 //! | churn detection (6.4.17) | not there: [`PortView`] shows the state it would report |
 //!
-//! *Selection*: ports whose partners have the same system and key are one group; one whose partner does not aggregate, and each
-//! where we do not, is a group by itself. A group that has a port in use stays. Otherwise the one with most ports that are up
-//! is taken, of equal ones that with the smallest port. Ports of other groups are not used: a cable to a wrong switch carries
-//! nothing. A port whose partner is not heard, or is this system itself, is in no group: without a partner nothing is sent.
+//! *Selection*: ports whose partners have the same system and key are one group; a port whose partner does not aggregate, and
+//! each port if we do not, is a group by itself. A group that has a port in use stays. Otherwise the group with most ports that
+//! are up is taken, of equal ones the one with the smallest port. Ports of other groups are not used: a cable to a wrong switch
+//! carries nothing. A port whose partner is not heard, or is this system itself, is in no group: without a partner nothing is
+//! sent.
 //!
 //! Time, PDUs and links go in; [`Lacp::poll`] gives what has to be done, [`Lacp::next_time`] when to call [`Lacp::tick`].
 
@@ -40,34 +41,34 @@ use port::{Port, Us};
 
 /// Time between LACPDUs to a partner that wants to hear often (clause 6.4.4, Fast_Periodic_Time).
 pub const FAST_PERIODIC: Duration = Duration::from_secs(1);
-/// And to one that does not (Slow_Periodic_Time).
+/// Time between LACPDUs to a partner that does not want to hear often (Slow_Periodic_Time).
 pub const SLOW_PERIODIC: Duration = Duration::from_secs(30);
 /// Silence after which a partner that was asked to speak often has expired (Short_Timeout_Time).
 pub const SHORT_TIMEOUT: Duration = Duration::from_secs(3);
-/// And one that was not (Long_Timeout_Time).
+/// Silence after which a partner that was not asked to speak often has expired (Long_Timeout_Time).
 pub const LONG_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long a port waits for others that belong to the same group (Aggregate_Wait_Time).
 pub const AGGREGATE_WAIT: Duration = Duration::from_secs(2);
-/// LACPDUs of a port within [`FAST_PERIODIC`], at most (clause 6.4.16).
+/// Most LACPDUs of a port within [`FAST_PERIODIC`] (clause 6.4.16).
 pub const TRANSMIT_LIMIT: usize = 3;
 
-/// What a system says of itself.
+/// Settings of a system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LacpSettings {
-    /// Its identifier; the address is not zero, nor a group's.
+    /// Identifier of the system; the address is not zero, nor a group's.
     pub system: System,
-    /// Key of its ports, 1 or more.
+    /// Key of the ports, 1 or more.
     pub key: u16,
-    /// It speaks without being spoken to.
+    /// Whether the system speaks without being spoken to.
     pub active: bool,
-    /// It wants to hear often: a silent partner is noticed after 3 s, not 90.
+    /// Whether the system wants to hear often: it then notices a silent partner after 3 s, not 90.
     pub short_timeout: bool,
-    /// Its ports, in the order of the bond's members; each has another number, 1 or more.
+    /// Ports, in the order of the bond's members; their numbers differ, and are 1 or more.
     pub ports: Vec<lacp::Port>,
 }
 
 impl LacpSettings {
-    /// Are they possible?
+    /// Checks the settings.
     pub fn check(&self) -> Result<(), LagError> {
         let address = self.system.address;
         if address == MacAddr::default() || address.is_multicast() {
@@ -100,18 +101,18 @@ impl LacpSettings {
 pub enum Output {
     /// A member begins or ends to take and to send frames ([`Bond::set_lacp`](super::Bond::set_lacp)).
     State {
-        /// Which.
+        /// The member.
         member: Member,
-        /// It takes frames.
+        /// Whether it takes frames.
         collecting: bool,
-        /// It sends frames.
+        /// Whether it sends frames.
         distributing: bool,
     },
-    /// This is sent by a member, from the member's own address.
+    /// A member sends a frame, from its own address.
     Send {
-        /// Which.
+        /// The member.
         member: Member,
-        /// What.
+        /// The frame.
         frame: Frame,
     },
 }
@@ -123,24 +124,24 @@ pub struct PortView {
     pub receive: Receive,
     /// State of the mux machine.
     pub mux: Mux,
-    /// It is of the group in use.
+    /// Whether the port is in the group in use.
     pub selected: bool,
-    /// What it says of itself.
+    /// What the port says of itself.
     pub actor: Participant,
-    /// What it takes its partner for.
+    /// What the port takes its partner for.
     pub partner: Participant,
-    /// LACPDUs that it sent.
+    /// LACPDUs that the port sent.
     pub sent: u64,
-    /// LACPDUs that it received.
+    /// LACPDUs that the port received.
     pub received: u64,
-    /// Markers that it received, responses included.
+    /// Markers that the port received, responses included.
     pub markers: u64,
 }
 
-/// Ports that may become one group: partner's system and key; the port, if it is a group by itself.
+/// Ports that may become one group: the partner's system and key; the port, if it is a group by itself.
 type Group = (System, u16, Option<usize>);
 
-/// See the module.
+/// Link aggregation control of one system.
 #[derive(Debug, Clone)]
 pub struct Lacp {
     us: Us,
@@ -149,7 +150,7 @@ pub struct Lacp {
 }
 
 impl Lacp {
-    /// With all links down.
+    /// All links are down.
     pub fn new(settings: &LacpSettings) -> Result<Lacp, LagError> {
         settings.check()?;
         let us = Us {
@@ -165,7 +166,7 @@ impl Lacp {
         })
     }
 
-    /// Speaks without being spoken to from now on, or not; wants to hear often, or not.
+    /// Sets whether the system speaks without being spoken to, and whether it wants to hear often.
     pub fn configure(&mut self, now: Instant, active: bool, short_timeout: bool) {
         for port in &mut self.ports {
             port.configure(active, short_timeout);
@@ -173,7 +174,7 @@ impl Lacp {
         self.run(now);
     }
 
-    /// A member's link is up, or down.
+    /// Sets whether a member's link is up.
     pub fn set_link(&mut self, now: Instant, member: Member, up: bool) {
         if let Some(port) = self.ports.get_mut(usize::from(member.0)) {
             port.set_link(now, up);
@@ -181,7 +182,7 @@ impl Lacp {
         }
     }
 
-    /// A member received this.
+    /// Takes a frame that a member received.
     pub fn receive(&mut self, now: Instant, member: Member, frame: &Frame) {
         let i = usize::from(member.0);
         let us = self.us;
@@ -202,12 +203,12 @@ impl Lacp {
         }
     }
 
-    /// Time has passed.
+    /// Lets time pass.
     pub fn tick(&mut self, now: Instant) {
         self.run(now);
     }
 
-    /// The next thing to do. First what members may do, then what they send.
+    /// Takes the next output. State of members comes first, then frames.
     pub fn poll(&mut self, now: Instant) -> Option<Output> {
         let us = self.us;
         let states = (0..).zip(self.ports.iter_mut());
@@ -238,17 +239,17 @@ impl Lacp {
         timers.chain(self.ready_at()).min()
     }
 
-    /// When all that wait for the aggregator have waited (Ready).
+    /// When all ports that wait for the aggregator have waited (Ready).
     fn ready_at(&self) -> Option<Instant> {
         self.ports.iter().filter_map(Port::waits_until).max()
     }
 
-    /// How a member is now.
+    /// A member's port, as it is now.
     pub fn port(&self, member: Member) -> Option<PortView> {
         Some(self.ports.get(usize::from(member.0))?.view(self.us))
     }
 
-    /// All machines, until none of them moves.
+    /// Runs all machines until none of them moves.
     fn run(&mut self, now: Instant) {
         for port in &mut self.ports {
             port.run_timers(now);
@@ -264,7 +265,7 @@ impl Lacp {
         }
     }
 
-    /// Which group is in use, and who belongs to it.
+    /// Decides which group is in use, and which ports belong to it.
     fn select(&mut self, now: Instant) {
         let groups: Vec<Option<Group>> = (0..).zip(&self.ports).map(|(i, p)| p.group(i, self.us)).collect();
         let used = |group: Group| {

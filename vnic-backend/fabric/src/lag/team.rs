@@ -10,12 +10,12 @@
 //! | `showlist` | [`Teams::iter`]; adapters that are in no team are the caller's |
 //! | registry keys `VlanID`, `VlanPrio` of the team | [`Teams::set_vlan`] |
 //!
-//! The documents leave open what follows; it is so here. Names differ by more than case, as Windows compares them. A team has
-//! the address of the member that was attached with `SetTeamMacAddress`, otherwise of the first one; it keeps it when that
-//! member goes, as long as there are others, because neighbours know it. What would have no effect is refused: a primary, and
-//! `NoFailBackToPrimary`, of an aggregate team. IPoIB is refused: all ports are Ethernet.
+//! The documents leave some points open, which are so here. Names differ by more than case, as Windows compares them. A team
+//! has the address of the member that was attached with `SetTeamMacAddress`, otherwise of the first one; it keeps the address
+//! when that member goes, as long as there are others, because neighbours know it. A setting without effect is refused: a
+//! primary, and `NoFailBackToPrimary`, of an aggregate team. IPoIB is refused: all ports are Ethernet.
 //!
-//! What ends in an error has changed nothing.
+//! A call that ends in an error has changed nothing.
 
 use alloc::format;
 use alloc::string::String;
@@ -25,29 +25,29 @@ use vnic_wire::MacAddr;
 
 use super::{BondSettings, LagError, MEMBERS_MAX, Member, Mode, Policy};
 
-/// Characters of a team's name, at most.
+/// Most characters of a team's name.
 pub const NAME_MAX: usize = 64;
-/// Teams, at most.
+/// Most teams.
 pub const TEAMS_MAX: usize = 256;
-/// Most of `VlanID`; 0: frames get no tag.
+/// Largest `VlanID`; 0: frames get no tag.
 pub const VLAN_ID_MAX: u16 = 4094;
-/// Most of `VlanPrio`.
+/// Largest `VlanPrio`.
 pub const VLAN_PRIO_MAX: u8 = 7;
 
 /// Why `NoFailBackToPrimary` is refused.
 const NO_PRIMARY: &str = "an aggregate team has no primary to go back to; allowed: with Failover";
 
-/// What a team's members do.
+/// Kind of a team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TeamType {
-    /// All carry frames (static link aggregation).
+    /// All members carry frames (static link aggregation).
     Aggregate,
-    /// One does, the others stand by.
+    /// One member carries frames, the others stand by.
     Failover,
 }
 
 impl TeamType {
-    /// Its name in `queryteam`.
+    /// Name of the kind in `queryteam`.
     pub const fn name(self) -> &'static str {
         match self {
             TeamType::Aggregate => "Aggregate",
@@ -59,7 +59,7 @@ impl TeamType {
 impl core::str::FromStr for TeamType {
     type Err = LagError;
 
-    /// Upper and lower case are one, as the tool's own examples have both.
+    /// Upper and lower case are equal, as the tool's own examples have both.
     fn from_str(s: &str) -> Result<TeamType, LagError> {
         let mut all = [TeamType::Aggregate, TeamType::Failover].into_iter();
         all.find(|t| t.name().eq_ignore_ascii_case(s))
@@ -67,14 +67,14 @@ impl core::str::FromStr for TeamType {
     }
 }
 
-/// What `create team` is told.
+/// Arguments of `create team`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewTeam {
-    /// Its name.
+    /// Name of the team.
     pub name: String,
-    /// Its identifier, which the caller makes up.
+    /// Identifier, which the caller makes up.
     pub guid: u128,
-    /// What its members do.
+    /// Kind of the team.
     pub kind: TeamType,
     /// `NoFailBackToPrimary`.
     pub no_failback: bool,
@@ -82,12 +82,12 @@ pub struct NewTeam {
     pub ipoib: bool,
 }
 
-/// What `attach team` is told.
+/// Arguments of `attach team`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMember {
-    /// Name or GUID of the adapter, as the caller knows it; compared as it is.
+    /// Name or GUID of the adapter, as the caller knows it; compared byte by byte.
     pub adapter: String,
-    /// Its address.
+    /// Ethernet address of the adapter.
     pub mac: MacAddr,
     /// `primary`.
     pub primary: bool,
@@ -100,35 +100,35 @@ pub struct NewMember {
 pub struct TeamMember {
     /// The adapter.
     pub adapter: String,
-    /// Its own address.
+    /// Ethernet address of the adapter.
     pub mac: MacAddr,
-    /// It is the one that carries frames if it can.
+    /// Whether it is the member that carries frames if it can.
     pub primary: bool,
 }
 
 /// A team.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Team {
-    /// Its name, as it was given.
+    /// Name of the team, as it was given.
     pub name: String,
-    /// Its identifier.
+    /// Identifier of the team.
     pub guid: u128,
-    /// What its members do.
+    /// Kind of the team.
     pub kind: TeamType,
-    /// The primary does not take over again from the member that stands in for it.
+    /// Whether the primary does not take over again from the member that stands in for it.
     pub no_failback: bool,
-    /// Members, in the order in which they came: the bond's, too.
+    /// Members, in the order in which they were attached, which is that of the bond.
     pub members: Vec<TeamMember>,
-    /// Its address; none without members.
+    /// Ethernet address of the team; `None` without members.
     pub mac: Option<MacAddr>,
-    /// VLAN of all it sends; 0: none.
+    /// VLAN of all frames that it sends; 0: none.
     pub vlan_id: u16,
-    /// Priority in these tags.
+    /// Priority in their tags.
     pub vlan_prio: u8,
 }
 
 impl Team {
-    /// The settings of the bond that carries the team, on top of what else is set for it. An aggregate is static.
+    /// The settings of the bond that carries the team, on top of its other settings. An aggregate is static.
     pub fn bond(&self, policy: Policy, others: BondSettings) -> BondSettings {
         let primary = self.members.iter().position(|m| m.primary);
         let mode = match self.kind {
@@ -141,7 +141,7 @@ impl Team {
         BondSettings { mode, ..others }
     }
 
-    /// TCI of the tag that its frames get, if any.
+    /// TCI of the tag that the team's frames get, if any.
     pub fn tci(&self) -> Option<vnic_wire::vlan::Tci> {
         let tci = vnic_wire::vlan::Tci::new(self.vlan_prio, false, self.vlan_id);
         (self.vlan_id != 0).then_some(tci)
@@ -155,7 +155,7 @@ pub struct Teams {
 }
 
 impl Teams {
-    /// In the order in which they were made.
+    /// The teams, in the order in which they were made.
     pub fn iter(&self) -> impl Iterator<Item = &Team> {
         self.teams.iter()
     }
@@ -224,8 +224,7 @@ impl Teams {
         Ok(&self.teams[self.teams.len() - 1])
     }
 
-    /// Makes a team as it was once: with its members, their order, and an address that may be that of a member that has
-    /// gone.
+    /// Makes a team as it was once: with its members, their order, and an address that may be that of a member that has gone.
     pub fn restore(&mut self, team: Team) -> Result<&Team, LagError> {
         let mut next = self.clone();
         next.create(NewTeam {
@@ -316,7 +315,7 @@ impl Teams {
         Ok(self.teams.remove(i))
     }
 
-    /// `NoFailBackToPrimary` of a team that there is.
+    /// Sets `NoFailBackToPrimary` of a team.
     pub fn set_no_failback(&mut self, name: &str, no_failback: bool) -> Result<&Team, LagError> {
         let i = self.index(name)?;
         let team = &mut self.teams[i];
@@ -327,7 +326,7 @@ impl Teams {
         Ok(team)
     }
 
-    /// `VlanID` and `VlanPrio` of a team.
+    /// Sets `VlanID` and `VlanPrio` of a team.
     pub fn set_vlan(&mut self, name: &str, id: u16, prio: u8) -> Result<&Team, LagError> {
         let i = self.index(name)?;
         if id > VLAN_ID_MAX {
@@ -344,7 +343,7 @@ impl Teams {
     }
 }
 
-/// Do these names differ by case alone?
+/// Whether two names are equal but for case.
 fn same(a: &str, b: &str) -> bool {
     let lower = char::to_lowercase;
     a.chars().flat_map(lower).eq(b.chars().flat_map(lower))

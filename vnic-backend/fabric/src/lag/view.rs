@@ -1,4 +1,4 @@
-//! What a bond shows: which queue pair and flow sits on which member, and how even that is.
+//! What a bond shows: which queue pair and flow is on which member, and how even that is.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,7 +11,7 @@ use crate::Instant;
 /// How even a load is spread over members.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evenness {
-    /// Part of the member that has most, 0 to 1.
+    /// Share of the member that has most, 0 to 1.
     pub largest: f64,
     /// Jain's index: (Σx)² / (n Σx²), 1 when all have the same, 1/n when one has all (R. Jain, D. Chiu, W. Hawe, "A
     /// quantitative measure of fairness and discrimination for resource allocation in shared computer systems", DEC-TR-301,
@@ -20,7 +20,7 @@ pub struct Evenness {
 }
 
 impl Evenness {
-    /// Of what each member has; none if nobody has anything.
+    /// Evenness of the members' loads; `None` if all are 0.
     pub fn of(loads: impl Iterator<Item = u64>) -> Option<Evenness> {
         let (mut n, mut sum, mut squares, mut most) = (0.0, 0.0, 0.0, 0u64);
         for load in loads {
@@ -41,54 +41,54 @@ impl fmt::Display for Evenness {
     }
 }
 
-/// A member.
+/// A member, as the view shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberView {
-    /// Which.
+    /// The member.
     pub member: Member,
-    /// Its link is up.
+    /// Whether its link is up.
     pub link: bool,
-    /// Link aggregation control lets it receive; of no meaning without.
+    /// Whether link aggregation control lets it receive; without LACP of no meaning.
     pub collecting: bool,
-    /// And send.
+    /// Whether link aggregation control lets it send; without LACP of no meaning.
     pub distributing: bool,
-    /// It may send.
+    /// Whether it may send.
     pub usable: bool,
-    /// It came back, and still has to wait for so long.
+    /// Time that it still has to wait after it came back.
     pub ready_in: Option<Duration>,
     /// Buckets that are on it.
     pub buckets: usize,
-    /// Of these, buckets that are to move away.
+    /// Buckets that are to move away from it.
     pub leaving: usize,
-    /// Flows that were on it lately; those of queue pairs are among them.
+    /// Flows that were on it lately, those of queue pairs included.
     pub flows: usize,
-    /// Those of queue pairs.
+    /// Flows of queue pairs among them.
     pub qps: usize,
-    /// Frames that were sent by it since the bond was made.
+    /// Frames that it sent since the bond was made.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub bytes: u64,
 }
 
-/// An affinity.
+/// An affinity, as the view shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AffinityView {
-    /// What it is about.
+    /// Frames that the affinity is about.
     pub what: Affinity,
-    /// The member it names.
+    /// The member that the affinity names.
     pub member: Member,
-    /// The member that frames go by; none: they wait, or nobody is up.
+    /// The member that frames go by; `None`: they wait, or no member is up.
     pub current: Option<Member>,
-    /// It was removed, and goes when nothing of it is under way.
+    /// Whether the affinity was removed, and goes when none of its frames is under way.
     pub leaves: bool,
 }
 
-/// See the module.
+/// State of a bond, for people.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
     /// Members, in their order.
     pub members: Vec<MemberView>,
-    /// The active one, of active-backup.
+    /// The active member, of active-backup.
     pub active: Option<Member>,
     /// Flows of the last [`FLOW_IDLE`](super::flows::FLOW_IDLE), those of a member together, the largest first.
     pub flows: Vec<Seen>,
@@ -98,17 +98,17 @@ pub struct View {
     pub affinities: Vec<AffinityView>,
     /// How even the listed flows are spread over usable members.
     pub by_flows: Option<Evenness>,
-    /// How even those of queue pairs are.
+    /// How even the flows of queue pairs are spread.
     pub by_qps: Option<Evenness>,
-    /// How even the bytes of listed flows are.
+    /// How even the bytes of the listed flows are spread.
     pub by_bytes: Option<Evenness>,
 }
 
 impl Bond {
-    /// How it is now.
+    /// The bond as it is now.
     pub fn view(&self, now: Instant) -> View {
         let mut flows: Vec<Seen> = self.seen(now).copied().collect();
-        // The same flows make the same list, whatever place they have.
+        // The same flows make the same list, whatever place they have in the table.
         flows.sort_by_cached_key(|s| {
             let flow = &s.flow;
             let packets = (flow.packet, flow.inner);

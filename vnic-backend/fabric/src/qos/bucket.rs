@@ -1,4 +1,4 @@
-//! A rate that is kept: the generic cell rate algorithm (ITU-T I.371), with debt instead of waiting for whole frames.
+//! A rate limiter: the generic cell rate algorithm (ITU-T I.371), with debt instead of waiting for credit for a whole frame.
 
 use core::time::Duration;
 
@@ -7,20 +7,20 @@ use crate::Instant;
 /// Bits of a nanosecond's fraction: 64 bytes at 100 Gbit/s take 5.12 ns.
 const FRACTION: u32 = 32;
 
-/// Sends as long as it has credit; what is sent last may take it into debt, which is paid off by time. So no length has to
-/// be known before, and over time the rate is exact (to 2^-32 ns for each byte).
+/// A bucket sends as long as it has credit. The last frame may take it into debt, which time pays off. So no length has to be
+/// known before, and over time the rate is exact (to 2^-32 ns for each byte).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bucket {
-    /// bit/s; 0: no limit.
+    /// Rate in bit/s; 0: no limit.
     rate: u64,
     /// Time that one byte takes, in 2^-32 ns.
     per_byte: u64,
     /// When all that was sent has been paid for, in whole ns and 2^-32 ns.
     paid_at: u64,
     fraction: u32,
-    /// When something was sent last, in ns.
+    /// Time of the last frame, in ns.
     last: u64,
-    /// Credit that silence gathers at most, in ns.
+    /// Most credit that silence gathers, in ns.
     slack: u64,
 }
 
@@ -35,7 +35,7 @@ impl Bucket {
         slack: 0,
     };
 
-    /// A rate in bit/s (0: no limit), with so much time's worth of credit after silence.
+    /// A rate in bit/s (0: no limit), and the most credit that silence gathers.
     pub fn new(rate: u64, slack: Duration) -> Bucket {
         Bucket {
             rate,
@@ -45,13 +45,12 @@ impl Bucket {
         }
     }
 
-    /// bit/s; 0: no limit.
+    /// Rate in bit/s; 0: no limit.
     pub const fn rate(&self) -> u64 {
         self.rate
     }
 
-    /// Another rate. Bytes that were owed when something was sent last are owed at the new rate; credit stays as much time
-    /// as it was.
+    /// Changes the rate. Bytes that were owed at the last frame are owed at the new rate; credit stays the same time.
     pub fn set_rate(&mut self, rate: u64) {
         if rate == self.rate {
             return;
@@ -68,38 +67,38 @@ impl Bucket {
         self.per_byte = per_byte(rate);
     }
 
-    /// May something be sent?
+    /// Whether a frame may be sent.
     #[inline]
     pub fn is_open(&self, now: Instant) -> bool {
         self.rate == 0 || self.opens_at() <= now
     }
 
-    /// When something may be sent again; in the past: it has credit since then.
+    /// When a frame may be sent again. If it is in the past, credit counts from then on.
     #[inline]
     pub fn opens_at(&self) -> Instant {
         Instant(self.paid_at.saturating_add(u64::from(self.fraction != 0)))
     }
 
-    /// Bytes that may be sent now, one behind the other, while it stays open, with credit from `since` on; not more than that,
-    /// but perhaps a few less.
+    /// Bytes that may be sent now, one frame behind the other, with credit from `since` on, while the bucket stays open; not
+    /// more than that, but perhaps a few less.
     #[inline]
     pub fn room(&self, now: Instant, since: Instant) -> u32 {
         if self.rate == 0 {
             return u32::MAX;
         }
-        // A nanosecond for what has been rounded.
+        // A nanosecond for rounding.
         let from = self.opens_at().max(since).0.saturating_add(1);
         let bits = now.0.saturating_sub(from).saturating_mul(self.rate);
         u32::try_from(bits / 8_000_000_000).unwrap_or(u32::MAX)
     }
 
-    /// So many bytes were sent.
+    /// Charges bytes that were sent.
     #[inline]
     pub fn charge(&mut self, now: Instant, bytes: u32) {
         self.charge_since(now, Instant(now.0.saturating_sub(self.slack)), bytes);
     }
 
-    /// So many bytes were sent that could have been sent from `since` on, had anybody looked: credit from then on counts.
+    /// Charges bytes that could have been sent from `since` on if the core had looked: credit from then on counts.
     #[inline]
     pub fn charge_since(&mut self, now: Instant, since: Instant, bytes: u32) {
         if self.rate == 0 {

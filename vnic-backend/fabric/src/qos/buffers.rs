@@ -1,17 +1,17 @@
-//! Room for what waits at a port, by source and priority: when a source is told to wait (XOFF) and to go on (XON), and what
-//! is dropped (IEEE 802.1Q clause 36 and annex N).
+//! Room for frames that wait at a port, by source and priority: when a source is told to wait (XOFF) and to go on (XON),
+//! and which frames are dropped (IEEE 802.1Q clause 36 and annex N).
 //!
 //! ```text
 //!   0 ......... xon ......... threshold │ headroom, each source and priority its own
 //!   └──────── shared: size ────────────┘└─ what was under way when XOFF was told ─┘
 //! ```
 //!
-//! The threshold of a source and priority is `xoff`, but never more than what is left of the shared room: so nobody takes
-//! all of it, those who come late get a part, and the shared room is never exceeded (dynamic thresholds, Choudhury and
-//! Hahne 1998, with a factor of 1). From the threshold on a lossy priority drops. A lossless one says XOFF and goes on in
-//! its headroom, which no other can take: whoever stops within it (the frame that found no room included) loses nothing,
-//! however many there are. XON comes when the
-//! headroom is free again and no more than `xon` is in the shared room (less in proportion where the threshold is lower).
+//! The threshold of a source and priority is `xoff`, but never more than what is left of the shared room. So no source
+//! takes all of it, those that come late get a part, and the shared room is never exceeded (dynamic thresholds, Choudhury
+//! and Hahne 1998, with a factor of 1). From the threshold on a lossy priority drops. A lossless one sends XOFF and goes on
+//! in its headroom, which no other can take: a source that stops within it (the frame that found no room included) loses
+//! nothing, however many sources there are. XON comes when the headroom is free again and no more than `xon` is in the
+//! shared room (less in proportion if the threshold is lower).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -19,16 +19,16 @@ use alloc::vec::Vec;
 use super::{Buffer, PRIORITIES, PortQos};
 use crate::DropReason;
 
-/// A source is told something else than before.
+/// A change of what a source is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// Port it is told to.
+    /// Port of the source.
     pub source: u16,
     /// Priorities that shall wait, a bit each; all others may go.
     pub xoff: u8,
 }
 
-/// What waits of one source and priority, in bytes.
+/// Bytes of one source and priority that wait.
 #[derive(Debug, Clone, Copy, Default)]
 struct Room {
     shared: u32,
@@ -40,20 +40,20 @@ struct Source {
     rooms: [Room; PRIORITIES],
     /// Priorities over their threshold, a bit each.
     xoff: u8,
-    /// What it was told last.
+    /// Priorities that the source was told to stop, a bit each.
     told: u8,
-    /// It stands in the list of those who may have to be told something.
+    /// Whether the source is in the list of changes.
     listed: bool,
 }
 
-/// See the module.
+/// Room for frames that wait at a port.
 #[derive(Debug)]
 pub struct Buffers {
     settings: Buffer,
-    /// Priorities that lose nothing, a bit each.
+    /// Lossless priorities, a bit each.
     lossless: u8,
     sources: Vec<Source>,
-    /// Bytes of all.
+    /// Bytes of all sources in the shared room.
     shared: u64,
     headroom: u64,
     /// Sources over their threshold, by priority.
@@ -63,7 +63,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Empty.
+    /// No frame waits.
     pub fn new(qos: &PortQos) -> Buffers {
         Buffers {
             settings: qos.buffer,
@@ -77,7 +77,7 @@ impl Buffers {
         }
     }
 
-    /// Another configuration; what waits stays. May bring changes.
+    /// Takes another configuration; frames that wait stay. May bring changes.
     pub fn configure(&mut self, qos: &PortQos) {
         self.settings = qos.buffer;
         self.lossless = qos.lossless();
@@ -91,7 +91,7 @@ impl Buffers {
         }
     }
 
-    /// Something of so many bytes wants in: it is in, or it is dropped for this reason.
+    /// Admits a frame of `bytes` bytes, or says why it is dropped.
     #[inline]
     pub fn admit(&mut self, source: u16, priority: u8, bytes: u32) -> Result<(), DropReason> {
         let (i, p) = (usize::from(source), usize::from(priority) % PRIORITIES);
@@ -120,7 +120,7 @@ impl Buffers {
             room.headroom += bytes;
             self.headroom += u64::from(bytes);
         }
-        // With nothing waiting it would never be told to go on.
+        // With no frame waiting the source would never be told to go on.
         if room.headroom != 0 || room.shared != 0 {
             self.set_over(i, p, true);
         }
@@ -131,7 +131,7 @@ impl Buffers {
         }
     }
 
-    /// It is out.
+    /// Releases the room of a frame that has left.
     #[inline]
     pub fn release(&mut self, source: u16, priority: u8, bytes: u32) {
         let (i, p) = (usize::from(source), usize::from(priority) % PRIORITIES);
@@ -152,7 +152,7 @@ impl Buffers {
         }
     }
 
-    /// Nobody is told to wait any more (storm prevention), or everybody may be again.
+    /// Sets whether no source is told to wait any more (storm prevention).
     pub fn set_silent(&mut self, silent: bool) {
         if silent == self.silent {
             return;
@@ -163,7 +163,7 @@ impl Buffers {
         }
     }
 
-    /// What a source is told, whenever it changes.
+    /// The next change of what a source is told.
     #[inline]
     pub fn poll_change(&mut self) -> Option<Change> {
         while let Some(i) = self.changes.pop_front() {
@@ -178,8 +178,8 @@ impl Buffers {
         None
     }
 
-    /// Priorities of which any source is over its threshold, a bit each: it is told to wait, or would be if nobody had
-    /// stopped that ([`Buffers::set_silent`]).
+    /// Priorities with a source over its threshold, a bit each. The source is told to wait, or would be without
+    /// [`Buffers::set_silent`].
     #[inline]
     pub fn pausing(&self) -> u8 {
         (0..PRIORITIES)
@@ -187,7 +187,7 @@ impl Buffers {
             .fold(0, |all, p| all | 1 << p)
     }
 
-    /// Bytes in use, all together.
+    /// Bytes in use, in the shared room and the headroom.
     pub fn used(&self) -> u64 {
         self.shared + self.headroom
     }
@@ -196,13 +196,13 @@ impl Buffers {
         u64::from(self.settings.size).saturating_sub(self.shared)
     }
 
-    /// Bytes in the shared room from which on a source and priority waits or drops.
+    /// Bytes of a source and priority in the shared room from which on it waits or drops.
     fn threshold(&self) -> u32 {
         // Not above xoff, which is a u32.
         self.free().min(u64::from(self.settings.xoff)) as u32
     }
 
-    /// Bytes in the shared room at which it may go on.
+    /// Bytes in the shared room at which a source and priority may go on.
     fn xon(&self) -> u32 {
         let Buffer { xoff, xon, .. } = self.settings;
         let part = u64::from(self.threshold()) * u64::from(xon) / u64::from(xoff.max(1));
@@ -225,7 +225,7 @@ impl Buffers {
 
     fn list(&mut self, source: usize) {
         if !core::mem::replace(&mut self.sources[source].listed, true) {
-            // Its number was a u16 when it was made.
+            // The number was a u16 when it was made.
             self.changes.push_back(source as u16);
         }
     }

@@ -1,6 +1,6 @@
-//! What a configuration of a port must fulfil: every limit, said once for file, command line, gRPC and the NIC. Rules that need
-//! to know more than the port (a schedule queue has limits for all supported classes or for none) are the NIC's; limits that are
-//! numbers of a mechanism stand beside it ([`lifetime`], [`red`]). The fields have the names that the control plane gives them.
+//! Limits of a port's configuration, which file, command line, gRPC and the NIC share. The NIC adds the rules that need to know
+//! more than the port (a schedule queue has limits for all supported classes or for none); limits that are numbers of a
+//! mechanism stand beside it ([`lifetime`], [`red`]). The fields have the names that the control plane gives them.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,7 +10,7 @@ use super::{
     Buffer, Classes, Classification, Guard, Match, PortQos, QosError, ScheduleQueue, Tsa, lifetime, red,
 };
 
-/// Rates in bit/s, beside 0. At the least one a full-size frame takes 12 s.
+/// Rates in bit/s, besides 0. At the lowest one a full-size frame takes 12 s.
 pub const RATE_RANGE: RangeInclusive<u64> = 1_000..=1_000_000_000_000;
 /// Bytes of frames that wait at a port.
 pub(super) const BUFFER_RANGE: RangeInclusive<u32> = 64 << 10..=256 << 20;
@@ -29,7 +29,7 @@ pub(super) fn refuse(field: &'static str, problem: String) -> Checked {
     Err(QosError { field, problem })
 }
 
-/// A rate that is 0 or within the limits. `of` says whose it is.
+/// Checks that a rate is 0 or within the limits. `of` says whose rate it is.
 fn rate(field: &'static str, of: &str, value: u64) -> Checked {
     if value == 0 || RATE_RANGE.contains(&value) {
         return Ok(());
@@ -41,7 +41,7 @@ fn rate(field: &'static str, of: &str, value: u64) -> Checked {
     )
 }
 
-/// A number of at most `max`.
+/// Checks that a number is at most `max`.
 pub(super) fn up_to(field: &'static str, of: &str, value: u8, max: u8) -> Checked {
     if value <= max {
         return Ok(());

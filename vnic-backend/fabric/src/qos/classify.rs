@@ -1,4 +1,4 @@
-//! Which priority a frame has.
+//! Priority of a frame.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use vnic_wire::{EtherType, checksum, ethernet, ipv4, ipv6};
 
 use super::PRIORITIES;
 
-/// What a policy is about (`New-NetQosPolicy`; WinOF-2 Ethernet Network, Configuring QoS on the Host).
+/// Frames that a policy is about (`New-NetQosPolicy`; WinOF-2 Ethernet Network, Configuring QoS on the Host).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
     /// Every frame that no other policy is about.
@@ -19,7 +19,7 @@ pub enum Match {
     Udp,
     /// TCP (6), UDP (17) or both (0), to one of these ports.
     DestinationPorts {
-        /// 6, 17, or 0 for both.
+        /// Protocol: 6, 17, or 0 for both.
         protocol: u8,
         /// First port.
         first: u16,
@@ -32,13 +32,13 @@ pub enum Match {
     NetDirect,
 }
 
-/// A rule of the operator's for what an adapter sends: the first that matches counts; [`Match::Default`] comes last,
+/// A rule of the operator's for frames that an adapter sends. The first that matches counts; [`Match::Default`] comes last,
 /// wherever it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Its name.
+    /// Name of the policy.
     pub name: alloc::string::String,
-    /// What it is about.
+    /// Frames that it is about.
     pub matches: Match,
     /// IEEE 802.1p priority that these frames get.
     pub priority: Option<u8>,
@@ -49,16 +49,16 @@ pub struct Policy {
 /// How a port finds the priority of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Classification {
-    /// What is believed.
+    /// Field that names the priority.
     pub trust: Trust,
-    /// Priority of frames that say nothing (`DefaultUntaggedPriority`, register QPDP).
+    /// Priority of frames without such a field (`DefaultUntaggedPriority`, register QPDP).
     pub default_priority: u8,
     /// Priority by DSCP (`DscpToPriorityMappingTable_0..63`, register QPDPM).
     pub dscp_to_priority: [u8; 64],
-    /// Frames without a tag count as lossless (`RxUntaggedMapToLossless`): they go to the first priority that has flow
-    /// control.
+    /// Whether frames without a tag count as lossless (`RxUntaggedMapToLossless`): they go to the first priority that has
+    /// flow control.
     pub untagged_to_lossless: bool,
-    /// Rules of the operator's for what is sent.
+    /// Rules of the operator's for frames that are sent.
     pub policies: Vec<Policy>,
 }
 
@@ -74,14 +74,14 @@ impl Default for Classification {
     }
 }
 
-/// What is decided about a frame that an adapter sends.
+/// The decision about a frame that an adapter sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Decision {
-    /// Its priority, 0..=7.
+    /// Priority of the frame, 0..=7.
     pub priority: u8,
-    /// A policy writes this priority into its tag.
+    /// Priority that a policy writes into the frame's tag.
     pub pcp: Option<u8>,
-    /// A policy writes this DSCP into its IP header.
+    /// DSCP that a policy writes into the frame's IP header.
     pub dscp: Option<u8>,
 }
 
@@ -97,9 +97,9 @@ impl Classification {
         map
     };
 
-    /// The priority of a frame that is received, 0..=7. `head`: at least its first 64 bytes, or all of it. The outer tag
-    /// counts, and it is one if the switch takes it for one: 0x8100, not 0x88a8 (IEEE 802.1Q table 9-1); the DSCP is that of
-    /// the packet behind that tag.
+    /// The priority of a received frame, 0..=7. `head`: at least its first 64 bytes, or all of it. The outer tag counts if
+    /// the switch takes it for one: 0x8100, not 0x88a8 (IEEE 802.1Q table 9-1). The DSCP is that of the packet behind that
+    /// tag.
     #[inline(always)]
     pub fn priority(&self, head: &[u8]) -> u8 {
         let (pcp, at) = match head.get(12..16) {
@@ -125,9 +125,9 @@ impl Classification {
         self.dscp_to_priority.get(usize::from(dscp)).copied()
     }
 
-    /// What is decided about a frame that is sent: by the first policy that is about it, otherwise by
-    /// [`priority`](Classification::priority). `rdma`: the adapter's RDMA function sends it. `head`: as there; where there
-    /// are policies, all headers of the frame.
+    /// The decision about a frame that is sent: by the first policy that matches, otherwise by
+    /// [`priority`](Classification::priority). `rdma`: the adapter's RDMA function sends it. `head`: as for `priority`; with
+    /// policies, all headers of the frame.
     #[inline]
     pub fn decide(&self, head: &[u8], rdma: bool) -> Decision {
         if self.policies.is_empty() {
@@ -164,7 +164,7 @@ impl Classification {
 }
 
 impl Match {
-    /// Is a policy with this condition about the frame? Not [`Match::Default`]: that depends on the others.
+    /// Whether a condition holds for a frame. [`Match::Default`] depends on the other policies and never does.
     fn holds(&self, packet: &Packet, rdma: bool) -> bool {
         let upper = packet.upper.filter(|_| !rdma);
         let is = |protocol| upper.is_some_and(|u| u.protocol == protocol);
@@ -187,9 +187,9 @@ impl Match {
 /// SMB over TCP (IANA).
 const SMB_PORT: u16 = 445;
 
-/// What policies look at.
+/// Fields that policies look at.
 struct Packet {
-    /// Where its IP header is, and whether that is an IPv6 one.
+    /// Offset of the IP header, and whether it is an IPv6 one.
     network: Option<(usize, bool)>,
     upper: Option<Upper>,
 }
@@ -198,7 +198,7 @@ struct Packet {
 #[derive(Clone, Copy)]
 struct Upper {
     protocol: u8,
-    /// Destination port, of TCP and UDP. Fragments have none, also the first of them: all of a packet goes the same way.
+    /// Destination port, of TCP and UDP. Fragments, also the first one, have none: all of a packet goes the same way.
     destination: Option<u16>,
 }
 
@@ -243,13 +243,13 @@ impl Packet {
 }
 
 impl Decision {
-    /// Does a policy write anything into the frame?
+    /// Whether a policy writes anything into the frame.
     #[inline]
     pub fn rewrites(&self) -> bool {
         self.pcp.is_some() || self.dscp.is_some()
     }
 
-    /// Writes into the front of the frame what the policy says: the priority into its own tag, if it has one, and the DSCP
+    /// Writes the policy's values into the front of the frame: the priority into its own tag, if it has one, and the DSCP
     /// (RFC 2474; ECN stays) with the checksum of an IPv4 header (RFC 1624). `unfinished`: place of a checksum that is
     /// computed later.
     pub fn apply(&self, head: &mut [u8], unfinished: Option<usize>) {

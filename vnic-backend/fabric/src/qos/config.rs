@@ -1,4 +1,4 @@
-//! What an operator configures at a port.
+//! Configuration of a port by the operator.
 
 use vnic_wire::pause::{FRAME_LEN, QUANTUM_BITS};
 use vnic_wire::qos::{Guard, HintSettings, Lifetimes, Trust};
@@ -9,12 +9,12 @@ use super::{PRIORITIES, Red, WIRE_OVERHEAD, check};
 /// How a traffic class gets its turn (`mlnx_qos --tsa`; IEEE 802.1Q clause 8.6.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Tsa {
-    /// With all other such classes in turn, before all others; what a card does where nothing is configured.
+    /// In turn with all other such classes, before all others; a card's default.
     #[default]
     Vendor,
     /// Before all ETS classes; among strict ones the higher number first.
     Strict,
-    /// Its share of what strict classes leave (enhanced transmission selection).
+    /// A share of what strict classes leave (enhanced transmission selection).
     Ets,
 }
 
@@ -23,17 +23,17 @@ pub enum Tsa {
 pub struct Classes {
     /// Traffic class (0..=7) by priority.
     pub of_priority: [u8; PRIORITIES],
-    /// How each gets its turn.
+    /// How each class gets its turn.
     pub tsa: [Tsa; PRIORITIES],
-    /// Percent of each [`Tsa::Ets`] class; 0 for all others. They add up to 100 at most, and count as
-    /// weights of what stricter classes leave.
+    /// Percent of each [`Tsa::Ets`] class; 0 for all others. The sum is at most 100; shares are weights of what stricter
+    /// classes leave.
     pub share: [u8; PRIORITIES],
-    /// Most that each may send, in bit/s on the wire; 0: no limit.
+    /// Most that each class may send, in bit/s on the wire; 0: no limit.
     pub limit: [u64; PRIORITIES],
 }
 
 impl Default for Classes {
-    /// Register QTCT of the cards: priorities 0 and 1 change places (`rdma-notes-zh` section 13).
+    /// Priorities 0 and 1 change places (IEEE 802.1Q-2018, table 8-5; register QTCT; Linux, mlx5 `en_dcbnl.c`).
     fn default() -> Self {
         Classes {
             of_priority: [1, 0, 2, 3, 4, 5, 6, 7],
@@ -47,25 +47,25 @@ impl Default for Classes {
 /// Flow control of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PauseSettings {
-    /// Global pause is sent (IEEE 802.3 annex 31B). Without effect while `pfc` names a priority.
+    /// Whether global pause is sent (IEEE 802.3 annex 31B). Without effect while `pfc` names a priority.
     pub global_tx: bool,
-    /// Global pause is obeyed. Without effect while `pfc` names a priority.
+    /// Whether global pause is obeyed. Without effect while `pfc` names a priority.
     pub global_rx: bool,
-    /// Priorities with priority flow control (IEEE 802.1Q clause 36), a bit each: sent and obeyed. They are lossless.
+    /// Priorities with priority flow control (IEEE 802.1Q clause 36), sent and obeyed, a bit each. They are lossless.
     pub pfc: u8,
 }
 
-/// Room for frames that wait at a port, and how much of it is left for what is under way when senders are told to wait.
+/// Room for frames that wait at a port, and the part of it for frames that are under way when senders are told to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffer {
-    /// Bytes of all frames that wait at the port, headroom excluded.
+    /// Bytes of all frames that wait at the port, without headroom.
     pub size: u32,
     /// Bytes of one source and priority from which on that source is told to wait (XOFF); a lossy priority drops there.
     pub xoff: u32,
-    /// Bytes at which it is told to go on (XON); below `xoff`.
+    /// Bytes of one source and priority at which that source is told to go on (XON); below `xoff`.
     pub xon: u32,
-    /// Bytes of one source and lossless priority that still fit when it is told to wait: what was under way. Beside
-    /// `size`.
+    /// Bytes of one source and lossless priority that still fit when the source is told to wait: frames that were under
+    /// way. They do not count in `size`.
     pub headroom: u32,
     /// Metres of cable, from which [`Buffer::headroom_for`] is computed (`mlnx_qos --cable_len`).
     pub cable_len: u8,
@@ -83,17 +83,17 @@ impl Default for Buffer {
     }
 }
 
-/// What an adapter may send and is sure to get, by traffic class (WinOF-2 Ethernet Network, Hardware QoS Offload): bit/s on
-/// the wire, 0: none. All supported classes have a limit or none has one.
+/// Limits and guarantees of an adapter, by traffic class (WinOF-2 Ethernet Network, Hardware QoS Offload): bit/s on the
+/// wire, 0: none. All supported classes have a limit or none has one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ScheduleQueue {
     /// Most that each class may send.
     pub limit: [u64; PRIORITIES],
-    /// What each class gets of a port of this class before others share the rest.
+    /// Rate of a port that this class gets before others share the rest.
     pub guarantee: [u64; PRIORITIES],
 }
 
-/// All of a port. The default changes nothing and costs nothing.
+/// The whole configuration of a port. The default changes nothing and costs nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PortQos {
     /// Speed of the link in bit/s; 0: not limited.
@@ -104,7 +104,7 @@ pub struct PortQos {
     pub classes: Classes,
     /// Flow control.
     pub pause: PauseSettings,
-    /// Room.
+    /// Room for frames that wait.
     pub buffer: Buffer,
     /// Storm prevention.
     pub guard: Guard,
@@ -116,11 +116,11 @@ pub struct PortQos {
     pub ecn: [Red; PRIORITIES],
     /// An adapter's schedule queue.
     pub queue: Option<ScheduleQueue>,
-    /// Each priority of the guest's has a send queue of its own (`SendQueuePerPrio`).
+    /// Whether each priority of the guest's has a send queue of its own (`SendQueuePerPrio`).
     pub send_queue_per_priority: bool,
 }
 
-/// What is wrong with a configuration. The text names field, value and what is allowed.
+/// Why a configuration is refused. The text names field, value and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct QosError {
@@ -131,7 +131,7 @@ pub struct QosError {
 }
 
 impl PortQos {
-    /// Do frames for this port have to be queued: is anything configured that can make one wait for another?
+    /// Whether frames for this port have to be queued: some setting can make one wait for another.
     pub fn queues(&self) -> bool {
         self.rate != 0
             || self.classes.limit.iter().any(|l| *l != 0)
@@ -141,12 +141,12 @@ impl PortQos {
             || self.marks()
     }
 
-    /// Are packets marked, or dropped early, by what waits in their class?
+    /// Whether packets are marked, or dropped early, by what waits in their class.
     pub fn marks(&self) -> bool {
         self.ecn.iter().any(|red| red.enable)
     }
 
-    /// Must frames from this port be classified or held back?
+    /// Whether frames from this port must be classified or held back.
     pub fn polices(&self) -> bool {
         self.rate != 0
             || self.classes.limit.iter().any(|l| *l != 0)
@@ -167,7 +167,7 @@ impl PortQos {
         }
     }
 
-    /// Is the configuration one that can act? All rules that need to know no more than this port.
+    /// Checks all rules that need to know no more than this port.
     pub fn check(&self) -> Result<(), QosError> {
         check::check(self)
     }
@@ -177,10 +177,10 @@ impl Buffer {
     /// Bytes that can arrive after a pause frame was sent, at this rate (bit/s; 0: as at 100 Gbit/s) over this cable
     /// (metres), with frames of this MTU; rounded up to whole KiB.
     ///
-    /// IEEE 802.1Q annex N, simplified: one full-size frame that found no room, one that the pause frame has to wait for,
-    /// the pause frame, the cable there and back (5 ns a metre), what the peer may take to obey (IEEE 802.3 clause
-    /// 31B.3.7: 60 quanta up to 10 Gbit/s, 118 up to 40, 394 above; delays of its interfaces included), and one full-size
-    /// frame that it has just begun then.
+    /// IEEE 802.1Q annex N, simplified. The sum is: one full-size frame that found no room, one that the pause frame has to
+    /// wait for, the pause frame, the cable there and back (5 ns a metre), the time that the peer may take to obey (IEEE
+    /// 802.3 clause 31B.3.7: 60 quanta up to 10 Gbit/s, 118 up to 40, 394 above; delays of its interfaces included), and
+    /// one full-size frame that it has just begun then.
     pub fn headroom_for(rate: u64, cable_len: u8, mtu: u16) -> u32 {
         let rate = if rate == 0 { 100_000_000_000 } else { rate };
         let quanta = match rate {

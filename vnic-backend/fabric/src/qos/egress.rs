@@ -1,16 +1,16 @@
-//! Queues of a port, and which of them goes next: strict classes, then ETS by deficit in bytes on the wire; within a class,
-//! what sources are sure to get, then all in turn.
+//! Queues of a port, and which of them sends next: strict classes, then ETS by deficit in bytes on the wire; within a class,
+//! guaranteed rates of sources, then all in turn.
 //!
 //! Order of the classes, as on the cards (`tc_group` of the QETC register): [`Tsa::Vendor`] classes in equal turns; then
-//! [`Tsa::Strict`] ones, the higher number first; then [`Tsa::Ets`] ones by their shares, which count as weights of what is
-//! left; then those with a share of 0. Turns and shares are by bytes on the wire: whoever has had the least for its weight
-//! goes next (start-time fair queueing, Goyal 1996: what a class is ahead or behind is never more than one frame). A class
-//! that has nothing to send, or may not, leaves its turn to the others and does not catch up later.
+//! [`Tsa::Strict`] ones, the higher number first; then [`Tsa::Ets`] ones by their shares, which are weights of what is left;
+//! then those with a share of 0. Turns and shares are by bytes on the wire: the class that has had the least for its weight is
+//! next (start-time fair queueing, Goyal 1996: a class is never ahead or behind by more than one frame). A class that has
+//! nothing to send, or may not, leaves its turn to the others and does not catch up later.
 //!
-//! A source gets what it is sure of in a class, and its turn in what is left of the class.
+//! In a class a source gets its guaranteed rate, and its turn in what is left of the class.
 //!
-//! Rates are those of a link: what has waited is sent as if it had been sent in time, so that a core that looks late does
-//! not lose any of it (up to [`CATCH_UP`]); silence gathers credit of [`SLACK`] only.
+//! Rates are those of a link: a frame that has waited is sent as if it had been sent in time, so that a core that looks late
+//! does not lose rate (up to [`CATCH_UP`]); silence gathers credit of [`SLACK`] only.
 
 mod ahead;
 mod fifo;
@@ -27,34 +27,34 @@ use ahead::Ahead;
 use fifo::{NONE, Nodes};
 use turns::{Queue, Turns, bits};
 
-/// Credit that silence gathers at a rate: a round of a busy core.
+/// Credit that silence gathers: a round of a busy core.
 pub const SLACK: Duration = Duration::from_micros(100);
-/// How late a core may look at what waits without losing any of its rate: a time slice of the kernel's scheduler.
+/// How late a core may look at frames that wait without losing rate: a time slice of the kernel's scheduler.
 pub const CATCH_UP: Duration = Duration::from_millis(5);
 
-/// What a queue knows of something that waits.
+/// What a queue knows of an item that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Port it came from.
+    /// Port that the item came from.
     pub source: u16,
-    /// Its priority, 0..=7. Its class follows from it.
+    /// Priority of the item, 0..=7. Its class follows from it.
     pub priority: u8,
     /// Bytes on the wire, [`WIRE_OVERHEAD`](super::WIRE_OVERHEAD) of each frame included.
     pub wire: u32,
-    /// Bytes of buffer that it takes.
+    /// Bytes of buffer that the item takes.
     pub bytes: u32,
-    /// When it came.
+    /// When the item came.
     pub since: Instant,
 }
 
-/// What goes next. Stays true until the queues are touched.
+/// The item that goes next. Valid until the queues are touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pick {
     /// The traffic class.
     pub class: u8,
-    /// Place of the source's queue.
+    /// Index of the source's queue.
     pub(super) queue: u32,
-    /// By what the source is sure to get.
+    /// Whether it goes by the source's guaranteed rate.
     sure: bool,
 }
 
@@ -63,10 +63,10 @@ const VENDOR: usize = 0;
 const ETS: usize = 1;
 const REST: usize = 2;
 
-/// See the module. `T` is whatever waits.
+/// Queues of a port, by class and source. `T` is an item that waits.
 #[derive(Debug)]
 pub struct Egress<T> {
-    /// What may pass; only while nothing waits.
+    /// Bytes that may pass; only while nothing waits.
     ahead: Ahead,
     len: usize,
     /// Class by priority.
@@ -79,16 +79,16 @@ pub struct Egress<T> {
     limited: u8,
     strict: u8,
     groups: [u8; 3],
-    /// What a byte costs a class in virtual time: 2^32 by its weight.
+    /// Virtual time of a byte in a class: 2^32 by the class's weight.
     cost: [u64; PRIORITIES],
     /// Virtual time: of the next frame of a class, and of the frame that a group sent last.
     start: [u128; PRIORITIES],
     group_time: [u128; 3],
-    /// Until then the port had nothing that might have gone, though it had credit.
+    /// Until then the port had credit, and nothing that might have gone.
     idle_until: Instant,
     nodes: Nodes<T>,
     turns: Turns,
-    /// Place of the queue by source and class.
+    /// Index of the queue by source and class.
     index: Vec<[u32; PRIORITIES]>,
     free: Vec<u32>,
     bytes: [u64; PRIORITIES],
@@ -123,11 +123,11 @@ impl<T> Egress<T> {
         egress
     }
 
-    /// Another configuration; what waits goes on waiting, in its order.
+    /// Takes another configuration; items that wait stay, in their order.
     pub fn configure(&mut self, qos: &PortQos, now: Instant) {
         self.settle();
         let classes = &qos.classes;
-        // What waited for other rates gives no credit at these.
+        // Waiting at the old rates gives no credit at the new ones.
         self.idle_until = now;
         self.port.set_rate(qos.rate);
         (self.limited, self.strict, self.groups) = (0, 0, [0; 3]);
@@ -149,7 +149,7 @@ impl<T> Egress<T> {
             };
             self.cost[c] = (1 << 32) / weight;
         }
-        // Who joins a group has no part in its past.
+        // A class that joins a group has no part in the group's past.
         for (g, group) in self.groups.into_iter().enumerate() {
             let latest = bits(group).map(|c| self.start[c]).max().unwrap_or(0);
             self.group_time[g] = latest.max(self.group_time[g]);
@@ -163,7 +163,7 @@ impl<T> Egress<T> {
         }
     }
 
-    /// Priorities go to other classes: all that waits is put in order again.
+    /// Priorities go to other classes: all items that wait are put in order again.
     fn reclass(&mut self, class_of: [u8; PRIORITIES]) {
         self.class_of = class_of;
         self.priorities = [0; PRIORITIES];
@@ -197,7 +197,7 @@ impl<T> Egress<T> {
         }
     }
 
-    /// What a source is sure to get of each class, in bit/s (0: nothing); forgotten with [`Egress::forget_source`].
+    /// Sets the guaranteed rate of a source in each class, in bit/s (0: none); [`Egress::forget_source`] forgets it.
     pub fn set_guarantee(&mut self, source: u16, guarantee: &[u64; 8]) {
         for (class, rate) in guarantee.iter().enumerate() {
             if *rate == 0 && self.place(source, class as u8) == NONE {
@@ -211,7 +211,7 @@ impl<T> Egress<T> {
         }
     }
 
-    /// A source is gone; what it has sent is still sent.
+    /// Forgets a source that is gone; items that it has sent are still sent.
     pub fn forget_source(&mut self, source: u16) {
         for class in 0..PRIORITIES as u8 {
             let at = self.place(source, class);
@@ -223,8 +223,8 @@ impl<T> Egress<T> {
         }
     }
 
-    /// May something that has just come go at once, because nothing it would have to wait for waits, and there is credit? Then
-    /// it counts as sent. `wire`: bytes on the wire. `closed`: priorities that may not be sent now, a bit each.
+    /// Whether an item that has just come may go at once, because nothing that it would have to wait for waits, and there is
+    /// credit. Then it counts as sent. `wire`: bytes on the wire. `closed`: priorities that may not be sent now, a bit each.
     #[inline(always)]
     pub fn pass(&mut self, now: Instant, priority: u8, wire: u32, closed: u8) -> bool {
         let p = usize::from(priority) % PRIORITIES;
@@ -232,7 +232,7 @@ impl<T> Egress<T> {
         closed & 1 << p == 0 && self.ahead.take(now, class, wire) || self.pass_slowly(now, p, wire, closed)
     }
 
-    /// The same where it is not sure already.
+    /// As [`pass`](Egress::pass), if the answer is not sure already.
     #[inline(never)]
     fn pass_slowly(&mut self, now: Instant, p: usize, wire: u32, closed: u8) -> bool {
         let class = usize::from(self.class_of[p]);
@@ -250,12 +250,12 @@ impl<T> Egress<T> {
         true
     }
 
-    /// What has passed is charged, and no more passes unseen.
+    /// Charges what has passed, and lets no more pass unseen.
     fn settle(&mut self) {
         self.ahead.end(&mut self.port, &mut self.limits, self.limited);
     }
 
-    /// Something waits behind what its source sent in its class before.
+    /// Adds an item behind those that its source sent in its class before.
     pub fn push(&mut self, entry: Entry, item: T) {
         self.settle();
         let class = self.class_of[usize::from(entry.priority) % PRIORITIES];
@@ -272,7 +272,7 @@ impl<T> Egress<T> {
         self.frames[usize::from(class)] += 1;
     }
 
-    /// Which goes next, if any may.
+    /// The item that goes next, if any may.
     pub fn next(&mut self, now: Instant, closed: u8) -> Option<Pick> {
         if self.len == 0 || !self.port.is_open(now) {
             return None;
@@ -292,13 +292,13 @@ impl<T> Egress<T> {
         })
     }
 
-    /// What that is.
+    /// The item of a pick.
     pub fn front(&self, pick: Pick) -> Option<(&Entry, &T)> {
         let q = self.turns.queues.get(pick.queue as usize)?;
         self.nodes.front(&q.fifo)
     }
 
-    /// Takes it; it counts as sent.
+    /// Takes an item, which counts as sent.
     pub fn take(&mut self, now: Instant, pick: Pick) -> Option<(Entry, T)> {
         let q = self.turns.queues.get(pick.queue as usize)?;
         let class = usize::from(q.class);
@@ -313,12 +313,12 @@ impl<T> Egress<T> {
         self.remove(pick)
     }
 
-    /// Takes it without counting it as sent: it is dropped.
+    /// Takes an item that is dropped: it does not count as sent.
     pub fn discard(&mut self, pick: Pick) -> Option<(Entry, T)> {
         self.remove(pick)
     }
 
-    /// What waits longest at the head of a class, whether it may go or not.
+    /// The item that waits longest at the head of a class, whether it may go or not.
     pub fn oldest(&self, class: u8) -> Option<(Pick, &Entry)> {
         if !self.waits(usize::from(class) % PRIORITIES) {
             return None;
@@ -339,36 +339,36 @@ impl<T> Egress<T> {
         Some((pick, entry))
     }
 
-    /// When something may go that may not go now for want of credit; `None`: only a push or an opened priority changes
-    /// anything. In the past: now.
+    /// When an item may go that now lacks credit; `None`: only a push or an opened priority changes anything. In the past:
+    /// now.
     pub fn next_time(&self, now: Instant, closed: u8) -> Option<Instant> {
         let waiting = self.classes(self.turns.heads() & !closed);
         let opens = bits(waiting).map(|c| self.limits[c].opens_at()).min()?;
         Some(opens.max(self.port.opens_at()).max(now))
     }
 
-    /// How many wait.
+    /// Number of items that wait.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Does nothing wait?
+    /// Whether no item waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes of buffer that wait, by class.
+    /// Bytes of buffer of the items that wait, by class.
     pub fn bytes(&self) -> [u64; 8] {
         self.bytes
     }
 
-    /// How many wait, by class.
+    /// Number of items that wait, by class.
     pub fn frames(&self) -> [u32; 8] {
         self.frames
     }
 
-    /// Does anything wait in a class?
+    /// Whether an item waits in a class.
     fn waits(&self, class: usize) -> bool {
         self.turns.heads() & self.priorities[class] != 0
     }
@@ -378,7 +378,7 @@ impl<T> Egress<T> {
         bits(priorities).fold(0, |all, p| all | 1 << self.class_of[p])
     }
 
-    /// Classes of which something may go, apart from the port's rate.
+    /// Classes with an item that may go, apart from the port's rate.
     fn ready(&self, now: Instant, closed: u8) -> u8 {
         let waiting = self.classes(self.turns.heads() & !closed);
         bits(waiting & self.limited)
@@ -386,7 +386,7 @@ impl<T> Egress<T> {
             .fold(waiting, |ready, c| ready & !(1 << c))
     }
 
-    /// Which of these classes (not none) goes next.
+    /// The class that goes next, of these (not none).
     fn choose(&self, ready: u8) -> usize {
         if ready.is_power_of_two() {
             return ready.trailing_zeros() as usize;
@@ -402,7 +402,7 @@ impl<T> Egress<T> {
         (0..3).find_map(turn).unwrap_or(0)
     }
 
-    /// The rates are charged for something of a class that came at `since`.
+    /// Charges the rates for an item of a class that came at `since`.
     #[inline]
     fn pay(&mut self, now: Instant, since: Instant, wire: u32, class: usize) {
         if self.port.rate() == 0 && self.limited & 1 << class == 0 {
@@ -438,13 +438,13 @@ impl<T> Egress<T> {
         Some((entry, item))
     }
 
-    /// Place of a source's queue; [`NONE`]: it has none.
+    /// Index of a source's queue; [`NONE`]: it has none.
     fn place(&self, source: u16, class: u8) -> u32 {
         let places = self.index.get(usize::from(source));
         places.map_or(NONE, |p| p[usize::from(class)])
     }
 
-    /// Place of a source's queue, which is made if there is none.
+    /// Index of a source's queue, which is made if there is none.
     fn queue(&mut self, source: u16, class: u8) -> u32 {
         let at = self.place(source, class);
         if at != NONE {
@@ -469,7 +469,7 @@ impl<T> Egress<T> {
         at
     }
 
-    /// An empty queue whose source is gone gives its place back.
+    /// Frees the queue of a source that is gone, if it is empty.
     fn end_if_gone(&mut self, at: u32) {
         let q = &self.turns.queues[at as usize];
         if q.gone && q.fifo.is_empty() {

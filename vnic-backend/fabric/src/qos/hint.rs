@@ -4,9 +4,10 @@
 use super::{HintAction, HintMode, HintSettings};
 use crate::fault::SplitMix64;
 
-/// Fill from which on anything happens at all, in thousandths. The documents give no figures; so much is more than a burst.
+/// Fill from which on packets are marked or dropped, in thousandths. The documents give no figures; this is more than a
+/// burst.
 const LOW: u32 = 250;
-/// Fill from which on it happens to all packets.
+/// Fill from which on all packets are marked or dropped.
 const HIGH: u32 = 900;
 
 /// Decides packet by packet.
@@ -16,14 +17,14 @@ pub struct Hint {
 }
 
 impl Hint {
-    /// With random numbers from this seed.
+    /// A judge with random numbers from this seed.
     pub fn new(seed: u64) -> Hint {
         Hint {
             random: SplitMix64::of(seed, 0),
         }
     }
 
-    /// What happens to the next lossy packet while the guest's receive path is so full, in thousandths.
+    /// What happens to the next lossy packet, with the guest's receive path so full, in thousandths.
     pub fn judge(&mut self, settings: HintSettings, fill: u32) -> HintAction {
         if !settings.enable || settings.action == HintAction::Off || fill < LOW {
             return HintAction::Off;

@@ -1,6 +1,6 @@
-//! Head-of-queue lifetime: what waits too long is dropped, and a class with too many such drops in a row is stalled: all
-//! that waits in it is dropped until something of it is sent again, or 8 lifetimes have passed (WinOF-2 Ethernet Network,
-//! Head of Queue Lifetime Limit; IBTA volume 1 section 18.2.5.4; register QHLL).
+//! Head-of-queue lifetime: a frame that waits too long is dropped, and a class with too many such drops in a row is
+//! stalled: all frames that wait in it are dropped until one of it is sent again, or 8 lifetimes have passed (WinOF-2
+//! Ethernet Network, Head of Queue Lifetime Limit; IBTA volume 1 section 18.2.5.4; register QHLL).
 
 use core::time::Duration;
 
@@ -8,12 +8,12 @@ use super::check::{Checked, up_to};
 use super::{Lifetimes, PRIORITIES};
 use crate::{DropReason, Instant};
 
-/// `limit` with which a frame may wait for ever.
+/// The `limit` with which a frame may wait for ever.
 const FOR_EVER: u8 = 20;
 /// Lifetimes for which a class stays stalled.
 const STALLED_FOR: u32 = 8;
 
-/// What the settings must fulfil.
+/// Checks the settings.
 pub(super) fn check(settings: Lifetimes) -> Checked {
     up_to("hol_lifetime", "", settings.limit, FOR_EVER)?;
     up_to("hol_stall_count", "", settings.stall_count, 7)
@@ -30,7 +30,7 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    /// Must the frame at the head of `class`, there since `head_since`, be dropped? Ask again for the next one.
+    /// Whether the frame at the head of `class`, there since `head_since`, must be dropped. Ask again for the next one.
     pub fn judge(
         &mut self,
         now: Instant,
@@ -61,7 +61,7 @@ impl Lifetime {
         Some(DropReason::HeadOfQueue)
     }
 
-    /// Something of `class` was sent: it is not stalled.
+    /// A frame of `class` was sent: the class is not stalled.
     #[inline]
     pub fn sent(&mut self, class: u8) {
         let i = usize::from(class) % PRIORITIES;

@@ -1,6 +1,7 @@
-//! The two ends of flow control on a link: who is told to wait, and who waits (IEEE 802.3 annex 31B, IEEE 802.1Q clause 36).
+//! The two ends of flow control on a link: the one that sends pause, and the one that waits (IEEE 802.3 annex 31B, IEEE
+//! 802.1Q clause 36).
 //!
-//! Which of the two kinds acts follows from the settings, at both ends the same way: with a priority named, priority flow
+//! The settings decide which of the two kinds acts, at both ends the same way: if they name a priority, priority flow
 //! control for the named ones and no global pause; otherwise global pause, as far as it is on.
 
 use core::time::Duration;
@@ -10,12 +11,12 @@ use vnic_wire::pause::{Frame, QUANTUM_BITS};
 use super::{PRIORITIES, PauseSettings};
 use crate::Instant;
 
-/// Speed that counts for a link that has none.
+/// Speed that counts for a link without a rate.
 const NO_RATE: u64 = 100_000_000_000;
-/// What XOFF says: as long as a frame can say.
+/// Quanta of an XOFF: the most that a frame can name.
 const XOFF: u16 = 0xffff;
 
-/// So many quanta at a rate.
+/// Time of `n` quanta at a rate.
 fn quanta(n: u16, rate: u64) -> Duration {
     let rate = if rate == 0 { NO_RATE } else { rate };
     let ns = u128::from(n) * u128::from(QUANTUM_BITS) * 1_000_000_000 / u128::from(rate);
@@ -31,7 +32,7 @@ pub struct PauseRx {
 }
 
 impl PauseRx {
-    /// A pause frame came; quanta are 512 bit times at `rate` (0: as at 100 Gbit/s). What the settings do not allow is not
+    /// Takes a pause frame; quanta are 512 bit times at `rate` (0: as at 100 Gbit/s). What the settings do not allow is not
     /// obeyed.
     pub fn frame(&mut self, now: Instant, frame: &Frame, settings: PauseSettings, rate: u64) {
         match frame {
@@ -60,7 +61,7 @@ impl PauseRx {
         }
     }
 
-    /// Other settings: what they do not allow waits no longer.
+    /// Takes other settings: priorities that they do not allow wait no longer.
     pub fn configure(&mut self, settings: PauseSettings) {
         self.waiting &= match settings {
             s if s.pfc != 0 => s.pfc,
@@ -82,7 +83,7 @@ impl PauseRx {
         self.waiting
     }
 
-    /// When one of them may go again.
+    /// When a priority may go again.
     pub fn next_time(&self) -> Option<Instant> {
         (0..PRIORITIES)
             .filter(|p| self.waiting & 1 << p != 0)
@@ -91,7 +92,7 @@ impl PauseRx {
     }
 }
 
-/// The end that tells.
+/// The end that sends pause.
 #[derive(Debug, Clone, Default)]
 pub struct PauseTx {
     /// Priorities that shall wait, a bit each.
@@ -99,27 +100,27 @@ pub struct PauseTx {
     /// What the peer was told last: priorities that wait, and whether all do.
     priorities: u8,
     global: bool,
-    /// Something may have to be told now.
+    /// Whether the peer may have to be told something now.
     changed: bool,
-    /// When what was told is repeated.
+    /// When the last frame is repeated.
     repeat_at: Option<Instant>,
 }
 
 impl PauseTx {
-    /// These priorities shall wait, all others may go.
+    /// Sets the priorities that shall wait; all others may go.
     pub fn set(&mut self, now: Instant, xoff: u8) {
         let _ = now;
         self.changed |= xoff != self.xoff;
         self.xoff = xoff;
     }
 
-    /// The settings are others: [`PauseTx::poll`] has to look, too, whether what was told still holds.
+    /// The settings have changed: [`PauseTx::poll`] must check whether the last frame still holds.
     pub fn configure(&mut self) {
         self.changed = true;
     }
 
-    /// The next frame for the peer that is due: a change, or a repetition before the last one runs out (at half its time,
-    /// so that one may be lost). Ask until there is none.
+    /// The next frame for the peer that is due: a change, or a repetition before the last one runs out (at half its time, so
+    /// that one may be lost). Call it until there is none.
     pub fn poll(&mut self, now: Instant, settings: PauseSettings, rate: u64) -> Option<Frame> {
         let repeat = self.repeat_at.is_some_and(|at| at <= now);
         if !self.changed && !repeat {
@@ -148,7 +149,7 @@ impl PauseTx {
         frame
     }
 
-    /// When [`PauseTx::poll`] has one; in the past: now.
+    /// When [`PauseTx::poll`] has a frame; in the past: now.
     pub fn next_time(&self) -> Option<Instant> {
         if self.changed {
             Some(Instant(0))

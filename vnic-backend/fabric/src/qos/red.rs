@@ -1,5 +1,5 @@
 //! The congestion point: which packets of a queue are marked (random early detection: Floyd and Jacobson 1993; DCQCN,
-//! SIGCOMM 2015, section 3.1; registers CWTP and CWTPM, `rdma-notes-zh` section 17).
+//! SIGCOMM 2015, section 3.1; registers CWTP and CWTPM, Linux, mlxsw `reg.h`).
 //!
 //! ```text
 //!  probability
@@ -20,57 +20,57 @@ use crate::fault::SplitMix64;
 /// Parts of a million.
 pub const MILLION: u32 = 1_000_000;
 
-/// When the queue's length counts.
+/// When the queue's length is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum MarkAt {
     /// When the packet leaves.
     #[default]
     Dequeue,
-    /// When it comes.
+    /// When the packet comes.
     Enqueue,
 }
 
-/// What happens to a packet that is picked and whose ends speak ECN.
+/// What happens to a picked packet whose ends speak ECN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Capable {
-    /// It is marked.
+    /// The packet is marked.
     #[default]
     Mark,
-    /// It is dropped like all others: WRED without ECN.
+    /// The packet is dropped like all others: WRED without ECN.
     Drop,
 }
 
-/// What happens to a packet that is picked and whose ends do not speak ECN.
+/// What happens to a picked packet whose ends do not speak ECN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum NotCapable {
-    /// It goes as it is.
+    /// The packet goes as it is.
     #[default]
     Pass,
-    /// It is dropped (WRED).
+    /// The packet is dropped (WRED).
     Drop,
 }
 
 /// The profile of a traffic class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Red {
-    /// On?
+    /// Whether the profile is on.
     pub enable: bool,
-    /// Bytes up to which nothing is marked.
+    /// Bytes up to which no packet is picked.
     pub kmin: u32,
-    /// Bytes beyond which everything is.
+    /// Bytes beyond which every packet is picked.
     pub kmax: u32,
     /// Probability at `kmax`, in parts of a [`MILLION`].
     pub pmax: u32,
-    /// When the length counts.
+    /// When the queue's length is compared.
     pub at: MarkAt,
-    /// Packets that can be marked.
+    /// What happens to packets that can be marked.
     pub capable: Capable,
-    /// Packets that cannot.
+    /// What happens to packets that cannot be marked.
     pub not_capable: NotCapable,
 }
 
 impl Red {
-    /// Probability of a mark with so many bytes waiting, in parts of a [`MILLION`].
+    /// Probability that a packet is picked with so many bytes waiting, in parts of a [`MILLION`].
     pub fn probability(&self, bytes: u64) -> u32 {
         if !self.enable || bytes <= self.kmin.into() {
             0
@@ -83,7 +83,7 @@ impl Red {
     }
 }
 
-/// What profiles must fulfil.
+/// Checks the profiles.
 pub(super) fn check(profiles: &[Red; PRIORITIES]) -> Checked {
     let most = *BUFFER_RANGE.end();
     for (tc, red) in profiles.iter().enumerate() {
@@ -107,37 +107,38 @@ pub(super) fn check(profiles: &[Red; PRIORITIES]) -> Checked {
 /// What happens to a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It goes as it is.
+    /// The packet goes as it is.
     Pass,
-    /// It is marked: congestion experienced.
+    /// The packet is marked: congestion experienced.
     Mark,
-    /// It is dropped.
+    /// The packet is dropped.
     Drop,
 }
 
-/// ECN field of a packet whose ends do not speak it (RFC 3168 section 5).
+/// ECN field of a packet whose ends do not speak ECN (RFC 3168 section 5).
 pub const NOT_ECT: u8 = 0b00;
-/// ECN field of a packet that is marked (RFC 3168 section 5). It stays so.
+/// ECN field of a marked packet (RFC 3168 section 5). It stays so.
 pub const CE: u8 = 0b11;
 
-/// Judges the packets of a port, one after the other. The same seed and the same packets: the same verdicts.
+/// Judges the packets of a port, one after the other. The same seed and the same packets give the same verdicts.
 #[derive(Debug, Clone)]
 pub struct Marker {
     random: SplitMix64,
 }
 
 impl Marker {
-    /// With random numbers from this seed.
+    /// A marker with random numbers from this seed.
     pub fn new(seed: u64) -> Marker {
         Marker {
             random: SplitMix64::of(seed, 0xec4),
         }
     }
 
-    /// What happens to a packet of a class when it comes or leaves (`at`), with so many bytes of the class waiting: all
-    /// without the packet itself. `ecn`: its ECN field, the lower two bits of the traffic class.
+    /// The verdict on a packet of a class when it comes or leaves (`at`). `bytes`: what waits of the class, without the
+    /// packet itself. `ecn`: its ECN field, the lower two bits of the traffic class.
     ///
-    /// A number is drawn only where the verdict hangs on it, so classes that mark nothing do not change what others do.
+    /// A number is drawn only if the verdict depends on it, so that classes that mark nothing do not change what others
+    /// do.
     #[inline]
     pub fn judge(&mut self, red: &Red, at: MarkAt, bytes: u64, ecn: u8) -> Verdict {
         if !red.enable || at != red.at || bytes <= red.kmin.into() {

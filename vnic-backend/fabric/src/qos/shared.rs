@@ -1,5 +1,6 @@
-//! The memory that all ports of a switch share, counted by the port that a packet came by and its priority: what does not fit
-//! is dropped, and who has too much is told to wait (IEEE 802.1Q clause 36; DCQCN, SIGCOMM 2015, section 4).
+//! The memory that all ports of a switch share, counted by the port that a packet came by and its priority: a packet that
+//! does not fit is dropped, and a port that has too much is told to wait (IEEE 802.1Q clause 36; DCQCN, SIGCOMM 2015, section
+//! 4).
 //!
 //! ```text
 //!  bytes of (port, priority)
@@ -7,7 +8,8 @@
 //!      XON  ───────────────  `xon_offset` lower
 //! ```
 //!
-//! The reserve is what still comes when everybody was told to wait. [`Buffers`](super::Buffers) is the memory of one adapter.
+//! The reserve is for packets that still come after everybody was told to wait. [`Buffers`](super::Buffers) is the memory of
+//! one adapter.
 
 use alloc::vec::Vec;
 
@@ -20,38 +22,38 @@ pub enum Threshold {
     Off,
     /// Above so many bytes.
     Static(u64),
-    /// Above this part of what is free: the more ports wait, the less each may hold.
+    /// Above this part of the free memory: the more ports wait, the less each may hold.
     Dynamic(f64),
 }
 
-/// A switch's memory.
+/// Memory of a switch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SharedSettings {
     /// Bytes of all packets.
     pub size: u64,
-    /// Bytes of it that a dynamic threshold leaves alone: for what is under way to those that were told to wait.
+    /// Bytes that a dynamic threshold leaves alone: for packets under way from ports that were told to wait.
     pub reserve: u64,
     /// When a port and priority is told to wait.
     pub threshold: Threshold,
-    /// Bytes below the threshold at which it may go on.
+    /// Bytes below the threshold at which the port and priority may go on.
     pub xon_offset: u64,
 }
 
-/// It does not fit.
+/// The packet does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
-/// What came by one port.
+/// Packets that came by one port.
 #[derive(Debug, Clone, Copy)]
 struct Ingress {
     bytes: [u64; PRIORITIES],
     /// Priorities that are told to wait, a bit each.
     xoff: u8,
-    /// What a dynamic threshold is multiplied by.
+    /// Factor of a dynamic threshold.
     weight: f64,
 }
 
-/// The memory.
+/// Memory that all ports of a switch share.
 #[derive(Debug, Clone)]
 pub struct SharedBuffer {
     settings: SharedSettings,
@@ -61,7 +63,7 @@ pub struct SharedBuffer {
 }
 
 impl SharedBuffer {
-    /// Empty, of a switch with so many ports.
+    /// Empty memory of a switch with `ports` ports.
     pub fn new(settings: SharedSettings, ports: usize) -> SharedBuffer {
         SharedBuffer {
             settings,
@@ -71,14 +73,14 @@ impl SharedBuffer {
         }
     }
 
-    /// A port may hold so many times what a dynamic threshold says: a faster link more than a slower one.
+    /// Multiplies a port's dynamic threshold: a faster link may hold more than a slower one.
     pub fn set_weight(&mut self, port: usize, weight: f64) {
         if let Some(ingress) = self.ports.get_mut(port) {
             ingress.weight = weight;
         }
     }
 
-    /// Bytes above which a port of weight 1 and a priority is told to wait now; none: never.
+    /// Bytes above which a port of weight 1 and a priority is told to wait now; `None`: never.
     #[inline]
     pub fn threshold(&self) -> Option<u64> {
         self.weighted(1.0)
@@ -100,7 +102,7 @@ impl SharedBuffer {
         }
     }
 
-    /// A packet came by a port (one that there is). True: priorities that the port is told to stop have changed.
+    /// Admits a packet that came by a port (one that there is). True: priorities that the port is told to stop have changed.
     #[inline]
     pub fn admit(&mut self, port: usize, priority: u8, bytes: u32) -> Result<bool, Full> {
         let bytes = u64::from(bytes);
@@ -122,7 +124,7 @@ impl SharedBuffer {
         Ok(stops)
     }
 
-    /// It has left. True: priorities that the port is told to stop have changed.
+    /// Releases a packet that has left. True: priorities that the port is told to stop have changed.
     #[inline]
     pub fn release(&mut self, port: usize, priority: u8, bytes: u32) -> bool {
         let bytes = u64::from(bytes);
@@ -158,7 +160,7 @@ impl SharedBuffer {
             .map_or(0, |p| p.bytes[usize::from(priority & 7)])
     }
 
-    /// Bytes of all.
+    /// Bytes of all packets.
     #[inline]
     pub fn used(&self) -> u64 {
         self.used

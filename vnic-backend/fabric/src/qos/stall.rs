@@ -1,5 +1,5 @@
 //! Receive path activity monitoring: a receiver that stands still tells its senders to wait only for so long
-//! (WinOF-2 Ethernet Network, Receive Path Activity Monitoring; `rdma-notes-zh` section 9; register PFCC).
+//! (WinOF-2 Ethernet Network, Receive Path Activity Monitoring; register PFCC, Linux, mlx5 `en_ethtool.c`).
 //!
 //! ```text
 //!           one stands still        minor_ms                critical_ms
@@ -8,45 +8,45 @@
 //!    └────────────────────────┴────────────────────┴──────────────────────────┘
 //! ```
 //!
-//! Each priority of which senders are told to wait has its own clock: what goes on in others does not hide that one stands
-//! still. Pause stops on all priorities even if only one stands still, and comes back when something of each that stood
-//! still has left; what is nobody's turn any more need not.
+//! Each priority whose senders are told to wait has its own clock: frames of other priorities do not hide that one stands
+//! still. Pause stops on all priorities even if only one stands still. It comes back when a frame of each that stood still
+//! has left; priorities that do not pause any more do not count.
 
 use core::time::Duration;
 
 use super::{Guard, PRIORITIES};
 use crate::Instant;
 
-/// What has happened.
+/// An event of the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StallNews {
-    /// It stands still for longer than the minor watermark: counted, told.
+    /// A priority stands still for longer than the minor watermark: counted and reported.
     Minor,
-    /// For longer than the critical one: no pause is sent any more, on any priority.
+    /// A priority stands still for longer than the critical watermark: no pause is sent any more, on any priority.
     Critical,
-    /// It moves again: pause as configured.
+    /// Frames leave again: pause as configured.
     Recovered,
 }
 
-/// See the module.
+/// Receive path activity monitoring of one receiver.
 #[derive(Debug, Clone, Default)]
 pub struct StallGuard {
     /// Priorities that stand still, a bit each, and since when.
     still: u8,
     since: [Instant; PRIORITIES],
-    /// The minor watermark was told.
+    /// Whether the minor watermark was reported.
     told: bool,
     /// Pause is stopped.
     tripped: bool,
-    /// Priorities for which it is, and whether one of them has moved since then.
+    /// Priorities that stopped pause, and whether one of them has moved since then.
     blocked: u8,
     moved: bool,
 }
 
 impl StallGuard {
-    /// How it stands, by priority, a bit each: `pausing`: senders are told to wait, or would be; `moved`: something left
-    /// since the last call (what passed by without waiting counts, too). Call it again at once when it answers, with
-    /// nothing moved: a late call may have more than one thing to say.
+    /// Takes the state of the priorities, a bit each. `pausing`: senders are told to wait, or would be. `moved`: a frame
+    /// left since the last call (one that passed without waiting counts, too). Call it again at once, with nothing moved,
+    /// when it returns an event: a late call may have more than one.
     pub fn observe(&mut self, now: Instant, guard: Guard, pausing: u8, moved: u8) -> Option<StallNews> {
         if self.tripped {
             return self.recover(now, guard, pausing, moved);
@@ -71,7 +71,7 @@ impl StallGuard {
         Some(StallNews::Critical)
     }
 
-    /// While pause is stopped.
+    /// As [`observe`](StallGuard::observe), while pause is stopped.
     fn recover(&mut self, now: Instant, guard: Guard, pausing: u8, moved: u8) -> Option<StallNews> {
         self.moved |= moved & self.blocked != 0;
         self.blocked &= !moved;
@@ -87,12 +87,12 @@ impl StallGuard {
         Some(StallNews::Recovered)
     }
 
-    /// Has it stopped pause?
+    /// Whether the guard has stopped pause.
     pub fn is_tripped(&self) -> bool {
         self.tripped
     }
 
-    /// When [`StallGuard::observe`] has something to say if nothing moves.
+    /// When [`StallGuard::observe`] has an event if nothing moves.
     pub fn next_time(&self, guard: Guard) -> Option<Instant> {
         if self.tripped {
             return None;
@@ -107,7 +107,7 @@ impl StallGuard {
         Some(since + Duration::from_millis(u64::from(first)))
     }
 
-    /// Priorities that stand still for so long (0: none).
+    /// Priorities that stand still for `ms` (0: none).
     fn over(&self, now: Instant, ms: u32) -> u8 {
         let limit = Duration::from_millis(u64::from(ms));
         (0..PRIORITIES)

@@ -1,17 +1,17 @@
-//! An output queue without rates and shares: the highest priority first, in order within one. It is the short way beside
-//! [`Egress`](super::Egress), which weighs classes and sources: a switch that does neither pays nothing for it.
+//! An output queue without rates and shares: the highest priority first, in order within one. A switch that weighs
+//! neither classes nor sources uses it instead of [`Egress`](super::Egress), and does not pay for weights.
 
 use alloc::collections::VecDeque;
 
 use super::PRIORITIES;
 
-/// What waits to leave by a port.
+/// Items that wait to leave by a port.
 #[derive(Debug, Clone)]
 pub struct Strict<T> {
     queues: [VecDeque<(u32, T)>; PRIORITIES],
     bytes: [u64; PRIORITIES],
     total: u64,
-    /// Priorities of which something waits, a bit each.
+    /// Priorities with an item that waits, a bit each.
     filled: u8,
 }
 
@@ -27,7 +27,7 @@ impl<T> Default for Strict<T> {
 }
 
 impl<T> Strict<T> {
-    /// Something of so many bytes waits behind what is of the same priority.
+    /// Adds an item behind those of the same priority.
     #[inline]
     pub fn push(&mut self, priority: u8, bytes: u32, item: T) {
         let p = usize::from(priority & 7);
@@ -37,7 +37,7 @@ impl<T> Strict<T> {
         self.filled |= 1 << p;
     }
 
-    /// Takes what goes next: priority, bytes and it. `closed`: priorities that may not go, a bit each.
+    /// Takes the item that goes next, with priority and bytes. `closed`: priorities that may not go, a bit each.
     #[inline]
     pub fn pop(&mut self, closed: u8) -> Option<(u8, u32, T)> {
         let open = self.filled & !closed;
@@ -54,7 +54,7 @@ impl<T> Strict<T> {
         Some((p as u8, bytes, item))
     }
 
-    /// Priorities of which something waits, a bit each.
+    /// Priorities with an item that waits, a bit each.
     #[inline]
     pub fn filled(&self) -> u8 {
         self.filled

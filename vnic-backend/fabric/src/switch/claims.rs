@@ -1,5 +1,5 @@
-//! Which addresses a frame of a guest claims, and whether the guest may: ARP (RFC 826, RFC 5227), neighbour discovery (RFC 4861),
-//! sources of IPv4, IPv6 and RoCEv1, answers of DHCP servers (RFC 2131).
+//! Addresses that a frame of a guest claims, and whether the guest may: ARP (RFC 826, RFC 5227), neighbour discovery (RFC
+//! 4861), sources of IPv4, IPv6 and RoCEv1, answers of DHCP servers (RFC 2131).
 
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -8,38 +8,38 @@ use vnic_wire::gid::Gid;
 use vnic_wire::prefix::Prefix;
 use vnic_wire::{EtherType, MacAddr, arp, dhcp, ethernet, ipv4, ipv6, nd};
 
-/// VLAN tags of a frame, and extension headers of an IPv6 packet, that are looked behind.
+/// Most VLAN tags of a frame, and extension headers of an IPv6 packet, that are looked behind.
 const DEPTH: usize = 4;
-/// TPIDs that stand for one more tag: IEEE 802.1Q table 9-1, and what came before it.
+/// TPIDs of one more tag: IEEE 802.1Q table 9-1, and one from before that standard.
 const TAGS: [[u8; 2]; 3] = [[0x81, 0x00], [0x88, 0xa8], [0x91, 0x00]];
 /// LLC and SNAP headers of an EtherType behind a length (RFC 1042).
 const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 const UNSPECIFIED_IPV4: [u8; 4] = [0; 4];
 const UDP: u8 = ipv4::PROTOCOL_UDP;
 
-/// Addresses that a guest may claim. There is at least one.
+/// Addresses that a guest may claim, at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedAddresses(Box<[Prefix]>);
 
-/// What a guest may not claim.
+/// A claim that a guest may not make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Claim {
-    /// This address.
+    /// An address.
     Address(IpAddr),
-    /// To be a DHCP server.
+    /// Being a DHCP server.
     DhcpServer,
-    /// What cannot be seen: too many headers are before it, or it is malformed.
+    /// A claim that cannot be seen: too many headers are before it, or it is malformed.
     Hidden,
 }
 
 impl AllowedAddresses {
-    /// These; `None`: any, because there are none.
+    /// A list of these prefixes; `None` if there are none: any address is allowed.
     pub fn new(prefixes: &[Prefix]) -> Option<AllowedAddresses> {
         (!prefixes.is_empty()).then(|| AllowedAddresses(prefixes.into()))
     }
 
-    /// What the frame claims and its sender may not; `None`: nothing. `head` has all of a short frame, and of others 128 bytes
-    /// or more. The link-local address that is made of the frame's Ethernet source is allowed always.
+    /// The claim of a frame that its sender may not make; `None`: there is none. `head` has all of a short frame, and of others
+    /// 128 bytes or more. The link-local address that is made of the frame's Ethernet source is always allowed.
     pub fn refused(&self, head: &[u8]) -> Option<Claim> {
         self.look(head).err()
     }
@@ -57,7 +57,7 @@ impl AllowedAddresses {
         match ethertype {
             EtherType::ARP => {
                 let p = arp::Header::parse(packet).map_err(|_| Claim::Hidden)?;
-                // A probe claims what it asks for (RFC 5227 section 2.1.1).
+                // A probe claims the address that it asks for (RFC 5227 section 2.1.1).
                 check(Gid::from_ipv4(match p.sender_ip {
                     UNSPECIFIED_IPV4 => p.target_ip,
                     sender => sender,
@@ -77,20 +77,20 @@ impl AllowedAddresses {
                 });
                 match ports {
                     Some((dhcp::SERVER_PORT, _)) => Err(Claim::DhcpServer),
-                    // Who has no address yet asks for one.
+                    // A client without an address asks for one.
                     Some((_, dhcp::SERVER_PORT)) if source == UNSPECIFIED_IPV4 => Ok(()),
                     _ => check(Gid::from_ipv4(source)),
                 }
             }
             EtherType::IPV6 => ipv6_packet(packet, check),
-            // Its network header is that of IPv6 (IBTA annex A16).
+            // The network header of RoCEv1 is that of IPv6 (IBTA annex A16).
             EtherType::ROCE => check(source(packet)?),
             _ => Ok(()),
         }
     }
 }
 
-/// What is behind the tags.
+/// EtherType and bytes behind the tags.
 fn payload(head: &[u8]) -> Result<(EtherType, &[u8]), Claim> {
     let mut at = 2 * MacAddr::default().0.len();
     for _ in 0..=DEPTH {
@@ -133,7 +133,7 @@ fn ipv6_packet(packet: &[u8], check: impl Fn(Gid) -> Result<(), Claim>) -> Resul
     for _ in 0..=DEPTH {
         let len = match next {
             HOP_BY_HOP | ROUTING | OPTIONS => 8 + 8 * usize::from(*rest.get(1).ok_or(Claim::Hidden)?),
-            // Only the first one has what comes next.
+            // Only the first fragment has what comes next.
             FRAGMENT => match rest.get(2..4) {
                 Some([0, 0..8]) => 8,
                 _ => return unspecified_is_refused(source),
@@ -157,7 +157,7 @@ fn ipv6_packet(packet: &[u8], check: impl Fn(Gid) -> Result<(), Claim>) -> Resul
     Err(Claim::Hidden)
 }
 
-/// Without an address one may use neighbour discovery and tell of groups only, both by ICMPv6.
+/// Without an address a guest may use neighbour discovery and report multicast groups only, both by ICMPv6.
 fn unspecified_is_refused(source: Gid) -> Result<(), Claim> {
     match source {
         Gid::UNSPECIFIED => Err(Claim::Address(source.to_ip())),

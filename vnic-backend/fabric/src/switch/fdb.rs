@@ -1,9 +1,9 @@
-//! The filtering database (IEEE 802.1Q clause 8.8): which address of which VLAN is behind which port.
+//! The filtering database (IEEE 802.1Q clause 8.8): the port of each address of each VLAN.
 //!
 //! A key is a VLAN and a MAC address packed into 64 bits. Each key has two home buckets of eight keys (one
-//! cache line each); an entry is in one of them, so a lookup touches at most two lines of keys and removing
-//! leaves nothing behind. With two choices of eight, no newcomer is turned away before the table is 70 %
-//! full, and it fills to 95 %.
+//! cache line each). An entry is in one of them, so a lookup touches at most two lines of keys, and
+//! removing leaves nothing behind. With two choices of eight, no new entry is turned away before the table
+//! is 70 % full, and it fills to 95 %.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -37,7 +37,7 @@ impl Key {
     }
 }
 
-/// Where an entry comes from.
+/// Origin of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Configured: a port's own address.
@@ -48,7 +48,7 @@ pub(crate) enum Kind {
     Remote,
 }
 
-/// What the table says about a key.
+/// The entry of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Coarse time of the last frame ([`Kind::Local`]) or announcement ([`Kind::Remote`]).

@@ -23,7 +23,7 @@ pub(crate) const fn stamp(now: Instant) -> u32 {
     (now.0 >> STAMP_SHIFT) as u32
 }
 
-/// Coarse time from `seen` to `now`; zero when `seen` is later. Right as long as they are less than a year apart.
+/// Coarse time from `seen` to `now`; zero when `seen` is later. Right if they are less than a year apart.
 const fn elapsed(now: u32, seen: u32) -> u32 {
     let d = now.wrapping_sub(seen);
     if d > i32::MAX as u32 { 0 } else { d }
@@ -59,14 +59,14 @@ impl Ageing {
         let limit = match entry.kind {
             Kind::Static => return false,
             Kind::Local => self.limit,
-            // The owner repeats itself every quarter of the ageing time and says when it forgets: this is
-            // only for the case that its words were lost.
+            // The owner repeats itself every quarter of the ageing time and says when it forgets: this is only
+            // for the case that its updates were lost.
             Kind::Remote => self.limit + self.limit / 2 + 1,
         };
         elapsed(now, entry.seen) > limit
     }
 
-    /// Whether the other copies should hear again that the address is in use.
+    /// Whether to tell the other copies again that the address is in use.
     fn repeat(&self, now: u32, entry: &Entry) -> bool {
         elapsed(now, entry.announced) > self.limit / 4
     }
@@ -128,7 +128,7 @@ impl Switch {
             .is_some_and(|p| p.learned < self.config.learn_limit_per_port)
     }
 
-    /// A new learned entry. False: no room.
+    /// Enters a learned address. False: there is no room.
     fn enter(&mut self, key: Key, port: PortId, kind: Kind) -> bool {
         let entry = Entry {
             seen: self.now,
@@ -144,7 +144,7 @@ impl Switch {
         done
     }
 
-    /// A learned entry changes its port.
+    /// Moves a learned address to another port.
     fn reassign(&mut self, slot: Slot, port: PortId, kind: Kind) {
         let now = self.now;
         let key = self.fdb.key(slot);
@@ -163,7 +163,7 @@ impl Switch {
         self.changed();
     }
 
-    /// A learned entry goes.
+    /// Removes a learned address.
     fn drop_learned(&mut self, slot: Slot) {
         let key = self.fdb.key(slot);
         let port = self.fdb.entry(slot).port;
@@ -217,7 +217,7 @@ impl Switch {
         self.changed();
     }
 
-    /// Removes every entry of `port` that `which` selects; `tell` the other copies of the local ones.
+    /// Removes every entry of `port` that `which` selects. `tell`: the other copies hear of the local ones.
     pub(super) fn remove_entries(&mut self, port: PortId, which: fn(Kind) -> bool, tell: bool) {
         for bucket in 0..BUCKETS {
             for slot in self.fdb.bucket(bucket) {
@@ -246,10 +246,10 @@ impl Switch {
         }
     }
 
-    /// Forgets addresses that were not seen for the ageing time. Call it often, for example once a poll
-    /// round: most calls return at once, the others look at a few entries; a call after a long pause looks
-    /// at the whole table once. No address is forgotten early, none later than the ageing time and a
-    /// quarter (provided that this is called).
+    /// Forgets addresses that were not seen for the ageing time. Call it often, for example once a poll round:
+    /// most calls return at once, the others look at a few entries; a call after a long pause looks at the whole
+    /// table once. No address is forgotten early, and none later than the ageing time and a quarter (provided
+    /// that this is called).
     #[inline]
     pub fn tick(&mut self, now: Instant) {
         if now.0 >= self.ageing.due {
@@ -277,19 +277,19 @@ impl Switch {
         }
     }
 
-    /// Whether [`Switch::poll_update`] has something.
+    /// Whether [`Switch::poll_update`] has an update.
     #[inline]
     pub fn has_updates(&self) -> bool {
         !self.updates.is_empty()
     }
 
-    /// The next piece of news for the other copies of the switch.
+    /// The next update for the other copies of the switch.
     #[inline]
     pub fn poll_update(&mut self) -> Option<FdbUpdate> {
         self.updates.pop()
     }
 
-    /// Takes in news from the copy that owns the address's port. Never overrides an own address of a port;
+    /// Applies an update of the copy that owns the address's port. It never overrides an own address of a port;
     /// `Forget` never removes what this copy has learned itself.
     pub fn apply_update(&mut self, update: FdbUpdate) {
         match update {
@@ -325,8 +325,8 @@ impl Switch {
         }
     }
 
-    /// Forgets what was learned on `port`, here and (through updates) in the other copies. Own addresses
-    /// stay. For an uplink that went down, so that its stations can be found elsewhere.
+    /// Forgets the addresses that were learned on `port`, here and (through updates) in the other copies. Own
+    /// addresses stay. For an uplink that went down, so that its stations can be found elsewhere.
     pub fn flush_port(&mut self, port: PortId) {
         self.remove_entries(port, |k| k != Kind::Static, true);
     }

@@ -1,4 +1,4 @@
-//! A port's settings in the form the fast path wants.
+//! A port's settings in the form that the fast path wants.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ impl FlowId {
         let a = u64::from_le_bytes([h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7]]);
         let b = u64::from_le_bytes([h[8], h[9], h[10], h[11], h[12], h[13], h[14], h[15]]);
         match (b >> 32) as u16 {
-            // What is behind the tag takes its place here: no other frame looks like that.
+            // The EtherType behind the tag takes the tag's place here: no other frame looks like that.
             TAG if u16::from_le_bytes([h[16], h[17]]) == MAC_CONTROL => {
                 FlowId(a, b & !(0xffff << 32) | (MAC_CONTROL as u64) << 32)
             }
@@ -32,8 +32,8 @@ impl FlowId {
     }
 }
 
-/// The last decision for this port. Holds for the same flow as long as nothing in the switch has changed and
-/// the coarse clock has not moved (then the source must be refreshed).
+/// The last decision for this port. It holds for the same flow as long as nothing in the switch has changed and the coarse
+/// clock has not moved (then the source must be refreshed).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LastFlow {
     pub(crate) id: FlowId,
@@ -47,8 +47,8 @@ pub(crate) struct LastFlow {
 pub(crate) struct LastSource {
     pub(crate) key: Key,
     pub(crate) stamp: u32,
-    /// Learned: then this holds until the entry goes or moves. `Some`: not learned (refused, or another
-    /// port's own address), which holds until anything changes.
+    /// `None`: the source was learned, and this holds until the entry goes or moves. `Some`: it was not learned (refused,
+    /// or another port's own address), which holds until anything changes.
     pub(crate) while_generation: Option<u64>,
 }
 
@@ -77,11 +77,11 @@ pub(crate) struct Port {
     access: bool,
     /// VLAN of untagged frames; 0: the setting makes no sense, and there is none.
     untagged: u16,
-    /// How frames that come from here are marked.
+    /// How frames from this port are marked.
     pub(crate) marking: Marking,
     /// Own addresses, as numbers.
     macs: Vec<u64>,
-    /// One bit a VLAN; `None`: all.
+    /// Allowed VLANs, a bit each; `None`: all.
     allowed: Option<Box<[u64; 64]>>,
     mode: VlanMode,
 }
@@ -136,7 +136,7 @@ impl Port {
         }
     }
 
-    /// Whether a frame of `vlan` may leave here.
+    /// Whether a frame of `vlan` may leave by this port.
     #[inline]
     pub(crate) fn member(&self, vlan: u16) -> bool {
         (1..=VLAN_MAX).contains(&vlan)

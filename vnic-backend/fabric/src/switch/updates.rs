@@ -1,4 +1,4 @@
-//! News from one copy of the switch to the others.
+//! Updates from one copy of the switch to the others.
 
 use alloc::collections::VecDeque;
 use vnic_wire::MacAddr;
@@ -14,7 +14,7 @@ pub enum FdbUpdate {
         vlan: u16,
         /// The address.
         mac: MacAddr,
-        /// The port it is behind; this core owns it.
+        /// The port that the address is behind; the sender's core owns it.
         port: PortId,
     },
     /// The address was not seen for the ageing time, or was flushed.
@@ -26,8 +26,8 @@ pub enum FdbUpdate {
     },
 }
 
-/// A bounded queue that gives up the oldest news. A lost `Learn` is repeated while the address is in use; a
-/// lost `Forget` is made up for by the backstop ageing of the other copy.
+/// A bounded queue that gives up the oldest updates. A lost `Learn` is repeated while the address is in
+/// use; the backstop ageing of the other copy makes up for a lost `Forget`.
 pub(crate) struct Updates {
     queue: VecDeque<FdbUpdate>,
     pub(crate) lost: u64,

@@ -166,6 +166,11 @@ impl List {
         }
     }
 
+    /// Extents that were read.
+    pub(super) fn read(&self) -> usize {
+        self.read as usize
+    }
+
     /// Reads some more. Answers what that took.
     fn step(&mut self, from: &Announced<'_>, memory: &FunctionMemory) -> Result<i32, Failure> {
         let count = from.wanted.count;

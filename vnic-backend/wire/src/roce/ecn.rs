@@ -60,14 +60,14 @@ pub fn set_ce(frame: &mut [u8]) -> bool {
     change(frame, |now| (now != Ecn::NotEct).then_some(Ecn::Ce))
 }
 
-/// Makes a frame say that its sender reacts to marks, for a sender that does not say so. True if it was changed;
-/// the rest as of [`set_ce`].
+/// Sets the ECN field of a frame to ECT, for a sender that does not say that it reacts to marks. True if the
+/// field was changed; otherwise as [`set_ce`].
 #[inline]
 pub fn set_ect(frame: &mut [u8]) -> bool {
     change(frame, |now| (now == Ecn::NotEct).then_some(Ecn::Ect0))
 }
 
-/// Sets the ECN field to what `to` makes of it; false, and nothing done, if that is nothing.
+/// Sets the ECN field to what `to` returns; false, and nothing done, if that is `None`.
 #[inline]
 fn change(frame: &mut [u8], to: impl FnOnce(Ecn) -> Option<Ecn>) -> bool {
     let Some((at, v4)) = network(frame) else {

@@ -1,7 +1,7 @@
 //! Whole RoCE frames: RoCEv1 is Ethernet, GRH, BTH (IBTA vol 1 annex A16), RoCEv2 is Ethernet, IP, UDP, BTH
 //! (annex A17).
 //!
-//! [`Frame`] reads one; [`Path`] writes what stands before the payload, and the ICRC behind it.
+//! [`Frame`] reads a frame; [`Path`] writes the bytes in front of the payload, and the ICRC behind it.
 
 mod ecn;
 mod path;
@@ -18,11 +18,11 @@ use crate::{Error, EtherType, checksum, ethernet, grh, ipv4, ipv6, udp, vlan};
 /// UDP destination port of RoCEv2 (IANA; annex A17).
 pub const UDP_PORT: u16 = 4791;
 
-/// Hop limit of packets that nobody gave another one (IANA, IP parameters: the default TTL).
+/// Default hop limit of packets (IANA, IP parameters: the default TTL).
 pub const HOP_LIMIT: u8 = 64;
 
-/// The network header of a packet, without what follows from the rest of the packet (lengths, checksums, next
-/// header).
+/// The network header of a packet, without fields that follow from the rest of the packet (lengths, checksums,
+/// next header).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
     /// RoCEv1.
@@ -61,7 +61,7 @@ pub enum Network {
 }
 
 impl Network {
-    /// RoCEv1 between two GIDs; the rest 0, hop limit [`HOP_LIMIT`].
+    /// RoCEv1 between two GIDs; hop limit [`HOP_LIMIT`], all other fields 0.
     pub const fn v1(source: Gid, destination: Gid) -> Network {
         Network::V1 {
             grh: grh::Header {
@@ -76,8 +76,8 @@ impl Network {
         }
     }
 
-    /// RoCEv2 between two GIDs: over IPv4 if both are mapped IPv4 addresses, else over IPv6. The rest 0, do not
-    /// fragment, hop limit [`HOP_LIMIT`].
+    /// RoCEv2 between two GIDs: over IPv4 if both are mapped IPv4 addresses, else over IPv6. Do not fragment, hop
+    /// limit [`HOP_LIMIT`], all other fields 0.
     pub fn v2(source: Gid, destination: Gid) -> Network {
         match (source.to_ipv4(), destination.to_ipv4()) {
             (Some(source), Some(destination)) => Network::V4 {
@@ -98,7 +98,7 @@ impl Network {
         }
     }
 
-    /// Which of the three it is.
+    /// Kind of the network header.
     #[inline]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -108,7 +108,7 @@ impl Network {
         }
     }
 
-    /// The source's GID.
+    /// GID of the source.
     #[inline]
     pub const fn source(&self) -> Gid {
         match self {
@@ -118,7 +118,7 @@ impl Network {
         }
     }
 
-    /// The destination's GID.
+    /// GID of the destination.
     #[inline]
     pub const fn destination(&self) -> Gid {
         match self {
@@ -128,7 +128,7 @@ impl Network {
         }
     }
 
-    /// Does `other` come from where this one goes, and go to where it comes from?
+    /// Whether `other` comes from where this one goes, and goes to where it comes from.
     #[inline(always)]
     fn leads_to_sender_of(&self, other: &Network) -> bool {
         match (self, other) {
@@ -217,7 +217,7 @@ impl Network {
     }
 }
 
-/// A RoCE frame, read.
+/// A RoCE frame that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// Ethernet header as it is; its EtherType is the TPID if there is a tag.
@@ -228,33 +228,32 @@ pub struct Frame<'a> {
     pub network: Network,
     /// UDP source port; 0 for RoCEv1.
     pub source_port: u16,
-    /// UDP checksum as found; 0 for RoCEv1. The ICRC protects what it would.
+    /// UDP checksum as found; 0 for RoCEv1. The ICRC protects the same bytes.
     pub udp_checksum: u16,
     /// Transport headers.
     pub headers: Headers,
-    /// What follows them, without pad.
+    /// Payload, without pad.
     pub payload: &'a [u8],
     /// The ICRC as found.
     pub icrc: [u8; icrc::LEN],
-    /// From the network header to the ICRC, without what Ethernet may have added behind it.
+    /// The frame from its network header to the ICRC, without bytes that Ethernet may have added behind it.
     packet: &'a [u8],
 }
 
-/// The network header of a packet, and where the BTH is in it.
+/// The network header of a packet, and the place of the BTH in it.
 struct Routed<'a> {
     network: Network,
     source_port: u16,
     udp_checksum: u16,
-    /// The packet without what follows it in the frame.
+    /// The packet, without bytes that follow it in the frame.
     packet: &'a [u8],
     /// Offset of the BTH.
     bth: usize,
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame with at most one VLAN tag. What Ethernet has added to make the frame long enough is cut
-    /// off, by the length that the network header gives. The ICRC is not checked ([`Frame::icrc_ok`] does), nor
-    /// are pad bytes.
+    /// Reads a frame with at most one VLAN tag. Bytes that Ethernet has added to a short frame are cut off, by
+    /// the length in the network header. The ICRC is not checked ([`Frame::icrc_ok`] does), nor are pad bytes.
     ///
     /// `Kind`: not RoCE, a fragment, a network header with options or extension headers, or an opcode that
     /// [`Headers::parse`] does not know. `Length`: lengths that contradict each other, or a payload that is no
@@ -300,14 +299,14 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// True if the ICRC is right.
+    /// Whether the ICRC is right.
     #[inline]
     pub fn icrc_ok(&self) -> bool {
         let body = &self.packet[..self.packet.len() - icrc::LEN];
         icrc::compute(self.network.kind(), body) == Ok(self.icrc)
     }
 
-    /// True if the checksum of the IPv4 header is right (RFC 791 section 3.1), or if there is none.
+    /// Whether the checksum of the IPv4 header is right (RFC 791 section 3.1), or there is none.
     #[inline]
     pub fn header_checksum_ok(&self) -> bool {
         match self.network {
@@ -319,7 +318,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// From the network header to the ICRC, without what Ethernet may have added behind it.
+    /// The frame from its network header to the ICRC, without bytes that Ethernet may have added behind it.
     #[inline]
     pub const fn packet(&self) -> &'a [u8] {
         self.packet
@@ -381,7 +380,7 @@ fn v6(bytes: &[u8]) -> Result<Routed<'_>, Error> {
     datagram(network, packet, ipv6::HEADER_LEN)
 }
 
-/// The UDP header at `at` of a packet that is there in full.
+/// Reads the UDP header at `at` of a packet that is there in full.
 #[inline]
 fn datagram(network: Network, packet: &[u8], at: usize) -> Result<Routed<'_>, Error> {
     let udp = udp::Header::parse(&packet[at..])?;
@@ -400,7 +399,7 @@ fn datagram(network: Network, packet: &[u8], at: usize) -> Result<Routed<'_>, Er
     })
 }
 
-/// True if the frame, with up to two VLAN tags, says that it is RoCE: by its EtherType, or as a UDP datagram (not
+/// Whether the frame, with up to two VLAN tags, says that it is RoCE: by its EtherType, or as a UDP datagram (not
 /// fragmented, no options, no extension headers) to port 4791. Nothing else is checked.
 #[inline]
 pub fn is_roce(frame: &[u8]) -> bool {
@@ -411,7 +410,7 @@ pub fn is_roce(frame: &[u8]) -> bool {
     let port = match ethertype {
         EtherType::ROCE => return true,
         EtherType::IPV4 => match packet.first_chunk::<{ ipv4::HEADER_LEN + 4 }>() {
-            // Version 4, five words of header; no more fragments, offset 0.
+            // Version 4, a header of five words; no more fragments, offset 0.
             Some(b) if b[0] == 0x45 && b[9] == PROTOCOL_UDP && b[6] & 0x3f == 0 && b[7] == 0 => {
                 [b[22], b[23]]
             }

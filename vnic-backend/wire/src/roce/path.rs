@@ -8,12 +8,12 @@ use crate::ipv4::PROTOCOL_UDP;
 use crate::transport::{Headers, put};
 use crate::{Error, EtherType, bth, ethernet, grh, ipv4, ipv6, udp, vlan};
 
-/// What all frames from one queue pair to another share: everything in front of the transport headers.
+/// Everything in front of the transport headers, which all frames from one queue pair to another share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
-    /// Addresses. The EtherType counts only as the TPID of a tag: 0x88a8, or else 0x8100.
+    /// Ethernet addresses. The EtherType counts only as the TPID of a tag: 0x88a8, or else 0x8100.
     pub eth: ethernet::Header,
-    /// Tag, if frames have one; its EtherType does not count.
+    /// VLAN tag, if frames have one; its EtherType does not count.
     pub vlan: Option<vlan::Header>,
     /// Network header. Lengths and next header of a GRH do not count.
     pub network: Network,
@@ -22,7 +22,7 @@ pub struct Path {
 }
 
 impl From<&Frame<'_>> for Path {
-    /// The path that gives frames like this one.
+    /// The path that makes frames like this one.
     fn from(frame: &Frame<'_>) -> Path {
         Path {
             eth: frame.eth,
@@ -40,7 +40,7 @@ const fn pad(len: usize) -> usize {
 }
 
 impl Path {
-    /// Which kind of frame it gives.
+    /// Kind of the network header.
     #[inline]
     pub const fn kind(&self) -> Kind {
         self.network.kind()
@@ -55,8 +55,8 @@ impl Path {
         }
     }
 
-    /// Do frames with `other` come back from where frames with this path go? Ethernet address and VLAN are what a switch
-    /// vouches for; network addresses are what the sender says.
+    /// Whether frames with `other` come back from where frames with this path go. A switch vouches for Ethernet address
+    /// and VLAN; network addresses are what the sender says.
     #[inline(always)]
     pub fn leads_to_sender_of(&self, other: &Path) -> bool {
         other.eth.source == self.eth.destination
@@ -64,7 +64,7 @@ impl Path {
             && self.network.leads_to_sender_of(&other.network)
     }
 
-    /// The same path with this identification, if it is over IPv4.
+    /// The same path with this IPv4 identification, if it is over IPv4.
     #[inline]
     pub const fn numbered(mut self, number: u16) -> Path {
         if let Network::V4 { id, .. } = &mut self.network {
@@ -82,7 +82,7 @@ impl Path {
         }
     }
 
-    /// Offset of the BTH in the frame: bytes of everything in front of the transport headers.
+    /// Offset of the BTH in the frame.
     #[inline]
     pub const fn headers_len(&self) -> usize {
         self.network_offset()
@@ -93,15 +93,15 @@ impl Path {
             }
     }
 
-    /// Bytes of a frame with these transport headers and so much payload, pad and ICRC included. Ethernet may
-    /// want some more behind a short one ([`ethernet::FRAME_MIN`]).
+    /// Bytes of a frame with these transport headers and this payload, pad and ICRC included. Ethernet may add bytes to
+    /// a short frame ([`ethernet::FRAME_MIN`]).
     #[inline]
     pub const fn frame_len(&self, headers: &Headers, payload_len: usize) -> usize {
         self.headers_len() + headers.len() + payload_len + pad(payload_len) + icrc::LEN
     }
 
-    /// Writes everything in front of the payload to the front of `out` and gives the offset of the payload. The
-    /// pad count of the BTH follows from `payload_len`, whatever `headers` says.
+    /// Writes everything in front of the payload to the front of `out` and returns the offset of the payload. The pad
+    /// count of the BTH follows from `payload_len`, whatever `headers` says.
     ///
     /// The UDP checksum is 0 over IPv4 and over IPv6, as adapters and Linux' Soft-RoCE do it. RFC 6935 and RFC
     /// 6936 allow it over IPv6 for a protocol that protects its headers itself, which the ICRC does.
@@ -124,7 +124,7 @@ impl Path {
         Ok(at + headers.emit(back)?)
     }
 
-    /// Ethernet to UDP, before `transport_len` bytes; `out` is as long as they are.
+    /// Writes the headers from Ethernet to UDP, before `transport_len` bytes; `out` is as long as they are.
     #[inline]
     fn emit_front(&self, transport_len: usize, out: &mut [u8]) -> Result<(), Error> {
         let ethertype = match self.network {
@@ -211,10 +211,10 @@ impl Path {
         }
     }
 
-    /// Completes a frame: `frame` is [`Path::frame_len`] bytes long, [`Path::emit`] has written its front and the
-    /// payload is in its place. Writes pad bytes and ICRC.
+    /// Completes a frame by pad bytes and ICRC: `frame` is [`Path::frame_len`] bytes long, [`Path::emit`] has written
+    /// its front, and the payload is in its place.
     ///
-    /// `Truncated`: it is too short for that.
+    /// `Truncated`: the frame is too short for that.
     #[inline]
     pub fn finish(&self, frame: &mut [u8]) -> Result<(), Error> {
         let (body, crc) = frame.split_last_chunk_mut().ok_or(Error::Truncated)?;
@@ -230,8 +230,8 @@ impl Path {
         Ok(())
     }
 
-    /// The ICRC over what [`Path::emit`] has written (`front`: the frame up to the payload). It goes on with
-    /// payload and pad bytes, for those who touch the payload once.
+    /// The ICRC over what [`Path::emit`] has written (`front`: the frame up to the payload). The caller updates it with
+    /// payload and pad bytes, so that it touches the payload once.
     #[inline]
     pub fn icrc(&self, front: &[u8]) -> Result<Icrc, Error> {
         let packet = front.get(self.network_offset()..).ok_or(Error::Truncated)?;
@@ -245,7 +245,7 @@ fn len16(len: usize) -> Result<u16, Error> {
     u16::try_from(len).map_err(|_| Error::Length)
 }
 
-/// Makes a whole frame; it takes the place of what is in `out`. Errors as of [`Path::emit`]; `out` is empty then.
+/// Makes a whole frame, which replaces the content of `out`. Errors are those of [`Path::emit`]; `out` is empty then.
 pub fn build(path: &Path, headers: &Headers, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
     out.clear();
     if payload.len() > usize::from(u16::MAX) {

@@ -1,4 +1,4 @@
-//! Addresses of those who have sent a datagram: from the 40 bytes in front of it.
+//! Addresses of senders of datagrams, from the 40 bytes in front of a datagram.
 
 use vnic_verbs::{GidEntry, GidKind};
 
@@ -6,7 +6,7 @@ use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
 
-/// Who has sent it, to whom.
+/// Addresses and protocol of a network header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Header {
     source: [u8; 16],
@@ -16,13 +16,13 @@ struct Header {
     flow_label: u32,
 }
 
-/// Numbers of protocols: what follows the header.
+/// Protocol number of UDP.
 const UDP: u8 = 17;
 const IB_GRH: u8 = 0x1b;
-/// Hops for the way back: nobody knows how many it takes.
+/// Hop limit of the way back, whose length is unknown.
 const HOPS: u8 = 255;
 
-/// The way back to who has sent a datagram.
+/// The way back to the sender of a datagram.
 pub fn init(
     context: &Context,
     port: u8,
@@ -54,7 +54,7 @@ pub fn init(
     Ok(address)
 }
 
-/// The index of the GID that it was sent to.
+/// The index of the GID that the datagram was sent to.
 fn own(gids: &[GidEntry], header: &Header) -> Option<u8> {
     let found = gids
         .iter()
@@ -62,8 +62,8 @@ fn own(gids: &[GidEntry], header: &Header) -> Option<u8> {
     u8::try_from(found.index).ok()
 }
 
-/// What is in the 40 bytes: a header of IPv6, or that of RoCE v1, which looks alike, or in the last 20 bytes one of
-/// IPv4. The first 20 mean nothing then, and may look like anything; so IPv4 is looked for first, with its checksum.
+/// Reads the 40 bytes: a header of IPv6, or that of RoCE v1, which looks alike, or in the last 20 bytes one of IPv4.
+/// The first 20 mean nothing then, and may look like anything; so IPv4 is tried first, with its checksum.
 fn read(bytes: &[u8; 40]) -> Option<Header> {
     let v4 = &bytes[20..];
     if v4[0] == 0x45 && v4[9] == UDP && checksum_fits(v4) {
@@ -98,7 +98,7 @@ fn mapped(v4: &[u8]) -> [u8; 16] {
     gid
 }
 
-/// The sum of all words of an IPv4 header, its checksum among them, is all ones.
+/// Whether the sum of all words of an IPv4 header, with its checksum, is all ones.
 fn checksum_fits(header: &[u8]) -> bool {
     let sum: u32 = header
         .chunks_exact(2)

@@ -14,7 +14,7 @@ pub enum AnyQp {
     XrcRecv(QueuePair<XrcTarget>),
 }
 
-/// The same for every type.
+/// Does the same for every type.
 macro_rules! whichever {
     ($qp:expr, $inner:ident => $what:expr) => {
         match $qp {
@@ -28,22 +28,22 @@ macro_rules! whichever {
 }
 
 impl AnyQp {
-    /// Its number.
+    /// Number of the queue pair.
     pub fn number(&self) -> u32 {
         whichever!(self, qp => qp.number())
     }
 
-    /// Changes what `mask` names.
+    /// Changes the attributes that `mask` names.
     pub fn modify(&self, attributes: &QpAttributes, mask: QpMask) -> Result<(), Error> {
         whichever!(self, qp => qp.modify(attributes, mask))
     }
 
-    /// What the device says about it.
+    /// Asks the device for its attributes.
     pub fn query(&self) -> Result<QpQuery, Error> {
         whichever!(self, qp => qp.query())
     }
 
-    /// Limits its rate.
+    /// Limits the rate of the queue pair.
     pub fn set_rate_limit(&self, limit: RateLimit) -> Result<(), Error> {
         whichever!(self, qp => qp.set_rate_limit(limit))
     }

@@ -16,7 +16,7 @@ use crate::handle::{Object, Use, Uses};
 use crate::objects::{Cq, Pd, Srq, Xrcd, only};
 use crate::work::batch::{self, Batch};
 
-/// What a queue pair is made of.
+/// Settings of a new queue pair.
 pub struct Wanted<'a> {
     pub context: *mut c_void,
     pub pd: Option<&'a Pd>,
@@ -31,14 +31,14 @@ pub struct Wanted<'a> {
     pub operations: Option<u64>,
 }
 
-/// What an extended call asks for beyond that.
+/// Settings of an extended call.
 pub struct Extended {
     pub mask: u32,
     pub flags: u32,
     pub tso_header: u16,
 }
 
-/// Every bit that we know what to answer to.
+/// Bits that we can answer.
 const KNOWN: u32 = IBV_QP_INIT_ATTR_PD
     | IBV_QP_INIT_ATTR_XRCD
     | IBV_QP_INIT_ATTR_CREATE_FLAGS
@@ -46,7 +46,7 @@ const KNOWN: u32 = IBV_QP_INIT_ATTR_PD
     | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 
 impl Extended {
-    /// Refuses what there is not.
+    /// Refuses features that our devices do not have.
     pub fn check(&self) -> Result<(), Errno> {
         only(self.mask.into(), KNOWN.into(), Errno::UNSUPPORTED)?;
         let flags = self.mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && self.flags != 0;
@@ -58,11 +58,11 @@ impl Extended {
     }
 }
 
-/// The result of making one: itself, and what it has.
+/// A new queue pair, and its capacity.
 type Made = Result<(AnyQp, ibv_qp_cap), Errno>;
 
 impl Qp {
-    /// A new one. Its `capacity` is written back.
+    /// Makes a queue pair. Its `capacity` is written back.
     pub fn create(context: &Context, wanted: &mut Wanted<'_>) -> Result<*mut ibv_qp, Errno> {
         let (inner, capacity) = make(context, wanted)?;
         let mut base = ibv_qp_ex {
@@ -114,7 +114,8 @@ impl Qp {
     }
 }
 
-/// One more name for a target of XRC that somebody made in the same domain. It lives until the last is destroyed.
+/// Makes one more name for a target of XRC that somebody made in the same domain. The target lives until the last
+/// name is destroyed.
 pub fn open(context: &Context, xrcd: &Xrcd, number: u32, program: *mut c_void) -> Result<*mut ibv_qp, Errno> {
     let target: Arc<QueuePair<XrcTarget>> = xrcd.find(number)?;
     let base = ibv_qp {
@@ -165,7 +166,7 @@ fn make(context: &Context, wanted: &Wanted<'_>) -> Made {
             let xrcd = wanted.xrcd.ok_or(Errno::INVALID)?;
             Ok((AnyQp::XrcRecv(xrcd.domain().xrc_target().build()?), zeros()))
         }
-        // Raw packets, and what drivers of other devices have of their own.
+        // Raw packets, and types of other drivers.
         _ => Err(Errno::UNSUPPORTED),
     }
 }
@@ -201,7 +202,8 @@ fn sized<K: QpKind>(builder: QpBuilder<K>, capacity: &ibv_qp_cap, signal_all: bo
     if signal_all { builder.signal_all() } else { builder }
 }
 
-/// What is to be asked of the device, if no limit of its is exceeded. A queue has room for one element at least.
+/// The capacity to ask the device for, if none of its limits is exceeded. A queue has room for one element at
+/// least.
 fn check(context: &Context, wanted: &ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
     let limits = context.seat.device.query_device();
     let within = wanted.max_send_wr <= limits.max_qp_wr
@@ -225,7 +227,7 @@ fn check(context: &Context, wanted: &ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
     })
 }
 
-/// What a queue pair that was asked for so much really has: its rings are powers of two.
+/// The capacity that a queue pair really gets: its rings are powers of two.
 fn grown(context: &Context, wanted: &ibv_qp_cap) -> ibv_qp_cap {
     let most = context.seat.device.query_device().max_qp_wr;
     let longest = send_blocks_max(wanted.max_send_sge, wanted.max_inline_data);

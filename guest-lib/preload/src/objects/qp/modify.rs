@@ -9,7 +9,7 @@ use crate::errno::Errno;
 use crate::handle::Object;
 use crate::objects::ah;
 
-/// Attributes that have the same number here and there.
+/// Attributes with the same number in the header and in the contract.
 const SAME: u32 = IBV_QP_STATE
     | IBV_QP_CUR_STATE
     | IBV_QP_EN_SQD_ASYNC_NOTIFY
@@ -45,18 +45,18 @@ const _: () = {
     assert!(IBV_QP_DEST_QPN == QpMask::DESTINATION_QP.bits());
 };
 
-/// What a peer may be allowed by its queue pair. Other rights are of memory, and mean nothing here.
+/// Rights that a queue pair may give its peer. Other rights are of memory, and mean nothing here.
 const RIGHTS: u32 =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 impl Qp {
-    /// Changes what `mask` names.
+    /// Changes the attributes that `mask` names.
     pub fn modify(&self, wanted: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         let rate = mask & IBV_QP_RATE_LIMIT != 0;
         let mask = mask & !self.other_end();
         let (attributes, known) = attributes(wanted, mask)?;
         if known.is_empty() && !rate {
-            // Nothing is asked for, or what there is anyway.
+            // The call asks for nothing, or for the present state.
             return Ok(());
         }
         if !known.is_empty() {
@@ -71,7 +71,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Attributes that an end of XRC does not have. Programs name them for both ends; the kernel takes no notice.
+    /// Attributes that an end of XRC does not have. Programs name them for both ends; the kernel ignores them.
     fn other_end(&self) -> u32 {
         match self.inner {
             AnyQp::XrcSend(_) => IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
@@ -80,7 +80,7 @@ impl Qp {
         }
     }
 
-    /// What it has, and how it was made.
+    /// Attributes of the queue pair, and of its creation.
     pub fn query(&self) -> Result<(ibv_qp_attr, ibv_qp_init_attr), Errno> {
         let found = self.inner.query()?;
         self.set_state(found.attributes.state.into());
@@ -106,9 +106,9 @@ impl Qp {
     }
 }
 
-/// What the device is to be told.
+/// Attributes for the device.
 fn attributes(wanted: &ibv_qp_attr, mask: u32) -> Result<(QpAttributes, QpMask), Errno> {
-    // A path does not migrate; that it has migrated (0) is all that may be said about it.
+    // Paths do not migrate: "has migrated" (0) is the only possible state.
     let migrates = mask & IBV_QP_PATH_MIG_STATE != 0 && wanted.path_mig_state != IBV_MIG_MIGRATED;
     if mask & (IBV_QP_ALT_PATH | IBV_QP_CAP) != 0 || migrates {
         return Err(Errno::UNSUPPORTED);
@@ -130,7 +130,7 @@ fn attributes(wanted: &ibv_qp_attr, mask: u32) -> Result<(QpAttributes, QpMask),
         pkey_index: wanted.pkey_index,
         access: wanted.qp_access_flags & RIGHTS,
         qkey: wanted.qkey,
-        // Programs choose numbers at random, of which packets carry 24 bits.
+        // Programs choose random numbers, of which packets carry 24 bits.
         rq_psn: wanted.rq_psn & PSN,
         sq_psn: wanted.sq_psn & PSN,
         destination_qp: wanted.dest_qp_num,
@@ -156,7 +156,7 @@ fn attributes(wanted: &ibv_qp_attr, mask: u32) -> Result<(QpAttributes, QpMask),
 
 const PSN: u32 = 0xff_ffff;
 
-/// What the device has said, as programs see it.
+/// The device's answer, as programs see it.
 fn shown(found: &QpQuery, capacity: ibv_qp_cap) -> ibv_qp_attr {
     let has = &found.attributes;
     ibv_qp_attr {

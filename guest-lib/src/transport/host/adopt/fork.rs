@@ -1,4 +1,4 @@
-//! What a child gets of adopted memory when the program forks.
+//! What a forked child gets of adopted memory.
 //!
 //! Memory that is shared by a file is shared with children, too. But adopted pages are the program's own: its heap,
 //! its data, its stacks. A child that wrote there would write into its parent, and the C library writes there
@@ -6,15 +6,15 @@
 //!
 //! * Pages in which nothing is registered any more stay private. They are adopted again when they are registered.
 //! * Pages in which some bytes are registered are private for the time of the fork. What the program writes into
-//!   them meanwhile is carried over afterwards. What the device writes there it sees only then.
+//!   them meanwhile is carried over afterwards. The program sees only then what the device writes there.
 //! * Pages that are registered as a whole stay shared: in the child they become private before its code goes on,
-//!   and are copied when it writes there. Until then it sees what its parent and the device write. The memory of
-//!   this library (rings, buffers of [`SharedBuffer`](crate::SharedBuffer)) is treated alike.
+//!   and are copied when it writes there. Until then the child sees what its parent and the device write. The
+//!   memory of this library (rings, buffers of [`SharedBuffer`](crate::SharedBuffer)) is treated alike.
 //!
-//! The devices of the parent are gone for the child; it may open others.
+//! The devices of the parent are gone for the child, which may open others.
 //!
 //! Children that are made without `fork` of the C library (vfork, posix_spawn, clone) are not seen: until they
-//! execute another program they are not to write anyway.
+//! execute another program they must not write anyway.
 
 use std::ops::ControlFlow;
 use std::ptr::{with_exposed_provenance, without_provenance_mut};
@@ -31,18 +31,18 @@ use super::swap::{Refused, STACK};
 use super::{POOL, Pool, REGISTERED, Registered, joined, stop};
 use crate::driver::lock;
 
-/// How often this process is a child of one that had this library loaded.
+/// How many forks lie between this process and the one that loaded the library.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// While a thread forks.
+/// State of a fork that is under way.
 static FORKING: AtomicPtr<Forking> = AtomicPtr::new(std::ptr::null_mut());
 
 struct Forking {
-    /// Nothing is adopted meanwhile.
+    /// Locked: nothing is adopted meanwhile.
     pool: MutexGuard<'static, Pool>,
     registered: MutexGuard<'static, Registered>,
     known: MutexGuard<'static, Vec<Weak<Arena>>>,
-    /// Those of them that are there.
+    /// The arenas that are there.
     arenas: Vec<Arc<Arena>>,
     /// Pages that are private for the time of the fork.
     edges: Vec<Edge>,
@@ -50,24 +50,24 @@ struct Forking {
 
 /// A page in which some bytes are registered.
 struct Edge {
-    /// Where the program has it.
+    /// Address in the program.
     at: usize,
-    /// Where it is in the arena as a whole.
+    /// Address in the arena's mapping as a whole.
     shared: usize,
     rights: Rights,
     arena: Arc<Arena>,
     offset: u64,
-    /// What was in it when it became private.
+    /// Content when the page became private.
     before: Vec<u8>,
     private: bool,
 }
 
-/// Which process this is, among its parents.
+/// How many forks lie between this process and the one that loaded the library.
 pub(in super::super) fn generation() -> u32 {
     GENERATION.load(Relaxed)
 }
 
-/// From now on forks are seen.
+/// Hooks `fork` from now on.
 pub(in super::super) fn watch() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
@@ -110,7 +110,7 @@ unsafe extern "C" fn child() {
         let _ = make_private(arena, m);
     });
     GENERATION.fetch_add(1, AcqRel);
-    // What the parent has adopted is its business: nothing is given back here.
+    // What the parent has adopted is its business: the child gives nothing back.
     std::mem::forget(std::mem::replace(&mut *forking.pool, Pool::new()));
     std::mem::forget(std::mem::take(&mut forking.registered.ranges));
     std::mem::forget(std::mem::take(&mut *forking.known));
@@ -126,7 +126,7 @@ fn take() -> Option<Box<Forking>> {
 
 /// Shows all mappings of arenas that are shared.
 fn each(arenas: &[Arc<Arena>], mut show: impl FnMut(&Arc<Arena>, &Mapping)) {
-    // If it cannot be read, nothing can be done about it here.
+    // If the list cannot be read, nothing can be done about it here.
     let _ = maps::each(|m, _| {
         if m.shared
             && let Some(arena) = arenas.iter().find(|a| a.id() == m.file)
@@ -176,10 +176,10 @@ impl Forking {
                 } else if m.rights.write {
                     self.edges.push(Edge::new(&arena, &part));
                 }
-                // What cannot be written is the same for both.
+                // Memory that cannot be written is the same for both.
             }
         }
-        // Who sleeps at a word of such a page must sleep anew: being stopped does it (see `swap`).
+        // A thread that sleeps at a word of such a page must sleep anew: being stopped does it (see `swap`).
         let (arenas, edges) = (&self.arenas, &mut self.edges);
         quietly(edges.is_empty() && left.is_empty(), || {
             // Other threads may have mapped something else there meanwhile.
@@ -206,8 +206,8 @@ impl Forking {
     }
 }
 
-/// The parts of a mapping that are not registered as whole pages, and whether some bytes of them are: these are
-/// given page by page.
+/// The parts of a mapping that are not registered as whole pages, and whether some of their bytes are registered:
+/// such parts are given page by page.
 fn without_whole(m: &Mapping, ranges: &[(usize, usize)]) -> Vec<(Mapping, bool)> {
     let page = rustix::param::page_size();
     let mut parts = Vec::new();
@@ -236,7 +236,7 @@ fn without_whole(m: &Mapping, ranges: &[(usize, usize)]) -> Vec<(Mapping, bool)>
     parts
 }
 
-/// Does something by a thread of its own, while all others are stopped if that can be had.
+/// Runs `work` in a thread of its own, while all others are stopped if that can be had.
 fn quietly(nothing: bool, mut work: impl FnMut() + Send) {
     if nothing {
         return;
@@ -251,7 +251,7 @@ fn quietly(nothing: bool, mut work: impl FnMut() + Send) {
                 work();
             }
         };
-        // Without a thread there is no memory; forks fail then, too.
+        // There is no memory for a thread; forks fail then, too.
         let _ = std::thread::Builder::new()
             .name("vnic-fork".into())
             .stack_size(STACK)
@@ -283,13 +283,13 @@ impl Edge {
         }
     }
 
-    /// Makes it private, and keeps what is in it. Nobody but the device writes there meanwhile.
+    /// Makes the page private, and keeps its content. Only the device writes there meanwhile.
     fn part(&mut self) {
         self.private = make_private(&self.arena, &self.mapping()).is_ok();
         if !self.private {
             return;
         }
-        // A byte that is replaced by itself: now the page is a copy.
+        // Replaces a byte by itself: now the page is a copy.
         let first = byte(self.at);
         let value = first.load(Relaxed);
         let _ = first.compare_exchange(value, value, Relaxed, Relaxed);
@@ -298,7 +298,7 @@ impl Edge {
         }
     }
 
-    /// Makes it shared again. What the program has changed is carried over; all else is as the device has it.
+    /// Makes the page shared again. What the program has changed is carried over; all else is as the device has it.
     fn join(&self) {
         if !self.private {
             return;

@@ -1,11 +1,11 @@
 //! Stops all other threads of this process for a moment, by a signal whose handler waits.
 //!
 //! The signal is one that the C library keeps for itself (SIGSETXID, 33): it does not let programs block it, so
-//! threads that block all others are stopped, too. Its handler is ours only while threads are stopped, and what is
-//! not from us is passed on. A thread that cannot be stopped (it blocks that one, too, or hangs in the kernel) is
-//! waited for a while; then nothing is done.
+//! threads that block all others are stopped, too. The handler is ours only while threads are stopped, and it
+//! passes signals of others on. A thread that cannot be stopped (it blocks that signal, too, or hangs in the
+//! kernel) is waited for a while; then the stop fails.
 //!
-//! While threads are stopped they may hold any lock, that of the allocator as well: nothing here allocates.
+//! A stopped thread may hold any lock, that of the allocator as well: nothing here allocates.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -20,7 +20,7 @@ use super::threads::{self, THREADS};
 
 /// SIGSETXID of the C library.
 const SIGNAL: i32 = 33;
-/// How often it is looked whether all are there, and how long is waited between.
+/// How often the stop looks whether all threads wait, and how long it sleeps between.
 const LOOKS: u32 = 40_000;
 const BETWEEN: Duration = Duration::from_micros(50);
 
@@ -28,14 +28,14 @@ const BETWEEN: Duration = Duration::from_micros(50);
 static PHASE: AtomicU32 = AtomicU32::new(0);
 /// Threads that wait.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
-/// Which ones, and in which phase: see [`entry`].
+/// Threads that wait, and in which phase: see [`entry`].
 static THREADS_WAITING: [AtomicU64; THREADS] = [const { AtomicU64::new(0) }; THREADS];
 /// The handler that was there before.
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
-/// Whether it is told of whom the signal is.
+/// Whether the old handler is told of the sender (SA_SIGINFO).
 static BEFORE_IS_TOLD: AtomicBool = AtomicBool::new(false);
 
-/// What the kernel wants to know of a handler.
+/// The kernel's structure of a handler.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Action {
@@ -45,7 +45,7 @@ struct Action {
     mask: u64,
 }
 
-/// What the kernel tells of a signal that was queued.
+/// The kernel's information on a queued signal.
 #[repr(C)]
 struct Info {
     signal: i32,
@@ -62,7 +62,7 @@ const _: () = assert!(size_of::<Info>() == 128);
 
 const SA_RESTORER: u64 = 0x0400_0000;
 
-/// Where a handler of this signal returns to.
+/// The address that a handler of this signal returns to.
 #[cfg(target_arch = "x86_64")]
 // SAFETY: the system call by which a handler ends; the kernel returns here with the stack as it wants it.
 #[unsafe(naked)]
@@ -74,7 +74,7 @@ fn action() -> Action {
     let flags = (libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK) as u64;
     #[cfg(target_arch = "x86_64")]
     let (flags, restorer) = (flags | SA_RESTORER, end_of_handler as *const () as usize);
-    // Elsewhere the kernel knows where to return to.
+    // Other architectures need no address: the kernel knows where to return to.
     #[cfg(not(target_arch = "x86_64"))]
     let restorer = 0;
     Action {
@@ -85,12 +85,12 @@ fn action() -> Action {
     }
 }
 
-/// What tells our signals from others.
+/// The mark that tells our signals from others.
 fn mark() -> usize {
     &raw const PHASE as usize
 }
 
-/// That a thread waits. One of an earlier phase says nothing about this one.
+/// An entry for a thread that waits. An entry of an earlier phase says nothing about this one.
 fn entry(phase: u32, thread: u32) -> u64 {
     u64::from(phase) << 32 | u64::from(thread)
 }
@@ -147,7 +147,7 @@ fn pass_on(signal: i32, info: *mut Info, context: *mut c_void) {
     }
 }
 
-/// Sets the handler; the one before.
+/// Sets the handler, and returns the one before.
 fn set(action: &Action) -> Result<Action, Errno> {
     let mut before = MaybeUninit::<Action>::zeroed();
     // The C library's own function refuses this signal.
@@ -172,9 +172,9 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Does something while all other threads of the process are stopped. One caller at a time.
+/// Runs `work` while all other threads of the process are stopped. One caller at a time.
 ///
-/// What is done must not allocate, and take no lock.
+/// `work` must not allocate, and take no lock.
 pub(super) fn during(work: impl FnOnce() -> Result<(), Refused>) -> Result<(), Refused> {
     let action = action();
     let before = set(&action).map_err(Refused::Way)?;
@@ -206,7 +206,7 @@ pub(super) fn during(work: impl FnOnce() -> Result<(), Refused>) -> Result<(), R
     result
 }
 
-/// When it returns well, all other threads wait in the handler.
+/// Stops all other threads: when it succeeds, they wait in the handler.
 fn stop_all() -> Result<(), Errno> {
     // SAFETY: these always succeed.
     let (process, me) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid) as u32) };
@@ -228,7 +228,7 @@ fn stop_all() -> Result<(), Errno> {
                     count += 1;
                     Ok(())
                 }
-                // It has ended meanwhile, or too many signals wait: later.
+                // The thread has ended meanwhile, or too many signals wait: later.
                 Err(Errno::SRCH | Errno::AGAIN) => Ok(()),
                 Err(e) => Err(e),
             }

@@ -1,20 +1,20 @@
 //! Puts pages of a file in the place of private ones while the program runs.
 //!
-//! Between the copy and the change of the mapping nobody may write there, or what he writes is lost. Two ways keep
-//! others from it:
+//! Between the copy and the change of the mapping nobody may write there, or the write is lost. Two ways keep other
+//! threads from it:
 //!
-//! * *Write protection* with userfaultfd: who writes waits, and writes then to the new pages. Nobody else notices.
-//!   Not, though, where others may sleep who wait for the end of a thread ([`holds_threads`](Swap::holds_threads)).
-//!   It needs to catch writes by the kernel, too (a `read` into a neighbour's buffer), which is for
-//!   CAP_SYS_PTRACE, `vm.unprivileged_userfaultfd` = 1, or those who may open `/dev/userfaultfd`; and it works for
-//!   anonymous memory only.
+//! * *Write protection* with userfaultfd: a thread that writes waits, and then writes to the new pages. Other
+//!   threads do not notice. It is not used where threads may sleep that wait for the end of a thread
+//!   ([`holds_threads`](Swap::holds_threads)). It needs to catch writes by the kernel, too (a `read` into a
+//!   neighbour's buffer), which takes CAP_SYS_PTRACE, `vm.unprivileged_userfaultfd` = 1, or the right to open
+//!   `/dev/userfaultfd`; and it works for anonymous memory only.
 //! * *All other threads are stopped* for the time of the copy ([`stop`]). System calls that signal(7) does not let
 //!   go on after a signal (poll, nanosleep, …) end with EINTR.
 //!
 //! If neither can be had, write protection for the program alone is left: then a system call of another thread
 //! that writes there at that very moment fails with EFAULT.
 //!
-//! The work is done by a thread made for it. It has a stack that nobody has registered, so that the stack of the
+//! A thread that is made for it does the work. It has a stack that nobody has registered, so that the stack of the
 //! caller may be replaced; and while others wait it allocates nothing and writes nowhere else.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -29,37 +29,37 @@ use super::threads::{self, THREADS};
 use super::write_protect::{self, Catches};
 use crate::Error;
 
-/// How others are kept from writing.
+/// How other threads are kept from writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// Write protection.
+    /// By write protection.
     Protect(Catches),
-    /// They are stopped.
+    /// By stopping them.
     Stop,
 }
 
-/// What is to be done.
+/// A range whose pages are replaced.
 pub(super) struct Swap<'a> {
     /// First byte.
     pub start: usize,
-    /// Bytes, in whole pages.
+    /// Length in bytes, whole pages.
     pub len: usize,
-    /// What may be done there.
+    /// Rights of the range.
     pub rights: Rights,
-    /// Whether no file is behind it.
+    /// Whether no file is behind the range.
     pub anonymous: bool,
-    /// What is to be mapped there.
+    /// The file that is mapped in its place.
     pub file: BorrowedFd<'a>,
-    /// From where.
+    /// Offset in the file.
     pub offset: u64,
-    /// Where it is mapped already.
+    /// Address where that part of the file is mapped already.
     pub shared: usize,
 }
 
-/// Why it could not be done. Nothing has changed then.
+/// Why the pages were not replaced. Nothing has changed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// This way cannot be gone here.
+    /// This way is not possible here.
     Way(Errno),
     /// The content could not be copied.
     Copy(Errno),
@@ -67,11 +67,11 @@ pub(super) enum Refused {
     Map(Errno),
 }
 
-/// Bytes of the stack of the thread that does it.
+/// Bytes of the stack of the thread that does the work.
 pub(super) const STACK: usize = 256 << 10;
 
 impl Swap<'_> {
-    /// Does it: by the way given, or by the best that works.
+    /// Replaces the pages, by the way given or by the best that works.
     pub fn carry_out(&self, how: Option<How>) -> Result<(), Error> {
         let protect = [
             How::Protect(Catches::All),
@@ -139,16 +139,16 @@ impl Swap<'_> {
                 },
             }
         }
-        // What is written here would be lost.
+        // A write to the old pages would be lost now.
         #[cfg(test)]
         std::thread::sleep(std::time::Duration::from_micros(300));
         Ok(())
     }
 
     /// Whether a word in the copy may be the number of a thread, as the C library keeps it at the top of the
-    /// thread's stack. Who waits for its end (pthread_join) sleeps in the kernel at that word, *of the page that was
-    /// there before* (futex(2): the word is waited for as shared memory is). He would never wake. A thread that is
-    /// stopped by a signal sleeps anew afterwards.
+    /// thread's stack. A thread that waits for its end (pthread_join) sleeps in the kernel at that word *of the old
+    /// page* (futex(2): the wait is for shared memory), and would never wake. A thread that is stopped by a signal
+    /// sleeps anew afterwards.
     fn holds_threads(&self) -> Result<bool, Errno> {
         let (mut all, mut count) = ([0u32; THREADS], 0);
         threads::each(|thread| {
@@ -164,7 +164,7 @@ impl Swap<'_> {
         let words = unsafe { std::slice::from_raw_parts(words, self.len / 4) };
         let near = |word: &u32| word.wrapping_sub(lowest) <= span;
         for some in words.chunks(256) {
-            // Without a way out in the middle this is done for many words at once.
+            // Without an early exit the compiler does this for many words at once.
             if some.iter().fold(false, |found, word| found | near(word))
                 && some.iter().any(|word| near(word) && all.contains(word))
             {
@@ -174,7 +174,7 @@ impl Swap<'_> {
         Ok(false)
     }
 
-    /// The change of the mapping.
+    /// Changes the mapping.
     fn put(&self) -> Result<(), Refused> {
         // SAFETY: what was there has just been copied into what is put there, with the same rights, and nobody has
         // written meanwhile: for the program nothing changes.

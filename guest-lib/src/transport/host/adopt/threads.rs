@@ -5,10 +5,10 @@ use std::mem::MaybeUninit;
 use rustix::fs::{Mode, OFlags, RawDir, open};
 use rustix::io::Errno;
 
-/// So many threads at most, for who keeps their numbers.
+/// Most threads whose numbers a caller can keep.
 pub(super) const THREADS: usize = 4096;
 
-/// Shows the number of each.
+/// Shows the number of each thread.
 pub(super) fn each(mut show: impl FnMut(u32) -> Result<(), Errno>) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let tasks = open(c"/proc/self/task", flags, Mode::empty())?;

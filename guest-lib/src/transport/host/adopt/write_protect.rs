@@ -11,17 +11,17 @@ use super::swap::Refused;
 /// Whose writes are caught.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Catches {
-    /// Those of the kernel on behalf of the program, too.
+    /// Writes of the program, and of the kernel on its behalf.
     All,
-    /// Those of the program alone. For the kernel the memory cannot be written at all (EFAULT).
+    /// Writes of the program alone. For the kernel the memory cannot be written at all (EFAULT).
     Program,
 }
 
 /// Version of the interface.
 const API: u64 = 0xaa;
-/// Writes to protected pages are told.
+/// Feature: writes to protected pages are reported.
 const FEATURE_WRITE_PROTECT: u64 = 1;
-/// Pages that were never touched can be protected.
+/// Feature: pages that were never touched can be protected.
 const FEATURE_UNPOPULATED: u64 = 1 << 13;
 const REGISTER_WRITE_PROTECT: u64 = 2;
 const PROTECT: u64 = 1;
@@ -54,9 +54,10 @@ const IOC_REGISTER: Opcode = opcode::read_write::<Register>(0xaa, 0x00);
 const IOC_PROTECT: Opcode = opcode::read_write::<Protection>(0xaa, 0x06);
 const IOC_NEW: Opcode = opcode::none(0xaa, 0x00);
 
-/// Does something while who writes to the range waits. The range must be one of private anonymous memory.
+/// Runs `work` while threads that write to the range wait. The range must be one of private anonymous
+/// memory.
 ///
-/// What is done must neither allocate nor write to memory of others, or it might wait for itself.
+/// `work` must neither allocate nor write to memory of others, or it might wait for itself.
 pub(super) fn during(
     catches: Catches,
     start: usize,
@@ -89,7 +90,7 @@ pub(super) fn during(
             Err(e) => return Err(Refused::Way(e)),
         }
     }
-    // Closing wakes all who wait.
+    // Closing the descriptor wakes all threads that wait.
     let result = work();
     drop(faults);
     result
@@ -132,7 +133,7 @@ fn descriptor(catches: Catches) -> Result<OwnedFd, Errno> {
     new_of(&device, flags).map_err(|_| refused)
 }
 
-/// A descriptor by way of the device, which is for those who may open it.
+/// A descriptor by way of the device, for those who may open it.
 fn new_of(device: &OwnedFd, flags: UserfaultfdFlags) -> Result<OwnedFd, Errno> {
     use std::os::fd::{AsRawFd, FromRawFd};
     // SAFETY: the number is the interface's, and it takes the flags by value.
@@ -144,7 +145,7 @@ fn new_of(device: &OwnedFd, flags: UserfaultfdFlags) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(made) })
 }
 
-/// Brings all pages in: those that are not there cannot be protected by older kernels.
+/// Brings all pages in: older kernels cannot protect pages that are not there.
 fn populate(start: usize, len: usize) {
     let at = std::ptr::without_provenance_mut::<u8>(start);
     // SAFETY: as if they were read.

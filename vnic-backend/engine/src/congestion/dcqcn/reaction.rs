@@ -1,4 +1,4 @@
-//! The state of one flow.
+//! DCQCN's state of one flow.
 //!
 //! ```text
 //!             CNP: cut, both stages 0
@@ -10,8 +10,8 @@
 //!                  max and min of the stages, which timer (T) and byte counter (B) count
 //! ```
 //!
-//! Nothing runs by itself: alpha and the timer are brought up to date when somebody looks, by as many steps as were missed.
-//! Where the same step would be made over and over it is made at once, so a look after an hour is bounded work.
+//! Nothing runs by itself: a look brings alpha and the timer up to date, by as many steps as were missed. Equal steps are
+//! made at once, so that a look after an hour is bounded work.
 
 use vnic_wire::time::Instant;
 
@@ -31,16 +31,16 @@ pub(super) struct Reaction {
     /// Rate without a limiter, and least rate, in bit/s.
     greatest: u64,
     least: u64,
-    /// There is a limiter: all below counts.
+    /// Whether there is a limiter: all fields below count.
     limited: bool,
-    /// RC and RT, in bit/s.
+    /// RC in bit/s, and RT.
     current: u64,
     target: u64,
-    /// In 1/1024; a whole number with `fixed_point`.
+    /// Alpha in 1/1024; a whole number with `fixed_point`.
     alpha: f64,
-    /// When it is looked at next.
+    /// When alpha changes next.
     alpha_at: Option<Instant>,
-    /// A notification came in this alpha period.
+    /// Whether a notification came in this alpha period.
     notified: bool,
     time_stage: u32,
     byte_stage: u32,
@@ -86,12 +86,12 @@ impl Reaction {
         this
     }
 
-    /// The least rate is that of the link: there is nothing to limit.
+    /// Whether the least rate is that of the link: there is nothing to limit.
     fn disabled(&self) -> bool {
         self.least >= self.greatest
     }
 
-    /// A limiter is allocated.
+    /// Allocates a limiter.
     fn limit(&mut self, now: Instant) {
         self.limited = true;
         self.set(self.greatest);
@@ -116,13 +116,13 @@ impl Reaction {
         }
     }
 
-    /// Both clocks of increase begin anew.
+    /// Restarts both clocks of increase.
     fn restart(&mut self, now: Instant) {
         (self.time_stage, self.byte_stage, self.bytes) = (0, 0, 0);
         self.timer = (!self.p.time_reset.is_zero()).then(|| now + self.p.time_reset);
     }
 
-    /// An alpha that can be: at most 1, and whole where firmware's is.
+    /// A possible alpha: at most 1, and whole if firmware's is.
     fn whole(&self, alpha: f64) -> f64 {
         if self.p.fixed_point {
             (alpha as u64).min(1023) as f64
@@ -133,7 +133,7 @@ impl Reaction {
         }
     }
 
-    /// One sample into alpha: 1 or 0.
+    /// Takes one sample into alpha: 1 or 0.
     fn sample(&mut self, congested: bool) {
         let g = f64::from(self.p.g.min(1024));
         let new = if congested { g } else { 0.0 };
@@ -157,7 +157,7 @@ impl Reaction {
         self.alpha_at = Some(at);
     }
 
-    /// What the stages mean: the step of the target.
+    /// Step of the target, by the stages.
     fn step(&self) -> u64 {
         let f = self.p.threshold.max(1);
         let least = self.time_stage.min(self.byte_stage);
@@ -173,7 +173,7 @@ impl Reaction {
         }
     }
 
-    /// Both clocks are beyond F.
+    /// Whether both clocks are beyond F.
     fn is_hyper(&self) -> bool {
         self.time_stage.min(self.byte_stage) >= self.p.threshold.max(1)
     }
@@ -197,7 +197,7 @@ impl Reaction {
         }
     }
 
-    /// A stage was counted: the rate rises.
+    /// Raises the rate: a stage was counted.
     fn increase(&mut self) {
         let first = self.time_stage == 1 || self.byte_stage == 1;
         if self.p.qcn_relics && first && self.target > self.current.saturating_mul(10) {
@@ -226,7 +226,7 @@ impl Reaction {
         }
     }
 
-    /// Both rates rise by the same step each time: all steps up to now, or to the greatest rate, at once.
+    /// Raises both rates by equal steps: all steps up to now, or to the greatest rate, at once.
     fn leap(&mut self, now: Instant, at: Instant) {
         let f = self.p.threshold.max(1);
         let grows = self.p.hyper == Hyper::Growing && self.time_stage < self.byte_stage;
@@ -308,7 +308,7 @@ impl Algorithm for Reaction {
         self.release_at_greatest();
     }
 
-    /// Slow restart: as if the network had said so.
+    /// Slow restart: a loss acts as a notification.
     fn on_loss(&mut self, now: Instant, _: Loss) {
         self.on_notification(now, &Notification::default());
     }

@@ -1,4 +1,4 @@
-//! The state of one flow.
+//! DCQCN+'s state of one flow.
 //!
 //! ```text
 //!  CNP (tau): RT := RC, RC cut by alpha, alpha raised, S := 0
@@ -27,13 +27,13 @@ pub(super) struct Reaction {
     least: u64,
     /// Bits of a full packet on the wire.
     packet: u64,
-    /// There is a limiter: all below counts.
+    /// Whether there is a limiter: all fields below count.
     limited: bool,
     current: u64,
     target: u64,
-    /// 0..=1.
+    /// Alpha, 0..=1.
     alpha: f64,
-    /// Time between two notifications, as told.
+    /// Time between two notifications, by the last one.
     period: Duration,
     stage: u32,
     timer: Instant,
@@ -71,7 +71,7 @@ impl Reaction {
         this
     }
 
-    /// A limiter is allocated.
+    /// Allocates a limiter.
     fn limit(&mut self) {
         self.limited = true;
         self.current = self.line;
@@ -88,7 +88,7 @@ impl Reaction {
         }
     }
 
-    /// Until a timer fires: the period stretched, or the base; at least 1 us.
+    /// Time until a timer fires: the period stretched, or the base; at least 1 us.
     fn time(&self, slack: f64) -> Duration {
         let packet = if self.p.packet_time {
             self.packet * 1_000_000_000 / self.current.max(1)
@@ -118,7 +118,7 @@ impl Reaction {
         }
     }
 
-    /// What the stage adds to the target.
+    /// Step of the target, by the stage.
     fn step(&self) -> u64 {
         let p = &self.p;
         let part = |of: u64, divisor: u32| of / u64::from(divisor.max(1));
@@ -143,7 +143,7 @@ impl Reaction {
         }
     }
 
-    /// The timer fired.
+    /// Raises the rate: the timer fired.
     fn increase(&mut self) {
         self.target = self.target.saturating_add(self.step()).min(self.line);
         self.current = self.target.midpoint(self.current).max(self.least);
@@ -171,7 +171,7 @@ impl Algorithm for Reaction {
         self.release_at_line_rate();
     }
 
-    /// Slow restart: as if the network had said so, with the period that it told last.
+    /// Slow restart: a loss acts as a notification, with the period of the last one.
     fn on_loss(&mut self, now: Instant, _: Loss) {
         let period = Some(self.period);
         self.on_notification(now, &Notification { period });
@@ -179,7 +179,7 @@ impl Algorithm for Reaction {
 
     fn advance(&mut self, now: Instant, paused: bool) {
         while self.limited && self.timer.min(self.alpha_timer) <= now {
-            // Of both at once alpha's is first.
+            // If both are due at once, alpha's is first.
             if self.alpha_timer <= self.timer {
                 self.sample(false);
                 self.alpha_timer = self.alpha_timer + self.time(self.p.alpha_slack);
@@ -190,7 +190,7 @@ impl Algorithm for Reaction {
                 self.timer = self.timer + self.time(self.p.timer_slack);
             }
             if paused && (self.alpha == 0.0 || self.p.g == 0) {
-                // Nothing changes while it is paused.
+                // Nothing changes while the flow is paused.
                 self.timer = self.timer.max(now + self.time(self.p.timer_slack));
                 self.alpha_timer = self.alpha_timer.max(now + self.time(self.p.alpha_slack));
             }

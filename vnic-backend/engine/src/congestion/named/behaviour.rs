@@ -23,7 +23,7 @@ impl Rng {
     }
 }
 
-/// What flows do in a life of quiet and busy times, in short.
+/// A flow's life of quiet and busy times, in short.
 fn life(named: &Named) -> (Needs, u64) {
     let control = named.build();
     let mut hash = 0u64;
@@ -120,7 +120,7 @@ fn every_parameter_changes_what_flows_do() {
         let named = Named::by_name(&name).unwrap();
         let before = life(&named);
         assert_eq!(before, life(&named), "{name}: the same twice");
-        // Some act only while another one is not as this preset has it.
+        // Some parameters act only while another one is not as this preset has it.
         let others = ["on", "off", "notification", "1024", "20k", "9us"]
             .iter()
             .flat_map(|value| {

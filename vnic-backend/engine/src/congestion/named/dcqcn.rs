@@ -3,14 +3,14 @@
 use super::super::dcqcn::{AlphaClock, Hyper, Order, Parameters};
 use super::value::{Field, Row, Unit, words};
 
-/// Of what is no number.
+/// Range of values that are no numbers.
 const SWITCH: (f64, f64) = (0.0, 1.0);
-/// To a second.
+/// Range of times: to a second.
 const TIMES: (f64, f64) = (0.0, 1e9);
-/// To a Tbit/s.
+/// Range of rates: to a Tbit/s.
 const RATES: (f64, f64) = (0.0, 1e12);
 
-/// Of DCQCN; in brackets the names of WinOF-2 and firmware.
+/// Parameters of DCQCN; in brackets the names of WinOF-2 and firmware.
 pub const ROWS: &[Row<Parameters>] = &[
     Row {
         name: "clamp_target",

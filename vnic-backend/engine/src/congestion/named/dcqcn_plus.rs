@@ -3,13 +3,13 @@
 use super::super::dcqcn_plus::{Bound, Parameters};
 use super::value::{Field, Row, Unit, words};
 
-/// Of what is no number.
+/// Range of values that are no numbers.
 const SWITCH: (f64, f64) = (0.0, 1.0);
-/// To a second.
+/// Range of times: to a second.
 const TIMES: (f64, f64) = (0.0, 1e9);
 const SLACK: (f64, f64) = (0.1, 1e3);
 
-/// Of DCQCN+.
+/// Parameters of DCQCN+.
 pub const ROWS: &[Row<Parameters>] = &[
     Row {
         name: "g",

@@ -5,17 +5,17 @@ use super::super::swift;
 use super::super::timely::{self, HyperCounts, Pacing};
 use super::value::{Field, Row, Unit, words};
 
-/// Times of delays: to a second.
+/// Range of delays: to a second.
 const TIMES: (f64, f64) = (0.0, 1e9);
-/// Times that something is divided by.
+/// Range of times that are divisors.
 const POSITIVE_TIMES: (f64, f64) = (1.0, 1e9);
-/// To a Tbit/s.
+/// Range of rates: to a Tbit/s.
 const RATES: (f64, f64) = (0.0, 1e12);
 const PARTS: (f64, f64) = (0.0, 1.0);
 const COUNTS: (f64, f64) = (0.0, 1e6);
 const WINDOWS: (f64, f64) = (1e-6, 1e6);
 
-/// Of TIMELY.
+/// Parameters of TIMELY.
 pub const TIMELY: &[Row<timely::Parameters>] = &[
     Row {
         name: "ewma",
@@ -138,7 +138,7 @@ pub const TIMELY: &[Row<timely::Parameters>] = &[
     },
 ];
 
-/// Of Swift.
+/// Parameters of Swift.
 pub const SWIFT: &[Row<swift::Parameters>] = &[
     Row {
         name: "base",
@@ -268,7 +268,7 @@ pub const SWIFT: &[Row<swift::Parameters>] = &[
     },
 ];
 
-/// Of HPCC.
+/// Parameters of HPCC.
 pub const HPCC: &[Row<hpcc::Parameters>] = &[
     Row {
         name: "eta",

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use super::{Error, Parameter};
 
-/// What a parameter is counted in.
+/// Unit of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// A number.
@@ -31,7 +31,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As it is written behind a range.
+    /// The unit as it is written behind a range.
     fn suffix(self) -> &'static str {
         match self {
             Unit::One | Unit::Switch | Unit::Word => "",
@@ -49,9 +49,9 @@ impl Unit {
 pub trait Words {
     /// The words.
     fn words(&self) -> &'static [&'static str];
-    /// Which it is.
+    /// The word that it is.
     fn word(&self) -> &'static str;
-    /// Makes it another one of [`Words::words`].
+    /// Changes it to one of [`Words::words`].
     fn choose(&mut self, word: &str) -> bool;
 }
 
@@ -93,13 +93,13 @@ pub enum Field<'a> {
 pub struct Row<P: 'static> {
     pub name: &'static str,
     pub unit: Unit,
-    /// Least and greatest: of times in ns.
+    /// Least and greatest value; of times in ns.
     pub range: (f64, f64),
     pub help: &'static str,
     pub field: fn(&mut P) -> Field<'_>,
 }
 
-/// Sets what the row of that name says; none: there is no such row.
+/// Sets the parameter of a name; `None`: there is no such row.
 pub fn set<P>(rows: &[Row<P>], parameters: &mut P, key: &str, value: &str) -> Option<Result<(), Error>> {
     let row = rows.iter().find(|row| row.name == key)?;
     let field = (row.field)(parameters);

@@ -1,4 +1,4 @@
-//! The list of congested flows of DCQCN+ (ICNP 2018, section IV; reconstructed from `rdma-notes-zh` section 21).
+//! The list of congested flows of DCQCN+ (Gao et al., ICNP 2018, section IV; reconstructed from its prose).
 //!
 //! ```text
 //!          one record each `told`
@@ -9,7 +9,7 @@
 //!               └────────────── period that the CNP tells: length times `told`, at least 50 us
 //! ```
 //!
-//! A point that is asked late looks at the records that it should have come to, as of now.
+//! A point that is asked late makes the visits that it has missed, as of now.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
@@ -18,10 +18,10 @@ use vnic_wire::time::Instant;
 
 use super::{CAPACITY, Cnp, Key, Settings};
 
-/// Least period that is told.
+/// Least period in a notification.
 const FLOOR: Duration = Duration::from_micros(50);
 
-/// Time without a mark or CNP after which a flow counts as congested no more.
+/// Time without a mark or CNP after which a flow does not count as congested any more.
 const EXPIRY: Duration = Duration::from_micros(200);
 
 /// Least and greatest time for one record, so that the work to catch up has a bound.
@@ -31,11 +31,11 @@ const EACH: (Duration, Duration) = (Duration::from_nanos(100), Duration::from_se
 #[derive(Debug)]
 struct Record<T> {
     key: Key,
-    /// What came with its last mark, if it was marked since its last CNP.
+    /// What came with the last mark, if the flow was marked since its last CNP.
     marked: Option<T>,
-    /// Its last CNP.
+    /// Time of the last CNP.
     notified: Option<Instant>,
-    /// Its last mark or CNP.
+    /// Time of the last mark or CNP.
     heard: Instant,
 }
 
@@ -60,11 +60,11 @@ pub(super) struct List<T> {
     /// Number of each flow's record: the first record has `first`, and they are consecutive.
     numbers: BTreeMap<Key, u64>,
     first: u64,
-    /// When the first record is looked at.
+    /// When the first record is visited.
     visit: Instant,
     /// Records that are marked.
     waiting: usize,
-    /// While any are: no visit before it notifies or forgets.
+    /// While there are marked ones: no visit before this time notifies or forgets.
     next: Option<Instant>,
 }
 
@@ -149,7 +149,7 @@ impl<T> List<T> {
         })
     }
 
-    /// Visits up to now, as far as none of them notifies.
+    /// Makes the visits up to now, as far as none of them notifies.
     fn catch_up(&mut self, now: Instant, settings: &Settings) {
         let mut forgot = false;
         let mut idle = 0;
@@ -180,7 +180,7 @@ impl<T> List<T> {
         }
     }
 
-    /// The first record goes to the end.
+    /// Moves the first record to the end.
     fn turn(&mut self) {
         let Some(record) = self.records.pop_front() else {
             return;
@@ -202,7 +202,7 @@ impl<T> List<T> {
         self.visit = Instant(self.visit.0 + rounds * round);
     }
 
-    /// The next visit that notifies or forgets, if anybody waits for one.
+    /// Computes the next visit that notifies or forgets, if a record is marked.
     fn find(&self, settings: &Settings) -> Option<Instant> {
         if self.waiting == 0 {
             return None;

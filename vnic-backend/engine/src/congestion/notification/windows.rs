@@ -1,4 +1,5 @@
-//! Windows of one length: they end in the order in which they opened, so a queue is their timer.
+//! Windows of one length. They end in the order in which they opened, so that a queue is their
+//! timer.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -9,11 +10,11 @@ use super::{CAPACITY, Cnp, Key, Settings};
 /// Open windows.
 #[derive(Debug)]
 pub(super) struct Windows<T> {
-    /// What is owed at its end, by what shares the window.
+    /// Notification that is owed at a window's end, by the key that shares the window.
     open: BTreeMap<Key, Option<T>>,
     /// Ends, in order. Each open window is here once.
     ends: VecDeque<(Instant, Key)>,
-    /// How many of them owe something.
+    /// Windows that owe a notification.
     owing: usize,
 }
 
@@ -28,7 +29,7 @@ impl<T> Default for Windows<T> {
 }
 
 impl<T> Windows<T> {
-    /// `key` is what shares the window.
+    /// A marked packet came. `key` is shared by the flows of the window.
     pub(super) fn marked(&mut self, now: Instant, key: Key, to: T, settings: &Settings) -> Option<Cnp<T>> {
         if settings.spacing.is_zero() {
             return Some(Cnp { to, period: None });
@@ -65,7 +66,7 @@ impl<T> Windows<T> {
         }
     }
 
-    /// Closes the oldest window. What it owes, if it does.
+    /// Closes the oldest window, and returns what it owes.
     fn take_oldest(&mut self) -> Option<(Key, T)> {
         let (_, key) = self.ends.pop_front()?;
         let to = self.open.remove(&key).flatten()?;

@@ -8,52 +8,53 @@ use vnic_wire::time::Instant;
 
 use super::super::{Algorithm, UNLIMITED};
 
-/// 1 bit, in the unit in which a flow owes: at 1 bit/s a nanosecond pays one.
+/// 1 bit, in the unit of a flow's debt: at 1 bit/s a nanosecond pays one.
 const BIT: i128 = 1_000_000_000;
 
 /// A frame that waits.
 #[derive(Debug)]
 pub struct Held<F> {
-    /// It.
+    /// The frame.
     pub frame: F,
-    /// Its bytes on the wire.
+    /// Bytes of the frame on the wire.
     pub wire: u32,
     /// Memory that it takes.
     pub cost: u32,
-    /// Its payload.
+    /// Bytes of payload.
     pub payload: u32,
-    /// It answers a request: whatever answers later ones stays behind it.
+    /// Whether it answers a request: answers to later ones stay behind it.
     pub response: bool,
 }
 
-/// See the module.
+/// A limited flow of the guest's.
 #[derive(Debug)]
 pub struct Flow<F> {
-    /// What limits it.
+    /// Algorithm that limits it.
     pub algorithm: Box<dyn Algorithm>,
     /// Priority of its frames.
     pub priority: u8,
-    /// Notifications that it has handled.
+    /// Notifications that the flow has handled.
     pub notifications: u64,
-    /// What waits.
+    /// Frames that wait.
     pub queue: VecDeque<Held<F>>,
-    /// Memory that this takes.
+    /// Memory that they take.
     pub cost: u64,
-    /// Answers among what waits.
+    /// Answers among them.
     pub responses: u32,
-    /// When it is looked at next, while something waits.
+    /// When the flow is looked at next, while frames wait.
     pub due: Option<Instant>,
-    /// What it has sent and its rate has not paid yet, in 10^-9 bit; below zero it has credit.
+    /// Bytes that the flow has sent and its rate has not paid yet, in 10^-9 bit; below zero it has
+    /// credit.
     owed: i128,
-    /// As of then,
+    /// Time of `owed`.
     since: Instant,
-    /// at this rate from there on.
+    /// Rate in bit/s since then.
     rate: u64,
     slack: Duration,
 }
 
 impl<F> Flow<F> {
-    /// It begins to be limited.
+    /// A flow that begins to be limited.
     pub fn new(now: Instant, algorithm: Box<dyn Algorithm>, priority: u8, slack: Duration) -> Flow<F> {
         Flow {
             algorithm,
@@ -70,7 +71,7 @@ impl<F> Flow<F> {
         }
     }
 
-    /// Time has passed, at the rate that it had.
+    /// Pays for the time that has passed, at the rate of that time.
     fn pay(&mut self, now: Instant) {
         let passed = now.since(self.since).as_nanos() as i128;
         if now > self.since {
@@ -85,20 +86,20 @@ impl<F> Flow<F> {
         self.owed = (self.owed - rate * passed).max(-credit);
     }
 
-    /// Brings its limits up to date.
+    /// Brings the flow's limits up to date.
     pub fn advance(&mut self, now: Instant) {
         self.pay(now);
         self.algorithm.advance(now, false);
         self.rate = self.algorithm.limits().rate.max(1);
     }
 
-    /// Another algorithm limits it. What it owes stays owed.
+    /// Changes the algorithm. The debt stays.
     pub fn replace(&mut self, now: Instant, algorithm: Box<dyn Algorithm>, slack: Duration) {
         (self.algorithm, self.slack) = (algorithm, slack);
         self.advance(now);
     }
 
-    /// When it may send as things are, brought up to date for `now`; now or earlier: it may.
+    /// When the flow may send, brought up to date for `now`; now or earlier: it may.
     pub fn opens(&self, now: Instant) -> Instant {
         if self.owed <= 0 || self.rate == UNLIMITED {
             return now;
@@ -112,14 +113,14 @@ impl<F> Flow<F> {
         }
     }
 
-    /// A frame waits from now on.
+    /// Makes a frame wait.
     pub fn push(&mut self, held: Held<F>) {
         self.cost += u64::from(held.cost);
         self.responses += u32::from(held.response);
         self.queue.push_back(held);
     }
 
-    /// The frame that waits longest is sent.
+    /// Takes the frame that waits longest, which is sent.
     pub fn pop(&mut self, now: Instant) -> Option<Held<F>> {
         let held = self.queue.pop_front()?;
         self.cost -= u64::from(held.cost);

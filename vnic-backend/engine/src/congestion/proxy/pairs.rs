@@ -1,9 +1,9 @@
-//! Which queue pair of the guest talks to which one of a peer.
+//! Pairs of queue pairs: which one of the guest's talks to which one of a peer's.
 //!
-//! A packet names the queue pair that it goes to, not the one that it comes from. What ties the two directions of a connection
-//! together is the sequence number: an answer has that of the request that it answers. So an answer to a queue pair tells who
-//! it comes from, if exactly one queue pair of its sender has had a request with its number lately, between the same addresses.
-//! With none or several nothing is learned.
+//! A packet names the queue pair that it goes to, not the one that it comes from. The sequence number ties the two directions
+//! of a connection together: an answer has that of its request. So an answer to a queue pair shows its sender, if exactly one
+//! queue pair of that address has had a request with its number lately, between the same addresses. With none or several
+//! nothing is learned.
 
 use core::time::Duration;
 
@@ -13,21 +13,21 @@ use vnic_wire::time::Instant;
 
 use super::recent::Recent;
 
-/// Queue pairs that are remembered.
+/// Most queue pairs that are remembered.
 pub const KNOWN: usize = 2048;
-/// How far back an answer may be.
+/// Most requests that an answer may be behind.
 const WINDOW: i32 = 1 << 14;
-/// Looking at one more queue pair for an answer costs so much time,
+/// Time that a look at one more queue pair counts as.
 const LOOK: Duration = Duration::from_nanos(200);
-/// and so many can be looked at one after the other: whoever makes us search gets no more of us than that.
+/// Most looks in a row: a sender that makes us search gets no more of our time.
 const LOOKS: u64 = 4 * KNOWN as u64;
 
-/// Whose queue pair it is.
+/// End of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// The guest's.
+    /// The guest's end.
     Own,
-    /// The other end's.
+    /// The other end.
     Peer,
 }
 
@@ -45,9 +45,9 @@ impl Side {
 pub struct End {
     /// The guest's address.
     pub own: Gid,
-    /// The other one.
+    /// The peer's address.
     pub peer: Gid,
-    /// Whose it is.
+    /// The end that has the queue pair.
     pub side: Side,
     /// The queue pair.
     pub qp: u32,
@@ -59,23 +59,23 @@ impl End {
     }
 }
 
-/// What is known of one.
+/// Facts about a queue pair.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known {
-    /// Sequence numbers of requests that it got: the first of this run, and the last.
+    /// Sequence numbers of requests that came: the first of this run, and the last.
     requests: Option<(Psn, Psn)>,
-    /// The queue pair at the other end.
+    /// Queue pair at the other end.
     pub mate: Option<u32>,
-    /// Priority of the last packet to it.
+    /// Priority of the last packet to the queue pair.
     pub priority: u8,
-    /// Payload of the longest packet to it, and that packet on the wire.
+    /// Payload of the longest packet to the queue pair, and the size of that packet on the wire.
     pub largest: (u32, u32),
-    /// The guest has sent it a notification: it does that itself.
+    /// Whether the guest has sent it a notification: it does that itself then.
     pub notified: bool,
 }
 
 impl Known {
-    /// A request came.
+    /// A request with a number came.
     fn requested(&mut self, psn: Psn) {
         self.requests = match self.requests {
             Some((first, last)) if psn.distance(last).abs() <= WINDOW => {
@@ -92,14 +92,14 @@ impl Known {
         };
     }
 
-    /// May this be the number of an answer to one of them?
+    /// Whether an answer with this number may be for one of the requests.
     fn answers(&self, psn: Psn) -> bool {
         let within = |(first, last): (Psn, Psn)| !psn.before(first) && !last.before(psn);
         self.requests.is_some_and(within)
     }
 }
 
-/// See the module.
+/// The queue pairs that a proxy remembers.
 #[derive(Debug)]
 pub struct Pairs {
     known: Recent<End, Known>,
@@ -118,7 +118,7 @@ impl Default for Pairs {
 }
 
 impl Pairs {
-    /// Of one queue pair.
+    /// Facts about a queue pair.
     pub fn get(&self, end: &End) -> Option<&Known> {
         self.known.get(end)
     }
@@ -128,7 +128,7 @@ impl Pairs {
         self.known.len()
     }
 
-    /// Has the guest sent anything from one address to the other?
+    /// Whether the guest has sent anything from one address to the other.
     pub fn talks(&self, own: Gid, peer: Gid) -> bool {
         let end = End {
             own,
@@ -148,14 +148,14 @@ impl Pairs {
         self.known.touch(&end)
     }
 
-    /// A request.
+    /// A request to this queue pair is on its way.
     pub fn request(&mut self, end: End, psn: Psn) {
         if let Some(known) = self.seen(end) {
             known.requested(psn);
         }
     }
 
-    /// An answer: who sends it?
+    /// An answer to this queue pair is on its way: finds its sender.
     pub fn answer(&mut self, now: Instant, end: End, psn: Psn) {
         let side = end.side.other();
         if let Some(mate) = self.get(&end).and_then(|k| k.mate)

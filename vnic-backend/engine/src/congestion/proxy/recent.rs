@@ -1,4 +1,4 @@
-//! A map that holds so many entries and no more: a new one takes the place of the one that was used least lately.
+//! A map of bounded size: a new entry takes the place of the one that was least recently used.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ struct Node<K, V> {
     older: u32,
 }
 
-/// See the module. Its order is that of use, so the same calls always give the same map.
+/// The map. Its order is that of use, so the same calls always give the same map.
 #[derive(Debug)]
 pub struct Recent<K, V> {
     places: BTreeMap<K, u32>,
@@ -27,7 +27,7 @@ pub struct Recent<K, V> {
 }
 
 impl<K: Ord + Copy, V> Recent<K, V> {
-    /// For so many entries, 1 or more.
+    /// A map for `most` entries, 1 or more.
     pub fn new(most: usize) -> Recent<K, V> {
         Recent {
             places: BTreeMap::new(),
@@ -39,7 +39,7 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         }
     }
 
-    /// Entries.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.places.len()
     }
@@ -52,28 +52,28 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         self.nodes.get_mut(at as usize)?.as_mut()
     }
 
-    /// The place of an entry: it keeps it while it is there.
+    /// The place of an entry, which it keeps while it is there.
     pub fn place(&self, key: &K) -> Option<u32> {
         self.places.get(key).copied()
     }
 
-    /// An entry, unused.
+    /// An entry; this is no use of it.
     pub fn get(&self, key: &K) -> Option<&V> {
         Some(&self.node(self.place(key)?)?.value)
     }
 
-    /// The same, to be changed.
+    /// An entry to be changed; this is no use of it.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let at = self.place(key)?;
         Some(&mut self.node_mut(at)?.value)
     }
 
-    /// What is at a place.
+    /// The entry at a place.
     pub fn at(&self, place: u32) -> Option<(&K, &V)> {
         self.node(place).map(|n| (&n.key, &n.value))
     }
 
-    /// The same, to be changed.
+    /// The entry at a place, to be changed.
     pub fn at_mut(&mut self, place: u32) -> Option<&mut V> {
         self.node_mut(place).map(|n| &mut n.value)
     }
@@ -117,7 +117,7 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         self.newest = at;
     }
 
-    /// An entry is used: it is the last to be forgotten.
+    /// Uses an entry: it is the last to be forgotten.
     pub fn touch(&mut self, key: &K) -> Option<&mut V> {
         let at = self.place(key)?;
         if self.newest != at {
@@ -136,10 +136,10 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         Some(node.value)
     }
 
-    /// Puts one in as the one used last, in place of its namesake or, where there is no room, of the oldest that may be
-    /// forgotten; only so many of the oldest are asked. False: none may, and nothing is changed.
+    /// Puts an entry in as the one used last, in place of its namesake or, without room, of the oldest that may be
+    /// forgotten; only a few of the oldest are asked. False: none may, and nothing is changed.
     pub fn insert(&mut self, key: K, value: V, may_go: impl Fn(&V) -> bool) -> bool {
-        /// How many are asked.
+        /// Entries that are asked.
         const ASKED: usize = 16;
         if let Some(old) = self.touch(&key) {
             *old = value;

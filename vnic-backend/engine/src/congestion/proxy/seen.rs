@@ -1,4 +1,4 @@
-//! What is read of a RoCEv2 frame.
+//! The parser of RoCEv2 frames for the proxy.
 
 use vnic_wire::gid::Gid;
 use vnic_wire::ipv4::PROTOCOL_UDP;
@@ -7,24 +7,24 @@ use vnic_wire::roce::{Ecn, Frame, Network, Path, UDP_PORT};
 use vnic_wire::transport::{Extended, Headers};
 use vnic_wire::{EtherType, MacAddr, ethernet, icrc, ipv4, ipv6, udp, vlan};
 
-/// Bytes of a frame that are enough to see all of a notification, and all headers of anything else: Ethernet with a tag,
-/// IPv6, UDP, BTH, and the longest of what follows it.
+/// Bytes of a frame that show all of a notification, and all headers of any other packet: Ethernet with a tag, IPv6, UDP,
+/// BTH, and the longest of what follows it.
 pub const SEEN: usize = 128;
 
-/// A RoCEv2 frame, by its first bytes. Lengths are believed; what they say is only counted.
+/// A RoCEv2 frame, by its first bytes. Lengths in headers are believed; they are only counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     path: Path,
     headers: Headers,
     /// Bytes of payload, pad included.
     pub payload: u32,
-    /// The ICRC of a notification is right; of others nobody has looked.
+    /// Whether the ICRC of a notification is right; of other packets nobody has looked.
     intact: bool,
 }
 
 impl Seen {
-    /// Reads the first [`SEEN`] bytes of a frame, or all of a shorter one. None: it is not RoCEv2 with at most one tag, or a
-    /// fragment, or of an opcode that nobody knows.
+    /// Reads the first [`SEEN`] bytes of a frame, or all of a shorter one. `None`: it is not RoCEv2 with at most one tag, or
+    /// a fragment, or of an unknown opcode.
     pub fn parse(head: &[u8]) -> Option<Seen> {
         let eth = ethernet::Header::parse(head).ok()?;
         let (mut at, mut ethertype, mut tag) = (ethernet::HEADER_LEN, eth.ethertype, None);
@@ -61,17 +61,17 @@ impl Seen {
         })
     }
 
-    /// Address that it comes from.
+    /// Address of the sender.
     pub fn source(&self) -> Gid {
         self.path.network.source()
     }
 
-    /// Address that it goes to.
+    /// Address of the destination.
     pub fn destination(&self) -> Gid {
         self.path.network.destination()
     }
 
-    /// Queue pair that it goes to.
+    /// Destination queue pair.
     pub fn qp(&self) -> u32 {
         self.headers.bth.destination_qp
     }
@@ -86,12 +86,12 @@ impl Seen {
         self.headers.bth.opcode.transport()
     }
 
-    /// What it does; a notification does nothing.
+    /// Operation; a notification has none.
     pub fn operation(&self) -> Option<Operation> {
         self.headers.operation()
     }
 
-    /// Queue pair that a datagram comes from; others do not say it.
+    /// Source queue pair of a datagram; other packets do not name it.
     pub(super) fn source_qp(&self) -> Option<u32> {
         match self.headers.extended {
             Extended::Deth(deth) | Extended::DethImm(deth, _) => Some(deth.source_qp),
@@ -99,17 +99,17 @@ impl Seen {
         }
     }
 
-    /// Is it a congestion notification?
+    /// Whether it is a congestion notification.
     pub fn is_cnp(&self) -> bool {
         self.transport() == Transport::Cnp
     }
 
-    /// The notification is whole.
+    /// Whether the notification is whole.
     pub(super) fn is_intact(&self) -> bool {
         self.intact
     }
 
-    /// Time between notifications that it tells, in us; 0: it does not.
+    /// Time between notifications that it names, in us; 0: none.
     pub(super) fn period(&self) -> u32 {
         match self.headers.extended {
             Extended::Cnp(cnp) => cnp.period,
@@ -117,17 +117,17 @@ impl Seen {
         }
     }
 
-    /// Its ECN field.
+    /// ECN field.
     pub fn ecn(&self) -> Ecn {
         Ecn::of(self.path.network.traffic_class())
     }
 
-    /// One receiver is addressed.
+    /// Whether it is addressed to one receiver.
     pub(super) fn is_unicast(&self) -> bool {
         !self.path.eth.destination.is_multicast() && self.path.eth.source != MacAddr([0; 6])
     }
 
-    /// The way back to who sent it.
+    /// The path back to the sender.
     pub(super) fn back(&self) -> Path {
         let mut path = self.path;
         path.eth.source = self.path.eth.destination;

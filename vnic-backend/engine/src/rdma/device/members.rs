@@ -1,11 +1,11 @@
-//! Who completes in a completion queue, and what becomes of them when it overruns.
+//! Users of a completion queue, and their failure when it overruns.
 
 use super::super::completion_queue::Member;
 use super::super::types::{CqHandle, Event};
 use super::Device;
 
-/// QPs and SRQs of queues that overran, and what is posted there, that go into error from one time that
-/// [`Device::handle_timeouts`] is called to the next; the last of them may have more.
+/// Most QPs and SRQs of queues that overran, and requests posted there, that go into error between two
+/// calls of [`Device::handle_timeouts`]; the last of them may have more.
 pub(super) const FAILURES: u32 = 256;
 
 impl Device {
@@ -23,7 +23,7 @@ impl Device {
         }
     }
 
-    /// QPs and SRQs of a completion queue that overran are in error (IBTA 10.2.6.2).
+    /// Puts QPs and SRQs of a completion queue that overran into error (IBTA 10.2.6.2).
     #[inline]
     pub(super) fn fail_overrun(&mut self) {
         if !self.shared.overrun.is_empty() {
@@ -31,7 +31,7 @@ impl Device {
         }
     }
 
-    /// Not more of them than there may be: [`next_timeout`](Device::next_timeout) says when to go on.
+    /// As many of them as the limit allows: [`next_timeout`](Device::next_timeout) says when to go on.
     #[cold]
     fn fail_overrun_now(&mut self) {
         while self.shared.failures > 0 {

@@ -1,4 +1,4 @@
-//! What leaves, and when: turns of queue pairs, time, how packets are marked, and rates.
+//! Sending of a device: turns of queue pairs, time, marking, and rates.
 
 use alloc::sync::Arc;
 
@@ -29,10 +29,10 @@ fn check_rate(what: &'static str, kbps: u32) -> Result<(), VerbsError> {
 impl Device {
     /// Gives the sink what may be sent now, QP after QP, until there is nothing or the sink is full.
     ///
-    /// The sink's `open` bounds a call: it is asked before each packet and each turn, and a full one costs nothing,
-    /// however many QPs wait; nor do closed priorities. QPs of one priority take turns, and open priorities do. Work that makes no packets (binding, invalidating, failing) does not fill the sink; after
-    /// many turns of such work in a row the call ends as well, and [`wants_transmit`](Device::wants_transmit) says that
-    /// there may be more.
+    /// The sink's `open` bounds a call: it is asked before each packet and each turn, and a full sink costs nothing, however
+    /// many QPs wait; nor do closed priorities. QPs of one priority take turns, and so do open priorities. Work that makes no
+    /// packets (binding, invalidating, failing) does not fill the sink; after many turns of such work in a row the call ends as
+    /// well, and [`wants_transmit`](Device::wants_transmit) says that there may be more.
     pub fn transmit(&mut self, now: Instant, memory: &dyn Memory, sink: &mut dyn Sink) {
         let mut silent = 0;
         self.shared.held = 0;
@@ -70,12 +70,12 @@ impl Device {
         self.fail_overrun();
     }
 
-    /// May [`transmit`](Device::transmit) have something?
+    /// Whether [`transmit`](Device::transmit) may have something.
     pub fn wants_transmit(&self) -> bool {
         !self.shared.ready.is_empty() || self.shared.notifier.priorities() != 0
     }
 
-    /// When [`handle_timeout`](Device::handle_timeout) wants to be called, at the latest.
+    /// When [`handle_timeout`](Device::handle_timeout) must be called, at the latest.
     pub fn next_timeout(&self) -> Option<Instant> {
         let shared = &self.shared;
         let first = |a: Option<Instant>, b: Option<Instant>| match (a, b) {
@@ -87,13 +87,13 @@ impl Device {
         first(first(queue_pairs, failures), shared.notifier.next_timeout())
     }
 
-    /// Time has come.
+    /// Lets time pass.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.handle_timeouts(now, usize::MAX);
     }
 
-    /// The same for at most so many queue pairs: if there are more, [`next_timeout`](Device::next_timeout) is still not later
-    /// than `now`. Answers how many there were.
+    /// As [`handle_timeout`](Device::handle_timeout), for at most `most` queue pairs: if there are more,
+    /// [`next_timeout`](Device::next_timeout) is still not later than `now`. Returns how many there were.
     pub fn handle_timeouts(&mut self, now: Instant, most: usize) -> usize {
         let mut handled = 0;
         self.shared.now = now;
@@ -121,26 +121,26 @@ impl Device {
         handled
     }
 
-    /// Request packets that a queue pair may have unacknowledged, of those that get ready to send from now on, 1..=2^22. It
-    /// is 1024 unless this is called: a loss makes so much be sent again. Adapters have no such limit unless `roce_tx_window`
-    /// is on, so networks of many of them are simulated without.
+    /// Sets how many request packets a queue pair may have unacknowledged, 1..=2^22, from its next turn on. The default is
+    /// 1024: a loss makes so many be sent again. Adapters have no such limit unless `roce_tx_window` is on, so networks of many
+    /// of them are simulated without.
     pub fn set_window(&mut self, packets: u32) -> Result<(), VerbsError> {
         self.shared.window = in_range("window", packets, 1, 1 << 22).map(|()| packets)?;
         Ok(())
     }
 
-    /// How packets are marked now.
+    /// Rules of marking.
     pub fn marking(&self) -> &Marking {
         &self.shared.marking
     }
 
-    /// QPs that are connected from now on send from UDP port 49152, all of them; or each from its own. Datagrams do so at
+    /// Sets whether QPs that are connected from now on all send from UDP port 49152, or each from its own. Datagrams follow at
     /// once.
     pub fn pin_source_port(&mut self, pin: bool) {
         self.shared.pin_source_port = pin;
     }
 
-    /// Packets are marked so from now on, those of all QPs and address handles: also what is sent again.
+    /// Changes the rules of marking, for packets of all QPs and address handles: also those that are sent again.
     pub fn set_marking(&mut self, marking: Marking) {
         if self.shared.marking == marking {
             return;
@@ -162,18 +162,18 @@ impl Device {
         }
     }
 
-    /// How fast QPs may send, and how marked packets are answered.
+    /// Settings of congestion control.
     pub fn congestion(&self) -> &Congestion {
         &self.shared.congestion
     }
 
-    /// From now on so. QPs that are limited keep the rate that they have, as far as the algorithm is still on for them.
+    /// Changes the settings of congestion control. QPs that are limited keep their rate, if the algorithm is still on for them.
     pub fn set_congestion(&mut self, congestion: Congestion, now: Instant) {
         let shared = &mut self.shared;
         let before = core::mem::replace(&mut shared.congestion, congestion);
         shared.now = now;
         shared.needs = shared.congestion.control.needs();
-        // An idle time is only seen where there is a flow.
+        // An idle time is only seen if there is a flow.
         shared.needs.from_start |= shared.congestion.slow_restart_idle;
         shared.notifier.set(shared.congestion.point);
         let restart = !Arc::ptr_eq(&before.control, &shared.congestion.control)
@@ -198,17 +198,17 @@ impl Device {
         self.shared.ready.priorities() | self.shared.notifier.priorities()
     }
 
-    /// Priority of what a QP sends; of datagrams: of the next one.
+    /// Priority of a QP's packets; for datagrams: of the next one.
     pub fn qp_priority(&self, qp: QpNumber) -> Option<u8> {
         self.qps.get(qp.0).map(|qp| qp.priority())
     }
 
-    /// Packets that came since this was last asked, by priority. (What is sent is the sink's to count.)
+    /// Packets that came since the last call, by priority. (The sink counts packets that are sent.)
     pub fn take_received(&mut self) -> ReceivedByPriority {
         core::mem::take(&mut self.shared.received)
     }
 
-    /// Sets the rate of a QP's send queue, in any state; RESET takes it away. What is under way is not held up.
+    /// Sets the rate of a QP's send queue, in any state; RESET takes it away. Packets under way are not held up.
     pub fn set_qp_rate(&mut self, qp: QpNumber, limit: RateLimit, now: Instant) -> Result<(), VerbsError> {
         let found = self.qps.get_mut(qp.0).ok_or(VerbsError::NoSuch(Object::Qp))?;
         if found.init.qp_type == QpType::XrcTarget {
@@ -228,7 +228,7 @@ impl Device {
         Ok(found.rate())
     }
 
-    /// Rate that a QP may have at most, whatever its user sets, in kbit/s; 0: any. It stays until the QP is destroyed.
+    /// Sets the highest rate of a QP, whatever its user sets, in kbit/s; 0: any. It stays until the QP is destroyed.
     pub fn set_qp_ceiling(&mut self, qp: QpNumber, kbps: u32, now: Instant) -> Result<(), VerbsError> {
         check_rate("rate in kbit/s", kbps)?;
         let found = self.qps.get_mut(qp.0).ok_or(VerbsError::NoSuch(Object::Qp))?;
@@ -236,7 +236,7 @@ impl Device {
         Ok(())
     }
 
-    /// QPs with a rate: what its user has set, and what it may have at most in kbit/s.
+    /// QPs with a rate: the one that the user has set, and the highest that the operator allows, in kbit/s.
     pub fn paced_qps(&mut self) -> impl Iterator<Item = (QpNumber, RateLimit, u32)> + '_ {
         let all = self
             .qps

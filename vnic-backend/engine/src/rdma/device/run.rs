@@ -8,8 +8,8 @@ use super::super::run::Run;
 use super::Device;
 
 impl Device {
-    /// A run came from a neighbour. What is not special of it is carried out, from its front, as if it had been
-    /// [received](Device::receive) packet by packet; answers how many packets that are. The others have not come yet.
+    /// Takes a run from a neighbour. Packets at its front that are not special are carried out, as if they had been
+    /// [received](Device::receive) one by one; returns their number. The others have not come yet.
     #[inline]
     pub fn receive_run(&mut self, now: Instant, run: &Run<'_>, memory: &dyn Memory) -> usize {
         let shared = &mut self.shared;

@@ -21,9 +21,6 @@ pub fn work_of_pieces(pieces: u32) -> u32 {
     pieces - pieces / 3
 }
 
-/// The same for a copy of a packet to a member of a multicast group.
-pub(super) const COPY: u32 = 4;
-
 /// Memory that an object has left ([`Device::take_freed`]): to drop it may take a while.
 #[derive(Debug)]
 pub struct Freed(What);

@@ -175,7 +175,7 @@ impl Qp {
 
     /// Back to as it was created, without completions (IBTA 10.3.1.1).
     fn forget(&mut self, shared: &mut Shared, now: Instant) {
-        while self.requester.take(&mut shared.sends).is_some() {}
+        while self.requester.take(&mut shared.sends, |_| true).is_some() {}
         while self.responder.take_any(shared, &self.init).is_some() {}
         let fresh = Qp::new(self.number, self.init);
         self.end_flow(shared);

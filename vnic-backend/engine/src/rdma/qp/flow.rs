@@ -33,6 +33,7 @@ use super::super::packet::Incoming;
 use super::super::shared::Shared;
 use super::super::types::{QpNumber, QpState, QpType};
 use super::Qp;
+use super::requester::Stage;
 
 /// Speed of a port that does not say its own, in bit/s.
 const LINE_RATE: u64 = 100_000_000_000;
@@ -285,7 +286,7 @@ impl Qp {
     }
 
     /// It slows down by itself, as if it had been notified (`roce_slow_restart_en`). What the adapters do is published by
-    /// names only; that the sender counts a handled notification is (`rdma-notes-zh` section 8).
+    /// name only (NVIDIA, How-to Enable/Disable Lossy RoCE Accelerations); the sender counts it as a handled notification.
     fn slow_restart(&mut self, shared: &mut Shared, now: Instant) {
         let told = self.flow().and_then(|flow| flow.notified);
         if told.is_some_and(|at| now.since(at) < ONE_CAUSE) {
@@ -373,7 +374,10 @@ impl Qp {
         if wqe.awaits_response() {
             return None;
         }
-        let index = self.requester.next_psn().distance(wqe.first).max(0) as u64;
+        let index = match wqe.stage {
+            Stage::Started => self.requester.next_psn().distance(wqe.first).max(0) as u64,
+            _ => 0,
+        };
         let mtu = u64::from(self.attributes.path_mtu.bytes());
         Some(wqe.len.saturating_sub(index * mtu).min(mtu) as u32)
     }
@@ -400,7 +404,7 @@ impl Qp {
     }
 
     /// A packet of the peer's is missing: besides the NAK it gets a notification, where both slow restart and notification
-    /// are on (`rdma-notes-zh` section 3).
+    /// are on.
     pub(super) fn notify_gap(&self, shared: &mut Shared, packet: &Incoming<'_>) {
         let priority = shared.marking.received(&packet.path) & 7;
         let congestion = &shared.congestion;

@@ -121,6 +121,19 @@ impl Item for SendWqe {
 }
 
 impl SendWqe {
+    /// What is known of a request when its queue takes it.
+    #[inline]
+    pub fn begin(&mut self, stage: Stage) {
+        self.len = match (&self.wr.op, &self.wr.data) {
+            (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, _) => 8,
+            (SendOp::BindMw(_) | SendOp::LocalInvalidate(_), _) => 0,
+            (_, SendData::Sges(sges)) => sges.iter().map(|s| u64::from(s.len)).sum(),
+            (_, SendData::Inline(bytes)) => bytes.len() as u64,
+        };
+        self.stage = stage;
+        (self.psns, self.ssn) = (0, 0);
+    }
+
     /// What its completion is about.
     #[inline]
     pub fn op(&self) -> CompletionOp {
@@ -265,48 +278,40 @@ impl Requester {
         self.cursor
     }
 
-    /// Appends the request that is in the spare slot of the pool.
+    /// Appends the request in the spare slot of the pool, which has begun.
     #[inline]
-    pub fn append(&mut self, shared: &mut Shared, stage: Stage) {
-        let wqe = shared.sends.spare();
-        wqe.len = match (&wqe.wr.op, &wqe.wr.data) {
-            (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, _) => 8,
-            (SendOp::BindMw(_) | SendOp::LocalInvalidate(_), _) => 0,
-            (_, SendData::Sges(sges)) => sges.iter().map(|s| u64::from(s.len)).sum(),
-            (_, SendData::Inline(bytes)) => bytes.len() as u64,
-        };
-        wqe.stage = stage;
-        wqe.first = self.next;
-        (wqe.psns, wqe.ssn) = (0, 0);
-        let slot = shared.sends.append(&mut self.queue);
+    pub fn append(&mut self, sends: &mut Pool<SendWqe>) {
+        let slot = sends.append(&mut self.queue);
         if self.cursor == NONE {
             self.cursor = slot;
         }
     }
 
-    /// Takes the oldest request off the queue: what is left to say about it.
+    /// Takes the oldest request off the queue, if it is at a stage that is asked for: what is left to say about it.
     #[inline(always)]
-    pub fn take(&mut self, sends: &mut Pool<SendWqe>) -> Option<Finished> {
-        let slot = self.queue.head();
-        let wqe = sends.get(slot)?;
-        if self.cursor == slot {
-            self.cursor = sends.next(slot);
-        }
-        if wqe.awaits_response() && wqe.psns > 0 {
-            self.responses_due = self.responses_due.saturating_sub(1);
-            if wqe.is_read() {
-                self.response_psns = self.response_psns.saturating_sub(wqe.psns);
+    pub fn take(&mut self, sends: &mut Pool<SendWqe>, at: impl FnOnce(Stage) -> bool) -> Option<Finished> {
+        let head = self.queue.head();
+        sends.take_if(&mut self.queue, |wqe, next| {
+            if !at(wqe.stage) {
+                return None;
             }
-        }
-        let finished = Finished {
-            id: wqe.wr.id,
-            tag: wqe.wr.tag,
-            op: wqe.op(),
-            byte_len: wqe.byte_len(),
-            signaled: wqe.wr.flags.contains(SendFlags::SIGNALED),
-        };
-        sends.discard(&mut self.queue);
-        Some(finished)
+            if self.cursor == head {
+                self.cursor = next;
+            }
+            if wqe.awaits_response() && wqe.psns > 0 {
+                self.responses_due = self.responses_due.saturating_sub(1);
+                if wqe.is_read() {
+                    self.response_psns = self.response_psns.saturating_sub(wqe.psns);
+                }
+            }
+            Some(Finished {
+                id: wqe.wr.id,
+                tag: wqe.wr.tag,
+                op: wqe.op(),
+                byte_len: wqe.byte_len(),
+                signaled: wqe.wr.flags.contains(SendFlags::SIGNALED),
+            })
+        })
     }
 
     /// Nothing is in the network any more.
@@ -723,10 +728,7 @@ impl Qp {
         let signal_all = self.init.signal_all;
         shared.complete_all(cq, |sends| {
             loop {
-                if sends.get(requester.head())?.stage != Stage::Ended(Status::Success) {
-                    return None;
-                }
-                let finished = requester.take(sends)?;
+                let finished = requester.take(sends, |stage| stage == Stage::Ended(Status::Success))?;
                 if finished.signaled || signal_all {
                     return Some(finished.completion(number, Status::Success));
                 }
@@ -738,7 +740,7 @@ impl Qp {
         }) = shared.sends.get(self.requester.head())
         {
             let status = *status;
-            if let Some(finished) = self.requester.take(&mut shared.sends) {
+            if let Some(finished) = self.requester.take(&mut shared.sends, |_| true) {
                 self.complete_failed(shared, &finished, status);
             }
             return self.fail(shared, state::Trigger::SendError);

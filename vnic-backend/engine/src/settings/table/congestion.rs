@@ -111,7 +111,8 @@ const fn own(row: KeyDef) -> KeyDef {
     row.dynamic().tool("-QosConfig -Dcqcn").acts(PARAMETER)
 }
 
-const NOTES: &str = "rdma-notes-zh section 17";
+const MLX5: &str = "MLNX_OFED Documentation, Explicit Congestion Notification (ECN)";
+const LOSSY: &str = "NVIDIA, How-to Enable/Disable Lossy RoCE Accelerations: register ROCE_ACCL";
 const DIFFER: &str = "where sources of DCQCN differ";
 
 /// What has no key of WinOF-2: `vnicctl cc` and the service have it beside the keys, the registry does not.
@@ -119,7 +120,7 @@ pub(in super::super) const OWN: &[KeyDef] = &[
     own(KeyDef::rate("rp_max_rate", 0))
         .alias(&["rpg_max_rate"])
         .help("Rate at which a flow is not limited any more; 0: the line rate.")
-        .source(NOTES),
+        .source(MLX5),
     own(KeyDef::one_of("rp_alpha_clock", &[(0, "notification"), (1, "period")]))
         .help("Alpha follows each notification (paper), or whether there was one in each DcqcnDceTcpRtt (firmware).")
         .source(DIFFER),
@@ -141,7 +142,7 @@ pub(in super::super) const OWN: &[KeyDef] = &[
     own(KeyDef::number("np_min_time_between_cnps", 0, 131_071).unit("us"))
         .alias(&["min_time_between_cnps"])
         .help("Least time between two notifications; 0: each marked packet makes one.")
-        .source(NOTES),
+        .source(MLX5),
     own(KeyDef::one_of(
         "np_cnp_scope",
         &[(0, "qp"), (1, "ip-pair"), (2, "destination-ip"), (3, "port")],
@@ -153,16 +154,16 @@ pub(in super::super) const OWN: &[KeyDef] = &[
         .source("DCQCN, SIGCOMM 2015, section 3.1"),
     own(KeyDef::number("np_cnp_ecn", 0, 3))
         .help("ECN field of notifications.")
-        .source("rdma-notes-zh section 2"),
+        .source("IBTA annex A17.9"),
     own(KeyDef::number("np_told_interval", 0, 131_071).unit("ns"))
         .help("Time to make one notification, of which the period follows that is told (DCQCN+); 0: nothing is told.")
         .source("DCQCN+, ICNP 2018"),
     own(KeyDef::switch("roce_slow_restart_en"))
         .help("1: a loss slows a flow down as a notification does.")
-        .source("rdma-notes-zh section 19, register ROCE_ACCL"),
+        .source(LOSSY),
     own(KeyDef::switch("roce_slow_restart_idle_en"))
         .help("1: so does an idle time.")
-        .source("rdma-notes-zh section 19, register ROCE_ACCL"),
+        .source(LOSSY),
     own(KeyDef::switch("soft_roce"))
         .help("1: RoCE of the guest's own, over the Ethernet function, is limited, too.")
         .source("ours"),
@@ -171,5 +172,5 @@ pub(in super::super) const OWN: &[KeyDef] = &[
             "1: queue pairs that are connected from now on send from UDP port 49152, all of them, as with some drivers: hashing \
              by ports then sees one flow. Ports that a program chose count as little.",
         )
-        .source("rdma-notes-zh section 18"),
+        .source("Linux, IB_ROCE_UDP_ENCAP_VALID_PORT_MIN"),
 ];

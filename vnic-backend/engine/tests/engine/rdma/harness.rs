@@ -410,21 +410,27 @@ pub fn datagrams() -> Pair {
     let mut pair = Pair::new(QpType::Rc, Connection::default());
     for side in &mut pair.sides {
         side.init.qp_type = QpType::Ud;
-        side.qp = side.device.create_qp(&side.init).unwrap();
-        let base = QpAttributes {
-            qkey: 0x1111,
-            ..QpAttributes::default()
-        };
-        for (state, mask) in [
-            (QpState::Init, A::PKEY_INDEX | A::PORT | A::QKEY),
-            (QpState::Rtr, A::empty()),
-            (QpState::Rts, A::SQ_PSN),
-        ] {
-            let wanted = QpAttributes { state, ..base };
-            side.device
-                .modify_qp(side.qp, &wanted, mask | A::STATE, Instant(0))
-                .unwrap();
-        }
+        side.qp = datagram_qp(side);
     }
     pair
+}
+
+/// One more datagram QP of a side that has them.
+pub fn datagram_qp(side: &mut Side) -> QpNumber {
+    let qp = side.device.create_qp(&side.init).unwrap();
+    let base = QpAttributes {
+        qkey: 0x1111,
+        ..QpAttributes::default()
+    };
+    for (state, mask) in [
+        (QpState::Init, A::PKEY_INDEX | A::PORT | A::QKEY),
+        (QpState::Rtr, A::empty()),
+        (QpState::Rts, A::SQ_PSN),
+    ] {
+        let wanted = QpAttributes { state, ..base };
+        side.device
+            .modify_qp(qp, &wanted, mask | A::STATE, Instant(0))
+            .unwrap();
+    }
+    qp
 }

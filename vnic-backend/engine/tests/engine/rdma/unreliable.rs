@@ -1,10 +1,10 @@
 //! Unreliable connections and datagrams.
 
-use vnic_engine::rdma::{AttributeMask as A, QpAttributes, QpState, QpType, SendOp, Status};
+use vnic_engine::rdma::{AttributeMask as A, COPIES_AT_ONCE, QpAttributes, QpState, QpType, SendOp, Status};
 use vnic_wire::gid::Gid;
 use vnic_wire::time::Instant;
 
-use super::harness::{Connection, Pair, datagrams, send};
+use super::harness::{Connection, Pair, datagram_qp, datagrams, send};
 
 #[test]
 fn uc_drops_a_broken_message_and_delivers_the_next_into_the_same_receive() {
@@ -183,4 +183,85 @@ fn every_member_of_a_group_gets_its_copy() {
     a.device.post_send(a.qp, wr).unwrap();
     pair.run();
     assert_eq!(pair.sides[1].completions().len(), 1);
+}
+
+#[test]
+fn a_packet_to_a_large_group_makes_few_copies_at_once_and_the_others_wait() {
+    const MEMBERS: usize = 40;
+    let mut pair = datagrams();
+    let group = Gid::from_ipv4([239, 1, 2, 3]);
+    let to = pair.destination(group, 0x1111, true);
+    let b = &mut pair.sides[1];
+    let members: Vec<_> = (0..MEMBERS).map(|_| datagram_qp(b)).collect();
+    for (i, qp) in members.iter().enumerate() {
+        b.device.attach_multicast(*qp, group).unwrap();
+        b.qp = *qp;
+        for message in 0..2 {
+            b.post_recv(2 * i as u64 + message, &[b.sge(200 * i as u64, 140)]);
+        }
+    }
+    b.device.take_work();
+    for message in 0..2u8 {
+        let a = &mut pair.sides[0];
+        a.fill(0, &[message; 100]);
+        let mut wr = send(1, SendOp::Send, &[a.sge(0, 100)]);
+        wr.ud = Some(to);
+        a.device.post_send(a.qp, wr).unwrap();
+        pair.run();
+        let b = &mut pair.sides[1];
+        assert_eq!(b.completions().len(), COPIES_AT_ONCE);
+        assert_eq!(b.device.take_work() as usize, 4 * COPIES_AT_ONCE);
+    }
+    // Both wait; the sender's memory is another by now, and two members have left.
+    pair.sides[0].fill(0, &[9; 100]);
+    let (now, b) = (pair.now, &mut pair.sides[1]);
+    b.device.detach_multicast(members[20], group).unwrap();
+    b.device.detach_multicast(members[30], group).unwrap();
+    b.device.destroy_qp(members[30]).unwrap();
+    assert_eq!(b.completions().len(), 2, "what it had posted is flushed");
+    for message in 0..2u8 {
+        for (i, qp) in members.iter().enumerate().skip(COPIES_AT_ONCE) {
+            assert_eq!(b.device.next_member(), Some(*qp));
+            b.device.receive_copy(now, &b.ram);
+            let expected: &[u64] = match i {
+                20 | 30 => &[],
+                _ => &[2 * i as u64 + u64::from(message)],
+            };
+            let got: Vec<u64> = b.completions().iter().map(|c| c.wr_id).collect();
+            assert_eq!(got, expected, "member {i}");
+            if !got.is_empty() {
+                assert_eq!(b.bytes(200 * i + 40, 100), [message; 100]);
+            }
+        }
+    }
+    assert_eq!(b.device.next_member(), None);
+    assert_eq!(b.device.counters().out_of_buffer, 0);
+}
+
+#[test]
+fn what_a_large_group_has_no_room_for_is_lost_and_counted() {
+    let mut pair = datagrams();
+    let group = Gid::from_ipv4([239, 1, 2, 3]);
+    let to = pair.destination(group, 0x1111, true);
+    let b = &mut pair.sides[1];
+    for _ in 0..COPIES_AT_ONCE + 3 {
+        let qp = datagram_qp(b);
+        b.device.attach_multicast(qp, group).unwrap();
+    }
+    for _ in 0..70 {
+        let a = &mut pair.sides[0];
+        let mut wr = send(1, SendOp::Send, &[a.sge(0, 100)]);
+        wr.ud = Some(to);
+        a.device.post_send(a.qp, wr).unwrap();
+        pair.run();
+    }
+    let (now, b) = (pair.now, &mut pair.sides[1]);
+    let at_once = 70 * COPIES_AT_ONCE as u64;
+    assert_eq!(b.device.counters().out_of_buffer, at_once + (70 - 64) * 3);
+    let mut copies = 0;
+    while b.device.next_member().is_some() {
+        b.device.receive_copy(now, &b.ram);
+        copies += 1;
+    }
+    assert_eq!(copies, 64 * 3);
 }

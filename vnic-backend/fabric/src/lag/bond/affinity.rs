@@ -1,4 +1,4 @@
-//! Which member a queue pair or flow goes by because somebody said so.
+//! Affinities: the member of a queue pair or flow, as an operator named it.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -10,10 +10,10 @@ use vnic_wire::roce;
 
 use crate::lag::{Flow, LagError, Member, Packet};
 
-/// Affinities that a bond may have.
+/// Most affinities of a bond.
 pub const AFFINITIES_MAX: usize = 1024;
 
-/// What goes by a member of its own. Of several that match the first counts, in this order.
+/// Frames with a member of their own. If several match a frame, the first in this order counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Affinity {
     /// A queue pair of the adapter with this address, by its own number.
@@ -23,26 +23,26 @@ pub enum Affinity {
         /// The queue pair's number.
         qp: u32,
     },
-    /// The flow of this packet, of a tunnel the inner one.
+    /// The flow of this packet; of a tunnel the inner one.
     Flow(Packet),
     /// RoCEv2 with this UDP source port.
     UdpSourcePort(u16),
 }
 
-/// One of them.
+/// An affinity with its member and slot.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     what: Affinity,
     member: Member,
 }
 
-/// All of a bond.
+/// All affinities of a bond.
 #[derive(Debug, Clone, Default)]
 pub(in crate::lag) struct Affinities {
-    /// Index of its slot by what it is about.
+    /// Index in `entries` by affinity.
     slots: BTreeMap<Affinity, usize>,
     entries: Vec<Option<Entry>>,
-    /// Slots before the first one of these.
+    /// Slots in front of the first affinity's.
     buckets: usize,
 }
 
@@ -67,7 +67,7 @@ impl Affinities {
         by_qp.or_else(by_flow).or_else(by_port)
     }
 
-    /// Its slot, and whether that is a new one.
+    /// Sets an affinity; returns its slot, and whether that is a new one.
     pub(super) fn set(
         &mut self,
         buckets: usize,
@@ -100,7 +100,7 @@ impl Affinities {
         Ok((buckets + i, true))
     }
 
-    /// The slot of what it is about.
+    /// The slot of an affinity.
     pub(super) fn slot(&self, what: Affinity) -> Option<usize> {
         self.slots.get(&what).copied()
     }
@@ -109,7 +109,7 @@ impl Affinities {
         self.entries.get(slot.checked_sub(self.buckets)?)?.as_ref()
     }
 
-    /// The affinity of this slot has gone.
+    /// Removes the affinity of a slot.
     pub(super) fn remove(&mut self, slot: usize) {
         let entry = slot
             .checked_sub(self.buckets)
@@ -119,12 +119,12 @@ impl Affinities {
         }
     }
 
-    /// The member that the `i`th one names.
+    /// The member that affinity number `i` names.
     pub(super) fn member(&self, i: usize) -> Option<Member> {
         Some(self.entries.get(i)?.as_ref()?.member)
     }
 
-    /// What goes where by somebody's word, and its slot.
+    /// The affinities, with member and slot.
     pub(in crate::lag) fn iter(&self) -> impl Iterator<Item = (Affinity, Member, usize)> {
         let slots = self.slots.iter();
         slots.filter_map(|(what, i)| Some((*what, self.of(*i)?.member, *i)))

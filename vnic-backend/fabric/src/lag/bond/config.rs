@@ -9,18 +9,20 @@ use crate::lag::{LagError, MEMBERS_MAX, Member, Policy};
 /// How members share the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// All carry frames.
+    /// All members carry frames.
     Aggregate {
-        /// Which flow goes where.
+        /// Fields that decide which flow goes where.
         policy: Policy,
-        /// Only those of which link aggregation control says so; otherwise those whose link is up (static).
+        /// Whether only members carry frames that link aggregation control allows; otherwise those whose link is
+        /// up (static).
         lacp: bool,
     },
-    /// One carries frames, the others wait for it to fail.
+    /// One member carries frames, the others wait for it to fail.
     ActiveBackup {
-        /// The one that does so if it can.
+        /// The member that carries frames if it can.
         primary: Option<Member>,
-        /// It does so again when it comes back; otherwise (`NoFailBackToPrimary`) only when the other one fails.
+        /// Whether the primary takes over again when it comes back; otherwise (`NoFailBackToPrimary`) only when
+        /// the other one fails.
         failback: bool,
     },
 }
@@ -30,11 +32,12 @@ pub enum Mode {
 pub struct BondSettings {
     /// How members share the work.
     pub mode: Mode,
-    /// How long a member that comes back has to be up before it gets anything; up to an hour.
+    /// Time that a member that comes back has to be up before it gets frames; up to an hour.
     pub failback_delay: Duration,
-    /// How long after a frame has left its port it may still be under way; up to a second.
+    /// Time after a frame has left its port for which it may still be under way; up to a second.
     pub quiet: Duration,
-    /// How long a flow that is to move may go on without a pause before it is held; up to an hour. None: for ever.
+    /// Time for which a flow that is to move may go on without a pause before it is held; up to an hour. `None`:
+    /// for ever.
     pub patience: Option<Duration>,
     /// Flows that the view shows, at most 65536; 0: none.
     pub flows: usize,
@@ -46,7 +49,7 @@ const DELAY_MAX: Duration = Duration::from_secs(3600);
 const QUIET_MAX: Duration = Duration::from_secs(1);
 
 impl Default for BondSettings {
-    /// Static, by layer3+4; a member that comes back waits for a second, a busy flow for 100 ms.
+    /// Static, by layer3+4. A member that comes back waits for a second, a busy flow for 100 ms.
     fn default() -> BondSettings {
         BondSettings {
             mode: Mode::Aggregate {
@@ -62,7 +65,7 @@ impl Default for BondSettings {
 }
 
 impl BondSettings {
-    /// Are they possible with so many members?
+    /// Checks the settings for a bond of `members` members.
     pub fn check(&self, members: usize) -> Result<(), LagError> {
         if !(1..=MEMBERS_MAX).contains(&members) {
             return Err(LagError::new(

@@ -1,45 +1,45 @@
-//! What moves from member to member as a whole: a bucket, or what an affinity is about.
+//! A slot: frames that move from member to member together, of a bucket or of an affinity.
 
 use core::time::Duration;
 
 use crate::Instant;
 use crate::lag::Member;
 
-/// A slot of a bond: what [`departed`](super::Bond::departed) and [`retry`](super::Bond::retry) are told.
+/// Number of a slot, which [`departed`](super::Bond::departed) and [`retry`](super::Bond::retry) take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlotId(pub(super) u32);
 
 impl SlotId {
-    /// Its place: less than [`SLOTS_MAX`](super::SLOTS_MAX).
+    /// Index of the slot: less than [`SLOTS_MAX`](super::SLOTS_MAX).
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// In the place of a member's number.
+/// No member, in place of a member's number.
 const NOBODY: u8 = u8::MAX;
 
-/// See the module.
+/// Frames that move from member to member together.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::lag) struct Slot {
-    /// Where frames go.
+    /// Member that frames go by.
     current: u8,
-    /// Where they are to go.
+    /// Member that frames are to go by.
     wanted: u8,
-    /// It is new, and frames that match it may be under way by any member.
+    /// Whether the slot is new, and frames that match it may be under way by any member.
     fresh: bool,
-    /// It is an affinity's that is to go when nothing of it is under way.
+    /// Whether the slot is an affinity's that is to go when none of its frames is under way.
     leaves: bool,
-    /// It has moved since somebody asked.
+    /// Whether the slot has moved since somebody asked.
     pub(super) moved: bool,
     /// Frames that were given to a port and have not left it.
     pub(super) waiting: u32,
     /// Frames that the caller holds.
     pub(super) held: u32,
-    /// When what has left the port has arrived.
+    /// When all frames that have left the port have arrived.
     clear_at: Instant,
-    /// When it has had time enough to pause by itself.
+    /// When the slot has had time enough to pause by itself.
     force_at: Instant,
 }
 
@@ -67,7 +67,7 @@ const fn member(of: u8) -> Option<Member> {
 }
 
 impl Slot {
-    /// A new affinity's: nothing goes before this time.
+    /// The slot of a new affinity: no frame goes before this time.
     pub(super) fn fresh(clear_at: Instant) -> Slot {
         Slot {
             fresh: true,
@@ -76,42 +76,43 @@ impl Slot {
         }
     }
 
-    /// Where frames go.
+    /// Member that frames go by.
     #[inline]
     pub(in crate::lag) fn member(&self) -> Option<Member> {
         member(self.current)
     }
 
-    /// Where they are to go.
+    /// Member that frames are to go by.
     #[inline]
     pub(in crate::lag) fn wanted(&self) -> Option<Member> {
         member(self.wanted)
     }
 
-    /// Is it where it belongs, and stays?
+    /// Whether the slot is where it belongs, and stays.
     #[inline]
     pub(in crate::lag) fn is_settled(&self) -> bool {
         self.current == self.wanted && !self.leaves
     }
 
-    /// Is it to go?
+    /// Whether the slot's affinity is to go.
     #[inline]
     pub(in crate::lag) fn leaves(&self) -> bool {
         self.leaves
     }
 
-    /// It is to go, or after all not. True: that is new.
+    /// Sets whether the slot's affinity is to go. True: that is new.
     pub(super) fn set_leaves(&mut self, leaves: bool) -> bool {
         core::mem::replace(&mut self.leaves, leaves) != leaves
     }
 
-    /// Is nobody there to go to?
+    /// Whether there is no member to go to.
     #[inline]
     pub(super) fn is_aimless(&self) -> bool {
         self.wanted == NOBODY
     }
 
-    /// It belongs to this member from now on. `dead`: the one it is on carries nothing any more. True: it has moved.
+    /// Sets the member that the slot belongs to. `dead`: its current member carries nothing any more. True: the slot
+    /// has moved.
     pub(super) fn aim(&mut self, to: Option<Member>, dead: bool, force_at: Instant) -> bool {
         let to = to.map_or(NOBODY, |m| m.0);
         if self.wanted != to {
@@ -125,13 +126,13 @@ impl Slot {
         moves && to != NOBODY
     }
 
-    /// Is nothing of it under way?
+    /// Whether no frame of the slot is under way.
     #[inline]
     pub(super) fn is_clear(&self, now: Instant) -> bool {
         self.waiting == 0 && now >= self.clear_at
     }
 
-    /// Goes where it belongs if nothing of it is under way. True: it is there.
+    /// Moves the slot to where it belongs if none of its frames is under way. True: it is there.
     pub(super) fn move_if_clear(&mut self, now: Instant) -> bool {
         if self.current == self.wanted {
             return true;
@@ -143,7 +144,7 @@ impl Slot {
         true
     }
 
-    /// May its frames not go where it still is?
+    /// Whether frames must not go by the current member.
     pub(super) fn must_wait(&self, now: Instant) -> bool {
         self.current == NOBODY || now >= self.force_at
     }
@@ -157,12 +158,12 @@ impl Slot {
         }
     }
 
-    /// When it may move without a frame; none: not before one departs.
+    /// When the slot may move without a frame; `None`: not before a frame departs.
     pub(super) fn wakes(&self) -> Option<Instant> {
         (self.waiting == 0 && self.wanted != NOBODY).then_some(self.clear_at)
     }
 
-    /// A frame has left its port; all has arrived at this time.
+    /// A frame has left its port; all frames have arrived at `clear_at`.
     #[inline]
     pub(super) fn departed(&mut self, clear_at: Instant) {
         self.waiting = self.waiting.saturating_sub(1);

@@ -405,8 +405,8 @@ fn rocev2(source_port: u16, qp: u32) -> Flow {
     }
 }
 
-/// `rdma-notes-zh` section 18: 64 queue pairs that all have source port 49152 are on one member; with a port each, or with an
-/// affinity each, they are spread.
+/// 64 queue pairs that all have UDP source port 49152 (Linux, `IB_ROCE_UDP_ENCAP_VALID_PORT_MIN`) are on one member. With a
+/// port each, or with an affinity each, they are spread.
 #[test]
 fn the_single_source_port() {
     let mut bond = all_up(aggregate(2));

@@ -441,8 +441,8 @@ fn policies_have_names() {
     );
 }
 
-/// Ports of queue pairs as three drivers give them: one after the other, by a multiplicative hash of a number, and as
-/// `rdma-notes-zh` section 18 saw them.
+/// UDP source ports of queue pairs as three drivers give them: one after the other, by a multiplicative hash of the QP number,
+/// and always the least that RoCEv2 may have (Linux, `IB_ROCE_UDP_ENCAP_VALID_PORT_MIN`).
 fn ports_by(driver: usize, qp: u32) -> u16 {
     match driver {
         0 => 0xc000 | qp as u16,

@@ -16,7 +16,7 @@ pub enum Receive {
     PortDisabled,
     /// The partner was not heard for too long; it is asked to speak often.
     Expired,
-    /// Nor then: it is taken for somebody who does not speak.
+    /// The partner was not heard then either: the port takes it for one that does not speak.
     Defaulted,
     /// The partner is heard.
     Current,
@@ -42,7 +42,7 @@ pub(super) struct Us {
     pub(super) key: u16,
 }
 
-/// See the module.
+/// The machines of one port.
 #[derive(Debug, Clone)]
 pub(super) struct Port {
     identifier: lacp::Port,
@@ -51,25 +51,25 @@ pub(super) struct Port {
     partner: Participant,
     receive: Receive,
     current_while: Option<Instant>,
-    /// When the periodic machine fires, and whether it is fast; none: NO_PERIODIC.
+    /// When the periodic machine fires, and whether it is fast; `None`: NO_PERIODIC.
     periodic: Option<(Instant, bool)>,
-    /// Need to transmit.
+    /// Need to transmit (NTT).
     ntt: bool,
     mux: Mux,
     wait_while: Instant,
     selected: bool,
-    /// The last transmissions, oldest first.
+    /// Times of the last transmissions, oldest first.
     transmitted: [Option<Instant>; TRANSMIT_LIMIT],
     answer: Option<Marker>,
-    /// Collecting and distributing, as the caller knows it.
+    /// Collecting and distributing, as the caller knows them.
     told: (bool, bool),
     sent: u64,
     received: u64,
     markers: u64,
 }
 
-/// What the partner of a port is taken for that hears nothing: nobody, who neither aggregates nor is in sync; but who might
-/// only speak when spoken to, and so is spoken to often.
+/// The partner of a port that hears nothing: nobody, who neither aggregates nor is in sync. But the real partner might only
+/// speak when spoken to, and so is spoken to often.
 const NOBODY: Participant = Participant {
     system: System {
         priority: 0,
@@ -141,7 +141,7 @@ impl Port {
         self.state = self.state.with(flags, on);
     }
 
-    /// Port_enabled.
+    /// Sets Port_enabled.
     pub(super) fn set_link(&mut self, now: Instant, up: bool) {
         if self.up == up {
             return;
@@ -150,7 +150,7 @@ impl Port {
         self.partner.state = self.partner.state.with(State::SYNCHRONIZATION, false);
         if up {
             self.expire(now);
-            // Not of the standard, which would wait for the periodic machine: a second less.
+            // Not in the standard, which would wait for the periodic machine: this is a second faster.
             self.ntt = true;
         } else {
             (self.receive, self.current_while) = (Receive::PortDisabled, None);
@@ -187,13 +187,13 @@ impl Port {
     pub(super) fn receive(&mut self, now: Instant, us: Us, pdu: &Lacpdu) {
         self.received += 1;
         let actor = self.actor(us);
-        // update_Selected
+        // update_Selected.
         self.selected &= is_same(&pdu.actor, &self.partner);
-        // update_NTT
+        // update_NTT.
         let told = State::ACTIVITY | State::TIMEOUT | State::SYNCHRONIZATION | State::AGGREGATION;
         let knows_us = is_same(&pdu.partner, &actor);
         self.ntt |= !knows_us || pdu.partner.state.only(told) != actor.state.only(told);
-        // recordPDU
+        // recordPDU.
         let theirs = pdu.actor.state;
         let maintained = theirs.has(State::ACTIVITY)
             || actor.state.has(State::ACTIVITY) && pdu.partner.state.has(State::ACTIVITY);
@@ -207,17 +207,17 @@ impl Port {
         self.current_while = Some(now + if often { SHORT_TIMEOUT } else { LONG_TIMEOUT });
     }
 
-    /// A marker is answered; one answer waits, the newest.
+    /// Answers a marker. One answer waits, the newest.
     pub(super) fn marker(&mut self, marker: Marker) {
         self.markers += 1;
         self.answer = marker.answer().or(self.answer);
     }
 
-    /// Receive and periodic machines.
+    /// Runs the receive and periodic machines.
     pub(super) fn run_timers(&mut self, now: Instant) {
         while let Some(at) = self.current_while.filter(|at| *at <= now) {
             if self.receive == Receive::Current {
-                // At its own time, so that a late call finds what a timely one would have.
+                // At the time of the timer, so that a late call has the effect of a timely one.
                 self.expire(at);
             } else {
                 (self.receive, self.current_while) = (Receive::Defaulted, None);
@@ -243,7 +243,7 @@ impl Port {
         }
     }
 
-    /// The group that it could be in; none: its partner is not known, or is this system.
+    /// The group that the port could be in; `None`: its partner is not known, or is this system.
     pub(super) fn group(&self, member: usize, us: Us) -> Option<Group> {
         let partner = &self.partner;
         let is_somebody = partner.system.address != MacAddr::default();
@@ -261,12 +261,12 @@ impl Port {
         self.selected = selected;
     }
 
-    /// When it has waited for others; none: it does not wait.
+    /// When the port has waited for others; `None`: it does not wait.
     pub(super) fn waits_until(&self) -> Option<Instant> {
         (self.mux == Mux::Waiting).then_some(self.wait_while)
     }
 
-    /// Mux machine. `ready`: all that wait for the aggregator have waited.
+    /// Runs the mux machine. `ready`: all ports that wait for the aggregator have waited.
     pub(super) fn run_mux(&mut self, ready: bool) {
         loop {
             let in_sync = self.partner.state.has(State::SYNCHRONIZATION);
@@ -284,7 +284,7 @@ impl Port {
         }
     }
 
-    /// Collecting and distributing, if the caller does not know yet.
+    /// Collecting and distributing, if the caller does not know them yet.
     pub(super) fn news(&mut self) -> Option<(bool, bool)> {
         let now = (
             self.state.has(State::COLLECTING),
@@ -293,7 +293,7 @@ impl Port {
         (core::mem::replace(&mut self.told, now) != now).then_some(now)
     }
 
-    /// Transmit machine.
+    /// Runs the transmit machine.
     pub(super) fn transmit(&mut self, now: Instant, us: Us) -> Option<Frame> {
         if !self.up {
             return None;
@@ -315,7 +315,7 @@ impl Port {
         }))
     }
 
-    /// When the transmit machine may send; none: now.
+    /// When the transmit machine may send; `None`: now.
     fn may_send_at(&self) -> Option<Instant> {
         self.transmitted[0].map(|oldest| oldest + FAST_PERIODIC)
     }
@@ -341,7 +341,7 @@ impl Port {
     }
 }
 
-/// Are these the same, as far as selection cares?
+/// Whether two participants are the same for selection.
 fn is_same(a: &Participant, b: &Participant) -> bool {
     let aggregates = |p: &Participant| p.state.has(State::AGGREGATION);
     (a.system, a.key, a.port) == (b.system, b.key, b.port) && aggregates(a) == aggregates(b)

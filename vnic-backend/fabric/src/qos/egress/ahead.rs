@@ -1,28 +1,28 @@
-//! What may surely go in this instant: so many bytes of each class, whatever their frames, before any rate is used up. What
-//! goes of it is one look-up and two subtractions a frame; the rates are charged for all of it together.
+//! Bytes that may surely go in this instant, of each class and whatever their frames, before any rate is used up. A frame
+//! costs one look-up and two subtractions; the rates are charged for all frames together.
 
 use super::{Bucket, SLACK};
 use crate::Instant;
 use crate::qos::PRIORITIES;
 
-/// Most that is granted at once of a class without a limit: far more than goes in an instant, and no sum overflows.
+/// Most bytes that are granted at once to a class without a limit: far more than goes in an instant, and no sum overflows.
 const MOST: u32 = 1 << 28;
 
-/// See the module.
+/// Bytes that may go in one instant without asking the rates.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    /// The instant; with nothing granted it says nothing.
+    /// The instant; without a grant it means nothing.
     now: Instant,
     /// Bytes on the wire that may still go: of all classes together, and of each.
     all: u32,
     left: [u32; PRIORITIES],
-    /// What they were.
+    /// The same at the beginning of the grant.
     granted_all: u32,
     granted: [u32; PRIORITIES],
 }
 
 impl Ahead {
-    /// Does so much of a class go? Then it has gone.
+    /// Takes bytes of a class. False: they are not granted.
     #[inline(always)]
     pub(super) fn take(&mut self, now: Instant, class: usize, wire: u32) -> bool {
         let Some(left) = self.left.get_mut(class) else {
@@ -36,8 +36,8 @@ impl Ahead {
         true
     }
 
-    /// From now on until [`Ahead::end`] there is what these rates have room for: those of the classes that have one, a bit
-    /// each, and the port's.
+    /// Begins a grant: what these rates have room for, until [`Ahead::end`]. `limited`: the classes that have a rate, a bit
+    /// each.
     pub(super) fn begin(&mut self, now: Instant, port: &Bucket, limits: &[Bucket; PRIORITIES], limited: u8) {
         let since = Instant(now.0.saturating_sub(SLACK.as_nanos() as u64));
         self.now = now;
@@ -49,7 +49,7 @@ impl Ahead {
         (self.all, self.left) = (self.granted_all, self.granted);
     }
 
-    /// Nothing goes any more. What has gone is charged.
+    /// Ends the grant, and charges what has gone.
     pub(super) fn end(&mut self, port: &mut Bucket, limits: &mut [Bucket; PRIORITIES], limited: u8) {
         let all = self.granted_all - self.all;
         if all != 0 {

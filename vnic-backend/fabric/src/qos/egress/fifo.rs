@@ -1,17 +1,17 @@
-//! Many first-in-first-out queues in one piece of memory: as large as the most that waited at once since all were empty,
-//! nothing is allocated beyond that.
+//! Many first-in-first-out queues in one piece of memory. It is as large as the most items that waited at once since all
+//! queues were empty; nothing is allocated beyond that.
 
 use alloc::vec::Vec;
 
 use super::Entry;
 
-/// No place.
+/// No index.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Places that are kept when nothing waits any more.
+/// Nodes that are kept when nothing waits any more.
 const KEPT: usize = 4096;
 
-/// One queue: places of its first and last in [`Nodes`].
+/// One queue: indices of its first and last node in [`Nodes`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fifo {
     head: u32,
@@ -32,9 +32,9 @@ impl Fifo {
 #[derive(Debug)]
 struct Node<T> {
     entry: Entry,
-    /// Nothing in a free node.
+    /// The item; `None` in a free node.
     item: Option<T>,
-    /// What was pushed before has a lower number.
+    /// Number of the item: items that were pushed before have lower ones.
     number: u64,
     next: u32,
 }
@@ -73,7 +73,7 @@ impl<T> Nodes<T> {
                 at
             }
             None => {
-                // A node is larger than 32 bytes: memory ends long before the numbers do.
+                // A node is larger than 32 bytes: memory ends long before the indices do.
                 let at = self.nodes.len() as u32;
                 self.nodes.push(node);
                 at
@@ -86,7 +86,7 @@ impl<T> Nodes<T> {
         fifo.tail = at;
     }
 
-    /// Nothing waits in any queue: memory that only a flood needed is given back.
+    /// All queues are empty: memory that only a flood needed is given back.
     pub(super) fn all_empty(&mut self) {
         if self.nodes.len() > KEPT {
             self.nodes.clear();
@@ -105,7 +105,7 @@ impl<T> Nodes<T> {
         node.item.as_ref().map(|item| (&node.entry, item))
     }
 
-    /// The first, with its number.
+    /// Takes the first item, with its number.
     pub(super) fn pop(&mut self, fifo: &mut Fifo) -> Option<(u64, Entry, T)> {
         let at = fifo.head;
         let node = self.nodes.get_mut(at as usize)?;

@@ -1,9 +1,9 @@
-//! Who of a class's sources goes next: those with credit of what they are sure to get, the most behind first; then all in
+//! Which of a class's sources goes next: those with credit of their guaranteed rate, the most behind first; then all in
 //! turn (deficit round robin in bytes on the wire, Shreedhar and Varghese 1995; a frame may take its source into debt, so
 //! that lengths need not be known before).
 //!
-//! A source's queue stands in the list of its first frame's priority, so that what is closed costs nothing to skip. A round
-//! number keeps turns equal between the lists of one class.
+//! A source's queue stands in the list of its first frame's priority, so that closed priorities cost nothing to skip. A
+//! round number keeps turns equal between the lists of one class.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -18,25 +18,25 @@ const QUANTUM: i64 = 1600;
 /// No priority.
 const NOWHERE: u8 = u8::MAX;
 
-/// What one source sent in one class.
+/// Frames of one source in one class.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub source: u16,
     pub class: u8,
     pub fifo: Fifo,
-    /// What it is sure to get; a rate of 0: nothing.
+    /// Guaranteed rate; a rate of 0: none.
     pub sure: Bucket,
-    /// Its source is gone: it ends when it is empty.
+    /// Whether the source is gone: the queue ends when it is empty.
     pub gone: bool,
-    /// Priority of its first frame: whose list it stands in; [`NOWHERE`]: in none, it is empty.
+    /// Priority of the first frame, whose list the queue stands in; [`NOWHERE`]: the queue is empty, and in no list.
     head: u8,
     previous: u32,
     next: u32,
-    /// Bytes that it may still send in this turn; negative: debt.
+    /// Bytes that the queue may still send in this turn; negative: debt.
     deficit: i64,
-    /// Round of its next turn.
+    /// Round of the queue's next turn.
     round: u64,
-    /// Its entry in a heap of `sure`: the heap, and a number that makes older entries void.
+    /// The queue's entry in a heap of `sure`: the heap, and a number that makes older entries void.
     heap: u8,
     ticket: u32,
 }
@@ -59,7 +59,7 @@ impl Queue {
         }
     }
 
-    /// A number that no entry of this place has.
+    /// A number that no entry of this queue has.
     pub(super) fn next_ticket(&self) -> u32 {
         self.ticket.wrapping_add(1)
     }
@@ -76,17 +76,17 @@ const EMPTY: List = List {
     last: NONE,
 };
 
-/// See the module.
+/// The order in which a port's sources send, by class.
 #[derive(Debug)]
 pub(super) struct Turns {
     pub queues: Vec<Queue>,
-    /// By priority of the first frame.
+    /// Lists by priority of the first frame.
     lists: [List; PRIORITIES],
     /// Priorities whose list is not empty, a bit each.
     heads: u8,
-    /// By class.
+    /// Round by class.
     rounds: [u64; PRIORITIES],
-    /// By priority of the first frame: when a queue has credit, its place, its ticket.
+    /// Queues with a guaranteed rate by priority of the first frame: when they have credit, their index, their ticket.
     sure: [BinaryHeap<Reverse<(Instant, u32, u32)>>; PRIORITIES],
 }
 
@@ -121,7 +121,7 @@ impl Turns {
         self.enlist(at);
     }
 
-    /// The first frame of queue `at` is another, or there is none any more.
+    /// Queue `at` has another first frame, or none any more.
     pub(super) fn advance(&mut self, at: u32, priority: Option<u8>) {
         let q = &self.queues[at as usize];
         let (head, deficit) = (q.head, q.deficit);
@@ -140,7 +140,7 @@ impl Turns {
         }
     }
 
-    /// Nothing waits anywhere.
+    /// All queues are empty.
     pub(super) fn clear(&mut self) {
         self.lists = [EMPTY; PRIORITIES];
         self.heads = 0;
@@ -153,8 +153,8 @@ impl Turns {
         }
     }
 
-    /// Which goes next of the queues whose first frames have these priorities, all of one class and none empty; and whether
-    /// by what it is sure to get.
+    /// The queue that goes next, of those whose first frames have these priorities (all of one class and none empty); and
+    /// whether it goes by its guaranteed rate.
     pub(super) fn next(&mut self, now: Instant, open: u8) -> (u32, bool) {
         match self.most_behind(now, open) {
             Some(at) => (at, true),
@@ -162,7 +162,7 @@ impl Turns {
         }
     }
 
-    /// Queue `at` sent so many bytes.
+    /// Charges queue `at` for bytes that it sent.
     #[inline]
     pub(super) fn charge(&mut self, now: Instant, at: u32, sure: bool, bytes: u32) {
         let q = &mut self.queues[at as usize];
@@ -175,7 +175,7 @@ impl Turns {
         }
     }
 
-    /// What queue `at` is sure to get has changed.
+    /// Changes the guaranteed rate of queue `at`.
     pub(super) fn set_sure(&mut self, at: u32, sure: Bucket) {
         let q = &mut self.queues[at as usize];
         q.sure = sure;
@@ -193,7 +193,7 @@ impl Turns {
             while let Some(Reverse((since, at, ticket))) = heap.peek().copied() {
                 let q = self.queues.get_mut(at as usize);
                 match q.filter(|q| q.ticket == ticket) {
-                    // It stays while the queue has such a frame in front, and comes back with it.
+                    // The entry stays while the queue has such a frame in front, and comes back with it.
                     Some(q) if usize::from(q.head) == p => {
                         if since <= now && best.is_none_or(|(b, _)| since < b) {
                             best = Some((since, at));
@@ -211,7 +211,7 @@ impl Turns {
 
     fn turn(&mut self, open: u8) -> u32 {
         loop {
-            // Turns of an earlier round come first; what was closed has not gathered any.
+            // Turns of an earlier round come first; a priority that was closed has not gathered any.
             let p = if open.is_power_of_two() {
                 open.trailing_zeros() as usize
             } else {
@@ -238,7 +238,7 @@ impl Turns {
         }
     }
 
-    /// Puts queue `at` into the heap of its first frame's priority, if it is sure of anything.
+    /// Puts queue `at` into the heap of its first frame's priority, if it has a guaranteed rate.
     fn enlist(&mut self, at: u32) {
         let q = &mut self.queues[at as usize];
         if q.sure.rate() == 0 || q.heap == q.head {

@@ -76,7 +76,7 @@ fn judge(scenarios: &[Scenario], outcomes: &[Outcome], fails: &str, holds: usize
 pub(super) const D3: Case = Case {
     id: "D3",
     title: "DCQCN breaks down with many flows: 10 Gb/s",
-    source: "Gao et al., DCQCN+, ICNP 2018, figure 4 (rdma-notes-zh section 21)",
+    source: "Gao et al., DCQCN+, ICNP 2018, figure 4",
     size: Size::Switch,
     scenarios: || [40, 120].map(|n| run("D3", 10, n, 40)).into(),
     judge: |scenarios, outcomes| judge(scenarios, outcomes, "80 flows", 40),
@@ -93,7 +93,7 @@ pub(super) const D3: Case = Case {
 pub(super) const D4: Case = Case {
     id: "D4",
     title: "DCQCN breaks down with many flows: 10 Gb/s, a quarter of the step",
-    source: "Gao et al., DCQCN+, ICNP 2018, figure 4 (rdma-notes-zh section 21)",
+    source: "Gao et al., DCQCN+, ICNP 2018, figure 4",
     size: Size::Switch,
     scenarios: || [80, 120].map(|n| run("D4", 10, n, 10)).into(),
     judge: |scenarios, outcomes| judge(scenarios, outcomes, "80 flows", 80),
@@ -118,7 +118,7 @@ pub(super) const D4: Case = Case {
 pub(super) const D5: Case = Case {
     id: "D5",
     title: "DCQCN breaks down with many flows: 40 Gb/s",
-    source: "Gao et al., DCQCN+, ICNP 2018, figure 4 (rdma-notes-zh section 21)",
+    source: "Gao et al., DCQCN+, ICNP 2018, figure 4",
     size: Size::Switch,
     scenarios: || [120, 320].map(|n| run("D5", 40, n, 40)).into(),
     judge: |scenarios, outcomes| judge(scenarios, outcomes, "160 flows", 120),

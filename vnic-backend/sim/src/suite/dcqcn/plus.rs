@@ -47,7 +47,7 @@ const P1_FAST: [usize; 2] = [800, 2000];
 pub(super) const P1: Case = Case {
     id: "P1",
     title: "DCQCN+ holds the queue of thousands of flows",
-    source: "Gao et al., ICNP 2018, figures 4 and 6 (rdma-notes-zh section 21)",
+    source: "Gao et al., ICNP 2018, figures 4 and 6",
     size: Size::Switch,
     scenarios: || {
         let mut runs: Vec<Scenario> = P1_FLOWS.map(|n| with_plus(10, n)).into();
@@ -164,7 +164,7 @@ fn large() -> Scenario {
 pub(super) const P2: Case = Case {
     id: "P2",
     title: "Throughput of DCQCN+",
-    source: "Gao et al., ICNP 2018, figures 6 and 9 (rdma-notes-zh section 21)",
+    source: "Gao et al., ICNP 2018, figures 6 and 9",
     size: Size::Fabric,
     scenarios: || {
         let mut runs: Vec<Scenario> = P2_FLOWS.map(|n| with_plus(10, n)).into();
@@ -230,7 +230,7 @@ const P3_RUNS: [(u64, &str, f64); 2] = [(10, "about 4 % less", 0.06), (40, "as m
 pub(super) const P3: Case = Case {
     id: "P3",
     title: "Three to one: DCQCN+ and DCQCN",
-    source: "Gao et al., ICNP 2018, figure 8 (rdma-notes-zh section 21)",
+    source: "Gao et al., ICNP 2018, figure 8",
     size: Size::Switch,
     scenarios: || {
         let mut runs = Vec::new();
@@ -291,7 +291,7 @@ const P4_FLOWS: [usize; 3] = [120, 240, 560];
 pub(super) const P4: Case = Case {
     id: "P4",
     title: "Firmware's parameters and many flows (informative)",
-    source: "Gao et al., ICNP 2018, figure 4c (rdma-notes-zh section 21)",
+    source: "Gao et al., ICNP 2018, figure 4c",
     size: Size::Switch,
     scenarios: || {
         let control = Control {

@@ -67,7 +67,7 @@ fn marked_first(outcome: &Outcome) -> bool {
 pub(super) const D6: Case = Case {
     id: "D6",
     title: "ECN comes before flow control",
-    source: "Zhu et al., SIGCOMM 2015, section 4 (rdma-notes-zh section 21)",
+    source: "Zhu et al., SIGCOMM 2015, section 4",
     size: Size::Switch,
     scenarios: || {
         let step = |bytes: f64| {

@@ -20,7 +20,7 @@ const MS: u64 = 1000 * US;
 const T1: Case = Case {
     id: "T1",
     title: "TIMELY, incast of 800 to 2000 flows at 10 Gbit/s",
-    source: "DCQCN+, ICNP 2018, figure 7 (rdma-notes-zh, section 21)",
+    source: "DCQCN+, ICNP 2018, figure 7",
     size: Size::Switch,
     scenarios: t1,
     judge: judge_t1,

@@ -175,7 +175,7 @@ fn a_limiter_that_is_kept_begins_anew_after_its_release() {
 
 #[test]
 fn a_responder_that_misses_a_packet_notifies_if_it_does() {
-    // Nobody marks anything: the gap itself makes the notification, where slow restart is on (`rdma-notes-zh` section 3).
+    // Nobody marks anything: the gap itself makes the notification, where slow restart is on.
     for (slow, enabled, wanted) in [(true, 0xff, 1), (false, 0xff, 0), (true, 0xfe, 0)] {
         let control = Scripted::rate(1_000_000_000);
         let mut pair = writes(&control, false, 2);
