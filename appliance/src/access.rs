@@ -6,6 +6,7 @@
 //!  TCP: a certificate of the client CA ───────┘
 //! ```
 
+mod answers;
 mod connections;
 mod gate;
 mod live;
@@ -19,10 +20,9 @@ use std::sync::Arc;
 
 use tonic::Request;
 
-use crate::events::ControlEvent;
-
+pub use answers::{DOMAIN, blocking, bug, status};
 pub use connections::{Connection, mutual_tls, unix};
-pub use gate::{DEADLINE, Gate, place};
+pub use gate::{DEADLINE, Gate};
 pub use live::Live;
 pub use people::{group_id, user_id};
 pub use tls::{Tls, TlsFiles};
@@ -112,9 +112,6 @@ pub struct Peer {
     /// The limit that the connection is beyond: its requests are refused.
     pub over: Option<String>,
 }
-
-/// Takes events: who was refused.
-pub type Tell = Arc<dyn Fn(ControlEvent) + Send + Sync>;
 
 /// Who sent a request, for the event log: such as `uid 1000 (alice)`.
 pub fn who<T>(request: &Request<T>) -> String {

@@ -3,9 +3,12 @@
 
 pub mod fault;
 pub mod qos;
+mod violations;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+
+pub use violations::{Violation, Violations};
 
 use vnic_backend::{
     MTU_RANGE, MacAddr, Prefix, QUEUE_PAIRS_RANGE, RDMA_MEMORY_RANGE, SPEED_RANGE, TAP_QUEUES_MAX,

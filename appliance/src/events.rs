@@ -15,13 +15,10 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 use vnic_backend::{Nic, NicEvent, NicEventKind};
 
-pub use control::ControlEvent;
-pub use log::{EventFile, EventLog, Following, Keep, NotKept, Part};
+pub use control::{ControlEvent, Tell};
+pub use log::{BACKLOG, EventFile, EventLog, Following, Keep, NotKept, Part};
 pub use record::{Owner, Record, severity};
 pub use words::{Level, describe};
-
-/// Events that a watcher may be behind before its stream is ended.
-pub const BACKLOG: usize = 4096;
 
 /// What watchers get.
 #[derive(Debug, Clone)]

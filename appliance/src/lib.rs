@@ -8,6 +8,7 @@ pub mod capture;
 pub mod check;
 pub mod cli;
 pub mod config;
+pub mod control;
 pub mod counters;
 pub mod daemon;
 pub mod events;
@@ -21,8 +22,11 @@ pub mod names;
 pub mod nv;
 mod paced;
 mod private;
+pub mod pulse;
 pub mod registry;
 pub mod store;
+pub mod stored;
+mod systemd;
 pub mod teams;
 
 /// Version of the product.

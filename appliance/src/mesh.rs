@@ -30,7 +30,7 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use vnic_backend::{Nic, NicError, PortSpec, PortStatus};
 
-use crate::access::Tell;
+use crate::events::Tell;
 use flow::Flow;
 use node::Node;
 use peers::Peers;

@@ -13,6 +13,7 @@
 //! small file beside it, the mark, before the commit is answered; a database that is behind its mark is damaged.
 
 mod database;
+mod error;
 mod mark;
 mod writer;
 
@@ -25,7 +26,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use database::Database;
 pub use database::Rows;
-use mark::Mark;
+pub use error::StoreError;
+use mark::{Mark, before};
 pub use writer::{Batch, Done};
 use writer::{Queue, Stats};
 
@@ -72,68 +74,6 @@ pub enum OnDamage {
     Refuse,
     /// Keep it under another name and begin with an empty one.
     Reset,
-}
-
-/// Why the store cannot be used.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum StoreError {
-    /// What is on the disk is not what was written.
-    #[error(
-        "{} is damaged: {problem}; put it back from a backup (without {}), or start with --reset-damaged-state to keep \
-         it under another name and begin with defaults",
-        file.display(), mark::path(file).display()
-    )]
-    Damaged {
-        /// The file.
-        file: PathBuf,
-        /// What was found.
-        problem: String,
-    },
-    /// The file was written by a newer version.
-    #[error(
-        "{} has schema {found}, this version of vnicd knows {known}: use the version that wrote it, or put back what an \
-         upgrade from {known} has kept, {} (without {}); settings made since are not in it",
-        file.display(), before(file, *known).display(), mark::path(file).display()
-    )]
-    Newer {
-        /// The file.
-        file: PathBuf,
-        /// Its schema.
-        found: u32,
-        /// The newest that is known.
-        known: u32,
-    },
-    /// The file was written by an older version, and cannot be brought up to date. It is as it was.
-    #[error("{} has schema {found}, this version of vnicd has {known} and cannot read it: {problem}", file.display())]
-    Older {
-        /// The file.
-        file: PathBuf,
-        /// Its schema.
-        found: u32,
-        /// The one that is known.
-        known: u32,
-        /// Why.
-        problem: String,
-    },
-    /// The operating system refused something.
-    #[error("{}: {problem}", file.display())]
-    Os {
-        /// The file.
-        file: PathBuf,
-        /// What was refused.
-        problem: String,
-    },
-    /// A write failed: nothing more is written until the daemon starts again, because what is on the disk is not known.
-    #[error("the store {} cannot be written any more: {problem}; restart the daemon when that is mended", file.display())]
-    Failed {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        problem: String,
-    },
-    /// The daemon ends.
-    #[error("the store is closed")]
-    Closed,
 }
 
 /// A damaged file that was put aside.
@@ -286,13 +226,6 @@ impl Store {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         (get(&self.stats.batches), get(&self.stats.commits))
     }
-}
-
-/// Where a file is kept that had this schema before an upgrade.
-fn before(file: &Path, schema: u32) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".schema-{schema}"));
-    PathBuf::from(name)
 }
 
 /// Keeps a copy of a file with this schema; one of an earlier upgrade is replaced. It is on the disk when this returns.

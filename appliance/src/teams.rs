@@ -1,19 +1,11 @@
-//! Teams: what the daemon knows of them besides what the NIC knows. A team is a bond of the NIC, made of those of its members
-//! that there are.
-//!
-//! ```text
-//!  request ─▶ change of a copy of the book ─▶ the NIC's bond ─▶ store ─▶ the copy is the book
-//! ```
+//! Teams: what is said of one besides what link aggregation knows of it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use vnic_backend::lag::{
-    Affinity, BondSettings, LacpMux, LacpReceive, MEMBERS_MAX, Member, Mode, Policy, Team, TeamType, Teams,
-};
-use vnic_backend::{BondSpec, LacpSpec, VlanMode};
+use vnic_backend::lag::{Affinity, BondSettings, LacpMux, LacpReceive, MEMBERS_MAX, Policy, TeamType};
+use vnic_backend::{LacpSpec, VlanMode};
 
-use crate::check::Checked;
+use crate::check::{Checked, Violations};
 use crate::config::nearest;
 
 /// Affinities that a team may have.
@@ -133,6 +125,47 @@ impl TeamSpec {
     }
 }
 
+/// What can be written of a team.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    /// What its members do; it cannot be changed.
+    pub kind: TeamType,
+    /// `NoFailBackToPrimary`.
+    pub no_failback: bool,
+    /// `VlanID`.
+    pub vlan_id: u16,
+    /// `VlanPrio`.
+    pub vlan_prio: u8,
+    /// The others.
+    pub settings: TeamSettings,
+    /// LACP of the settings; while it is off, parts of it are written here.
+    pub lacp: LacpSpec,
+    /// Is LACP on?
+    pub speaks: bool,
+}
+
+impl Draft {
+    /// From what a team has.
+    pub fn new(kind: TeamType, no_failback: bool, vlan: (u16, u8), settings: TeamSettings) -> Draft {
+        Draft {
+            kind,
+            no_failback,
+            vlan_id: vlan.0,
+            vlan_prio: vlan.1,
+            lacp: settings.lacp.unwrap_or_default(),
+            speaks: settings.lacp.is_some(),
+            settings,
+        }
+    }
+
+    /// What does not fit together.
+    pub fn check(&self, wrong: &mut Violations) {
+        if let Err((field, problem)) = self.settings.check(self.kind) {
+            wrong.add(format!("team.{field}"), problem);
+        }
+    }
+}
+
 /// What goes by a member of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Direction {
@@ -142,97 +175,6 @@ pub struct Direction {
     pub adapter: Option<String>,
     /// The member.
     pub port: String,
-}
-
-/// What belongs to a team besides [`Team`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct More {
-    /// Its settings.
-    pub settings: TeamSettings,
-    /// Name of its bond.
-    pub bond: String,
-    /// What goes by a member of its own.
-    pub affinities: Vec<Direction>,
-    /// It is of the configuration: changes are not stored.
-    pub configured: bool,
-    /// The bond that the NIC has for it.
-    pub made: Option<BondSpec>,
-    /// Why the NIC has not the bond that it should have.
-    pub problem: Option<String>,
-}
-
-/// All teams.
-#[derive(Debug, Clone, Default)]
-pub struct Book {
-    /// What `mlx5muxtool` knows.
-    pub teams: Teams,
-    /// The rest, by GUID.
-    pub more: BTreeMap<u128, More>,
-    /// Stored teams that did not come back: they stay stored.
-    pub shadowed: Vec<vnic_control::v1::Team>,
-}
-
-impl Book {
-    /// A team with the rest of it.
-    pub fn get(&self, guid: u128) -> Option<(&Team, &More)> {
-        let team = self.teams.iter().find(|t| t.guid == guid)?;
-        Some((team, self.more.get(&guid)?))
-    }
-
-    /// All of them, in the order in which they were made.
-    pub fn iter(&self) -> impl Iterator<Item = (&Team, &More)> {
-        self.teams
-            .iter()
-            .filter_map(|t| Some((t, self.more.get(&t.guid)?)))
-    }
-
-    /// The bond that a team should have, with these ports; none without members among them.
-    pub fn spec(&self, guid: u128, ports: &BTreeSet<String>) -> Option<BondSpec> {
-        let (team, more) = self.get(guid)?;
-        let mut here = team.clone();
-        here.members.retain(|m| ports.contains(&m.adapter));
-        if here.members.is_empty() {
-            return None;
-        }
-        let mut settings = here.bond(more.settings.hash, more.settings.bond);
-        let lacp = more.settings.lacp;
-        if let Mode::Aggregate { lacp: spoken, .. } = &mut settings.mode {
-            *spoken = lacp.is_some();
-        }
-        let members: Vec<String> = here.members.iter().map(|m| m.adapter.clone()).collect();
-        let member = |port: &String| {
-            let at = members.iter().position(|m| m == port)?;
-            u8::try_from(at).ok().map(Member)
-        };
-        let affinities = more.affinities.iter();
-        let affinities = affinities.filter_map(|d| Some((d.what, member(&d.port)?)));
-        Some(BondSpec {
-            name: more.bond.clone(),
-            affinities: affinities.collect(),
-            settings,
-            lacp,
-            mac: team.mac,
-            tag: (team.vlan_id != 0).then_some((team.vlan_id, team.vlan_prio)),
-            vlan: more.settings.vlan.clone(),
-            members,
-        })
-    }
-
-    /// A name for the bond of a team of this name, which is none of `taken`: as like it as names of adapters can be.
-    pub fn bond_name(team: &str, taken: &BTreeSet<String>) -> String {
-        let plain = |c: char| match c.to_ascii_lowercase() {
-            c @ ('a'..='z' | '0'..='9' | '_') => c,
-            _ => '-',
-        };
-        let name: String = team.chars().map(plain).collect();
-        let name = name.trim_matches(['-', '_']);
-        let name = if name.is_empty() { "team" } else { name };
-        let cut = |len: usize| name.get(..len.min(name.len())).unwrap_or(name);
-        let first = cut(15).to_owned();
-        let others = (1..).map(|n| format!("{}-{n}", cut(10)));
-        let mut all = std::iter::once(first).chain(others);
-        all.find(|n| !taken.contains(n)).unwrap_or_default()
-    }
 }
 
 /// The name of a state of LACP's receive machine.
@@ -276,23 +218,6 @@ pub fn guid_of(text: &str) -> Option<u128> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bonds_have_names_like_their_teams() {
-        let taken: BTreeSet<String> = ["p0", "team-1", "team"].map(str::to_owned).into();
-        for (team, bond) in [
-            ("MyTeam", "myteam"),
-            ("Team 0", "team-0"),
-            ("P0", "p0-1"),
-            ("Team", "team-2"),
-            ("Überall & länger als fünfzehn", "berall---l-nger"),
-            ("???", "team-2"),
-        ] {
-            let name = Book::bond_name(team, &taken);
-            assert_eq!(name, bond, "{team}");
-            assert!(crate::check::name(&name).is_ok(), "{name}");
-        }
-    }
 
     #[test]
     fn guids() {

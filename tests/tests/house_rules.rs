@@ -62,6 +62,11 @@ fn the_core_has_no_clock_thread_socket_file_or_log() {
 }
 
 #[test]
+fn floors_name_nothing_above_them() {
+    holds(&house::floors(&tree()));
+}
+
+#[test]
 fn nothing_is_left_for_later() {
     holds(&house::markers(&tree()));
 }
@@ -97,6 +102,19 @@ fn types_are_small_and_files_know_each_other_one_way() {
     ];
     breaches.extend(shape::backwards(&tree, &folders, BACKWARDS));
     holds(&breaches);
+}
+
+#[test]
+fn files_do_not_use_one_another_in_large_circles() {
+    use house::circles::{CIRCLES, circles};
+    let folders = [
+        "appliance/src",
+        "guest-lib/src",
+        "guest-lib/tools/src",
+        "guest-lib/preload/src",
+        "vnic-backend/src",
+    ];
+    holds(&circles(&tree(), &folders, CIRCLES));
 }
 
 /// What `tests/run` prints at its end.

@@ -15,8 +15,8 @@ use tonic::transport::server::Connected;
 
 use super::live::{Alive, Identity, Live};
 use super::places::{Limits, Place, Places, group};
-use super::{Peer, Role, Tell, Tls, people, tls};
-use crate::events::ControlEvent;
+use super::{Peer, Role, Tls, people, tls};
+use crate::events::{ControlEvent, Tell};
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);

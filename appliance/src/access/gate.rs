@@ -11,10 +11,10 @@ use tonic::codegen::http::{Request, Response};
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
+use super::answers::{CALL, status};
 use super::places::{Limits, Place, Places};
-use super::{Peer, Role, Tell, methods};
-use crate::events::ControlEvent;
-use crate::grpc::errors::status;
+use super::{Peer, Role, methods};
+use crate::events::{ControlEvent, Tell};
 
 /// How long a call that answers once may take.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -27,16 +27,6 @@ pub fn calls(role: Role) -> Limits {
     let total = 128;
     let peer = if role == Role::Viewer { total / 2 } else { total };
     Limits { total, peer }
-}
-
-tokio::task_local! {
-    static CALL: Arc<Place>;
-}
-
-/// The place of the call that this task answers. Whoever does work for it elsewhere holds it: who gives up a call has no
-/// place for another one before that work is done.
-pub fn place() -> Option<Arc<Place>> {
-    CALL.try_with(Arc::clone).ok()
 }
 
 /// Puts the gate in front of a service.
@@ -241,7 +231,7 @@ mod tests {
                     let work = work.clone();
                     Box::pin(async move {
                         let work = move || work.lock().expect("the end").recv().is_err();
-                        let _ = crate::grpc::errors::blocking(work).await;
+                        let _ = super::super::answers::blocking(work).await;
                         Ok(Response::new(Body::empty()))
                     })
                 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 
-use super::{Access, Peer, Role, Tell, Tls, people, tls};
-use crate::events::ControlEvent;
+use super::{Access, Peer, Role, Tls, people, tls};
+use crate::events::{ControlEvent, Tell};
 
 /// How often certificates are looked at: so long after it has expired one may still be used.
 const LOOK: Duration = Duration::from_secs(30);

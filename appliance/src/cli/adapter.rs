@@ -6,7 +6,7 @@ use super::args::{AdapterAdd, AdapterVerb};
 use super::client::{Client, resource};
 use super::output::Output;
 use super::text::{self, Facts, Table};
-use super::{Failure, adapter_mac, vlan};
+use super::{Failure, adapter_mac, paging, vlan};
 use crate::names::{self, ADAPTERS};
 
 /// Runs a command.
@@ -45,14 +45,11 @@ pub async fn run(verb: AdapterVerb, client: &Client, out: &Output) -> Result<(),
         AdapterVerb::Mac(verb) => adapter_mac::run(verb, client, out).await,
         AdapterVerb::Watch { name } => {
             let name = name.map(|n| resource(ADAPTERS, &n)).unwrap_or_default();
-            let mut stream = service
+            let stream = service
                 .watch_adapters(v1::WatchAdaptersRequest { name })
                 .await?
                 .into_inner();
-            while let Some(message) = stream.message().await? {
-                out.streamed("WatchAdaptersResponse", &message, || line(&message))?;
-            }
-            Ok(())
+            out.follow("WatchAdaptersResponse", stream, line).await
         }
     }
 }
@@ -60,19 +57,14 @@ pub async fn run(verb: AdapterVerb, client: &Client, out: &Output) -> Result<(),
 /// All adapters, page by page.
 pub async fn list(client: &Client) -> Result<v1::ListAdaptersResponse, Failure> {
     let mut service = client.adapters().await?;
-    let mut all = v1::ListAdaptersResponse::default();
-    loop {
+    paging::all(async |page_token| {
         let request = v1::ListAdaptersRequest {
             page_size: 1000,
-            page_token: std::mem::take(&mut all.next_page_token),
+            page_token,
         };
-        let page = service.list_adapters(request).await?.into_inner();
-        all.adapters.extend(page.adapters);
-        all.next_page_token = page.next_page_token;
-        if all.next_page_token.is_empty() {
-            return Ok(all);
-        }
-    }
+        service.list_adapters(request).await
+    })
+    .await
 }
 
 fn request(add: &AdapterAdd) -> Result<v1::CreateAdapterRequest, Failure> {

@@ -10,10 +10,10 @@ use clap::ValueEnum;
 use vnic_control::v1;
 use vnic_control::v1::counter_set::Family;
 
-use super::Failure;
 use super::client::Client;
 use super::output::Output;
 use super::text::{self, Table};
+use super::{Failure, paging};
 use crate::check;
 use crate::names;
 use view::View;
@@ -291,22 +291,17 @@ async fn list(
         Some(name) => client.owner(&name).await?,
     };
     let mut service = client.counters().await?;
-    let mut all = v1::ListCountersResponse::default();
-    loop {
+    let all = paging::all(async |page_token| {
         let request = v1::ListCountersRequest {
             page_size: 5000,
-            page_token: std::mem::take(&mut all.next_page_token),
+            page_token,
             owner: owner.clone(),
             counter_name: name.clone().unwrap_or_default(),
             nonzero,
         };
-        let page = service.list_counters(request).await?.into_inner();
-        all.counters.extend(page.counters);
-        all.next_page_token = page.next_page_token;
-        if all.next_page_token.is_empty() {
-            break;
-        }
-    }
+        service.list_counters(request).await
+    })
+    .await?;
     out.message("ListCountersResponse", &all, || table(&all.counters))
 }
 

@@ -5,11 +5,11 @@ use std::time::SystemTime;
 use vnic_control::v1;
 use vnic_control::v1::event::Severity as Wire;
 
-use super::Failure;
 use super::args::{EventArgs, EventVerb, Severity};
 use super::client::Client;
 use super::output::Output;
 use super::text;
+use super::{Failure, paging};
 use crate::names;
 
 /// Runs a command.
@@ -18,20 +18,15 @@ pub async fn run(verb: EventVerb, client: &Client, out: &Output) -> Result<(), F
     match verb {
         EventVerb::List { filter, last } => {
             let filter = wanted(&filter, client).await?;
-            let mut all = v1::ListEventsResponse::default();
-            loop {
+            let mut all: v1::ListEventsResponse = paging::all(async |page_token| {
                 let request = v1::ListEventsRequest {
                     page_size: 1000,
-                    page_token: std::mem::take(&mut all.next_page_token),
+                    page_token,
                     filter: Some(filter.clone()),
                 };
-                let page = service.list_events(request).await?.into_inner();
-                all.events.extend(page.events);
-                all.next_page_token = page.next_page_token;
-                if all.next_page_token.is_empty() {
-                    break;
-                }
-            }
+                service.list_events(request).await
+            })
+            .await?;
             if let Some(last) = last {
                 let first = all.events.len().saturating_sub(last);
                 all.events.drain(..first);

@@ -10,12 +10,12 @@ use vnic_backend::fault::{ALWAYS, Action, opcode_name};
 use vnic_control::v1;
 use vnic_control::v1::fault::Action as Wire;
 
-use super::Failure;
 use super::adapter::lifetime;
 use super::args::{FaultAdd, FaultVerb};
 use super::client::{Client, resource};
 use super::output::Output;
 use super::text::{self, Facts, Table};
+use super::{Failure, paging};
 use crate::check::fault::{self as limits, AT_MOST_DEFAULT};
 use crate::config::faults_from_text;
 use crate::faults;
@@ -145,19 +145,14 @@ async fn requests(client: &Client, specs: &[FaultSpec]) -> Result<Vec<v1::Create
 /// All rules, page by page.
 async fn list(client: &Client) -> Result<v1::ListFaultsResponse, Failure> {
     let mut service = client.faults().await?;
-    let mut all = v1::ListFaultsResponse::default();
-    loop {
+    paging::all(async |page_token| {
         let request = v1::ListFaultsRequest {
             page_size: 1000,
-            page_token: std::mem::take(&mut all.next_page_token),
+            page_token,
         };
-        let page = service.list_faults(request).await?.into_inner();
-        all.faults.extend(page.faults);
-        all.next_page_token = page.next_page_token;
-        if all.next_page_token.is_empty() {
-            return Ok(all);
-        }
-    }
+        service.list_faults(request).await
+    })
+    .await
 }
 
 fn span(d: Option<prost_types::Duration>) -> String {

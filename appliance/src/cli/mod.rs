@@ -9,6 +9,7 @@ mod congestion;
 mod counter;
 mod docs;
 mod event;
+mod failure;
 mod fault;
 mod mesh;
 mod mlx5cmd;
@@ -16,6 +17,7 @@ mod mlx5muxtool;
 mod nvconfig;
 mod oid;
 mod output;
+mod paging;
 mod port;
 mod qos;
 mod rdma;
@@ -33,6 +35,7 @@ use clap::Parser as _;
 
 use args::{Args, Noun};
 use client::Client;
+use failure::Failure;
 use output::Output;
 
 /// How `vnicctl` ends.
@@ -50,40 +53,6 @@ pub enum ExitCode {
 impl From<ExitCode> for process::ExitCode {
     fn from(code: ExitCode) -> process::ExitCode {
         process::ExitCode::from(code as u8)
-    }
-}
-
-/// Why a command did not work.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// The daemon refused.
-    Refused(Box<tonic::Status>),
-    /// The daemon cannot be reached, or a file cannot be written.
-    Failed(String),
-    /// The command line is wrong in a way that clap does not see.
-    Usage(String),
-    /// Whoever read our output has seen enough.
-    OutputClosed,
-}
-
-impl From<tonic::Status> for Failure {
-    fn from(status: tonic::Status) -> Failure {
-        use std::error::Error as _;
-        // A refusal of the daemon has no source; one made here for a broken connection has.
-        if status.source().is_some() {
-            return Failure::Failed(format!("the connection to vnicd broke: {}", status.message()));
-        }
-        Failure::Refused(Box::new(status))
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Failure {
-        if error.kind() == std::io::ErrorKind::BrokenPipe {
-            Failure::OutputClosed
-        } else {
-            Failure::Failed(error.to_string())
-        }
     }
 }
 

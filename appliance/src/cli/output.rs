@@ -52,6 +52,19 @@ impl Output {
         }
     }
 
+    /// All messages of a stream, each as it comes: as in [`Output::streamed`].
+    pub async fn follow<M: prost::Message>(
+        &self,
+        name: &str,
+        mut stream: tonic::Streaming<M>,
+        text: impl Fn(&M) -> String,
+    ) -> Result<(), Failure> {
+        while let Some(message) = stream.message().await? {
+            self.streamed(name, &message, || text(&message))?;
+        }
+        Ok(())
+    }
+
     /// Something that is not a message of ours.
     pub fn value(&self, value: &serde_json::Value, text: impl FnOnce() -> String) -> Result<(), Failure> {
         match self.format {

@@ -7,7 +7,7 @@ use super::args::{PortAdd, PortVerb};
 use super::client::{Client, resource};
 use super::output::Output;
 use super::text::{self, Facts, Table};
-use super::{Failure, mesh, vlan};
+use super::{Failure, mesh, paging, vlan};
 use crate::names::{self, PORTS};
 
 /// Runs a command.
@@ -52,14 +52,11 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
         }
         PortVerb::Watch { name } => {
             let name = name.map(|n| resource(PORTS, &n)).unwrap_or_default();
-            let mut stream = service
+            let stream = service
                 .watch_ports(v1::WatchPortsRequest { name })
                 .await?
                 .into_inner();
-            while let Some(message) = stream.message().await? {
-                out.streamed("WatchPortsResponse", &message, || line(&message))?;
-            }
-            Ok(())
+            out.follow("WatchPortsResponse", stream, line).await
         }
     }
 }
@@ -67,19 +64,14 @@ pub async fn run(verb: PortVerb, client: &Client, out: &Output) -> Result<(), Fa
 /// All ports, page by page.
 pub async fn list(client: &Client) -> Result<v1::ListPortsResponse, Failure> {
     let mut service = client.ports().await?;
-    let mut all = v1::ListPortsResponse::default();
-    loop {
+    paging::all(async |page_token| {
         let request = v1::ListPortsRequest {
             page_size: 1000,
-            page_token: std::mem::take(&mut all.next_page_token),
+            page_token,
         };
-        let page = service.list_ports(request).await?.into_inner();
-        all.ports.extend(page.ports);
-        all.next_page_token = page.next_page_token;
-        if all.next_page_token.is_empty() {
-            return Ok(all);
-        }
-    }
+        service.list_ports(request).await
+    })
+    .await
 }
 
 fn link(port: &v1::Port) -> &'static str {

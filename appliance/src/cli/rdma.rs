@@ -2,11 +2,11 @@
 
 use vnic_control::v1;
 
-use super::Failure;
 use super::args::{GidVerb, GidVersion, ResourceVerb};
 use super::client::{self, Client};
 use super::output::Output;
 use super::text::Table;
+use super::{Failure, paging};
 use crate::names::{self, ADAPTERS};
 
 /// Runs a command about GIDs.
@@ -15,20 +15,15 @@ pub async fn gid(verb: GidVerb, client: &Client, out: &Output) -> Result<(), Fai
     match verb {
         GidVerb::List { adapter } => {
             let parent = parent(adapter);
-            let mut all = v1::ListGidsResponse::default();
-            loop {
+            let all = paging::all(async |page_token| {
                 let request = v1::ListGidsRequest {
                     parent: parent.clone(),
                     page_size: 10_000,
-                    page_token: std::mem::take(&mut all.next_page_token),
+                    page_token,
                 };
-                let page = service.list_gids(request).await?.into_inner();
-                all.gids.extend(page.gids);
-                all.next_page_token = page.next_page_token;
-                if all.next_page_token.is_empty() {
-                    break;
-                }
-            }
+                service.list_gids(request).await
+            })
+            .await?;
             out.message("ListGidsResponse", &all, || {
                 format!("{}n_gids_found={}\n", table(&all.gids), all.gids.len())
             })
@@ -72,20 +67,15 @@ pub async fn resource(verb: ResourceVerb, client: &Client, out: &Output) -> Resu
     let ResourceVerb::List { adapter } = verb;
     let mut service = client.rdma().await?;
     let parent = parent(adapter);
-    let mut all = v1::ListRdmaResourcesResponse::default();
-    loop {
+    let all = paging::all(async |page_token| {
         let request = v1::ListRdmaResourcesRequest {
             parent: parent.clone(),
             page_size: 10_000,
-            page_token: std::mem::take(&mut all.next_page_token),
+            page_token,
         };
-        let page = service.list_rdma_resources(request).await?.into_inner();
-        all.resources.extend(page.resources);
-        all.next_page_token = page.next_page_token;
-        if all.next_page_token.is_empty() {
-            break;
-        }
-    }
+        service.list_rdma_resources(request).await
+    })
+    .await?;
     out.message("ListRdmaResourcesResponse", &all, || resources(&all.resources))
 }
 

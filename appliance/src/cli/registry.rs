@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use vnic_control::v1;
 
-use super::Failure;
 use super::client::{Client, resource};
 use super::output::{Output, print_bytes};
 use super::text::{self, Facts, Table};
+use super::{Failure, paging};
 use crate::names::ADAPTERS;
 
 /// What to do with the registry.
@@ -163,22 +163,17 @@ pub async fn run(verb: RegistryVerb, client: &Client, out: &Output) -> Result<()
             stored,
             pending,
         } => {
-            let mut all = v1::ListEntriesResponse::default();
-            loop {
+            let mut all: v1::ListEntriesResponse = paging::all(async |page_token| {
                 let request = v1::ListEntriesRequest {
                     scope: only.as_deref().map(scope).unwrap_or_default(),
                     key: key.clone().unwrap_or_default(),
                     stored_only: stored,
                     page_size: 10_000,
-                    page_token: std::mem::take(&mut all.next_page_token),
+                    page_token,
                 };
-                let page = service.list_entries(request).await?.into_inner();
-                all.entries.extend(page.entries);
-                (all.next_page_token, all.revision) = (page.next_page_token, page.revision);
-                if all.next_page_token.is_empty() {
-                    break;
-                }
-            }
+                service.list_entries(request).await
+            })
+            .await?;
             all.entries.retain(|e| !pending || e.pending.is_some());
             out.message("ListEntriesResponse", &all, || table(&all.entries))
         }
@@ -302,11 +297,8 @@ pub async fn run(verb: RegistryVerb, client: &Client, out: &Output) -> Result<()
                 key: key.unwrap_or_default(),
                 after_revision: after,
             };
-            let mut stream = service.watch_entries(request).await?.into_inner();
-            while let Some(message) = stream.message().await? {
-                out.streamed("WatchEntriesResponse", &message, || lines(&message))?;
-            }
-            Ok(())
+            let stream = service.watch_entries(request).await?.into_inner();
+            out.follow("WatchEntriesResponse", stream, lines).await
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use vnic_control::v1;
 
-use super::Failure;
 use super::args::SwitchVerb;
 use super::client::Client;
 use super::output::Output;
 use super::text::{self, Facts, Table};
+use super::{Failure, paging};
 use crate::names;
 
 /// Runs a command.
@@ -23,21 +23,16 @@ pub async fn run(verb: SwitchVerb, client: &Client, out: &Output) -> Result<(), 
                 None => String::new(),
                 Some(name) => client.owner(&name).await?,
             };
-            let mut all = v1::ListFdbEntriesResponse::default();
-            loop {
+            let all = paging::all(async |page_token| {
                 let request = v1::ListFdbEntriesRequest {
                     page_size: 10_000,
-                    page_token: std::mem::take(&mut all.next_page_token),
+                    page_token,
                     owner: owner.clone(),
                     vlan: vlan.unwrap_or(0),
                 };
-                let page = service.list_fdb_entries(request).await?.into_inner();
-                all.fdb_entries.extend(page.fdb_entries);
-                all.next_page_token = page.next_page_token;
-                if all.next_page_token.is_empty() {
-                    break;
-                }
-            }
+                service.list_fdb_entries(request).await
+            })
+            .await?;
             out.message("ListFdbEntriesResponse", &all, || table(&all.fdb_entries))
         }
     }

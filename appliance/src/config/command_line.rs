@@ -7,7 +7,8 @@ use vnic_backend::{
     ADAPTERS_MAX, AdapterSpec, NicConfig, PORTS_MAX, PortKind, PortSpec, SocketRole, SwitchConfig, VlanMode,
 };
 
-use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, metrics_default};
+use super::environment::Environment;
+use super::settings::{CONTROL_MODE, Control, Overrides, Settings, metrics_default};
 use crate::access::{Access, TlsFiles};
 use crate::check::{self, ControlListen};
 use crate::events::Keep;

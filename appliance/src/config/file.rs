@@ -14,10 +14,12 @@ use vnic_backend::{
 
 use super::command_line::{self, IDLE_SPIN_DEFAULT};
 use super::diagnostics::{Diagnostics, Sink};
+use super::environment::Environment;
 use super::faults;
 use super::mesh;
 use super::reader::{At, Section};
-use super::{CONTROL_MODE, Control, Environment, Overrides, Settings, access, metrics_default, teams};
+use super::settings::{CONTROL_MODE, Control, Overrides, Settings, metrics_default};
+use super::{access, teams};
 use crate::access::{Access, group_id, user_id};
 use crate::check;
 use crate::events::Keep;

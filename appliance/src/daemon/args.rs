@@ -9,11 +9,11 @@ use std::time::Duration;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Daemon, StartError, descriptors, placement, sandbox, systemd};
+use super::{Daemon, StartError, descriptors, placement, sandbox};
 use crate::check::{self, ControlListen};
 use crate::config::{Environment, Overrides, Settings, Simple, Uplink};
 use crate::logging::{self, LogFormat};
-use crate::private;
+use crate::{private, systemd};
 
 /// How `vnicd` ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -271,7 +271,7 @@ async fn serve(settings: Settings) -> Result<(), StartError> {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     systemd::ready(&line);
-    daemon.context().pulse.ping_systemd();
+    daemon.control().pulse.ping_systemd();
 
     let name = loop {
         tokio::select! {

@@ -1,14 +1,11 @@
 //! The daemon: starts the NIC and puts its faces around it, and takes everything down again in order.
 
 pub mod args;
-mod context;
 mod control_socket;
 mod descriptors;
 mod placement;
-mod pulse;
 mod sandbox;
 mod state_dir;
-mod systemd;
 
 use std::fmt::Write as _;
 use std::io;
@@ -22,14 +19,14 @@ use vnic_backend::{Nic, NicError};
 use crate::access::{Live, Tls};
 use crate::capture::CaptureFiles;
 use crate::config::Settings;
+use crate::control::{Adapters, Control, Endpoints, Kept, Ports, Teams};
 use crate::events::{ControlEvent, EventHub, EventLog};
+use crate::pulse::Pulse;
 use crate::store::{self, OnDamage, Store, StoreError};
 use crate::{grpc, metrics};
 
 pub use args::{Args, ExitCode, run};
-pub use context::{Context, Endpoints, Stored};
 use control_socket::ControlSocket;
-use pulse::Pulse;
 use state_dir::StateDir;
 
 /// How long the NIC may take to end.
@@ -83,7 +80,7 @@ fn os(what: impl Into<String>) -> impl FnOnce(io::Error) -> StartError {
 
 /// A running daemon.
 pub struct Daemon {
-    context: Arc<Context>,
+    control: Arc<Control>,
     grpc: Vec<JoinHandle<()>>,
     health: grpc::Health,
     metrics: Option<JoinHandle<()>>,
@@ -93,7 +90,7 @@ pub struct Daemon {
     /// Looks at their certificates from time to time.
     watch: JoinHandle<()>,
     // Dropped in this order: the lock is given back when everything else is gone.
-    _control: ControlSocket,
+    _socket: ControlSocket,
     _state: StateDir,
 }
 
@@ -124,7 +121,7 @@ impl Daemon {
         let events = events.map_err(|_| os("cannot open the event log")(io::Error::other("it panicked")))?;
         let (store, reset) = store?;
 
-        let (control, listener) = control_socket::bind(&settings.control)?;
+        let (socket, listener) = control_socket::bind(&settings.control)?;
         let tcp = match settings.control.tcp {
             None => None,
             Some(addr) => Some(
@@ -146,7 +143,7 @@ impl Daemon {
             what: "cannot start the NIC".to_owned(),
             source,
         })?;
-        let stored = Stored::read(&nic, store)?;
+        let kept = Kept::read(&nic, store)?;
         let hub =
             EventHub::start(nic.clone(), events, settings.events).map_err(os("cannot start a thread"))?;
         if let Some(reset) = reset {
@@ -163,64 +160,66 @@ impl Daemon {
         }
         let captures = CaptureFiles::new(settings.state_dir.join("captures"));
         let pulse = Pulse::start(nic.clone()).map_err(os("cannot start a thread"))?;
-        let context = Context::new(nic, settings, endpoints, hub, captures, stored, pulse);
-        let context = Arc::new(context);
+        let control = Control::new(nic, settings, endpoints, hub, captures, kept, pulse);
+        let control = Arc::new(control);
 
-        let metrics = web.map(|listener| tokio::spawn(metrics::serve(listener, context.clone())));
-        let live = Live::new(context.settings.access.clone(), grpc::tell(&context));
-        let (grpc, health) = grpc::serve(&context, listener, tcp.zip(tls.clone()), &live).await;
+        let metrics = web.map(|listener| tokio::spawn(metrics::serve(listener, control.clone())));
+        let live = Live::new(control.settings.access.clone(), grpc::tell(&control));
+        let (grpc, health) = grpc::serve(&control, listener, tcp.zip(tls.clone()), &live).await;
         let watch = tokio::spawn(live.clone().watch());
         let daemon = Daemon {
-            context,
+            control,
             grpc,
             health,
             metrics,
             tls,
             live,
             watch,
-            _control: control,
+            _socket: socket,
             _state: state,
         };
         if let Err(error) = daemon.populate().await {
             daemon.shutdown().await;
             return Err(error);
         }
-        daemon.context.set_ready();
+        daemon.control.life.set_ready();
         daemon.health.set(true).await;
         Ok(daemon)
     }
 
     /// Makes the ports, teams, adapters and fault rules of the configuration.
     async fn populate(&self) -> Result<(), StartError> {
-        let context = self.context.clone();
+        let control = self.control.clone();
         let work = move || {
-            for spec in &context.settings.ports {
+            for spec in &control.settings.ports {
                 let name = spec.name.clone();
-                let mesh = context.settings.meshes.get(&name).cloned();
-                grpc::mesh::add_port(&context, spec.clone(), mesh).map_err(|source| StartError::Nic {
+                let mesh = control.settings.meshes.get(&name).cloned();
+                let added = Ports(&control).add(spec.clone(), mesh);
+                added.map_err(|source| StartError::Nic {
                     what: format!("cannot add port {name}"),
                     source,
                 })?;
-                grpc::qos::bring_back(&context, &name);
             }
-            grpc::teams::configure(&context).map_err(|(name, source)| StartError::Nic {
+            let teams = Teams(&control);
+            teams.configure().map_err(|(name, source)| StartError::Nic {
                 what: format!("cannot add team {name}"),
                 source,
             })?;
-            grpc::teams::bring_back(&context)?;
-            for spec in &context.settings.adapters {
+            teams.bring_back()?;
+            let adapters = Adapters(&control);
+            for spec in &control.settings.adapters {
                 let (name, mac) = (spec.name.clone(), spec.macs.first().map(ToString::to_string));
                 let socket = spec.eth_socket.display().to_string();
-                grpc::stored_adapters::add(&context, spec.clone()).map_err(|source| StartError::Nic {
+                adapters.add(spec.clone()).map_err(|source| StartError::Nic {
                     what: format!("cannot add adapter {name}"),
                     source,
                 })?;
                 tracing::debug!(owner = name, mac, socket, "adapter of the configuration added");
             }
-            grpc::stored_adapters::bring_back(&context)?;
-            let faults = context.settings.faults.clone();
+            adapters.bring_back()?;
+            let faults = control.settings.faults.clone();
             let names: Vec<String> = faults.iter().map(|f| f.name.clone()).collect();
-            context
+            control
                 .nic
                 .add_faults(faults)
                 .map_err(|(i, source)| StartError::Nic {
@@ -239,16 +238,16 @@ impl Daemon {
     }
 
     /// What the parts of the daemon share.
-    pub fn context(&self) -> &Arc<Context> {
-        &self.context
+    pub fn control(&self) -> &Arc<Control> {
+        &self.control
     }
 
     /// Reads the certificates of the control interface and of meshes again, and who may do what. Connections for which that
     /// does not hold any more end.
     pub fn reload(&self) {
-        for (port, read) in self.context.meshes.reload_certificates() {
+        for (port, read) in self.control.meshes.reload_certificates() {
             let problem = read.err().map(|e| format!("port {port}: {e}"));
-            self.context.hub.record(ControlEvent::CertificatesLoaded {
+            self.control.hub.record(ControlEvent::CertificatesLoaded {
                 problem: problem.unwrap_or_default(),
             });
         }
@@ -256,7 +255,7 @@ impl Daemon {
         if let Some(Err(problem)) = self.tls.as_ref().map(|tls| tls.reload()) {
             problems.push(problem);
         }
-        let file = self.context.settings.config_file.as_ref();
+        let file = self.control.settings.config_file.as_ref();
         let access = file.and_then(|file| match Settings::access_from_file(file) {
             Ok(access) => Some(access),
             Err(all) => {
@@ -265,15 +264,15 @@ impl Daemon {
             }
         });
         self.live.changed(access, self.tls.as_deref());
-        self.context.hub.record(ControlEvent::CertificatesLoaded {
+        self.control.hub.record(ControlEvent::CertificatesLoaded {
             problem: problems.join("; "),
         });
     }
 
     /// The line that tells scripts that all sockets listen.
     pub fn ready_line(&self) -> String {
-        let settings = &self.context.settings;
-        let endpoints = &self.context.endpoints;
+        let settings = &self.control.settings;
+        let endpoints = &self.control.endpoints;
         let mut line = format!(
             "vnicd ready: {} in {}, control {}",
             count(settings.adapters.len(), "adapter"),
@@ -297,7 +296,7 @@ impl Daemon {
     /// Ends streams and connections, stops the NIC and removes the sockets.
     pub async fn shutdown(self) {
         self.health.set(false).await;
-        self.context.begin_shutdown();
+        self.control.life.begin_shutdown();
         self.watch.abort();
         // Streams end by themselves now; a client that holds its connection open does not hold us up.
         for mut task in self.grpc {
@@ -308,17 +307,17 @@ impl Daemon {
                 task.abort();
             }
         }
-        let context = self.context.clone();
+        let control = self.control.clone();
         // Both databases wait for the disk, the data cores for the kernel: at the same time, for guests wait for the next daemon.
         let work = move || {
             std::thread::scope(|scope| {
-                scope.spawn(|| context.store.close());
-                context.captures.stop_all();
-                context.meshes.end();
-                context.hub.stop();
-                context.pulse.end();
-                context.nic.shutdown();
-                context.hub.finish();
+                scope.spawn(|| control.store.close());
+                control.captures.stop_all();
+                control.meshes.end();
+                control.hub.stop();
+                control.pulse.end();
+                control.nic.shutdown();
+                control.hub.finish();
             });
         };
         match tokio::time::timeout(NIC_SHUTDOWN_MAX, tokio::task::spawn_blocking(work)).await {
@@ -326,7 +325,7 @@ impl Daemon {
             Ok(Err(panic)) => tracing::error!("shutdown: {panic}"),
             Err(_) => {
                 tracing::error!("the NIC does not end by itself: ending without it");
-                self.context.hub.close();
+                self.control.hub.close();
             }
         }
         if let Some(task) = self.metrics {

@@ -1,7 +1,12 @@
 //! Events of the control plane: what was asked of the daemon, and by whom.
 
+use std::sync::Arc;
+
 use super::kinds::{self, Kind};
 use super::{Level, Owner};
+
+/// Takes events, such as: who was refused.
+pub type Tell = Arc<dyn Fn(ControlEvent) + Send + Sync>;
 
 /// Something that happened in the control plane. `by` names who asked, as [`crate::access::who`] gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]

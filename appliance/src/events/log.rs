@@ -27,9 +27,12 @@ use vnic_control::v1::Event;
 use super::kinds::{self, Origin};
 use super::limit::Limiter;
 use super::record::monotonic_ns;
-use super::{BACKLOG, ControlEvent, Level, Owner, Record};
+use super::{ControlEvent, Level, Owner, Record};
 use crate::store::{Batch, OnDamage, Reset, Schema, Store, StoreError};
 use share::{Row, Share};
+
+/// Events that a watcher may be behind before its stream is ended.
+pub const BACKLOG: usize = 4096;
 
 /// The file, in the state directory.
 pub const FILE: &str = "events.redb";

@@ -4,61 +4,37 @@ use std::sync::Arc;
 
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
-use vnic_backend::AdapterStatus;
+use vnic_backend::{AdapterStatus, MORE_MACS_MAX, MacAddr};
 use vnic_control::v1;
 
-use super::errors::{Violations, blocking, from_nic, invalid};
-use super::{adapter_macs, adapter_macs::Edit, convert, paging::Page, stored_adapters, watch};
-use crate::access;
-use crate::daemon::Context;
-use crate::events::ControlEvent;
-use crate::names;
+use super::errors::id;
+use super::{convert, paging::Page, watch};
+use crate::access::{self, blocking};
+use crate::check::{self, Violations};
+use crate::control::{self, Control, Edit, Refused};
+use crate::names::ADAPTERS;
+use crate::stored;
 
 /// The service.
-pub struct Adapters(pub Arc<Context>);
-
-/// The id in a resource name of a request.
-fn id(name: &str) -> Result<String, Status> {
-    names::id(names::ADAPTERS, name)
-        .map(str::to_owned)
-        .ok_or_else(|| {
-            invalid(
-                "name",
-                format!("{name:?} is not of the form adapters/{{adapter}}"),
-            )
-        })
-}
-
-/// The path in a request of a field of [`vnic_backend::AdapterSpec`].
-fn field(name: &str) -> String {
-    match name {
-        "name" => "adapter_id".to_owned(),
-        "mac" => "adapter.macs".to_owned(),
-        other => format!("adapter.{other}"),
-    }
-}
-
-fn same(name: &str) -> String {
-    name.to_owned()
-}
+pub struct Adapters(pub Arc<Control>);
 
 /// An adapter with its traffic and its RDMA function. May block.
-fn in_full(context: &Context, status: &AdapterStatus, traffic: Option<v1::AdapterTraffic>) -> v1::Adapter {
+fn in_full(control: &Control, status: &AdapterStatus, traffic: Option<v1::AdapterTraffic>) -> v1::Adapter {
     let name = status.spec.name.as_str();
     // One that has been removed meanwhile has no function any more.
-    let rdma = context.nic.rdma(name).ok().flatten();
+    let rdma = control.nic.rdma(name).ok().flatten();
     v1::Adapter {
         traffic: Some(traffic.unwrap_or_default()),
         rdma: rdma.map(|r| convert::rdma_function(name, &r)),
-        ..convert::adapter(context, status)
+        ..convert::adapter(control, status)
     }
 }
 
 /// As [`in_full`], with the traffic as it is now.
-fn now(context: &Context, status: &AdapterStatus) -> v1::Adapter {
-    let samples = context.nic.counters();
+fn now(control: &Control, status: &AdapterStatus) -> v1::Adapter {
+    let samples = control.nic.counters();
     let traffic = convert::adapter_traffic(&samples).remove(status.spec.name.as_str());
-    in_full(context, status, traffic)
+    in_full(control, status, traffic)
 }
 
 impl Adapters {
@@ -69,16 +45,43 @@ impl Adapters {
         edit: Edit,
         by: String,
     ) -> Result<Response<v1::Adapter>, Status> {
-        let (id, macs) = (id(name)?, adapter_macs::parse(macs)?);
-        let context = self.0.clone();
+        let (id, macs) = (id(ADAPTERS, "name", name)?, addresses(macs)?);
+        self.answer(move |adapters| adapters.edit_macs(&by, &id, &macs, edit))
+            .await
+    }
+
+    /// Does something with an adapter, and answers with it as it is then.
+    async fn answer(
+        &self,
+        work: impl FnOnce(control::Adapters<'_>) -> Result<AdapterStatus, Refused> + Send + 'static,
+    ) -> Result<Response<v1::Adapter>, Status> {
+        let control = self.0.clone();
         blocking(move || {
-            context.nic.adapter(&id).map_err(|e| from_nic(e, same))?;
-            adapter_macs::edit(&context, &id, &macs, edit, &by)?;
-            let status = context.nic.adapter(&id).map_err(|e| from_nic(e, same))?;
-            Ok(Response::new(now(&context, &status)))
+            let status = work(control::Adapters(&control))?;
+            Ok(Response::new(now(&control, &status)))
         })
         .await?
     }
+}
+
+/// The addresses of a request, each one that can belong to an adapter, none twice.
+fn addresses(texts: &[String]) -> Result<Vec<MacAddr>, Violations> {
+    let mut wrong = Violations::default();
+    if texts.is_empty() || texts.len() > MORE_MACS_MAX {
+        let n = texts.len();
+        wrong.add("macs", format!("{n} addresses; allowed are 1 to {MORE_MACS_MAX}"));
+    }
+    let mut macs = Vec::new();
+    // (A request that is too long is refused as such: its addresses are not looked at one by one.)
+    for (i, text) in texts.iter().enumerate().take(MORE_MACS_MAX) {
+        let field = format!("macs[{i}]");
+        match wrong.check(field.clone(), check::mac(text)) {
+            Some(mac) if macs.contains(&mac) => wrong.add(field, format!("{mac} is named twice")),
+            Some(mac) => macs.push(mac),
+            None => {}
+        }
+    }
+    wrong.finish(Some(macs))
 }
 
 #[tonic::async_trait]
@@ -89,14 +92,14 @@ impl v1::adapter_service_server::AdapterService for Adapters {
     ) -> Result<Response<v1::ListAdaptersResponse>, Status> {
         let request = request.into_inner();
         let page = Page::new(request.page_size, &request.page_token, 100, 1000)?;
-        let context = self.0.clone();
-        let all = blocking(move || context.nic.adapters()).await?;
+        let control = self.0.clone();
+        let all = blocking(move || control.nic.adapters()).await?;
         let (statuses, next_page_token) = page.cut(all, |a| a.spec.name.clone());
-        let context = self.0.clone();
+        let control = self.0.clone();
         let adapters = blocking(move || {
-            let samples = context.nic.counters();
+            let samples = control.nic.counters();
             let mut traffic = convert::adapter_traffic(&samples);
-            let of = |s: &AdapterStatus| in_full(&context, s, traffic.remove(s.spec.name.as_str()));
+            let of = |s: &AdapterStatus| in_full(&control, s, traffic.remove(s.spec.name.as_str()));
             statuses.iter().map(of).collect()
         })
         .await?;
@@ -110,13 +113,8 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         &self,
         request: Request<v1::GetAdapterRequest>,
     ) -> Result<Response<v1::Adapter>, Status> {
-        let id = id(&request.into_inner().name)?;
-        let context = self.0.clone();
-        blocking(move || {
-            let status = context.nic.adapter(&id).map_err(|e| from_nic(e, same))?;
-            Ok(Response::new(now(&context, &status)))
-        })
-        .await?
+        let id = id(ADAPTERS, "name", &request.into_inner().name)?;
+        self.answer(move |adapters| adapters.get(&id)).await
     }
 
     async fn create_adapter(
@@ -124,42 +122,22 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         request: Request<v1::CreateAdapterRequest>,
     ) -> Result<Response<v1::Adapter>, Status> {
         let request = request.into_inner();
-        let context = self.0.clone();
-        blocking(move || {
+        self.answer(move |adapters| {
             let mut wrong = Violations::default();
-            let adapter = request.adapter.unwrap_or_default();
-            let spec = convert::adapter_spec(
-                &context,
-                &request.adapter_id,
-                &adapter,
-                &context.nic.adapters(),
-                &mut wrong,
-            );
-            let spec = wrong.finish(spec)?;
-            let status = stored_adapters::add(&context, spec).map_err(|e| from_nic(e, field))?;
-            let name = &status.spec.name;
-            if let Err(refused) = stored_adapters::keep(&context, name, &adapter) {
-                // What cannot be stored is not there.
-                let _ = context.nic.remove_adapter(name);
-                context.registry.adapter_taken_back(name);
-                return Err(refused);
-            }
-            Ok(Response::new(now(&context, &status)))
+            let new = stored::adapters::read(&request.adapter.unwrap_or_default(), &mut wrong);
+            adapters.create(&request.adapter_id, &new, wrong)
         })
-        .await?
+        .await
     }
 
     async fn delete_adapter(
         &self,
         request: Request<v1::DeleteAdapterRequest>,
     ) -> Result<Response<v1::DeleteAdapterResponse>, Status> {
-        let id = id(&request.into_inner().name)?;
-        let context = self.0.clone();
+        let id = id(ADAPTERS, "name", &request.into_inner().name)?;
+        let control = self.0.clone();
         blocking(move || {
-            context.nic.adapter(&id).map_err(|e| from_nic(e, same))?;
-            stored_adapters::forget(&context, &id)?;
-            context.nic.remove_adapter(&id).map_err(|e| from_nic(e, same))?;
-            context.forget_configured(&id);
+            control::Adapters(&control).remove(&id)?;
             Ok(Response::new(v1::DeleteAdapterResponse {}))
         })
         .await?
@@ -170,16 +148,8 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         request: Request<v1::RestartAdapterRequest>,
     ) -> Result<Response<v1::Adapter>, Status> {
         let by = access::who(&request);
-        let id = id(&request.into_inner().name)?;
-        let context = self.0.clone();
-        blocking(move || {
-            let status = context.registry.restart(&id).map_err(|e| from_nic(e, same))?;
-            context
-                .hub
-                .record(ControlEvent::AdapterRestarted { adapter: id, by });
-            Ok(Response::new(now(&context, &status)))
-        })
-        .await?
+        let id = id(ADAPTERS, "name", &request.into_inner().name)?;
+        self.answer(move |adapters| adapters.restart(&by, &id)).await
     }
 
     async fn add_mac_addresses(
@@ -208,10 +178,12 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         request: Request<v1::WatchAdaptersRequest>,
     ) -> Result<Response<Self::WatchAdaptersStream>, Status> {
         let name = request.into_inner().name;
-        let only = if name.is_empty() { None } else { Some(id(&name)?) };
+        let only = (!name.is_empty())
+            .then(|| id(ADAPTERS, "name", &name))
+            .transpose()?;
         if let Some(id) = only.clone() {
-            let context = self.0.clone();
-            blocking(move || context.nic.adapter(&id).map_err(|e| from_nic(e, same))).await??;
+            let control = self.0.clone();
+            blocking(move || control::Adapters(&control).get(&id).map(drop)).await??;
         }
         Ok(Response::new(watch::start(
             &self.0,

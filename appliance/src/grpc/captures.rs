@@ -1,49 +1,33 @@
 //! `vnic.v1.CaptureService`.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
-use vnic_backend::CaptureSpec;
 use vnic_control::v1;
 
-use super::errors::{Violations, blocking, from_nic, invalid, shutting_down, status};
-use super::{convert, paging::Page};
-use crate::capture::{CaptureError, End, Info, Limits, Session, State};
-use crate::daemon::Context;
+use super::errors::{id, shutting_down};
+use super::paging::Page;
+use crate::access::{blocking, status};
+use crate::capture::{End, Info, State};
+use crate::check::Violations;
+use crate::control::{self, Asked, Control};
 use crate::names;
+use crate::stored::values;
 
 /// The service.
-pub struct Captures(pub Arc<Context>);
+pub struct Captures(pub Arc<Control>);
 
-/// Largest frame that is kept: a segmentation request of 64 KiB with its headers fits.
-const SNAPLEN_MAX: u32 = 262_144;
-/// Size of a file where none is given, in bytes.
-const FILE_DEFAULT: u64 = 256 << 20;
-/// Smallest size of a file that can be asked for, in bytes.
-const FILE_MIN: u64 = 4096;
 /// Chunks that wait for a client.
 const UNREAD_CHUNKS: usize = 4;
 
-/// The path in a request of a field of [`CaptureSpec`].
-fn field(name: &str) -> String {
-    format!("filter.{name}")
-}
-
 /// What a filter asks for. May block.
-fn filter(
-    context: &Context,
-    filter: Option<&v1::CaptureFilter>,
-    wrong: &mut Violations,
-) -> Option<(CaptureSpec, Limits)> {
-    let absent = v1::CaptureFilter::default();
-    let filter = filter.unwrap_or(&absent);
+fn filter(control: &Control, filter: Option<v1::CaptureFilter>, wrong: &mut Violations) -> Asked {
+    let filter = filter.unwrap_or_default();
     let mut owners = Vec::new();
     if !filter.owners.is_empty() {
-        let adapters: BTreeSet<String> = context.nic.adapters().into_iter().map(|a| a.spec.name).collect();
-        let ports: BTreeSet<String> = context.nic.ports().into_iter().map(|p| p.spec.name).collect();
+        let (adapters, ports) = (control.adapter_names(), control.port_names());
         for (i, owner) in filter.owners.iter().enumerate() {
             let field = format!("filter.owners[{i}]");
             let adapter = names::id(names::ADAPTERS, owner).map(|id| (id, adapters.contains(id)));
@@ -58,43 +42,21 @@ fn filter(
             }
         }
     }
-    if filter.snaplen > SNAPLEN_MAX {
-        wrong.add(
-            "filter.snaplen",
-            format!("{} is out of range: 0 to {SNAPLEN_MAX} bytes", filter.snaplen),
-        );
+    Asked {
+        owners,
+        snaplen: filter.snaplen,
+        drops_only: filter.drops_only,
+        frames: filter.max_frames,
+        // A negative one is none, and refused as that.
+        duration: filter
+            .max_duration
+            .map(|d| Duration::try_from(d).unwrap_or_default()),
     }
-    let duration = match filter.max_duration {
-        None => None,
-        Some(d) => match Duration::try_from(d) {
-            Ok(d) if d > Duration::ZERO => Some(d),
-            _ => {
-                wrong.add("filter.max_duration", "must be more than zero");
-                None
-            }
-        },
-    };
-    Some((
-        CaptureSpec {
-            owners,
-            snaplen: if filter.snaplen == 0 {
-                SNAPLEN_MAX
-            } else {
-                filter.snaplen
-            },
-            drops_only: filter.drops_only,
-        },
-        Limits {
-            frames: (filter.max_frames > 0).then_some(filter.max_frames),
-            duration,
-            bytes: None,
-        },
-    ))
 }
 
 /// A capture to a file as a message.
-fn message(context: &Context, info: &Info) -> v1::Capture {
-    let ports: BTreeSet<String> = context.nic.ports().into_iter().map(|p| p.spec.name).collect();
+fn message(control: &Control, info: &Info) -> v1::Capture {
+    let ports = control.port_names();
     let owner = |name: &String| {
         let collection = if ports.contains(name) {
             names::PORTS
@@ -116,46 +78,16 @@ fn message(context: &Context, info: &Info) -> v1::Capture {
             snaplen: info.spec.snaplen,
             drops_only: info.spec.drops_only,
             max_frames: info.limits.frames.unwrap_or(0),
-            max_duration: info.limits.duration.map(convert::duration),
+            max_duration: info.limits.duration.map(values::duration),
         }),
         max_bytes: info.limits.bytes.unwrap_or(0),
         path: info.path.display().to_string(),
         state: state.into(),
         frames: info.frames,
         bytes: info.bytes,
-        start_time: Some(convert::timestamp(info.start)),
-        end_time: info.end.map(convert::timestamp),
+        start_time: Some(values::timestamp(info.start)),
+        end_time: info.end.map(values::timestamp),
         error,
-    }
-}
-
-fn refused(error: CaptureError) -> Status {
-    let text = error.to_string();
-    match error {
-        CaptureError::Nic(error) => from_nic(error, field),
-        CaptureError::Exists { id, .. } => status(Code::AlreadyExists, "NAME_TAKEN", text, [("name", id)]),
-        CaptureError::TooMany => status(Code::ResourceExhausted, "LIMIT_REACHED", text, []),
-        CaptureError::File { source, .. } => status(
-            Code::FailedPrecondition,
-            "REFUSED_BY_SYSTEM",
-            text,
-            source.raw_os_error().map(|errno| ("errno", errno.to_string())),
-        ),
-        CaptureError::NotFound(id) => status(Code::NotFound, "NOT_FOUND", text, [("name", id)]),
-    }
-}
-
-fn capture_id(text: &str) -> Result<Option<String>, String> {
-    let first = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let rest = |b: u8| first(b) || b == b'-' || b == b'_';
-    match text.as_bytes() {
-        [] => Ok(None),
-        [head, tail @ ..] if tail.len() <= 62 && first(*head) && tail.iter().all(|b| rest(*b)) => {
-            Ok(Some(text.to_owned()))
-        }
-        _ => Err(format!(
-            "{text:?} is not a name: 1 to 63 of a-z, 0-9, '-' and '_', beginning with a letter or digit"
-        )),
     }
 }
 
@@ -168,21 +100,18 @@ impl v1::capture_service_server::CaptureService for Captures {
         request: Request<v1::StreamCaptureRequest>,
     ) -> Result<Response<Self::StreamCaptureStream>, Status> {
         let request = request.into_inner();
-        let context = self.0.clone();
+        let control = self.0.clone();
         let (session, capture) = blocking(move || {
             let mut wrong = Violations::default();
-            let asked = filter(&context, request.filter.as_ref(), &mut wrong);
-            let (spec, limits) = wrong.finish(asked)?;
-            let session = Session::new(context.nic.clone(), spec.owners.clone(), spec.snaplen, limits);
-            let capture = context.nic.capture(spec).map_err(|e| from_nic(e, field))?;
-            Ok::<_, Status>((session, capture))
+            let asked = filter(&control, request.filter, &mut wrong);
+            control::Captures(&control).stream(asked, wrong)
         })
         .await??;
 
         let (sender, receiver) = tokio::sync::mpsc::channel(UNREAD_CHUNKS);
         let (stop, stopped) = crossbeam_channel::bounded::<()>(0);
         let (done, finished) = tokio::sync::oneshot::channel::<()>();
-        let (client, ended) = (sender.clone(), self.0.ended());
+        let (client, ended) = (sender.clone(), self.0.life.ended());
         tokio::spawn(async move {
             tokio::select! {
                 () = client.closed() => {}
@@ -217,32 +146,13 @@ impl v1::capture_service_server::CaptureService for Captures {
         request: Request<v1::CreateCaptureRequest>,
     ) -> Result<Response<v1::Capture>, Status> {
         let request = request.into_inner();
-        let context = self.0.clone();
+        let control = self.0.clone();
         blocking(move || {
             let mut wrong = Violations::default();
-            let id = wrong.check("capture_id", capture_id(&request.capture_id));
-            let bytes = match request.max_bytes {
-                0 => FILE_DEFAULT,
-                n if n < FILE_MIN => {
-                    wrong.add(
-                        "max_bytes",
-                        format!("{n} is out of range: 0, or {FILE_MIN} and more"),
-                    );
-                    n
-                }
-                n => n,
-            };
-            let asked = filter(&context, request.filter.as_ref(), &mut wrong);
-            let (id, (spec, limits)) = wrong.finish(id.zip(asked))?;
-            let limits = Limits {
-                bytes: Some(bytes),
-                ..limits
-            };
-            let info = context
-                .captures
-                .create(&context.nic, id, spec, limits)
-                .map_err(refused)?;
-            Ok(Response::new(message(&context, &info)))
+            let asked = filter(&control, request.filter, &mut wrong);
+            let info =
+                control::Captures(&control).create(&request.capture_id, asked, request.max_bytes, wrong)?;
+            Ok(Response::new(message(&control, &info)))
         })
         .await?
     }
@@ -253,10 +163,10 @@ impl v1::capture_service_server::CaptureService for Captures {
     ) -> Result<Response<v1::ListCapturesResponse>, Status> {
         let request = request.into_inner();
         let page = Page::new(request.page_size, &request.page_token, 100, 1000)?;
-        let context = self.0.clone();
+        let control = self.0.clone();
         let captures: Vec<v1::Capture> = blocking(move || {
-            let all = context.captures.list();
-            all.iter().map(|info| message(&context, info)).collect()
+            let all = control.captures.list();
+            all.iter().map(|info| message(&control, info)).collect()
         })
         .await?;
         let (captures, next_page_token) = page.cut(captures, |c: &v1::Capture| {
@@ -273,19 +183,11 @@ impl v1::capture_service_server::CaptureService for Captures {
         &self,
         request: Request<v1::StopCaptureRequest>,
     ) -> Result<Response<v1::Capture>, Status> {
-        let name = request.into_inner().name;
-        let id = names::id(names::CAPTURES, &name)
-            .ok_or_else(|| {
-                invalid(
-                    "name",
-                    format!("{name:?} is not of the form captures/{{capture}}"),
-                )
-            })?
-            .to_owned();
-        let context = self.0.clone();
+        let id = id(names::CAPTURES, "name", &request.into_inner().name)?;
+        let control = self.0.clone();
         blocking(move || {
-            let info = context.captures.stop(&id).map_err(refused)?;
-            Ok(Response::new(message(&context, &info)))
+            let info = control::Captures(&control).stop(&id)?;
+            Ok(Response::new(message(&control, &info)))
         })
         .await?
     }

@@ -11,14 +11,15 @@ use vnic_backend::Sample;
 use vnic_backend::counters::Scope;
 use vnic_control::v1;
 
-use super::errors::{blocking, invalid};
+use super::errors::invalid;
 use super::paging::Page;
-use crate::daemon::Context;
+use crate::access::blocking;
+use crate::control::Control;
 use crate::metrics::naming;
 use crate::names;
 
 /// The service.
-pub struct Counters(pub Arc<Context>);
+pub struct Counters(pub Arc<Control>);
 
 fn scope(scope: Scope) -> v1::counter::Scope {
     match scope {
@@ -81,8 +82,8 @@ impl v1::counter_service_server::CounterService for Counters {
                 ),
             ));
         }
-        let context = self.0.clone();
-        let mut samples = blocking(move || context.nic.counters()).await?;
+        let control = self.0.clone();
+        let mut samples = blocking(move || control.nic.counters()).await?;
         let owner_id = names::last(owner);
         samples.retain(|s| {
             (owner.is_empty() || (s.owner == owner_id && owner.starts_with(collection(s.def.scope))))

@@ -2,107 +2,153 @@
 //! fields `google.rpc.BadRequest` (AIP-193).
 
 use std::collections::HashMap;
+use std::io;
 
-use tokio::task::JoinError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
 use vnic_backend::NicError;
+use vnic_backend::settings::{Value, key};
 
-use crate::access;
-use crate::check::Checked;
+use crate::access::{DOMAIN, status};
+use crate::capture::CaptureError;
+use crate::check::Violations;
+use crate::control::Refused;
+use crate::names;
+use crate::nv::NvWhy;
+use crate::registry::{Refusal, Why};
+use crate::store::StoreError;
 
-/// The domain of our error reasons.
-const DOMAIN: &str = "vnic";
-
-/// A status with a stable reason for programs and a text for people.
-pub fn status<'a>(
-    code: Code,
-    reason: &str,
-    message: impl Into<String>,
-    metadata: impl IntoIterator<Item = (&'a str, String)>,
-) -> Status {
-    let metadata: HashMap<String, String> = metadata.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
-    Status::with_error_details(
-        code,
-        message,
-        ErrorDetails::with_error_info(reason, DOMAIN, metadata),
-    )
-}
-
-/// Collects everything that is wrong with a request.
-#[derive(Debug, Default)]
-pub struct Violations(Vec<FieldViolation>);
-
-impl Violations {
-    /// Notes that a field is wrong.
-    pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        self.0.push(FieldViolation::new(field, problem));
-    }
-
-    /// The value, or `None` and a note.
-    pub fn check<T>(&mut self, field: impl Into<String>, checked: Checked<T>) -> Option<T> {
-        checked.map_err(|problem| self.add(field, problem)).ok()
-    }
-
-    /// The value when nothing was wrong.
-    pub fn finish<T>(self, value: Option<T>) -> Result<T, Status> {
-        match value {
-            Some(value) if self.0.is_empty() => Ok(value),
-            _ => {
-                let mut problems: Vec<String> = self
-                    .0
-                    .iter()
-                    .map(|v| format!("{}: {}", v.field, v.description))
-                    .collect();
-                problems.dedup();
-                let mut details = ErrorDetails::with_bad_request(self.0);
-                details.set_error_info("INVALID_FIELD", DOMAIN, HashMap::new());
-                Err(Status::with_error_details(
-                    Code::InvalidArgument,
-                    problems.join("; "),
-                    details,
-                ))
-            }
-        }
+impl From<Violations> for Status {
+    fn from(wrong: Violations) -> Status {
+        let all = wrong.all().iter();
+        let fields: Vec<_> = all.map(|v| FieldViolation::new(&v.field, &v.problem)).collect();
+        let mut details = ErrorDetails::with_bad_request(fields);
+        details.set_error_info("INVALID_FIELD", DOMAIN, HashMap::new());
+        Status::with_error_details(Code::InvalidArgument, wrong.to_string(), details)
     }
 }
 
 /// One wrong field.
 pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Status {
-    let mut violations = Violations::default();
-    violations.add(field, problem);
-    match violations.finish(None::<()>) {
-        Err(status) => status,
-        Ok(()) => unreachable!("a violation was added"),
+    Violations::one(field, problem).into()
+}
+
+/// The id in a resource name of a request.
+pub fn id(collection: &str, field: &str, name: &str) -> Result<String, Status> {
+    let one = collection.trim_end_matches('s');
+    names::id(collection, name).map(str::to_owned).ok_or_else(|| {
+        invalid(
+            field,
+            format!("{name:?} is not of the form {collection}/{{{one}}}"),
+        )
+    })
+}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Status {
+        let text = refused.to_string();
+        let named = |kind: &str, name: String| [("kind", kind.to_owned()), ("name", name)];
+        match refused {
+            Refused::Fields(wrong) => wrong.into(),
+            Refused::Nic(error) => from_nic(error, text),
+            Refused::Store(error) => from_store(&error),
+            Refused::Registry(ref refusals) => match Refused::of_one_kind(refusals) {
+                Some(one) => from_registry(one),
+                None => refused.wrong_fields().unwrap_or_default().into(),
+            },
+            Refused::Nv(_, NvWhy::Unknown { .. }) => status(Code::NotFound, "UNKNOWN_PARAMETER", text, []),
+            Refused::Nv(_, NvWhy::NotBuilt { waits_for, .. }) => {
+                let more = [("waits_for", waits_for.to_owned())];
+                status(Code::Unimplemented, "PARAMETER_NOT_BUILT", text, more)
+            }
+            Refused::Nv(field, NvWhy::NotAllowed { .. }) => invalid(field, text),
+            Refused::NotFound { kind, name } => not_found(text, named(kind, name)),
+            Refused::NoAffinity(_) => not_found(text, [("kind", "affinity".to_owned())]),
+            Refused::Exists { kind, name } => {
+                status(Code::AlreadyExists, "NAME_TAKEN", text, named(kind, name))
+            }
+            Refused::Limit(_) => limit(text),
+            Refused::Changed(etag) => status(Code::Aborted, "ETAG_MISMATCH", text, [("etag", etag)]),
+            Refused::InTeam { port, team, .. } => {
+                let facts = [("port", port), ("team", team)];
+                status(Code::FailedPrecondition, "IN_TEAM", text, facts)
+            }
+            Refused::AboveLineRate { key, stored, .. } => {
+                let facts = [("key", key.to_owned()), ("stored", stored.to_string())];
+                status(Code::OutOfRange, "ABOVE_LINE_RATE", text, facts)
+            }
+            Refused::Capture(error) => match error {
+                CaptureError::Nic(error) => from_nic(error, text),
+                CaptureError::Exists { id, .. } => {
+                    status(Code::AlreadyExists, "NAME_TAKEN", text, [("name", id)])
+                }
+                CaptureError::TooMany => limit(text),
+                CaptureError::File { source, .. } => by_system(text, &source),
+                CaptureError::NotFound(id) => not_found(text, [("name", id)]),
+            },
+        }
     }
 }
 
-/// What the NIC refused. `field` gives the path in the request of a field of the specification.
-pub fn from_nic(error: NicError, field: impl Fn(&str) -> String) -> Status {
-    let text = error.to_string();
+/// What the NIC refuses as such.
+fn from_nic(error: NicError, text: String) -> Status {
     match error {
-        NicError::Invalid { field: name, problem } => invalid(field(name), problem),
-        NicError::Exists { kind, name } => status(
-            Code::AlreadyExists,
-            "NAME_TAKEN",
-            text,
-            [("kind", kind.to_owned()), ("name", name)],
-        ),
-        NicError::NotFound { kind, name } => status(
-            Code::NotFound,
-            "NOT_FOUND",
-            text,
-            [("kind", kind.to_owned()), ("name", name)],
-        ),
-        NicError::Limit(_) => status(Code::ResourceExhausted, "LIMIT_REACHED", text, []),
-        NicError::Os { source, .. } => status(
-            Code::FailedPrecondition,
-            "REFUSED_BY_SYSTEM",
-            text,
-            source.raw_os_error().map(|errno| ("errno", errno.to_string())),
-        ),
+        NicError::Invalid { field, problem } => invalid(field, problem),
+        NicError::Exists { kind, name } => {
+            let facts = [("kind", kind.to_owned()), ("name", name)];
+            status(Code::AlreadyExists, "NAME_TAKEN", text, facts)
+        }
+        NicError::NotFound { kind, name } => not_found(text, [("kind", kind.to_owned()), ("name", name)]),
+        NicError::Limit(_) => limit(text),
+        NicError::Os { source, .. } => by_system(text, &source),
         NicError::ShuttingDown => shutting_down(),
     }
+}
+
+/// A refusal of the registry that has a code of its own.
+fn from_registry(refusal: &Refusal) -> Status {
+    let whole = |code, reason, more: Option<(&'static str, String)>| {
+        let facts = [("scope", refusal.scope.to_string()), ("key", refusal.key.clone())];
+        status(code, reason, refusal.to_string(), facts.into_iter().chain(more))
+    };
+    match &refusal.why {
+        Why::UnknownKey { .. } => whole(Code::NotFound, "UNKNOWN_KEY", None),
+        Why::NoAdapter(_) => whole(Code::NotFound, "NOT_FOUND", None),
+        Why::NotBuilt(what) => {
+            let more = ("waits_for", (*what).to_owned());
+            whole(Code::Unimplemented, "KEY_NOT_BUILT", Some(more))
+        }
+        Why::Etag { current } => {
+            let more = ("etag", current.to_string());
+            whole(Code::Aborted, "ETAG_MISMATCH", Some(more))
+        }
+        Why::AboveLineRate { stored, .. } => {
+            let text = |v: &Value| key(&refusal.key).map_or_else(String::new, |def| def.format(v));
+            let more = stored.as_ref().map(|v| ("stored", text(v)));
+            whole(Code::OutOfRange, "ABOVE_LINE_RATE", more)
+        }
+        Why::WrongScope(_) | Why::NotAllowed(_) | Why::Conflict(_) | Why::Nic(_) => {
+            invalid(refusal.key.clone(), refusal.to_string())
+        }
+    }
+}
+
+fn from_store(error: &StoreError) -> Status {
+    status(Code::Unavailable, "STORE_FAILED", error.to_string(), [])
+}
+
+/// There is no such thing.
+pub fn not_found<'a>(text: impl Into<String>, facts: impl IntoIterator<Item = (&'a str, String)>) -> Status {
+    status(Code::NotFound, "NOT_FOUND", text, facts)
+}
+
+fn limit(text: String) -> Status {
+    status(Code::ResourceExhausted, "LIMIT_REACHED", text, [])
+}
+
+fn by_system(text: String, source: &io::Error) -> Status {
+    let errno = source.raw_os_error().map(|errno| ("errno", errno.to_string()));
+    status(Code::FailedPrecondition, "REFUSED_BY_SYSTEM", text, errno)
 }
 
 /// The daemon ends.
@@ -111,30 +157,6 @@ pub fn shutting_down() -> Status {
         Code::Unavailable,
         "SHUTTING_DOWN",
         "the daemon is shutting down",
-        [],
-    )
-}
-
-/// Runs a call that may block where that holds nobody up. The request has its place as long as that takes, even if the
-/// client has gone.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
-    let place = access::place();
-    let work = move || {
-        let _place = place;
-        work()
-    };
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| bug(&error))
-}
-
-/// A panic of ours.
-pub fn bug(error: &JoinError) -> Status {
-    tracing::error!("a request failed by a bug: {error}");
-    status(
-        Code::Internal,
-        "BUG",
-        "a bug of the daemon; its log has the details",
         [],
     )
 }
@@ -148,7 +170,7 @@ mod tests {
         let mut v = Violations::default();
         v.add("adapter.mtu", "too small");
         v.add("adapter_id", "empty");
-        let status = v.finish(Some(())).expect_err("violations");
+        let status = Status::from(v.finish(Some(())).expect_err("violations"));
         assert_eq!(status.code(), Code::InvalidArgument);
         let request = status.get_details_bad_request().expect("details");
         let fields: Vec<_> = request
@@ -164,9 +186,9 @@ mod tests {
     fn errors_of_the_nic_keep_their_cause_and_get_a_code() {
         let os = NicError::Os {
             what: "cannot open /dev/net/tun: CAP_NET_ADMIN is missing".to_owned(),
-            source: std::io::Error::from_raw_os_error(1),
+            source: io::Error::from_raw_os_error(1),
         };
-        let status = from_nic(os, str::to_owned);
+        let status = Status::from(Refused::nic(str::to_owned)(os));
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert!(status.message().contains("CAP_NET_ADMIN"));
         let info = status.get_details_error_info().expect("info");
@@ -175,7 +197,7 @@ mod tests {
             field: "mtu",
             problem: "wrong".to_owned(),
         };
-        let status = from_nic(invalid, |f| format!("adapter.{f}"));
+        let status = Status::from(Refused::nic(|f| format!("adapter.{f}"))(invalid));
         assert_eq!(status.message(), "adapter.mtu: wrong");
     }
 }

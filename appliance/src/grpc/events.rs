@@ -9,16 +9,18 @@ use tonic::{Code, Request, Response, Status};
 use vnic_control::v1;
 use vnic_control::v1::event::Severity;
 
-use super::errors::{Violations, blocking, shutting_down, status};
+use super::errors::shutting_down;
 use super::paging::Page;
 use super::watch::{finish, too_slow};
-use crate::daemon::Context;
+use crate::access::{blocking, status};
+use crate::check::Violations;
+use crate::control::Control;
 use crate::events::{EventLog, Following, NotKept, Part, kinds, severity};
 use crate::names;
 use crate::store::StoreError;
 
 /// The service.
-pub struct Events(pub Arc<Context>);
+pub struct Events(pub Arc<Control>);
 
 /// Events that a client may have unread before it is dropped.
 const UNREAD_MAX: usize = 1024;
@@ -66,7 +68,7 @@ impl Filter {
             min: f.min_severity,
             since: since.ok().flatten(),
         };
-        wrong.finish(Some(filter))
+        Ok(wrong.finish(Some(filter))?)
     }
 
     fn wants(&self, e: &v1::Event) -> bool {
@@ -208,7 +210,7 @@ impl v1::event_service_server::EventService for Events {
             log.keeps(after, 0).map_err(|why| not_kept(after, why))?;
         }
         let (sender, receiver) = mpsc::channel(UNREAD_MAX);
-        let ended = self.0.ended();
+        let ended = self.0.life.ended();
         tokio::spawn(async move {
             tokio::select! {
                 status = follow(log, filter, after, following, &sender) => {

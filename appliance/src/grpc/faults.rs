@@ -10,51 +10,37 @@ use vnic_backend::{FAULTS_MAX, FaultSpec, FaultStatus};
 use vnic_control::v1;
 use vnic_control::v1::fault::Action as Wire;
 
-use super::errors::{Violations, blocking, from_nic, invalid};
+use super::errors::{id, invalid};
 use super::paging::Page;
-use crate::check::{self, Checked, fault as limits};
-use crate::daemon::Context;
+use crate::access::blocking;
+use crate::check::{self, Checked, Violations, fault as limits};
+use crate::control::{self, Control};
 use crate::{faults, names};
 
 /// The service.
-pub struct Faults(pub Arc<Context>);
-
-/// The id in a resource name of a request.
-fn id(name: &str) -> Result<String, Status> {
-    names::id(names::FAULTS, name)
-        .map(str::to_owned)
-        .ok_or_else(|| invalid("name", format!("{name:?} is not of the form faults/{{fault}}")))
-}
-
-/// The path in a request of a field of [`FaultSpec`].
-fn field(name: &str) -> String {
-    match name {
-        "name" => "fault_id".to_owned(),
-        "from" | "to" | "destination_qp" | "opcodes" | "psn" => format!("fault.match.{name}"),
-        "delay" => "fault.delay.delay".to_owned(),
-        "reorder.by" => "fault.reorder.frames".to_owned(),
-        other => format!("fault.{other}"),
-    }
-}
-
-fn same(name: &str) -> String {
-    name.to_owned()
-}
+pub struct Faults(pub Arc<Control>);
 
 /// Makes messages of rules.
 struct Messages<'a> {
-    context: &'a Context,
+    control: &'a Control,
     ports: BTreeSet<String>,
 }
 
 impl Messages<'_> {
     /// May block.
-    fn new(context: &Context) -> Messages<'_> {
-        let ports = context.nic.ports().into_iter().map(|p| p.spec.name).collect();
-        Messages { context, ports }
+    fn new(control: &Control) -> Messages<'_> {
+        let ports = control.port_names();
+        Messages { control, ports }
     }
 
-    fn of(&self, status: &FaultStatus) -> v1::Fault {
+    fn now(&self, status: &FaultStatus) -> v1::Fault {
+        self.of(
+            status,
+            control::Faults(self.control).is_configured(&status.spec.name),
+        )
+    }
+
+    fn of(&self, status: &FaultStatus, configured: bool) -> v1::Fault {
         let mut fault = faults::status_message(status, |name| {
             let collection = if self.ports.contains(name) {
                 names::PORTS
@@ -63,7 +49,7 @@ impl Messages<'_> {
             };
             names::of(collection, name)
         });
-        let lifetime = if self.context.is_configured(&fault.name) {
+        let lifetime = if configured {
             v1::Lifetime::Configured
         } else {
             v1::Lifetime::UntilDaemonEnds
@@ -75,16 +61,16 @@ impl Messages<'_> {
 
 /// Makes rules, all or none. `at` gives what stands in front of the paths of the fields of each request. May block.
 fn create(
-    context: &Context,
+    control: &Control,
     requests: &[v1::CreateFaultRequest],
     at: impl Fn(usize) -> String,
 ) -> Result<Vec<v1::Fault>, Status> {
     let mut wrong = Violations::default();
     let none = v1::Fault::default();
-    let adapters = context.nic.adapters().into_iter();
-    let adapters = adapters.map(|a| names::of(names::ADAPTERS, &a.spec.name));
-    let ports = context.nic.ports().into_iter();
-    let ports = ports.map(|p| names::of(names::PORTS, &p.spec.name));
+    let adapters = control.adapter_names().into_iter();
+    let adapters = adapters.map(|name| names::of(names::ADAPTERS, &name));
+    let ports = control.port_names().into_iter();
+    let ports = ports.map(|name| names::of(names::PORTS, &name));
     let owners: BTreeSet<String> = adapters.chain(ports).collect();
     let specs: Vec<Option<FaultSpec>> = (0..)
         .zip(requests)
@@ -94,12 +80,9 @@ fn create(
         })
         .collect();
     let specs = wrong.finish(specs.into_iter().collect::<Option<Vec<_>>>())?;
-    let made = context
-        .nic
-        .add_faults(specs)
-        .map_err(|(i, error)| from_nic(error, |name| format!("{}{}", at(i), field(name))))?;
-    let messages = Messages::new(context);
-    Ok(made.iter().map(|status| messages.of(status)).collect())
+    let made = control::Faults(control).create(specs, at)?;
+    let messages = Messages::new(control);
+    Ok(made.iter().map(|status| messages.now(status)).collect())
 }
 
 #[tonic::async_trait]
@@ -110,10 +93,10 @@ impl v1::fault_service_server::FaultService for Faults {
     ) -> Result<Response<v1::ListFaultsResponse>, Status> {
         let request = request.into_inner();
         let page = Page::new(request.page_size, &request.page_token, 100, 1000)?;
-        let context = self.0.clone();
+        let control = self.0.clone();
         let all: Vec<v1::Fault> = blocking(move || {
-            let messages = Messages::new(&context);
-            context.nic.faults().iter().map(|f| messages.of(f)).collect()
+            let messages = Messages::new(&control);
+            control.nic.faults().iter().map(|f| messages.now(f)).collect()
         })
         .await?;
         let (faults, next_page_token) = page.cut(all, |f| format!("{:010}", f.id));
@@ -124,11 +107,11 @@ impl v1::fault_service_server::FaultService for Faults {
     }
 
     async fn get_fault(&self, request: Request<v1::GetFaultRequest>) -> Result<Response<v1::Fault>, Status> {
-        let id = id(&request.into_inner().name)?;
-        let context = self.0.clone();
+        let id = id(names::FAULTS, "name", &request.into_inner().name)?;
+        let control = self.0.clone();
         blocking(move || {
-            let status = context.nic.fault(&id).map_err(|e| from_nic(e, same))?;
-            Ok(Response::new(Messages::new(&context).of(&status)))
+            let status = control::Faults(&control).get(&id)?;
+            Ok(Response::new(Messages::new(&control).now(&status)))
         })
         .await?
     }
@@ -138,9 +121,9 @@ impl v1::fault_service_server::FaultService for Faults {
         request: Request<v1::CreateFaultRequest>,
     ) -> Result<Response<v1::Fault>, Status> {
         let request = request.into_inner();
-        let context = self.0.clone();
+        let control = self.0.clone();
         blocking(move || {
-            let made = create(&context, &[request], |_| String::new())?;
+            let made = create(&control, &[request], |_| String::new())?;
             Ok(Response::new(made.into_iter().next().unwrap_or_default()))
         })
         .await?
@@ -155,9 +138,9 @@ impl v1::fault_service_server::FaultService for Faults {
             let problem = format!("{} rules; at most {FAULTS_MAX} are allowed", requests.len());
             return Err(invalid("requests", problem));
         }
-        let context = self.0.clone();
+        let control = self.0.clone();
         blocking(move || {
-            let faults = create(&context, &requests, |i| format!("requests[{i}]."))?;
+            let faults = create(&control, &requests, |i| format!("requests[{i}]."))?;
             Ok(Response::new(v1::BatchCreateFaultsResponse { faults }))
         })
         .await?
@@ -167,14 +150,14 @@ impl v1::fault_service_server::FaultService for Faults {
         &self,
         request: Request<v1::DeleteFaultRequest>,
     ) -> Result<Response<v1::Fault>, Status> {
-        let name = request.into_inner().name;
-        let id = id(&name)?;
-        let context = self.0.clone();
+        let id = id(names::FAULTS, "name", &request.into_inner().name)?;
+        let control = self.0.clone();
         blocking(move || {
-            let status = context.nic.remove_fault(&id).map_err(|e| from_nic(e, same))?;
-            let fault = Messages::new(&context).of(&status);
-            context.forget_configured(&name);
-            Ok(Response::new(fault))
+            // A rule of the configuration is told as such once more.
+            let messages = Messages::new(&control);
+            let configured = control::Faults(&control).is_configured(&id);
+            let status = control::Faults(&control).remove(&id)?;
+            Ok(Response::new(messages.of(&status, configured)))
         })
         .await?
     }

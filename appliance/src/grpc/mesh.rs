@@ -1,35 +1,11 @@
 //! Meshes of ports.
 
-use std::sync::Arc;
-
-use vnic_backend::{NicError, PortSpec, PortStatus};
 use vnic_control::v1;
 
-use super::convert::{duration, timestamp};
-use super::errors::Violations;
-use crate::access::Tell;
-use crate::daemon::Context;
+use crate::check::Violations;
 use crate::mesh::spec::{self, Files};
 use crate::mesh::{MeshSpec, MeshStatus, PeerStatus};
-
-/// Adds a port, with its mesh if it has one. May block.
-pub fn add_port(
-    context: &Arc<Context>,
-    port: PortSpec,
-    mesh: Option<MeshSpec>,
-) -> Result<PortStatus, NicError> {
-    let Some(mesh) = mesh else {
-        return context.nic.add_port(port);
-    };
-    let weak = Arc::downgrade(context);
-    let tell: Tell = Arc::new(move |event| {
-        if let Some(context) = weak.upgrade() {
-            context.hub.record(event);
-        }
-    });
-    let ageing = context.settings.nic.switch.ageing;
-    context.meshes.add(&context.nic, tell, port, mesh, ageing)
-}
+use crate::stored::values::{duration, timestamp};
 
 /// What a mesh is made from.
 pub fn mesh_spec(mesh: &v1::MeshUplink, wrong: &mut Violations) -> Option<MeshSpec> {

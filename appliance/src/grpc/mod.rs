@@ -1,27 +1,25 @@
 //! The control interface: gRPC package `vnic.v1` on a Unix socket and, on request, over TCP with mutual TLS, with health
 //! and reflection. Every request passes the gate of [`crate::access`].
 
-mod adapter_macs;
 mod adapters;
 mod captures;
-pub mod congestion;
+mod congestion;
 mod convert;
 mod counters;
-pub(crate) mod errors;
+mod errors;
 mod events;
 mod faults;
-pub mod mesh;
+mod mesh;
 mod nvconfig;
 mod oid;
 mod paging;
 mod ports;
-pub mod qos;
+mod qos;
 mod rdma;
-pub mod registry;
+mod registry;
 mod server_info;
-pub mod stored_adapters;
 mod switch;
-pub mod teams;
+mod teams;
 mod watch;
 
 use std::sync::Arc;
@@ -43,8 +41,9 @@ use vnic_control::v1::{
     team_service_server as together,
 };
 
-use crate::access::{self, Gate, Live, Tell, Tls};
-use crate::daemon::Context;
+use crate::access::{self, Gate, Live, Tls};
+use crate::control::Control;
+use crate::events::Tell;
 
 /// Largest request, in bytes.
 const REQUEST_MAX: usize = 1 << 20;
@@ -90,14 +89,14 @@ impl Health {
 }
 
 /// Where events of the control interface go.
-pub fn tell(context: &Arc<Context>) -> Tell {
-    let context = context.clone();
-    Arc::new(move |event| context.hub.record(event))
+pub fn tell(control: &Arc<Control>) -> Tell {
+    let control = control.clone();
+    Arc::new(move |event| control.hub.record(event))
 }
 
 /// Serves until the daemon ends.
 pub async fn serve(
-    context: &Arc<Context>,
+    control: &Arc<Control>,
     unix: UnixListener,
     tcp: Option<(TcpListener, Arc<Tls>)>,
     live: &Arc<Live>,
@@ -115,47 +114,47 @@ pub async fn serve(
     }
     let mut routes = Routes::new(health_service)
         .add_service(limited!(adapter::AdapterServiceServer::new(adapters::Adapters(
-            context.clone()
+            control.clone()
         ))))
         .add_service(limited!(capture::CaptureServiceServer::new(captures::Captures(
-            context.clone()
+            control.clone()
         ))))
         .add_service(limited!(slowing::CongestionServiceServer::new(
-            congestion::Slowing(context.clone())
+            congestion::Slowing(control.clone())
         )))
         .add_service(limited!(counter::CounterServiceServer::new(counters::Counters(
-            context.clone()
+            control.clone()
         ))))
         .add_service(limited!(event::EventServiceServer::new(events::Events(
-            context.clone()
+            control.clone()
         ))))
         .add_service(limited!(fault::FaultServiceServer::new(faults::Faults(
-            context.clone()
+            control.clone()
         ))))
-        .add_service(limited!(oids::OidServiceServer::new(oid::Oids(context.clone()))))
+        .add_service(limited!(oids::OidServiceServer::new(oid::Oids(control.clone()))))
         .add_service(limited!(port::PortServiceServer::new(ports::Ports(
-            context.clone()
+            control.clone()
         ))))
         .add_service(limited!(quality::QosServiceServer::new(qos::Quality(
-            context.clone()
+            control.clone()
         ))))
         .add_service(limited!(rdma_function::RdmaServiceServer::new(rdma::Rdma(
-            context.clone()
+            control.clone()
         ))))
         .add_service(limited!(nv::NvConfigServiceServer::new(nvconfig::NvConfig(
-            context.clone()
+            control.clone()
         ))))
         .add_service(limited!(settings::RegistryServiceServer::new(
-            registry::Registry(context.clone())
+            registry::Registry(control.clone())
         )))
         .add_service(limited!(server::ServerServiceServer::new(server_info::Info(
-            context.clone()
+            control.clone()
         ))))
         .add_service(limited!(fdb::SwitchServiceServer::new(switch::EmbeddedSwitch(
-            context.clone()
+            control.clone()
         ))))
         .add_service(limited!(together::TeamServiceServer::new(teams::Together(
-            context.clone()
+            control.clone()
         ))));
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
@@ -167,7 +166,7 @@ pub async fn serve(
         Err(error) => tracing::error!("gRPC reflection is off: {error}"),
     }
 
-    let tell = tell(context);
+    let tell = tell(control);
     let gate = Gate::new(tell.clone());
     let builder = || {
         Server::builder()
@@ -182,13 +181,13 @@ pub async fn serve(
         }
     };
     let mut tasks = Vec::new();
-    let (router, ended) = (builder().add_routes(routes.clone()), context.ended());
+    let (router, ended) = (builder().add_routes(routes.clone()), control.life.ended());
     let incoming = access::unix(unix, live.clone());
     tasks.push(tokio::spawn(async move {
         done("unix", router.serve_with_incoming_shutdown(incoming, ended).await);
     }));
     if let Some((listener, tls)) = tcp {
-        let (router, ended) = (builder().add_routes(routes), context.ended());
+        let (router, ended) = (builder().add_routes(routes), control.life.ended());
         let incoming = access::mutual_tls(listener, tls, live.clone(), tell);
         tasks.push(tokio::spawn(async move {
             done("tcp", router.serve_with_incoming_shutdown(incoming, ended).await);

@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 use vnic_control::v1;
 
-use super::errors::{Violations, blocking, from_nic, invalid, status};
-use crate::access;
-use crate::daemon::Context;
-use crate::events::{ControlEvent, Owner};
+use crate::access::{self, blocking};
+use crate::control::{self, Control};
 use crate::names;
-use crate::nv::{NvDef, NvKind, NvScope, NvView, NvWhy, PARAMETERS, parameter};
-use crate::store::StoreError;
+use crate::nv::{NvDef, NvKind, NvScope, NvView, PARAMETERS};
 
 /// The service.
-pub struct NvConfig(pub Arc<Context>);
+pub struct NvConfig(pub Arc<Control>);
 
 fn message(view: &NvView) -> v1::NvParameter {
     use v1::nv_parameter::{Choice, Scope, Type};
@@ -50,43 +47,8 @@ fn message(view: &NvView) -> v1::NvParameter {
     }
 }
 
-fn refused(context: &Context, by: &str, field: &str, why: &NvWhy) -> Status {
-    let text = why.to_string();
-    match why {
-        NvWhy::Unknown { .. } => status(Code::NotFound, "UNKNOWN_PARAMETER", text, []),
-        NvWhy::NotBuilt { waits_for, .. } => {
-            let more = [("waits_for", (*waits_for).to_owned())];
-            status(Code::Unimplemented, "PARAMETER_NOT_BUILT", text, more)
-        }
-        NvWhy::NotAllowed { .. } => {
-            context.hub.record(ControlEvent::SettingsRefused {
-                owner: Owner::Nic,
-                store: "nvconfig",
-                what: text.clone(),
-                by: by.to_owned(),
-            });
-            invalid(field, text)
-        }
-    }
-}
-
-fn failed(error: &StoreError) -> Status {
-    status(Code::Unavailable, "STORE_FAILED", error.to_string(), [])
-}
-
-impl NvConfig {
-    fn messages(context: &Context, all: &[&'static NvDef]) -> Vec<v1::NvParameter> {
-        all.iter().map(|def| message(&context.nv.view(def))).collect()
-    }
-
-    fn told(context: &Context, by: &str, what: String) {
-        context.hub.record(ControlEvent::SettingsChanged {
-            owner: Owner::Nic,
-            store: "nvconfig",
-            what,
-            by: by.to_owned(),
-        });
-    }
+fn messages(control: &Control, all: &[&'static NvDef]) -> Vec<v1::NvParameter> {
+    all.iter().map(|def| message(&control.nv.view(def))).collect()
 }
 
 #[tonic::async_trait]
@@ -97,7 +59,7 @@ impl v1::nv_config_service_server::NvConfigService for NvConfig {
     ) -> Result<Response<v1::ListNvParametersResponse>, Status> {
         let all: Vec<&'static NvDef> = PARAMETERS.iter().collect();
         Ok(Response::new(v1::ListNvParametersResponse {
-            parameters: Self::messages(&self.0, &all),
+            parameters: messages(&self.0, &all),
         }))
     }
 
@@ -106,34 +68,12 @@ impl v1::nv_config_service_server::NvConfigService for NvConfig {
         request: Request<v1::SetNvParametersRequest>,
     ) -> Result<Response<v1::SetNvParametersResponse>, Status> {
         let by = access::who(&request);
-        let request = request.into_inner();
-        if request.assignments.is_empty() {
-            return Err(invalid("assignments", "at least one is required"));
-        }
-        let mut assignments = Vec::new();
-        for (i, a) in request.assignments.iter().enumerate() {
-            let refuse =
-                |part: &str, why: NvWhy| refused(&self.0, &by, &format!("assignments[{i}].{part}"), &why);
-            let def = parameter(&a.name).map_err(|why| refuse("name", why))?;
-            let value = def.check(a.value.trim()).map_err(|why| refuse("value", why))?;
-            assignments.push((def, value));
-        }
-        let context = self.0.clone();
+        let asked = request.into_inner().assignments;
+        let control = self.0.clone();
         blocking(move || {
-            context.nv.set(&assignments).map_err(|e| failed(&e))?;
-            let words: Vec<String> = assignments
-                .iter()
-                .map(|(d, v)| format!("{} = {v}", d.name))
-                .collect();
-            Self::told(
-                &context,
-                &by,
-                format!("{} after the next reset", words.join(", ")),
-            );
-            let mut named: Vec<&'static NvDef> = assignments.iter().map(|(d, _)| *d).collect();
-            named.sort_by_key(|d| d.name);
-            named.dedup_by_key(|d| d.name);
-            let parameters = Self::messages(&context, &named);
+            let asked = asked.iter().map(|a| (a.name.as_str(), a.value.as_str()));
+            let named = control::NvConfig(&control).set(&by, asked)?;
+            let parameters = messages(&control, &named);
             Ok(Response::new(v1::SetNvParametersResponse { parameters }))
         })
         .await?
@@ -144,27 +84,11 @@ impl v1::nv_config_service_server::NvConfigService for NvConfig {
         request: Request<v1::ResetNvParametersRequest>,
     ) -> Result<Response<v1::ResetNvParametersResponse>, Status> {
         let by = access::who(&request);
-        let request = request.into_inner();
-        let mut wanted: Vec<&'static NvDef> = Vec::new();
-        for (i, name) in request.names.iter().enumerate() {
-            let refuse = |why: NvWhy| refused(&self.0, &by, &format!("names[{i}]"), &why);
-            wanted.push(parameter(name).map_err(refuse)?);
-        }
-        if wanted.is_empty() {
-            wanted = PARAMETERS.iter().collect();
-        }
-        let context = self.0.clone();
+        let names = request.into_inner().names;
+        let control = self.0.clone();
         blocking(move || {
-            let changed = context.nv.reset(&wanted).map_err(|e| failed(&e))?;
-            if !changed.is_empty() {
-                let names: Vec<&str> = changed.iter().map(|d| d.name).collect();
-                Self::told(
-                    &context,
-                    &by,
-                    format!("{}: default after the next reset", names.join(", ")),
-                );
-            }
-            let parameters = Self::messages(&context, &changed);
+            let changed = control::NvConfig(&control).reset(&by, &names)?;
+            let parameters = messages(&control, &changed);
             Ok(Response::new(v1::ResetNvParametersResponse { parameters }))
         })
         .await?
@@ -175,32 +99,14 @@ impl v1::nv_config_service_server::NvConfigService for NvConfig {
         request: Request<v1::ResetDeviceRequest>,
     ) -> Result<Response<v1::ResetDeviceResponse>, Status> {
         let by = access::who(&request);
-        let context = self.0.clone();
+        let control = self.0.clone();
         blocking(move || {
-            let changed = context.nv.reset_device();
-            context.registry.set_roce_off(context.nv.roce_off());
-            let mut adapters = Vec::new();
-            let mut wrong = Violations::default();
-            for adapter in context.nic.adapters() {
-                let name = adapter.spec.name;
-                match context.registry.restart(&name) {
-                    Ok(_) => adapters.push(names::of(names::ADAPTERS, &name)),
-                    // Removed meanwhile.
-                    Err(vnic_backend::NicError::NotFound { .. }) => {}
-                    Err(vnic_backend::NicError::ShuttingDown) => {
-                        return Err(from_nic(vnic_backend::NicError::ShuttingDown, str::to_owned));
-                    }
-                    Err(error) => wrong.add(names::of(names::ADAPTERS, &name), error.to_string()),
-                }
-            }
-            context.hub.record(ControlEvent::SettingsChanged {
-                owner: Owner::Nic,
-                store: "nvconfig",
-                what: "device reset".to_owned(),
-                by,
-            });
-            wrong.finish(Some(()))?;
-            let parameters = Self::messages(&context, &changed);
+            let (changed, restarted) = control::NvConfig(&control).reset_device(&by)?;
+            let parameters = messages(&control, &changed);
+            let adapters = restarted
+                .iter()
+                .map(|name| names::of(names::ADAPTERS, name))
+                .collect();
             Ok(Response::new(v1::ResetDeviceResponse { parameters, adapters }))
         })
         .await?

@@ -3,36 +3,16 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use vnic_backend::counters::Scope;
-use vnic_backend::oid::{self, Act, Answer, Facts, Link, OidDef, Statistics};
-use vnic_backend::{AdapterStatus, AttachState, DropReason, LINE_RATE_MBPS, Sample};
+use vnic_backend::oid::{self, OidDef};
 use vnic_control::v1;
 
-use super::errors::{blocking, from_nic, invalid};
-use crate::access::who;
-use crate::daemon::Context;
-use crate::events::{ControlEvent, Owner};
-use crate::names;
-
-/// What an adapter is, for people.
-const DESCRIPTION: &str = "vnic virtual RoCE adapter";
-/// What dropless mode waits when it is switched on by its OID, in 100 us (WinOF-2 Ethernet Network, Dropless Mode:
-/// Enabling/Disabling the Feature).
-const DROPLESS_DEFAULT: u8 = 50;
+use super::errors::id;
+use crate::access::{blocking, who};
+use crate::control::{self, Control};
+use crate::names::ADAPTERS;
 
 /// The service.
-pub struct Oids(pub Arc<Context>);
-
-fn adapter_id(name: &str) -> Result<String, Status> {
-    names::id(names::ADAPTERS, name)
-        .map(str::to_owned)
-        .ok_or_else(|| {
-            invalid(
-                "adapter",
-                format!("{name:?} is not of the form adapters/{{adapter}}"),
-            )
-        })
-}
+pub struct Oids(pub Arc<Control>);
 
 fn status(status: oid::Status) -> v1::NdisStatus {
     v1::NdisStatus {
@@ -53,150 +33,6 @@ fn row(def: &OidDef) -> v1::Oid {
     }
 }
 
-/// What a dropped frame counts as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Drop {
-    /// Sent, and something is wrong with it.
-    OutError,
-    /// Sent, and nothing is wrong with it.
-    OutDiscard,
-    /// For the adapter, and something is wrong with it.
-    InError,
-    /// For the adapter, and nothing is wrong with it.
-    InDiscard,
-    /// As `InDiscard`, for want of a receive buffer.
-    NoBuffer,
-}
-
-/// Of which adapter a drop counts depends on its reason: its sender's, or its receiver's. `receiver_down` is almost always
-/// found by the switch, and then it is the sender's.
-const fn drop_of(reason: DropReason) -> Drop {
-    match reason {
-        DropReason::Runt
-        | DropReason::MtuExceeded
-        | DropReason::MalformedOffload
-        | DropReason::InvalidSource
-        | DropReason::SpoofedSource
-        | DropReason::SpoofedAddress
-        | DropReason::MacControl => Drop::OutError,
-        DropReason::VlanNotAllowed
-        | DropReason::Hairpin
-        | DropReason::NoDestination
-        | DropReason::ReceiverDown
-        | DropReason::CoreExchangeFull
-        | DropReason::SendQueueFull => Drop::OutDiscard,
-        DropReason::ReceiverMtu => Drop::InError,
-        DropReason::NoRxBuffer => Drop::NoBuffer,
-        DropReason::RxBufferTooSmall
-        | DropReason::RxRingBroken
-        | DropReason::PortTransmit
-        | DropReason::FaultInjected
-        | DropReason::EgressFull
-        | DropReason::LosslessOverflow
-        | DropReason::HeadOfQueue
-        | DropReason::ClassStalled
-        | DropReason::CongestionHint
-        | DropReason::Wred
-        | DropReason::PortReceive
-        | DropReason::BondInactive => Drop::InDiscard,
-    }
-}
-
-/// Statistics of an adapter with its RDMA function: NDIS counts both.
-fn statistics(samples: &[Sample], adapter: &str) -> Statistics {
-    let own = |scope: Scope| {
-        samples
-            .iter()
-            .filter(move |s| s.owner == adapter && s.def.scope == scope)
-    };
-    let total = |scope: Scope, name: &str| -> Option<u64> {
-        let values = own(scope).filter(|s| s.def.name == name).map(|s| s.value);
-        values.fold(None, |sum, value| Some(sum.unwrap_or(0) + value))
-    };
-    let ethernet = |name: &str| total(Scope::AdapterQueue, name);
-    // An adapter without the function has no such counters.
-    let rdma = |name: &str| total(Scope::Rdma, name).unwrap_or(0);
-    let dropped = |what: &[Drop]| -> u64 {
-        let reasons = DropReason::ALL
-            .into_iter()
-            .filter(|r| what.contains(&drop_of(*r)));
-        let names: Vec<&str> = reasons.map(DropReason::name).collect();
-        let matching = own(Scope::AdapterDrop).filter(|s| s.reason.is_some_and(|r| names.contains(&r)));
-        matching.map(|s| s.value).sum()
-    };
-    // Counters of the data path: all, those for groups, and among these those for everybody. They are read one after the
-    // other, so that a part may be ahead of the whole.
-    let direction = |way: &str, what: &str, rdma_what: &str| {
-        let suffix = if what == "bytes" { "_bytes" } else { "" };
-        let all = ethernet(&format!("{way}_{what}"));
-        let group = ethernet(&format!("{way}_multicast{suffix}"));
-        let broadcast = ethernet(&format!("{way}_broadcast{suffix}"));
-        let unicast_rdma = rdma(&format!("{way}_vport_rdma_unicast_{rdma_what}"));
-        let multicast_rdma = rdma(&format!("{way}_vport_rdma_multicast_{rdma_what}"));
-        let unicast = all
-            .zip(group)
-            .map(|(all, group)| all.saturating_sub(group) + unicast_rdma);
-        let multicast = group
-            .zip(broadcast)
-            .map(|(group, broadcast)| group.saturating_sub(broadcast) + multicast_rdma);
-        (
-            all.map(|all| all + unicast_rdma + multicast_rdma),
-            unicast,
-            multicast,
-            broadcast,
-        )
-    };
-    let (_, in_ucast_pkts, in_multicast_pkts, in_broadcast_pkts) = direction("rx", "frames", "packets");
-    let (_, out_ucast_pkts, out_multicast_pkts, out_broadcast_pkts) = direction("tx", "frames", "packets");
-    let (in_octets, in_ucast_octets, in_multicast_octets, in_broadcast_octets) =
-        direction("rx", "bytes", "bytes");
-    let (out_octets, out_ucast_octets, out_multicast_octets, out_broadcast_octets) =
-        direction("tx", "bytes", "bytes");
-    Statistics {
-        in_discards: Some(dropped(&[Drop::InDiscard, Drop::NoBuffer])),
-        in_errors: Some(dropped(&[Drop::InError])),
-        in_octets,
-        in_ucast_pkts,
-        in_multicast_pkts,
-        in_broadcast_pkts,
-        out_octets,
-        out_ucast_pkts,
-        out_multicast_pkts,
-        out_broadcast_pkts,
-        out_errors: Some(dropped(&[Drop::OutError])),
-        out_discards: Some(dropped(&[Drop::OutDiscard])),
-        in_ucast_octets,
-        in_multicast_octets,
-        in_broadcast_octets,
-        out_ucast_octets,
-        out_multicast_octets,
-        out_broadcast_octets,
-        no_buffer: dropped(&[Drop::NoBuffer]),
-    }
-}
-
-/// Major and minor number of a version.
-fn version(text: &str) -> (u16, u16) {
-    let mut numbers = text.split('.').map(|n| n.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-}
-
-fn facts(adapter: &AdapterStatus, samples: &[Sample], dropless: bool) -> Facts<'static> {
-    Facts {
-        address: adapter.spec.macs.first().copied().unwrap_or_default(),
-        mtu: adapter.spec.mtu,
-        link: Link {
-            up: adapter.state == AttachState::Up,
-            speed: u64::from(LINE_RATE_MBPS) * 1_000_000,
-        },
-        failed: adapter.state == AttachState::Failed,
-        description: DESCRIPTION,
-        version: version(crate::VERSION),
-        dropless,
-        statistics: statistics(samples, &adapter.spec.name),
-    }
-}
-
 #[tonic::async_trait]
 impl v1::oid_service_server::OidService for Oids {
     async fn list_oids(
@@ -213,21 +49,13 @@ impl v1::oid_service_server::OidService for Oids {
         request: Request<v1::QueryOidRequest>,
     ) -> Result<Response<v1::QueryOidResponse>, Status> {
         let request = request.into_inner();
-        let id = adapter_id(&request.adapter)?;
-        let context = self.0.clone();
+        let id = id(ADAPTERS, "adapter", &request.adapter)?;
+        let control = self.0.clone();
         blocking(move || {
-            let refused = |e| from_nic(e, str::to_owned);
-            let adapter = context.nic.adapter(&id).map_err(refused)?;
-            let dropless = context.nic.dropless(&id).map_err(refused)?;
-            let samples = context.nic.counters();
             let room = request
                 .buffer_length
                 .map_or(usize::MAX, |length| usize::try_from(length).unwrap_or(usize::MAX));
-            let answer: Answer = oid::query(request.code, &facts(&adapter, &samples, dropless.on), room);
-            let text = match oid::oid(request.code) {
-                Some(def) if answer.status == oid::Status::SUCCESS => oid::describe(def, &answer.data),
-                _ => String::new(),
-            };
+            let control::Queried { answer, text } = control::Oids(&control).query(&id, request.code, room)?;
             Ok(Response::new(v1::QueryOidResponse {
                 status: Some(status(answer.status)),
                 data: answer.data,
@@ -244,141 +72,24 @@ impl v1::oid_service_server::OidService for Oids {
     ) -> Result<Response<v1::SetOidResponse>, Status> {
         let by = who(&request);
         let request = request.into_inner();
-        let id = adapter_id(&request.adapter)?;
-        let context = self.0.clone();
+        let id = id(ADAPTERS, "adapter", &request.adapter)?;
+        let control = self.0.clone();
         blocking(move || {
-            let refused = |e| from_nic(e, str::to_owned);
-            context.nic.adapter(&id).map_err(refused)?;
-            let answer = match oid::set(request.code, &request.data) {
-                Ok(Act::Dropless(on)) => {
-                    let timeout = if on { DROPLESS_DEFAULT } else { 0 };
-                    context.nic.set_dropless(&id, timeout).map_err(refused)?;
-                    v1::SetOidResponse {
-                        status: Some(status(oid::Status::SUCCESS)),
-                        bytes_read: u32::try_from(request.data.len()).unwrap_or(u32::MAX),
-                        bytes_needed: 0,
-                    }
-                }
-                Err(failure) => {
-                    context.hub.record(ControlEvent::SettingsRefused {
-                        owner: Owner::Adapter(id),
-                        store: "oid",
-                        what: format!("OID 0x{:08X}: {}", request.code, failure.status),
-                        by,
-                    });
-                    v1::SetOidResponse {
-                        status: Some(status(failure.status)),
-                        bytes_read: 0,
-                        bytes_needed: u32::try_from(failure.needed).unwrap_or(u32::MAX),
-                    }
-                }
+            let set = control::Oids(&control).set(&by, &id, request.code, &request.data)?;
+            let answer = match set {
+                Ok(read) => v1::SetOidResponse {
+                    status: Some(status(oid::Status::SUCCESS)),
+                    bytes_read: u32::try_from(read).unwrap_or(u32::MAX),
+                    bytes_needed: 0,
+                },
+                Err(failure) => v1::SetOidResponse {
+                    status: Some(status(failure.status)),
+                    bytes_read: 0,
+                    bytes_needed: u32::try_from(failure.needed).unwrap_or(u32::MAX),
+                },
             };
             Ok(Response::new(answer))
         })
         .await?
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use vnic_backend::counters;
-
-    fn sample(scope: Scope, name: &str, reason: Option<&'static str>, value: u64) -> Sample {
-        let mut rows = counters::all().filter(|def| def.scope == scope && def.name == name);
-        Sample {
-            def: rows
-                .next()
-                .unwrap_or_else(|| panic!("there is no counter {name}")),
-            owner: "vf0".to_owned(),
-            queue: None,
-            priority: None,
-            reason,
-            value,
-        }
-    }
-
-    #[test]
-    fn statistics_add_up() {
-        let mut samples = Vec::new();
-        // Two queues: the numbers below are counted twice.
-        for _ in 0..2 {
-            for (name, value) in [
-                ("rx_frames", 1000),
-                ("rx_multicast", 300),
-                ("rx_broadcast", 100),
-                ("rx_bytes", 10_000),
-                ("rx_multicast_bytes", 3_000),
-                ("rx_broadcast_bytes", 1_000),
-                ("tx_frames", 500),
-                ("tx_multicast", 50),
-                ("tx_broadcast", 20),
-                ("tx_bytes", 5_000),
-                ("tx_multicast_bytes", 500),
-                ("tx_broadcast_bytes", 200),
-            ] {
-                samples.push(sample(Scope::AdapterQueue, name, None, value));
-            }
-        }
-        for (name, value) in [
-            ("rx_vport_rdma_unicast_packets", 7),
-            ("rx_vport_rdma_unicast_bytes", 70),
-            ("rx_vport_rdma_multicast_packets", 3),
-            ("rx_vport_rdma_multicast_bytes", 30),
-            ("tx_vport_rdma_unicast_packets", 9),
-            ("tx_vport_rdma_unicast_bytes", 90),
-            ("tx_vport_rdma_multicast_packets", 1),
-            ("tx_vport_rdma_multicast_bytes", 10),
-        ] {
-            samples.push(sample(Scope::Rdma, name, None, value));
-        }
-        for (i, reason) in DropReason::ALL.into_iter().enumerate() {
-            samples.push(sample(Scope::AdapterDrop, "drops", Some(reason.name()), 1 << i));
-        }
-        let mut other = sample(Scope::AdapterQueue, "rx_frames", None, 1_000_000);
-        other.owner = "vf1".to_owned();
-        samples.push(other);
-        let got = statistics(&samples, "vf0");
-        assert_eq!(
-            (got.in_ucast_pkts, got.in_multicast_pkts, got.in_broadcast_pkts),
-            (Some(1400 + 7), Some(400 + 3), Some(200))
-        );
-        assert_eq!(
-            (
-                got.in_octets,
-                got.in_ucast_octets,
-                got.in_multicast_octets,
-                got.in_broadcast_octets
-            ),
-            (Some(20_100), Some(14_070), Some(4_030), Some(2_000))
-        );
-        assert_eq!(
-            (got.out_ucast_pkts, got.out_multicast_pkts, got.out_broadcast_pkts),
-            (Some(900 + 9), Some(60 + 1), Some(40))
-        );
-        assert_eq!(
-            (
-                got.out_octets,
-                got.out_ucast_octets,
-                got.out_multicast_octets,
-                got.out_broadcast_octets
-            ),
-            (Some(10_100), Some(9_090), Some(610), Some(400))
-        );
-        let dropped = [got.in_errors, got.in_discards, got.out_errors, got.out_discards];
-        // Each reason is in one of them, and only in one.
-        assert_eq!(
-            dropped.into_iter().flatten().sum::<u64>(),
-            (1 << DropReason::ALL.len()) - 1
-        );
-        assert_eq!(got.no_buffer, 1 << DropReason::NoRxBuffer as usize);
-        assert_eq!(statistics(&[], "vf0").in_octets, None);
-    }
-
-    #[test]
-    fn versions_are_taken_apart() {
-        assert_eq!(version("3.12.1"), (3, 12));
-        assert_eq!(version("0.1.0-rc"), (0, 1));
-        assert_eq!(version(""), (0, 0));
     }
 }

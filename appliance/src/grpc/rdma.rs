@@ -3,57 +3,27 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use vnic_backend::{GidRow, GidSource, RdmaStatus};
+use vnic_backend::RdmaStatus;
 use vnic_control::v1;
 
-use super::errors::{Violations, blocking, from_nic, invalid};
+use super::errors::{id, invalid};
 use super::{convert, paging::Page};
-use crate::daemon::Context;
-use crate::{check, names};
+use crate::access::blocking;
+use crate::check::{self, Violations};
+use crate::control::{self, Control};
+use crate::names;
 
 /// The service.
-pub struct Rdma(pub Arc<Context>);
-
-/// The adapter in `parent`.
-fn parent(name: &str) -> Result<String, Status> {
-    let wrong = || {
-        invalid(
-            "parent",
-            format!("{name:?} is not of the form adapters/{{adapter}}"),
-        )
-    };
-    names::id(names::ADAPTERS, name)
-        .map(str::to_owned)
-        .ok_or_else(wrong)
-}
-
-/// The path in a SetGid request of what the NIC calls this.
-fn field(name: &str) -> String {
-    match name {
-        "index" => name.to_owned(),
-        other => format!("gid.{other}"),
-    }
-}
-
-fn same(name: &str) -> String {
-    name.to_owned()
-}
+pub struct Rdma(pub Arc<Control>);
 
 /// The RDMA functions of one adapter or of all, by name of the adapter.
-async fn functions(context: &Arc<Context>, of: &str) -> Result<Vec<(String, RdmaStatus)>, Status> {
-    let only = if of.is_empty() { None } else { Some(parent(of)?) };
-    let context = context.clone();
-    blocking(move || {
-        let Some(name) = only else {
-            let names = context.nic.adapters().into_iter().map(|a| a.spec.name);
-            // One that has been removed meanwhile has none.
-            let found = names.filter_map(|name| Some((context.nic.rdma(&name).ok()??, name)));
-            return Ok(found.map(|(status, name)| (name, status)).collect());
-        };
-        let status = context.nic.rdma(&name).map_err(|e| from_nic(e, same))?;
-        Ok(status.map(|status| (name, status)).into_iter().collect())
-    })
-    .await?
+async fn functions(control: &Arc<Control>, of: &str) -> Result<Vec<(String, RdmaStatus)>, Status> {
+    let only = (!of.is_empty())
+        .then(|| id(names::ADAPTERS, "parent", of))
+        .transpose()?;
+    let control = control.clone();
+    let found = blocking(move || control::Rdma(&control).functions(only.as_deref())).await?;
+    Ok(found?)
 }
 
 #[tonic::async_trait]
@@ -95,19 +65,9 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         let gid = convert::gid_setting(&request.gid.unwrap_or_default(), &mut wrong);
         let all = adapter.zip(index).zip(gid);
         let ((adapter, index), gid) = wrong.finish(all)?;
-        let context = self.0.clone();
+        let control = self.0.clone();
         blocking(move || {
-            let spec = context.nic.adapter(&adapter).map_err(|e| from_nic(e, same))?.spec;
-            let set = context.nic.set_gid(&adapter, index, Some(gid));
-            let row = GidRow {
-                index: set.map_err(|e| from_nic(e, field))?,
-                gid: gid.gid,
-                kind: gid.kind,
-                vlan: gid.vlan,
-                // The only one that is taken.
-                mac: spec.macs.first().copied().unwrap_or_default(),
-                source: GidSource::Operator,
-            };
+            let row = control::Rdma(&control).set_gid(&adapter, index, gid)?;
             Ok(Response::new(convert::gid(&adapter, &row)))
         })
         .await?
@@ -127,10 +87,9 @@ impl v1::rdma_service_server::RdmaService for Rdma {
         let mut wrong = Violations::default();
         let index = wrong.check("name", check::gid_index(index.parse().unwrap_or(i64::MAX)));
         let (index, adapter) = (wrong.finish(index)?, adapter.to_owned());
-        let context = self.0.clone();
+        let control = self.0.clone();
         blocking(move || {
-            let cleared = context.nic.set_gid(&adapter, Some(index), None);
-            cleared.map_err(|e| from_nic(e, |_| "name".to_owned()))?;
+            control::Rdma(&control).clear_gid(&adapter, index)?;
             Ok(Response::new(v1::DeleteGidResponse {}))
         })
         .await?

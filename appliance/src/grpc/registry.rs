@@ -9,26 +9,25 @@ use tonic::{Code, Request, Response, Status};
 use vnic_backend::settings::{Apply, Built, Illegal, KEYS, KeyDef, Kind, Origin, Place, Scopes, Value, key};
 use vnic_control::v1;
 
-use super::errors::{Violations, blocking, invalid, shutting_down, status};
+use super::errors::{invalid, shutting_down};
+use super::paging::Page;
 use super::watch::{finish, too_slow};
-use super::{convert, paging::Page};
-use crate::access;
-use crate::daemon::Context;
-use crate::events::{ControlEvent, Owner};
+use crate::access::{self, blocking, status};
+use crate::check::Violations;
+use crate::control::{Control, Keys};
 use crate::registry::{
-    Action, Commit, Done, Following, ImportOptions, NoScope, Operation, Refusal, RegistryError, Scope, State,
-    Told, View, Why, known,
+    Action, Commit, Done, Following, ImportOptions, NoScope, Operation, Refusal, Scope, State, Told, View,
+    Why, known,
 };
+use crate::stored::values::timestamp;
 
 /// The service.
-pub struct Registry(pub Arc<Context>);
+pub struct Registry(pub Arc<Control>);
 
 /// Operations of one transaction.
 const OPERATIONS_MAX: usize = 10_000;
 /// Messages that a client may have unread before it is dropped.
 const UNREAD_MAX: usize = 1024;
-/// Bytes of a `.reg` file.
-const FILE_MAX: usize = 512 << 10;
 /// Values in one message of a snapshot.
 const SNAPSHOT_PART: usize = 500;
 
@@ -52,94 +51,6 @@ fn if_match(field: &str, etag: Option<&String>) -> Result<Option<u64>, Status> {
     etag.map(number).transpose()
 }
 
-/// A refused transaction as its caller sees it, and an event. `field` gives the path of the field of an operation.
-pub fn refused(
-    context: &Context,
-    by: &str,
-    error: RegistryError,
-    field: impl Fn(&Refusal) -> String,
-) -> Status {
-    let refusals = match error {
-        RegistryError::Refused(refusals) => refusals,
-        RegistryError::Store(error) => {
-            return status(Code::Unavailable, "STORE_FAILED", error.to_string(), []);
-        }
-    };
-    for refusal in &refusals {
-        let told = matches!(
-            refusal.why,
-            Why::NotAllowed(_) | Why::AboveLineRate { .. } | Why::Conflict(_) | Why::Nic(_)
-        );
-        if told {
-            context.hub.record(ControlEvent::SettingsRefused {
-                owner: owner(&refusal.scope),
-                store: "registry",
-                what: format!("{}: {}", refusal.key, refusal.why),
-                by: by.to_owned(),
-            });
-        }
-    }
-    let whole = |code, reason, refusal: &Refusal, more: Option<(&'static str, String)>| {
-        let facts = [("scope", refusal.scope.to_string()), ("key", refusal.key.clone())];
-        status(code, reason, refusal.to_string(), facts.into_iter().chain(more))
-    };
-    // One kind of refusal has a code of its own; several are told field by field.
-    let kinds: BTreeSet<_> = refusals.iter().map(|r| code(&r.why)).collect();
-    match (refusals.as_slice(), kinds.len()) {
-        ([first, ..], 1) => match &first.why {
-            Why::UnknownKey { .. } => whole(Code::NotFound, "UNKNOWN_KEY", first, None),
-            Why::NoAdapter(_) => whole(Code::NotFound, "NOT_FOUND", first, None),
-            Why::NotBuilt(what) => {
-                let more = ("waits_for", (*what).to_owned());
-                whole(Code::Unimplemented, "KEY_NOT_BUILT", first, Some(more))
-            }
-            Why::Etag { current } => whole(
-                Code::Aborted,
-                "ETAG_MISMATCH",
-                first,
-                Some(("etag", current.to_string())),
-            ),
-            Why::AboveLineRate { stored, .. } => {
-                let text = |v: &Value| key(&first.key).map_or_else(String::new, |def| def.format(v));
-                let more = stored.as_ref().map(|v| ("stored", text(v)));
-                whole(Code::OutOfRange, "ABOVE_LINE_RATE", first, more)
-            }
-            _ => violations(&refusals, field),
-        },
-        _ => violations(&refusals, field),
-    }
-}
-
-/// Refusals of the same kind have the same number.
-fn code(why: &Why) -> u8 {
-    match why {
-        Why::UnknownKey { .. } => 1,
-        Why::NoAdapter(_) => 2,
-        Why::NotBuilt(_) => 3,
-        Why::Etag { .. } => 4,
-        Why::AboveLineRate { .. } => 5,
-        Why::WrongScope(_) | Why::NotAllowed(_) | Why::Conflict(_) | Why::Nic(_) => 6,
-    }
-}
-
-fn violations(refusals: &[Refusal], field: impl Fn(&Refusal) -> String) -> Status {
-    let mut wrong = Violations::default();
-    for refusal in refusals {
-        wrong.add(field(refusal), refusal.to_string());
-    }
-    match wrong.finish(None::<()>) {
-        Err(status) => status,
-        Ok(()) => unreachable!("there are refusals"),
-    }
-}
-
-fn owner(scope: &Scope) -> Owner {
-    match scope {
-        Scope::Driver => Owner::Nic,
-        Scope::Adapter(name) => Owner::Adapter(name.clone()),
-    }
-}
-
 /// The field of an operation that is to blame.
 fn part(why: &Why) -> &'static str {
     match why {
@@ -147,39 +58,6 @@ fn part(why: &Why) -> &'static str {
         Why::NoAdapter(_) | Why::WrongScope(_) => "scope",
         Why::Etag { .. } => "if_match",
         _ => "value",
-    }
-}
-
-/// A transaction that happened, as an event.
-pub fn changed(context: &Context, by: &str, done: &Done) {
-    let Some(first) = done.changes.first() else { return };
-    let words: Vec<String> = done
-        .changes
-        .iter()
-        .take(8)
-        .map(|c| match &c.value {
-            Some(value) => format!("{} {} = {}", c.scope, c.key.name, c.key.format(value)),
-            None => format!("{} {} forgotten", c.scope, c.key.name),
-        })
-        .collect();
-    let more = match done.changes.len().saturating_sub(words.len()) {
-        0 => String::new(),
-        n => format!(", and {n} more"),
-    };
-    let one = done.changes.iter().all(|c| c.scope == first.scope);
-    context.hub.record(ControlEvent::SettingsChanged {
-        owner: if one { owner(&first.scope) } else { Owner::Nic },
-        store: "registry",
-        what: words.join(", ") + &more,
-        by: by.to_owned(),
-    });
-    for warning in &done.warnings {
-        context.hub.record(ControlEvent::SettingsRefused {
-            owner: owner(&warning.scope),
-            store: "registry",
-            what: warning.message.clone(),
-            by: by.to_owned(),
-        });
     }
 }
 
@@ -294,30 +172,21 @@ fn warnings(done: &[crate::registry::Warning]) -> Vec<v1::RegistryWarning> {
 impl Registry {
     /// Carries out one operation.
     async fn one(&self, by: String, operation: Operation) -> Result<(v1::RegistryEntry, Done), Status> {
-        let context = self.0.clone();
+        let control = self.0.clone();
         blocking(move || {
             let operations = [operation];
-            let done = context
-                .registry
-                .transact(&operations)
-                .map_err(|e| refused(&context, &by, e, |r| part(&r.why).to_owned()))?;
-            changed(&context, &by, &done);
+            let done = Keys(&control).transact(&by, &operations, |r| part(&r.why).to_owned())?;
             let [Operation { scope, key, .. }] = &operations;
             let def = known(key).map_err(|why| not_found(&why))?;
-            Ok((entry(&context.registry.view(scope, def)), done))
+            Ok((entry(&control.registry.view(scope, def)), done))
         })
         .await?
     }
 
     /// The scope of a request that reads: it must exist, or have something stored.
-    fn readable(context: &Context, field: &str, text: &str) -> Result<Scope, Status> {
+    fn readable(control: &Control, field: &str, text: &str) -> Result<Scope, Status> {
         let scope = scope(field, text)?;
-        if let Some(name) = scope.adapter() {
-            let stored = || context.registry.committed().adapters().any(|a| a == name);
-            if context.nic.adapter(name).is_err() && !stored() {
-                return Err(not_found(&Why::NoAdapter(name.to_owned())));
-            }
-        }
+        Keys(control).readable(&scope).map_err(|why| not_found(&why))?;
         Ok(scope)
     }
 }
@@ -332,13 +201,10 @@ fn not_found(why: &Why) -> Status {
 
 /// Carries out a `.reg` file. May block.
 fn import(
-    context: &Context,
+    control: &Control,
     by: &str,
     request: &v1::ImportRegistryRequest,
 ) -> Result<v1::ImportRegistryResponse, Status> {
-    if request.content.len() > FILE_MAX {
-        return Err(invalid("content", format!("a file has at most {FILE_MAX} bytes")));
-    }
     let mut options = ImportOptions {
         skip_unknown: request.skip_unknown,
         ..ImportOptions::default()
@@ -353,52 +219,19 @@ fn import(
         }
     }
     wrong.finish(Some(()))?;
-    let registry = &context.registry;
-    let file = registry
-        .read_file(&request.content, &options)
-        .map_err(|problems| {
-            let mut wrong = Violations::default();
-            for p in problems {
-                wrong.add(format!("content: line {}", p.line), p.problem);
-            }
-            wrong
-                .finish(None::<()>)
-                .err()
-                .unwrap_or_else(|| invalid("content", "wrong"))
-        })?;
-    let left_out = file
-        .left_out
-        .into_iter()
-        .map(|(scope, key, message)| v1::RegistryWarning {
-            scope,
-            key,
-            message,
-            stored: None,
-        });
-    let mut response = v1::ImportRegistryResponse {
-        changed: 0,
-        revision: registry.committed().revision,
-        warnings: left_out.collect(),
-    };
-    if file.operations.is_empty() {
-        return Ok(response);
-    }
-    let failed = |e| {
-        refused(context, by, e, |r| {
-            format!("content: line {}", file.lines.get(r.operation).unwrap_or(&0))
-        })
-    };
-    if request.validate_only {
-        let found = registry.validate(&file.operations).map_err(failed)?;
-        response.warnings.extend(warnings(&found));
-        return Ok(response);
-    }
-    let done = registry.transact(&file.operations).map_err(failed)?;
-    changed(context, by, &done);
-    response.changed = u32::try_from(done.changes.len()).unwrap_or(u32::MAX);
-    response.revision = done.revision;
-    response.warnings.extend(warnings(&done.warnings));
-    Ok(response)
+    let done = Keys(control).import(by, &request.content, &options, request.validate_only)?;
+    let left_out = done.left_out.into_iter();
+    let left_out = left_out.map(|(scope, key, message)| v1::RegistryWarning {
+        scope,
+        key,
+        message,
+        stored: None,
+    });
+    Ok(v1::ImportRegistryResponse {
+        changed: u32::try_from(done.changed).unwrap_or(u32::MAX),
+        revision: done.revision,
+        warnings: left_out.chain(warnings(&done.warnings)).collect(),
+    })
 }
 
 type Stream = ReceiverStream<Result<v1::WatchEntriesResponse, Status>>;
@@ -453,7 +286,7 @@ impl Watched {
             kind: v1::watch_entries_response::Kind::Committed.into(),
             revision: commit.revision,
             changes,
-            time: Some(convert::timestamp(commit.time)),
+            time: Some(timestamp(commit.time)),
         })
     }
 
@@ -480,7 +313,7 @@ impl Watched {
             kind: v1::watch_entries_response::Kind::Applied.into(),
             revision: applied.revision,
             changes,
-            time: Some(convert::timestamp(applied.time)),
+            time: Some(timestamp(applied.time)),
         })
     }
 }
@@ -500,7 +333,7 @@ async fn follow(watched: Watched, following: Following, sender: &Sender) -> Resu
         kind: v1::watch_entries_response::Kind::Synced.into(),
         revision,
         changes: Vec::new(),
-        time: Some(convert::timestamp(std::time::SystemTime::now())),
+        time: Some(timestamp(std::time::SystemTime::now())),
     });
     for message in first {
         if sender.send(Ok(message)).await.is_err() {
@@ -646,21 +479,19 @@ impl v1::registry_service_server::RegistryService for Registry {
                 if_match: if_match(&field("if_match"), o.if_match.as_ref())?,
             });
         }
-        let context = self.0.clone();
+        let control = self.0.clone();
         blocking(move || {
-            let registry = &context.registry;
+            let (keys, registry) = (Keys(&control), &control.registry);
             let field = |r: &Refusal| format!("operations[{}].{}", r.operation, part(&r.why));
-            let failed = |e| refused(&context, &by, e, field);
             if request.validate_only {
-                let found = registry.validate(&operations).map_err(failed)?;
+                let found = keys.validate(&by, &operations, field)?;
                 return Ok(Response::new(v1::ApplyTransactionResponse {
                     entries: Vec::new(),
                     revision: registry.committed().revision,
                     warnings: warnings(&found),
                 }));
             }
-            let done = registry.transact(&operations).map_err(failed)?;
-            changed(&context, &by, &done);
+            let done = keys.transact(&by, &operations, field)?;
             let mut told = BTreeSet::new();
             let mut entries = Vec::new();
             for o in &operations {
@@ -687,11 +518,10 @@ impl v1::registry_service_server::RegistryService for Registry {
         for (i, text) in request.scopes.iter().enumerate() {
             scopes.insert(Self::readable(&self.0, &format!("scopes[{i}]"), text)?);
         }
-        let context = self.0.clone();
+        let control = self.0.clone();
         blocking(move || {
             let wanted = |scope: &Scope| scopes.is_empty() || scopes.contains(scope);
-            let file = context.registry.write_file(wanted, request.utf8);
-            let (content, revision) = file.map_err(|e| refused(&context, "", e, |r| r.key.clone()))?;
+            let (content, revision) = Keys(&control).export(wanted, request.utf8)?;
             Ok(Response::new(v1::ExportRegistryResponse { content, revision }))
         })
         .await?
@@ -703,8 +533,8 @@ impl v1::registry_service_server::RegistryService for Registry {
     ) -> Result<Response<v1::ImportRegistryResponse>, Status> {
         let by = access::who(&request);
         let request = request.into_inner();
-        let context = self.0.clone();
-        blocking(move || import(&context, &by, &request).map(Response::new)).await?
+        let control = self.0.clone();
+        blocking(move || import(&control, &by, &request).map(Response::new)).await?
     }
 
     type WatchEntriesStream = Stream;
@@ -735,7 +565,7 @@ impl v1::registry_service_server::RegistryService for Registry {
             status(Code::OutOfRange, "REVISION_GONE", text, metadata)
         })?;
         let (sender, receiver) = mpsc::channel(UNREAD_MAX);
-        let ended = self.0.ended();
+        let ended = self.0.life.ended();
         tokio::spawn(async move {
             tokio::select! {
                 status = follow(watched, following, &sender) => {

@@ -6,12 +6,12 @@ use tonic::{Request, Response, Status};
 use vnic_backend::{ADAPTERS_MAX, PORTS_MAX};
 use vnic_control::v1;
 
-use super::convert;
-use super::errors::blocking;
-use crate::daemon::Context;
+use crate::access::blocking;
+use crate::control::Control;
+use crate::stored::values;
 
 /// The service.
-pub struct Info(pub Arc<Context>);
+pub struct Info(pub Arc<Control>);
 
 fn number(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
@@ -23,33 +23,33 @@ impl v1::server_service_server::ServerService for Info {
         &self,
         _request: Request<v1::GetServerInfoRequest>,
     ) -> Result<Response<v1::ServerInfo>, Status> {
-        let context = self.0.clone();
-        let responsive = context.pulse.beats().await;
+        let control = self.0.clone();
+        let responsive = control.pulse.beats().await;
         blocking(move || {
-            let settings = &context.settings;
-            let (start_time, start) = context.started;
+            let settings = &control.settings;
+            let (start_time, start) = control.life.started;
             Ok(Response::new(v1::ServerInfo {
                 version: crate::VERSION.to_owned(),
                 git_revision: crate::GIT_REVISION.unwrap_or_default().to_owned(),
                 pid: std::process::id(),
-                start_time: Some(convert::timestamp(start_time)),
-                uptime: Some(convert::duration(start.elapsed())),
+                start_time: Some(values::timestamp(start_time)),
+                uptime: Some(values::duration(start.elapsed())),
                 features: crate::FEATURES.iter().map(ToString::to_string).collect(),
                 data_cores: settings.nic.data_cores.iter().map(|c| number(*c)).collect(),
-                idle_spin: Some(convert::duration(settings.nic.idle_spin)),
+                idle_spin: Some(values::duration(settings.nic.idle_spin)),
                 responsive,
                 socket_dir: settings.socket_dir.display().to_string(),
                 state_dir: settings.state_dir.display().to_string(),
-                control_endpoints: context.endpoints.control.clone(),
-                metrics_url: context.endpoints.metrics_url.clone().unwrap_or_default(),
+                control_endpoints: control.endpoints.control.clone(),
+                metrics_url: control.endpoints.metrics_url.clone().unwrap_or_default(),
                 config_file: settings
                     .config_file
                     .as_ref()
                     .map(|f| f.display().to_string())
                     .unwrap_or_default(),
-                adapters: number(context.nic.adapters().len()),
+                adapters: number(control.nic.adapters().len()),
                 adapters_max: number(ADAPTERS_MAX),
-                ports: number(context.nic.ports().len()),
+                ports: number(control.nic.ports().len()),
                 ports_max: number(PORTS_MAX),
             }))
         })

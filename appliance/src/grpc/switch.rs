@@ -1,19 +1,21 @@
 //! `vnic.v1.SwitchService`.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 use vnic_backend::FdbEntry;
 use vnic_control::v1;
 
-use super::errors::{Violations, blocking, bug, invalid};
-use super::{convert, paging::Page};
-use crate::daemon::Context;
+use super::errors::invalid;
+use super::paging::Page;
+use crate::access::{blocking, bug};
+use crate::check::Violations;
+use crate::control::Control;
 use crate::names;
+use crate::stored::values;
 
 /// The service.
-pub struct EmbeddedSwitch(pub Arc<Context>);
+pub struct EmbeddedSwitch(pub Arc<Control>);
 
 /// The resource name of the only switch.
 const NAME: &str = "switch";
@@ -23,9 +25,9 @@ fn count(n: usize) -> u32 {
 }
 
 /// The address table, which all data cores have to be asked for.
-async fn table(context: &Arc<Context>) -> Result<Arc<[FdbEntry]>, Status> {
-    let nic = context.nic.clone();
-    context
+async fn table(control: &Arc<Control>) -> Result<Arc<[FdbEntry]>, Status> {
+    let nic = control.nic.clone();
+    control
         .fdb
         .get(move || nic.fdb().into())
         .await
@@ -42,16 +44,16 @@ impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
         if !name.is_empty() && name != NAME {
             return Err(invalid("name", format!("{name:?}: {NAME:?} is allowed")));
         }
-        let context = self.0.clone();
-        let fdb = table(&context).await?;
+        let control = self.0.clone();
+        let fdb = table(&control).await?;
         blocking(move || {
             let fixed = fdb.iter().filter(|e| e.is_static).count();
-            let config = &context.settings.nic.switch;
+            let config = &control.settings.nic.switch;
             Ok(Response::new(v1::Switch {
                 name: NAME.to_owned(),
-                mac_ageing: Some(convert::duration(config.ageing)),
+                mac_ageing: Some(values::duration(config.ageing)),
                 learn_limit_per_port: count(config.learn_limit_per_port),
-                ports: count(context.nic.adapters().len() + context.nic.ports().len()),
+                ports: count(control.nic.adapters().len() + control.nic.ports().len()),
                 static_entries: count(fixed),
                 learned_entries: count(fdb.len() - fixed),
             }))
@@ -81,10 +83,9 @@ impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
             wrong.add("vlan", format!("{} is out of range: 0 to 4094", request.vlan));
         }
         wrong.finish(Some(()))?;
-        let context = self.0.clone();
-        let fdb = table(&context).await?;
-        let ports: BTreeSet<String> =
-            blocking(move || context.nic.ports().into_iter().map(|p| p.spec.name).collect()).await?;
+        let control = self.0.clone();
+        let fdb = table(&control).await?;
+        let ports = blocking(move || control.port_names()).await?;
         let entries = fdb
             .iter()
             .map(|entry| v1::FdbEntry {
@@ -99,7 +100,7 @@ impl v1::switch_service_server::SwitchService for EmbeddedSwitch {
                     &entry.owner,
                 ),
                 r#static: entry.is_static,
-                age: Some(convert::duration(entry.age)),
+                age: Some(values::duration(entry.age)),
             })
             .filter(|e| owner.is_empty() || e.owner == owner)
             .filter(|e| request.vlan == 0 || e.vlan == request.vlan)

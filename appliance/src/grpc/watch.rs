@@ -12,10 +12,12 @@ use vnic_backend::{NicEvent, NicEventKind};
 use vnic_control::v1;
 
 use super::convert;
-use super::errors::{blocking, shutting_down, status};
-use crate::daemon::Context;
+use super::errors::shutting_down;
+use crate::access::{blocking, status};
+use crate::control::Control;
 use crate::events::Notice;
 use crate::names;
+use crate::stored::values::timestamp;
 
 /// Changes that a client may have unread before it is dropped.
 const UNREAD_MAX: usize = 256;
@@ -34,14 +36,14 @@ pub trait Watch: Send + 'static {
 
 /// Starts a stream of everything, or of `only` one.
 pub fn start<W: Watch>(
-    context: &Context,
+    control: &Control,
     only: Option<String>,
     watch: W,
 ) -> ReceiverStream<Result<W::Message, Status>> {
     let (sender, receiver) = mpsc::channel(UNREAD_MAX);
     // Before the snapshot, so that nothing is missed between the two.
-    let notices = context.hub.watch();
-    let ended = context.ended();
+    let notices = control.hub.watch();
+    let ended = control.life.ended();
     tokio::spawn(async move {
         tokio::select! {
             status = follow(only, watch, notices, &sender) => {
@@ -116,16 +118,16 @@ async fn follow<W: Watch>(
 
 /// Attach and link state of adapters.
 pub struct AdapterWatch {
-    context: Arc<Context>,
+    control: Arc<Control>,
     /// Adapters the client knows, with the time of the state it knows.
     known: BTreeMap<String, SystemTime>,
 }
 
 impl AdapterWatch {
     /// Nothing is known yet.
-    pub fn new(context: Arc<Context>) -> AdapterWatch {
+    pub fn new(control: Arc<Control>) -> AdapterWatch {
         AdapterWatch {
-            context,
+            control,
             known: BTreeMap::new(),
         }
     }
@@ -138,7 +140,7 @@ impl AdapterWatch {
         v1::WatchAdaptersResponse {
             change: change.into(),
             adapter,
-            time: Some(convert::timestamp(time)),
+            time: Some(timestamp(time)),
         }
     }
 }
@@ -150,11 +152,11 @@ impl Watch for AdapterWatch {
         use v1::watch_adapters_response::Change;
         let now = SystemTime::now();
         let mut messages = Vec::new();
-        for status in self.context.nic.adapters() {
+        for status in self.control.nic.adapters() {
             if only.is_some_and(|name| name != status.spec.name) {
                 continue;
             }
-            let adapter = convert::adapter(&self.context, &status);
+            let adapter = convert::adapter(&self.control, &status);
             messages.push(Self::message(Change::Existing, Some(adapter), now));
             self.known.insert(status.spec.name, status.since);
         }
@@ -177,9 +179,9 @@ impl Watch for AdapterWatch {
                 if self.known.contains_key(&event.owner) {
                     return None;
                 }
-                let status = self.context.nic.adapter(&event.owner).ok()?;
+                let status = self.control.nic.adapter(&event.owner).ok()?;
                 self.known.insert(event.owner.clone(), event.time);
-                let adapter = convert::adapter(&self.context, &status);
+                let adapter = convert::adapter(&self.control, &status);
                 Some(Self::message(Change::Added, Some(adapter), event.time))
             }
             NicEventKind::AdapterState(state) => {
@@ -191,12 +193,12 @@ impl Watch for AdapterWatch {
                 {
                     return None;
                 }
-                let mut status = self.context.nic.adapter(&event.owner).ok()?;
+                let mut status = self.control.nic.adapter(&event.owner).ok()?;
                 // The state of the event, so that short states are seen, too.
                 (status.state, status.since) = (*state, event.time);
                 let known = self.known.insert(event.owner.clone(), event.time);
                 let change = known.map_or(Change::Added, |_| Change::State);
-                let adapter = convert::adapter(&self.context, &status);
+                let adapter = convert::adapter(&self.control, &status);
                 Some(Self::message(change, Some(adapter), event.time))
             }
             _ => None,
@@ -206,16 +208,16 @@ impl Watch for AdapterWatch {
 
 /// Link state of ports.
 pub struct PortWatch {
-    context: Arc<Context>,
+    control: Arc<Control>,
     /// Ports the client knows, with the time of what it knows.
     known: BTreeMap<String, SystemTime>,
 }
 
 impl PortWatch {
     /// Nothing is known yet.
-    pub fn new(context: Arc<Context>) -> PortWatch {
+    pub fn new(control: Arc<Control>) -> PortWatch {
         PortWatch {
-            context,
+            control,
             known: BTreeMap::new(),
         }
     }
@@ -228,7 +230,7 @@ impl PortWatch {
         v1::WatchPortsResponse {
             change: change.into(),
             port,
-            time: Some(convert::timestamp(time)),
+            time: Some(timestamp(time)),
         }
     }
 }
@@ -240,11 +242,11 @@ impl Watch for PortWatch {
         use v1::watch_ports_response::Change;
         let now = SystemTime::now();
         let mut messages = Vec::new();
-        for status in self.context.nic.ports() {
+        for status in self.control.nic.ports() {
             if only.is_some_and(|name| name != status.spec.name) {
                 continue;
             }
-            let port = convert::port(&self.context, &status);
+            let port = convert::port(&self.control, &status);
             messages.push(Self::message(Change::Existing, Some(port), now));
             self.known.insert(status.spec.name, now);
         }
@@ -267,9 +269,9 @@ impl Watch for PortWatch {
                 if self.known.contains_key(&event.owner) {
                     return None;
                 }
-                let status = self.context.nic.port(&event.owner).ok()?;
+                let status = self.control.nic.port(&event.owner).ok()?;
                 self.known.insert(event.owner.clone(), event.time);
-                let port = convert::port(&self.context, &status);
+                let port = convert::port(&self.control, &status);
                 Some(Self::message(Change::Added, Some(port), event.time))
             }
             NicEventKind::PortLink { up } => {
@@ -280,11 +282,11 @@ impl Watch for PortWatch {
                 {
                     return None;
                 }
-                let mut status = self.context.nic.port(&event.owner).ok()?;
+                let mut status = self.control.nic.port(&event.owner).ok()?;
                 status.up = *up;
                 let known = self.known.insert(event.owner.clone(), event.time);
                 let change = known.map_or(Change::Added, |_| Change::Link);
-                let port = convert::port(&self.context, &status);
+                let port = convert::port(&self.control, &status);
                 Some(Self::message(change, Some(port), event.time))
             }
             _ => None,

@@ -24,8 +24,8 @@ use super::peers::{Backoff, Bye, Candidate, Joined, Peer, Peers};
 use super::spec::ANY_NAME;
 use super::tls::{Configs, SERVER_NAME, Trusted};
 use super::words;
-use crate::access::{Tell, tls};
-use crate::events::ControlEvent;
+use crate::access::tls;
+use crate::events::{ControlEvent, Tell};
 
 /// A peer that says nothing for so long is gone; it says something at least this often.
 const IDLE: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use vnic_backend::{AdapterStatus, AttachState, Budget, FdbEntry, PortStatus, Rdm
 use super::native;
 use super::page::Page;
 use super::teams::{self, TeamReading};
-use crate::daemon::Context;
+use crate::control::Control;
 
 /// Everything one scrape shows.
 #[derive(Debug, Default)]
@@ -41,20 +41,20 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Reads everything. May block.
-    pub fn take(context: &Context) -> Snapshot {
+    pub fn take(control: &Control) -> Snapshot {
         Snapshot {
-            adapters: context.nic.adapters(),
-            rdma: context.nic.rdma_functions(),
-            ports: context.nic.ports(),
-            teams: teams::take(context),
-            counters: context.nic.counter_values(),
-            fdb: context.nic.fdb(),
-            data_cores: context.settings.nic.data_cores.len(),
-            started: Some(context.started.0),
-            registry_revision: context.registry.revision(),
-            store_bytes: std::fs::metadata(context.store.file()).ok().map(|m| m.len()),
+            adapters: control.nic.adapters(),
+            rdma: control.nic.rdma_functions(),
+            ports: control.nic.ports(),
+            teams: teams::take(control),
+            counters: control.nic.counter_values(),
+            fdb: control.nic.fdb(),
+            data_cores: control.settings.nic.data_cores.len(),
+            started: Some(control.life.started.0),
+            registry_revision: control.registry.revision(),
+            store_bytes: std::fs::metadata(control.store.file()).ok().map(|m| m.len()),
             events: {
-                let [info, warning, error] = context.hub.log.happened();
+                let [info, warning, error] = control.hub.log.happened();
                 [("info", info), ("warning", warning), ("error", error)]
             },
         }

@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 
 use super::node::render as render_node;
 use super::render::{Snapshot, render};
-use crate::daemon::Context;
+use crate::control::Control;
 use crate::paced::Paced;
 
 /// Connections at a time. For a new one beyond that the oldest is closed: whoever holds connections without reading keeps
@@ -31,15 +31,15 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What is shown.
 struct Pages {
-    context: Arc<Context>,
+    control: Arc<Control>,
     metrics: Paced<Bytes>,
     node: Paced<Bytes>,
 }
 
 /// Serves for ever.
-pub async fn serve(listener: TcpListener, context: Arc<Context>) {
+pub async fn serve(listener: TcpListener, control: Arc<Control>) {
     let pages = Arc::new(Pages {
-        context,
+        control,
         metrics: Paced::default(),
         node: Paced::default(),
     });
@@ -87,9 +87,9 @@ async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Respons
     Ok(match request.uri().path() {
         "/metrics" => page(&pages, &pages.metrics, |snapshot, spent| render(snapshot, spent)).await,
         "/metrics/node" => page(&pages, &pages.node, |snapshot, _| render_node(snapshot)).await,
-        "/livez" if pages.context.pulse.beats().await => text(StatusCode::OK, "ok\n"),
+        "/livez" if pages.control.pulse.beats().await => text(StatusCode::OK, "ok\n"),
         "/livez" => text(StatusCode::SERVICE_UNAVAILABLE, "a data core does not answer\n"),
-        "/readyz" if pages.context.ready() => text(StatusCode::OK, "ok\n"),
+        "/readyz" if pages.control.life.ready() => text(StatusCode::OK, "ok\n"),
         "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "not all sockets listen\n"),
         "/" => text(
             StatusCode::OK,
@@ -107,10 +107,10 @@ async fn page(
     page: &Paced<Bytes>,
     render: impl FnOnce(&Snapshot, &dyn Fn() -> Duration) -> String + Send + 'static,
 ) -> Response<Full<Bytes>> {
-    let context = pages.context.clone();
+    let control = pages.control.clone();
     let work = move || {
         let start = Instant::now();
-        render(&Snapshot::take(&context), &|| start.elapsed()).into()
+        render(&Snapshot::take(&control), &|| start.elapsed()).into()
     };
     match page.get(work).await {
         Ok(page) => respond(StatusCode::OK, PROMETHEUS, page),

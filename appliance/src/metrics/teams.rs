@@ -8,7 +8,7 @@ use vnic_backend::BondStatus;
 use vnic_backend::lag::View;
 
 use super::page::Page;
-use crate::daemon::Context;
+use crate::control::{Control, Teams};
 
 /// A team as it is now.
 #[derive(Debug, Clone)]
@@ -24,16 +24,13 @@ pub struct TeamReading {
 }
 
 /// Reads all teams. May block.
-pub fn take(context: &Context) -> Vec<TeamReading> {
-    let book = context.teams().clone();
-    let read = book.iter().map(|(team, more)| {
-        let made = more.made.as_ref();
-        TeamReading {
-            name: team.name.clone(),
-            kind: team.kind.name().to_lowercase(),
-            bond: made.and_then(|m| context.nic.bond(&m.name).ok()),
-            view: made.and_then(|m| context.nic.bond_view(&m.name).ok()),
-        }
+pub fn take(control: &Control) -> Vec<TeamReading> {
+    let (teams, _) = Teams(control).list();
+    let read = teams.into_iter().map(|now| TeamReading {
+        kind: now.team.kind.name().to_lowercase(),
+        view: (now.view).or_else(|| control.nic.bond_view(&now.more.made?.name).ok()),
+        name: now.team.name,
+        bond: now.bond,
     });
     read.collect()
 }

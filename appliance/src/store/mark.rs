@@ -77,6 +77,13 @@ fn number(slot: &[u8]) -> Option<u64> {
     (number == !complement).then_some(number)
 }
 
+/// Where a file is kept that had this schema before an upgrade.
+pub fn before(file: &Path, schema: u32) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".schema-{schema}"));
+    PathBuf::from(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

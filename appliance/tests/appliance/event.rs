@@ -174,7 +174,7 @@ async fn events_are_listed_filtered_and_followed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn watchers_are_woken_by_what_they_show() {
     let lab = Lab::start(0).await;
-    let mut notices = lab.daemon.context().hub.watch();
+    let mut notices = lab.daemon.control().hub.watch();
     lab.said(&["fault", "add", "f", "--drop"]).await;
     lab.said(&["adapter", "add", "blue"]).await;
     // Only so that news that do not come do not hang the tests.

@@ -449,7 +449,7 @@ fn rules_and_board_use_what_there_is() {
 
 /// Where a daemon's metrics are.
 fn address(lab: &Lab) -> SocketAddr {
-    let url = lab.daemon.context().endpoints.metrics_url.clone();
+    let url = lab.daemon.control().endpoints.metrics_url.clone();
     let url = url.expect("metrics");
     let address = url.trim_start_matches("http://").trim_end_matches("/metrics");
     address.parse().expect("an address")

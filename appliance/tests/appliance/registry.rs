@@ -417,9 +417,9 @@ async fn adapters_and_settings_come_back_and_removed_ones_do_not() {
     let mut registry = Registry::of(&lab);
     let entry = registry.get("adapters/blue", "VlanID").await;
     assert_eq!((entry.effective.as_deref(), entry.pending), (Some("12"), None));
-    let settings = lab.daemon.context().nic.adapter("blue").expect("blue").settings;
+    let settings = lab.daemon.control().nic.adapter("blue").expect("blue").settings;
     assert_eq!(settings.vlan_id, 12);
-    assert!(lab.daemon.context().nic.dropless("blue").expect("blue").on);
+    assert!(lab.daemon.control().nic.dropless("blue").expect("blue").on);
     let rows = registry.stored().await;
     assert!(
         rows.iter().all(|(scope, ..)| scope == "adapters/blue"),
@@ -575,7 +575,7 @@ async fn nv_configuration_waits_for_a_reset_of_the_device() {
     let lab = Lab::start(2).await;
     let direct = |lab: &Lab| {
         lab.daemon
-            .context()
+            .control()
             .nic
             .adapter("vf1")
             .expect("vf1")

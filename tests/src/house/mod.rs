@@ -1,6 +1,7 @@
 //! The rules of the house, as code: each rule looks at the tree of files, or at what cargo knows, and answers with
 //! what breaks it. `tests/tests/house_rules.rs` holds the tree to them; the tests in here hold the rules to broken trees.
 
+pub mod circles;
 mod figures;
 mod licences;
 mod pages;
@@ -21,7 +22,7 @@ pub use figures::figures;
 pub use licences::{allowed_licences, licences};
 pub use pages::{book, citations, links, page_sizes, places};
 pub use rooms::{Package, packages, rooms};
-pub use source::{core_attributes, core_bans, ignored_tests, markers, unsafe_code};
+pub use source::{core_attributes, core_bans, floors, ignored_tests, markers, unsafe_code};
 pub use text::{
     documented, file_sizes, lab_cases, locked_commands, promises, proto_comments, shell_scripts, toolchain,
 };

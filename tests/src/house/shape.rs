@@ -8,6 +8,8 @@ use syn::{Attribute, Fields, ImplItem, Item, ItemImpl, TraitItem, Type};
 
 use super::{Breach, Tree};
 
+/// Where the ceilings of this file are.
+const LIST: &str = "tests/src/house/shape.rs";
 /// Fields of a struct, at most.
 const FIELDS_MAX: usize = 15;
 /// Files with an inherent `impl` of a type, at most.
@@ -19,7 +21,6 @@ pub type Ceilings<'a> = &'a [(&'static str, usize)];
 /// Structs with more fields.
 pub const WIDE: Ceilings<'static> = &[
     ("appliance::AdapterAdd", 17),
-    ("appliance::Context", 18),
     ("appliance::FaultAdd", 21),
     ("guest-lib::Qp", 16),
     ("guest-lib::Shared", 17),
@@ -65,7 +66,7 @@ pub const BACKWARDS: Ceilings<'static> = &[
     ("vnic-backend/src", 2),
     ("vnic-backend/src/datapath", 8),
     ("vnic-backend/src/rdma", 2),
-    ("appliance/src", 4),
+    ("appliance/src", 1),
 ];
 
 /// The product's sources: no tests, no benches, nothing generated.
@@ -81,7 +82,7 @@ fn sources(tree: &Tree) -> Vec<(&str, syn::File)> {
         .collect()
 }
 
-fn parsed(path: &str, text: &str) -> syn::File {
+pub(super) fn parsed(path: &str, text: &str) -> syn::File {
     syn::parse_file(text).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
@@ -90,7 +91,7 @@ fn room(path: &str) -> &str {
     path.split("/src/").next().unwrap_or_default()
 }
 
-fn is_test(attributes: &[Attribute]) -> bool {
+pub(super) fn is_test(attributes: &[Attribute]) -> bool {
     attributes
         .iter()
         .any(|a| a.path().is_ident("cfg") && a.parse_args::<syn::Ident>().is_ok_and(|ident| ident == "test"))
@@ -131,6 +132,7 @@ pub fn fields(tree: &Tree, known: Ceilings<'_>) -> Vec<Breach> {
         &found,
         known,
         &format!("fields; {FIELDS_MAX} are allowed: part it by what lives together"),
+        LIST,
     )
 }
 
@@ -171,6 +173,7 @@ pub fn impls(tree: &Tree, known: Ceilings<'_>) -> Vec<Breach> {
         &found,
         known,
         &format!("files with an impl; {FILES_MAX} are allowed: part the type, not its impl"),
+        LIST,
     )
 }
 
@@ -219,6 +222,7 @@ pub fn calls(tree: &Tree, known: Ceilings<'_>) -> Vec<Breach> {
         &found,
         known,
         "functions with too many arguments: what goes together wants a type",
+        LIST,
     )
 }
 
@@ -232,7 +236,12 @@ pub fn backwards(tree: &Tree, folders: &[&str], known: Ceilings<'_>) -> Vec<Brea
         let drawn: String = back.iter().map(|(a, b)| format!(" {a}->{b}")).collect();
         let found = BTreeMap::from([((*folder).to_owned(), back.len())]);
         let known: Vec<_> = known.iter().copied().filter(|(of, _)| of == folder).collect();
-        breaches.extend(compare(&found, &known, &format!("uses that run back:{drawn}")));
+        breaches.extend(compare(
+            &found,
+            &known,
+            &format!("uses that run back:{drawn}"),
+            LIST,
+        ));
     }
     breaches
 }
@@ -373,7 +382,12 @@ pub(super) fn against(arrows: &BTreeSet<(String, String)>) -> Vec<&(String, Stri
 }
 
 /// More than is known is a breach; less is one too, for the list is to follow.
-fn compare(found: &BTreeMap<String, usize>, known: Ceilings<'_>, what: &str) -> Vec<Breach> {
+pub(super) fn compare(
+    found: &BTreeMap<String, usize>,
+    known: Ceilings<'_>,
+    what: &str,
+    list: &str,
+) -> Vec<Breach> {
     let ceiling = |name: &str| known.iter().find(|(of, _)| *of == name).map_or(0, |(_, n)| *n);
     let more = found.iter().filter(|(name, count)| **count > ceiling(name));
     let mut breaches: Vec<Breach> = more
@@ -382,7 +396,7 @@ fn compare(found: &BTreeMap<String, usize>, known: Ceilings<'_>, what: &str) -> 
     for (name, most) in known {
         let now = found.get(*name).copied().unwrap_or_default();
         if now < *most {
-            let text = format!("{now} by now: the ceiling of {most} in tests/src/house/shape.rs comes down");
+            let text = format!("{now} by now: the ceiling of {most} in {list} comes down");
             breaches.push(Breach::of(*name, text));
         }
     }

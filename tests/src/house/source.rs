@@ -360,20 +360,62 @@ const CORE_BANS: &[(&str, &str)] = &[
     ("log::", "the core emits events, it does not log"),
 ];
 
+/// Floors of rooms, what their files do not name, and why.
+const FLOORS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "appliance/src/control",
+        &[
+            ("tonic", "status codes are gRPC's: say it with `Refused`"),
+            ("vnic_control", "messages are gRPC's, and the store's in `stored`"),
+            ("prost", "messages are gRPC's, and the store's in `stored`"),
+            ("crate::access", "who may do what is asked before"),
+            ("crate::cli", "it is a client of gRPC"),
+            ("crate::daemon", "it builds control"),
+            ("crate::grpc", "it translates into calls of control"),
+            ("crate::metrics", "they read control"),
+        ],
+    ),
+    (
+        "appliance/src/stored",
+        &[
+            ("tonic", "status codes are gRPC's"),
+            ("crate::control", "it stores"),
+            ("crate::grpc", "it translates by this"),
+        ],
+    ),
+    (
+        "appliance/src/metrics",
+        &[("crate::grpc", "metrics read control")],
+    ),
+];
+
 /// No clock, thread, socket, file or log in the core crates, outside their tests.
 pub fn core_bans(tree: &Tree) -> Vec<Breach> {
+    let sources = core_dirs().map(|dir| format!("{dir}/src/"));
+    sources
+        .flat_map(|sources| named(tree, &sources, "the core", CORE_BANS))
+        .collect()
+}
+
+/// What belongs to another floor is not named, outside tests.
+pub fn floors(tree: &Tree) -> Vec<Breach> {
+    let floor = |(floor, bans): &(&str, &[(&'static str, &'static str)])| {
+        named(tree, &format!("{floor}/"), floor, bans)
+    };
+    FLOORS.iter().flat_map(floor).collect()
+}
+
+/// Where files of a folder name what they must not.
+fn named(tree: &Tree, folder: &str, called: &str, bans: &[(&str, &str)]) -> Vec<Breach> {
     let mut breaches = Vec::new();
-    for dir in core_dirs() {
-        let sources = format!("{dir}/src/");
-        let files = tree
-            .ending(".rs")
-            .filter(|(p, _)| p.starts_with(&sources) && !p.ends_with("/tests.rs"));
-        for (path, text) in files {
-            for (i, line) in without_tests(text).lines().enumerate() {
-                // The first that fits names the line; some are parts of others.
-                if let Some((ban, why)) = CORE_BANS.iter().find(|(ban, _)| starts_word(line, ban)) {
-                    breaches.push(Breach::at(path, i + 1, format!("{ban} in the core: {why}")));
-                }
+    let files = tree
+        .ending(".rs")
+        .filter(|(p, _)| p.starts_with(folder) && !p.ends_with("/tests.rs"));
+    for (path, text) in files {
+        for (i, line) in without_tests(text).lines().enumerate() {
+            // The first that fits names the line; some are parts of others.
+            if let Some((ban, why)) = bans.iter().find(|(ban, _)| starts_word(line, ban)) {
+                breaches.push(Breach::at(path, i + 1, format!("{ban} in {called}: {why}")));
             }
         }
     }
@@ -537,6 +579,28 @@ mod tests {
             core_bans(&Tree::of([(path, "// std::fs\nuse crate::catalog::x;\n")])),
             []
         );
+    }
+
+    #[test]
+    fn what_is_above_a_floor_is_found() {
+        for bad in [
+            "use tonic::Status;",
+            "fn f(m: vnic_control::v1::Qos) {}",
+            "use crate::grpc::errors;",
+        ] {
+            assert_eq!(
+                floors(&Tree::of([("appliance/src/control/a.rs", bad)])).len(),
+                1,
+                "{bad}"
+            );
+            assert_eq!(
+                floors(&Tree::of([("appliance/src/grpc/a.rs", bad)])),
+                [],
+                "gRPC may: {bad}"
+            );
+        }
+        let fine = "// tonic\nuse crate::stored::qos;\n";
+        assert_eq!(floors(&Tree::of([("appliance/src/control/a.rs", fine)])), []);
     }
 
     #[test]

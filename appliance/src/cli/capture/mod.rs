@@ -5,11 +5,11 @@ use std::path::Path;
 
 use vnic_control::v1;
 
-use super::Failure;
 use super::args::{CaptureVerb, FilterArgs};
 use super::client::{Client, resource};
 use super::output::{Output, print};
 use super::text::{self, Facts, Table};
+use super::{Failure, paging};
 use crate::names::{self, CAPTURES};
 
 mod summary;
@@ -38,19 +38,14 @@ pub async fn run(verb: CaptureVerb, client: &Client, out: &Output) -> Result<(),
         }
         CaptureVerb::List => {
             let mut service = client.captures().await?;
-            let mut all = v1::ListCapturesResponse::default();
-            loop {
+            let all = paging::all(async |page_token| {
                 let request = v1::ListCapturesRequest {
                     page_size: 1000,
-                    page_token: std::mem::take(&mut all.next_page_token),
+                    page_token,
                 };
-                let page = service.list_captures(request).await?.into_inner();
-                all.captures.extend(page.captures);
-                all.next_page_token = page.next_page_token;
-                if all.next_page_token.is_empty() {
-                    break;
-                }
-            }
+                service.list_captures(request).await
+            })
+            .await?;
             out.message("ListCapturesResponse", &all, || table(&all.captures))
         }
         CaptureVerb::Stop { name } => {

@@ -1,12 +1,10 @@
 //! Congestion control as messages.
 
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
-
-use prost::Message as _;
 use vnic_backend::settings::{PARAMETERS, Parameter, Point, Value};
-use vnic_backend::{CongestionFlow, CongestionStatus, Points, Preset};
+use vnic_backend::{CongestionFlow, Points, Preset};
 use vnic_control::v1;
 
+use crate::control::CongestionNow;
 use crate::names;
 
 /// Eight of them.
@@ -39,8 +37,9 @@ fn parameter(p: &'static Parameter, acting: &Points, preset: &Points, set: bool)
     message
 }
 
-/// What acts, with its etag and without warnings.
-pub fn message(adapter: &str, now: &CongestionStatus) -> v1::Congestion {
+/// What acts.
+pub fn message(adapter: &str, all: &CongestionNow) -> v1::Congestion {
+    let now = &all.status;
     let (reaction, notification) = now.spec.enabled(&now.keys);
     let nothing = vnic_backend::CongestionSpec {
         own: Default::default(),
@@ -51,7 +50,7 @@ pub fn message(adapter: &str, now: &CongestionStatus) -> v1::Congestion {
     let parameters = PARAMETERS
         .iter()
         .map(|p| parameter(p, &now.acting, &preset, set(p)));
-    let mut message = v1::Congestion {
+    v1::Congestion {
         name: names::congestion(adapter),
         algorithm: now.spec.algorithm.name().to_owned(),
         preset: now.spec.preset.name().to_owned(),
@@ -59,11 +58,9 @@ pub fn message(adapter: &str, now: &CongestionStatus) -> v1::Congestion {
         notification: bits(notification),
         parameters: parameters.collect(),
         line_rate_bps: now.line_rate,
-        ..v1::Congestion::default()
-    };
-    let hash = BuildHasherDefault::<DefaultHasher>::default();
-    message.etag = format!("{:016x}", hash.hash_one(message.encode_to_vec()));
-    message
+        warnings: all.warnings.clone(),
+        etag: all.etag.clone(),
+    }
 }
 
 /// All parameters of a preset.

@@ -4,15 +4,16 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tonic::{Code, Status};
+use tonic::Status;
 use vnic_backend::counters::names::{Family, Instance, Kind, Name, Reading, SETS, Source};
 use vnic_control::v1;
 
-use super::super::convert;
-use super::super::errors::{blocking, invalid, status};
-use crate::counters::baseline::{self, Baseline};
-use crate::counters::{Item, NATIVE, Names, Owner, OwnerValues};
-use crate::daemon::Context;
+use super::super::errors::{invalid, not_found};
+use crate::access::blocking;
+use crate::control::{Control, Counters, Shown};
+use crate::counters::baseline::Baseline;
+use crate::counters::{NATIVE, Names, Owner, OwnerValues};
+use crate::stored::values;
 
 /// Time between two samples that a rate is made from.
 const SAMPLING: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(10);
@@ -156,29 +157,21 @@ pub fn about(owner: &Owner, names: Names) -> Result<(), Status> {
     }
 }
 
-/// There is no such owner (any more).
-pub fn gone(name: &str) -> Status {
-    let text = format!("there is no {name}");
-    let metadata = [("name", name.to_owned())];
-    status(Code::NotFound, "NOT_FOUND", text, metadata)
-}
-
 /// Reads an owner's counters.
-pub async fn values(context: &Arc<Context>, name: &str, owner: &Owner) -> Result<OwnerValues, Status> {
-    let (context, wanted) = (context.clone(), owner.clone());
-    let values = blocking(move || wanted.find(context.nic.counter_values())).await?;
-    values.ok_or_else(|| gone(name))
+pub async fn values(control: &Arc<Control>, name: &str, owner: &Owner) -> Result<OwnerValues, Status> {
+    let (control, wanted) = (control.clone(), owner.clone());
+    let values = blocking(move || Counters(&control).values(&wanted)).await?;
+    values.ok_or_else(|| not_found(format!("there is no {name}"), [("name", name.to_owned())]))
 }
 
 /// What a client sent as its baseline; `None` when it sent none.
-pub fn baseline(context: &Context, bytes: &[u8]) -> Result<Option<Baseline>, Status> {
+pub fn baseline(control: &Control, bytes: &[u8]) -> Result<Option<Baseline>, Status> {
     if bytes.is_empty() {
         return Ok(None);
     }
-    match baseline::decode(bytes, baseline::daemon(context.started.0)) {
-        Some(baseline) => Ok(Some(baseline)),
-        None => Err(invalid("baseline", "it was not made by SnapshotCounters")),
-    }
+    let baseline = Counters(control).baseline(bytes);
+    let wrong = || invalid("baseline", "it was not made by SnapshotCounters");
+    baseline.map(Some).ok_or_else(wrong)
 }
 
 /// A span of time in a request.
@@ -198,17 +191,8 @@ pub fn span(
     }
 }
 
-/// Growth in a second.
-// Rates are shown with a few digits.
-#[allow(clippy::cast_precision_loss)]
-pub fn rate(now: u64, before: u64, elapsed: Duration) -> f64 {
-    let grown = now.saturating_sub(before) as f64;
-    let rate = grown / elapsed.as_secs_f64();
-    if rate.is_finite() { rate } else { 0.0 }
-}
-
-/// A value as a message, without a rate.
-pub fn value(item: &Item) -> v1::CounterValue {
+/// A value as a message.
+pub fn value(Shown { item, rate }: &Shown) -> v1::CounterValue {
     use v1::CounterAvailability as A;
     let (availability, value, why) = match item.reading {
         Reading::Value(value) => (A::Available, Some(value), ""),
@@ -225,14 +209,14 @@ pub fn value(item: &Item) -> v1::CounterValue {
         kind: kind(item.kind),
         availability: availability.into(),
         value,
-        rate: None,
+        rate: *rate,
         why: why.to_owned(),
     }
 }
 
 /// Some sets of one owner.
 pub async fn read(
-    context: &Arc<Context>,
+    control: &Arc<Control>,
     request: v1::ReadCounterSetsRequest,
 ) -> Result<v1::ReadCounterSetsResponse, Status> {
     let who = owner(&request.owner)?;
@@ -243,77 +227,37 @@ pub async fn read(
     };
     sets.iter().try_for_each(|names| about(&who, *names))?;
     let sampling = span("sampling_period", request.sampling_period, &SAMPLING)?;
-    let base = baseline(context, &request.baseline)?;
+    let base = baseline(control, &request.baseline)?;
 
     let mut first = None;
     if let Some(period) = sampling {
-        first = Some((values(context, &request.owner, &who).await?, Instant::now()));
+        first = Some((values(control, &request.owner, &who).await?, Instant::now()));
         tokio::time::sleep(period).await;
     }
-    let now = values(context, &request.owner, &who).await?;
-    let time = SystemTime::now();
-    let elapsed = first.as_ref().map(|(_, at)| at.elapsed()).unwrap_or_default();
-    // Of an owner that is new since then, everything is new.
-    let first = first
-        .map(|(first, _)| first)
-        .filter(|first| first.same_life(&now));
-
-    let mut answer = v1::ReadCounterSetsResponse {
-        sample_time: Some(convert::timestamp(time)),
-        ..v1::ReadCounterSetsResponse::default()
+    let now = values(control, &request.owner, &who).await?;
+    let reading = Counters::read(sets, first, now, base);
+    let set = |(names, all): &(Names, Vec<Shown>)| v1::CounterSetValues {
+        counter_set: crate::names::of(crate::names::COUNTER_SETS, &names.id()),
+        title: names.title().to_owned(),
+        owner: request.owner.clone(),
+        values: all.iter().map(value).collect(),
     };
-    let shown = match base {
-        Some(Baseline::Of(base, time)) if base.same_life(&now) => {
-            answer.since = Some(time);
-            now.clone().since(&base)
-        }
-        Some(_) => {
-            answer.baseline_outdated = true;
-            now.clone()
-        }
-        None => now.clone(),
-    };
-    for names in sets {
-        let mut all: Vec<v1::CounterValue> = shown.items(names).iter().map(value).collect();
-        if let Some(first) = &first {
-            // Both without the baseline, so that they have the same queues.
-            rates(&mut all, &first.items(names), &now.items(names), elapsed);
-        }
-        answer.sets.push(v1::CounterSetValues {
-            counter_set: crate::names::of(crate::names::COUNTER_SETS, &names.id()),
-            title: names.title().to_owned(),
-            owner: request.owner.clone(),
-            values: all,
-        });
-    }
-    Ok(answer)
-}
-
-/// Fills in rates.
-fn rates(all: &mut [v1::CounterValue], before: &[Item], now: &[Item], elapsed: Duration) {
-    let same = |a: &Item, b: &Item| a.key() == b.key();
-    for (shown, now) in all.iter_mut().zip(now) {
-        let Reading::Grown(grown) = now.reading else {
-            continue;
-        };
-        let before = before.iter().find(|b| same(b, now)).map(|b| b.reading);
-        // A queue that was not there had counted nothing.
-        let before = match before {
-            Some(Reading::Grown(before)) => before,
-            _ => 0,
-        };
-        shown.rate = Some(rate(grown, before, elapsed));
-    }
+    Ok(v1::ReadCounterSetsResponse {
+        sample_time: Some(values::timestamp(reading.time)),
+        since: reading.since.map(values::timestamp),
+        baseline_outdated: reading.outdated,
+        sets: reading.sets.iter().map(set).collect(),
+    })
 }
 
 /// A baseline.
-pub async fn snapshot(context: &Arc<Context>, name: &str) -> Result<v1::SnapshotCountersResponse, Status> {
+pub async fn snapshot(control: &Arc<Control>, name: &str) -> Result<v1::SnapshotCountersResponse, Status> {
     let who = owner(name)?;
-    let now = values(context, name, &who).await?;
+    let now = values(control, name, &who).await?;
     let time = SystemTime::now();
     Ok(v1::SnapshotCountersResponse {
-        baseline: baseline::encode(&now, baseline::daemon(context.started.0), time),
-        time: Some(convert::timestamp(time)),
+        baseline: Counters(control).snapshot(&now, time),
+        time: Some(values::timestamp(time)),
     })
 }
 

@@ -1,102 +1,30 @@
 //! Teams as messages.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use vnic_backend::lag::{Evenness, LacpView, Team, TeamType, View};
-use vnic_backend::{BondStatus, PortStatus};
+use vnic_backend::BondStatus;
+use vnic_backend::lag::{Evenness, LacpView};
 use vnic_control::v1;
 
-use super::super::convert;
-use super::fields;
-use crate::daemon::Context;
+use crate::control::{Control, TeamNow};
 use crate::names::{self, PORTS, TEAMS};
-use crate::teams::{More, guid_text, mux_name, receive_name};
+use crate::stored::{teams, values};
+use crate::teams::{mux_name, receive_name};
 
-/// What a team was told to be: this is stored.
-pub fn asked(team: &Team, more: &More) -> v1::Team {
-    let mut message = v1::Team {
-        name: names::of(TEAMS, &team.name),
-        r#type: match team.kind {
-            TeamType::Aggregate => v1::team::Type::Aggregate,
-            TeamType::Failover => v1::team::Type::Failover,
-        }
-        .into(),
-        no_failback_to_primary: team.no_failback,
-        vlan_id: u32::from(team.vlan_id),
-        vlan_prio: u32::from(team.vlan_prio),
-        guid: guid_text(team.guid),
-        mac: team.mac.map(|m| m.to_string()).unwrap_or_default(),
-        bond: more.bond.clone(),
-        ..v1::Team::default()
-    };
-    fields::write(&mut message, &more.settings);
-    message.members = team
-        .members
-        .iter()
-        .map(|m| v1::TeamMember {
-            port: names::of(PORTS, &m.adapter),
-            mac: m.mac.to_string(),
-            primary: m.primary,
-            ..v1::TeamMember::default()
-        })
-        .collect();
-    message.affinities = more
-        .affinities
-        .iter()
-        .map(|d| fields::affinity_message(d.what, d.adapter.as_deref(), &d.port))
-        .collect();
-    message
-}
-
-/// What the NIC knows of ports.
-pub fn ports(context: &Context) -> BTreeMap<String, PortStatus> {
-    let all = context.nic.ports().into_iter();
-    all.map(|p| (p.spec.name.clone(), p)).collect()
-}
-
-/// A team as it is now. May block.
-pub fn message(
-    context: &Context,
-    team: &Team,
-    more: &More,
-    ports: &BTreeMap<String, PortStatus>,
-) -> v1::Team {
-    let made = more.made.as_ref();
-    let bond = made.and_then(|spec| context.nic.bond(&spec.name).ok());
-    let active = match team.kind {
-        TeamType::Failover => made.and_then(|spec| {
-            let view = context.nic.bond_view(&spec.name).ok()?;
-            spec.members.get(usize::from(view.active?.0)).cloned()
-        }),
-        TeamType::Aggregate => None,
-    };
-    let mut message = asked(team, more);
-    for member in &mut message.members {
-        let name = names::last(&member.port).to_owned();
-        let port = ports.get(&name);
-        let in_bond = bond.iter().flat_map(|b| &b.members).find(|m| m.port == name);
-        member.missing = port.is_none();
-        member.up = in_bond.map_or_else(|| port.is_some_and(|p| p.up), |m| m.up);
-        member.active = active.as_ref() == Some(&name);
-        member.lacp = in_bond.and_then(|m| m.lacp.as_ref()).map(lacp);
+/// A team as it is now.
+pub fn message(now: &TeamNow) -> v1::Team {
+    let more = &now.more;
+    let mut message = teams::message(&now.team, &more.bond, &more.settings, &more.affinities);
+    for (member, now) in message.members.iter_mut().zip(&now.members) {
+        member.missing = now.missing;
+        member.up = now.up;
+        member.active = now.active;
+        member.lacp = now.lacp.as_ref().map(lacp);
     }
-    let missing: BTreeSet<&str> = message
-        .members
-        .iter()
-        .filter(|m| m.missing)
-        .map(|m| names::last(&m.port))
-        .collect();
-    message.problem = more.problem.clone().unwrap_or_default();
-    if message.problem.is_empty() && !missing.is_empty() {
-        let missing: Vec<&str> = missing.into_iter().collect();
-        message.problem = format!(
-            "there is no port {}: it joins when it is made",
-            missing.join(", ")
-        );
-    }
-    message.switch_port = bond.as_ref().map(|b| u32::from(b.port.0));
-    message.up = bond.as_ref().is_some_and(|b| b.up);
-    message.last_failover = bond.as_ref().and_then(failover);
+    message.problem.clone_from(&now.problem);
+    message.switch_port = now.bond.as_ref().map(|b| u32::from(b.port.0));
+    message.up = now.bond.as_ref().is_some_and(|b| b.up);
+    message.last_failover = now.bond.as_ref().and_then(failover);
     message.set_lifetime(if more.configured {
         v1::Lifetime::Configured
     } else {
@@ -109,8 +37,8 @@ fn failover(bond: &BondStatus) -> Option<v1::TeamFailover> {
     let last = bond.last_failover.as_ref()?;
     Some(v1::TeamFailover {
         port: names::of(PORTS, &last.port),
-        time: Some(convert::timestamp(last.at)),
-        took: Some(convert::duration(last.took)),
+        time: Some(values::timestamp(last.at)),
+        took: Some(values::duration(last.took)),
         dropped: last.dropped,
     })
 }
@@ -153,8 +81,15 @@ fn evenness(of: Option<Evenness>) -> Option<v1::TeamEvenness> {
     })
 }
 
-/// How the load of a team is spread over these ports, by the numbers of its bond.
-pub fn view(context: &Context, team: &Team, more: &More, view: &View) -> v1::TeamView {
+/// How the load of a team is spread over its ports, by the numbers of its bond.
+pub fn view(control: &Control, now: &TeamNow) -> v1::TeamView {
+    let more = &now.more;
+    let Some(view) = &now.view else {
+        return v1::TeamView {
+            name: names::of(TEAMS, &now.team.name),
+            ..v1::TeamView::default()
+        };
+    };
     let members = more.made.iter().flat_map(|m| &m.members);
     let members: Vec<String> = members.map(|p| names::of(PORTS, p)).collect();
     let port = |i: u8| members.get(usize::from(i)).cloned().unwrap_or_default();
@@ -163,14 +98,14 @@ pub fn view(context: &Context, team: &Team, more: &More, view: &View) -> v1::Tea
         *bytes.entry(flow.member.0).or_default() += flow.bytes;
     }
     let mut adapters = BTreeMap::new();
-    for adapter in context.nic.adapters() {
+    for adapter in control.nic.adapters() {
         for mac in &adapter.spec.macs {
             adapters.insert(*mac, adapter.spec.name.clone());
         }
     }
     let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     v1::TeamView {
-        name: names::of(TEAMS, &team.name),
+        name: names::of(TEAMS, &now.team.name),
         members: view
             .members
             .iter()
@@ -181,7 +116,7 @@ pub fn view(context: &Context, team: &Team, more: &More, view: &View) -> v1::Tea
                 collecting: m.collecting,
                 distributing: m.distributing,
                 active: view.active == Some(m.member),
-                ready_in: m.ready_in.map(convert::duration),
+                ready_in: m.ready_in.map(values::duration),
                 buckets: small(m.buckets),
                 leaving: small(m.leaving),
                 flows: small(m.flows),
@@ -202,7 +137,7 @@ pub fn view(context: &Context, team: &Team, more: &More, view: &View) -> v1::Tea
                     source_mac: flow.source.to_string(),
                     destination_mac: flow.destination.to_string(),
                     ethertype: u32::from(flow.ethertype.0),
-                    packet: flow.innermost().map(fields::five_tuple),
+                    packet: flow.innermost().map(teams::five_tuple),
                     destination_qp: flow.qp,
                     source_qp: flow.local_qp,
                     adapter: adapters
@@ -221,7 +156,7 @@ pub fn view(context: &Context, team: &Team, more: &More, view: &View) -> v1::Tea
                 let known = more.affinities.iter().find(|d| d.what == a.what);
                 let adapter = known.and_then(|d| d.adapter.as_deref());
                 let named = port(a.member.0);
-                let affinity = fields::affinity_message(a.what, adapter, names::last(&named));
+                let affinity = teams::affinity_message(a.what, adapter, names::last(&named));
                 v1::TeamAffinityView {
                     affinity: Some(affinity),
                     current: a.current.map(|m| port(m.0)).unwrap_or_default(),

@@ -24,7 +24,7 @@ pub fn frame(from: &Guest, to: [u8; 6], len: usize, salt: u8) -> Vec<u8> {
 impl Guest {
     /// At a port `gN` of the daemon.
     pub fn new(lab: &Lab, number: u8) -> Guest {
-        let nic = &lab.daemon.context().nic;
+        let nic = &lab.daemon.control().nic;
         let name = format!("g{number}");
         let (_, end) = nic
             .add_port_exchange(PortSpec {

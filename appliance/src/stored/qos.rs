@@ -1,8 +1,9 @@
-//! Fields of `vnic.v1.Qos`: from a request to what the NIC is told, and back.
+//! Quality of service as `vnic.v1.Qos`: from a message to what the NIC is told, and back.
 //!
 //! Which fields there are, the message's descriptor says. A field that is a key of the registry is what the key's row in the
 //! table of settings says it is; each of the others has a row here.
 
+use prost::Message as _;
 use prost_reflect::{FieldDescriptor, Kind as FieldKind, Value};
 use vnic_backend::settings::{self, AdapterSettings, FlowControl, KEYS, KeyDef, QosKeys};
 use vnic_backend::{
@@ -12,8 +13,10 @@ use vnic_control::v1;
 use vnic_control::v1::qos::Algorithm;
 use vnic_control::v1::qos_policy::{DestinationPorts, Kind};
 
-use super::super::errors::Violations;
+use crate::check::Violations;
 use crate::check::qos::message as reflected;
+
+pub use crate::check::qos::message::names;
 
 fn bits(mask: u8) -> Vec<bool> {
     (0..8).map(|i| mask & (1 << i) != 0).collect()
@@ -221,6 +224,32 @@ fn policy(policy: &Policy) -> v1::QosPolicy {
     }
 }
 
+/// What is configured, as it is stored.
+pub fn encode(spec: &QosSpec, keys: &QosKeys) -> Vec<u8> {
+    message(spec, keys).encode_to_vec()
+}
+
+/// What is stored.
+pub fn decode(bytes: &[u8]) -> Result<(QosSpec, QosKeys), String> {
+    let message = v1::Qos::decode(bytes).map_err(|e| e.to_string())?;
+    let (mut spec, mut keys) = (QosSpec::default(), QosKeys::default());
+    let mut wrong = Violations::default();
+    take(names(), &message, (&mut spec, &mut keys), &mut wrong);
+    wrong
+        .finish(Some((spec, keys)))
+        .map_err(|wrong| wrong.to_string())
+}
+
+/// Fields and their values, for people.
+pub fn words(fields: &[&str], spec: &QosSpec, keys: &QosKeys) -> String {
+    let message = message(spec, keys);
+    let words: Vec<String> = fields
+        .iter()
+        .map(|field| reflected::text(field, &message))
+        .collect();
+    words.join(", ")
+}
+
 /// What waits.
 pub fn state(queues: &QueueStatus) -> v1::QosState {
     v1::QosState {
@@ -412,14 +441,35 @@ pub fn take(
 }
 
 #[cfg(test)]
-mod tests {
-    use prost::Message as _;
-
+pub(crate) mod tests {
     use super::*;
-    use reflected::{names, text};
+    use reflected::text;
+
+    /// Keys none of whose fields is what it is while nothing is configured.
+    pub fn keys_unlike_the_default() -> QosKeys {
+        let mut settings = AdapterSettings::default();
+        for def in KEYS.iter().filter(|def| !def.messages().is_empty()) {
+            let plain = def.get(&settings);
+            let others = match def.kind {
+                settings::Kind::Dword { min, max } => vec![min, max],
+                settings::Kind::Enum(words) => words.iter().map(|(number, _)| *number).collect(),
+                _ => vec![0, 1],
+            };
+            let mut others = others.into_iter().map(settings::Value::Dword);
+            let other = others.find(|other| plain.as_ref() != Some(other));
+            def.set(&mut settings, &other.expect(def.name));
+        }
+        let mut keys = settings.qos;
+        keys.guard = settings::Guard {
+            minor_ms: 100,
+            critical_ms: 900,
+        };
+        keys.set_dscp_map([7; 64]);
+        keys
+    }
 
     fn unlike_the_default() -> (QosSpec, QosKeys) {
-        let keys = super::super::keys::tests::unlike_the_default();
+        let keys = keys_unlike_the_default();
         let spec = QosSpec {
             ecn: [1, 2, 3, 4, 5, 6, 7, 8].map(|n| Red {
                 enable: true,
@@ -539,7 +589,7 @@ mod tests {
             let (mut spec, mut keys) = (QosSpec::default(), QosKeys::default());
             let mut wrong = Violations::default();
             take(&[field], &asked, (&mut spec, &mut keys), &mut wrong);
-            wrong.finish(Some(())).expect_err(field).message().to_owned()
+            wrong.finish(Some(())).expect_err(field).to_string()
         };
         for (field, change, text) in [
             (

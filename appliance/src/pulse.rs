@@ -10,7 +10,7 @@ use sd_notify::NotifyState;
 use tokio::sync::oneshot;
 use vnic_backend::Nic;
 
-use super::systemd::notify;
+use crate::systemd::notify;
 
 /// Data cores that make no round within this time are stuck.
 const LIVE_WITHIN: Duration = Duration::from_secs(1);

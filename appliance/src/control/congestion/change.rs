@@ -1,18 +1,34 @@
-//! What a request asks for, as what is stored.
+//! What a change of congestion control asks for, as what is stored.
 
-use tonic::{Code, Status};
+use std::collections::BTreeMap;
+
 use vnic_backend::settings::{
     Checked, CongestionKeys, KeyDef, PARAMETERS, Parameter, Refusal, Value, parameter,
 };
 use vnic_backend::{CongestionAlgorithm, CongestionSpec, CongestionStatus, Preset};
-use vnic_control::v1;
 
-use super::super::errors::{Violations, status};
+use crate::check::Violations;
 use crate::config::nearest;
+use crate::control::refused::Refused;
 use crate::registry::{Action, Operation, Scope};
 
 /// DcqcnDceTcpG as Linux counts it: the weight of the old alpha.
 const KEPT: [&str; 2] = ["rp_dce_tcp_g", "dce_tcp_g"];
+
+/// What is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The name of an algorithm.
+    pub algorithm: Option<String>,
+    /// The name of a preset; parameters of one's own are forgotten.
+    pub preset: Option<String>,
+    /// Values by name, as text; empty: as the preset has it.
+    pub parameters: BTreeMap<String, String>,
+    /// Priorities on which the reaction point, and the notification point, is to be on: a bit for each.
+    pub enable: (u32, u32),
+    /// Priorities on which they are to be off.
+    pub disable: (u32, u32),
+}
 
 /// What is to be stored.
 pub struct Change {
@@ -23,7 +39,7 @@ pub struct Change {
     /// What is asked for, for people.
     pub words: Vec<String>,
     /// The line rate is stored, and the call fails all the same.
-    pub above: Option<Status>,
+    pub above: Option<Refused>,
 }
 
 fn operation(adapter: &str, def: &KeyDef, number: Option<u32>) -> Operation {
@@ -57,17 +73,17 @@ struct Reader<'a> {
 }
 
 impl Change {
-    /// From a request.
+    /// From a wish.
     pub fn read(
         adapter: &str,
-        request: &v1::SetCongestionRequest,
+        wish: &Wish,
         now: &CongestionStatus,
         line_rate_mbps: u32,
-    ) -> Result<Change, Status> {
+    ) -> Result<Change, Violations> {
         let mut reader = Reader {
             adapter,
             line_rate_mbps,
-            alone: request.parameters.len() == 1 && request.algorithm.is_none() && request.preset.is_none(),
+            alone: wish.parameters.len() == 1 && wish.algorithm.is_none() && wish.preset.is_none(),
             wrong: Violations::default(),
             change: Change {
                 spec: now.spec,
@@ -76,17 +92,12 @@ impl Change {
                 above: None,
             },
         };
-        reader.names(request);
-        for (name, value) in sorted(request) {
+        reader.names(wish);
+        for (name, value) in &wish.parameters {
             reader.parameter(name, value);
         }
-        reader.priorities(request, now);
-        let nothing = v1::SetCongestionRequest {
-            name: request.name.clone(),
-            etag: request.etag.clone(),
-            ..v1::SetCongestionRequest::default()
-        };
-        if *request == nothing {
+        reader.priorities(wish, now);
+        if *wish == Wish::default() {
             reader.wrong.add("parameters", "nothing is to be changed");
         }
         let Reader { wrong, change, .. } = reader;
@@ -94,16 +105,9 @@ impl Change {
     }
 }
 
-/// A map has no order: what is told of it shall have one.
-fn sorted(request: &v1::SetCongestionRequest) -> Vec<(&String, &String)> {
-    let mut all: Vec<_> = request.parameters.iter().collect();
-    all.sort();
-    all
-}
-
 impl Reader<'_> {
-    fn names(&mut self, request: &v1::SetCongestionRequest) {
-        if let Some(name) = &request.algorithm {
+    fn names(&mut self, wish: &Wish) {
+        if let Some(name) = &wish.algorithm {
             match CongestionAlgorithm::by_name(name) {
                 Some(algorithm) => {
                     self.change.spec.algorithm = algorithm;
@@ -118,7 +122,7 @@ impl Reader<'_> {
                 }
             }
         }
-        if let Some(name) = &request.preset {
+        if let Some(name) = &wish.preset {
             match Preset::by_name(name) {
                 Some(preset) => {
                     self.change.spec.preset = preset;
@@ -182,8 +186,11 @@ impl Reader<'_> {
                 text,
             }) if self.alone => {
                 self.store(p, Some(rate));
-                let facts = [("key", p.def.name.to_owned()), ("stored", rate.to_string())];
-                self.change.above = Some(status(Code::OutOfRange, "ABOVE_LINE_RATE", text, facts));
+                self.change.above = Some(Refused::AboveLineRate {
+                    key: p.def.name,
+                    stored: rate,
+                    text,
+                });
             }
             Err(Refusal::AboveLineRate { .. }) => self.wrong.add(
                 field,
@@ -213,7 +220,7 @@ impl Reader<'_> {
             .push(operation(self.adapter, p.def, number));
     }
 
-    fn priorities(&mut self, request: &v1::SetCongestionRequest, now: &CongestionStatus) {
+    fn priorities(&mut self, wish: &Wish, now: &CongestionStatus) {
         let mut mask = |field: &str, value: u32| {
             u8::try_from(value).unwrap_or_else(|_| {
                 let problem = format!("{value} is out of range: 0 to 255, a bit for each priority");
@@ -222,12 +229,12 @@ impl Reader<'_> {
             })
         };
         let on = (
-            mask("enable_reaction", request.enable_reaction),
-            mask("enable_notification", request.enable_notification),
+            mask("enable_reaction", wish.enable.0),
+            mask("enable_notification", wish.enable.1),
         );
         let off = (
-            mask("disable_reaction", request.disable_reaction),
-            mask("disable_notification", request.disable_notification),
+            mask("disable_reaction", wish.disable.0),
+            mask("disable_notification", wish.disable.1),
         );
         for (field, both) in [
             ("disable_reaction", on.0 & off.0),

@@ -49,33 +49,11 @@ fn operation(adapter: &str, def: &KeyDef, value: Option<Value>) -> Operation {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
-    use crate::check::qos::message::names;
-    use vnic_backend::settings::{Built, Guard, Kind};
-
-    /// Keys none of whose fields is what it is while nothing is configured.
-    pub fn unlike_the_default() -> QosKeys {
-        let mut settings = AdapterSettings::default();
-        for def in KEYS.iter().filter(|def| !def.messages().is_empty()) {
-            let plain = def.get(&settings);
-            let others = match def.kind {
-                Kind::Dword { min, max } => vec![min, max],
-                Kind::Enum(words) => words.iter().map(|(number, _)| *number).collect(),
-                _ => vec![0, 1],
-            };
-            let mut others = others.into_iter().map(Value::Dword);
-            let other = others.find(|other| plain.as_ref() != Some(other));
-            def.set(&mut settings, &other.expect(def.name));
-        }
-        let mut keys = settings.qos;
-        keys.guard = Guard {
-            minor_ms: 100,
-            critical_ms: 900,
-        };
-        keys.set_dscp_map([7; 64]);
-        keys
-    }
+    use crate::stored::qos::names;
+    use crate::stored::qos::tests::keys_unlike_the_default;
+    use vnic_backend::settings::Built;
 
     /// What acts when these operations are carried out on an empty registry.
     fn acting(operations: &[Operation]) -> QosKeys {
@@ -93,7 +71,7 @@ pub mod tests {
 
     #[test]
     fn what_is_written_acts() {
-        let mut keys = unlike_the_default();
+        let mut keys = keys_unlike_the_default();
         let mut map = QosKeys::default().acting_dscp_map();
         map[30] = 5;
         keys.set_dscp_map(map);

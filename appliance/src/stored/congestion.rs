@@ -1,35 +1,13 @@
-//! What of congestion control is stored beside the registry.
+//! Congestion control as it is stored beside the registry: `vnic.v1.Congestion`, of which the parameters are those that have no key, and
+//! the priorities are those that are on while their keys are.
 
 use prost::Message as _;
-use tonic::Status;
 use vnic_backend::settings::parameter;
 use vnic_backend::{CongestionAlgorithm, CongestionSpec, Preset};
 use vnic_control::v1;
 
-use super::super::errors::status;
-use super::STORE;
-use crate::daemon::Context;
-use crate::events::{ControlEvent, Owner};
-use crate::store::{Batch, StoreError};
-
-/// Rows: adapter; `vnic.v1.Congestion`, of which the parameters are those that have no key, and the priorities are those
-/// that are on while their keys are.
-const TABLE: &str = "congestion";
-
-pub fn failed(error: &StoreError) -> Status {
-    status(tonic::Code::Unavailable, "STORE_FAILED", error.to_string(), [])
-}
-
-/// Adds to a batch what stores this.
-pub fn put(batch: &mut Batch, adapter: &str, spec: &CongestionSpec) {
-    if *spec == CongestionSpec::default() {
-        forget(batch, adapter);
-    } else {
-        batch.put(TABLE, adapter.as_bytes(), row(spec));
-    }
-}
-
-fn row(spec: &CongestionSpec) -> Vec<u8> {
+/// The form in which it is stored.
+pub fn encode(spec: &CongestionSpec) -> Vec<u8> {
     let bits = |off: u8| (0..8).map(|bit| off & 1 << bit == 0).collect();
     let own = spec.own.iter().map(|(p, value)| v1::CongestionParameter {
         name: p.def.name.to_owned(),
@@ -47,12 +25,8 @@ fn row(spec: &CongestionSpec) -> Vec<u8> {
     message.encode_to_vec()
 }
 
-/// Adds to a batch what forgets it.
-pub fn forget(batch: &mut Batch, adapter: &str) {
-    batch.delete(TABLE, adapter.as_bytes());
-}
-
-fn read(bytes: &[u8]) -> Result<CongestionSpec, String> {
+/// What is stored.
+pub fn decode(bytes: &[u8]) -> Result<CongestionSpec, String> {
     let message = v1::Congestion::decode(bytes).map_err(|e| e.to_string())?;
     let off = |on: &[bool]| {
         on.iter()
@@ -79,32 +53,6 @@ fn read(bytes: &[u8]) -> Result<CongestionSpec, String> {
     Ok(spec)
 }
 
-/// What is stored for an adapter. What cannot be read is told as an event, and does not act.
-pub fn stored(context: &Context, adapter: &str) -> CongestionSpec {
-    let row = context
-        .store
-        .all(TABLE)
-        .map_err(|error| error.to_string())
-        .and_then(|rows| {
-            match rows
-                .into_iter()
-                .find(|(name, _)| name.as_slice() == adapter.as_bytes())
-            {
-                Some((_, bytes)) => read(&bytes),
-                None => Ok(CongestionSpec::default()),
-            }
-        });
-    row.unwrap_or_else(|problem| {
-        context.hub.record(ControlEvent::SettingsRefused {
-            owner: Owner::Adapter(adapter.to_owned()),
-            store: STORE,
-            what: format!("what is stored does not act: {problem}"),
-            by: String::new(),
-        });
-        CongestionSpec::default()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,7 +70,7 @@ mod tests {
         for p in PARAMETERS.iter().filter(|p| !p.keyed) {
             spec.own.put(p, Some(1));
         }
-        assert_eq!(read(&row(&spec)), Ok(spec));
+        assert_eq!(decode(&encode(&spec)), Ok(spec));
         for (message, problem) in [
             (
                 v1::Congestion {
@@ -141,7 +89,7 @@ mod tests {
                 "no preset \"mine\"",
             ),
         ] {
-            let error = read(&message.encode_to_vec()).expect_err(problem);
+            let error = decode(&message.encode_to_vec()).expect_err(problem);
             assert!(error.contains(problem), "{error}");
         }
     }

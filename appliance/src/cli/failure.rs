@@ -1,0 +1,35 @@
+//! Why a command did not work.
+
+/// Why a command did not work.
+#[derive(Debug)]
+pub enum Failure {
+    /// The daemon refused.
+    Refused(Box<tonic::Status>),
+    /// The daemon cannot be reached, or a file cannot be written.
+    Failed(String),
+    /// The command line is wrong in a way that clap does not see.
+    Usage(String),
+    /// Whoever read our output has seen enough.
+    OutputClosed,
+}
+
+impl From<tonic::Status> for Failure {
+    fn from(status: tonic::Status) -> Failure {
+        use std::error::Error as _;
+        // A refusal of the daemon has no source; one made here for a broken connection has.
+        if status.source().is_some() {
+            return Failure::Failed(format!("the connection to vnicd broke: {}", status.message()));
+        }
+        Failure::Refused(Box::new(status))
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            Failure::OutputClosed
+        } else {
+            Failure::Failed(error.to_string())
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Lists that come page by page (AIP-158).
+
+use tonic::{Response, Status};
+use vnic_control::v1;
+
+use super::Failure;
+
+/// A page of a list; whole lists have the same type.
+pub trait Page: Default {
+    /// Adds the page that follows, and gives the token of the one behind that; empty: there is none.
+    fn add(&mut self, next: Self) -> String;
+}
+
+macro_rules! pages {
+    ($($page:ident: $items:ident $(, $last:ident)*;)+) => {$(
+        impl Page for v1::$page {
+            fn add(&mut self, next: Self) -> String {
+                self.$items.extend(next.$items);
+                $(self.$last = next.$last;)*
+                next.next_page_token
+            }
+        }
+    )+};
+}
+
+pages! {
+    ListAdaptersResponse: adapters;
+    ListCapturesResponse: captures;
+    ListCountersResponse: counters;
+    ListEntriesResponse: entries, revision;
+    ListEventsResponse: events;
+    ListFaultsResponse: faults;
+    ListFdbEntriesResponse: fdb_entries;
+    ListGidsResponse: gids;
+    ListPortsResponse: ports;
+    ListRdmaResourcesResponse: resources;
+}
+
+/// Everything that a method lists: `ask` gets the token of the page that it is to ask for.
+pub async fn all<P: Page>(
+    mut ask: impl AsyncFnMut(String) -> Result<Response<P>, Status>,
+) -> Result<P, Failure> {
+    let (mut all, mut token) = (P::default(), String::new());
+    loop {
+        token = all.add(ask(token).await?.into_inner());
+        if token.is_empty() {
+            return Ok(all);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn pages_are_put_together_until_there_is_no_token() {
+        let mut asked = Vec::new();
+        let all: v1::ListEntriesResponse = all(async |token: String| {
+            asked.push(token);
+            let n = asked.len();
+            Ok(Response::new(v1::ListEntriesResponse {
+                entries: vec![v1::RegistryEntry::default(); n],
+                next_page_token: if n < 3 { n.to_string() } else { String::new() },
+                revision: n as u64,
+            }))
+        })
+        .await
+        .expect("a list");
+        assert_eq!(asked, ["", "1", "2"]);
+        assert_eq!((all.entries.len(), all.revision), (6, 3));
+        assert_eq!(all.next_page_token, "");
+    }
+}

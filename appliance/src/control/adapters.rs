@@ -1,0 +1,298 @@
+//! Adapters: made on request and of the configuration, stored, and made again when the daemon starts.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use vnic_backend::settings::Value;
+use vnic_backend::{
+    AdapterSpec, AdapterStatus, MacAddr, NicError, QosSpec, RDMA_MEMORY_DEFAULT, SocketRole, VmmLimits,
+};
+
+use super::Control;
+use super::congestion::Congestion;
+use super::qos::Qos;
+use super::refused::Refused;
+use super::registry::Keys;
+use crate::check::{self, Violations};
+use crate::config::{eth_socket, rdma_socket};
+use crate::events::{ControlEvent, Level, Owner, Record, kinds};
+use crate::registry::{Refusal, RegistryError, Scope};
+use crate::store::{Batch, StoreError};
+use crate::stored;
+use crate::stored::adapters::NewAdapter;
+
+/// Rows of the store: name; a form of [`stored::adapters`].
+const TABLE: &str = "adapters";
+/// The key of the list of further addresses.
+const MACS: &str = "mac-address-list";
+
+/// Adapters.
+pub struct Adapters<'a>(pub &'a Control);
+
+/// What becomes of the list of further addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edit {
+    /// Addresses are added.
+    Add,
+    /// Addresses are removed.
+    Remove,
+}
+
+/// The path of a field of [`AdapterSpec`].
+fn path(name: &str) -> String {
+    match name {
+        "name" => "adapter_id".to_owned(),
+        "mac" => "adapter.macs".to_owned(),
+        other => format!("adapter.{other}"),
+    }
+}
+
+fn refused(error: NicError) -> Refused {
+    Refused::nic(str::to_owned)(error)
+}
+
+fn key(refusal: &Refusal) -> String {
+    refusal.key.clone()
+}
+
+impl Adapters<'_> {
+    /// An adapter as it is now. May block.
+    pub fn get(&self, name: &str) -> Result<AdapterStatus, Refused> {
+        self.0.nic.adapter(name).map_err(refused)
+    }
+
+    /// Makes an adapter and stores it. `found` is what is known to be wrong already. May block.
+    pub fn create(&self, name: &str, new: &NewAdapter, found: Violations) -> Result<AdapterStatus, Refused> {
+        let spec = self.spec(name, new, found)?;
+        let status = self.add(spec).map_err(Refused::nic(path))?;
+        let mut batch = Batch::new();
+        batch.put(TABLE, name.as_bytes(), stored::adapters::encode(new));
+        if let Err(error) = self.0.store.commit(batch) {
+            // What cannot be stored is not there.
+            let _ = self.0.nic.remove_adapter(name);
+            self.0.registry.adapter_taken_back(name);
+            return Err(error.into());
+        }
+        self.0.origins.set_stored(name);
+        Ok(status)
+    }
+
+    /// Removes an adapter: it is not made again, and what is stored for it is forgotten. May block.
+    pub fn remove(&self, name: &str) -> Result<(), Refused> {
+        self.get(name)?;
+        let mut batch = Batch::new();
+        batch.delete(TABLE, name.as_bytes());
+        Qos::forget(&mut batch, &Owner::Adapter(name.to_owned()));
+        Congestion::forget(&mut batch, name);
+        let forgotten = self.0.registry.remove_adapter(name, batch);
+        forgotten.map_err(|e| Keys(self.0).refused("", e, key))?;
+        self.0.nic.remove_adapter(name).map_err(refused)?;
+        self.0.origins.forget(name);
+        Ok(())
+    }
+
+    /// Lets settings act that wait for it; the guest's link goes down and comes back. May block.
+    pub fn restart(&self, by: &str, name: &str) -> Result<AdapterStatus, Refused> {
+        let status = self.0.registry.restart(name).map_err(refused)?;
+        self.0.hub.record(ControlEvent::AdapterRestarted {
+            adapter: name.to_owned(),
+            by: by.to_owned(),
+        });
+        Ok(status)
+    }
+
+    /// Adds addresses to an adapter's list of further ones, or removes them; all of them or none. The list is a key of the registry, so
+    /// that there is one list and not two. May block.
+    pub fn edit_macs(
+        &self,
+        by: &str,
+        name: &str,
+        macs: &[MacAddr],
+        edit: Edit,
+    ) -> Result<AdapterStatus, Refused> {
+        /// Why there was no edit.
+        enum Why {
+            /// The list and the addresses do not fit together.
+            List(Violations),
+            Registry(RegistryError),
+        }
+        impl From<RegistryError> for Why {
+            fn from(error: RegistryError) -> Why {
+                Why::Registry(error)
+            }
+        }
+        self.get(name)?;
+        let scope = Scope::Adapter(name.to_owned());
+        let done = self.0.registry.edit(&scope, MACS, |stored| {
+            let mut list = match stored {
+                Some(Value::Macs(list)) => list.clone(),
+                _ => Vec::new(),
+            };
+            let mut wrong = Violations::default();
+            for (i, mac) in macs.iter().enumerate() {
+                match (edit, list.contains(mac)) {
+                    (Edit::Add, true) => {
+                        wrong.add(format!("macs[{i}]"), format!("{mac} is in the list already"))
+                    }
+                    (Edit::Remove, false) => {
+                        wrong.add(format!("macs[{i}]"), format!("{mac} is not in the list"))
+                    }
+                    _ => {}
+                }
+            }
+            wrong.finish(Some(())).map_err(Why::List)?;
+            match edit {
+                Edit::Add => list.extend_from_slice(macs),
+                Edit::Remove => list.retain(|m| !macs.contains(m)),
+            }
+            Ok((!list.is_empty()).then_some(Value::Macs(list)))
+        });
+        match done {
+            Ok(done) => Keys(self.0).changed(by, &done),
+            Err(Why::List(wrong)) => return Err(wrong.into()),
+            Err(Why::Registry(error)) => return Err(Keys(self.0).refused(by, error, |_| "macs".to_owned())),
+        }
+        self.get(name)
+    }
+
+    /// Makes an adapter with what is stored for it. What of that is refused now is told as an event: it lives without. May block.
+    pub fn add(&self, spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
+        let owner = Owner::Adapter(spec.name.clone());
+        let slowing = Congestion(self.0).stored(&spec.name);
+        let qos = Qos(self.0);
+        let (status, refused) = match qos.stored(&owner) {
+            None => self.0.registry.add_adapter(spec, QosSpec::default(), slowing)?,
+            Some(stored) => match self.0.registry.add_adapter(spec.clone(), stored, slowing) {
+                Err(NicError::Invalid { field, problem }) if stored::qos::names().contains(&field) => {
+                    qos.lives_without(owner, &format!("{field}: {problem}"));
+                    self.0.registry.add_adapter(spec, QosSpec::default(), slowing)?
+                }
+                other => other?,
+            },
+        };
+        if let Some(error) = refused {
+            let _ = Keys(self.0).refused("", error, key);
+        }
+        Ok(status)
+    }
+
+    /// Makes the stored adapters again. One that cannot be made is told as an event, and stays stored. May block.
+    pub fn bring_back(&self) -> Result<(), StoreError> {
+        for (name, adapter) in self.0.store.all(TABLE)? {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            match self.again(&name, &adapter) {
+                Ok(()) => self.0.origins.set_stored(&name),
+                Err(problem) => self.0.hub.record(Record::now(
+                    &kinds::STORED_ADAPTER_SHADOWED,
+                    Level::Warn,
+                    Owner::Adapter(name.clone()),
+                    format!("the adapter that was made at run time does not come back: {problem}"),
+                    vec![("problem", problem)],
+                )),
+            }
+        }
+        Ok(())
+    }
+
+    fn again(&self, name: &str, adapter: &[u8]) -> Result<(), String> {
+        if self.0.nic.adapter(name).is_ok() || self.0.nic.port(name).is_ok() {
+            return Err("the configuration has its name".to_owned());
+        }
+        let new = stored::adapters::decode(adapter)?;
+        let spec = self.spec(name, &new, Violations::default());
+        let spec = spec.map_err(|wrong| wrong.to_string())?;
+        self.add(spec).map_err(|e| e.to_string())?;
+        tracing::debug!(owner = name, "adapter made at run time added again");
+        Ok(())
+    }
+
+    /// What an adapter is made from: what is not given is found, and no address or socket is used twice.
+    fn spec(&self, name: &str, new: &NewAdapter, found: Violations) -> Result<AdapterSpec, Violations> {
+        let mut wrong = Violations::default();
+        let others = self.0.nic.adapters();
+        let id = wrong.check("adapter_id", check::name(name));
+        let taken: BTreeMap<MacAddr, &str> = others
+            .iter()
+            .flat_map(|a| {
+                let all = a.spec.macs.iter().chain(&a.settings.macs);
+                all.map(|mac| (*mac, a.spec.name.as_str()))
+            })
+            .collect();
+        let mut macs = new.macs.clone();
+        for (i, mac) in macs.iter().enumerate() {
+            if let Some(owner) = taken.get(mac) {
+                let problem =
+                    format!("{mac} belongs to adapter {owner}; each address belongs to one adapter");
+                wrong.add(format!("adapter.macs[{i}]"), problem);
+            }
+        }
+        wrong.extend(found);
+        if let (true, Some(id)) = (macs.is_empty(), &id) {
+            macs.push(self.0.settings.macs.derive(id, &taken.keys().copied().collect()));
+        }
+        let core = wrong.check("adapter.data_core", self.0.data_core(new.data_core));
+        let mut socket = |field: &str, path: &Option<PathBuf>, default: fn(&Path, &str) -> PathBuf| {
+            let path = match path {
+                Some(path) => path.clone(),
+                // What is wrong with the name is told where names are checked.
+                None => wrong.check(
+                    "adapter_id",
+                    check::socket_path(&default(&self.0.settings.socket_dir, id.as_ref()?)),
+                )?,
+            };
+            let uses =
+                |a: &&AdapterStatus| a.spec.eth_socket == path || a.spec.rdma_socket.as_ref() == Some(&path);
+            // One with the same name is refused for that.
+            if let Some(other) = others.iter().filter(|a| a.spec.name != name).find(uses) {
+                wrong.add(
+                    format!("adapter.{field}"),
+                    format!("{} is the socket of adapter {}", path.display(), other.spec.name),
+                );
+            }
+            Some(path)
+        };
+        let eth = socket("eth_socket", &new.eth_socket, eth_socket);
+        let has_rdma = new.rdma_enabled.unwrap_or(true);
+        let rdma = match has_rdma {
+            true => socket("rdma_socket", &new.rdma_socket, rdma_socket).map(Some),
+            false => Some(None),
+        };
+        if !has_rdma && new.rdma_socket.is_some() {
+            wrong.add(
+                "adapter.rdma_socket",
+                "an adapter without an RDMA function has no such socket: leave it out, or set rdma_enabled",
+            );
+        }
+        if let (Some(eth), Some(Some(rdma))) = (&eth, &rdma)
+            && eth == rdma
+        {
+            wrong.add(
+                "adapter.rdma_socket",
+                format!("{} is the socket of the Ethernet function", rdma.display()),
+            );
+        }
+        let limits = VmmLimits::default();
+        let found = id.zip(core).zip(eth.zip(rdma));
+        wrong
+            .finish(found)
+            .map(|((name, data_core), (eth_socket, rdma_socket))| AdapterSpec {
+                name,
+                macs,
+                mtu: new.mtu.unwrap_or(check::MTU_DEFAULT),
+                queue_pairs: new.queue_pairs.unwrap_or(check::QUEUE_PAIRS_DEFAULT),
+                vlan: new.vlan.clone(),
+                anti_spoofing: new.anti_spoofing.unwrap_or(true),
+                allowed_addresses: new.allowed_addresses.clone(),
+                data_core,
+                eth_socket,
+                rdma_socket,
+                socket_role: new.socket_role.unwrap_or(SocketRole::Listen),
+                socket_access: new.socket_access.clone(),
+                rdma_memory_mib: new.rdma_memory_mib.unwrap_or(RDMA_MEMORY_DEFAULT),
+                vmm: VmmLimits {
+                    regions: new.vmm_regions.unwrap_or(limits.regions),
+                    descriptors: new.vmm_descriptors.unwrap_or(limits.descriptors),
+                },
+            })
+    }
+}

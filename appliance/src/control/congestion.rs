@@ -1,0 +1,269 @@
+//! Congestion control of adapters.
+//!
+//! ```text
+//!  wish ─ change ─▶ keys, CongestionSpec ─▶ the NIC would take it? ─▶ one transaction: registry keys, row of `congestion` ─▶ NIC
+//! ```
+
+mod change;
+
+use vnic_backend::{CongestionAlgorithm, CongestionFlow, CongestionSpec, CongestionStatus, NicError};
+
+use super::Control;
+use super::fields::etag;
+use super::refused::Refused;
+use super::registry::Keys;
+use crate::events::{ControlEvent, Owner};
+use crate::registry::{Operation, RegistryError};
+use crate::store::Batch;
+use crate::stored;
+
+use change::Change;
+pub use change::Wish;
+
+/// The name that events and the store have for this kind of settings. Rows of the store: adapter; a form of
+/// [`stored::congestion`].
+const STORE: &str = "congestion";
+
+/// Congestion control.
+pub struct Congestion<'a>(pub &'a Control);
+
+/// Congestion control of an adapter as it is now.
+pub struct CongestionNow {
+    /// What is configured, and what acts.
+    pub status: CongestionStatus,
+    /// What has no effect.
+    pub warnings: Vec<String>,
+    /// It changes with what acts.
+    pub etag: String,
+}
+
+/// The path of a field of the specification.
+fn path(name: &str) -> String {
+    match name {
+        "algorithm" | "reaction" => name.to_owned(),
+        other => format!("parameters[{other}]"),
+    }
+}
+
+fn refused(error: NicError) -> Refused {
+    Refused::nic(path)(error)
+}
+
+fn etag_of(adapter: &str, now: &CongestionStatus) -> String {
+    etag(format!("{adapter} {:?} {:?} {}", now.spec, now.keys, now.line_rate).as_bytes())
+}
+
+impl Congestion<'_> {
+    /// As it is now. May block.
+    pub fn get(&self, adapter: &str) -> Result<CongestionNow, Refused> {
+        let status = self.look(adapter)?;
+        Ok(CongestionNow {
+            warnings: self.warnings(adapter, &status),
+            etag: etag_of(adapter, &status),
+            status,
+        })
+    }
+
+    /// Of all adapters. May block.
+    pub fn list(&self) -> Vec<(String, CongestionNow)> {
+        let adapters = self.0.nic.adapters().into_iter().map(|a| a.spec.name);
+        // One that has been removed meanwhile is left out.
+        adapters
+            .filter_map(|name| Some((name.clone(), self.get(&name).ok()?)))
+            .collect()
+    }
+
+    /// Changes what a wish names, unless something has changed since an etag was given. May block.
+    pub fn set(&self, by: &str, adapter: &str, since: &str, wish: &Wish) -> Result<CongestionNow, Refused> {
+        let _order = self.0.qos_order();
+        let what = self.change(adapter, since, wish).inspect_err(|refused| {
+            if refused.wrong_fields().is_some() || refused.is_above_line_rate() {
+                self.record_refused(adapter, refused.text(), by);
+            }
+        })?;
+        self.changed(by, adapter, what)
+    }
+
+    /// Everything is as while nothing is configured. May block.
+    pub fn reset(&self, by: &str, adapter: &str) -> Result<CongestionNow, Refused> {
+        let _order = self.0.qos_order();
+        let now = self.look(adapter)?;
+        let operations = change::forget_keys(adapter);
+        let plain = (CongestionSpec::default(), operations.as_slice());
+        self.carry_out(adapter, &now.spec, plain)?;
+        self.changed(
+            by,
+            adapter,
+            "everything is as while nothing is configured".to_owned(),
+        )
+    }
+
+    /// Flows that are limited, of one adapter or of all, by number. May block.
+    pub fn flows(&self, only: Option<&str>) -> Result<Vec<(String, Vec<CongestionFlow>)>, Refused> {
+        let mut all = match only {
+            Some(name) => vec![(
+                name.to_owned(),
+                self.0.nic.congestion_flows(name).map_err(Refused::Nic)?,
+            )],
+            None => {
+                let names = self.0.nic.adapters().into_iter().map(|a| a.spec.name);
+                // One that has no RDMA function, or has been removed meanwhile, has no flows.
+                names
+                    .map(|name| {
+                        (
+                            name.clone(),
+                            self.0.nic.congestion_flows(&name).unwrap_or_default(),
+                        )
+                    })
+                    .collect()
+            }
+        };
+        for (_, flows) in &mut all {
+            flows.sort_by_key(|f| f.qp.0);
+        }
+        Ok(all)
+    }
+
+    fn look(&self, adapter: &str) -> Result<CongestionStatus, Refused> {
+        let status = self.0.nic.congestion(adapter);
+        status.map_err(Refused::nic(str::to_owned))
+    }
+
+    /// A change happened.
+    fn changed(&self, by: &str, adapter: &str, what: String) -> Result<CongestionNow, Refused> {
+        self.0.hub.record(ControlEvent::SettingsChanged {
+            owner: Owner::Adapter(adapter.to_owned()),
+            store: STORE,
+            what,
+            by: by.to_owned(),
+        });
+        self.get(adapter)
+    }
+
+    fn record_refused(&self, adapter: &str, what: String, by: &str) {
+        self.0.hub.record(ControlEvent::SettingsRefused {
+            owner: Owner::Adapter(adapter.to_owned()),
+            store: STORE,
+            what,
+            by: by.to_owned(),
+        });
+    }
+
+    fn warnings(&self, adapter: &str, now: &CongestionStatus) -> Vec<String> {
+        let mut said = Vec::new();
+        let (reaction, notification) = now.spec.enabled(&now.keys);
+        let any = reaction | notification != 0;
+        if any && !now.rdma && !now.acting.soft_roce {
+            said.push("the adapter has no RDMA function, and soft_roce is 0".to_owned());
+        }
+        if any && now.spec.algorithm == CongestionAlgorithm::Hpcc {
+            said.push(
+                "hpcc: no queue of a running NIC writes telemetry; flows keep their first window".to_owned(),
+            );
+        }
+        if reaction != 0 && now.spec.algorithm == CongestionAlgorithm::None {
+            said.push("reaction: the algorithm is none".to_owned());
+        }
+        if reaction != 0 && now.acting.reaction.min_rate >= now.line_rate {
+            said.push("DcqcnRpgMinRate is the line rate: nothing is limited".to_owned());
+        }
+        let pause = self.0.nic.qos(adapter).is_ok_and(|qos| {
+            let pause = qos.acting.pause;
+            pause.pfc != 0 || pause.global_tx || pause.global_rx
+        });
+        if any && !pause {
+            said.push("no flow control: congestion control does not replace PFC or global pause".to_owned());
+        }
+        said
+    }
+
+    /// What is asked for, for people.
+    fn change(&self, adapter: &str, since: &str, wish: &Wish) -> Result<String, Refused> {
+        let now = self.look(adapter)?;
+        let etag = etag_of(adapter, &now);
+        if !since.is_empty() && since != etag {
+            return Err(Refused::Changed(etag));
+        }
+        let Change {
+            spec,
+            operations,
+            words,
+            above,
+        } = Change::read(adapter, wish, &now, self.0.nic.line_rate_mbps(adapter))?;
+        self.0.nic.check_congestion(&spec).map_err(refused)?;
+        self.carry_out(adapter, &now.spec, (spec, &operations))?;
+        match above {
+            None => Ok(words.join(", ")),
+            Some(refused) => Err(refused),
+        }
+    }
+
+    /// Stores and lets act what was checked.
+    fn carry_out(
+        &self,
+        adapter: &str,
+        before: &CongestionSpec,
+        (spec, operations): (CongestionSpec, &[Operation]),
+    ) -> Result<(), Refused> {
+        let mut row = Batch::new();
+        if spec != *before {
+            put(&mut row, adapter, &spec);
+        }
+        if operations.is_empty() {
+            self.0.store.commit(row)?;
+        } else {
+            let done = self.0.registry.transact_now(adapter, operations, row);
+            done.map_err(|error| {
+                if let RegistryError::Refused(_) = error {
+                    self.put_back(adapter, before);
+                }
+                Keys(self.0).refused("", error, |r| format!("parameters[{}]", r.key))
+            })?;
+        }
+        self.0.nic.set_congestion(adapter, spec).map_err(|error| {
+            self.put_back(adapter, before);
+            refused(error)
+        })
+    }
+
+    /// The row is again what it was.
+    fn put_back(&self, adapter: &str, before: &CongestionSpec) {
+        let mut batch = Batch::new();
+        put(&mut batch, adapter, before);
+        if let Err(error) = self.0.store.commit(batch) {
+            tracing::error!("congestion of {adapter}: what did not act stays stored: {error}");
+        }
+    }
+
+    /// Adds to a batch what forgets an adapter's row.
+    pub(super) fn forget(batch: &mut Batch, adapter: &str) {
+        batch.delete(STORE, adapter.as_bytes());
+    }
+
+    /// What is stored for an adapter. What cannot be read is told as an event, and does not act.
+    pub(super) fn stored(&self, adapter: &str) -> CongestionSpec {
+        let rows = self.0.store.all(STORE).map_err(|error| error.to_string());
+        let row = rows.and_then(|rows| {
+            let own = rows
+                .into_iter()
+                .find(|(name, _)| name.as_slice() == adapter.as_bytes());
+            own.map_or_else(
+                || Ok(CongestionSpec::default()),
+                |(_, bytes)| stored::congestion::decode(&bytes),
+            )
+        });
+        row.unwrap_or_else(|problem| {
+            self.record_refused(adapter, format!("what is stored does not act: {problem}"), "");
+            CongestionSpec::default()
+        })
+    }
+}
+
+/// Adds to a batch what stores this.
+fn put(batch: &mut Batch, adapter: &str, spec: &CongestionSpec) {
+    if *spec == CongestionSpec::default() {
+        Congestion::forget(batch, adapter);
+    } else {
+        batch.put(STORE, adapter.as_bytes(), stored::congestion::encode(spec));
+    }
+}

@@ -1,0 +1,54 @@
+//! Fault rules.
+
+use vnic_backend::{FaultSpec, FaultStatus};
+
+use super::Control;
+use super::refused::Refused;
+use crate::names;
+
+/// Fault rules.
+pub struct Faults<'a>(pub &'a Control);
+
+/// The path of a field of [`FaultSpec`].
+fn path(name: &str) -> String {
+    match name {
+        "name" => "fault_id".to_owned(),
+        "from" | "to" | "destination_qp" | "opcodes" | "psn" => format!("fault.match.{name}"),
+        "delay" => "fault.delay.delay".to_owned(),
+        "reorder.by" => "fault.reorder.frames".to_owned(),
+        other => format!("fault.{other}"),
+    }
+}
+
+impl Faults<'_> {
+    /// A rule with its counters. May block.
+    pub fn get(&self, name: &str) -> Result<FaultStatus, Refused> {
+        self.0.nic.fault(name).map_err(Refused::nic(str::to_owned))
+    }
+
+    /// Makes rules, all or none. `at` gives what stands in front of the paths of the fields of each. May block.
+    pub fn create(
+        &self,
+        specs: Vec<FaultSpec>,
+        at: impl Fn(usize) -> String,
+    ) -> Result<Vec<FaultStatus>, Refused> {
+        let made = self.0.nic.add_faults(specs);
+        made.map_err(|(i, error)| Refused::nic(|field| format!("{}{}", at(i), path(field)))(error))
+    }
+
+    /// Removes a rule, and says what it did. May block.
+    pub fn remove(&self, name: &str) -> Result<FaultStatus, Refused> {
+        let last = self
+            .0
+            .nic
+            .remove_fault(name)
+            .map_err(Refused::nic(str::to_owned))?;
+        self.0.origins.forget(&names::of(names::FAULTS, name));
+        Ok(last)
+    }
+
+    /// Is a rule of the configuration?
+    pub fn is_configured(&self, name: &str) -> bool {
+        self.0.origins.is_configured(&names::of(names::FAULTS, name))
+    }
+}

@@ -1,0 +1,41 @@
+//! Which fields a change names, and etags of what they are fields of.
+
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+
+use crate::check::Violations;
+use crate::config::nearest;
+
+/// The fields that a change names, each once; `such_as` is one, for people.
+pub fn named(
+    paths: &[String],
+    known: &'static [&'static str],
+    such_as: &str,
+) -> Result<Vec<&'static str>, Violations> {
+    let mut wrong = Violations::default();
+    if paths.is_empty() {
+        let problem = format!("the fields to change are missing, such as {such_as:?}");
+        return Err(Violations::one("update_mask", problem));
+    }
+    let mut named = Vec::new();
+    for path in paths {
+        match known.iter().find(|f| *f == path) {
+            Some(field) if named.contains(field) => {}
+            Some(field) => named.push(*field),
+            None => {
+                let meant =
+                    nearest(path, known).map_or_else(String::new, |n| format!("; did you mean {n:?}?"));
+                wrong.add(
+                    "update_mask",
+                    format!("{path:?} is no field that can be written{meant}"),
+                );
+            }
+        }
+    }
+    wrong.finish(Some(named))
+}
+
+/// An etag: it is another one where these bytes are others.
+pub fn etag(of: &[u8]) -> String {
+    let hash = BuildHasherDefault::<DefaultHasher>::default();
+    format!("{:016x}", hash.hash_one(of))
+}

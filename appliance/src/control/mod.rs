@@ -1,0 +1,40 @@
+//! The control plane without its faces: what operators do with the NIC, as plain types and functions that may block. The daemon
+//! builds a [`Control`], gRPC translates messages into calls of it, metrics read it; another front could do the same.
+//!
+//! ```text
+//!   grpc, metrics, daemon ─▶ Adapters, Ports, Teams, Qos, Congestion, Keys, Nv, Oids, … ─▶ Control ─▶ NIC, store, events
+//! ```
+//!
+//! A change is checked as a whole, stored, and acts, in an order that each kind of setting says; what happens and what is refused are
+//! events. Paths of fields are those of the resources: `adapter.mtu`, `qos.pfc`.
+
+mod adapters;
+mod captures;
+mod congestion;
+mod counters;
+mod faults;
+mod fields;
+mod nv;
+mod oid;
+mod ports;
+mod qos;
+mod rdma;
+mod refused;
+mod registry;
+mod state;
+mod teams;
+
+pub use adapters::{Adapters, Edit};
+pub use captures::{Asked, Captures};
+pub use congestion::{Congestion, CongestionNow, Wish};
+pub use counters::{Counters, Followed, Reading, Shown, Told};
+pub use faults::Faults;
+pub use nv::NvConfig;
+pub use oid::{Oids, Queried};
+pub use ports::Ports;
+pub use qos::{Qos, QosNow};
+pub use rdma::Rdma;
+pub use refused::Refused;
+pub use registry::Keys;
+pub use state::{Control, Endpoints, Kept};
+pub use teams::{TeamNow, Teams};

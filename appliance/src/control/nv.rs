@@ -1,0 +1,105 @@
+//! NV configuration as operators change it.
+
+use vnic_backend::NicError;
+
+use super::Control;
+use super::refused::Refused;
+use crate::check::Violations;
+use crate::events::{ControlEvent, Owner};
+use crate::names;
+use crate::nv::{NvDef, NvWhy, PARAMETERS, parameter};
+
+/// The name that events have for this kind of settings.
+const STORE: &str = "nvconfig";
+
+/// NV configuration.
+pub struct NvConfig<'a>(pub &'a Control);
+
+impl NvConfig<'_> {
+    /// Sets parameters, by name and value, from the next reset of the device on; says which. May block.
+    pub fn set<'n>(
+        &self,
+        by: &str,
+        asked: impl IntoIterator<Item = (&'n str, &'n str)>,
+    ) -> Result<Vec<&'static NvDef>, Refused> {
+        let mut assignments = Vec::new();
+        for (i, (name, value)) in asked.into_iter().enumerate() {
+            let refuse = |part: &str, why: NvWhy| self.refused(by, format!("assignments[{i}].{part}"), why);
+            let def = parameter(name).map_err(|why| refuse("name", why))?;
+            let value = def.check(value.trim()).map_err(|why| refuse("value", why))?;
+            assignments.push((def, value));
+        }
+        if assignments.is_empty() {
+            return Err(Refused::field("assignments", "at least one is required"));
+        }
+        self.0.nv.set(&assignments)?;
+        let words: Vec<String> = assignments
+            .iter()
+            .map(|(d, v)| format!("{} = {v}", d.name))
+            .collect();
+        self.changed(by, format!("{} after the next reset", words.join(", ")));
+        let mut named: Vec<&'static NvDef> = assignments.iter().map(|(d, _)| *d).collect();
+        named.sort_by_key(|d| d.name);
+        named.dedup_by_key(|d| d.name);
+        Ok(named)
+    }
+
+    /// Parameters, or all if none is named, have their default from the next reset of the device on; says which change. May block.
+    pub fn reset(&self, by: &str, names: &[String]) -> Result<Vec<&'static NvDef>, Refused> {
+        let mut wanted: Vec<&'static NvDef> = Vec::new();
+        for (i, name) in names.iter().enumerate() {
+            wanted.push(parameter(name).map_err(|why| self.refused(by, format!("names[{i}]"), why))?);
+        }
+        if wanted.is_empty() {
+            wanted = PARAMETERS.iter().collect();
+        }
+        let changed = self.0.nv.reset(&wanted)?;
+        if !changed.is_empty() {
+            let names: Vec<&str> = changed.iter().map(|d| d.name).collect();
+            self.changed(by, format!("{}: default after the next reset", names.join(", ")));
+        }
+        Ok(changed)
+    }
+
+    /// Resets the device: all adapters restart. Says which parameters act otherwise than before, and which adapters restarted. May block.
+    pub fn reset_device(&self, by: &str) -> Result<(Vec<&'static NvDef>, Vec<String>), Refused> {
+        let changed = self.0.nv.reset_device();
+        self.0.registry.set_roce_off(self.0.nv.roce_off());
+        let mut adapters = Vec::new();
+        let mut wrong = Violations::default();
+        for adapter in self.0.nic.adapters() {
+            let name = adapter.spec.name;
+            match self.0.registry.restart(&name) {
+                Ok(_) => adapters.push(name),
+                // Removed meanwhile.
+                Err(NicError::NotFound { .. }) => {}
+                Err(NicError::ShuttingDown) => return Err(Refused::Nic(NicError::ShuttingDown)),
+                Err(error) => wrong.add(names::of(names::ADAPTERS, &name), error.to_string()),
+            }
+        }
+        self.changed(by, "device reset".to_owned());
+        wrong.finish(Some(()))?;
+        Ok((changed, adapters))
+    }
+
+    fn changed(&self, by: &str, what: String) {
+        self.0.hub.record(ControlEvent::SettingsChanged {
+            owner: Owner::Nic,
+            store: STORE,
+            what,
+            by: by.to_owned(),
+        });
+    }
+
+    fn refused(&self, by: &str, field: String, why: NvWhy) -> Refused {
+        if let NvWhy::NotAllowed { .. } = why {
+            self.0.hub.record(ControlEvent::SettingsRefused {
+                owner: Owner::Nic,
+                store: STORE,
+                what: why.to_string(),
+                by: by.to_owned(),
+            });
+        }
+        Refused::Nv(field, why)
+    }
+}

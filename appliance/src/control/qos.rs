@@ -1,0 +1,399 @@
+//! Quality of service of adapters and ports.
+//!
+//! ```text
+//!  fields ─▶ QosSpec, QosKeys ─▶ the NIC would take it? ─▶ one transaction: registry keys, row of `qos` ─▶ NIC
+//! ```
+
+mod keys;
+
+use vnic_backend::settings::QosKeys;
+use vnic_backend::{Buffer, NicError, NotCapable, QosSpec, QosStatus, QpRate, Tsa};
+
+use super::Control;
+use super::fields::{etag, named};
+use super::refused::Refused;
+use super::registry::Keys;
+use crate::check::Violations;
+use crate::events::{ControlEvent, Owner};
+use crate::names;
+use crate::registry::{Operation, Refusal};
+use crate::store::{Batch, StoreError};
+use crate::stored;
+
+/// The name that events, the registry and the store have for this kind of settings. Rows of the store: `adapters/{adapter}` or
+/// `ports/{port}`; a form of [`stored::qos`]. What has a key in an adapter's registry is there as it was then, and not read.
+const STORE: &str = "qos";
+
+/// Quality of service.
+pub struct Qos<'a>(pub &'a Control);
+
+/// Quality of service of an adapter or a port as it is now.
+pub struct QosNow {
+    /// What is configured, and what waits.
+    pub status: QosStatus,
+    /// What has no effect, or promises too much.
+    pub warnings: Vec<String>,
+    /// It changes with what is configured.
+    pub etag: String,
+}
+
+/// The name by which the store knows an owner.
+fn resource(owner: &Owner) -> String {
+    match owner {
+        Owner::Adapter(name) => names::of(names::ADAPTERS, name),
+        Owner::Port(name) => names::of(names::PORTS, name),
+        Owner::Nic => String::new(),
+    }
+}
+
+fn id(owner: &Owner) -> &str {
+    match owner {
+        Owner::Adapter(name) | Owner::Port(name) => name,
+        Owner::Nic => "",
+    }
+}
+
+/// The path of a field.
+fn path(name: &str) -> String {
+    match name {
+        "name" => name.to_owned(),
+        other => format!("qos.{other}"),
+    }
+}
+
+fn refused(error: NicError) -> Refused {
+    Refused::nic(path)(error)
+}
+
+impl Qos<'_> {
+    /// As it is now. Adapters and ports share their names, so that an owner is also asked whether it exists. May block.
+    pub fn get(&self, owner: &Owner) -> Result<QosNow, Refused> {
+        let status = self.look(owner)?;
+        let etag = etag(&stored::qos::encode(&status.spec, &status.keys));
+        let warnings = self.warnings(owner, &status);
+        Ok(QosNow {
+            status,
+            warnings,
+            etag,
+        })
+    }
+
+    /// Of all adapters, then of all ports. May block.
+    pub fn list(&self) -> Vec<(Owner, QosNow)> {
+        let adapters = self
+            .0
+            .nic
+            .adapters()
+            .into_iter()
+            .map(|a| Owner::Adapter(a.spec.name));
+        let ports = self.0.nic.ports().into_iter().map(|p| Owner::Port(p.spec.name));
+        // One that has been removed meanwhile is left out.
+        let one = |owner: Owner| Some((owner.clone(), self.get(&owner).ok()?));
+        adapters.chain(ports).filter_map(one).collect()
+    }
+
+    /// Changes fields by what `write` puts into them, unless something has changed since an etag was given. May block.
+    pub fn update(
+        &self,
+        by: &str,
+        owner: &Owner,
+        (since, fields): (&str, &[String]),
+        write: impl FnOnce(&[&str], &mut QosSpec, &mut QosKeys) -> Result<(), Violations>,
+    ) -> Result<QosNow, Refused> {
+        let _order = self.0.qos_order();
+        let what = self
+            .change(owner, (since, fields), write)
+            .inspect_err(|refused| {
+                if refused.wrong_fields().is_some() {
+                    self.record_refused(owner.clone(), refused.text(), by);
+                }
+            })?;
+        self.changed(by, owner, what)
+    }
+
+    /// Everything is as while nothing is configured. May block.
+    pub fn reset(&self, by: &str, owner: &Owner) -> Result<QosNow, Refused> {
+        let _order = self.0.qos_order();
+        let now = self.look(owner)?;
+        let operations = match owner {
+            Owner::Adapter(name) => keys::forget(name),
+            _ => Vec::new(),
+        };
+        // Whatever is stored goes.
+        let mut row = Batch::new();
+        Qos::forget(&mut row, owner);
+        self.carry_out(owner, &now, (QosSpec::default(), row), &operations)?;
+        self.changed(
+            by,
+            owner,
+            "everything is as while nothing is configured".to_owned(),
+        )
+    }
+
+    /// The rate of a queue pair, in kbit/s; 0: no limit but the driver's. May block.
+    pub fn set_queue_pair_rate(&self, adapter: &str, qp: u32, kbps: u32) -> Result<(), Refused> {
+        let done = self.0.nic.set_qp_rate(adapter, qp, kbps);
+        done.map_err(Refused::nic(|_| "rate_bps".to_owned()))
+    }
+
+    /// Rates of queue pairs, by number. May block.
+    pub fn queue_pair_rates(&self, adapter: &str) -> Result<Vec<QpRate>, Refused> {
+        let mut rates = self.0.nic.qp_rates(adapter).map_err(refused)?;
+        rates.sort_by_key(|r| r.qp);
+        Ok(rates)
+    }
+
+    fn look(&self, owner: &Owner) -> Result<QosStatus, Refused> {
+        let found = match owner {
+            Owner::Adapter(name) => self.0.nic.adapter(name).map(drop),
+            _ => self.0.nic.port(id(owner)).map(drop),
+        };
+        found.and_then(|()| self.0.nic.qos(id(owner))).map_err(refused)
+    }
+
+    /// A change happened.
+    fn changed(&self, by: &str, owner: &Owner, what: String) -> Result<QosNow, Refused> {
+        self.0.hub.record(ControlEvent::SettingsChanged {
+            owner: owner.clone(),
+            store: STORE,
+            what,
+            by: by.to_owned(),
+        });
+        self.get(owner)
+    }
+
+    fn record_refused(&self, owner: Owner, what: String, by: &str) {
+        self.0.hub.record(ControlEvent::SettingsRefused {
+            owner,
+            store: STORE,
+            what,
+            by: by.to_owned(),
+        });
+    }
+
+    fn warnings(&self, owner: &Owner, now: &QosStatus) -> Vec<String> {
+        let (spec, keys) = (&now.spec, &now.keys);
+        let mut said = Vec::new();
+        let shares: u32 = spec.classes.share.iter().map(|s| u32::from(*s)).sum();
+        if spec.classes.tsa.contains(&Tsa::Ets) && shares < 100 {
+            said.push(format!(
+                "tc_bandwidth_percent: the shares add up to {shares} %: they count as weights"
+            ));
+        }
+        if keys.untagged_to_lossless && spec.pfc == 0 {
+            said.push("untagged_to_lossless has no effect: no priority has flow control (pfc)".to_owned());
+        }
+        for (p, tc) in spec.classes.of_priority.iter().enumerate() {
+            let drops = spec.ecn[usize::from(*tc & 7)].not_capable == NotCapable::Drop;
+            if drops && spec.pfc & 1 << p != 0 {
+                said.push(format!(
+                    "ecn: traffic class {tc} drops nothing of priority {p}, which has flow control (pfc)"
+                ));
+            }
+        }
+        if let Some(queue) = &spec.queue {
+            let limited = queue.limit.iter().any(|l| *l != 0);
+            if !keys.offload {
+                said.push("schedule_queue does not act: *QoSOffload is 0".to_owned());
+            } else if limited && !keys.send_queue_per_priority {
+                said.push(
+                    "schedule_queue: a traffic class at its maximum holds up the others of the guest, unless \
+                     send_queue_per_priority (SendQueuePerPrio) is set"
+                        .to_owned(),
+                );
+            }
+        }
+        self.promises(owner, spec, &mut said);
+        said
+    }
+
+    /// Guarantees of all adapters that a limited port cannot keep.
+    fn promises(&self, owner: &Owner, spec: &QosSpec, said: &mut Vec<String>) {
+        if spec.queue.is_none() && matches!(owner, Owner::Adapter(_)) {
+            return;
+        }
+        let all = self.0.nic.qos_specs();
+        let promised: u64 = all
+            .iter()
+            .filter_map(|(_, spec)| spec.queue.as_ref())
+            .flat_map(|queue| queue.guarantee)
+            .fold(0, u64::saturating_add);
+        let is_port = |name: &String| self.0.nic.port(name).is_ok();
+        let concerned = |name: &String| match owner {
+            Owner::Port(own) => name == own,
+            _ => is_port(name),
+        };
+        for (name, port) in &all {
+            if port.rate != 0 && promised > port.rate && concerned(name) {
+                said.push(format!(
+                    "schedule_queue: the minima of all adapters add up to {promised} bit/s, more than port {name} has \
+                     (rate_bps {}): they are kept in proportion",
+                    port.rate
+                ));
+            }
+        }
+    }
+
+    /// What is now what, for people.
+    fn change(
+        &self,
+        owner: &Owner,
+        (since, fields): (&str, &[String]),
+        write: impl FnOnce(&[&str], &mut QosSpec, &mut QosKeys) -> Result<(), Violations>,
+    ) -> Result<String, Refused> {
+        let mut fields = named(fields, stored::qos::names(), "trust")?;
+        let now = self.look(owner)?;
+        let etag = etag(&stored::qos::encode(&now.spec, &now.keys));
+        if !since.is_empty() && since != etag {
+            return Err(Refused::Changed(etag));
+        }
+        let (mut spec, mut keys) = (now.spec.clone(), now.keys.clone());
+        // What acts counts, not what the registry would say of it.
+        keys.guard = keys.acting_watermarks();
+        write(&fields, &mut spec, &mut keys)?;
+        if fields.contains(&"cable_length_m") && !fields.contains(&"buffer_headroom") {
+            let needed = Buffer::headroom_for(spec.rate, spec.buffer.cable_len, self.mtu(owner)?);
+            // Guests send more at a time than a wire holds.
+            spec.buffer.headroom = needed.max(Buffer::default().headroom);
+        }
+        if fields.contains(&"storm_critical_ms") && !fields.contains(&"storm_minor_ms") {
+            // As Linux has it: the minor one follows.
+            keys.guard.minor_ms = keys.acting_watermarks().minor_ms;
+        }
+        if let Owner::Port(_) = owner {
+            spec.keys = keys.clone();
+        }
+        if fields.contains(&"storm_critical_ms") {
+            fields.push("storm_minor_ms");
+        }
+        self.0.nic.check_qos(id(owner), &spec, &keys).map_err(refused)?;
+        let operations = match owner {
+            Owner::Adapter(name) => keys::write(name, &fields, &keys),
+            _ => Vec::new(),
+        };
+        let mut row = Batch::new();
+        if spec != now.spec {
+            put(&mut row, owner, &spec, &keys);
+        }
+        self.carry_out(owner, &now, (spec, row), &operations)?;
+        Ok(stored::qos::words(&fields, &self.look(owner)?.spec, &keys))
+    }
+
+    fn mtu(&self, owner: &Owner) -> Result<u16, Refused> {
+        let mtu = match owner {
+            Owner::Adapter(name) => self.0.nic.adapter(name).map(|a| a.spec.mtu),
+            _ => self.0.nic.port(id(owner)).map(|p| p.spec.mtu),
+        };
+        mtu.map_err(refused)
+    }
+
+    /// Stores and lets act what was checked.
+    fn carry_out(
+        &self,
+        owner: &Owner,
+        before: &QosStatus,
+        (spec, row): (QosSpec, Batch),
+        operations: &[Operation],
+    ) -> Result<(), Refused> {
+        match owner {
+            Owner::Adapter(name) if !operations.is_empty() => {
+                let of = |r: &Refusal| path(keys::field(&r.key).unwrap_or("name"));
+                if let Err(error) = self.0.registry.transact_now(name, operations, row) {
+                    self.put_back(owner, before);
+                    return Err(Keys(self.0).refused("", error, of));
+                }
+            }
+            _ => self.0.store.commit(row)?,
+        }
+        if spec == before.spec {
+            return Ok(());
+        }
+        self.0.nic.set_qos(id(owner), spec).map_err(|error| {
+            self.put_back(owner, before);
+            refused(error)
+        })
+    }
+
+    /// The row of `qos` is again what it was.
+    fn put_back(&self, owner: &Owner, before: &QosStatus) {
+        let mut batch = Batch::new();
+        put(&mut batch, owner, &before.spec, &before.keys);
+        if let Err(error) = self.0.store.commit(batch) {
+            tracing::error!(
+                "qos of {}: what did not act stays stored: {error}",
+                resource(owner)
+            );
+        }
+    }
+
+    /// Adds to a batch what forgets an owner's row.
+    pub(super) fn forget(batch: &mut Batch, owner: &Owner) {
+        batch.delete(STORE, resource(owner).as_bytes());
+    }
+
+    /// What is stored for an adapter or a port; none: nothing. What cannot be read is told as an event.
+    pub(super) fn stored(&self, owner: &Owner) -> Option<QosSpec> {
+        let rows = match self.0.store.all(STORE) {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.lives_without(owner.clone(), &error.to_string());
+                return None;
+            }
+        };
+        let name = resource(owner);
+        let (_, bytes) = rows
+            .into_iter()
+            .find(|(row, _)| row.as_slice() == name.as_bytes())?;
+        match stored::qos::decode(&bytes) {
+            Ok((mut spec, keys)) => {
+                if matches!(owner, Owner::Port(_)) {
+                    spec.keys = keys;
+                }
+                Some(spec)
+            }
+            Err(problem) => {
+                self.lives_without(owner.clone(), &problem);
+                None
+            }
+        }
+    }
+
+    /// What is stored cannot act: it is told.
+    pub(super) fn lives_without(&self, owner: Owner, problem: &str) {
+        self.record_refused(owner, format!("what is stored does not act: {problem}"), "");
+    }
+
+    /// A port was made: what is stored for its name acts.
+    pub(super) fn port_made(&self, port: &str) {
+        let owner = Owner::Port(port.to_owned());
+        if let Some(spec) = self.stored(&owner)
+            && let Err(error) = self.0.nic.set_qos(port, spec)
+        {
+            self.lives_without(owner, &error.to_string());
+        }
+    }
+
+    /// A port is about to be removed: what is stored for it goes.
+    pub(super) fn forget_port(&self, port: &str) -> Result<(), StoreError> {
+        let mut batch = Batch::new();
+        Qos::forget(&mut batch, &Owner::Port(port.to_owned()));
+        self.0.store.commit(batch)
+    }
+}
+
+/// Adds to a batch what stores this.
+fn put(batch: &mut Batch, owner: &Owner, spec: &QosSpec, keys: &QosKeys) {
+    let plain = match owner {
+        Owner::Port(_) => *keys == QosKeys::default(),
+        _ => true,
+    };
+    let unkeyed = QosSpec {
+        keys: QosKeys::default(),
+        ..spec.clone()
+    };
+    if plain && unkeyed == QosSpec::default() {
+        Qos::forget(batch, owner);
+    } else {
+        batch.put(STORE, resource(owner).as_bytes(), stored::qos::encode(spec, keys));
+    }
+}

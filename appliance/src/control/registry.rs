@@ -1,0 +1,186 @@
+//! The registry as operators change it: what happens and what is refused are events.
+
+use super::Control;
+use super::refused::Refused;
+use crate::events::{ControlEvent, Owner};
+use crate::registry::{Done, Import, ImportOptions, Operation, Refusal, RegistryError, Scope, Warning, Why};
+
+/// Bytes of a `.reg` file.
+const FILE_MAX: usize = 512 << 10;
+
+/// The registry.
+pub struct Keys<'a>(pub &'a Control);
+
+/// What came of a `.reg` file.
+pub struct Imported {
+    /// Scope, key and message of what was left out.
+    pub left_out: Vec<(String, String, String)>,
+    /// What is stored otherwise than the file says.
+    pub warnings: Vec<Warning>,
+    /// How many values changed.
+    pub changed: usize,
+    /// The registry's revision afterwards.
+    pub revision: u64,
+}
+
+/// Whose settings a scope holds.
+fn owner(scope: &Scope) -> Owner {
+    match scope {
+        Scope::Driver => Owner::Nic,
+        Scope::Adapter(name) => Owner::Adapter(name.clone()),
+    }
+}
+
+impl Keys<'_> {
+    /// Carries out operations, all or none. `field` gives the path of the field that asked for one. May block.
+    pub fn transact(
+        &self,
+        by: &str,
+        operations: &[Operation],
+        field: impl Fn(&Refusal) -> String,
+    ) -> Result<Done, Refused> {
+        let done = self.0.registry.transact(operations);
+        let done = done.map_err(|error| self.refused(by, error, field))?;
+        self.changed(by, &done);
+        Ok(done)
+    }
+
+    /// What [`Keys::transact`] would say.
+    pub fn validate(
+        &self,
+        by: &str,
+        operations: &[Operation],
+        field: impl Fn(&Refusal) -> String,
+    ) -> Result<Vec<Warning>, Refused> {
+        let found = self.0.registry.validate(operations);
+        found.map_err(|error| self.refused(by, error, field))
+    }
+
+    /// May a scope be read? Its adapter exists, or has something stored.
+    pub fn readable(&self, scope: &Scope) -> Result<(), Why> {
+        match scope.adapter() {
+            Some(name)
+                if self.0.nic.adapter(name).is_err()
+                    && !self.0.registry.committed().adapters().any(|a| a == name) =>
+            {
+                Err(Why::NoAdapter(name.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a `.reg` file of the scopes that are wanted; gives the revision, too. May block.
+    pub fn export(&self, wanted: impl Fn(&Scope) -> bool, utf8: bool) -> Result<(Vec<u8>, u64), Refused> {
+        let file = self.0.registry.write_file(wanted, utf8);
+        file.map_err(|error| self.refused("", error, |refusal| refusal.key.clone()))
+    }
+
+    /// Carries out a `.reg` file, or only says what would come of it. May block.
+    pub fn import(
+        &self,
+        by: &str,
+        content: &[u8],
+        options: &ImportOptions,
+        validate_only: bool,
+    ) -> Result<Imported, Refused> {
+        if content.len() > FILE_MAX {
+            return Err(Refused::field(
+                "content",
+                format!("a file has at most {FILE_MAX} bytes"),
+            ));
+        }
+        let line = |line: usize| format!("content: line {line}");
+        let file = self.0.registry.read_file(content, options).map_err(|problems| {
+            let mut wrong = crate::check::Violations::default();
+            for p in problems {
+                wrong.add(line(p.line), p.problem);
+            }
+            wrong
+        })?;
+        let Import {
+            operations,
+            lines,
+            left_out,
+            ..
+        } = file;
+        let mut imported = Imported {
+            left_out,
+            warnings: Vec::new(),
+            changed: 0,
+            revision: self.0.registry.committed().revision,
+        };
+        let field = |refusal: &Refusal| line(lines.get(refusal.operation).copied().unwrap_or(0));
+        if operations.is_empty() {
+            return Ok(imported);
+        }
+        if validate_only {
+            imported.warnings = self.validate(by, &operations, field)?;
+        } else {
+            let done = self.transact(by, &operations, field)?;
+            imported.changed = done.changes.len();
+            (imported.revision, imported.warnings) = (done.revision, done.warnings);
+        }
+        Ok(imported)
+    }
+
+    /// A transaction that is refused, as an event for what an operator should know.
+    pub(super) fn refused(
+        &self,
+        by: &str,
+        error: RegistryError,
+        field: impl Fn(&Refusal) -> String,
+    ) -> Refused {
+        let refusals = match &error {
+            RegistryError::Refused(refusals) => refusals.as_slice(),
+            RegistryError::Store(_) => &[],
+        };
+        for refusal in refusals {
+            let told = matches!(
+                refusal.why,
+                Why::NotAllowed(_) | Why::AboveLineRate { .. } | Why::Conflict(_) | Why::Nic(_)
+            );
+            if told {
+                self.0.hub.record(ControlEvent::SettingsRefused {
+                    owner: owner(&refusal.scope),
+                    store: "registry",
+                    what: format!("{}: {}", refusal.key, refusal.why),
+                    by: by.to_owned(),
+                });
+            }
+        }
+        Refused::registry(error, field)
+    }
+
+    /// A transaction that happened, as an event.
+    pub(super) fn changed(&self, by: &str, done: &Done) {
+        let Some(first) = done.changes.first() else { return };
+        let words: Vec<String> = done
+            .changes
+            .iter()
+            .take(8)
+            .map(|c| match &c.value {
+                Some(value) => format!("{} {} = {}", c.scope, c.key.name, c.key.format(value)),
+                None => format!("{} {} forgotten", c.scope, c.key.name),
+            })
+            .collect();
+        let more = match done.changes.len().saturating_sub(words.len()) {
+            0 => String::new(),
+            n => format!(", and {n} more"),
+        };
+        let one = done.changes.iter().all(|c| c.scope == first.scope);
+        self.0.hub.record(ControlEvent::SettingsChanged {
+            owner: if one { owner(&first.scope) } else { Owner::Nic },
+            store: "registry",
+            what: words.join(", ") + &more,
+            by: by.to_owned(),
+        });
+        for warning in &done.warnings {
+            self.0.hub.record(ControlEvent::SettingsRefused {
+                owner: owner(&warning.scope),
+                store: "registry",
+                what: warning.message.clone(),
+                by: by.to_owned(),
+            });
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Adapters as `vnic.v1.Adapter`: as they are asked for, without what the daemon fills in.
+
+use std::path::PathBuf;
+
+use prost::Message as _;
+use vnic_backend::{MacAddr, Prefix, SocketAccess, SocketRole, VlanMode};
+use vnic_control::v1;
+
+use super::values;
+use crate::check::{self, Violations};
+
+/// An adapter as it is asked for. What is `None` is found when the adapter is made, so that it fits the daemon's directories and cores.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewAdapter {
+    /// Its addresses; none: one is derived from its name.
+    pub macs: Vec<MacAddr>,
+    /// MTU.
+    pub mtu: Option<u16>,
+    /// Queue pairs that are offered to the guest.
+    pub queue_pairs: Option<u16>,
+    /// VLAN membership.
+    pub vlan: VlanMode,
+    /// Only own addresses are accepted as source.
+    pub anti_spoofing: Option<bool>,
+    /// Addresses that its guest may claim; none: any.
+    pub allowed_addresses: Vec<Prefix>,
+    /// The CPU of its data core.
+    pub data_core: Option<u32>,
+    /// The socket of the Ethernet function.
+    pub eth_socket: Option<PathBuf>,
+    /// Has it an RDMA function?
+    pub rdma_enabled: Option<bool>,
+    /// The socket of the RDMA function.
+    pub rdma_socket: Option<PathBuf>,
+    /// Who listens on the sockets.
+    pub socket_role: Option<SocketRole>,
+    /// Who may use them.
+    pub socket_access: SocketAccess,
+    /// Memory that the RDMA function may have in the daemon, in MiB.
+    pub rdma_memory_mib: Option<u32>,
+    /// Memory regions that a VMM may have.
+    pub vmm_regions: Option<u32>,
+    /// File descriptors that a VMM may have.
+    pub vmm_descriptors: Option<u32>,
+}
+
+/// A number of a message, where 0 is none.
+fn number<T>(
+    value: u32,
+    check: impl FnOnce(i64) -> check::Checked<T>,
+    wrong: &mut Violations,
+    field: &str,
+) -> Option<T> {
+    match value {
+        0 => None,
+        n => wrong.check(format!("adapter.{field}"), check(i64::from(n))),
+    }
+}
+
+/// What a message asks for; what is wrong with it is noted, and left out.
+pub fn read(adapter: &v1::Adapter, wrong: &mut Violations) -> NewAdapter {
+    if adapter.macs.len() > check::MACS_MAX {
+        wrong.add(
+            "adapter.macs",
+            format!("an adapter has at most {} addresses", check::MACS_MAX),
+        );
+    }
+    let mut macs = Vec::new();
+    for (i, text) in adapter.macs.iter().enumerate() {
+        let field = format!("adapter.macs[{i}]");
+        match wrong.check(field.clone(), check::mac(text)) {
+            Some(mac) if macs.contains(&mac) => wrong.add(field, format!("{mac} is named twice")),
+            Some(mac) => macs.push(mac),
+            None => {}
+        }
+    }
+    let mtu = number(adapter.mtu, check::mtu, wrong, "mtu");
+    let rdma_memory_mib = number(
+        adapter.rdma_memory_mib,
+        check::rdma_memory,
+        wrong,
+        "rdma_memory_mib",
+    );
+    let vmm_regions = number(adapter.vmm_regions, check::vmm_regions, wrong, "vmm_regions");
+    let vmm_descriptors = number(
+        adapter.vmm_descriptors,
+        check::vmm_descriptors,
+        wrong,
+        "vmm_descriptors",
+    );
+    let queue_pairs = number(adapter.queue_pairs, check::queue_pairs, wrong, "queue_pairs");
+    let vlan = values::vlan_mode(adapter.vlan.as_ref(), "adapter.vlan", wrong);
+    wrong.check(
+        "adapter.allowed_addresses",
+        check::allowed_addresses(adapter.allowed_addresses.len()),
+    );
+    let mut allowed_addresses = Vec::new();
+    for (i, text) in adapter.allowed_addresses.iter().enumerate() {
+        let field = format!("adapter.allowed_addresses[{i}]");
+        allowed_addresses.extend(wrong.check(field, check::allowed_address(text)));
+    }
+    let socket_role = match v1::adapter::SocketRole::try_from(adapter.socket_role) {
+        Ok(v1::adapter::SocketRole::Unspecified) => None,
+        Ok(v1::adapter::SocketRole::Listen) => Some(SocketRole::Listen),
+        Ok(v1::adapter::SocketRole::Connect) => Some(SocketRole::Connect),
+        Err(_) => {
+            wrong.add(
+                "adapter.socket_role",
+                format!(
+                    "{} is unknown: SOCKET_ROLE_LISTEN or SOCKET_ROLE_CONNECT",
+                    adapter.socket_role
+                ),
+            );
+            None
+        }
+    };
+    let mut socket = |field: &str, path: &str| match path {
+        "" => None,
+        path => wrong.check(format!("adapter.{field}"), check::socket_path(path.as_ref())),
+    };
+    NewAdapter {
+        macs,
+        mtu,
+        queue_pairs,
+        vlan: vlan.unwrap_or_default(),
+        anti_spoofing: adapter.anti_spoofing,
+        allowed_addresses,
+        data_core: adapter.data_core,
+        eth_socket: socket("eth_socket", &adapter.eth_socket),
+        rdma_enabled: adapter.rdma_enabled,
+        rdma_socket: socket("rdma_socket", &adapter.rdma_socket),
+        socket_role,
+        socket_access: SocketAccess {
+            group: adapter.socket_group,
+            users: adapter.socket_users.clone(),
+        },
+        rdma_memory_mib,
+        vmm_regions,
+        vmm_descriptors,
+    }
+}
+
+/// The form in which it is stored.
+pub fn encode(new: &NewAdapter) -> Vec<u8> {
+    let path = |path: &Option<PathBuf>| path.as_ref().map(|p| p.display().to_string()).unwrap_or_default();
+    let role = new.socket_role.map(|role| match role {
+        SocketRole::Listen => v1::adapter::SocketRole::Listen,
+        SocketRole::Connect => v1::adapter::SocketRole::Connect,
+    });
+    let message = v1::Adapter {
+        macs: new.macs.iter().map(ToString::to_string).collect(),
+        mtu: new.mtu.map_or(0, u32::from),
+        queue_pairs: new.queue_pairs.map_or(0, u32::from),
+        vlan: (new.vlan != VlanMode::default()).then(|| values::vlan(&new.vlan)),
+        anti_spoofing: new.anti_spoofing,
+        allowed_addresses: new.allowed_addresses.iter().map(ToString::to_string).collect(),
+        data_core: new.data_core,
+        socket_role: role.unwrap_or_default().into(),
+        socket_group: new.socket_access.group,
+        socket_users: new.socket_access.users.clone(),
+        rdma_memory_mib: new.rdma_memory_mib.unwrap_or_default(),
+        vmm_regions: new.vmm_regions.unwrap_or_default(),
+        vmm_descriptors: new.vmm_descriptors.unwrap_or_default(),
+        eth_socket: path(&new.eth_socket),
+        rdma_enabled: new.rdma_enabled,
+        rdma_socket: path(&new.rdma_socket),
+        ..v1::Adapter::default()
+    };
+    message.encode_to_vec()
+}
+
+/// What is stored.
+pub fn decode(bytes: &[u8]) -> Result<NewAdapter, String> {
+    let message = v1::Adapter::decode(bytes).map_err(|e| format!("what is stored is unreadable: {e}"))?;
+    let mut wrong = Violations::default();
+    let new = read(&message, &mut wrong);
+    wrong.finish(Some(new)).map_err(|wrong| wrong.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of a daemon that stored the message as the client had sent it.
+    #[test]
+    fn what_an_older_daemon_stored_is_read() {
+        let sent = v1::Adapter {
+            macs: vec!["02-00-00-00-00-0A".to_owned()],
+            mtu: 9000,
+            vlan: Some(v1::Vlan {
+                mode: Some(v1::vlan::Mode::Access(v1::AccessVlan { vlan: 7 })),
+            }),
+            anti_spoofing: Some(false),
+            allowed_addresses: vec!["10.0.0.0/8".to_owned()],
+            data_core: Some(1),
+            socket_role: v1::adapter::SocketRole::Connect.into(),
+            socket_users: vec![64055],
+            rdma_enabled: Some(true),
+            rdma_socket: "/run/x.sock".to_owned(),
+            vmm_regions: 16,
+            ..v1::Adapter::default()
+        };
+        let read = decode(&sent.encode_to_vec()).expect("readable");
+        assert_eq!(read.macs, ["02:00:00:00:00:0a".parse().expect("an address")]);
+        assert_eq!(
+            (read.mtu, read.queue_pairs, read.data_core),
+            (Some(9000), None, Some(1))
+        );
+        assert_eq!(read.vlan, VlanMode::Access(7));
+        assert_eq!((read.anti_spoofing, read.rdma_enabled), (Some(false), Some(true)));
+        assert_eq!(read.socket_role, Some(SocketRole::Connect));
+        assert_eq!(read.rdma_socket, Some(PathBuf::from("/run/x.sock")));
+        assert_eq!((read.vmm_regions, read.vmm_descriptors), (Some(16), None));
+        // What this daemon writes says the same.
+        assert_eq!(decode(&encode(&read)), Ok(read));
+        assert_eq!(decode(&encode(&NewAdapter::default())), Ok(NewAdapter::default()));
+        assert!(decode(&[0xff]).expect_err("no message").contains("unreadable"));
+    }
+}

@@ -1,0 +1,86 @@
+//! Values that several messages have.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use vnic_backend::VlanMode;
+use vnic_control::v1;
+
+use crate::check::{self, Violations};
+
+/// A point in time.
+pub fn timestamp(time: SystemTime) -> prost_types::Timestamp {
+    time.into()
+}
+
+/// A span of time; one that is too long to be said is the longest that can be.
+pub fn duration(d: Duration) -> prost_types::Duration {
+    d.try_into().unwrap_or(prost_types::Duration {
+        seconds: 315_576_000_000,
+        nanos: 0,
+    })
+}
+
+/// VLAN membership.
+pub fn vlan(mode: &VlanMode) -> v1::Vlan {
+    let mode = match mode {
+        VlanMode::Access(vlan) => v1::vlan::Mode::Access(v1::AccessVlan {
+            vlan: u32::from(*vlan),
+        }),
+        VlanMode::Trunk { native, allowed } => v1::vlan::Mode::Trunk(v1::TrunkVlan {
+            native: u32::from(*native),
+            allowed: allowed.as_ref().map(|set| v1::VlanSet {
+                vlans: set.iter().map(|v| u32::from(*v)).collect(),
+            }),
+        }),
+    };
+    v1::Vlan { mode: Some(mode) }
+}
+
+/// VLAN membership of a request; `field` is its path.
+pub fn vlan_mode(vlan: Option<&v1::Vlan>, field: &str, wrong: &mut Violations) -> Option<VlanMode> {
+    match vlan.and_then(|v| v.mode.as_ref()) {
+        None => Some(VlanMode::default()),
+        Some(v1::vlan::Mode::Access(access)) => wrong
+            .check(
+                format!("{field}.access.vlan"),
+                check::vlan_id(i64::from(access.vlan)),
+            )
+            .map(VlanMode::Access),
+        Some(v1::vlan::Mode::Trunk(trunk)) => {
+            let native = match trunk.native {
+                0 => Some(default_native_vlan()),
+                v => wrong.check(format!("{field}.trunk.native"), check::vlan_id(i64::from(v))),
+            };
+            let allowed = match &trunk.allowed {
+                None => Some(None),
+                Some(set) => {
+                    let checked: Vec<Option<u16>> = set
+                        .vlans
+                        .iter()
+                        .enumerate()
+                        .map(|(i, v)| {
+                            wrong.check(
+                                format!("{field}.trunk.allowed.vlans[{i}]"),
+                                check::vlan_id(i64::from(*v)),
+                            )
+                        })
+                        .collect();
+                    checked.into_iter().collect::<Option<BTreeSet<u16>>>().map(Some)
+                }
+            };
+            Some(VlanMode::Trunk {
+                native: native?,
+                allowed: allowed?,
+            })
+        }
+    }
+}
+
+/// The native VLAN where none is given.
+fn default_native_vlan() -> u16 {
+    match VlanMode::default() {
+        VlanMode::Trunk { native, .. } => native,
+        VlanMode::Access(vlan) => vlan,
+    }
+}
