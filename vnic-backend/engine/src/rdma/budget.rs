@@ -2,7 +2,6 @@
 
 use super::address_handle::AddressHandle;
 use super::completion_queue::CompletionQueue;
-use super::device::Device;
 use super::limits::Limits;
 use super::qp::{PooledSend, Qp};
 use super::region::Entry;
@@ -98,30 +97,6 @@ impl Limits {
             }
         }
         (least > 0).then(|| part(least))
-    }
-}
-
-impl Device {
-    /// Bytes of memory of the current objects, by the account of [`Limits::memory`]; the caller's rings have `ring_extents`
-    /// extents.
-    pub fn memory(&self, ring_extents: u32, beside: &Beside) -> u64 {
-        let (all, used) = (self.limits(), self.resources());
-        let there = Limits {
-            max_qp: used.qp.used,
-            max_cq: used.cq.used,
-            max_srq: used.srq.used,
-            max_mr: used.mr.used,
-            max_mw: used.mw.used,
-            // (Counted twice: once for those of rings.)
-            max_mr_extents: used.mr_extents.used.saturating_add(ring_extents).div_ceil(2),
-            max_ah: used.ah.used,
-            max_pd: used.pd.used,
-            max_xrcd: used.xrcd.used,
-            max_mcast_groups: used.mcast_group.used,
-            max_requests: all.max_requests - self.room_for_requests(),
-            ..*all
-        };
-        there.memory(beside)
     }
 }
 

@@ -7,7 +7,9 @@
 
 use alloc::vec::Vec;
 
+use super::super::budget::Beside;
 use super::super::completion_queue::CompletionQueue;
+use super::super::limits::Limits;
 use super::super::qp::Qp;
 use super::super::region::Extents;
 use super::super::types::{
@@ -54,6 +56,28 @@ impl From<CompletionQueue> for Freed {
 }
 
 impl Device {
+    /// Bytes of memory of the current objects, by the account of [`Limits::memory`]; the caller's rings have `ring_extents`
+    /// extents.
+    pub fn memory(&self, ring_extents: u32, beside: &Beside) -> u64 {
+        let (all, used) = (self.limits(), self.resources());
+        let there = Limits {
+            max_qp: used.qp.used,
+            max_cq: used.cq.used,
+            max_srq: used.srq.used,
+            max_mr: used.mr.used,
+            max_mw: used.mw.used,
+            // (Counted twice: once for those of rings.)
+            max_mr_extents: used.mr_extents.used.saturating_add(ring_extents).div_ceil(2),
+            max_ah: used.ah.used,
+            max_pd: used.pd.used,
+            max_xrcd: used.xrcd.used,
+            max_mcast_groups: used.mcast_group.used,
+            max_requests: all.max_requests - self.room_for_requests(),
+            ..*all
+        };
+        there.memory(beside)
+    }
+
     /// A completion queue that got completions since it was last named. Each is on the list once; whoever does not take
     /// all of its completions has to remember that. They may have been taken meanwhile.
     #[inline]
