@@ -61,15 +61,9 @@ adapters, and those of 64 with an RDMA driver each, its queue pairs connected, a
 
 scale: the engine's objects alone, made and used in this process; what it grows by, divided by how many there are.
 
-rings: how a driver could tell a device what it has posted: a doorbell ring (as specified; without the fence of kick
-suppression; with no_kick and the count of taken entries in one line), scanned producer indices, a phase bit in each work
-request, work requests inline in one ring. Two threads, no RDMA; 1 and 1024 QPs, batches of 1 and 32. Each measurement
-lasts at most 40 ms and is the median of its chunks; layouts take turns within a round. Peers: a word to the other CPU
-and back, and the bare ring exchange, each measured just before.
-
 rdma-write-bw, rdma-read-bw, rdma-send-bw, rdma-msg-rate, rdma-write-lat: one thread of this process drives two adapters
 through the verbs library, MTU 9000. Peers: memcpy of as many bytes on the NIC's CPU; the rings of the contract between the
-same two CPUs without any RDMA (see rings). rdma-write-lat has rows with the NIC awake (50,000 ping-pongs a round) and woken:
+same two CPUs without any RDMA: the device copies each request and completes it. rdma-write-lat has rows with the NIC awake (50,000 ping-pongs a round) and woken:
 1,000 single WRITEs, each after a millisecond in which the NIC has fallen asleep.
 
 wire-write-bw: two hosts are network namespaces with a veth pair between them; each has a daemon (--vnicd, or the vnicd beside this

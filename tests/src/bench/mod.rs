@@ -166,11 +166,6 @@ pub static BENCHES: &[Bench] = &[
         summary: "instructions of a packet and of a work request, beside those that are recorded",
         run: costs::run,
     },
-    Bench {
-        name: "rings",
-        summary: "layouts of doorbells and work queues, driver and device threads without RDMA",
-        run: rings::run,
-    },
 ];
 
 /// Benches of the daemon itself: without --vnicd they measure the one beside this program.

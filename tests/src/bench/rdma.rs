@@ -22,7 +22,7 @@ pub(super) const LARGE: usize = 64 << 10;
 pub(super) const PLACES: usize = 16;
 /// Messages under way.
 pub(super) const WINDOW: usize = 16;
-/// Work requests of a batch, and under way, of the rate bench: as in `rings`.
+/// Work requests of a batch, and under way, of the rate bench.
 pub(super) const BATCH: usize = 32;
 pub(super) const RATE_WINDOW: usize = 128;
 /// Ping-pongs of a round.
