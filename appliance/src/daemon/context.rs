@@ -51,6 +51,7 @@ impl Stored {
 }
 
 /// What the parts of the daemon share.
+// Wide: it is where the parts of the daemon meet, each of them a type of its own.
 pub struct Context {
     /// The NIC.
     pub nic: Nic,

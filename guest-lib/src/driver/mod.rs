@@ -91,6 +91,7 @@ struct Lingering {
 }
 
 /// What the thread of interrupts knows, too.
+// Wide: each field is shared with the thread of interrupts and has a lock of its own.
 pub(crate) struct Shared {
     pub transport: Arc<dyn Transport>,
     control: Mutex<Control>,

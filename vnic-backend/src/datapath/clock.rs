@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use vnic_fabric::Instant;
 
-use super::rdma::SELDOM;
+/// Rounds between two looks of a data core at what is not urgent: addresses and counters of its RDMA functions.
+pub const HOUSEKEEPING: u32 = 256;
 
 /// The time of the data cores.
 #[derive(Debug, Clone)]
@@ -48,7 +49,7 @@ impl Clock {
 
 /// Rounds in which time stands still before a test sees that it does: what had to be done at that time is done, and counted
 /// where anyone may read it.
-const SETTLED: u64 = 2 * SELDOM as u64;
+const SETTLED: u64 = 2 * HOUSEKEEPING as u64;
 
 /// Time that passes by rounds of a data core: each takes the same time, however long it really takes. For tests: what
 /// depends on time comes out the same on any machine under any load, and nobody has to wait for it.

@@ -80,7 +80,7 @@ impl Nic {
             };
             let rule = rule(id, &entry.spec, &state);
             let tally = entry.tally.clone();
-            let add = |w: &mut Worker| w.core.faults(w.core.now).add(rule, tally);
+            let add = |w: &mut Worker| w.core.out.faults_or_new(w.core.now).add(rule, tally);
             answers.extend(self.inner.start_everywhere(add));
             added.push(entry.status(id));
             state.faults.rules.insert(id, entry);

@@ -168,7 +168,7 @@ impl Inner {
     /// Switches dropless mode on or off; answers when it is.
     pub(super) fn set_dropless(&self, adapter: &Endpoint, timeout: u8) {
         let id = adapter.id;
-        self.workers[adapter.core].call(move |w| w.core.set_dropless(id, timeout));
+        self.workers[adapter.core].call(move |w| w.core.out.set_dropless(id, timeout));
     }
 
     /// Tells the core that serves an adapter; the switch knows already.

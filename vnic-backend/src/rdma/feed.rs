@@ -165,7 +165,7 @@ impl Function {
     #[inline]
     fn posted_sends(&mut self, number: u32, index: u32) {
         use QpState as S;
-        self.asked = true;
+        self.account.asked = true;
         if !matches!(
             self.device.qp_state(QpNumber(number)),
             Some(S::Rts | S::Sqd | S::Sqe | S::Err)

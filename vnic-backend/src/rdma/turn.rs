@@ -49,8 +49,8 @@ impl Function {
             work += self.take_timeouts(now);
         }
         if work > 0 {
-            self.busy = true;
-            self.asked |= self.account.did_much();
+            self.published.stale = true;
+            self.account.asked |= self.account.did_much();
         }
         Some(work)
     }
@@ -94,7 +94,7 @@ impl Function {
             work += self.deliver_events();
         }
         if work > 0 {
-            self.busy = true;
+            self.published.stale = true;
             self.session.unlooked = self.session.starving.len();
         }
         work
@@ -223,7 +223,7 @@ impl Function {
     /// A packet came for this function. Answers what that took besides the packet: whoever sent it, or this function, is charged.
     #[inline]
     pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
-        self.busy = true;
+        self.published.stale = true;
         self.session.unlooked = self.session.starving.len();
         let number = packet.headers.bth.destination_qp;
         if self.lacks_receive(number, packet) {
@@ -261,7 +261,7 @@ impl Function {
     /// A run came from a neighbour: how many of its packets were carried out. They take no receives.
     #[inline]
     pub fn receive_run(&mut self, now: Instant, run: &Run<'_>) -> usize {
-        self.busy = true;
+        self.published.stale = true;
         self.session.unlooked = self.session.starving.len();
         self.device.receive_run(now, run, &self.memory)
     }
@@ -302,13 +302,13 @@ impl Function {
 
     /// A frame with a wrong ICRC came.
     pub fn count_bad_icrc(&mut self) {
-        self.busy = true;
+        self.published.stale = true;
         self.device.count_bad_icrc();
     }
 
     /// A frame came that has the marks of RoCE and is none.
     pub fn count_malformed(&mut self) {
-        self.busy = true;
+        self.published.stale = true;
         self.device.count_malformed();
     }
 

@@ -39,6 +39,7 @@ pub enum Hyper {
 }
 
 /// Parameters of the reaction point, in units of their own; [`settings`](crate::settings) has those of the documents.
+// Wide: the parameters of the algorithm as papers and cards name them, in one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameters {
     /// Each notification makes the current rate the target (`DcqcnClampTgtRate`).

@@ -38,6 +38,7 @@ pub enum Bound {
 }
 
 /// Its parameters. Fractions of the rate or the link are written as what they are divided by.
+// Wide: the parameters of the algorithm as its paper names them, in one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
     /// Weight of a new sample in alpha, in 1/1024.

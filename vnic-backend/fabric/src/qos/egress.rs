@@ -64,6 +64,7 @@ const ETS: usize = 1;
 const REST: usize = 2;
 
 /// See the module. `T` is whatever waits.
+// Wide: the state of one scheduler, which each frame reads together.
 #[derive(Debug)]
 pub struct Egress<T> {
     /// What may pass; only while nothing waits.

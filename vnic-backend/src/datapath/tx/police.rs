@@ -11,11 +11,9 @@ use vnic_fabric::switch::Verdict;
 use vnic_wire::ethernet::FRAME_MIN;
 use vnic_wire::roce;
 
-use super::super::core::Core;
-use super::super::frame::{FRAME_MAX, RawFrame};
-use super::super::guest_roce::see;
-use super::super::outputs::is_roce;
-use super::super::qos::{Member, on_wire};
+use super::super::core::{Core, Member};
+use super::super::frame::{FRAME_MAX, RawFrame, on_wire};
+use super::super::outputs::{is_roce, see};
 use super::{Step, Taken, TxPath, Visit, tells_address};
 use crate::types::Direction;
 

@@ -94,7 +94,7 @@ impl Worker {
         });
         if (before.burst, before.reserve) != (settings.burst, settings.reserve) {
             self.watch(id, settings.burst, None);
-            self.core.reserve_changed(id);
+            self.core.out.reserve_changed(id);
         }
     }
 
@@ -127,7 +127,7 @@ impl Worker {
             return None;
         }
         if place.is_some() {
-            self.core.drop_waiting(id, pair);
+            self.core.out.drop_waiting(id, pair);
         }
         let Some(adapter) = self.core.adapter(id) else {
             return Some(None);
@@ -144,7 +144,7 @@ impl Worker {
         adapter.activate();
         let down = adapter.active.is_empty();
         if down {
-            self.core.drop_queued(id);
+            self.core.out.drop_queued(id, self.core.now);
         }
         if down && let Some(function) = self.functions.get_mut(id) {
             function.guest_down(self.clock.now());

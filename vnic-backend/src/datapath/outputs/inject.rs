@@ -11,9 +11,9 @@ use vnic_fabric::fault::{Facts, Faults, Holding, Path, Rule, RuleId, Tally, Verd
 use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, Instant};
 
-use super::frame::{Metadata, OutFrame, OwnedFrame};
-use super::news::{CoreEvent, FaultReport, Reported, Reporter};
-use super::outputs::Receivers;
+use super::super::frame::{Metadata, OutFrame, OwnedFrame};
+use super::super::news::{CoreEvent, FaultReport, Reported, Reporter};
+use super::Receivers;
 
 /// Bytes of frames that one core holds back; what comes on top is dropped.
 const HELD_MAX: usize = 16 << 20;

@@ -7,11 +7,10 @@ use vnic_fabric::Instant;
 use vnic_fabric::qos::PauseSettings;
 use vnic_fabric::switch::PortId;
 
-use super::super::super::core::Core;
 use super::super::super::counters::AdapterCounters;
 use super::super::super::outputs::Slot;
-use super::super::pauses::Told;
-use super::super::spans::PauseSpans;
+use super::super::super::qos::{PauseSpans, Told};
+use super::super::Core;
 use super::obeyed;
 
 /// Of one adapter that is told something.
@@ -85,7 +84,7 @@ impl Core {
                 }
             }
         }
-        let (pauses, qos) = (&self.pauses, &self.qos);
+        let (pauses, qos) = (&self.pauses, &self.out.qos);
         self.senders.paused.retain_mut(|adapter| {
             let told = pauses.of(adapter.port);
             // *FlowControl says both directions where nobody has said anything.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use vnic_fabric::lag::{Flow, SlotId};
 use vnic_fabric::{Instant, TagEdit};
 
-use super::super::frame::OwnedFrame;
+use super::super::super::frame::OwnedFrame;
 
 /// Bytes that wait at most: what comes in 10 ms at 6 Gbit/s.
 const HELD_MAX: usize = 8 << 20;
@@ -66,6 +66,13 @@ impl HeldFlows {
         }
         self.bytes -= frame.frame.cost();
         Some(frame)
+    }
+
+    /// The frames of a line, none of which waits any longer. The line is gone, and another one is in its place.
+    pub fn take(&mut self, line: usize) -> VecDeque<HeldFrame> {
+        let frames = self.lines.swap_remove(line).frames;
+        self.bytes -= frames.iter().map(|held| held.frame.cost()).sum::<usize>();
+        frames
     }
 
     /// When one may go, at the earliest.

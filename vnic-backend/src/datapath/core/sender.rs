@@ -15,18 +15,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vnic_engine::counters::PriorityCounter as P;
-use vnic_engine::offload::{self, HEAD_MAX, Request};
 use vnic_fabric::Instant;
 use vnic_fabric::qos::{PauseSettings, WIRE_OVERHEAD};
 use vnic_fabric::switch::PortId;
-use vnic_wire::ethernet::FRAME_MIN;
 
-use super::super::core::Core;
 use super::super::counters::AdapterCounters;
-use super::super::frame::RawFrame;
+use super::super::frame::{RawFrame, on_wire};
+use super::super::news::CoreEvent;
 use super::super::outputs::Slot;
-use super::QosChange;
-use super::pauses::Told;
+use super::super::qos::{QosChange, Told};
+use super::Core;
 use crate::types::QueueStatus;
 use limits::Limits;
 use paused::PausedAdapter;
@@ -187,27 +185,6 @@ impl Sender {
     }
 }
 
-/// Bytes that a frame, or the frames that a segmentation request is cut into, take on the wire (IEEE 802.3 clause 4).
-#[inline]
-pub fn on_wire(f: &RawFrame<'_>) -> u32 {
-    let bytes = if f.hdr.gso_type == 0 {
-        f.len.max(FRAME_MIN) + WIRE_OVERHEAD as usize
-    } else {
-        request_on_wire(f)
-    };
-    u32::try_from(bytes).unwrap_or(u32::MAX)
-}
-
-fn request_on_wire(f: &RawFrame<'_>) -> usize {
-    let head = &f.head[..f.head.len().min(HEAD_MAX)];
-    let Ok(Request::Tso(tso)) = offload::check(&f.hdr, head, f.len) else {
-        return f.len + WIRE_OVERHEAD as usize;
-    };
-    let payload = f.len.saturating_sub(tso.head_len);
-    let frames = payload.div_ceil(tso.gso_size.max(1)).max(1);
-    payload + frames * (tso.head_len + WIRE_OVERHEAD as usize)
-}
-
 /// What was sent with a priority other than 0: that one's is what is left of the totals, and is computed when it is read.
 #[inline]
 fn count(counters: &AdapterCounters, priority: u8, frames: u32, bytes: u64) {
@@ -296,7 +273,7 @@ impl Core {
     #[inline(never)]
     pub fn halted(&self, port: PortId) -> bool {
         // *FlowControl says both directions where nobody has said anything.
-        let obeys = self.qos.get(port).is_none_or(|c| c.qos.pause.global_rx);
+        let obeys = self.out.qos.get(port).is_none_or(|c| c.qos.pause.global_rx);
         obeys && self.pauses.of(port).global
     }
 
@@ -454,7 +431,7 @@ impl Core {
         // As for a guest's ring: a bug of ours takes down the adapter whose frames trigger it.
         let drained = self.guarded(|core| core.drain_send_queues(port, now));
         drained.unwrap_or_else(|| {
-            self.report(super::super::news::CoreEvent::Panic { port });
+            self.report(CoreEvent::Panic { port });
             1
         })
     }

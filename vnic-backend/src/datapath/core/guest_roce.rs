@@ -10,12 +10,11 @@ use vnic_fabric::qos::{Decision, WIRE_OVERHEAD};
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
-use super::super::core::Core;
 use super::super::frame::{Metadata, OwnedFrame, RawFrame};
 use super::super::news::CoreEvent;
-use super::super::outputs::Slot;
-use super::super::qos::Member;
-use super::{GuestRoce, HeldRoce};
+use super::super::outputs::{GuestRoce, HeldRoce, Slot};
+use super::Core;
+use super::sender::Member;
 
 /// Frames of one adapter that are sent before other work gets its turn.
 const BURST: usize = 64;
@@ -210,8 +209,8 @@ impl Core {
             None if busy => self.out.guest_roce.push(id),
             _ => return,
         }
-        let mut change = self.qos.acting(id, &self.out);
-        if self.qos.get(id).is_none() {
+        let mut change = self.out.acting(id);
+        if self.out.qos.get(id).is_none() {
             // *FlowControl says both directions where nobody has said anything.
             Arc::make_mut(&mut change).qos.pause.global_rx = true;
         }

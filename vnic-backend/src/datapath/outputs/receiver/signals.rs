@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vnic_fabric::switch::PortId;
 
-use super::super::pauses::{Pauses, Told};
+use super::super::super::qos::{Pauses, Told};
 
 /// See the module.
 pub struct PauseSignals {
