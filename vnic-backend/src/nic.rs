@@ -244,11 +244,7 @@ impl Nic {
             if !default {
                 self.inner.send_qos(entry.adapter.id, change);
             }
-            let timeout = settings.delay_drop.timeout;
-            self.inner.start_with(&entry.adapter, settings);
-            if timeout > 0 {
-                self.inner.set_dropless(&entry.adapter, timeout);
-            }
+            self.inner.start_with(&entry.adapter, settings, true);
             if !plain {
                 self.inner.send_congestion(&entry);
             }

@@ -13,9 +13,6 @@ use super::state::{Change, Commit, INDEX_MAX, INDEXES, Scope};
 use super::{Done, Inner, Registry, RegistryError, Told};
 use crate::store::{Batch, StoreError};
 
-/// The key of dropless mode, which ends by itself.
-pub(super) const DELAY_DROP: &str = "DelayDropTimeout";
-
 /// What acts after a restart where something else acted before.
 #[derive(Debug, Clone)]
 pub struct Applied {
@@ -34,11 +31,12 @@ impl Inner {
     fn settings(&self, adapter: &str) -> AdapterSettings {
         let stored = |name: &str| self.committed.resolve(adapter, key_of(name)?).0;
         let mut settings = AdapterSettings::from_values(stored);
-        // Whoever writes the same timeout again switches dropless mode on again.
-        let entry = self
-            .committed
-            .entry(&Scope::Adapter(adapter.to_owned()), DELAY_DROP);
-        settings.delay_drop.act = entry.map_or(0, |entry| entry.revision);
+        let scope = Scope::Adapter(adapter.to_owned());
+        for key in KEYS {
+            if let Some(entry) = self.committed.entry(&scope, key.name) {
+                key.written(&mut settings, entry.revision);
+            }
+        }
         settings.network_direct &= !self.roce_off;
         settings
     }

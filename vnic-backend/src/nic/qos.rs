@@ -112,7 +112,7 @@ impl Nic {
         entry.wanted.qos = settings.qos.clone();
         let mut acting = entry.adapter.settings();
         acting.qos = settings.qos.clone();
-        self.inner.enforce(entry, acting);
+        self.inner.enforce(entry, acting, false);
         Ok(())
     }
 }

@@ -180,7 +180,7 @@ impl Endpoint {
         let s = self.state();
         AdapterStatus {
             spec: self.spec.clone(),
-            settings: self.settings(),
+            settings: self.acting(),
             port: self.id,
             state: s.attach,
             since: s.since,

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use arrayvec::ArrayVec;
 use vnic_engine::counters::{PriorityCounter as P, QueueCounter as Q};
 use vnic_engine::dropless::{Dropless, Told};
-use vnic_engine::settings::Burst;
+use vnic_engine::settings::{Burst, DelayDrop};
 use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, Instant};
 
@@ -476,6 +476,16 @@ impl Outputs {
             a.mark(port, &mut round.waiting);
         }
         self.report(CoreEvent::Dropless { port, told });
+    }
+
+    /// `DelayDropTimeout` of an adapter from now on. To switch off what is off is an act of the operator's, too; that nothing is set
+    /// any more, or nothing at a start, is none.
+    pub fn set_delay_drop(&mut self, port: PortId, before: DelayDrop, set: DelayDrop, anew: bool) {
+        let on = self.adapter(port).is_some_and(|a| a.waits.dropless.is_on());
+        let act = !anew && set.act > 0;
+        if (anew || set != before) && (set.timeout > 0 || act || on) {
+            self.set_dropless(port, set.timeout);
+        }
     }
 
     /// Settings of an adapter have changed: its reserve may have more room.

@@ -72,8 +72,9 @@ impl Worker {
         }
     }
 
-    /// Settings act from now on, also on queues that are started later: those find them at the adapter.
-    pub(crate) fn configure(&mut self, id: PortId, settings: AdapterSettings) {
+    /// Settings act from now on, also on queues that are started later: those find them at the adapter. `anew`: what has ended by
+    /// itself begins again.
+    pub(crate) fn configure(&mut self, id: PortId, settings: AdapterSettings, anew: bool) {
         let Some(adapter) = self.core.adapter(id) else {
             return;
         };
@@ -96,6 +97,7 @@ impl Worker {
             self.watch(id, settings.burst, None);
             self.core.out.reserve_changed(id);
         }
+        self.core.out.set_delay_drop(id, before.delay_drop, settings.delay_drop, anew);
     }
 
     pub(super) fn finish_stopping(&mut self) {
