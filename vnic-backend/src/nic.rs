@@ -103,6 +103,30 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Captured frames a reader may be behind.
 const CAPTURE_BACKLOG: usize = 8192;
 
+/// What an adapter is made from, and what acts on it before anybody can attach.
+pub struct AdapterSetup {
+    /// The adapter.
+    pub spec: AdapterSpec,
+    /// Settings by its registry.
+    pub settings: AdapterSettings,
+    /// Quality of service.
+    pub qos: QosSpec,
+    /// Congestion control.
+    pub congestion: CongestionSpec,
+}
+
+impl From<AdapterSpec> for AdapterSetup {
+    /// With the settings of a new adapter.
+    fn from(spec: AdapterSpec) -> AdapterSetup {
+        AdapterSetup {
+            spec,
+            settings: AdapterSettings::default(),
+            qos: QosSpec::default(),
+            congestion: CongestionSpec::default(),
+        }
+    }
+}
+
 impl Nic {
     /// Starts one pinned poll loop for each data core.
     pub fn start(config: NicConfig) -> Result<Nic, NicError> {
@@ -155,39 +179,15 @@ impl Nic {
         Ok(Nic { inner })
     }
 
-    /// Adds an adapter on which the settings of a new one act, and opens its socket. When this returns, the socket
-    /// listens.
-    pub fn add_adapter(&self, spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
-        self.add_adapter_with(spec, AdapterSettings::default())
-    }
-
-    /// As [`Nic::add_adapter`], with settings that act before anybody can attach. An error about a setting names its key.
-    pub fn add_adapter_with(
-        &self,
-        spec: AdapterSpec,
-        settings: AdapterSettings,
-    ) -> Result<AdapterStatus, NicError> {
-        self.add_adapter_qos(spec, settings, QosSpec::default())
-    }
-
-    /// As [`Nic::add_adapter_with`], with a quality of service that acts before anybody can attach.
-    pub fn add_adapter_qos(
-        &self,
-        spec: AdapterSpec,
-        settings: AdapterSettings,
-        qos: QosSpec,
-    ) -> Result<AdapterStatus, NicError> {
-        self.add_adapter_congestion(spec, settings, qos, CongestionSpec::default())
-    }
-
-    /// As [`Nic::add_adapter_qos`], with congestion control that acts before anybody can attach.
-    pub fn add_adapter_congestion(
-        &self,
-        mut spec: AdapterSpec,
-        settings: AdapterSettings,
-        qos: QosSpec,
-        congestion: CongestionSpec,
-    ) -> Result<AdapterStatus, NicError> {
+    /// Adds an adapter and opens its socket. When this returns, the socket listens, and all of the setup acts. An error about a
+    /// setting names its key.
+    pub fn add_adapter(&self, setup: impl Into<AdapterSetup>) -> Result<AdapterStatus, NicError> {
+        let AdapterSetup {
+            mut spec,
+            settings,
+            qos,
+            congestion,
+        } = setup.into();
         congestion::check(&congestion)?;
         check::adapter(&spec, &self.inner.config)?;
         check::settings(&settings, &spec)?;
@@ -487,10 +487,7 @@ impl Inner {
     /// The Ethernet socket of an adapter, and its RDMA socket.
     fn endpoints(&self, name: &str) -> Result<(Arc<Endpoint>, Option<Arc<Endpoint>>), NicError> {
         let state = self.state()?;
-        let entry = state
-            .adapters
-            .get(name)
-            .ok_or_else(|| not_found("adapter", name))?;
+        let entry = state.adapter(name)?;
         let rdma = entry.rdma.as_ref().map(|r| r.endpoint.clone());
         Ok((entry.adapter.clone(), rdma))
     }
@@ -672,6 +669,16 @@ impl AdapterEntry {
 }
 
 impl State {
+    fn adapter(&self, name: &str) -> Result<&AdapterEntry, NicError> {
+        let entry = self.adapters.get(name);
+        entry.ok_or_else(|| not_found("adapter", name))
+    }
+
+    fn adapter_mut(&mut self, name: &str) -> Result<&mut AdapterEntry, NicError> {
+        let entry = self.adapters.get_mut(name);
+        entry.ok_or_else(|| not_found("adapter", name))
+    }
+
     fn free_name(&self, kind: &'static str, name: &str) -> Result<(), NicError> {
         let taken = self.adapters.contains_key(name) || self.ports.contains_key(name);
         if taken || self.bonds.contains_key(name) {

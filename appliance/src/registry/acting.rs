@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 pub use vnic_backend::LINE_RATE_MBPS;
 use vnic_backend::settings::{AdapterSettings, Apply, KEYS, KeyDef, Value, key as key_of};
-use vnic_backend::{AdapterSpec, AdapterStatus, CongestionSpec, NicError, QosSpec};
+use vnic_backend::{AdapterSetup, AdapterSpec, AdapterStatus, CongestionSpec, NicError, QosSpec};
 
 use super::check::{Operation, Plan, Refusal, Why, plan};
 use super::state::{Change, Commit, INDEX_MAX, INDEXES, Scope};
@@ -196,15 +196,17 @@ impl Registry {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let adapter = spec.name.clone();
         let stored = self.shared.lock().settings(&adapter);
-        let first = self
-            .nic
-            .add_adapter_congestion(spec.clone(), stored, qos.clone(), congestion);
+        let setup = |settings| AdapterSetup {
+            spec: spec.clone(),
+            settings,
+            qos: qos.clone(),
+            congestion,
+        };
+        let first = self.nic.add_adapter(setup(stored));
         let (status, mut refused) = match first {
             Ok(status) => (status, None),
             Err(NicError::Invalid { field, problem }) if key_of(field).is_some() => {
-                let status =
-                    self.nic
-                        .add_adapter_congestion(spec, AdapterSettings::default(), qos, congestion)?;
+                let status = self.nic.add_adapter(setup(AdapterSettings::default()))?;
                 let refusal = Refusal {
                     operation: 0,
                     scope: Scope::Adapter(adapter.clone()),

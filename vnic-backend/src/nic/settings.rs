@@ -7,7 +7,7 @@ use vnic_engine::dropless::TIMEOUT_MAX;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortConfig;
 
-use super::{AdapterEntry, Inner, Nic, not_found, qos};
+use super::{AdapterEntry, Inner, Nic, qos};
 use crate::check;
 use crate::types::*;
 use crate::vhost::Endpoint;
@@ -18,10 +18,7 @@ impl Nic {
     pub fn configure_adapter(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
         state.check_settings(name, settings)?;
-        let entry = state
-            .adapters
-            .get_mut(name)
-            .ok_or_else(|| not_found("adapter", name))?;
+        let entry = state.adapter_mut(name)?;
         entry.wanted = settings.clone();
         let acting = entry.adapter.settings().at_once(settings);
         // Under the lock: two calls reach all cores in the same order.
@@ -38,20 +35,14 @@ impl Nic {
     /// [`AdapterStatus::settings`].
     pub fn adapter_settings(&self, name: &str) -> Result<AdapterSettings, NicError> {
         let state = self.inner.state()?;
-        let entry = state
-            .adapters
-            .get(name)
-            .ok_or_else(|| not_found("adapter", name))?;
+        let entry = state.adapter(name)?;
         Ok(entry.wanted.clone())
     }
 
     /// Lets act what waits for a restart of the adapter; what has ended by itself begins again.
     pub(super) fn apply_waiting(&self, name: &str) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
-        let entry = state
-            .adapters
-            .get_mut(name)
-            .ok_or_else(|| not_found("adapter", name))?;
+        let entry = state.adapter_mut(name)?;
         let wanted = entry.wanted.clone();
         self.inner.enforce(entry, wanted, true);
         Ok(())
@@ -116,10 +107,7 @@ impl Endpoint {
 
 impl super::State {
     pub(super) fn check_settings(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
-        let entry = self
-            .adapters
-            .get(name)
-            .ok_or_else(|| not_found("adapter", name))?;
+        let entry = self.adapter(name)?;
         let spec = &entry.adapter.spec;
         check::settings(settings, spec)?;
         qos::change(&entry.qos, &settings.qos)?;
