@@ -93,7 +93,7 @@ impl Drop for Capture {
     fn drop(&mut self) {
         let id = self.id;
         for w in self.workers.iter() {
-            w.tell(move |w| w.core.out.stop_capture(id));
+            w.post(move |w| w.core.out.stop_capture(id));
         }
     }
 }
@@ -403,7 +403,7 @@ impl Nic {
         });
         for w in self.inner.workers.iter() {
             let sink = sink.clone();
-            w.tell(|w| w.core.out.start_capture(sink));
+            w.post(|w| w.core.out.start_capture(sink));
         }
         Ok(Capture {
             frames,
@@ -504,7 +504,7 @@ impl Inner {
         let function =
             Function::new(config, identity, counters.clone()).map_err(|e| NicError::Limit(e.to_string()))?;
         let id = entry.adapter.id;
-        self.workers[entry.adapter.core].tell(move |w| w.add_function(id, function));
+        self.workers[entry.adapter.core].post(move |w| w.add_function(id, function));
         let endpoint = entry.adapter.rdma().map_err(|source| NicError::Os {
             what: "making an eventfd".into(),
             source,
@@ -540,7 +540,7 @@ impl Inner {
         for (core, w) in self.workers.iter().enumerate() {
             let own = if core == owner { side.take() } else { None };
             let (config, side) = (config.clone(), own.unwrap_or(Side::Remote(owner)));
-            w.tell(move |w| w.add_port(id, config, side));
+            w.post(move |w| w.add_port(id, config, side));
         }
     }
 
@@ -550,7 +550,7 @@ impl Inner {
 
     fn set_link(&self, id: PortId, up: bool) {
         for w in self.workers.iter() {
-            w.tell(move |w| w.set_link(id, up, None));
+            w.post(move |w| w.set_link(id, up, None));
         }
     }
 

@@ -284,14 +284,13 @@ pub fn drawing(folder: &str, arrows: &BTreeSet<(String, String)>) -> String {
                 .filter(|to| arrows.contains(&((*module).to_owned(), (**to).to_owned())));
             them.map(|to| format!(" {to}")).collect()
         };
-        let (above, below) = (uses(&order[..place]), uses(&order[place..]));
-        let above = if above.is_empty() {
-            above
-        } else {
-            format!("  ▲{above}")
-        };
-        let line = format!("  {module:width$} ▼{below}{above}");
-        drawn.push_str(line.trim_end_matches(['▼', ' ']));
+        drawn.push_str(&format!("  {module:width$}"));
+        for (arrow, uses) in [("▼", uses(&order[place..])), ("▲", uses(&order[..place]))] {
+            if !uses.is_empty() {
+                drawn.push_str(&format!(" {arrow}{uses}"));
+            }
+        }
+        drawn.truncate(drawn.trim_end().len());
         drawn.push('\n');
     }
     drawn
@@ -554,7 +553,7 @@ mod tests {
         assert_eq!(backwards(&tree, &["x/src/d"], &[("x/src/d", 1)]), []);
         assert_eq!(
             drawing("x/src/d", &arrows(&tree, "x/src/d")),
-            "x/src/d\n  a ▼ b\n  b  ▲ a\n"
+            "x/src/d\n  b ▼ a\n  a ▲ b\n"
         );
     }
 }

@@ -82,7 +82,7 @@ impl Core {
 
     /// Tells the control plane; drops the news when it does not listen.
     pub fn report(&self, event: CoreEvent) {
-        self.out.round.events.tell(event);
+        self.out.events.report(event);
     }
 
     /// Does something in which a bug of ours must not end the core. `None`: it panicked, and that is counted.
@@ -298,8 +298,10 @@ impl Core {
         }
         let links = &self.links_in;
         let open = |g: Gate| links[g.core()].as_ref().is_none_or(|l| l.is_committed(g.seq()));
-        let Outputs { slots, round, .. } = &mut self.out;
-        let (events, owed, now) = (&round.events, &mut self.owed, self.now);
+        let Outputs {
+            slots, round, events, ..
+        } = &mut self.out;
+        let (events, owed, now) = (&*events, &mut self.owed, self.now);
         round
             .touched
             .retain(|&(port, q)| match slots.get_mut(usize::from(port.0)) {
@@ -314,7 +316,7 @@ impl Core {
                     }
                     if let Some(fault) = rx.take_fault() {
                         a.counters.queues[usize::from(q)].add(Q::RingFaults as usize, 1);
-                        events.tell(CoreEvent::RingFault {
+                        events.report(CoreEvent::RingFault {
                             port,
                             ring: u16::from(q) * 2,
                             fault,

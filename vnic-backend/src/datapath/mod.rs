@@ -34,7 +34,7 @@ mod uplinks;
 mod weight;
 mod worker;
 
-pub use clock::{Clock, Held, VirtualClock};
+pub use clock::{Clock, ClockGuard, VirtualClock};
 pub use congestion::CongestionChange;
 pub use counters::{AdapterCounters, CoreCounters, PortCounters, Priorities, Way};
 pub use frame::{FRAME_MAX, Metadata, OutFrame, flow_hash};

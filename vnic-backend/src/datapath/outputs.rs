@@ -34,7 +34,7 @@ use waiting::Waits;
 
 pub use bond::{BondSetup, BondSide, InBond, SlowLimit, is_slow};
 pub use flow_control::{Link, is_control};
-pub use guest_roce::{GuestRoce, HeldRoce, see};
+pub use guest_roce::{GuestRoce, WaitingRoce, see};
 pub use receiver::Receiver;
 pub use waiting::{Pressure, Waiting};
 
@@ -259,8 +259,6 @@ pub struct Round {
     captures: Vec<Arc<Sink>>,
     /// Counters of the core.
     pub counters: Arc<CoreCounters>,
-    /// Where the control plane is told what has become of its ports.
-    pub events: Reporter,
 }
 
 impl Round {
@@ -294,6 +292,8 @@ pub struct Outputs {
     pub slots: Vec<Slot>,
     /// Of this round.
     pub round: Round,
+    /// Where the control plane is told what has become of its ports.
+    pub events: Reporter,
     /// Ports with a [`Receiver`] that has something to do.
     pub queued: Vec<PortId>,
     /// Quality of service of all ports.
@@ -331,8 +331,8 @@ impl Outputs {
                 waiting,
                 captures: Vec::new(),
                 counters,
-                events,
             },
+            events,
             queued: Vec::new(),
             qos: PortsQos::default(),
             bonds: Bonds::default(),
@@ -372,7 +372,7 @@ impl Outputs {
 
     /// Tells the control plane; drops the news when it does not listen.
     fn report(&self, event: CoreEvent) {
-        self.round.events.tell(event);
+        self.events.report(event);
     }
 
     /// Does anybody want to see or spoil frames?
@@ -407,7 +407,7 @@ impl Outputs {
     /// The fault rules; made when needed.
     pub fn faults_or_new(&mut self, now: Instant) -> &mut Injector {
         self.watched = true;
-        let make = || Box::new(Injector::new(self.index, now, self.round.events.clone()));
+        let make = || Box::new(Injector::new(self.index, now, self.events.clone()));
         self.faults.get_or_insert_with(make)
     }
 

@@ -18,7 +18,7 @@ use vnic_engine::rdma::Marking;
 use vnic_fabric::qos::{PauseSettings, PortQos};
 use vnic_fabric::switch::PortId;
 
-pub use pauses::{Pauses, Told};
+pub use pauses::{PauseState, Pauses};
 pub use spans::PauseSpans;
 
 /// What the control plane tells all cores about a port.

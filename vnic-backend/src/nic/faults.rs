@@ -209,7 +209,7 @@ impl Inner {
             let (from, to) = ports(spec, state);
             let id = RuleId(*id);
             for w in self.workers.iter() {
-                w.tell(move |w| {
+                w.post(move |w| {
                     if let Some(faults) = w.core.out.faults() {
                         faults.set_ports(id, from, to);
                     }

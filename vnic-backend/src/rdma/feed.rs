@@ -38,7 +38,7 @@ impl Function {
                     break;
                 };
                 if turn == BELLS_A_TURN || self.account.is_over() {
-                    ring.tell();
+                    ring.show_taken();
                     break;
                 }
                 match ring.next() {
@@ -158,7 +158,7 @@ impl Function {
         if let Some(cq) = self.session.cqs.get_mut(number)
             && cq.arm(arm, consumer)
         {
-            cq.tell(number, &mut self.session.events);
+            cq.notify(number, &mut self.session.events);
         }
     }
 

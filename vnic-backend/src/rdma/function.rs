@@ -26,8 +26,8 @@ use super::events::{EventQueue, Events};
 use super::gid_news::GidNews;
 use super::gids::Claim;
 use super::memory::FunctionMemory;
-use super::refit::Refit;
 use super::remains::Remains;
+use super::remap::Remap;
 use super::slots::Slots;
 use super::work_queue::{ReceiveQueue, SendQueue};
 use crate::call::Call;
@@ -137,7 +137,7 @@ pub(super) struct Session {
     /// CQs whose driver must make room.
     pub(super) full: VecDeque<u32>,
     /// What is looked at anew, because the guest shares other memory.
-    pub(super) refit: Option<Refit>,
+    pub(super) remap: Option<Remap>,
 }
 
 impl Session {
@@ -158,7 +158,7 @@ impl Session {
             first_bell: 0,
             before_command: Vec::new(),
             full: VecDeque::new(),
-            refit: None,
+            remap: None,
         }
     }
 }
@@ -424,7 +424,7 @@ impl Function {
                 queue.ring = ring;
             }
         }
-        self.session.refit = Some(Refit::new(done));
+        self.session.remap = Some(Remap::new(done));
     }
 
     /// Ends all objects. Peers hear nothing.

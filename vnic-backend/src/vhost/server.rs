@@ -209,7 +209,7 @@ impl Endpoint {
     /// Hands a ring to the data core.
     pub fn start_ring(&self, start: RingStart) {
         let id = self.id;
-        self.worker().tell(move |w| w.start_ring(id, start));
+        self.worker().post(move |w| w.start_ring(id, start));
     }
 
     /// Takes a ring back from the data core; answers where to resume.
@@ -230,7 +230,7 @@ impl Endpoint {
     /// Gives the function's driver to the data core.
     pub fn attach_driver(&self, attachment: Attachment) {
         let id = self.id;
-        self.worker().tell(move |w| w.attach_driver(id, attachment));
+        self.worker().post(move |w| w.attach_driver(id, attachment));
     }
 
     /// Gives the data core the function's virtqueues in other memory; the old one is not used any more when this returns.
@@ -295,7 +295,7 @@ impl Endpoint {
             }
             let (id, up, mac) = (self.id, *link != 0, self.spec.macs.first().copied());
             for w in self.workers.iter() {
-                w.tell(move |w| w.set_link(id, up, mac));
+                w.post(move |w| w.set_link(id, up, mac));
             }
         }
         let state = self.status().state;
@@ -314,7 +314,7 @@ impl Endpoint {
         }
         for mac in self.spec.macs.iter().copied().chain(self.settings().macs) {
             let id = self.id;
-            self.workers[core].tell(move |w| w.set_link(id, true, Some(mac)));
+            self.workers[core].post(move |w| w.set_link(id, true, Some(mac)));
         }
     }
 

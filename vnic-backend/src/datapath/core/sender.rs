@@ -23,7 +23,7 @@ use super::super::counters::AdapterCounters;
 use super::super::frame::{RawFrame, on_wire};
 use super::super::news::CoreEvent;
 use super::super::outputs::Slot;
-use super::super::qos::{QosChange, Told};
+use super::super::qos::{PauseState, QosChange};
 use super::Core;
 use crate::types::QueueStatus;
 use limits::Limits;
@@ -84,13 +84,13 @@ impl Sender {
 
     /// Priorities that wait because they are told so, a bit each.
     #[inline]
-    pub fn paused(&self, told: Told) -> u8 {
-        obeyed(told, self.change.qos.pause)
+    pub fn paused(&self, state: PauseState) -> u8 {
+        obeyed(state, self.change.qos.pause)
     }
 
     /// Priorities that may send now, a bit each: neither paused nor over a limit.
-    pub fn open(&self, told: Told, now: Instant) -> u8 {
-        self.limits.open(now) & !self.paused(told)
+    pub fn open(&self, state: PauseState, now: Instant) -> u8 {
+        self.limits.open(now) & !self.paused(state)
     }
 
     /// Priorities whose limits are another's to use next, a bit each.
@@ -105,8 +105,8 @@ impl Sender {
 
     /// May `who` send a frame of this priority now? If not, it waits.
     #[inline]
-    pub fn may_send(&mut self, told: Told, now: Instant, who: Member, priority: u8) -> bool {
-        if self.paused(told) >> priority & 1 != 0 {
+    pub fn may_send(&mut self, state: PauseState, now: Instant, who: Member, priority: u8) -> bool {
+        if self.paused(state) >> priority & 1 != 0 {
             self.turns.leave(who);
             return false;
         }
@@ -175,8 +175,8 @@ impl Sender {
     }
 
     /// When a frame of one of these priorities, a bit each, may go; without any, nothing is due.
-    pub fn due(&self, told: Told, now: Instant, priorities: u8) -> Option<Instant> {
-        let paused = priorities & self.paused(told);
+    pub fn due(&self, state: PauseState, now: Instant, priorities: u8) -> Option<Instant> {
+        let paused = priorities & self.paused(state);
         let look = (paused != 0).then(|| now + PAUSE_LOOK);
         let open = (priorities & !paused != 0).then(|| self.limits.first(priorities & !paused));
         look.into_iter()
@@ -195,11 +195,11 @@ fn count(counters: &AdapterCounters, priority: u8, frames: u32, bytes: u64) {
 
 /// Priorities that wait, of one who is told this and obeys so.
 #[inline]
-fn obeyed(told: Told, pause: PauseSettings) -> u8 {
+fn obeyed(state: PauseState, pause: PauseSettings) -> u8 {
     match pause.pfc {
-        0 if told.global && pause.global_rx => 0xff,
+        0 if state.global && pause.global_rx => 0xff,
         0 => 0,
-        pfc => told.priorities & pfc,
+        pfc => state.priorities & pfc,
     }
 }
 
@@ -250,22 +250,26 @@ impl Core {
 
     /// What an adapter is told.
     #[inline]
-    pub fn told(&self, port: PortId) -> Told {
+    pub fn pause_state(&self, port: PortId) -> PauseState {
         if self.pauses.any() {
             self.pauses.of(port)
         } else {
-            Told::default()
+            PauseState::default()
         }
     }
 
     /// Priorities that an adapter's RDMA function may send now, a bit each: neither paused nor over a limit.
     #[inline]
     pub fn open_priorities(&mut self, port: PortId, now: Instant) -> u8 {
-        let told = self.told(port);
+        let state = self.pause_state(port);
         if let Some(sender) = self.senders.get(port) {
-            return sender.open(told, now) & !sender.others(now, Member::RDMA);
+            return sender.open(state, now) & !sender.others(now, Member::RDMA);
         }
-        if told.global && self.halted(port) { 0 } else { 0xff }
+        if state.global && self.halted(port) {
+            0
+        } else {
+            0xff
+        }
     }
 
     /// Is an adapter that has no [`Sender`] told to wait, and obeys?
@@ -301,9 +305,9 @@ impl Core {
     /// The RDMA function of an adapter has something to send of these priorities, a bit each, that were closed; 0: nothing
     /// any more. From then on it gets its turn beside the Ethernet queues, and the core wakes when one opens.
     pub fn rdma_waits(&mut self, port: PortId, priorities: u8) {
-        let (told, now) = (self.told(port), self.now);
+        let (state, now) = (self.pause_state(port), self.now);
         if let Some(sender) = self.senders.get(port) {
-            sender.wait(now, Member::RDMA, priorities & !sender.paused(told));
+            sender.wait(now, Member::RDMA, priorities & !sender.paused(state));
         }
         let known = self.senders.rdma.iter().position(|(p, _)| *p == port);
         match known {
@@ -326,7 +330,7 @@ impl Core {
     /// The same as far as limits and pause are concerned.
     pub fn sender_due(&self, port: PortId, now: Instant, priorities: u8) -> Option<Instant> {
         match self.senders.look(port) {
-            Some(sender) => sender.due(self.told(port), now, priorities),
+            Some(sender) => sender.due(self.pause_state(port), now, priorities),
             None if priorities != 0 => Some(now + PAUSE_LOOK),
             None => None,
         }
@@ -415,11 +419,11 @@ impl Core {
 
     /// How the sending side of an adapter stands.
     pub fn sender_status(&mut self, id: PortId, status: &mut QueueStatus) {
-        let told = self.told(id);
-        let halted = told.global && self.halted(id);
+        let state = self.pause_state(id);
+        let halted = state.global && self.halted(id);
         match self.senders.get(id) {
             Some(sender) => {
-                status.paused |= sender.paused(told);
+                status.paused |= sender.paused(state);
                 status.send_queues = sender.queues.as_deref().map_or([0; 8], SendQueues::bytes);
             }
             None if halted => status.paused = 0xff,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  switch ─▶ bond: Flow::parse ─ transmit ─┬─ Send ─▶ the member's queues, faults, captures, device   (with a Ticket)
-//!                                          └─ Wait ─▶ HeldFlows ─ its time ─▶ Send
+//!                                          └─ Wait ─▶ WaitingFlows ─ its time ─▶ Send
 //!  wire ─▶ member ─ slow protocol? ─ yes ─▶ control plane
 //!                        └ no: does the bond take frames from it? ─ team's tag off ─▶ switch, as if it came from the bond
 //! ```
@@ -10,7 +10,7 @@
 //! A bond is served by the core of its members. Members stay what they are for flow control, queues, faults, captures and
 //! counters; only the switch sees the bond in their place.
 
-mod held;
+mod waiting;
 mod wire;
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use super::super::frame::{Metadata, OwnedFrame, RawFrame};
 use super::super::news::CoreEvent;
 use super::super::ticket::{Ticket, Tickets};
 use super::{Outputs, Slot};
-use held::{HeldFlows, HeldFrame};
+use waiting::{WaitingFlows, WaitingFrame};
 use wire::untag;
 
 pub use wire::{InBond, SlowLimit, is_slow};
@@ -88,7 +88,7 @@ pub struct BondPort {
     members: Vec<PortId>,
     tag: Option<Tci>,
     tickets: Arc<Tickets>,
-    held: HeldFlows,
+    waiting: WaitingFlows,
     /// Something is to move: it has to be asked now and then.
     moving: bool,
     /// When.
@@ -108,8 +108,8 @@ struct Going {
 
 /// A frame that a bond has let go, or drops.
 enum Next {
-    Go(HeldFrame, Going),
-    Drop(HeldFrame, DropReason),
+    Go(WaitingFrame, Going),
+    Drop(WaitingFrame, DropReason),
 }
 
 impl BondPort {
@@ -129,7 +129,7 @@ impl BondPort {
             members,
             tag,
             tickets: Tickets::new(),
-            held: HeldFlows::default(),
+            waiting: WaitingFlows::default(),
             moving: true,
             next_look: now,
             moves: 0,
@@ -178,7 +178,7 @@ impl BondPort {
     /// The next frame of those that wait that may go now.
     fn next(&mut self, now: Instant) -> Option<Next> {
         let mut i = 0;
-        while let Some(line) = self.held.lines.get_mut(i) {
+        while let Some(line) = self.waiting.lines.get_mut(i) {
             let Some(front) = line.frames.front_mut().filter(|_| line.until <= now) else {
                 i += 1;
                 continue;
@@ -190,7 +190,7 @@ impl BondPort {
                 i += 1;
                 continue;
             }
-            let frame = self.held.pop(i)?;
+            let frame = self.waiting.pop(i)?;
             return match self.going(choice, frame.tag, frame.frame.head()) {
                 Ok(going) => Some(Next::Go(frame, going)),
                 Err(reason) => Some(Next::Drop(frame, reason)),
@@ -222,7 +222,7 @@ impl BondPort {
     fn stir(&mut self, now: Instant) {
         self.moving = true;
         self.next_look = now;
-        for line in &mut self.held.lines {
+        for line in &mut self.waiting.lines {
             line.until = now;
         }
     }
@@ -230,7 +230,7 @@ impl BondPort {
     fn due(&self) -> Option<Instant> {
         let moving = self.bond.next_time().filter(|_| self.moving);
         let moving = moving.map(|at| at.max(self.next_look));
-        moving.into_iter().chain(self.held.next_time()).min()
+        moving.into_iter().chain(self.waiting.next_time()).min()
     }
 
     /// Has it moved since this was asked last, so that addresses are behind another port?
@@ -275,10 +275,10 @@ impl Outputs {
             {
                 work += 1;
                 match next {
-                    Next::Go(HeldFrame { mut frame, .. }, going) => {
+                    Next::Go(WaitingFrame { mut frame, .. }, going) => {
                         frame.with(|f, meta| self.give_member(going, f, meta));
                     }
-                    Next::Drop(HeldFrame { mut frame, flow, .. }, reason) => {
+                    Next::Drop(WaitingFrame { mut frame, flow, .. }, reason) => {
                         frame.with(|f, _| self.drop_bonded(id, Some(&flow), f, reason));
                     }
                 }
@@ -419,8 +419,8 @@ impl Outputs {
         self.report_moved(id);
         if let Slot::Bond(mut before) = before {
             // What waited goes the new way, in its order.
-            for line in (0..before.held.lines.len()).rev() {
-                for HeldFrame { mut frame, tag, .. } in before.held.take(line) {
+            for line in (0..before.waiting.lines.len()).rev() {
+                for WaitingFrame { mut frame, tag, .. } in before.waiting.take(line) {
                     frame.with(|f, meta| self.give_bond(Egress { port: id, tag }, f, meta));
                 }
             }
@@ -457,11 +457,11 @@ impl Outputs {
         };
         let choice = bond.bond.transmit(now, &flow, f.len as u32);
         if let Choice::Wait { until, slot } = choice {
-            let frame = Some(f).filter(|f| bond.held.has_room(f.len));
+            let frame = Some(f).filter(|f| bond.waiting.has_room(f.len));
             match frame.and_then(|f| OwnedFrame::copy(&f.whole(), meta.counted())) {
                 Some(frame) => {
                     let tag = e.tag;
-                    bond.held.push(slot, until, HeldFrame { frame, flow, tag });
+                    bond.waiting.push(slot, until, WaitingFrame { frame, flow, tag });
                 }
                 None => {
                     bond.bond.give_up(now, slot);

@@ -16,7 +16,7 @@ use vnic_wire::{EtherType, MacAddr};
 
 use super::super::counters::LinkCounters;
 use super::super::frame::OutFrame;
-use super::super::qos::{PauseSpans, Told};
+use super::super::qos::{PauseSpans, PauseState};
 use super::{Outputs, Slot};
 
 /// Flow control of an uplink.
@@ -29,7 +29,7 @@ pub struct Link {
     /// Priorities that the peer has stopped.
     stopped: u8,
     /// Priorities that the peer is told to stop.
-    told: u8,
+    pausing: u8,
     waits: PauseSpans,
     tells: PauseSpans,
 }
@@ -43,7 +43,7 @@ impl Link {
             mac,
             pause: PauseSettings::default(),
             stopped: 0,
-            told: 0,
+            pausing: 0,
             waits: PauseSpans::default(),
             tells: PauseSpans::default(),
         }
@@ -55,13 +55,13 @@ impl Link {
     }
 
     /// Priorities that the peer is told to stop, a bit each.
-    pub fn told(&self) -> u8 {
-        self.told
+    pub fn pausing(&self) -> u8 {
+        self.pausing
     }
 
     /// Has it something to do each round?
     fn is_busy(&self) -> bool {
-        self.stopped | self.told != 0 || self.next_time().is_some()
+        self.stopped | self.pausing != 0 || self.next_time().is_some()
     }
 
     fn next_time(&self) -> Option<Instant> {
@@ -128,7 +128,7 @@ impl Outputs {
         }
     }
 
-    /// Does any uplink of this core have to look what it is told, or how long it still waits?
+    /// Does any uplink of this core have to look what it is pausing, or how long it still waits?
     #[inline]
     pub fn links_busy(&self) -> bool {
         self.links_busy || self.round.waiting.pauses().any()
@@ -149,8 +149,8 @@ impl Outputs {
         let change = self.acting(port);
         let (pause, rate) = (change.qos.pause, change.qos.rate);
         let xoff = match self.round.waiting.pauses().of(port) {
-            Told { global: true, .. } => 0xff,
-            Told { priorities, .. } => priorities,
+            PauseState { global: true, .. } => 0xff,
+            PauseState { priorities, .. } => priorities,
         };
         // What this uplink may say at all.
         let xoff = match pause.pfc {
@@ -173,8 +173,8 @@ impl Outputs {
             p.link.rx.configure(pause);
             p.link.tx.configure();
         }
-        if xoff != p.link.told {
-            p.link.told = xoff;
+        if xoff != p.link.pausing {
+            p.link.pausing = xoff;
             p.link.tx.set(now, xoff);
         }
         p.link.count_tells(now, xoff, pause.pfc, &counters.link);

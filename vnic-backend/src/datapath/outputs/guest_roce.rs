@@ -23,7 +23,7 @@ use super::super::frame::{Metadata, OutFrame, OwnedFrame, Pool, RawFrame, on_wir
 use super::{AdapterRx, is_roce};
 
 /// A frame that waits for its flow's turn, and what its adapter's rules say of it.
-pub struct HeldRoce {
+pub struct WaitingRoce {
     /// The frame.
     pub frame: OwnedFrame,
     /// The rules.
@@ -33,7 +33,7 @@ pub struct HeldRoce {
 /// What is done for one guest's RoCE, on the core that serves its adapter.
 pub struct GuestRoce {
     /// What decides.
-    pub proxy: Proxy<HeldRoce>,
+    pub proxy: Proxy<WaitingRoce>,
     /// When this round began.
     pub now: Instant,
     /// A ring waits because too much waits here.
@@ -81,7 +81,7 @@ impl GuestRoce {
         self.full |= room == Err(Full::All);
         room?;
         let frame = self.pool.copy(&f.whole(), meta.clone()).ok_or(Full::Flow)?;
-        let held = HeldRoce { frame, decision };
+        let held = WaitingRoce { frame, decision };
         let held = self.proxy.hold(self.now, flow, seen, on_wire(f), cost, held);
         held.map_err(|_| Full::Flow)
     }

@@ -32,7 +32,7 @@ use vnic_fabric::{DropReason, Instant, TagEdit};
 
 use super::super::counters::{AdapterCounters, LinkCounters, PortCounters};
 use super::super::frame::{Metadata, OwnedFrame, RawFrame, flow_hash, for_receiver};
-use super::super::qos::{PauseSpans, QosChange, Told};
+use super::super::qos::{PauseSpans, PauseState, QosChange};
 use super::super::rx::RxQueue;
 use super::{AdapterRx, INBOUND_MAX, Outputs, Slot, is_roce};
 
@@ -152,7 +152,7 @@ impl Receiver {
         if pause {
             // What was told in the old way is taken back in the old way.
             self.buffers.set_silent(true);
-            self.tell(signals, now);
+            self.signal(signals, now);
         }
         self.queues.configure(&change.qos, now);
         self.configured = change.qos.queues();
@@ -254,20 +254,20 @@ impl Receiver {
     }
 
     /// Tells the senders what has changed for them.
-    fn tell(&mut self, signals: &mut PauseSignals, now: Instant) {
+    fn signal(&mut self, signals: &mut PauseSignals, now: Instant) {
         while let Some(change) = self.buffers.poll_change() {
-            let told = told(self.change.qos.pause, change.xoff);
-            let before = signals.tell(self.port, PortId(change.source), told);
+            let state = pause_state(self.change.qos.pause, change.xoff);
+            let before = signals.set(self.port, PortId(change.source), state);
             if let Counted::Guest(counters) = &self.counters {
                 for (p, block) in counters.link.priorities.iter().enumerate() {
-                    if (before.priorities ^ told.priorities) >> p & 1 != 0 {
+                    if (before.priorities ^ state.priorities) >> p & 1 != 0 {
                         block.add(P::TxPause as usize, 1);
                     }
                 }
                 counters
                     .link
                     .link
-                    .add(L::TxPause as usize, u64::from(before.global != told.global));
+                    .add(L::TxPause as usize, u64::from(before.global != state.global));
             }
         }
         self.count_telling(now);
@@ -279,11 +279,11 @@ impl Receiver {
             return;
         };
         let pause = self.change.qos.pause;
-        let told = match self.stall.guard.is_tripped() {
-            true => Told::default(),
-            false => told(pause, self.buffers.pausing()),
+        let state = match self.stall.guard.is_tripped() {
+            true => PauseState::default(),
+            false => pause_state(pause, self.buffers.pausing()),
         };
-        let mask = if told.global { 0xff } else { told.priorities };
+        let mask = if state.global { 0xff } else { state.priorities };
         let link = &counters.link;
         self.telling.set(now, mask, |p, us, _| match pause.pfc {
             0 if p == 0 => link.link.add(L::TxPauseUs as usize, us),
@@ -320,13 +320,13 @@ impl Receiver {
 }
 
 /// What a source is told whose priorities shall wait.
-fn told(pause: PauseSettings, xoff: u8) -> Told {
+fn pause_state(pause: PauseSettings, xoff: u8) -> PauseState {
     match pause.pfc {
-        0 => Told {
+        0 => PauseState {
             priorities: 0,
             global: pause.global_tx && xoff != 0,
         },
-        pfc => Told {
+        pfc => PauseState {
             priorities: xoff & pfc,
             global: false,
         },
@@ -611,7 +611,7 @@ impl Outputs {
             r.blocked |= bit;
         }
         self.list(r);
-        r.tell(&mut self.signals, now);
+        r.signal(&mut self.signals, now);
         self.round.waiting.look();
     }
 

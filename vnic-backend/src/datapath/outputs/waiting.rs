@@ -332,7 +332,7 @@ impl AdapterRx {
     }
 
     /// Counted what dropless mode says.
-    fn told(&self, told: Told, before: (u64, u64)) {
+    fn count_change(&self, told: Told, before: (u64, u64)) {
         let d = &self.waits.dropless;
         let first = &self.counters.queues[0];
         first.add(Q::DroplessEntries as usize, d.entries() - before.0);
@@ -422,7 +422,7 @@ impl Outputs {
             if news.remaining_capacity() > 0
                 && let Some(told) = a.waits.dropless.expire(now)
             {
-                a.told(told, before);
+                a.count_change(told, before);
                 news.push((port, told));
                 for q in 0..a.queues.len() {
                     a.give_up(port, q, false, DropReason::NoRxBuffer, round);
@@ -459,7 +459,7 @@ impl Outputs {
         let Some(told) = a.waits.dropless.set(timeout) else {
             return;
         };
-        a.told(told, before);
+        a.count_change(told, before);
         if !a.waits.dropless.is_on() {
             for q in 0..a.queues.len() {
                 // What has buffers by now is not lost.

@@ -97,7 +97,9 @@ impl Worker {
             self.watch(id, settings.burst, None);
             self.core.out.reserve_changed(id);
         }
-        self.core.out.set_delay_drop(id, before.delay_drop, settings.delay_drop, anew);
+        self.core
+            .out
+            .set_delay_drop(id, before.delay_drop, settings.delay_drop, anew);
     }
 
     pub(super) fn finish_stopping(&mut self) {

@@ -230,7 +230,7 @@ impl Inner {
                         m.aggregated = collecting && distributing;
                     }
                     let id = bond.id;
-                    self.workers[bond.core].tell(move |w| {
+                    self.workers[bond.core].post(move |w| {
                         w.core
                             .out
                             .bond_lacp(id, member, collecting, distributing, w.core.now);
@@ -240,7 +240,7 @@ impl Inner {
                     let i = usize::from(member.0);
                     if let (Some(m), Some(voice)) = (bond.members.get(i), speaker.members.get(i)) {
                         let (id, frame) = (m.id, frame.emit(voice.mac));
-                        self.workers[bond.core].tell(move |w| w.core.out.send_control(id, &frame));
+                        self.workers[bond.core].post(move |w| w.core.out.send_control(id, &frame));
                     }
                 }
             }

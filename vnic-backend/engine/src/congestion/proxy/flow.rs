@@ -13,7 +13,7 @@ const BIT: i128 = 1_000_000_000;
 
 /// A frame that waits.
 #[derive(Debug)]
-pub struct Held<F> {
+pub struct QueuedFrame<F> {
     /// It.
     pub frame: F,
     /// Its bytes on the wire.
@@ -36,7 +36,7 @@ pub struct Flow<F> {
     /// Notifications that it has handled.
     pub notifications: u64,
     /// What waits.
-    pub queue: VecDeque<Held<F>>,
+    pub queue: VecDeque<QueuedFrame<F>>,
     /// Memory that this takes.
     pub cost: u64,
     /// Answers among what waits.
@@ -113,14 +113,14 @@ impl<F> Flow<F> {
     }
 
     /// A frame waits from now on.
-    pub fn push(&mut self, held: Held<F>) {
+    pub fn push(&mut self, held: QueuedFrame<F>) {
         self.cost += u64::from(held.cost);
         self.responses += u32::from(held.response);
         self.queue.push_back(held);
     }
 
     /// The frame that waits longest is sent.
-    pub fn pop(&mut self, now: Instant) -> Option<Held<F>> {
+    pub fn pop(&mut self, now: Instant) -> Option<QueuedFrame<F>> {
         let held = self.queue.pop_front()?;
         self.cost -= u64::from(held.cost);
         self.responses -= u32::from(held.response);

@@ -134,11 +134,11 @@ impl Core {
         // Priorities whose first frame cannot go for another reason.
         let (mut stuck, mut heavy) = (0, 0);
         while n < BURST && heavy <= HEAVY {
-            let told = self.told(port);
+            let state = self.pause_state(port);
             let Some(sender) = self.senders.get(port) else {
                 break;
             };
-            let closed = !sender.open(told, now) | stuck | sender.others(now, Member::SEND_QUEUES);
+            let closed = !sender.open(state, now) | stuck | sender.others(now, Member::SEND_QUEUES);
             let Some(pick) = queues.egress.next(now, closed) else {
                 break;
             };

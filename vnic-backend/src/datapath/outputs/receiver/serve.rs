@@ -183,7 +183,7 @@ impl Outputs {
                 r.listed = false;
                 self.queued.swap_remove(i);
                 r.settle();
-                r.tell(&mut self.signals, now);
+                r.signal(&mut self.signals, now);
                 if !r.is_needed() {
                     self.signals.forget(port);
                     self.taken = None;
@@ -225,7 +225,7 @@ impl Outputs {
             r.buffers.set_silent(r.stall.guard.is_tripped());
             self.report(CoreEvent::Stall { port: r.port, news });
         }
-        r.tell(&mut self.signals, now);
+        r.signal(&mut self.signals, now);
         work
     }
 
@@ -303,7 +303,7 @@ impl Outputs {
                 r
             }
         };
-        receiver.tell(&mut self.signals, now);
+        receiver.signal(&mut self.signals, now);
         // The next round sees whether it is needed at all.
         self.list(&mut receiver);
         self.put_receiver(receiver);
@@ -352,7 +352,7 @@ impl Outputs {
         // Who is not there does not stand still.
         r.stall.moved = 0xff;
         self.list(&mut r);
-        r.tell(&mut self.signals, now);
+        r.signal(&mut self.signals, now);
         let gone = before - r.queues.len();
         self.put_receiver(r);
         gone as u64
@@ -388,7 +388,7 @@ impl Outputs {
         let slot = self.slots.get_mut(usize::from(id.0));
         if let Some(Slot::Uplink(p)) = &slot {
             status.paused |= p.link.paused();
-            status.pausing |= p.link.told();
+            status.pausing |= p.link.pausing();
         }
         let Some(Some(r)) = slot.and_then(Slot::receiver) else {
             return;
