@@ -23,7 +23,7 @@ use std::time::SystemTime;
 use crossbeam_channel::Receiver;
 use tokio::sync::broadcast;
 use vnic_backend::settings::{self, AdapterSettings, Apply, Built, KEYS, KeyDef, Origin, Points, Value};
-use vnic_backend::{DroplessStatus, Nic};
+use vnic_backend::Nic;
 
 use crate::store::{Batch, Store, StoreError};
 pub use acting::{Applied, LINE_RATE_MBPS};
@@ -393,7 +393,6 @@ impl Registry {
 /// What acts on an adapter.
 struct Acting {
     settings: AdapterSettings,
-    dropless: DroplessStatus,
     congestion: Points,
 }
 
@@ -404,24 +403,15 @@ impl Acting {
         let status = nic.adapter(name).ok()?;
         Some(Acting {
             settings: status.settings,
-            dropless: status.dropless,
             congestion: nic.congestion(name).ok()?.acting,
         })
     }
 
-    /// Of a key: what its field is; but a packet that waits too long ends dropless mode, and its OID begins it; and a preset of
-    /// congestion control says what acts while nothing is stored, no rate above that of the line.
+    /// Of a key: what its field is; but a preset of congestion control says what acts while nothing is stored, no rate above that of
+    /// the line.
     fn value(&self, key: &KeyDef) -> Option<Value> {
         if let Some(parameter) = settings::parameter(key.name) {
             return Some(Value::Dword(parameter.get(&self.congestion)));
-        }
-        if key.name == acting::DELAY_DROP {
-            let timeout = if self.dropless.on {
-                self.dropless.timeout
-            } else {
-                0
-            };
-            return Some(Value::Dword(timeout.into()));
         }
         key.get(&self.settings)
     }
@@ -443,8 +433,8 @@ fn view(inner: &Inner, scope: &Scope, key: &'static KeyDef, acting: Option<&Acti
     if let Some(acting) = acting.filter(|_| key.built == Built::Yes) {
         view.effective = acting.value(key);
         let next = next.or_else(|| key.unset.map(Value::Dword));
-        // What is dynamic acts already: a rate that is lower than what is stored is that of the line.
-        let waits = key.apply == Apply::Restart || key.name == acting::DELAY_DROP;
+        // A parameter of congestion control acts already: a rate that is lower than what is stored is that of the line.
+        let waits = key.apply == Apply::Restart || settings::parameter(key.name).is_none();
         view.pending = next.filter(|next| waits && Some(next) != view.effective.as_ref());
     }
     view

@@ -114,6 +114,7 @@ pub struct QueuePair<K: QpKind> {
     kind: PhantomData<fn() -> K>,
 }
 
+// Wide: what `create_qp` was given stays beside what it made for as long as the queue pair lives.
 pub(crate) struct Qp {
     core: Arc<Core>,
     epoch: u32,

@@ -21,8 +21,8 @@ mod uplink;
 mod vhost;
 
 pub use confine::Filter;
-pub use datapath::{Held, VirtualClock};
-pub use nic::{Capture, Nic};
+pub use datapath::{ClockGuard, VirtualClock};
+pub use nic::{AdapterSetup, Capture, Nic};
 pub use rdma::SPEED_MBPS as RDMA_SPEED_MBPS;
 pub use types::*;
 pub use uplink::{FrameRx, FrameTx, PortEnd};

@@ -93,7 +93,7 @@ impl Drop for Capture {
     fn drop(&mut self) {
         let id = self.id;
         for w in self.workers.iter() {
-            w.tell(move |w| w.core.out.stop_capture(id));
+            w.post(move |w| w.core.out.stop_capture(id));
         }
     }
 }
@@ -102,6 +102,30 @@ impl Drop for Capture {
 const LOOK: Duration = Duration::from_millis(1);
 /// Captured frames a reader may be behind.
 const CAPTURE_BACKLOG: usize = 8192;
+
+/// What an adapter is made from, and what acts on it before anybody can attach.
+pub struct AdapterSetup {
+    /// The adapter.
+    pub spec: AdapterSpec,
+    /// Settings by its registry.
+    pub settings: AdapterSettings,
+    /// Quality of service.
+    pub qos: QosSpec,
+    /// Congestion control.
+    pub congestion: CongestionSpec,
+}
+
+impl From<AdapterSpec> for AdapterSetup {
+    /// With the settings of a new adapter.
+    fn from(spec: AdapterSpec) -> AdapterSetup {
+        AdapterSetup {
+            spec,
+            settings: AdapterSettings::default(),
+            qos: QosSpec::default(),
+            congestion: CongestionSpec::default(),
+        }
+    }
+}
 
 impl Nic {
     /// Starts one pinned poll loop for each data core.
@@ -155,39 +179,15 @@ impl Nic {
         Ok(Nic { inner })
     }
 
-    /// Adds an adapter on which the settings of a new one act, and opens its socket. When this returns, the socket
-    /// listens.
-    pub fn add_adapter(&self, spec: AdapterSpec) -> Result<AdapterStatus, NicError> {
-        self.add_adapter_with(spec, AdapterSettings::default())
-    }
-
-    /// As [`Nic::add_adapter`], with settings that act before anybody can attach. An error about a setting names its key.
-    pub fn add_adapter_with(
-        &self,
-        spec: AdapterSpec,
-        settings: AdapterSettings,
-    ) -> Result<AdapterStatus, NicError> {
-        self.add_adapter_qos(spec, settings, QosSpec::default())
-    }
-
-    /// As [`Nic::add_adapter_with`], with a quality of service that acts before anybody can attach.
-    pub fn add_adapter_qos(
-        &self,
-        spec: AdapterSpec,
-        settings: AdapterSettings,
-        qos: QosSpec,
-    ) -> Result<AdapterStatus, NicError> {
-        self.add_adapter_congestion(spec, settings, qos, CongestionSpec::default())
-    }
-
-    /// As [`Nic::add_adapter_qos`], with congestion control that acts before anybody can attach.
-    pub fn add_adapter_congestion(
-        &self,
-        mut spec: AdapterSpec,
-        settings: AdapterSettings,
-        qos: QosSpec,
-        congestion: CongestionSpec,
-    ) -> Result<AdapterStatus, NicError> {
+    /// Adds an adapter and opens its socket. When this returns, the socket listens, and all of the setup acts. An error about a
+    /// setting names its key.
+    pub fn add_adapter(&self, setup: impl Into<AdapterSetup>) -> Result<AdapterStatus, NicError> {
+        let AdapterSetup {
+            mut spec,
+            settings,
+            qos,
+            congestion,
+        } = setup.into();
         congestion::check(&congestion)?;
         check::adapter(&spec, &self.inner.config)?;
         check::settings(&settings, &spec)?;
@@ -244,11 +244,7 @@ impl Nic {
             if !default {
                 self.inner.send_qos(entry.adapter.id, change);
             }
-            let timeout = settings.delay_drop.timeout;
-            self.inner.start_with(&entry.adapter, settings);
-            if timeout > 0 {
-                self.inner.set_dropless(&entry.adapter, timeout);
-            }
+            self.inner.start_with(&entry.adapter, settings, true);
             if !plain {
                 self.inner.send_congestion(&entry);
             }
@@ -407,7 +403,7 @@ impl Nic {
         });
         for w in self.inner.workers.iter() {
             let sink = sink.clone();
-            w.tell(|w| w.core.out.start_capture(sink));
+            w.post(|w| w.core.out.start_capture(sink));
         }
         Ok(Capture {
             frames,
@@ -491,10 +487,7 @@ impl Inner {
     /// The Ethernet socket of an adapter, and its RDMA socket.
     fn endpoints(&self, name: &str) -> Result<(Arc<Endpoint>, Option<Arc<Endpoint>>), NicError> {
         let state = self.state()?;
-        let entry = state
-            .adapters
-            .get(name)
-            .ok_or_else(|| not_found("adapter", name))?;
+        let entry = state.adapter(name)?;
         let rdma = entry.rdma.as_ref().map(|r| r.endpoint.clone());
         Ok((entry.adapter.clone(), rdma))
     }
@@ -511,7 +504,7 @@ impl Inner {
         let function =
             Function::new(config, identity, counters.clone()).map_err(|e| NicError::Limit(e.to_string()))?;
         let id = entry.adapter.id;
-        self.workers[entry.adapter.core].tell(move |w| w.add_function(id, function));
+        self.workers[entry.adapter.core].post(move |w| w.add_function(id, function));
         let endpoint = entry.adapter.rdma().map_err(|source| NicError::Os {
             what: "making an eventfd".into(),
             source,
@@ -547,7 +540,7 @@ impl Inner {
         for (core, w) in self.workers.iter().enumerate() {
             let own = if core == owner { side.take() } else { None };
             let (config, side) = (config.clone(), own.unwrap_or(Side::Remote(owner)));
-            w.tell(move |w| w.add_port(id, config, side));
+            w.post(move |w| w.add_port(id, config, side));
         }
     }
 
@@ -557,7 +550,7 @@ impl Inner {
 
     fn set_link(&self, id: PortId, up: bool) {
         for w in self.workers.iter() {
-            w.tell(move |w| w.set_link(id, up, None));
+            w.post(move |w| w.set_link(id, up, None));
         }
     }
 
@@ -676,6 +669,16 @@ impl AdapterEntry {
 }
 
 impl State {
+    fn adapter(&self, name: &str) -> Result<&AdapterEntry, NicError> {
+        let entry = self.adapters.get(name);
+        entry.ok_or_else(|| not_found("adapter", name))
+    }
+
+    fn adapter_mut(&mut self, name: &str) -> Result<&mut AdapterEntry, NicError> {
+        let entry = self.adapters.get_mut(name);
+        entry.ok_or_else(|| not_found("adapter", name))
+    }
+
     fn free_name(&self, kind: &'static str, name: &str) -> Result<(), NicError> {
         let taken = self.adapters.contains_key(name) || self.ports.contains_key(name);
         if taken || self.bonds.contains_key(name) {

@@ -183,6 +183,7 @@ pub enum AdapterVerb {
     },
 }
 
+// Wide: each field is an option of the command.
 #[derive(Debug, clap::Args)]
 pub struct AdapterAdd {
     /// Name: 1 to 15 of a-z, 0-9, '-' and '_'
@@ -504,6 +505,7 @@ pub enum FaultVerb {
     },
 }
 
+// Wide: each field is an option of the command.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("action").required(true))]
 pub struct FaultAdd {

@@ -6,15 +6,12 @@ use std::time::SystemTime;
 
 pub use vnic_backend::LINE_RATE_MBPS;
 use vnic_backend::settings::{AdapterSettings, Apply, KEYS, KeyDef, Value, key as key_of};
-use vnic_backend::{AdapterSpec, AdapterStatus, CongestionSpec, NicError, QosSpec};
+use vnic_backend::{AdapterSetup, AdapterSpec, AdapterStatus, CongestionSpec, NicError, QosSpec};
 
 use super::check::{Operation, Plan, Refusal, Why, plan};
 use super::state::{Change, Commit, INDEX_MAX, INDEXES, Scope};
 use super::{Done, Inner, Registry, RegistryError, Told};
 use crate::store::{Batch, StoreError};
-
-/// The key of dropless mode, which ends by itself.
-pub(super) const DELAY_DROP: &str = "DelayDropTimeout";
 
 /// What acts after a restart where something else acted before.
 #[derive(Debug, Clone)]
@@ -34,11 +31,12 @@ impl Inner {
     fn settings(&self, adapter: &str) -> AdapterSettings {
         let stored = |name: &str| self.committed.resolve(adapter, key_of(name)?).0;
         let mut settings = AdapterSettings::from_values(stored);
-        // Whoever writes the same timeout again switches dropless mode on again.
-        let entry = self
-            .committed
-            .entry(&Scope::Adapter(adapter.to_owned()), DELAY_DROP);
-        settings.delay_drop.act = entry.map_or(0, |entry| entry.revision);
+        let scope = Scope::Adapter(adapter.to_owned());
+        for key in KEYS {
+            if let Some(entry) = self.committed.entry(&scope, key.name) {
+                key.written(&mut settings, entry.revision);
+            }
+        }
         settings.network_direct &= !self.roce_off;
         settings
     }
@@ -198,15 +196,17 @@ impl Registry {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let adapter = spec.name.clone();
         let stored = self.shared.lock().settings(&adapter);
-        let first = self
-            .nic
-            .add_adapter_congestion(spec.clone(), stored, qos.clone(), congestion);
+        let setup = |settings| AdapterSetup {
+            spec: spec.clone(),
+            settings,
+            qos: qos.clone(),
+            congestion,
+        };
+        let first = self.nic.add_adapter(setup(stored));
         let (status, mut refused) = match first {
             Ok(status) => (status, None),
             Err(NicError::Invalid { field, problem }) if key_of(field).is_some() => {
-                let status =
-                    self.nic
-                        .add_adapter_congestion(spec, AdapterSettings::default(), qos, congestion)?;
+                let status = self.nic.add_adapter(setup(AdapterSettings::default()))?;
                 let refusal = Refusal {
                     operation: 0,
                     scope: Scope::Adapter(adapter.clone()),

@@ -92,6 +92,7 @@ struct Lingering {
 }
 
 /// What the thread of interrupts shares with the objects.
+// Wide: each field is shared with the thread of interrupts and has a lock of its own.
 pub(crate) struct Shared {
     pub transport: Arc<dyn Transport>,
     control: Mutex<Control>,

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use vnic_backend::settings::{AdapterSettings, Burst, RecvCompletion, SendCompletion};
-use vnic_backend::{MacAddr, NicError, VlanMode};
+use vnic_backend::{AdapterSetup, AdapterSpec, MacAddr, NicError, VlanMode};
 use vnic_tests::driver::packets::{Number, number_of, numbered};
 use vnic_tests::driver::rig::{Copies, Rig, deadline};
 use vnic_tests::driver::{NetHdr, Options};
@@ -94,8 +94,13 @@ fn a_refusal_names_the_key_and_changes_nothing() -> Result<()> {
 fn an_adapter_is_made_with_its_settings() -> Result<()> {
     let mut rig = Rig::new(1)?;
     let inside = settings(|s| (s.vlan_id, s.vlan_prio) = (10, 3));
+    let setup = |spec: AdapterSpec| AdapterSetup {
+        settings: inside.clone(),
+        ..spec.into()
+    };
     let spec = rig.spec("vf0");
-    assert_eq!(rig.nic.add_adapter_with(spec, inside.clone())?.settings, inside);
+    let made = rig.nic.add_adapter(setup(spec))?;
+    assert_eq!(made.settings, inside);
     assert_eq!(rig.nic.adapter("vf0")?.settings, inside);
     let peer = rig.add_with("vf1", |s| s.vlan = VlanMode::Access(10))?;
     let stranger = rig.add_with("vf2", |s| s.vlan = VlanMode::Access(20))?;
@@ -125,7 +130,7 @@ fn an_adapter_is_made_with_its_settings() -> Result<()> {
     // What contradicts the adapter's configuration is refused with its key, and nothing is left.
     let mut spec = rig.spec("vf3");
     spec.vlan = VlanMode::Access(7);
-    match rig.nic.add_adapter_with(spec, inside) {
+    match rig.nic.add_adapter(setup(spec)) {
         Err(NicError::Invalid { field, .. }) => assert_eq!(field, "VlanID"),
         other => panic!("{other:?}"),
     }

@@ -171,6 +171,7 @@ bitflags::bitflags! {
 }
 
 /// One row of the table. Rows are the same if their names are.
+// Wide: one row of the table of keys, a field for each column.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyDef {
     /// As documented, with its `*` where it has one.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use vnic_fabric::Instant;
 
-use super::rdma::SELDOM;
+/// Rounds between two looks of a data core at what is not urgent: addresses and counters of its RDMA functions.
+pub const HOUSEKEEPING: u32 = 256;
 
 /// The time of the data cores.
 #[derive(Debug, Clone)]
@@ -48,7 +49,7 @@ impl Clock {
 
 /// Rounds in which time stands still before a test sees that it does: what had to be done at that time is done, and counted
 /// where anyone may read it.
-const SETTLED: u64 = 2 * SELDOM as u64;
+const SETTLED: u64 = 2 * HOUSEKEEPING as u64;
 
 /// Time that passes by rounds of a data core: each takes the same time, however long it really takes. For tests: what
 /// depends on time comes out the same on any machine under any load, and nobody has to wait for it.
@@ -83,9 +84,9 @@ struct Allowed {
 /// A data core that does as many rounds as it is told to, and otherwise nothing: no command is obeyed meanwhile. It is free
 /// again when this is dropped.
 #[derive(Debug)]
-pub struct Held(Arc<VirtualClock>);
+pub struct ClockGuard(Arc<VirtualClock>);
 
-impl Held {
+impl ClockGuard {
     /// So many rounds, each of which takes the time of a round. When this returns the core stands between two rounds.
     pub fn rounds(&self, n: u64) {
         let mut allowed = self.0.allowed();
@@ -97,7 +98,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for ClockGuard {
     fn drop(&mut self) {
         let _guard = self.0.allowed();
         self.0.held.store(false, Ordering::Release);
@@ -136,14 +137,14 @@ impl VirtualClock {
     }
 
     /// Stops the core between two rounds: what it does from now on, and in how many rounds, is the caller's to say.
-    pub fn hold(self: &Arc<Self>) -> Held {
+    pub fn hold(self: &Arc<Self>) -> ClockGuard {
         let mut allowed = self.allowed();
         *allowed = Allowed::default();
         self.held.store(true, Ordering::Release);
         while !allowed.waits {
             allowed = self.wait(allowed);
         }
-        Held(self.clone())
+        ClockGuard(self.clone())
     }
 
     fn allowed(&self) -> MutexGuard<'_, Allowed> {

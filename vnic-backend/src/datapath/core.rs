@@ -1,31 +1,33 @@
 //! What a data core delivers to: its switch, the local receivers, the links to other cores.
 
+mod guest_roce;
+mod sender;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use vnic_engine::counters::{CoreCounter, QueueCounter as Q};
 use vnic_engine::offload::HEAD_MAX;
-use vnic_fabric::switch::{Claim, Egress, PortId, Switch, Verdict};
+use vnic_fabric::switch::{Claim, Egress, PortConfig, PortId, Switch, Verdict};
 use vnic_fabric::{DropReason, Instant};
 use vnic_wire::MacAddr;
 
 use super::MAX_CORES;
-use super::bond::Bonds;
 use super::calls::{Caller as _, Owed};
-use super::counters::CoreCounters;
 use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
 use super::gate::Gate;
-use super::inject::Injector;
 use super::link::{LinkIn, LinkOut, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef};
-use super::news::{CoreEvent, Reporter};
-use super::outputs::{AdapterRx, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot};
-use super::qos::{PauseSignals, Pauses, PortsQos, Senders};
+use super::news::CoreEvent;
+use super::outputs::{AdapterRx, BondSide, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot, is_roce};
+use super::qos::Pauses;
 use super::turns::Turns;
-use super::waiting::Waiting;
 use super::weight::{self, HEAVY};
 use crate::mem::{self, Seg};
 use crate::types::Direction;
+use sender::Senders;
+
+pub use sender::Member;
 
 /// Messages taken from one link before other work gets its turn.
 const LINK_BURST: usize = 64;
@@ -42,36 +44,22 @@ pub struct Core {
     pub links_in: Vec<Option<LinkIn>>,
     /// Interrupts that its guests are owed.
     pub owed: Owed,
-    /// Quality of service of all ports.
-    pub qos: PortsQos,
     /// Who is told to wait.
     pub pauses: Arc<Pauses>,
     /// What its adapters may send.
     pub senders: Senders,
-    /// Bonds, whoever serves them.
-    pub bonds: Bonds,
     /// Which of its adapters want to send.
     pub turns: Turns,
     /// When this round began.
     pub now: Instant,
-    events: Reporter,
-    index: usize,
     many: bool,
 }
 
 impl Core {
-    /// A core with nothing on it; `index` is its place among the NIC's cores, `links` lead to the others and from them.
-    pub fn new(
-        index: usize,
-        switch: Switch,
-        links: (Vec<Option<LinkOut>>, Vec<Option<LinkIn>>),
-        counters: Arc<CoreCounters>,
-        events: Reporter,
-        waiting: Waiting,
-    ) -> Core {
+    /// A core with nothing on it but its receivers; `links` lead to the other cores and from them.
+    pub fn new(out: Outputs, switch: Switch, links: (Vec<Option<LinkOut>>, Vec<Option<LinkIn>>)) -> Core {
         let (links_out, links_in) = links;
-        let pauses = waiting.pauses().clone();
-        let out = Outputs::new(counters, waiting, PauseSignals::new(pauses.clone(), index));
+        let pauses = out.round.waiting.pauses().clone();
         let many = links_out.iter().any(Option::is_some);
         Core {
             switch,
@@ -79,38 +67,22 @@ impl Core {
             links_out,
             links_in,
             owed: Owed::default(),
-            qos: PortsQos::default(),
             pauses,
             senders: Senders::default(),
-            bonds: Bonds::default(),
             turns: Turns::default(),
             now: Instant(0),
-            events,
-            index,
             many,
         }
     }
 
-    /// The slot of a port, made when needed.
-    pub fn slot(&mut self, port: PortId) -> &mut Slot {
-        let i = usize::from(port.0);
-        if self.out.slots.len() <= i {
-            self.out.slots.resize_with(i + 1, || Slot::Empty);
-        }
-        &mut self.out.slots[i]
-    }
-
     /// The local adapter behind a port.
     pub fn adapter(&mut self, port: PortId) -> Option<&mut AdapterRx> {
-        match self.slot(port) {
-            Slot::Adapter(a) => Some(a),
-            _ => None,
-        }
+        self.out.adapter(port)
     }
 
     /// Tells the control plane; drops the news when it does not listen.
     pub fn report(&self, event: CoreEvent) {
-        self.events.tell(event);
+        self.out.events.report(event);
     }
 
     /// Does something in which a bug of ours must not end the core. `None`: it panicked, and that is counted.
@@ -123,6 +95,16 @@ impl Core {
                 None
             }
         }
+    }
+
+    /// Has the receivers do something, guarded likewise, and shows their guests what they got by it.
+    #[inline(never)]
+    pub fn served(&mut self, what: impl FnOnce(&mut Outputs) -> usize) -> Option<usize> {
+        self.guarded(|core| {
+            let work = what(&mut core.out);
+            core.flush();
+            work
+        })
     }
 
     /// Does any receiver sit on another core?
@@ -316,8 +298,10 @@ impl Core {
         }
         let links = &self.links_in;
         let open = |g: Gate| links[g.core()].as_ref().is_none_or(|l| l.is_committed(g.seq()));
-        let Outputs { slots, round, .. } = &mut self.out;
-        let (events, owed, now) = (&self.events, &mut self.owed, self.now);
+        let Outputs {
+            slots, round, events, ..
+        } = &mut self.out;
+        let (events, owed, now) = (&*events, &mut self.owed, self.now);
         round
             .touched
             .retain(|&(port, q)| match slots.get_mut(usize::from(port.0)) {
@@ -332,7 +316,7 @@ impl Core {
                     }
                     if let Some(fault) = rx.take_fault() {
                         a.counters.queues[usize::from(q)].add(Q::RingFaults as usize, 1);
-                        events.tell(CoreEvent::RingFault {
+                        events.report(CoreEvent::RingFault {
                             port,
                             ring: u16::from(q) * 2,
                             fault,
@@ -359,20 +343,6 @@ impl Core {
         {
             rx.flush(self.now, open);
         }
-    }
-
-    /// The fault rules; made when needed.
-    pub fn faults(&mut self, now: Instant) -> &mut Injector {
-        let (index, events) = (self.index, &self.events);
-        self.out.faults_or(|| Injector::new(index, now, events.clone()))
-    }
-
-    /// Lets go what fault rules hold back and what is due. Answers how much that was.
-    #[cold]
-    pub fn fault_round(&mut self) -> usize {
-        let n = self.out.fault_round();
-        self.flush();
-        n
     }
 
     /// Nothing waits for another core.
@@ -477,5 +447,58 @@ impl Core {
             }
         }
         self.flush();
+    }
+
+    /// Must a frame wait, because a frame for one of its receivers waits?
+    #[cold]
+    #[inline(never)]
+    pub fn must_wait(&self, ingress: PortId, verdict: &Verdict, head: &[u8]) -> bool {
+        let roce = is_roce(head);
+        let waiting = &self.out.round.waiting;
+        match *verdict {
+            Verdict::Unicast(e) => waiting.holds_up(e.port, roce),
+            Verdict::Flood(flood) => self
+                .switch
+                .flood_targets(ingress, flood)
+                .any(|e| waiting.holds_up(e.port, roce)),
+            Verdict::Drop(_) => false,
+        }
+    }
+
+    /// The same for a packet of an RDMA function, of which some may wait: it is sent before anybody asks whether it can be.
+    #[cold]
+    pub fn too_many_wait(&self, ingress: PortId, verdict: &Verdict, head: &[u8]) -> bool {
+        self.out.round.waiting.is_crowded() && self.must_wait(ingress, verdict, head)
+    }
+
+    /// A bond exists, or is another one from now on.
+    pub fn set_bond(&mut self, id: PortId, config: PortConfig, members: Vec<PortId>, side: BondSide) {
+        if self.out.bonds.members(id).is_some() {
+            self.switch.set_port(id, config);
+        } else {
+            self.switch.add_port(id, config);
+        }
+        for member in self.out.set_bond(id, members, side, self.now) {
+            self.switch.remove_port(member);
+        }
+        self.flush();
+    }
+
+    /// A bond lost members, which are ports of the switch again. With its last one it is gone.
+    pub fn unbond(&mut self, id: PortId, members: Vec<(PortId, PortConfig)>) {
+        let now = self.now;
+        for (port, config) in members {
+            self.out.leave_bond(id, port, now);
+            self.switch.add_port(port, config);
+        }
+        if self.out.bonds.members(id).is_some_and(Vec::is_empty) {
+            // Nobody is left to go to.
+            while self.out.bonds_round(now) > 0 {
+                self.flush();
+            }
+            self.out.bonds.forget(id);
+            self.switch.remove_port(id);
+            *self.out.slot(id) = Slot::Empty;
+        }
     }
 }

@@ -1,15 +1,21 @@
 //! Frames on their way through a data core: headers private, payload by reference.
 
+mod pool;
+
 use vnic_engine::offload::{self, Accepts, HEAD_MAX, Request, Segmenter};
 use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::qos::WIRE_OVERHEAD;
 use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, TagEdit};
 use vnic_wire::checksum;
+use vnic_wire::ethernet::FRAME_MIN;
 
 use super::counters::BY_TAG;
 use super::gate::Gate;
 use super::ticket::Ticket;
 use crate::mem::{self, Seg};
+
+pub use pool::Pool;
 
 /// Bytes of each frame that are read once into private memory before anything is decided: enough for all that
 /// the switch looks at. What was checked is what gets delivered.
@@ -129,6 +135,27 @@ impl OwnedFrame {
         };
         go(&f, &self.meta)
     }
+}
+
+/// Bytes that a frame, or the frames that a segmentation request is cut into, take on the wire (IEEE 802.3 clause 4).
+#[inline]
+pub fn on_wire(f: &RawFrame<'_>) -> u32 {
+    let bytes = if f.hdr.gso_type == 0 {
+        f.len.max(FRAME_MIN) + WIRE_OVERHEAD as usize
+    } else {
+        request_on_wire(f)
+    };
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+fn request_on_wire(f: &RawFrame<'_>) -> usize {
+    let head = &f.head[..f.head.len().min(HEAD_MAX)];
+    let Ok(Request::Tso(tso)) = offload::check(&f.hdr, head, f.len) else {
+        return f.len + WIRE_OVERHEAD as usize;
+    };
+    let payload = f.len.saturating_sub(tso.head_len);
+    let frames = payload.div_ceil(tso.gso_size.max(1)).max(1);
+    payload + frames * (tso.head_len + WIRE_OVERHEAD as usize)
 }
 
 /// A frame as the sender gave it.

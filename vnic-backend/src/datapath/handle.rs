@@ -85,7 +85,7 @@ impl WorkerHandle {
     }
 
     /// Has something done. Nobody waits for it.
-    pub fn tell(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
+    pub fn post(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
         self.send(Order::Do(Box::new(job)));
     }
 
@@ -100,7 +100,7 @@ impl WorkerHandle {
         job: impl FnOnce(&mut Worker, Sender<R>) + Send + 'static,
     ) -> Answer<R> {
         let (reply, answer) = answer();
-        self.tell(move |worker| job(worker, reply));
+        self.post(move |worker| job(worker, reply));
         answer
     }
 

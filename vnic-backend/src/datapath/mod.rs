@@ -6,7 +6,6 @@
 //!                            └─▶ link ─▶ other core ─▶ rx    (by reference, copied there)
 //! ```
 
-mod bond;
 mod calls;
 mod clock;
 mod congestion;
@@ -15,10 +14,8 @@ mod counters;
 mod dpc;
 mod frame;
 mod gate;
-mod guest_roce;
 mod handle;
 mod idle;
-mod inject;
 mod link;
 mod news;
 mod outputs;
@@ -34,19 +31,18 @@ mod ticket;
 mod turns;
 mod tx;
 mod uplinks;
-mod waiting;
 mod weight;
 mod worker;
 
-pub use bond::{BondSetup, BondSide};
-pub use clock::{Clock, Held, VirtualClock};
+pub use clock::{Clock, ClockGuard, VirtualClock};
 pub use congestion::CongestionChange;
 pub use counters::{AdapterCounters, CoreCounters, PortCounters, Priorities, Way};
 pub use frame::{FRAME_MAX, Metadata, OutFrame, flow_hash};
 pub use gate::Gate;
 pub use handle::{Answer, WorkerHandle, answer};
 pub use news::{CoreEvent, FaultReport, Reported, news};
-pub use qos::{Link, QosChange, Receiver};
+pub use outputs::{BondSetup, BondSide, Link, Receiver};
+pub use qos::QosChange;
 pub use ring_start::RingStart;
 pub use run::start;
 pub use ticket::Ticket;

@@ -193,7 +193,7 @@ pub fn news() -> (Reporter, News) {
 
 impl Reporter {
     /// Tells the control plane; false when it does not listen.
-    pub fn tell(&self, event: CoreEvent) -> bool {
+    pub fn report(&self, event: CoreEvent) -> bool {
         let queue = if event.is_signal() {
             &self.signals
         } else {
@@ -227,7 +227,7 @@ mod tests {
             port: PortId(1),
             source: MacAddr([2; 6]),
         };
-        while reporter.tell(spoof()) {}
+        while reporter.report(spoof()) {}
         let port = PortId(2);
         let frame = Box::default();
         for signal in [
@@ -238,7 +238,7 @@ mod tests {
             CoreEvent::BondMoved { port },
         ] {
             let text = format!("{signal:?}");
-            assert!(reporter.tell(signal), "{text} is lost");
+            assert!(reporter.report(signal), "{text} is lost");
             // It is heard before what waits.
             assert_eq!(format!("{:?}", news.next()), format!("Some({text})"));
         }

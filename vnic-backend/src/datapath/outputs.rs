@@ -1,5 +1,12 @@
 //! The receivers of a data core: adapters towards their guests, uplinks towards the wire.
 
+mod bond;
+mod flow_control;
+mod guest_roce;
+mod inject;
+mod receiver;
+mod waiting;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -8,21 +15,28 @@ use vnic_engine::counters::{CoreCounter, QueueCounter as Q};
 use vnic_engine::offload::Accepts;
 use vnic_engine::settings::AdapterSettings;
 use vnic_engine::virtio_net::NetHdr;
-use vnic_fabric::switch::{AllowedAddresses, Claim, Egress, PortId};
+use vnic_fabric::switch::{AllowedAddresses, Claim, Egress, PortId, Verdict};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 use vnic_wire::MacAddr;
 
-use super::bond::BondPort;
 use super::counters::{AdapterCounters, BY_TAG, CoreCounters};
-use super::frame::{Bounce, Finished, Metadata, OutFrame, RawFrame, for_receiver};
-use super::guest_roce::GuestRoce;
-use super::inject::Injector;
-use super::qos::{PauseSignals, Pool, Receiver};
+use super::frame::{Bounce, Finished, Metadata, OutFrame, Pool, RawFrame, for_receiver};
+use super::news::{CoreEvent, Reporter};
+use super::qos::{PortsQos, QosChange};
 use super::rx::RxQueue;
-use super::waiting::{Waiting, Waits};
 use crate::capture::Sink;
 use crate::types::Direction;
 use crate::uplink::PortTx;
+use bond::{BondPort, Bonds};
+use inject::Injector;
+use receiver::PauseSignals;
+use waiting::Waits;
+
+pub use bond::{BondSetup, BondSide, InBond, SlowLimit, is_slow};
+pub use flow_control::{Link, is_control};
+pub use guest_roce::{GuestRoce, WaitingRoce, see};
+pub use receiver::Receiver;
+pub use waiting::{Pressure, Waiting};
 
 /// Foreign addresses reported for one attach of an adapter.
 const SPOOF_REPORTS: usize = 4;
@@ -278,28 +292,37 @@ pub struct Outputs {
     pub slots: Vec<Slot>,
     /// Of this round.
     pub round: Round,
+    /// Where the control plane is told what has become of its ports.
+    pub events: Reporter,
     /// Ports with a [`Receiver`] that has something to do.
-    pub(super) queued: Vec<PortId>,
+    pub queued: Vec<PortId>,
+    /// Quality of service of all ports.
+    pub qos: PortsQos,
+    /// Bonds, whoever serves them.
+    pub bonds: Bonds,
     /// What the receivers of this core tell the senders.
-    pub(super) signals: PauseSignals,
+    signals: PauseSignals,
     /// Memory for frames that wait in queues.
-    pub(super) pool: Pool,
+    pool: Pool,
     /// The port whose [`Receiver`] is out of its place. Between two rounds: it was lost in a panic.
     pub taken: Option<PortId>,
     /// Some uplink of this core waits, or tells its peer to wait.
-    pub(super) links_busy: bool,
+    links_busy: bool,
     /// Adapters that do something for their guests' own RoCE.
-    pub(super) guest_roce: Vec<PortId>,
-    pub(super) bounce: Bounce,
+    pub guest_roce: Vec<PortId>,
+    bounce: Bounce,
     faults: Option<Box<Injector>>,
     /// There are captures or faults: frames take the long way.
     watched: bool,
+    /// The core's place among the NIC's cores.
+    index: usize,
 }
 
 impl Outputs {
     /// Nobody there yet.
-    pub fn new(counters: Arc<CoreCounters>, waiting: Waiting, signals: PauseSignals) -> Outputs {
+    pub fn new(index: usize, counters: Arc<CoreCounters>, events: Reporter, waiting: Waiting) -> Outputs {
         Outputs {
+            signals: PauseSignals::new(waiting.pauses().clone(), index),
             slots: Vec::new(),
             round: Round {
                 now: Instant(0),
@@ -309,8 +332,10 @@ impl Outputs {
                 captures: Vec::new(),
                 counters,
             },
+            events,
             queued: Vec::new(),
-            signals,
+            qos: PortsQos::default(),
+            bonds: Bonds::default(),
             pool: Pool::default(),
             taken: None,
             links_busy: false,
@@ -318,7 +343,36 @@ impl Outputs {
             bounce: Bounce::default(),
             faults: None,
             watched: false,
+            index,
         }
+    }
+
+    /// The slot of a port, made when needed.
+    pub fn slot(&mut self, port: PortId) -> &mut Slot {
+        let i = usize::from(port.0);
+        if self.slots.len() <= i {
+            self.slots.resize_with(i + 1, || Slot::Empty);
+        }
+        &mut self.slots[i]
+    }
+
+    /// The local adapter behind a port.
+    pub fn adapter(&mut self, port: PortId) -> Option<&mut AdapterRx> {
+        match self.slot(port) {
+            Slot::Adapter(a) => Some(a),
+            _ => None,
+        }
+    }
+
+    /// What acts at a port of this core, configured or not.
+    pub fn acting(&self, port: PortId) -> Arc<QosChange> {
+        let slot = self.slots.get(usize::from(port.0));
+        self.qos.acting(port, matches!(slot, Some(Slot::Uplink(_))))
+    }
+
+    /// Tells the control plane; drops the news when it does not listen.
+    fn report(&self, event: CoreEvent) {
+        self.events.report(event);
     }
 
     /// Does anybody want to see or spoil frames?
@@ -351,9 +405,10 @@ impl Outputs {
     }
 
     /// The fault rules; made when needed.
-    pub fn faults_or(&mut self, make: impl FnOnce() -> Injector) -> &mut Injector {
+    pub fn faults_or_new(&mut self, now: Instant) -> &mut Injector {
         self.watched = true;
-        self.faults.get_or_insert_with(|| Box::new(make()))
+        let make = || Box::new(Injector::new(self.index, now, self.events.clone()));
+        self.faults.get_or_insert_with(make)
     }
 
     /// Are there fault rules, or is something of them left?
@@ -404,7 +459,7 @@ impl Outputs {
     }
 
     /// Hands a frame to an adapter or an uplink, by its queues if it has some.
-    pub(super) fn give_port(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
+    fn give_port(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
         match self.take_receiver(e.port) {
             Some(mut receiver) => {
                 self.give_queued(&mut receiver, e, f, meta);
@@ -417,7 +472,7 @@ impl Outputs {
     /// Hands a frame to one local receiver, past its queues: there are none, or its turn has come. It is finished as far as the
     /// receiver needs it; fault rules see what a wire would carry.
     #[inline(never)]
-    pub(super) fn give_now(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
+    fn give_now(&mut self, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
         let Outputs {
             slots,
             round,
@@ -443,7 +498,7 @@ impl Outputs {
     }
 
     /// Is there a local receiver that takes frames?
-    pub(super) fn receives(&self, port: PortId) -> bool {
+    fn receives(&self, port: PortId) -> bool {
         match self.slots.get(usize::from(port.0)) {
             Some(Slot::Adapter(a)) => !a.active.is_empty() || a.takes_roce,
             Some(Slot::Uplink(_) | Slot::Bond(_)) => true,
@@ -452,7 +507,7 @@ impl Outputs {
     }
 
     /// Counts, for the transmit queue that a frame comes from, how it was finished.
-    pub(super) fn count_finished(&self, meta: &Metadata, finished: Result<Finished, DropReason>) {
+    fn count_finished(&self, meta: &Metadata, finished: Result<Finished, DropReason>) {
         let counter = match finished {
             Ok(Finished::Checksum) => Q::ChecksumFinished,
             Ok(Finished::Cut) => Q::TsoCut,
@@ -467,10 +522,86 @@ impl Outputs {
         }
     }
 
+    /// Sends a frame of the NIC's own by an uplink, past all queues.
+    pub fn send_control(&mut self, port: PortId, frame: &[u8]) {
+        let Some(Slot::Uplink(p)) = self.slots.get_mut(usize::from(port.0)) else {
+            return;
+        };
+        p.send_control(frame);
+        if self.captures_run() {
+            self.capture(port, Direction::Egress, &OutFrame::of(frame), None);
+        }
+    }
+
+    /// The adapter of this core whose RDMA function takes this frame at once, as it is: nobody wants to see or spoil it,
+    /// nothing is to be done about it, and none waits before it.
+    #[inline]
+    pub fn roce_function(&self, verdict: &Verdict, f: &RawFrame<'_>) -> Option<PortId> {
+        let port = as_it_is(verdict)?;
+        let Some(Slot::Adapter(a)) = self.slots.get(usize::from(port.0)) else {
+            return None;
+        };
+        let at_once = a.takes_roce
+            && a.receiver.is_none()
+            && !self.is_watched()
+            && self.round.inbound.is_empty()
+            && f.hdr.is_plain()
+            && is_roce(f.head);
+        at_once.then_some(port)
+    }
+
+    /// The uplink of this core that takes what a function sends at once, as it is: nobody wants to see or spoil it, and none
+    /// waits before it. It is flushed with the others.
+    #[inline]
+    pub fn uplink(&mut self, verdict: &Verdict) -> Option<&mut PortTx> {
+        let port = as_it_is(verdict)?;
+        let watched = self.is_watched();
+        let Some(Slot::Uplink(p)) = self.slots.get_mut(usize::from(port.0)) else {
+            return None;
+        };
+        if watched || p.receiver.is_some() {
+            return None;
+        }
+        if !p.touched {
+            p.touched = true;
+            self.round.touched.push((port, 0));
+        }
+        Some(p)
+    }
+
+    /// What is done for the RoCE of an adapter's guest, if anything.
+    pub fn guest_roce(&mut self, port: PortId) -> Option<&mut GuestRoce> {
+        match self.slots.get_mut(usize::from(port.0))? {
+            Slot::Adapter(a) => a.guest_roce.as_deref_mut(),
+            _ => None,
+        }
+    }
+
+    /// Does the guest's ring wait because too much of its RoCE does?
+    pub fn guest_roce_is_full(&self, port: PortId) -> bool {
+        !self.guest_roce.is_empty()
+            && match self.slots.get(usize::from(port.0)) {
+                Some(Slot::Adapter(a)) => a.guest_roce.as_ref().is_some_and(|r| r.full),
+                _ => false,
+            }
+    }
+
     /// Offers a frame to the running captures.
     #[cold]
     pub fn capture(&self, port: PortId, direction: Direction, out: &OutFrame<'_>, drop: Option<DropReason>) {
         self.round.capture(port, direction, out, drop, None);
+    }
+}
+
+/// Where a frame goes that goes to one port, with the tag that it has.
+#[inline]
+fn as_it_is(verdict: &Verdict) -> Option<PortId> {
+    match *verdict {
+        Verdict::Unicast(Egress {
+            port,
+            tag: TagEdit::Keep,
+        }) => Some(port),
+        _ => None,
     }
 }
 

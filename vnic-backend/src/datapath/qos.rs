@@ -9,10 +9,7 @@
 //!
 //! Where nothing is configured for a port there is none of this: one look at an `Option` a frame.
 
-mod link;
 mod pauses;
-mod receiver;
-mod sender;
 mod spans;
 
 use std::sync::Arc;
@@ -21,12 +18,8 @@ use vnic_engine::rdma::Marking;
 use vnic_fabric::qos::{PauseSettings, PortQos};
 use vnic_fabric::switch::PortId;
 
-pub use link::{Link, is_control};
-pub use pauses::Pauses;
-pub use receiver::{PauseSignals, Pool, Receiver};
-pub use sender::{Member, Senders, on_wire};
-
-use super::outputs::{Outputs, Slot};
+pub use pauses::{PauseState, Pauses};
+pub use spans::PauseSpans;
 
 /// What the control plane tells all cores about a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,18 +69,14 @@ impl PortsQos {
         self.ports.get(usize::from(port.0))?.as_ref()
     }
 
-    /// What acts at a port of this core, configured or not.
-    pub(super) fn acting(&self, port: PortId, out: &Outputs) -> Arc<QosChange> {
-        let change = match (self.get(port), out.slots.get(usize::from(port.0))) {
-            (Some(change), _) => change,
-            (None, Some(Slot::Uplink(_))) => &self.uplink,
-            (None, _) => &self.adapter,
-        };
-        change.clone()
+    /// What acts at a port, configured or not, that is an uplink or is none.
+    pub fn acting(&self, port: PortId, is_uplink: bool) -> Arc<QosChange> {
+        let default = if is_uplink { &self.uplink } else { &self.adapter };
+        self.get(port).unwrap_or(default).clone()
     }
 
     /// All that are configured.
-    fn all(&self) -> impl Iterator<Item = (PortId, &QosChange)> {
+    pub fn all(&self) -> impl Iterator<Item = (PortId, &QosChange)> {
         let ports = (0..).zip(&self.ports);
         ports.filter_map(|(i, change)| Some((PortId(i), &**change.as_ref()?)))
     }

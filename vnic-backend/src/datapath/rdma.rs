@@ -8,71 +8,17 @@ use crossbeam_channel::Sender;
 use vnic_engine::counters::PriorityCounter as P;
 use vnic_engine::rdma::{Incoming, Payload};
 use vnic_engine::settings::AdapterSettings;
-use vnic_fabric::switch::{Egress, PortId, Verdict};
-use vnic_fabric::{Instant, TagEdit};
+use vnic_fabric::Instant;
+use vnic_fabric::switch::PortId;
 use vnic_wire::roce::Frame;
 
+use super::clock::HOUSEKEEPING;
 use super::core::Core;
-use super::frame::RawFrame;
 use super::news::CoreEvent;
-use super::outputs::{Inbound, Outputs, Slot, is_roce};
+use super::outputs::Inbound;
 use super::sleep::{Sleeper, Source};
 use crate::rdma::{Attachment, Function, RdmaRings, of_a_packet, of_a_turn};
-use crate::uplink::PortTx;
 use wire::{Loopback, Wire};
-
-/// Rounds between two looks at what is not urgent: addresses, counters.
-pub(super) const SELDOM: u32 = 256;
-
-/// Where a frame goes that goes to one port, with the tag that it has.
-#[inline]
-fn as_it_is(verdict: &Verdict) -> Option<PortId> {
-    match *verdict {
-        Verdict::Unicast(Egress {
-            port,
-            tag: TagEdit::Keep,
-        }) => Some(port),
-        _ => None,
-    }
-}
-
-impl Outputs {
-    /// The adapter of this core whose RDMA function takes this frame at once, as it is: nobody wants to see or spoil it,
-    /// nothing is to be done about it, and none waits before it.
-    #[inline]
-    pub(super) fn roce_function(&self, verdict: &Verdict, f: &RawFrame<'_>) -> Option<PortId> {
-        let port = as_it_is(verdict)?;
-        let Some(Slot::Adapter(a)) = self.slots.get(usize::from(port.0)) else {
-            return None;
-        };
-        let at_once = a.takes_roce
-            && a.receiver.is_none()
-            && !self.is_watched()
-            && self.round.inbound.is_empty()
-            && f.hdr.is_plain()
-            && is_roce(f.head);
-        at_once.then_some(port)
-    }
-
-    /// The uplink of this core that takes what a function sends at once, as it is: nobody wants to see or spoil it, and none
-    /// waits before it. It is flushed with the others.
-    #[inline]
-    pub fn uplink(&mut self, verdict: &Verdict) -> Option<&mut PortTx> {
-        let port = as_it_is(verdict)?;
-        let watched = self.is_watched();
-        let Some(Slot::Uplink(p)) = self.slots.get_mut(usize::from(port.0)) else {
-            return None;
-        };
-        if watched || p.receiver.is_some() {
-            return None;
-        }
-        if !p.touched {
-            p.touched = true;
-            self.round.touched.push((port, 0));
-        }
-        Some(p)
-    }
-}
 
 /// All functions of a core, by their adapters' ports.
 #[derive(Default)]
@@ -187,7 +133,7 @@ impl Functions {
     /// How the RDMA packets of an adapter are marked from now on.
     pub fn set_marking(&mut self, core: &Core, port: PortId) {
         if let Some(function) = self.get_mut(port) {
-            let change = core.qos.get(port);
+            let change = core.out.qos.get(port);
             function.set_marking(change.map(|c| c.marking.clone()).unwrap_or_default());
         }
     }
@@ -223,8 +169,8 @@ impl Functions {
             }
         }
         self.rounds = self.rounds.wrapping_add(1);
-        if self.rounds.is_multiple_of(SELDOM) {
-            self.seldom(core, now);
+        if self.rounds.is_multiple_of(HOUSEKEEPING) {
+            self.housekeeping(core, now);
         }
         work
     }
@@ -267,10 +213,10 @@ impl Functions {
         let Some(mut work) = function.poll(now, shared) else {
             return function.finish(now);
         };
-        if std::mem::take(&mut function.asked) {
+        if std::mem::take(&mut function.account.asked) {
             core.turns.asks(port, now);
         }
-        if function.device().wants_transmit() || function.waits != 0 {
+        if function.device().wants_transmit() || function.account.waits != 0 {
             work += self.transmit(core, port, now, shared);
         }
         match self.get_mut(port) {
@@ -308,8 +254,8 @@ impl Functions {
         } else {
             ready & !core.open_priorities(port, now)
         };
-        if closed != function.waits {
-            function.waits = closed;
+        if closed != function.account.waits {
+            function.account.waits = closed;
             core.rdma_waits(port, closed);
         }
         function.charge((-left).max(0).unsigned_abs());
@@ -330,7 +276,7 @@ impl Functions {
 
     /// Addresses and counters. Also before the core sleeps, so that nothing is left untold.
     #[inline(never)]
-    pub fn seldom(&mut self, core: &mut Core, now: Instant) {
+    pub fn housekeeping(&mut self, core: &mut Core, now: Instant) {
         core.guarded(|core| self.poll_gids(core, now));
         for i in 0..self.ports.len() {
             let Some(&port) = self.ports.get(i) else {

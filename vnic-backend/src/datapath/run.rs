@@ -17,10 +17,10 @@ use super::handle::{Order, WorkerHandle, answer};
 use super::idle::Idle;
 use super::link::{LinkIn, LinkOut, Waker, link};
 use super::news::Reporter;
+use super::outputs::{Outputs, Pressure, Waiting};
 use super::qos::Pauses;
 use super::quota::{COMMANDS, Quota};
 use super::sleep::{Sleeper, Source};
-use super::waiting::{Pressure, Waiting};
 use super::worker::Worker;
 use crate::call::Signals;
 use crate::confine::Filter;
@@ -91,14 +91,9 @@ pub fn start(
         })?;
         // A random seed, so that no guest can choose addresses that crowd the table.
         let seed = RandomState::new().build_hasher().finish();
-        let core = Core::new(
-            index,
-            Switch::with_seed(switch.clone(), seed),
-            (outs, ins),
-            counters.clone(),
-            events.clone(),
-            Waiting::new(pressure.clone(), pauses.clone(), clock.clone()),
-        );
+        let waiting = Waiting::new(pressure.clone(), pauses.clone(), clock.clone());
+        let out = Outputs::new(index, counters.clone(), events.clone(), waiting);
+        let core = Core::new(out, Switch::with_seed(switch.clone(), seed), (outs, ins));
         let (pinned, was_pinned) = answer();
         let runner = Runner {
             worker: Worker::new(

@@ -454,7 +454,7 @@ impl RxQueue {
         if upto != before {
             let wanted = self.ring.publish(upto);
             if wanted || self.calls.owes() {
-                self.tell(before, wanted, now);
+                self.interrupt(before, wanted, now);
             } else {
                 c.add(Q::RxNotificationsSuppressed as usize, 1);
             }
@@ -463,7 +463,7 @@ impl RxQueue {
     }
 
     /// Interrupts the guest, now or later.
-    fn tell(&mut self, before: u16, wanted: bool, now: Instant) {
+    fn interrupt(&mut self, before: u16, wanted: bool, now: Instant) {
         let c = &self.counters.queues[self.pair];
         let frames = c.get(Q::RxFrames as usize);
         let counter = match self.calls.shown(&self.ring, before, wanted, now, frames) {

@@ -97,7 +97,7 @@ impl Default for Scratch {
 
 /// May a frame tell which addresses its sender has: ARP, neighbour discovery (ICMPv6), DHCP to a server?
 #[inline(always)]
-fn tells_address(head: &[u8]) -> bool {
+fn may_tell_address(head: &[u8]) -> bool {
     let Some(types) = head.first_chunk::<18>() else {
         return false;
     };
@@ -351,13 +351,13 @@ impl TxQueue {
             let before = self.ring.published();
             let wanted = self.ring.publish(self.ring.staged());
             if wanted || self.calls.owes() {
-                self.tell(core, before, wanted);
+                self.interrupt(core, before, wanted);
             }
         }
     }
 
     /// Interrupts the guest, now or later.
-    fn tell(&mut self, core: &mut Core, before: u16, wanted: bool) {
+    fn interrupt(&mut self, core: &mut Core, before: u16, wanted: bool) {
         let c = &self.path.counters.queues[self.path.pair];
         let frames = c.get(Q::TxFrames as usize);
         match self.calls.shown(&self.ring, before, wanted, core.now, frames) {
@@ -560,7 +560,7 @@ impl TxPath {
             }
             priority = change.qos.classification.priority(f.head) & 7;
         }
-        let tells = self.learns && tells_address(f.head);
+        let tells = self.learns && may_tell_address(f.head);
         let verdict = self.judge(f, len, tells, visit.core);
         if visit.core.out.round.waiting.pressed && self.must_wait(&verdict, f.head, visit.core) {
             // A receiver has no room, and somebody waits for it: so do its senders.

@@ -9,12 +9,11 @@ use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
-use super::bond::{BondSetup, InBond, SlowLimit, is_slow};
 use super::core::Core;
 use super::counters::{BY_TAG, PortCounters, Priorities, Way};
 use super::frame::{FRAME_MAX, Metadata, RawFrame, SNAP};
 use super::news::CoreEvent;
-use super::qos::is_control;
+use super::outputs::{BondSetup, InBond, SlowLimit, is_control, is_slow};
 use super::rdma::Functions;
 use super::rings::free_index;
 use super::sleep::{Sleeper, Source};
@@ -109,7 +108,7 @@ impl Uplinks {
                     core.switch.set_link(up.port, false);
                     core.switch.flush_port(up.port);
                     if let Some(of) = &up.bond {
-                        core.member_gone(of, now);
+                        core.out.member_gone(of, now);
                     }
                     core.report(CoreEvent::PortGone {
                         port: up.port,
@@ -123,7 +122,7 @@ impl Uplinks {
             if fresh {
                 let len = bytes.len();
                 if is_control(bytes) {
-                    core.control_frame(up.port, bytes, now);
+                    core.out.control_frame(up.port, bytes, now);
                     work += 1;
                     continue;
                 }
@@ -139,7 +138,7 @@ impl Uplinks {
                     work += 1;
                     continue;
                 }
-                let priority = match core.qos.get(up.port) {
+                let priority = match core.out.qos.get(up.port) {
                     Some(change) => change.qos.classification.priority(bytes),
                     None => BY_TAG,
                 };
@@ -152,7 +151,7 @@ impl Uplinks {
             if let Some(of) = &up.bond {
                 ingress = of.bond;
                 if fresh {
-                    refused = core.refused_by_bond(of, &mut bytes, &mut hdr);
+                    refused = core.out.refused_by_bond(of, &mut bytes, &mut hdr);
                 }
             }
             let len = bytes.len();

@@ -139,7 +139,7 @@ impl Nic {
             let state = self.inner.state()?;
             let entry = state.bonds.get(name).ok_or_else(|| not_found("bond", name))?;
             let id = entry.id;
-            self.inner.workers[entry.core].start_ask(move |w| w.core.bond_view(id, w.core.now))
+            self.inner.workers[entry.core].start_ask(move |w| w.core.out.bond_view(id, w.core.now))
         };
         // Without one it was removed in between.
         view.wait().flatten().ok_or_else(|| not_found("bond", name))
@@ -163,8 +163,8 @@ impl Nic {
             });
         }
         let id = entry.id;
-        let set =
-            self.inner.workers[entry.core].call(move |w| w.core.bond_affinity(id, what, member, w.core.now));
+        let set = self.inner.workers[entry.core]
+            .call(move |w| w.core.out.bond_affinity(id, what, member, w.core.now));
         set.ok_or(NicError::ShuttingDown)??;
         let all = &mut entry.spec.affinities;
         match (member, at) {

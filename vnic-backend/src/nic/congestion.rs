@@ -10,7 +10,7 @@ use vnic_engine::rdma::Congestion;
 use vnic_engine::settings::{CongestionKeys, Value};
 
 use super::rdma::no_function;
-use super::{AdapterEntry, Inner, Nic, not_found};
+use super::{AdapterEntry, Inner, Nic};
 use crate::datapath::CongestionChange;
 use crate::types::*;
 
@@ -20,10 +20,7 @@ impl Nic {
     pub fn set_congestion(&self, adapter: &str, spec: CongestionSpec) -> Result<(), NicError> {
         check(&spec)?;
         let mut state = self.inner.state()?;
-        let entry = state
-            .adapters
-            .get_mut(adapter)
-            .ok_or_else(|| not_found("adapter", adapter))?;
+        let entry = state.adapter_mut(adapter)?;
         if entry.congestion != spec {
             entry.congestion = spec;
             self.inner.send_congestion(entry);
@@ -39,10 +36,7 @@ impl Nic {
     /// Congestion control of an adapter, as configured and as it acts.
     pub fn congestion(&self, adapter: &str) -> Result<CongestionStatus, NicError> {
         let state = self.inner.state()?;
-        let entry = state
-            .adapters
-            .get(adapter)
-            .ok_or_else(|| not_found("adapter", adapter))?;
+        let entry = state.adapter(adapter)?;
         let (keys, line_rate) = (entry.adapter.settings().congestion, entry.line_rate());
         Ok(CongestionStatus {
             spec: entry.congestion,

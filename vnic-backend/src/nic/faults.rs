@@ -80,7 +80,7 @@ impl Nic {
             };
             let rule = rule(id, &entry.spec, &state);
             let tally = entry.tally.clone();
-            let add = |w: &mut Worker| w.core.faults(w.core.now).add(rule, tally);
+            let add = |w: &mut Worker| w.core.out.faults_or_new(w.core.now).add(rule, tally);
             answers.extend(self.inner.start_everywhere(add));
             added.push(entry.status(id));
             state.faults.rules.insert(id, entry);
@@ -209,7 +209,7 @@ impl Inner {
             let (from, to) = ports(spec, state);
             let id = RuleId(*id);
             for w in self.workers.iter() {
-                w.tell(move |w| {
+                w.post(move |w| {
                     if let Some(faults) = w.core.out.faults() {
                         faults.set_ports(id, from, to);
                     }

@@ -252,7 +252,7 @@ impl Inner {
         if let Some(entry) = state.same_port(port) {
             entry.mode = mode;
         }
-        self.workers[core].tell(move |w| w.reopen_uplink(id, (rx, index), tx));
+        self.workers[core].post(move |w| w.reopen_uplink(id, (rx, index), tx));
         self.port_is(&mut state, id, Some((index, up)), None);
     }
 

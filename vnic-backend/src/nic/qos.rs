@@ -105,14 +105,11 @@ impl Nic {
     pub fn apply_qos_keys(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
         state.check_settings(name, settings)?;
-        let entry = state
-            .adapters
-            .get_mut(name)
-            .ok_or_else(|| not_found("adapter", name))?;
+        let entry = state.adapter_mut(name)?;
         entry.wanted.qos = settings.qos.clone();
         let mut acting = entry.adapter.settings();
         acting.qos = settings.qos.clone();
-        self.inner.enforce(entry, acting);
+        self.inner.enforce(entry, acting, false);
         Ok(())
     }
 }

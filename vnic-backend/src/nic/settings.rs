@@ -7,7 +7,7 @@ use vnic_engine::dropless::TIMEOUT_MAX;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortConfig;
 
-use super::{AdapterEntry, Inner, Nic, not_found, qos};
+use super::{AdapterEntry, Inner, Nic, qos};
 use crate::check;
 use crate::types::*;
 use crate::vhost::Endpoint;
@@ -18,14 +18,11 @@ impl Nic {
     pub fn configure_adapter(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
         state.check_settings(name, settings)?;
-        let entry = state
-            .adapters
-            .get_mut(name)
-            .ok_or_else(|| not_found("adapter", name))?;
+        let entry = state.adapter_mut(name)?;
         entry.wanted = settings.clone();
         let acting = entry.adapter.settings().at_once(settings);
         // Under the lock: two calls reach all cores in the same order.
-        self.inner.enforce(entry, acting);
+        self.inner.enforce(entry, acting, false);
         Ok(())
     }
 
@@ -38,26 +35,16 @@ impl Nic {
     /// [`AdapterStatus::settings`].
     pub fn adapter_settings(&self, name: &str) -> Result<AdapterSettings, NicError> {
         let state = self.inner.state()?;
-        let entry = state
-            .adapters
-            .get(name)
-            .ok_or_else(|| not_found("adapter", name))?;
+        let entry = state.adapter(name)?;
         Ok(entry.wanted.clone())
     }
 
-    /// Lets act what waits for a restart of the adapter; dropless mode begins again as it is set.
+    /// Lets act what waits for a restart of the adapter; what has ended by itself begins again.
     pub(super) fn apply_waiting(&self, name: &str) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
-        let entry = state
-            .adapters
-            .get_mut(name)
-            .ok_or_else(|| not_found("adapter", name))?;
+        let entry = state.adapter_mut(name)?;
         let wanted = entry.wanted.clone();
-        let timeout = wanted.delay_drop.timeout;
-        self.inner.enforce(entry, wanted);
-        if timeout > 0 || entry.adapter.dropless().on {
-            self.inner.set_dropless(&entry.adapter, timeout);
-        }
+        self.inner.enforce(entry, wanted, true);
         Ok(())
     }
 
@@ -70,7 +57,9 @@ impl Nic {
                 problem: format!("{timeout} is not in 0..={TIMEOUT_MAX} (100 us)"),
             });
         }
-        self.inner.set_dropless(&*self.inner.adapter(name)?, timeout);
+        let adapter = self.inner.adapter(name)?;
+        let id = adapter.id;
+        self.inner.workers[adapter.core].call(move |w| w.core.out.set_dropless(id, timeout));
         Ok(())
     }
 
@@ -81,6 +70,13 @@ impl Nic {
 }
 
 impl Endpoint {
+    /// What acts: a frame that waits too long ends dropless mode, and its OID begins it.
+    pub(crate) fn acting(&self) -> AdapterSettings {
+        let (mut settings, dropless) = (self.settings(), self.dropless());
+        settings.delay_drop.timeout = if dropless.on { dropless.timeout } else { 0 };
+        settings
+    }
+
     /// Dropless mode, as its data core counts.
     pub(crate) fn dropless(&self) -> DroplessStatus {
         let (waits, queues) = (&self.counters.waits, &self.counters.queues);
@@ -111,10 +107,7 @@ impl Endpoint {
 
 impl super::State {
     pub(super) fn check_settings(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
-        let entry = self
-            .adapters
-            .get(name)
-            .ok_or_else(|| not_found("adapter", name))?;
+        let entry = self.adapter(name)?;
         let spec = &entry.adapter.spec;
         check::settings(settings, spec)?;
         qos::change(&entry.qos, &settings.qos)?;
@@ -137,11 +130,11 @@ impl AdapterEntry {
 }
 
 impl Inner {
-    /// Tells the cores. What was checked is not refused any more.
-    pub(super) fn enforce(&self, entry: &AdapterEntry, settings: AdapterSettings) {
+    /// Tells the cores. What was checked is not refused any more. `anew`: what has ended by itself begins again.
+    pub(super) fn enforce(&self, entry: &AdapterEntry, settings: AdapterSettings, anew: bool) {
         let adapter = &entry.adapter;
         let before = adapter.settings();
-        if before == settings {
+        if before == settings && !anew {
             return;
         }
         let config = port_config(adapter, &settings);
@@ -151,12 +144,7 @@ impl Inner {
         }
         let qos = (before.qos != settings.qos).then(|| qos::change(&entry.qos, &settings.qos));
         let congestion = before.congestion != settings.congestion;
-        let set = settings.delay_drop;
-        self.start_with(adapter, settings);
-        // To switch off what is off is an act of the operator's, too; that nothing is set any more is none.
-        if set != before.delay_drop && (set.timeout > 0 || set.act > 0 || adapter.dropless().on) {
-            self.set_dropless(adapter, set.timeout);
-        }
+        self.start_with(adapter, settings, anew);
         if congestion {
             self.send_congestion(entry);
         }
@@ -165,17 +153,11 @@ impl Inner {
         }
     }
 
-    /// Switches dropless mode on or off; answers when it is.
-    pub(super) fn set_dropless(&self, adapter: &Endpoint, timeout: u8) {
-        let id = adapter.id;
-        self.workers[adapter.core].call(move |w| w.core.set_dropless(id, timeout));
-    }
-
-    /// Tells the core that serves an adapter; the switch knows already.
-    pub(super) fn start_with(&self, adapter: &Endpoint, settings: AdapterSettings) {
+    /// Tells the core that serves an adapter; the switch knows already. `anew`: what has ended by itself begins again.
+    pub(super) fn start_with(&self, adapter: &Endpoint, settings: AdapterSettings, anew: bool) {
         adapter.set_settings(settings.clone());
         let id = adapter.id;
-        self.workers[adapter.core].call(move |w| w.configure(id, settings));
+        self.workers[adapter.core].call(move |w| w.configure(id, settings, anew));
     }
 }
 

@@ -45,6 +45,10 @@ pub struct Account {
     left: i32,
     /// What it was at first.
     turn: i32,
+    /// The driver has posted something to send in this turn.
+    pub asked: bool,
+    /// Priorities of which something waits for the adapter's limits, as the core was told.
+    pub waits: u8,
 }
 
 impl Account {

@@ -148,7 +148,7 @@ impl CompletionRing {
 
     /// Tells whoever armed the queue. A driver that arms it again before it has taken the event gets no second one: the
     /// first still tells it to look.
-    pub fn tell(&mut self, cq: u32, events: &mut Events) {
+    pub fn notify(&mut self, cq: u32, events: &mut Events) {
         if !std::mem::replace(&mut self.event_waits, true) {
             events.completion(self.event_queue, cq, self.produced);
         }

@@ -62,7 +62,7 @@ impl DoorbellRing {
         let bits = self.peek();
         if Doorbell::phase(bits) != ring::phase(self.taken, self.entries) {
             if self.told != self.taken {
-                self.tell();
+                self.show_taken();
             }
             return Found::Nothing;
         }
@@ -72,7 +72,7 @@ impl DoorbellRing {
         };
         self.taken = self.taken.wrapping_add(1);
         if self.taken.wrapping_sub(self.told) >= self.entries / 4 {
-            self.tell();
+            self.show_taken();
         }
         Found::Bell(bell)
     }
@@ -101,7 +101,7 @@ impl DoorbellRing {
 
     /// Says how far it was taken. Also called when the device leaves a ring that is not empty.
     #[inline]
-    pub fn tell(&mut self) {
+    pub fn show_taken(&mut self) {
         let at = self.tail() + core::mem::offset_of!(DoorbellTail, taken) as u64;
         self.ring.store_u32(at, self.taken);
         self.told = self.taken;

@@ -38,7 +38,7 @@ impl Function {
                     break;
                 };
                 if turn == BELLS_A_TURN || self.account.is_over() {
-                    ring.tell();
+                    ring.show_taken();
                     break;
                 }
                 match ring.next() {
@@ -158,14 +158,14 @@ impl Function {
         if let Some(cq) = self.session.cqs.get_mut(number)
             && cq.arm(arm, consumer)
         {
-            cq.tell(number, &mut self.session.events);
+            cq.notify(number, &mut self.session.events);
         }
     }
 
     #[inline]
     fn posted_sends(&mut self, number: u32, index: u32) {
         use QpState as S;
-        self.asked = true;
+        self.account.asked = true;
         if !matches!(
             self.device.qp_state(QpNumber(number)),
             Some(S::Rts | S::Sqd | S::Sqe | S::Err)

@@ -26,8 +26,8 @@ use super::events::{EventQueue, Events};
 use super::gid_news::GidNews;
 use super::gids::Claim;
 use super::memory::FunctionMemory;
-use super::refit::Refit;
 use super::remains::Remains;
+use super::remap::Remap;
 use super::slots::Slots;
 use super::work_queue::{ReceiveQueue, SendQueue};
 use crate::call::Call;
@@ -137,7 +137,7 @@ pub(super) struct Session {
     /// CQs whose driver must make room.
     pub(super) full: VecDeque<u32>,
     /// What is looked at anew, because the guest shares other memory.
-    pub(super) refit: Option<Refit>,
+    pub(super) remap: Option<Remap>,
 }
 
 impl Session {
@@ -158,7 +158,7 @@ impl Session {
             first_bell: 0,
             before_command: Vec::new(),
             full: VecDeque::new(),
-            refit: None,
+            remap: None,
         }
     }
 }
@@ -177,6 +177,30 @@ pub(super) struct GidState {
     pub(super) doubted_until: Instant,
 }
 
+/// What devices before the last reset counted.
+struct Earlier {
+    counters: [u64; Counters::COUNT],
+    /// Packets that they received, by priority.
+    received: ReceivedByPriority,
+}
+
+/// The counters as anyone may read them.
+pub(super) struct Published {
+    counters: Arc<super::RdmaCounters>,
+    /// Something has happened since they were written.
+    pub(super) stale: bool,
+}
+
+/// What the adapter's settings say of its RoCE.
+struct RoceSettings {
+    /// `roce_mode`.
+    mode: RoceMode,
+    /// `*NetworkDirect`.
+    network_direct: bool,
+    /// How packets are marked.
+    marking: Marking,
+}
+
 /// The RDMA function of one adapter. It is there as long as the adapter, whether or not a driver is.
 pub struct Function {
     pub(super) device: Device,
@@ -187,26 +211,14 @@ pub struct Function {
     pub(super) gids: GidState,
     pub(super) attached: Option<Attachment>,
     /// What this turn may still do, or what is owed for others before.
-    pub(super) account: Account,
+    pub account: Account,
     pub(super) scratch: super::command::Scratch,
     pub(super) identity: super::Identity,
-    /// Counters of devices before the last reset.
-    counted: [u64; Counters::COUNT],
-    published: Arc<super::RdmaCounters>,
-    /// Something has happened since the counters were published.
-    pub(super) busy: bool,
+    earlier: Earlier,
+    pub(super) published: Published,
     pub(super) remains: Remains,
-    /// The driver has posted something to send in this turn.
-    pub asked: bool,
     complaints: Complaints,
-    /// `roce_mode` and `*NetworkDirect` of the adapter.
-    roce: (RoceMode, bool),
-    /// How packets are marked.
-    marking: Marking,
-    /// Priorities of which something waits for the adapter's limits, as the core was told.
-    pub waits: u8,
-    /// Packets that devices before the last reset received, by priority.
-    received: ReceivedByPriority,
+    settings: RoceSettings,
 }
 
 /// An engine for the next driver. It cannot know which numbers the one before it had, nor can others.
@@ -244,16 +256,21 @@ impl Function {
             account: Account::default(),
             scratch: Default::default(),
             identity,
-            counted: [0; Counters::COUNT],
-            published,
-            busy: false,
+            earlier: Earlier {
+                counters: [0; Counters::COUNT],
+                received: ReceivedByPriority::default(),
+            },
+            published: Published {
+                counters: published,
+                stale: false,
+            },
             remains: Remains::default(),
-            asked: false,
             complaints: Complaints::default(),
-            roce: (RoceMode::default(), true),
-            marking: Marking::default(),
-            waits: 0,
-            received: ReceivedByPriority::default(),
+            settings: RoceSettings {
+                mode: RoceMode::default(),
+                network_direct: true,
+                marking: Marking::default(),
+            },
         };
         function.apply_gids();
         // The adapter's own: always there, and no news.
@@ -301,18 +318,19 @@ impl Function {
     /// A function for the same adapter, after a bug of ours hit this one.
     pub fn successor(&self) -> Option<Function> {
         self.forget_gids();
-        let mut fresh =
-            Function::new(self.config.clone(), self.identity.clone(), self.published.clone()).ok()?;
-        fresh.counted = self.counter_values();
-        fresh.set_roce(self.roce.0, self.roce.1);
-        fresh.set_marking(self.marking.clone());
+        let published = self.published.counters.clone();
+        let mut fresh = Function::new(self.config.clone(), self.identity.clone(), published).ok()?;
+        fresh.earlier.counters = self.counter_values();
+        fresh.set_roce(self.settings.mode, self.settings.network_direct);
+        fresh.set_marking(self.settings.marking.clone());
         fresh.set_congestion(self.device.congestion().clone(), Instant(0));
         Some(fresh)
     }
 
     /// `roce_mode` and `*NetworkDirect` of the adapter from now on. A driver that may not be there any more is ended.
     pub fn set_roce(&mut self, mode: RoceMode, network_direct: bool) {
-        self.roce = (mode, network_direct);
+        self.settings.mode = mode;
+        self.settings.network_direct = network_direct;
         self.gids.learner.allow(match self.off() {
             Some(_) => &[],
             None if mode == RoceMode::V1 => &[GidKind::RoceV1],
@@ -327,7 +345,7 @@ impl Function {
     /// How packets are marked from now on.
     pub fn set_marking(&mut self, marking: Marking) {
         self.device.set_marking(marking.clone());
-        self.marking = marking;
+        self.settings.marking = marking;
     }
 
     /// How fast queue pairs may send, and how marked packets are answered, from now on.
@@ -364,7 +382,7 @@ impl Function {
 
     /// Packets that came since this was last asked, by priority.
     pub fn take_received(&mut self) -> ReceivedByPriority {
-        let mut all = std::mem::take(&mut self.received);
+        let mut all = std::mem::take(&mut self.earlier.received);
         for (sum, new) in all.iter_mut().zip(self.device.take_received()) {
             sum[0] += new[0];
             sum[1] += new[1];
@@ -374,7 +392,7 @@ impl Function {
 
     /// Why the function takes no driver, if it does not.
     pub fn off(&self) -> Option<&'static str> {
-        match self.roce {
+        match (self.settings.mode, self.settings.network_direct) {
             (_, false) => Some("*NetworkDirect is 0: the adapter has no RDMA"),
             (RoceMode::Off, true) => Some("roce_mode is 4: the adapter has no RoCE"),
             _ => None,
@@ -406,14 +424,19 @@ impl Function {
                 queue.ring = ring;
             }
         }
-        self.session.refit = Some(Refit::new(done));
+        self.session.remap = Some(Remap::new(done));
     }
 
     /// Ends all objects. Peers hear nothing.
     pub fn reset(&mut self) {
         self.gids.learner.driver_down();
         self.apply_gids();
-        for (sum, value) in self.counted.iter_mut().zip(self.device.counters().values()) {
+        for (sum, value) in self
+            .earlier
+            .counters
+            .iter_mut()
+            .zip(self.device.counters().values())
+        {
             *sum += value;
         }
         let gids: Vec<_> = self
@@ -422,10 +445,10 @@ impl Function {
             .iter()
             .map(|(index, entry)| (index, *entry))
             .collect();
-        self.received = self.take_received();
+        self.earlier.received = self.take_received();
         let mut before = None;
         if let Ok(mut fresh) = device(&self.config) {
-            fresh.set_marking(self.marking.clone());
+            fresh.set_marking(self.settings.marking.clone());
             fresh.set_congestion(self.device.congestion().clone(), Instant(0));
             before = Some(std::mem::replace(&mut self.device, fresh));
         }
@@ -485,7 +508,7 @@ impl Function {
     /// Counters since the adapter was made, in the order of their names.
     pub fn counter_values(&self) -> [u64; Counters::COUNT] {
         let mut values = self.device.counters().values();
-        for (value, before) in values.iter_mut().zip(self.counted) {
+        for (value, before) in values.iter_mut().zip(self.earlier.counters) {
             *value += before;
         }
         values
@@ -493,15 +516,15 @@ impl Function {
 
     /// Copies the counters to where anyone may read them.
     pub fn publish_counters(&mut self) {
-        self.busy = false;
+        self.published.stale = false;
         for (i, value) in self.counter_values().into_iter().enumerate() {
-            self.published.set(i, value);
+            self.published.counters.set(i, value);
         }
     }
 
     /// Has anything happened since the counters were published?
     pub fn has_news(&self) -> bool {
-        self.busy
+        self.published.stale
             || self.remains.any()
             || !self.complaints.untold.is_empty()
             || self.gids.news.due().is_some()

@@ -9,7 +9,7 @@ use vnic_wire::opcode::{Operation, Transport};
 
 use super::account::{EVENT, EXTENTS, LACKING, TIMER};
 use super::function::{Function, QueuePair};
-use super::refit::{Refit, Stage};
+use super::remap::{Remap, Stage};
 use crate::mem;
 
 /// Completions whose lines are asked for before the first is written.
@@ -33,7 +33,7 @@ impl Function {
             return None;
         }
         let mut work = 0;
-        if self.session.refit.is_some() {
+        if self.session.remap.is_some() {
             work += self.look_at_memory();
         }
         // Those of turns before come first.
@@ -52,8 +52,8 @@ impl Function {
             work += self.take_timeouts(now);
         }
         if work > 0 {
-            self.busy = true;
-            self.asked |= self.account.did_much();
+            self.published.stale = true;
+            self.account.asked |= self.account.did_much();
         }
         Some(work)
     }
@@ -91,13 +91,13 @@ impl Function {
             work += self.drain(cq, now);
         }
         while let Some(event) = self.device.poll_event() {
-            self.tell(event);
+            self.queue_event(event);
         }
         if !self.session.events.is_empty() {
             work += self.deliver_events();
         }
         if work > 0 {
-            self.busy = true;
+            self.published.stale = true;
             self.session.unlooked = self.session.starving.len();
         }
         work
@@ -106,47 +106,47 @@ impl Function {
     /// The guest shares other memory: goes on where the last turn stopped. Answers how much was done.
     #[cold]
     fn look_at_memory(&mut self) -> usize {
-        let Some(mut refit) = self.session.refit.take() else {
+        let Some(mut remap) = self.session.remap.take() else {
             return 0;
         };
         let most = (self.account.left() * EXTENTS).max(PIECES_AT_LEAST);
         let mut looked = 0;
-        while looked < most && refit.stage != Stage::Nothing {
-            looked += self.look_at_some(&mut refit, most - looked);
+        while looked < most && remap.stage() != Stage::Nothing {
+            looked += self.look_at_some(&mut remap, most - looked);
         }
         self.account.charge((looked / EXTENTS).cast_signed());
-        if refit.stage == Stage::Nothing {
-            let _ = refit.done.send(());
+        if remap.stage() == Stage::Nothing {
+            remap.finish();
         } else {
-            self.session.refit = Some(refit);
+            self.session.remap = Some(remap);
         }
         1
     }
 
     /// Looks at so many pieces of memory, about, of one kind of object. Answers at how many.
-    fn look_at_some(&mut self, refit: &mut Refit, most: u32) -> u32 {
-        match refit.stage {
+    fn look_at_some(&mut self, remap: &mut Remap, most: u32) -> u32 {
+        match remap.stage() {
             Stage::Regions => {
                 let memory = &self.memory;
                 let (lost, looked) = self
                     .device
-                    .lose_memory_in_turns(&mut refit.walk, most, &|span| memory.has(span));
+                    .lose_memory_in_turns(remap.walk(), most, &|span| memory.has(span));
                 for mr in lost {
                     self.session.events.push(EventKind::MrLost, mr.0, 0);
                 }
-                if refit.walk.is_over() {
-                    refit.next(Stage::SharedReceiveQueues);
+                if remap.walk().is_over() {
+                    remap.next(Stage::SharedReceiveQueues);
                 }
                 looked
             }
             Stage::SharedReceiveQueues => {
-                let Some(object) = self.session.srqs.place(refit.at) else {
-                    return refit.next(Stage::CompletionQueues);
+                let Some(object) = self.session.srqs.place(remap.at()) else {
+                    return remap.next(Stage::CompletionQueues);
                 };
                 let Some((number, srq)) = object else {
-                    return refit.skip();
+                    return remap.skip();
                 };
-                let (lost, looked) = refit.look(&mut srq.queue.ring, &self.memory, most);
+                let (lost, looked) = remap.look(&mut srq.queue.ring, &self.memory, most);
                 if lost && !std::mem::replace(&mut srq.queue.faulted, true) {
                     self.device.fail_srq(SrqHandle(number));
                     let detail =
@@ -156,13 +156,13 @@ impl Function {
                 looked
             }
             Stage::CompletionQueues => {
-                let Some(object) = self.session.cqs.place(refit.at) else {
-                    return refit.next(Stage::Doorbells);
+                let Some(object) = self.session.cqs.place(remap.at()) else {
+                    return remap.next(Stage::Doorbells);
                 };
                 let Some((number, cq)) = object else {
-                    return refit.skip();
+                    return remap.skip();
                 };
-                let (lost, looked) = refit.look(&mut cq.ring, &self.memory, most);
+                let (lost, looked) = remap.look(&mut cq.ring, &self.memory, most);
                 if lost && !std::mem::replace(&mut cq.lost, true) {
                     let detail = fault_detail(FaultQueue::Completion, FaultReason::Memory, cq.produced());
                     self.session.events.push(EventKind::QueueFault, number, detail);
@@ -172,30 +172,30 @@ impl Function {
                 looked
             }
             Stage::Doorbells => {
-                let Some(object) = self.session.bells.get_mut(refit.at) else {
-                    return refit.next(Stage::SendQueues);
+                let Some(object) = self.session.bells.get_mut(remap.at()) else {
+                    return remap.next(Stage::SendQueues);
                 };
-                let Some(bell) = object else { return refit.skip() };
-                let at = refit.at;
-                let (lost, looked) = refit.look(&mut bell.ring, &self.memory, most);
+                let Some(bell) = object else { return remap.skip() };
+                let at = remap.at();
+                let (lost, looked) = remap.look(&mut bell.ring, &self.memory, most);
                 if lost && bell.fail() {
                     let detail = fault_detail(FaultQueue::Doorbells, FaultReason::Memory, bell.taken());
                     self.session
                         .events
                         .push(EventKind::QueueFault, bell.handle, detail);
-                } else if !lost && refit.at > at {
+                } else if !lost && remap.at() > at {
                     bell.set_polling(true);
                 }
                 looked
             }
             Stage::SendQueues | Stage::ReceiveQueues => {
-                let sends = refit.stage == Stage::SendQueues;
+                let sends = remap.stage() == Stage::SendQueues;
                 let (name, next) = match sends {
                     true => (FaultQueue::Send, Stage::ReceiveQueues),
                     false => (FaultQueue::Receive, Stage::Nothing),
                 };
-                let Some(object) = self.session.qps.place(refit.at) else {
-                    return refit.next(next);
+                let Some(object) = self.session.qps.place(remap.at()) else {
+                    return remap.next(next);
                 };
                 let queue = object.and_then(|(number, QueuePair { send, receive, .. })| {
                     let (ring, faulted, posted) = if sends {
@@ -210,9 +210,9 @@ impl Function {
                     Some((number, ring, faulted, posted))
                 });
                 let Some((number, ring, faulted, posted)) = queue else {
-                    return refit.skip();
+                    return remap.skip();
                 };
-                let (lost, looked) = refit.look(ring, &self.memory, most);
+                let (lost, looked) = remap.look(ring, &self.memory, most);
                 if lost && !std::mem::replace(faulted, true) {
                     self.device.fail_qp(QpNumber(number));
                     self.qp_fault(number, name, FaultReason::Memory, posted);
@@ -226,7 +226,7 @@ impl Function {
     /// A packet came for this function. Answers what that took besides the packet: whoever sent it, or this function, is charged.
     #[inline]
     pub fn receive(&mut self, now: Instant, packet: &Incoming<'_>) -> u32 {
-        self.busy = true;
+        self.published.stale = true;
         self.session.unlooked = self.session.starving.len();
         let number = packet.headers.bth.destination_qp;
         if self.lacks_receive(number, packet) {
@@ -285,7 +285,7 @@ impl Function {
     /// A run came from a neighbour: how many of its packets were carried out. They take no receives.
     #[inline]
     pub fn receive_run(&mut self, now: Instant, run: &Run<'_>) -> usize {
-        self.busy = true;
+        self.published.stale = true;
         self.session.unlooked = self.session.starving.len();
         self.device.receive_run(now, run, &self.memory)
     }
@@ -329,13 +329,13 @@ impl Function {
 
     /// A frame with a wrong ICRC came.
     pub fn count_bad_icrc(&mut self) {
-        self.busy = true;
+        self.published.stale = true;
         self.device.count_bad_icrc();
     }
 
     /// A frame came that has the marks of RoCE and is none.
     pub fn count_malformed(&mut self) {
-        self.busy = true;
+        self.published.stale = true;
         self.device.count_malformed();
     }
 
@@ -360,7 +360,7 @@ impl Function {
         done
     }
 
-    fn tell(&mut self, event: Event) {
+    fn queue_event(&mut self, event: Event) {
         let (kind, object) = match event {
             // Arming is the shell's: a driver names its consumer index.
             Event::Completion(_) => return,
@@ -398,7 +398,7 @@ impl Function {
             let events = &mut self.session.events;
             self.device.take_completions(cq, most, |completion| {
                 if ring.write(completion, now.0) {
-                    ring.tell(cq.0, events);
+                    ring.notify(cq.0, events);
                 }
             });
             done += most as usize;

@@ -296,7 +296,7 @@ impl PacketTx {
             self.bundles = false;
             return self.singly(several);
         }
-        told(answer)
+        outcome(answer)
     }
 
     /// Gives each to the kernel as a message; how many it has taken.
@@ -324,7 +324,7 @@ impl PacketTx {
     }
 }
 
-fn told(answer: Result<usize, Errno>) -> Sent {
+fn outcome(answer: Result<usize, Errno>) -> Sent {
     match answer {
         Ok(n) => Sent::Some(n),
         Err(Errno::AGAIN) => Sent::Full,

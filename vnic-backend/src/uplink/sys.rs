@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -34,8 +34,7 @@ const STATISTICS_MAX: usize = 8192;
 pub fn set_option<T: Copy>(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` is `len` readable bytes for the time of the call; the kernel keeps no pointer to them.
-    let answer = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const *value).cast(), len) };
-    answered(answer)
+    answered(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const *value).cast(), len) })
 }
 
 /// Reads a socket option of numbers.
@@ -44,12 +43,8 @@ pub fn numbers<const N: usize>(fd: BorrowedFd<'_>, level: c_int, name: c_int) ->
     let mut len = size_of_val(&value) as libc::socklen_t;
     let to = value.as_mut_ptr().cast();
     // SAFETY: `value` is `len` writable bytes, and any bits are numbers.
-    let answer = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, to, &raw mut len) };
-    if answer == 0 {
-        Ok(value)
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    answered(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, to, &raw mut len) })?;
+    Ok(value)
 }
 
 /// Binds a packet socket to all protocols of an interface.
@@ -65,12 +60,7 @@ pub fn bind_packet(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     };
     let len = size_of_val(&address) as libc::socklen_t;
     // SAFETY: `address` is `len` readable bytes for the time of the call.
-    let answer = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    answered(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) })
 }
 
 /// Receives the frames of all addresses of an interface for as long as this packet socket is open.
@@ -86,28 +76,20 @@ pub fn receive_all(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
 
 /// Receive queues of a device, if its driver says.
 pub fn receive_queues(ifname: &str) -> Option<u32> {
-    let mut channels = [0u8; CHANNELS_LEN];
-    channels[..4].copy_from_slice(&ETHTOOL_GCHANNELS.to_ne_bytes());
-    ethtool(&any_socket().ok()?, ifname, &mut channels).ok()?;
-    let count = |at: usize| channels[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
-    let queues = CHANNELS_COUNTED.map(count).iter().sum();
+    let channels = ethtool(ifname, &[ETHTOOL_GCHANNELS], CHANNELS_LEN).ok()?;
+    let queues = CHANNELS_COUNTED.map(|at| word(&channels, at)).iter().sum();
     (queues > 0).then_some(queues)
 }
 
 /// Does the device take VLAN tags out of the frames that it receives?
 pub fn takes_tags(ifname: &str) -> bool {
-    let mut flags = [0u8; 8];
-    flags[..4].copy_from_slice(&ETHTOOL_GFLAGS.to_ne_bytes());
-    let asked = any_socket().and_then(|socket| ethtool(&socket, ifname, &mut flags));
-    let [.., a, b, c, d] = flags;
-    asked.is_ok() && u32::from_ne_bytes([a, b, c, d]) & ETH_FLAG_RXVLAN != 0
+    let flags = ethtool(ifname, &[ETHTOOL_GFLAGS], 8);
+    flags.is_ok_and(|flags| word(&flags, 4) & ETH_FLAG_RXVLAN != 0)
 }
 
 /// Name of a device's driver.
 pub fn driver(ifname: &str) -> Option<String> {
-    let mut driver = [0u8; DRIVER_LEN];
-    driver[..4].copy_from_slice(&ETHTOOL_GDRVINFO.to_ne_bytes());
-    ethtool(&any_socket().ok()?, ifname, &mut driver).ok()?;
+    let driver = ethtool(ifname, &[ETHTOOL_GDRVINFO], DRIVER_LEN).ok()?;
     let name = driver[DRIVER_NAME].split(|b| *b == 0).next()?;
     String::from_utf8(name.to_vec()).ok()
 }
@@ -140,10 +122,7 @@ fn since(release: &str, version: (u32, u32)) -> bool {
 
 /// Speed of a link in Mbit/s, if the device knows one.
 pub fn speed_mbps(ifname: &str) -> Option<u32> {
-    let mut settings = [0u8; SETTINGS_LEN];
-    settings[..4].copy_from_slice(&ETHTOOL_GSET.to_ne_bytes());
-    let socket = any_socket().ok()?;
-    ethtool(&socket, ifname, &mut settings).ok()?;
+    let settings = ethtool(ifname, &[ETHTOOL_GSET], SETTINGS_LEN).ok()?;
     // `speed` at 12, `speed_hi` at 28.
     let half = |at: usize| u32::from(u16::from_ne_bytes([settings[at], settings[at + 1]]));
     let speed = half(28) << 16 | half(12);
@@ -157,27 +136,16 @@ pub fn device_statistics(ifname: &str) -> Vec<(String, u64)> {
 }
 
 fn driver_statistics(ifname: &str) -> io::Result<Vec<(String, u64)>> {
-    let socket = any_socket()?;
-    let mut driver = vec![0u8; DRIVER_LEN];
-    driver[..4].copy_from_slice(&ETHTOOL_GDRVINFO.to_ne_bytes());
-    ethtool(&socket, ifname, &mut driver)?;
-    let count = driver[DRIVER_STATS..DRIVER_STATS + 4].try_into();
-    let n = count.map_or(0, u32::from_ne_bytes) as usize;
+    let driver = ethtool(ifname, &[ETHTOOL_GDRVINFO], DRIVER_LEN)?;
+    let n = word(&driver, DRIVER_STATS) as usize;
     if n == 0 || n > STATISTICS_MAX {
         return Ok(Vec::new());
     }
     // The device may have more of them by now, and the kernel writes what there is: ask with room to spare.
     let room = n + 64;
-    let mut names = vec![0u8; 12 + room * ETH_GSTRING_LEN];
-    for (at, word) in [ETHTOOL_GSTRINGS, ETH_SS_STATS, n as u32].into_iter().enumerate() {
-        names[at * 4..at * 4 + 4].copy_from_slice(&word.to_ne_bytes());
-    }
-    ethtool(&socket, ifname, &mut names)?;
-    let mut values = vec![0u8; 8 + room * 8];
-    for (at, word) in [ETHTOOL_GSTATS, n as u32].into_iter().enumerate() {
-        values[at * 4..at * 4 + 4].copy_from_slice(&word.to_ne_bytes());
-    }
-    ethtool(&socket, ifname, &mut values)?;
+    let strings = [ETHTOOL_GSTRINGS, ETH_SS_STATS, n as u32];
+    let names = ethtool(ifname, &strings, 12 + room * ETH_GSTRING_LEN)?;
+    let values = ethtool(ifname, &[ETHTOOL_GSTATS, n as u32], 8 + room * 8)?;
     let names = names[12..].chunks_exact(ETH_GSTRING_LEN).map(|name| {
         let name = name.split(|b| *b == 0).next().unwrap_or_default();
         String::from_utf8_lossy(name).trim().to_owned()
@@ -226,20 +194,17 @@ fn answered(answer: c_int) -> io::Result<()> {
     }
 }
 
-/// A socket to ask through: any does.
-fn any_socket() -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC;
-    Ok(rustix::net::socket_with(
-        AddressFamily::INET,
-        SocketType::DGRAM,
-        flags,
-        None,
-    )?)
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    word.map_or(0, |word| u32::from_ne_bytes(*word))
 }
 
-/// Asks the driver of a network device; the answer is in `data`, where the question was. `data` must have room for the
-/// longest answer to it.
-fn ethtool(socket: &OwnedFd, ifname: &str, data: &mut [u8]) -> io::Result<()> {
+/// Asks the driver of a network device; the answer is where the question was. The longest answer to it has `len` bytes.
+fn ethtool(ifname: &str, question: &[u32], len: usize) -> io::Result<Vec<u8>> {
+    let mut data = vec![0; len];
+    for (to, word) in data.chunks_exact_mut(4).zip(question) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
     let mut name = [0; libc::IFNAMSIZ];
     if ifname.len() >= name.len() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -253,14 +218,13 @@ fn ethtool(socket: &OwnedFd, ifname: &str, data: &mut [u8]) -> io::Result<()> {
             ifru_data: data.as_mut_ptr().cast(),
         },
     };
+    // Any socket does.
+    let socket =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: the request is that of SIOCETHTOOL, and `data` has room for the answer: each caller's question has a
     // length of its own or says how much there is.
-    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    answered(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) })?;
+    Ok(data)
 }
 
 #[cfg(test)]

@@ -14,8 +14,9 @@ use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortId;
 
 use super::budget::{Budgets, Of, Share};
-use super::eth::EthDevice;
-use super::rdma::RdmaDevice;
+use super::connection::{Connection, Function};
+use super::eth::Ethernet;
+use super::rdma::Rdma;
 use super::{admit, early};
 use crate::call::{Call, Signals};
 use crate::confine::Filter;
@@ -53,15 +54,6 @@ impl Role {
 
 /// Which functions of an adapter have a driver: while any has, its link is up.
 pub type Link = Arc<Mutex<u8>>;
-
-/// A device that a VMM talks to.
-pub trait Device: VhostUserBackendReqHandlerMut {
-    /// Has the VMM acknowledged VHOST_USER_F_PROTOCOL_FEATURES?
-    fn speaks_protocol_features(&self) -> bool;
-
-    /// Nothing runs when it has returned.
-    fn stop_all(&mut self);
-}
 
 /// One socket of an adapter, as the control plane and the socket's thread share it.
 pub struct Endpoint {
@@ -180,7 +172,7 @@ impl Endpoint {
         let s = self.state();
         AdapterStatus {
             spec: self.spec.clone(),
-            settings: self.settings(),
+            settings: self.acting(),
             port: self.id,
             state: s.attach,
             since: s.since,
@@ -217,7 +209,7 @@ impl Endpoint {
     /// Hands a ring to the data core.
     pub fn start_ring(&self, start: RingStart) {
         let id = self.id;
-        self.worker().tell(move |w| w.start_ring(id, start));
+        self.worker().post(move |w| w.start_ring(id, start));
     }
 
     /// Takes a ring back from the data core; answers where to resume.
@@ -238,7 +230,7 @@ impl Endpoint {
     /// Gives the function's driver to the data core.
     pub fn attach_driver(&self, attachment: Attachment) {
         let id = self.id;
-        self.worker().tell(move |w| w.attach_driver(id, attachment));
+        self.worker().post(move |w| w.attach_driver(id, attachment));
     }
 
     /// Gives the data core the function's virtqueues in other memory; the old one is not used any more when this returns.
@@ -303,7 +295,7 @@ impl Endpoint {
             }
             let (id, up, mac) = (self.id, *link != 0, self.spec.macs.first().copied());
             for w in self.workers.iter() {
-                w.tell(move |w| w.set_link(id, up, mac));
+                w.post(move |w| w.set_link(id, up, mac));
             }
         }
         let state = self.status().state;
@@ -322,7 +314,7 @@ impl Endpoint {
         }
         for mac in self.spec.macs.iter().copied().chain(self.settings().macs) {
             let id = self.id;
-            self.workers[core].tell(move |w| w.set_link(id, true, Some(mac)));
+            self.workers[core].post(move |w| w.set_link(id, true, Some(mac)));
         }
     }
 
@@ -470,14 +462,8 @@ impl Endpoint {
         }
         self.set_attach(AttachState::Attached);
         match self.role {
-            Role::Ethernet => {
-                let device = EthDevice::new(self.clone(), lender.clone());
-                self.speak(device, &lender, stream, watched, listener);
-            }
-            Role::Rdma => {
-                let device = RdmaDevice::new(self.clone(), lender.clone());
-                self.speak(device, &lender, stream, watched, listener);
-            }
+            Role::Ethernet => self.speak(Ethernet::default(), &lender, stream, watched, listener),
+            Role::Rdma => self.speak(Rdma::default(), &lender, stream, watched, listener),
         }
         {
             let mut s = self.state();
@@ -489,14 +475,15 @@ impl Endpoint {
     }
 
     /// Lets a device speak with its VMM until that leaves.
-    fn speak<D: Device + Send + 'static>(
-        &self,
-        device: D,
-        lender: &Lender,
+    fn speak<F: Function + Send + 'static>(
+        self: &Arc<Self>,
+        function: F,
+        lender: &Arc<Lender>,
         stream: UnixStream,
         mut watched: UnixStream,
         listener: Option<&UnixListener>,
     ) {
+        let device = Connection::new(self.clone(), lender.clone(), function);
         let device = Arc::new(Mutex::new(device));
         let mut handler = BackendReqHandler::from_stream(stream, device.clone());
         let ended = loop {
@@ -532,9 +519,9 @@ impl Endpoint {
     }
 
     /// Handles a message that the `vhost` crate would refuse; see [`early`].
-    fn early_message<D: Device>(
+    fn early_message<F: Function>(
         &self,
-        device: &Mutex<D>,
+        device: &Mutex<Connection<F>>,
         stream: &mut UnixStream,
     ) -> Result<bool, VhostError> {
         let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);

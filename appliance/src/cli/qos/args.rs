@@ -258,6 +258,7 @@ impl Put<&mut Vec<v1::EcnProfile>> for Vec<ProfileOrder> {
 }
 
 flags! {
+    // Wide: each field is an option of the command.
     QosSet {
         /// Name of the adapter or port
         name: String;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use vnic_backend::{Held, VirtualClock};
+use vnic_backend::{ClockGuard, VirtualClock};
 use vnic_verbs::{Data, SendWr, WorkCompletion};
 
 use super::super::Lab;
@@ -333,7 +333,12 @@ pub fn completions(side: &Side) -> Result<usize> {
 }
 
 /// Rounds until so many completions are taken at the first end. The driver looks once after each.
-fn complete(pair: &Pair, held: &Held, mut left: usize, drive: fn(Work<'_>) -> Result<usize>) -> Result<()> {
+fn complete(
+    pair: &Pair,
+    held: &ClockGuard,
+    mut left: usize,
+    drive: fn(Work<'_>) -> Result<usize>,
+) -> Result<()> {
     let mut done = [WorkCompletion::default(); 4 * BATCH];
     for _ in 0..ROUNDS_MAX {
         held.rounds(1);
@@ -354,7 +359,7 @@ fn complete(pair: &Pair, held: &Held, mut left: usize, drive: fn(Work<'_>) -> Re
 /// Batches of small writes, each to a queue pair.
 fn writes(
     pair: &Pair,
-    held: &Held,
+    held: &ClockGuard,
     qps: impl Iterator<Item = usize>,
     drive: fn(Work<'_>) -> Result<usize>,
 ) -> Result<usize> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
-use vnic_backend::{Held, PortEnd, PortKind, PortSpec, VirtualClock, VlanMode};
+use vnic_backend::{ClockGuard, PortEnd, PortKind, PortSpec, VirtualClock, VlanMode};
 use vnic_verbs::{QueuePair, Rc, SendWr};
 
 use super::super::Lab;
@@ -92,7 +92,7 @@ fn joined(one: &mut Nic, other: &mut Nic, sides: [&Side; 2]) -> Result<[QueuePai
 }
 
 /// The NIC works.
-fn rounds(held: &Held) -> Result<()> {
+fn rounds(held: &ClockGuard) -> Result<()> {
     held.rounds(ROUNDS);
     Ok(())
 }
@@ -102,7 +102,7 @@ pub fn run(lab: &Lab, meter: &mut Meter) -> Result<()> {
     let (mut one, mut other) = (Nic::new(lab, 0)?, Nic::new(lab, 1)?);
     let (near, far) = (Side::open(&one.product, 0, 1)?, Side::open(&other.product, 0, 1)?);
     let [qp, _qp] = joined(&mut one, &mut other, [&near, &far])?;
-    let held: [Held; 2] = [one.clock.hold(), other.clock.hold()];
+    let held: [ClockGuard; 2] = [one.clock.hold(), other.clock.hold()];
     let (mut out, mut into) = (Vec::new(), Vec::new());
     const WARM: usize = 8;
     const TIMES: usize = 16;

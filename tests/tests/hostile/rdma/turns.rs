@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use vnic_backend::{Held, VirtualClock};
+use vnic_backend::{ClockGuard, VirtualClock};
 use vnic_device::command::memory::{MrReply, RegisterMr};
 use vnic_device::command::{Opcode, ReplyHead};
 use vnic_device::doorbell::Kind;
@@ -139,7 +139,7 @@ fn submit(d: &mut Driver, pd: u32, chunks: &[u8]) -> u64 {
 }
 
 /// Rounds until the command on its way is answered; its status.
-fn answered(held: &Held, d: &mut Driver, at: u64, honest: &mut Honest) -> Result<(u32, CommandStatus)> {
+fn answered(held: &ClockGuard, d: &mut Driver, at: u64, honest: &mut Honest) -> Result<(u32, CommandStatus)> {
     for rounds in 1..100_000 {
         held.rounds(1);
         honest.round()?;

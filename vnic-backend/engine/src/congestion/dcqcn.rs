@@ -39,6 +39,7 @@ pub enum Hyper {
 }
 
 /// Parameters of the reaction point, in units of their own; [`settings`](crate::settings) has the documents' units.
+// Wide: the parameters of the algorithm as papers and cards name them, in one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameters {
     /// Whether each notification makes the current rate the target (`DcqcnClampTgtRate`).

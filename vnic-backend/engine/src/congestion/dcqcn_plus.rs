@@ -38,6 +38,7 @@ pub enum Bound {
 }
 
 /// Parameters. A field named `divisor` divides the rate or the link's rate.
+// Wide: the parameters of the algorithm as its paper names them, in one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
     /// Weight of a new sample in alpha, in 1/1024.

@@ -39,7 +39,7 @@ use vnic_wire::vlan::Tci;
 use super::notification::{Cnp, CnpPriority, Key, NotificationPoint};
 use super::{Algorithm, Limits, Notification, Start, State, none};
 use crate::rdma::Congestion;
-use flow::{Flow, Held};
+use flow::{Flow, QueuedFrame};
 use pairs::{End, Pairs, Side};
 use recent::Recent;
 pub use seen::{SEEN, Seen};
@@ -505,7 +505,7 @@ impl<F> Proxy<F> {
         let Some(flow) = self.flows.at_mut(id.0) else {
             return Err(frame);
         };
-        flow.push(Held {
+        flow.push(QueuedFrame {
             frame,
             wire,
             cost,

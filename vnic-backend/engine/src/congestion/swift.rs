@@ -26,6 +26,7 @@ use vnic_wire::time::Instant;
 use super::{Ack, Algorithm, CongestionControl, Limits, Loss, Needs, Start, State, UNLIMITED};
 
 /// Parameters. Windows are in packets.
+// Wide: the parameters of the algorithm as its paper names them, in one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
     /// Target of the network's delay without hops and flows. The paper's 50 Gbit/s testbed needs about 25 us (figure 16).

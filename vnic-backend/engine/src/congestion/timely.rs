@@ -44,6 +44,7 @@ pub enum HyperCounts {
 }
 
 /// Parameters. Times are of round trips.
+// Wide: the parameters of the algorithm as its paper and its simulations name them, in one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
     /// Weight of a new difference in their moving average, 0..=1. The ns-3 line reads it as 0.875, the author's snippet as 0.02.

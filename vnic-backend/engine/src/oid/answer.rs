@@ -24,6 +24,7 @@ pub struct Link {
 
 /// What is counted of an adapter; None: not counted. Field names are those of `NDIS_STATISTICS_INFO`, whose meaning is that
 /// of RFC 2863.
+// Wide: the counters of an NDIS answer (NDIS_STATISTICS_INFO), field by field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "the names are those of RFC 2863")]
 pub struct Statistics {

@@ -9,6 +9,7 @@ use super::types::{Object, VerbsError};
 /// `max_ah` 2^31 - 1, 16 M each of CQs, regions and PDs). Where such a card counts in millions, the defaults are lower:
 /// a handle keeps some bits to tell an old object from a new one, and an adapter's share of the daemon's memory must
 /// have a bound.
+// Wide: one number for each limit of `ibv_device_attr`, as the verb names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Most queue pairs.

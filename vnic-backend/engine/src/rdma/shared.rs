@@ -40,6 +40,7 @@ fn unlist(cqs: &mut Table<CompletionQueue>, cq: CqHandle) -> bool {
 }
 
 /// Everything of a device but its QPs.
+// Wide: the machine of a QP borrows all of it beside the QP; its fields are types of their own.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub mac: MacAddr,

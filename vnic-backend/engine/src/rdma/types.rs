@@ -424,6 +424,7 @@ pub struct RateLimit {
 }
 
 /// Attributes of a QP that `modify` sets and `query` returns (`ibv_qp_attr`).
+// Wide: the attributes of the verb that modifies a QP (IBTA 11.2.5.2), as `ibv_qp_attr` has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QpAttributes {
     /// State to go to, or current state.

@@ -368,6 +368,7 @@ pub struct CongestionKeys {
 /// The parameter that has the key.
 pub(super) const PARAMETER: Field = Field {
     messages: &[],
+    written: |_, _| {},
     set: |def, settings, value| settings.congestion.parameters.put_key(def, Some(value)),
     get: |def, settings| {
         settings
@@ -387,6 +388,7 @@ macro_rules! enable_bit {
     ($priority:literal) => {
         $crate::settings::Field {
             messages: &[],
+            written: |_, _| {},
             set: |_, settings, value| {
                 settings
                     .congestion

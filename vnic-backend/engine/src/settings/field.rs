@@ -16,6 +16,8 @@ pub struct Field {
     pub(super) get: fn(&KeyDef, &AdapterSettings) -> Option<Value>,
     /// Copies it, from the second to the first.
     pub(super) copy: fn(&KeyDef, &mut AdapterSettings, &AdapterSettings),
+    /// Hears which revision wrote its key.
+    pub(super) written: fn(&mut AdapterSettings, u64),
     /// Names that it has in messages of the control plane; two where a message has a field for each half of it.
     pub(super) messages: &'static [&'static str],
 }
@@ -33,6 +35,7 @@ macro_rules! field {
             messages: &[],
             set: |_, settings, value| $crate::settings::field::Setting::set(&mut settings.$($path)+, value),
             get: |_, settings| $crate::settings::field::Setting::get(&settings.$($path)+),
+            written: |settings, by| $crate::settings::field::Setting::written(&mut settings.$($path)+, by),
             copy: |_, to, from| to.$($path)+.clone_from(&from.$($path)+),
         }
     };
@@ -43,6 +46,9 @@ pub(super) use field;
 pub(super) trait Setting {
     fn set(&mut self, value: &Value);
     fn get(&self) -> Option<Value>;
+
+    /// Its key was written by this revision. For fields that act with each write, also of the same value.
+    fn written(&mut self, _by: u64) {}
 }
 
 impl Setting for bool {
@@ -109,6 +115,10 @@ impl Setting for DelayDrop {
     fn get(&self) -> Option<Value> {
         self.timeout.get()
     }
+
+    fn written(&mut self, by: u64) {
+        self.act = by;
+    }
 }
 
 /// Words that stand for numbers, as [`Kind::Enum`](super::Kind::Enum) has them: an enum with the numbers as discriminants.
@@ -145,6 +155,13 @@ impl KeyDef {
     /// Names that its field has in messages of the control plane.
     pub fn messages(&self) -> &'static [&'static str] {
         self.field.map_or(&[], |field| field.messages)
+    }
+
+    /// Its field hears which revision wrote the key.
+    pub fn written(&self, settings: &mut AdapterSettings, by: u64) {
+        if let Some(field) = self.field {
+            (field.written)(settings, by);
+        }
     }
 
     /// Copies its field.

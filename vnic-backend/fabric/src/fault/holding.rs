@@ -14,7 +14,7 @@ pub type Path = (PortId, PortId);
 type Key = (Instant, u64);
 
 #[derive(Debug)]
-struct Held<T> {
+struct Delayed<T> {
     path: Path,
     /// The frame does not leave before this time.
     earliest: Instant,
@@ -27,7 +27,7 @@ struct Held<T> {
 /// comes out again: each has a time at which it leaves in any case.
 #[derive(Debug)]
 pub struct Holding<T> {
-    held: BTreeMap<Key, Held<T>>,
+    held: BTreeMap<Key, Delayed<T>>,
     /// Frames that wait for others, by path.
     waiting: BTreeMap<Path, Vec<Key>>,
     next: u64,
@@ -64,7 +64,7 @@ impl<T> Holding<T> {
         };
         let key = self.insert(
             due,
-            Held {
+            Delayed {
                 path,
                 earliest,
                 left: hold.by,
@@ -158,7 +158,7 @@ impl<T> Holding<T> {
             .collect()
     }
 
-    fn insert(&mut self, due: Instant, held: Held<T>) -> Key {
+    fn insert(&mut self, due: Instant, held: Delayed<T>) -> Key {
         let key = (due, self.next);
         self.next += 1;
         self.held.insert(key, held);

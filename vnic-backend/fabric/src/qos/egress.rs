@@ -64,6 +64,7 @@ const ETS: usize = 1;
 const REST: usize = 2;
 
 /// Queues of a port, by class and source. `T` is an item that waits.
+// Wide: the state of one scheduler, which each frame reads together.
 #[derive(Debug)]
 pub struct Egress<T> {
     /// Bytes that may pass; only while nothing waits.

@@ -308,6 +308,7 @@ enum SizesValue {
     Points(Vec<(f64, f64)>),
 }
 
+// Wide: a table of a scenario file, a field for each of its keys.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlowsTable {

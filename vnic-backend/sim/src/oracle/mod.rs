@@ -101,6 +101,7 @@ pub struct Terms {
 }
 
 /// A queue pair, from `create` or `reset` to the next `reset` or `destroy`.
+// Wide: a fact for each question that the rules ask about a queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub dev: usize,
@@ -157,6 +158,7 @@ struct Names {
 }
 
 /// See the module.
+// Wide: a map for each kind of object that the oracle remembers.
 #[derive(Debug)]
 pub struct Oracle {
     terms: Terms,

@@ -35,6 +35,7 @@ pub enum Fate {
 }
 
 /// A posted send request.
+// Wide: the record of a request as it was posted, which the rules compare with its completion.
 #[derive(Debug)]
 pub struct Send {
     /// Identifier.

@@ -135,6 +135,7 @@ pub enum What {
 }
 
 /// A run.
+// Wide: a number for each thing that a seed decides.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Where it comes from.

@@ -45,6 +45,7 @@ pub fn refused<T>(what: &str, error: VerbsError) -> Result<T, Stop> {
 }
 
 /// A run in progress.
+// Wide: a whole world: devices, network, plan, oracle and what drives them.
 pub struct World {
     pub plan: Plan,
     pub cut: Cut,

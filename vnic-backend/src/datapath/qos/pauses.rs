@@ -32,7 +32,7 @@ impl Default for Pauses {
 
 /// What a source is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Told {
+pub struct PauseState {
     /// Priorities that wait, a bit each (priority flow control).
     pub priorities: u8,
     /// Everything waits (global pause).
@@ -47,23 +47,23 @@ impl Pauses {
     }
 
     /// What a source is told by all cores together.
-    pub fn of(&self, source: PortId) -> Told {
+    pub fn of(&self, source: PortId) -> PauseState {
         let i = usize::from(source.0);
         let Some(words) = self.priorities.get(i) else {
-            return Told::default();
+            return PauseState::default();
         };
         let mut all = words.iter().fold(0, |all, w| all | w.load(Ordering::Relaxed));
         all |= all >> 32;
         all |= all >> 16;
         all |= all >> 8;
-        Told {
+        PauseState {
             priorities: all as u8,
             global: self.global[i].load(Ordering::Relaxed) != 0,
         }
     }
 
     /// The receivers of core `core` tell a source this from now on. Called by that core only.
-    pub fn tell(&self, core: usize, source: PortId, told: Told) {
+    pub fn set(&self, core: usize, source: PortId, state: PauseState) {
         let i = usize::from(source.0);
         let (Some(words), bit) = (self.priorities.get(i), 1u16 << core) else {
             return;
@@ -73,13 +73,13 @@ impl Pauses {
         let old = (before >> shift) as u8;
         let was = old != 0 || self.global[i].load(Ordering::Relaxed) & bit != 0;
         // Other cores write other bytes of the word.
-        word.fetch_xor(u64::from(old ^ told.priorities) << shift, Ordering::Relaxed);
-        if told.global {
+        word.fetch_xor(u64::from(old ^ state.priorities) << shift, Ordering::Relaxed);
+        if state.global {
             self.global[i].fetch_or(bit, Ordering::Relaxed);
         } else {
             self.global[i].fetch_and(!bit, Ordering::Relaxed);
         }
-        match (was, told != Told::default()) {
+        match (was, state != PauseState::default()) {
             (false, true) => {
                 self.any.fetch_add(1, Ordering::Relaxed);
             }
@@ -99,20 +99,20 @@ mod tests {
     fn what_cores_tell_adds_up_and_is_taken_back() {
         let pauses = Pauses::default();
         let (a, b) = (PortId(3), PortId(4));
-        let only = |priorities| Told {
+        let only = |priorities| PauseState {
             priorities,
             global: false,
         };
-        pauses.tell(0, a, only(0b1000));
-        pauses.tell(9, a, only(0b0001));
+        pauses.set(0, a, only(0b1000));
+        pauses.set(9, a, only(0b0001));
         assert_eq!(pauses.of(a), only(0b1001));
-        assert_eq!(pauses.of(b), Told::default());
-        pauses.tell(0, a, only(0b0010));
+        assert_eq!(pauses.of(b), PauseState::default());
+        pauses.set(0, a, only(0b0010));
         assert_eq!(pauses.of(a), only(0b0011));
-        pauses.tell(
+        pauses.set(
             0,
             b,
-            Told {
+            PauseState {
                 priorities: 0,
                 global: true,
             },
@@ -120,9 +120,9 @@ mod tests {
         assert!(pauses.of(b).global);
         for (core, port) in [(0, a), (9, a), (0, b)] {
             assert!(pauses.any());
-            pauses.tell(core, port, Told::default());
+            pauses.set(core, port, PauseState::default());
         }
         assert!(!pauses.any());
-        assert_eq!(pauses.of(a), Told::default());
+        assert_eq!(pauses.of(a), PauseState::default());
     }
 }

@@ -11,12 +11,10 @@ use vnic_fabric::switch::Verdict;
 use vnic_wire::ethernet::FRAME_MIN;
 use vnic_wire::roce;
 
-use super::super::core::Core;
-use super::super::frame::{FRAME_MAX, RawFrame};
-use super::super::guest_roce::see;
-use super::super::outputs::is_roce;
-use super::super::qos::{Member, on_wire};
-use super::{Step, Taken, TxPath, Visit, tells_address};
+use super::super::core::{Core, Member};
+use super::super::frame::{FRAME_MAX, RawFrame, on_wire};
+use super::super::outputs::{is_roce, see};
+use super::{Step, Taken, TxPath, Visit, may_tell_address};
 use crate::types::Direction;
 
 /// Bytes on the wire of a frame that is not to be cut.
@@ -35,13 +33,13 @@ impl TxPath {
         if core.out.guest_roce_is_full(self.port) {
             return false;
         }
-        let (told, now) = (core.told(self.port), core.now);
+        let (state, now) = (core.pause_state(self.port), core.now);
         let open = match core.sender(self.port) {
             Some(sender) => match &sender.queues {
                 Some(queues) => queues.takes_more(priority),
-                None => sender.may_send(told, now, Member::queue(self.pair), priority),
+                None => sender.may_send(state, now, Member::queue(self.pair), priority),
             },
-            None => !told.global || !core.halted(self.port),
+            None => !state.global || !core.halted(self.port),
         };
         if open {
             self.holds.open();
@@ -212,7 +210,7 @@ impl TxPath {
         visit: &mut Visit<'_>,
     ) -> Step {
         let (port, priority) = (self.port, decision.priority);
-        let (told, now) = (visit.core.told(port), visit.core.now);
+        let (state, now) = (visit.core.pause_state(port), visit.core.now);
         let Some(sender) = visit.core.senders.get(port) else {
             return Step::Wait;
         };
@@ -221,11 +219,11 @@ impl TxPath {
             true => Member::SEND_QUEUES,
             false => Member::queue(self.pair),
         };
-        if !queued && !sender.may_send(told, now, who, priority) {
+        if !queued && !sender.may_send(state, now, who, priority) {
             self.holds.close(priority);
             return Step::Wait;
         }
-        let tells = self.learns && tells_address(f.head);
+        let tells = self.learns && may_tell_address(f.head);
         let verdict = marked(self.judge(f, len, tells, visit.core), decision);
         let at_once = match queued {
             true => self.queue(f, len, decision, verdict, visit),
@@ -275,7 +273,7 @@ impl TxPath {
         let now = core.now;
         let blocked = core.crosses(port, &verdict) && !core.links_have_room()
             || core.out.round.waiting.pressed && core.must_wait(port, &verdict, f.head);
-        let told = core.told(port);
+        let state = core.pause_state(port);
         let Some(sender) = core.senders.get(port) else {
             return Err(Step::Wait);
         };
@@ -286,7 +284,7 @@ impl TxPath {
         let dropped = matches!(verdict, Verdict::Drop(_));
         let closed = match blocked {
             true => 0xff,
-            false => !sender.open(told, now) | sender.others(now, Member::SEND_QUEUES),
+            false => !sender.open(state, now) | sender.others(now, Member::SEND_QUEUES),
         };
         let lossless = sender.change.qos.pause.pfc >> priority & 1 != 0;
         let Some(queues) = sender.queues.as_deref_mut() else {

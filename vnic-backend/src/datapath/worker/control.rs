@@ -6,10 +6,9 @@ use vnic_engine::counters::CoreCounter as C;
 use vnic_fabric::switch::{AllowedAddresses, PortConfig, PortId};
 use vnic_wire::MacAddr;
 
-use super::super::bond::BondSide;
 use super::super::congestion::CongestionChange;
 use super::super::counters::{AdapterCounters, PortCounters};
-use super::super::outputs::{AdapterRx, Slot};
+use super::super::outputs::{AdapterRx, BondSide, Slot};
 use super::super::qos::QosChange;
 use super::Worker;
 use crate::rdma::{Attachment, Function};
@@ -51,7 +50,7 @@ impl Worker {
                 Slot::Uplink(Box::new(PortTx::new(tx, mac, counters)))
             }
         };
-        *self.core.slot(id) = slot;
+        *self.core.out.slot(id) = slot;
     }
 
     /// A port has other settings of the switch from now on.
@@ -65,15 +64,15 @@ impl Worker {
 
     /// A port is gone; the core holds nothing of it.
     pub(crate) fn remove_port(&mut self, id: PortId) {
-        self.core.qos.set(id, None);
+        self.core.out.qos.set(id, None);
         self.core.forget_sender(id);
-        self.core.forget_receiver(id);
+        self.core.out.forget_receiver(id);
         self.core.forget_guest_roce(id);
         self.functions.remove(&mut self.core, &self.sleeper, id);
-        self.core.forget_waiting(id);
-        self.core.forget_bond(id);
+        self.core.out.forget_waiting(id);
+        self.core.out.bonds.forget(id);
         self.core.switch.remove_port(id);
-        *self.core.slot(id) = Slot::Empty;
+        *self.core.out.slot(id) = Slot::Empty;
         if let Some(faults) = self.core.out.faults() {
             let orphans = faults.forget_port(id);
             self.core.out.round.counters.add(C::Orphans as usize, orphans);
@@ -84,7 +83,7 @@ impl Worker {
     /// A port's link went up or down. With `announce` this address of it is announced to the local uplinks.
     pub(crate) fn set_link(&mut self, id: PortId, up: bool, announce: Option<MacAddr>) {
         self.core.switch.set_link(id, up);
-        if !up && matches!(self.core.slot(id), Slot::Uplink(_) | Slot::Bond(_)) {
+        if !up && matches!(self.core.out.slot(id), Slot::Uplink(_) | Slot::Bond(_)) {
             self.core.switch.flush_port(id);
         }
         if let (true, Some(mac)) = (up, announce) {
@@ -95,7 +94,7 @@ impl Worker {
     /// The device of an uplink of this core was opened again.
     pub(crate) fn reopen_uplink(&mut self, id: PortId, (rx, index): (RxHalf, u32), tx: TxHalf) {
         if self.uplinks.reopen(&self.sleeper, id, (rx, index))
-            && let Slot::Uplink(p) = self.core.slot(id)
+            && let Slot::Uplink(p) = self.core.out.slot(id)
         {
             p.replace(tx);
         }
@@ -121,17 +120,17 @@ impl Worker {
 
     /// Quality of service of a port, whoever serves it, is this from now on.
     pub(crate) fn set_qos(&mut self, id: PortId, change: Arc<QosChange>) {
-        self.core.qos.set(id, Some(change.clone()));
+        self.core.out.qos.set(id, Some(change.clone()));
         self.core.set_sender(id, &change);
         self.police();
-        self.core.set_receiver(id, &change);
+        self.core.out.set_receiver(id, &change, self.core.now);
         self.functions.set_marking(&self.core, id);
     }
 
     /// What waits at a port of this core.
     pub(crate) fn qos_status(&mut self, id: PortId) -> QueueStatus {
         let mut status = QueueStatus::default();
-        self.core.receiver_status(id, &mut status);
+        self.core.out.receiver_status(id, &mut status);
         self.core.sender_status(id, &mut status);
         status
     }

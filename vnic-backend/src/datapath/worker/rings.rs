@@ -72,8 +72,9 @@ impl Worker {
         }
     }
 
-    /// Settings act from now on, also on queues that are started later: those find them at the adapter.
-    pub(crate) fn configure(&mut self, id: PortId, settings: AdapterSettings) {
+    /// Settings act from now on, also on queues that are started later: those find them at the adapter. `anew`: what has ended by
+    /// itself begins again.
+    pub(crate) fn configure(&mut self, id: PortId, settings: AdapterSettings, anew: bool) {
         let Some(adapter) = self.core.adapter(id) else {
             return;
         };
@@ -94,8 +95,11 @@ impl Worker {
         });
         if (before.burst, before.reserve) != (settings.burst, settings.reserve) {
             self.watch(id, settings.burst, None);
-            self.core.reserve_changed(id);
+            self.core.out.reserve_changed(id);
         }
+        self.core
+            .out
+            .set_delay_drop(id, before.delay_drop, settings.delay_drop, anew);
     }
 
     pub(super) fn finish_stopping(&mut self) {
@@ -127,7 +131,7 @@ impl Worker {
             return None;
         }
         if place.is_some() {
-            self.core.drop_waiting(id, pair);
+            self.core.out.drop_waiting(id, pair);
         }
         let Some(adapter) = self.core.adapter(id) else {
             return Some(None);
@@ -144,7 +148,7 @@ impl Worker {
         adapter.activate();
         let down = adapter.active.is_empty();
         if down {
-            self.core.drop_queued(id);
+            self.core.out.drop_queued(id, self.core.now);
         }
         if down && let Some(function) = self.functions.get_mut(id) {
             function.guest_down(self.clock.now());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use vnic_fabric::Instant;
 
 use super::super::news::CoreEvent;
+use super::super::outputs::Outputs;
 use super::Worker;
 
 /// The longest sleep: ageing needs the time now and then.
@@ -97,15 +98,15 @@ impl Waiting {
     const AWAKE: Duration = Duration::ZERO;
 
     #[inline(always)]
-    fn round(w: &mut Worker, _: Instant, work: &mut usize) {
+    fn round(w: &mut Worker, now: Instant, work: &mut usize) {
         #[cold]
         fn serve(w: &mut Worker) -> usize {
             let rung = w.alarm.take();
-            w.core.guarded(|core| core.waiting_round(rung)).unwrap_or(1)
+            w.core.served(move |out| out.waiting_round(rung)).unwrap_or(1)
         }
         w.core.out.round.waiting.look();
         if let Some(port) = w.core.out.taken {
-            w.core.mend_receiver(port);
+            w.core.out.mend_receiver(port, now);
         }
         if !w.core.out.round.waiting.is_empty() {
             *work += serve(w);
@@ -113,17 +114,17 @@ impl Waiting {
     }
 
     fn due(w: &mut Worker, _: Instant) -> Option<Instant> {
-        w.core.waiting_due()
+        w.core.out.waiting_due()
     }
 
     fn arm(w: &mut Worker) -> bool {
-        !w.core.out.round.waiting.is_empty() && (w.core.request_buffers() | w.alarm.is_rung())
+        !w.core.out.round.waiting.is_empty() && (w.core.out.request_buffers() | w.alarm.is_rung())
     }
 
     fn disarm(w: &mut Worker) {
         if !w.core.out.round.waiting.is_empty() {
             w.alarm.look();
-            w.core.suppress_buffer_kicks();
+            w.core.out.suppress_buffer_kicks();
         }
     }
 }
@@ -134,13 +135,13 @@ impl Pauses {
 
     #[inline(always)]
     fn round(w: &mut Worker, now: Instant, _: &mut usize) {
-        if w.core.links_busy() {
-            w.core.guarded(|core| core.links_round(now));
+        if w.core.out.links_busy() {
+            w.core.guarded(|core| core.out.links_round(now));
         }
     }
 
     fn due(w: &mut Worker, _: Instant) -> Option<Instant> {
-        w.core.links_due()
+        w.core.out.links_due()
     }
 
     fn arm(_: &mut Worker) -> bool {
@@ -156,13 +157,13 @@ impl Bonds {
 
     #[inline(always)]
     fn round(w: &mut Worker, now: Instant, work: &mut usize) {
-        if !w.core.bonds.local.is_empty() {
-            *work += w.core.guarded(|core| core.bonds_round(now)).unwrap_or(1);
+        if !w.core.out.bonds.local.is_empty() {
+            *work += w.core.served(move |out| out.bonds_round(now)).unwrap_or(1);
         }
     }
 
     fn due(w: &mut Worker, now: Instant) -> Option<Instant> {
-        w.core.bonds_due(now)
+        w.core.out.bonds_due(now)
     }
 
     fn arm(_: &mut Worker) -> bool {
@@ -180,7 +181,7 @@ impl Receivers {
     fn round(w: &mut Worker, now: Instant, work: &mut usize) {
         #[cold]
         fn serve(w: &mut Worker, now: Instant) -> usize {
-            let work = w.core.guarded(|core| core.receivers_round(now));
+            let work = w.core.served(move |out| out.receivers_round(now));
             if let (None, Some(port)) = (work, w.core.out.taken) {
                 w.core.report(CoreEvent::Panic { port });
             }
@@ -192,15 +193,15 @@ impl Receivers {
     }
 
     fn due(w: &mut Worker, now: Instant) -> Option<Instant> {
-        w.core.receivers_due(now)
+        w.core.out.receivers_due(now)
     }
 
     fn arm(w: &mut Worker) -> bool {
-        !w.core.out.queued.is_empty() && w.core.request_room()
+        !w.core.out.queued.is_empty() && w.core.out.request_room()
     }
 
     fn disarm(w: &mut Worker) {
-        w.core.suppress_room_kicks();
+        w.core.out.suppress_room_kicks();
     }
 }
 
@@ -211,7 +212,7 @@ impl Faults {
     #[inline(always)]
     fn round(w: &mut Worker, _: Instant, work: &mut usize) {
         if w.core.out.faulty() {
-            *work += w.core.guarded(|core| core.fault_round()).unwrap_or(1);
+            *work += w.core.served(Outputs::fault_round).unwrap_or(1);
         }
     }
 
@@ -330,7 +331,7 @@ impl Rdma {
 
     fn due(w: &mut Worker, now: Instant) -> Option<Instant> {
         // Nothing is left untold while the core sleeps.
-        w.functions.seldom(&mut w.core, now);
+        w.functions.housekeeping(&mut w.core, now);
         w.functions.due(now)
     }
 

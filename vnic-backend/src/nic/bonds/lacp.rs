@@ -230,15 +230,17 @@ impl Inner {
                         m.aggregated = collecting && distributing;
                     }
                     let id = bond.id;
-                    self.workers[bond.core].tell(move |w| {
-                        w.core.bond_lacp(id, member, collecting, distributing, w.core.now);
+                    self.workers[bond.core].post(move |w| {
+                        w.core
+                            .out
+                            .bond_lacp(id, member, collecting, distributing, w.core.now);
                     });
                 }
                 Output::Send { member, frame } => {
                     let i = usize::from(member.0);
                     if let (Some(m), Some(voice)) = (bond.members.get(i), speaker.members.get(i)) {
                         let (id, frame) = (m.id, frame.emit(voice.mac));
-                        self.workers[bond.core].tell(move |w| w.core.send_control(id, &frame));
+                        self.workers[bond.core].post(move |w| w.core.out.send_control(id, &frame));
                     }
                 }
             }

@@ -24,7 +24,7 @@ impl Inner {
             m.up = up;
         }
         let id = bond.id;
-        let dropped = self.workers[bond.core].call(move |w| w.core.bond_link(id, member, up, w.core.now));
+        let dropped = self.workers[bond.core].call(move |w| w.core.out.bond_link(id, member, up, w.core.now));
         let dropped = dropped.unwrap_or_default();
         let took = noticed.elapsed();
         if let Some(speaker) = &mut bond.lacp {

@@ -26,10 +26,10 @@ pub struct Ring {
     /// The slot that comes next.
     at: usize,
     /// What is in the slot before, which is still ours: from where, how long.
-    held: Option<Held>,
+    held: Option<OpenSlot>,
 }
 
-struct Held {
+struct OpenSlot {
     base: NonNull<u8>,
     status: u32,
     from: usize,
@@ -117,7 +117,7 @@ impl Ring {
         let (len, mac) = (len as usize, usize::from(mac));
         // What the kernel says must be inside the slot, with what comes before the frame.
         let fits = mac >= TPID + 2 + TAG + VNET && mac + len <= self.slot && len >= ADDRESSES;
-        self.held = Some(Held {
+        self.held = Some(OpenSlot {
             base,
             status,
             from: if fits { mac - VNET - TAG } else { 0 },

@@ -13,7 +13,7 @@ const BIT: i128 = 1_000_000_000;
 
 /// A frame that waits.
 #[derive(Debug)]
-pub struct Held<F> {
+pub struct QueuedFrame<F> {
     /// The frame.
     pub frame: F,
     /// Bytes of the frame on the wire.
@@ -36,7 +36,7 @@ pub struct Flow<F> {
     /// Notifications that the flow has handled.
     pub notifications: u64,
     /// Frames that wait.
-    pub queue: VecDeque<Held<F>>,
+    pub queue: VecDeque<QueuedFrame<F>>,
     /// Memory that they take.
     pub cost: u64,
     /// Answers among them.
@@ -114,14 +114,14 @@ impl<F> Flow<F> {
     }
 
     /// Makes a frame wait.
-    pub fn push(&mut self, held: Held<F>) {
+    pub fn push(&mut self, held: QueuedFrame<F>) {
         self.cost += u64::from(held.cost);
         self.responses += u32::from(held.response);
         self.queue.push_back(held);
     }
 
     /// Takes the frame that waits longest, which is sent.
-    pub fn pop(&mut self, now: Instant) -> Option<Held<F>> {
+    pub fn pop(&mut self, now: Instant) -> Option<QueuedFrame<F>> {
         let held = self.queue.pop_front()?;
         self.cost -= u64::from(held.cost);
         self.responses -= u32::from(held.response);

@@ -194,6 +194,7 @@ impl SendWqe {
 }
 
 /// The sending half of a QP.
+// Wide: the variables of one state machine (IBTA 9.7), which each packet reads together.
 #[derive(Debug)]
 pub(super) struct Requester {
     queue: Queue,

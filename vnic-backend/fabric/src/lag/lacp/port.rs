@@ -43,6 +43,7 @@ pub(super) struct Us {
 }
 
 /// The machines of one port.
+// Wide: the variables that the port's machines share (IEEE 802.1AX, Link Aggregation Control Protocol).
 #[derive(Debug, Clone)]
 pub(super) struct Port {
     identifier: lacp::Port,

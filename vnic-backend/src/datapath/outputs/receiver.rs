@@ -15,9 +15,7 @@
 
 mod ecn;
 mod mark;
-mod pool;
 mod serve;
-mod setup;
 mod signals;
 
 use std::sync::Arc;
@@ -34,13 +32,10 @@ use vnic_fabric::{DropReason, Instant, TagEdit};
 
 use super::super::counters::{AdapterCounters, LinkCounters, PortCounters};
 use super::super::frame::{Metadata, OwnedFrame, RawFrame, flow_hash, for_receiver};
-use super::super::outputs::{AdapterRx, INBOUND_MAX, Outputs, Slot, is_roce};
+use super::super::qos::{PauseSpans, PauseState, QosChange};
 use super::super::rx::RxQueue;
-use super::QosChange;
-use super::pauses::Told;
-use super::spans::PauseSpans;
+use super::{AdapterRx, INBOUND_MAX, Outputs, Slot, is_roce};
 
-pub use pool::Pool;
 pub use signals::PauseSignals;
 
 /// Traffic classes.
@@ -68,6 +63,28 @@ impl Counted {
     }
 }
 
+/// Does a port tell senders to wait for too long?
+struct Stall {
+    guard: StallGuard,
+    /// Priorities of which something has left since the guard was asked last, a bit each.
+    moved: u8,
+}
+
+/// How long frames wait.
+struct Ages {
+    lifetime: Lifetime,
+    /// Since when the head of each class is there.
+    head_since: [Instant; CLASSES],
+}
+
+/// What is marked or dropped before the buffer is full.
+struct Congestion {
+    hint: Hint,
+    /// A class marks or drops.
+    marks: bool,
+    marker: Marker,
+}
+
 /// The receiving side of a port that has something configured, on the core that serves it.
 pub struct Receiver {
     /// The port.
@@ -87,16 +104,9 @@ pub struct Receiver {
     blocked: u8,
     queues: Queues<OwnedFrame>,
     buffers: Buffers,
-    guard: StallGuard,
-    lifetime: Lifetime,
-    hint: Hint,
-    /// A class marks or drops before its buffer is full.
-    marks: bool,
-    marker: Marker,
-    /// Since when the head of each class is there.
-    head_since: [Instant; CLASSES],
-    /// Priorities of which something has left since the guard was asked last, a bit each.
-    moved: u8,
+    stall: Stall,
+    ages: Ages,
+    congestion: Congestion,
     /// It is among the ports that have something to do.
     listed: bool,
     /// Priorities of which senders are told to wait.
@@ -116,13 +126,19 @@ impl Receiver {
             blocked: 0,
             queues: Queues::new(qos, now),
             buffers: Buffers::new(qos),
-            guard: StallGuard::default(),
-            lifetime: Lifetime::default(),
-            hint: Hint::new(u64::from(port.0) + 1),
-            marks: qos.marks(),
-            marker: Marker::new(u64::from(port.0) + 1),
-            head_since: [now; CLASSES],
-            moved: 0,
+            stall: Stall {
+                guard: StallGuard::default(),
+                moved: 0,
+            },
+            ages: Ages {
+                lifetime: Lifetime::default(),
+                head_since: [now; CLASSES],
+            },
+            congestion: Congestion {
+                hint: Hint::new(u64::from(port.0) + 1),
+                marks: qos.marks(),
+                marker: Marker::new(u64::from(port.0) + 1),
+            },
             listed: false,
             telling: PauseSpans::default(),
             counters,
@@ -136,15 +152,15 @@ impl Receiver {
         if pause {
             // What was told in the old way is taken back in the old way.
             self.buffers.set_silent(true);
-            self.tell(signals, now);
+            self.signal(signals, now);
         }
         self.queues.configure(&change.qos, now);
         self.configured = change.qos.queues();
-        self.marks = change.qos.marks();
+        self.congestion.marks = change.qos.marks();
         self.change = change;
         self.settle();
         if pause {
-            self.buffers.set_silent(self.guard.is_tripped());
+            self.buffers.set_silent(self.stall.guard.is_tripped());
         }
     }
 
@@ -207,7 +223,7 @@ impl Receiver {
         if !self.queues.pass(now, priority, wire, self.closed | self.blocked) {
             return None;
         }
-        self.moved |= bit;
+        self.stall.moved |= bit;
         if careful {
             self.passed(priority);
         }
@@ -222,8 +238,9 @@ impl Receiver {
 
     /// A frame of this priority has gone without waiting.
     fn passed(&mut self, priority: u8) {
-        self.moved |= 1 << priority;
-        self.lifetime
+        self.stall.moved |= 1 << priority;
+        self.ages
+            .lifetime
             .sent(self.change.qos.classes.of_priority[usize::from(priority)]);
     }
 
@@ -237,20 +254,20 @@ impl Receiver {
     }
 
     /// Tells the senders what has changed for them.
-    fn tell(&mut self, signals: &mut PauseSignals, now: Instant) {
+    fn signal(&mut self, signals: &mut PauseSignals, now: Instant) {
         while let Some(change) = self.buffers.poll_change() {
-            let told = told(self.change.qos.pause, change.xoff);
-            let before = signals.tell(self.port, PortId(change.source), told);
+            let state = pause_state(self.change.qos.pause, change.xoff);
+            let before = signals.set(self.port, PortId(change.source), state);
             if let Counted::Guest(counters) = &self.counters {
                 for (p, block) in counters.link.priorities.iter().enumerate() {
-                    if (before.priorities ^ told.priorities) >> p & 1 != 0 {
+                    if (before.priorities ^ state.priorities) >> p & 1 != 0 {
                         block.add(P::TxPause as usize, 1);
                     }
                 }
                 counters
                     .link
                     .link
-                    .add(L::TxPause as usize, u64::from(before.global != told.global));
+                    .add(L::TxPause as usize, u64::from(before.global != state.global));
             }
         }
         self.count_telling(now);
@@ -262,11 +279,11 @@ impl Receiver {
             return;
         };
         let pause = self.change.qos.pause;
-        let told = match self.guard.is_tripped() {
-            true => Told::default(),
-            false => told(pause, self.buffers.pausing()),
+        let state = match self.stall.guard.is_tripped() {
+            true => PauseState::default(),
+            false => pause_state(pause, self.buffers.pausing()),
         };
-        let mask = if told.global { 0xff } else { told.priorities };
+        let mask = if state.global { 0xff } else { state.priorities };
         let link = &counters.link;
         self.telling.set(now, mask, |p, us, _| match pause.pfc {
             0 if p == 0 => link.link.add(L::TxPauseUs as usize, us),
@@ -296,20 +313,20 @@ impl Receiver {
     fn push(&mut self, entry: Entry, frame: OwnedFrame) {
         let class = self.change.qos.classes.of_priority[usize::from(entry.priority)] & 7;
         if self.change.qos.lifetimes.enable != 0 && self.queues.oldest(class).is_none() {
-            self.head_since[usize::from(class)] = entry.since;
+            self.ages.head_since[usize::from(class)] = entry.since;
         }
         self.queues.push(entry, frame);
     }
 }
 
 /// What a source is told whose priorities shall wait.
-fn told(pause: PauseSettings, xoff: u8) -> Told {
+fn pause_state(pause: PauseSettings, xoff: u8) -> PauseState {
     match pause.pfc {
-        0 => Told {
+        0 => PauseState {
             priorities: 0,
             global: pause.global_tx && xoff != 0,
         },
-        pfc => Told {
+        pfc => PauseState {
             priorities: xoff & pfc,
             global: false,
         },
@@ -449,10 +466,6 @@ impl Outputs {
         }
     }
 
-    fn slot(&mut self, port: PortId) -> Option<&mut Slot> {
-        self.slots.get_mut(usize::from(port.0))
-    }
-
     /// Can the receiver take so many frames of `len` bytes each?
     #[inline]
     fn has_room(&mut self, port: PortId, head: &[u8], len: usize, frames: usize) -> bool {
@@ -502,7 +515,7 @@ impl Outputs {
             priority,
             ..meta.clone()
         };
-        let accepts = match self.slot(e.port) {
+        let accepts = match self.slots.get(usize::from(e.port.0)) {
             Some(Slot::Adapter(a)) => a.accepts,
             _ => Accepts::NONE,
         };
@@ -525,7 +538,7 @@ impl Outputs {
             && let Some(at) = mark::tcp(f.head)
         {
             let fill = self.fill(r, f.head);
-            match r.hint.judge(r.change.qos.hint, fill) {
+            match r.congestion.hint.judge(r.change.qos.hint, fill) {
                 HintAction::Off => {}
                 HintAction::Mark => {
                     edited = [0; HEAD_MAX];
@@ -563,7 +576,7 @@ impl Outputs {
             if out.hdr.gso_type == NetHdr::GSO_NONE {
                 entry.wire = out.len() as u32 + WIRE_OVERHEAD;
             }
-            let verdict = match r.marks {
+            let verdict = match r.congestion.marks {
                 true => r.judge(priority, out.head),
                 false => Verdict::Pass,
             };
@@ -598,7 +611,7 @@ impl Outputs {
             r.blocked |= bit;
         }
         self.list(r);
-        r.tell(&mut self.signals, now);
+        r.signal(&mut self.signals, now);
         self.round.waiting.look();
     }
 

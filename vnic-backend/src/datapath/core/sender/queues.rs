@@ -6,12 +6,10 @@ use vnic_fabric::qos::{Classes, Decision, Egress, Entry, PortQos};
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
-use super::super::super::core::Core;
-use super::super::super::frame::{Metadata, OwnedFrame, RawFrame};
+use super::super::super::frame::{Metadata, OwnedFrame, Pool, RawFrame, on_wire};
 use super::super::super::outputs::Slot;
 use super::super::super::weight::{self, HEAVY};
-use super::super::Pool;
-use super::on_wire;
+use super::super::Core;
 use super::turns::Member;
 
 /// Bytes that wait at most, for each priority: a send queue of a card has 1024 entries by default, full frames are more than
@@ -136,11 +134,11 @@ impl Core {
         // Priorities whose first frame cannot go for another reason.
         let (mut stuck, mut heavy) = (0, 0);
         while n < BURST && heavy <= HEAVY {
-            let told = self.told(port);
+            let state = self.pause_state(port);
             let Some(sender) = self.senders.get(port) else {
                 break;
             };
-            let closed = !sender.open(told, now) | stuck | sender.others(now, Member::SEND_QUEUES);
+            let closed = !sender.open(state, now) | stuck | sender.others(now, Member::SEND_QUEUES);
             let Some(pick) = queues.egress.next(now, closed) else {
                 break;
             };

@@ -32,7 +32,11 @@ impl Receiver {
         let qos = &self.change.qos;
         let class = usize::from(qos.classes.of_priority[usize::from(priority & 7)] & 7);
         let waits = self.lengths()[class].saturating_sub(own);
-        match self.marker.judge(&qos.ecn[class], at, waits, ecn as u8) {
+        match self
+            .congestion
+            .marker
+            .judge(&qos.ecn[class], at, waits, ecn as u8)
+        {
             Verdict::Drop if self.lossless >> (priority & 7) & 1 != 0 => Verdict::Pass,
             verdict => verdict,
         }

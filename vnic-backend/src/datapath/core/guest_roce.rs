@@ -10,12 +10,11 @@ use vnic_fabric::qos::{Decision, WIRE_OVERHEAD};
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
-use super::super::core::Core;
 use super::super::frame::{Metadata, OwnedFrame, RawFrame};
 use super::super::news::CoreEvent;
-use super::super::outputs::Slot;
-use super::super::qos::Member;
-use super::{GuestRoce, HeldRoce};
+use super::super::outputs::{GuestRoce, Slot, WaitingRoce};
+use super::Core;
+use super::sender::Member;
 
 /// Frames of one adapter that are sent before other work gets its turn.
 const BURST: usize = 64;
@@ -57,7 +56,7 @@ impl Core {
                 stuck |= 1 << (priority & 7);
                 continue;
             }
-            let Some(HeldRoce { mut frame, decision }) = roce.proxy.take(now, flow) else {
+            let Some(WaitingRoce { mut frame, decision }) = roce.proxy.take(now, flow) else {
                 break;
             };
             n += 1;
@@ -67,9 +66,9 @@ impl Core {
         let counts = roce.proxy.take_counts();
         roce.count(0, counts);
         roce.full &= !roce.proxy.takes_more();
-        let told = self.told(port);
+        let state = self.pause_state(port);
         if let Some(sender) = self.senders.get(port) {
-            let waits = roce.proxy.ready(now) & !stuck & !sender.paused(told);
+            let waits = roce.proxy.ready(now) & !stuck & !sender.paused(state);
             sender.wait(now, Member::GUEST_ROCE, waits);
         }
         n
@@ -77,9 +76,9 @@ impl Core {
 
     /// Priorities of which an adapter's guest may send now, a bit each, as far as RoCE that waits is concerned.
     fn open_to(&mut self, port: PortId, now: Instant) -> u8 {
-        let told = self.told(port);
+        let state = self.pause_state(port);
         match self.senders.get(port) {
-            Some(sender) => sender.open(told, now) & !sender.others(now, Member::GUEST_ROCE),
+            Some(sender) => sender.open(state, now) & !sender.others(now, Member::GUEST_ROCE),
             None => 0xff,
         }
     }
@@ -210,8 +209,8 @@ impl Core {
             None if busy => self.out.guest_roce.push(id),
             _ => return,
         }
-        let mut change = self.qos.acting(id, &self.out);
-        if self.qos.get(id).is_none() {
+        let mut change = self.out.acting(id);
+        if self.out.qos.get(id).is_none() {
             // *FlowControl says both directions where nobody has said anything.
             Arc::make_mut(&mut change).qos.pause.global_rx = true;
         }

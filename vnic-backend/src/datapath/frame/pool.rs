@@ -1,6 +1,6 @@
 //! Memory for frames that wait: used again, so that in the long run nothing is allocated for a frame.
 
-use super::super::super::frame::{Metadata, OutFrame, OwnedFrame};
+use super::{Metadata, OutFrame, OwnedFrame};
 
 /// Bytes of the smallest piece.
 const SMALLEST: usize = 128;

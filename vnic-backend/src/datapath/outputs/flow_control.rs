@@ -14,12 +14,10 @@ use vnic_fabric::switch::PortId;
 use vnic_wire::pause::{DESTINATION, Frame};
 use vnic_wire::{EtherType, MacAddr};
 
-use super::super::core::Core;
 use super::super::counters::LinkCounters;
 use super::super::frame::OutFrame;
-use super::super::outputs::{Outputs, Slot};
-use super::pauses::Told;
-use super::spans::PauseSpans;
+use super::super::qos::{PauseSpans, PauseState};
+use super::{Outputs, Slot};
 
 /// Flow control of an uplink.
 pub struct Link {
@@ -31,7 +29,7 @@ pub struct Link {
     /// Priorities that the peer has stopped.
     stopped: u8,
     /// Priorities that the peer is told to stop.
-    told: u8,
+    pausing: u8,
     waits: PauseSpans,
     tells: PauseSpans,
 }
@@ -45,7 +43,7 @@ impl Link {
             mac,
             pause: PauseSettings::default(),
             stopped: 0,
-            told: 0,
+            pausing: 0,
             waits: PauseSpans::default(),
             tells: PauseSpans::default(),
         }
@@ -57,13 +55,13 @@ impl Link {
     }
 
     /// Priorities that the peer is told to stop, a bit each.
-    pub fn told(&self) -> u8 {
-        self.told
+    pub fn pausing(&self) -> u8 {
+        self.pausing
     }
 
     /// Has it something to do each round?
     fn is_busy(&self) -> bool {
-        self.stopped | self.told != 0 || self.next_time().is_some()
+        self.stopped | self.pausing != 0 || self.next_time().is_some()
     }
 
     fn next_time(&self) -> Option<Instant> {
@@ -100,12 +98,12 @@ pub fn is_control(head: &[u8]) -> bool {
     head.starts_with(&DESTINATION.0) || head.get(12..14) == Some(&EtherType::MAC_CONTROL.0.to_be_bytes())
 }
 
-impl Core {
+impl Outputs {
     /// MAC control came from the wire of an uplink.
     #[cold]
     pub fn control_frame(&mut self, port: PortId, bytes: &[u8], now: Instant) {
-        let change = self.qos.acting(port, &self.out);
-        let Some(Slot::Uplink(p)) = self.out.slots.get_mut(usize::from(port.0)) else {
+        let change = self.acting(port);
+        let Some(Slot::Uplink(p)) = self.slots.get_mut(usize::from(port.0)) else {
             return;
         };
         let link = &p.counters.link;
@@ -124,35 +122,35 @@ impl Core {
     }
 
     /// An uplink's settings are others.
-    pub(super) fn configure_link(&mut self, port: PortId) {
-        if matches!(self.out.slots.get(usize::from(port.0)), Some(Slot::Uplink(_))) {
-            self.link_round(port, self.now);
+    pub(super) fn configure_link(&mut self, port: PortId, now: Instant) {
+        if matches!(self.slots.get(usize::from(port.0)), Some(Slot::Uplink(_))) {
+            self.link_round(port, now);
         }
     }
 
-    /// Does any uplink of this core have to look what it is told, or how long it still waits?
+    /// Does any uplink of this core have to look what it is pausing, or how long it still waits?
     #[inline]
     pub fn links_busy(&self) -> bool {
-        self.out.links_busy || self.pauses.any()
+        self.links_busy || self.round.waiting.pauses().any()
     }
 
     /// One look at the flow control of the uplinks.
     #[cold]
     pub fn links_round(&mut self, now: Instant) {
-        self.out.links_busy = false;
-        for i in 0..self.out.slots.len() {
-            if matches!(self.out.slots[i], Slot::Uplink(_)) {
+        self.links_busy = false;
+        for i in 0..self.slots.len() {
+            if matches!(self.slots[i], Slot::Uplink(_)) {
                 self.link_round(PortId(i as u16), now);
             }
         }
     }
 
     fn link_round(&mut self, port: PortId, now: Instant) {
-        let change = self.qos.acting(port, &self.out);
+        let change = self.acting(port);
         let (pause, rate) = (change.qos.pause, change.qos.rate);
-        let xoff = match self.pauses.of(port) {
-            Told { global: true, .. } => 0xff,
-            Told { priorities, .. } => priorities,
+        let xoff = match self.round.waiting.pauses().of(port) {
+            PauseState { global: true, .. } => 0xff,
+            PauseState { priorities, .. } => priorities,
         };
         // What this uplink may say at all.
         let xoff = match pause.pfc {
@@ -165,7 +163,7 @@ impl Core {
             round,
             links_busy,
             ..
-        } = &mut self.out;
+        } = self;
         let Some(Slot::Uplink(p)) = slots.get_mut(usize::from(port.0)) else {
             return;
         };
@@ -175,8 +173,8 @@ impl Core {
             p.link.rx.configure(pause);
             p.link.tx.configure();
         }
-        if xoff != p.link.told {
-            p.link.told = xoff;
+        if xoff != p.link.pausing {
+            p.link.pausing = xoff;
             p.link.tx.set(now, xoff);
         }
         p.link.count_tells(now, xoff, pause.pfc, &counters.link);
@@ -201,16 +199,16 @@ impl Core {
         *links_busy |= p.link.is_busy() || stopped != 0;
         if stopped != p.link.stopped {
             p.link.stopped = stopped;
-            self.set_up_receiver(port, stopped);
+            self.set_up_receiver(port, stopped, now);
         }
     }
 
     /// When an uplink of this core has to repeat itself, or may go on.
     pub fn links_due(&self) -> Option<Instant> {
-        if !self.out.links_busy {
+        if !self.links_busy {
             return None;
         }
-        let times = self.out.slots.iter().filter_map(|slot| match slot {
+        let times = self.slots.iter().filter_map(|slot| match slot {
             Slot::Uplink(p) => p.link.next_time(),
             _ => None,
         });

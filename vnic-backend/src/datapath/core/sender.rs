@@ -15,18 +15,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vnic_engine::counters::PriorityCounter as P;
-use vnic_engine::offload::{self, HEAD_MAX, Request};
 use vnic_fabric::Instant;
 use vnic_fabric::qos::{PauseSettings, WIRE_OVERHEAD};
 use vnic_fabric::switch::PortId;
-use vnic_wire::ethernet::FRAME_MIN;
 
-use super::super::core::Core;
 use super::super::counters::AdapterCounters;
-use super::super::frame::RawFrame;
+use super::super::frame::{RawFrame, on_wire};
+use super::super::news::CoreEvent;
 use super::super::outputs::Slot;
-use super::QosChange;
-use super::pauses::Told;
+use super::super::qos::{PauseState, QosChange};
+use super::Core;
 use crate::types::QueueStatus;
 use limits::Limits;
 use paused::PausedAdapter;
@@ -86,13 +84,13 @@ impl Sender {
 
     /// Priorities that wait because they are told so, a bit each.
     #[inline]
-    pub fn paused(&self, told: Told) -> u8 {
-        obeyed(told, self.change.qos.pause)
+    pub fn paused(&self, state: PauseState) -> u8 {
+        obeyed(state, self.change.qos.pause)
     }
 
     /// Priorities that may send now, a bit each: neither paused nor over a limit.
-    pub fn open(&self, told: Told, now: Instant) -> u8 {
-        self.limits.open(now) & !self.paused(told)
+    pub fn open(&self, state: PauseState, now: Instant) -> u8 {
+        self.limits.open(now) & !self.paused(state)
     }
 
     /// Priorities whose limits are another's to use next, a bit each.
@@ -107,8 +105,8 @@ impl Sender {
 
     /// May `who` send a frame of this priority now? If not, it waits.
     #[inline]
-    pub fn may_send(&mut self, told: Told, now: Instant, who: Member, priority: u8) -> bool {
-        if self.paused(told) >> priority & 1 != 0 {
+    pub fn may_send(&mut self, state: PauseState, now: Instant, who: Member, priority: u8) -> bool {
+        if self.paused(state) >> priority & 1 != 0 {
             self.turns.leave(who);
             return false;
         }
@@ -177,35 +175,14 @@ impl Sender {
     }
 
     /// When a frame of one of these priorities, a bit each, may go; without any, nothing is due.
-    pub fn due(&self, told: Told, now: Instant, priorities: u8) -> Option<Instant> {
-        let paused = priorities & self.paused(told);
+    pub fn due(&self, state: PauseState, now: Instant, priorities: u8) -> Option<Instant> {
+        let paused = priorities & self.paused(state);
         let look = (paused != 0).then(|| now + PAUSE_LOOK);
         let open = (priorities & !paused != 0).then(|| self.limits.first(priorities & !paused));
         look.into_iter()
             .chain(open.map(|at| at.unwrap_or(now).max(now)))
             .min()
     }
-}
-
-/// Bytes that a frame, or the frames that a segmentation request is cut into, take on the wire (IEEE 802.3 clause 4).
-#[inline]
-pub fn on_wire(f: &RawFrame<'_>) -> u32 {
-    let bytes = if f.hdr.gso_type == 0 {
-        f.len.max(FRAME_MIN) + WIRE_OVERHEAD as usize
-    } else {
-        request_on_wire(f)
-    };
-    u32::try_from(bytes).unwrap_or(u32::MAX)
-}
-
-fn request_on_wire(f: &RawFrame<'_>) -> usize {
-    let head = &f.head[..f.head.len().min(HEAD_MAX)];
-    let Ok(Request::Tso(tso)) = offload::check(&f.hdr, head, f.len) else {
-        return f.len + WIRE_OVERHEAD as usize;
-    };
-    let payload = f.len.saturating_sub(tso.head_len);
-    let frames = payload.div_ceil(tso.gso_size.max(1)).max(1);
-    payload + frames * (tso.head_len + WIRE_OVERHEAD as usize)
 }
 
 /// What was sent with a priority other than 0: that one's is what is left of the totals, and is computed when it is read.
@@ -218,11 +195,11 @@ fn count(counters: &AdapterCounters, priority: u8, frames: u32, bytes: u64) {
 
 /// Priorities that wait, of one who is told this and obeys so.
 #[inline]
-fn obeyed(told: Told, pause: PauseSettings) -> u8 {
+fn obeyed(state: PauseState, pause: PauseSettings) -> u8 {
     match pause.pfc {
-        0 if told.global && pause.global_rx => 0xff,
+        0 if state.global && pause.global_rx => 0xff,
         0 => 0,
-        pfc => told.priorities & pfc,
+        pfc => state.priorities & pfc,
     }
 }
 
@@ -273,22 +250,26 @@ impl Core {
 
     /// What an adapter is told.
     #[inline]
-    pub fn told(&self, port: PortId) -> Told {
+    pub fn pause_state(&self, port: PortId) -> PauseState {
         if self.pauses.any() {
             self.pauses.of(port)
         } else {
-            Told::default()
+            PauseState::default()
         }
     }
 
     /// Priorities that an adapter's RDMA function may send now, a bit each: neither paused nor over a limit.
     #[inline]
     pub fn open_priorities(&mut self, port: PortId, now: Instant) -> u8 {
-        let told = self.told(port);
+        let state = self.pause_state(port);
         if let Some(sender) = self.senders.get(port) {
-            return sender.open(told, now) & !sender.others(now, Member::RDMA);
+            return sender.open(state, now) & !sender.others(now, Member::RDMA);
         }
-        if told.global && self.halted(port) { 0 } else { 0xff }
+        if state.global && self.halted(port) {
+            0
+        } else {
+            0xff
+        }
     }
 
     /// Is an adapter that has no [`Sender`] told to wait, and obeys?
@@ -296,7 +277,7 @@ impl Core {
     #[inline(never)]
     pub fn halted(&self, port: PortId) -> bool {
         // *FlowControl says both directions where nobody has said anything.
-        let obeys = self.qos.get(port).is_none_or(|c| c.qos.pause.global_rx);
+        let obeys = self.out.qos.get(port).is_none_or(|c| c.qos.pause.global_rx);
         obeys && self.pauses.of(port).global
     }
 
@@ -324,9 +305,9 @@ impl Core {
     /// The RDMA function of an adapter has something to send of these priorities, a bit each, that were closed; 0: nothing
     /// any more. From then on it gets its turn beside the Ethernet queues, and the core wakes when one opens.
     pub fn rdma_waits(&mut self, port: PortId, priorities: u8) {
-        let (told, now) = (self.told(port), self.now);
+        let (state, now) = (self.pause_state(port), self.now);
         if let Some(sender) = self.senders.get(port) {
-            sender.wait(now, Member::RDMA, priorities & !sender.paused(told));
+            sender.wait(now, Member::RDMA, priorities & !sender.paused(state));
         }
         let known = self.senders.rdma.iter().position(|(p, _)| *p == port);
         match known {
@@ -349,7 +330,7 @@ impl Core {
     /// The same as far as limits and pause are concerned.
     pub fn sender_due(&self, port: PortId, now: Instant, priorities: u8) -> Option<Instant> {
         match self.senders.look(port) {
-            Some(sender) => sender.due(self.told(port), now, priorities),
+            Some(sender) => sender.due(self.pause_state(port), now, priorities),
             None if priorities != 0 => Some(now + PAUSE_LOOK),
             None => None,
         }
@@ -438,11 +419,11 @@ impl Core {
 
     /// How the sending side of an adapter stands.
     pub fn sender_status(&mut self, id: PortId, status: &mut QueueStatus) {
-        let told = self.told(id);
-        let halted = told.global && self.halted(id);
+        let state = self.pause_state(id);
+        let halted = state.global && self.halted(id);
         match self.senders.get(id) {
             Some(sender) => {
-                status.paused |= sender.paused(told);
+                status.paused |= sender.paused(state);
                 status.send_queues = sender.queues.as_deref().map_or([0; 8], SendQueues::bytes);
             }
             None if halted => status.paused = 0xff,
@@ -454,7 +435,7 @@ impl Core {
         // As for a guest's ring: a bug of ours takes down the adapter whose frames trigger it.
         let drained = self.guarded(|core| core.drain_send_queues(port, now));
         drained.unwrap_or_else(|| {
-            self.report(super::super::news::CoreEvent::Panic { port });
+            self.report(CoreEvent::Panic { port });
             1
         })
     }

@@ -1,17 +1,21 @@
 //! Each round: what waits at the ports of a core and may go now, goes; what has waited too long is dropped; who tells senders
-//! to wait for too long stops.
+//! to wait for too long stops. Receivers come, change and go.
+
+use std::sync::Arc;
 
 use vnic_engine::counters::LinkCounter as L;
 use vnic_fabric::qos::{StallNews, Verdict};
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
 
-use super::super::super::core::Core;
 use super::super::super::frame::OwnedFrame;
 use super::super::super::news::CoreEvent;
-use super::super::super::outputs::{Outputs, Slot};
+use super::super::super::qos::QosChange;
+use super::super::super::rx::RxQueue;
 use super::super::super::weight::{self, HEAVY};
-use super::{CLASSES, Receiver};
+use super::super::{Outputs, Slot, is_roce};
+use super::{CLASSES, Counted, Receiver, classifies};
+use crate::types::QueueStatus;
 
 /// Frames that leave one port before others get their turn.
 const BURST: usize = 256;
@@ -21,20 +25,20 @@ impl Receiver {
     fn is_busy(&self) -> bool {
         !self.queues.is_empty()
             || self.buffers.pausing() != 0
-            || self.guard.is_tripped()
-            || self.guard.next_time(self.change.qos.guard).is_some()
+            || self.stall.guard.is_tripped()
+            || self.stall.guard.next_time(self.change.qos.guard).is_some()
     }
 
     /// When it has something to do that nobody else brings about.
     fn next_time(&self, now: Instant) -> Option<Instant> {
         let qos = &self.change.qos;
         let credit = self.queues.next_time(now, self.closed | self.blocked);
-        let guard = self.guard.next_time(qos.guard);
+        let guard = self.stall.guard.next_time(qos.guard);
         let enabled = (0..CLASSES as u8).filter(|c| qos.lifetimes.enable >> c & 1 != 0);
         let late = enabled.filter_map(|class| {
             let (_, entry) = self.queues.oldest(class)?;
-            let since = entry.since.max(self.head_since[usize::from(class)]);
-            self.lifetime.due(qos.lifetimes, class, since)
+            let since = entry.since.max(self.ages.head_since[usize::from(class)]);
+            self.ages.lifetime.due(qos.lifetimes, class, since)
         });
         credit.into_iter().chain(guard).chain(late).min()
     }
@@ -55,11 +59,11 @@ impl Outputs {
             let priority = entry.priority;
             let lossless = r.lossless & 1 << priority != 0;
             let room = !lossless || self.has_room(r.port, frame.head(), frame.bytes.len(), 1);
-            if !room && !r.guard.is_tripped() {
+            if !room && !r.stall.guard.is_tripped() {
                 r.blocked |= 1 << priority;
                 continue;
             }
-            let verdict = match room && r.marks {
+            let verdict = match room && r.congestion.marks {
                 true => r.judge_next(pick),
                 false => Verdict::Pass,
             };
@@ -73,20 +77,20 @@ impl Outputs {
             heavy += weight::segments(frame.bytes.len() as u64, &frame.hdr);
             r.buffers.release(entry.source, priority, entry.bytes);
             let class = usize::from(pick.class) % CLASSES;
-            r.head_since[class] = now;
+            r.ages.head_since[class] = now;
             match verdict {
                 Verdict::Pass => {}
                 Verdict::Mark => r.mark(priority, &mut frame.bytes),
                 Verdict::Drop => {
-                    r.moved |= 1 << (priority & 7);
+                    r.stall.moved |= 1 << (priority & 7);
                     self.drop_early(r, priority, frame);
                     work += 1;
                     continue;
                 }
             }
             if room {
-                r.moved |= 1 << (priority & 7);
-                r.lifetime.sent(pick.class);
+                r.stall.moved |= 1 << (priority & 7);
+                r.ages.lifetime.sent(pick.class);
             }
             self.leave(r.port, frame);
             work += 1;
@@ -121,14 +125,14 @@ impl Outputs {
             while work < BURST
                 && let Some((pick, entry)) = r.queues.oldest(class)
             {
-                let since = entry.since.max(r.head_since[usize::from(class)]);
-                let Some(reason) = r.lifetime.judge(now, lifetimes, class, since) else {
+                let since = entry.since.max(r.ages.head_since[usize::from(class)]);
+                let Some(reason) = r.ages.lifetime.judge(now, lifetimes, class, since) else {
                     break;
                 };
                 let Some((entry, frame)) = r.queues.discard(pick) else {
                     break;
                 };
-                r.head_since[usize::from(class)] = now;
+                r.ages.head_since[usize::from(class)] = now;
                 r.buffers.release(entry.source, entry.priority, entry.bytes);
                 r.count_drop(entry.priority, reason);
                 self.round.offer(r.port, &frame.whole(), Some(reason), None);
@@ -140,7 +144,7 @@ impl Outputs {
     }
 
     /// Drops what waits and `gone` says so.
-    pub(super) fn drop_queued(&mut self, r: &mut Receiver, reason: DropReason, gone: impl Fn(&[u8]) -> bool) {
+    fn drop_frames(&mut self, r: &mut Receiver, reason: DropReason, gone: impl Fn(&[u8]) -> bool) {
         let mut stays = Vec::new();
         for class in 0..CLASSES as u8 {
             while let Some((pick, _)) = r.queues.oldest(class) {
@@ -161,17 +165,15 @@ impl Outputs {
             r.queues.push(entry, frame);
         }
     }
-}
 
-impl Core {
     /// Lets go what waits at the ports of this core and may go. Answers how much there was to do.
     #[cold]
     pub fn receivers_round(&mut self, now: Instant) -> usize {
         let mut work = 0;
         let mut i = 0;
-        while let Some(&port) = self.out.queued.get(i) {
-            let Some(mut r) = self.out.take_receiver(port) else {
-                self.out.queued.swap_remove(i);
+        while let Some(&port) = self.queued.get(i) {
+            let Some(mut r) = self.take_receiver(port) else {
+                self.queued.swap_remove(i);
                 continue;
             };
             work += self.receiver_round(&mut r, now);
@@ -179,56 +181,59 @@ impl Core {
                 i += 1;
             } else {
                 r.listed = false;
-                self.out.queued.swap_remove(i);
+                self.queued.swap_remove(i);
                 r.settle();
-                r.tell(&mut self.out.signals, now);
+                r.signal(&mut self.signals, now);
                 if !r.is_needed() {
-                    self.out.signals.forget(port);
-                    self.out.taken = None;
+                    self.signals.forget(port);
+                    self.taken = None;
                     continue;
                 }
             }
-            self.out.put_receiver(r);
+            self.put_receiver(r);
         }
-        self.out.round.waiting.look();
-        self.flush();
+        self.round.waiting.look();
         work
     }
 
     fn receiver_round(&mut self, r: &mut Receiver, now: Instant) -> usize {
         let mut work = 0;
         // What may go is not late, however late we look.
-        work += self.out.serve(r, now);
+        work += self.serve(r, now);
         if r.change.qos.lifetimes.enable != 0 {
-            let before = r.lifetime.stalled();
-            work += self.out.expire(r, now);
-            let stalled = r.lifetime.stalled() & !before;
+            let before = r.ages.lifetime.stalled();
+            work += self.expire(r, now);
+            let stalled = r.ages.lifetime.stalled() & !before;
             for class in (0..CLASSES as u8).filter(|c| stalled >> c & 1 != 0) {
                 self.report(CoreEvent::ClassStalled { port: r.port, class });
             }
         }
         let pausing = r.buffers.pausing();
         let guard = r.change.qos.guard;
-        let mut moved = std::mem::take(&mut r.moved);
-        while let Some(news) = r.guard.observe(now, guard, pausing, std::mem::take(&mut moved)) {
+        let mut moved = std::mem::take(&mut r.stall.moved);
+        while let Some(news) = r
+            .stall
+            .guard
+            .observe(now, guard, pausing, std::mem::take(&mut moved))
+        {
             let link = &r.counters.link().link;
             match news {
                 StallNews::Minor => link.add(L::PauseStormWarnings as usize, 1),
                 StallNews::Critical => link.add(L::PauseStormErrors as usize, 1),
                 StallNews::Recovered => {}
             }
-            r.buffers.set_silent(r.guard.is_tripped());
+            r.buffers.set_silent(r.stall.guard.is_tripped());
             self.report(CoreEvent::Stall { port: r.port, news });
         }
-        r.tell(&mut self.out.signals, now);
+        r.signal(&mut self.signals, now);
         work
     }
 
     /// When a receiver has something to do that no frame brings about.
     pub fn receivers_due(&self, now: Instant) -> Option<Instant> {
-        let queued = self.out.queued.iter();
+        let queued = self.queued.iter();
         let times = queued.filter_map(|p| {
-            match self.out.slots.get(usize::from(p.0)) {
+            match self.slots.get(usize::from(p.0)) {
                 Some(Slot::Adapter(a)) => a.receiver.as_ref(),
                 Some(Slot::Uplink(u)) => u.receiver.as_ref(),
                 _ => None,
@@ -251,8 +256,8 @@ impl Core {
         self.blocked_queues(|rx| rx.suppress_kicks());
     }
 
-    fn blocked_queues(&mut self, mut each: impl FnMut(&mut super::super::super::rx::RxQueue)) {
-        let Outputs { slots, queued, .. } = &mut self.out;
+    fn blocked_queues(&mut self, mut each: impl FnMut(&mut RxQueue)) {
+        let Outputs { slots, queued, .. } = self;
         for port in queued.iter() {
             if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0))
                 && a.receiver.as_ref().is_some_and(|r| r.blocked != 0)
@@ -261,6 +266,139 @@ impl Core {
                 let queues = a.queues.iter_mut().flatten();
                 queues.filter(|rx| rx.parked().is_empty()).for_each(&mut each);
             }
+        }
+    }
+
+    /// What is configured at a port counts from now on for what it is given. With `closed`: priorities that its wire's other
+    /// end has stopped, a bit each.
+    pub(in super::super) fn set_up_receiver(&mut self, port: PortId, closed: u8, now: Instant) {
+        let change = self.acting(port);
+        let counters = match self.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => Counted::Guest(a.counters.clone()),
+            Some(Slot::Uplink(p)) => Counted::Wire(p.counters.clone()),
+            _ => return,
+        };
+        let mut receiver = match self.take_receiver(port) {
+            Some(mut r) => {
+                r.closed = closed;
+                if *r.change == *change {
+                    r.settle();
+                } else {
+                    r.configure(change, &mut self.signals, now);
+                }
+                r
+            }
+            None => {
+                let needed = closed != 0 || change.qos.queues() || classifies(&change.qos);
+                if !needed {
+                    return;
+                }
+                let mut r = Box::new(Receiver::new(port, change, counters, now));
+                r.closed = closed;
+                for (source, change) in self.qos.all() {
+                    if let Some(queue) = &change.qos.queue {
+                        r.queues.set_guarantee(source.0, &queue.guarantee);
+                    }
+                }
+                r
+            }
+        };
+        receiver.signal(&mut self.signals, now);
+        // The next round sees whether it is needed at all.
+        self.list(&mut receiver);
+        self.put_receiver(receiver);
+        self.round.waiting.look();
+    }
+
+    /// A receiver was lost in a panic: nobody waits for it any more, and there is a new one.
+    #[cold]
+    pub fn mend_receiver(&mut self, port: PortId, now: Instant) {
+        self.taken = None;
+        self.queued.retain(|p| *p != port);
+        self.signals.forget(port);
+        let closed = match self.slots.get(usize::from(port.0)) {
+            Some(Slot::Uplink(p)) => p.link.paused(),
+            _ => 0,
+        };
+        self.set_up_receiver(port, closed, now);
+        self.round.waiting.look();
+    }
+
+    /// A port is removed: what waits for it is gone with it.
+    pub fn forget_receiver(&mut self, port: PortId) {
+        let reason = DropReason::ReceiverDown;
+        if let Some(mut r) = self.take_receiver(port) {
+            self.drop_frames(&mut r, reason, |_| true);
+            self.taken = None;
+        }
+        self.queued.retain(|p| *p != port);
+        self.signals.forget(port);
+        self.round.waiting.look();
+        self.set_guarantees(port, None);
+    }
+
+    /// An adapter's guest, or a bond's member, is gone: what waits for it is dropped. Answers how many frames that is.
+    pub fn drop_queued(&mut self, port: PortId, now: Instant) -> u64 {
+        let Some(mut r) = self.take_receiver(port) else {
+            return 0;
+        };
+        let before = r.queues.len();
+        let roce = match self.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => a.takes_roce,
+            _ => false,
+        };
+        let gone = |bytes: &[u8]| !(roce && is_roce(bytes));
+        self.drop_frames(&mut r, DropReason::ReceiverDown, gone);
+        // Who is not there does not stand still.
+        r.stall.moved = 0xff;
+        self.list(&mut r);
+        r.signal(&mut self.signals, now);
+        let gone = before - r.queues.len();
+        self.put_receiver(r);
+        gone as u64
+    }
+
+    /// Every local receiver hears what the frames of a source are sure to get, or that the source is gone.
+    fn set_guarantees(&mut self, source: PortId, guarantee: Option<&[u64; CLASSES]>) {
+        for slot in &mut self.slots {
+            let Some(Some(receiver)) = slot.receiver() else {
+                continue;
+            };
+            match guarantee {
+                Some(guarantee) => receiver.queues.set_guarantee(source.0, guarantee),
+                None => receiver.queues.forget_source(source.0),
+            }
+        }
+    }
+
+    /// A port is configured so from now on, whoever serves it.
+    pub fn set_receiver(&mut self, id: PortId, change: &Arc<QosChange>, now: Instant) {
+        let guarantee = change.qos.queue.as_ref().map_or([0; CLASSES], |q| q.guarantee);
+        self.set_guarantees(id, Some(&guarantee));
+        let closed = match self.slots.get(usize::from(id.0)) {
+            Some(Slot::Uplink(p)) => p.link.paused(),
+            _ => 0,
+        };
+        self.set_up_receiver(id, closed, now);
+        self.configure_link(id, now);
+    }
+
+    /// How the receiving side of a port stands.
+    pub fn receiver_status(&mut self, id: PortId, status: &mut QueueStatus) {
+        let slot = self.slots.get_mut(usize::from(id.0));
+        if let Some(Slot::Uplink(p)) = &slot {
+            status.paused |= p.link.paused();
+            status.pausing |= p.link.pausing();
+        }
+        let Some(Some(r)) = slot.and_then(Slot::receiver) else {
+            return;
+        };
+        status.bytes = r.lengths();
+        status.frames += r.queues.len() as u64;
+        status.storm = r.stall.guard.is_tripped();
+        status.stalled = r.ages.lifetime.stalled();
+        if !status.storm && matches!(r.counters, Counted::Guest(_)) {
+            status.pausing |= r.buffers.pausing();
         }
     }
 }

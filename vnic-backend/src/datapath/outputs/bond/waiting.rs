@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use vnic_fabric::lag::{Flow, SlotId};
 use vnic_fabric::{Instant, TagEdit};
 
-use super::super::frame::OwnedFrame;
+use super::super::super::frame::OwnedFrame;
 
 /// Bytes that wait at most: what comes in 10 ms at 6 Gbit/s.
 const HELD_MAX: usize = 8 << 20;
 
 /// A frame that waits.
-pub struct HeldFrame {
+pub struct WaitingFrame {
     /// The frame.
     pub frame: OwnedFrame,
     /// What it is.
@@ -27,25 +27,25 @@ pub struct Line {
     /// When to ask for the first one again.
     pub until: Instant,
     /// One or more.
-    pub frames: VecDeque<HeldFrame>,
+    pub frames: VecDeque<WaitingFrame>,
 }
 
 /// See the module.
 #[derive(Default)]
-pub struct HeldFlows {
+pub struct WaitingFlows {
     /// Those that wait, by slot.
     pub lines: Vec<Line>,
     bytes: usize,
 }
 
-impl HeldFlows {
+impl WaitingFlows {
     /// Is there room for a frame of so many bytes?
     pub fn has_room(&self, len: usize) -> bool {
         self.bytes + len + OwnedFrame::COST <= HELD_MAX
     }
 
     /// A frame waits behind those of its slot.
-    pub fn push(&mut self, slot: SlotId, until: Instant, frame: HeldFrame) {
+    pub fn push(&mut self, slot: SlotId, until: Instant, frame: WaitingFrame) {
         self.bytes += frame.frame.cost();
         match self.lines.iter_mut().find(|line| line.slot == slot) {
             Some(line) => line.frames.push_back(frame),
@@ -58,7 +58,7 @@ impl HeldFlows {
     }
 
     /// The first frame of a line waits no longer. A line without frames is gone, and another one is in its place.
-    pub fn pop(&mut self, line: usize) -> Option<HeldFrame> {
+    pub fn pop(&mut self, line: usize) -> Option<WaitingFrame> {
         let frames = &mut self.lines.get_mut(line)?.frames;
         let frame = frames.pop_front()?;
         if frames.is_empty() {
@@ -66,6 +66,13 @@ impl HeldFlows {
         }
         self.bytes -= frame.frame.cost();
         Some(frame)
+    }
+
+    /// The frames of a line, none of which waits any longer. The line is gone, and another one is in its place.
+    pub fn take(&mut self, line: usize) -> VecDeque<WaitingFrame> {
+        let frames = self.lines.swap_remove(line).frames;
+        self.bytes -= frames.iter().map(|held| held.frame.cost()).sum::<usize>();
+        frames
     }
 
     /// When one may go, at the earliest.

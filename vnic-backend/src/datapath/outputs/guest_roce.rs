@@ -10,8 +10,6 @@
 //! What is decided is [`Proxy`]'s; here are its frames. A frame that waits is a copy of our own and its buffer is completed,
 //! so that the guest's other flows go on. What all flows together may keep is bounded: beyond that frames stay in the ring.
 
-mod serve;
-
 use std::sync::Arc;
 
 use vnic_engine::congestion::proxy::{Counts, FlowId, Full, Proxy, SEEN, Seen};
@@ -19,28 +17,29 @@ use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::rdma::Congestion;
 use vnic_fabric::Instant;
 use vnic_fabric::qos::Decision;
-use vnic_fabric::switch::PortId;
 
-use super::counters::{AdapterCounters, priority_of};
-use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame};
-use super::outputs::{AdapterRx, Outputs, Slot, is_roce};
-use super::qos::{Pool, on_wire};
+use super::super::counters::{AdapterCounters, priority_of};
+use super::super::frame::{Metadata, OutFrame, OwnedFrame, Pool, RawFrame, on_wire};
+use super::{AdapterRx, is_roce};
 
 /// A frame that waits for its flow's turn, and what its adapter's rules say of it.
-pub struct HeldRoce {
-    frame: OwnedFrame,
-    decision: Decision,
+pub struct WaitingRoce {
+    /// The frame.
+    pub frame: OwnedFrame,
+    /// The rules.
+    pub decision: Decision,
 }
 
 /// What is done for one guest's RoCE, on the core that serves its adapter.
 pub struct GuestRoce {
     /// What decides.
-    pub proxy: Proxy<HeldRoce>,
+    pub proxy: Proxy<WaitingRoce>,
     /// When this round began.
-    now: Instant,
+    pub now: Instant,
     /// A ring waits because too much waits here.
-    full: bool,
-    pool: Pool,
+    pub full: bool,
+    /// Memory for frames that wait.
+    pub pool: Pool,
     counters: Arc<AdapterCounters>,
 }
 
@@ -53,7 +52,12 @@ pub fn see(f: &OutFrame<'_>) -> Option<Seen> {
 
 impl GuestRoce {
     /// Nothing waits. With `acts` it limits and notifies.
-    fn new(congestion: Congestion, acts: bool, now: Instant, counters: Arc<AdapterCounters>) -> GuestRoce {
+    pub fn new(
+        congestion: Congestion,
+        acts: bool,
+        now: Instant,
+        counters: Arc<AdapterCounters>,
+    ) -> GuestRoce {
         GuestRoce {
             proxy: Proxy::new(congestion, acts),
             now,
@@ -77,13 +81,13 @@ impl GuestRoce {
         self.full |= room == Err(Full::All);
         room?;
         let frame = self.pool.copy(&f.whole(), meta.clone()).ok_or(Full::Flow)?;
-        let held = HeldRoce { frame, decision };
+        let held = WaitingRoce { frame, decision };
         let held = self.proxy.hold(self.now, flow, seen, on_wire(f), cost, held);
         held.map_err(|_| Full::Flow)
     }
 
     /// Counts what was seen at a receive queue.
-    fn count(&self, queue: usize, counts: Counts) {
+    pub fn count(&self, queue: usize, counts: Counts) {
         let Some(block) = self.counters.queues.get(queue) else {
             return;
         };
@@ -119,24 +123,5 @@ impl AdapterRx {
             let counts = roce.proxy.take_counts();
             roce.count(q.into(), counts);
         }
-    }
-}
-
-impl Outputs {
-    /// What is done for the RoCE of an adapter's guest, if anything.
-    pub fn guest_roce(&mut self, port: PortId) -> Option<&mut GuestRoce> {
-        match self.slots.get_mut(usize::from(port.0))? {
-            Slot::Adapter(a) => a.guest_roce.as_deref_mut(),
-            _ => None,
-        }
-    }
-
-    /// Does the guest's ring wait because too much of its RoCE does?
-    pub fn guest_roce_is_full(&self, port: PortId) -> bool {
-        !self.guest_roce.is_empty()
-            && match self.slots.get(usize::from(port.0)) {
-                Some(Slot::Adapter(a)) => a.guest_roce.as_ref().is_some_and(|r| r.full),
-                _ => false,
-            }
     }
 }

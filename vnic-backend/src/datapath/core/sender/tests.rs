@@ -6,7 +6,7 @@ use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::qos::{Classes, PortQos, ScheduleQueue};
 
 const SECOND: u64 = 1_000_000_000;
-const NOTHING: Told = Told {
+const NOTHING: PauseState = PauseState {
     priorities: 0,
     global: false,
 };
@@ -204,20 +204,20 @@ fn another_rate_acts_at_once_and_what_is_owed_is_paid() {
 
 #[test]
 fn pause_is_obeyed_as_configured() {
-    let told = |priorities, global| Told { priorities, global };
+    let state = |priorities, global| PauseState { priorities, global };
     let pause = |pfc, global_rx| PauseSettings {
         pfc,
         global_rx,
         global_tx: false,
     };
     for (settings, says, paused) in [
-        (pause(0, false), told(0xff, true), 0),
-        (pause(0, true), told(0xff, true), 0xff),
-        (pause(0, true), told(0xff, false), 0),
+        (pause(0, false), state(0xff, true), 0),
+        (pause(0, true), state(0xff, true), 0xff),
+        (pause(0, true), state(0xff, false), 0),
         // Where priorities have flow control, there is no global one.
-        (pause(0b1000, true), told(0, true), 0),
-        (pause(0b1000, true), told(0b1111, true), 0b1000),
-        (pause(0b1000, false), told(0b0111, false), 0),
+        (pause(0b1000, true), state(0, true), 0),
+        (pause(0b1000, true), state(0b1111, true), 0b1000),
+        (pause(0b1000, false), state(0b0111, false), 0),
     ] {
         let mut s = sender(PortQos {
             pause: settings,

@@ -26,26 +26,46 @@ pub enum Stage {
 
 /// How far that is.
 #[derive(Debug)]
-pub struct Refit {
-    pub stage: Stage,
-    pub walk: MemoryWalk,
+pub struct Remap {
+    stage: Stage,
+    walk: MemoryWalk,
     /// The first object of the stage that is not done, and what was found of its ring.
-    pub at: usize,
+    at: usize,
     found: Found,
     /// Answered when it is dropped, too.
-    pub done: Sender<()>,
+    done: Sender<()>,
 }
 
-impl Refit {
+impl Remap {
     /// Nothing was looked at; the end is told here.
-    pub fn new(done: Sender<()>) -> Refit {
-        Refit {
+    pub fn new(done: Sender<()>) -> Remap {
+        Remap {
             stage: Stage::Regions,
             walk: MemoryWalk::default(),
             at: 0,
             found: Found::default(),
             done,
         }
+    }
+
+    /// What is looked at now.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// The place of the object that is looked at.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// How far regions were looked at.
+    pub fn walk(&mut self) -> &mut MemoryWalk {
+        &mut self.walk
+    }
+
+    /// The VMM is answered.
+    pub fn finish(self) {
+        let _ = self.done.send(());
     }
 
     /// Goes on with another kind of objects.

@@ -7,11 +7,10 @@ use vnic_fabric::Instant;
 use vnic_fabric::qos::PauseSettings;
 use vnic_fabric::switch::PortId;
 
-use super::super::super::core::Core;
 use super::super::super::counters::AdapterCounters;
 use super::super::super::outputs::Slot;
-use super::super::pauses::Told;
-use super::super::spans::PauseSpans;
+use super::super::super::qos::{PauseSpans, PauseState};
+use super::super::Core;
 use super::obeyed;
 
 /// Of one adapter that is told something.
@@ -19,7 +18,7 @@ pub struct PausedAdapter {
     /// The adapter.
     pub port: PortId,
     counters: Arc<AdapterCounters>,
-    told: Told,
+    state: PauseState,
     /// By priority, where they have flow control of their own,
     priorities: PauseSpans,
     /// and all together where they have not.
@@ -31,26 +30,26 @@ impl PausedAdapter {
         PausedAdapter {
             port,
             counters,
-            told: Told::default(),
+            state: PauseState::default(),
             priorities: PauseSpans::default(),
             global: PauseSpans::default(),
         }
     }
 
     /// It is told this now.
-    fn follow(&mut self, now: Instant, told: Told, pause: PauseSettings) {
+    fn follow(&mut self, now: Instant, state: PauseState, pause: PauseSettings) {
         let link = &self.counters.link;
-        let fresh = told.priorities & !self.told.priorities;
+        let fresh = state.priorities & !self.state.priorities;
         for (p, block) in (0..8).zip(&link.priorities) {
             if fresh >> p & 1 != 0 {
                 block.add(P::RxPause as usize, 1);
             }
         }
-        if told.global && !self.told.global {
+        if state.global && !self.state.global {
             link.link.add(L::RxPause as usize, 1);
         }
-        self.told = told;
-        let waits = obeyed(told, pause);
+        self.state = state;
+        let waits = obeyed(state, pause);
         let (priorities, global) = if pause.pfc == 0 {
             (0, waits & 1)
         } else {
@@ -76,7 +75,7 @@ impl Core {
             for (i, slot) in self.out.slots.iter().enumerate() {
                 let port = PortId(i as u16);
                 if let Slot::Adapter(a) = slot
-                    && self.pauses.of(port) != Told::default()
+                    && self.pauses.of(port) != PauseState::default()
                     && !self.senders.paused.iter().any(|b| b.port == port)
                 {
                     self.senders
@@ -85,9 +84,9 @@ impl Core {
                 }
             }
         }
-        let (pauses, qos) = (&self.pauses, &self.qos);
+        let (pauses, qos) = (&self.pauses, &self.out.qos);
         self.senders.paused.retain_mut(|adapter| {
-            let told = pauses.of(adapter.port);
+            let state = pauses.of(adapter.port);
             // *FlowControl says both directions where nobody has said anything.
             let pause = qos.get(adapter.port).map_or(
                 PauseSettings {
@@ -96,8 +95,8 @@ impl Core {
                 },
                 |c| c.qos.pause,
             );
-            adapter.follow(now, told, pause);
-            told != Told::default()
+            adapter.follow(now, state, pause);
+            state != PauseState::default()
         });
     }
 }

@@ -11,9 +11,9 @@ use vnic_fabric::fault::{Facts, Faults, Holding, Path, Rule, RuleId, Tally, Verd
 use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, Instant};
 
-use super::frame::{Metadata, OutFrame, OwnedFrame};
-use super::news::{CoreEvent, FaultReport, Reported, Reporter};
-use super::outputs::Receivers;
+use super::super::frame::{Metadata, OutFrame, OwnedFrame};
+use super::super::news::{CoreEvent, FaultReport, Reported, Reporter};
+use super::Receivers;
 
 /// Bytes of frames that one core holds back; what comes on top is dropped.
 const HELD_MAX: usize = 16 << 20;
@@ -207,7 +207,7 @@ impl Injector {
                     len: facts.len,
                     roce: facts.roce.clone(),
                 };
-                tell(&self.events, i.rule, &window.name, what)
+                report(&self.events, i.rule, &window.name, what)
             };
             if told {
                 window.reported += 1;
@@ -228,7 +228,7 @@ impl Injector {
             if now < w.until {
                 return true;
             }
-            if w.more > 0 && !tell(events, *rule, &w.name, Reported::More(w.more)) {
+            if w.more > 0 && !report(events, *rule, &w.name, Reported::More(w.more)) {
                 w.until = now + WINDOW;
                 w.reported = REPORTS;
                 return true;
@@ -238,10 +238,10 @@ impl Injector {
     }
 }
 
-fn tell(events: &Reporter, rule: RuleId, name: &str, what: Reported) -> bool {
+fn report(events: &Reporter, rule: RuleId, name: &str, what: Reported) -> bool {
     let name = name.into();
     let report = FaultReport { rule, name, what };
-    events.tell(CoreEvent::Fault(Box::new(report)))
+    events.report(CoreEvent::Fault(Box::new(report)))
 }
 
 fn cost(held: &Delayed) -> usize {

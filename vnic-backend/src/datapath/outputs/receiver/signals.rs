@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use vnic_fabric::switch::PortId;
 
-use super::super::pauses::{Pauses, Told};
+use super::super::super::qos::{PauseState, Pauses};
 
 /// See the module.
 pub struct PauseSignals {
     pauses: Arc<Pauses>,
     core: usize,
     /// By source: which receiver says what.
-    sources: Vec<Vec<(PortId, Told)>>,
+    sources: Vec<Vec<(PortId, PauseState)>>,
 }
 
 impl PauseSignals {
@@ -26,21 +26,21 @@ impl PauseSignals {
     }
 
     /// A receiver says this to a source from now on. Answers what it said before.
-    pub fn tell(&mut self, receiver: PortId, source: PortId, told: Told) -> Told {
+    pub fn set(&mut self, receiver: PortId, source: PortId, state: PauseState) -> PauseState {
         let i = usize::from(source.0);
         if self.sources.len() <= i {
             self.sources.resize_with(i + 1, Vec::new);
         }
         let says = &mut self.sources[i];
         let place = says.iter().position(|(r, _)| *r == receiver);
-        let before = place.map_or(Told::default(), |i| says[i].1);
-        match (place, told == Told::default()) {
+        let before = place.map_or(PauseState::default(), |i| says[i].1);
+        match (place, state == PauseState::default()) {
             (Some(i), true) => drop(says.swap_remove(i)),
-            (Some(i), false) => says[i].1 = told,
+            (Some(i), false) => says[i].1 = state,
             (None, true) => {}
-            (None, false) => says.push((receiver, told)),
+            (None, false) => says.push((receiver, state)),
         }
-        if before != told {
+        if before != state {
             self.pass_on(i);
         }
         before
@@ -61,11 +61,11 @@ impl PauseSignals {
     fn pass_on(&self, source: usize) {
         let all = self.sources[source]
             .iter()
-            .fold(Told::default(), |all, (_, t)| Told {
+            .fold(PauseState::default(), |all, (_, t)| PauseState {
                 priorities: all.priorities | t.priorities,
                 global: all.global | t.global,
             });
-        self.pauses.tell(self.core, PortId(source as u16), all);
+        self.pauses.set(self.core, PortId(source as u16), all);
     }
 }
 
@@ -78,18 +78,18 @@ mod tests {
         let pauses = Arc::new(Pauses::default());
         let mut signals = PauseSignals::new(pauses.clone(), 1);
         let (a, b, source) = (PortId(1), PortId(2), PortId(7));
-        let pfc = |priorities| Told {
+        let pfc = |priorities| PauseState {
             priorities,
             global: false,
         };
-        assert_eq!(signals.tell(a, source, pfc(0b1000)), Told::default());
-        signals.tell(b, source, pfc(0b0001));
+        assert_eq!(signals.set(a, source, pfc(0b1000)), PauseState::default());
+        signals.set(b, source, pfc(0b0001));
         assert_eq!(pauses.of(source), pfc(0b1001));
-        assert_eq!(signals.tell(a, source, pfc(0)), pfc(0b1000));
+        assert_eq!(signals.set(a, source, pfc(0)), pfc(0b1000));
         assert_eq!(pauses.of(source), pfc(0b0001));
-        signals.tell(a, PortId(8), pfc(0b100));
+        signals.set(a, PortId(8), pfc(0b100));
         signals.forget(b);
-        assert_eq!(pauses.of(source), Told::default());
+        assert_eq!(pauses.of(source), PauseState::default());
         assert_eq!(pauses.of(PortId(8)), pfc(0b100));
         signals.forget(a);
         assert!(!pauses.any());

@@ -22,18 +22,17 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use arrayvec::ArrayVec;
 use vnic_engine::counters::{PriorityCounter as P, QueueCounter as Q};
 use vnic_engine::dropless::{Dropless, Told};
-use vnic_engine::settings::Burst;
-use vnic_fabric::switch::{PortId, Verdict};
+use vnic_engine::settings::{Burst, DelayDrop};
+use vnic_fabric::switch::PortId;
 use vnic_fabric::{DropReason, Instant};
 
-use super::clock::Clock;
-use super::core::Core;
-use super::counters::{AdapterCounters, priority_of};
-use super::frame::{Metadata, OutFrame};
-use super::news::CoreEvent;
-use super::outputs::{AdapterRx, Outputs, Round, Slot, is_roce};
-use super::qos::Pauses;
-use super::rx::{Parked, RxQueue};
+use super::super::clock::Clock;
+use super::super::counters::{AdapterCounters, priority_of};
+use super::super::frame::{Metadata, OutFrame};
+use super::super::news::CoreEvent;
+use super::super::qos::Pauses;
+use super::super::rx::{Parked, RxQueue};
+use super::{AdapterRx, Outputs, Round, Slot};
 use crate::types::SWITCH_PORTS_MAX;
 
 /// Bytes of frames beyond reserves with which a core takes nothing more from other cores.
@@ -115,8 +114,14 @@ impl Waiting {
         self.beyond > LINKS_STOP
     }
 
+    /// Do so many wait that packets of RDMA functions, which nobody pushes back, add no more to them?
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.beyond > UNASKED_MAX
+    }
+
     /// Must a frame for this port wait?
-    fn holds_up(&self, port: PortId, roce: bool) -> bool {
+    pub fn holds_up(&self, port: PortId, roce: bool) -> bool {
         let state = self.pressure.ports.get(usize::from(port.0));
         match state.map_or(0, |s| s.load(Ordering::Relaxed)) {
             0 => false,
@@ -327,7 +332,7 @@ impl AdapterRx {
     }
 
     /// Counted what dropless mode says.
-    fn told(&self, told: Told, before: (u64, u64)) {
+    fn count_change(&self, told: Told, before: (u64, u64)) {
         let d = &self.waits.dropless;
         let first = &self.counters.queues[0];
         first.add(Q::DroplessEntries as usize, d.entries() - before.0);
@@ -371,36 +376,14 @@ fn leaves(
     }
 }
 
-impl Core {
-    /// Must a frame wait, because a frame for one of its receivers waits?
-    #[cold]
-    #[inline(never)]
-    pub fn must_wait(&self, ingress: PortId, verdict: &Verdict, head: &[u8]) -> bool {
-        let roce = is_roce(head);
-        let waiting = &self.out.round.waiting;
-        match *verdict {
-            Verdict::Unicast(e) => waiting.holds_up(e.port, roce),
-            Verdict::Flood(flood) => self
-                .switch
-                .flood_targets(ingress, flood)
-                .any(|e| waiting.holds_up(e.port, roce)),
-            Verdict::Drop(_) => false,
-        }
-    }
-
-    /// The same for a packet of an RDMA function, of which some may wait: it is sent before anybody asks whether it can be.
-    #[cold]
-    pub fn too_many_wait(&self, ingress: PortId, verdict: &Verdict, head: &[u8]) -> bool {
-        self.out.round.waiting.beyond > UNASKED_MAX && self.must_wait(ingress, verdict, head)
-    }
-
+impl Outputs {
     /// Looks whether buffers have come for frames that wait, and who has waited too long. `rung`: the thread that waits for
     /// guests says that buffers have come. Answers how many frames are gone.
     #[cold]
     pub fn waiting_round(&mut self, rung: bool) -> usize {
         let mut news: ArrayVec<(PortId, Told), 16> = ArrayVec::new();
         let mut work = 0;
-        let Outputs { slots, round, .. } = &mut self.out;
+        let Outputs { slots, round, .. } = self;
         let mut i = 0;
         while let Some(&port) = round.waiting.ports.get(i) {
             let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) else {
@@ -439,7 +422,7 @@ impl Core {
             if news.remaining_capacity() > 0
                 && let Some(told) = a.waits.dropless.expire(now)
             {
-                a.told(told, before);
+                a.count_change(told, before);
                 news.push((port, told));
                 for q in 0..a.queues.len() {
                     a.give_up(port, q, false, DropReason::NoRxBuffer, round);
@@ -460,20 +443,15 @@ impl Core {
                 i += 1;
             }
         }
-        self.flush();
         for (port, told) in news {
-            self.tell_dropless(port, told);
+            self.report(CoreEvent::Dropless { port, told });
         }
         work
     }
 
-    fn tell_dropless(&self, port: PortId, told: Told) {
-        self.report(CoreEvent::Dropless { port, told });
-    }
-
     /// The operator switches an adapter's dropless mode on or off. Frames that wait beyond the reserve are dropped with it.
     pub fn set_dropless(&mut self, port: PortId, timeout: u8) {
-        let Outputs { slots, round, .. } = &mut self.out;
+        let Outputs { slots, round, .. } = self;
         let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) else {
             return;
         };
@@ -481,7 +459,7 @@ impl Core {
         let Some(told) = a.waits.dropless.set(timeout) else {
             return;
         };
-        a.told(told, before);
+        a.count_change(told, before);
         if !a.waits.dropless.is_on() {
             for q in 0..a.queues.len() {
                 // What has buffers by now is not lost.
@@ -496,14 +474,23 @@ impl Core {
                 a.give_up(port, q, false, DropReason::NoRxBuffer, round);
             }
             a.mark(port, &mut round.waiting);
-            self.flush();
         }
-        self.tell_dropless(port, told);
+        self.report(CoreEvent::Dropless { port, told });
+    }
+
+    /// `DelayDropTimeout` of an adapter from now on. To switch off what is off is an act of the operator's, too; that nothing is set
+    /// any more, or nothing at a start, is none.
+    pub fn set_delay_drop(&mut self, port: PortId, before: DelayDrop, set: DelayDrop, anew: bool) {
+        let on = self.adapter(port).is_some_and(|a| a.waits.dropless.is_on());
+        let act = !anew && set.act > 0;
+        if (anew || set != before) && (set.timeout > 0 || act || on) {
+            self.set_dropless(port, set.timeout);
+        }
     }
 
     /// Settings of an adapter have changed: its reserve may have more room.
     pub fn reserve_changed(&mut self, port: PortId) {
-        let Outputs { slots, round, .. } = &mut self.out;
+        let Outputs { slots, round, .. } = self;
         if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) {
             a.follow(None, &mut round.waiting);
             a.mark(port, &mut round.waiting);
@@ -517,7 +504,7 @@ impl Core {
 
     /// A queue's guest is gone: nothing waits for it any more.
     pub fn drop_waiting(&mut self, port: PortId, pair: usize) {
-        let Outputs { slots, round, .. } = &mut self.out;
+        let Outputs { slots, round, .. } = self;
         if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) {
             a.give_up(port, pair, true, DropReason::ReceiverDown, round);
             a.mark(port, &mut round.waiting);
@@ -530,13 +517,13 @@ impl Core {
         for pair in 0..queues {
             self.drop_waiting(port, pair);
         }
-        self.out.round.waiting.ports.retain(|p| *p != port);
-        self.out.round.waiting.mark(port, 0);
+        self.round.waiting.ports.retain(|p| *p != port);
+        self.round.waiting.mark(port, 0);
     }
 
     /// When somebody has waited too long.
     pub fn waiting_due(&self) -> Option<Instant> {
-        let Outputs { slots, round, .. } = &self.out;
+        let Outputs { slots, round, .. } = self;
         let times = round
             .waiting
             .ports
@@ -550,7 +537,7 @@ impl Core {
 
     /// Asks guests for whom frames wait to kick when they give buffers; says whether they have given some after all.
     pub fn request_buffers(&mut self) -> bool {
-        let Outputs { slots, round, .. } = &mut self.out;
+        let Outputs { slots, round, .. } = self;
         let mut more = false;
         for port in &round.waiting.ports {
             let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) else {
@@ -571,7 +558,7 @@ impl Core {
 
     /// Awake again, the core looks by itself.
     pub fn suppress_buffer_kicks(&mut self) {
-        let Outputs { slots, round, .. } = &mut self.out;
+        let Outputs { slots, round, .. } = self;
         for port in &round.waiting.ports {
             if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0))
                 && a.settings.burst != Burst::Thread

@@ -1,0 +1,450 @@
+//! The vhost-user protocol (QEMU, "Vhost-user Protocol") as both functions of an adapter speak it: negotiation, memory, rings.
+//!
+//! What a VMM may get wrong is a protocol error and ends the connection.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use vhost::VhostUserMemoryRegionBase;
+use vhost::vhost_user::message::*;
+use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+use vnic_engine::virtio_net::feature as f;
+
+use super::budget::{Of, Share};
+use super::server::Endpoint;
+use crate::call::{Call, is_eventfd};
+use crate::mem::{DirtyLog, Lender, MemMap, Region};
+use crate::ring::{Fault, RingAddresses, SplitRing};
+
+/// One ring as the VMM configures it.
+#[derive(Default)]
+pub struct Vring {
+    size: u32,
+    /// Where it is, if that was said.
+    pub addresses: Option<RingAddresses>,
+    /// Where it goes on.
+    pub base: u16,
+    /// The guest's way to say that there is something in it.
+    pub kick: Option<Arc<File>>,
+    /// The interrupt.
+    pub call: Option<Arc<Call>>,
+    /// A kick descriptor was set (even "none"): the ring is started (vhost-user, "Ring states").
+    started: bool,
+    enabled: bool,
+}
+
+/// What a VMM has set up.
+pub struct Setup {
+    /// The socket.
+    pub endpoint: Arc<Endpoint>,
+    lender: Arc<Lender>,
+    share: Share,
+    /// Acknowledged features.
+    pub features: u64,
+    /// Memory, in the order in which it was added. QEMU before 8.2 adds and removes each region once per queue pair, so the same one
+    /// may be there several times.
+    regions: Vec<Region>,
+    /// The same.
+    pub mem: Arc<MemMap>,
+    log: Option<DirtyLog>,
+    /// The rings, by index.
+    pub rings: Vec<Vring>,
+}
+
+impl Setup {
+    /// Was a feature acknowledged?
+    pub fn has(&self, feature: u64) -> bool {
+        self.features & feature != 0
+    }
+
+    /// Is there any memory?
+    pub fn has_memory(&self) -> bool {
+        !self.regions.is_empty()
+    }
+
+    /// Is a ring started and enabled?
+    pub fn is_ready(&self, i: usize) -> bool {
+        let r = &self.rings[i];
+        r.started && (r.enabled || !self.has(f::PROTOCOL_FEATURES))
+    }
+
+    /// A ring in the present memory.
+    pub fn split_ring(&self, i: usize) -> std::result::Result<SplitRing, Fault> {
+        let r = &self.rings[i];
+        SplitRing::new(
+            self.mem.clone(),
+            r.size,
+            r.addresses.unwrap_or_default(),
+            r.base,
+            self.has(f::RING_EVENT_IDX),
+            self.has(f::RING_INDIRECT_DESC),
+            self.log.clone().filter(|_| self.has(f::LOG_ALL)),
+        )
+    }
+
+    /// Tells the rest of the NIC how far the guest is.
+    pub fn publish(&self, pairs: u16) {
+        self.endpoint.set_guest(self.features, pairs, self.mem.bytes());
+    }
+
+    fn ring<F: Function>(&mut self, index: u32) -> Result<&mut Vring> {
+        let ring = self.rings.get_mut(index as usize);
+        ring.ok_or(Error::InvalidOperation(F::NO_SUCH_RING))
+    }
+
+    /// Maps memory as the VMM describes it. All ways in lead here, and the `vhost` crate does not look at each of them.
+    fn map(&self, region: &VhostUserMemoryRegion, file: File) -> Result<Region> {
+        Region::map(
+            region.guest_phys_addr,
+            region.memory_size,
+            region.user_addr,
+            file,
+            region.mmap_offset,
+            &self.lender,
+        )
+        .map_err(Error::ReqHandlerError)
+    }
+}
+
+/// A function of an adapter, on the device side of a connection.
+pub trait Function {
+    /// Protocol features that it offers.
+    const PROTOCOL: VhostUserProtocolFeatures;
+    /// Memory regions that it offers, if its adapter's budget has as many.
+    const MEMORY_SLOTS: usize;
+    /// What is said of a ring that it does not have.
+    const NO_SUCH_RING: &'static str;
+
+    /// How many rings it has.
+    fn rings(endpoint: &Endpoint) -> usize;
+
+    /// The number of queues, as the VMM counts them.
+    fn queues(endpoint: &Endpoint) -> u64;
+
+    /// Features that it offers.
+    fn offered(endpoint: &Endpoint) -> u64;
+
+    /// A ring is about to be changed: it does not run when this returns, and its place is kept.
+    fn stop(&mut self, setup: &mut Setup, ring: usize);
+
+    /// Nothing runs when this has returned; the places of rings are kept.
+    fn stop_all(&mut self, setup: &mut Setup);
+
+    /// Brings what runs in line with what is set up of a ring, or of all of them, and tells the rest of the NIC.
+    fn update(&mut self, setup: &mut Setup, ring: Option<usize>);
+
+    /// Other memory from now on: `change` puts it in place.
+    fn remap(&mut self, setup: &mut Setup, change: impl FnOnce(&mut Setup));
+
+    /// A ring that may run has another interrupt.
+    fn set_call(&mut self, setup: &Setup, ring: usize, call: Option<Arc<Call>>);
+
+    /// Reads the configuration space.
+    fn config(&self, setup: &Setup, offset: usize, size: usize) -> Result<Vec<u8>>;
+
+    /// Writes it.
+    fn set_config(&mut self) -> Result<()>;
+}
+
+/// The device side of one connection.
+pub struct Connection<F> {
+    setup: Setup,
+    function: F,
+    /// Kept because User-Mode-Linux takes its end for the end of the device.
+    backend_channel: Option<Backend>,
+}
+
+impl<F: Function> Connection<F> {
+    /// A new one.
+    pub fn new(endpoint: Arc<Endpoint>, lender: Arc<Lender>, function: F) -> Self {
+        let rings = (0..F::rings(&endpoint)).map(|_| Vring::default());
+        Connection {
+            setup: Setup {
+                share: endpoint.share(),
+                rings: rings.collect(),
+                endpoint,
+                lender,
+                features: 0,
+                regions: Vec::new(),
+                mem: Arc::default(),
+                log: None,
+            },
+            function,
+            backend_channel: None,
+        }
+    }
+
+    /// Has the VMM acknowledged VHOST_USER_F_PROTOCOL_FEATURES?
+    pub fn speaks_protocol_features(&self) -> bool {
+        self.setup.has(f::PROTOCOL_FEATURES)
+    }
+
+    /// Nothing runs when it has returned.
+    pub fn stop_all(&mut self) {
+        self.function.stop_all(&mut self.setup);
+    }
+
+    /// Changes a ring; one that runs is taken out before.
+    fn change(&mut self, index: u32, change: impl FnOnce(&mut Vring)) -> Result<()> {
+        self.setup.ring::<F>(index)?;
+        self.function.stop(&mut self.setup, index as usize);
+        change(self.setup.ring::<F>(index)?);
+        self.update(index);
+        Ok(())
+    }
+
+    fn update(&mut self, index: u32) {
+        self.function.update(&mut self.setup, Some(index as usize));
+    }
+
+    fn remap(&mut self, regions: Vec<Region>) {
+        self.function.remap(&mut self.setup, |setup| {
+            setup.mem = Arc::new(MemMap::new(&regions));
+            setup.regions = regions;
+        });
+    }
+}
+
+impl<F: Function> VhostUserBackendReqHandlerMut for Connection<F> {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        self.reset_device()
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.stop_all();
+        for r in &mut self.setup.rings {
+            (r.started, r.enabled, r.base) = (false, false, 0);
+        }
+        self.setup.features = 0;
+        self.setup.publish(0);
+        Ok(())
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(F::offered(&self.setup.endpoint))
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        if features & !F::offered(&self.setup.endpoint) != 0 {
+            return Err(Error::FeatureMismatch);
+        }
+        if features != self.setup.features {
+            self.stop_all();
+            self.setup.features = features;
+            self.function.update(&mut self.setup, None);
+        }
+        Ok(())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
+        if regions.len() != files.len() {
+            return Err(Error::InvalidOperation(
+                "memory regions and descriptors do not match",
+            ));
+        }
+        let setup = &mut self.setup;
+        setup
+            .share
+            .exchange(Of::Regions, setup.regions.len(), regions.len())?;
+        let mapped = regions.iter().zip(files).map(|(r, f)| setup.map(r, f));
+        let mapped = mapped.collect::<Result<_>>()?;
+        self.remap(mapped);
+        Ok(None)
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(self.setup.share.slots(F::MEMORY_SLOTS) as u64)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        region: &VhostUserSingleMemoryRegion,
+        file: File,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<VhostUserMemoryRegionBase>> {
+        self.setup.share.exchange(Of::Regions, 0, 1)?;
+        let mut regions = self.setup.regions.clone();
+        regions.push(self.setup.map(region, file)?);
+        self.remap(regions);
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        let gone = |r: &Region| {
+            (r.gpa, r.len, r.user) == (region.guest_phys_addr, region.memory_size, region.user_addr)
+        };
+        let unknown = Error::InvalidOperation("a memory region is removed that was not added");
+        let mut regions = self.setup.regions.clone();
+        regions.remove(regions.iter().position(gone).ok_or(unknown)?);
+        self.remap(regions);
+        self.setup.share.exchange(Of::Regions, 1, 0)
+    }
+
+    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+        self.change(index, |r| r.size = num)
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        flags: VhostUserVringAddrFlags,
+        descriptor: u64,
+        used: u64,
+        available: u64,
+        log: u64,
+    ) -> Result<()> {
+        let logs = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
+        self.change(index, |r| {
+            r.addresses = Some(RingAddresses {
+                desc: descriptor,
+                avail: available,
+                used,
+                used_log: logs.then_some(log),
+            });
+        })
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        self.change(index, |r| r.base = base as u16)
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        self.setup.ring::<F>(index)?.started = false;
+        self.update(index);
+        let r = self.setup.ring::<F>(index)?;
+        let (kick, call, base) = (r.kick.take(), r.call.take(), r.base);
+        let had = usize::from(kick.is_some()) + usize::from(call.is_some());
+        self.setup.share.exchange(Of::Descriptors, had, 0)?;
+        Ok(VhostUserVringState::new(index, u32::from(base)))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        // Data cores wait for it: of other files the VMM could decide how long it takes to ask.
+        if let Some(file) = &fd
+            && !is_eventfd(file).map_err(Error::ReqHandlerError)?
+        {
+            return Err(Error::InvalidOperation("a kick descriptor is no eventfd"));
+        }
+        let kick = fd.map(Arc::new);
+        let had = self.setup.ring::<F>(index.into())?.kick.is_some().into();
+        let share = &mut self.setup.share;
+        share.exchange(Of::Descriptors, had, kick.is_some().into())?;
+        self.change(index.into(), |r| (r.kick, r.started) = (kick, true))
+    }
+
+    fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let signals = || self.setup.endpoint.signals();
+        let call = fd.map(|file| Call::new(file, signals())).transpose();
+        let call = call.map_err(Error::ReqHandlerError)?.map(Arc::new);
+        let had = self.setup.ring::<F>(index.into())?.call.is_some().into();
+        let share = &mut self.setup.share;
+        share.exchange(Of::Descriptors, had, call.is_some().into())?;
+        // The old one is closed here, not on the data core: closing may take its time.
+        let _old = std::mem::replace(&mut self.setup.ring::<F>(index.into())?.call, call.clone());
+        // VMMs change it whenever a guest masks its interrupt: that must not stop anything.
+        self.function.set_call(&self.setup, index.into(), call);
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, index: u8, _fd: Option<File>) -> Result<()> {
+        self.setup.ring::<F>(index.into()).map(|_| ())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(F::PROTOCOL
+            | VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::RESET_DEVICE
+            // We say nothing over it, but User-Mode-Linux (6.1) has an interrupt for its rings only with it.
+            | VhostUserProtocolFeatures::BACKEND_REQ
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+    }
+
+    fn set_backend_req_fd(&mut self, backend: Backend) {
+        self.backend_channel = Some(backend);
+    }
+
+    fn set_protocol_features(&mut self, _features: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(F::queues(&self.setup.endpoint))
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        self.setup.ring::<F>(index)?.enabled = enable;
+        self.update(index);
+        Ok(())
+    }
+
+    fn get_config(&mut self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        self.function.config(&self.setup, offset as usize, size as usize)
+    }
+
+    fn set_config(&mut self, _offset: u32, _buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
+        self.function.set_config()
+    }
+
+    fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
+        if F::offered(&self.setup.endpoint) & f::LOG_ALL == 0 {
+            return Err(Error::InvalidOperation(
+                "migration of RDMA functions is not offered",
+            ));
+        }
+        let had = self.setup.log.is_some().into();
+        self.setup.share.exchange(Of::Regions, had, 1)?;
+        let mapped = DirtyLog::map(file, log.mmap_size, log.mmap_offset, &self.setup.lender);
+        let mapped = mapped.map_err(Error::ReqHandlerError)?;
+        self.stop_all();
+        self.setup.log = Some(mapped);
+        self.function.update(&mut self.setup, None);
+        Ok(())
+    }
+
+    fn set_gpu_socket(&mut self, _gpu: GpuBackend) -> Result<()> {
+        Err(Error::InvalidOperation("this is no graphics device"))
+    }
+
+    fn get_shared_object(&mut self, _uuid: VhostUserSharedMsg) -> Result<File> {
+        Err(Error::InvalidOperation("shared objects are not offered"))
+    }
+
+    fn get_inflight_fd(&mut self, _inflight: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        Err(Error::InvalidOperation(NO_INFLIGHT))
+    }
+
+    fn set_inflight_fd(&mut self, _inflight: &VhostUserInflight, _file: File) -> Result<()> {
+        Err(Error::InvalidOperation(NO_INFLIGHT))
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _direction: VhostTransferStateDirection,
+        _phase: VhostTransferStatePhase,
+        _fd: File,
+    ) -> Result<Option<File>> {
+        Err(Error::InvalidOperation(NO_STATE))
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(Error::InvalidOperation(NO_STATE))
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(Error::InvalidOperation("shared memory regions are not offered"))
+    }
+}
+
+/// What no function offers.
+const NO_INFLIGHT: &str = "in-flight tracking is not offered: completion is in order";
+const NO_STATE: &str = "device state transfer is not offered";
