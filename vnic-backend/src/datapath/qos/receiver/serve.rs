@@ -213,8 +213,8 @@ impl Core {
         while let Some(news) = r.guard.observe(now, guard, pausing, std::mem::take(&mut moved)) {
             let link = &r.counters.link().link;
             match news {
-                StallNews::Minor => link.add(L::PauseStormWarnings as usize, 1),
-                StallNews::Critical => link.add(L::PauseStormErrors as usize, 1),
+                StallNews::Minor => link.add(L::TxPauseStormWarnings as usize, 1),
+                StallNews::Critical => link.add(L::TxPauseStormErrors as usize, 1),
                 StallNews::Recovered => {}
             }
             r.buffers.set_silent(r.guard.is_tripped());
