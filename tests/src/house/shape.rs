@@ -21,7 +21,10 @@ pub type Ceilings<'a> = &'a [(&'static str, usize)];
 /// Structs with more fields.
 pub const WIDE: Ceilings<'static> = &[
     ("appliance::AdapterAdd", 17),
+    ("appliance::AdapterTable", 18),
     ("appliance::FaultAdd", 21),
+    ("appliance::FaultTable", 20),
+    ("appliance::TeamTable", 18),
     ("guest-lib::Qp", 16),
     ("guest-lib::Shared", 17),
     ("vnic-backend/engine::KeyDef", 17),
