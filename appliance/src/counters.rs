@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use vnic_backend::Sample;
 use vnic_backend::counters::names::{self, Family, Instance, Kind, Reading, SETS, Set};
-use vnic_backend::counters::{AdapterValues, CoreValues, PortValues, RDMA_COUNTERS, Values, rdma_unit};
+use vnic_backend::counters::{AdapterValues, CoreValues, PortValues, Values};
 
 use crate::names as resources;
 
@@ -223,22 +223,8 @@ fn native(sample: &Sample) -> Item {
         queue: sample.queue,
         priority: sample.priority,
         reason: sample.reason,
-        unit: unit(sample),
+        unit: sample.def.unit,
         kind: Kind::Counter,
         reading: Reading::Value(sample.value),
-    }
-}
-
-/// The unit of a native counter: RDMA's table says it, the others have it in their names.
-fn unit(sample: &Sample) -> &'static str {
-    let name = sample.def.name;
-    let rdma = RDMA_COUNTERS.iter().position(|def| std::ptr::eq(def, sample.def));
-    match rdma {
-        Some(i) => rdma_unit(i),
-        None if name.ends_with("_bytes") => "bytes",
-        None if name.ends_with("_ns") => "ns",
-        None if name.ends_with("_us") => "us",
-        None if name.ends_with("_frames") || name == "drops" => "frames",
-        None => "",
     }
 }

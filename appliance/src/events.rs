@@ -18,7 +18,7 @@ use vnic_backend::{Nic, NicEvent, NicEventKind};
 pub use control::{ControlEvent, Tell};
 pub use log::{BACKLOG, EventFile, EventLog, Following, Keep, NotKept, Part};
 pub use record::{Owner, Record, severity};
-pub use words::{Level, describe};
+pub use words::{Level, Told, describe, told};
 
 /// What watchers get.
 #[derive(Debug, Clone)]

@@ -22,8 +22,8 @@ use std::time::SystemTime;
 
 use crossbeam_channel::Receiver;
 use tokio::sync::broadcast;
-use vnic_backend::settings::{self, AdapterSettings, Apply, Built, KEYS, KeyDef, Origin, Points, Value};
 use vnic_backend::Nic;
+use vnic_backend::settings::{self, AdapterSettings, Apply, Built, KEYS, KeyDef, Origin, Points, Value};
 
 use crate::store::{Batch, Store, StoreError};
 pub use acting::{Applied, LINE_RATE_MBPS};

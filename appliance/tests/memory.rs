@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::process;
 use peak_alloc::PeakAlloc;
-use vnic_appliance::events::{EventLog, Keep, Level, Owner, Record, kinds};
+use vnic_appliance::events::{EventLog, Keep, Owner, Record, kinds, told};
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
@@ -20,13 +20,7 @@ fn happen(log: &EventLog, adapters: std::ops::Range<usize>) {
         for n in 0..20 {
             let owner = Owner::Adapter(format!("vf{adapter}"));
             let text = format!("event {n}, told with as many words as events usually have, and a few more");
-            log.append(Record::now(
-                &kinds::ADAPTER_ADDED,
-                Level::Info,
-                owner,
-                text,
-                Vec::new(),
-            ));
+            log.append(Record::now(told(&kinds::ADAPTER_ADDED, text), owner));
         }
         if adapter % 10 == 9 {
             log.flush();

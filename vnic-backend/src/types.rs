@@ -139,28 +139,18 @@ pub struct SocketAccess {
     pub users: Vec<u32>,
 }
 
-/// How far an adapter's guest has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttachState {
-    /// Nobody is connected to the socket.
-    Detached,
-    /// A VMM is connected; no driver runs.
-    Attached,
-    /// A driver runs: at least one queue pair is enabled. The link is up.
-    Up,
-    /// A bug of ours took the adapter down; `restart` brings it back.
-    Failed,
-}
-
-impl AttachState {
-    /// The name for people and scripts.
-    pub const fn name(self) -> &'static str {
-        match self {
-            AttachState::Detached => "detached",
-            AttachState::Attached => "attached",
-            AttachState::Up => "up",
-            AttachState::Failed => "failed",
-        }
+vnic_wire::named! {
+    /// How far an adapter's guest has come.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum AttachState {
+        /// Nobody is connected to the socket.
+        Detached => "detached",
+        /// A VMM is connected; no driver runs.
+        Attached => "attached",
+        /// A driver runs: at least one queue pair is enabled. The link is up.
+        Up => "up",
+        /// A bug of ours took the adapter down; `restart` brings it back.
+        Failed => "failed",
     }
 }
 

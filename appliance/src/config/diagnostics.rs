@@ -5,6 +5,10 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use toml::Spanned;
+
+use crate::check::Checked;
+
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Diagnostic {
@@ -67,11 +71,24 @@ impl fmt::Display for Diagnostics {
     }
 }
 
-/// Collects what is wrong while a file is read.
+/// A key of a file with its value, or an element of a list.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Its path, such as `adapter[1].mtu`.
+    pub path: String,
+    /// Where the key is; of an element: where the key of its list is.
+    pub key: Range<usize>,
+    /// Where the value is.
+    pub value: Range<usize>,
+}
+
+/// Collects what is wrong with a file.
 #[derive(Debug)]
 pub struct Sink<'a> {
     file: &'a Path,
     text: &'a str,
+    /// All of the file. What lies in something comes behind it.
+    pub(super) entries: Vec<Entry>,
     list: RefCell<Vec<(usize, Diagnostic)>>,
 }
 
@@ -81,6 +98,7 @@ impl<'a> Sink<'a> {
         Sink {
             file,
             text,
+            entries: Vec::new(),
             list: RefCell::default(),
         }
     }
@@ -97,16 +115,90 @@ impl<'a> Sink<'a> {
         ));
     }
 
+    /// The innermost key or value around a place.
+    pub(super) fn around(&self, place: &Range<usize>) -> Option<&Entry> {
+        let around = |span: &Range<usize>| span.start <= place.start && place.end <= span.end;
+        // Of tables with one header the last is the innermost; a list has its key before its elements.
+        let (last, mut best) = (self.entries.len(), None);
+        for (i, entry) in self.entries.iter().enumerate() {
+            for (span, rank) in [(&entry.key, i), (&entry.value, last - i)] {
+                let size = (span.len(), rank);
+                if around(span) && best.is_none_or(|(least, _)| size < least) {
+                    best = Some((size, entry));
+                }
+            }
+        }
+        best.map(|(_, entry)| entry)
+    }
+
+    fn path(&self, place: &Range<usize>) -> &str {
+        self.around(place).map_or("", |entry| &entry.path)
+    }
+
+    /// Notes that the value or key at `span` is wrong.
+    pub fn wrong(&self, span: &Range<usize>, message: impl Into<String>) {
+        self.error(span.clone(), self.path(span), message);
+    }
+
+    /// Where the value of a key of a table is, if it is there.
+    pub fn place(&self, table: &Range<usize>, key: &str) -> Option<Range<usize>> {
+        let path = format!("{}.{key}", self.path(table));
+        let entry = self.entries.iter().find(|entry| entry.path == path);
+        entry.map(|entry| entry.value.clone())
+    }
+
+    /// Notes that a key of a table is wrong, whether it is there or not.
+    pub fn wrong_key(&self, table: &Range<usize>, key: &str, message: impl Into<String>) {
+        let place = self.place(table, key).unwrap_or_else(|| table.clone());
+        self.error(place, format!("{}.{key}", self.path(table)), message);
+    }
+
+    /// The value of a key that must be there. One of a wrong type was noted already.
+    pub fn required<T>(&self, table: &Range<usize>, key: &str, value: Option<T>) -> Option<T> {
+        if value.is_none() && self.place(table, key).is_none() {
+            self.wrong_key(table, key, "this key is required");
+        }
+        value
+    }
+
+    /// Passes a value through a check; what the check refuses is noted.
+    pub fn check<T, U>(&self, value: Option<Spanned<T>>, check: impl FnOnce(T) -> Checked<U>) -> Option<U> {
+        let value = value?;
+        let span = value.span();
+        let checked = check(value.into_inner());
+        checked.map_err(|message| self.wrong(&span, message)).ok()
+    }
+
+    /// As [`Sink::check`], of a text.
+    pub fn text<U>(
+        &self,
+        text: Option<Spanned<String>>,
+        check: impl FnOnce(&str) -> Checked<U>,
+    ) -> Option<U> {
+        self.check(text, |text| check(&text))
+    }
+
+    /// As [`Sink::text`], of several; those that are refused are left out.
+    pub fn texts<U>(&self, texts: Vec<Spanned<String>>, check: impl Fn(&str) -> Checked<U>) -> Vec<U> {
+        let checked = texts.into_iter().filter_map(|text| self.text(Some(text), &check));
+        checked.collect()
+    }
+
     /// `value` when nothing was wrong.
-    pub fn finish<T>(self, value: Option<T>) -> Result<T, Diagnostics> {
+    pub fn finish<T>(self, value: T) -> Result<T, Diagnostics> {
+        match self.failed() {
+            true => Err(self.into_diagnostics()),
+            false => Ok(value),
+        }
+    }
+
+    /// What was wrong.
+    pub fn into_diagnostics(self) -> Diagnostics {
         let mut list = self.list.into_inner();
         list.sort_by_key(|(at, _)| *at);
-        match value {
-            Some(value) if list.is_empty() => Ok(value),
-            _ => Err(Diagnostics {
-                file: self.file.to_owned(),
-                list: list.into_iter().map(|(_, d)| d).collect(),
-            }),
+        Diagnostics {
+            file: self.file.to_owned(),
+            list: list.into_iter().map(|(_, d)| d).collect(),
         }
     }
 
@@ -115,9 +207,9 @@ impl<'a> Sink<'a> {
         !self.list.borrow().is_empty()
     }
 
-    /// The line of an offset, for messages that point at another place.
-    pub fn line(&self, offset: usize) -> usize {
-        line_and_column(self.text, offset).0
+    /// The line of a place, for messages that point at another one.
+    pub fn line(&self, place: &Range<usize>) -> usize {
+        line_and_column(self.text, place.start).0
     }
 }
 

@@ -1,16 +1,19 @@
 //! The daemon's settings: from a TOML file or from the command line, checked in full before anything starts.
 
 mod access;
+mod adapter;
 mod command_line;
 mod diagnostics;
 mod environment;
 mod faults;
 mod file;
-mod mesh;
+mod port;
 mod reader;
 mod settings;
 mod suggest;
+mod taken;
 mod teams;
+mod vlan;
 
 use crate::access::Access;
 
@@ -38,7 +41,7 @@ impl Settings {
     pub fn access_from_file(path: &std::path::Path) -> Result<Access, Diagnostics> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| Diagnostics::general(path, format!("cannot read the file: {e}")))?;
-        file::access(path, &text)
+        file::parse_access(path, &text)
     }
 
     /// As [`Settings::from_file`], with the file's text.

@@ -1,50 +1,64 @@
 //! `[[team]]` tables of the configuration file.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::ops::Range;
 
-use vnic_backend::lag::{NewTeam, TeamType, Teams};
-use vnic_backend::{LacpSpec, VlanMode};
+use serde::Deserialize;
+use toml::Spanned;
+use vnic_backend::LacpSpec;
+use vnic_backend::lag::{LagError, NewTeam, TeamType, Teams};
 
 use super::diagnostics::Sink;
-use super::reader::{At, Section};
+use super::vlan::{VlanTable, vlan};
 use crate::check::{Checked, fault};
 use crate::teams::{TeamSettings, TeamSpec, hash};
 
-/// Names with the line where.
-type Lines = BTreeMap<String, usize>;
+/// `[[team]]`.
+// Wide: the keys of the table in the file.
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TeamTable {
+    name: Option<Spanned<String>>,
+    r#type: Option<Spanned<String>>,
+    members: Option<Vec<Spanned<String>>>,
+    primary: Option<String>,
+    team_mac_of: Option<String>,
+    no_failback: Option<Spanned<bool>>,
+    vlan_id: Option<Spanned<i64>>,
+    vlan_prio: Option<Spanned<i64>>,
+    vlan: Option<Spanned<VlanTable>>,
+    hash: Option<Spanned<String>>,
+    lacp: Option<Spanned<String>>,
+    lacp_slow: bool,
+    lacp_priority: Option<Spanned<i64>>,
+    lacp_key: Option<Spanned<i64>>,
+    failback_delay: Option<Spanned<String>>,
+    quiet: Option<Spanned<String>>,
+    patience: Option<Spanned<String>>,
+    view_flows: Option<Spanned<i64>>,
+}
 
-/// The tables `[[team]]`, of these `ports`; `vlan` reads the VLAN membership of a port of the switch.
-pub(super) fn tables<'a>(
-    root: &Section<'a>,
-    sink: &Sink<'_>,
-    ports: &[String],
-    vlan: impl Fn(&Section<'a>) -> Option<VlanMode>,
-) -> Option<Vec<TeamSpec>> {
+/// The tables `[[team]]`, of these `ports`.
+pub(super) fn teams(sink: &Sink<'_>, tables: Vec<Spanned<TeamTable>>, ports: &[String]) -> Vec<TeamSpec> {
     let mut reader = Reader {
         sink,
         ports,
-        names: Lines::new(),
+        names: BTreeMap::new(),
         members: BTreeMap::new(),
         teams: Teams::default(),
     };
-    let teams: Vec<Option<TeamSpec>> = root
-        .tables("team")
-        .into_iter()
-        .map(|section| {
-            let vlan = vlan(&section);
-            let team = reader.team(&section, vlan);
-            section.finish();
-            team
-        })
-        .collect();
-    teams.into_iter().collect()
+    let teams = tables.into_iter().filter_map(|table| {
+        let (at, table) = (table.span(), table.into_inner());
+        reader.team(&at, table)
+    });
+    teams.collect()
 }
 
 struct Reader<'s, 'a> {
     sink: &'s Sink<'a>,
     ports: &'s [String],
-    names: Lines,
+    /// Names in small letters, with the line where.
+    names: BTreeMap<String, usize>,
     /// The team of a port, and the line where.
     members: BTreeMap<String, (String, usize)>,
     /// Judges names.
@@ -52,174 +66,138 @@ struct Reader<'s, 'a> {
 }
 
 impl Reader<'_, '_> {
-    fn optional<V, T>(
-        &self,
-        at: Option<At<V>>,
-        default: T,
-        check: impl FnOnce(V) -> Checked<T>,
-    ) -> Option<T> {
-        match at {
-            None => Some(default),
-            Some(at) => at.check(self.sink, check).map(|at| at.value),
-        }
-    }
-
-    fn team(&mut self, section: &Section<'_>, vlan: Option<VlanMode>) -> Option<TeamSpec> {
-        let kind = section.required_string("type");
-        let kind = kind.and_then(|at| at.check(self.sink, |t| t.parse().map_err(team_type)));
-        let name = self.name(section);
-        let members = self.members(section, name.as_deref().unwrap_or_default());
-        let primary = section.string("primary").map(|at| at.value.to_owned());
-        let mac_of = section.string("team_mac_of").map(|at| at.value.to_owned());
-        let no_failback = section.boolean("no_failback").is_some_and(|at| at.value);
-        let vlan_id = self.optional(section.integer("vlan_id"), 0, |v| {
+    fn team(&mut self, at: &Range<usize>, mut table: TeamTable) -> Option<TeamSpec> {
+        let sink = self.sink;
+        let kind = sink.text(sink.required(at, "type", table.r#type.take()), |t| {
+            t.parse().map_err(team_type)
+        });
+        let name = sink
+            .required(at, "name", table.name.take())
+            .and_then(|name| self.name(name));
+        let members = sink.required(at, "members", table.members.take());
+        let named = members.as_ref().map(Vec::len);
+        let members = self.members(members.unwrap_or_default(), name.as_deref().unwrap_or_default());
+        let vlan_id = sink.check(table.vlan_id.take(), |v| {
             within(v, 0, 4094).map_err(|e| format!("{e} (0: none)"))
         });
-        let vlan_prio = self.optional(section.integer("vlan_prio"), 0, |v| within(v, 0, 7));
-        let settings = self.settings(section, vlan);
-        let kind: TeamType = kind?.value;
+        let vlan_prio = sink.check(table.vlan_prio.take(), |v| within(v, 0, 7));
+        let settings = settings(sink, &mut table);
+        let kind: TeamType = kind?;
+        let no_failback = table.no_failback.as_ref().is_some_and(|at| *at.get_ref());
         if no_failback && kind != TeamType::Failover {
             let problem = "an aggregate team has no primary to go back to; allowed: with type \"failover\"";
-            let key = section.path("no_failback");
-            self.sink.error(section.place("no_failback"), key, problem);
+            sink.wrong_key(at, "no_failback", problem);
             return None;
         }
         let spec = TeamSpec {
             name: name?,
             kind,
             no_failback,
-            members: members?,
-            primary,
-            mac_of,
-            vlan_id: vlan_id?,
-            vlan_prio: u8::try_from(vlan_prio?).ok()?,
-            settings: settings?,
+            members,
+            primary: table.primary,
+            mac_of: table.team_mac_of,
+            vlan_id: vlan_id.unwrap_or(0),
+            vlan_prio: vlan_prio.unwrap_or(0).try_into().ok()?,
+            settings,
         };
-        if let Err((key, problem)) = spec.check() {
-            let key = match key {
-                "flows" => "view_flows",
-                other => other,
-            };
-            self.sink.error(section.place(key), section.path(key), problem);
-            return None;
+        // Of members that were refused already nothing more is said.
+        if let Err((key, problem)) = spec.check()
+            && Some(spec.members.len()) == named
+        {
+            let key = if key == "flows" { "view_flows" } else { key };
+            sink.wrong_key(at, key, problem);
         }
         Some(spec)
     }
 
-    fn name(&mut self, section: &Section<'_>) -> Option<String> {
-        let at = section.required_string("name")?;
-        let line = self.sink.line(at.span.start);
-        let lower = at.value.to_lowercase();
-        if let Some(first) = self.names.get(&lower) {
-            let problem = format!(
-                "the name {:?} is taken by line {first}; names of teams differ by more than case",
-                at.value
-            );
-            self.sink.error(at.span, at.key, problem);
-            return None;
-        }
-        let made = self.teams.create(NewTeam {
-            name: at.value.to_owned(),
-            guid: line as u128,
-            kind: TeamType::Aggregate,
-            no_failback: false,
-            ipoib: false,
-        });
-        if let Err(error) = made {
-            self.sink.error(at.span, at.key, error.problem);
-            return None;
-        }
-        self.names.insert(lower, line);
-        Some(at.value.to_owned())
-    }
-
-    fn members(&mut self, section: &Section<'_>, team: &str) -> Option<Vec<String>> {
-        if !section.has("members") {
-            let problem = "this key is required";
-            let place = section.place("members");
-            self.sink.error(place, section.path("members"), problem);
-            return None;
-        }
-        let mut members = Vec::new();
-        let mut wrong = false;
-        for at in section.strings("members")?.value {
-            let line = self.sink.line(at.span.start);
-            let problem = if !self.ports.iter().any(|p| p == at.value) {
-                format!("no port of this file is named {}", at.value)
-            } else if let Some((other, line)) = self.members.get(at.value) {
-                format!(
-                    "{} is in team {other:?} (line {line}); a port is in one team at most",
-                    at.value
-                )
-            } else {
-                self.members.insert(at.value.to_owned(), (team.to_owned(), line));
-                members.push(at.value.to_owned());
-                continue;
-            };
-            self.sink.error(at.span, at.key, problem);
-            wrong = true;
-        }
-        (!wrong).then_some(members)
-    }
-
-    fn settings(&self, section: &Section<'_>, vlan: Option<VlanMode>) -> Option<TeamSettings> {
-        let mut settings = TeamSettings::default();
-        let policy = self.optional(section.string("hash"), settings.hash, hash);
-        let lacp = self.lacp(section);
-        let bond = &settings.bond;
-        let delay = self.optional(section.string("failback_delay"), bond.failback_delay, fault::span);
-        let quiet = self.optional(section.string("quiet"), bond.quiet, fault::span);
-        let patience = self.optional(section.string("patience"), Some(settings.patience), |text| {
-            if text == "never" {
-                return Ok(None);
+    fn name(&mut self, name: Spanned<String>) -> Option<String> {
+        let line = self.sink.line(&name.span());
+        let lower = name.get_ref().to_lowercase();
+        let name = self.sink.check(Some(name), |name| {
+            if let Some(first) = self.names.get(&lower) {
+                return Err(format!(
+                    "the name {name:?} is taken by line {first}; names of teams differ by more than case"
+                ));
             }
-            fault::span(text)
-                .map(Some)
-                .map_err(|e| format!("{e}, or \"never\""))
-        });
-        let flows = self.optional(section.integer("view_flows"), bond.flows, |v| {
-            usize::try_from(v)
-                .ok()
-                .filter(|v| (1..=65_536).contains(v))
-                .ok_or_else(|| format!("{v} is out of range: 1 to 65536"))
-        });
-        settings.hash = policy?;
-        settings.lacp = lacp?;
-        settings.bond.failback_delay = delay?;
-        settings.bond.quiet = quiet?;
-        let patience: Option<Duration> = patience?;
-        settings.bond.patience = patience;
-        settings.patience = patience.unwrap_or(settings.patience);
-        settings.bond.flows = flows?;
-        settings.vlan = vlan?;
-        Some(settings)
+            let made = self.teams.create(NewTeam {
+                name: name.clone(),
+                guid: line as u128,
+                kind: TeamType::Aggregate,
+                no_failback: false,
+                ipoib: false,
+            });
+            made.map(|_| name).map_err(|error| error.problem)
+        })?;
+        self.names.insert(lower, line);
+        Some(name)
     }
 
-    fn lacp(&self, section: &Section<'_>) -> Option<Option<LacpSpec>> {
-        let default = LacpSpec::default();
-        let active = self.optional(section.string("lacp"), None, |text| match text {
-            "off" => Ok(None),
-            "active" => Ok(Some(true)),
-            "passive" => Ok(Some(false)),
-            _ => Err(format!("{text:?}: \"off\", \"active\" or \"passive\" is allowed")),
-        });
-        let slow = section.boolean("lacp_slow").is_some_and(|at| at.value);
-        let number = |key: &'static str, default: u16| {
-            self.optional(section.integer(key), default, |v| within(v, 1, u16::MAX))
+    fn members(&mut self, members: Vec<Spanned<String>>, team: &str) -> Vec<String> {
+        let member = |member: Spanned<String>| {
+            let line = self.sink.line(&member.span());
+            self.sink.check(Some(member), |port| {
+                if !self.ports.contains(&port) {
+                    return Err(format!("no port of this file is named {port}"));
+                }
+                if let Some((other, line)) = self.members.get(&port) {
+                    return Err(format!(
+                        "{port} is in team {other:?} (line {line}); a port is in one team at most"
+                    ));
+                }
+                self.members.insert(port.clone(), (team.to_owned(), line));
+                Ok(port)
+            })
         };
-        let system_priority = number("lacp_priority", default.system_priority);
-        let key = number("lacp_key", default.key);
-        let spec = LacpSpec {
-            active: true,
-            short_timeout: !slow,
-            system_priority: system_priority?,
-            key: key?,
-        };
-        Some(active?.map(|active| LacpSpec { active, ..spec }))
+        members.into_iter().filter_map(member).collect()
     }
 }
 
-fn team_type(_: vnic_backend::lag::LagError) -> String {
+fn settings(sink: &Sink<'_>, table: &mut TeamTable) -> TeamSettings {
+    let mut settings = TeamSettings::default();
+    settings.hash = sink.text(table.hash.take(), hash).unwrap_or(settings.hash);
+    settings.lacp = lacp(sink, table);
+    let bond = &mut settings.bond;
+    bond.failback_delay = sink
+        .text(table.failback_delay.take(), fault::span)
+        .unwrap_or(bond.failback_delay);
+    bond.quiet = sink.text(table.quiet.take(), fault::span).unwrap_or(bond.quiet);
+    let patience = sink.text(table.patience.take(), |text| match text {
+        "never" => Ok(None),
+        _ => fault::span(text)
+            .map(Some)
+            .map_err(|e| format!("{e}, or \"never\"")),
+    });
+    bond.patience = patience.unwrap_or(Some(settings.patience));
+    let flows = sink.check(table.view_flows.take(), |v| {
+        let flows = usize::try_from(v).ok().filter(|v| (1..=65_536).contains(v));
+        flows.ok_or_else(|| format!("{v} is out of range: 1 to 65536"))
+    });
+    bond.flows = flows.unwrap_or(bond.flows);
+    settings.patience = bond.patience.unwrap_or(settings.patience);
+    settings.vlan = vlan(sink, table.vlan.take());
+    settings
+}
+
+fn lacp(sink: &Sink<'_>, table: &mut TeamTable) -> Option<LacpSpec> {
+    let active = sink.text(table.lacp.take(), |text| match text {
+        "off" => Ok(None),
+        "active" => Ok(Some(true)),
+        "passive" => Ok(Some(false)),
+        _ => Err(format!("{text:?}: \"off\", \"active\" or \"passive\" is allowed")),
+    });
+    let number = |number, default| sink.check(number, |v| within(v, 1, u16::MAX)).unwrap_or(default);
+    let default = LacpSpec::default();
+    let system_priority = number(table.lacp_priority.take(), default.system_priority);
+    let key = number(table.lacp_key.take(), default.key);
+    active.flatten().map(|active| LacpSpec {
+        active,
+        short_timeout: !table.lacp_slow,
+        system_priority,
+        key,
+    })
+}
+
+fn team_type(_: LagError) -> String {
     "\"aggregate\" or \"failover\" is allowed".to_owned()
 }
 

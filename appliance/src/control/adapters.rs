@@ -15,7 +15,7 @@ use super::refused::Refused;
 use super::registry::Keys;
 use crate::check::{self, Violations};
 use crate::config::{eth_socket, rdma_socket};
-use crate::events::{ControlEvent, Level, Owner, Record, kinds};
+use crate::events::{ControlEvent, Owner, Record, kinds, told};
 use crate::registry::{Refusal, RegistryError, Scope};
 use crate::store::{Batch, StoreError};
 use crate::stored;
@@ -182,13 +182,12 @@ impl Adapters<'_> {
             let name = String::from_utf8_lossy(&name).into_owned();
             match self.again(&name, &adapter) {
                 Ok(()) => self.0.origins.set_stored(&name),
-                Err(problem) => self.0.hub.record(Record::now(
-                    &kinds::STORED_ADAPTER_SHADOWED,
-                    Level::Warn,
-                    Owner::Adapter(name.clone()),
-                    format!("the adapter that was made at run time does not come back: {problem}"),
-                    vec![("problem", problem)],
-                )),
+                Err(problem) => {
+                    let message =
+                        format!("the adapter that was made at run time does not come back: {problem}");
+                    let told = told(&kinds::STORED_ADAPTER_SHADOWED, message).fact("problem", problem);
+                    self.0.hub.record(Record::now(told, Owner::Adapter(name)));
+                }
             }
         }
         Ok(())

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::kinds::{self, Kind};
-use super::{Level, Owner};
+use super::words::{Told, told};
+use super::{Level, Owner, kinds};
 
 /// Takes events, such as: who was refused.
 pub type Tell = Arc<dyn Fn(ControlEvent) + Send + Sync>;
@@ -128,25 +128,6 @@ fn of(by: &str) -> String {
 }
 
 impl ControlEvent {
-    /// Its kind.
-    pub fn kind(&self) -> &'static Kind {
-        match self {
-            ControlEvent::DaemonStarted { .. } => &kinds::DAEMON_STARTED,
-            ControlEvent::DaemonStopped => &kinds::DAEMON_STOPPED,
-            ControlEvent::StateReset { .. } => &kinds::STATE_RESET,
-            ControlEvent::AdapterRestarted { .. } => &kinds::ADAPTER_RESTARTED,
-            ControlEvent::SettingsChanged { .. } => &kinds::SETTINGS_CHANGED,
-            ControlEvent::SettingsRefused { .. } => &kinds::SETTINGS_REFUSED,
-            ControlEvent::AccessRefused { .. }
-            | ControlEvent::ConnectionRefused { .. }
-            | ControlEvent::ConnectionEnded { .. } => &kinds::ACCESS_REFUSED,
-            ControlEvent::CertificatesLoaded { .. } => &kinds::CERTIFICATES_LOADED,
-            ControlEvent::MeshPeer { .. } => &kinds::MESH_PEER,
-            ControlEvent::MeshRefused { .. } => &kinds::MESH_REFUSED,
-            ControlEvent::MeshTrouble { .. } => &kinds::MESH_TROUBLE,
-        }
-    }
-
     /// To what it happened.
     pub fn owner(&self) -> Owner {
         match self {
@@ -161,38 +142,60 @@ impl ControlEvent {
         }
     }
 
-    /// The level and the words.
-    pub fn describe(&self) -> (Level, String) {
+    /// What is told of it.
+    pub fn describe(&self) -> Told {
         match self {
-            ControlEvent::DaemonStarted { orderly: Some(false) } => (
-                Level::Warn,
-                format!(
-                    "vnicd {} started; the one before it did not end in order: events of its last second may be missing",
-                    crate::VERSION
-                ),
-            ),
-            ControlEvent::DaemonStarted { .. } => (Level::Info, format!("vnicd {} started", crate::VERSION)),
-            ControlEvent::DaemonStopped => (Level::Info, "vnicd ends".to_owned()),
+            ControlEvent::DaemonStarted { orderly } => {
+                let started = format!("vnicd {} started", crate::VERSION);
+                let (told, before) = match orderly {
+                    None => (told(&kinds::DAEMON_STARTED, started), "none"),
+                    Some(true) => (told(&kinds::DAEMON_STARTED, started), "orderly"),
+                    Some(false) => {
+                        let message = format!(
+                            "{started}; the one before it did not end in order: events of its last second may be missing"
+                        );
+                        (told(&kinds::DAEMON_STARTED, message).at(Level::Warn), "killed")
+                    }
+                };
+                told.fact("version", crate::VERSION)
+                    .fact("pid", std::process::id())
+                    .fact("before", before)
+            }
+            ControlEvent::DaemonStopped => {
+                told(&kinds::DAEMON_STOPPED, "vnicd ends").fact("pid", std::process::id())
+            }
             ControlEvent::StateReset { what, kept_as, by } => {
                 let kept = match kept_as.as_str() {
                     "" => String::new(),
                     path => format!("; the old one is kept as {path}"),
                 };
-                (Level::Error, format!("{what}: begun anew{}{kept}", of(by)))
+                told(&kinds::STATE_RESET, format!("{what}: begun anew{}{kept}", of(by)))
+                    .fact("what", what)
+                    .fact("kept_as", kept_as)
+                    .fact("by", by)
             }
             ControlEvent::AdapterRestarted { by, .. } => {
-                (Level::Info, format!("adapter restarted{}", of(by)))
+                told(&kinds::ADAPTER_RESTARTED, format!("adapter restarted{}", of(by))).fact("by", by)
             }
-            ControlEvent::SettingsChanged { store, what, by, .. } => {
-                (Level::Info, format!("{store}: {what}, set{}", of(by)))
-            }
+            ControlEvent::SettingsChanged { store, what, by, .. } => told(
+                &kinds::SETTINGS_CHANGED,
+                format!("{store}: {what}, set{}", of(by)),
+            )
+            .fact("store", store)
+            .fact("what", what)
+            .fact("by", by),
             ControlEvent::SettingsRefused { store, what, by, .. } => {
-                let asked = if by.is_empty() {
-                    String::new()
-                } else {
-                    format!(" (asked{})", of(by))
+                let asked = match by.as_str() {
+                    "" => String::new(),
+                    _ => format!(" (asked{})", of(by)),
                 };
-                (Level::Warn, format!("{store}: refused: {what}{asked}"))
+                told(
+                    &kinds::SETTINGS_REFUSED,
+                    format!("{store}: refused: {what}{asked}"),
+                )
+                .fact("store", store)
+                .fact("what", what)
+                .fact("by", by)
             }
             ControlEvent::AccessRefused {
                 by,
@@ -200,112 +203,73 @@ impl ControlEvent {
                 needs,
                 has,
             } => {
-                let has = if has.is_empty() {
-                    "no role".to_owned()
-                } else {
-                    format!("role {has}")
+                let role = match *has {
+                    "" => "no role".to_owned(),
+                    has => format!("role {has}"),
                 };
-                let needs = if needs.is_empty() { "any" } else { needs };
-                (
-                    Level::Warn,
-                    format!("{by} with {has} was refused {method}, which takes role {needs}"),
-                )
+                let wanted = if needs.is_empty() { "any" } else { needs };
+                let message = format!("{by} with {role} was refused {method}, which takes role {wanted}");
+                told(&kinds::ACCESS_REFUSED, message)
+                    .fact("by", by)
+                    .fact("method", method)
+                    .fact("needs", needs)
+                    .fact("has", has)
             }
-            ControlEvent::ConnectionRefused { by, problem } => (
-                Level::Warn,
-                format!("a connection from {by} was refused: {problem}"),
-            ),
+            ControlEvent::ConnectionRefused { by, problem } => {
+                let message = format!("a connection from {by} was refused: {problem}");
+                told(&kinds::ACCESS_REFUSED, message)
+                    .fact("by", by)
+                    .fact("problem", problem)
+            }
             ControlEvent::ConnectionEnded { by, problem } => {
-                (Level::Warn, format!("the connection of {by} was ended: {problem}"))
+                let message = format!("the connection of {by} was ended: {problem}");
+                told(&kinds::ACCESS_REFUSED, message)
+                    .fact("by", by)
+                    .fact("problem", problem)
             }
-            ControlEvent::CertificatesLoaded { problem } if problem.is_empty() => (
-                Level::Info,
-                "certificates and roles read again: those for which they do not hold any more lose their connections"
-                    .to_owned(),
-            ),
-            ControlEvent::CertificatesLoaded { problem } => (
-                Level::Warn,
-                format!("certificates or roles refused, the old ones stay: {problem}"),
-            ),
+            ControlEvent::CertificatesLoaded { problem } => {
+                let told = match problem.as_str() {
+                    "" => told(
+                        &kinds::CERTIFICATES_LOADED,
+                        "certificates and roles read again: those for which they do not hold any more lose their connections",
+                    ),
+                    _ => {
+                        let message = format!("certificates or roles refused, the old ones stay: {problem}");
+                        told(&kinds::CERTIFICATES_LOADED, message).at(Level::Warn)
+                    }
+                };
+                told.fact("problem", problem)
+            }
             ControlEvent::MeshPeer {
                 peer,
                 address,
-                lost: None,
+                lost,
                 note,
                 ..
-            } => (Level::Info, format!("mesh: {peer} at {address} joined{note}")),
-            ControlEvent::MeshPeer {
-                peer,
-                address,
-                lost: Some(why),
-                ..
-            } => (Level::Warn, format!("mesh: {peer} at {address} left: {why}")),
-            ControlEvent::MeshRefused { by, problem, .. } => {
-                (Level::Warn, format!("mesh: {by} was refused: {problem}"))
-            }
-            ControlEvent::MeshTrouble { peer, problem, .. } => {
-                (Level::Warn, format!("mesh: peer {peer}: {problem}"))
-            }
-        }
-    }
-
-    /// Its facts, for programs.
-    pub fn parameters(&self) -> Vec<(&'static str, String)> {
-        match self {
-            ControlEvent::DaemonStarted { orderly } => {
-                let before = match orderly {
-                    None => "none",
-                    Some(true) => "orderly",
-                    Some(false) => "killed",
+            } => {
+                let (level, state, more) = match lost {
+                    None => (Level::Info, "joined", note.clone()),
+                    Some(why) => (Level::Warn, "left", format!(": {why}")),
                 };
-                vec![
-                    ("version", crate::VERSION.to_owned()),
-                    ("pid", std::process::id().to_string()),
-                    ("before", before.to_owned()),
-                ]
+                told(
+                    &kinds::MESH_PEER,
+                    format!("mesh: {peer} at {address} {state}{more}"),
+                )
+                .at(level)
+                .fact("peer", peer)
+                .fact("address", address)
+                .fact("state", state)
+                .fact("problem", lost.as_deref().unwrap_or_default())
             }
-            ControlEvent::DaemonStopped => vec![("pid", std::process::id().to_string())],
-            ControlEvent::StateReset { what, kept_as, by } => vec![
-                ("what", what.clone()),
-                ("kept_as", kept_as.clone()),
-                ("by", by.clone()),
-            ],
-            ControlEvent::AdapterRestarted { by, .. } => vec![("by", by.clone())],
-            ControlEvent::SettingsChanged { store, what, by, .. }
-            | ControlEvent::SettingsRefused { store, what, by, .. } => vec![
-                ("store", (*store).to_owned()),
-                ("what", what.clone()),
-                ("by", by.clone()),
-            ],
-            ControlEvent::AccessRefused {
-                by,
-                method,
-                needs,
-                has,
-            } => vec![
-                ("by", by.clone()),
-                ("method", method.clone()),
-                ("needs", (*needs).to_owned()),
-                ("has", (*has).to_owned()),
-            ],
-            ControlEvent::ConnectionRefused { by, problem }
-            | ControlEvent::ConnectionEnded { by, problem } => {
-                vec![("by", by.clone()), ("problem", problem.clone())]
-            }
-            ControlEvent::CertificatesLoaded { problem } => vec![("problem", problem.clone())],
-            ControlEvent::MeshPeer {
-                peer, address, lost, ..
-            } => vec![
-                ("peer", peer.clone()),
-                ("address", address.clone()),
-                ("state", if lost.is_some() { "left" } else { "joined" }.to_owned()),
-                ("problem", lost.clone().unwrap_or_default()),
-            ],
             ControlEvent::MeshRefused { by, problem, .. } => {
-                vec![("by", by.clone()), ("problem", problem.clone())]
+                told(&kinds::MESH_REFUSED, format!("mesh: {by} was refused: {problem}"))
+                    .fact("by", by)
+                    .fact("problem", problem)
             }
             ControlEvent::MeshTrouble { peer, problem, .. } => {
-                vec![("peer", peer.clone()), ("problem", problem.clone())]
+                told(&kinds::MESH_TROUBLE, format!("mesh: peer {peer}: {problem}"))
+                    .fact("peer", peer)
+                    .fact("problem", problem)
             }
         }
     }
@@ -323,10 +287,10 @@ mod tests {
             needs: "admin",
             has: "",
         };
-        let (level, text) = refused.describe();
-        assert_eq!(level, Level::Warn);
+        let told = refused.describe();
+        assert_eq!(told.level, Level::Warn);
         assert_eq!(
-            text,
+            told.message,
             "uid 1000 (alice) with no role was refused /vnic.v1.PortService/DeletePort, which takes role admin"
         );
         let refused = ControlEvent::SettingsRefused {
@@ -336,16 +300,16 @@ mod tests {
             by: String::new(),
         };
         assert_eq!(
-            refused.describe().1,
+            refused.describe().message,
             "registry: refused: NumberOfX = 5: out of range: 0 to 4"
         );
         assert_eq!(
-            (refused.owner(), refused.kind().id),
+            (refused.owner(), refused.describe().kind.id),
             (Owner::Adapter("vf0".to_owned()), 0x1006)
         );
         for orderly in [None, Some(true), Some(false)] {
-            let started = ControlEvent::DaemonStarted { orderly };
-            assert!(started.kind().levels.contains(&started.describe().0));
+            let started = ControlEvent::DaemonStarted { orderly }.describe();
+            assert!(started.kind.levels.contains(&started.level));
         }
     }
 }

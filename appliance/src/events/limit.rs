@@ -137,20 +137,14 @@ impl Limiter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Level, kinds};
+    use super::super::{kinds, told};
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
 
     fn record(owner: &str, key: u64, suppressed: u64) -> Record {
         let owner = Owner::Adapter(owner.to_owned());
-        let mut record = Record::now(
-            &kinds::FAULT_INJECTED,
-            Level::Info,
-            owner,
-            "hit".to_owned(),
-            Vec::new(),
-        );
+        let mut record = Record::now(told(&kinds::FAULT_INJECTED, "hit"), owner);
         (record.key, record.suppressed) = (key, suppressed);
         record
     }

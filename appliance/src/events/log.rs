@@ -27,7 +27,7 @@ use vnic_control::v1::Event;
 use super::kinds::{self, Origin};
 use super::limit::Limiter;
 use super::record::monotonic_ns;
-use super::{ControlEvent, Level, Owner, Record};
+use super::{ControlEvent, Owner, Record, told};
 use crate::store::{Batch, OnDamage, Reset, Schema, Store, StoreError};
 use share::{Row, Share};
 
@@ -127,7 +127,7 @@ struct Shared {
 }
 
 struct Inner {
-    /// Events that have happened since the log was opened, by [`Level`], those told in sum included.
+    /// Events that have happened since the log was opened, by [`Level`](super::Level), those told in sum included.
     happened: [u64; 3],
     limiter: Limiter,
     /// What is kept, by origin: what is stored, or the tail if nothing is.
@@ -275,7 +275,7 @@ impl EventLog {
         write_down(&event);
     }
 
-    /// How many events have happened since the log was opened, by [`Level`]; those told in sum count each.
+    /// How many events have happened since the log was opened, by [`Level`](super::Level); those told in sum count each.
     pub fn happened(&self) -> [u64; 3] {
         self.shared.lock().happened
     }
@@ -397,13 +397,9 @@ impl Drop for EventLog {
 }
 
 fn not_stored(error: &StoreError) -> Record {
-    Record::now(
-        &kinds::EVENTS_NOT_STORED,
-        Level::Error,
-        Owner::Nic,
-        format!("events are kept in memory only: {error}"),
-        vec![("problem", error.to_string())],
-    )
+    let message = format!("events are kept in memory only: {error}");
+    let told = told(&kinds::EVENTS_NOT_STORED, message).fact("problem", error);
+    Record::now(told, Owner::Nic)
 }
 
 /// Reads what the log knew when it ended, and whether that was in order.

@@ -8,7 +8,7 @@ use vnic_control::v1;
 use vnic_control::v1::event::Severity;
 
 use super::kinds::{self, Kind};
-use super::words::{self, Level};
+use super::words::{self, Level, Told, told};
 use super::{ControlEvent, describe};
 use crate::names;
 
@@ -58,7 +58,7 @@ pub(super) fn monotonic_ns() -> u64 {
 impl Record {
     /// The record of an event that has just come. `is_port` says whether a name is a port's.
     pub fn of(event: &NicEvent, is_port: impl FnOnce(&str) -> bool) -> Record {
-        let (level, message) = describe(event);
+        let told = describe(event);
         let name = || event.owner.clone();
         let either = matches!(
             event.kind,
@@ -72,10 +72,6 @@ impl Record {
             event.kind,
             NicEventKind::BondAdded | NicEventKind::BondRemoved | NicEventKind::BondLink { .. }
         );
-        let mut parameters = words::parameters(&event.kind);
-        if is_bond {
-            parameters.insert(0, ("bond", name()));
-        }
         let owner = match &event.kind {
             _ if event.owner.is_empty() => Owner::Nic,
             NicEventKind::PortAdded
@@ -95,33 +91,27 @@ impl Record {
         Record {
             time: event.time,
             monotonic_ns: monotonic_ns().saturating_sub(ago),
-            level,
-            kind: words::kind(&event.kind),
+            level: told.level,
+            kind: told.kind,
             owner,
             key: words::key(&event.kind),
-            message,
-            parameters,
+            message: told.message,
+            parameters: told.facts,
             suppressed: words::suppressed(&event.kind),
         }
     }
 
     /// The record of what happens now.
-    pub fn now(
-        kind: &'static Kind,
-        level: Level,
-        owner: Owner,
-        message: String,
-        parameters: Vec<(&'static str, String)>,
-    ) -> Record {
+    pub fn now(told: Told, owner: Owner) -> Record {
         Record {
             time: SystemTime::now(),
             monotonic_ns: monotonic_ns(),
-            level,
-            kind,
+            level: told.level,
+            kind: told.kind,
             owner,
             key: 0,
-            message,
-            parameters,
+            message: told.message,
+            parameters: told.facts,
             suppressed: 0,
         }
     }
@@ -129,13 +119,7 @@ impl Record {
     /// Events were lost before they came here.
     pub fn gap() -> Record {
         let message = "more happened than could be written down: events before this one are missing";
-        Record::now(
-            &kinds::EVENTS_LOST,
-            Level::Warn,
-            Owner::Nic,
-            message.to_owned(),
-            Vec::new(),
-        )
+        Record::now(told(&kinds::EVENTS_LOST, message), Owner::Nic)
     }
 
     /// What matters most, and what is told by its number: these are stored at once.
@@ -171,8 +155,7 @@ impl Record {
 
 impl From<ControlEvent> for Record {
     fn from(event: ControlEvent) -> Record {
-        let (level, message) = event.describe();
-        let mut record = Record::now(event.kind(), level, event.owner(), message, event.parameters());
+        let mut record = Record::now(event.describe(), event.owner());
         let hash = BuildHasherDefault::<DefaultHasher>::default();
         record.key = match &event {
             // One who is refused again and again hides no other.

@@ -1,7 +1,10 @@
 //! Events in words and numbers, for people and for programs: decided here and nowhere else.
 
+use std::net::Ipv6Addr;
+
+use vnic_backend::{AttachState, Claim, FaultInjection, Injected, NicEvent, NicEventKind};
+
 use super::kinds::{self, Kind};
-use vnic_backend::{AttachState, Claim, FaultInjection, GidConflict, Injected, NicEvent, NicEventKind};
 
 /// How much an event matters to the person who runs the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,297 +28,278 @@ impl Level {
     }
 }
 
-/// The level and the words of an event: the only place where they are decided.
-pub fn describe(event: &NicEvent) -> (Level, String) {
+/// What is told of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// What kind it is: its number and its name are a contract.
+    pub kind: &'static Kind,
+    /// How much it matters.
+    pub level: Level,
+    /// What happened, for people.
+    pub message: String,
+    /// Its facts, for programs.
+    pub facts: Vec<(&'static str, String)>,
+}
+
+/// An event of a kind, of the first of its levels.
+pub fn told(kind: &'static Kind, message: impl Into<String>) -> Told {
+    Told {
+        kind,
+        level: kind.levels[0],
+        message: message.into(),
+        facts: Vec::new(),
+    }
+}
+
+impl Told {
+    /// Of this level instead.
+    pub fn at(self, level: Level) -> Told {
+        Told { level, ..self }
+    }
+
+    /// With one more fact.
+    pub fn fact(mut self, name: &'static str, value: impl ToString) -> Told {
+        self.facts.push((name, value.to_string()));
+        self
+    }
+}
+
+/// What is told of an event: the only place where it is decided.
+pub fn describe(event: &NicEvent) -> Told {
+    let owner = &event.owner;
     match &event.kind {
-        NicEventKind::AdapterAdded => (Level::Info, "adapter added".to_owned()),
-        NicEventKind::AdapterRemoved => (Level::Info, "adapter removed".to_owned()),
-        NicEventKind::AdapterState(AttachState::Failed) => (
-            Level::Error,
-            "a bug took the adapter down; the other adapters run on. `vnicctl adapter restart` brings it back; \
-             please report the log lines before this one"
-                .to_owned(),
-        ),
-        NicEventKind::AdapterState(AttachState::Detached) => {
-            (Level::Info, "detached: nobody is connected to the socket".to_owned())
+        NicEventKind::AdapterAdded => told(&kinds::ADAPTER_ADDED, "adapter added"),
+        NicEventKind::AdapterRemoved => told(&kinds::ADAPTER_REMOVED, "adapter removed"),
+        NicEventKind::AdapterState(state) => {
+            let (level, text) = match state {
+                AttachState::Failed => (
+                    Level::Error,
+                    "a bug took the adapter down; the other adapters run on. `vnicctl adapter restart` brings it back; \
+                     please report the log lines before this one",
+                ),
+                AttachState::Detached => (Level::Info, "detached: nobody is connected to the socket"),
+                AttachState::Attached => (Level::Info, "attached: a VMM is connected, no driver runs"),
+                AttachState::Up => (Level::Info, "up: the guest's driver runs"),
+            };
+            told(&kinds::ADAPTER_STATE, text).at(level).fact("state", state)
         }
-        NicEventKind::AdapterState(AttachState::Attached) => {
-            (Level::Info, "attached: a VMM is connected, no driver runs".to_owned())
+        NicEventKind::RdmaState(state) => {
+            let (level, text) = match state {
+                AttachState::Detached => (Level::Info, "detached: nobody is connected to its socket"),
+                AttachState::Attached => (
+                    Level::Info,
+                    "attached: a VMM or a process is connected, no driver runs",
+                ),
+                AttachState::Up => (Level::Info, "up: a driver runs"),
+                AttachState::Failed => (
+                    Level::Error,
+                    "taken down by a bug; `vnicctl adapter restart` brings it back; please report the log lines before \
+                     this one",
+                ),
+            };
+            told(&kinds::RDMA_STATE, format!("RDMA function {text}"))
+                .at(level)
+                .fact("state", state)
         }
-        NicEventKind::AdapterState(AttachState::Up) => {
-            (Level::Info, "up: the guest's driver runs".to_owned())
-        }
-        NicEventKind::RdmaState(state) => rdma_state(*state),
         NicEventKind::GidChanged { index, gid, added } => {
-            let (gid, what) = (std::net::Ipv6Addr::from(*gid), if *added { "added" } else { "gone" });
-            (Level::Info, format!("GID {gid} at index {index} {what}"))
+            let (gid, what) = (Ipv6Addr::from(*gid), if *added { "added" } else { "gone" });
+            told(&kinds::GID_CHANGED, format!("GID {gid} at index {index} {what}"))
+                .fact("index", index)
+                .fact("gid", gid)
+                .fact("added", added)
         }
-        NicEventKind::GidConflict(c) => (Level::Warn, gid_conflict(c)),
-        NicEventKind::RdmaFault { what } => (
-            Level::Warn,
-            format!("the driver of the RDMA function did something illegal: {what}"),
-        ),
-        NicEventKind::RingFault { ring, what } => (
-            Level::Warn,
-            format!(
+        NicEventKind::GidConflict(c) => {
+            let (gid, vlan, other) = (Ipv6Addr::from(c.gid), c.vlan, c.other);
+            let whose = match c.ours {
+                true => "this adapter has it",
+                false => "the other one was first and has it, until it gives it back",
+            };
+            let message = format!("GID {gid} in VLAN {vlan} is claimed by {other} as well: {whose}");
+            told(&kinds::GID_CONFLICT, message)
+                .fact("gid", gid)
+                .fact("vlan", vlan)
+                .fact("other", other)
+                .fact("ours", c.ours)
+        }
+        NicEventKind::RdmaFault { what } => {
+            let message = format!("the driver of the RDMA function did something illegal: {what}");
+            told(&kinds::RDMA_FAULT, message).fact("what", what)
+        }
+        NicEventKind::RingFault { ring, what } => {
+            let message = format!(
                 "ring {ring} stopped: the guest wrote something illegal into it ({what}); it starts again when \
                  the guest resets the device"
-            ),
-        ),
-        NicEventKind::SpoofedSource { source } => (
-            Level::Warn,
-            format!(
+            );
+            told(&kinds::RING_FAULT, message)
+                .fact("ring", ring)
+                .fact("what", what)
+        }
+        NicEventKind::SpoofedSource { source } => {
+            let message = format!(
                 "frames from {source} are dropped: it is not an address of this adapter. Give the VM the \
                  adapter's own address (mac= of its network device; `vnicctl adapter show` tells it), or set \
                  anti_spoofing = false"
-            ),
+            );
+            told(&kinds::SPOOFED_SOURCE, message).fact("source", source)
+        }
+        NicEventKind::SpoofedAddress(Claim::Address(address)) => {
+            let message = format!(
+                "frames that claim {address} are dropped: it is none of the adapter's allowed_addresses. Give the guest one of \
+                 these (`vnicctl adapter show` tells them), or add {address} to allowed_addresses"
+            );
+            told(&kinds::SPOOFED_ADDRESS, message).fact("address", address)
+        }
+        NicEventKind::SpoofedAddress(Claim::DhcpServer) => told(
+            &kinds::SPOOFED_ADDRESS,
+            "answers as a DHCP server are dropped: the adapter has allowed_addresses. Run the server where there is no \
+             such list, or leave out the list",
         ),
-        NicEventKind::SpoofedAddress(claim) => (Level::Warn, spoofed_address(claim)),
-        NicEventKind::ProtocolError { what } => (Level::Warn, format!("refused the VMM: {what}")),
+        NicEventKind::SpoofedAddress(Claim::Hidden) => told(
+            &kinds::SPOOFED_ADDRESS,
+            "frames are dropped whose addresses cannot be seen (malformed, or behind too many headers): the adapter has \
+             allowed_addresses. Leave out the list if the guest must send them",
+        ),
+        NicEventKind::ProtocolError { what } => {
+            told(&kinds::PROTOCOL_ERROR, format!("refused the VMM: {what}")).fact("what", what)
+        }
         // The words of the three are WinOF-2's.
-        NicEventKind::DroplessEntered => (
-            Level::Info,
-            "Dropless mode entered. For more details, please refer to the user manual document".to_owned(),
+        NicEventKind::DroplessEntered => told(
+            &kinds::DROPLESS_ENTERED,
+            "Dropless mode entered. For more details, please refer to the user manual document",
         ),
-        NicEventKind::DroplessExited => (
-            Level::Info,
-            "Dropless mode exited. For more details, please refer to the user manual document.".to_owned(),
+        NicEventKind::DroplessExited => told(
+            &kinds::DROPLESS_EXITED,
+            "Dropless mode exited. For more details, please refer to the user manual document.",
         ),
-        NicEventKind::DroplessTimeout { queue } => (
-            Level::Warn,
-            format!("Delay drop timer timed out for RQ Index {queue}. Dropless mode feature is now disabled"),
-        ),
-        NicEventKind::PauseStormWarning => (
-            Level::Warn,
+        NicEventKind::DroplessTimeout { queue } => {
+            let message = format!(
+                "Delay drop timer timed out for RQ Index {queue}. Dropless mode feature is now disabled"
+            );
+            told(&kinds::DROPLESS_TIMEOUT, message).fact("queue", queue)
+        }
+        NicEventKind::PauseStormWarning => told(
+            &kinds::PAUSE_STORM_WARNING,
             "the receive path stands still while senders are told to wait: longer than the minor watermark \
-             (DeviceRxStallWatermark)"
-                .to_owned(),
+             (DeviceRxStallWatermark)",
         ),
-        NicEventKind::PauseStorm => (
-            Level::Warn,
+        NicEventKind::PauseStorm => told(
+            &kinds::PAUSE_STORM,
             "the receive path stands still for longer than the critical watermark (DeviceRxStallTimeout): no sender is \
-             told to wait any more, on any priority, until it moves"
-                .to_owned(),
+             told to wait any more, on any priority, until it moves",
         ),
-        NicEventKind::PauseStormOver => (
-            Level::Info,
-            "the receive path moves again: flow control is as configured".to_owned(),
+        NicEventKind::PauseStormOver => told(
+            &kinds::PAUSE_STORM_OVER,
+            "the receive path moves again: flow control is as configured",
         ),
-        NicEventKind::ClassStalled { class } => (
-            Level::Warn,
-            format!(
+        NicEventKind::ClassStalled { class } => {
+            let message = format!(
                 "traffic class {class} is stalled: too many of its frames waited too long (TCHeadOfQueueLifeTimeLimit, \
                  TCStallCount); what waits in it is dropped"
-            ),
-        ),
-        NicEventKind::PortAdded => (Level::Info, "port added".to_owned()),
-        NicEventKind::PortRemoved => (Level::Info, "port removed".to_owned()),
-        NicEventKind::PortLink { up: true } => (Level::Info, "link up".to_owned()),
-        NicEventKind::PortLink { up: false } => (Level::Warn, "link down".to_owned()),
-        NicEventKind::BondAdded => (Level::Info, format!("bond {} made", event.owner)),
-        NicEventKind::BondRemoved => (Level::Info, format!("bond {} removed", event.owner)),
-        NicEventKind::BondLink { up: true } => (Level::Info, format!("link of bond {} up", event.owner)),
-        NicEventKind::BondLink { up: false } => (
-            Level::Warn,
-            format!("link of bond {} down: no member may carry frames", event.owner),
-        ),
-        NicEventKind::BondMemberLost { bond, took, dropped } => (
-            Level::Warn,
-            format!(
+            );
+            told(&kinds::CLASS_STALLED, message).fact("class", class)
+        }
+        NicEventKind::PortAdded => told(&kinds::PORT_ADDED, "port added"),
+        NicEventKind::PortRemoved => told(&kinds::PORT_REMOVED, "port removed"),
+        NicEventKind::PortLink { up } => {
+            let (level, text) = match up {
+                true => (Level::Info, "link up"),
+                false => (Level::Warn, "link down"),
+            };
+            told(&kinds::PORT_LINK, text).at(level).fact("up", up)
+        }
+        NicEventKind::BondAdded => told(&kinds::BOND_ADDED, format!("bond {owner} made")).fact("bond", owner),
+        NicEventKind::BondRemoved => {
+            told(&kinds::BOND_REMOVED, format!("bond {owner} removed")).fact("bond", owner)
+        }
+        NicEventKind::BondLink { up } => {
+            let (level, text) = match up {
+                true => (Level::Info, "up"),
+                false => (Level::Warn, "down: no member may carry frames"),
+            };
+            told(&kinds::BOND_LINK, format!("link of bond {owner} {text}"))
+                .at(level)
+                .fact("bond", owner)
+                .fact("up", up)
+        }
+        NicEventKind::BondMemberLost { bond, took, dropped } => {
+            let message = format!(
                 "carries no frames of bond {bond} any more; its flows moved within {:.3} ms, {dropped} frames that \
                  waited were dropped",
                 took.as_secs_f64() * 1000.0
-            ),
-        ),
-        NicEventKind::BondMemberBack { bond } => (Level::Info, format!("may carry frames of bond {bond}")),
-        NicEventKind::LacpPartnerFound { bond, partner } => {
-            (Level::Info, format!("bond {bond} hears LACP partner {partner}"))
+            );
+            told(&kinds::BOND_MEMBER_LOST, message)
+                .fact("bond", bond)
+                .fact("took_us", took.as_micros())
+                .fact("dropped", dropped)
         }
-        NicEventKind::LacpPartnerLost { bond } => (
-            Level::Warn,
-            format!("bond {bond} does not hear its LACP partner any more"),
-        ),
-        NicEventKind::FaultAdded { id, name, action } => (
-            Level::Warn,
-            format!(
+        NicEventKind::BondMemberBack { bond } => told(
+            &kinds::BOND_MEMBER_BACK,
+            format!("may carry frames of bond {bond}"),
+        )
+        .fact("bond", bond),
+        NicEventKind::LacpPartnerFound { bond, partner } => {
+            let message = format!("bond {bond} hears LACP partner {partner}");
+            told(&kinds::LACP_PARTNER_FOUND, message)
+                .fact("bond", bond)
+                .fact("partner", partner)
+        }
+        NicEventKind::LacpPartnerLost { bond } => {
+            let message = format!("bond {bond} does not hear its LACP partner any more");
+            told(&kinds::LACP_PARTNER_LOST, message).fact("bond", bond)
+        }
+        NicEventKind::FaultAdded { id, name, action } => {
+            let message = format!(
                 "fault {id} \"{name}\" added: frames suffer on purpose ({action}) until `vnicctl fault remove {name}`"
-            ),
-        ),
-        NicEventKind::FaultRemoved { id, name, injected } => (
-            Level::Info,
-            format!("fault {id} \"{name}\" removed; it hit {injected} frames"),
-        ),
-        NicEventKind::Fault(FaultInjection { id, name, what }) => {
-            (Level::Info, format!("fault {id} \"{name}\": {}", injected(what)))
+            );
+            told(&kinds::FAULT_ADDED, message)
+                .fact("fault_id", id)
+                .fact("fault", name)
+                .fact("action", action)
         }
+        NicEventKind::FaultRemoved { id, name, injected } => {
+            let message = format!("fault {id} \"{name}\" removed; it hit {injected} frames");
+            told(&kinds::FAULT_REMOVED, message)
+                .fact("fault_id", id)
+                .fact("fault", name)
+                .fact("injected", injected)
+        }
+        NicEventKind::Fault(FaultInjection { id, name, what }) => fault(*id, name, what),
     }
 }
 
-/// The level and the words for a state of an RDMA function.
-fn rdma_state(state: AttachState) -> (Level, String) {
-    let (level, text) = match state {
-        AttachState::Detached => (Level::Info, "detached: nobody is connected to its socket"),
-        AttachState::Attached => (
-            Level::Info,
-            "attached: a VMM or a process is connected, no driver runs",
-        ),
-        AttachState::Up => (Level::Info, "up: a driver runs"),
-        AttachState::Failed => (
-            Level::Error,
-            "taken down by a bug; `vnicctl adapter restart` brings it back; please report the log lines before \
-             this one",
-        ),
+/// What a fault rule did.
+fn fault(id: u32, name: &str, what: &Injected) -> Told {
+    let of_rule = |text: String| {
+        let told = told(&kinds::FAULT_INJECTED, format!("fault {id} \"{name}\": {text}"));
+        told.fact("fault_id", id).fact("fault", name)
     };
-    (level, format!("RDMA function {text}"))
-}
-
-fn spoofed_address(claim: &Claim) -> String {
-    match claim {
-        Claim::Address(address) => format!(
-            "frames that claim {address} are dropped: it is none of the adapter's allowed_addresses. Give the guest one of \
-             these (`vnicctl adapter show` tells them), or add {address} to allowed_addresses"
-        ),
-        Claim::DhcpServer => {
-            "answers as a DHCP server are dropped: the adapter has allowed_addresses. Run the server \
-                              where there is no such list, or leave out the list"
-                .to_owned()
-        }
-        Claim::Hidden => {
-            "frames are dropped whose addresses cannot be seen (malformed, or behind too many headers): the \
-                          adapter has allowed_addresses. Leave out the list if the guest must send them"
-                .to_owned()
-        }
-    }
-}
-
-fn gid_conflict(c: &GidConflict) -> String {
-    let (gid, vlan, other) = (std::net::Ipv6Addr::from(c.gid), c.vlan, c.other);
-    let whose = if c.ours {
-        "this adapter has it"
-    } else {
-        "the other one was first and has it, until it gives it back"
-    };
-    format!("GID {gid} in VLAN {vlan} is claimed by {other} as well: {whose}")
-}
-
-/// What kind of event it is: its number and its name are a contract.
-pub fn kind(event: &NicEventKind) -> &'static Kind {
-    match event {
-        NicEventKind::AdapterAdded => &kinds::ADAPTER_ADDED,
-        NicEventKind::AdapterRemoved => &kinds::ADAPTER_REMOVED,
-        NicEventKind::AdapterState(_) => &kinds::ADAPTER_STATE,
-        NicEventKind::RdmaState(_) => &kinds::RDMA_STATE,
-        NicEventKind::GidChanged { .. } => &kinds::GID_CHANGED,
-        NicEventKind::GidConflict(_) => &kinds::GID_CONFLICT,
-        NicEventKind::RdmaFault { .. } => &kinds::RDMA_FAULT,
-        NicEventKind::RingFault { .. } => &kinds::RING_FAULT,
-        NicEventKind::SpoofedSource { .. } => &kinds::SPOOFED_SOURCE,
-        NicEventKind::SpoofedAddress(_) => &kinds::SPOOFED_ADDRESS,
-        NicEventKind::ProtocolError { .. } => &kinds::PROTOCOL_ERROR,
-        NicEventKind::DroplessEntered => &kinds::DROPLESS_ENTERED,
-        NicEventKind::DroplessExited => &kinds::DROPLESS_EXITED,
-        NicEventKind::DroplessTimeout { .. } => &kinds::DROPLESS_TIMEOUT,
-        NicEventKind::PauseStormWarning => &kinds::PAUSE_STORM_WARNING,
-        NicEventKind::PauseStorm => &kinds::PAUSE_STORM,
-        NicEventKind::PauseStormOver => &kinds::PAUSE_STORM_OVER,
-        NicEventKind::ClassStalled { .. } => &kinds::CLASS_STALLED,
-        NicEventKind::PortAdded => &kinds::PORT_ADDED,
-        NicEventKind::PortRemoved => &kinds::PORT_REMOVED,
-        NicEventKind::PortLink { .. } => &kinds::PORT_LINK,
-        NicEventKind::BondAdded => &kinds::BOND_ADDED,
-        NicEventKind::BondRemoved => &kinds::BOND_REMOVED,
-        NicEventKind::BondLink { .. } => &kinds::BOND_LINK,
-        NicEventKind::BondMemberLost { .. } => &kinds::BOND_MEMBER_LOST,
-        NicEventKind::BondMemberBack { .. } => &kinds::BOND_MEMBER_BACK,
-        NicEventKind::LacpPartnerFound { .. } => &kinds::LACP_PARTNER_FOUND,
-        NicEventKind::LacpPartnerLost { .. } => &kinds::LACP_PARTNER_LOST,
-        NicEventKind::FaultAdded { .. } => &kinds::FAULT_ADDED,
-        NicEventKind::FaultRemoved { .. } => &kinds::FAULT_REMOVED,
-        NicEventKind::Fault(_) => &kinds::FAULT_INJECTED,
-    }
-}
-
-/// The facts of an event, for programs.
-pub fn parameters(event: &NicEventKind) -> Vec<(&'static str, String)> {
-    match event {
-        NicEventKind::AdapterAdded
-        | NicEventKind::AdapterRemoved
-        | NicEventKind::DroplessEntered
-        | NicEventKind::DroplessExited
-        | NicEventKind::PauseStormWarning
-        | NicEventKind::PauseStorm
-        | NicEventKind::PauseStormOver
-        | NicEventKind::PortAdded
-        | NicEventKind::PortRemoved
-        | NicEventKind::BondAdded
-        | NicEventKind::SpoofedAddress(Claim::DhcpServer | Claim::Hidden)
-        | NicEventKind::BondRemoved => Vec::new(),
-        NicEventKind::AdapterState(state) | NicEventKind::RdmaState(state) => {
-            vec![("state", state.name().to_owned())]
-        }
-        NicEventKind::GidChanged { index, gid, added } => vec![
-            ("index", index.to_string()),
-            ("gid", std::net::Ipv6Addr::from(*gid).to_string()),
-            ("added", added.to_string()),
-        ],
-        NicEventKind::GidConflict(c) => vec![
-            ("gid", std::net::Ipv6Addr::from(c.gid).to_string()),
-            ("vlan", c.vlan.to_string()),
-            ("other", c.other.to_string()),
-            ("ours", c.ours.to_string()),
-        ],
-        NicEventKind::RdmaFault { what } => vec![("what", what.clone())],
-        NicEventKind::RingFault { ring, what } => {
-            vec![("ring", ring.to_string()), ("what", what.clone())]
-        }
-        NicEventKind::SpoofedSource { source } => vec![("source", source.to_string())],
-        NicEventKind::SpoofedAddress(Claim::Address(address)) => vec![("address", address.to_string())],
-        NicEventKind::ProtocolError { what } => vec![("what", what.clone())],
-        NicEventKind::DroplessTimeout { queue } => vec![("queue", queue.to_string())],
-        NicEventKind::ClassStalled { class } => vec![("class", class.to_string())],
-        NicEventKind::PortLink { up } | NicEventKind::BondLink { up } => vec![("up", up.to_string())],
-        NicEventKind::BondMemberLost { bond, took, dropped } => vec![
-            ("bond", bond.clone()),
-            ("took_us", took.as_micros().to_string()),
-            ("dropped", dropped.to_string()),
-        ],
-        NicEventKind::BondMemberBack { bond } | NicEventKind::LacpPartnerLost { bond } => {
-            vec![("bond", bond.clone())]
-        }
-        NicEventKind::LacpPartnerFound { bond, partner } => {
-            vec![("bond", bond.clone()), ("partner", partner.to_string())]
-        }
-        NicEventKind::FaultAdded { id, name, action } => vec![
-            ("fault_id", id.to_string()),
-            ("fault", name.clone()),
-            ("action", (*action).to_owned()),
-        ],
-        NicEventKind::FaultRemoved { id, name, injected } => vec![
-            ("fault_id", id.to_string()),
-            ("fault", name.clone()),
-            ("injected", injected.to_string()),
-        ],
-        NicEventKind::Fault(FaultInjection { id, name, what }) => {
-            let mut all = vec![("fault_id", id.to_string()), ("fault", name.clone())];
-            if let Injected::One {
-                from,
-                to,
-                effect,
-                len,
-                roce,
-            } = what
-            {
-                all.push(("from", from.clone()));
-                all.push(("to", to.clone()));
-                all.push(("effect", effect.clone()));
-                all.push(("bytes", len.to_string()));
-                if let Some((opcode, qp, psn)) = roce {
-                    all.push(("opcode", opcode.to_string()));
-                    all.push(("destination_qp", qp.to_string()));
-                    all.push(("psn", psn.to_string()));
-                }
+    match what {
+        Injected::More(1) => of_rule("one more frame".to_owned()),
+        Injected::More(n) => of_rule(format!("{n} more frames")),
+        Injected::One {
+            from,
+            to,
+            effect,
+            len,
+            roce,
+        } => {
+            let more = roce.map_or_else(String::new, |(opcode, qp, psn)| {
+                format!(", opcode {opcode:#04x}, QP {qp:#x}, PSN {psn}")
+            });
+            let told = of_rule(format!(
+                "{effect}, frame from {from} to {to} of {len} bytes{more}"
+            ))
+            .fact("from", from)
+            .fact("to", to)
+            .fact("effect", effect)
+            .fact("bytes", len);
+            match roce {
+                None => told,
+                Some((opcode, qp, psn)) => told
+                    .fact("opcode", opcode)
+                    .fact("destination_qp", qp)
+                    .fact("psn", psn),
             }
-            all
         }
     }
 }
@@ -341,37 +325,22 @@ pub fn suppressed(event: &NicEventKind) -> u64 {
     }
 }
 
-/// What a fault rule did, in words.
-fn injected(what: &Injected) -> String {
-    match what {
-        Injected::More(1) => "one more frame".to_owned(),
-        Injected::More(n) => format!("{n} more frames"),
-        Injected::One {
-            from,
-            to,
-            effect,
-            len,
-            roce,
-        } => {
-            let roce = roce.map_or_else(String::new, |(opcode, qp, psn)| {
-                format!(", opcode {opcode:#04x}, QP {qp:#x}, PSN {psn}")
-            });
-            format!("{effect}, frame from {from} to {to} of {len} bytes{roce}")
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use vnic_backend::MacAddr;
 
-    fn described(kind: NicEventKind) -> (Level, String) {
+    fn tell(kind: NicEventKind) -> Told {
         describe(&NicEvent {
             time: std::time::SystemTime::UNIX_EPOCH,
             owner: "vf0".to_owned(),
             kind,
         })
+    }
+
+    fn described(kind: NicEventKind) -> (Level, String) {
+        let told = tell(kind);
+        (told.level, told.message)
     }
 
     #[test]
@@ -393,7 +362,7 @@ mod tests {
     #[test]
     fn a_spoofed_address_tells_the_cure() {
         let address = |text: &str| Claim::Address(text.parse().expect("an address"));
-        let fields = parameters(&NicEventKind::SpoofedAddress(address("fd00::9")));
+        let fields = tell(NicEventKind::SpoofedAddress(address("fd00::9"))).facts;
         assert_eq!(fields, [("address", "fd00::9".to_owned())]);
         for (claim, parts) in [
             (address("10.0.0.9"), ["10.0.0.9", "allowed_addresses"]),
@@ -418,7 +387,7 @@ mod tests {
         };
         assert_eq!(described(kind.clone()).1, "GID ::ffff:10.0.0.5 at index 7 added");
         let facts = [("index", "7"), ("gid", "::ffff:10.0.0.5"), ("added", "true")];
-        assert_eq!(parameters(&kind), facts.map(|(k, v)| (k, v.to_owned())));
+        assert_eq!(tell(kind).facts, facts.map(|(k, v)| (k, v.to_owned())));
         assert_eq!(
             described(NicEventKind::RdmaState(AttachState::Failed)).0,
             Level::Error
@@ -427,12 +396,12 @@ mod tests {
             what: "send queue of QP 5: index beyond the ring".to_owned(),
         };
         assert_eq!(described(fault.clone()).0, Level::Warn);
-        assert_eq!(super::kind(&fault).name, "rdma_fault");
+        assert_eq!(tell(fault).kind.name, "rdma_fault");
     }
 
     #[test]
     fn a_conflict_tells_whose_the_address_is() {
-        let mut conflict = GidConflict {
+        let mut conflict = vnic_backend::GidConflict {
             gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 5],
             vlan: 7,
             other: MacAddr([2, 0, 0, 0, 0, 1]),
@@ -446,7 +415,7 @@ mod tests {
         conflict.ours = true;
         let kind = NicEventKind::GidConflict(conflict);
         assert!(described(kind.clone()).1.ends_with("this adapter has it"));
-        assert_eq!(parameters(&kind).len(), 4);
+        assert_eq!(tell(kind).facts.len(), 4);
     }
 
     #[test]

@@ -126,8 +126,8 @@ pub fn render(snapshot: &Snapshot) -> String {
             .map(|a| (&a.name, names::of_adapter(set, a)))
             .collect();
         for (i, def) in set.names.iter().enumerate() {
-            let Source::Is(sum) = def.source else { continue };
-            page.counter(def.name, &format!("In {}: {sum}.", def.unit));
+            let Source::Is(_) = def.source else { continue };
+            page.counter(def.name, &format!("In {}: {}.", def.unit, def.text));
             for (adapter, named) in &values {
                 if let Some(Reading::Value(value)) = named.get(i).map(|n| n.reading) {
                     page.value(&device(adapter), value);

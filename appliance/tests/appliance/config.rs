@@ -153,12 +153,12 @@ fn all_errors_are_reported_in_the_order_of_the_file() {
             "x.toml:3:1: nic.mac_agein_s: unknown key; did you mean \"mac_ageing_s\"?",
             "x.toml:6:8: adapter[0].name: \"Blue\" is not a name: 1 to 15 of a-z, 0-9, '-' and '_', beginning \
              with a letter or digit",
-            "x.toml:7:7: adapter[0].mtu: expected an integer, found string",
+            "x.toml:7:7: adapter[0].mtu: expected an integer, found string \"big\"",
             "x.toml:8:15: adapter[0].queue_pairs: 17 is out of range: 1 to 16",
             "x.toml:10:1: adapter[1].name: this key is required",
             "x.toml:11:7: adapter[1].mac: 01:00:00:00:00:01 is a group address: the first byte of an adapter's \
              own address must be even",
-            "x.toml:12:17: adapter[1].anti_spoofing: expected true or false, found integer",
+            "x.toml:12:17: adapter[1].anti_spoofing: expected true or false, found integer `1`",
             "x.toml:13:19: adapter[1].vlan.access: 4095 is out of range: 1 to 4094",
             "x.toml:14:34: adapter[1].allowed_addresses[1]: \"10.0.1.5/24\": the address has bits that are not in its \
              prefix; the prefix is 10.0.1.0/24",
@@ -240,7 +240,10 @@ fn tcp_takes_certificates() {
 
 #[test]
 fn wrong_shapes_are_named() {
-    errors("nic = 1\n", &["x.toml:1:7: nic: expected a table, found integer"]);
+    errors(
+        "nic = 1\n",
+        &["x.toml:1:7: nic: expected a table, found integer `1`"],
+    );
     errors(
         "[adapter]\nname = \"a\"\n",
         &["x.toml:1:1: adapter: expected tables, each written as [[adapter]], found table"],
@@ -299,8 +302,8 @@ fn sockets_belong_to_one_function_of_one_adapter() {
         &[
             "x.toml:4:15: adapter[0].rdma_socket: /x is the socket of adapter a",
             "x.toml:7:15: adapter[1].rdma_socket: /x is the socket of adapter a",
-            "x.toml:8:1: adapter[2].rdma_socket: an adapter with rdma = false has no such socket: leave out one of the two",
-            "x.toml:14:8: adapter[3].rdma: expected true or false, found integer",
+            "x.toml:11:15: adapter[2].rdma_socket: an adapter with rdma = false has no such socket: leave out one of the two",
+            "x.toml:14:8: adapter[3].rdma: expected true or false, found integer `1`",
             "x.toml:17:15: adapter[4].rdma_socket: e.sock is not an absolute path",
         ],
     );
@@ -534,7 +537,7 @@ fn roles_are_given_to_users_groups_and_certificates() {
             "x.toml:3:11: access.users.nobody-here: \"nobody-here\" is not a user of this machine: a name in /etc/passwd \
              or a number",
             "x.toml:3:38: access.users.5: \"king\" is no role: \"viewer\", \"operator\" and \"admin\" are allowed",
-            "x.toml:3:50: access.users.6: expected a string, found integer",
+            "x.toml:3:50: access.users.6: expected a string, found integer `7`",
             "x.toml:5:1: access.groups.root: this one has a role already, by its name or its number",
             "x.toml:8:1: access.certificates.: a name of a certificate is not empty",
         ],
@@ -564,11 +567,21 @@ fn a_mesh_has_keys_of_its_own() {
             "[[port]]\nname = \"m0\"\ntype = \"mesh\"\nlisten = \"4790\"\n{files}peers = [\"b\", \"c:1\", \"C:1\"]\nifname = \"x\"\n"
         ),
         &[
+            "x.toml:1:1: port[0].names: whom the mesh takes is not said: list alternative names (DNS or URI) of peers' \
+             certificates; \"*\" takes every certificate of the CA",
             "x.toml:4:10: port[0].listen: \"4790\" is no address to listen on: ADDR:PORT such as 0.0.0.0:4790 or [::]:4790",
             "x.toml:8:10: port[0].peers[0]: \"b\" is no peer: HOST:PORT such as node2.example.com:4790 or \
              [2001:db8::2]:4790",
             "x.toml:8:22: port[0].peers[2]: C:1 is named twice",
-            "x.toml:9:1: port[0].ifname: unknown key; did you mean \"name\"?",
+            "x.toml:9:10: port[0].ifname: a port of type \"mesh\" has no such key",
+        ],
+    );
+    errors(
+        "[[port]]\nname = \"p\"\ntype = \"tap\"\nifname = \"t\"\npeers = [1, 2]\nlisten = \"[::]:1\"\n",
+        &[
+            "x.toml:5:9: port[0].peers: only a port of type \"mesh\" has this key",
+            "x.toml:5:10: port[0].peers[0]: expected a string, found integer `1`",
+            "x.toml:6:10: port[0].listen: only a port of type \"mesh\" has this key",
         ],
     );
     errors(

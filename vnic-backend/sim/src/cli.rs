@@ -81,8 +81,9 @@ enum Scenario {
     },
 }
 
+/// Which runs.
 #[derive(Debug, Args)]
-struct Pause {
+struct Runs {
     /// One run.
     #[arg(
         long,
@@ -97,6 +98,24 @@ struct Pause {
     /// Threads for many runs [default: one a core].
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
+}
+
+impl Runs {
+    /// The seeds of many runs.
+    fn many(&self) -> Result<Range<u64>> {
+        self.seeds.clone().context("--seed or --seeds is needed")
+    }
+
+    /// Threads: as many as wanted, or one a core.
+    fn jobs(&self) -> usize {
+        jobs(self.jobs)
+    }
+}
+
+#[derive(Debug, Args)]
+struct Pause {
+    #[command(flatten)]
+    runs: Runs,
     /// Every pause frame, drop and watermark of one run.
     #[arg(short, long)]
     verbose: bool,
@@ -113,20 +132,8 @@ struct Pause {
 
 #[derive(Debug, Args)]
 struct Commands {
-    /// One run.
-    #[arg(
-        long,
-        value_name = "S",
-        required_unless_present = "seeds",
-        conflicts_with = "seeds"
-    )]
-    seed: Option<u64>,
-    /// Many runs, FROM up to but without TO.
-    #[arg(long, value_name = "FROM..TO", value_parser = seeds)]
-    seeds: Option<Range<u64>>,
-    /// Threads for many runs [default: one a core].
-    #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
+    #[command(flatten)]
+    runs: Runs,
     /// Every verb and its answer.
     #[arg(short, long)]
     verbose: bool,
@@ -134,23 +141,11 @@ struct Commands {
 
 #[derive(Debug, Args)]
 struct Verbs {
-    /// One run.
-    #[arg(
-        long,
-        value_name = "S",
-        required_unless_present = "seeds",
-        conflicts_with = "seeds"
-    )]
-    seed: Option<u64>,
-    /// Many runs, FROM up to but without TO.
-    #[arg(long, value_name = "FROM..TO", value_parser = seeds)]
-    seeds: Option<Range<u64>>,
+    #[command(flatten)]
+    runs: Runs,
     /// Kind of run instead of the seed's own: clean, loss1, loss10, reorder, dup, corrupt, hostile, mixed.
     #[arg(long)]
     profile: Option<Profile>,
-    /// Threads for many runs [default: one a core].
-    #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
     /// Every packet, verb, completion and event of one run.
     #[arg(short, long)]
     verbose: bool,
@@ -243,16 +238,15 @@ pub fn main() -> ExitCode {
         return finish(cli.run.as_ref().map_or_else(bail_usage, network::run));
     };
     let result = match command {
-        Scenario::Verbs(verbs) => match verbs.seed {
+        Scenario::Verbs(verbs) => match verbs.runs.seed {
             Some(seed) if verbs.shrink => shrink_one(seed, verbs),
             Some(seed) => run_one(seed, verbs),
             None => run_range(verbs),
         },
         Scenario::Commands(commands) => run_verbs_at_random(commands),
-        Scenario::Pause(args) => match (args.seed, args.seeds.clone()) {
-            (Some(seed), _) => run_pause(seed, args),
-            (None, Some(range)) => run_pauses(range, args),
-            (None, None) => Err(anyhow::anyhow!("--seed or --seeds is needed")),
+        Scenario::Pause(args) => match args.runs.seed {
+            Some(seed) => run_pause(seed, args),
+            None => run_pauses(args),
         },
         Scenario::Run(run) => network::run(run),
         Scenario::Scenarios(args) => network::scenarios(args),
@@ -335,15 +329,13 @@ fn quiet_panics() {
 }
 
 fn run_range(verbs: &Verbs) -> Result<bool> {
-    let Some(range) = verbs.seeds.clone() else {
-        bail!("--seed or --seeds is needed");
-    };
+    let range = verbs.runs.many()?;
     quiet_panics();
     let progress = Progress::new(range.end - range.start);
     let report = run_many(
         range,
         verbs.profile,
-        jobs(verbs.jobs),
+        verbs.runs.jobs(),
         verbs.keep_going,
         &|seed, v| {
             if let Some(v) = v.filter(|_| verbs.keep_going) {
@@ -401,16 +393,16 @@ fn jobs(wanted: Option<usize>) -> usize {
 }
 
 fn run_verbs_at_random(args: &Commands) -> Result<bool> {
-    let failure = match (args.seed, args.seeds.clone()) {
-        (Some(seed), _) => commands::run(seed, args.verbose).map(|v| (seed, v)),
-        (None, Some(range)) => {
+    let failure = match args.runs.seed {
+        Some(seed) => commands::run(seed, args.verbose).map(|v| (seed, v)),
+        None => {
+            let range = args.runs.many()?;
             quiet_panics();
             let progress = Progress::new(range.end - range.start);
-            run_commands(range, jobs(args.jobs), &|_, _: Option<&Violation>| {
+            run_commands(range, args.runs.jobs(), &|_, _: Option<&Violation>| {
                 progress.one_more()
             })
         }
-        (None, None) => bail!("--seed or --seeds is needed"),
     };
     let Some((seed, v)) = failure else {
         println!("all rules held");
@@ -455,10 +447,11 @@ fn replay_pause(seed: u64, without: &BTreeSet<usize>) -> String {
     format!("vnic-sim pause --seed {seed}{flows}")
 }
 
-fn run_pauses(range: Range<u64>, args: &Pause) -> Result<bool> {
+fn run_pauses(args: &Pause) -> Result<bool> {
+    let range = args.runs.many()?;
     quiet_panics();
     let progress = Progress::new(range.end - range.start);
-    let report = pause::run_many(range, jobs(args.jobs), &|| progress.one_more());
+    let report = pause::run_many(range, args.runs.jobs(), &|| progress.one_more());
     let seconds = progress.start.elapsed().as_secs_f64();
     println!(
         "{} runs in {seconds:.1} s, {:.1} seeds/s",

@@ -21,97 +21,51 @@ use std::sync::Mutex;
 use vnic_fabric::Instant;
 
 use crate::oracle::{Rule, Violation};
-use crate::runner::each;
+use crate::runner::{Failure, each, note};
 
 pub use plan::{Control, Kind, Plan};
 use world::World;
 
-/// What a run may show. All of them together are what the simulation is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mark {
-    /// Somebody was told to wait by priority, by a frame.
-    PriorityPause,
-    /// Somebody was told to wait by global pause.
-    GlobalPause,
-    /// A guest was told to wait.
-    GuestWaits,
-    /// Told to go on again.
-    Xon,
-    /// Many to one without a loss.
-    Incast,
-    /// A lossy priority dropped.
-    LossyDrop,
-    /// Switches waited for each other, and nothing ended it.
-    Deadlock,
-    /// They did, and storm prevention ended it.
-    DeadlockEndedByGuard,
-    /// They did, and the lifetime of frames ended it.
-    DeadlockEndedByLifetime,
-    /// The minor watermark was reached.
-    Minor,
-    /// The critical one.
-    Critical,
-    /// Pause came back.
-    Recovered,
-    /// A lossless priority lost a frame after storm prevention had acted.
-    OverflowAfterCritical,
-    /// A frame waited too long.
-    HeadOfQueue,
-    /// Its class was stalled.
-    ClassStalled,
-    /// A peer sent pause for ever, and the other priorities went on.
-    EndlessPause,
-    /// With global pause a flow suffered that had nothing to do with the trouble.
-    VictimOfGlobalPause,
-    /// With priority flow control it did not.
-    NoVictimOfPriorities,
-}
-
-impl Mark {
-    /// All.
-    pub const ALL: [Mark; 18] = [
-        Mark::PriorityPause,
-        Mark::GlobalPause,
-        Mark::GuestWaits,
-        Mark::Xon,
-        Mark::Incast,
-        Mark::LossyDrop,
-        Mark::Deadlock,
-        Mark::DeadlockEndedByGuard,
-        Mark::DeadlockEndedByLifetime,
-        Mark::Minor,
-        Mark::Critical,
-        Mark::Recovered,
-        Mark::OverflowAfterCritical,
-        Mark::HeadOfQueue,
-        Mark::ClassStalled,
-        Mark::EndlessPause,
-        Mark::VictimOfGlobalPause,
-        Mark::NoVictimOfPriorities,
-    ];
-
-    /// In words.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Mark::PriorityPause => "priority pause sent",
-            Mark::GlobalPause => "global pause sent",
-            Mark::GuestWaits => "guest told to wait",
-            Mark::Xon => "told to go on",
-            Mark::Incast => "many to one without a loss",
-            Mark::LossyDrop => "lossy priority dropped",
-            Mark::Deadlock => "deadlock",
-            Mark::DeadlockEndedByGuard => "deadlock ended by storm prevention",
-            Mark::DeadlockEndedByLifetime => "deadlock ended by lifetime",
-            Mark::Minor => "minor watermark",
-            Mark::Critical => "critical watermark",
-            Mark::Recovered => "recovered",
-            Mark::OverflowAfterCritical => "lossless loss after storm prevention",
-            Mark::HeadOfQueue => "head of queue dropped",
-            Mark::ClassStalled => "class stalled",
-            Mark::EndlessPause => "endless pause survived",
-            Mark::VictimOfGlobalPause => "victim of global pause",
-            Mark::NoVictimOfPriorities => "no victim of priority flow control",
-        }
+vnic_wire::named! {
+    /// What a run may show. All of them together are what the simulation is for.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Mark {
+        /// Somebody was told to wait by priority, by a frame.
+        PriorityPause => "priority pause sent",
+        /// Somebody was told to wait by global pause.
+        GlobalPause => "global pause sent",
+        /// A guest was told to wait.
+        GuestWaits => "guest told to wait",
+        /// Told to go on again.
+        Xon => "told to go on",
+        /// Many to one without a loss.
+        Incast => "many to one without a loss",
+        /// A lossy priority dropped.
+        LossyDrop => "lossy priority dropped",
+        /// Switches waited for each other, and nothing ended it.
+        Deadlock => "deadlock",
+        /// They did, and storm prevention ended it.
+        DeadlockEndedByGuard => "deadlock ended by storm prevention",
+        /// They did, and the lifetime of frames ended it.
+        DeadlockEndedByLifetime => "deadlock ended by lifetime",
+        /// The minor watermark was reached.
+        Minor => "minor watermark",
+        /// The critical one.
+        Critical => "critical watermark",
+        /// Pause came back.
+        Recovered => "recovered",
+        /// A lossless priority lost a frame after storm prevention had acted.
+        OverflowAfterCritical => "lossless loss after storm prevention",
+        /// A frame waited too long.
+        HeadOfQueue => "head of queue dropped",
+        /// Its class was stalled.
+        ClassStalled => "class stalled",
+        /// A peer sent pause for ever, and the other priorities went on.
+        EndlessPause => "endless pause survived",
+        /// With global pause a flow suffered that had nothing to do with the trouble.
+        VictimOfGlobalPause => "victim of global pause",
+        /// With priority flow control it did not.
+        NoVictimOfPriorities => "no victim of priority flow control",
     }
 }
 
@@ -157,14 +111,7 @@ pub fn run(plan: &Plan, without: &BTreeSet<usize>, verbose: bool) -> Outcome {
         outcome
     }));
     result.unwrap_or_else(|panic| Outcome {
-        violation: Some(Violation {
-            rule: Rule::Panic,
-            text: panic
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
-                .unwrap_or_default(),
-        }),
+        violation: Some(Violation::panic(&*panic)),
         ..Outcome::default()
     })
 }
@@ -210,8 +157,8 @@ pub struct Report {
     pub runs: u64,
     /// All together; the digest, time and violation are of no use.
     pub sum: Outcome,
-    /// The first failure: seed and rule.
-    pub failure: Option<(u64, Violation)>,
+    /// The first failure.
+    pub failure: Failure,
 }
 
 /// Runs many seeds; stops at the first that fails. Every eighth is run twice: it has to be the same run.
@@ -239,11 +186,7 @@ pub fn run_many(seeds: Range<u64>, jobs: usize, progress: &(dyn Fn() + Sync)) ->
             for (i, n) in outcome.marks.iter().enumerate() {
                 sum.marks[i] += n;
             }
-            if let Some(v) = outcome.violation
-                && report.failure.as_ref().is_none_or(|(s, _)| seed < *s)
-            {
-                report.failure = Some((seed, v));
-            }
+            note(&mut report.failure, seed, outcome.violation);
         }
         failed
     });

@@ -10,6 +10,18 @@ use crate::commands;
 use crate::oracle::{Tally, Violation};
 use crate::verbs::{Capture, Cut, Outcome, Plan, Profile, run};
 
+/// Seed and rule of the first run that failed.
+pub type Failure = Option<(u64, Violation)>;
+
+/// Notes a failure, if it is one of an earlier seed.
+pub(crate) fn note(failure: &mut Failure, seed: u64, violation: Option<Violation>) {
+    if let Some(v) = violation
+        && failure.as_ref().is_none_or(|(first, _)| seed < *first)
+    {
+        *failure = Some((seed, v));
+    }
+}
+
 /// What many runs were.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
@@ -25,8 +37,8 @@ pub struct Report {
     pub posted: u64,
     /// Bytes compared at the ends.
     pub bytes: u64,
-    /// The first failure: seed and rule.
-    pub failure: Option<(u64, Violation)>,
+    /// The first failure.
+    pub failure: Failure,
 }
 
 impl Report {
@@ -37,11 +49,7 @@ impl Report {
         self.packets += outcome.packets;
         self.posted += outcome.finish.posted;
         self.bytes += outcome.finish.bytes;
-        if let Some(v) = &outcome.violation
-            && self.failure.as_ref().is_none_or(|(s, _)| seed < *s)
-        {
-            self.failure = Some((seed, v.clone()));
-        }
+        note(&mut self.failure, seed, outcome.violation.clone());
     }
 
     /// Marks that were never hit.
@@ -106,16 +114,14 @@ pub fn run_commands(
     seeds: Range<u64>,
     jobs: usize,
     progress: &(dyn Fn(u64, Option<&Violation>) + Sync),
-) -> Option<(u64, Violation)> {
-    let failure = Mutex::new(None::<(u64, Violation)>);
+) -> Failure {
+    let failure = Mutex::new(None);
     each(seeds, jobs, false, &|seed| {
         let violation = commands::run(seed, false);
         progress(seed, violation.as_ref());
         let failed = violation.is_some();
-        if let (Some(v), Ok(mut first)) = (violation, failure.lock())
-            && first.as_ref().is_none_or(|(s, _)| seed < *s)
-        {
-            *first = Some((seed, v));
+        if let Ok(mut first) = failure.lock() {
+            note(&mut first, seed, violation);
         }
         failed
     });

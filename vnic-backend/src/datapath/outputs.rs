@@ -226,7 +226,7 @@ impl AdapterRx {
             Err(reason) => self.refused(port, q, f, meta, reason, &mut round.waiting),
         };
         if dropped.is_none() && f.hdr.gso_type != NetHdr::GSO_NONE {
-            self.counters.queues[usize::from(q)].add(Q::TsoPassed as usize, 1);
+            self.counters.queues[usize::from(q)].add(Q::RxTsoPassed as usize, 1);
         }
         dropped
     }
@@ -509,8 +509,8 @@ impl Outputs {
     /// Counts, for the transmit queue that a frame comes from, how it was finished.
     fn count_finished(&self, meta: &Metadata, finished: Result<Finished, DropReason>) {
         let counter = match finished {
-            Ok(Finished::Checksum) => Q::ChecksumFinished,
-            Ok(Finished::Cut) => Q::TsoCut,
+            Ok(Finished::Checksum) => Q::TxChecksumFinished,
+            Ok(Finished::Cut) => Q::TxTsoCut,
             Ok(Finished::AsIs | Finished::Passed) | Err(_) => return,
         };
         if let Some(Slot::Adapter(a)) = self.slots.get(usize::from(meta.source.0))

@@ -216,8 +216,10 @@ impl Runner {
     fn publish_switch_stats(&mut self) {
         let stats = self.worker.core.switch.stats();
         if stats != self.switch_stats {
-            self.counters
-                .add(C::Learned as usize, stats.learned - self.switch_stats.learned);
+            self.counters.add(
+                C::LearnedAddresses as usize,
+                stats.learned - self.switch_stats.learned,
+            );
             self.counters.add(
                 C::LearnRefused as usize,
                 stats.refused - self.switch_stats.refused,

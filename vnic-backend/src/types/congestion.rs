@@ -3,47 +3,27 @@
 use vnic_engine::rdma::FlowStatus;
 pub use vnic_engine::settings::{Chosen, CongestionKeys, Points, Preset};
 
-/// How queue pairs react to congestion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub enum CongestionAlgorithm {
-    /// They do not.
-    None,
-    /// DCQCN: by congestion notifications.
-    #[default]
-    Dcqcn,
-    /// DCQCN+: notifications tell their period.
-    DcqcnPlus,
-    /// TIMELY: by the round-trip time and its gradient.
-    Timely,
-    /// Swift: by the round-trip time and a target.
-    Swift,
-    /// HPCC: by telemetry of the switches on the way. No live queue writes any: it keeps its first window.
-    Hpcc,
+vnic_wire::named! {
+    /// How queue pairs react to congestion.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+    pub enum CongestionAlgorithm {
+        /// DCQCN: by congestion notifications.
+        #[default]
+        Dcqcn => "dcqcn",
+        /// DCQCN+: notifications tell their period.
+        DcqcnPlus => "dcqcn+",
+        /// TIMELY: by the round-trip time and its gradient.
+        Timely => "timely",
+        /// Swift: by the round-trip time and a target.
+        Swift => "swift",
+        /// HPCC: by telemetry of the switches on the way. No live queue writes any: it keeps its first window.
+        Hpcc => "hpcc",
+        /// They do not.
+        None => "none",
+    }
 }
 
 impl CongestionAlgorithm {
-    /// All of them, in the order in which they are shown.
-    pub const ALL: [CongestionAlgorithm; 6] = [
-        CongestionAlgorithm::Dcqcn,
-        CongestionAlgorithm::DcqcnPlus,
-        CongestionAlgorithm::Timely,
-        CongestionAlgorithm::Swift,
-        CongestionAlgorithm::Hpcc,
-        CongestionAlgorithm::None,
-    ];
-
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CongestionAlgorithm::None => "none",
-            CongestionAlgorithm::Dcqcn => "dcqcn",
-            CongestionAlgorithm::DcqcnPlus => "dcqcn+",
-            CongestionAlgorithm::Timely => "timely",
-            CongestionAlgorithm::Swift => "swift",
-            CongestionAlgorithm::Hpcc => "hpcc",
-        }
-    }
-
     /// One line for people.
     pub const fn help(self) -> &'static str {
         match self {

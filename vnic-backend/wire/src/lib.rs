@@ -40,6 +40,7 @@ pub mod int;
 pub mod ipv4;
 pub mod ipv6;
 pub mod lacp;
+mod named;
 pub mod nd;
 pub mod opcode;
 pub mod pause;

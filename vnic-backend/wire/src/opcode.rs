@@ -26,56 +26,58 @@ pub enum Transport {
     Other,
 }
 
-/// The operation in the low five bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Operation {
-    /// First packet of a SEND of several.
-    SendFirst = 0x00,
-    /// Packet in the middle of a SEND.
-    SendMiddle = 0x01,
-    /// Last packet of a SEND.
-    SendLast = 0x02,
-    /// Last packet of a SEND with immediate data.
-    SendLastImm = 0x03,
-    /// A SEND of one packet.
-    SendOnly = 0x04,
-    /// A SEND of one packet with immediate data.
-    SendOnlyImm = 0x05,
-    /// First packet of an RDMA WRITE of several.
-    WriteFirst = 0x06,
-    /// Packet in the middle of an RDMA WRITE.
-    WriteMiddle = 0x07,
-    /// Last packet of an RDMA WRITE.
-    WriteLast = 0x08,
-    /// Last packet of an RDMA WRITE with immediate data.
-    WriteLastImm = 0x09,
-    /// An RDMA WRITE of one packet.
-    WriteOnly = 0x0a,
-    /// An RDMA WRITE of one packet with immediate data.
-    WriteOnlyImm = 0x0b,
-    /// RDMA READ request.
-    ReadRequest = 0x0c,
-    /// First packet of an RDMA READ response of several.
-    ReadResponseFirst = 0x0d,
-    /// Packet in the middle of an RDMA READ response.
-    ReadResponseMiddle = 0x0e,
-    /// Last packet of an RDMA READ response.
-    ReadResponseLast = 0x0f,
-    /// An RDMA READ response of one packet.
-    ReadResponseOnly = 0x10,
-    /// ACK or NAK.
-    Acknowledge = 0x11,
-    /// Answer to an atomic operation.
-    AtomicAcknowledge = 0x12,
-    /// Atomic compare and swap.
-    CompareSwap = 0x13,
-    /// Atomic fetch and add.
-    FetchAdd = 0x14,
-    /// Last packet of a SEND with invalidate.
-    SendLastInvalidate = 0x16,
-    /// A SEND of one packet with invalidate.
-    SendOnlyInvalidate = 0x17,
+crate::named! {
+    /// The operation in the low five bits.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum Operation {
+        /// First packet of a SEND of several.
+        SendFirst = 0x00 => "SEND_FIRST",
+        /// Packet in the middle of a SEND.
+        SendMiddle = 0x01 => "SEND_MIDDLE",
+        /// Last packet of a SEND.
+        SendLast = 0x02 => "SEND_LAST",
+        /// Last packet of a SEND with immediate data.
+        SendLastImm = 0x03 => "SEND_LAST_WITH_IMMEDIATE",
+        /// A SEND of one packet.
+        SendOnly = 0x04 => "SEND_ONLY",
+        /// A SEND of one packet with immediate data.
+        SendOnlyImm = 0x05 => "SEND_ONLY_WITH_IMMEDIATE",
+        /// First packet of an RDMA WRITE of several.
+        WriteFirst = 0x06 => "RDMA_WRITE_FIRST",
+        /// Packet in the middle of an RDMA WRITE.
+        WriteMiddle = 0x07 => "RDMA_WRITE_MIDDLE",
+        /// Last packet of an RDMA WRITE.
+        WriteLast = 0x08 => "RDMA_WRITE_LAST",
+        /// Last packet of an RDMA WRITE with immediate data.
+        WriteLastImm = 0x09 => "RDMA_WRITE_LAST_WITH_IMMEDIATE",
+        /// An RDMA WRITE of one packet.
+        WriteOnly = 0x0a => "RDMA_WRITE_ONLY",
+        /// An RDMA WRITE of one packet with immediate data.
+        WriteOnlyImm = 0x0b => "RDMA_WRITE_ONLY_WITH_IMMEDIATE",
+        /// RDMA READ request.
+        ReadRequest = 0x0c => "RDMA_READ_REQUEST",
+        /// First packet of an RDMA READ response of several.
+        ReadResponseFirst = 0x0d => "RDMA_READ_RESPONSE_FIRST",
+        /// Packet in the middle of an RDMA READ response.
+        ReadResponseMiddle = 0x0e => "RDMA_READ_RESPONSE_MIDDLE",
+        /// Last packet of an RDMA READ response.
+        ReadResponseLast = 0x0f => "RDMA_READ_RESPONSE_LAST",
+        /// An RDMA READ response of one packet.
+        ReadResponseOnly = 0x10 => "RDMA_READ_RESPONSE_ONLY",
+        /// ACK or NAK.
+        Acknowledge = 0x11 => "ACKNOWLEDGE",
+        /// Answer to an atomic operation.
+        AtomicAcknowledge = 0x12 => "ATOMIC_ACKNOWLEDGE",
+        /// Atomic compare and swap.
+        CompareSwap = 0x13 => "COMPARE_SWAP",
+        /// Atomic fetch and add.
+        FetchAdd = 0x14 => "FETCH_ADD",
+        /// Last packet of a SEND with invalidate.
+        SendLastInvalidate = 0x16 => "SEND_LAST_WITH_INVALIDATE",
+        /// A SEND of one packet with invalidate.
+        SendOnlyInvalidate = 0x17 => "SEND_ONLY_WITH_INVALIDATE",
+    }
 }
 
 use Operation::{
@@ -137,33 +139,6 @@ impl Opcode {
 }
 
 impl Operation {
-    /// All operations, in the order of their numbers.
-    pub const ALL: [Operation; 23] = [
-        SendFirst,
-        SendMiddle,
-        SendLast,
-        SendLastImm,
-        SendOnly,
-        SendOnlyImm,
-        WriteFirst,
-        WriteMiddle,
-        WriteLast,
-        WriteLastImm,
-        WriteOnly,
-        WriteOnlyImm,
-        ReadRequest,
-        ReadResponseFirst,
-        ReadResponseMiddle,
-        ReadResponseLast,
-        ReadResponseOnly,
-        Acknowledge,
-        AtomicAcknowledge,
-        CompareSwap,
-        FetchAdd,
-        SendLastInvalidate,
-        SendOnlyInvalidate,
-    ];
-
     /// The operation with this number; none for reserved ones.
     #[inline]
     pub const fn from_bits(bits: u8) -> Option<Operation> {
@@ -313,35 +288,6 @@ impl Operation {
     pub const fn has_payload(self) -> bool {
         self.is_send() || self.is_write() || self.is_read_response()
     }
-
-    /// Name in the standard's table, in capitals.
-    pub const fn name(self) -> &'static str {
-        match self {
-            SendFirst => "SEND_FIRST",
-            SendMiddle => "SEND_MIDDLE",
-            SendLast => "SEND_LAST",
-            SendLastImm => "SEND_LAST_WITH_IMMEDIATE",
-            SendOnly => "SEND_ONLY",
-            SendOnlyImm => "SEND_ONLY_WITH_IMMEDIATE",
-            WriteFirst => "RDMA_WRITE_FIRST",
-            WriteMiddle => "RDMA_WRITE_MIDDLE",
-            WriteLast => "RDMA_WRITE_LAST",
-            WriteLastImm => "RDMA_WRITE_LAST_WITH_IMMEDIATE",
-            WriteOnly => "RDMA_WRITE_ONLY",
-            WriteOnlyImm => "RDMA_WRITE_ONLY_WITH_IMMEDIATE",
-            ReadRequest => "RDMA_READ_REQUEST",
-            ReadResponseFirst => "RDMA_READ_RESPONSE_FIRST",
-            ReadResponseMiddle => "RDMA_READ_RESPONSE_MIDDLE",
-            ReadResponseLast => "RDMA_READ_RESPONSE_LAST",
-            ReadResponseOnly => "RDMA_READ_RESPONSE_ONLY",
-            Acknowledge => "ACKNOWLEDGE",
-            AtomicAcknowledge => "ATOMIC_ACKNOWLEDGE",
-            CompareSwap => "COMPARE_SWAP",
-            FetchAdd => "FETCH_ADD",
-            SendLastInvalidate => "SEND_LAST_WITH_INVALIDATE",
-            SendOnlyInvalidate => "SEND_ONLY_WITH_INVALIDATE",
-        }
-    }
 }
 
 impl fmt::Display for Transport {
@@ -355,12 +301,6 @@ impl fmt::Display for Transport {
             Transport::Xrc => "XRC",
             Transport::Other => "other",
         })
-    }
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

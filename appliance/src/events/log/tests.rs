@@ -4,13 +4,7 @@ use super::*;
 
 fn note(text: &str) -> Record {
     let owner = Owner::Adapter(text.to_owned());
-    Record::now(
-        &kinds::ADAPTER_ADDED,
-        Level::Info,
-        owner,
-        text.to_owned(),
-        Vec::new(),
-    )
+    Record::now(told(&kinds::ADAPTER_ADDED, text), owner)
 }
 
 fn keep(events: usize) -> Keep {

@@ -49,18 +49,18 @@ fn kind(kind: Kind) -> i32 {
 
 fn definition(name: &Name) -> v1::CounterName {
     use v1::CounterAvailability as A;
-    let (availability, source) = match name.source {
-        Source::Is(_) | Source::Mean(..) => (A::Available, name.source.to_string()),
-        Source::Rate(sum) => (A::Rate, sum.to_string()),
-        Source::NotModelled(why) => (A::NotModelled, why.to_owned()),
-        Source::NotYet(why) => (A::NotYet, why.to_owned()),
+    let availability = match name.source {
+        Source::Is(_) | Source::Mean(..) => A::Available,
+        Source::Rate(_) => A::Rate,
+        Source::NotModelled(_) => A::NotModelled,
+        Source::NotYet(_) => A::NotYet,
     };
     v1::CounterName {
         name: name.name.to_owned(),
         unit: name.unit.to_owned(),
         kind: kind(name.kind),
         availability: availability.into(),
-        source,
+        source: name.text.to_owned(),
     }
 }
 

@@ -1,30 +1,15 @@
-//! The names under which users of other cards and tools look for counters: declared once, in [`SETS`]; gRPC, command
-//! line, Prometheus and documentation read this table.
+//! The names under which users of other cards and tools look for counters: declared once, in
+//! `counters.toml`; gRPC, command line, Prometheus and documentation read [`SETS`].
 //!
 //! A name says where its value comes from, or why there is none. There is no zero that was not counted.
 //! Bytes are those of frames without the FCS: no frame of this NIC has one until an uplink's wire adds it.
 
 mod document;
-mod ethtool;
-mod infiniband;
-mod node;
-mod reasons;
-mod terms;
-mod windows;
-mod winof2_device;
-mod winof2_diagnostics;
-mod winof2_ring;
-mod winof2_traffic;
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
-use core::fmt;
 
-use super::{
-    ADAPTER_DROP, AdapterValues, LINK_COUNTERS, LinkCounter, LinkValues, PORT_COUNTERS, PRIORITY_COUNTERS,
-    PortCounter, PortValues, PriorityCounter, QUEUE_COUNTERS, QueueCounter,
-};
-use crate::rdma;
+use super::{AdapterValues, LinkCounter, LinkValues, PortCounter, PortValues, PriorityCounter, QueueCounter};
 
 pub use document::markdown;
 
@@ -70,7 +55,7 @@ pub enum Term {
     Queue(QueueCounter),
     /// A drop reason of the owner, by its name.
     Drop(&'static str),
-    /// A counter of the RDMA function, by its place in [`rdma::Counters::TABLE`].
+    /// A counter of the RDMA function, by its place in [`RDMA_COUNTERS`](super::RDMA_COUNTERS).
     Rdma(usize),
     /// A counter of an uplink port.
     Port(PortCounter),
@@ -119,6 +104,8 @@ pub struct Name {
     pub kind: Kind,
     /// Where it comes from.
     pub source: Source,
+    /// The same for people; where there is no value: why.
+    pub text: &'static str,
 }
 
 /// Names that users look at together.
@@ -134,41 +121,7 @@ pub struct Set {
     pub names: &'static [Name],
 }
 
-/// All sets.
-pub static SETS: &[&Set] = &[
-    &winof2_traffic::PORT_TRAFFIC,
-    &winof2_traffic::PORT_QOS,
-    &winof2_traffic::VF_PORT_TRAFFIC,
-    &winof2_traffic::VF_INTERNAL_TRAFFIC,
-    &winof2_traffic::IB_PORT,
-    &winof2_diagnostics::CONGESTION_CONTROL,
-    &winof2_diagnostics::DIAGNOSTICS,
-    &winof2_diagnostics::DIAGNOSTICS_EXT_1,
-    &winof2_diagnostics::VF_DIAGNOSTICS,
-    &winof2_device::DEVICE_DIAGNOSTICS,
-    &winof2_device::PCI_DEVICE_DIAGNOSTICS,
-    &winof2_device::PORT_DIAGNOSTICS,
-    &winof2_device::ICMC,
-    &winof2_device::SW_BACKCHANNEL,
-    &winof2_device::LATER,
-    &winof2_ring::RECEIVE_DATAPATH,
-    &winof2_ring::TRANSMIT_DATAPATH,
-    &winof2_ring::RSS,
-    &windows::RDMA_ACTIVITY,
-    &windows::SMB_DIRECT,
-    &windows::WINOF_QOS,
-    &windows::WINOF_DIAGNOSTICS,
-    &infiniband::HW_COUNTERS,
-    &infiniband::HW_COUNTERS_OPTIONAL,
-    &infiniband::PORT_COUNTERS,
-    &ethtool::RING,
-    &ethtool::VPORT,
-    &ethtool::PHYSICAL_PORT,
-    &ethtool::FLOW_CONTROL,
-    &ethtool::PRIORITY,
-    &ethtool::DEVICE,
-    &node::INFINIBAND,
-];
+include!(concat!(env!("OUT_DIR"), "/sets.rs"));
 
 /// The set with this title or [id](Set::id); capital and small letters are the same.
 pub fn set(wanted: &str) -> Option<&'static Set> {
@@ -363,76 +316,5 @@ fn priorities(set: &'static Set, link: &LinkValues, out: &mut Vec<Named>) {
             priority: Some(priority),
             reading: Owner::Priority(values).reading(def.source),
         }));
-    }
-}
-
-/// The names that people know the terms by.
-impl fmt::Display for Term {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Term::Queue(q) => f.write_str(QUEUE_COUNTERS[*q as usize].name),
-            Term::Drop(reason) => write!(f, "{}{{{reason}}}", ADAPTER_DROP.name),
-            Term::Rdma(i) => f.write_str(rdma::Counters::TABLE[*i].name),
-            Term::Port(p) => f.write_str(PORT_COUNTERS[*p as usize].name),
-            Term::Priority(p) => write!(f, "{} of the priority", PRIORITY_COUNTERS[*p as usize].name),
-            Term::Link(l) => write!(f, "{} of the link", LINK_COUNTERS[*l as usize].name),
-            Term::Cpu => f.write_str("the CPU of its data core"),
-        }
-    }
-}
-
-impl fmt::Display for Sum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let brackets = self.per > 1 && self.plus.len() + self.minus.len() > 1;
-        let signed = self.plus.iter().map(|t| ('+', t));
-        if brackets {
-            f.write_str("(")?;
-        }
-        for (i, (sign, term)) in signed.chain(self.minus.iter().map(|t| ('−', t))).enumerate() {
-            match i {
-                0 => write!(f, "{term}")?,
-                _ => write!(f, " {sign} {term}")?,
-            }
-        }
-        if brackets {
-            f.write_str(")")?;
-        }
-        match self.per {
-            1 => Ok(()),
-            per => write!(f, " / {per}"),
-        }
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::Is(sum) => write!(f, "{sum}"),
-            Source::Rate(sum) => write!(f, "rate of {sum}"),
-            Source::Mean(sum, count) => write!(f, "({sum}) / ({count})"),
-            Source::NotModelled(why) => write!(f, "not modelled: {why}"),
-            Source::NotYet(why) => write!(f, "not yet: {why}"),
-        }
-    }
-}
-
-/// Short words for the tables.
-const fn counter(name: &'static str, unit: &'static str, source: Source) -> Name {
-    let kind = Kind::Counter;
-    Name {
-        name,
-        unit,
-        kind,
-        source,
-    }
-}
-
-const fn gauge(name: &'static str, unit: &'static str, source: Source) -> Name {
-    let kind = Kind::Gauge;
-    Name {
-        name,
-        unit,
-        kind,
-        source,
     }
 }

@@ -38,7 +38,7 @@ pub struct AdapterValues {
     pub drops: Drops,
     /// Of its link.
     pub link: Box<LinkValues>,
-    /// Of its RDMA function, in the order of [`rdma::Counters::TABLE`].
+    /// Of its RDMA function, in the order of [`RDMA_COUNTERS`].
     pub rdma: Option<Box<[u64; rdma::Counters::COUNT]>>,
 }
 

@@ -1,4 +1,4 @@
-//! Counters of the RDMA function: declared once, in this table.
+//! Counters of the RDMA function: declared once, in `counters.toml`.
 //!
 //! Names are those of the mlx5 driver's `hw_counters` (kernel, `drivers/infiniband/hw/mlx5/counters.c`) and vport
 //! statistics where these count the same; [`crate::counters::names`] has the other names of the same numbers. What this
@@ -9,134 +9,39 @@ use vnic_wire::transport::Headers;
 
 use super::packet::Incoming;
 use super::types::Status;
+use crate::counters::RDMA_COUNTERS;
 
 /// Packets and bytes that came, by priority. Of priority 0 nothing is counted: it is the rest.
 pub type ReceivedByPriority = [[u64; 2]; 8];
 
-/// A row of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Definition {
-    /// Name.
-    pub name: &'static str,
-    /// Unit of the value.
-    pub unit: &'static str,
-    /// One line for people.
-    pub help: &'static str,
-}
-
 macro_rules! counters {
-    ($($(#[$group:meta])* { $($field:ident: $unit:literal, $help:literal;)* })*) => {
+    ($($field:ident: $help:literal;)*) => {
         /// The counters of one device: monotonic, from 0 when the device was made.
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         #[allow(missing_docs, reason = "the help text is the documentation")]
-        pub struct Counters { $($(#[doc = $help] pub $field: u64,)*)* }
+        pub struct Counters { $(#[doc = $help] pub $field: u64,)* }
 
         impl Counters {
-            /// The table, in the order of [`Counters::values`].
-            pub const TABLE: &'static [Definition] = &[$($(
-                Definition { name: stringify!($field), unit: $unit, help: $help },
-            )*)*];
-
             /// How many counters there are.
-            pub const COUNT: usize = Counters::TABLE.len();
+            pub const COUNT: usize = RDMA_COUNTERS.len();
 
-            /// Names in the order of [`Counters::TABLE`].
-            pub const NAMES: [&'static str; Counters::COUNT] = [$($(stringify!($field),)*)*];
+            /// Names in the order of [`RDMA_COUNTERS`].
+            pub const NAMES: [&'static str; Counters::COUNT] = [$(stringify!($field),)*];
 
-            /// The values, in the order of [`Counters::TABLE`].
+            /// The values, in the order of [`RDMA_COUNTERS`].
             pub fn values(&self) -> [u64; Counters::COUNT] {
-                [$($(self.$field,)*)*]
+                [$(self.$field,)*]
             }
         }
     };
 }
 
-counters! {
-    // Responder.
-    {
-        rx_write_requests: "requests", "RDMA WRITE requests received.";
-        rx_read_requests: "requests", "RDMA READ requests received.";
-        rx_atomic_requests: "requests", "Atomic requests received.";
-        out_of_buffer: "packets", "Packets that found no receive posted.";
-        out_of_sequence: "packets", "Requests received after a gap in the sequence.";
-        duplicate_request: "packets", "Requests received again.";
-        resp_rnr_nak: "packets", "RNR NAKs sent.";
-        resp_local_length_error: "errors", "Messages longer than the receive that they met, and other lengths that do not fit.";
-        resp_local_protection_error: "errors", "Receives whose own keys forbade the message.";
-        resp_local_qp_operation_error: "errors", "Receives that failed for an error in the device's own handling.";
-        resp_remote_access_errors: "errors", "Requests that the keys forbade.";
-        resp_remote_invalid_request: "errors", "Requests that the protocol does not allow.";
-        resp_cqe_error: "completions", "Receives completed with an error, flushed ones included.";
-        resp_cqe_flush_error: "completions", "Receives flushed.";
-    }
-    // Requester.
-    {
-        rnr_nak_retry_err: "packets", "RNR NAKs received while there were retries left.";
-        packet_seq_err: "packets", "Sequence error NAKs received while there were retries left.";
-        implied_nak_seq_err: "events", "Responses whose sequence showed that a READ or atomic response is missing.";
-        local_ack_timeout_err: "timeouts", "Acknowledge timers that ran out while there were retries left.";
-        req_transport_retries_exceeded: "errors", "Requests given up after all retries.";
-        req_rnr_retries_exceeded: "errors", "Requests given up because the receiver was not ready after all retries.";
-        req_remote_invalid_request: "errors", "Requests that the peer refused as invalid.";
-        req_remote_access_errors: "errors", "Requests that the peer's keys forbade.";
-        req_remote_operation_errors: "errors", "Requests that the peer could not carry out.";
-        req_local_length_error: "errors", "Requests of a length that does not fit.";
-        req_local_protection_error: "errors", "Requests whose own keys forbade them.";
-        req_local_qp_operation_error: "errors", "Requests that failed for an error in the device's own handling.";
-        req_mw_bind_error: "errors", "Windows that could not be bound, keys that could not be invalidated.";
-        req_bad_response: "errors", "Responses that the protocol does not allow.";
-        req_cqe_error: "completions", "Requests completed with an error, flushed ones included.";
-        req_cqe_flush_error: "completions", "Requests flushed.";
-    }
-    // Congestion.
-    {
-        np_ecn_marked_roce_packets: "packets", "RoCEv2 packets received with a congestion mark.";
-        np_ecn_ignored: "packets", "Of these, those whose senders are not notified: the priority is off, the sender is not known, no version 2.";
-        np_ecn_coalesced: "packets", "Of these, those that made no notification at once: one had just been sent.";
-        np_cnp_sent: "packets", "Congestion notification packets sent.";
-        rp_cnp_handled: "packets", "Congestion notifications that slowed a flow down; slow restarts included.";
-        rp_cnp_ignored: "packets", "Congestion notification packets that changed nothing.";
-        rp_flows_started: "flows", "Queue pairs that came under congestion control.";
-        rp_flows_ended: "flows", "Queue pairs that it let go.";
-        roce_slow_restart: "events", "Slow restarts: a loss or an idle time slowed a flow down.";
-        roce_slow_restart_cnps: "packets", "Notifications that slow restarts made inside the adapter.";
-        roce_slow_restart_trans: "events", "Flows that went into slow restart; one more before it is over is none.";
-    }
-    // Completion queues.
-    {
-        cq_overrun: "events", "Completion queues that overran.";
-    }
-    // Traffic. Bytes are those of whole frames without the FCS, also where no frame was built for a local peer.
-    {
-        rx_vport_rdma_unicast_packets: "packets", "RDMA packets received for one receiver.";
-        rx_vport_rdma_unicast_bytes: "bytes", "Bytes of these.";
-        rx_vport_rdma_multicast_packets: "packets", "RDMA packets received for a group.";
-        rx_vport_rdma_multicast_bytes: "bytes", "Bytes of these.";
-        tx_vport_rdma_unicast_packets: "packets", "RDMA packets sent to one receiver.";
-        tx_vport_rdma_unicast_bytes: "bytes", "Bytes of these.";
-        tx_vport_rdma_multicast_packets: "packets", "RDMA packets sent to a group.";
-        tx_vport_rdma_multicast_bytes: "bytes", "Bytes of these.";
-    }
-    // Packets that were dropped silently, by reason. Those that found no receive are in `out_of_buffer`.
-    {
-        rx_icrc_encapsulated: "packets", "Packets with a wrong ICRC.";
-        drop_malformed: "packets", "Packets whose headers contradict each other, or of a reserved opcode.";
-        drop_bad_gid: "packets", "Packets to an address that is not this device's, or from another one than the QP's peer's.";
-        drop_no_qp: "packets", "Packets to a QP that is not there, or to a group without members.";
-        drop_wrong_transport: "packets", "Packets of another transport service than the QP's.";
-        drop_wrong_state: "packets", "Packets that the QP does not take in its state.";
-        drop_pkey_mismatch: "packets", "Packets with another partition key.";
-        drop_qkey_violation: "packets", "Datagrams with another queue key.";
-        drop_out_of_sequence: "packets", "Packets of an unreliable message that a gap had spoilt, and requests after a gap that was told to the peer already.";
-        drop_access: "packets", "Packets of an unreliable WRITE that the keys forbade.";
-        drop_stale_response: "packets", "Responses to nothing that is outstanding.";
-    }
-}
+include!(concat!(env!("OUT_DIR"), "/rdma_counters.rs"));
 
 impl Counters {
     /// Name, value and help text of each counter.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
-        Counters::TABLE
+        RDMA_COUNTERS
             .iter()
             .zip(self.values())
             .map(|(row, value)| (row.name, value, row.help))

@@ -46,34 +46,23 @@ pub struct Points {
     pub pin_source_port: bool,
 }
 
-/// Where the parameters come from that nobody has set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub enum Preset {
-    /// The example of the WinOF-2 text: the defaults of the keys.
-    #[default]
-    Winof2Doc,
-    /// Current firmware.
-    MlxFw,
-    /// The DCQCN paper.
-    Paper,
-    /// The simulator of its authors.
-    Ns3Rdma,
+vnic_wire::named! {
+    /// Where the parameters come from that nobody has set.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+    pub enum Preset {
+        /// The example of the WinOF-2 text: the defaults of the keys.
+        #[default]
+        Winof2Doc => "winof2-doc",
+        /// Current firmware.
+        MlxFw => "mlx-fw",
+        /// The DCQCN paper.
+        Paper => "paper",
+        /// The simulator of its authors.
+        Ns3Rdma => "ns3-rdma",
+    }
 }
 
 impl Preset {
-    /// All of them, in the order in which they are shown.
-    pub const ALL: [Preset; 4] = [Preset::Winof2Doc, Preset::MlxFw, Preset::Paper, Preset::Ns3Rdma];
-
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Preset::Winof2Doc => "winof2-doc",
-            Preset::MlxFw => "mlx-fw",
-            Preset::Paper => "paper",
-            Preset::Ns3Rdma => "ns3-rdma",
-        }
-    }
-
     /// One line for people.
     pub const fn help(self) -> &'static str {
         match self {

@@ -297,12 +297,12 @@ fn stalls_marks_and_global_pause_have_their_names() {
         (
             "WinOF-2 Diagnostics",
             "CriticalStallWatermarkReached",
-            LinkCounter::PauseStormErrors as u64,
+            LinkCounter::TxPauseStormErrors as u64,
         ),
         (
             "WinOF-2 Diagnostics",
             "MinorStallWatermarkReached",
-            LinkCounter::PauseStormWarnings as u64,
+            LinkCounter::TxPauseStormWarnings as u64,
         ),
         ("WinOF-2 Diagnostics", "HeadofQueuetimeoutPacketdiscarded", 6),
         (
@@ -323,7 +323,7 @@ fn stalls_marks_and_global_pause_have_their_names() {
         (
             "Linux ethtool flow control (mlx5)",
             "tx_pause_storm_error_events",
-            LinkCounter::PauseStormErrors as u64,
+            LinkCounter::TxPauseStormErrors as u64,
         ),
     ] {
         assert_eq!(read(set, name, &vf0), Reading::Value(value), "{name}");

@@ -1,5 +1,6 @@
 //! GID table, limits and the table of counters.
 
+use vnic_engine::counters::RDMA_COUNTERS;
 use vnic_engine::rdma::limits::{QP_LIMIT, handle_bits};
 use vnic_engine::rdma::{
     AttributeMask, Counters, Device, DeviceConfig, GidEntry, GidKind, GidTable, Limits, Mtu, Object,
@@ -166,9 +167,9 @@ fn numbers_of_queues_fit_into_a_doorbell_and_come_back_late() {
 
 #[test]
 fn every_row_of_the_table_shows_its_own_counter() {
-    let names: std::collections::HashSet<_> = Counters::TABLE.iter().map(|row| row.name).collect();
+    let names: std::collections::HashSet<_> = RDMA_COUNTERS.iter().map(|row| row.name).collect();
     assert_eq!(names.len(), Counters::COUNT);
-    for (row, name) in Counters::TABLE.iter().zip(Counters::NAMES) {
+    for (row, name) in RDMA_COUNTERS.iter().zip(Counters::NAMES) {
         assert_eq!(row.name, name);
         assert!(!row.help.is_empty() && row.help.ends_with('.'), "{}", row.name);
     }

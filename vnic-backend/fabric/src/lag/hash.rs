@@ -19,45 +19,28 @@
 //! adds or takes away moves no flow); extension headers of IPv6 are walked over; ICMP has no ports (the driver takes the
 //! identifier of an echo). `five-tuple` is Linux's `encap3+4` with the protocol, and looks into UDP tunnels, too.
 
-use core::fmt;
 use core::net::IpAddr;
 use core::str::FromStr;
 
 use super::{Flow, LagError, Packet};
 
-/// Fields of a flow that decide about its port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Policy {
-    /// MAC addresses and EtherType: all frames between two neighbours go one way.
-    Layer2,
-    /// MAC and IP addresses.
-    Layer23,
-    /// IP addresses and ports.
-    #[default]
-    Layer34,
-    /// IP addresses, ports and protocol, of the innermost packet of a tunnel.
-    FiveTuple,
+vnic_wire::named! {
+    /// Fields of a flow that decide about its port.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum Policy {
+        /// MAC addresses and EtherType: all frames between two neighbours go one way.
+        Layer2 => "layer2",
+        /// MAC and IP addresses.
+        Layer23 => "layer2+3",
+        /// IP addresses and ports.
+        #[default]
+        Layer34 => "layer3+4",
+        /// IP addresses, ports and protocol, of the innermost packet of a tunnel.
+        FiveTuple => "five-tuple",
+    }
 }
 
 impl Policy {
-    /// All policies.
-    pub const ALL: [Policy; 4] = [
-        Policy::Layer2,
-        Policy::Layer23,
-        Policy::Layer34,
-        Policy::FiveTuple,
-    ];
-
-    /// Name of the policy.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Policy::Layer2 => "layer2",
-            Policy::Layer23 => "layer2+3",
-            Policy::Layer34 => "layer3+4",
-            Policy::FiveTuple => "five-tuple",
-        }
-    }
-
     /// The hash of a flow.
     #[inline]
     pub fn hash(self, flow: &Flow) -> u32 {
@@ -74,12 +57,6 @@ impl Policy {
             Policy::Layer34 => fold(ports(packet) ^ addresses(packet)) >> 1,
             Policy::FiveTuple => fold(ports(packet) ^ addresses(packet) ^ u32::from(packet.protocol)) >> 1,
         }
-    }
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -37,22 +37,14 @@ pub const VLAN_PRIO_MAX: u8 = 7;
 /// Why `NoFailBackToPrimary` is refused.
 const NO_PRIMARY: &str = "an aggregate team has no primary to go back to; allowed: with Failover";
 
-/// Kind of a team.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TeamType {
-    /// All members carry frames (static link aggregation).
-    Aggregate,
-    /// One member carries frames, the others stand by.
-    Failover,
-}
-
-impl TeamType {
-    /// Name of the kind in `queryteam`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            TeamType::Aggregate => "Aggregate",
-            TeamType::Failover => "Failover",
-        }
+vnic_wire::named! {
+    /// Kind of a team.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum TeamType {
+        /// All members carry frames (static link aggregation).
+        Aggregate => "Aggregate",
+        /// One member carries frames, the others stand by.
+        Failover => "Failover",
     }
 }
 
@@ -61,7 +53,7 @@ impl core::str::FromStr for TeamType {
 
     /// Upper and lower case are equal, as the tool's own examples have both.
     fn from_str(s: &str) -> Result<TeamType, LagError> {
-        let mut all = [TeamType::Aggregate, TeamType::Failover].into_iter();
+        let mut all = TeamType::ALL.into_iter();
         all.find(|t| t.name().eq_ignore_ascii_case(s))
             .ok_or_else(|| LagError::new("type", format!("\"{s}\"; allowed: Aggregate, Failover")))
     }

@@ -55,7 +55,8 @@ struct Bar(ProgressBar);
 
 impl Watcher for Bar {
     fn begins(&self, case: &Case, scenario: &Scenario) {
-        self.0.set_message(format!("{}: {}", case.id, scenario.name));
+        self.0
+            .set_message(format!("{}: {}", case.about.id, scenario.name));
     }
 
     fn advances(&self, permille: u64) {
@@ -65,13 +66,14 @@ impl Watcher for Bar {
 
 fn chosen(args: &Suite) -> Result<Vec<Case>> {
     let all = cases();
-    let known = |id: &String| all.iter().any(|c| c.id.eq_ignore_ascii_case(id));
+    let known = |id: &String| all.iter().any(|c| c.about.id.eq_ignore_ascii_case(id));
     if let Some(id) = args.case.iter().find(|id| !known(id)) {
-        let ids: Vec<&str> = all.iter().map(|c| c.id).collect();
+        let ids: Vec<&str> = all.iter().map(|c| c.about.id.as_str()).collect();
         bail!("there is no case {id:?}: known are {}", ids.join(", "));
     }
-    let wanted = |c: &Case| args.case.is_empty() || args.case.iter().any(|id| c.id.eq_ignore_ascii_case(id));
-    let small = |c: &Case| !args.switch_only || c.size == Size::Switch;
+    let wanted =
+        |c: &Case| args.case.is_empty() || args.case.iter().any(|id| c.about.id.eq_ignore_ascii_case(id));
+    let small = |c: &Case| !args.switch_only || c.about.size == Size::Switch;
     Ok(all.into_iter().filter(|c| wanted(c) && small(c)).collect())
 }
 
@@ -81,7 +83,7 @@ pub(super) fn run(args: &Suite) -> Result<bool> {
     if args.list {
         return list(&cases);
     }
-    let scenarios: usize = cases.iter().map(|c| (c.scenarios)().len()).sum();
+    let scenarios: usize = cases.iter().map(|c| (c.trial.scenarios)().len()).sum();
     let progress = Bar(bar(scenarios as u64 * 1000, true));
     let start = Instant::now();
     let done = runner::run(&cases, super::jobs(args.jobs), &progress);
@@ -115,12 +117,15 @@ pub(super) fn run(args: &Suite) -> Result<bool> {
 fn list(cases: &[Case]) -> Result<bool> {
     let mut text = String::new();
     for case in cases {
-        let size = match case.size {
+        let size = match case.about.size {
             Size::Switch => "switch",
             Size::Fabric => "fabric",
         };
-        let count = (case.scenarios)().len();
-        text += &format!("{:<4} {size} {count:>3} scenarios  {}\n", case.id, case.title);
+        let count = (case.trial.scenarios)().len();
+        text += &format!(
+            "{:<4} {size} {count:>3} scenarios  {}\n",
+            case.about.id, case.about.title
+        );
     }
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(true)
@@ -143,8 +148,8 @@ fn sums(done: &[Done]) -> String {
 fn table(done: &Done) -> String {
     let mut text = format!(
         "{}  {}  [{}]\n",
-        done.case.id,
-        done.case.title,
+        done.case.about.id,
+        done.case.about.title,
         report::summary(done)
     );
     for (check, verdict) in &done.checks {
@@ -177,7 +182,7 @@ fn as_json(done: &[Done], seconds: f64) -> Value {
                 let (verdict, why) = match v {
                     Verdict::Pass => ("pass", None),
                     Verdict::Fail => ("fail", None),
-                    Verdict::Differs(why) => ("differs", Some(*why)),
+                    Verdict::Differs(why) => ("differs", Some(why)),
                 };
                 json!({
                     "what": c.what,
@@ -204,9 +209,9 @@ fn as_json(done: &[Done], seconds: f64) -> Value {
             })
             .collect();
         json!({
-            "id": done.case.id,
-            "title": done.case.title,
-            "source": done.case.source,
+            "id": done.case.about.id,
+            "title": done.case.about.title,
+            "source": done.case.about.source,
             "good": done.good(),
             "checks": checks,
             "scenarios": scenarios,

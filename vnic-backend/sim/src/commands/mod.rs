@@ -78,14 +78,7 @@ pub fn run(seed: u64, verbose: bool) -> Option<Violation> {
     }));
     match result {
         Ok(judgement) => judgement.err(),
-        Err(panic) => Some(Violation {
-            rule: Rule::Panic,
-            text: panic
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
-                .unwrap_or_default(),
-        }),
+        Err(panic) => Some(Violation::panic(&*panic)),
     }
 }
 
@@ -204,7 +197,9 @@ impl Fuzz {
     /// What is in use is what the model says.
     fn check_use(&self, dev: usize, what: &str, found: &Resources) -> Judgement {
         for (name, usage) in found.iter() {
-            let Some(kind) = Kind::named(name) else { continue };
+            let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.name() == name) else {
+                continue;
+            };
             let expected = self.models[dev].count(kind);
             if usage.used as usize != expected || usage.used > usage.limit {
                 return broken(

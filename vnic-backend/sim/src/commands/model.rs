@@ -2,45 +2,18 @@
 
 use std::collections::HashMap;
 
-/// A kind of object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    Pd,
-    Cq,
-    Mr,
-    Mw,
-    Srq,
-    Ah,
-    Xrcd,
-    Qp,
-}
-
-impl Kind {
-    /// All.
-    pub const ALL: [Kind; 8] = [
-        Kind::Pd,
-        Kind::Cq,
-        Kind::Mr,
-        Kind::Mw,
-        Kind::Srq,
-        Kind::Ah,
-        Kind::Xrcd,
-        Kind::Qp,
-    ];
-
-    /// The kind that a device's list of resources names so.
-    pub fn named(name: &str) -> Option<Kind> {
-        Some(match name {
-            "pd" => Kind::Pd,
-            "cq" => Kind::Cq,
-            "mr" => Kind::Mr,
-            "mw" => Kind::Mw,
-            "srq" => Kind::Srq,
-            "ah" => Kind::Ah,
-            "xrcd" => Kind::Xrcd,
-            "qp" => Kind::Qp,
-            _ => return None,
-        })
+vnic_wire::named! {
+    /// A kind of object, by its name in a device's list of resources.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Kind {
+        Pd => "pd",
+        Cq => "cq",
+        Mr => "mr",
+        Mw => "mw",
+        Srq => "srq",
+        Ah => "ah",
+        Xrcd => "xrcd",
+        Qp => "qp",
     }
 }
 

@@ -15,6 +15,7 @@ mod receives;
 mod sends;
 mod tally;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -75,6 +76,18 @@ pub struct Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.rule, self.text)
+    }
+}
+
+impl Violation {
+    /// The engine panicked.
+    pub(crate) fn panic(panic: &(dyn Any + std::marker::Send)) -> Violation {
+        let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Violation {
+            rule: Rule::Panic,
+            text: text.unwrap_or_default(),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ mod thresholds;
 
 use vnic_engine::congestion::dcqcn::{Dcqcn, Parameters};
 
-use super::{Case, Check};
+use super::{Check, Trial};
 use crate::network::measures::{fairness, throughputs};
 use crate::network::scenario::Topology;
 use crate::network::scenario::{Control, Record};
@@ -18,12 +18,12 @@ use crate::network::traffic::{Starts, incast};
 use crate::network::{Outcome, Scenario};
 
 /// Them.
-pub(super) fn cases() -> Vec<Case> {
-    let mut cases = vec![incast::D1, incast::D2];
-    cases.extend([breakdown::D3, breakdown::D4, breakdown::D5, thresholds::D6]);
-    cases.extend([testbed::D7, testbed::D8, incast::D9, testbed::D10]);
-    cases.extend([plus::P1, plus::P2, plus::P3, plus::P4]);
-    cases
+pub(super) fn trials() -> Vec<Trial> {
+    let mut trials = vec![incast::D1, incast::D2];
+    trials.extend([breakdown::D3, breakdown::D4, breakdown::D5, thresholds::D6]);
+    trials.extend([testbed::D7, testbed::D8, incast::D9, testbed::D10]);
+    trials.extend([plus::P1, plus::P2, plus::P3, plus::P4]);
+    trials
 }
 
 /// ns.

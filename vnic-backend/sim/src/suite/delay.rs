@@ -8,11 +8,11 @@ pub(super) mod windowed;
 use crate::network::scenario::Record;
 use crate::network::{Outcome, Scenario};
 
-use super::{Case, Check};
+use super::{Check, Trial};
 
 /// Them.
-pub(super) fn cases() -> Vec<Case> {
-    [timely::CASES, hpcc::CASES, swift::CASES].concat()
+pub(super) fn trials() -> Vec<Trial> {
+    [timely::TRIALS, hpcc::TRIALS, swift::TRIALS].concat()
 }
 
 /// A row of the report.

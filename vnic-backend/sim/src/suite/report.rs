@@ -33,7 +33,7 @@ pub fn write(folder: &Path, done: &[Done], note: Option<&str>) -> Result<()> {
         }
     }
     for one in done {
-        for (number, picture) in one.case.pictures.iter().enumerate() {
+        for (number, picture) in one.case.about.pictures.iter().enumerate() {
             if let Some(chart) = chart(one, picture) {
                 let path = pictures.join(file(one, number));
                 plot::write(&path, &[chart])?;
@@ -45,7 +45,7 @@ pub fn write(folder: &Path, done: &[Done], note: Option<&str>) -> Result<()> {
 }
 
 fn file(done: &Done, number: usize) -> String {
-    format!("{}-{}.svg", done.case.id.to_lowercase(), number + 1)
+    format!("{}-{}.svg", done.case.about.id.to_lowercase(), number + 1)
 }
 
 /// The chart of a picture, if its scenarios have what it shows.
@@ -62,12 +62,12 @@ fn chart(done: &Done, picture: &Picture) -> Option<Chart> {
         })
         .collect();
     match picture.kind {
-        Kind::Rates => panels::rates(picture.title, &runs),
-        Kind::Throughput => panels::throughput(picture.title, &runs),
-        Kind::Queue => panels::queue(picture.title, &runs),
-        Kind::QueueDistribution => panels::queue_distribution(picture.title, &runs),
-        Kind::Slowdown => panels::slowdown(picture.title, &runs),
-        Kind::Signals => panels::signals(picture.title, runs.first()?),
+        Kind::Rates => panels::rates(&picture.title, &runs),
+        Kind::Throughput => panels::throughput(&picture.title, &runs),
+        Kind::Queue => panels::queue(&picture.title, &runs),
+        Kind::QueueDistribution => panels::queue_distribution(&picture.title, &runs),
+        Kind::Slowdown => panels::slowdown(&picture.title, &runs),
+        Kind::Signals => panels::signals(&picture.title, runs.first()?),
     }
 }
 
@@ -102,12 +102,12 @@ pub fn page(done: &[Done], note: Option<&str>) -> String {
     text.push_str("\n| case | what | rows that pass | |\n|---|---|---|---|\n");
     for one in done {
         let case = &one.case;
-        let anchor = anchor(&heading(case.id, case.title));
+        let anchor = anchor(&heading(&case.about.id, &case.about.title));
         let _ = writeln!(
             text,
             "| [{}](#{anchor}) | {} | {} of {} | {} |",
-            case.id,
-            cell(case.title),
+            case.about.id,
+            cell(&case.about.title),
             one.passed(),
             one.checks.len(),
             summary(one)
@@ -119,9 +119,9 @@ pub fn page(done: &[Done], note: Option<&str>) -> String {
     text
 }
 
-fn differences(done: &Done) -> impl Iterator<Item = (&str, &'static str)> {
+fn differences(done: &Done) -> impl Iterator<Item = (&str, &str)> {
     done.checks.iter().filter_map(|(check, verdict)| match verdict {
-        Verdict::Differs(why) => Some((check.what.as_str(), *why)),
+        Verdict::Differs(why) => Some((check.what.as_str(), why.as_str())),
         _ => None,
     })
 }
@@ -131,8 +131,8 @@ fn case(text: &mut String, done: &Done) {
     let _ = write!(
         text,
         "\n{}\n\nSource: {}.\n\n| what | published | accepted | measured | |\n|---|---|---|---|---|\n",
-        heading(case.id, case.title),
-        case.source.trim_end_matches('.')
+        heading(&case.about.id, &case.about.title),
+        case.about.source.trim_end_matches('.')
     );
     for (check, verdict) in &done.checks {
         let word = match verdict {
@@ -156,10 +156,10 @@ fn case(text: &mut String, done: &Done) {
             let _ = write!(text, "\nDiffers ({what}): {why}\n");
         }
     }
-    if !case.remarks.trim().is_empty() {
-        let _ = write!(text, "\n{}\n", case.remarks.trim());
+    if !case.about.remarks.trim().is_empty() {
+        let _ = write!(text, "\n{}\n", case.about.remarks.trim());
     }
-    for (number, picture) in case.pictures.iter().enumerate() {
+    for (number, picture) in case.about.pictures.iter().enumerate() {
         if chart(done, picture).is_some() {
             let _ = write!(text, "\n![{}]({FOLDER}/{})\n", picture.title, file(done, number));
         }
@@ -182,12 +182,12 @@ fn anchor(heading: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::runner::tests::{MADE_UP, made};
+    use super::super::runner::tests::{made, made_up_case};
     use super::*;
 
     #[test]
     fn the_page_says_what_was_measured() {
-        let done = made(&[MADE_UP], 2);
+        let done = made(&[made_up_case()], 2);
         let page = page(&done, Some("Two cores."));
         expect_test::expect![[r#"
 
@@ -229,9 +229,9 @@ mod tests {
             let svg = std::fs::read(folder.join(FOLDER).join("m1-1.svg")).expect("the picture");
             (names, svg, std::fs::read(folder.join(PAGE)).expect("the page"))
         };
-        write(&folder, &made(&[MADE_UP], 1), None).expect("it can be written");
+        write(&folder, &made(&[made_up_case()], 1), None).expect("it can be written");
         let first = read();
-        write(&folder, &made(&[MADE_UP], 4), None).expect("it can be written");
+        write(&folder, &made(&[made_up_case()], 4), None).expect("it can be written");
         assert_eq!(read(), first);
         assert_eq!(first.0, ["m1-1.svg"]);
         std::fs::remove_dir_all(&folder).expect("it is ours");
@@ -244,11 +244,14 @@ mod tests {
         let page = std::fs::read_to_string(docs.join(PAGE)).expect("the report");
         let headings: Vec<&str> = page.lines().filter(|l| l.starts_with("## ")).collect();
         let cases = super::super::cases();
-        let expected: Vec<String> = cases.iter().map(|c| heading(c.id, c.title)).collect();
+        let expected: Vec<String> = cases
+            .iter()
+            .map(|c| heading(&c.about.id, &c.about.title))
+            .collect();
         assert_eq!(headings, expected);
         for case in &cases {
-            let remarks = case.remarks.trim();
-            assert!(page.contains(remarks), "{}: its remarks", case.id);
+            let remarks = case.about.remarks.trim();
+            assert!(page.contains(remarks), "{}: its remarks", case.about.id);
         }
         let pictures = page.lines().filter_map(|l| l.split_once("](congestion-results/"));
         for (_, name) in pictures {

@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Case, Check, Known, Size};
 use crate::network::{self, Outcome, Scenario};
+use crate::oracle::Violation;
 
 /// What is said of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// It is accepted.
     Pass,
     /// It is not.
     Fail,
     /// It is not, for the reason that is given, which is known.
-    Differs(&'static str),
+    Differs(String),
 }
 
 /// A case that was run.
@@ -29,7 +30,7 @@ pub struct Done {
     /// Rows of the report.
     pub checks: Vec<(Check, Verdict)>,
     /// Differences that were known and are none: what they were.
-    pub settled: Vec<&'static str>,
+    pub settled: Vec<String>,
 }
 
 impl Done {
@@ -75,7 +76,7 @@ pub fn run(cases: &[Case], threads: usize, watcher: &dyn Watcher) -> Vec<Done> {
 type Simulate<'a> = &'a (dyn Fn(&Scenario, &mut dyn FnMut(f64)) -> anyhow::Result<Outcome> + Sync);
 
 fn run_with(cases: &[Case], threads: usize, watcher: &dyn Watcher, simulate: Simulate<'_>) -> Vec<Done> {
-    let scenarios: Vec<Vec<Scenario>> = cases.iter().map(|c| (c.scenarios)()).collect();
+    let scenarios: Vec<Vec<Scenario>> = cases.iter().map(|c| (c.trial.scenarios)()).collect();
     let slots: Vec<Vec<Slot>> = scenarios
         .iter()
         .map(|list| list.iter().map(|_| Mutex::default()).collect())
@@ -87,7 +88,7 @@ fn run_with(cases: &[Case], threads: usize, watcher: &dyn Watcher, simulate: Sim
     // The long ones first, so that no thread is left with one at the end.
     jobs.sort_by_key(|job| {
         let scenario = &scenarios[job.case][job.scenario];
-        let switches = u64::from(cases[job.case].size == Size::Switch);
+        let switches = u64::from(cases[job.case].about.size == Size::Switch);
         (switches, u64::MAX - scenario.duration, job.case, job.scenario)
     });
     let next = AtomicUsize::new(0);
@@ -108,7 +109,7 @@ fn run_with(cases: &[Case], threads: usize, watcher: &dyn Watcher, simulate: Sim
     let mut done = Vec::new();
     for ((case, scenarios), slots) in cases.iter().zip(scenarios).zip(slots) {
         let results = slots.into_iter().map(|slot| slot.into_inner().ok().flatten());
-        done.push(judge(*case, scenarios, results.collect()));
+        done.push(judge(case.clone(), scenarios, results.collect()));
     }
     done
 }
@@ -127,14 +128,8 @@ fn one(scenario: &Scenario, watcher: &dyn Watcher, simulate: Simulate<'_>) -> Re
     match result {
         Ok(Ok(outcome)) => Ok(outcome),
         Ok(Err(error)) => Err(format!("{error:#}")),
-        Err(panic) => Err(format!("it panicked: {}", words(&*panic))),
+        Err(panic) => Err(format!("it panicked: {}", Violation::panic(&*panic).text)),
     }
-}
-
-fn words(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_default()
 }
 
 fn judge(case: Case, scenarios: Vec<Scenario>, results: Vec<Option<Result<Outcome, String>>>) -> Done {
@@ -148,8 +143,8 @@ fn judge(case: Case, scenarios: Vec<Scenario>, results: Vec<Option<Result<Outcom
     }
     let checks = match failures.is_empty() {
         true => {
-            let rows = catch_unwind(AssertUnwindSafe(|| (case.judge)(&scenarios, &outcomes)));
-            rows.unwrap_or_else(|panic| vec![failed("the judgement", words(&*panic))])
+            let rows = catch_unwind(AssertUnwindSafe(|| (case.trial.judge)(&scenarios, &outcomes)));
+            rows.unwrap_or_else(|panic| vec![failed("the judgement", Violation::panic(&*panic).text)])
         }
         false => {
             outcomes.clear();
@@ -157,16 +152,21 @@ fn judge(case: Case, scenarios: Vec<Scenario>, results: Vec<Option<Result<Outcom
         }
     };
     let fails = |known: &Known| {
-        let named = |check: &Check| check.what.starts_with(known.what);
+        let named = |check: &Check| check.what.starts_with(&known.what);
         checks.iter().any(|c| !c.pass && named(c))
     };
-    let settled = case.known.iter().filter(|k| !fails(k)).map(|k| k.what);
+    let settled = case
+        .about
+        .known
+        .iter()
+        .filter(|k| !fails(k))
+        .map(|k| k.what.clone());
     Done {
         settled: settled.collect(),
         checks: checks
             .into_iter()
             .map(|check| {
-                let verdict = verdict(&check, case.known);
+                let verdict = verdict(&check, &case.about.known);
                 (check, verdict)
             })
             .collect(),
@@ -187,9 +187,9 @@ fn failed(what: &str, message: String) -> Check {
 }
 
 fn verdict(check: &Check, known: &[Known]) -> Verdict {
-    match known.iter().find(|k| check.what.starts_with(k.what)) {
+    match known.iter().find(|k| check.what.starts_with(&k.what)) {
         _ if check.pass => Verdict::Pass,
-        Some(known) => Verdict::Differs(known.why),
+        Some(known) => Verdict::Differs(known.why.clone()),
         None => Verdict::Fail,
     }
 }
@@ -198,7 +198,7 @@ fn verdict(check: &Check, known: &[Known]) -> Verdict {
 pub(super) mod tests {
     use super::*;
     use crate::network::made_up;
-    use crate::suite::{Kind, Picture};
+    use crate::suite::{Trial, rows};
 
     struct Nobody;
     impl Watcher for Nobody {}
@@ -224,11 +224,8 @@ pub(super) mod tests {
     }
 
     /// A case that checks that each outcome is that of its scenario.
-    pub(in crate::suite) const MADE_UP: Case = Case {
+    const TRIAL: Trial = Trial {
         id: "M1",
-        title: "Made up",
-        source: "nobody",
-        size: Size::Switch,
         scenarios,
         judge: |scenarios, outcomes| {
             let same = |(s, o): (&Scenario, &Outcome)| s.seed == o.hash;
@@ -238,23 +235,27 @@ pub(super) mod tests {
                 row("rate", false),
             ]
         },
-        known: &[
-            Known {
-                what: "queue",
-                why: "the figure is of another switch",
-            },
-            Known {
-                what: "order",
-                why: "it was so once",
-            },
-        ],
-        pictures: &[Picture {
-            kind: Kind::Queue,
-            title: "Queue over time",
-            of: &[(0, "first"), (1, "second")],
-        }],
-        remarks: "Nobody published *this*.",
     };
+
+    pub(in crate::suite) fn made_up_case() -> Case {
+        let text = r#"
+            [[case]]
+            id = "M1"
+            title = "Made up"
+            source = "nobody"
+            size = "switch"
+            remarks = "Nobody published *this*."
+            known = [
+                { what = "queue", why = "the figure is of another switch" },
+                { what = "order", why = "it was so once" },
+            ]
+            pictures = [{ kind = "Queue", title = "Queue over time", of = [[0, "first"], [1, "second"]] }]
+        "#;
+        Case {
+            about: rows(text).remove(0),
+            trial: TRIAL,
+        }
+    }
 
     pub(in crate::suite) fn made(cases: &[Case], threads: usize) -> Vec<Done> {
         run_with(cases, threads, &Nobody, &|scenario, progress| {
@@ -270,14 +271,14 @@ pub(super) mod tests {
     #[test]
     fn outcomes_are_those_of_their_scenarios_on_any_number_of_threads() {
         for threads in [1, 2, 5, 100] {
-            let done = made(&[MADE_UP, MADE_UP], threads);
+            let done = made(&[made_up_case(), made_up_case()], threads);
             let verdicts: Vec<Vec<Verdict>> = done
                 .iter()
-                .map(|d| d.checks.iter().map(|(_, v)| *v).collect())
+                .map(|d| d.checks.iter().map(|(_, v)| v.clone()).collect())
                 .collect();
             let expected = vec![
                 Verdict::Pass,
-                Verdict::Differs("the figure is of another switch"),
+                Verdict::Differs("the figure is of another switch".to_owned()),
                 Verdict::Fail,
             ];
             assert_eq!(verdicts, [expected.clone(), expected]);
@@ -293,7 +294,7 @@ pub(super) mod tests {
             2 => panic!("at sea"),
             _ => Ok(Outcome::default()),
         };
-        let done = run_with(&[MADE_UP], 2, &Nobody, &broken);
+        let done = run_with(&[made_up_case()], 2, &Nobody, &broken);
         let said: Vec<&str> = done[0].checks.iter().map(|(c, _)| c.measured.as_str()).collect();
         assert_eq!(said, ["no route", "it panicked: at sea"]);
         assert!(done[0].outcomes.is_empty() && !done[0].good());

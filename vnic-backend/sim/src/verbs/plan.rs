@@ -12,63 +12,33 @@ use vnic_fabric::fault::{Action as Fault, Rule, RuleId};
 
 use crate::oracle::Terms;
 
-/// A kind of run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Profile {
-    /// The network does nothing wrong.
-    Clean,
-    /// One packet of a hundred is lost.
-    Loss1,
-    /// One of ten is lost.
-    Loss10,
-    /// Packets overtake each other and are late.
-    Reorder,
-    /// Packets come twice and more often.
-    Dup,
-    /// Bits are flipped.
-    Corrupt,
-    /// Somebody sends packets that no queue pair sent.
-    Hostile,
-    /// Some of everything the network can do.
-    Mixed,
+vnic_wire::named! {
+    /// A kind of run.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Profile {
+        /// The network does nothing wrong.
+        Clean => "clean",
+        /// One packet of a hundred is lost.
+        Loss1 => "loss1",
+        /// One of ten is lost.
+        Loss10 => "loss10",
+        /// Packets overtake each other and are late.
+        Reorder => "reorder",
+        /// Packets come twice and more often.
+        Dup => "dup",
+        /// Bits are flipped.
+        Corrupt => "corrupt",
+        /// Somebody sends packets that no queue pair sent.
+        Hostile => "hostile",
+        /// Some of everything the network can do.
+        Mixed => "mixed",
+    }
 }
 
 impl Profile {
-    /// Every profile.
-    pub const ALL: [Profile; 8] = [
-        Profile::Clean,
-        Profile::Loss1,
-        Profile::Loss10,
-        Profile::Reorder,
-        Profile::Dup,
-        Profile::Corrupt,
-        Profile::Hostile,
-        Profile::Mixed,
-    ];
-
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Profile::Clean => "clean",
-            Profile::Loss1 => "loss1",
-            Profile::Loss10 => "loss10",
-            Profile::Reorder => "reorder",
-            Profile::Dup => "dup",
-            Profile::Corrupt => "corrupt",
-            Profile::Hostile => "hostile",
-            Profile::Mixed => "mixed",
-        }
-    }
-
     /// The profile of a seed that was not given one.
     pub fn of(seed: u64) -> Profile {
         Profile::ALL[(seed % Profile::ALL.len() as u64) as usize]
-    }
-}
-
-impl fmt::Display for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -105,17 +105,7 @@ pub fn run(plan: &Plan, cut: &Cut, capture: &mut Capture) -> Outcome {
     let (violation, finish) = match result {
         Ok(Ok(finish)) => (None, finish),
         Ok(Err(Stop::Broken(v))) => (Some(v), Finish::default()),
-        Err(panic) => {
-            let text = panic
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-            let v = Violation {
-                rule: Rule::Panic,
-                text: text.unwrap_or_default(),
-            };
-            (Some(v), Finish::default())
-        }
+        Err(panic) => (Some(Violation::panic(&*panic)), Finish::default()),
     };
     *capture = std::mem::take(&mut world.capture);
     let mut marks = Marks::default();

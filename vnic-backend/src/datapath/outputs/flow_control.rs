@@ -107,7 +107,7 @@ impl Outputs {
             return;
         };
         let link = &p.counters.link;
-        link.link.add(L::ControlFrames as usize, 1);
+        link.link.add(L::RxControlFrames as usize, 1);
         let Ok(frame) = Frame::parse(bytes) else { return };
         match frame {
             Frame::Global(_) => link.link.add(L::RxPause as usize, 1),

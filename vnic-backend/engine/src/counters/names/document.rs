@@ -9,8 +9,8 @@ use crate::counters;
 const INTRODUCTION: &str = "\
 # Counters
 
-Every counter of the NIC, and the names under which users of other cards and tools look for it. This file is made from the
-tables in `vnic-backend/engine/src/counters`; a test holds it to that.
+Every counter of the NIC, and the names under which users of other cards and tools look for it. This file is made from
+`vnic-backend/engine/counters.toml`; a test holds it to that.
 
 A name has a value that was counted, or a reason why there is none: never a zero that nobody counted. Bytes are those of
 frames without the FCS. In WinOF-2's sets, traffic is Ethernet and RDMA together, as on a port; received is what was delivered,
@@ -81,7 +81,16 @@ fn of(set: &Set) -> String {
             (_, Kind::Counter) => "counter",
             (_, Kind::Gauge) => "gauge",
         };
-        text += &format!("| `{}` | {} | {kind} | {} |\n", name.name, name.unit, name.source);
+        let how = match name.source {
+            Source::Rate(_) => "rate of ",
+            Source::NotModelled(_) => "not modelled: ",
+            Source::NotYet(_) => "not yet: ",
+            Source::Is(_) | Source::Mean(..) => "",
+        };
+        text += &format!(
+            "| `{}` | {} | {kind} | {how}{} |\n",
+            name.name, name.unit, name.text
+        );
     }
     text
 }

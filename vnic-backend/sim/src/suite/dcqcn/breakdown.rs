@@ -1,7 +1,6 @@
 //! One switch, more flows than DCQCN can hold: D3, D4, D5.
 
 use super::*;
-use crate::suite::{Kind, Known, Picture, Size};
 
 /// What the buffer holds when all senders are stopped by flow control: so many senders each have as much as is free.
 fn ceiling(scenario: &Scenario) -> f64 {
@@ -73,60 +72,20 @@ fn judge(scenarios: &[Scenario], outcomes: &[Outcome], fails: &str, holds: usize
     checks
 }
 
-pub(super) const D3: Case = Case {
+pub(super) const D3: Trial = Trial {
     id: "D3",
-    title: "DCQCN breaks down with many flows: 10 Gb/s",
-    source: "Gao et al., DCQCN+, ICNP 2018, figure 4",
-    size: Size::Switch,
     scenarios: || [40, 120].map(|n| run("D3", 10, n, 40)).into(),
     judge: |scenarios, outcomes| judge(scenarios, outcomes, "80 flows", 40),
-    known: &[],
-    pictures: &[Picture {
-        kind: Kind::Queue,
-        title: "Queue at 10 Gb/s, AI 40 Mb/s",
-        of: &[(0, "40 flows"), (1, "120 flows")],
-    }],
-    remarks: "The failure is bistable: flow control stops senders before their rates matter, so what rates the flows begin with \
-              decides. Starts are spread over 100 ms, as published.",
 };
 
-pub(super) const D4: Case = Case {
+pub(super) const D4: Trial = Trial {
     id: "D4",
-    title: "DCQCN breaks down with many flows: 10 Gb/s, a quarter of the step",
-    source: "Gao et al., DCQCN+, ICNP 2018, figure 4",
-    size: Size::Switch,
     scenarios: || [80, 120].map(|n| run("D4", 10, n, 10)).into(),
     judge: |scenarios, outcomes| judge(scenarios, outcomes, "80 flows", 80),
-    known: &[
-        Known {
-            what: "mean queue, N = 80",
-            why: "ours breaks at 80 flows, which is where the figure does; that 80 still hold is what another simulator gave",
-        },
-        Known {
-            what: "standing PFC, N = 80",
-            why: "as above: the failure is bistable, so its edge moves with the order of starts",
-        },
-    ],
-    pictures: &[Picture {
-        kind: Kind::Queue,
-        title: "Queue at 10 Gb/s, AI 10 Mb/s",
-        of: &[(0, "80 flows"), (1, "120 flows")],
-    }],
-    remarks: "",
 };
 
-pub(super) const D5: Case = Case {
+pub(super) const D5: Trial = Trial {
     id: "D5",
-    title: "DCQCN breaks down with many flows: 40 Gb/s",
-    source: "Gao et al., DCQCN+, ICNP 2018, figure 4",
-    size: Size::Switch,
     scenarios: || [120, 320].map(|n| run("D5", 40, n, 40)).into(),
     judge: |scenarios, outcomes| judge(scenarios, outcomes, "160 flows", 120),
-    known: &[],
-    pictures: &[Picture {
-        kind: Kind::Queue,
-        title: "Queue at 40 Gb/s, AI 40 Mb/s",
-        of: &[(0, "120 flows"), (1, "320 flows")],
-    }],
-    remarks: "",
 };

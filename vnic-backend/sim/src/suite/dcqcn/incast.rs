@@ -7,7 +7,6 @@ use super::dctcp::Dctcp;
 use super::*;
 use crate::network::scenario::SwitchSettings;
 use crate::suite::fluid::Fluid;
-use crate::suite::{Kind, Known, Picture, Size};
 
 const D1_FLOWS: [usize; 3] = [2, 4, 8];
 
@@ -22,11 +21,8 @@ fn each(flows: usize, duration: u64) -> Incast {
     }
 }
 
-pub(super) const D1: Case = Case {
+pub(super) const D1: Trial = Trial {
     id: "D1",
-    title: "DCQCN settles where its fluid model says",
-    source: "Zhu et al., ECN or Delay, CoNEXT 2016, section 3 (fixed point, solved exactly)",
-    size: Size::Switch,
     scenarios: || {
         let run = |n| each(n, 400 * MS).scenario(format!("D1, N = {n}"), paper(40));
         D1_FLOWS.map(run).into()
@@ -82,21 +78,6 @@ pub(super) const D1: Case = Case {
         }
         checks
     },
-    known: &[],
-    pictures: &[
-        Picture {
-            kind: Kind::Rates,
-            title: "Rates of 8 flows at 40 Gb/s",
-            of: &[(2, "N = 8")],
-        },
-        Picture {
-            kind: Kind::Queue,
-            title: "Queue at 40 Gb/s",
-            of: &[(0, "N = 2"), (1, "N = 4"), (2, "N = 8")],
-        },
-    ],
-    remarks: "The model is solved for our packets (1024 bytes of payload, 1106 on the wire) and compared with that; the \
-              published numbers are of 1000-byte packets.",
 };
 
 /// Senders, and whether each notification clamps the target.
@@ -111,11 +92,8 @@ const D2_RUNS: [(usize, bool); 8] = [
     (20, false),
 ];
 
-pub(super) const D2: Case = Case {
+pub(super) const D2: Trial = Trial {
     id: "D2",
-    title: "K senders to one: throughput and queue",
-    source: "Zhu et al., SIGCOMM 2015, section 6.1 (more than 39 Gb/s for K = 1 to 20)",
-    size: Size::Switch,
     scenarios: || {
         let run = |(k, clamp_target)| {
             let control = dcqcn(Parameters {
@@ -154,21 +132,10 @@ pub(super) const D2: Case = Case {
         }
         checks
     },
-    known: &[],
-    pictures: &[Picture {
-        kind: Kind::QueueDistribution,
-        title: "Queue with K senders",
-        of: &[(1, "K = 2"), (3, "K = 8"), (6, "K = 20"), (7, "K = 20, clamp 0")],
-    }],
-    remarks: "With `clamp_tgt_rate` each notification moves the target down to the rate, so cuts that come in pairs lower it \
-              twice; without it the target stays where the last increase left it, and utilization is higher.",
 };
 
-pub(super) const D9: Case = Case {
+pub(super) const D9: Trial = Trial {
     id: "D9",
-    title: "Queue of a 20:1 incast, DCQCN and DCTCP",
-    source: "Zhu et al., SIGCOMM 2015, figure 19 (as recalled)",
-    size: Size::Switch,
     scenarios: || {
         let mut step = SwitchSettings::step(160_000);
         step.xon_offset = SwitchSettings::paper().xon_offset;
@@ -211,17 +178,4 @@ pub(super) const D9: Case = Case {
             ),
         ]
     },
-    known: &[Known {
-        what: "queue p90",
-        why: "with the paper's parameters its own fluid model needs 1.6 % of marks for 20 flows, more than Pmax (1 %), so the \
-              queue is pinned at Kmax (200 KB): the testbed of the figure must have had other parameters",
-    }],
-    pictures: &[Picture {
-        kind: Kind::QueueDistribution,
-        title: "Queue of a 20:1 incast",
-        of: &[(0, "DCQCN"), (1, "DCTCP, 160 KB")],
-    }],
-    remarks: "DCTCP is one of our own, with a window, and hears of each marked packet; its queue agrees with the figure. DCQCN's \
-              does not, and cannot with the parameters that the paper gives: the model of D1 says so, which holds as long as the \
-              marks that it needs do not exceed Pmax (up to 13 flows at 40 Gb/s).",
 };

@@ -8,7 +8,6 @@ use vnic_engine::congestion::notification;
 
 use super::*;
 use crate::network::scenario::SwitchSettings;
-use crate::suite::{Kind, Known, Picture, Size};
 
 /// DCQCN+, and its notification point.
 fn plus() -> Control {
@@ -44,11 +43,8 @@ fn with_dcqcn(gbit: u64, flows: usize) -> Scenario {
 const P1_FLOWS: [usize; 6] = [80, 160, 320, 720, 1200, 2000];
 const P1_FAST: [usize; 2] = [800, 2000];
 
-pub(super) const P1: Case = Case {
+pub(super) const P1: Trial = Trial {
     id: "P1",
-    title: "DCQCN+ holds the queue of thousands of flows",
-    source: "Gao et al., ICNP 2018, figures 4 and 6",
-    size: Size::Switch,
     scenarios: || {
         let mut runs: Vec<Scenario> = P1_FLOWS.map(|n| with_plus(10, n)).into();
         runs.extend(P1_FLOWS[1..].iter().map(|n| with_dcqcn(10, *n)));
@@ -106,25 +102,6 @@ pub(super) const P1: Case = Case {
         }
         checks
     },
-    known: &[Known {
-        what: "10 Gb/s, N = 720: queue p99",
-        why: "timers are 55 us while the notification period is below 50 us, as the text reads; read as 100 us there, the same \
-              run gave 407 KB. The row is ours: the paper names no percentile",
-    }],
-    pictures: &[
-        Picture {
-            kind: Kind::Queue,
-            title: "Queue of DCQCN+ at 10 Gb/s",
-            of: &[(0, "80 flows"), (3, "720"), (5, "2000")],
-        },
-        Picture {
-            kind: Kind::Queue,
-            title: "720 flows at 10 Gb/s",
-            of: &[(8, "DCQCN"), (3, "DCQCN+")],
-        },
-    ],
-    remarks: "DCQCN+ is reconstructed: three of its formulas are lost in the text that we have. How long DCQCN's queue becomes \
-              is decided by flow control alone: by the buffer and its thresholds, which are those of the DCQCN paper here.",
 };
 
 const P2_FLOWS: [usize; 4] = [80, 320, 1200, 2000];
@@ -161,11 +138,8 @@ fn large() -> Scenario {
     }
 }
 
-pub(super) const P2: Case = Case {
+pub(super) const P2: Trial = Trial {
     id: "P2",
-    title: "Throughput of DCQCN+",
-    source: "Gao et al., ICNP 2018, figures 6 and 9",
-    size: Size::Fabric,
     scenarios: || {
         let mut runs: Vec<Scenario> = P2_FLOWS.map(|n| with_plus(10, n)).into();
         runs.push(large());
@@ -203,35 +177,13 @@ pub(super) const P2: Case = Case {
         }
         checks
     },
-    known: P2_KNOWN,
-    pictures: &[Picture {
-        kind: Kind::Queue,
-        title: "A receiver's queue among 2410 hosts",
-        of: &[(4, "240 senders")],
-    }],
-    remarks: "",
 };
-
-const P2_KNOWN: &[Known] = &[
-    Known {
-        what: "10 Gb/s",
-        why: "DCQCN+ is reconstructed: flows that were cut to the least rate wait 16 ms for each step, and another simulator of the \
-              same reconstruction used 70 to 94 %; the lost formulas must recover faster",
-    },
-    Known {
-        what: "2410 hosts",
-        why: "50 ms after the last start flow control still stands at some receivers; why is not known",
-    },
-];
 
 /// Gbit/s, and how much less DCQCN+ may use.
 const P3_RUNS: [(u64, &str, f64); 2] = [(10, "about 4 % less", 0.06), (40, "as much", 0.04)];
 
-pub(super) const P3: Case = Case {
+pub(super) const P3: Trial = Trial {
     id: "P3",
-    title: "Three to one: DCQCN+ and DCQCN",
-    source: "Gao et al., ICNP 2018, figure 8",
-    size: Size::Switch,
     scenarios: || {
         let mut runs = Vec::new();
         for (gbit, ..) in P3_RUNS {
@@ -266,33 +218,12 @@ pub(super) const P3: Case = Case {
             })
             .collect()
     },
-    known: &[Known {
-        what: "40 Gb/s: utilization less than DCQCN's",
-        why: "see P1: with timers of 100 us the gap was 3.9 % here, and 6.7 % at 10 Gb/s; no reading of the lost formulas gives \
-              both rows",
-    }],
-    pictures: &[
-        Picture {
-            kind: Kind::Rates,
-            title: "Three flows at 10 Gb/s, DCQCN+",
-            of: &[(1, "DCQCN+")],
-        },
-        Picture {
-            kind: Kind::Rates,
-            title: "Three flows at 10 Gb/s, DCQCN",
-            of: &[(0, "DCQCN")],
-        },
-    ],
-    remarks: "DCQCN runs with its own RED profile and with a step in proportion to the link.",
 };
 
 const P4_FLOWS: [usize; 3] = [120, 240, 560];
 
-pub(super) const P4: Case = Case {
+pub(super) const P4: Trial = Trial {
     id: "P4",
-    title: "Firmware's parameters and many flows (informative)",
-    source: "Gao et al., ICNP 2018, figure 4c",
-    size: Size::Switch,
     scenarios: || {
         let control = Control {
             // Each marked packet is notified: min_time_between_cnps is 0 on ConnectX-4.
@@ -322,12 +253,4 @@ pub(super) const P4: Case = Case {
         })
         .collect()
     },
-    known: &[],
-    pictures: &[Picture {
-        kind: Kind::Queue,
-        title: "Queue with firmware's parameters at 10 Gb/s",
-        of: &[(0, "120 flows"), (1, "240"), (2, "560")],
-    }],
-    remarks: "What ConnectX-4 of that time did beyond its documented parameters is not known: the authors of DCQCN+ write that \
-              its rates converge far faster than the same parameters do in simulation.",
 };

@@ -4,7 +4,6 @@ use super::*;
 use crate::network::measures::percentile;
 use crate::network::scenario::Flow;
 use crate::network::traffic::{Poisson, Sizes};
-use crate::suite::{Kind, Known, Picture, Size};
 
 /// Hosts of a ToR switch.
 const HOSTS: usize = 5;
@@ -57,11 +56,8 @@ const UNFAIR: [(&str, &str, u16); 4] = [
     ("H42", "H41", 1),
 ];
 
-pub(super) const D7: Case = Case {
+pub(super) const D7: Trial = Trial {
     id: "D7",
-    title: "PFC is unfair to those who share a port; DCQCN is fair",
-    source: "Zhu et al., SIGCOMM 2015, figures 3 and 8",
-    size: Size::Fabric,
     scenarios: || {
         let runs = controls().into_iter().flat_map(|(name, control)| {
             (1..=DRAWS).map(move |seed| {
@@ -122,30 +118,13 @@ pub(super) const D7: Case = Case {
             ),
         ]
     },
-    known: &[],
-    pictures: &[
-        Picture {
-            kind: Kind::Throughput,
-            title: "Four senders without congestion control",
-            of: &[(0, "no control")],
-        },
-        Picture {
-            kind: Kind::Throughput,
-            title: "Four senders with DCQCN",
-            of: &[(DRAWS as usize, "DCQCN")],
-        },
-    ],
-    remarks: "Published over windows of 5 s of a testbed; here over 0.24 s, the middle of five draws of ways through the network.",
 };
 
 /// Senders under T3 that are added.
 const ADDED: usize = 3;
 
-pub(super) const D8: Case = Case {
+pub(super) const D8: Trial = Trial {
     id: "D8",
-    title: "A victim flow whose way is not congested",
-    source: "Zhu et al., SIGCOMM 2015, figures 4 and 9 (as recalled)",
-    size: Size::Fabric,
     scenarios: || {
         let incast = ["H11", "H12", "H13", "H14", "H31", "H32"];
         let mut runs = Vec::new();
@@ -206,41 +185,13 @@ pub(super) const D8: Case = Case {
             ),
         ]
     },
-    known: &[
-        Known {
-            what: "no control: VS, 0 to 2 senders",
-            why: "the victim falls, but less far: how far depends on which ways the draws give, of which there are five here; not \
-                  looked into further",
-        },
-        Known {
-            what: "DCQCN: VS, 0 to 2 senders",
-            why: "the victim gains: each sender that is added lowers the share of those under T1 from 10 to 6.7 Gb/s, which leaves \
-                  more of T1's uplinks to it; it is never below what was published",
-        },
-    ],
-    pictures: &[
-        Picture {
-            kind: Kind::Throughput,
-            title: "Victim and incast, two senders under T3, no control",
-            of: &[(10, "no control")],
-        },
-        Picture {
-            kind: Kind::Throughput,
-            title: "Victim and incast, two senders under T3, DCQCN",
-            of: &[(25, "DCQCN")],
-        },
-    ],
-    remarks: "The middle of five draws of ways through the network, as published medians are.",
 };
 
 /// Part of the hosts' links that user flows want.
 const USER_LOAD: f64 = 0.2;
 
-pub(super) const D10: Case = Case {
+pub(super) const D10: Trial = Trial {
     id: "D10",
-    title: "User flows beside an incast of ten",
-    source: "Zhu et al., SIGCOMM 2015, figures 15 to 17 (as recalled)",
-    size: Size::Fabric,
     scenarios: || {
         let topology = clos();
         let hosts: Vec<usize> = (0..topology.hosts).collect();
@@ -314,16 +265,4 @@ pub(super) const D10: Case = Case {
             ),
         ]
     },
-    known: &[Known {
-        what: "DCQCN: p10 of incast flows",
-        why: "the fair share is not 4 Gb/s here: user flows of ours also end at the incast's receiver and want a fifth of its \
-              link, and each of them starts at line rate; the paper's trace is not public",
-    }],
-    pictures: &[Picture {
-        kind: Kind::Throughput,
-        title: "Incast of ten beside user flows",
-        of: &[(0, "no control"), (1, "DCQCN")],
-    }],
-    remarks: "The paper replays a trace of a storage service, which is not public; here flows come as a Poisson process with web \
-              search sizes at a fifth of the hosts' links. PAUSE frames are counted in the whole network.",
 };

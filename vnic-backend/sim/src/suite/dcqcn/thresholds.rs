@@ -5,7 +5,6 @@ use vnic_fabric::qos::red::MarkAt;
 
 use super::*;
 use crate::network::scenario::{Flow, SwitchSettings};
-use crate::suite::Size;
 
 /// A switch: bytes of its buffer, ports, bytes that still come by a port and priority after it was told to stop.
 const BUFFER: f64 = 12e6;
@@ -64,11 +63,8 @@ fn marked_first(outcome: &Outcome) -> bool {
     pause.is_none_or(|pause| mark.is_some_and(|mark| mark <= pause))
 }
 
-pub(super) const D6: Case = Case {
+pub(super) const D6: Trial = Trial {
     id: "D6",
-    title: "ECN comes before flow control",
-    source: "Zhu et al., SIGCOMM 2015, section 4",
-    size: Size::Switch,
     scenarios: || {
         let step = |bytes: f64| {
             let mut switch = SwitchSettings::step(bytes as u32);
@@ -111,10 +107,6 @@ pub(super) const D6: Case = Case {
             ),
         ]
     },
-    known: &[],
-    pictures: &[],
-    remarks: "The paper prints 0.85 KB for the naive ECN threshold; its own formula, t_PFC / n with 24.475 KB and 32 ports, gives \
-              0.765 KB. The other two agree to the last digit, with decimal units (with KiB and MiB they would be 25.6 and 22.8).",
 };
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use vnic_engine::congestion::hpcc::{Hpcc, Parameters, Reaction};
 use vnic_engine::congestion::notification::Settings;
 use vnic_engine::congestion::timely::{self, Timely};
 
-use super::super::{Case, Check, Kind, Known, Picture, Size};
+use super::super::{Check, Trial};
 use super::windowed::Windowed;
 use super::{check, from, kilobytes, percent};
 use crate::network::measures::percentile;
@@ -18,7 +18,7 @@ use crate::network::topology::{GBIT, Tree, US};
 use crate::network::traffic::{self, Incasts, Poisson, Sizes, Starts};
 use crate::network::{Outcome, Scenario};
 
-pub const CASES: &[Case] = &[H1, H2, H3, H4, H5];
+pub const TRIALS: &[Trial] = &[H1, H2, H3, H4, H5];
 
 const MS: u64 = 1000 * US;
 
@@ -61,29 +61,10 @@ fn sixteen_to_one(name: String, parameters: Parameters) -> Scenario {
     }
 }
 
-const H1: Case = Case {
+const H1: Trial = Trial {
     id: "H1",
-    title: "HPCC, 16:1 at 100 Gbit/s: queue by the additive step",
-    source: "HPCC, SIGCOMM 2019, section 5.4 (W_AI)",
-    size: Size::Switch,
     scenarios: h1,
     judge: judge_h1,
-    known: &[
-        Known {
-            what: "utilization, W_AI 150 B",
-            why: "16 flows of 150 B add 4.6 % of the round trip's 52.5 KB to eta = 95 %: the link is fuller than 96 % by the paper's own formula",
-        },
-        Known {
-            what: "utilization, W_AI 300 B",
-            why: "16 flows of 300 B add 9.1 % to eta = 95 %: a queue stands, which is what this row is about",
-        },
-    ],
-    pictures: &[Picture {
-        kind: Kind::QueueDistribution,
-        title: "Queue of HPCC by W_AI",
-        of: &[(0, "25 B"), (1, "80 B"), (2, "150 B"), (3, "300 B")],
-    }],
-    remarks: "T is 4.2 us here: the four cables of the paper's 4 us, and the packets themselves.",
 };
 
 const STEPS: [f64; 4] = [25.0, 80.0, 150.0, 300.0];
@@ -119,30 +100,10 @@ fn judge_h1(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     checks
 }
 
-const H2: Case = Case {
+const H2: Trial = Trial {
     id: "H2",
-    title: "HPCC, 16:1: reaction to each acknowledge, to each round trip, and to both",
-    source: "HPCC, SIGCOMM 2019, figure 6 (section 3.2)",
-    size: Size::Switch,
     scenarios: h2,
     judge: judge_h2,
-    known: &[Known {
-        what: "time until the queue is below",
-        why: "sixteen full windows leave 783 KB, which the link needs 63 us to send whatever anybody does: beyond that it is 69 us against 29 us",
-    }],
-    pictures: &[
-        Picture {
-            kind: Kind::Queue,
-            title: "Queue by reaction",
-            of: &[(0, "reference window"), (1, "per ACK"), (2, "per RTT")],
-        },
-        Picture {
-            kind: Kind::Throughput,
-            title: "Throughput by reaction",
-            of: &[(0, "reference window"), (1, "per ACK"), (2, "per RTT")],
-        },
-    ],
-    remarks: "All sixteen begin at the line rate at the same time. The reference window of the first round trip stays until all of it is acknowledged, as in the public code, so a second and smaller wave follows the first; reaction once in a round trip leaves the first wave as it is until then.",
 };
 
 fn h2() -> Vec<Scenario> {
@@ -213,36 +174,10 @@ fn judge_h2(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     ]
 }
 
-const H3: Case = Case {
+const H3: Trial = Trial {
     id: "H3",
-    title: "HPCC and DCQCN at 25 Gbit/s: an incast onto a long flow; a short flow beside a long one",
-    source: "HPCC, SIGCOMM 2019, figure 9 (testbed)",
-    size: Size::Switch,
     scenarios: h3,
     judge: judge_h3,
-    known: &[
-        Known {
-            what: "longest queue from 5 round trips",
-            why: "seven windows of 25 Gbit/s times 9 us leave 195 KB at once, which the link needs 62 us (seven round trips) to send",
-        },
-        Known {
-            what: "longest queue of the incast, DCQCN",
-            why: "2.1 MB with notifications each 4 us, 1.5 MB with 50 us; what the paper's seven senders send at first is not given",
-        },
-    ],
-    pictures: &[
-        Picture {
-            kind: Kind::Queue,
-            title: "Queue, 7 flows join one",
-            of: &[(0, "HPCC"), (1, "DCQCN")],
-        },
-        Picture {
-            kind: Kind::Throughput,
-            title: "Long flow while a short one passes",
-            of: &[(2, "HPCC"), (3, "DCQCN")],
-        },
-    ],
-    remarks: "Hosts take 1.5 us for a packet each way, so that the idle round trip is the testbed's. DCQCN has the defaults of firmware (T = 300 us, at most a cut in 4 us) and is notified each 4 us: the paper's vendor default.",
 };
 
 /// When the others come, in ns.
@@ -351,26 +286,10 @@ fn judge_h3(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     checks
 }
 
-const H4: Case = Case {
+const H4: Trial = Trial {
     id: "H4",
-    title: "Pause frames at 320 hosts: Hadoop at 30 % and incasts of 60 hosts",
-    source: "HPCC, SIGCOMM 2019, figure 11b",
-    size: Size::Fabric,
     scenarios: h4,
     judge: judge_h4,
-    known: &[],
-    pictures: &[Picture {
-        kind: Kind::Slowdown,
-        title: "Slowdown of all flows",
-        of: &[
-            (0, "HPCC"),
-            (1, "DCQCN"),
-            (2, "DCQCN+win"),
-            (3, "TIMELY"),
-            (4, "TIMELY+win"),
-        ],
-    }],
-    remarks: "The paper's text says that a port is told to wait at 11 % of the free buffer. Its public code gives ports of 400 Gbit/s four times as much as those of 100 Gbit/s; with the text alone even HPCC has pause frames (10 in our run), because 60 windows of the first round trip are about what four uplinks may hold. The scenario does as the code. Incasts and Hadoop flows arrive for 0.5 ms.",
 };
 
 /// HPCC's static window: the line rate times T of its simulation.
@@ -463,20 +382,10 @@ fn judge_h4(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     ]
 }
 
-const H5: Case = Case {
+const H5: Trial = Trial {
     id: "H5",
-    title: "Latency of short flows, and what long ones pay, at 50 % load",
-    source: "HPCC, SIGCOMM 2019, section 5.3 and figure 11",
-    size: Size::Fabric,
     scenarios: h5,
     judge: judge_h5,
-    known: &[],
-    pictures: &[Picture {
-        kind: Kind::Slowdown,
-        title: "Slowdown of all flows at 50 % load",
-        of: &[(0, "HPCC"), (1, "DCQCN")],
-    }],
-    remarks: "80 hosts in the proportions of the paper's tree, for 4 ms: slowdowns of long flows are smaller than in the paper, whose runs are long enough for flows to wait for each other; their ratio is what is compared. DCQCN as in H3.",
 };
 
 fn h5() -> Vec<Scenario> {

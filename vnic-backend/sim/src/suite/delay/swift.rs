@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use vnic_engine::congestion::swift::{Parameters, Swift};
 
-use super::super::{Case, Check, Kind, Known, Picture, Size};
+use super::super::{Check, Trial};
 use super::{check, from, goodput, loss, mean_rtt, percent};
 use crate::network::measures::{fairness, throughputs};
 use crate::network::scenario::{Control, HostSettings, Scenario, SwitchSettings, Topology};
@@ -12,7 +12,7 @@ use crate::network::topology::{GBIT, US};
 use crate::network::traffic::{self, Starts};
 use crate::network::{Outcome, scenario::Flow};
 
-pub const CASES: &[Case] = &[S1, S2, S3, S4];
+pub const TRIALS: &[Trial] = &[S1, S2, S3, S4];
 
 const MS: u64 = 1000 * US;
 const LINE: u64 = 50 * GBIT;
@@ -40,49 +40,10 @@ fn host() -> HostSettings {
     }
 }
 
-const S1: Case = Case {
+const S1: Trial = Trial {
     id: "S1",
-    title: "Swift, 100 flows of 10 hosts at 50 Gbit/s: the round trip follows its target",
-    source: "Swift, SIGCOMM 2020, section 5 (target delay)",
-    size: Size::Switch,
     scenarios: s1,
     judge: judge_s1,
-    known: &[
-        Known {
-            what: "mean round trip, ai 1, target 20 us",
-            why: "a step of a whole packet is more than most windows here, so the delay swings around its target; the paper gives no step, and the rows of a tenth of a packet follow their targets",
-        },
-        Known {
-            what: "mean round trip, ai 1, target 25 us",
-            why: "a step of a whole packet is more than most windows here, so the delay swings around its target; the paper gives no step, and the rows of a tenth of a packet follow their targets",
-        },
-        Known {
-            what: "mean round trip, ai 1, target 30 us",
-            why: "a step of a whole packet is more than most windows here, so the delay swings around its target; the paper gives no step, and the rows of a tenth of a packet follow their targets",
-        },
-        Known {
-            what: "mean round trip, ai 1, target 40 us",
-            why: "a step of a whole packet is more than most windows here, so the delay swings around its target; the paper gives no step, and the rows of a tenth of a packet follow their targets",
-        },
-        Known {
-            what: "mean round trip, ai 1, target 50 us",
-            why: "a step of a whole packet is more than most windows here, so the delay swings around its target; the paper gives no step, and the rows of a tenth of a packet follow their targets",
-        },
-        Known {
-            what: "mean round trip, ai 1, target 70 us",
-            why: "a step of a whole packet is more than most windows here, so the delay swings around its target; the paper gives no step, and the rows of a tenth of a packet follow their targets",
-        },
-        Known {
-            what: "utilization, ai 0.1, target 30 us",
-            why: "92.9 %: the idle round trip of our hosts is 17 us, which the paper does not give",
-        },
-    ],
-    pictures: &[Picture {
-        kind: Kind::QueueDistribution,
-        title: "Queue of Swift by target",
-        of: &[(2, "25 us"), (3, "30 us"), (5, "50 us"), (6, "70 us")],
-    }],
-    remarks: "The paper gives no number for the additive step. With htsim's guess of one packet the mean round trip is 17 to 33 % above its target, because windows are below one packet here. Hosts take 4 us for a packet each way, which makes the idle round trip 16 us; the paper's is not given, and decides from which target on the link is full. The paper's algorithm 1 says that a decrease is remembered whenever the window did not grow; read literally that puts decreases off for ever, and we remember only those that were made.",
 };
 
 const TARGETS: [u64; 7] = [15, 20, 25, 30, 40, 50, 70];
@@ -149,29 +110,10 @@ fn judge_s1(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     checks
 }
 
-const S2: Case = Case {
+const S2: Trial = Trial {
     id: "S2",
-    title: "Swift, 5000 flows of 50 hosts: windows below one packet",
-    source: "Swift, SIGCOMM 2020, table 3 (large-scale incast)",
-    size: Size::Switch,
     scenarios: s2,
     judge: judge_s2,
-    known: &[
-        Known {
-            what: "mean round trip",
-            why: "203 us: flow-based scaling adds 125 us (a guess, the paper gives no range) to the target of 27 us, and small windows swing by whole packets",
-        },
-        Known {
-            what: "loss without windows below one",
-            why: "2.7 %: a flow that lost its only packet waits 67 ms for the timer of the queue pair, which takes most flows out of the way; Swift's own recovery is much faster",
-        },
-    ],
-    pictures: &[Picture {
-        kind: Kind::QueueDistribution,
-        title: "Queue of 5000 flows",
-        of: &[(0, "windows below one packet"), (1, "one packet at least")],
-    }],
-    remarks: "The paper does not give the buffer; 12 MB is what its 2027 us are at 50 Gbit/s.",
 };
 
 /// 5000 flows of 50 hosts.
@@ -245,29 +187,10 @@ fn judge_s2(scenarios: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     ]
 }
 
-const S3: Case = Case {
+const S3: Trial = Trial {
     id: "S3",
-    title: "Swift: fairness by flow-based and by topology-based scaling",
-    source: "Swift, SIGCOMM 2020, figures 17 and 18",
-    size: Size::Fabric,
     scenarios: s3,
     judge: judge_s3,
-    known: &[
-        Known {
-            what: "Jain's index of 5000 flows",
-            why: "a flow sends a dozen packets in the 50 ms that are measured, with steps of a packet: the shares have not come together",
-        },
-        Known {
-            what: "near against far flows, topology-based scaling",
-            why: "the paper gives no step per hop; 2 us, our guess, is the cable's share alone",
-        },
-    ],
-    pictures: &[Picture {
-        kind: Kind::QueueDistribution,
-        title: "Queue of 5000 flows by scaling of targets",
-        of: &[(0, "flow-based scaling"), (1, "none")],
-    }],
-    remarks: "Near flows pass one switch, far ones three. The paper gives neither the step per hop nor the number of flows of its two paths; ours has ten of each.",
 };
 
 /// Two hosts beside the receiver, and two behind a spine.
@@ -347,23 +270,10 @@ fn judge_s3(scenarios: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     ]
 }
 
-const S4: Case = Case {
+const S4: Trial = Trial {
     id: "S4",
-    title: "Swift: network's and receiver's delay apart",
-    source: "Swift, SIGCOMM 2020, table 4",
-    size: Size::Switch,
     scenarios: s4,
     judge: judge_s4,
-    known: &[Known {
-        what: "goodput, apart against together",
-        why: "the paper does not say what makes its receiver slow; with ours (a stop of 60 us in each 300 us) the two differ by 1 %",
-    }],
-    pictures: &[Picture {
-        kind: Kind::QueueDistribution,
-        title: "Queue of the switch",
-        of: &[(0, "apart"), (1, "together (v0)")],
-    }],
-    remarks: "The receiver works packets through at twice the line rate, and stops for 60 us in each 300 us, as software does that is scheduled away. Targets are the paper's: 50 us for the network, 100 us for the receiver; together: 50 us for both.",
 };
 
 fn s4() -> Vec<Scenario> {

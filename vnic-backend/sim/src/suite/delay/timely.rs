@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vnic_engine::congestion::none;
 use vnic_engine::congestion::timely::{Parameters, Timely};
 
-use super::super::{Case, Check, Kind, Known, Picture, Size};
+use super::super::{Check, Trial};
 use super::windowed::Windowed;
 use super::{check, from, percent};
 use crate::network::Outcome;
@@ -13,33 +13,14 @@ use crate::network::scenario::{Control, Scenario, SwitchSettings, Topology};
 use crate::network::topology::{GBIT, US};
 use crate::network::traffic::{self, Starts};
 
-pub const CASES: &[Case] = &[T1, T2];
+pub const TRIALS: &[Trial] = &[T1, T2];
 
 const MS: u64 = 1000 * US;
 
-const T1: Case = Case {
+const T1: Trial = Trial {
     id: "T1",
-    title: "TIMELY, incast of 800 to 2000 flows at 10 Gbit/s",
-    source: "DCQCN+, ICNP 2018, figure 7",
-    size: Size::Switch,
     scenarios: t1,
     judge: judge_t1,
-    known: &[
-        Known {
-            what: "longest queue, 800 flows",
-            why: "its 99th percentile is 1.7 MB and its mean 52 KB: rates swing in step, as 800 flows of one start window do; nothing bounds the longest",
-        },
-        Known {
-            what: "longest queue, 2000 flows against 1200",
-            why: "it grows with the flows from 2.8 to 10 MB, with no edge at 1200",
-        },
-    ],
-    pictures: &[Picture {
-        kind: Kind::QueueDistribution,
-        title: "Queue of TIMELY by flows",
-        of: &[(0, "800"), (1, "1200"), (2, "1600"), (3, "2000")],
-    }],
-    remarks: "The paper times segments of 16 to 64 KB. At 10 Gbit/s for 800 flows a segment of 16 KB takes 10 ms, and rates then swing between nothing and a full buffer (800 flows: 8 MB at most in our run, 2.8 MB when each packet is timed); the ns-3 code times each packet and changes rates once in a round trip, and so does this case. The least rate is 1 Mbit/s: the code's 100 Mbit/s would fill the link with 100 flows.",
 };
 
 const FLOWS: [usize; 4] = [800, 1200, 1600, 2000];
@@ -96,33 +77,10 @@ fn judge_t1(_: &[Scenario], outcomes: &[Outcome]) -> Vec<Check> {
     ]
 }
 
-const T2: Case = Case {
+const T2: Trial = Trial {
     id: "T2",
-    title: "TIMELY in eRPC: incast at 25 Gbit/s with credits",
-    source: "eRPC, NSDI 2019, table 5",
-    size: Size::Switch,
     scenarios: t2,
     judge: judge_t2,
-    known: &[
-        Known {
-            what: "unpatched: utilization, 50 flows",
-            why: "the snippet's slow average goes on cutting for dozens of packets after a rise; published values lie between ours of the two versions",
-        },
-        Known {
-            what: "patched: median time in the queue, 50 flows",
-            why: "the patch has its fixed point above t_low, by the number of flows; published values lie between ours of the two versions",
-        },
-        Known {
-            what: "patched: median time in the queue, 100 flows",
-            why: "see 50 flows",
-        },
-    ],
-    pictures: &[Picture {
-        kind: Kind::QueueDistribution,
-        title: "Queue of 50 flows with and without TIMELY",
-        of: &[(1, "credits only"), (4, "patched"), (7, "unpatched")],
-    }],
-    remarks: "Two versions of eRPC's code differ: the first is TIMELY's authors' snippet (average by 0.02, beta 0.8), the later one Patched TIMELY (0.875 and 0.008). Both are run. Credits are 32 packets of 1 KB for each flow: without congestion control they alone give 218, 552 and 1108 us in our queue, and the paper measures 202, 524 and 1056 us.",
 };
 
 const WAYS: [usize; 3] = [20, 50, 100];

@@ -218,8 +218,8 @@ impl Outputs {
         {
             let link = &r.counters.link().link;
             match news {
-                StallNews::Minor => link.add(L::PauseStormWarnings as usize, 1),
-                StallNews::Critical => link.add(L::PauseStormErrors as usize, 1),
+                StallNews::Minor => link.add(L::TxPauseStormWarnings as usize, 1),
+                StallNews::Critical => link.add(L::TxPauseStormErrors as usize, 1),
                 StallNews::Recovered => {}
             }
             r.buffers.set_silent(r.stall.guard.is_tripped());

@@ -1,0 +1,66 @@
+//! What a file says once only, and how often it says the rest.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use toml::Spanned;
+use vnic_backend::MacAddr;
+
+use super::diagnostics::Sink;
+use crate::check;
+
+/// Names and addresses that are in use, with the line where.
+#[derive(Default)]
+pub(super) struct Taken {
+    pub names: BTreeMap<String, usize>,
+    pub macs: BTreeMap<MacAddr, (String, usize)>,
+    pub sockets: BTreeMap<PathBuf, String>,
+    /// Names of ports among them, also of ports that are wrong otherwise.
+    pub ports: Vec<String>,
+}
+
+impl Taken {
+    /// The name of an adapter or port, which nothing else has.
+    pub fn name(
+        &mut self,
+        sink: &Sink<'_>,
+        at: &Range<usize>,
+        name: Option<Spanned<String>>,
+    ) -> Option<String> {
+        name_once(sink, at, name, &mut self.names, "adapters and ports")
+    }
+}
+
+/// A name that nothing else of its kind has.
+pub(super) fn name_once(
+    sink: &Sink<'_>,
+    at: &Range<usize>,
+    name: Option<Spanned<String>>,
+    names: &mut BTreeMap<String, usize>,
+    among: &str,
+) -> Option<String> {
+    let name = sink.required(at, "name", name)?;
+    let line = sink.line(&name.span());
+    let name = sink.text(Some(name), |text| {
+        let name = check::name(text)?;
+        match names.get(&name) {
+            Some(first) => Err(format!(
+                "the name {name} is taken by line {first}; names are unique among {among}"
+            )),
+            None => Ok(name),
+        }
+    })?;
+    names.insert(name.clone(), line);
+    Some(name)
+}
+
+/// Notes that there are more tables of a kind than may be.
+pub(super) fn limit<T>(sink: &Sink<'_>, tables: &[Spanned<T>], most: usize, what: &str) {
+    if let Some(first_too_many) = tables.get(most) {
+        sink.wrong(
+            &first_too_many.span(),
+            format!("at most {most} {what} are allowed"),
+        );
+    }
+}
