@@ -9,7 +9,6 @@ mod file;
 mod mesh;
 mod reader;
 mod settings;
-mod suggest;
 mod teams;
 
 use crate::access::Access;
@@ -20,7 +19,6 @@ pub use diagnostics::Diagnostics;
 pub use environment::Environment;
 pub use faults::from_text as faults_from_text;
 pub use settings::{CONTROL_MODE, Control, Overrides, Settings};
-pub use suggest::nearest;
 
 impl Settings {
     /// Reads, parses and checks a configuration file.

@@ -8,8 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostics::Sink;
-use super::suggest;
-use crate::check::Checked;
+use crate::check::{Checked, nearest};
 
 /// A value with its place and its key's path.
 #[derive(Debug, Clone)]
@@ -270,7 +269,7 @@ impl<'a> Section<'a> {
             if known.binary_search(&name).is_ok() {
                 continue;
             }
-            let message = match suggest::nearest(name, &known) {
+            let message = match nearest(name, &known) {
                 Some(meant) => format!("unknown key; did you mean {meant:?}?"),
                 None => format!("unknown key; allowed here: {}", known.join(", ")),
             };

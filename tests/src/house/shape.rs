@@ -66,7 +66,6 @@ pub const BACKWARDS: Ceilings<'static> = &[
     ("vnic-backend/src", 2),
     ("vnic-backend/src/datapath", 8),
     ("vnic-backend/src/rdma", 2),
-    ("appliance/src", 1),
 ];
 
 /// The product's sources: no tests, no benches, nothing generated.
