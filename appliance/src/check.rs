@@ -3,11 +3,13 @@
 
 pub mod fault;
 pub mod qos;
+mod suggest;
 mod violations;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+pub use suggest::nearest;
 pub use violations::{Violation, Violations};
 
 use vnic_backend::{

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use table::{NvDef, NvKind, NvScope, PARAMETERS, ROCE_CONTROL, ROCE_OFF};
 
-use crate::config::nearest;
+use crate::check::nearest;
 use crate::store::{Batch, Store, StoreError};
 
 /// Rows: parameter; its next value.

@@ -5,8 +5,7 @@ use std::time::Duration;
 use vnic_backend::lag::{Affinity, BondSettings, LacpMux, LacpReceive, MEMBERS_MAX, Policy, TeamType};
 use vnic_backend::{LacpSpec, VlanMode};
 
-use crate::check::{Checked, Violations};
-use crate::config::nearest;
+use crate::check::{Checked, Violations, nearest};
 
 /// Affinities that a team may have.
 pub const AFFINITIES_MAX: usize = 1024;

@@ -10,7 +10,6 @@ mod file;
 mod port;
 mod reader;
 mod settings;
-mod suggest;
 mod taken;
 mod teams;
 mod vlan;
@@ -23,7 +22,6 @@ pub use diagnostics::Diagnostics;
 pub use environment::Environment;
 pub use faults::from_text as faults_from_text;
 pub use settings::{CONTROL_MODE, Control, Overrides, Settings};
-pub use suggest::nearest;
 
 impl Settings {
     /// Reads, parses and checks a configuration file.

@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::diagnostics::{Diagnostics, Entry, Sink};
-use super::suggest;
+use crate::check;
 
 /// A value that can be written as a number or as a text.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -121,7 +121,7 @@ fn message(text: &str, path: &str) -> String {
         let mut known: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
         let name = known.remove(0);
         known.sort_unstable();
-        return match suggest::nearest(name, &known) {
+        return match check::nearest(name, &known) {
             Some(meant) => format!("unknown key; did you mean {meant:?}?"),
             None => format!("unknown key; allowed here: {}", known.join(", ")),
         };

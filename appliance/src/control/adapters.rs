@@ -197,7 +197,7 @@ impl Adapters<'_> {
         if self.0.nic.adapter(name).is_ok() || self.0.nic.port(name).is_ok() {
             return Err("the configuration has its name".to_owned());
         }
-        let new = stored::adapters::decode(adapter)?;
+        let new = stored::adapters::decode(adapter, &self.0.settings.nic.data_cores)?;
         let spec = self.spec(name, &new, Violations::default());
         let spec = spec.map_err(|wrong| wrong.to_string())?;
         self.add(spec).map_err(|e| e.to_string())?;
@@ -229,7 +229,6 @@ impl Adapters<'_> {
         if let (true, Some(id)) = (macs.is_empty(), &id) {
             macs.push(self.0.settings.macs.derive(id, &taken.keys().copied().collect()));
         }
-        let core = wrong.check("adapter.data_core", self.0.data_core(new.data_core));
         let mut socket = |field: &str, path: &Option<PathBuf>, default: fn(&Path, &str) -> PathBuf| {
             let path = match path {
                 Some(path) => path.clone(),
@@ -271,10 +270,10 @@ impl Adapters<'_> {
             );
         }
         let limits = VmmLimits::default();
-        let found = id.zip(core).zip(eth.zip(rdma));
+        let found = id.zip(eth.zip(rdma));
         wrong
             .finish(found)
-            .map(|((name, data_core), (eth_socket, rdma_socket))| AdapterSpec {
+            .map(|(name, (eth_socket, rdma_socket))| AdapterSpec {
                 name,
                 macs,
                 mtu: new.mtu.unwrap_or(check::MTU_DEFAULT),
@@ -282,7 +281,7 @@ impl Adapters<'_> {
                 vlan: new.vlan.clone(),
                 anti_spoofing: new.anti_spoofing.unwrap_or(true),
                 allowed_addresses: new.allowed_addresses.clone(),
-                data_core,
+                data_core: new.data_core,
                 eth_socket,
                 rdma_socket,
                 socket_role: new.socket_role.unwrap_or(SocketRole::Listen),

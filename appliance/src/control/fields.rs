@@ -2,8 +2,7 @@
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
-use crate::check::Violations;
-use crate::config::nearest;
+use crate::check::{Violations, nearest};
 
 /// The fields that a change names, each once; `such_as` is one, for people.
 pub fn named(

@@ -124,7 +124,8 @@ impl v1::adapter_service_server::AdapterService for Adapters {
         let request = request.into_inner();
         self.answer(move |adapters| {
             let mut wrong = Violations::default();
-            let new = stored::adapters::read(&request.adapter.unwrap_or_default(), &mut wrong);
+            let cores = &adapters.0.settings.nic.data_cores;
+            let new = stored::adapters::read(&request.adapter.unwrap_or_default(), cores, &mut wrong);
             adapters.create(&request.adapter_id, &new, wrong)
         })
         .await

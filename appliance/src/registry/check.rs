@@ -10,7 +10,7 @@ use vnic_backend::{Nic, NicError};
 use super::RegistryError;
 use super::acting::LINE_RATE_MBPS;
 use super::state::{Change, Scope, State};
-use crate::config::nearest;
+use crate::check::nearest;
 
 /// What an operation does.
 #[derive(Debug, Clone, PartialEq, Eq)]

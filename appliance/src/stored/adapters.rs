@@ -25,7 +25,7 @@ pub struct NewAdapter {
     /// Addresses that its guest may claim; none: any.
     pub allowed_addresses: Vec<Prefix>,
     /// The CPU of its data core.
-    pub data_core: Option<u32>,
+    pub data_core: Option<usize>,
     /// The socket of the Ethernet function.
     pub eth_socket: Option<PathBuf>,
     /// Has it an RDMA function?
@@ -57,8 +57,8 @@ fn number<T>(
     }
 }
 
-/// What a message asks for; what is wrong with it is noted, and left out.
-pub fn read(adapter: &v1::Adapter, wrong: &mut Violations) -> NewAdapter {
+/// What a message asks for, of a daemon with these data cores; what is wrong with it is noted, and left out.
+pub fn read(adapter: &v1::Adapter, data_cores: &[usize], wrong: &mut Violations) -> NewAdapter {
     if adapter.macs.len() > check::MACS_MAX {
         wrong.add(
             "adapter.macs",
@@ -99,6 +99,10 @@ pub fn read(adapter: &v1::Adapter, wrong: &mut Violations) -> NewAdapter {
         let field = format!("adapter.allowed_addresses[{i}]");
         allowed_addresses.extend(wrong.check(field, check::allowed_address(text)));
     }
+    let data_core = adapter.data_core.and_then(|core| {
+        let checked = check::data_core(i64::from(core), data_cores);
+        wrong.check("adapter.data_core", checked)
+    });
     let socket_role = match v1::adapter::SocketRole::try_from(adapter.socket_role) {
         Ok(v1::adapter::SocketRole::Unspecified) => None,
         Ok(v1::adapter::SocketRole::Listen) => Some(SocketRole::Listen),
@@ -125,7 +129,7 @@ pub fn read(adapter: &v1::Adapter, wrong: &mut Violations) -> NewAdapter {
         vlan: vlan.unwrap_or_default(),
         anti_spoofing: adapter.anti_spoofing,
         allowed_addresses,
-        data_core: adapter.data_core,
+        data_core,
         eth_socket: socket("eth_socket", &adapter.eth_socket),
         rdma_enabled: adapter.rdma_enabled,
         rdma_socket: socket("rdma_socket", &adapter.rdma_socket),
@@ -154,7 +158,7 @@ pub fn encode(new: &NewAdapter) -> Vec<u8> {
         vlan: (new.vlan != VlanMode::default()).then(|| values::vlan(&new.vlan)),
         anti_spoofing: new.anti_spoofing,
         allowed_addresses: new.allowed_addresses.iter().map(ToString::to_string).collect(),
-        data_core: new.data_core,
+        data_core: new.data_core.and_then(|core| u32::try_from(core).ok()),
         socket_role: role.unwrap_or_default().into(),
         socket_group: new.socket_access.group,
         socket_users: new.socket_access.users.clone(),
@@ -169,11 +173,11 @@ pub fn encode(new: &NewAdapter) -> Vec<u8> {
     message.encode_to_vec()
 }
 
-/// What is stored.
-pub fn decode(bytes: &[u8]) -> Result<NewAdapter, String> {
+/// What is stored, for a daemon with these data cores.
+pub fn decode(bytes: &[u8], data_cores: &[usize]) -> Result<NewAdapter, String> {
     let message = v1::Adapter::decode(bytes).map_err(|e| format!("what is stored is unreadable: {e}"))?;
     let mut wrong = Violations::default();
-    let new = read(&message, &mut wrong);
+    let new = read(&message, data_cores, &mut wrong);
     wrong.finish(Some(new)).map_err(|wrong| wrong.to_string())
 }
 
@@ -200,7 +204,7 @@ mod tests {
             vmm_regions: 16,
             ..v1::Adapter::default()
         };
-        let read = decode(&sent.encode_to_vec()).expect("readable");
+        let read = decode(&sent.encode_to_vec(), &[0, 1]).expect("readable");
         assert_eq!(read.macs, ["02:00:00:00:00:0a".parse().expect("an address")]);
         assert_eq!(
             (read.mtu, read.queue_pairs, read.data_core),
@@ -212,8 +216,15 @@ mod tests {
         assert_eq!(read.rdma_socket, Some(PathBuf::from("/run/x.sock")));
         assert_eq!((read.vmm_regions, read.vmm_descriptors), (Some(16), None));
         // What this daemon writes says the same.
-        assert_eq!(decode(&encode(&read)), Ok(read));
-        assert_eq!(decode(&encode(&NewAdapter::default())), Ok(NewAdapter::default()));
-        assert!(decode(&[0xff]).expect_err("no message").contains("unreadable"));
+        assert_eq!(decode(&encode(&read), &[0, 1]), Ok(read));
+        assert_eq!(
+            decode(&encode(&NewAdapter::default()), &[]),
+            Ok(NewAdapter::default())
+        );
+        assert!(
+            decode(&[0xff], &[])
+                .expect_err("no message")
+                .contains("unreadable")
+        );
     }
 }

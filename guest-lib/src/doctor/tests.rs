@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use vnic_device::config::{ABI_MAJOR, CONFIG_LEN, Config, MAGIC};
 

@@ -1,9 +1,9 @@
 //! Files of a crate that use one another in circles, directly or through others.
 //!
-//! An arrow goes from a file to the file that *declares* what it names, in a `use`, in code or in what is between the brackets of a macro.
-//! A name that a module only passes on (`pub use`) leads to where it is declared, and passing on is no use; so a module that holds its parts
-//! together and declares nothing is in no circle, and one whose parts use its types is in one with those parts that it uses. Methods are
-//! not followed: a call names no file. Tests are left out.
+//! An arrow goes from a file to the file that *declares* what it names: in a `use`, in code, or in what is between the brackets of a macro.
+//! A name that a module only passes on (`pub use`) leads to where it is declared, and passing on is no use. So a module that declares
+//! nothing and holds its parts together is in no circle; a module whose parts use its types is in a circle with those that it uses. Methods
+//! are not followed: a call names no file. Tests are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,10 +20,8 @@ const CIRCLE_MAX: usize = 3;
 pub const CIRCLES: Ceilings<'static> = &[
     ("guest-lib/preload/src/context.rs", 18),
     ("guest-lib/src/context.rs", 5),
-    ("guest-lib/src/doctor.rs", 6),
     ("guest-lib/src/driver/control.rs", 7),
     ("guest-lib/src/transport/host/adopt.rs", 4),
-    ("guest-lib/tools/src/launcher/cli.rs", 8),
     ("vnic-backend/src/datapath/bond.rs", 17),
     ("vnic-backend/src/datapath/tx.rs", 6),
     ("vnic-backend/src/nic.rs", 11),

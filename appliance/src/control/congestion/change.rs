@@ -7,8 +7,7 @@ use vnic_backend::settings::{
 };
 use vnic_backend::{CongestionAlgorithm, CongestionSpec, CongestionStatus, Preset};
 
-use crate::check::Violations;
-use crate::config::nearest;
+use crate::check::{Violations, nearest};
 use crate::control::refused::Refused;
 use crate::registry::{Action, Operation, Scope};
 

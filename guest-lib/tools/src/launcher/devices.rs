@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use vnic_verbs::{Device, DeviceAddress};
 
 use crate::Refusal;
-use crate::cli::DeviceOptions;
+use crate::options::DeviceOptions;
 use crate::place;
 
 /// Time between two looks for a socket.

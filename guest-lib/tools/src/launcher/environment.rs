@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use vnic_verbs::{Device, DeviceAddress, PCI_VARIABLE, SOCKET_VARIABLE};
 
-use crate::cli::LibraryOptions;
+use crate::options::LibraryOptions;
 use crate::{Refusal, devices, drop_in};
 
 /// Variables to set, and sockets that must be there before.

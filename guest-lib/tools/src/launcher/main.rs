@@ -6,21 +6,14 @@ mod drop_in;
 mod elf;
 mod environment;
 mod library;
+mod options;
 mod place;
 mod program;
+mod refusal;
 mod versions;
+
+use refusal::Refusal;
 
 fn main() -> std::process::ExitCode {
     cli::run(std::env::args_os().collect())
-}
-
-/// Why something cannot be done, and what helps. The text has both.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Refusal(String);
-
-impl Refusal {
-    fn new(why: impl Into<String>) -> Refusal {
-        Refusal(why.into())
-    }
 }
