@@ -52,7 +52,6 @@ impl Kept {
 }
 
 /// A daemon without its faces: the NIC, what is known of it besides, and what survives it.
-// Wide: it is where the parts of the daemon meet, each of them a type of its own.
 pub struct Control {
     /// The NIC.
     pub nic: Nic,
