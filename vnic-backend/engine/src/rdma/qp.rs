@@ -68,8 +68,6 @@ pub(super) struct Qp {
     /// Its rate, if it has one.
     pace: Option<Box<Pace>>,
     timer: Entry,
-    /// Multicast groups it is attached to.
-    pub groups: u32,
 }
 
 impl Qp {
@@ -85,7 +83,6 @@ impl Qp {
             priority: 0,
             pace: None,
             timer: Entry::default(),
-            groups: 0,
         }
     }
 

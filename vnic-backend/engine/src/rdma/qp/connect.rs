@@ -180,12 +180,11 @@ impl Qp {
         let fresh = Qp::new(self.number, self.init);
         self.end_flow(shared);
         self.set_rate(shared, RateLimit::default(), now);
-        // What the device knows of this QP stays: its turn, its timers, its groups; and what the operator allows it.
+        // What the device knows of this QP stays: its turn, its timers, and what the operator allows it.
         *self = Qp {
             scheduled: self.scheduled,
             timer: self.timer,
             priority: self.priority,
-            groups: self.groups,
             pace: self.pace.take(),
             ..fresh
         };
