@@ -42,11 +42,6 @@ fn licences_of_dependencies_are_acceptable() {
 }
 
 #[test]
-fn files_stay_readable() {
-    holds(&house::file_sizes(&tree()));
-}
-
-#[test]
 fn unsafe_code_is_where_it_may_be_and_says_why() {
     holds(&house::unsafe_code(&tree()));
 }

@@ -53,7 +53,7 @@ struct Module {
 #[derive(Default)]
 struct Crate(BTreeMap<Path, Module>);
 
-/// Circles of more than [`CIRCLE_MAX`] files in the crates below these folders.
+/// Circles of more than `CIRCLE_MAX` files in the crates below these folders.
 pub fn circles(tree: &Tree, folders: &[&str], known: Ceilings<'_>) -> Vec<Breach> {
     let all = folders.iter().flat_map(|folder| of(tree, folder));
     let large: Vec<Vec<String>> = all.filter(|circle| circle.len() > CIRCLE_MAX).collect();

@@ -23,9 +23,7 @@ pub use licences::{allowed_licences, licences};
 pub use pages::{book, citations, links, page_sizes, places};
 pub use rooms::{Package, packages, rooms};
 pub use source::{core_attributes, core_bans, floors, ignored_tests, markers, unsafe_code};
-pub use text::{
-    documented, file_sizes, lab_cases, locked_commands, promises, proto_comments, shell_scripts, toolchain,
-};
+pub use text::{documented, lab_cases, locked_commands, promises, proto_comments, shell_scripts, toolchain};
 
 /// Something that breaks a rule, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::{Breach, Tree};
 
 /// Where the ceilings of this file are.
 const LIST: &str = "tests/src/house/shape.rs";
-/// Fields of a struct, at most, unless a line of the comments above it begins with [`REASON`].
+/// Fields of a struct, at most, unless a line of the comments above it begins with `REASON`.
 const FIELDS_MAX: usize = 15;
 /// What the reason begins with for which a struct has more fields.
 const REASON: &str = "Wide: ";
@@ -87,7 +87,7 @@ fn items(file: &syn::File) -> Vec<&Item> {
     all
 }
 
-/// Structs with more than [`FIELDS_MAX`] fields above which no comment says why, and reasons of structs that have fewer.
+/// Structs with more than `FIELDS_MAX` fields above which no comment says why, and reasons of structs that have fewer.
 pub fn fields(tree: &Tree) -> Vec<Breach> {
     let mut breaches = Vec::new();
     for (path, file) in sources(tree) {

@@ -3,37 +3,6 @@
 use super::{Breach, Tree};
 use crate::house::strip::without_tests;
 
-/// From here on a file is to be split.
-const LINES_MAX: usize = 800;
-/// Files that are longer, and how long they may be: only ever to be shortened.
-const LONGER: &[(&str, usize)] = &[];
-/// What people write by hand.
-const WRITTEN: &[&str] = &[".rs", ".proto", ".sh", ".c", ".h"];
-
-/// Files stay readable.
-pub fn file_sizes(tree: &Tree) -> Vec<Breach> {
-    let mut breaches = Vec::new();
-    for (path, text) in &tree.files {
-        if !WRITTEN.iter().any(|end| path.ends_with(end)) && !is_script(text) {
-            continue;
-        }
-        let lines = if path.ends_with(".rs") {
-            lines_without_tests(text)
-        } else {
-            text.lines().count()
-        };
-        let limit = LONGER
-            .iter()
-            .find(|(p, _)| p == path)
-            .map_or(LINES_MAX - 1, |(_, n)| *n);
-        if lines > limit {
-            let what = format!("{lines} lines without tests; at most {limit}: split it by concept");
-            breaches.push(Breach::of(path, what));
-        }
-    }
-    breaches
-}
-
 /// Blank lines within tests do not count, blank lines elsewhere do.
 pub(super) fn lines_without_tests(text: &str) -> usize {
     let kept = without_tests(text);
@@ -297,34 +266,6 @@ mod tests {
         let case = "fn t() { lab::case(\"x\", |_| Ok(())) }";
         assert_eq!(lab_cases(&Tree::of([("tests/tests/vm/x.rs", case)])), []);
         assert_eq!(lab_cases(&Tree::of([("tests/tests/device/x.rs", case)])).len(), 1);
-    }
-
-    #[test]
-    fn long_files_are_found() {
-        let body = "fn f() {}\n".repeat(LINES_MAX - 1);
-        assert_eq!(file_sizes(&Tree::of([("a.rs", &body)])), []);
-        let tests = format!(
-            "{body}#[cfg(test)]\nmod tests {{\n{}}}\n",
-            "    fn t() {}\n\n".repeat(500)
-        );
-        assert_eq!(
-            file_sizes(&Tree::of([("a.rs", &tests)])),
-            [],
-            "tests do not count"
-        );
-        let long = format!("{body}fn g() {{}}\n");
-        assert_eq!(file_sizes(&Tree::of([("a.rs", &long)])).len(), 1);
-        assert_eq!(file_sizes(&Tree::of([("a.proto", &long)])).len(), 1);
-        assert_eq!(
-            file_sizes(&Tree::of([("tests/run", &format!("#!/bin/sh\n{body}"))])).len(),
-            1
-        );
-        assert_eq!(file_sizes(&Tree::of([("Cargo.lock", &long)])), []);
-    }
-
-    #[test]
-    fn no_file_is_longer_by_leave() {
-        assert!(LONGER.is_empty(), "split it instead: {LONGER:?}");
     }
 
     #[test]
