@@ -37,7 +37,7 @@ use vnic_wire::MacAddr;
 use vnic_wire::prefix::Prefix;
 
 use crate::types::Budget;
-pub use account::{RUN_PACKET, of_a_packet, of_a_turn};
+pub use account::{PACKET, RUN_PACKET, of_a_packet_that_leaves, of_a_turn};
 pub use events::EventQueue;
 pub use function::{Attachment, Function, RdmaRings, RdmaSnapshot};
 pub use gids::GidRegistry;

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::process::Command;
 
-use crate::step::Suite;
+use crate::step::{Background, Suite};
 
 /// What is shipped, and what attacks it.
 pub const SHIPPED: [&str; 10] = [
@@ -69,8 +69,11 @@ pub fn build_tests(suite: &mut Suite) -> Option<Tests> {
     built.then(|| Tests::of(&suite.log_of(TEST_BUILD).text()))
 }
 
-/// Each program of tests is a step, so that its seconds are known.
-pub fn run_tests(suite: &mut Suite, tests: Option<Tests>) {
+/// Each program of tests is a step, so that its seconds are known. `alone`: nothing is built meanwhile; the longest, whose tests wait
+/// much of their time, then runs beside the others.
+pub fn run_tests(suite: &mut Suite, tests: Option<Tests>, alone: bool) {
+    /// The longest.
+    const DEVICE: (&str, &str) = ("device", "tests device");
     let Some(tests) = tests else {
         suite.skip("unit tests", "they could not be built");
         return;
@@ -79,21 +82,31 @@ pub fn run_tests(suite: &mut Suite, tests: Option<Tests>) {
         suite.fail("integration tests", "cargo names none");
     }
     let bin = suite.target.join("debug");
-    let mut test = |name: &str, targets: &[&str]| {
+    let command = |targets: &[&str]| {
         let mut command = cargo("test --locked --workspace --no-fail-fast".split(' '));
         command.args(targets).args(["--", "--show-output"]);
         command.env_remove("VNIC_BIN_DIR").env("VNIC_TEST_PROGRAMS", &bin);
-        suite.step(name, &mut command);
+        command
+    };
+    let apart = alone && tests.programs.iter().any(|name| name == DEVICE.0);
+    let beside = apart.then(|| Background::start(suite, DEVICE.1, &mut command(&["--test", DEVICE.0])));
+    let mut test = |name: &str, targets: &[&str]| {
+        suite.step(name, &mut command(targets));
         // Tests outside the lab say in their output what they skip.
         suite.note_skips(name);
     };
     let mut targets = vec!["--lib", "--bins"];
     targets.extend(tests.examples.iter().flat_map(|name| ["--example", name]));
     test("unit tests", &targets);
-    for name in tests.programs.iter().filter(|name| *name != MACHINES) {
+    let others = tests.programs.iter().filter(|name| *name != MACHINES);
+    for name in others.filter(|name| !(apart && *name == DEVICE.0)) {
         test(&format!("tests {name}"), &["--test", name]);
     }
     test("tests of pages", &["--doc"]);
+    if let Some(beside) = beside {
+        beside.end(suite);
+        suite.note_skips(DEVICE.1);
+    }
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ fn run(suite: &mut Suite, wanted: &[String], minutes: &[String]) {
         Background::start(suite, "release build", command.args(SHIPPED).args(HOSTILE))
     });
     if let Some(tests) = tests {
-        cargo::run_tests(suite, tests);
+        cargo::run_tests(suite, tests, build.is_none());
     }
     let mut built = build.is_some_and(|build| build.end(suite));
     if wants("sim") {

@@ -17,7 +17,7 @@ use super::core::Core;
 use super::news::CoreEvent;
 use super::outputs::Inbound;
 use super::sleep::{Sleeper, Source};
-use crate::rdma::{Attachment, Function, RdmaRings, of_a_packet, of_a_turn};
+use crate::rdma::{Attachment, Function, RdmaRings, of_a_packet_that_leaves, of_a_turn};
 use wire::{Loopback, Wire};
 
 /// All functions of a core, by their adapters' ports.
@@ -242,7 +242,7 @@ impl Functions {
             mac,
             now,
             left: of_a_turn(shared),
-            packet: of_a_packet(shared),
+            leaving: of_a_packet_that_leaves(shared),
             taker: None,
         };
         let (device, memory) = function.sender();

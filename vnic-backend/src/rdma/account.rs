@@ -11,7 +11,7 @@ const ALONE: i32 = 256;
 const SHARED: i32 = 64;
 
 /// A packet that is sent, up to where its bytes land.
-const PACKET: i32 = 13;
+pub const PACKET: i32 = 13;
 /// One of a run.
 pub const RUN_PACKET: i32 = 4;
 /// A command, with its reply and the interrupt.
@@ -31,10 +31,10 @@ pub fn of_a_turn(shared: bool) -> i32 {
     if shared { SHARED } else { ALONE }
 }
 
-/// Work of a packet that is not one of a run. While nobody waits for the core, as little as of one that is: what leaves by an
-/// uplink together costs the kernel less.
+/// Work of a packet that leaves by an uplink. While nobody waits for the core, as little as of one of a run: packets that leave
+/// together cost the kernel less.
 #[inline]
-pub fn of_a_packet(shared: bool) -> i32 {
+pub fn of_a_packet_that_leaves(shared: bool) -> i32 {
     if shared { PACKET } else { RUN_PACKET }
 }
 

@@ -79,6 +79,8 @@ impl Function {
         let most = (self.account.left() as usize / 4).max(AT_LEAST);
         let timers = self.device.handle_timeouts(now, most);
         self.account.charge(TIMER * timers as i32);
+        // What is sent again, or at a rate, nobody posts in this turn: it wants the core all the same.
+        self.account.asked |= timers > 0;
         self.session.unlooked = self.session.starving.len();
         timers + 1
     }

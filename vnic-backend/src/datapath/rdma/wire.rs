@@ -12,7 +12,7 @@ use vnic_wire::{EtherType, MacAddr};
 use super::super::core::Core;
 use super::super::frame::{FRAME_MAX, Metadata, RawFrame, SNAP};
 use crate::mem::Seg;
-use crate::rdma::{Function, RUN_PACKET};
+use crate::rdma::{Function, PACKET, RUN_PACKET};
 
 /// Packets to the function itself that wait for the end of its turn.
 const LOOPBACK_MAX: usize = 64;
@@ -41,8 +41,8 @@ pub struct Wire<'a> {
     pub now: Instant,
     /// Work that may still be done.
     pub left: i32,
-    /// Work of a packet that is not one of a run.
-    pub packet: i32,
+    /// Work of a packet that leaves by an uplink.
+    pub leaving: i32,
     /// Who takes the run that there was room for.
     pub taker: Option<PortId>,
 }
@@ -59,7 +59,7 @@ impl Sink for Wire<'_> {
 
     #[inline]
     fn send(&mut self, packet: &Outgoing<'_>) {
-        self.left -= self.packet;
+        self.left -= PACKET;
         if packet.payload.pieces() > 1 {
             self.charge(work_of_pieces(packet.payload.pieces() as u32));
         }
@@ -181,6 +181,7 @@ impl Wire<'_> {
             _ => packet.path,
         };
         if let Some(uplink) = self.core.out.uplink(&verdict) {
+            self.left += PACKET - self.leaving;
             return uplink.build(len, |frame| emit(packet, path, frame));
         }
         self.frame.resize(len, 0);
