@@ -19,6 +19,8 @@ const RECEIVE_WINDOW: u32 = 64;
 const BELLS_A_TURN: usize = 64;
 /// Requests that the engine is given before it is asked what they have cost.
 const AT_ONCE: u32 = 32;
+/// The same of a queue pair in ERR, whose requests are flushed at once: each makes a completion.
+const FLUSHED_AT_ONCE: u32 = 8;
 /// Queues with requests left that a turn looks at.
 const STARVING_A_TURN: usize = 256;
 
@@ -271,6 +273,10 @@ impl Function {
 
     fn feed_sends_up_to(&mut self, number: u32, window: u32) {
         let qpn = QpNumber(number);
+        let at_once = match self.device.qp_state(qpn) {
+            Some(QpState::Err) => FLUSHED_AT_ONCE,
+            _ => AT_ONCE,
+        };
         let Some(qp) = self.session.qps.get_mut(number) else {
             return;
         };
@@ -279,7 +285,7 @@ impl Function {
         while send.has_more() {
             let all = self.device.room_for_requests().min(window);
             let room = window.saturating_sub(self.device.held(qpn).0).min(all);
-            let room = room.min(self.account.left()).min(AT_ONCE);
+            let room = room.min(self.account.left()).min(at_once);
             if room == 0 {
                 if !std::mem::replace(&mut qp.starving, true) {
                     self.session.starving.push_back(number);
