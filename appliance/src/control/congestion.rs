@@ -12,7 +12,7 @@ use super::Control;
 use super::fields::etag;
 use super::refused::Refused;
 use super::registry::Keys;
-use crate::events::{ControlEvent, Owner};
+use crate::events::Owner;
 use crate::registry::{Operation, RegistryError};
 use crate::store::Batch;
 use crate::stored;
@@ -131,22 +131,14 @@ impl Congestion<'_> {
 
     /// A change happened.
     fn changed(&self, by: &str, adapter: &str, what: String) -> Result<CongestionNow, Refused> {
-        self.0.hub.record(ControlEvent::SettingsChanged {
-            owner: Owner::Adapter(adapter.to_owned()),
-            store: STORE,
-            what,
-            by: by.to_owned(),
-        });
+        self.0
+            .settings_changed(Owner::Adapter(adapter.to_owned()), STORE, what, by);
         self.get(adapter)
     }
 
     fn record_refused(&self, adapter: &str, what: String, by: &str) {
-        self.0.hub.record(ControlEvent::SettingsRefused {
-            owner: Owner::Adapter(adapter.to_owned()),
-            store: STORE,
-            what,
-            by: by.to_owned(),
-        });
+        self.0
+            .settings_refused(Owner::Adapter(adapter.to_owned()), STORE, what, by);
     }
 
     fn warnings(&self, adapter: &str, now: &CongestionStatus) -> Vec<String> {

@@ -5,7 +5,7 @@ use vnic_backend::NicError;
 use super::Control;
 use super::refused::Refused;
 use crate::check::Violations;
-use crate::events::{ControlEvent, Owner};
+use crate::events::Owner;
 use crate::names;
 use crate::nv::{NvDef, NvWhy, PARAMETERS, parameter};
 
@@ -83,22 +83,12 @@ impl NvConfig<'_> {
     }
 
     fn changed(&self, by: &str, what: String) {
-        self.0.hub.record(ControlEvent::SettingsChanged {
-            owner: Owner::Nic,
-            store: STORE,
-            what,
-            by: by.to_owned(),
-        });
+        self.0.settings_changed(Owner::Nic, STORE, what, by);
     }
 
     fn refused(&self, by: &str, field: String, why: NvWhy) -> Refused {
         if let NvWhy::NotAllowed { .. } = why {
-            self.0.hub.record(ControlEvent::SettingsRefused {
-                owner: Owner::Nic,
-                store: STORE,
-                what: why.to_string(),
-                by: by.to_owned(),
-            });
+            self.0.settings_refused(Owner::Nic, STORE, why.to_string(), by);
         }
         Refused::Nv(field, why)
     }

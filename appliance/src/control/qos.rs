@@ -14,7 +14,7 @@ use super::fields::{etag, named};
 use super::refused::Refused;
 use super::registry::Keys;
 use crate::check::Violations;
-use crate::events::{ControlEvent, Owner};
+use crate::events::Owner;
 use crate::names;
 use crate::registry::{Operation, Refusal};
 use crate::store::{Batch, StoreError};
@@ -153,22 +153,12 @@ impl Qos<'_> {
 
     /// A change happened.
     fn changed(&self, by: &str, owner: &Owner, what: String) -> Result<QosNow, Refused> {
-        self.0.hub.record(ControlEvent::SettingsChanged {
-            owner: owner.clone(),
-            store: STORE,
-            what,
-            by: by.to_owned(),
-        });
+        self.0.settings_changed(owner.clone(), STORE, what, by);
         self.get(owner)
     }
 
     fn record_refused(&self, owner: Owner, what: String, by: &str) {
-        self.0.hub.record(ControlEvent::SettingsRefused {
-            owner,
-            store: STORE,
-            what,
-            by: by.to_owned(),
-        });
+        self.0.settings_refused(owner, STORE, what, by);
     }
 
     fn warnings(&self, owner: &Owner, now: &QosStatus) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use super::Control;
 use super::refused::Refused;
-use crate::events::{ControlEvent, Owner};
+use crate::events::Owner;
 use crate::registry::{Done, Import, ImportOptions, Operation, Refusal, RegistryError, Scope, Warning, Why};
 
 /// Bytes of a `.reg` file.
@@ -140,12 +140,12 @@ impl Keys<'_> {
                 Why::NotAllowed(_) | Why::AboveLineRate { .. } | Why::Conflict(_) | Why::Nic(_)
             );
             if told {
-                self.0.hub.record(ControlEvent::SettingsRefused {
-                    owner: owner(&refusal.scope),
-                    store: "registry",
-                    what: format!("{}: {}", refusal.key, refusal.why),
-                    by: by.to_owned(),
-                });
+                self.0.settings_refused(
+                    owner(&refusal.scope),
+                    "registry",
+                    format!("{}: {}", refusal.key, refusal.why),
+                    by,
+                );
             }
         }
         Refused::registry(error, field)
@@ -168,19 +168,15 @@ impl Keys<'_> {
             n => format!(", and {n} more"),
         };
         let one = done.changes.iter().all(|c| c.scope == first.scope);
-        self.0.hub.record(ControlEvent::SettingsChanged {
-            owner: if one { owner(&first.scope) } else { Owner::Nic },
-            store: "registry",
-            what: words.join(", ") + &more,
-            by: by.to_owned(),
-        });
+        self.0.settings_changed(
+            if one { owner(&first.scope) } else { Owner::Nic },
+            "registry",
+            words.join(", ") + &more,
+            by,
+        );
         for warning in &done.warnings {
-            self.0.hub.record(ControlEvent::SettingsRefused {
-                owner: owner(&warning.scope),
-                store: "registry",
-                what: warning.message.clone(),
-                by: by.to_owned(),
-            });
+            self.0
+                .settings_refused(owner(&warning.scope), "registry", warning.message.clone(), by);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::teams::Book;
 use crate::capture::CaptureFiles;
 use crate::check::{self, Checked};
 use crate::config::Settings;
-use crate::events::EventHub;
+use crate::events::{ControlEvent, EventHub, Owner};
 use crate::mesh::Meshes;
 use crate::names;
 use crate::nv::Nv;
@@ -85,6 +85,26 @@ pub struct Control {
 }
 
 impl Control {
+    /// Records that settings of this kind were changed, and by whom.
+    pub(super) fn settings_changed(&self, owner: Owner, store: &'static str, what: String, by: &str) {
+        self.hub.record(ControlEvent::SettingsChanged {
+            owner,
+            store,
+            what,
+            by: by.to_owned(),
+        });
+    }
+
+    /// Records that a change of settings of this kind was refused, and whose it was.
+    pub(super) fn settings_refused(&self, owner: Owner, store: &'static str, what: String, by: &str) {
+        self.hub.record(ControlEvent::SettingsRefused {
+            owner,
+            store,
+            what,
+            by: by.to_owned(),
+        });
+    }
+
     /// Puts the parts together.
     pub fn new(
         nic: Nic,

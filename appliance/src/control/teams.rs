@@ -17,7 +17,7 @@ use super::Control;
 use super::fields::named;
 use super::refused::Refused;
 use crate::check::{Checked, Violations};
-use crate::events::{ControlEvent, Owner};
+use crate::events::Owner;
 use crate::stored;
 use crate::teams::{AFFINITIES_MAX, Direction, Draft};
 
@@ -387,12 +387,7 @@ impl Teams<'_> {
     }
 
     fn changed(&self, by: &str, what: String) {
-        self.0.hub.record(ControlEvent::SettingsChanged {
-            owner: Owner::Nic,
-            store: STORE,
-            what,
-            by: by.to_owned(),
-        });
+        self.0.settings_changed(Owner::Nic, STORE, what, by);
     }
 
     /// Makes the teams of the configuration. The error is the team and what is wrong.

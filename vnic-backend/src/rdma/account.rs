@@ -45,7 +45,7 @@ pub struct Account {
     left: i32,
     /// What it was at first.
     turn: i32,
-    /// The driver has posted something to send in this turn.
+    /// The function wants to send: its driver has posted something in this turn, much was done, or a timer has passed.
     pub asked: bool,
     /// Priorities of which something waits for the adapter's limits, as the core was told.
     pub waits: u8,
