@@ -52,7 +52,8 @@ impl Sender {
     fn new(change: Arc<QosChange>, now: Instant) -> Sender {
         let qos = &change.qos;
         let queues = qos
-            .send_queue_per_priority
+            .sending
+            .queue_per_priority
             .then(|| Box::new(SendQueues::new(qos, now)));
         Sender {
             limits: Limits::new(qos),
@@ -70,8 +71,10 @@ impl Sender {
         // Nobody is sure to come back for what he waited for.
         self.turns = Turns::default();
         match &mut self.queues {
-            Some(queues) if qos.send_queue_per_priority || !queues.is_empty() => queues.configure(qos, now),
-            queues if qos.send_queue_per_priority => *queues = Some(Box::new(SendQueues::new(qos, now))),
+            Some(queues) if qos.sending.queue_per_priority || !queues.is_empty() => {
+                queues.configure(qos, now)
+            }
+            queues if qos.sending.queue_per_priority => *queues = Some(Box::new(SendQueues::new(qos, now))),
             queues => *queues = None,
         }
         self.change = change.clone();
@@ -79,7 +82,7 @@ impl Sender {
 
     /// Its send queues have been switched off and are still to be drained.
     pub fn drains(&self) -> bool {
-        self.queues.is_some() && !self.change.qos.send_queue_per_priority
+        self.queues.is_some() && !self.change.qos.sending.queue_per_priority
     }
 
     /// Priorities that wait because they are told so, a bit each.

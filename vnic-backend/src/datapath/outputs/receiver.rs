@@ -194,7 +194,7 @@ impl Receiver {
     pub fn priority(&self, head: &[u8], tag: TagEdit) -> u8 {
         let c = &self.change.qos.classification;
         let priority = match tag {
-            TagEdit::Keep | TagEdit::Pop if !c.untagged_to_lossless => c.priority(head),
+            TagEdit::Keep | TagEdit::Pop if !c.priorities.untagged_to_lossless => c.priority(head),
             _ => self.unusual_priority(head, tag),
         };
         priority & 7
@@ -247,7 +247,7 @@ impl Receiver {
     /// Frames without a tag are lossless (`RxUntaggedMapToLossless`).
     fn with_untagged(&self, c: &Classification, head: &[u8]) -> u8 {
         let tagged = matches!(head.get(12..14), Some([0x81, 0x00]));
-        if tagged || c.trust != Trust::Pcp || self.lossless == 0 {
+        if tagged || c.priorities.trust != Trust::Pcp || self.lossless == 0 {
             return c.priority(head);
         }
         self.lossless.trailing_zeros() as u8
@@ -344,7 +344,9 @@ fn careful(qos: &PortQos, lossless: u8) -> u8 {
 /// Are the priorities of frames others than where nothing is configured?
 fn classifies(qos: &PortQos) -> bool {
     let c = &qos.classification;
-    c.trust != Trust::Pcp || c.default_priority != 0 || c.untagged_to_lossless
+    c.priorities.trust != Trust::Pcp
+        || c.priorities.default_priority != 0
+        || c.priorities.untagged_to_lossless
 }
 
 /// The priority of a frame that gets this tag in place of its bytes 12 to `from`.
