@@ -193,13 +193,6 @@ impl<'a> RawFrame<'a> {
         }
     }
 
-    /// All bytes, in memory of our own.
-    pub fn to_owned_bytes(self) -> Box<[u8]> {
-        let mut out = Vec::with_capacity(self.len);
-        self.whole().append_to(&mut out);
-        out.into_boxed_slice()
-    }
-
     /// The first bytes of it, as many as there is room for. Answers how many they are.
     pub fn peek(&self, out: &mut [u8]) -> usize {
         self.whole().peek(out)

@@ -47,7 +47,6 @@ impl FlowControl {
 }
 
 /// What the keys of quality of service say. The default is what acts while nothing is stored.
-// Wide: a field for each key, or for each group of keys, of quality of service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QosKeys {
     /// `*FlowControl`.

@@ -8,9 +8,9 @@
 use std::ops::Range;
 
 use vnic_engine::offload::{self, HEAD_MAX, Parts, Request, Tso};
-use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::switch::PortId;
 
-use super::super::frame::{FRAME_MAX, RawFrame};
+use super::super::frame::{FRAME_MAX, Metadata, OwnedFrame, RawFrame};
 use super::{Step, Sums, TxPath, Visit};
 use crate::mem::Seg;
 
@@ -19,18 +19,16 @@ const SEGMENTS: u16 = 128;
 
 /// A request that is being sent.
 pub(super) struct Rest {
-    bytes: Box<[u8]>,
-    hdr: NetHdr,
+    frame: OwnedFrame,
     parts: Parts,
     /// Where the next part is. Its headers have been written before its payload, over what has gone.
     next: Range<usize>,
 }
 
 impl Rest {
-    fn new(f: &RawFrame<'_>, tso: &Tso) -> Option<Box<Rest>> {
+    fn new(source: PortId, f: &RawFrame<'_>, tso: &Tso) -> Option<Box<Rest>> {
         let mut rest = Box::new(Rest {
-            bytes: f.to_owned_bytes(),
-            hdr: f.hdr,
+            frame: OwnedFrame::copy(&f.whole(), Metadata::of(source))?,
             parts: Parts::new(tso, &f.head[..f.head.len().min(HEAD_MAX)], f.len, SEGMENTS),
             next: 0..0,
         });
@@ -44,7 +42,7 @@ impl Rest {
             return false;
         };
         let begin = part.payload_off.saturating_sub(part.head_len);
-        let place = self.bytes.get_mut(begin..begin + part.head_len);
+        let place = self.frame.bytes.get_mut(begin..begin + part.head_len);
         let (Some(place), Some(head)) = (place, head.get(..part.head_len)) else {
             return false;
         };
@@ -72,7 +70,7 @@ impl TxPath {
             // Used entries are in order.
             return Some(Step::Wait);
         }
-        self.holds.begin(Rest::new(f, &tso)?);
+        self.holds.begin(Rest::new(self.port, f, &tso)?);
         sums.whole += 1;
         Some(Step::Last { pending: false })
     }
@@ -83,14 +81,14 @@ impl TxPath {
             return 0;
         };
         let (mut head, next) = ([0; HEAD_MAX], rest.next.clone());
-        let part = &rest.bytes[next.clone()];
+        let part = &rest.frame.bytes[next.clone()];
         let n = part.len().min(HEAD_MAX);
         head[..n].copy_from_slice(&part[..n]);
         let f = RawFrame {
             head: &head[..n],
             len: next.len(),
-            hdr: rest.hdr,
-            segs: &[Seg::of(&mut rest.bytes)],
+            hdr: rest.frame.hdr,
+            segs: &[Seg::of(&mut rest.frame.bytes)],
             skip: next.start,
         };
         visit.own = true;
