@@ -1,7 +1,7 @@
 //! Configuration of a port by the operator.
 
 use vnic_wire::pause::{FRAME_LEN, QUANTUM_BITS};
-use vnic_wire::qos::{Guard, HintSettings, Lifetimes, SendRules, Trust};
+use vnic_wire::qos::{Guard, HintSettings, Lifetimes, PriorityRules, SendRules};
 
 use super::classify::Classification;
 use super::{PRIORITIES, Red, WIRE_OVERHEAD, check};
@@ -153,8 +153,7 @@ impl PortQos {
             || self.pause.pfc != 0
             || self.queue.is_some()
             || self.sending.queue_per_priority
-            || self.classification.priorities.trust != Trust::Pcp
-            || self.classification.priorities.default_priority != 0
+            || self.classification.priorities != PriorityRules::default()
             || !self.classification.policies.is_empty()
     }
 

@@ -25,7 +25,7 @@ use vnic_engine::offload::{self, Accepts, HEAD_MAX, Request};
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::qos::{
     Buffers, Classification, Egress as Queues, Entry, Hint, HintAction, Lifetime, Marker, PauseSettings,
-    PortQos, StallGuard, Trust, Verdict, WIRE_OVERHEAD,
+    PortQos, PriorityRules, StallGuard, Trust, Verdict, WIRE_OVERHEAD,
 };
 use vnic_fabric::switch::{Egress, PortId};
 use vnic_fabric::{DropReason, Instant, TagEdit};
@@ -343,10 +343,7 @@ fn careful(qos: &PortQos, lossless: u8) -> u8 {
 
 /// Are the priorities of frames others than where nothing is configured?
 fn classifies(qos: &PortQos) -> bool {
-    let c = &qos.classification;
-    c.priorities.trust != Trust::Pcp
-        || c.priorities.default_priority != 0
-        || c.priorities.untagged_to_lossless
+    qos.classification.priorities != PriorityRules::default()
 }
 
 /// The priority of a frame that gets this tag in place of its bytes 12 to `from`.
