@@ -23,13 +23,11 @@ use super::link::{
 use super::news::CoreEvent;
 use super::outputs::{AdapterRx, BondSide, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot, is_roce};
 use super::qos::Pauses;
+use super::sender::Senders;
 use super::turns::Turns;
 use super::weight::{self, HEAVY};
 use crate::mem;
 use crate::types::Direction;
-use sender::Senders;
-
-pub use sender::Member;
 
 /// Messages taken from one link before other work gets its turn.
 const LINK_BURST: usize = 64;
