@@ -1,8 +1,5 @@
 //! Settings that act on adapters while they run.
 
-use std::sync::atomic::Ordering;
-
-use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::dropless::TIMEOUT_MAX;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortConfig;
@@ -66,42 +63,6 @@ impl Nic {
     /// Dropless mode of an adapter.
     pub fn dropless(&self, name: &str) -> Result<DroplessStatus, NicError> {
         Ok(self.inner.adapter(name)?.dropless())
-    }
-}
-
-impl Endpoint {
-    /// What acts: a frame that waits too long ends dropless mode, and its OID begins it.
-    pub(crate) fn acting(&self) -> AdapterSettings {
-        let (mut settings, dropless) = (self.settings(), self.dropless());
-        settings.delay_drop.timeout = if dropless.on { dropless.timeout } else { 0 };
-        settings
-    }
-
-    /// Dropless mode, as its data core counts.
-    pub(crate) fn dropless(&self) -> DroplessStatus {
-        let (waits, queues) = (&self.counters.waits, &self.counters.queues);
-        let sum = |c: Q| queues.iter().map(|q| q.get(c as usize)).sum();
-        DroplessStatus {
-            on: waits.on.load(Ordering::Acquire) > 0,
-            timeout: waits.timeout.load(Ordering::Relaxed),
-            entries: sum(Q::DroplessEntries),
-            exits: sum(Q::DroplessExits),
-            timeouts: sum(Q::DroplessTimeouts),
-            waiting: waits.beyond.load(Ordering::Relaxed),
-        }
-    }
-
-    /// The reserve for bursts, as its data core counts.
-    pub(crate) fn burst(&self) -> BurstStatus {
-        let (waits, acting) = (&self.counters.waits, self.settings());
-        BurstStatus {
-            mode: acting.burst,
-            reserve: acting.reserve,
-            frames: waits.reserved.load(Ordering::Relaxed),
-            frames_max: waits.reserved_max.load(Ordering::Relaxed),
-            bytes: waits.bytes.load(Ordering::Relaxed),
-            bytes_max: waits.bytes_max.load(Ordering::Relaxed),
-        }
     }
 }
 
