@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 use vnic_engine::virtio_net::NetHdr;
 
-use super::device::{Arrived, Opened, RxHalf, Sent, TxHalf, own_address};
+use super::frames::{Arrived, Sent};
 use super::link::Links;
 use super::sys;
 use crate::datapath::flow_hash;
@@ -38,13 +38,14 @@ pub struct TapRx {
 /// Frames to the host.
 pub struct TapTx(Queues);
 
-/// Creates the device, or attaches to it when it exists; or only that, to the one with this index.
+/// Creates the device, or attaches to it when it exists; or only that, to the one with this index. Answers its index, and in words
+/// how its frames come and go.
 pub fn open(
     spec: &PortSpec,
     (ifname, queues): (&str, u8),
     only: Option<u32>,
     links: &mut Links,
-) -> Result<Opened, NicError> {
+) -> Result<(TapRx, TapTx, u32, String), NicError> {
     let refused = |source: io::Error| {
         let what = if source.raw_os_error() == Some(Errno::PERM.raw_os_error()) {
             format!(
@@ -135,19 +136,14 @@ pub fn open(
     let any = any(&all).map_err(|e| refused(e.into()))?;
     let queues: Queues = all.into();
     let count = queues.len();
-    Ok(Opened {
-        rx: RxHalf::Tap(TapRx {
-            queues: queues.clone(),
-            any,
-            at: 0,
-            left: TURN,
-        }),
-        tx: TxHalf::Tap(TapTx(queues)),
-        mtu,
-        mac: own_address(&spec.name),
-        index,
-        mode: format!("tap, {count} queue{}", if count == 1 { "" } else { "s" }),
-    })
+    let mode = format!("tap, {count} queue{}", if count == 1 { "" } else { "s" });
+    let rx = TapRx {
+        queues: queues.clone(),
+        any,
+        at: 0,
+        left: TURN,
+    };
+    Ok((rx, TapTx(queues), index, mode))
 }
 
 /// The device is not what we took it for.
@@ -168,7 +164,7 @@ fn any(queues: &[SyncDevice]) -> Result<Option<OwnedFd>, Errno> {
 }
 
 impl TapRx {
-    /// See [`RxHalf::next`].
+    /// Reads the next frame into `buf`, if there is one. An error: the device is gone.
     pub fn next<'a>(&mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
         let mut hdr = [0; VNET];
         let mut empty = 0;
@@ -217,7 +213,7 @@ impl TapRx {
 }
 
 impl TapTx {
-    /// See [`TxHalf::send`].
+    /// Sends frames, each with its virtio header.
     pub fn send(&self, frames: &[&[u8]]) -> Sent {
         for (i, frame) in frames.iter().enumerate() {
             let queue = match self.0.len() {
