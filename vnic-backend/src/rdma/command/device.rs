@@ -14,9 +14,11 @@ use vnic_engine::rdma::{
 };
 use vnic_wire::gid::Gid;
 
-use super::{COMMAND_MAX, Outcome, Request, fail, reserved};
+use crate::rdma::config::SPEED_MBPS;
+use crate::rdma::device_memory::DEVICE_MEMORY_MAX;
+use crate::rdma::doorbells::DOORBELL_RINGS_MAX;
 use crate::rdma::function::Function;
-use crate::rdma::{DEVICE_MEMORY_MAX, DOORBELL_RINGS_MAX, SPEED_MBPS};
+use crate::rdma::request::{COMMAND_MAX, Outcome, Request, fail, reserved};
 
 /// ASCII, filled up with zeros.
 fn name<const N: usize>(text: &str) -> [u8; N] {

@@ -19,8 +19,9 @@ use vnic_wire::psn::Psn;
 
 use super::device::max_send_blocks;
 use super::queues::entries;
-use super::{Failure, Outcome, Request, fail, optional, reserved};
-use crate::rdma::function::{Function, QueuePair};
+use crate::rdma::function::Function;
+use crate::rdma::request::{Failure, Outcome, Request, fail, optional, reserved};
+use crate::rdma::session::QueuePair;
 use crate::rdma::work_queue::{ReceiveQueue, SendQueue, right_bits, rights};
 
 /// Bits of the contract's mask, and of the engine's.

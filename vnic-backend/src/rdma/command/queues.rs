@@ -11,12 +11,12 @@ use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::srq_mask;
 use vnic_engine::rdma::{CqHandle, PdHandle, SrqHandle, SrqInit, XrcdHandle};
 
-use super::list::Announced;
-use super::{Failure, Outcome, Request, fail, optional, reserved};
-use crate::rdma::DOORBELL_RINGS_MAX;
 use crate::rdma::completions::CompletionRing;
-use crate::rdma::doorbells::DoorbellRing;
-use crate::rdma::function::{Function, SharedReceive};
+use crate::rdma::config::WAKE_QUEUES;
+use crate::rdma::doorbells::{DOORBELL_RINGS_MAX, DoorbellRing};
+use crate::rdma::function::Function;
+use crate::rdma::request::{Announced, Failure, Outcome, Request, fail, optional, reserved};
+use crate::rdma::session::SharedReceive;
 use crate::rdma::shared_ring::SharedRing;
 use crate::rdma::work_queue::ReceiveQueue;
 
@@ -215,9 +215,8 @@ impl Function {
         let list = r.announced(body.ring, self.free_extents())?;
         let (least, most) = (*doorbell::ENTRIES.start(), *doorbell::ENTRIES.end());
         entries("entries", body.entries, least, most)?;
-        let wake_queues = self.identity.wake_queues();
-        if body.wake_queue >= wake_queues {
-            let text = format!("wake-up queue {}; there are {wake_queues}", body.wake_queue);
+        if body.wake_queue >= u32::from(WAKE_QUEUES) {
+            let text = format!("wake-up queue {}; there are {WAKE_QUEUES}", body.wake_queue);
             return fail(S::OutOfRange, text);
         }
         let ring = self.only_ring(&mut r, &list, ring::doorbell_ring_len(body.entries), 8)?;
