@@ -10,7 +10,8 @@ use vnic_engine::rdma::Congestion;
 use vnic_engine::settings::{CongestionKeys, Value};
 
 use super::rdma::no_function;
-use super::{AdapterEntry, Inner, Nic};
+use super::state::AdapterEntry;
+use super::{Inner, Nic};
 use crate::datapath::CongestionChange;
 use crate::types::*;
 
@@ -100,16 +101,6 @@ pub(super) fn check(spec: &CongestionSpec) -> Result<(), NicError> {
         });
     }
     Ok(())
-}
-
-impl AdapterEntry {
-    /// Speed of its link in bit/s.
-    fn line_rate(&self) -> u64 {
-        match self.qos.rate {
-            0 => u64::from(LINE_RATE_MBPS) * 1_000_000,
-            rate => rate,
-        }
-    }
 }
 
 impl Inner {

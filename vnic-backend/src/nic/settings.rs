@@ -4,7 +4,8 @@ use vnic_engine::dropless::TIMEOUT_MAX;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortConfig;
 
-use super::{AdapterEntry, Inner, Nic, qos};
+use super::state::{AdapterEntry, State};
+use super::{Inner, Nic, qos};
 use crate::check;
 use crate::types::*;
 use crate::vhost::Endpoint;
@@ -66,7 +67,7 @@ impl Nic {
     }
 }
 
-impl super::State {
+impl State {
     pub(super) fn check_settings(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
         let entry = self.adapter(name)?;
         let spec = &entry.adapter.spec;
@@ -78,15 +79,6 @@ impl super::State {
             &settings.macs,
             others.map(AdapterEntry::owned),
         )
-    }
-}
-
-impl AdapterEntry {
-    /// Its name and all its addresses, also those that it is to get at its next restart.
-    pub(super) fn owned(&self) -> (&str, impl Iterator<Item = MacAddr>) {
-        let (spec, more) = (&self.adapter.spec, self.adapter.settings().macs);
-        let waiting = self.wanted.macs.clone();
-        (&spec.name, spec.macs.iter().copied().chain(more).chain(waiting))
     }
 }
 

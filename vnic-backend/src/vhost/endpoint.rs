@@ -1,6 +1,5 @@
 //! A socket of an adapter, as the control plane, the socket's thread and the vhost-user device share it.
 
-use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +18,7 @@ use crate::hub::EventHub;
 use crate::mem::Lender;
 use crate::rdma::{Attachment, RdmaRings};
 use crate::types::{
-    AdapterSpec, AdapterStatus, AttachState, BurstStatus, DroplessStatus, NicEventKind, SocketRole,
+    AdapterSpec, AdapterStatus, AttachState, BurstStatus, DroplessStatus, NicError, NicEventKind, SocketRole,
 };
 
 /// Which function of an adapter a socket leads to.
@@ -87,7 +86,7 @@ impl Endpoint {
         counters: Arc<AdapterCounters>,
         workers: Arc<Vec<WorkerHandle>>,
         hub: EventHub,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, NicError> {
         let state = State {
             attach: AttachState::Detached,
             since: SystemTime::now(),
@@ -99,7 +98,7 @@ impl Endpoint {
             failed: false,
             driver_ran: false,
         };
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         Ok(Endpoint {
             role: Role::Ethernet,
             link: Arc::default(),
@@ -112,12 +111,15 @@ impl Endpoint {
             workers,
             hub,
             state: Mutex::new(state),
-            bell,
+            bell: bell.map_err(|e| NicError::Os {
+                what: "making an eventfd".into(),
+                source: e.into(),
+            })?,
         })
     }
 
     /// Makes the RDMA endpoint of the adapter whose Ethernet endpoint this is.
-    pub fn rdma(&self) -> io::Result<Endpoint> {
+    pub fn rdma(&self) -> Result<Endpoint, NicError> {
         let (spec, counters) = (self.spec.clone(), self.counters.clone());
         let (workers, hub) = (self.workers.clone(), self.hub.clone());
         Ok(Endpoint {
