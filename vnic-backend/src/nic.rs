@@ -79,10 +79,7 @@ impl Nic {
     /// The same with one data core whose time passes by its rounds: for tests.
     pub fn start_virtual(config: NicConfig, clock: Arc<VirtualClock>) -> Result<Nic, NicError> {
         if config.data_cores.len() != 1 {
-            return Err(NicError::Invalid {
-                field: "data_cores",
-                problem: "a clock that passes by rounds needs exactly one".into(),
-            });
+            return invalid("data_cores", "a clock that passes by rounds needs exactly one");
         }
         Nic::start_at(config, &Clock::Virtual(clock))
     }
@@ -115,10 +112,7 @@ impl Nic {
                     inner.pass_on(event);
                 }
             })
-            .map_err(|source| NicError::Os {
-                what: "starting a thread".into(),
-                source,
-            })?;
+            .map_err(NicError::os("starting a thread"))?;
         Ok(Nic { inner })
     }
 

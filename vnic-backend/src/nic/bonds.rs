@@ -121,13 +121,11 @@ impl Nic {
         member: Option<Member>,
     ) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
-        let entry = state.bond_mut(name)?;
+        let entry = state.bonds.get_mut(name).ok_or_else(|| not_found("bond", name))?;
         let at = entry.spec.affinities.iter().position(|(w, _)| *w == what);
         if member.is_none() && at.is_none() {
-            return Err(NicError::Invalid {
-                field: "affinity",
-                problem: "there is none for this; the view of the bond shows those there are".into(),
-            });
+            let problem = "there is none for this; the view of the bond shows those there are";
+            return invalid("affinity", problem);
         }
         let id = entry.id;
         let set = self.inner.workers[entry.core]

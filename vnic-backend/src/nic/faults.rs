@@ -122,7 +122,7 @@ fn check_new(state: &State, before: &[FaultSpec], spec: &FaultSpec) -> Result<()
                 true => format!("{name} is a bond; a rule is about one of its members"),
                 false => format!("no adapter or port is named {name}"),
             };
-            return Err(NicError::Invalid { field, problem });
+            return invalid(field, problem);
         }
     }
     if state.faults.rules.len() + before.len() >= FAULTS_MAX {

@@ -50,10 +50,7 @@ impl Nic {
         let mut state = self.inner.state()?;
         let port = state.port(name)?;
         if !matches!(port.spec.kind, PortKind::Mesh { .. }) {
-            return Err(NicError::Invalid {
-                field: "name",
-                problem: format!("the link of port {name} is that of its device"),
-            });
+            return invalid("name", format!("the link of port {name} is that of its device"));
         }
         let id = port.id;
         self.inner.port_is(&mut state, id, Some((0, up)), problem);
@@ -120,10 +117,8 @@ impl Nic {
             let mut state = self.inner.state()?;
             let id = state.ports.get(name).map(|p| p.id);
             if let Some(bond) = id.and_then(|id| state.bond_of(id)) {
-                return Err(NicError::Invalid {
-                    field: "name",
-                    problem: format!("{name} is a member of {bond}; take it out of that first"),
-                });
+                let problem = format!("{name} is a member of {bond}; take it out of that first");
+                return invalid("name", problem);
             }
             state.ports.remove(name).ok_or_else(|| not_found("port", name))?
         };
@@ -138,7 +133,7 @@ impl Nic {
         check::speed(mbps)?;
         {
             let mut state = self.inner.state()?;
-            let entry = state.port_mut(name)?;
+            let entry = state.ports.get_mut(name).ok_or_else(|| not_found("port", name))?;
             let change = qos::change(&limited(&entry.qos, mbps), &entry.qos.keys)?;
             entry.spec.speed_mbps = mbps;
             self.inner.send_qos(entry.id, change);
@@ -325,10 +320,7 @@ impl PortStatus {
 }
 
 fn links() -> Result<Links, NicError> {
-    Links::open().map_err(|source| NicError::Os {
-        what: "opening a netlink socket".into(),
-        source,
-    })
+    Links::open().map_err(NicError::os("opening a netlink socket"))
 }
 
 fn facts(links: &mut Links, spec: &PortSpec) -> Option<Facts> {

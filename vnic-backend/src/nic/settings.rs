@@ -50,10 +50,8 @@ impl Nic {
     /// act: it is told as an event even if nothing changes.
     pub fn set_dropless(&self, name: &str, timeout: u8) -> Result<(), NicError> {
         if timeout > TIMEOUT_MAX {
-            return Err(NicError::Invalid {
-                field: "DelayDropTimeout",
-                problem: format!("{timeout} is not in 0..={TIMEOUT_MAX} (100 us)"),
-            });
+            let problem = format!("{timeout} is not in 0..={TIMEOUT_MAX} (100 us)");
+            return invalid("DelayDropTimeout", problem);
         }
         let adapter = self.inner.adapter(name)?;
         let id = adapter.id;

@@ -83,19 +83,9 @@ impl State {
         self.ports.get(name).ok_or_else(|| not_found("port", name))
     }
 
-    /// The uplink port of this name, to change it.
-    pub fn port_mut(&mut self, name: &str) -> Result<&mut PortEntry, NicError> {
-        self.ports.get_mut(name).ok_or_else(|| not_found("port", name))
-    }
-
     /// The bond of this name.
     pub fn bond(&self, name: &str) -> Result<&BondEntry, NicError> {
         self.bonds.get(name).ok_or_else(|| not_found("bond", name))
-    }
-
-    /// The bond of this name, to change it.
-    pub fn bond_mut(&mut self, name: &str) -> Result<&mut BondEntry, NicError> {
-        self.bonds.get_mut(name).ok_or_else(|| not_found("bond", name))
     }
 
     /// Refuses a name that an adapter, a port or a bond has.

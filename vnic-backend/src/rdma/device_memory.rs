@@ -8,8 +8,6 @@ use super::request::{Failure, Outcome, fail, refused};
 
 /// Bytes of device memory of an adapter: what a ConnectX-5 has, as `ibv_devinfo -v` shows it.
 pub const DEVICE_MEMORY_MAX: u64 = 128 << 10;
-/// Pieces of device memory that there may be.
-const PIECES_MAX: usize = 1024;
 
 /// The pieces of device memory of a function.
 #[derive(Debug, Default)]
@@ -37,7 +35,7 @@ impl DeviceMemoryTable {
     }
 
     /// How many pieces there may be.
-    pub const LIMIT: u32 = PIECES_MAX as u32;
+    pub const LIMIT: u32 = 1024;
 
     /// Gives all pieces back.
     pub fn clear(&mut self, memory: &mut FunctionMemory) {
@@ -56,12 +54,12 @@ impl DeviceMemoryTable {
         }
         let slot = match self.pieces.iter().position(Option::is_none) {
             Some(slot) => slot,
-            None if self.pieces.len() < PIECES_MAX => {
+            None if self.pieces.len() < Self::LIMIT as usize => {
                 self.pieces.push(None);
                 self.pieces.len() - 1
             }
             None => {
-                let text = format!("there are {PIECES_MAX} pieces of device memory already");
+                let text = format!("there are {} pieces of device memory already", Self::LIMIT);
                 return fail(S::LimitReached, text);
             }
         };

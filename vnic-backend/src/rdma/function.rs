@@ -344,7 +344,7 @@ impl Function {
         } = rings;
         self.memory.set_map(map.clone());
         // What was checked of its lists may be gone.
-        self.scratch.forget();
+        self.scratch.begun = None;
         if let Some(a) = &mut self.attached {
             a.map = map;
             go_on(&mut control, a.control.as_ref());
@@ -398,7 +398,7 @@ impl Function {
         self.remains
             .leave(entries, (before, left.qps, left.srqs, left.cqs));
         self.device_memory.clear(&mut self.memory);
-        self.scratch.forget();
+        self.scratch.begun = None;
     }
 
     /// Is there a driver that takes packets?
@@ -552,7 +552,7 @@ impl Function {
         if let Some(a) = &mut self.attached {
             a.control = None;
         }
-        self.scratch.forget();
+        self.scratch.begun = None;
         self.complain(format!("the control queue was stopped: {fault}"));
     }
 }

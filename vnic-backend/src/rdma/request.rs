@@ -32,15 +32,9 @@ pub struct Scratch {
     pub bytes: Vec<u8>,
     /// The reply, behind its head.
     pub reply: Vec<u8>,
-    /// A command that one turn had no room for. Its chain waits in the virtqueue, `bytes` are what was read of it.
+    /// A command that one turn had no room for. Its chain waits in the virtqueue, `bytes` are what was read of it. Without this it is
+    /// begun anew.
     pub begun: Option<Begun>,
-}
-
-impl Scratch {
-    /// Forgets what was begun: it is begun anew, if it is still there.
-    pub fn forget(&mut self) {
-        self.begun = None;
-    }
 }
 
 /// A command that is not finished.
@@ -83,10 +77,8 @@ impl<'a> Request<'a> {
             return fail(S::Malformed, text);
         }
         if self.body[len..].iter().any(|b| *b != 0) {
-            return fail(
-                S::NotSupported,
-                "the body has fields that this version does not know and that are not zero",
-            );
+            let text = "the body has fields that this version does not know and that are not zero";
+            return fail(S::NotSupported, text);
         }
         Ok(structure(self.body))
     }

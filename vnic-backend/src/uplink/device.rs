@@ -14,7 +14,7 @@ use super::packet::{PacketRx, PacketTx};
 use super::tap::{self, TapRx, TapTx};
 use super::xdp::{XdpRx, XdpTx};
 use super::{link, packet, sys, xdp};
-use crate::types::{NicError, PortKind, PortSpec};
+use crate::types::{NicError, PortKind, PortSpec, invalid};
 
 /// An open device.
 pub struct Opened {
@@ -195,10 +195,8 @@ fn open_as(spec: &PortSpec, only: Option<u32>, links: &mut Links) -> Result<Open
             (rx, tx, facts.index, mode)
         }
         PortKind::Mesh { .. } => {
-            return Err(NicError::Invalid {
-                field: "kind",
-                problem: "who makes such a port holds its other end: Nic::add_port_exchange".into(),
-            });
+            let problem = "who makes such a port holds its other end: Nic::add_port_exchange";
+            return invalid("kind", problem);
         }
     };
     Ok(Opened::new(spec, (rx, tx), index, mode))
@@ -206,10 +204,8 @@ fn open_as(spec: &PortSpec, only: Option<u32>, links: &mut Links) -> Result<Open
 
 /// Makes the device of a port whose other end the caller holds, and that end.
 pub fn open_exchange(spec: &PortSpec) -> Result<(Opened, PortEnd), NicError> {
-    let (rx, tx, end) = exchange::open().map_err(|source| NicError::Os {
-        what: format!("port {}: making an eventfd", spec.name),
-        source,
-    })?;
+    let what = format!("port {}: making an eventfd", spec.name);
+    let (rx, tx, end) = exchange::open().map_err(NicError::os(what))?;
     let halves = (RxHalf::Exchange(Box::new(rx)), TxHalf::Exchange(Box::new(tx)));
     let mode = format!("mesh, rings of {} frames", exchange::FRAMES);
     Ok((Opened::new(spec, halves, 0, mode), end))
@@ -217,30 +213,22 @@ pub fn open_exchange(spec: &PortSpec) -> Result<(Opened, PortEnd), NicError> {
 
 /// The device, which must be there and carry the port's MTU.
 fn existing(spec: &PortSpec, ifname: &str, links: &mut Links) -> Result<link::Facts, NicError> {
-    let facts = links
-        .find(ifname)
-        .map_err(|source| NicError::Os {
-            what: format!("port {}: asking the kernel about {ifname}", spec.name),
-            source,
-        })?
-        .ok_or_else(|| NicError::Invalid {
-            field: "ifname",
-            problem: format!("there is no network device {ifname}; ip link shows those there are"),
-        })?;
+    let what = format!("port {}: asking the kernel about {ifname}", spec.name);
+    let Some(facts) = links.find(ifname).map_err(NicError::os(what))? else {
+        let problem = format!("there is no network device {ifname}; ip link shows those there are");
+        return invalid("ifname", problem);
+    };
     if u32::from(spec.mtu) > facts.mtu {
-        return Err(NicError::Invalid {
-            field: "mtu",
-            problem: format!(
+        return invalid(
+            "mtu",
+            format!(
                 "{} is more than the MTU of {ifname}, {}: take a lower one, or ip link set dev {ifname} mtu {}",
                 spec.mtu, facts.mtu, spec.mtu
             ),
-        });
+        );
     }
     if !facts.ethernet {
-        return Err(NicError::Invalid {
-            field: "ifname",
-            problem: format!("{ifname} is no Ethernet device"),
-        });
+        return invalid("ifname", format!("{ifname} is no Ethernet device"));
     }
     Ok(facts)
 }

@@ -15,7 +15,7 @@ use super::frames::{Arrived, Sent};
 use super::link::Links;
 use super::sys;
 use crate::datapath::flow_hash;
-use crate::types::{NicError, PortSpec};
+use crate::types::{NicError, PortSpec, invalid};
 
 /// Virtio header before each frame.
 const VNET: usize = NetHdr::LEN_LEGACY;
@@ -83,18 +83,15 @@ pub fn open(
         };
         builder.build_sync()
     };
-    let wrong = |field, problem| Err(NicError::Invalid { field, problem });
     // The kernel lets nobody attach with one queue to a device that was made for several, nor the other way round.
     let first = match attach(queues > 1) {
         Err(e) if existed && differs(&e) => match attach(queues == 1) {
             Err(e) if differs(&e) => {
-                return wrong(
-                    "ifname",
-                    format!("{ifname} is there and is no TAP device: take another name, or packet"),
-                );
+                let problem = format!("{ifname} is there and is no TAP device: take another name, or packet");
+                return invalid("ifname", problem);
             }
             Ok(_) if queues > 1 => {
-                return wrong(
+                return invalid(
                     "queues",
                     format!(
                         "TAP device {ifname} was made for one queue: take 1, or delete it (ip link delete {ifname}) and \
@@ -120,7 +117,7 @@ pub fn open(
     sys::tap_offload(all[0].as_fd(), VNET).map_err(refused)?;
     let mtu = all[0].mtu().map_err(refused)?;
     if mtu != spec.mtu {
-        return wrong(
+        return invalid(
             "mtu",
             format!(
                 "TAP device {ifname} has MTU {mtu}, not {}: set one of them to the other's value",

@@ -31,7 +31,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::link::Facts;
 use super::sys;
-use crate::types::{NicError, PortSpec};
+use crate::types::{NicError, PortSpec, invalid};
 use bpf::Mode;
 use memory::{Area, Filled, Given, Mapping};
 pub use rx::XdpRx;
@@ -140,24 +140,24 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<(XdpRx, XdpT
     let known = sys::receive_queues(ifname);
     let queues = known.unwrap_or(1);
     if queues > QUEUES {
-        return Err(NicError::Invalid {
-            field: "ifname",
-            problem: format!(
+        return invalid(
+            "ifname",
+            format!(
                 "{ifname} has {queues} receive queues, and an xdp port serves {QUEUES}: ethtool -L {ifname} combined {QUEUES}"
             ),
-        });
+        );
     }
     let driver = sys::driver(ifname).unwrap_or_default();
     // Its other end is a kernel, or somebody who speaks to it.
     let kernel_peer = driver == "veth";
     // Frames of a veth pair have the tags that their sender gave them, whatever this says.
     if !kernel_peer && sys::takes_tags(ifname) {
-        return Err(NicError::Invalid {
-            field: "ifname",
-            problem: format!(
+        return invalid(
+            "ifname",
+            format!(
                 "{ifname} takes VLAN tags out of frames, and AF_XDP never sees them: ethtool -K {ifname} rxvlan off"
             ),
-        });
+        );
     }
     let plan = Plan::new(spec.mtu, queues);
     let promiscuous =

@@ -111,10 +111,7 @@ impl Endpoint {
             workers,
             hub,
             state: Mutex::new(state),
-            bell: bell.map_err(|e| NicError::Os {
-                what: "making an eventfd".into(),
-                source: e.into(),
-            })?,
+            bell: bell.map_err(NicError::os("making an eventfd"))?,
         })
     }
 

@@ -17,7 +17,7 @@ use super::{admit, early};
 use crate::confine::Filter;
 use crate::datapath::answer;
 use crate::mem::Lender;
-use crate::types::{NicError, NicEventKind, SocketRole};
+use crate::types::{NicError, NicEventKind, SocketRole, invalid};
 
 /// How often a connecting adapter tries, and one that cannot accept (there may be no descriptor free).
 const RETRY: Duration = Duration::from_millis(50);
@@ -240,39 +240,37 @@ fn wait_until(fds: &mut [PollFd<'_>], at_most: Duration) {
 
 /// Listens at `path`, replacing the socket that a killed daemon left, never one that somebody listens on.
 fn socket_listener(field: &'static str, path: &Path, group: Option<u32>) -> Result<UnixListener, NicError> {
-    let os = |what: String| move |source| NicError::Os { what, source };
     if let Ok(meta) = std::fs::symlink_metadata(path) {
         if !meta.file_type().is_socket() {
             let problem = format!("{} exists and is no socket", path.display());
-            return Err(NicError::Invalid { field, problem });
+            return invalid(field, problem);
         }
         if UnixStream::connect(path).is_ok() {
             let problem = format!("another process listens on {}", path.display());
-            return Err(NicError::Invalid { field, problem });
+            return invalid(field, problem);
         }
-        std::fs::remove_file(path).map_err(os(format!("removing the stale socket {}", path.display())))?;
+        std::fs::remove_file(path).map_err(NicError::os(format!(
+            "removing the stale socket {}",
+            path.display()
+        )))?;
     }
     let listener = UnixListener::bind(path)
         .and_then(|l| l.set_nonblocking(true).map(|()| l))
-        .map_err(os(format!("listening on {}", path.display())))?;
+        .map_err(NicError::os(format!("listening on {}", path.display())))?;
     if let Some(gid) = group {
-        std::os::unix::fs::chown(path, None, Some(gid)).map_err(os(format!(
+        std::os::unix::fs::chown(path, None, Some(gid)).map_err(NicError::os(format!(
             "giving {} to group {gid} (socket_group: a group of the daemon's, or the daemon needs CAP_CHOWN)",
             path.display()
         )))?;
     }
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
-        .map_err(os(format!("setting the mode of {}", path.display())))?;
+        .map_err(NicError::os(format!("setting the mode of {}", path.display())))?;
     Ok(listener)
 }
 
 /// Starts the thread that serves a socket of an adapter. It parses what a VMM says: it can be kept from system calls that it does
 /// not need.
 pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::JoinHandle<()>, NicError> {
-    let os = |what: &str, source| NicError::Os {
-        what: what.into(),
-        source,
-    };
     let (field, prefix) = match endpoint.role {
         Role::Ethernet => ("eth_socket", "vhost"),
         Role::Rdma => ("rdma_socket", "rdma"),
@@ -286,7 +284,7 @@ pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::Join
         SocketRole::Connect => None,
     };
     let filter = confine.then(|| Filter::socket(role)).transpose();
-    let filter = filter.map_err(|e| os("making a filter of system calls; see --no-sandbox", e))?;
+    let filter = filter.map_err(NicError::os("making a filter of system calls; see --no-sandbox"))?;
     let (tell, told) = answer();
     let name = format!("{prefix}-{}", endpoint.spec.name);
     let thread = std::thread::Builder::new()
@@ -299,9 +297,9 @@ pub fn spawn(endpoint: Arc<Endpoint>, confine: bool) -> Result<std::thread::Join
                 Server { endpoint, listener }.serve();
             }
         })
-        .map_err(|e| os("starting a thread", e))?;
+        .map_err(NicError::os("starting a thread"))?;
     match told.wait() {
-        Some(Err(e)) => Err(os("seccomp does not work here: see --no-sandbox", e)),
+        Some(Err(e)) => Err(NicError::os("seccomp does not work here: see --no-sandbox")(e)),
         _ => Ok(thread),
     }
 }

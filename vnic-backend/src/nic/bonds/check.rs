@@ -17,10 +17,6 @@ pub(super) struct Plan {
     pub(super) speaker: Option<Speaker>,
 }
 
-fn invalid<T>(field: &'static str, problem: String) -> Result<T, NicError> {
-    Err(NicError::Invalid { field, problem })
-}
-
 /// Checks all of it; nothing is changed.
 pub(super) fn plan(spec: &BondSpec, state: &State) -> Result<Plan, NicError> {
     check::bond(spec)?;
@@ -61,7 +57,7 @@ fn mode(spec: &BondSpec) -> Result<(), NicError> {
         (Mode::Aggregate { lacp: false, .. }, Some(_)) => "the mode is static, so LACP is not spoken",
         _ => return Ok(()),
     };
-    invalid("lacp", problem.into())
+    invalid("lacp", problem)
 }
 
 /// The ports, and the core that serves them all.

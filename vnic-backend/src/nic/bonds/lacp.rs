@@ -40,10 +40,7 @@ impl Inner {
         let nic = Arc::downgrade(self);
         let thread = std::thread::Builder::new().name("vnic-lacp".into());
         let thread = thread.spawn(move || tell_the_time(&nic, &woken));
-        thread.map_err(|source| NicError::Os {
-            what: "starting a thread".into(),
-            source,
-        })?;
+        thread.map_err(NicError::os("starting a thread"))?;
         state.alarm = Some(wake);
         Ok(())
     }

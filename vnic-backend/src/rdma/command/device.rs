@@ -156,10 +156,8 @@ impl Function {
         reserved(record.reserved_kind)?;
         let kind = match Kind::from_number(record.kind) {
             None => {
-                return fail(
-                    S::NotSupported,
-                    format!("there is no kind {} of GID", record.kind),
-                );
+                let text = format!("there is no kind {} of GID", record.kind);
+                return fail(S::NotSupported, text);
             }
             Some(Kind::None) => None,
             Some(Kind::RoceV1) => Some(GidKind::RoceV1),
@@ -174,17 +172,13 @@ impl Function {
             None => None,
             Some(kind) => {
                 if record.vlan > 4094 {
-                    return fail(
-                        S::OutOfRange,
-                        format!("VLAN {}; allowed are 1 to 4094, or 0", record.vlan),
-                    );
+                    let text = format!("VLAN {}; allowed are 1 to 4094, or 0", record.vlan);
+                    return fail(S::OutOfRange, text);
                 }
                 let tag = (record.vlan != 0).then_some(record.vlan);
                 if self.identity.vlans.classify(tag).is_none() {
-                    return fail(
-                        S::NotPermitted,
-                        format!("the adapter is not in VLAN {}", record.vlan),
-                    );
+                    let text = format!("the adapter is not in VLAN {}", record.vlan);
+                    return fail(S::NotPermitted, text);
                 }
                 let own = record.mac == [0; 6];
                 if !own && record.mac != self.identity.claimant.mac.0 {

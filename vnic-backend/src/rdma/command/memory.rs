@@ -58,10 +58,8 @@ impl Function {
         let list = r.announced(body.register.extents, self.free_extents())?;
         r.used_up()?;
         if body.change & !reregister::ALL != 0 {
-            return fail(
-                S::NotSupported,
-                format!("there are no changes {:#x}", body.change & !reregister::ALL),
-            );
+            let text = format!("there are no changes {:#x}", body.change & !reregister::ALL);
+            return fail(S::NotSupported, text);
         }
         let has = |bit| body.change & bit != 0;
         if !has(reregister::TRANSLATION) && body.register.extents.count > 0 {
@@ -109,10 +107,8 @@ impl Function {
         let kind = match MwType::from_number(body.mw_type) {
             Some(kind) => kind,
             None => {
-                return fail(
-                    S::NotSupported,
-                    format!("there are no windows of type {}", body.mw_type),
-                );
+                let text = format!("there are no windows of type {}", body.mw_type);
+                return fail(S::NotSupported, text);
             }
         };
         let (mw, rkey) = self.device.alloc_mw(PdHandle(body.pd), kind)?;
@@ -187,10 +183,8 @@ impl Function {
         let rights = checked_rights(body.access)?;
         let piece = self.device_memory.find(body.dm)?;
         if !rights.contains(Access::ZERO_BASED) {
-            return fail(
-                S::Invalid,
-                "regions over device memory are zero-based: they have no address",
-            );
+            let text = "regions over device memory are zero-based: they have no address";
+            return fail(S::Invalid, text);
         }
         if !body.len.is_multiple_of(4) || !body.offset.is_multiple_of(4) {
             return fail(S::Invalid, "device memory is registered in multiples of 4 bytes");

@@ -27,10 +27,8 @@ const LOOKED_AT: u32 = 16;
 pub(super) fn entries(what: &str, given: u32, least: u32, limit: u32) -> Outcome {
     let most = limit.next_power_of_two().min(ring::ENTRIES_MAX);
     if given < least || given > most {
-        return fail(
-            S::OutOfRange,
-            format!("{given} {what}; allowed are {least} to {most}"),
-        );
+        let text = format!("{given} {what}; allowed are {least} to {most}");
+        return fail(S::OutOfRange, text);
     }
     if !given.is_power_of_two() {
         return fail(S::Invalid, format!("{given} {what}; it must be a power of two"));
@@ -159,10 +157,8 @@ impl Function {
         r.no_list()?;
         let body: ModifySrq = r.body()?;
         if body.mask & !srq_mask::ALL != 0 {
-            return fail(
-                S::NotSupported,
-                format!("there are no attributes {:#x}", body.mask & !srq_mask::ALL),
-            );
+            let text = format!("there are no attributes {:#x}", body.mask & !srq_mask::ALL);
+            return fail(S::NotSupported, text);
         }
         let Some(srq) = self.session.srqs.get(body.srq) else {
             return fail(S::NoSuchObject, "no such shared receive queue");
@@ -170,10 +166,8 @@ impl Function {
         let has = |bit| body.mask & bit != 0;
         let most = srq.queue.entries().min(self.device.limits().max_srq_wr);
         if has(srq_mask::MAX_WR) && body.max_wr > most {
-            return fail(
-                S::OutOfRange,
-                format!("max_wr is {}; the ring has {most} entries", body.max_wr),
-            );
+            let text = format!("max_wr is {}; the ring has {most} entries", body.max_wr);
+            return fail(S::OutOfRange, text);
         }
         let limit = has(srq_mask::LIMIT).then_some(body.limit);
         let max_wr = has(srq_mask::MAX_WR).then_some(body.max_wr);
