@@ -170,7 +170,7 @@ impl Qos<'_> {
                 "tc_bandwidth_percent: the shares add up to {shares} %: they count as weights"
             ));
         }
-        if keys.untagged_to_lossless && spec.pfc == 0 {
+        if keys.priorities.untagged_to_lossless && spec.pfc == 0 {
             said.push("untagged_to_lossless has no effect: no priority has flow control (pfc)".to_owned());
         }
         for (p, tc) in spec.classes.of_priority.iter().enumerate() {
@@ -183,9 +183,9 @@ impl Qos<'_> {
         }
         if let Some(queue) = &spec.queue {
             let limited = queue.limit.iter().any(|l| *l != 0);
-            if !keys.offload {
+            if !keys.sending.offload {
                 said.push("schedule_queue does not act: *QoSOffload is 0".to_owned());
-            } else if limited && !keys.send_queue_per_priority {
+            } else if limited && !keys.sending.queue_per_priority {
                 said.push(
                     "schedule_queue: a traffic class at its maximum holds up the others of the guest, unless \
                      send_queue_per_priority (SendQueuePerPrio) is set"

@@ -27,6 +27,8 @@ mod datapath {
     pub mod link;
 
     pub mod frame {
+        use vnic_engine::virtio_net::NetHdr;
+
         use crate::mem::Seg;
 
         pub const SNAP: usize = 64;
@@ -36,14 +38,18 @@ mod datapath {
 
         /// In the place of a frame.
         pub struct RawFrame<'a> {
+            pub head: &'a [u8],
+            pub len: usize,
+            pub hdr: NetHdr,
             pub segs: &'a [Seg<'a>],
             pub skip: usize,
         }
 
-        impl RawFrame<'_> {
-            pub fn to_owned_bytes(&self) -> Box<[u8]> {
-                Box::default()
-            }
+        /// In the place of a copy that waits.
+        pub struct OwnedFrame {
+            pub bytes: Vec<u8>,
+            pub hdr: NetHdr,
+            pub meta: Metadata,
         }
     }
 }

@@ -89,7 +89,7 @@ pub fn qos(lab: &Lab) -> Result<Run> {
 pub(super) fn configure(product: &Product, adapters: usize) -> Result<()> {
     let nic = product.nic().context("a NIC in this process")?;
     for i in 0..adapters {
-        super::qos::trust(nic, i, |keys| keys.trust = Trust::Dscp)?;
+        super::qos::trust(nic, i, |keys| keys.priorities.trust = Trust::Dscp)?;
         let mut classes = super::qos::classes();
         for class in [0, 3] {
             (classes.tsa[class], classes.share[class], classes.limit[class]) = (Tsa::Ets, 50, LIMIT);

@@ -203,7 +203,7 @@ fn house(lab: &Lab, dir: &tempfile::TempDir, adapters: usize) -> Result<(Product
     })?;
     let nic = product.nic().context("a NIC in this process")?.clone();
     for i in 0..adapters {
-        trust(&nic, i, |keys| keys.trust = Trust::Dscp)?;
+        trust(&nic, i, |keys| keys.priorities.trust = Trust::Dscp)?;
     }
     Ok((product, nic))
 }

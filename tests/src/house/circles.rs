@@ -22,9 +22,6 @@ pub const CIRCLES: Ceilings<'static> = &[
     ("guest-lib/src/context.rs", 5),
     ("guest-lib/src/driver/control.rs", 7),
     ("guest-lib/src/transport/host/adopt.rs", 4),
-    ("vnic-backend/src/datapath/core.rs", 4),
-    ("vnic-backend/src/datapath/outputs.rs", 9),
-    ("vnic-backend/src/datapath/tx.rs", 6),
 ];
 
 /// The names of a path, or of a module.

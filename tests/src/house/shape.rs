@@ -29,7 +29,6 @@ pub const SPREAD: Ceilings<'static> = &[
     ("guest-lib::Shared", 5),
     ("vnic-backend/engine::Device", 6),
     ("vnic-backend/engine::Qp", 13),
-    ("vnic-backend::Core", 5),
     ("vnic-backend::Function", 9),
     ("vnic-backend::Inner", 10),
     ("vnic-backend::Nic", 9),

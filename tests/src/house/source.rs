@@ -23,6 +23,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "lends guests' buffers to other cores, until they are copied",
     ),
     (
+        "vnic-backend/src/datapath/tx/slot.rs",
+        "a flooded frame that waits for other cores keeps where it is, as long as its slot is there",
+    ),
+    (
         "vnic-backend/src/call/signals.rs",
         "asynchronous I/O, for which no safe crate has a name",
     ),

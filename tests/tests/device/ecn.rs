@@ -300,7 +300,7 @@ fn classes_do_not_count_for_each_other() -> Result<()> {
     let (a, b) = (rig.add("a")?, rig.add("b")?);
     let settings = AdapterSettings {
         qos: QosKeys {
-            trust: Trust::Dscp,
+            priorities: Trust::Dscp.into(),
             ..QosKeys::default()
         },
         ..AdapterSettings::default()

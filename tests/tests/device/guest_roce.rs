@@ -89,7 +89,7 @@ impl Two {
     /// Congestion control of "a": of priority 3, on or off, and on the guest's behalf or not.
     fn configure(&self, on: bool, soft: bool, change: impl FnOnce(&mut AdapterSettings)) -> Result<()> {
         let mut settings = AdapterSettings::default();
-        settings.qos.trust = Trust::Dscp;
+        settings.qos.priorities.trust = Trust::Dscp;
         settings.congestion.enable = u8::from(on) << PRIORITY;
         change(&mut settings);
         self.rig.nic.configure_adapter("a", &settings)?;
@@ -336,7 +336,7 @@ fn a_flow_is_slowed_down_and_no_other() -> Result<()> {
     const FRAMES: u32 = 200;
     for send_queues in [false, true] {
         let mut t = Two::new(1, Some(Duration::from_micros(10)))?;
-        t.slow(|s| s.qos.send_queue_per_priority = send_queues)?;
+        t.slow(|s| s.qos.sending.queue_per_priority = send_queues)?;
         t.pass(request(true, OF_B, 100));
         t.pass(answer(false, OF_A, 100));
         let cnp = t.cnp();
@@ -381,7 +381,7 @@ fn a_flow_is_slowed_down_and_no_other() -> Result<()> {
         assert!(n.abs_diff(wanted) <= 2, "{n} instead of {wanted}");
         assert_eq!(came, (101..101 + came.len() as u32).collect::<Vec<_>>());
         // The operator ends it: what waits leaves at once, in order.
-        t.configure(true, false, |s| s.qos.send_queue_per_priority = send_queues)?;
+        t.configure(true, false, |s| s.qos.sending.queue_per_priority = send_queues)?;
         clock.pass(Duration::from_micros(100));
         came.extend(of(&t.all(false), OF_B));
         assert_eq!(came, (101..101 + FRAMES).collect::<Vec<_>>());
@@ -470,7 +470,9 @@ fn hostile_frames() -> Result<()> {
         for round in 0..60 {
             if round % 20 == 19 {
                 let (on, soft) = (dice.below(4) > 0, dice.below(3) > 0);
-                t.configure(on, soft, |s| s.qos.send_queue_per_priority = dice.below(4) == 0)?;
+                t.configure(on, soft, |s| {
+                    s.qos.sending.queue_per_priority = dice.below(4) == 0
+                })?;
             }
             for _ in 0..32 {
                 let from_a = dice.below(2) == 0;

@@ -65,7 +65,7 @@ fn uplink(pfc: u8, rate: u64) -> QosSpec {
         rate,
         pfc,
         keys: QosKeys {
-            trust: Trust::Dscp,
+            priorities: Trust::Dscp.into(),
             ..QosKeys::default()
         },
         ..QosSpec::default()

@@ -1,7 +1,7 @@
 //! QoS policies: what an adapter's frames are about decides their priority, and what is written into them.
 
 use anyhow::Result;
-use vnic_backend::settings::{AdapterSettings, QosKeys, Trust};
+use vnic_backend::settings::{AdapterSettings, Trust};
 use vnic_backend::{DropReason, MacAddr, Match, Policy, QosSpec, VlanMode};
 use vnic_tests::driver::packets::{
     BROADCAST, Flow, Number, eth, numbered, parse, pattern, tagged, tcp, tso, udp, udp_partial,
@@ -105,7 +105,7 @@ fn packets_are_marked_and_stay_right() -> Result<()> {
             };
             rig.nic.set_qos("a", spec)?;
             let mut settings = AdapterSettings::default();
-            settings.qos.send_queue_per_priority = queued;
+            settings.qos.sending.queue_per_priority = queued;
             rig.nic.apply_qos_keys("a", &settings)?;
             let mut ga = rig.attach("a", with_offloads())?;
             let mut guests = [
@@ -332,11 +332,8 @@ fn classification_by_trust() -> Result<()> {
         (Trust::Both, [4, 6, 5, 5]),
     ] {
         let mut settings = AdapterSettings::default();
-        settings.qos = QosKeys {
-            trust,
-            default_priority: 4,
-            ..settings.qos
-        };
+        settings.qos.priorities = trust.into();
+        settings.qos.priorities.default_priority = 4;
         rig.nic.apply_qos_keys("a", &settings)?;
         for (f, priority) in frames.iter().zip(wanted) {
             let before = rig.priority_counter("a", priority, "tx_frames");

@@ -625,13 +625,13 @@ fn the_receiver_classifies() -> Result<()> {
     let table: [(Keys, u8, Option<u8>, u8); 8] = [
         (|_| (), 46, Some(6), 6),
         (|_| (), 46, None, 0),
-        (|k| k.default_priority = 2, 46, None, 2),
-        (|k| k.trust = Trust::Dscp, 46, Some(6), 5),
-        (|k| k.trust = Trust::Port, 46, Some(6), 0),
-        (|k| k.trust = Trust::Both, 26, Some(6), 3),
+        (|k| k.priorities.default_priority = 2, 46, None, 2),
+        (|k| k.priorities.trust = Trust::Dscp, 46, Some(6), 5),
+        (|k| k.priorities.trust = Trust::Port, 46, Some(6), 0),
+        (|k| k.priorities.trust = Trust::Both, 26, Some(6), 3),
         (
             |k| {
-                k.trust = Trust::Dscp;
+                k.priorities.trust = Trust::Dscp;
                 k.dscp_table = true;
                 k.dscp_to_priority[46] = 1;
             },
@@ -639,7 +639,7 @@ fn the_receiver_classifies() -> Result<()> {
             Some(6),
             1,
         ),
-        (|k| k.untagged_to_lossless = true, 46, None, 0),
+        (|k| k.priorities.untagged_to_lossless = true, 46, None, 0),
     ];
     for queues in [QosSpec::default(), pfc(0b1001_0000)] {
         rig.nic.set_qos("b", queues.clone())?;
@@ -647,7 +647,7 @@ fn the_receiver_classifies() -> Result<()> {
             keys(&rig, "b", set)?;
             let mut probe = QosKeys::default();
             set(&mut probe);
-            let expected = if probe.untagged_to_lossless && queues.pfc != 0 {
+            let expected = if probe.priorities.untagged_to_lossless && queues.pfc != 0 {
                 4
             } else {
                 expected

@@ -445,7 +445,7 @@ fn whatever_is_configured_the_books_are_right() -> Result<()> {
                 spec.buffer.headroom = *dice.pick(&[0, 4 << 10, 256 << 10]);
                 let mut settings = AdapterSettings::default();
                 // Numbered frames are not IP: their priority stays that of their tag, and so does their order.
-                settings.qos.trust = *dice.pick(&[Trust::Pcp, Trust::Both]);
+                settings.qos.priorities.trust = *dice.pick(&[Trust::Pcp, Trust::Both]);
                 settings.qos.flow_control = FlowControl::of(dice.below(2) == 0, dice.below(2) == 0);
                 settings.qos.hint.enable = dice.below(2) == 0;
                 settings.qos.hint.action = *dice.pick(&[HintAction::Mark, HintAction::Drop, HintAction::Off]);

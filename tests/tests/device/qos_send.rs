@@ -211,7 +211,7 @@ fn the_victim_of_another_flow() -> Result<()> {
         for by_priority in [true, false] {
             let mut t = Three::new(cores)?;
             let (b, a) = if by_priority {
-                keys(&t.rig, "a", |k| k.send_queue_per_priority = true)?;
+                keys(&t.rig, "a", |k| k.sending.queue_per_priority = true)?;
                 (pfc(0b1000), pfc(0b1000))
             } else {
                 // Global pause is sent by a port whose link is slow.
@@ -268,7 +268,7 @@ fn the_victim_of_another_flow() -> Result<()> {
 fn a_full_send_queue() -> Result<()> {
     for cores in [1, 2] {
         let mut t = Three::new(cores)?;
-        keys(&t.rig, "a", |k| k.send_queue_per_priority = true)?;
+        keys(&t.rig, "a", |k| k.sending.queue_per_priority = true)?;
         t.rig.nic.set_qos("b", pfc(0b1000))?;
         t.rig.nic.set_qos("a", pfc(0b1000))?;
         let mut n = t.congest(0b1000);
@@ -367,7 +367,7 @@ fn nothing_is_lost_by_reconfiguring() -> Result<()> {
             t.ga.ring(1).publish();
             // 64 KiB of a lossy priority fit into its queue: the ring is empty before the next frames come.
             let queued = dice.below(2) == 1;
-            keys(&t.rig, "a", |k| k.send_queue_per_priority = queued)?;
+            keys(&t.rig, "a", |k| k.sending.queue_per_priority = queued)?;
             t.rig.nic.set_qos("a", dice.pick(&specs).clone())?;
             if dice.below(4) == 0 {
                 t.rig.nic.set_qos("b", dice.pick(&specs).clone())?;
@@ -408,7 +408,7 @@ fn what_waits_for_a_limit_arrives() -> Result<()> {
             // The core sleeps as soon as it has nothing to do.
             let mut rig = Rig::with_spin(cores, std::time::Duration::ZERO)?;
             let (a, b) = (rig.add("a")?, rig.add("b")?);
-            keys(&rig, "a", |k| k.send_queue_per_priority = queued)?;
+            keys(&rig, "a", |k| k.sending.queue_per_priority = queued)?;
             rig.nic.set_qos(
                 "a",
                 spec(|s| {
@@ -444,7 +444,7 @@ fn what_waits_when_its_sender_goes() -> Result<()> {
     for cores in [1, 2] {
         for remove in [false, true] {
             let mut t = Three::new(cores)?;
-            keys(&t.rig, "a", |k| k.send_queue_per_priority = true)?;
+            keys(&t.rig, "a", |k| k.sending.queue_per_priority = true)?;
             let limit = |rate| spec(|s| s.classes.limit = [0, 0, 0, rate, 0, 0, 0, 0]);
             t.rig.nic.set_qos("a", limit(1000))?;
             for seq in 0..50 {

@@ -30,7 +30,7 @@ fn an_index_that_comes_again_is_another_one() -> Result<()> {
     for name in ["to", "from"] {
         let mut settings = rig.nic.adapter_settings(name)?;
         settings.qos = QosKeys {
-            trust: Trust::Pcp,
+            priorities: Trust::Pcp.into(),
             ..QosKeys::default()
         };
         rig.nic.apply_qos_keys(name, &settings)?;

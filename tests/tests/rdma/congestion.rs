@@ -63,7 +63,7 @@ impl Incast {
         let world = World::with_clock(clock.clone(), &names)?;
         for name in &names {
             let mut settings = AdapterSettings::default();
-            settings.qos.trust = Trust::Dscp;
+            settings.qos.priorities.trust = Trust::Dscp;
             settings.qos.flow_control = FlowControl::of(pause, pause);
             world.rig.nic.apply_qos_keys(name, &settings)?;
             let spec = QosSpec {

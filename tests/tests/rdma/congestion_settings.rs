@@ -45,7 +45,7 @@ impl Marked {
         let world = World::with_clock(clock.clone(), &["a", "b"])?;
         for name in ["a", "b"] {
             let mut settings = AdapterSettings::default();
-            settings.qos.trust = Trust::Dscp;
+            settings.qos.priorities.trust = Trust::Dscp;
             world.rig.nic.apply_qos_keys(name, &settings)?;
             world.rig.nic.set_qos(
                 name,

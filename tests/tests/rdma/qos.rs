@@ -20,7 +20,7 @@ fn keys(world: &World, name: &str, change: impl FnOnce(&mut QosKeys)) -> Result<
 
 fn trust_dscp(world: &World, names: &[&str]) -> Result<()> {
     for name in names {
-        keys(world, name, |k| k.trust = Trust::Dscp)?;
+        keys(world, name, |k| k.priorities.trust = Trust::Dscp)?;
     }
     Ok(())
 }
@@ -137,8 +137,8 @@ fn rules_of_the_adapter_reach_queue_pairs_that_are_there() -> Result<()> {
     assert_eq!(sent(&mut a, &b, 2), 26 << 2);
     assert!(wait_for(|| counted(&world, "a", 3).0 == 3));
     keys(&world, "a", |k| {
-        k.trust = Trust::Dscp;
-        k.default_dscp = 46;
+        k.priorities.trust = Trust::Dscp;
+        k.marks.default_dscp = 46;
     })?;
     assert_eq!(sent(&mut a, &b, 3), 46 << 2);
     assert!(wait_for(|| counted(&world, "a", 5).0 == 3));
@@ -153,7 +153,7 @@ fn rules_of_the_adapter_reach_queue_pairs_that_are_there() -> Result<()> {
     // Taken back, and by priority: that of the service level, 0, has DSCP 8 now.
     world.rig.nic.set_qos("a", forced(None))?;
     keys(&world, "a", |k| {
-        k.dscp_by_priority = true;
+        k.marks.dscp_by_priority = true;
         k.priority_to_dscp = [8, 9, 10, 11, 12, 13, 14, 15];
     })?;
     assert_eq!(sent(&mut a, &b, 5), 8 << 2);

@@ -20,7 +20,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use vnic_wire::MacAddr;
-pub use vnic_wire::qos::{Guard, HintAction, HintMode, HintSettings, Lifetimes, Trust};
+pub use vnic_wire::qos::{
+    Guard, HintAction, HintMode, HintSettings, Lifetimes, MarkRules, PriorityRules, SendRules, Trust,
+};
 
 pub use apply::{Origin, effective};
 pub use check::{Checked, Refusal};

@@ -42,7 +42,9 @@ pub use red::{Capable, MarkAt, Marker, NotCapable, Red, Verdict};
 pub use shared::{SharedBuffer, SharedSettings, Threshold};
 pub use stall::{StallGuard, StallNews};
 pub use strict::Strict;
-pub use vnic_wire::qos::{Guard, HintAction, HintMode, HintSettings, Lifetimes, Trust};
+pub use vnic_wire::qos::{
+    Guard, HintAction, HintMode, HintSettings, Lifetimes, MarkRules, PriorityRules, SendRules, Trust,
+};
 
 /// Priorities, and traffic classes (IEEE 802.1Q clause 8.6.6).
 pub const PRIORITIES: usize = 8;

@@ -17,17 +17,17 @@ use super::MAX_CORES;
 use super::calls::{Caller as _, Owed};
 use super::frame::{Metadata, OutFrame, OwnedFrame, RawFrame, SNAP};
 use super::gate::Gate;
-use super::link::{LinkIn, LinkOut, Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef};
+use super::link::{
+    Content, LentFrame, LinkIn, LinkOut, REMOTE_SEGS, Remote, RemoteDest, RemoteFrame, SlotRef,
+};
 use super::news::CoreEvent;
 use super::outputs::{AdapterRx, BondSide, INBOUND_MAX, Inbound, LEARN_MAX, Outputs, Slot, is_roce};
 use super::qos::Pauses;
+use super::sender::Senders;
 use super::turns::Turns;
 use super::weight::{self, HEAVY};
-use crate::mem::{self, Seg};
+use crate::mem;
 use crate::types::Direction;
-use sender::Senders;
-
-pub use sender::Member;
 
 /// Messages taken from one link before other work gets its turn.
 const LINK_BURST: usize = 64;
@@ -188,19 +188,24 @@ impl Core {
         if !cores.iter().all(has_room) {
             return None;
         }
+        // What is not lent is copied for all before the first has it.
+        let lent = |slot: SlotRef| LentFrame::of(f, meta.counted(), slot);
+        let mut copies: ArrayVec<OwnedFrame, MAX_CORES> = ArrayVec::new();
         let mut sent = ArrayVec::new();
+        if slot.is_none() || f.segs.len() > REMOTE_SEGS {
+            for _ in &cores {
+                copies.push(OwnedFrame::copy(&f.whole(), meta.counted())?);
+            }
+        }
         for c in cores {
-            let mut snap = [0u8; SNAP];
-            let n = f.head.len().min(SNAP);
-            snap[..n].copy_from_slice(&f.head[..n]);
+            let content = match copies.pop() {
+                Some(copy) => Content::Owned(copy),
+                None => Content::Lent(slot.and_then(lent)?),
+            };
             let frame = RemoteFrame {
                 seq: 0,
-                meta: meta.counted(),
                 dest,
-                hdr: f.hdr,
-                snap,
-                len: f.len,
-                bytes: RemoteBytes::of(f, slot),
+                content,
             };
             let seq = self.links_out[c].as_mut()?.send(frame, slot)?;
             sent.push((c, seq));
@@ -231,10 +236,12 @@ impl Core {
                 match message {
                     Remote::Fdb(update) => self.switch.apply_update(update),
                     Remote::Frame(mut rf) => {
-                        heavy += weight::segments(rf.len as u64, &rf.hdr);
+                        let (meta, hdr, len) = rf.facts();
+                        heavy += weight::segments(len as u64, hdr);
+                        let port = meta.source;
                         // A bug of ours that a sender's frame triggers takes down that sender, not this core.
                         if self.guarded(|core| core.receive_remote(c, &mut rf)).is_none() {
-                            self.report(CoreEvent::Panic { port: rf.meta.source });
+                            self.report(CoreEvent::Panic { port });
                         }
                         if let Some(l) = &mut self.links_in[c] {
                             l.copied(rf.seq);
@@ -258,36 +265,36 @@ impl Core {
     }
 
     fn receive_remote(&mut self, from: usize, rf: &mut RemoteFrame) {
-        let owned;
-        let (segs, skip): (&[Seg<'_>], usize) = match &mut rf.bytes {
-            RemoteBytes::Segs(segs, skip) => (segs, *skip),
-            RemoteBytes::Owned(bytes) => {
-                owned = [Seg::of(bytes)];
-                (&owned, 0)
-            }
-        };
-        // The first bytes were read once, by the sender's core; they are what counts.
-        let mut wide = [0u8; HEAD_MAX];
-        let snapped = rf.len.min(SNAP);
-        wide[..snapped].copy_from_slice(&rf.snap[..snapped]);
-        let mut head_len = snapped;
-        if !rf.hdr.is_plain() {
-            head_len = rf.len.min(HEAD_MAX);
-            mem::gather(segs, skip + snapped, &mut wide[snapped..head_len]);
-        }
-        let f = RawFrame {
-            head: &wide[..head_len],
-            len: rf.len,
-            hdr: rf.hdr,
-            segs,
-            skip,
-        };
-        rf.meta.gate = Gate::new(from, rf.seq);
         let verdict = match rf.dest {
             RemoteDest::One(e) => Verdict::Unicast(e),
             RemoteDest::Flood(flood) => Verdict::Flood(flood),
         };
-        self.deliver(&verdict, &f, &rf.meta);
+        let gate = Gate::new(from, rf.seq);
+        let lent = match &mut rf.content {
+            Content::Lent(lent) => lent,
+            Content::Owned(frame) => {
+                frame.meta.gate = gate;
+                return frame.with(|f, meta| self.deliver(&verdict, f, meta));
+            }
+        };
+        // The first bytes were read once, by the sender's core; they are what counts.
+        let mut wide = [0u8; HEAD_MAX];
+        let snapped = lent.len.min(SNAP);
+        wide[..snapped].copy_from_slice(&lent.snap[..snapped]);
+        let mut head_len = snapped;
+        if !lent.hdr.is_plain() {
+            head_len = lent.len.min(HEAD_MAX);
+            mem::gather(&lent.segs, lent.skip + snapped, &mut wide[snapped..head_len]);
+        }
+        let f = RawFrame {
+            head: &wide[..head_len],
+            len: lent.len,
+            hdr: lent.hdr,
+            segs: &lent.segs,
+            skip: lent.skip,
+        };
+        lent.meta.gate = gate;
+        self.deliver(&verdict, &f, &lent.meta);
     }
 
     /// Lets guests see what they were given, in so far as its senders' buffers are completed.

@@ -140,12 +140,16 @@ impl OwnedFrame {
 /// Bytes that a frame, or the frames that a segmentation request is cut into, take on the wire (IEEE 802.3 clause 4).
 #[inline]
 pub fn on_wire(f: &RawFrame<'_>) -> u32 {
-    let bytes = if f.hdr.gso_type == 0 {
-        f.len.max(FRAME_MIN) + WIRE_OVERHEAD as usize
-    } else {
-        request_on_wire(f)
-    };
-    u32::try_from(bytes).unwrap_or(u32::MAX)
+    if f.hdr.gso_type == 0 {
+        return plain_on_wire(f.len);
+    }
+    u32::try_from(request_on_wire(f)).unwrap_or(u32::MAX)
+}
+
+/// The same of a frame of so many bytes that is not to be cut.
+#[inline(always)]
+pub fn plain_on_wire(len: usize) -> u32 {
+    len.max(FRAME_MIN) as u32 + WIRE_OVERHEAD
 }
 
 fn request_on_wire(f: &RawFrame<'_>) -> usize {
@@ -191,13 +195,6 @@ impl<'a> RawFrame<'a> {
             hdr: NetHdr::default(),
             ..self.whole()
         }
-    }
-
-    /// All bytes, in memory of our own.
-    pub fn to_owned_bytes(self) -> Box<[u8]> {
-        let mut out = Vec::with_capacity(self.len);
-        self.whole().append_to(&mut out);
-        out.into_boxed_slice()
     }
 
     /// The first bytes of it, as many as there is room for. Answers how many they are.

@@ -14,7 +14,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::switch::{Egress, FdbUpdate, Flood};
 
-use super::frame::{Metadata, RawFrame, SNAP};
+use super::frame::{Metadata, OwnedFrame, RawFrame, SNAP};
 use crate::mem::Seg;
 use crate::sync::{AtomicBool, AtomicU64, Consumer, Ordering, Producer, RingBuffer, fence};
 
@@ -32,46 +32,73 @@ pub enum RemoteDest {
     Flood(Flood),
 }
 
-/// Where the bytes are.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "the large one is the usual one, and boxing it would allocate"
-)]
-pub enum RemoteBytes {
-    /// In the sender's guest, after `skip` bytes; valid until the frame is counted as copied.
-    Segs(ArrayVec<Seg<'static>, REMOTE_SEGS>, usize),
-    /// Ours.
-    Owned(Box<[u8]>),
-}
-
-impl RemoteBytes {
-    /// Those of a frame: where they are, if they are lent for so long and in few pieces; else a copy.
-    pub fn of(f: &RawFrame<'_>, slot: Option<SlotRef>) -> RemoteBytes {
-        if slot.is_none() || f.segs.len() > REMOTE_SEGS {
-            return RemoteBytes::Owned(f.to_owned_bytes());
-        }
-        // SAFETY: whoever made the slot lends the frame until it is counted as copied. The receiver copies before it counts.
-        let segs = f.segs.iter().map(|seg| unsafe { seg.lent() });
-        RemoteBytes::Segs(segs.collect(), f.skip)
-    }
-}
-
-/// A frame on its way to another core.
-pub struct RemoteFrame {
-    /// Number on its link, from 1.
-    pub seq: u64,
+/// A frame in its sender's memory, until it is counted as copied.
+pub struct LentFrame {
     /// What is known of it.
     pub meta: Metadata,
-    /// Where it goes.
-    pub dest: RemoteDest,
     /// What the sender asks to be finished.
     pub hdr: NetHdr,
     /// The first bytes, private.
     pub snap: [u8; SNAP],
     /// Bytes of the whole frame.
     pub len: usize,
-    /// All bytes.
-    pub bytes: RemoteBytes,
+    /// Where all bytes are, after `skip` bytes.
+    pub segs: ArrayVec<Seg<'static>, REMOTE_SEGS>,
+    /// Bytes of `segs` before the frame.
+    pub skip: usize,
+}
+
+impl LentFrame {
+    /// Of a frame that is sent with a slot. None: it is in too many pieces.
+    pub fn of(f: &RawFrame<'_>, meta: Metadata, _slot: SlotRef) -> Option<LentFrame> {
+        if f.segs.len() > REMOTE_SEGS {
+            return None;
+        }
+        let mut snap = [0u8; SNAP];
+        let n = f.head.len().min(SNAP);
+        snap[..n].copy_from_slice(&f.head[..n]);
+        Some(LentFrame {
+            meta,
+            hdr: f.hdr,
+            snap,
+            len: f.len,
+            // SAFETY: whoever made the slot lends the frame until it is counted as copied. The receiver copies before it counts.
+            segs: f.segs.iter().map(|seg| unsafe { seg.lent() }).collect(),
+            skip: f.skip,
+        })
+    }
+}
+
+/// A frame for another core.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the large one is the usual one, and boxing it would allocate"
+)]
+pub enum Content {
+    /// Where its sender has it.
+    Lent(LentFrame),
+    /// A copy.
+    Owned(OwnedFrame),
+}
+
+/// A frame on its way to another core.
+pub struct RemoteFrame {
+    /// Number on its link, from 1.
+    pub seq: u64,
+    /// Where it goes.
+    pub dest: RemoteDest,
+    /// What it is.
+    pub content: Content,
+}
+
+impl RemoteFrame {
+    /// What is known of the frame, what its sender asks for, and its length.
+    pub fn facts(&self) -> (&Metadata, &NetHdr, usize) {
+        match &self.content {
+            Content::Lent(f) => (&f.meta, &f.hdr, f.len),
+            Content::Owned(f) => (&f.meta, &f.hdr, f.bytes.len()),
+        }
+    }
 }
 
 /// What travels between cores.

@@ -26,6 +26,7 @@ mod ring_start;
 mod rings;
 mod run;
 mod rx;
+mod sender;
 mod sleep;
 mod ticket;
 mod turns;

@@ -1,9 +1,12 @@
 //! From the guest: transmit queues.
 
 mod debt;
+mod grant;
 mod holds;
 mod parts;
 mod police;
+mod rest;
+mod slot;
 mod slots;
 mod taken;
 
@@ -24,20 +27,18 @@ use vnic_fabric::switch::{AllowedAddresses, Claim, PortId, Verdict};
 use super::calls::{Call, Caller, Calls};
 use super::core::Core;
 use super::counters::{AdapterCounters, BY_TAG, Groups, Priorities, Way};
-use super::frame::{FRAME_MAX, Metadata, RawFrame, SNAP};
+use super::frame::{FRAME_MAX, Metadata, RawFrame, SNAP, plain_on_wire};
 use super::qos::QosChange;
 use super::ring_start::RingStart;
 use crate::mem::{self, Seg, Segs};
 use crate::ring::{Fault, SplitRing};
 use crate::types::Direction;
+use grant::Grant;
 use holds::Holds;
-use police::Grant;
-use slots::Slot;
+use slot::Slot;
 use taken::Taken;
 
-/// Frames taken from one queue at once, and before the next queue gets its turn unless the adapter's settings say
-/// otherwise.
-pub const BURST: u16 = 32;
+pub use taken::BURST;
 
 /// A transmit queue of a running guest.
 pub struct TxQueue {
@@ -572,7 +573,7 @@ impl TxPath {
         let step = self.send(buffer, f, verdict, visit);
         if !matches!(step, Step::Wait) {
             if priority != BY_TAG && !matches!(verdict, Verdict::Drop(_)) {
-                self.grant.gone[usize::from(priority)] += police::plain_on_wire(f.len);
+                self.grant.gone[usize::from(priority)] += plain_on_wire(f.len);
             }
             self.count(priority, f.head, len, &mut visit.sums);
         }

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use vnic_engine::counters::PortCounter as P;
 use vnic_engine::offload::HEAD_MAX;
-use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::switch::{PortId, Verdict};
 use vnic_fabric::{DropReason, Instant};
 
 use super::core::Core;
 use super::counters::{BY_TAG, PortCounters, Priorities, Way};
-use super::frame::{FRAME_MAX, Metadata, RawFrame, SNAP};
+use super::frame::{FRAME_MAX, Metadata, OwnedFrame, RawFrame, SNAP};
 use super::news::CoreEvent;
 use super::outputs::{BondSetup, InBond, SlowLimit, is_control, is_slow};
 use super::rdma::Functions;
@@ -37,7 +36,7 @@ struct UplinkRx {
     bond: Option<InBond>,
     slow: SlowLimit,
     /// A frame that was read and waits for a receiver's buffer: nothing is read behind it.
-    kept: Option<(Box<[u8]>, NetHdr)>,
+    kept: Option<OwnedFrame>,
 }
 
 /// The uplinks of a data core, by the index under which their devices wake it.
@@ -91,10 +90,10 @@ impl Uplinks {
             let kept = up.kept.take();
             let fresh = kept.is_none();
             let read = match kept {
-                Some((kept, hdr)) => {
-                    let bytes = &mut self.frame[..kept.len()];
-                    bytes.copy_from_slice(&kept);
-                    Ok(Some(Arrived { bytes, hdr }))
+                Some(kept) => {
+                    let bytes = &mut self.frame[..kept.bytes.len()];
+                    bytes.copy_from_slice(&kept.bytes);
+                    Ok(Some(Arrived { bytes, hdr: kept.hdr }))
                 }
                 None => up.device.next(&mut self.frame),
             };
@@ -170,11 +169,18 @@ impl Uplinks {
                 (None, Ok(())) => core.switch.forward(now, ingress, f.head, len),
                 (Some(reason), _) | (None, Err(reason)) => Verdict::Drop(reason),
             };
+            let meta = Metadata {
+                ingress,
+                ..Metadata::of(up.port)
+            };
             if core.out.round.waiting.pressed
                 && (core.must_wait(ingress, &verdict, f.head) || !core.links_have_room())
             {
-                up.kept = Some((bytes[..].into(), hdr));
-                break;
+                // Without memory for it, it does not wait: it is delivered where there is room, and dropped elsewhere.
+                up.kept = OwnedFrame::copy(&f.whole(), meta.clone());
+                if up.kept.is_some() {
+                    break;
+                }
             }
             work += 1;
             if !matches!(verdict, Verdict::Drop(_)) {
@@ -187,10 +193,6 @@ impl Uplinks {
                 }
                 continue;
             }
-            let meta = Metadata {
-                ingress,
-                ..Metadata::of(up.port)
-            };
             if let Some(reason) = core.dispatch(&verdict, &f, &meta) {
                 up.counters.drops.add(reason as usize, 1);
             }

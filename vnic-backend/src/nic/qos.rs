@@ -5,7 +5,7 @@ mod marking;
 
 use std::sync::Arc;
 
-use vnic_engine::settings::{AdapterSettings, QosKeys};
+use vnic_engine::settings::{AdapterSettings, QosKeys, SendRules};
 
 use super::Nic;
 use super::state::not_found;
@@ -90,7 +90,7 @@ impl Nic {
                 (None, None) => return Err(not_found("adapter or port", name)),
             }
         };
-        let acting = acts(merge(&acting, &keys), &keys);
+        let acting = acts(merge(&acting, &keys));
         let queues = self.inner.workers[core].ask(move |w| w.qos_status(id));
         Ok(QosStatus {
             spec,
@@ -127,7 +127,7 @@ pub(super) fn change(spec: &QosSpec, keys: &QosKeys) -> Result<Arc<QosChange>, N
     let whole = merge(spec, keys);
     whole.check()?;
     let marking = marking::marking(&whole.classification, keys, spec.forced_traffic_class);
-    let qos = acts(whole, keys);
+    let qos = acts(whole);
     Ok(Arc::new(QosChange { qos, marking }))
 }
 
@@ -137,10 +137,8 @@ fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
         ecn: spec.ecn,
         rate: spec.rate,
         classification: Classification {
-            trust: keys.trust,
-            default_priority: keys.default_priority,
+            priorities: keys.priorities,
             dscp_to_priority: keys.acting_dscp_map(),
-            untagged_to_lossless: keys.untagged_to_lossless,
             policies: spec.policies.clone(),
         },
         classes: spec.classes.clone(),
@@ -154,22 +152,27 @@ fn merge(spec: &QosSpec, keys: &QosKeys) -> PortQos {
         lifetimes: keys.lifetimes,
         hint: keys.hint,
         queue: spec.queue.clone(),
-        send_queue_per_priority: keys.send_queue_per_priority,
+        sending: keys.sending,
     }
 }
 
 /// What of it acts: a schedule queue only while hardware QoS is on, and only for the classes that it supports.
-fn acts(whole: PortQos, keys: &QosKeys) -> PortQos {
+fn acts(whole: PortQos) -> PortQos {
+    let SendRules {
+        offload,
+        offload_classes,
+        ..
+    } = whole.sending;
     let supported = |rates: [u64; 8]| {
         std::array::from_fn(|tc| {
-            if keys.offload_classes & (1 << tc) != 0 {
+            if offload_classes & (1 << tc) != 0 {
                 rates[tc]
             } else {
                 0
             }
         })
     };
-    let queue = whole.queue.filter(|_| keys.offload).map(|queue| ScheduleQueue {
+    let queue = whole.queue.filter(|_| offload).map(|queue| ScheduleQueue {
         limit: supported(queue.limit),
         guarantee: supported(queue.guarantee),
     });

@@ -1,6 +1,6 @@
-//! Settings that an adapter's keys and the switch share: priorities by fields of headers, and how long frames may wait. The
-//! numbers of words are those of the keys (WinOF-2 Ethernet Network) and of register QPTS. A new key of a group is a field
-//! here: a group reaches the switch as a whole.
+//! Settings that an adapter's keys, the switch and the RDMA function share: priorities by fields of headers, marks, and how
+//! long frames may wait. The numbers of words are those of the keys (WinOF-2 Ethernet Network) and of register QPTS. A new key
+//! of a group is a field here: a group reaches whoever acts on it as a whole.
 
 use core::ops::RangeInclusive;
 
@@ -16,6 +16,65 @@ pub enum Trust {
     Dscp = 2,
     /// The DSCP of an IP packet, otherwise the priority code point, otherwise the port's default priority.
     Both = 3,
+}
+
+/// What names the priority of a frame, beside the map by DSCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PriorityRules {
+    /// `RxTrustedState`: the field that names the priority.
+    pub trust: Trust,
+    /// `DefaultUntaggedPriority`: priority of frames without such a field (register QPDP).
+    pub default_priority: u8,
+    /// `RxUntaggedMapToLossless`: frames without a tag count as lossless, and go to the first priority that has flow control.
+    pub untagged_to_lossless: bool,
+}
+
+impl From<Trust> for PriorityRules {
+    fn from(trust: Trust) -> Self {
+        PriorityRules {
+            trust,
+            ..PriorityRules::default()
+        }
+    }
+}
+
+/// How RDMA packets get their DSCP, beside the map by priority (WinOF-2 Ethernet Network, DSCP: Registry Settings).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MarkRules {
+    /// `DscpBasedpfcEnabled`: the DSCP follows the priority.
+    pub dscp_by_priority: bool,
+    /// `DscpForGlobalFlowControl`: DSCP of packets with neither traffic class nor service level, where the DSCP names the priority.
+    pub default_dscp: u8,
+}
+
+impl Default for MarkRules {
+    fn default() -> Self {
+        MarkRules {
+            dscp_by_priority: false,
+            default_dscp: 26,
+        }
+    }
+}
+
+/// How an adapter's frames wait to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendRules {
+    /// `SendQueuePerPrio`: each priority of the guest's has a send queue of its own.
+    pub queue_per_priority: bool,
+    /// `*QoSOffload`: the schedule queue acts.
+    pub offload: bool,
+    /// `*QosOffloadSupportedTCs`: traffic classes of which it acts, a bit each.
+    pub offload_classes: u8,
+}
+
+impl Default for SendRules {
+    fn default() -> Self {
+        SendRules {
+            queue_per_priority: false,
+            offload: true,
+            offload_classes: 0xff,
+        }
+    }
 }
 
 /// What happens to lossy packets for a guest that does not keep up (`CongestionAction`).

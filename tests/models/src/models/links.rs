@@ -13,20 +13,23 @@ use super::{Handed, check, is_readable};
 use crate::datapath::dpc::BufferAlarm;
 use crate::datapath::frame::{Metadata, SNAP};
 use crate::datapath::gate::Gate;
-use crate::datapath::link::{Remote, RemoteBytes, RemoteDest, RemoteFrame, SlotRef, Waker, link};
+use crate::datapath::link::{Content, LentFrame, Remote, RemoteDest, RemoteFrame, SlotRef, Waker, link};
 
 fn frame() -> RemoteFrame {
     RemoteFrame {
         seq: 0,
-        meta: Metadata,
         dest: RemoteDest::One(Egress {
             port: PortId(1),
             tag: TagEdit::Keep,
         }),
-        hdr: NetHdr::default(),
-        snap: [0; SNAP],
-        len: SNAP,
-        bytes: RemoteBytes::Segs(ArrayVec::new(), 0),
+        content: Content::Lent(LentFrame {
+            meta: Metadata,
+            hdr: NetHdr::default(),
+            snap: [0; SNAP],
+            len: SNAP,
+            segs: ArrayVec::new(),
+            skip: 0,
+        }),
     }
 }
 

@@ -41,7 +41,7 @@ pub fn house(lab: &Lab, dir: &tempfile::TempDir, adapters: usize) -> Result<(Pro
         }
         nic.remove_adapter(&name)?;
         nic.add_adapter(spec)?;
-        super::trust(&nic, i, |keys| keys.trust = Trust::Pcp)?;
+        super::trust(&nic, i, |keys| keys.priorities.trust = Trust::Pcp)?;
     }
     Ok((product, nic))
 }
@@ -50,7 +50,7 @@ pub fn house(lab: &Lab, dir: &tempfile::TempDir, adapters: usize) -> Result<(Pro
 pub fn mark(nic: &Nic, adapter: usize, priority: u8) -> Result<()> {
     let name = format!("vf{adapter}");
     let mut settings = nic.adapter_settings(&name)?;
-    (settings.vlan_prio, settings.qos.default_priority) = (priority, priority);
+    (settings.vlan_prio, settings.qos.priorities.default_priority) = (priority, priority);
     nic.configure_adapter(&name, &settings)?;
     nic.restart_adapter(&name)?;
     Ok(())

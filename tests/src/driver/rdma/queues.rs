@@ -132,9 +132,23 @@ impl Cq {
 
     /// The next completion, left where it is.
     pub fn peek(&self) -> Option<CompletionEntry> {
-        let at = 64 * u64::from(self.consumer & (self.entries - 1));
+        self.at(self.consumer)
+    }
+
+    /// Takes the next `count` completions if all are there, and reads only the last of them: the others are fetched from no other
+    /// CPU's cache.
+    pub fn take_last(&mut self, count: u32) -> Option<CompletionEntry> {
+        let last = self.at(self.consumer.wrapping_add(count - 1))?;
+        self.consumer = self.consumer.wrapping_add(count);
+        self.give_room();
+        Some(last)
+    }
+
+    /// The completion of this index, if it is there.
+    fn at(&self, index: u32) -> Option<CompletionEntry> {
+        let at = 64 * u64::from(index & (self.entries - 1));
         let last: u64 = self.area.load(at + 56);
-        (CompletionEntry::phase(last) == ring::phase(self.consumer, self.entries)).then(|| self.area.get(at))
+        (CompletionEntry::phase(last) == ring::phase(index, self.entries)).then(|| self.area.get(at))
     }
 
     /// Tells the device how far completions were taken.

@@ -9,7 +9,7 @@
 //! A queue pair is marked when it gets its path, an address handle when it is made, and all of them again when the rules
 //! change; packets carry the marks of their path.
 
-use vnic_wire::qos::Trust;
+use vnic_wire::qos::{MarkRules, PriorityRules, Trust};
 use vnic_wire::roce::{Ecn, Network, Path};
 use vnic_wire::vlan::Tci;
 
@@ -18,21 +18,17 @@ use super::types::AddressVector;
 /// Rules by which packets get their DSCP and queue pairs their priority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marking {
-    /// Field that names the priority: none (the default priority); the service level, which is the priority code point if the
+    /// What names the priority: nothing (the default priority); the service level, which is the priority code point if the
     /// packet has a tag; the DSCP, the upper six bits of the traffic class (RoCE v1 has none: the default priority); the DSCP
     /// of RoCE v2, otherwise the service level.
-    pub by: Trust,
-    /// Priority of packets without such a field.
-    pub default_priority: u8,
+    pub priorities: PriorityRules,
     /// Priority by DSCP.
     pub dscp_to_priority: [u8; 64],
-    /// DSCP by priority, written with `dscp_by_priority`, and if the DSCP names the priority and only a service level is
+    /// DSCP by priority, written with `marks.dscp_by_priority`, and if the DSCP names the priority and only a service level is
     /// given.
     pub priority_to_dscp: [u8; 8],
-    /// `DscpBasedpfcEnabled`.
-    pub dscp_by_priority: bool,
-    /// DSCP of packets with neither traffic class nor service level (`DscpForGlobalFlowControl`), if `by` is DSCP.
-    pub default_dscp: u8,
+    /// The DSCP beside that map.
+    pub marks: MarkRules,
     /// Traffic class of all packets, whatever queue pairs and address handles say.
     pub forced_traffic_class: Option<u8>,
     /// Priority that an operator's policy gives to all packets.
@@ -44,12 +40,10 @@ pub struct Marking {
 impl Default for Marking {
     fn default() -> Self {
         Marking {
-            by: Trust::default(),
-            default_priority: 0,
+            priorities: PriorityRules::default(),
             dscp_to_priority: core::array::from_fn(|i| (i / 8) as u8),
             priority_to_dscp: [0, 1, 2, 3, 4, 5, 6, 7],
-            dscp_by_priority: false,
-            default_dscp: 26,
+            marks: MarkRules::default(),
             forced_traffic_class: None,
             policy_priority: None,
             policy_dscp: None,
@@ -84,10 +78,10 @@ impl Marking {
     pub fn mark(&self, traffic_class: u8, service_level: u8, ip: bool, tagged: bool) -> Marked {
         let level = service_level & 7;
         let ecn = traffic_class & ECN;
-        let by_dscp = ip && matches!(self.by, Trust::Dscp | Trust::Both);
-        let by_level = match self.by {
+        let by_dscp = ip && matches!(self.priorities.trust, Trust::Dscp | Trust::Both);
+        let by_level = match self.priorities.trust {
             Trust::Pcp | Trust::Both if tagged || level > 0 => level,
-            _ => self.default_priority & 7,
+            _ => self.priorities.default_priority & 7,
         };
         let marked = |traffic_class, pcp, priority| Marked {
             traffic_class,
@@ -111,13 +105,13 @@ impl Marking {
             };
             let class = match self.policy_dscp {
                 Some(dscp) => (dscp & 63) << 2 | ecn,
-                None if by_dscp || self.dscp_by_priority => self.dscp_of(priority) << 2 | ecn,
+                None if by_dscp || self.marks.dscp_by_priority => self.dscp_of(priority) << 2 | ecn,
                 None => traffic_class,
             };
             return marked(class, self.policy_priority.map_or(level, |p| p & 7), priority);
         }
         if !by_dscp {
-            let class = if self.dscp_by_priority {
+            let class = if self.marks.dscp_by_priority {
                 self.dscp_of(by_level) << 2 | ecn
             } else {
                 traffic_class
@@ -128,16 +122,16 @@ impl Marking {
         let dscp = match (asked, level) {
             (0, 0) => {
                 return marked(
-                    (self.default_dscp & 63) << 2 | ecn,
+                    (self.marks.default_dscp & 63) << 2 | ecn,
                     0,
-                    self.by_dscp(self.default_dscp),
+                    self.by_dscp(self.marks.default_dscp),
                 );
             }
             (0, _) => self.dscp_of(level),
             _ => asked,
         };
         let priority = self.by_dscp(dscp);
-        let dscp = if self.dscp_by_priority {
+        let dscp = if self.marks.dscp_by_priority {
             self.dscp_of(if asked == 0 { level } else { priority })
         } else {
             dscp
@@ -172,18 +166,21 @@ impl Marking {
 
     /// Whether a packet without a tag may have another priority than 0.
     pub(super) fn sorts(&self) -> bool {
-        self.by != Trust::Pcp || self.default_priority != 0
+        self.priorities.trust != Trust::Pcp || self.priorities.default_priority != 0
     }
 
     /// The priority of a packet that came.
     pub(super) fn received(&self, path: &Path) -> u8 {
-        let by_tag = || path.vlan.map_or(self.default_priority, |tag| tag.tci.pcp());
+        let by_tag = || {
+            path.vlan
+                .map_or(self.priorities.default_priority, |tag| tag.tci.pcp())
+        };
         let ip = !matches!(path.network, Network::V1 { .. });
-        match self.by {
+        match self.priorities.trust {
             Trust::Pcp => by_tag(),
-            Trust::Port => self.default_priority,
+            Trust::Port => self.priorities.default_priority,
             Trust::Dscp | Trust::Both if ip => self.by_dscp(path.network.traffic_class() >> 2),
-            Trust::Dscp => self.default_priority,
+            Trust::Dscp => self.priorities.default_priority,
             Trust::Both => by_tag(),
         }
     }
@@ -193,9 +190,9 @@ impl Marking {
 mod tests {
     use super::*;
 
-    fn by(by: Trust) -> Marking {
+    fn by(trust: Trust) -> Marking {
         Marking {
-            by,
+            priorities: trust.into(),
             ..Marking::default()
         }
     }
@@ -233,8 +230,11 @@ mod tests {
     #[test]
     fn what_says_nothing_has_the_default_priority() {
         let marking = Marking {
-            default_priority: 2,
-            ..by(Trust::Pcp)
+            priorities: PriorityRules {
+                default_priority: 2,
+                ..PriorityRules::default()
+            },
+            ..Marking::default()
         };
         assert_eq!(two(&marking, 0, 0).1, 2);
         assert_eq!(marking.mark(0, 0, true, true).priority, 0, "the tag says 0");
@@ -247,7 +247,10 @@ mod tests {
             let marking = Marking {
                 forced_traffic_class: Some(106),
                 policy_dscp: Some(1),
-                dscp_by_priority: true,
+                marks: MarkRules {
+                    dscp_by_priority: true,
+                    ..MarkRules::default()
+                },
                 ..by(trust)
             };
             for class in 0..=255 {
@@ -284,7 +287,10 @@ mod tests {
     #[test]
     fn the_dscp_follows_the_priority() {
         let marking = |trust| Marking {
-            dscp_by_priority: true,
+            marks: MarkRules {
+                dscp_by_priority: true,
+                ..MarkRules::default()
+            },
             priority_to_dscp: [8, 9, 10, 30, 12, 13, 14, 15],
             ..by(trust)
         };

@@ -1,6 +1,6 @@
 //! Quality of service and flow control, as far as the documents have keys for it.
 
-use vnic_wire::qos::{Guard, HintSettings, Lifetimes, Trust};
+use vnic_wire::qos::{Guard, HintSettings, Lifetimes, MarkRules, PriorityRules, SendRules};
 
 /// Global pause (`*FlowControl`; IEEE 802.3 annex 31B).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,15 +47,12 @@ impl FlowControl {
 }
 
 /// What the keys of quality of service say. The default is what acts while nothing is stored.
-// Wide: a field for each key, or for each group of keys, of quality of service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QosKeys {
     /// `*FlowControl`.
     pub flow_control: FlowControl,
-    /// `DefaultUntaggedPriority`.
-    pub default_priority: u8,
-    /// `RxTrustedState`.
-    pub trust: Trust,
+    /// What names the priority of a frame.
+    pub priorities: PriorityRules,
     /// `DscpToPriorityMappingTable_0..63`.
     pub dscp_to_priority: [u8; 64],
     /// `DscpBasedEtsEnabled`: that table counts; otherwise the static one, eight values each.
@@ -64,18 +61,10 @@ pub struct QosKeys {
     pub priority_to_dscp: [u8; 8],
     /// `RroceDscpMarkPriorityFlowControl[0..7]`, the older name of the same: it counts where it is set.
     pub priority_marks: [Option<u8>; 8],
-    /// `DscpBasedpfcEnabled`: the DSCP of RDMA packets follows their priority.
-    pub dscp_by_priority: bool,
-    /// `DscpForGlobalFlowControl`: DSCP of RDMA packets that have no priority.
-    pub default_dscp: u8,
-    /// `RxUntaggedMapToLossless`.
-    pub untagged_to_lossless: bool,
-    /// `*QoSOffload`: schedule queues act.
-    pub offload: bool,
-    /// `*QosOffloadSupportedTCs`, a bit each.
-    pub offload_classes: u8,
-    /// `SendQueuePerPrio`.
-    pub send_queue_per_priority: bool,
+    /// How RDMA packets get their DSCP.
+    pub marks: MarkRules,
+    /// How frames wait to be sent.
+    pub sending: SendRules,
     /// Head-of-queue lifetime.
     pub lifetimes: Lifetimes,
     /// The watermarks of the receive path, as they are stored: what counts is [`QosKeys::acting_watermarks`].
@@ -99,8 +88,7 @@ impl Default for QosKeys {
     fn default() -> Self {
         QosKeys {
             flow_control: FlowControl::default(),
-            default_priority: 0,
-            trust: Trust::default(),
+            priorities: PriorityRules::default(),
             dscp_to_priority: {
                 // Two rows of the documented table differ from the static one.
                 let mut map = STATIC_MAP;
@@ -111,12 +99,8 @@ impl Default for QosKeys {
             dscp_table: false,
             priority_to_dscp: [0, 1, 2, 3, 4, 5, 6, 7],
             priority_marks: [None; 8],
-            dscp_by_priority: false,
-            default_dscp: 26,
-            untagged_to_lossless: false,
-            offload: true,
-            offload_classes: 0xff,
-            send_queue_per_priority: false,
+            marks: MarkRules::default(),
+            sending: SendRules::default(),
             lifetimes: Lifetimes::default(),
             guard: Guard::default(),
             hint: HintSettings::default(),

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use vnic_engine::settings::{
     self, AdapterSettings, Apply, Built, Burst, Checked, DelayDrop, Guard, HintAction, HintMode,
-    HintSettings, Illegal, KEYS, KeyDef, Kind, Lifetimes, Origin, Place, QosKeys, RecvCompletion, Refusal,
-    RegType, RoceMode, Rule, Scopes, SendCompletion, Trust, Value, check_change, check_together, effective,
-    key,
+    HintSettings, Illegal, KEYS, KeyDef, Kind, Lifetimes, MarkRules, Origin, Place, PriorityRules, QosKeys,
+    RecvCompletion, Refusal, RegType, RoceMode, Rule, Scopes, SendCompletion, SendRules, Trust, Value,
+    check_change, check_together, effective, key,
 };
 use vnic_wire::MacAddr;
 
@@ -480,7 +480,7 @@ fn stored_values_of_quality_of_service_act() {
     }
     let trusts = [Trust::Port, Trust::Pcp, Trust::Dscp, Trust::Both];
     for (value, trust) in (0..).zip(trusts) {
-        assert_eq!(qos(&[("RxTrustedState", value)]).trust, trust);
+        assert_eq!(qos(&[("RxTrustedState", value)]).priorities.trust, trust);
     }
     let actions = [HintAction::Off, HintAction::Drop, HintAction::Mark];
     for (value, action) in (0..).zip(actions) {
@@ -504,14 +504,21 @@ fn stored_values_of_quality_of_service_act() {
         ("CongestionMonitoringEnable", 1),
     ]);
     let expected = QosKeys {
-        default_priority: 6,
+        priorities: PriorityRules {
+            trust: Trust::Pcp,
+            default_priority: 6,
+            untagged_to_lossless: true,
+        },
         dscp_table: true,
-        dscp_by_priority: true,
-        default_dscp: 46,
-        untagged_to_lossless: true,
-        offload: false,
-        offload_classes: 0x0f,
-        send_queue_per_priority: true,
+        marks: MarkRules {
+            dscp_by_priority: true,
+            default_dscp: 46,
+        },
+        sending: SendRules {
+            queue_per_priority: true,
+            offload: false,
+            offload_classes: 0x0f,
+        },
         lifetimes: Lifetimes {
             limit: 10,
             stall_count: 2,
@@ -655,7 +662,7 @@ proptest! {
         prop_assert!((1..=256).contains(&got.tx_coalescing));
         prop_assert!(got.vlan_id <= 4094 && got.vlan_prio <= 7);
         let qos = &got.qos;
-        prop_assert!(qos.default_priority < 8 && qos.default_dscp < 64);
+        prop_assert!(qos.priorities.default_priority < 8 && qos.marks.default_dscp < 64);
         prop_assert!(qos.acting_dscp_map().iter().all(|p| *p < 8));
         prop_assert!(qos.acting_priority_to_dscp().iter().all(|d| *d < 64));
         prop_assert!(qos.lifetimes.limit <= 20 && qos.lifetimes.stall_count <= 7);

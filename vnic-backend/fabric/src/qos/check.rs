@@ -119,7 +119,7 @@ fn buffer(b: &Buffer) -> Checked {
 }
 
 fn classification(c: &Classification) -> Checked {
-    up_to("default_priority", "", c.default_priority, 7)?;
+    up_to("default_priority", "", c.priorities.default_priority, 7)?;
     for (dscp, priority) in c.dscp_to_priority.into_iter().enumerate() {
         up_to("dscp_to_priority", &format!("DSCP {dscp}: "), priority, 7)?;
     }
@@ -242,7 +242,7 @@ mod tests {
             ),
             ("rate_bps: 1000000000001 is out", |q| q.rate = 1_000_000_000_001),
             ("default_priority: 8 is out of range: 0 to 7", |q| {
-                q.classification.default_priority = 8
+                q.classification.priorities.default_priority = 8
             }),
             ("dscp_to_priority: DSCP 26: 9 is out of range: 0 to 7", |q| {
                 q.classification.dscp_to_priority[26] = 9

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use vnic_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
-use vnic_wire::qos::Trust;
+use vnic_wire::qos::{PriorityRules, Trust};
 use vnic_wire::{EtherType, checksum, ethernet, ipv4, ipv6};
 
 use super::PRIORITIES;
@@ -49,15 +49,10 @@ pub struct Policy {
 /// How a port finds the priority of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Classification {
-    /// Field that names the priority.
-    pub trust: Trust,
-    /// Priority of frames without such a field (`DefaultUntaggedPriority`, register QPDP).
-    pub default_priority: u8,
+    /// What names the priority.
+    pub priorities: PriorityRules,
     /// Priority by DSCP (`DscpToPriorityMappingTable_0..63`, register QPDPM).
     pub dscp_to_priority: [u8; 64],
-    /// Whether frames without a tag count as lossless (`RxUntaggedMapToLossless`): they go to the first priority that has
-    /// flow control.
-    pub untagged_to_lossless: bool,
     /// Rules of the operator's for frames that are sent.
     pub policies: Vec<Policy>,
 }
@@ -65,10 +60,8 @@ pub struct Classification {
 impl Default for Classification {
     fn default() -> Self {
         Classification {
-            trust: Trust::default(),
-            default_priority: 0,
+            priorities: PriorityRules::default(),
             dscp_to_priority: Classification::STATIC_MAP,
-            untagged_to_lossless: false,
             policies: Vec::new(),
         }
     }
@@ -106,11 +99,11 @@ impl Classification {
             Some([0x81, 0x00, tci, _]) => (Some(tci >> 5), 16),
             _ => (None, 12),
         };
-        let by_tag = || pcp.unwrap_or(self.default_priority);
-        match self.trust {
-            Trust::Port => self.default_priority,
+        let by_tag = || pcp.unwrap_or(self.priorities.default_priority);
+        match self.priorities.trust {
+            Trust::Port => self.priorities.default_priority,
             Trust::Pcp => by_tag(),
-            Trust::Dscp => self.by_dscp(head, at).unwrap_or(self.default_priority),
+            Trust::Dscp => self.by_dscp(head, at).unwrap_or(self.priorities.default_priority),
             Trust::Both => self.by_dscp(head, at).unwrap_or_else(by_tag),
         }
     }
@@ -150,7 +143,7 @@ impl Classification {
             };
         };
         let dscp = policy.dscp.filter(|_| packet.network.is_some()).map(|d| d & 0x3f);
-        let written = match (self.trust, dscp) {
+        let written = match (self.priorities.trust, dscp) {
             (Trust::Dscp | Trust::Both, Some(d)) => self.dscp_to_priority.get(usize::from(d)).copied(),
             _ => None,
         };

@@ -1,7 +1,7 @@
 //! Configuration of a port by the operator.
 
 use vnic_wire::pause::{FRAME_LEN, QUANTUM_BITS};
-use vnic_wire::qos::{Guard, HintSettings, Lifetimes, Trust};
+use vnic_wire::qos::{Guard, HintSettings, Lifetimes, PriorityRules, SendRules};
 
 use super::classify::Classification;
 use super::{PRIORITIES, Red, WIRE_OVERHEAD, check};
@@ -116,8 +116,8 @@ pub struct PortQos {
     pub ecn: [Red; PRIORITIES],
     /// An adapter's schedule queue.
     pub queue: Option<ScheduleQueue>,
-    /// Whether each priority of the guest's has a send queue of its own (`SendQueuePerPrio`).
-    pub send_queue_per_priority: bool,
+    /// How its frames wait to be sent.
+    pub sending: SendRules,
 }
 
 /// Why a configuration is refused. The text names field, value and what is allowed.
@@ -152,9 +152,8 @@ impl PortQos {
             || self.classes.limit.iter().any(|l| *l != 0)
             || self.pause.pfc != 0
             || self.queue.is_some()
-            || self.send_queue_per_priority
-            || self.classification.trust != Trust::Pcp
-            || self.classification.default_priority != 0
+            || self.sending.queue_per_priority
+            || self.classification.priorities != PriorityRules::default()
             || !self.classification.policies.is_empty()
     }
 

@@ -12,7 +12,7 @@ use vnic_engine::rdma::{
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
 use vnic_wire::psn::Psn;
-use vnic_wire::qos::Trust;
+use vnic_wire::qos::{MarkRules, Trust};
 use vnic_wire::time::Instant;
 
 use super::scenario::Scenario;
@@ -131,8 +131,11 @@ impl Host {
         device.set_window(WINDOW)?;
         // A DSCP names a priority, eight each.
         device.set_marking(Marking {
-            by: Trust::Dscp,
-            default_dscp: 0,
+            priorities: Trust::Dscp.into(),
+            marks: MarkRules {
+                default_dscp: 0,
+                ..MarkRules::default()
+            },
             ..Marking::default()
         });
         let mut priorities = 0;

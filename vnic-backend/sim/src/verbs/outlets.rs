@@ -1,7 +1,7 @@
 //! Rates of queue pairs, rules of marking, and priorities that close: nothing of it may change what happens, only when.
 
 use vnic_engine::rdma::{Device, Marking, RateLimit};
-use vnic_wire::qos::Trust;
+use vnic_wire::qos::{MarkRules, PriorityRules, Trust};
 use vnic_wire::time::Instant;
 
 use super::world::World;
@@ -17,10 +17,16 @@ impl World {
             let mut dscp_to_priority = [0; 64];
             dscp_to_priority.fill_with(|| rng.u8(0..8));
             device.set_marking(Marking {
-                by: [Trust::Port, Trust::Pcp, Trust::Dscp, Trust::Both][rng.usize(0..4)],
-                default_priority: rng.u8(0..8),
+                priorities: PriorityRules {
+                    trust: [Trust::Port, Trust::Pcp, Trust::Dscp, Trust::Both][rng.usize(0..4)],
+                    default_priority: rng.u8(0..8),
+                    ..PriorityRules::default()
+                },
                 dscp_to_priority,
-                dscp_by_priority: rng.bool(),
+                marks: MarkRules {
+                    dscp_by_priority: rng.bool(),
+                    ..MarkRules::default()
+                },
                 forced_traffic_class: rng.bool().then(|| rng.u8(0..64) << 2),
                 ..Marking::default()
             });

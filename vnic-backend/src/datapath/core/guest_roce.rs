@@ -13,8 +13,8 @@ use vnic_fabric::{DropReason, Instant};
 use super::super::frame::{Metadata, OwnedFrame, RawFrame};
 use super::super::news::CoreEvent;
 use super::super::outputs::{GuestRoce, Slot, WaitingRoce};
+use super::super::sender::Member;
 use super::Core;
-use super::sender::Member;
 
 /// Frames of one adapter that are sent before other work gets its turn.
 const BURST: usize = 64;

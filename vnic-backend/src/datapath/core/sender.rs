@@ -1,189 +1,24 @@
-//! What an adapter may send: the priority of its frames, its limits, and pause that it obeys.
-//!
-//! A frame whose priority may not go waits in its guest's ring, and so does all behind it; or, where each priority has a send
-//! queue of its own, there. Everybody who sends for the adapter asks here and says what was sent: its transmit queues, its
-//! send queues, its RDMA function.
-
-mod limits;
-mod paused;
-mod queues;
-#[cfg(test)]
-mod tests;
-mod turns;
+//! Everybody who sends for an adapter asks here and says what was sent: its transmit queues, its send queues, its RDMA function.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use vnic_engine::counters::PriorityCounter as P;
-use vnic_fabric::Instant;
-use vnic_fabric::qos::{PauseSettings, WIRE_OVERHEAD};
-use vnic_fabric::switch::PortId;
+use vnic_engine::counters::{CoreCounter, PriorityCounter as P, QueueCounter as Q};
+use vnic_fabric::qos::{Entry, PauseSettings, WIRE_OVERHEAD};
+use vnic_fabric::switch::{PortId, Verdict};
+use vnic_fabric::{DropReason, Instant};
 
 use super::super::counters::AdapterCounters;
-use super::super::frame::{RawFrame, on_wire};
+use super::super::frame::{Metadata, OwnedFrame, RawFrame};
 use super::super::news::CoreEvent;
 use super::super::outputs::Slot;
 use super::super::qos::{PauseState, QosChange};
+use super::super::sender::{Member, PAUSE_LOOK, PausedAdapter, Queued, SendQueues, Sender};
+use super::super::weight::{self, HEAVY};
 use super::Core;
 use crate::types::QueueStatus;
-use limits::Limits;
-use paused::PausedAdapter;
-pub use queues::SendQueues;
-pub use turns::Member;
-use turns::Turns;
 
-/// Nobody wakes a core whose adapters are told to go on: it looks this often.
-const PAUSE_LOOK: Duration = Duration::from_micros(50);
-
-/// The sending side of an adapter that has something configured, on the core that serves it; Ethernet queues and the RDMA
-/// function share it.
-pub struct Sender {
-    /// What acts.
-    pub change: Arc<QosChange>,
-    /// Send queues by priority, if it has them.
-    pub queues: Option<Box<SendQueues>>,
-    /// Flows of the guest's own RoCE may be limited.
-    pub guest_roce: bool,
-    limits: Limits,
-    turns: Turns,
-}
-
-impl Sender {
-    fn new(change: Arc<QosChange>, now: Instant) -> Sender {
-        let qos = &change.qos;
-        let queues = qos
-            .send_queue_per_priority
-            .then(|| Box::new(SendQueues::new(qos, now)));
-        Sender {
-            limits: Limits::new(qos),
-            turns: Turns::default(),
-            queues,
-            guest_roce: false,
-            change,
-        }
-    }
-
-    /// Acts otherwise from now on. What waits in send queues is sent before anything else, if there are none any more.
-    fn configure(&mut self, change: &Arc<QosChange>, now: Instant) {
-        let qos = &change.qos;
-        self.limits.configure(qos);
-        // Nobody is sure to come back for what he waited for.
-        self.turns = Turns::default();
-        match &mut self.queues {
-            Some(queues) if qos.send_queue_per_priority || !queues.is_empty() => queues.configure(qos, now),
-            queues if qos.send_queue_per_priority => *queues = Some(Box::new(SendQueues::new(qos, now))),
-            queues => *queues = None,
-        }
-        self.change = change.clone();
-    }
-
-    /// Its send queues have been switched off and are still to be drained.
-    pub fn drains(&self) -> bool {
-        self.queues.is_some() && !self.change.qos.send_queue_per_priority
-    }
-
-    /// Priorities that wait because they are told so, a bit each.
-    #[inline]
-    pub fn paused(&self, state: PauseState) -> u8 {
-        obeyed(state, self.change.qos.pause)
-    }
-
-    /// Priorities that may send now, a bit each: neither paused nor over a limit.
-    pub fn open(&self, state: PauseState, now: Instant) -> u8 {
-        self.limits.open(now) & !self.paused(state)
-    }
-
-    /// Priorities whose limits are another's to use next, a bit each.
-    pub fn others(&mut self, now: Instant, who: Member) -> u8 {
-        if !self.limits.any() {
-            return 0;
-        }
-        let (turns, limits) = (&mut self.turns, &self.limits);
-        let others = |p: &u8| turns.is_others(now, who, *p, limits);
-        (0..8).filter(others).fold(0, |all, p| all | 1 << p)
-    }
-
-    /// May `who` send a frame of this priority now? If not, it waits.
-    #[inline]
-    pub fn may_send(&mut self, state: PauseState, now: Instant, who: Member, priority: u8) -> bool {
-        if self.paused(state) >> priority & 1 != 0 {
-            self.turns.leave(who);
-            return false;
-        }
-        if self.limits.is_open(now, priority) && !self.turns.is_others(now, who, priority, &self.limits) {
-            return true;
-        }
-        self.turns.wait(now, who, 1 << priority);
-        false
-    }
-
-    /// May so many bytes on the wire go, of whatever priorities, without asking for each frame, as far as limits, turns, send
-    /// queues and policies are concerned?
-    #[inline]
-    pub fn may_send_all(&self, now: Instant, bytes: u32) -> bool {
-        self.turns.is_empty()
-            && self.change.qos.classification.policies.is_empty()
-            && self.queues.as_ref().is_none_or(|q| q.is_empty())
-            && !self.drains()
-            && self.limits.may_send_all(now, bytes)
-    }
-
-    /// `who` has something to send of these priorities, a bit each, that are not paused; 0: nothing, or it cannot go for
-    /// another reason.
-    pub fn wait(&mut self, now: Instant, who: Member, priorities: u8) {
-        if priorities == 0 || !self.limits.any() {
-            self.turns.leave(who);
-        } else {
-            self.turns.wait(now, who, priorities);
-        }
-    }
-
-    /// `who` waits for no limit any more.
-    pub fn leave(&mut self, who: Member) {
-        self.turns.leave(who);
-    }
-
-    /// A frame was sent. `since`: when it was there to be sent, if not just now.
-    #[inline]
-    pub fn charge(
-        &mut self,
-        now: Instant,
-        since: Option<Instant>,
-        who: Member,
-        priority: u8,
-        f: &RawFrame<'_>,
-    ) {
-        if self.limits.any() {
-            self.charge_bytes(now, since, who, priority, on_wire(f).into());
-        }
-    }
-
-    /// The same with the frame's bytes on the wire.
-    pub fn charge_bytes(
-        &mut self,
-        now: Instant,
-        since: Option<Instant>,
-        who: Member,
-        priority: u8,
-        wire: u64,
-    ) {
-        if self.limits.any() {
-            let since = since.or(self.turns.since(who));
-            self.limits.charge(now, since, priority, wire);
-            self.turns.served(who, wire);
-        }
-    }
-
-    /// When a frame of one of these priorities, a bit each, may go; without any, nothing is due.
-    pub fn due(&self, state: PauseState, now: Instant, priorities: u8) -> Option<Instant> {
-        let paused = priorities & self.paused(state);
-        let look = (paused != 0).then(|| now + PAUSE_LOOK);
-        let open = (priorities & !paused != 0).then(|| self.limits.first(priorities & !paused));
-        look.into_iter()
-            .chain(open.map(|at| at.unwrap_or(now).max(now)))
-            .min()
-    }
-}
+/// Frames sent from one adapter's send queues before other work gets its turn.
+const BURST: usize = 64;
 
 /// What was sent with a priority other than 0: that one's is what is left of the totals, and is computed when it is read.
 #[inline]
@@ -191,54 +26,6 @@ fn count(counters: &AdapterCounters, priority: u8, frames: u32, bytes: u64) {
     let block = &counters.link.priorities[usize::from(priority & 7)];
     block.add(P::TxFrames as usize, frames.into());
     block.add(P::TxBytes as usize, bytes);
-}
-
-/// Priorities that wait, of one who is told this and obeys so.
-#[inline]
-fn obeyed(state: PauseState, pause: PauseSettings) -> u8 {
-    match pause.pfc {
-        0 if state.global && pause.global_rx => 0xff,
-        0 => 0,
-        pfc => state.priorities & pfc,
-    }
-}
-
-/// Senders of this core's adapters.
-#[derive(Default)]
-pub struct Senders {
-    /// By [`PortId`].
-    by_port: Vec<Option<Box<Sender>>>,
-    /// Ports whose RDMA function has packets of priorities that are closed, and those.
-    rdma: Vec<(PortId, u8)>,
-    /// Something waits in send queues.
-    pub queued: bool,
-    /// Adapters that are told to wait.
-    paused: Vec<PausedAdapter>,
-    /// Adapters whose transmit rings have not heard yet what acts now.
-    pub changed: Vec<PortId>,
-}
-
-impl Senders {
-    /// Of one adapter, if it has something configured.
-    #[inline]
-    pub fn get(&mut self, port: PortId) -> Option<&mut Sender> {
-        self.by_port.get_mut(usize::from(port.0))?.as_deref_mut()
-    }
-
-    /// Was anybody told to wait when somebody last looked?
-    #[inline]
-    pub fn any_paused(&self) -> bool {
-        !self.paused.is_empty()
-    }
-
-    fn look(&self, port: PortId) -> Option<&Sender> {
-        self.by_port.get(usize::from(port.0))?.as_deref()
-    }
-
-    fn all(&self) -> impl Iterator<Item = (PortId, &Sender)> {
-        let ports = (0..).map(PortId).zip(&self.by_port);
-        ports.filter_map(|(port, s)| Some((port, s.as_deref()?)))
-    }
 }
 
 impl Core {
@@ -414,7 +201,7 @@ impl Core {
         self.out
             .round
             .counters
-            .add(vnic_engine::counters::CoreCounter::Orphans as usize, lost as u64);
+            .add(CoreCounter::Orphans as usize, lost as u64);
     }
 
     /// How the sending side of an adapter stands.
@@ -438,5 +225,129 @@ impl Core {
             self.report(CoreEvent::Panic { port });
             1
         })
+    }
+
+    /// Counts how long adapters are paused; called while anybody is told anything, and once more afterwards.
+    #[cold]
+    pub fn pause_round(&mut self, now: Instant) {
+        if self.pauses.any() {
+            for (i, slot) in self.out.slots.iter().enumerate() {
+                let port = PortId(i as u16);
+                if let Slot::Adapter(a) = slot
+                    && self.pauses.of(port) != PauseState::default()
+                    && !self.senders.paused.iter().any(|b| b.port == port)
+                {
+                    self.senders
+                        .paused
+                        .push(PausedAdapter::new(port, a.counters.clone()));
+                }
+            }
+        }
+        let (pauses, qos) = (&self.pauses, &self.out.qos);
+        self.senders.paused.retain_mut(|adapter| {
+            let state = pauses.of(adapter.port);
+            // *FlowControl says both directions where nobody has said anything.
+            let pause = qos.get(adapter.port).map_or(
+                PauseSettings {
+                    global_rx: true,
+                    ..PauseSettings::default()
+                },
+                |c| c.qos.pause,
+            );
+            adapter.follow(now, state, pause);
+            state != PauseState::default()
+        });
+    }
+
+    /// Sends what waits in an adapter's send queues and may go. Answers how many frames left them.
+    pub(super) fn drain_send_queues(&mut self, port: PortId, now: Instant) -> usize {
+        let Some(mut queues) = self.senders.get(port).and_then(|s| s.queues.take()) else {
+            return 0;
+        };
+        let mut n = 0;
+        // Priorities whose first frame cannot go for another reason.
+        let (mut stuck, mut heavy) = (0, 0);
+        while n < BURST && heavy <= HEAVY {
+            let state = self.pause_state(port);
+            let Some(sender) = self.senders.get(port) else {
+                break;
+            };
+            let closed = !sender.open(state, now) | stuck | sender.others(now, Member::SEND_QUEUES);
+            let Some(pick) = queues.egress.next(now, closed) else {
+                break;
+            };
+            let Some((entry, frame)) = queues.egress.front(pick) else {
+                break;
+            };
+            let entry = *entry;
+            let verdict = self.switched(port, now, &frame.frame, frame.pcp);
+            if self.is_held_up(&verdict, &frame.frame) {
+                stuck |= 1 << entry.priority;
+                continue;
+            }
+            let Some((entry, Queued { mut frame, .. })) = queues.egress.take(now, pick) else {
+                break;
+            };
+            queues.bytes[usize::from(entry.priority)] -= u64::from(entry.bytes);
+            heavy += weight::segments(frame.bytes.len() as u64, &frame.hdr);
+            n += 1;
+            frame.with(|f, meta| self.send_waited(now, &entry, &verdict, f, meta));
+            queues.pool.give_back(frame);
+        }
+        let left = !stuck & queues.priorities();
+        if let Some(sender) = self.senders.get(port) {
+            sender.wait(now, Member::SEND_QUEUES, left);
+            sender.queues = Some(queues);
+        }
+        n
+    }
+
+    /// Where a frame goes that has waited, with the priority that a policy gives it where it leaves with a tag.
+    pub fn switched(&mut self, port: PortId, now: Instant, frame: &OwnedFrame, pcp: Option<u8>) -> Verdict {
+        let verdict = self.switch.forward(now, port, frame.head(), frame.bytes.len());
+        match pcp {
+            Some(pcp) => verdict.with_priority(pcp),
+            None => verdict,
+        }
+    }
+
+    /// Must a frame that has waited wait on: for its receivers, or for the way to them?
+    pub fn is_held_up(&self, verdict: &Verdict, frame: &OwnedFrame) -> bool {
+        let port = frame.meta.source;
+        self.out.round.waiting.pressed && self.must_wait(port, verdict, frame.head())
+            || self.crosses(port, verdict) && !self.links_have_room()
+    }
+
+    /// Sends a frame that has waited.
+    fn send_waited(
+        &mut self,
+        now: Instant,
+        entry: &Entry,
+        verdict: &Verdict,
+        f: &RawFrame<'_>,
+        meta: &Metadata,
+    ) {
+        if let (false, Some(sender)) = (matches!(verdict, Verdict::Drop(_)), self.senders.get(meta.source)) {
+            sender.charge(now, Some(entry.since), Member::SEND_QUEUES, entry.priority, f);
+        }
+        self.leave(verdict, f, meta);
+    }
+
+    /// A frame that has waited leaves for its receivers; the transmit queue that it comes from, if it comes from one, counts
+    /// whether it was forwarded.
+    pub fn leave(&mut self, verdict: &Verdict, f: &RawFrame<'_>, meta: &Metadata) {
+        let dropped = self.dispatch(verdict, f, meta);
+        let Some(pair) = meta.queue else { return };
+        let Some(Slot::Adapter(a)) = self.out.slots.get(usize::from(meta.source.0)) else {
+            return;
+        };
+        match (dropped, a.counters.queues.get(usize::from(pair))) {
+            (None, Some(queue)) => queue.add(Q::TxForwarded as usize, 1),
+            (None, None) => {}
+            (Some(reason), _) => a.counters.drops.add(reason as usize, 1),
+        }
+        if dropped == Some(DropReason::SpoofedSource) {
+            self.report_spoof(meta.source, f.head);
+        }
     }
 }

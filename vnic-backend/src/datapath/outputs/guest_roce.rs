@@ -18,9 +18,8 @@ use vnic_engine::rdma::Congestion;
 use vnic_fabric::Instant;
 use vnic_fabric::qos::Decision;
 
-use super::super::counters::{AdapterCounters, priority_of};
+use super::super::counters::AdapterCounters;
 use super::super::frame::{Metadata, OutFrame, OwnedFrame, Pool, RawFrame, on_wire};
-use super::{AdapterRx, is_roce};
 
 /// A frame that waits for its flow's turn, and what its adapter's rules say of it.
 pub struct WaitingRoce {
@@ -101,27 +100,6 @@ impl GuestRoce {
             if n > 0 {
                 block.add(counter as usize, n.into());
             }
-        }
-    }
-}
-
-impl AdapterRx {
-    /// A frame reaches the guest's receive queue `q`.
-    #[inline]
-    pub fn see_roce(&mut self, q: u8, priority: u8, f: &OutFrame<'_>) {
-        if self.guest_roce.is_some() && is_roce(f.head) {
-            self.see_frame(q, priority, f);
-        }
-    }
-
-    #[inline(never)]
-    fn see_frame(&mut self, q: u8, priority: u8, f: &OutFrame<'_>) {
-        let Some(roce) = &mut self.guest_roce else { return };
-        if let Some(seen) = see(f) {
-            let priority = priority_of(priority, f.head);
-            roce.proxy.received(roce.now, priority, &seen);
-            let counts = roce.proxy.take_counts();
-            roce.count(q.into(), counts);
         }
     }
 }

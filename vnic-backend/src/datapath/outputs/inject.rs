@@ -13,7 +13,7 @@ use vnic_fabric::{DropReason, Instant};
 
 use super::super::frame::{Metadata, OutFrame, OwnedFrame};
 use super::super::news::{CoreEvent, FaultReport, Reported, Reporter};
-use super::Receivers;
+use super::slot::Receivers;
 
 /// Bytes of frames that one core holds back; what comes on top is dropped.
 const HELD_MAX: usize = 16 << 20;

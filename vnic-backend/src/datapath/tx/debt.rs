@@ -7,7 +7,7 @@
 use vnic_engine::virtio_net::NetHdr;
 
 use super::super::weight::{self, HEAVY};
-use super::BURST;
+use super::taken::BURST;
 
 /// An interrupt of the guest: a system call.
 const CALL: u32 = 24;

@@ -3,7 +3,7 @@
 use vnic_engine::virtio_net::NetHdr;
 
 use super::debt::Debt;
-use super::parts::Rest;
+use super::rest::Rest;
 use crate::ring::{Broken, Fault};
 
 /// See the module.

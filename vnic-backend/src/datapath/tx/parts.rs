@@ -5,54 +5,12 @@
 //! them. Completing the buffer with the last part would show the first ones before: a frame would be sent twice when the daemon
 //! is killed between.)
 
-use std::ops::Range;
-
-use vnic_engine::offload::{self, HEAD_MAX, Parts, Request, Tso};
-use vnic_engine::virtio_net::NetHdr;
+use vnic_engine::offload::{self, HEAD_MAX, Request};
 
 use super::super::frame::{FRAME_MAX, RawFrame};
+use super::rest::{Rest, SEGMENTS};
 use super::{Step, Sums, TxPath, Visit};
 use crate::mem::Seg;
-
-/// Segments of a part: the most that comes of 64 KiB with TCP's default MSS of 536 (RFC 9293 section 3.7.1) is 123.
-const SEGMENTS: u16 = 128;
-
-/// A request that is being sent.
-pub(super) struct Rest {
-    bytes: Box<[u8]>,
-    hdr: NetHdr,
-    parts: Parts,
-    /// Where the next part is. Its headers have been written before its payload, over what has gone.
-    next: Range<usize>,
-}
-
-impl Rest {
-    fn new(f: &RawFrame<'_>, tso: &Tso) -> Option<Box<Rest>> {
-        let mut rest = Box::new(Rest {
-            bytes: f.to_owned_bytes(),
-            hdr: f.hdr,
-            parts: Parts::new(tso, &f.head[..f.head.len().min(HEAD_MAX)], f.len, SEGMENTS),
-            next: 0..0,
-        });
-        rest.advance().then_some(rest)
-    }
-
-    /// The next part has gone; false: it was the last one.
-    fn advance(&mut self) -> bool {
-        let mut head = [0; HEAD_MAX];
-        let Some(part) = self.parts.next(&mut head) else {
-            return false;
-        };
-        let begin = part.payload_off.saturating_sub(part.head_len);
-        let place = self.bytes.get_mut(begin..begin + part.head_len);
-        let (Some(place), Some(head)) = (place, head.get(..part.head_len)) else {
-            return false;
-        };
-        place.copy_from_slice(head);
-        self.next = begin..part.payload_off + part.payload_len;
-        true
-    }
-}
 
 impl TxPath {
     /// Takes a request of very many segments as a whole. Nothing: it is none, or is not sound, and goes the usual way.
@@ -72,7 +30,7 @@ impl TxPath {
             // Used entries are in order.
             return Some(Step::Wait);
         }
-        self.holds.begin(Rest::new(f, &tso)?);
+        self.holds.begin(Rest::new(self.port, f, &tso)?);
         sums.whole += 1;
         Some(Step::Last { pending: false })
     }
@@ -83,14 +41,14 @@ impl TxPath {
             return 0;
         };
         let (mut head, next) = ([0; HEAD_MAX], rest.next.clone());
-        let part = &rest.bytes[next.clone()];
+        let part = &rest.frame.bytes[next.clone()];
         let n = part.len().min(HEAD_MAX);
         head[..n].copy_from_slice(&part[..n]);
         let f = RawFrame {
             head: &head[..n],
             len: next.len(),
-            hdr: rest.hdr,
-            segs: &[Seg::of(&mut rest.bytes)],
+            hdr: rest.frame.hdr,
+            segs: &[Seg::of(&mut rest.frame.bytes)],
             skip: next.start,
         };
         visit.own = true;

@@ -6,22 +6,16 @@ use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::offload::HEAD_MAX;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::DropReason;
-use vnic_fabric::qos::{Decision, WIRE_OVERHEAD};
+use vnic_fabric::qos::Decision;
 use vnic_fabric::switch::Verdict;
-use vnic_wire::ethernet::FRAME_MIN;
 use vnic_wire::roce;
 
-use super::super::core::{Core, Member};
-use super::super::frame::{FRAME_MAX, RawFrame, on_wire};
+use super::super::core::Core;
+use super::super::frame::{FRAME_MAX, RawFrame, on_wire, plain_on_wire};
 use super::super::outputs::{is_roce, see};
+use super::super::sender::Member;
 use super::{Step, Taken, TxPath, Visit, may_tell_address};
 use crate::types::Direction;
-
-/// Bytes on the wire of a frame that is not to be cut.
-#[inline(always)]
-pub(super) fn plain_on_wire(len: usize) -> u32 {
-    len.max(FRAME_MIN) as u32 + WIRE_OVERHEAD
-}
 
 impl TxPath {
     /// The next frame could not be sent: can it be now?
@@ -313,29 +307,6 @@ impl TxPath {
         }
         self.count(priority, f.head, len, &mut visit.sums);
         Err(Step::Done)
-    }
-}
-
-/// What a burst may do without a closer look at its frames.
-#[derive(Default)]
-pub(super) struct Grant {
-    /// All of it may go, whatever is in it.
-    pub(super) whole: bool,
-    /// RoCE of the guest's own wants a closer look nevertheless.
-    roce: bool,
-    /// Bytes on the wire that have gone and are not charged yet, by priority.
-    pub(super) gone: [u32; 8],
-}
-
-impl Grant {
-    /// May a frame go without being looked at more closely?
-    #[inline(always)]
-    pub(super) fn covers(&self, f: &RawFrame<'_>, core: &Core) -> bool {
-        self.whole
-            && f.hdr.gso_type == 0
-            && !core.out.round.waiting.pressed
-            && !core.pauses.any()
-            && !(self.roce && is_roce(f.head))
     }
 }
 

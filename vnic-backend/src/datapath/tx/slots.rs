@@ -1,55 +1,15 @@
 //! Buffers that other cores copy from: they are completed in the ring's order, when all of them have.
 
 use arrayvec::ArrayVec;
-use vnic_engine::offload::HEAD_MAX;
-use vnic_engine::virtio_net::NetHdr;
 use vnic_fabric::switch::Verdict;
 
 use super::super::MAX_CORES;
 use super::super::core::Core;
 use super::super::frame::{Metadata, RawFrame};
 use super::super::link::SlotRef;
+use super::slot::{Flooded, Slot};
 use super::{BURST, Step, TxPath, TxQueue, Visit};
-use crate::mem::Seg;
 use crate::types::Direction;
-
-/// A taken transmit buffer.
-pub(super) struct Slot {
-    pub(super) head: u16,
-    /// Cores that still have to copy it.
-    pub(super) left: u8,
-    /// Frames to commit on the links when the buffer is completed.
-    pub(super) commits: ArrayVec<(usize, u64), MAX_CORES>,
-    /// For a flooded frame: local receivers get it when the other cores have it.
-    pub(super) then_local: Option<Box<Flooded>>,
-}
-
-/// A flooded frame that waits for other cores.
-pub(super) struct Flooded {
-    head: ArrayVec<u8, HEAD_MAX>,
-    len: usize,
-    hdr: NetHdr,
-    segs: Vec<Seg<'static>>,
-    skip: usize,
-    verdict: Verdict,
-}
-
-impl Flooded {
-    /// # Safety
-    /// The frame's memory stays mapped for as long as this is there.
-    pub(super) unsafe fn new(f: &RawFrame<'_>, verdict: Verdict) -> Flooded {
-        let head = f.head.iter().copied().collect();
-        Flooded {
-            head,
-            len: f.len,
-            hdr: f.hdr,
-            // SAFETY: as the caller says.
-            segs: f.segs.iter().map(|seg| unsafe { seg.lent() }).collect(),
-            skip: f.skip,
-            verdict,
-        }
-    }
-}
 
 impl TxPath {
     /// Sends a frame of which another core is a receiver.
@@ -114,16 +74,9 @@ impl TxQueue {
             };
             self.path.first_slot += 1;
             if let Some(h) = &s.then_local {
-                let f = RawFrame {
-                    head: &h.head,
-                    len: h.len,
-                    hdr: h.hdr,
-                    segs: &h.segs,
-                    skip: h.skip,
-                };
                 core.deliver(
                     &h.verdict,
-                    &f,
+                    &h.frame(),
                     &Metadata::of_queue(self.path.port, self.path.pair),
                 );
             }

@@ -1,8 +1,12 @@
-//! A buffer of the burst that is on its way.
+//! A burst: buffers that are on their way.
 
 use std::ops::Range;
 
 use crate::mem::Seg;
+
+/// Frames taken from one queue at once, and before the next queue gets its turn unless the adapter's settings say
+/// otherwise.
+pub const BURST: u16 = 32;
 
 /// A buffer of the burst.
 pub(super) struct Taken<'m> {

@@ -12,7 +12,7 @@ pub fn port(spec: &QosSpec) -> Result<(), NicError> {
         ("policies", spec.policies.is_empty()),
         ("forced_traffic_class", spec.forced_traffic_class.is_none()),
         ("schedule_queue", spec.queue.is_none()),
-        ("send_queue_per_priority", !spec.keys.send_queue_per_priority),
+        ("send_queue_per_priority", !spec.keys.sending.queue_per_priority),
         ("congestion_monitoring", !spec.keys.hint.enable),
     ] {
         if !absent {
@@ -38,12 +38,12 @@ const QUEUE: &str = "schedule_queue";
 /// (WinOF-2 Ethernet Network, Hardware QoS Offload). One that is there already stays when the keys change: it acts for
 /// the classes that are supported.
 pub fn new_queue(queue: &ScheduleQueue, keys: &QosKeys) -> Result<(), NicError> {
-    if !keys.offload {
+    if !keys.sending.offload {
         let problem =
             "hardware QoS is off for this adapter: set *QoSOffload to 1 and restart the adapter first";
         return invalid(QUEUE, problem);
     }
-    let supported = keys.offload_classes;
+    let supported = keys.sending.offload_classes;
     let (inside, outside): (Vec<usize>, Vec<usize>) =
         (0..queue.limit.len()).partition(|tc| supported & (1 << tc) != 0);
     let has = |rates: &[u64], tc: &usize| rates.get(*tc).is_some_and(|rate| *rate != 0);
@@ -70,6 +70,7 @@ pub fn new_queue(queue: &ScheduleQueue, keys: &QosKeys) -> Result<(), NicError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vnic_engine::settings::SendRules;
 
     #[test]
     fn ports_have_no_guest() {
@@ -86,7 +87,7 @@ mod tests {
             }),
             ("forced_traffic_class", |s| s.forced_traffic_class = Some(106)),
             ("send_queue_per_priority", |s| {
-                s.keys.send_queue_per_priority = true
+                s.keys.sending.queue_per_priority = true
             }),
             ("congestion_monitoring", |s| s.keys.hint.enable = true),
             ("storm_critical_ms", |s| s.keys.guard.critical_ms = 79),
@@ -118,14 +119,17 @@ mod tests {
             ..ScheduleQueue::default()
         };
         let mut keys = QosKeys {
-            offload_classes: 3,
+            sending: SendRules {
+                offload_classes: 3,
+                ..SendRules::default()
+            },
             ..QosKeys::default()
         };
         assert!(new_queue(&queue, &keys).is_ok());
         queue.limit[2] = 1_000_000;
         let refused = new_queue(&queue, &keys).expect_err("refused").to_string();
         assert!(refused.contains("*QosOffloadSupportedTCs (0x03)"), "{refused}");
-        keys.offload = false;
+        keys.sending.offload = false;
         let refused = new_queue(&queue, &keys).expect_err("refused").to_string();
         assert!(refused.contains("set *QoSOffload to 1"), "{refused}");
     }

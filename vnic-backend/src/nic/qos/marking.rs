@@ -9,12 +9,10 @@ pub fn marking(acting: &Classification, keys: &QosKeys, forced_traffic_class: Op
     let about = |matches| acting.policies.iter().find(|p| p.matches == matches);
     let policy = about(Match::NetDirect).or_else(|| about(Match::Default));
     Marking {
-        by: acting.trust,
-        default_priority: acting.default_priority,
+        priorities: acting.priorities,
         dscp_to_priority: acting.dscp_to_priority,
         priority_to_dscp: keys.acting_priority_to_dscp(),
-        dscp_by_priority: keys.dscp_by_priority,
-        default_dscp: keys.default_dscp,
+        marks: keys.marks,
         forced_traffic_class,
         policy_priority: policy.and_then(|p| p.priority),
         policy_dscp: policy.and_then(|p| p.dscp),
@@ -35,13 +33,13 @@ mod tests {
             dscp,
         };
         let mut acting = Classification {
-            trust: Trust::Dscp,
+            priorities: Trust::Dscp.into(),
             ..Classification::default()
         };
         let of = |acting: &Classification| {
             let m = marking(acting, &QosKeys::default(), Some(106));
             assert_eq!(
-                (m.by, m.default_dscp, m.forced_traffic_class),
+                (m.priorities.trust, m.marks.default_dscp, m.forced_traffic_class),
                 (Trust::Dscp, 26, Some(106))
             );
             (m.policy_priority, m.policy_dscp)

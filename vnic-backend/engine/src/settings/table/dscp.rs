@@ -42,7 +42,7 @@ const fn mark(name: &'static str, (): ()) -> KeyDef {
 
 pub(super) const SWITCHES: &[KeyDef] = &[
     KeyDef::switch("RxUntaggedMapToLossless")
-        .acts(field!("untagged_to_lossless": qos.untagged_to_lossless))
+        .acts(field!("untagged_to_lossless": qos.priorities.untagged_to_lossless))
         .alias(&["RxUntaggedMapToLossles"])
         .default(0)
         .dynamic()
@@ -59,19 +59,19 @@ pub(super) const SWITCHES: &[KeyDef] = &[
         .help("1: DscpToPriorityMappingTable counts; 0: the static table, eight DSCP values for each priority.")
         .source(SETTINGS),
     KeyDef::switch("DscpBasedpfcEnabled")
-        .acts(field!(qos.dscp_by_priority))
+        .acts(field!(qos.marks.dscp_by_priority))
         .unset(0)
         .help("The DSCP of an RDMA packet follows its priority.")
         .note("No default is documented: 0 while nothing is stored.")
         .source(SETTINGS),
     KeyDef::number("DscpForGlobalFlowControl", 0, 63)
-        .acts(field!(qos.default_dscp))
+        .acts(field!(qos.marks.default_dscp))
         .default(26)
         .unit("DSCP")
         .help("DSCP of RDMA packets that have no priority.")
         .source(SETTINGS),
     KeyDef::one_of("RxTrustedState", &[(0, "port"), (1, "PCP"), (2, "DSCP"), (3, "both")])
-        .acts(field!("trust": qos.trust))
+        .acts(field!("trust": qos.priorities.trust))
         .default(1)
         .help("What gives packets their priority.")
         .note(

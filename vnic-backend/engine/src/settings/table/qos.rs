@@ -25,7 +25,7 @@ pub(super) const KEYS: &[KeyDef] = &[
     )
     .source("WinOF-2 Ethernet Network, Global Pause (Flow Control)"),
     KeyDef::number("DefaultUntaggedPriority", 0, 7)
-        .acts(field!("default_priority": qos.default_priority))
+        .acts(field!("default_priority": qos.priorities.default_priority))
         .default(0)
         .unit("PCP")
         .dynamic()
@@ -39,21 +39,21 @@ pub(super) const KEYS: &[KeyDef] = &[
         .note("No other value is documented.")
         .source("WinOF-2 Ethernet Network, Data Center Bridging Exchange (DCBX)"),
     KeyDef::switch("*QoSOffload")
-        .acts(field!(qos.offload))
+        .acts(field!(qos.sending.offload))
         .default(1)
         .sz()
         .help("Transmit bandwidth of virtual machines is managed by the NIC.")
         .note("0: schedule queues that are stored stay, and do not act.")
         .source(HARDWARE),
     KeyDef::number("*QosOffloadSupportedTCs", 0, 0xff)
-        .acts(field!(qos.offload_classes))
+        .acts(field!(qos.sending.offload_classes))
         .default(0xff)
         .sz()
         .unit("bit per traffic class")
         .help("Traffic classes that *QoSOffload manages.")
         .source(HARDWARE),
     KeyDef::switch("SendQueuePerPrio")
-        .acts(field!("send_queue_per_priority": qos.send_queue_per_priority))
+        .acts(field!("send_queue_per_priority": qos.sending.queue_per_priority))
         .default(0)
         .sz()
         .help("1: a send queue for each priority.")

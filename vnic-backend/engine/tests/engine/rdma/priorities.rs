@@ -41,7 +41,7 @@ fn transmit(side: &mut Side, open: u8) -> Vec<(u8, u8, usize)> {
 
 fn by_dscp() -> Marking {
     Marking {
-        by: Trust::Dscp,
+        priorities: Trust::Dscp.into(),
         ..Marking::default()
     }
 }

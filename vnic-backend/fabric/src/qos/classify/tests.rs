@@ -58,8 +58,11 @@ fn v6(tclass: u8, next: u8, ports: [u16; 2]) -> Vec<u8> {
 
 fn trusting(trust: Trust) -> Classification {
     Classification {
-        trust,
-        default_priority: 2,
+        priorities: PriorityRules {
+            trust,
+            default_priority: 2,
+            ..PriorityRules::default()
+        },
         ..Classification::default()
     }
 }

@@ -21,9 +21,9 @@ const SLOW_A_SECOND: u32 = 100;
 pub struct InBond {
     /// The bond.
     pub bond: PortId,
-    pub(super) member: Member,
+    pub(in super::super) member: Member,
     /// What comes must be of this VLAN.
-    pub(super) vid: Option<u16>,
+    pub(in super::super) vid: Option<u16>,
 }
 
 impl InBond {
@@ -63,7 +63,7 @@ pub fn is_slow(head: &[u8]) -> bool {
 }
 
 /// Takes a tag of this VLAN off a frame. False: it has none.
-pub(super) fn untag(vid: u16, bytes: &mut &mut [u8], hdr: &mut NetHdr) -> bool {
+pub(in super::super) fn untag(vid: u16, bytes: &mut &mut [u8], hdr: &mut NetHdr) -> bool {
     let [tpid @ .., a, b] = match bytes.get(12..16) {
         Some(&[t, u, a, b]) => [t, u, a, b],
         _ => return false,

@@ -9,13 +9,13 @@ use super::Receiver;
 
 impl Receiver {
     /// What happens to a packet that comes, of which at least the headers are in `head`.
-    pub(super) fn judge(&mut self, priority: u8, head: &[u8]) -> Verdict {
+    pub(in super::super) fn judge(&mut self, priority: u8, head: &[u8]) -> Verdict {
         let ecn = ecn(head).unwrap_or(Ecn::NotEct);
         self.judge_at(MarkAt::Enqueue, priority, ecn, 0)
     }
 
     /// What happens to the packet that leaves next.
-    pub(super) fn judge_next(&mut self, pick: Pick) -> Verdict {
+    pub(in super::super) fn judge_next(&mut self, pick: Pick) -> Verdict {
         let Some((entry, frame)) = self.queues.front(pick) else {
             return Verdict::Pass;
         };
@@ -43,13 +43,13 @@ impl Receiver {
     }
 
     /// Bytes of the frames that wait, by class.
-    pub(super) fn lengths(&self) -> [u64; 8] {
+    pub(in super::super) fn lengths(&self) -> [u64; 8] {
         let (bytes, frames) = (self.queues.bytes(), self.queues.frames());
         std::array::from_fn(|c| bytes[c].saturating_sub(u64::from(frames[c]) * OwnedFrame::COST as u64))
     }
 
     /// Marks a packet of ours that can be marked.
-    pub(super) fn mark(&self, priority: u8, bytes: &mut [u8]) {
+    pub(in super::super) fn mark(&self, priority: u8, bytes: &mut [u8]) {
         if set_ce(bytes) {
             let block = &self.counters.link().priorities[usize::from(priority & 7)];
             block.add(P::EcnMarked as usize, 1);

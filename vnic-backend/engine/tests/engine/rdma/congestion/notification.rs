@@ -160,7 +160,7 @@ fn each_priority_is_enabled_by_itself() {
             };
             let mut pair = pair(&congestion);
             pair.sides[1].device.set_marking(Marking {
-                by: Trust::Dscp,
+                priorities: Trust::Dscp.into(),
                 ..Marking::default()
             });
             post(&mut pair, |addr, rkey| SendOp::Write { addr, rkey }, 8);
@@ -192,7 +192,7 @@ fn a_notification_has_the_class_and_priority_that_were_set() {
             };
             let mut pair = pair(&congestion);
             pair.sides[1].device.set_marking(Marking {
-                by: Trust::Dscp,
+                priorities: Trust::Dscp.into(),
                 ..Marking::default()
             });
             post(&mut pair, |addr, rkey| SendOp::Write { addr, rkey }, 8);

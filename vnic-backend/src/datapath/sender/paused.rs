@@ -7,10 +7,8 @@ use vnic_fabric::Instant;
 use vnic_fabric::qos::PauseSettings;
 use vnic_fabric::switch::PortId;
 
-use super::super::super::counters::AdapterCounters;
-use super::super::super::outputs::Slot;
-use super::super::super::qos::{PauseSpans, PauseState};
-use super::super::Core;
+use super::super::counters::AdapterCounters;
+use super::super::qos::{PauseSpans, PauseState};
 use super::obeyed;
 
 /// Of one adapter that is told something.
@@ -26,7 +24,7 @@ pub struct PausedAdapter {
 }
 
 impl PausedAdapter {
-    fn new(port: PortId, counters: Arc<AdapterCounters>) -> PausedAdapter {
+    pub fn new(port: PortId, counters: Arc<AdapterCounters>) -> PausedAdapter {
         PausedAdapter {
             port,
             counters,
@@ -37,7 +35,7 @@ impl PausedAdapter {
     }
 
     /// It is told this now.
-    fn follow(&mut self, now: Instant, state: PauseState, pause: PauseSettings) {
+    pub fn follow(&mut self, now: Instant, state: PauseState, pause: PauseSettings) {
         let link = &self.counters.link;
         let fresh = state.priorities & !self.state.priorities;
         for (p, block) in (0..8).zip(&link.priorities) {
@@ -63,40 +61,6 @@ impl PausedAdapter {
         self.global.set(now, global, |_, us, ends| {
             link.link.add(L::RxPauseUs as usize, us);
             link.link.add(L::RxPauseTransitions as usize, ends.into());
-        });
-    }
-}
-
-impl Core {
-    /// Counts how long adapters are paused; called while anybody is told anything, and once more afterwards.
-    #[cold]
-    pub fn pause_round(&mut self, now: Instant) {
-        if self.pauses.any() {
-            for (i, slot) in self.out.slots.iter().enumerate() {
-                let port = PortId(i as u16);
-                if let Slot::Adapter(a) = slot
-                    && self.pauses.of(port) != PauseState::default()
-                    && !self.senders.paused.iter().any(|b| b.port == port)
-                {
-                    self.senders
-                        .paused
-                        .push(PausedAdapter::new(port, a.counters.clone()));
-                }
-            }
-        }
-        let (pauses, qos) = (&self.pauses, &self.out.qos);
-        self.senders.paused.retain_mut(|adapter| {
-            let state = pauses.of(adapter.port);
-            // *FlowControl says both directions where nobody has said anything.
-            let pause = qos.get(adapter.port).map_or(
-                PauseSettings {
-                    global_rx: true,
-                    ..PauseSettings::default()
-                },
-                |c| c.qos.pause,
-            );
-            adapter.follow(now, state, pause);
-            state != PauseState::default()
         });
     }
 }

@@ -13,8 +13,10 @@ use super::super::super::news::CoreEvent;
 use super::super::super::qos::QosChange;
 use super::super::super::rx::RxQueue;
 use super::super::super::weight::{self, HEAVY};
-use super::super::{Outputs, Slot, is_roce};
-use super::{CLASSES, Counted, Receiver, classifies};
+use super::super::Outputs;
+use super::super::concern::is_roce;
+use super::super::receiver::{CLASSES, Counted, Receiver, classifies};
+use super::super::slot::Slot;
 use crate::types::QueueStatus;
 
 /// Frames that leave one port before others get their turn.

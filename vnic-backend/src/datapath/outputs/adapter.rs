@@ -1,0 +1,232 @@
+//! A local adapter, towards its guest.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use vnic_engine::counters::QueueCounter as Q;
+use vnic_engine::offload::Accepts;
+use vnic_engine::settings::AdapterSettings;
+use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::DropReason;
+use vnic_fabric::switch::{AllowedAddresses, Claim, PortId};
+use vnic_wire::MacAddr;
+
+use super::super::counters::{AdapterCounters, BY_TAG, priority_of};
+use super::super::frame::{Metadata, OutFrame, RawFrame, flow_hash};
+use super::super::rx::RxQueue;
+use super::concern::{Concern, concerns_rdma, divert, diverted, is_roce};
+use super::guest_roce::{GuestRoce, see};
+use super::receiver::Receiver;
+use super::round::Round;
+use super::waiting::Waits;
+
+/// Foreign addresses reported for one attach of an adapter.
+const SPOOF_REPORTS: usize = 4;
+/// No receive queue: an adapter has at most 16.
+const NO_QUEUE: u8 = u8::MAX;
+/// A local adapter, towards its guest.
+pub struct AdapterRx {
+    /// Its counters.
+    pub counters: Arc<AdapterCounters>,
+    /// What its driver accepts unfinished.
+    pub accepts: Accepts,
+    /// What acts on it.
+    pub settings: AdapterSettings,
+    /// Receive queues by pair.
+    pub queues: Vec<Option<RxQueue>>,
+    /// Pairs whose receive queue runs.
+    pub active: ArrayVec<u8, 16>,
+    /// The pair that gets every frame: the only one; otherwise [`NO_QUEUE`].
+    direct: u8,
+    /// It has an RDMA function.
+    pub has_rdma: bool,
+    /// The function has a driver: RoCE is for it, not for the guest's Ethernet driver.
+    pub takes_roce: bool,
+    /// Foreign source addresses of its guest that were reported.
+    pub spoofs: ArrayVec<MacAddr, SPOOF_REPORTS>,
+    /// Claims that were refused and are reported already.
+    pub claims: ArrayVec<Claim, SPOOF_REPORTS>,
+    /// What its guest may claim; `None`: anything.
+    pub allowed: Option<Arc<AllowedAddresses>>,
+    /// Frames that wait for receive buffers.
+    pub waits: Waits,
+    /// Quality of service of what it is given, if anything is configured.
+    pub receiver: Option<Box<Receiver>>,
+    /// What is done for RoCE of the guest's own, if anything.
+    pub guest_roce: Option<Box<GuestRoce>>,
+}
+
+impl AdapterRx {
+    /// An adapter whose guest has no queues yet.
+    pub fn new(counters: Arc<AdapterCounters>) -> Self {
+        let queues = counters.queues.iter().map(|_| None).collect();
+        AdapterRx {
+            counters,
+            accepts: Accepts::NONE,
+            settings: AdapterSettings::default(),
+            queues,
+            active: ArrayVec::new(),
+            direct: NO_QUEUE,
+            has_rdma: false,
+            takes_roce: false,
+            spoofs: ArrayVec::new(),
+            claims: ArrayVec::new(),
+            allowed: None,
+            waits: Waits::default(),
+            receiver: None,
+            guest_roce: None,
+        }
+    }
+
+    /// Recomputes which queues run.
+    pub fn activate(&mut self) {
+        self.active = (0..self.queues.len())
+            .filter(|&i| self.queues[i].is_some())
+            .map(|i| i as u8)
+            .collect();
+        if self.active.is_empty() {
+            self.spoofs.clear();
+            self.claims.clear();
+        }
+        self.choose();
+    }
+
+    /// Recomputes whether frames have only one way.
+    pub fn choose(&mut self) {
+        self.direct = match self.active[..] {
+            [q] if self.guest_roce.is_none() => q,
+            _ => NO_QUEUE,
+        };
+    }
+
+    /// Gives a plain frame to the only receive queue, if nothing has to be done to it and it has to wait for nothing. False:
+    /// it has to go the long way.
+    #[inline(always)]
+    pub(super) fn put_plain(
+        &mut self,
+        port: PortId,
+        f: &RawFrame<'_>,
+        meta: &Metadata,
+        round: &mut Round,
+    ) -> bool {
+        let q = self.direct;
+        let Some(Some(rx)) = self.queues.get_mut(usize::from(q)) else {
+            return false;
+        };
+        if self.has_rdma
+            && let Some(concern) = concerns_rdma(f.head)
+        {
+            if self.receiver.is_some() {
+                return false;
+            }
+            if divert(concern, self.takes_roce, port, &f.plain(), &mut round.inbound) {
+                return true;
+            }
+        }
+        let mut priority = BY_TAG;
+        if let Some(receiver) = &mut self.receiver {
+            let Some(own) = receiver.pass(round.now, f, rx) else {
+                return false;
+            };
+            priority = own;
+        }
+        let placed = rx.put_plain(f, meta.gate, priority);
+        if !rx.touched {
+            rx.touched = true;
+            round.touched.push((port, q));
+        }
+        if let Err(reason) = placed {
+            self.refused_plain(port, f, meta, priority, reason, round);
+        }
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refused_plain(
+        &mut self,
+        port: PortId,
+        f: &RawFrame<'_>,
+        meta: &Metadata,
+        priority: u8,
+        reason: DropReason,
+        round: &mut Round,
+    ) {
+        let meta = Metadata {
+            priority,
+            ..meta.clone()
+        };
+        self.refused(port, self.direct, &f.plain(), &meta, reason, &mut round.waiting);
+    }
+
+    /// What it accepts unfinished of a frame that begins so: its RDMA function takes only what is complete.
+    pub(super) fn accepts(&self, head: &[u8]) -> Accepts {
+        match concerns_rdma(head).filter(|_| self.has_rdma) {
+            Some(Concern::Roce) if self.takes_roce => Accepts::NONE,
+            Some(Concern::Dhcp) => Accepts::NONE,
+            _ => self.accepts,
+        }
+    }
+
+    /// Delivers a frame that is finished, to the RDMA function or to a receive queue. Answers why it was dropped, if it was.
+    pub(super) fn deliver(
+        &mut self,
+        port: PortId,
+        f: &OutFrame<'_>,
+        meta: &Metadata,
+        round: &mut Round,
+    ) -> Option<DropReason> {
+        if self.has_rdma && diverted(self.takes_roce, port, f, &mut round.inbound) {
+            return None;
+        }
+        let q = self.queue_for(f.head);
+        if let Some(q) = q {
+            self.see_roce(q, meta.priority, f);
+        }
+        let rx = q.and_then(|q| Some((q, self.queues.get_mut(usize::from(q))?.as_mut()?)));
+        let Some((q, rx)) = rx else {
+            self.counters.drops.add(DropReason::ReceiverDown as usize, 1);
+            return Some(DropReason::ReceiverDown);
+        };
+        if !rx.touched {
+            rx.touched = true;
+            round.touched.push((port, q));
+        }
+        let dropped = match rx.put(f, meta.gate, meta.priority) {
+            Ok(()) => None,
+            Err(reason) => self.refused(port, q, f, meta, reason, &mut round.waiting),
+        };
+        if dropped.is_none() && f.hdr.gso_type != NetHdr::GSO_NONE {
+            self.counters.queues[usize::from(q)].add(Q::RxTsoPassed as usize, 1);
+        }
+        dropped
+    }
+
+    /// The receive queue that gets this frame.
+    pub fn queue_for(&self, head: &[u8]) -> Option<u8> {
+        match self.active[..] {
+            [q] => Some(q),
+            [] => None,
+            ref many => many.get(flow_hash(head) as usize % many.len()).copied(),
+        }
+    }
+
+    /// A frame reaches the guest's receive queue `q`.
+    #[inline]
+    pub fn see_roce(&mut self, q: u8, priority: u8, f: &OutFrame<'_>) {
+        if self.guest_roce.is_some() && is_roce(f.head) {
+            self.see_frame(q, priority, f);
+        }
+    }
+
+    #[inline(never)]
+    fn see_frame(&mut self, q: u8, priority: u8, f: &OutFrame<'_>) {
+        let Some(roce) = &mut self.guest_roce else { return };
+        if let Some(seen) = see(f) {
+            let priority = priority_of(priority, f.head);
+            roce.proxy.received(roce.now, priority, &seen);
+            let counts = roce.proxy.take_counts();
+            roce.count(q.into(), counts);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What a frame is to an adapter's RDMA function.
+
+use std::collections::VecDeque;
+
+use vnic_fabric::switch::PortId;
+
+use super::super::frame::OutFrame;
+
+/// Frames for RDMA functions that wait for their turn; what comes on top is lost, as on a wire.
+pub const INBOUND_MAX: usize = 1024;
+/// Bytes of a frame from which a guest's addresses are learned: DHCP options begin at 282.
+pub const LEARN_MAX: usize = 512;
+
+/// A frame that concerns the RDMA function of an adapter.
+#[derive(Debug)]
+pub enum Inbound {
+    /// RoCE, for the function.
+    Roce(Box<[u8]>),
+    /// The front of a frame that the guest has sent and that may tell its addresses.
+    Sent(Box<[u8]>),
+    /// The front of a frame that the guest gets and that may.
+    Received(Box<[u8]>),
+}
+
+/// What a frame is to an RDMA function, by its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Concern {
+    Roce,
+    Dhcp,
+}
+
+/// RoCEv1 by its EtherType, RoCEv2 by its UDP port (IBTA annexes A16, A17), DHCP to a client by its (RFC 2131).
+#[inline(always)]
+pub(super) fn concerns_rdma(head: &[u8]) -> Option<Concern> {
+    let tagged = matches!(head.get(12..14)?, [0x81, 0x00] | [0x88, 0xa8]);
+    let at = if tagged { 16 } else { 12 };
+    let ports = match head.get(at..at + 2)? {
+        [0x89, 0x15] => return Some(Concern::Roce),
+        // Without options, as all RoCE is; the protocol is UDP.
+        [0x08, 0x00] if head.get(at + 2) == Some(&0x45) && head.get(at + 11) == Some(&17) => at + 22,
+        [0x86, 0xdd] if head.get(at + 8) == Some(&17) => at + 42,
+        _ => return None,
+    };
+    match head.get(ports + 2..ports + 4)? {
+        [0x12, 0xb7] => Some(Concern::Roce),
+        [0, 68] => Some(Concern::Dhcp),
+        _ => None,
+    }
+}
+
+/// Gives a frame to the adapter's RDMA function if it is for it. True: it is not for the guest's Ethernet driver.
+#[inline]
+pub(super) fn diverted(
+    takes_roce: bool,
+    port: PortId,
+    f: &OutFrame<'_>,
+    inbound: &mut VecDeque<(PortId, Inbound)>,
+) -> bool {
+    match concerns_rdma(f.head) {
+        None => false,
+        Some(concern) => divert(concern, takes_roce, port, f, inbound),
+    }
+}
+
+#[inline(never)]
+pub(super) fn divert(
+    concern: Concern,
+    takes_roce: bool,
+    port: PortId,
+    f: &OutFrame<'_>,
+    inbound: &mut VecDeque<(PortId, Inbound)>,
+) -> bool {
+    let roce = concern == Concern::Roce;
+    if roce && !takes_roce {
+        return false;
+    }
+    let len = if roce { f.len() } else { f.len().min(LEARN_MAX) };
+    if inbound.len() < INBOUND_MAX {
+        let mut bytes = vec![0; len].into_boxed_slice();
+        f.peek(&mut bytes);
+        let what = if roce {
+            Inbound::Roce(bytes)
+        } else {
+            Inbound::Received(bytes)
+        };
+        inbound.push_back((port, what));
+    }
+    roce
+}
+
+/// Is it RoCE?
+pub fn is_roce(head: &[u8]) -> bool {
+    concerns_rdma(head) == Some(Concern::Roce)
+}

@@ -1,0 +1,257 @@
+//! A frame for a port that has something configured: it goes at once, waits, or is dropped.
+
+use vnic_engine::counters::PriorityCounter as P;
+use vnic_engine::offload::{self, Accepts, HEAD_MAX, Request};
+use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::qos::{Entry, HintAction, Verdict, WIRE_OVERHEAD};
+use vnic_fabric::switch::{Egress, PortId};
+use vnic_fabric::{DropReason, TagEdit};
+
+use super::super::super::frame::{Metadata, OwnedFrame, RawFrame, for_receiver};
+use super::super::Outputs;
+use super::super::concern::{INBOUND_MAX, is_roce};
+use super::super::receiver::{Receiver, mark};
+use super::super::slot::Slot;
+
+/// What a frame needs.
+struct Needs {
+    /// Bytes on the wire.
+    wire: u32,
+    /// Frames that the receiver gets.
+    frames: usize,
+    /// Bytes of the longest of them.
+    longest: usize,
+}
+
+/// `None`: its request is no good.
+#[inline]
+fn measure(f: &RawFrame<'_>, tag: TagEdit, accepts: &Accepts) -> Option<Needs> {
+    let shift = match tag {
+        TagEdit::Push(_) => 4,
+        TagEdit::Pop => -4,
+        TagEdit::Keep | TagEdit::Replace(_) => 0,
+    };
+    let len = f.len.saturating_add_signed(shift);
+    let one = Needs {
+        wire: len as u32 + WIRE_OVERHEAD,
+        frames: 1,
+        longest: len,
+    };
+    if f.hdr.gso_type == NetHdr::GSO_NONE {
+        return Some(one);
+    }
+    let head = &f.head[..f.head.len().min(HEAD_MAX)];
+    let request = offload::check(&f.hdr, head, f.len).ok()?;
+    let Request::Tso(tso) = request else {
+        return Some(one);
+    };
+    let headers = tso.head_len.saturating_add_signed(shift);
+    let payload = f.len.saturating_sub(tso.head_len);
+    let frames = payload.div_ceil(tso.gso_size.max(1)).max(1);
+    let wire = payload + frames * (headers + WIRE_OVERHEAD as usize);
+    let whole = request.accepted_by(accepts);
+    Some(Needs {
+        wire: wire as u32,
+        frames: if whole { 1 } else { frames },
+        longest: if whole {
+            len
+        } else {
+            headers + tso.gso_size.min(payload)
+        },
+    })
+}
+
+impl Outputs {
+    /// The receiving side of a port, out of its place, so that it and its port can be used at once.
+    #[inline]
+    pub fn take_receiver(&mut self, port: PortId) -> Option<Box<Receiver>> {
+        let receiver = self.slots.get_mut(usize::from(port.0))?.receiver()?.take()?;
+        self.taken = Some(port);
+        Some(receiver)
+    }
+
+    /// Back in its place.
+    #[inline]
+    pub fn put_receiver(&mut self, receiver: Box<Receiver>) {
+        if let Some(place) = self
+            .slots
+            .get_mut(usize::from(receiver.port.0))
+            .and_then(Slot::receiver)
+        {
+            *place = Some(receiver);
+        }
+        self.taken = None;
+    }
+
+    /// May a frame have to wait at a local adapter? Then nothing may go past [`Outputs::give`].
+    #[inline]
+    pub fn queues_at(&self, port: PortId) -> bool {
+        match self.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => a.receiver.as_ref().is_some_and(|r| r.queues_frames()),
+            _ => false,
+        }
+    }
+
+    /// It has something to do each round from now on.
+    pub(super) fn list(&mut self, receiver: &mut Receiver) {
+        if !receiver.listed {
+            receiver.listed = true;
+            self.queued.push(receiver.port);
+        }
+    }
+
+    /// Can the receiver take so many frames of `len` bytes each?
+    #[inline]
+    pub(super) fn has_room(&mut self, port: PortId, head: &[u8], len: usize, frames: usize) -> bool {
+        let inbound = self.round.inbound.len();
+        match self.slots.get_mut(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => {
+                if a.takes_roce && is_roce(head) {
+                    return inbound < INBOUND_MAX;
+                }
+                match a.queue_for(head) {
+                    Some(q) => match a.queues.get_mut(usize::from(q)) {
+                        Some(Some(rx)) => rx.has_room(len, frames),
+                        _ => true,
+                    },
+                    None => true,
+                }
+            }
+            Some(Slot::Uplink(p)) => p.has_room(frames),
+            _ => true,
+        }
+    }
+
+    /// How full the way to the guest is, in thousandths: what waits for its turn, or buffers that the guest takes long to give
+    /// back, and what waits for them.
+    fn fill(&mut self, r: &Receiver, head: &[u8]) -> u32 {
+        let thousandths = |part: u64, all: u64| {
+            let fill = part.saturating_mul(1000).checked_div(all).unwrap_or(0);
+            u32::try_from(fill.min(1000)).unwrap_or(1000)
+        };
+        let waits = thousandths(r.buffers.used(), r.change.qos.buffer.size.into());
+        let Some(Slot::Adapter(a)) = self.slots.get_mut(usize::from(r.port.0)) else {
+            return waits;
+        };
+        let reserve = a.reserve();
+        let Some(Some(rx)) = a.queue_for(head).and_then(|q| a.queues.get_mut(usize::from(q))) else {
+            return waits;
+        };
+        let (behind, most) = rx.behind();
+        let guest = thousandths((behind + rx.parked().len()) as u64, (most + reserve) as u64);
+        waits.max(guest)
+    }
+
+    /// A frame for a port that has something configured: it goes, or it waits, or it is dropped.
+    pub fn give_queued(&mut self, r: &mut Receiver, e: Egress, f: &RawFrame<'_>, meta: &Metadata) {
+        let priority = r.priority(f.head, e.tag);
+        let meta = &Metadata {
+            priority,
+            ..meta.clone()
+        };
+        let accepts = match self.slots.get(usize::from(e.port.0)) {
+            Some(Slot::Adapter(a)) => a.accepts,
+            _ => Accepts::NONE,
+        };
+        let needs = if r.queues_frames() && self.receives(e.port) {
+            measure(f, e.tag, &accepts)
+        } else {
+            None
+        };
+        // What does not wait anyway, what nobody takes, and what is no good: as without all this.
+        let Some(needs) = needs else {
+            return self.give_now(e, f, meta);
+        };
+        let now = self.round.now;
+        let bit = 1u8 << priority;
+        let lossless = r.lossless & bit != 0;
+        let mut edited;
+        let mut f = *f;
+        if r.change.qos.hint.enable
+            && !lossless
+            && let Some(at) = mark::tcp(f.head)
+        {
+            let fill = self.fill(r, f.head);
+            match r.congestion.hint.judge(r.change.qos.hint, fill) {
+                HintAction::Off => {}
+                HintAction::Mark => {
+                    edited = [0; HEAD_MAX];
+                    let n = f.head.len().min(HEAD_MAX);
+                    edited[..n].copy_from_slice(&f.head[..n]);
+                    if !mark::mark(&mut edited[..n], at) {
+                        return self.refuse(r, priority, &f, needs.frames, DropReason::CongestionHint);
+                    }
+                    f.head = &edited[..n];
+                    let block = &r.counters.link().priorities[usize::from(priority)];
+                    block.add(P::RxMarked as usize, 1);
+                }
+                HintAction::Drop => {
+                    return self.refuse(r, priority, &f, needs.frames, DropReason::CongestionHint);
+                }
+            }
+        }
+        let mut entry = Entry {
+            source: meta.source.0,
+            priority,
+            wire: needs.wire,
+            bytes: 0,
+            since: now,
+        };
+        let room = !lossless || self.has_room(e.port, f.head, needs.longest, needs.frames);
+        if room && r.queues.pass(now, priority, needs.wire, r.closed | r.blocked) {
+            r.passed(priority);
+            return self.give_now(e, &f, meta);
+        }
+        let Outputs {
+            bounce, round, pool, ..
+        } = self;
+        let finished = for_receiver(&f, e.tag, &accepts, bounce, |out| {
+            entry.bytes = (out.len() + OwnedFrame::COST) as u32;
+            if out.hdr.gso_type == NetHdr::GSO_NONE {
+                entry.wire = out.len() as u32 + WIRE_OVERHEAD;
+            }
+            let verdict = match r.congestion.marks {
+                true => r.judge(priority, out.head),
+                false => Verdict::Pass,
+            };
+            let admitted = match verdict {
+                Verdict::Drop => Err(DropReason::Wred),
+                _ => r.buffers.admit(entry.source, priority, entry.bytes),
+            };
+            let copy = admitted.and_then(|()| {
+                pool.copy(out, meta.counted()).ok_or_else(|| {
+                    r.buffers.release(entry.source, priority, entry.bytes);
+                    DropReason::EgressFull
+                })
+            });
+            match copy {
+                Ok(mut frame) => {
+                    if verdict == Verdict::Mark {
+                        r.mark(priority, &mut frame.bytes);
+                    }
+                    r.push(entry, frame);
+                }
+                Err(reason) => {
+                    r.count_drop(priority, reason);
+                    round.offer(e.port, out, Some(reason), None);
+                }
+            }
+        });
+        self.count_finished(meta, finished);
+        if let Err(reason) = finished {
+            r.counters.drop(reason, 1);
+        }
+        if !room {
+            r.blocked |= bit;
+        }
+        self.list(r);
+        r.signal(&mut self.signals, now);
+        self.round.waiting.look();
+    }
+
+    /// Drops a frame, or a request that would be so many, before it waits.
+    fn refuse(&mut self, r: &Receiver, priority: u8, f: &RawFrame<'_>, frames: usize, reason: DropReason) {
+        r.count_drops(priority, reason, frames as u64);
+        self.round.offer(r.port, &f.whole(), Some(reason), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! Uplinks of a core send and obey pause frames.
+
+use vnic_engine::counters::{LinkCounter as L, PriorityCounter as P};
+use vnic_fabric::Instant;
+use vnic_fabric::switch::PortId;
+use vnic_wire::pause::Frame;
+
+use super::super::super::frame::OutFrame;
+use super::super::super::qos::PauseState;
+use super::super::Outputs;
+use super::super::slot::Slot;
+
+impl Outputs {
+    /// MAC control came from the wire of an uplink.
+    #[cold]
+    pub fn control_frame(&mut self, port: PortId, bytes: &[u8], now: Instant) {
+        let change = self.acting(port);
+        let Some(Slot::Uplink(p)) = self.slots.get_mut(usize::from(port.0)) else {
+            return;
+        };
+        let link = &p.counters.link;
+        link.link.add(L::RxControlFrames as usize, 1);
+        let Ok(frame) = Frame::parse(bytes) else { return };
+        match frame {
+            Frame::Global(_) => link.link.add(L::RxPause as usize, 1),
+            Frame::Priorities { enabled, .. } => {
+                for (_, block) in (0..).zip(&link.priorities).filter(|(i, _)| enabled >> i & 1 != 0) {
+                    block.add(P::RxPause as usize, 1);
+                }
+            }
+        }
+        p.link.rx.frame(now, &frame, change.qos.pause, change.qos.rate);
+        self.link_round(port, now);
+    }
+
+    /// An uplink's settings are others.
+    pub(in super::super) fn configure_link(&mut self, port: PortId, now: Instant) {
+        if matches!(self.slots.get(usize::from(port.0)), Some(Slot::Uplink(_))) {
+            self.link_round(port, now);
+        }
+    }
+
+    /// Does any uplink of this core have to look what it is pausing, or how long it still waits?
+    #[inline]
+    pub fn links_busy(&self) -> bool {
+        self.links_busy || self.round.waiting.pauses().any()
+    }
+
+    /// One look at the flow control of the uplinks.
+    #[cold]
+    pub fn links_round(&mut self, now: Instant) {
+        self.links_busy = false;
+        for i in 0..self.slots.len() {
+            if matches!(self.slots[i], Slot::Uplink(_)) {
+                self.link_round(PortId(i as u16), now);
+            }
+        }
+    }
+
+    fn link_round(&mut self, port: PortId, now: Instant) {
+        let change = self.acting(port);
+        let (pause, rate) = (change.qos.pause, change.qos.rate);
+        let xoff = match self.round.waiting.pauses().of(port) {
+            PauseState { global: true, .. } => 0xff,
+            PauseState { priorities, .. } => priorities,
+        };
+        // What this uplink may say at all.
+        let xoff = match pause.pfc {
+            0 if pause.global_tx && xoff != 0 => 0xff,
+            0 => 0,
+            pfc => xoff & pfc,
+        };
+        let Outputs {
+            slots,
+            round,
+            links_busy,
+            ..
+        } = self;
+        let Some(Slot::Uplink(p)) = slots.get_mut(usize::from(port.0)) else {
+            return;
+        };
+        let counters = p.counters.clone();
+        if pause != p.link.pause {
+            p.link.pause = pause;
+            p.link.rx.configure(pause);
+            p.link.tx.configure();
+        }
+        if xoff != p.link.pausing {
+            p.link.pausing = xoff;
+            p.link.tx.set(now, xoff);
+        }
+        p.link.count_tells(now, xoff, pause.pfc, &counters.link);
+        while let Some(frame) = p.link.tx.poll(now, pause, rate) {
+            let bytes = frame.emit(p.link.mac);
+            p.send_control(&bytes);
+            match frame {
+                Frame::Global(_) => counters.link.link.add(L::TxPause as usize, 1),
+                Frame::Priorities { enabled, .. } => {
+                    for (_, block) in (0..)
+                        .zip(&counters.link.priorities)
+                        .filter(|(i, _)| enabled >> i & 1 != 0)
+                    {
+                        block.add(P::TxPause as usize, 1);
+                    }
+                }
+            }
+            round.offer(port, &OutFrame::of(&bytes), None, None);
+        }
+        let stopped = p.link.rx.paused(now);
+        p.link.count_waits(now, stopped, pause.pfc, &counters.link);
+        *links_busy |= p.link.is_busy() || stopped != 0;
+        if stopped != p.link.stopped {
+            p.link.stopped = stopped;
+            self.set_up_receiver(port, stopped, now);
+        }
+    }
+
+    /// When an uplink of this core has to repeat itself, or may go on.
+    pub fn links_due(&self) -> Option<Instant> {
+        if !self.links_busy {
+            return None;
+        }
+        let times = self.slots.iter().filter_map(|slot| match slot {
+            Slot::Uplink(p) => p.link.next_time(),
+            _ => None,
+        });
+        times.min()
+    }
+}

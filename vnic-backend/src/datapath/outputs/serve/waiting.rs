@@ -1,0 +1,428 @@
+//! Frames begin to wait for receive buffers, get them, or are given up.
+
+use std::sync::atomic::Ordering;
+
+use arrayvec::ArrayVec;
+use vnic_engine::counters::{PriorityCounter as P, QueueCounter as Q};
+use vnic_engine::dropless::Told;
+use vnic_engine::settings::{Burst, DelayDrop};
+use vnic_fabric::switch::PortId;
+use vnic_fabric::{DropReason, Instant};
+
+use super::super::super::counters::{AdapterCounters, priority_of};
+use super::super::super::frame::{Metadata, OutFrame};
+use super::super::super::news::CoreEvent;
+use super::super::super::rx::{Parked, RxQueue};
+use super::super::Outputs;
+use super::super::adapter::AdapterRx;
+use super::super::round::Round;
+use super::super::slot::Slot;
+use super::super::waiting::{BEYOND_MAX, BUT_ROCE, PRESSED, Waiting, Waits};
+
+impl AdapterRx {
+    /// Frames that the reserve holds at most.
+    pub(in super::super) fn reserve(&self) -> usize {
+        match self.settings.burst {
+            Burst::Off => 0,
+            Burst::Thread | Burst::Poll => self.settings.reserve as usize,
+        }
+    }
+
+    /// A frame did not get into queue `q`: it waits, or it is dropped for the reason that is answered.
+    #[cold]
+    #[inline(never)]
+    pub fn refused(
+        &mut self,
+        port: PortId,
+        q: u8,
+        f: &OutFrame<'_>,
+        meta: &Metadata,
+        reason: DropReason,
+        waiting: &mut Waiting,
+    ) -> Option<DropReason> {
+        let dropped = self.retry_or_park(port, q, f, meta, reason, waiting).err();
+        if let Some(reason) = dropped {
+            self.counters.drops.add(reason as usize, 1);
+            if reason == DropReason::NoRxBuffer {
+                let priority = priority_of(meta.priority, f.head);
+                self.counters.link.priorities[usize::from(priority & 7)].add(P::RxDiscards as usize, 1);
+            }
+        }
+        dropped
+    }
+
+    fn retry_or_park(
+        &mut self,
+        port: PortId,
+        q: u8,
+        f: &OutFrame<'_>,
+        meta: &Metadata,
+        mut reason: DropReason,
+        waiting: &mut Waiting,
+    ) -> Result<(), DropReason> {
+        let i = usize::from(q);
+        if reason == DropReason::NoRxBuffer && self.waits.listed {
+            // Buffers may have come, first for those that wait already.
+            self.serve(i, waiting);
+            self.mark(port, waiting);
+            let Some(Some(rx)) = self.queues.get_mut(i) else {
+                return Err(DropReason::ReceiverDown);
+            };
+            if rx.parked().is_empty() {
+                match rx.put(f, meta.gate, meta.priority) {
+                    Ok(()) => return Ok(()),
+                    Err(again) => reason = again,
+                }
+            }
+        }
+        let reserve = self.reserve();
+        if reason != DropReason::NoRxBuffer || (reserve == 0 && !self.waits.dropless.is_on()) {
+            return Err(reason);
+        }
+        let beyond = self.waits.reserved >= reserve;
+        if beyond && (!self.waits.dropless.is_on() || waiting.beyond >= BEYOND_MAX) {
+            return Err(reason);
+        }
+        let now = waiting.clock.now();
+        let Some(Some(rx)) = self.queues.get_mut(i) else {
+            return Err(DropReason::ReceiverDown);
+        };
+        if !rx.park(f, meta, now) {
+            return Err(reason);
+        }
+        let cost = rx.parked().back().map_or(0, Parked::cost);
+        self.counters.waits.add(cost);
+        self.counters.queues[i].add(Q::RxWaited as usize, 1);
+        if beyond {
+            rx.parking.over += 1;
+            waiting.beyond += cost;
+            self.waits.dropless.waits(q, now);
+        } else {
+            self.waits.reserved += 1;
+        }
+        if !self.waits.listed {
+            self.waits.listed = true;
+            waiting.ports.push(port);
+        }
+        self.mark(port, waiting);
+        Ok(())
+    }
+
+    /// Gives what waits for queue `q` the buffers that have come. Answers how many frames are gone.
+    fn serve(&mut self, q: usize, waiting: &mut Waiting) -> usize {
+        let Some(Some(rx)) = self.queues.get_mut(q) else {
+            return 0;
+        };
+        let mut n = 0;
+        while let Some((frame, beyond, outcome)) = rx.serve() {
+            n += 1;
+            if let Err(reason) = outcome {
+                self.counters.drops.add(reason as usize, 1);
+            }
+            leaves(&self.counters, q, &frame, waiting, &mut self.waits, beyond);
+        }
+        if n > 0 {
+            self.follow(Some(q), waiting);
+        }
+        n
+    }
+
+    /// Frames beyond the reserve move into what room it has; timers run for those that are beyond it now. `moved`: the
+    /// first frame of this queue has changed.
+    fn follow(&mut self, moved: Option<usize>, waiting: &mut Waiting) {
+        let reserve = self.reserve();
+        for (q, rx) in self.queues.iter_mut().enumerate() {
+            let Some(rx) = rx else { continue };
+            let mut progress = moved == Some(q);
+            while rx.parking.over > 0 && self.waits.reserved < reserve {
+                let first = rx.parked().len() - rx.parking.over;
+                waiting.beyond -= rx.parked().get(first).map_or(0, Parked::cost);
+                rx.parking.over -= 1;
+                self.waits.reserved += 1;
+                progress = true;
+            }
+            if rx.parking.over == 0 {
+                self.waits.dropless.served(q as u8);
+            } else if progress {
+                self.waits.dropless.served(q as u8);
+                self.waits.dropless.waits(q as u8, waiting.clock.now());
+            }
+        }
+    }
+
+    /// Drops what waits for queue `q`, beyond the reserve or all.
+    fn give_up(&mut self, port: PortId, q: usize, all: bool, reason: DropReason, round: &mut Round) {
+        let Some(Some(rx)) = self.queues.get_mut(q) else {
+            return;
+        };
+        let over = rx.parking.over;
+        let reserved = rx.parked().len() - over;
+        for (i, frame) in rx.give_up(all).enumerate() {
+            self.counters.drops.add(reason as usize, 1);
+            let beyond = !all || i >= reserved;
+            leaves(
+                &self.counters,
+                q,
+                &frame,
+                &mut round.waiting,
+                &mut self.waits,
+                beyond,
+            );
+            round.offer(port, &frame.frame.whole(), Some(reason), None);
+        }
+        self.follow(Some(q), &mut round.waiting);
+    }
+
+    /// Tells everybody whether the adapter is pressed, and how many wait.
+    fn mark(&mut self, port: PortId, waiting: &mut Waiting) {
+        let beyond: usize = self.queues.iter().flatten().map(|rx| rx.parking.over).sum();
+        let state = match (beyond, self.takes_roce) {
+            (0, _) => 0,
+            (_, true) => BUT_ROCE,
+            (_, false) => PRESSED,
+        };
+        waiting.mark(port, state);
+        let gauges = &self.counters.waits;
+        let reserved = self.waits.reserved as u64;
+        gauges.reserved.store(reserved, Ordering::Relaxed);
+        gauges.reserved_max.fetch_max(reserved, Ordering::Relaxed);
+        gauges.beyond.store(beyond as u64, Ordering::Relaxed);
+    }
+
+    /// Counted what dropless mode says.
+    fn count_change(&self, told: Told, before: (u64, u64)) {
+        let d = &self.waits.dropless;
+        let first = &self.counters.queues[0];
+        first.add(Q::DroplessEntries as usize, d.entries() - before.0);
+        first.add(Q::DroplessExits as usize, d.exits() - before.1);
+        if let Told::Timeout { queue } = told
+            && let Some(block) = self.counters.queues.get(usize::from(queue))
+        {
+            block.add(Q::DroplessTimeouts as usize, 1);
+        }
+        let on = if d.is_on() { d.timeout() } else { 0 };
+        self.counters.waits.timeout.store(d.timeout(), Ordering::Relaxed);
+        self.counters.waits.on.store(on, Ordering::Release);
+    }
+
+    /// Queues with frames that wait.
+    fn waiters(&mut self) -> impl Iterator<Item = &mut RxQueue> {
+        self.queues
+            .iter_mut()
+            .flatten()
+            .filter(|rx| !rx.parked().is_empty())
+    }
+}
+
+/// A frame waits no longer.
+fn leaves(
+    counters: &AdapterCounters,
+    q: usize,
+    frame: &Parked,
+    waiting: &mut Waiting,
+    waits: &mut Waits,
+    beyond: bool,
+) {
+    let cost = frame.cost();
+    counters.waits.remove(cost);
+    let waited = waiting.clock.now().since(frame.since).as_nanos();
+    counters.queues[q].add(Q::RxWaitedNs as usize, u64::try_from(waited).unwrap_or(u64::MAX));
+    if beyond {
+        waiting.beyond -= cost;
+    } else {
+        waits.reserved -= 1;
+    }
+}
+
+impl Outputs {
+    /// Looks whether buffers have come for frames that wait, and who has waited too long. `rung`: the thread that waits for
+    /// guests says that buffers have come. Answers how many frames are gone.
+    #[cold]
+    pub fn waiting_round(&mut self, rung: bool) -> usize {
+        let mut news: ArrayVec<(PortId, Told), 16> = ArrayVec::new();
+        let mut work = 0;
+        let Outputs { slots, round, .. } = self;
+        let mut i = 0;
+        while let Some(&port) = round.waiting.ports.get(i) {
+            let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) else {
+                round.waiting.ports.swap_remove(i);
+                continue;
+            };
+            let now = round.waiting.clock.now();
+            let by_thread = a.settings.burst == Burst::Thread;
+            let due = a.waits.dropless.next_time().is_some_and(|at| at <= now);
+            if !by_thread || rung || due || a.waiters().any(|rx| !rx.parking.asked) {
+                for q in 0..a.queues.len() {
+                    let mut n = a.serve(q, &mut round.waiting);
+                    if by_thread
+                        && let Some(Some(rx)) = a.queues.get_mut(q)
+                        && !rx.parked().is_empty()
+                    {
+                        // The thread tells of what comes from now on; what came meanwhile is looked at now and in the next
+                        // round.
+                        rx.parking.asked = !rx.request_more();
+                        if !rx.parking.asked {
+                            n += a.serve(q, &mut round.waiting);
+                        }
+                    }
+                    work += n;
+                    if n > 0
+                        && let Some(Some(rx)) = a.queues.get_mut(q)
+                        && !rx.touched
+                    {
+                        rx.touched = true;
+                        round.touched.push((port, q as u8));
+                    }
+                }
+            }
+            let before = (a.waits.dropless.entries(), a.waits.dropless.exits());
+            // A frame whose buffers have come is not late, however late we look.
+            if news.remaining_capacity() > 0
+                && let Some(told) = a.waits.dropless.expire(now)
+            {
+                a.count_change(told, before);
+                news.push((port, told));
+                for q in 0..a.queues.len() {
+                    a.give_up(port, q, false, DropReason::NoRxBuffer, round);
+                }
+                work += 1;
+            }
+            a.mark(port, &mut round.waiting);
+            for rx in a.queues.iter_mut().flatten() {
+                if rx.parked().is_empty() && by_thread {
+                    rx.parking.asked = false;
+                    rx.suppress_kicks();
+                }
+            }
+            if a.waiters().next().is_none() {
+                a.waits.listed = false;
+                round.waiting.ports.swap_remove(i);
+            } else {
+                i += 1;
+            }
+        }
+        for (port, told) in news {
+            self.report(CoreEvent::Dropless { port, told });
+        }
+        work
+    }
+
+    /// The operator switches an adapter's dropless mode on or off. Frames that wait beyond the reserve are dropped with it.
+    pub fn set_dropless(&mut self, port: PortId, timeout: u8) {
+        let Outputs { slots, round, .. } = self;
+        let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) else {
+            return;
+        };
+        let before = (a.waits.dropless.entries(), a.waits.dropless.exits());
+        let Some(told) = a.waits.dropless.set(timeout) else {
+            return;
+        };
+        a.count_change(told, before);
+        if !a.waits.dropless.is_on() {
+            for q in 0..a.queues.len() {
+                // What has buffers by now is not lost.
+                let n = a.serve(q, &mut round.waiting);
+                if n > 0
+                    && let Some(Some(rx)) = a.queues.get_mut(q)
+                    && !rx.touched
+                {
+                    rx.touched = true;
+                    round.touched.push((port, q as u8));
+                }
+                a.give_up(port, q, false, DropReason::NoRxBuffer, round);
+            }
+            a.mark(port, &mut round.waiting);
+        }
+        self.report(CoreEvent::Dropless { port, told });
+    }
+
+    /// `DelayDropTimeout` of an adapter from now on. To switch off what is off is an act of the operator's, too; that nothing is set
+    /// any more, or nothing at a start, is none.
+    pub fn set_delay_drop(&mut self, port: PortId, before: DelayDrop, set: DelayDrop, anew: bool) {
+        let on = self.adapter(port).is_some_and(|a| a.waits.dropless.is_on());
+        let act = !anew && set.act > 0;
+        if (anew || set != before) && (set.timeout > 0 || act || on) {
+            self.set_dropless(port, set.timeout);
+        }
+    }
+
+    /// Settings of an adapter have changed: its reserve may have more room.
+    pub fn reserve_changed(&mut self, port: PortId) {
+        let Outputs { slots, round, .. } = self;
+        if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) {
+            a.follow(None, &mut round.waiting);
+            a.mark(port, &mut round.waiting);
+            for rx in a.waiters() {
+                // Whoever looks for buffers from now on begins with a look.
+                rx.parking.asked = false;
+                rx.suppress_kicks();
+            }
+        }
+    }
+
+    /// A queue's guest is gone: nothing waits for it any more.
+    pub fn drop_waiting(&mut self, port: PortId, pair: usize) {
+        let Outputs { slots, round, .. } = self;
+        if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) {
+            a.give_up(port, pair, true, DropReason::ReceiverDown, round);
+            a.mark(port, &mut round.waiting);
+        }
+    }
+
+    /// An adapter is removed.
+    pub fn forget_waiting(&mut self, port: PortId) {
+        let queues = self.adapter(port).map_or(0, |a| a.queues.len());
+        for pair in 0..queues {
+            self.drop_waiting(port, pair);
+        }
+        self.round.waiting.ports.retain(|p| *p != port);
+        self.round.waiting.mark(port, 0);
+    }
+
+    /// When somebody has waited too long.
+    pub fn waiting_due(&self) -> Option<Instant> {
+        let Outputs { slots, round, .. } = self;
+        let times = round
+            .waiting
+            .ports
+            .iter()
+            .filter_map(|p| match slots.get(usize::from(p.0)) {
+                Some(Slot::Adapter(a)) => a.waits.dropless.next_time(),
+                _ => None,
+            });
+        times.min()
+    }
+
+    /// Asks guests for whom frames wait to kick when they give buffers; says whether they have given some after all.
+    pub fn request_buffers(&mut self) -> bool {
+        let Outputs { slots, round, .. } = self;
+        let mut more = false;
+        for port in &round.waiting.ports {
+            let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0)) else {
+                continue;
+            };
+            let by_thread = a.settings.burst == Burst::Thread;
+            for rx in a.waiters() {
+                // The thread's kicks were asked for when the frame was looked at first.
+                more |= if by_thread {
+                    !rx.parking.asked
+                } else {
+                    rx.request_more()
+                };
+            }
+        }
+        more
+    }
+
+    /// Awake again, the core looks by itself.
+    pub fn suppress_buffer_kicks(&mut self) {
+        let Outputs { slots, round, .. } = self;
+        for port in &round.waiting.ports {
+            if let Some(Slot::Adapter(a)) = slots.get_mut(usize::from(port.0))
+                && a.settings.burst != Burst::Thread
+            {
+                a.waiters().for_each(|rx| rx.suppress_kicks());
+            }
+        }
+    }
+}

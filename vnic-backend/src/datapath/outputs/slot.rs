@@ -1,0 +1,101 @@
+//! What is behind the switch's ports.
+
+use vnic_engine::counters::CoreCounter;
+use vnic_engine::offload::Accepts;
+use vnic_fabric::DropReason;
+use vnic_fabric::switch::PortId;
+
+use super::super::frame::{Metadata, OutFrame};
+use super::adapter::AdapterRx;
+use super::bond::BondPort;
+use super::receiver::Receiver;
+use super::round::Round;
+use crate::uplink::PortTx;
+
+/// What is behind a switch port.
+pub enum Slot {
+    /// Nothing.
+    Empty,
+    /// Something that another core owns.
+    Remote(usize),
+    /// An adapter of this core.
+    Adapter(Box<AdapterRx>),
+    /// An uplink of this core.
+    Uplink(Box<PortTx>),
+    /// A bond of uplinks of this core.
+    Bond(Box<BondPort>),
+}
+
+impl Slot {
+    /// Where the receiving side of the port is, if it can have one.
+    pub(super) fn receiver(&mut self) -> Option<&mut Option<Box<Receiver>>> {
+        match self {
+            Slot::Adapter(a) => Some(&mut a.receiver),
+            Slot::Uplink(p) => Some(&mut p.receiver),
+            Slot::Empty | Slot::Remote(_) | Slot::Bond(_) => None,
+        }
+    }
+}
+
+/// The receivers of a core, for whoever has complete frames for them.
+pub struct Receivers<'a> {
+    pub(super) slots: &'a mut [Slot],
+    /// Of this round.
+    pub round: &'a mut Round,
+}
+
+impl Receivers<'_> {
+    /// What a receiver accepts unfinished of a frame that begins so; nothing if there is none, which is counted.
+    pub(super) fn accepts(&self, port: PortId, head: &[u8]) -> Option<Accepts> {
+        match self.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) if a.active.is_empty() && !a.takes_roce => {
+                a.counters.drops.add(DropReason::ReceiverDown as usize, 1);
+                None
+            }
+            Some(Slot::Adapter(a)) => Some(a.accepts(head)),
+            Some(Slot::Uplink(p)) => Some(p.accepts),
+            // Its own core delivers it.
+            Some(Slot::Remote(_)) => None,
+            // A bond gives its frames to its members.
+            Some(Slot::Empty | Slot::Bond(_)) | None => {
+                self.round.counters.add(CoreCounter::Orphans as usize, 1);
+                None
+            }
+        }
+    }
+
+    /// Hands over a complete frame; `comment` is for the captures.
+    pub fn put(&mut self, port: PortId, f: &OutFrame<'_>, meta: &Metadata, comment: Option<&str>) {
+        let round = &mut *self.round;
+        let dropped = match self.slots.get_mut(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => a.deliver(port, f, meta, round),
+            Some(Slot::Uplink(p)) => {
+                if !p.touched {
+                    p.touched = true;
+                    round.touched.push((port, 0));
+                }
+                p.put(f, meta).err()
+            }
+            Some(Slot::Remote(_) | Slot::Empty | Slot::Bond(_)) | None => {
+                round.counters.add(CoreCounter::Orphans as usize, 1);
+                return;
+            }
+        };
+        round.offer(port, f, dropped, comment);
+    }
+
+    /// Drops a frame that was for this port.
+    pub fn drop(&self, port: PortId, f: &OutFrame<'_>, reason: DropReason, comment: &str) {
+        self.count_drop(port, reason);
+        self.round.offer(port, f, Some(reason), Some(comment));
+    }
+
+    /// Counts a frame that did not get to its receiver.
+    pub(super) fn count_drop(&self, port: PortId, reason: DropReason) {
+        match self.slots.get(usize::from(port.0)) {
+            Some(Slot::Adapter(a)) => a.counters.drops.add(reason as usize, 1),
+            Some(Slot::Uplink(p)) => p.count_drop(reason),
+            _ => self.round.counters.add(CoreCounter::Orphans as usize, 1),
+        }
+    }
+}

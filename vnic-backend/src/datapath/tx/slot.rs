@@ -1,0 +1,58 @@
+//! A buffer that other cores copy from.
+
+use arrayvec::ArrayVec;
+use vnic_engine::offload::HEAD_MAX;
+use vnic_engine::virtio_net::NetHdr;
+use vnic_fabric::switch::Verdict;
+
+use super::super::MAX_CORES;
+use super::super::frame::RawFrame;
+use crate::mem::Seg;
+
+/// A taken transmit buffer.
+pub(super) struct Slot {
+    pub(super) head: u16,
+    /// Cores that still have to copy it.
+    pub(super) left: u8,
+    /// Frames to commit on the links when the buffer is completed.
+    pub(super) commits: ArrayVec<(usize, u64), MAX_CORES>,
+    /// For a flooded frame: local receivers get it when the other cores have it.
+    pub(super) then_local: Option<Box<Flooded>>,
+}
+
+/// A flooded frame that waits for other cores.
+pub(super) struct Flooded {
+    head: ArrayVec<u8, HEAD_MAX>,
+    len: usize,
+    hdr: NetHdr,
+    segs: Vec<Seg<'static>>,
+    skip: usize,
+    pub(super) verdict: Verdict,
+}
+
+impl Flooded {
+    /// # Safety
+    /// The frame's memory stays mapped for as long as this is there.
+    pub(super) unsafe fn new(f: &RawFrame<'_>, verdict: Verdict) -> Flooded {
+        let head = f.head.iter().copied().collect();
+        Flooded {
+            head,
+            len: f.len,
+            hdr: f.hdr,
+            // SAFETY: as the caller says.
+            segs: f.segs.iter().map(|seg| unsafe { seg.lent() }).collect(),
+            skip: f.skip,
+            verdict,
+        }
+    }
+
+    pub(super) fn frame(&self) -> RawFrame<'_> {
+        RawFrame {
+            head: &self.head,
+            len: self.len,
+            hdr: self.hdr,
+            segs: &self.segs,
+            skip: self.skip,
+        }
+    }
+}
