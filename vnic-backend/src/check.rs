@@ -1,19 +1,18 @@
 //! Is what the control plane asks for possible? Every refusal names the field and what is allowed.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
 use vnic_engine::settings::{AdapterSettings, Burst, RecvCompletion, SendCompletion};
 use vnic_fabric::fault::{Rule, RuleError};
 use vnic_wire::MacAddr;
 
 use crate::types::*;
 
-fn invalid<T>(field: &'static str, problem: String) -> Result<T, NicError> {
-    Err(NicError::Invalid { field, problem })
-}
-
 /// The list of CPUs.
 pub fn cores(cores: &[usize]) -> Result<(), NicError> {
     if cores.is_empty() {
-        return invalid("data_cores", "at least one CPU is needed".into());
+        return invalid("data_cores", "at least one CPU is needed");
     }
     for (i, c) in cores.iter().enumerate() {
         if cores[..i].contains(c) {
@@ -26,52 +25,59 @@ pub fn cores(cores: &[usize]) -> Result<(), NicError> {
 /// An adapter on its own.
 pub fn adapter(spec: &AdapterSpec, nic: &NicConfig) -> Result<(), NicError> {
     name(&spec.name)?;
-    mtu(spec.mtu)?;
+    within("mtu", spec.mtu, MTU_RANGE)?;
     vlan(&spec.vlan)?;
     core(spec.data_core, nic)?;
-    if !QUEUE_PAIRS_RANGE.contains(&spec.queue_pairs) {
-        let (lo, hi) = (QUEUE_PAIRS_RANGE.start(), QUEUE_PAIRS_RANGE.end());
-        return invalid(
-            "queue_pairs",
-            format!("{}; allowed are {lo} to {hi}", spec.queue_pairs),
-        );
-    }
+    within("queue_pairs", spec.queue_pairs, QUEUE_PAIRS_RANGE)?;
     if !RDMA_MEMORY_RANGE.contains(&spec.rdma_memory_mib) {
         let (lo, hi) = (RDMA_MEMORY_RANGE.start(), RDMA_MEMORY_RANGE.end());
-        return invalid(
-            "rdma_memory_mib",
-            format!("{}; allowed are {lo} to {hi} MiB", spec.rdma_memory_mib),
-        );
+        let problem = format!("{}; allowed are {lo} to {hi} MiB", spec.rdma_memory_mib);
+        return invalid("rdma_memory_mib", problem);
     }
-    for (field, value, range) in [
-        ("vmm_regions", spec.vmm.regions, VMM_REGIONS_RANGE),
-        ("vmm_descriptors", spec.vmm.descriptors, VMM_DESCRIPTORS_RANGE),
-    ] {
-        if !range.contains(&value) {
-            let (lo, hi) = (range.start(), range.end());
-            return invalid(field, format!("{value}; allowed are {lo} to {hi}"));
-        }
-    }
+    within("vmm_regions", spec.vmm.regions, VMM_REGIONS_RANGE)?;
+    within("vmm_descriptors", spec.vmm.descriptors, VMM_DESCRIPTORS_RANGE)?;
     if spec.macs.is_empty() {
-        return invalid("macs", "an adapter needs at least one address".into());
+        return invalid("macs", "an adapter needs at least one address");
     }
     for (i, mac) in spec.macs.iter().enumerate() {
-        if mac.is_multicast() || *mac == MacAddr::default() {
-            return invalid("macs", format!("{mac} is no unicast address"));
-        }
-        if spec.macs[..i].contains(mac) {
-            return invalid("macs", format!("{mac} is named twice"));
-        }
+        new_mac("macs", mac, &spec.macs[..i])?;
     }
     socket("eth_socket", &spec.eth_socket)?;
     if let Some(path) = &spec.rdma_socket {
         socket("rdma_socket", path)?;
         if *path == spec.eth_socket {
-            return invalid(
-                "rdma_socket",
-                format!("{} is the socket of the Ethernet function", path.display()),
-            );
+            let problem = format!("{} is the socket of the Ethernet function", path.display());
+            return invalid("rdma_socket", problem);
         }
+    }
+    Ok(())
+}
+
+/// Refuses a value that is out of its range.
+fn within<T: PartialOrd + Display>(
+    field: &'static str,
+    value: T,
+    range: RangeInclusive<T>,
+) -> Result<(), NicError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let (lo, hi) = (range.start(), range.end());
+    invalid(field, format!("{value}; allowed are {lo} to {hi}"))
+}
+
+/// Refuses an address that is no unicast address, or is among those before it.
+fn new_mac(field: &'static str, mac: &MacAddr, before: &[MacAddr]) -> Result<(), NicError> {
+    unicast(field, mac)?;
+    if before.contains(mac) {
+        return invalid(field, format!("{mac} is named twice"));
+    }
+    Ok(())
+}
+
+fn unicast(field: &'static str, mac: &MacAddr) -> Result<(), NicError> {
+    if mac.is_multicast() || *mac == MacAddr::default() {
+        return invalid(field, format!("{mac} is no unicast address"));
     }
     Ok(())
 }
@@ -100,13 +106,7 @@ pub fn free_macs<'a, M: Iterator<Item = MacAddr>>(
 
 /// Settings of an adapter, each on its own and together. The fields are the names of their keys.
 pub fn settings(s: &AdapterSettings, spec: &AdapterSpec) -> Result<(), NicError> {
-    if !TX_COALESCING_RANGE.contains(&s.tx_coalescing) {
-        let (lo, hi) = (TX_COALESCING_RANGE.start(), TX_COALESCING_RANGE.end());
-        return invalid(
-            "TxMaxPostSendsCoalescing",
-            format!("{}; allowed are {lo} to {hi}", s.tx_coalescing),
-        );
-    }
+    within("TxMaxPostSendsCoalescing", s.tx_coalescing, TX_COALESCING_RANGE)?;
     if s.send_completion == SendCompletion::NdisPoll && s.tx_coalescing > TX_COALESCING_POLL_MAX {
         return invalid(
             "TxMaxPostSendsCoalescing",
@@ -119,32 +119,20 @@ pub fn settings(s: &AdapterSettings, spec: &AdapterSpec) -> Result<(), NicError>
     if s.recv_completion == RecvCompletion::NdisPoll && s.burst != Burst::Off {
         return invalid(
             "RecvCompletionMethod",
-            "4 (NDIS poll) and AsyncReceiveIndicate exclude each other: set AsyncReceiveIndicate to 0 first"
-                .into(),
+            "4 (NDIS poll) and AsyncReceiveIndicate exclude each other: set AsyncReceiveIndicate to 0 first",
         );
     }
-    if s.vlan_prio > 7 {
-        return invalid("VlanPrio", format!("{}; allowed are 0 to 7", s.vlan_prio));
-    }
+    within("VlanPrio", s.vlan_prio, 0..=7)?;
     vlan_id(s.vlan_id, &spec.vlan)?;
     if s.macs.len() > MORE_MACS_MAX {
-        return invalid(
-            "mac-address-list",
-            format!("{} addresses; at most {MORE_MACS_MAX} are allowed", s.macs.len()),
-        );
+        let problem = format!("{} addresses; at most {MORE_MACS_MAX} are allowed", s.macs.len());
+        return invalid("mac-address-list", problem);
     }
     for (i, mac) in s.macs.iter().enumerate() {
-        if mac.is_multicast() || *mac == MacAddr::default() {
-            return invalid("mac-address-list", format!("{mac} is no unicast address"));
-        }
-        if s.macs[..i].contains(mac) {
-            return invalid("mac-address-list", format!("{mac} is named twice"));
-        }
+        new_mac("mac-address-list", mac, &s.macs[..i])?;
         if spec.macs.contains(mac) {
-            return invalid(
-                "mac-address-list",
-                format!("{mac} is the adapter's own address already"),
-            );
+            let problem = format!("{mac} is the adapter's own address already");
+            return invalid("mac-address-list", problem);
         }
     }
     Ok(())
@@ -185,17 +173,15 @@ fn vlan_id(vlan: u16, mode: &VlanMode) -> Result<(), NicError> {
 /// A port on its own.
 pub fn port(spec: &PortSpec, nic: &NicConfig) -> Result<(), NicError> {
     name(&spec.name)?;
-    mtu(spec.mtu)?;
+    within("mtu", spec.mtu, MTU_RANGE)?;
     vlan(&spec.vlan)?;
     core(spec.data_core, nic)?;
     speed(spec.speed_mbps)?;
     if let PortKind::Tap { queues, .. } = spec.kind
         && !(1..=TAP_QUEUES_MAX).contains(&queues)
     {
-        return invalid(
-            "queues",
-            format!("{queues} is out of range: 1 to {TAP_QUEUES_MAX}"),
-        );
+        let problem = format!("{queues} is out of range: 1 to {TAP_QUEUES_MAX}");
+        return invalid("queues", problem);
     }
     if matches!(spec.kind, PortKind::Mesh { .. }) {
         return Ok(());
@@ -204,10 +190,8 @@ pub fn port(spec: &PortSpec, nic: &NicConfig) -> Result<(), NicError> {
     let legal = |b: u8| b.is_ascii_graphic() && b != b'/' && b != b':';
     if ifname.is_empty() || ifname.len() > 15 || !ifname.bytes().all(legal) || ifname == "." || ifname == ".."
     {
-        return invalid(
-            "ifname",
-            format!("{ifname:?} is no interface name (1 to 15 bytes, no blank, '/' or ':')"),
-        );
+        let problem = format!("{ifname:?} is no interface name (1 to 15 bytes, no blank, '/' or ':')");
+        return invalid("ifname", problem);
     }
     Ok(())
 }
@@ -239,12 +223,7 @@ pub fn bond(spec: &BondSpec) -> Result<(), NicError> {
             return invalid("tag", format!("priority {priority}; allowed are 0 to 7"));
         }
     }
-    match spec.mac {
-        Some(mac) if mac.is_multicast() || mac == MacAddr::default() => {
-            invalid("mac", format!("{mac} is no unicast address"))
-        }
-        _ => Ok(()),
-    }
+    spec.mac.map_or(Ok(()), |mac| unicast("mac", &mac))
 }
 
 /// A fault rule on its own. The rule that it becomes says what is wrong with it.
@@ -275,16 +254,6 @@ fn name(name: &str) -> Result<(), NicError> {
     invalid(
         "name",
         format!("{name:?}; allowed are 1 to 15 of a-z, 0-9, '-' and '_', the first a letter or digit"),
-    )
-}
-
-fn mtu(mtu: u16) -> Result<(), NicError> {
-    if MTU_RANGE.contains(&mtu) {
-        return Ok(());
-    }
-    invalid(
-        "mtu",
-        format!("{mtu}; allowed are {} to {}", MTU_RANGE.start(), MTU_RANGE.end()),
     )
 }
 

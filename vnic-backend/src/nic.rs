@@ -1,5 +1,6 @@
 //! The control plane's handle on the running NIC.
 
+mod adapters;
 mod bonds;
 mod congestion;
 mod faults;
@@ -7,32 +8,28 @@ mod ports;
 mod qos;
 mod rdma;
 mod settings;
+mod state;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use vnic_engine::counters::{CoreValues, Values};
 use vnic_engine::dropless::Told;
-use vnic_engine::settings::{AdapterSettings, CongestionKeys, QosKeys};
 use vnic_fabric::qos::StallNews;
 use vnic_fabric::switch::PortConfig;
 
 use crate::capture::Sink;
 use crate::check;
-use crate::datapath::{
-    self, AdapterCounters, Answer, Clock, CoreEvent, Side, VirtualClock, Worker, WorkerHandle,
-};
+use crate::datapath::{self, Answer, Clock, CoreEvent, QosChange, Side, VirtualClock, Worker, WorkerHandle};
 use crate::hub::EventHub;
-use crate::rdma::{Function, GidRegistry, Identity, RdmaCounters, device_config};
+use crate::rdma::GidRegistry;
 use crate::types::*;
-use crate::vhost::{self, Endpoint};
-use bonds::{Alarm, BondEntry};
-use faults::FaultTable;
-use ports::PortEntry;
+use crate::vhost::Endpoint;
+pub use adapters::AdapterSetup;
+use state::{State, not_found};
 
 /// A running NIC. Cheap to clone; the data cores stop when [`Nic::shutdown`] is called.
 #[derive(Clone)]
@@ -49,36 +46,6 @@ struct Inner {
     state: Mutex<State>,
     /// The devices of ports are followed.
     watched: AtomicBool,
-}
-
-#[derive(Default)]
-struct State {
-    adapters: BTreeMap<String, AdapterEntry>,
-    ports: BTreeMap<String, PortEntry>,
-    names: BTreeMap<PortId, String>,
-    next_capture: u64,
-    faults: FaultTable,
-    bonds: BTreeMap<String, BondEntry>,
-    /// There, while a bond speaks LACP.
-    alarm: Option<Alarm>,
-    ended: bool,
-}
-
-struct AdapterEntry {
-    /// The Ethernet function's socket.
-    adapter: Arc<Endpoint>,
-    rdma: Option<RdmaEntry>,
-    /// Settings that were given last; those that act are the endpoint's.
-    wanted: AdapterSettings,
-    qos: QosSpec,
-    congestion: CongestionSpec,
-    threads: Vec<(Arc<Endpoint>, JoinHandle<()>)>,
-}
-
-/// The RDMA function of an adapter.
-struct RdmaEntry {
-    endpoint: Arc<Endpoint>,
-    counters: Arc<RdmaCounters>,
 }
 
 /// A running capture; dropping it ends the capture.
@@ -103,30 +70,6 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Captured frames a reader may be behind.
 const CAPTURE_BACKLOG: usize = 8192;
 
-/// What an adapter is made from, and what acts on it before anybody can attach.
-pub struct AdapterSetup {
-    /// The adapter.
-    pub spec: AdapterSpec,
-    /// Settings by its registry.
-    pub settings: AdapterSettings,
-    /// Quality of service.
-    pub qos: QosSpec,
-    /// Congestion control.
-    pub congestion: CongestionSpec,
-}
-
-impl From<AdapterSpec> for AdapterSetup {
-    /// With the settings of a new adapter.
-    fn from(spec: AdapterSpec) -> AdapterSetup {
-        AdapterSetup {
-            spec,
-            settings: AdapterSettings::default(),
-            qos: QosSpec::default(),
-            congestion: CongestionSpec::default(),
-        }
-    }
-}
-
 impl Nic {
     /// Starts one pinned poll loop for each data core.
     pub fn start(config: NicConfig) -> Result<Nic, NicError> {
@@ -136,10 +79,7 @@ impl Nic {
     /// The same with one data core whose time passes by its rounds: for tests.
     pub fn start_virtual(config: NicConfig, clock: Arc<VirtualClock>) -> Result<Nic, NicError> {
         if config.data_cores.len() != 1 {
-            return Err(NicError::Invalid {
-                field: "data_cores",
-                problem: "a clock that passes by rounds needs exactly one".into(),
-            });
+            return invalid("data_cores", "a clock that passes by rounds needs exactly one");
         }
         Nic::start_at(config, &Clock::Virtual(clock))
     }
@@ -172,134 +112,8 @@ impl Nic {
                     inner.pass_on(event);
                 }
             })
-            .map_err(|source| NicError::Os {
-                what: "starting a thread".into(),
-                source,
-            })?;
+            .map_err(NicError::os("starting a thread"))?;
         Ok(Nic { inner })
-    }
-
-    /// Adds an adapter and opens its socket. When this returns, the socket listens, and all of the setup acts. An error about a
-    /// setting names its key.
-    pub fn add_adapter(&self, setup: impl Into<AdapterSetup>) -> Result<AdapterStatus, NicError> {
-        let AdapterSetup {
-            mut spec,
-            settings,
-            qos,
-            congestion,
-        } = setup.into();
-        congestion::check(&congestion)?;
-        check::adapter(&spec, &self.inner.config)?;
-        check::settings(&settings, &spec)?;
-        let change = qos::change(&qos, &settings.qos)?;
-        let plain =
-            congestion == CongestionSpec::default() && settings.congestion == CongestionKeys::default();
-        let default = qos == QosSpec::default() && settings.qos == QosKeys::default();
-        let mut state = self.inner.state()?;
-        state.free_name("adapter", &spec.name)?;
-        check::free_macs(
-            "macs",
-            &spec.macs,
-            state.adapters.values().map(AdapterEntry::owned),
-        )?;
-        check::free_macs(
-            "mac-address-list",
-            &settings.macs,
-            state.adapters.values().map(AdapterEntry::owned),
-        )?;
-        if state.adapters.len() >= ADAPTERS_MAX {
-            return Err(NicError::Limit(format!(
-                "a NIC has at most {ADAPTERS_MAX} adapters"
-            )));
-        }
-        let load = |core: usize| state.adapters.values().filter(|e| e.adapter.core == core).count();
-        let core = self.inner.core_for(spec.data_core, load);
-        spec.data_core = Some(self.inner.config.data_cores[core]);
-        let id = state.free_id();
-        let os = |source| NicError::Os {
-            what: "making an eventfd".into(),
-            source,
-        };
-        let counters = Arc::new(AdapterCounters::new(usize::from(spec.queue_pairs)));
-        let (workers, hub) = (self.inner.workers.clone(), self.inner.hub.clone());
-        let adapter = Endpoint::new(spec, id, core, counters, workers, hub).map_err(os)?;
-        let adapter = Arc::new(adapter);
-        let config = settings::port_config(&adapter, &settings);
-        let allowed = AllowedAddresses::new(&adapter.spec.allowed_addresses);
-        self.inner.add_to_cores(
-            id,
-            core,
-            &config,
-            Side::Adapter(adapter.counters.clone(), allowed),
-        );
-        let mut entry = AdapterEntry {
-            adapter,
-            rdma: None,
-            wanted: settings.clone(),
-            qos,
-            congestion,
-            threads: Vec::new(),
-        };
-        let opened = self.inner.add_rdma(&mut entry, config.vlan).and_then(|()| {
-            if !default {
-                self.inner.send_qos(entry.adapter.id, change);
-            }
-            self.inner.start_with(&entry.adapter, settings, true);
-            if !plain {
-                self.inner.send_congestion(&entry);
-            }
-            entry.open_sockets(self.inner.config.confine)
-        });
-        if let Err(error) = opened {
-            self.inner.end_adapter(&mut entry);
-            return Err(error);
-        }
-        let adapter = &entry.adapter;
-        let name = adapter.spec.name.clone();
-        let status = adapter.status();
-        state.names.insert(id, name.clone());
-        state.adapters.insert(name.clone(), entry);
-        self.inner.bind_faults(&state, &name);
-        drop(state);
-        self.inner.hub.publish(&name, NicEventKind::AdapterAdded);
-        Ok(status)
-    }
-
-    /// Detaches the adapter's guest and removes it and its socket.
-    pub fn remove_adapter(&self, name: &str) -> Result<(), NicError> {
-        let entry = self.inner.state()?.adapters.remove(name);
-        let mut entry = entry.ok_or_else(|| not_found("adapter", name))?;
-        self.inner.end_adapter(&mut entry);
-        self.inner.forget(entry.adapter.id, name);
-        self.inner.hub.publish(name, NicEventKind::AdapterRemoved);
-        Ok(())
-    }
-
-    /// Lets act what waits for a restart ([`Nic::configure_adapter`]), and closes the connection to the adapter's guest,
-    /// so that its link goes down and comes back when its VMM reconnects.
-    pub fn restart_adapter(&self, name: &str) -> Result<AdapterStatus, NicError> {
-        let (adapter, rdma) = self.inner.endpoints(name)?;
-        self.apply_waiting(name)?;
-        adapter.restart();
-        if let Some(rdma) = rdma {
-            rdma.restart();
-        }
-        Ok(adapter.status())
-    }
-
-    /// One adapter.
-    pub fn adapter(&self, name: &str) -> Result<AdapterStatus, NicError> {
-        Ok(self.inner.adapter(name)?.status())
-    }
-
-    /// All adapters, by name.
-    pub fn adapters(&self) -> Vec<AdapterStatus> {
-        self.inner
-            .lock()
-            .adapters
-            .values()
-            .map(|e| e.adapter.status())
-            .collect()
     }
 
     /// The switch's address table.
@@ -492,30 +306,6 @@ impl Inner {
         Ok((entry.adapter.clone(), rdma))
     }
 
-    /// Gives an adapter its RDMA function, if it shall have one.
-    fn add_rdma(&self, entry: &mut AdapterEntry, vlans: VlanMode) -> Result<(), NicError> {
-        let spec = &entry.adapter.spec;
-        let (Some(_), Some(&mac)) = (&spec.rdma_socket, spec.macs.first()) else {
-            return Ok(());
-        };
-        let counters = Arc::new(RdmaCounters::default());
-        let config = device_config(mac, spec.mtu, spec.rdma_memory_mib);
-        let identity = Identity::new(mac, vlans, self.gids.clone()).allowing(&spec.allowed_addresses);
-        let function =
-            Function::new(config, identity, counters.clone()).map_err(|e| NicError::Limit(e.to_string()))?;
-        let id = entry.adapter.id;
-        self.workers[entry.adapter.core].post(move |w| w.add_function(id, function));
-        let endpoint = entry.adapter.rdma().map_err(|source| NicError::Os {
-            what: "making an eventfd".into(),
-            source,
-        })?;
-        entry.rdma = Some(RdmaEntry {
-            endpoint: Arc::new(endpoint),
-            counters,
-        });
-        Ok(())
-    }
-
     /// The index of the wanted CPU's core, or of the one with the least load.
     fn core_for(&self, wanted: Option<usize>, load: impl Fn(usize) -> usize) -> usize {
         let cores = &self.config.data_cores;
@@ -548,6 +338,11 @@ impl Inner {
         self.everywhere(move |w| w.remove_port(id));
     }
 
+    /// Tells all cores of the quality of service of a port; returns when all of them have it.
+    fn send_qos(&self, id: PortId, change: Arc<QosChange>) {
+        self.everywhere(move |w| w.set_qos(id, change));
+    }
+
     fn set_link(&self, id: PortId, up: bool) {
         for w in self.workers.iter() {
             w.post(move |w| w.set_link(id, up, None));
@@ -559,17 +354,6 @@ impl Inner {
         let mut state = self.lock();
         state.names.remove(&id);
         self.bind_faults(&state, name);
-    }
-
-    fn end_adapter(&self, entry: &mut AdapterEntry) {
-        for endpoint in entry.endpoints() {
-            endpoint.end();
-        }
-        for (endpoint, thread) in entry.threads.drain(..) {
-            let _ = thread.join();
-            endpoint.remove_socket();
-        }
-        self.remove_from_cores(entry.adapter.id);
     }
 
     /// Turns news of a data core into an event.
@@ -652,71 +436,9 @@ impl Inner {
     }
 }
 
-impl AdapterEntry {
-    fn endpoints(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
-        std::iter::once(&self.adapter).chain(self.rdma.iter().map(|r| &r.endpoint))
-    }
-
-    /// When this returns, the sockets listen.
-    fn open_sockets(&mut self, confine: bool) -> Result<(), NicError> {
-        let endpoints: Vec<_> = self.endpoints().cloned().collect();
-        for endpoint in endpoints {
-            let thread = vhost::spawn(endpoint.clone(), confine)?;
-            self.threads.push((endpoint, thread));
-        }
-        Ok(())
-    }
-}
-
-impl State {
-    fn adapter(&self, name: &str) -> Result<&AdapterEntry, NicError> {
-        let entry = self.adapters.get(name);
-        entry.ok_or_else(|| not_found("adapter", name))
-    }
-
-    fn adapter_mut(&mut self, name: &str) -> Result<&mut AdapterEntry, NicError> {
-        let entry = self.adapters.get_mut(name);
-        entry.ok_or_else(|| not_found("adapter", name))
-    }
-
-    fn free_name(&self, kind: &'static str, name: &str) -> Result<(), NicError> {
-        let taken = self.adapters.contains_key(name) || self.ports.contains_key(name);
-        if taken || self.bonds.contains_key(name) {
-            return Err(NicError::Exists {
-                kind,
-                name: name.into(),
-            });
-        }
-        Ok(())
-    }
-
-    fn free_id(&self) -> PortId {
-        // Few hundred at most: the first gap.
-        let gap = self
-            .names
-            .keys()
-            .zip(0u16..)
-            .find(|(id, i)| id.0 != *i)
-            .map(|(_, i)| i);
-        PortId(gap.unwrap_or(self.names.len() as u16))
-    }
-
-    fn id_of(&self, name: &str) -> Option<PortId> {
-        let adapter = self.adapters.get(name).map(|e| e.adapter.id);
-        adapter.or_else(|| self.ports.get(name).map(|p| p.id))
-    }
-}
-
 /// A core that has ended drops its answer: that is one, too.
 fn wait(answers: Vec<Answer<()>>) {
     for answer in answers {
         answer.wait();
-    }
-}
-
-fn not_found(kind: &'static str, name: &str) -> NicError {
-    NicError::NotFound {
-        kind,
-        name: name.into(),
     }
 }

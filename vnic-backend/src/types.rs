@@ -760,3 +760,19 @@ pub enum NicError {
     #[error("the NIC is shutting down")]
     ShuttingDown,
 }
+
+impl NicError {
+    /// Makes the error of something that was tried and that the operating system refused.
+    pub(crate) fn os<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> NicError {
+        |source| NicError::Os {
+            what: what.into(),
+            source: source.into(),
+        }
+    }
+}
+
+/// Refuses the value of a field.
+pub(crate) fn invalid<T>(field: &'static str, problem: impl Into<String>) -> Result<T, NicError> {
+    let problem = problem.into();
+    Err(NicError::Invalid { field, problem })
+}

@@ -16,8 +16,6 @@ mod shared;
 mod sync;
 #[allow(dead_code, reason = "stand-ins have what files name, not what models read")]
 mod transport;
-#[allow(dead_code, reason = "stand-ins have what files name, not what models read")]
-mod types;
 
 use transport::Error;
 
@@ -88,46 +86,7 @@ mod sigbus {
 #[path = "../../../vnic-backend/src/uplink"]
 mod uplink {
     pub mod exchange;
-
-    /// In the place of the other kinds of uplinks.
-    pub mod device {
-        use vnic_engine::virtio_net::NetHdr;
-        use vnic_wire::MacAddr;
-
-        use super::exchange::{FrameRx, FrameTx};
-
-        pub struct Opened {
-            pub rx: RxHalf,
-            pub tx: TxHalf,
-            pub mtu: u16,
-            pub mac: MacAddr,
-            pub index: u32,
-            pub mode: String,
-        }
-
-        pub struct Arrived<'a> {
-            pub bytes: &'a mut [u8],
-            pub hdr: NetHdr,
-        }
-
-        pub enum RxHalf {
-            Exchange(Box<FrameRx>),
-        }
-
-        pub enum TxHalf {
-            Exchange(Box<FrameTx>),
-        }
-
-        pub enum Sent {
-            Some(usize),
-            Refused,
-            Full,
-        }
-
-        pub fn own_address(_: &str) -> MacAddr {
-            MacAddr::default()
-        }
-    }
+    pub mod frames;
 }
 
 #[allow(dead_code, reason = "models use a part of each file")]

@@ -7,45 +7,15 @@ mod check;
 mod lacp;
 mod links;
 
-use vnic_fabric::Instant;
 use vnic_fabric::lag::Bond;
 use vnic_fabric::switch::PortConfig;
 use vnic_wire::vlan::Tci;
 
-use super::{Inner, Nic, State, not_found, ports, wait};
+use super::state::{BondEntry, PortEntry, State, not_found};
+use super::{Inner, Nic, wait};
 use crate::datapath::{BondSetup, BondSide};
 use crate::types::lag::{Affinity, Member, View};
 use crate::types::*;
-pub(super) use lacp::Alarm;
-use lacp::Speaker;
-
-/// A bond.
-pub(super) struct BondEntry {
-    spec: BondSpec,
-    pub(super) id: PortId,
-    /// The core that serves its members, and it.
-    pub(super) core: usize,
-    /// In the order of [`Member`].
-    members: Vec<MemberEntry>,
-    /// Some member may carry frames.
-    up: bool,
-    failovers: u64,
-    last_failover: Option<Failover>,
-    lacp: Option<Speaker>,
-}
-
-/// A member of a bond.
-#[derive(Clone)]
-struct MemberEntry {
-    /// The port.
-    id: PortId,
-    /// Its link is up.
-    up: bool,
-    /// Link aggregation control lets it send and receive.
-    aggregated: bool,
-    /// It may carry frames, as far as was told.
-    usable: bool,
-}
 
 impl Nic {
     /// Makes a bond, or gives one of this name other members and settings: wholly, or not at all. A port that leaves it is a
@@ -54,7 +24,7 @@ impl Nic {
         let mut state = self.inner.state()?;
         let plan = check::plan(&spec, &state)?;
         if spec.lacp.is_some() {
-            self.set_alarm(&mut state)?;
+            self.inner.set_alarm(&mut state)?;
         }
         let name = spec.name.clone();
         let before = state.bonds.remove(&name);
@@ -99,8 +69,7 @@ impl Nic {
         }
         self.inner.bond_begins(&mut state, &name, was_up);
         self.inner.silence(&mut state);
-        let made = state.bonds.get(&name).map(BondEntry::status);
-        made.ok_or_else(|| not_found("bond", &name))
+        Ok(state.bond(&name)?.status())
     }
 
     /// Removes a bond; its ports are ports of the switch again.
@@ -122,9 +91,7 @@ impl Nic {
 
     /// One bond.
     pub fn bond(&self, name: &str) -> Result<BondStatus, NicError> {
-        let state = self.inner.state()?;
-        let entry = state.bonds.get(name).ok_or_else(|| not_found("bond", name))?;
-        Ok(entry.status())
+        Ok(self.inner.state()?.bond(name)?.status())
     }
 
     /// All bonds, by name.
@@ -137,7 +104,7 @@ impl Nic {
     pub fn bond_view(&self, name: &str) -> Result<View, NicError> {
         let view = {
             let state = self.inner.state()?;
-            let entry = state.bonds.get(name).ok_or_else(|| not_found("bond", name))?;
+            let entry = state.bond(name)?;
             let id = entry.id;
             self.inner.workers[entry.core].start_ask(move |w| w.core.out.bond_view(id, w.core.now))
         };
@@ -157,10 +124,8 @@ impl Nic {
         let entry = state.bonds.get_mut(name).ok_or_else(|| not_found("bond", name))?;
         let at = entry.spec.affinities.iter().position(|(w, _)| *w == what);
         if member.is_none() && at.is_none() {
-            return Err(NicError::Invalid {
-                field: "affinity",
-                problem: "there is none for this; the view of the bond shows those there are".into(),
-            });
+            let problem = "there is none for this; the view of the bond shows those there are";
+            return invalid("affinity", problem);
         }
         let id = entry.id;
         let set = self.inner.workers[entry.core]
@@ -206,7 +171,7 @@ impl Inner {
     fn unbond(&self, state: &State, entry: &BondEntry) {
         let config = |id| {
             let port = state.ports.values().find(|p| p.id == id);
-            (id, port.map(ports::config).unwrap_or_default())
+            (id, port.map(PortEntry::config).unwrap_or_default())
         };
         let members: Vec<_> = entry.ids().map(config).collect();
         let id = entry.id;
@@ -229,47 +194,7 @@ impl Inner {
 }
 
 impl State {
-    /// The bond that a port is a member of, by name.
-    pub(super) fn bond_of(&self, port: PortId) -> Option<&str> {
-        let mut all = self.bonds.iter();
-        let (name, _) = all.find(|(_, b)| b.ids().any(|id| id == port))?;
-        Some(name)
-    }
-
     fn port_is_up(&self, port: PortId) -> bool {
         self.ports.values().any(|p| p.id == port && p.up)
-    }
-}
-
-impl BondEntry {
-    /// Its members.
-    pub(super) fn ids(&self) -> impl Iterator<Item = PortId> {
-        self.members.iter().map(|m| m.id)
-    }
-
-    fn status(&self) -> BondStatus {
-        let members = self.spec.members.iter().zip(&self.members);
-        let member = |(i, (port, m)): (u8, (&String, &MemberEntry))| BondMember {
-            port: port.clone(),
-            up: m.up,
-            lacp: self.lacp.as_ref().and_then(|s| s.view(Member(i))),
-        };
-        BondStatus {
-            spec: self.spec.clone(),
-            port: self.id,
-            up: self.up,
-            members: (0..).zip(members).map(member).collect(),
-            failovers: self.failovers,
-            last_failover: self.last_failover.clone(),
-        }
-    }
-
-    /// A new machine of the data path learns what link aggregation control has found out before.
-    fn inherit(&mut self, bond: &mut Bond) {
-        let Some(speaker) = &self.lacp else { return };
-        for (i, m) in (0..).map(Member).zip(&mut self.members) {
-            m.aggregated = speaker.is_aggregated(i);
-            bond.set_lacp(Instant(0), i, m.aggregated, m.aggregated);
-        }
     }
 }

@@ -10,7 +10,8 @@ use vnic_engine::rdma::Congestion;
 use vnic_engine::settings::{CongestionKeys, Value};
 
 use super::rdma::no_function;
-use super::{AdapterEntry, Inner, Nic};
+use super::state::AdapterEntry;
+use super::{Inner, Nic};
 use crate::datapath::CongestionChange;
 use crate::types::*;
 
@@ -77,16 +78,12 @@ impl Nic {
 /// Can it be configured?
 pub(super) fn check(spec: &CongestionSpec) -> Result<(), NicError> {
     if spec.only_reaction & spec.only_notification != 0 {
-        return Err(NicError::Invalid {
-            field: "reaction",
-            problem: "a priority has the reaction point alone and the notification point alone".into(),
-        });
+        let problem = "a priority has the reaction point alone and the notification point alone";
+        return invalid("reaction", problem);
     }
     if control(spec.algorithm, &spec.preset.points()).is_none() {
-        return Err(NicError::Invalid {
-            field: "algorithm",
-            problem: format!("{} is not there in this version", spec.algorithm.name()),
-        });
+        let problem = format!("{} is not there in this version", spec.algorithm.name());
+        return invalid("algorithm", problem);
     }
     for (parameter, value) in spec.own.iter() {
         // A link may become slower than a rate that was set: that acts as the line rate.
@@ -94,22 +91,10 @@ pub(super) fn check(spec: &CongestionSpec) -> Result<(), NicError> {
         if let (false, Ok(_)) = (parameter.keyed, &checked) {
             continue;
         }
-        return Err(NicError::Invalid {
-            field: parameter.def.name,
-            problem: format!("{value} is not allowed; allowed: {}", parameter.def.allowed()),
-        });
+        let problem = format!("{value} is not allowed; allowed: {}", parameter.def.allowed());
+        return invalid(parameter.def.name, problem);
     }
     Ok(())
-}
-
-impl AdapterEntry {
-    /// Speed of its link in bit/s.
-    fn line_rate(&self) -> u64 {
-        match self.qos.rate {
-            0 => u64::from(LINE_RATE_MBPS) * 1_000_000,
-            rate => rate,
-        }
-    }
 }
 
 impl Inner {

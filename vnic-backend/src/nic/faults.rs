@@ -1,6 +1,5 @@
 //! Fault rules: made, listed and removed here, in force on the data cores.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,43 +7,11 @@ use std::time::SystemTime;
 use vnic_fabric::fault::{Match, Rule, RuleId, Tally};
 use vnic_wire::ethernet::EtherType;
 
-use super::{Inner, Nic, State, not_found, wait};
+use super::state::{FaultEntry, State, not_found};
+use super::{Inner, Nic, wait};
 use crate::check;
 use crate::datapath::{FaultReport, Reported, Worker};
 use crate::types::*;
-
-/// The rules by number: in the order in which they were made, and are asked.
-#[derive(Default)]
-pub(super) struct FaultTable {
-    rules: BTreeMap<u32, Entry>,
-    /// How many were made.
-    made: u32,
-}
-
-struct Entry {
-    spec: FaultSpec,
-    tally: Arc<Tally>,
-    created: SystemTime,
-}
-
-impl Entry {
-    fn status(&self, id: u32) -> FaultStatus {
-        FaultStatus {
-            id,
-            spec: self.spec.clone(),
-            matched: self.tally.matched(),
-            injected: self.tally.injected(),
-            created: self.created,
-        }
-    }
-}
-
-impl FaultTable {
-    fn named(&self, name: &str) -> Option<u32> {
-        let mut all = self.rules.iter();
-        all.find(|(_, e)| e.spec.name == name).map(|(id, _)| *id)
-    }
-}
 
 /// A port that is not there: no frame comes from it or goes to it.
 const NOBODY: PortId = PortId(u16::MAX);
@@ -73,7 +40,7 @@ impl Nic {
             spec.seed = Some(seed);
             state.faults.made += 1;
             let id = state.faults.made;
-            let entry = Entry {
+            let entry = FaultEntry {
                 tally: Arc::new(Tally::default()),
                 created: SystemTime::now(),
                 spec,
@@ -105,10 +72,9 @@ impl Nic {
     pub fn remove_fault(&self, name: &str) -> Result<FaultStatus, NicError> {
         let (id, entry, answers) = {
             let mut state = self.inner.state()?;
-            let id = state.faults.named(name).ok_or_else(|| not_found("fault", name))?;
-            let Some(entry) = state.faults.rules.remove(&id) else {
-                return Err(not_found("fault", name));
-            };
+            let found = state.faults.named(name).map(|(id, _)| id);
+            let removed = found.and_then(|id| state.faults.rules.remove_entry(&id));
+            let (id, entry) = removed.ok_or_else(|| not_found("fault", name))?;
             let answers = self.inner.start_everywhere(move |w| {
                 if let Some(faults) = w.core.out.faults() {
                     faults.remove(RuleId(id));
@@ -128,11 +94,8 @@ impl Nic {
     /// One fault rule.
     pub fn fault(&self, name: &str) -> Result<FaultStatus, NicError> {
         let state = self.inner.state()?;
-        let id = state.faults.named(name).ok_or_else(|| not_found("fault", name))?;
-        let entry = state.faults.rules.get(&id);
-        entry
-            .map(|e| e.status(id))
-            .ok_or_else(|| not_found("fault", name))
+        let found = state.faults.named(name).map(|(id, e)| e.status(id));
+        found.ok_or_else(|| not_found("fault", name))
     }
 
     /// All fault rules, in the order in which they are asked.
@@ -159,7 +122,7 @@ fn check_new(state: &State, before: &[FaultSpec], spec: &FaultSpec) -> Result<()
                 true => format!("{name} is a bond; a rule is about one of its members"),
                 false => format!("no adapter or port is named {name}"),
             };
-            return Err(NicError::Invalid { field, problem });
+            return invalid(field, problem);
         }
     }
     if state.faults.rules.len() + before.len() >= FAULTS_MAX {

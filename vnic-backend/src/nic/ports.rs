@@ -6,29 +6,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use vnic_fabric::switch::PortConfig;
-
-use super::{Inner, Nic, State, not_found, qos};
+use super::state::{PortEntry, State, limited, not_found};
+use super::{Inner, Nic, qos};
 use crate::check;
 use crate::datapath::{PortCounters, Side};
 use crate::types::*;
 use crate::uplink::{self, Facts, Links, Opened, PortEnd, Watch};
 use follow::Pace;
-
-/// An uplink port.
-pub(super) struct PortEntry {
-    pub(super) spec: PortSpec,
-    pub(super) id: PortId,
-    pub(super) core: usize,
-    pub(super) counters: Arc<PortCounters>,
-    pub(super) up: bool,
-    pub(super) qos: QosSpec,
-    /// Index of the network interface that is open; nothing: the device is gone.
-    index: Option<u32>,
-    problem: Option<String>,
-    /// How its frames come and go.
-    mode: String,
-}
 
 /// What a look at the device of a port is about: the port may be another one when it is over.
 struct Watched {
@@ -64,12 +48,9 @@ impl Nic {
     /// Link of a port that was made by [`Nic::add_port_exchange`], and why it cannot come up.
     pub fn set_port_link(&self, name: &str, up: bool, problem: Option<String>) -> Result<(), NicError> {
         let mut state = self.inner.state()?;
-        let port = state.ports.get(name).ok_or_else(|| not_found("port", name))?;
+        let port = state.port(name)?;
         if !matches!(port.spec.kind, PortKind::Mesh { .. }) {
-            return Err(NicError::Invalid {
-                field: "name",
-                problem: format!("the link of port {name} is that of its device"),
-            });
+            return invalid("name", format!("the link of port {name} is that of its device"));
         }
         let id = port.id;
         self.inner.port_is(&mut state, id, Some((0, up)), problem);
@@ -118,7 +99,7 @@ impl Nic {
             mode,
         };
         let side = Side::Uplink(Box::new(opened), entry.counters.clone());
-        self.inner.add_to_cores(id, core, &config(&entry), side);
+        self.inner.add_to_cores(id, core, &entry.config(), side);
         self.inner.set_link(id, up);
         if let Some(change) = change {
             self.inner.send_qos(id, change);
@@ -136,10 +117,8 @@ impl Nic {
             let mut state = self.inner.state()?;
             let id = state.ports.get(name).map(|p| p.id);
             if let Some(bond) = id.and_then(|id| state.bond_of(id)) {
-                return Err(NicError::Invalid {
-                    field: "name",
-                    problem: format!("{name} is a member of {bond}; take it out of that first"),
-                });
+                let problem = format!("{name} is a member of {bond}; take it out of that first");
+                return invalid("name", problem);
             }
             state.ports.remove(name).ok_or_else(|| not_found("port", name))?
         };
@@ -164,8 +143,7 @@ impl Nic {
 
     /// One uplink port.
     pub fn port(&self, name: &str) -> Result<PortStatus, NicError> {
-        let status = self.inner.state()?.ports.get(name).map(PortEntry::status);
-        let status = status.ok_or_else(|| not_found("port", name))?;
+        let status = self.inner.state()?.port(name)?.status();
         Ok(match links() {
             Ok(mut links) => status.with_device(&mut links),
             Err(_) => status,
@@ -321,43 +299,6 @@ impl State {
     }
 }
 
-/// A port of the switch.
-pub(super) fn config(port: &PortEntry) -> PortConfig {
-    PortConfig {
-        vlan: port.spec.vlan.clone(),
-        learning: true,
-        ..PortConfig::default()
-    }
-}
-
-impl PortEntry {
-    /// What an operator configured, at the port's speed at most.
-    pub(super) fn limited(&self, spec: &QosSpec) -> QosSpec {
-        limited(spec, self.spec.speed_mbps)
-    }
-
-    fn status(&self) -> PortStatus {
-        PortStatus {
-            spec: self.spec.clone(),
-            port: self.id,
-            up: self.up,
-            problem: self.problem.clone(),
-            mode: self.index.map(|_| self.mode.clone()).unwrap_or_default(),
-            device: None,
-        }
-    }
-}
-
-fn limited(spec: &QosSpec, mbps: Option<u32>) -> QosSpec {
-    let speed = mbps.map(|mbps| u64::from(mbps) * 1_000_000);
-    let rate = match (spec.rate, speed) {
-        (rate, None) => rate,
-        (0, Some(speed)) => speed,
-        (rate, Some(speed)) => rate.min(speed),
-    };
-    QosSpec { rate, ..spec.clone() }
-}
-
 impl PortStatus {
     fn with_device(mut self, links: &mut Links) -> PortStatus {
         self.device = facts(links, &self.spec).map(|f| {
@@ -379,10 +320,7 @@ impl PortStatus {
 }
 
 fn links() -> Result<Links, NicError> {
-    Links::open().map_err(|source| NicError::Os {
-        what: "opening a netlink socket".into(),
-        source,
-    })
+    Links::open().map_err(NicError::os("opening a netlink socket"))
 }
 
 fn facts(links: &mut Links, spec: &PortSpec) -> Option<Facts> {

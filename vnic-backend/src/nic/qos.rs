@@ -6,9 +6,9 @@ mod marking;
 use std::sync::Arc;
 
 use vnic_engine::settings::{AdapterSettings, QosKeys, SendRules};
-use vnic_fabric::switch::PortId;
 
-use super::{Inner, Nic, not_found};
+use super::Nic;
+use super::state::not_found;
 use crate::datapath::QosChange;
 use crate::types::*;
 
@@ -119,13 +119,6 @@ fn check_queue(spec: &QosSpec, before: &QosSpec, keys: &QosKeys) -> Result<(), N
     match &spec.queue {
         Some(queue) if spec.queue != before.queue => check::new_queue(queue, keys),
         _ => Ok(()),
-    }
-}
-
-impl Inner {
-    /// Tells all cores; answers when all of them have it.
-    pub(super) fn send_qos(&self, id: PortId, change: Arc<QosChange>) {
-        self.everywhere(move |w| w.set_qos(id, change));
     }
 }
 

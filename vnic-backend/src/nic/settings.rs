@@ -1,13 +1,11 @@
 //! Settings that act on adapters while they run.
 
-use std::sync::atomic::Ordering;
-
-use vnic_engine::counters::QueueCounter as Q;
 use vnic_engine::dropless::TIMEOUT_MAX;
 use vnic_engine::settings::AdapterSettings;
 use vnic_fabric::switch::PortConfig;
 
-use super::{AdapterEntry, Inner, Nic, qos};
+use super::state::{AdapterEntry, State};
+use super::{Inner, Nic, qos};
 use crate::check;
 use crate::types::*;
 use crate::vhost::Endpoint;
@@ -52,10 +50,8 @@ impl Nic {
     /// act: it is told as an event even if nothing changes.
     pub fn set_dropless(&self, name: &str, timeout: u8) -> Result<(), NicError> {
         if timeout > TIMEOUT_MAX {
-            return Err(NicError::Invalid {
-                field: "DelayDropTimeout",
-                problem: format!("{timeout} is not in 0..={TIMEOUT_MAX} (100 us)"),
-            });
+            let problem = format!("{timeout} is not in 0..={TIMEOUT_MAX} (100 us)");
+            return invalid("DelayDropTimeout", problem);
         }
         let adapter = self.inner.adapter(name)?;
         let id = adapter.id;
@@ -69,43 +65,7 @@ impl Nic {
     }
 }
 
-impl Endpoint {
-    /// What acts: a frame that waits too long ends dropless mode, and its OID begins it.
-    pub(crate) fn acting(&self) -> AdapterSettings {
-        let (mut settings, dropless) = (self.settings(), self.dropless());
-        settings.delay_drop.timeout = if dropless.on { dropless.timeout } else { 0 };
-        settings
-    }
-
-    /// Dropless mode, as its data core counts.
-    pub(crate) fn dropless(&self) -> DroplessStatus {
-        let (waits, queues) = (&self.counters.waits, &self.counters.queues);
-        let sum = |c: Q| queues.iter().map(|q| q.get(c as usize)).sum();
-        DroplessStatus {
-            on: waits.on.load(Ordering::Acquire) > 0,
-            timeout: waits.timeout.load(Ordering::Relaxed),
-            entries: sum(Q::DroplessEntries),
-            exits: sum(Q::DroplessExits),
-            timeouts: sum(Q::DroplessTimeouts),
-            waiting: waits.beyond.load(Ordering::Relaxed),
-        }
-    }
-
-    /// The reserve for bursts, as its data core counts.
-    pub(crate) fn burst(&self) -> BurstStatus {
-        let (waits, acting) = (&self.counters.waits, self.settings());
-        BurstStatus {
-            mode: acting.burst,
-            reserve: acting.reserve,
-            frames: waits.reserved.load(Ordering::Relaxed),
-            frames_max: waits.reserved_max.load(Ordering::Relaxed),
-            bytes: waits.bytes.load(Ordering::Relaxed),
-            bytes_max: waits.bytes_max.load(Ordering::Relaxed),
-        }
-    }
-}
-
-impl super::State {
+impl State {
     pub(super) fn check_settings(&self, name: &str, settings: &AdapterSettings) -> Result<(), NicError> {
         let entry = self.adapter(name)?;
         let spec = &entry.adapter.spec;
@@ -117,15 +77,6 @@ impl super::State {
             &settings.macs,
             others.map(AdapterEntry::owned),
         )
-    }
-}
-
-impl AdapterEntry {
-    /// Its name and all its addresses, also those that it is to get at its next restart.
-    pub(super) fn owned(&self) -> (&str, impl Iterator<Item = MacAddr>) {
-        let (spec, more) = (&self.adapter.spec, self.adapter.settings().macs);
-        let waiting = self.wanted.macs.clone();
-        (&spec.name, spec.macs.iter().copied().chain(more).chain(waiting))
     }
 }
 

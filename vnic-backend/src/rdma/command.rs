@@ -1,215 +1,27 @@
 //! Commands: chains of the control virtqueue (`SPEC.md`, section 5). A command that fails has changed nothing.
 
 mod device;
-mod list;
 mod memory;
 mod qp;
 mod queues;
 
-pub use memory::DeviceMemoryTable;
-
-use vnic_device::command::{CommandHead, Object as ObjectBody, Opcode, ReplyHead};
+use vnic_device::command::{CommandHead, Opcode, ReplyHead};
 use vnic_device::status::CommandStatus as S;
-use vnic_device::zerocopy::{FromBytes, Immutable, IntoBytes};
-use vnic_engine::rdma::VerbsError;
+use vnic_device::zerocopy::IntoBytes;
 use vnic_fabric::Instant;
 
 use super::account::COMMAND;
 use super::function::Function;
+use super::request::{Announced, Begun, COMMAND_MAX, Failure, List, Outcome, Request, Scratch, fail};
 use super::work_queue::structure;
 use crate::call::notify;
-use crate::mem::{self, Segs, Writer};
+use crate::mem::{self, Writer};
 use crate::ring::Fault;
 
-/// Bytes of body and list that a command may have: 4096 extents and a body, read in about the time of a few packets.
-pub const COMMAND_MAX: u32 = (1 << 16) + 256;
 /// Commands carried out before other work gets its turn.
 const COMMANDS_A_TURN: usize = 8;
 /// What it takes to go on with a command.
 const GO_ON: i32 = 8;
-/// Bytes of a reply that are made at most: a driver that gives more room gets the rest with its next question.
-const REPLY_MAX: usize = 1 << 16;
-
-/// Why a command was not carried out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// The driver hears why.
-    Refused {
-        /// What it can tell from others,
-        status: S,
-        /// and people.
-        text: String,
-    },
-    /// It is more than a turn has room for: the next one goes on with it.
-    Unfinished,
-}
-
-/// What a command ends with.
-type Outcome = Result<(), Failure>;
-
-fn refused(status: S, text: impl Into<String>) -> Failure {
-    Failure::Refused {
-        status,
-        text: text.into(),
-    }
-}
-
-fn fail<T>(status: S, text: impl Into<String>) -> Result<T, Failure> {
-    Err(refused(status, text))
-}
-
-impl From<VerbsError> for Failure {
-    fn from(error: VerbsError) -> Failure {
-        use VerbsError as E;
-        let status = match error {
-            E::NoSuch(_) => S::NoSuchObject,
-            E::LimitReached { .. } => S::LimitReached,
-            E::InUse { .. } => S::InUse,
-            E::OutOfRange { .. } => S::OutOfRange,
-            E::State(_) | E::Transition { .. } => S::WrongState,
-            E::OtherDomain(_) | E::QueueFull | E::Attributes { .. } | E::Invalid(_) => S::Invalid,
-        };
-        refused(status, error.to_string())
-    }
-}
-
-/// Room for working, kept so that a command allocates little.
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
-    readable: Segs,
-    writable: Segs,
-    bytes: Vec<u8>,
-    reply: Vec<u8>,
-    /// A command that one turn had no room for. Its chain waits in the virtqueue, `bytes` are what was read of it.
-    begun: Option<Begun>,
-}
-
-impl Scratch {
-    /// What was begun is begun anew, if it is still there.
-    pub fn forget(&mut self) {
-        self.begun = None;
-    }
-}
-
-#[derive(Debug)]
-struct Begun {
-    chain: u16,
-    head: CommandHead,
-    lists: Vec<list::List>,
-}
-
-/// A command, read once.
-struct Request<'a> {
-    opcode: Opcode,
-    body: &'a [u8],
-    list: &'a [u8],
-    /// Lists of extents, as far as they were read.
-    lists: &'a mut Vec<list::List>,
-    /// It was begun in a turn before.
-    goes_on: bool,
-    /// Bytes that the reply may have behind its head.
-    room: usize,
-    reply: &'a mut Vec<u8>,
-    now: Instant,
-}
-
-impl Request<'_> {
-    /// The body, which may be of a later minor version: then the rest must be zero.
-    fn body<T: FromBytes + Default>(&self) -> Result<T, Failure> {
-        let len = size_of::<T>();
-        if self.body.len() < len {
-            let text = format!("the body has {} bytes, {len} are needed", self.body.len());
-            return fail(S::Malformed, text);
-        }
-        if self.body[len..].iter().any(|b| *b != 0) {
-            return fail(
-                S::NotSupported,
-                "the body has fields that this version does not know and that are not zero",
-            );
-        }
-        Ok(structure(self.body))
-    }
-
-    /// For a command without a body.
-    fn no_body(&self) -> Outcome {
-        if self.body.iter().any(|b| *b != 0) {
-            return fail(S::NotSupported, "this command has no body in this version");
-        }
-        self.no_list()
-    }
-
-    fn no_list(&self) -> Outcome {
-        if self.list.is_empty() {
-            Ok(())
-        } else {
-            fail(S::Malformed, "this command has no list: len must be body_len")
-        }
-    }
-
-    /// The handle of a command that names one object and nothing else.
-    fn object(&self) -> Result<u32, Failure> {
-        self.no_list()?;
-        let body: ObjectBody = self.body()?;
-        reserved(body.reserved)?;
-        Ok(body.handle)
-    }
-
-    /// Is there room for this reply? Asked before anything is changed.
-    fn room_for<T>(&self) -> Outcome {
-        let len = size_of::<T>();
-        if self.room < len {
-            return fail(
-                S::Malformed,
-                format!("the reply has {len} bytes, there is room for {}", self.room),
-            );
-        }
-        Ok(())
-    }
-
-    fn reply<T: IntoBytes + Immutable>(&mut self, body: &T) {
-        self.reply.extend_from_slice(body.as_bytes());
-    }
-
-    /// A reply that had only its first `len` bytes in the version that is spoken.
-    fn reply_cut<T: IntoBytes + Immutable>(&mut self, body: &T, len: usize) -> Outcome {
-        if self.room < len {
-            return fail(
-                S::Malformed,
-                format!("the reply has {len} bytes, there is room for {}", self.room),
-            );
-        }
-        self.reply
-            .extend_from_slice(&body.as_bytes()[..len.min(size_of::<T>())]);
-        Ok(())
-    }
-
-    fn reply_object(&mut self, handle: u32) {
-        self.reply(&ObjectBody { handle, reserved: 0 });
-    }
-
-    /// Replies with records from index `first` on, as many whole ones as there is room for.
-    fn reply_list<T: IntoBytes + Immutable>(&mut self, records: impl Iterator<Item = T>) -> Outcome {
-        self.room_for::<T>()?;
-        let most = self.room.min(REPLY_MAX) / size_of::<T>();
-        for record in records.take(most) {
-            self.reply.extend_from_slice(record.as_bytes());
-        }
-        Ok(())
-    }
-}
-
-fn reserved(value: impl Into<u64>) -> Outcome {
-    if value.into() == 0 {
-        Ok(())
-    } else {
-        fail(S::NotSupported, "a reserved field is not zero")
-    }
-}
-
-/// An object that may be missing.
-fn optional(handle: u32) -> Option<u32> {
-    (handle != vnic_device::command::NONE).then_some(handle)
-}
 
 impl Function {
     /// Carries out what waits in the control virtqueue. Answers how many.
@@ -364,7 +176,7 @@ impl Function {
             Ok(()) => {}
             Err(Failure::Unfinished) => s.begun = Some(Begun { chain, head, lists }),
             Err(Failure::Refused { .. }) => {
-                let extents = lists.iter().map(list::List::read).sum();
+                let extents = lists.iter().map(List::read).sum();
                 self.remains.leave(extents, lists);
             }
         }
@@ -451,6 +263,47 @@ impl Function {
             O::CreateDoorbells => self.create_doorbells(request),
             O::DestroyDoorbells => self.destroy_doorbells(request),
         }
+    }
+
+    /// Reads the memory of a region, as the `nth` list of a command.
+    fn read_memory(&mut self, r: &mut Request<'_>, nth: usize, from: &Announced<'_>) -> Outcome {
+        self.read(r, nth, from, || List::of_region(from.extents()))
+    }
+
+    /// Reads the memory of a ring of `len` bytes with entries of `stride` bytes, as the `nth` list of a command.
+    fn read_ring(
+        &mut self,
+        r: &mut Request<'_>,
+        nth: usize,
+        from: &Announced<'_>,
+        len: u64,
+        stride: u32,
+    ) -> Outcome {
+        let map = self.memory.map().clone();
+        self.read(r, nth, from, || List::of_ring(map, from.extents(), len, stride))
+    }
+
+    fn read(
+        &mut self,
+        r: &mut Request<'_>,
+        nth: usize,
+        from: &Announced<'_>,
+        new: impl FnOnce() -> List,
+    ) -> Outcome {
+        if r.lists.len() == nth {
+            r.lists.push(new());
+        }
+        let Some(list) = r.lists.get_mut(nth) else {
+            return fail(S::Internal, "a list before the first");
+        };
+        while list.read() < from.extents() {
+            if self.account.is_over() {
+                return Err(Failure::Unfinished);
+            }
+            let work = list.step(from, &self.memory)?;
+            self.account.charge(work);
+        }
+        Ok(())
     }
 }
 

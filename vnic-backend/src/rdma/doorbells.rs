@@ -5,6 +5,9 @@ use vnic_device::ring;
 
 use super::shared_ring::SharedRing;
 
+/// Doorbell rings of a device. Each is looked at in every round.
+pub const DOORBELL_RINGS_MAX: u32 = 64;
+
 /// What was found at the next place of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {

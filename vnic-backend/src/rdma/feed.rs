@@ -7,7 +7,8 @@ use vnic_fabric::Instant;
 
 use super::account::LACKING;
 use super::doorbells::{DoorbellRing, Found};
-use super::function::{Function, QueuePair};
+use super::function::Function;
+use super::session::QueuePair;
 use super::work_queue::{Malformed, ReceiveQueue};
 use crate::mem;
 

@@ -1,7 +1,7 @@
 //! One adapter's RDMA function: the engine, driven by rings in guest memory.
 
 use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::AsFd;
@@ -10,26 +10,28 @@ use std::sync::atomic::{Ordering, fence};
 
 use crossbeam_channel::Sender;
 use rustix::fd::BorrowedFd;
+use vnic_engine::counters::Block;
 use vnic_engine::gids::GidLearner;
 use vnic_engine::rdma::counters::ReceivedByPriority;
 use vnic_engine::rdma::{
-    Completion, Congestion, Counters, Device, DeviceConfig, FlowStatus, GidKind, Marking, Object, QpNumber,
-    VerbsError, limits,
+    Completion, Congestion, Counters, Device, DeviceConfig, FlowStatus, GidKind, Marking, QpNumber,
+    VerbsError,
 };
 use vnic_engine::settings::RoceMode;
 use vnic_fabric::Instant;
 
 use super::account::Account;
-use super::completions::CompletionRing;
-use super::doorbells::DoorbellRing;
-use super::events::{EventQueue, Events};
+use super::config;
+use super::device_memory::DeviceMemoryTable;
+use super::events::EventQueue;
 use super::gid_news::GidNews;
-use super::gids::Claim;
+use super::identity::Identity;
 use super::memory::FunctionMemory;
+use super::registry::Claim;
 use super::remains::Remains;
 use super::remap::Remap;
-use super::slots::Slots;
-use super::work_queue::{ReceiveQueue, SendQueue};
+use super::request::Scratch;
+use super::session::Session;
 use crate::call::Call;
 use crate::mem::MemMap;
 use crate::ring::{Fault, SplitRing};
@@ -80,87 +82,12 @@ pub struct RdmaRings {
     pub map: Arc<MemMap>,
 }
 
-/// A queue pair's rings.
-#[derive(Debug)]
-pub(super) struct QueuePair {
-    pub send: Option<SendQueue>,
-    pub receive: Option<ReceiveQueue>,
-    pub created: vnic_device::command::qp::CreateQp,
-    /// It is in the list of those with unread requests.
-    pub starving: bool,
-    /// A fault of it was told.
-    pub fault_told: bool,
-}
-
-/// A shared receive queue's ring.
-#[derive(Debug)]
-pub(super) struct SharedReceive {
-    pub queue: ReceiveQueue,
-    /// The index that the driver was told.
-    pub told: u32,
-    /// It is in the list of those with unread receives.
-    pub starving: bool,
-    /// A fault of it was told.
-    pub fault_told: bool,
-}
-
 /// What drivers did that people should know of.
 #[derive(Debug, Default)]
 struct Complaints {
     untold: Vec<String>,
     /// Also those that were told, or are too many to be.
     of_this_driver: u32,
-}
-
-/// What a driver has made of a function: a reset forgets it.
-pub(super) struct Session {
-    pub(super) qps: Slots<QueuePair>,
-    pub(super) srqs: Slots<SharedReceive>,
-    pub(super) cqs: Slots<CompletionRing>,
-    pub(super) bells: Vec<Option<DoorbellRing>>,
-    pub(super) events: Events,
-    /// HELLO was said: packets are ours from now on.
-    pub(super) hello: bool,
-    /// Minor version that is spoken since.
-    pub(super) minor: u16,
-    /// Extents of rings.
-    pub(super) ring_extents: u32,
-    /// QPs with requests that the engine has not been given yet.
-    pub(super) starving: VecDeque<u32>,
-    pub(super) starving_srqs: VecDeque<u32>,
-    /// So many of them have not been looked at since something happened.
-    pub(super) unlooked: usize,
-    /// The doorbell ring that is looked at first.
-    pub(super) first_bell: usize,
-    /// Doorbells of each ring that a command waits for, at most; empty if none waits.
-    pub(super) before_command: Vec<u32>,
-    /// CQs whose driver must make room.
-    pub(super) full: VecDeque<u32>,
-    /// What is looked at anew, because the guest shares other memory.
-    pub(super) remap: Option<Remap>,
-}
-
-impl Session {
-    fn new() -> Session {
-        let bits = |object| limits::handle_bits(object).0;
-        Session {
-            qps: Slots::new(bits(Object::Qp)),
-            srqs: Slots::new(bits(Object::Srq)),
-            cqs: Slots::new(bits(Object::Cq)),
-            bells: Vec::new(),
-            events: Events::default(),
-            hello: false,
-            minor: 0,
-            ring_extents: 0,
-            starving: VecDeque::new(),
-            starving_srqs: VecDeque::new(),
-            unlooked: 0,
-            first_bell: 0,
-            before_command: Vec::new(),
-            full: VecDeque::new(),
-            remap: None,
-        }
-    }
 }
 
 /// What is known of an adapter's addresses, and told of them.
@@ -184,9 +111,12 @@ struct Earlier {
     received: ReceivedByPriority,
 }
 
+/// Counters of an adapter's RDMA function, in the order of [`Counters::NAMES`].
+pub type RdmaCounters = Block<{ Counters::COUNT }>;
+
 /// The counters as anyone may read them.
 pub(super) struct Published {
-    counters: Arc<super::RdmaCounters>,
+    counters: Arc<RdmaCounters>,
     /// Something has happened since they were written.
     pub(super) stale: bool,
 }
@@ -206,14 +136,14 @@ pub struct Function {
     pub(super) device: Device,
     pub(super) config: DeviceConfig,
     pub(super) memory: FunctionMemory,
-    pub(super) device_memory: super::command::DeviceMemoryTable,
+    pub(super) device_memory: DeviceMemoryTable,
     pub(super) session: Session,
     pub(super) gids: GidState,
     pub(super) attached: Option<Attachment>,
     /// What this turn may still do, or what is owed for others before.
     pub account: Account,
-    pub(super) scratch: super::command::Scratch,
-    pub(super) identity: super::Identity,
+    pub(super) scratch: Scratch,
+    pub(super) identity: Identity,
     earlier: Earlier,
     pub(super) published: Published,
     pub(super) remains: Remains,
@@ -233,8 +163,8 @@ impl Function {
     /// Without a driver. The limits of `config` are sound.
     pub fn new(
         config: DeviceConfig,
-        identity: super::Identity,
-        published: Arc<super::RdmaCounters>,
+        identity: Identity,
+        published: Arc<RdmaCounters>,
     ) -> Result<Function, VerbsError> {
         let mut learner = GidLearner::new(config.mac, config.limits.gid_table_len);
         learner.restrict(&identity.allowed);
@@ -414,7 +344,7 @@ impl Function {
         } = rings;
         self.memory.set_map(map.clone());
         // What was checked of its lists may be gone.
-        self.scratch.forget();
+        self.scratch.begun = None;
         if let Some(a) = &mut self.attached {
             a.map = map;
             go_on(&mut control, a.control.as_ref());
@@ -468,7 +398,7 @@ impl Function {
         self.remains
             .leave(entries, (before, left.qps, left.srqs, left.cqs));
         self.device_memory.clear(&mut self.memory);
-        self.scratch.forget();
+        self.scratch.begun = None;
     }
 
     /// Is there a driver that takes packets?
@@ -537,7 +467,7 @@ impl Function {
             off: self.off(),
             gids: self.gid_rows(),
             resources: self.resource_rows(),
-            memory: super::memory(&self.device, self.session.ring_extents),
+            memory: config::memory(&self.device, self.session.ring_extents),
         }
     }
 
@@ -622,7 +552,7 @@ impl Function {
         if let Some(a) = &mut self.attached {
             a.control = None;
         }
-        self.scratch.forget();
+        self.scratch.begun = None;
         self.complain(format!("the control queue was stopped: {fault}"));
     }
 }

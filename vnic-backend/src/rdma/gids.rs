@@ -1,8 +1,7 @@
-//! GIDs: the table of a function, kept true by what its guest sends, and where those of other adapters are.
+//! The GID table of a function, kept true by what its guest sends.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use vnic_device::event::EventKind;
@@ -12,137 +11,15 @@ use vnic_fabric::{Instant, VlanMode};
 use vnic_wire::MacAddr;
 use vnic_wire::gid::Gid;
 
+use super::device_memory::DeviceMemoryTable;
+use super::doorbells::DOORBELL_RINGS_MAX;
 use super::function::Function;
+use super::registry::Claim;
 use crate::types::{GidConflict, GidRow, GidSetting, ResourceRow};
 
 /// Least time between two conflicts that one function tells of, and between two times that its guest is asked because of
 /// them.
 const CONFLICTS_EVERY: Duration = Duration::from_secs(1);
-
-/// Where the GIDs of this NIC's adapters are. Asked by commands only, never for a packet.
-///
-/// Whoever was first has an address, until it gives it back; then the next one has it. Before all guests comes whoever has
-/// it without a guest's word (see [`Claim::trusted`]).
-#[derive(Debug, Default)]
-pub struct GidRegistry {
-    known: RwLock<BTreeMap<Place, Vec<Owner>>>,
-}
-
-/// An address, in a VLAN of the switch.
-type Place = (Gid, u16);
-
-/// An entry of a function's table, as the registry knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Claim {
-    place: Place,
-    /// It is no guest's word: the operator has set it, or it is made of the adapter's Ethernet address.
-    trusted: bool,
-}
-
-/// A function, as the registry knows it.
-#[derive(Debug, Clone)]
-pub(super) struct Claimant {
-    pub mac: MacAddr,
-    /// Another function says that it has an address of this one.
-    pub doubted: Arc<AtomicBool>,
-}
-
-/// An adapter that has an address, or would have it if there were no other, and by how many entries.
-#[derive(Debug)]
-struct Owner {
-    who: Claimant,
-    entries: u32,
-    trusted: u32,
-}
-
-fn holder(owners: &[Owner]) -> Option<&Claimant> {
-    let trusted = owners.iter().find(|o| o.trusted > 0);
-    trusted.or(owners.first()).map(|o| &o.who)
-}
-
-impl GidRegistry {
-    /// A function has the claims `now` instead of those `before`. Answers which of them are others' as well.
-    fn update<'a>(
-        &self,
-        who: &Claimant,
-        before: impl Iterator<Item = &'a Claim>,
-        now: impl Iterator<Item = &'a Claim>,
-    ) -> Vec<GidConflict> {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let mut conflicts = Vec::new();
-        // New ones first: what is in both keeps its place.
-        for claim in now {
-            let owners = known.entry(claim.place).or_default();
-            let own = owners.iter().position(|o| o.who.mac == who.mac);
-            let at = own.unwrap_or(owners.len());
-            if own.is_none() {
-                owners.push(Owner {
-                    who: who.clone(),
-                    entries: 0,
-                    trusted: 0,
-                });
-            }
-            owners[at].entries += 1;
-            owners[at].trusted += u32::from(claim.trusted);
-            if own.is_some() || owners.len() == 1 {
-                continue;
-            }
-            let ours = holder(owners).is_some_and(|h| h.mac == who.mac);
-            let others = || owners.iter().map(|o| &o.who).filter(|w| w.mac != who.mac);
-            let other = if ours { others().next() } else { holder(owners) };
-            if let Some(other) = other {
-                other.doubted.store(true, Ordering::Relaxed);
-                conflicts.push(GidConflict {
-                    gid: claim.place.0.0,
-                    vlan: claim.place.1,
-                    other: other.mac,
-                    ours,
-                });
-            }
-        }
-        for claim in before {
-            let Some(owners) = known.get_mut(&claim.place) else {
-                continue;
-            };
-            if let Some(own) = owners.iter_mut().find(|o| o.who.mac == who.mac) {
-                own.entries = own.entries.saturating_sub(1);
-                own.trusted = own.trusted.saturating_sub(claim.trusted.into());
-            }
-            owners.retain(|o| o.entries > 0);
-            if owners.is_empty() {
-                known.remove(&claim.place);
-            }
-        }
-        conflicts
-    }
-
-    /// An adapter has no addresses any more.
-    fn leave(&self, mac: MacAddr) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, owners| {
-            owners.retain(|o| o.who.mac != mac);
-            !owners.is_empty()
-        });
-    }
-
-    /// The Ethernet address for a GID, as far as the NIC can know it: groups have one by rule (RFC 1112, RFC 2464), its
-    /// own adapters' in this VLAN of the switch are known, and the default GIDs of others tell theirs (RFC 4291, appendix
-    /// A). In no VLAN there are groups only.
-    fn resolve(&self, gid: Gid, vlan: Option<u16>) -> Option<MacAddr> {
-        if gid.is_multicast() {
-            return gid.multicast_mac();
-        }
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(owner) = known.get(&(gid, vlan?)).and_then(|owners| holder(owners)) {
-            return Some(owner.mac);
-        }
-        let g = gid.0;
-        if g[..8] == [0xfe, 0x80, 0, 0, 0, 0, 0, 0] && g[11..13] == [0xff, 0xfe] {
-            return Some(MacAddr([g[8] ^ 2, g[9], g[10], g[13], g[14], g[15]]));
-        }
-        None
-    }
-}
 
 impl Drop for Function {
     /// Nobody finds its GIDs any more.
@@ -319,12 +196,12 @@ impl Function {
         rows.push(ResourceRow {
             name: "dm",
             used: self.device_memory.used(),
-            limit: super::command::DeviceMemoryTable::LIMIT,
+            limit: DeviceMemoryTable::LIMIT,
         });
         rows.push(ResourceRow {
             name: "doorbells",
             used: doorbells,
-            limit: super::DOORBELL_RINGS_MAX,
+            limit: DOORBELL_RINGS_MAX,
         });
         rows.push(ResourceRow {
             name: "ring_extents",
@@ -337,120 +214,25 @@ impl Function {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-
-    const HERE: Option<u16> = Some(10);
-    const ADDRESS: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 9]);
-
-    fn guest(n: u8) -> Claimant {
-        Claimant {
-            mac: MacAddr([2, 0, 0, 0, 0, n]),
-            doubted: Arc::default(),
-        }
-    }
-
-    fn claim(vlan: u16) -> Claim {
-        Claim {
-            place: (ADDRESS, vlan),
-            trusted: false,
-        }
-    }
-
-    impl GidRegistry {
-        fn add(&self, who: &Claimant, claim: Claim) -> Vec<GidConflict> {
-            self.update(who, [].iter(), [claim].iter())
-        }
-
-        fn remove(&self, who: &Claimant, claim: Claim) {
-            self.update(who, [claim].iter(), [].iter());
-        }
-    }
-
-    #[test]
-    fn addresses_are_found_where_they_can_be() {
-        let (registry, a) = (GidRegistry::default(), guest(9));
-        let find = || registry.resolve(ADDRESS, HERE);
-        assert_eq!(find(), None);
-        // RoCEv1 and RoCEv2.
-        assert_eq!(registry.add(&a, claim(10)), []);
-        assert_eq!(registry.add(&a, claim(10)), []);
-        registry.remove(&a, claim(10));
-        assert_eq!(find(), Some(a.mac));
-        assert_eq!(registry.resolve(ADDRESS, Some(5)), None);
-        assert_eq!(registry.resolve(ADDRESS, None), None);
-        registry.remove(&a, claim(10));
-        assert_eq!(find(), None);
-        let stranger = MacAddr([0x52, 0x54, 0, 1, 2, 3]);
-        assert_eq!(registry.resolve(Gid::from_mac(stranger), HERE), Some(stranger));
-        assert!(registry.resolve(Gid::from_ipv4([224, 0, 0, 1]), None).is_some());
-    }
-
-    #[test]
-    fn the_first_keeps_an_address_until_it_gives_it_back() {
-        let (registry, a, b, c) = (GidRegistry::default(), guest(1), guest(2), guest(3));
-        let find = || registry.resolve(ADDRESS, HERE);
-        assert_eq!(registry.add(&a, claim(10)), []);
-        let conflict = GidConflict {
-            gid: ADDRESS.0,
-            vlan: 10,
-            other: a.mac,
-            ours: false,
-        };
-        assert_eq!(registry.add(&b, claim(10)), [conflict]);
-        assert!(a.doubted.load(Ordering::Relaxed) && !b.doubted.load(Ordering::Relaxed));
-        // By a second entry, that is told already.
-        assert_eq!(registry.add(&b, claim(10)), []);
-        assert_eq!(registry.add(&c, claim(10)), [conflict]);
-        assert_eq!(find(), Some(a.mac));
-        // A claim that is withdrawn leaves nothing behind.
-        registry.remove(&b, claim(10));
-        registry.remove(&b, claim(10));
-        assert_eq!(find(), Some(a.mac));
-        registry.remove(&a, claim(10));
-        assert_eq!(find(), Some(c.mac));
-        registry.leave(c.mac);
-        assert_eq!(find(), None);
-        assert!(registry.known.read().expect("nobody panicked").is_empty());
-    }
-
-    #[test]
-    fn other_vlans_are_other_networks() {
-        let (registry, a, b) = (GidRegistry::default(), guest(1), guest(2));
-        assert_eq!(registry.add(&a, claim(10)), []);
-        assert_eq!(registry.add(&b, claim(20)), []);
-        assert_eq!(registry.resolve(ADDRESS, HERE), Some(a.mac));
-        assert_eq!(registry.resolve(ADDRESS, Some(20)), Some(b.mac));
-    }
-
-    #[test]
-    fn a_trusted_claim_comes_before_all_guests() {
-        let (registry, a, b) = (GidRegistry::default(), guest(1), guest(2));
-        registry.add(&a, claim(10));
-        let trusted = Claim {
-            trusted: true,
-            ..claim(10)
-        };
-        let conflicts = registry.add(&b, trusted);
-        assert_eq!((conflicts[0].other, conflicts[0].ours), (a.mac, true));
-        assert_eq!(registry.resolve(ADDRESS, HERE), Some(b.mac));
-        // It becomes a guest's word, and that guest came later.
-        registry.update(&b, [trusted].iter(), [claim(10)].iter());
-        assert_eq!(registry.resolve(ADDRESS, HERE), Some(a.mac));
-    }
+    use crate::rdma::{GidRegistry, Identity, device_config};
 
     #[test]
     fn nothing_is_left_of_a_function_that_ended_or_was_replaced() {
+        let address = Gid::from_ipv4([10, 0, 0, 9]);
         let registry = Arc::new(GidRegistry::default());
+        let mac = |n| MacAddr([2, 0, 0, 0, 0, n]);
         let made = |n| {
-            let mac = guest(n).mac;
-            let identity = super::super::Identity::new(mac, VlanMode::default(), registry.clone());
-            let config = super::super::device_config(mac, 1500, 64);
+            let identity = Identity::new(mac(n), VlanMode::default(), registry.clone());
+            let config = device_config(mac(n), 1500, 64);
             Function::new(config, identity, Arc::default()).expect("limits that fit")
         };
         let (mut a, mut b) = (made(1), made(2));
         for function in [&mut a, &mut b] {
             let entry = GidEntry {
-                gid: ADDRESS,
+                gid: address,
                 kind: vnic_engine::rdma::GidKind::RoceV2,
                 vlan: None,
                 mac: function.device().mac(),
@@ -460,14 +242,13 @@ mod tests {
                 .expect("a free entry");
         }
         let native = Some(1);
-        assert_eq!(registry.resolve(ADDRESS, native), Some(guest(1).mac));
+        assert_eq!(registry.resolve(address, native), Some(mac(1)));
         // A bug hit it: nothing of it is used again, not even to end it.
         let fresh = a.successor().expect("limits that fit");
         std::mem::forget(a);
-        assert_eq!(registry.resolve(ADDRESS, native), Some(guest(2).mac));
-        let known = || registry.known.read().expect("nobody panicked").len();
-        assert_eq!(known(), 3);
+        assert_eq!(registry.resolve(address, native), Some(mac(2)));
+        assert_eq!(registry.len(), 3);
         drop((fresh, b));
-        assert_eq!(known(), 0);
+        assert_eq!(registry.len(), 0);
     }
 }

@@ -8,8 +8,9 @@ use vnic_wire::bth::MULTICAST_QP;
 use vnic_wire::opcode::{Operation, Transport};
 
 use super::account::{EVENT, EXTENTS, LACKING, TIMER};
-use super::function::{Function, QueuePair};
+use super::function::Function;
 use super::remap::{Remap, Stage};
+use super::session::QueuePair;
 use crate::mem;
 
 /// Completions whose lines are asked for before the first is written.

@@ -7,16 +7,14 @@ use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_wire::MacAddr;
 
-use super::exchange::{FrameRx, FrameTx};
+use super::exchange::{self, FrameRx, FrameTx, PortEnd};
+use super::frames::{Arrived, Sent};
 use super::link::Links;
 use super::packet::{PacketRx, PacketTx};
 use super::tap::{self, TapRx, TapTx};
 use super::xdp::{XdpRx, XdpTx};
 use super::{link, packet, sys, xdp};
-use crate::types::{NicError, PortKind, PortSpec};
-
-/// Frames that are given to a device at once.
-pub const SEND_BURST: usize = 64;
+use crate::types::{NicError, PortKind, PortSpec, invalid};
 
 /// An open device.
 pub struct Opened {
@@ -34,12 +32,17 @@ pub struct Opened {
     pub mode: String,
 }
 
-/// A frame from the wire, until the next one is asked for.
-pub struct Arrived<'a> {
-    /// Its bytes, ours to change.
-    pub bytes: &'a mut [u8],
-    /// What its sender left unfinished.
-    pub hdr: NetHdr,
+impl Opened {
+    fn new(spec: &PortSpec, (rx, tx): (RxHalf, TxHalf), index: u32, mode: String) -> Opened {
+        Opened {
+            rx,
+            tx,
+            mtu: spec.mtu,
+            mac: own_address(&spec.name),
+            index,
+            mode,
+        }
+    }
 }
 
 /// The receiving half of a device.
@@ -121,16 +124,6 @@ pub enum TxHalf {
     Exchange(Box<FrameTx>),
 }
 
-/// What became of frames that a device was given.
-pub enum Sent {
-    /// It has taken so many of them, one or more.
-    Some(usize),
-    /// It refuses the first.
-    Refused,
-    /// It takes none now.
-    Full,
-}
-
 impl TxHalf {
     /// What it takes unfinished.
     pub fn accepts(&self) -> Accepts {
@@ -154,7 +147,7 @@ impl TxHalf {
         matches!(self, TxHalf::Packet(packet) if packet.joins())
     }
 
-    /// Sends frames and trains, each with its header, at most [`SEND_BURST`].
+    /// Sends frames and trains, each with its header, at most [`SEND_BURST`](super::frames::SEND_BURST).
     pub fn send(&mut self, frames: &[&[u8]]) -> Sent {
         match self {
             TxHalf::Tap(tap) => tap.send(frames),
@@ -184,49 +177,58 @@ pub fn reopen(spec: &PortSpec, index: u32, links: &mut Links) -> Result<Opened, 
 }
 
 fn open_as(spec: &PortSpec, only: Option<u32>, links: &mut Links) -> Result<Opened, NicError> {
-    match &spec.kind {
-        PortKind::Tap { ifname, queues } => tap::open(spec, (ifname, *queues), only, links),
+    let (rx, tx, index, mode) = match &spec.kind {
+        PortKind::Tap { ifname, queues } => {
+            let (rx, tx, index, mode) = tap::open(spec, (ifname, *queues), only, links)?;
+            (RxHalf::Tap(rx), TxHalf::Tap(tx), index, mode)
+        }
         PortKind::Packet { ifname } => {
             let facts = existing(spec, ifname, links)?;
-            packet::open(spec, ifname, &facts)
+            let (rx, tx, mode) = packet::open(spec, ifname, &facts)?;
+            let (rx, tx) = (RxHalf::Packet(Box::new(rx)), TxHalf::Packet(Box::new(tx)));
+            (rx, tx, facts.index, mode)
         }
         PortKind::Xdp { ifname } => {
             let facts = existing(spec, ifname, links)?;
-            xdp::open(spec, ifname, &facts)
+            let (rx, tx, mode) = xdp::open(spec, ifname, &facts)?;
+            let (rx, tx) = (RxHalf::Xdp(Box::new(rx)), TxHalf::Xdp(Box::new(tx)));
+            (rx, tx, facts.index, mode)
         }
-        PortKind::Mesh { .. } => Err(NicError::Invalid {
-            field: "kind",
-            problem: "who makes such a port holds its other end: Nic::add_port_exchange".into(),
-        }),
-    }
+        PortKind::Mesh { .. } => {
+            let problem = "who makes such a port holds its other end: Nic::add_port_exchange";
+            return invalid("kind", problem);
+        }
+    };
+    Ok(Opened::new(spec, (rx, tx), index, mode))
+}
+
+/// Makes the device of a port whose other end the caller holds, and that end.
+pub fn open_exchange(spec: &PortSpec) -> Result<(Opened, PortEnd), NicError> {
+    let what = format!("port {}: making an eventfd", spec.name);
+    let (rx, tx, end) = exchange::open().map_err(NicError::os(what))?;
+    let halves = (RxHalf::Exchange(Box::new(rx)), TxHalf::Exchange(Box::new(tx)));
+    let mode = format!("mesh, rings of {} frames", exchange::FRAMES);
+    Ok((Opened::new(spec, halves, 0, mode), end))
 }
 
 /// The device, which must be there and carry the port's MTU.
 fn existing(spec: &PortSpec, ifname: &str, links: &mut Links) -> Result<link::Facts, NicError> {
-    let facts = links
-        .find(ifname)
-        .map_err(|source| NicError::Os {
-            what: format!("port {}: asking the kernel about {ifname}", spec.name),
-            source,
-        })?
-        .ok_or_else(|| NicError::Invalid {
-            field: "ifname",
-            problem: format!("there is no network device {ifname}; ip link shows those there are"),
-        })?;
+    let what = format!("port {}: asking the kernel about {ifname}", spec.name);
+    let Some(facts) = links.find(ifname).map_err(NicError::os(what))? else {
+        let problem = format!("there is no network device {ifname}; ip link shows those there are");
+        return invalid("ifname", problem);
+    };
     if u32::from(spec.mtu) > facts.mtu {
-        return Err(NicError::Invalid {
-            field: "mtu",
-            problem: format!(
+        return invalid(
+            "mtu",
+            format!(
                 "{} is more than the MTU of {ifname}, {}: take a lower one, or ip link set dev {ifname} mtu {}",
                 spec.mtu, facts.mtu, spec.mtu
             ),
-        });
+        );
     }
     if !facts.ethernet {
-        return Err(NicError::Invalid {
-            field: "ifname",
-            problem: format!("{ifname} is no Ethernet device"),
-        });
+        return invalid("ifname", format!("{ifname} is no Ethernet device"));
     }
     Ok(facts)
 }

@@ -11,12 +11,11 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, eventfd};
 use vnic_engine::virtio_net::NetHdr;
 
-use super::device::{Arrived, Opened, RxHalf, Sent, TxHalf, own_address};
+use super::frames::{Arrived, Sent};
 use crate::sync::{AtomicBool, AtomicU64, Consumer, Ordering, Producer, RingBuffer, fence};
-use crate::types::{NicError, PortSpec};
 
 /// Frames that a direction holds.
-const FRAMES: usize = 1024;
+pub(super) const FRAMES: usize = 1024;
 /// Buffers beyond them that can be on their way back: the one that is filled, the one that is read.
 const SPARE: usize = FRAMES + 2;
 
@@ -76,27 +75,15 @@ fn direction() -> io::Result<(FrameTx, FrameRx)> {
     Ok((tx, rx))
 }
 
-/// Makes the device of a port, and its other end.
-pub fn open(spec: &PortSpec) -> Result<(Opened, PortEnd), NicError> {
-    let os = |source| NicError::Os {
-        what: format!("port {}: making an eventfd", spec.name),
-        source,
-    };
-    let (core_tx, end_rx) = direction().map_err(os)?;
-    let (end_tx, core_rx) = direction().map_err(os)?;
-    let opened = Opened {
-        rx: RxHalf::Exchange(Box::new(core_rx)),
-        tx: TxHalf::Exchange(Box::new(core_tx)),
-        mtu: spec.mtu,
-        mac: own_address(&spec.name),
-        index: 0,
-        mode: format!("mesh, rings of {FRAMES} frames"),
-    };
+/// Makes both halves of a port's device, and its other end.
+pub fn open() -> io::Result<(FrameRx, FrameTx, PortEnd)> {
+    let (core_tx, end_rx) = direction()?;
+    let (end_tx, core_rx) = direction()?;
     let end = PortEnd {
         tx: end_tx,
         rx: end_rx,
     };
-    Ok((opened, end))
+    Ok((core_rx, core_tx, end))
 }
 
 impl FrameTx {
@@ -130,7 +117,7 @@ impl FrameTx {
         }
     }
 
-    /// See [`TxHalf::send`].
+    /// Puts frames into the ring; refuses them when the receiver is gone.
     pub(super) fn send(&mut self, frames: &[&[u8]]) -> Sent {
         if self.full.is_abandoned() {
             return Sent::Refused;
@@ -181,7 +168,7 @@ impl FrameRx {
         self.full.is_empty() && self.full.is_abandoned()
     }
 
-    /// See [`RxHalf::next`].
+    /// As [`FrameRx::next_frame`], for a data core: nothing of the frame is unfinished.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Arrived<'_>> {
         let bytes = self.next_frame()?;
@@ -191,7 +178,7 @@ impl FrameRx {
         })
     }
 
-    /// See [`RxHalf::lost`].
+    /// Takes the count of frames that were lost ([`FrameTx::put_or_lose`]).
     pub(super) fn lost(&self) -> u64 {
         if self.shared.lost.load(Ordering::Relaxed) == 0 {
             return 0;

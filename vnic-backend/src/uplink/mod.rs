@@ -5,6 +5,7 @@
 
 mod device;
 mod exchange;
+mod frames;
 mod link;
 mod packet;
 mod port;
@@ -13,8 +14,9 @@ mod tap;
 mod watch;
 mod xdp;
 
-pub use device::{Arrived, Opened, RxHalf, TxHalf, open, own_address, reopen};
-pub use exchange::{FrameRx, FrameTx, PortEnd, open as open_exchange};
+pub use device::{Opened, RxHalf, TxHalf, open, open_exchange, own_address, reopen};
+pub use exchange::{FrameRx, FrameTx, PortEnd};
+pub use frames::Arrived;
 pub use link::{Facts, Links};
 pub use port::PortTx;
 pub use sys::{device_statistics, speed_mbps};

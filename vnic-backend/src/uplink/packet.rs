@@ -21,13 +21,13 @@ use rustix::net::{
 };
 use vnic_engine::virtio_net::NetHdr;
 
-use super::device::{Arrived, Opened, RxHalf, SEND_BURST, Sent, TxHalf, own_address};
+use super::frames::{Arrived, SEND_BURST, Sent};
 use super::link::Facts;
 use super::sys;
 use crate::types::{NicError, PortSpec};
 pub use bundle::Train;
 use bundle::{Bundle, Singly};
-use ring::Ring;
+use ring::{ADDRESSES, Ring, TAG, VNET};
 
 /// Frames the ring holds.
 const SLOTS: usize = 4096;
@@ -38,14 +38,8 @@ const SLOT_OVERHEAD: usize = 128;
 /// Bytes that may wait to be sent, and to be read beside the ring.
 const SEND_BUFFER: usize = 1 << 20;
 const RECEIVE_BUFFER: usize = 16 << 20;
-/// Length of a VLAN tag.
-const TAG: usize = 4;
-/// The addresses of a frame, behind which the tag goes.
-const ADDRESSES: usize = 12;
 /// The longest that is queued beside the ring, and more: a frame, its tag, its virtio header.
 const LONG: usize = 1 << 17;
-/// Virtio header before each frame.
-const VNET: usize = NetHdr::LEN_LEGACY;
 
 /// Frames from the wire.
 pub struct PacketRx {
@@ -82,8 +76,8 @@ pub struct PacketTx {
     bypass: bool,
 }
 
-/// Opens an interface that is there.
-pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicError> {
+/// Opens an interface that is there; answers, in words, how its frames come and go.
+pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<(PacketRx, PacketTx, String), NicError> {
     let os = |what: &str, source: io::Error| {
         // (A unit of systemd says what families of sockets there are.)
         let cure = match Errno::from_io_error(&source) {
@@ -131,28 +125,23 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicE
     sys::receive_all(fd, facts.index).map_err(|e| os("receiving the frames of all addresses", e))?;
     sys::bind_packet(fd, facts.index).map_err(|e| os("binding to the device", e))?;
     let socket = Arc::new(socket);
-    Ok(Opened {
-        rx: RxHalf::Packet(Box::new(PacketRx {
-            socket: socket.clone(),
-            ring,
-            long: vec![0; LONG],
-            bundle: None,
-            lost: 0,
-        })),
-        tx: TxHalf::Packet(Box::new(PacketTx {
-            socket,
-            bundles: true,
-            bypass: true,
-        })),
-        mtu: spec.mtu,
-        mac: own_address(&spec.name),
-        index: facts.index,
-        mode: format!("packet, ring of {slots} frames"),
-    })
+    let rx = PacketRx {
+        socket: socket.clone(),
+        ring,
+        long: vec![0; LONG],
+        bundle: None,
+        lost: 0,
+    };
+    let tx = PacketTx {
+        socket,
+        bundles: true,
+        bypass: true,
+    };
+    Ok((rx, tx, format!("packet, ring of {slots} frames")))
 }
 
 impl PacketRx {
-    /// See [`RxHalf::next`]. Never an error: a socket does not know that its device is gone for good.
+    /// Takes the next frame, if there is one. Never an error: a socket does not know that its device is gone for good.
     pub fn next(&mut self) -> io::Result<Option<Arrived<'_>>> {
         if let Some(from) = &mut self.bundle {
             let bytes = match from.place {
@@ -232,7 +221,7 @@ impl PacketRx {
         }
     }
 
-    /// See [`RxHalf::lost`].
+    /// Takes the count of frames that the kernel or we had no room for.
     pub fn lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
@@ -270,12 +259,12 @@ fn finish(bytes: &mut [u8], tag: Option<[u8; TAG]>) -> (usize, NetHdr) {
 }
 
 impl PacketTx {
-    /// See [`TxHalf::joins`].
+    /// May packets of RoCEv2 leave as one, a [`Train`]?
     pub fn joins(&self) -> bool {
         self.bundles
     }
 
-    /// See [`TxHalf::send`].
+    /// Sends frames and trains, each with its virtio header, at most [`SEND_BURST`].
     pub fn send(&mut self, frames: &[&[u8]]) -> Sent {
         let mut answer = self.messages(frames);
         if answer == Err(Errno::NOBUFS) && self.bypass {

@@ -11,7 +11,8 @@ use vnic_fabric::DropReason;
 use vnic_fabric::switch::PortId;
 use vnic_wire::MacAddr;
 
-use super::device::{SEND_BURST, Sent, TxHalf};
+use super::device::TxHalf;
+use super::frames::{SEND_BURST, Sent};
 use super::packet::Train;
 use crate::datapath::{
     FRAME_MAX, Gate, Link, Metadata, OutFrame, PortCounters, Priorities, Receiver, Ticket, Way,

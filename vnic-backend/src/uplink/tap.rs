@@ -11,11 +11,11 @@ use rustix::io::Errno;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 use vnic_engine::virtio_net::NetHdr;
 
-use super::device::{Arrived, Opened, RxHalf, Sent, TxHalf, own_address};
+use super::frames::{Arrived, Sent};
 use super::link::Links;
 use super::sys;
 use crate::datapath::flow_hash;
-use crate::types::{NicError, PortSpec};
+use crate::types::{NicError, PortSpec, invalid};
 
 /// Virtio header before each frame.
 const VNET: usize = NetHdr::LEN_LEGACY;
@@ -38,13 +38,14 @@ pub struct TapRx {
 /// Frames to the host.
 pub struct TapTx(Queues);
 
-/// Creates the device, or attaches to it when it exists; or only that, to the one with this index.
+/// Creates the device, or attaches to it when it exists; or only that, to the one with this index. Answers its index, and in words
+/// how its frames come and go.
 pub fn open(
     spec: &PortSpec,
     (ifname, queues): (&str, u8),
     only: Option<u32>,
     links: &mut Links,
-) -> Result<Opened, NicError> {
+) -> Result<(TapRx, TapTx, u32, String), NicError> {
     let refused = |source: io::Error| {
         let what = if source.raw_os_error() == Some(Errno::PERM.raw_os_error()) {
             format!(
@@ -82,18 +83,15 @@ pub fn open(
         };
         builder.build_sync()
     };
-    let wrong = |field, problem| Err(NicError::Invalid { field, problem });
     // The kernel lets nobody attach with one queue to a device that was made for several, nor the other way round.
     let first = match attach(queues > 1) {
         Err(e) if existed && differs(&e) => match attach(queues == 1) {
             Err(e) if differs(&e) => {
-                return wrong(
-                    "ifname",
-                    format!("{ifname} is there and is no TAP device: take another name, or packet"),
-                );
+                let problem = format!("{ifname} is there and is no TAP device: take another name, or packet");
+                return invalid("ifname", problem);
             }
             Ok(_) if queues > 1 => {
-                return wrong(
+                return invalid(
                     "queues",
                     format!(
                         "TAP device {ifname} was made for one queue: take 1, or delete it (ip link delete {ifname}) and \
@@ -119,7 +117,7 @@ pub fn open(
     sys::tap_offload(all[0].as_fd(), VNET).map_err(refused)?;
     let mtu = all[0].mtu().map_err(refused)?;
     if mtu != spec.mtu {
-        return wrong(
+        return invalid(
             "mtu",
             format!(
                 "TAP device {ifname} has MTU {mtu}, not {}: set one of them to the other's value",
@@ -135,19 +133,14 @@ pub fn open(
     let any = any(&all).map_err(|e| refused(e.into()))?;
     let queues: Queues = all.into();
     let count = queues.len();
-    Ok(Opened {
-        rx: RxHalf::Tap(TapRx {
-            queues: queues.clone(),
-            any,
-            at: 0,
-            left: TURN,
-        }),
-        tx: TxHalf::Tap(TapTx(queues)),
-        mtu,
-        mac: own_address(&spec.name),
-        index,
-        mode: format!("tap, {count} queue{}", if count == 1 { "" } else { "s" }),
-    })
+    let mode = format!("tap, {count} queue{}", if count == 1 { "" } else { "s" });
+    let rx = TapRx {
+        queues: queues.clone(),
+        any,
+        at: 0,
+        left: TURN,
+    };
+    Ok((rx, TapTx(queues), index, mode))
 }
 
 /// The device is not what we took it for.
@@ -168,7 +161,7 @@ fn any(queues: &[SyncDevice]) -> Result<Option<OwnedFd>, Errno> {
 }
 
 impl TapRx {
-    /// See [`RxHalf::next`].
+    /// Reads the next frame into `buf`, if there is one. An error: the device is gone.
     pub fn next<'a>(&mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
         let mut hdr = [0; VNET];
         let mut empty = 0;
@@ -217,7 +210,7 @@ impl TapRx {
 }
 
 impl TapTx {
-    /// See [`TxHalf::send`].
+    /// Sends frames, each with its virtio header.
     pub fn send(&self, frames: &[&[u8]]) -> Sent {
         for (i, frame) in frames.iter().enumerate() {
             let queue = match self.0.len() {

@@ -23,14 +23,11 @@ pub struct Watch {
 impl Watch {
     /// Asks the kernel for it.
     pub fn open() -> Result<Watch, NicError> {
-        let os = |source| NicError::Os {
-            what: "opening a netlink socket".into(),
-            source,
-        };
+        let os = || NicError::os("opening a netlink socket");
         Ok(Watch {
-            links: Links::open().map_err(os)?,
+            links: Links::open().map_err(os())?,
             looked: None,
-            changes: link::changes().map_err(os)?,
+            changes: link::changes().map_err(os())?,
         })
     }
 
@@ -44,10 +41,7 @@ impl Watch {
                 self.wait(timeout);
             }
         });
-        thread.map(drop).map_err(|source| NicError::Os {
-            what: "starting a thread".into(),
-            source,
-        })
+        thread.map(drop).map_err(NicError::os("starting a thread"))
     }
 
     fn wait(&self, timeout: Duration) {

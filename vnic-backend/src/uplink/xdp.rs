@@ -29,10 +29,9 @@ use rustix::net::xdp::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use super::device::{Opened, RxHalf, TxHalf, own_address};
 use super::link::Facts;
 use super::sys;
-use crate::types::{NicError, PortSpec};
+use crate::types::{NicError, PortSpec, invalid};
 use bpf::Mode;
 use memory::{Area, Filled, Given, Mapping};
 pub use rx::XdpRx;
@@ -132,8 +131,8 @@ fn errno(error: &io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw_os_error)
 }
 
-/// Opens an interface that is there.
-pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicError> {
+/// Opens an interface that is there; answers, in words, how its frames come and go.
+pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<(XdpRx, XdpTx, String), NicError> {
     let refused = Refusals {
         port: &spec.name,
         ifname,
@@ -141,24 +140,24 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicE
     let known = sys::receive_queues(ifname);
     let queues = known.unwrap_or(1);
     if queues > QUEUES {
-        return Err(NicError::Invalid {
-            field: "ifname",
-            problem: format!(
+        return invalid(
+            "ifname",
+            format!(
                 "{ifname} has {queues} receive queues, and an xdp port serves {QUEUES}: ethtool -L {ifname} combined {QUEUES}"
             ),
-        });
+        );
     }
     let driver = sys::driver(ifname).unwrap_or_default();
     // Its other end is a kernel, or somebody who speaks to it.
     let kernel_peer = driver == "veth";
     // Frames of a veth pair have the tags that their sender gave them, whatever this says.
     if !kernel_peer && sys::takes_tags(ifname) {
-        return Err(NicError::Invalid {
-            field: "ifname",
-            problem: format!(
+        return invalid(
+            "ifname",
+            format!(
                 "{ifname} takes VLAN tags out of frames, and AF_XDP never sees them: ethtool -K {ifname} rxvlan off"
             ),
-        });
+        );
     }
     let plan = Plan::new(spec.mtu, queues);
     let promiscuous =
@@ -188,14 +187,7 @@ pub fn open(spec: &PortSpec, ifname: &str, facts: &Facts) -> Result<Opened, NicE
         .map_err(|e| refused.os("waiting for frames", e))?;
     let copy = if zero_copy { "zero-copy" } else { "copy" };
     let s = if queues == 1 { "" } else { "s" };
-    Ok(Opened {
-        rx: RxHalf::Xdp(Box::new(rx)),
-        tx: TxHalf::Xdp(Box::new(tx)),
-        mtu: spec.mtu,
-        mac: own_address(&spec.name),
-        index: facts.index,
-        mode: format!("xdp {copy}, {native}, {queues} queue{s}"),
-    })
+    Ok((rx, tx, format!("xdp {copy}, {native}, {queues} queue{s}")))
 }
 
 /// A socket that does nothing but keep the device receiving frames of all addresses.

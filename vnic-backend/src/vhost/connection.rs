@@ -11,7 +11,7 @@ use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqH
 use vnic_engine::virtio_net::feature as f;
 
 use super::budget::{Of, Share};
-use super::server::Endpoint;
+use super::endpoint::Endpoint;
 use crate::call::{Call, is_eventfd};
 use crate::mem::{DirtyLog, Lender, MemMap, Region};
 use crate::ring::{Fault, RingAddresses, SplitRing};

@@ -10,7 +10,7 @@ use vnic_engine::offload::Accepts;
 use vnic_engine::virtio_net::{NetHdr, feature as f};
 
 use super::connection::{Function, Setup};
-use super::server::Endpoint;
+use super::endpoint::Endpoint;
 use crate::call::Call;
 use crate::datapath::RingStart;
 use crate::ring::Fault;

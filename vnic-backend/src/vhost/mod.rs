@@ -4,8 +4,10 @@ mod admit;
 mod budget;
 mod connection;
 mod early;
+mod endpoint;
 mod eth;
 mod rdma;
 mod server;
 
-pub use server::{Endpoint, spawn};
+pub use endpoint::Endpoint;
+pub use server::spawn;

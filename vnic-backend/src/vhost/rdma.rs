@@ -10,7 +10,7 @@ use vnic_device::zerocopy::IntoBytes;
 use vnic_engine::virtio_net::feature as f;
 
 use super::connection::{Function, Setup};
-use super::server::Endpoint;
+use super::endpoint::Endpoint;
 use crate::call::Call;
 use crate::rdma::{Attachment, EVENT_QUEUES, EventQueue, RdmaRings, VIRTQUEUES, WAKE_QUEUES};
 use crate::ring::SplitRing;

@@ -3,9 +3,8 @@
 use vnic_fabric::Instant;
 use vnic_fabric::lag::{Bond, Mode};
 
-use super::lacp::Speaker;
-use super::{MemberEntry, State};
 use crate::check;
+use crate::nic::state::{MemberEntry, PortEntry, Speaker, State};
 use crate::types::lag::MEMBERS_MAX;
 use crate::types::*;
 
@@ -18,10 +17,6 @@ pub(super) struct Plan {
     pub(super) speaker: Option<Speaker>,
 }
 
-fn invalid<T>(field: &'static str, problem: String) -> Result<T, NicError> {
-    Err(NicError::Invalid { field, problem })
-}
-
 /// Checks all of it; nothing is changed.
 pub(super) fn plan(spec: &BondSpec, state: &State) -> Result<Plan, NicError> {
     check::bond(spec)?;
@@ -29,8 +24,8 @@ pub(super) fn plan(spec: &BondSpec, state: &State) -> Result<Plan, NicError> {
         state.free_name("bond", &spec.name)?;
     }
     mode(spec)?;
-    let (core, members) = members(spec, state)?;
-    let mut bond = Bond::new(members.len(), spec.settings)?;
+    let (core, ports) = members(spec, state)?;
+    let mut bond = Bond::new(ports.len(), spec.settings)?;
     for (i, (what, member)) in spec.affinities.iter().enumerate() {
         if spec.affinities[..i].iter().any(|(w, _)| w == what) {
             return invalid("affinities", format!("{what:?} is there twice"));
@@ -38,12 +33,17 @@ pub(super) fn plan(spec: &BondSpec, state: &State) -> Result<Plan, NicError> {
         bond.set_affinity(Instant(0), *what, *member)
             .or_else(|e| invalid("affinities", format!("{what:?}: {e}")))?;
     }
-    let speaker = Speaker::new(spec, &members, state)?;
+    let member = |port: &&PortEntry| MemberEntry {
+        id: port.id,
+        up: port.up,
+        aggregated: false,
+        usable: false,
+    };
     Ok(Plan {
         core,
-        members,
+        members: ports.iter().map(member).collect(),
         bond,
-        speaker,
+        speaker: Speaker::new(spec, &ports)?,
     })
 }
 
@@ -57,18 +57,16 @@ fn mode(spec: &BondSpec) -> Result<(), NicError> {
         (Mode::Aggregate { lacp: false, .. }, Some(_)) => "the mode is static, so LACP is not spoken",
         _ => return Ok(()),
     };
-    invalid("lacp", problem.into())
+    invalid("lacp", problem)
 }
 
 /// The ports, and the core that serves them all.
-fn members(spec: &BondSpec, state: &State) -> Result<(usize, Vec<MemberEntry>), NicError> {
+fn members<'a>(spec: &BondSpec, state: &'a State) -> Result<(usize, Vec<&'a PortEntry>), NicError> {
     let count = spec.members.len();
     if !(1..=MEMBERS_MAX).contains(&count) {
         return invalid("members", format!("{count}; allowed: 1 to {MEMBERS_MAX} ports"));
     }
-    let mut members = Vec::with_capacity(count);
-    let mut first: Option<&PortSpec> = None;
-    let mut core = 0;
+    let mut ports: Vec<&PortEntry> = Vec::with_capacity(count);
     for (i, name) in spec.members.iter().enumerate() {
         let Some(port) = state.ports.get(name) else {
             return invalid("members", format!("no port is named {name}"));
@@ -80,18 +78,12 @@ fn members(spec: &BondSpec, state: &State) -> Result<(usize, Vec<MemberEntry>), 
             let problem = format!("{name} is a member of {other} already; a port is in one bond at most");
             return invalid("members", problem);
         }
-        match first {
-            None => (first, core) = (Some(&port.spec), port.core),
-            Some(first) => alike(first, &port.spec)?,
+        if let Some(first) = ports.first() {
+            alike(&first.spec, &port.spec)?;
         }
-        members.push(MemberEntry {
-            id: port.id,
-            up: port.up,
-            aggregated: false,
-            usable: false,
-        });
+        ports.push(port);
     }
-    Ok((core, members))
+    Ok((ports.first().map_or(0, |p| p.core), ports))
 }
 
 /// Members have the same MTU and the same data core.

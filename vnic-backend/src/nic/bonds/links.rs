@@ -4,8 +4,8 @@ use std::time::{Duration, Instant as Moment, SystemTime};
 
 use vnic_fabric::lag::Member;
 
-use super::BondEntry;
-use crate::nic::{Inner, State};
+use crate::nic::Inner;
+use crate::nic::state::{BondEntry, State};
 use crate::types::*;
 
 impl Inner {
@@ -117,25 +117,5 @@ impl Inner {
         for entry in state.adapters.values() {
             entry.adapter.announce(bond.core);
         }
-    }
-}
-
-impl BondEntry {
-    /// Members whose link is up, and that are aggregated where that is asked for.
-    fn note_usable(&mut self) {
-        let speaks = self.lacp.is_some();
-        for m in &mut self.members {
-            m.usable = m.up && (m.aggregated || !speaks);
-        }
-    }
-}
-
-impl State {
-    /// The bond that a port is a member of, and which.
-    pub(super) fn membership(&mut self, port: PortId) -> Option<(&str, &mut BondEntry, Member)> {
-        self.bonds.iter_mut().find_map(|(name, bond)| {
-            let (member, _) = (0..).zip(bond.ids()).find(|(_, id)| *id == port)?;
-            Some((name.as_str(), bond, Member(member)))
-        })
     }
 }

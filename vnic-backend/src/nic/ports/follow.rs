@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use vnic_engine::counters::PortCounter as P;
 
-use super::super::{Inner, State};
+use crate::nic::Inner;
+use crate::nic::state::State;
 use crate::types::PortId;
 use crate::uplink::Watch;
 

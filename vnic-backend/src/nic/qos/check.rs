@@ -5,10 +5,6 @@ use vnic_engine::settings::QosKeys;
 
 use crate::types::*;
 
-fn invalid<T>(field: &'static str, problem: String) -> Result<T, NicError> {
-    Err(NicError::Invalid { field, problem })
-}
-
 /// An uplink has neither a guest nor a registry: what is about a guest is refused, and so are watermarks that a registry would
 /// count as something else.
 pub fn port(spec: &QosSpec) -> Result<(), NicError> {
@@ -20,7 +16,7 @@ pub fn port(spec: &QosSpec) -> Result<(), NicError> {
         ("congestion_monitoring", !spec.keys.hint.enable),
     ] {
         if !absent {
-            let problem = "only adapters have it: it is about what a guest sends or receives".to_owned();
+            let problem = "only adapters have it: it is about what a guest sends or receives";
             return invalid(field, problem);
         }
     }
@@ -45,7 +41,7 @@ pub fn new_queue(queue: &ScheduleQueue, keys: &QosKeys) -> Result<(), NicError> 
     if !keys.sending.offload {
         let problem =
             "hardware QoS is off for this adapter: set *QoSOffload to 1 and restart the adapter first";
-        return invalid(QUEUE, problem.to_owned());
+        return invalid(QUEUE, problem);
     }
     let supported = keys.sending.offload_classes;
     let (inside, outside): (Vec<usize>, Vec<usize>) =

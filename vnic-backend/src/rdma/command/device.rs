@@ -14,9 +14,11 @@ use vnic_engine::rdma::{
 };
 use vnic_wire::gid::Gid;
 
-use super::{COMMAND_MAX, Outcome, Request, fail, reserved};
+use crate::rdma::config::SPEED_MBPS;
+use crate::rdma::device_memory::DEVICE_MEMORY_MAX;
+use crate::rdma::doorbells::DOORBELL_RINGS_MAX;
 use crate::rdma::function::Function;
-use crate::rdma::{DEVICE_MEMORY_MAX, DOORBELL_RINGS_MAX, SPEED_MBPS};
+use crate::rdma::request::{COMMAND_MAX, Outcome, Request, fail, reserved};
 
 /// ASCII, filled up with zeros.
 fn name<const N: usize>(text: &str) -> [u8; N] {
@@ -154,10 +156,8 @@ impl Function {
         reserved(record.reserved_kind)?;
         let kind = match Kind::from_number(record.kind) {
             None => {
-                return fail(
-                    S::NotSupported,
-                    format!("there is no kind {} of GID", record.kind),
-                );
+                let text = format!("there is no kind {} of GID", record.kind);
+                return fail(S::NotSupported, text);
             }
             Some(Kind::None) => None,
             Some(Kind::RoceV1) => Some(GidKind::RoceV1),
@@ -172,17 +172,13 @@ impl Function {
             None => None,
             Some(kind) => {
                 if record.vlan > 4094 {
-                    return fail(
-                        S::OutOfRange,
-                        format!("VLAN {}; allowed are 1 to 4094, or 0", record.vlan),
-                    );
+                    let text = format!("VLAN {}; allowed are 1 to 4094, or 0", record.vlan);
+                    return fail(S::OutOfRange, text);
                 }
                 let tag = (record.vlan != 0).then_some(record.vlan);
                 if self.identity.vlans.classify(tag).is_none() {
-                    return fail(
-                        S::NotPermitted,
-                        format!("the adapter is not in VLAN {}", record.vlan),
-                    );
+                    let text = format!("the adapter is not in VLAN {}", record.vlan);
+                    return fail(S::NotPermitted, text);
                 }
                 let own = record.mac == [0; 6];
                 if !own && record.mac != self.identity.claimant.mac.0 {

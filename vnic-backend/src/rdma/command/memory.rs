@@ -7,60 +7,9 @@ use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::{MwType, access, reregister};
 use vnic_engine::rdma::{Access, Memory, MrHandle, MwHandle, PdHandle, Registration, Reregister, Span};
 
-use super::{Failure, Outcome, Request, fail, refused, reserved};
-use crate::rdma::DEVICE_MEMORY_MAX;
 use crate::rdma::function::Function;
-use crate::rdma::memory::FunctionMemory;
+use crate::rdma::request::{Failure, Outcome, Request, fail, reserved};
 use crate::rdma::work_queue::rights;
-
-/// Pieces of device memory that there may be.
-const PIECES_MAX: usize = 1024;
-
-/// Device memory, and the regions over it.
-#[derive(Debug, Default)]
-pub struct DeviceMemoryTable {
-    pieces: Vec<Option<DmPiece>>,
-    /// Told old handles from new ones.
-    generation: u32,
-}
-
-#[derive(Debug)]
-struct DmPiece {
-    handle: u32,
-    place: usize,
-    len: u64,
-    /// Regions over it.
-    regions: Vec<MrHandle>,
-}
-
-impl DeviceMemoryTable {
-    /// Pieces in use.
-    pub fn used(&self) -> u32 {
-        self.pieces.iter().flatten().count() as u32
-    }
-
-    /// Most there may be.
-    pub const LIMIT: u32 = PIECES_MAX as u32;
-
-    /// Gives all back.
-    pub fn clear(&mut self, memory: &mut FunctionMemory) {
-        for piece in self.pieces.drain(..).flatten() {
-            memory.free(piece.place);
-        }
-    }
-
-    fn find(&mut self, handle: u32) -> Result<&mut DmPiece, Failure> {
-        let found = self.pieces.iter_mut().flatten().find(|p| p.handle == handle);
-        found.ok_or_else(|| refused(S::NoSuchObject, "no such device memory"))
-    }
-
-    /// A region has ended.
-    fn leave(&mut self, mr: MrHandle) {
-        for piece in self.pieces.iter_mut().flatten() {
-            piece.regions.retain(|r| *r != mr);
-        }
-    }
-}
 
 fn checked_rights(bits: u32) -> Result<Access, Failure> {
     let Some(rights) = rights(bits) else {
@@ -109,10 +58,8 @@ impl Function {
         let list = r.announced(body.register.extents, self.free_extents())?;
         r.used_up()?;
         if body.change & !reregister::ALL != 0 {
-            return fail(
-                S::NotSupported,
-                format!("there are no changes {:#x}", body.change & !reregister::ALL),
-            );
+            let text = format!("there are no changes {:#x}", body.change & !reregister::ALL);
+            return fail(S::NotSupported, text);
         }
         let has = |bit| body.change & bit != 0;
         if !has(reregister::TRANSLATION) && body.register.extents.count > 0 {
@@ -160,10 +107,8 @@ impl Function {
         let kind = match MwType::from_number(body.mw_type) {
             Some(kind) => kind,
             None => {
-                return fail(
-                    S::NotSupported,
-                    format!("there are no windows of type {}", body.mw_type),
-                );
+                let text = format!("there are no windows of type {}", body.mw_type);
+                return fail(S::NotSupported, text);
             }
         };
         let (mw, rkey) = self.device.alloc_mw(PdHandle(body.pd), kind)?;
@@ -184,53 +129,13 @@ impl Function {
             let text = format!("alignment 2^{}; at most 2^12", body.log_alignment);
             return fail(S::OutOfRange, text);
         }
-        let free = DEVICE_MEMORY_MAX - self.memory.device_bytes();
-        // (Each piece begins at a page of its own, so that any alignment is kept.)
-        if body.len == 0 || body.len.div_ceil(8).saturating_mul(8) > free {
-            let text = format!(
-                "{} bytes of device memory; {free} of {DEVICE_MEMORY_MAX} are free",
-                body.len
-            );
-            return fail(S::LimitReached, text);
-        }
-        let table = &mut self.device_memory;
-        let slot = match table.pieces.iter().position(Option::is_none) {
-            Some(slot) => slot,
-            None if table.pieces.len() < PIECES_MAX => {
-                table.pieces.push(None);
-                table.pieces.len() - 1
-            }
-            None => {
-                return fail(
-                    S::LimitReached,
-                    format!("there are {PIECES_MAX} pieces of device memory already"),
-                );
-            }
-        };
-        table.generation = table.generation.wrapping_add(1) & 0xfffff;
-        let handle = table.generation << 12 | slot as u32;
-        table.pieces[slot] = Some(DmPiece {
-            handle,
-            place: self.memory.allocate(body.len),
-            len: body.len,
-            regions: Vec::new(),
-        });
+        let handle = self.device_memory.allocate(body.len, &mut self.memory)?;
         r.reply_object(handle);
         Ok(())
     }
 
     pub(super) fn free_dm(&mut self, r: Request<'_>) -> Outcome {
-        let handle = r.object()?;
-        let piece = self.device_memory.find(handle)?;
-        if !piece.regions.is_empty() {
-            return fail(S::InUse, format!("{} regions are over it", piece.regions.len()));
-        }
-        let place = piece.place;
-        for slot in &mut self.device_memory.pieces {
-            slot.take_if(|p| p.handle == handle);
-        }
-        self.memory.free(place);
-        Ok(())
+        self.device_memory.free(r.object()?, &mut self.memory)
     }
 
     /// Checks a copy; answers where it begins.
@@ -239,8 +144,7 @@ impl Function {
         if !body.len.is_multiple_of(4) || !body.offset.is_multiple_of(4) {
             return fail(S::Invalid, "device memory is copied in multiples of 4 bytes");
         }
-        inside(body.offset, body.len.into(), piece.len)?;
-        Ok(FunctionMemory::device_address(piece.place, body.offset))
+        piece.address(body.offset, body.len.into())
     }
 
     pub(super) fn copy_to_dm(&mut self, r: Request<'_>) -> Outcome {
@@ -279,17 +183,14 @@ impl Function {
         let rights = checked_rights(body.access)?;
         let piece = self.device_memory.find(body.dm)?;
         if !rights.contains(Access::ZERO_BASED) {
-            return fail(
-                S::Invalid,
-                "regions over device memory are zero-based: they have no address",
-            );
+            let text = "regions over device memory are zero-based: they have no address";
+            return fail(S::Invalid, text);
         }
         if !body.len.is_multiple_of(4) || !body.offset.is_multiple_of(4) {
             return fail(S::Invalid, "device memory is registered in multiples of 4 bytes");
         }
-        inside(body.offset, body.len, piece.len)?;
         let span = Span {
-            at: FunctionMemory::device_address(piece.place, body.offset),
+            at: piece.address(body.offset, body.len)?,
             len: body.len,
         };
         let made = self.device.register(PdHandle(body.pd), 0, rights, vec![span])?;
@@ -298,15 +199,5 @@ impl Function {
         }
         r.reply(&replied(made));
         Ok(())
-    }
-}
-
-fn inside(offset: u64, len: u64, size: u64) -> Outcome {
-    match offset.checked_add(len) {
-        Some(end) if end <= size => Ok(()),
-        _ => fail(
-            S::OutOfRange,
-            format!("{len} bytes at {offset}; the device memory has {size}"),
-        ),
     }
 }

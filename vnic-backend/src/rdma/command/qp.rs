@@ -19,8 +19,9 @@ use vnic_wire::psn::Psn;
 
 use super::device::max_send_blocks;
 use super::queues::entries;
-use super::{Failure, Outcome, Request, fail, optional, reserved};
-use crate::rdma::function::{Function, QueuePair};
+use crate::rdma::function::Function;
+use crate::rdma::request::{Failure, Outcome, Request, fail, optional, reserved};
+use crate::rdma::session::QueuePair;
 use crate::rdma::work_queue::{ReceiveQueue, SendQueue, right_bits, rights};
 
 /// Bits of the contract's mask, and of the engine's.
@@ -131,10 +132,8 @@ impl Function {
         let receive_list = r.announced(body.receive_ring, most - body.send_ring.count)?;
         r.used_up()?;
         let Some(kind) = QpType::from_number(body.qp_type) else {
-            return fail(
-                S::NotSupported,
-                format!("there are no QPs of type {}", body.qp_type),
-            );
+            let text = format!("there are no QPs of type {}", body.qp_type);
+            return fail(S::NotSupported, text);
         };
         if body.flags & !create_flags::ALL != 0 {
             return fail(S::NotSupported, format!("there are no flags {:#x}", body.flags));
@@ -154,10 +153,8 @@ impl Function {
         }
         let shared = optional(body.srq).is_some() || matches!(kind, QpType::XrcInitiator | QpType::XrcTarget);
         if shared && (body.receive_entries > 0 || body.receive_elements > 0) {
-            return fail(
-                S::Invalid,
-                "receives come from a shared receive queue: there is no receive ring",
-            );
+            let text = "receives come from a shared receive queue: there is no receive ring";
+            return fail(S::Invalid, text);
         }
         if kind == QpType::XrcTarget && sends {
             return fail(S::Invalid, "an XRC target sends nothing: there is no send ring");
@@ -166,10 +163,8 @@ impl Function {
             return fail(S::Invalid, "send_elements or max_inline without send_blocks");
         }
         let Some(stride) = receive_stride(body.receive_elements) else {
-            return fail(
-                S::OutOfRange,
-                format!("{} receive_elements; at most 255", body.receive_elements),
-            );
+            let text = format!("{} receive_elements; at most 255", body.receive_elements);
+            return fail(S::OutOfRange, text);
         };
         let init = engine::QpInit {
             qp_type: kind,
@@ -285,10 +280,8 @@ impl Function {
         if has(qp_mask::PATH_MTU) {
             let known = Mtu::from_number(a.path_mtu);
             let Some(mtu) = known else {
-                return fail(
-                    S::OutOfRange,
-                    format!("path_mtu {}; allowed are 1 to 5", a.path_mtu),
-                );
+                let text = format!("path_mtu {}; allowed are 1 to 5", a.path_mtu);
+                return fail(S::OutOfRange, text);
             };
             if mtu > self.config.mtu {
                 let text = format!(
@@ -302,10 +295,8 @@ impl Function {
         }
         if has(qp_mask::ACCESS) {
             let Some(rights) = rights(a.access) else {
-                return fail(
-                    S::NotSupported,
-                    format!("there are rights among {:#x} that there are not", a.access),
-                );
+                let text = format!("there are rights among {:#x} that there are not", a.access);
+                return fail(S::NotSupported, text);
             };
             values.access = rights;
         }
@@ -322,10 +313,8 @@ impl Function {
             return fail(S::OutOfRange, "udp_source_port is 0; allowed are 1 to 65535");
         }
         if has(qp_mask::DRAINED_EVENT) && a.drained_event > 1 {
-            return fail(
-                S::OutOfRange,
-                format!("drained_event is {}; it is 0 or 1", a.drained_event),
-            );
+            let text = format!("drained_event is {}; it is 0 or 1", a.drained_event);
+            return fail(S::OutOfRange, text);
         }
         values.qkey = a.qkey;
         values.destination_qp = QpNumber(a.destination_qp);

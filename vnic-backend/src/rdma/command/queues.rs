@@ -11,12 +11,12 @@ use vnic_device::status::CommandStatus as S;
 use vnic_device::verbs::srq_mask;
 use vnic_engine::rdma::{CqHandle, PdHandle, SrqHandle, SrqInit, XrcdHandle};
 
-use super::list::Announced;
-use super::{Failure, Outcome, Request, fail, optional, reserved};
-use crate::rdma::DOORBELL_RINGS_MAX;
 use crate::rdma::completions::CompletionRing;
-use crate::rdma::doorbells::DoorbellRing;
-use crate::rdma::function::{Function, SharedReceive};
+use crate::rdma::config::WAKE_QUEUES;
+use crate::rdma::doorbells::{DOORBELL_RINGS_MAX, DoorbellRing};
+use crate::rdma::function::Function;
+use crate::rdma::request::{Announced, Failure, Outcome, Request, fail, optional, reserved};
+use crate::rdma::session::SharedReceive;
 use crate::rdma::shared_ring::SharedRing;
 use crate::rdma::work_queue::ReceiveQueue;
 
@@ -27,10 +27,8 @@ const LOOKED_AT: u32 = 16;
 pub(super) fn entries(what: &str, given: u32, least: u32, limit: u32) -> Outcome {
     let most = limit.next_power_of_two().min(ring::ENTRIES_MAX);
     if given < least || given > most {
-        return fail(
-            S::OutOfRange,
-            format!("{given} {what}; allowed are {least} to {most}"),
-        );
+        let text = format!("{given} {what}; allowed are {least} to {most}");
+        return fail(S::OutOfRange, text);
     }
     if !given.is_power_of_two() {
         return fail(S::Invalid, format!("{given} {what}; it must be a power of two"));
@@ -159,10 +157,8 @@ impl Function {
         r.no_list()?;
         let body: ModifySrq = r.body()?;
         if body.mask & !srq_mask::ALL != 0 {
-            return fail(
-                S::NotSupported,
-                format!("there are no attributes {:#x}", body.mask & !srq_mask::ALL),
-            );
+            let text = format!("there are no attributes {:#x}", body.mask & !srq_mask::ALL);
+            return fail(S::NotSupported, text);
         }
         let Some(srq) = self.session.srqs.get(body.srq) else {
             return fail(S::NoSuchObject, "no such shared receive queue");
@@ -170,10 +166,8 @@ impl Function {
         let has = |bit| body.mask & bit != 0;
         let most = srq.queue.entries().min(self.device.limits().max_srq_wr);
         if has(srq_mask::MAX_WR) && body.max_wr > most {
-            return fail(
-                S::OutOfRange,
-                format!("max_wr is {}; the ring has {most} entries", body.max_wr),
-            );
+            let text = format!("max_wr is {}; the ring has {most} entries", body.max_wr);
+            return fail(S::OutOfRange, text);
         }
         let limit = has(srq_mask::LIMIT).then_some(body.limit);
         let max_wr = has(srq_mask::MAX_WR).then_some(body.max_wr);
@@ -215,9 +209,8 @@ impl Function {
         let list = r.announced(body.ring, self.free_extents())?;
         let (least, most) = (*doorbell::ENTRIES.start(), *doorbell::ENTRIES.end());
         entries("entries", body.entries, least, most)?;
-        let wake_queues = self.identity.wake_queues();
-        if body.wake_queue >= wake_queues {
-            let text = format!("wake-up queue {}; there are {wake_queues}", body.wake_queue);
+        if body.wake_queue >= u32::from(WAKE_QUEUES) {
+            let text = format!("wake-up queue {}; there are {WAKE_QUEUES}", body.wake_queue);
             return fail(S::OutOfRange, text);
         }
         let ring = self.only_ring(&mut r, &list, ring::doorbell_ring_len(body.entries), 8)?;

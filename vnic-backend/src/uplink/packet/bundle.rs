@@ -13,7 +13,7 @@ use std::ops::Range;
 use vnic_engine::virtio_net::NetHdr;
 use vnic_wire::checksum::{fold, pseudo_v4, pseudo_v6, sum};
 
-use super::VNET;
+use super::ring::VNET;
 
 /// Type of segmentation: UDP (virtio 1.3 section 5.1.6).
 const GSO_UDP_L4: u8 = 5;

@@ -6,9 +6,16 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{ADDRESSES, TAG, VNET};
+use vnic_engine::virtio_net::NetHdr;
+
 use crate::uplink::sys;
 
+/// Length of a VLAN tag.
+pub const TAG: usize = 4;
+/// The addresses of a frame, behind which the tag goes.
+pub const ADDRESSES: usize = 12;
+/// Length of the virtio header before each frame.
+pub const VNET: usize = NetHdr::LEN_LEGACY;
 /// Bytes of a block: what the kernel allocates at once.
 const BLOCK: u32 = 1 << 18;
 /// Offsets in `struct tpacket2_hdr`; the status is first.

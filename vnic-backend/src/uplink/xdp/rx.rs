@@ -10,7 +10,7 @@ use vnic_engine::virtio_net::NetHdr;
 use super::Attached;
 use super::memory::{Area, Filled, Given, Piece};
 use super::unfinished::unfinished;
-use crate::uplink::device::Arrived;
+use crate::uplink::frames::Arrived;
 
 /// Frames of a queue before the next queue gets its turn, and before the kernel gets its chunks back.
 const TURN: u32 = 32;
@@ -51,8 +51,7 @@ pub struct XdpRx {
 }
 
 impl XdpRx {
-    /// See [`super::super::device::RxHalf::next`]. Never an error: a socket does not know that its device is gone for
-    /// good.
+    /// Takes the next frame, if there is one. Never an error: a socket does not know that its device is gone for good.
     #[inline]
     pub fn next<'a>(&'a mut self, buf: &'a mut [u8]) -> io::Result<Option<Arrived<'a>>> {
         if let Some(held) = self.held.take() {
@@ -139,7 +138,7 @@ impl XdpRx {
         Some(arrived(&mut buf[..len], self.kernel_peer))
     }
 
-    /// See [`super::super::device::RxHalf::lost`].
+    /// Takes the count of frames that the kernel or we had no room for.
     pub fn lost(&mut self) -> u64 {
         // The kernel drops what finds no room: then nearly all chunks of a queue are in its ring. To ask is a system call.
         for queue in self.queues.iter_mut().filter(|q| q.crowded) {

@@ -8,7 +8,7 @@ use rustix::net::SendFlags;
 
 use super::Attached;
 use super::memory::{Area, Filled, Given, Piece};
-use crate::uplink::device::{SEND_BURST, Sent};
+use crate::uplink::frames::{SEND_BURST, Sent};
 
 /// Calls in a row without anything that the kernel has taken.
 const IDLE_CALLS: usize = 3;
@@ -33,7 +33,7 @@ pub struct XdpTx {
 }
 
 impl XdpTx {
-    /// See [`super::super::device::TxHalf::send`].
+    /// Sends frames, at most [`SEND_BURST`].
     pub fn send(&mut self, frames: &[&[u8]]) -> Sent {
         if self.down {
             // Is it still? What would wait in the ring now would leave when the device comes back, much too late.

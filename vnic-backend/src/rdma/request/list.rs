@@ -1,13 +1,15 @@
 //! Lists of extents (`SPEC.md`, section 6): read once, a piece at a time, each piece as long as a turn has room for. What a list is
 //! to be grows with it.
 
+use std::sync::Arc;
+
 use vnic_device::ring::{EXTENTS_MAX, Extent, ExtentList, REGION_EXTENT_MIN};
 use vnic_device::status::CommandStatus as S;
 use vnic_engine::rdma::{Memory, Span, Translation};
 
-use super::{Failure, Outcome, Request, fail, refused};
+use super::failure::{Failure, fail, refused};
+use crate::mem::MemMap;
 use crate::rdma::account::EXTENTS;
-use crate::rdma::function::Function;
 use crate::rdma::memory::FunctionMemory;
 use crate::rdma::shared_ring::{RingMaker, SharedRing};
 use crate::rdma::work_queue::structure;
@@ -18,7 +20,7 @@ const AT_ONCE: usize = 32;
 
 /// A list, as far as it was read.
 #[derive(Debug)]
-pub(super) struct List {
+pub struct List {
     /// Extents that were read.
     read: u32,
     /// Chunks that were read, and bytes of the next one.
@@ -35,7 +37,7 @@ enum Made {
 }
 
 impl Made {
-    /// The next extent. Answers in how many regions of the guest's memory it lies.
+    /// Adds the next extent; answers in how many regions of the guest's memory it lies.
     fn push(
         &mut self,
         extent: Extent,
@@ -85,17 +87,16 @@ impl RingMaker {
 
 /// A list that a body announces.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Announced<'a> {
+pub struct Announced<'a> {
     wanted: ExtentList,
     /// Extents that follow the body: it, or its chunks.
     own: &'a [u8],
 }
 
-impl<'a> Request<'a> {
-    /// The next list that the body announces. It has not more extents than `most`.
-    pub(super) fn announced(&mut self, wanted: ExtentList, most: u32) -> Result<Announced<'a>, Failure> {
+impl<'a> Announced<'a> {
+    /// Takes the extents of a list, or its chunks, from the front of what follows the body. It has not more extents than `most`.
+    pub fn take(list: &mut &'a [u8], wanted: ExtentList, most: u32) -> Result<Announced<'a>, Failure> {
         let following = wanted.following() as usize;
-        let list = self.list;
         let Some((own, rest)) = following
             .checked_mul(LEN)
             .and_then(|bytes| list.split_at_checked(bytes))
@@ -106,7 +107,7 @@ impl<'a> Request<'a> {
             );
             return fail(S::Malformed, text);
         };
-        self.list = rest;
+        *list = rest;
         if wanted.count > EXTENTS_MAX {
             let text = format!("{} extents; one command has at most {EXTENTS_MAX}", wanted.count);
             return fail(S::LimitReached, text);
@@ -118,42 +119,15 @@ impl<'a> Request<'a> {
         Ok(Announced { wanted, own })
     }
 
-    /// All of the list must have been announced.
-    pub(super) fn used_up(&self) -> Outcome {
-        if self.list.is_empty() {
-            Ok(())
-        } else {
-            fail(S::Malformed, "the list is longer than announced")
-        }
+    /// How many extents the list has.
+    pub fn extents(&self) -> usize {
+        self.wanted.count as usize
     }
+}
 
-    /// What became of a list that was read.
-    fn made(&mut self, nth: usize) -> Option<Made> {
-        let list = self.lists.get_mut(nth)?;
-        Some(std::mem::replace(
-            &mut list.made,
-            Made::Region(Translation::default()),
-        ))
-    }
-
-    /// The memory that a list was read into.
-    pub(super) fn memory(&mut self, nth: usize) -> Result<Translation, Failure> {
-        match self.made(nth) {
-            Some(Made::Region(translation)) => Ok(translation),
-            _ => fail(S::Internal, "a list of another kind"),
-        }
-    }
-
-    /// The ring that a list was read into.
-    pub(super) fn ring(&mut self, nth: usize) -> Result<SharedRing, Failure> {
-        match self.made(nth) {
-            Some(Made::Ring(maker)) => {
-                let refusal = maker.refusal();
-                maker.finish().ok_or(refusal)
-            }
-            _ => fail(S::Internal, "a list of another kind"),
-        }
-    }
+/// Fails a command that takes a list for what it was not read into.
+pub fn other_kind<T>() -> Result<T, Failure> {
+    fail(S::Internal, "a list of another kind")
 }
 
 impl List {
@@ -166,13 +140,47 @@ impl List {
         }
     }
 
+    /// Makes a list that is to become the memory of a region.
+    pub fn of_region(extents: usize) -> List {
+        List::new(Made::Region(Translation::with_capacity(extents)))
+    }
+
+    /// Makes a list that is to become a ring of `len` bytes with entries of `stride` bytes.
+    pub fn of_ring(map: Arc<MemMap>, extents: usize, len: u64, stride: u32) -> List {
+        List::new(Made::Ring(RingMaker::new(map, extents, len, stride)))
+    }
+
     /// Extents that were read.
-    pub(super) fn read(&self) -> usize {
+    pub fn read(&self) -> usize {
         self.read as usize
     }
 
+    /// Takes what became of the list.
+    fn take(&mut self) -> Made {
+        std::mem::replace(&mut self.made, Made::Region(Translation::default()))
+    }
+
+    /// Takes the memory that the list was read into.
+    pub fn memory(&mut self) -> Result<Translation, Failure> {
+        match self.take() {
+            Made::Region(translation) => Ok(translation),
+            Made::Ring(_) => other_kind(),
+        }
+    }
+
+    /// Takes the ring that the list was read into.
+    pub fn ring(&mut self) -> Result<SharedRing, Failure> {
+        match self.take() {
+            Made::Ring(maker) => {
+                let refusal = maker.refusal();
+                maker.finish().ok_or(refusal)
+            }
+            Made::Region(_) => other_kind(),
+        }
+    }
+
     /// Reads some more. Answers what that took.
-    fn step(&mut self, from: &Announced<'_>, memory: &FunctionMemory) -> Result<i32, Failure> {
+    pub fn step(&mut self, from: &Announced<'_>, memory: &FunctionMemory) -> Result<i32, Failure> {
         let count = from.wanted.count;
         let left = (count.saturating_sub(self.read) as usize).min(AT_ONCE);
         let mut room = [0; AT_ONCE * LEN];
@@ -211,53 +219,6 @@ impl List {
     }
 }
 
-impl Function {
-    /// Reads the memory of a region, as the `nth` list of a command.
-    pub(super) fn read_memory(&mut self, r: &mut Request<'_>, nth: usize, from: &Announced<'_>) -> Outcome {
-        let pieces = from.wanted.count as usize;
-        self.read(r, nth, from, || Made::Region(Translation::with_capacity(pieces)))
-    }
-
-    /// Reads the memory of a ring of `len` bytes with entries of `stride` bytes.
-    pub(super) fn read_ring(
-        &mut self,
-        r: &mut Request<'_>,
-        nth: usize,
-        from: &Announced<'_>,
-        len: u64,
-        stride: u32,
-    ) -> Outcome {
-        let extents = from.wanted.count as usize;
-        let map = self.memory.map().clone();
-        self.read(r, nth, from, || {
-            Made::Ring(RingMaker::new(map, extents, len, stride))
-        })
-    }
-
-    fn read(
-        &mut self,
-        r: &mut Request<'_>,
-        nth: usize,
-        from: &Announced<'_>,
-        new: impl FnOnce() -> Made,
-    ) -> Outcome {
-        if r.lists.len() == nth {
-            r.lists.push(List::new(new()));
-        }
-        let Some(list) = r.lists.get_mut(nth) else {
-            return fail(S::Internal, "a list before the first");
-        };
-        while list.read < from.wanted.count {
-            if self.account.is_over() {
-                return Err(Failure::Unfinished);
-            }
-            let work = list.step(from, &self.memory)?;
-            self.account.charge(work);
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,7 +227,7 @@ mod tests {
         let memory = FunctionMemory::default();
         let mut list = List::new(Made::Region(Translation::default()));
         let from = Announced { wanted, own: bytes };
-        while list.read < wanted.count {
+        while list.read() < from.extents() {
             list.step(&from, &memory)?;
         }
         Ok(list.read)

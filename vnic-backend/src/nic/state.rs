@@ -1,0 +1,173 @@
+//! What a NIC has: adapters, ports, bonds, fault rules, as the control plane knows them.
+
+mod bond;
+mod faults;
+mod port;
+mod speaker;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::Sender;
+use vnic_engine::settings::AdapterSettings;
+use vnic_fabric::lag::Member;
+
+use crate::rdma::RdmaCounters;
+use crate::types::*;
+use crate::vhost::Endpoint;
+pub use bond::{BondEntry, MemberEntry};
+pub use faults::{FaultEntry, FaultTable};
+pub use port::{PortEntry, limited};
+pub use speaker::Speaker;
+
+/// What a NIC has, by name.
+#[derive(Default)]
+pub struct State {
+    /// Adapters.
+    pub adapters: BTreeMap<String, AdapterEntry>,
+    /// Uplink ports.
+    pub ports: BTreeMap<String, PortEntry>,
+    /// Names of adapters, uplink ports and bonds, by their ports of the switch.
+    pub names: BTreeMap<PortId, String>,
+    /// The number that the next capture gets.
+    pub next_capture: u64,
+    /// Fault rules.
+    pub faults: FaultTable,
+    /// Bonds.
+    pub bonds: BTreeMap<String, BondEntry>,
+    /// Wakes the thread that tells the machines of LACP the time, while a bond speaks it. Without this the thread ends.
+    pub alarm: Option<Sender<()>>,
+    /// The NIC has ended.
+    pub ended: bool,
+}
+
+/// An adapter.
+pub struct AdapterEntry {
+    /// The Ethernet function's socket.
+    pub adapter: Arc<Endpoint>,
+    /// Its RDMA function, if it has one.
+    pub rdma: Option<RdmaEntry>,
+    /// Settings that were given last; those that act are the endpoint's.
+    pub wanted: AdapterSettings,
+    /// Quality of service that was given last.
+    pub qos: QosSpec,
+    /// Congestion control that was given last.
+    pub congestion: CongestionSpec,
+    /// The threads of its sockets.
+    pub threads: Vec<(Arc<Endpoint>, JoinHandle<()>)>,
+}
+
+/// The RDMA function of an adapter.
+pub struct RdmaEntry {
+    /// The function's socket.
+    pub endpoint: Arc<Endpoint>,
+    /// Its counters.
+    pub counters: Arc<RdmaCounters>,
+}
+
+impl State {
+    /// The adapter of this name.
+    pub fn adapter(&self, name: &str) -> Result<&AdapterEntry, NicError> {
+        self.adapters.get(name).ok_or_else(|| not_found("adapter", name))
+    }
+
+    /// The adapter of this name, to change it.
+    pub fn adapter_mut(&mut self, name: &str) -> Result<&mut AdapterEntry, NicError> {
+        let entry = self.adapters.get_mut(name);
+        entry.ok_or_else(|| not_found("adapter", name))
+    }
+
+    /// The uplink port of this name.
+    pub fn port(&self, name: &str) -> Result<&PortEntry, NicError> {
+        self.ports.get(name).ok_or_else(|| not_found("port", name))
+    }
+
+    /// The bond of this name.
+    pub fn bond(&self, name: &str) -> Result<&BondEntry, NicError> {
+        self.bonds.get(name).ok_or_else(|| not_found("bond", name))
+    }
+
+    /// Refuses a name that an adapter, a port or a bond has.
+    pub fn free_name(&self, kind: &'static str, name: &str) -> Result<(), NicError> {
+        let taken = self.adapters.contains_key(name) || self.ports.contains_key(name);
+        if taken || self.bonds.contains_key(name) {
+            return Err(NicError::Exists {
+                kind,
+                name: name.into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The first number that no port of the switch has.
+    pub fn free_id(&self) -> PortId {
+        // Few hundred at most: the first gap.
+        let gap = self
+            .names
+            .keys()
+            .zip(0u16..)
+            .find(|(id, i)| id.0 != *i)
+            .map(|(_, i)| i);
+        PortId(gap.unwrap_or(self.names.len() as u16))
+    }
+
+    /// The port of the switch that an adapter or uplink port of this name has.
+    pub fn id_of(&self, name: &str) -> Option<PortId> {
+        let adapter = self.adapters.get(name).map(|e| e.adapter.id);
+        adapter.or_else(|| self.ports.get(name).map(|p| p.id))
+    }
+
+    /// The name of the bond that a port is a member of.
+    pub fn bond_of(&self, port: PortId) -> Option<&str> {
+        let mut all = self.bonds.iter();
+        let (name, _) = all.find(|(_, b)| b.ids().any(|id| id == port))?;
+        Some(name)
+    }
+
+    /// The bond that a port is a member of, with its name, and which member the port is.
+    pub fn membership(&mut self, port: PortId) -> Option<(&str, &mut BondEntry, Member)> {
+        self.bonds.iter_mut().find_map(|(name, bond)| {
+            let (member, _) = (0..).zip(bond.ids()).find(|(_, id)| *id == port)?;
+            Some((name.as_str(), bond, Member(member)))
+        })
+    }
+
+    /// Lets the thread that tells the time look anew at when it has to do something.
+    pub fn ring_alarm(&self) {
+        if let Some(wake) = &self.alarm {
+            // If it cannot be rung, it has been already.
+            let _ = wake.try_send(());
+        }
+    }
+}
+
+impl AdapterEntry {
+    /// The sockets of the adapter.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
+        std::iter::once(&self.adapter).chain(self.rdma.iter().map(|r| &r.endpoint))
+    }
+
+    /// The name of the adapter and all its addresses, also those that it is to get at its next restart.
+    pub fn owned(&self) -> (&str, impl Iterator<Item = MacAddr>) {
+        let (spec, more) = (&self.adapter.spec, self.adapter.settings().macs);
+        let waiting = self.wanted.macs.clone();
+        (&spec.name, spec.macs.iter().copied().chain(more).chain(waiting))
+    }
+
+    /// Speed of the adapter's link in bit/s.
+    pub fn line_rate(&self) -> u64 {
+        match self.qos.rate {
+            0 => u64::from(LINE_RATE_MBPS) * 1_000_000,
+            rate => rate,
+        }
+    }
+}
+
+/// Makes the error that nothing of this kind has the name.
+pub fn not_found(kind: &'static str, name: &str) -> NicError {
+    NicError::NotFound {
+        kind,
+        name: name.into(),
+    }
+}

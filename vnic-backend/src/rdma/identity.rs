@@ -1,0 +1,68 @@
+//! What tells one RDMA function from another.
+
+use std::sync::Arc;
+
+use vnic_fabric::VlanMode;
+use vnic_wire::MacAddr;
+use vnic_wire::prefix::Prefix;
+
+use super::registry::{Claimant, GidRegistry};
+
+/// What tells one function from another.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Who it is among those with GIDs.
+    pub claimant: Claimant,
+    /// Who knows where GIDs are.
+    pub registry: Arc<GidRegistry>,
+    /// VLANs of the adapter.
+    pub vlans: VlanMode,
+    /// What its guest may claim; empty: anything.
+    pub allowed: Arc<[Prefix]>,
+    /// The handle that was given last.
+    handles: u32,
+}
+
+impl Identity {
+    /// Makes the identity of an adapter's function: its address, its VLANs.
+    pub fn new(mac: MacAddr, vlans: VlanMode, registry: Arc<GidRegistry>) -> Identity {
+        Identity {
+            claimant: Claimant {
+                mac,
+                doubted: Arc::default(),
+            },
+            registry,
+            vlans,
+            allowed: Arc::default(),
+            handles: 0,
+        }
+    }
+
+    /// Lets the guest claim these addresses only; none given: any.
+    pub fn allowing(self, allowed: &[Prefix]) -> Identity {
+        Identity {
+            allowed: allowed.into(),
+            ..self
+        }
+    }
+
+    /// Gives a number of 24 bits that was not given for long, and is never the last one: `ffffffff` names no object.
+    pub fn next_handle(&mut self) -> u32 {
+        self.handles = (self.handles + 1) % 0xff_ffff;
+        self.handles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_do_not_come_back_soon_and_never_name_nothing() {
+        let mut identity = Identity::new(MacAddr([2, 0, 0, 0, 0, 1]), VlanMode::default(), Arc::default());
+        let first = identity.next_handle();
+        assert!((0..10_000).all(|_| identity.next_handle() != first));
+        identity.handles = 0xff_fffd;
+        assert_eq!([identity.next_handle(), identity.next_handle()], [0xff_fffe, 0]);
+    }
+}

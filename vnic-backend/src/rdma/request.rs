@@ -1,0 +1,191 @@
+//! A command as it was read, and what is kept of it between turns.
+
+mod failure;
+mod list;
+
+use vnic_device::command::{CommandHead, Object as ObjectBody, Opcode};
+use vnic_device::ring::ExtentList;
+use vnic_device::status::CommandStatus as S;
+use vnic_device::zerocopy::{FromBytes, Immutable, IntoBytes};
+use vnic_engine::rdma::Translation;
+use vnic_fabric::Instant;
+
+use super::shared_ring::SharedRing;
+use super::work_queue::structure;
+use crate::mem::Segs;
+pub use failure::{Failure, Outcome, fail, refused};
+pub use list::{Announced, List};
+
+/// Bytes of body and list that a command may have: 4096 extents and a body, read in about the time of a few packets.
+pub const COMMAND_MAX: u32 = (1 << 16) + 256;
+/// Bytes of a reply that are made at most: a driver that gives more room gets the rest with its next question.
+const REPLY_MAX: usize = 1 << 16;
+
+/// Room for working, kept so that a command allocates little.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// The chain's buffers to read.
+    pub readable: Segs,
+    /// The chain's buffers to write.
+    pub writable: Segs,
+    /// Body and list of the command.
+    pub bytes: Vec<u8>,
+    /// The reply, behind its head.
+    pub reply: Vec<u8>,
+    /// A command that one turn had no room for. Its chain waits in the virtqueue, `bytes` are what was read of it. Without this it is
+    /// begun anew.
+    pub begun: Option<Begun>,
+}
+
+/// A command that is not finished.
+#[derive(Debug)]
+pub struct Begun {
+    /// Index of the command's chain.
+    pub chain: u16,
+    /// Head of the command.
+    pub head: CommandHead,
+    /// Lists of extents, as far as they were read.
+    pub lists: Vec<List>,
+}
+
+/// A command, read once.
+pub struct Request<'a> {
+    /// What the command asks for.
+    pub opcode: Opcode,
+    /// The body of the command.
+    pub body: &'a [u8],
+    /// The rest of the list behind the body: what was announced is taken from it.
+    pub list: &'a [u8],
+    /// Lists of extents, as far as they were read.
+    pub lists: &'a mut Vec<List>,
+    /// The command was begun in an earlier turn.
+    pub goes_on: bool,
+    /// Bytes that the reply may have behind its head.
+    pub room: usize,
+    /// The reply, behind its head.
+    pub reply: &'a mut Vec<u8>,
+    /// The time of the turn.
+    pub now: Instant,
+}
+
+impl<'a> Request<'a> {
+    /// Reads the body, which may be of a later minor version: then the rest must be zero.
+    pub fn body<T: FromBytes + Default>(&self) -> Result<T, Failure> {
+        let len = size_of::<T>();
+        if self.body.len() < len {
+            let text = format!("the body has {} bytes, {len} are needed", self.body.len());
+            return fail(S::Malformed, text);
+        }
+        if self.body[len..].iter().any(|b| *b != 0) {
+            let text = "the body has fields that this version does not know and that are not zero";
+            return fail(S::NotSupported, text);
+        }
+        Ok(structure(self.body))
+    }
+
+    /// Refuses a body, and a list.
+    pub fn no_body(&self) -> Outcome {
+        if self.body.iter().any(|b| *b != 0) {
+            return fail(S::NotSupported, "this command has no body in this version");
+        }
+        self.no_list()
+    }
+
+    /// Refuses a list.
+    pub fn no_list(&self) -> Outcome {
+        if self.list.is_empty() {
+            Ok(())
+        } else {
+            fail(S::Malformed, "this command has no list: len must be body_len")
+        }
+    }
+
+    /// Reads the handle of a command that names one object and nothing else.
+    pub fn object(&self) -> Result<u32, Failure> {
+        self.no_list()?;
+        let body: ObjectBody = self.body()?;
+        reserved(body.reserved)?;
+        Ok(body.handle)
+    }
+
+    /// Refuses a command whose reply has no room; to be asked before anything is changed.
+    pub fn room_for<T>(&self) -> Outcome {
+        self.room_for_bytes(size_of::<T>())
+    }
+
+    fn room_for_bytes(&self, len: usize) -> Outcome {
+        if self.room < len {
+            let text = format!("the reply has {len} bytes, there is room for {}", self.room);
+            return fail(S::Malformed, text);
+        }
+        Ok(())
+    }
+
+    /// Puts a body into the reply.
+    pub fn reply<T: IntoBytes + Immutable>(&mut self, body: &T) {
+        self.reply.extend_from_slice(body.as_bytes());
+    }
+
+    /// Puts the first `len` bytes of a body into the reply: the version that is spoken knows no more of it.
+    pub fn reply_cut<T: IntoBytes + Immutable>(&mut self, body: &T, len: usize) -> Outcome {
+        self.room_for_bytes(len)?;
+        self.reply
+            .extend_from_slice(&body.as_bytes()[..len.min(size_of::<T>())]);
+        Ok(())
+    }
+
+    /// Puts the handle of an object into the reply.
+    pub fn reply_object(&mut self, handle: u32) {
+        self.reply(&ObjectBody { handle, reserved: 0 });
+    }
+
+    /// Puts records into the reply, as many whole ones as there is room for.
+    pub fn reply_list<T: IntoBytes + Immutable>(&mut self, records: impl Iterator<Item = T>) -> Outcome {
+        self.room_for::<T>()?;
+        let most = self.room.min(REPLY_MAX) / size_of::<T>();
+        for record in records.take(most) {
+            self.reply.extend_from_slice(record.as_bytes());
+        }
+        Ok(())
+    }
+
+    /// Takes the next list that the body announces. It has not more extents than `most`.
+    pub fn announced(&mut self, wanted: ExtentList, most: u32) -> Result<Announced<'a>, Failure> {
+        Announced::take(&mut self.list, wanted, most)
+    }
+
+    /// Refuses a list that is longer than announced.
+    pub fn used_up(&self) -> Outcome {
+        if self.list.is_empty() {
+            Ok(())
+        } else {
+            fail(S::Malformed, "the list is longer than announced")
+        }
+    }
+
+    /// Takes the memory that the `nth` list was read into.
+    pub fn memory(&mut self, nth: usize) -> Result<Translation, Failure> {
+        self.lists
+            .get_mut(nth)
+            .map_or_else(list::other_kind, List::memory)
+    }
+
+    /// Takes the ring that the `nth` list was read into.
+    pub fn ring(&mut self, nth: usize) -> Result<SharedRing, Failure> {
+        self.lists.get_mut(nth).map_or_else(list::other_kind, List::ring)
+    }
+}
+
+/// Refuses a reserved field that is not zero.
+pub fn reserved(value: impl Into<u64>) -> Outcome {
+    if value.into() == 0 {
+        Ok(())
+    } else {
+        fail(S::NotSupported, "a reserved field is not zero")
+    }
+}
+
+/// Answers the handle of an object, or nothing for the handle that means none.
+pub fn optional(handle: u32) -> Option<u32> {
+    (handle != vnic_device::command::NONE).then_some(handle)
+}

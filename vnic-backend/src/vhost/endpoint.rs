@@ -1,0 +1,430 @@
+//! A socket of an adapter, as the control plane, the socket's thread and the vhost-user device share it.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use vnic_engine::counters::QueueCounter as Q;
+use vnic_engine::settings::AdapterSettings;
+use vnic_fabric::switch::PortId;
+
+use super::budget::{Budgets, Of, Share};
+use crate::call::{Call, Signals};
+use crate::datapath::{AdapterCounters, RingStart, WorkerHandle};
+use crate::hub::EventHub;
+use crate::mem::Lender;
+use crate::rdma::{Attachment, RdmaRings};
+use crate::types::{
+    AdapterSpec, AdapterStatus, AttachState, BurstStatus, DroplessStatus, NicError, NicEventKind, SocketRole,
+};
+
+/// Which function of an adapter a socket leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// virtio-net.
+    Ethernet,
+    /// Verbs.
+    Rdma,
+}
+
+impl Role {
+    fn bit(self) -> u8 {
+        match self {
+            Role::Ethernet => 1,
+            Role::Rdma => 2,
+        }
+    }
+}
+
+/// One socket of an adapter, as the control plane and the socket's thread share it.
+pub struct Endpoint {
+    /// Which function it leads to.
+    pub role: Role,
+    /// What the adapter was made from.
+    pub spec: AdapterSpec,
+    /// Its port of the switch.
+    pub id: PortId,
+    /// Index of its data core.
+    pub core: usize,
+    /// Its counters.
+    pub counters: Arc<AdapterCounters>,
+    /// The functions of the adapter that have a driver, a bit each: while any has, the link is up.
+    link: Arc<Mutex<u8>>,
+    /// What acts on the adapter.
+    settings: Mutex<AdapterSettings>,
+    workers: Arc<Vec<WorkerHandle>>,
+    hub: EventHub,
+    /// What the VMMs of both sockets have.
+    budgets: Arc<Budgets>,
+    state: Mutex<State>,
+    /// Written when the adapter is to end or to be restarted.
+    bell: OwnedFd,
+}
+
+struct State {
+    attach: AttachState,
+    since: SystemTime,
+    features: u64,
+    pairs: u16,
+    memory: u64,
+    connection: Option<Arc<Lender>>,
+    ending: bool,
+    failed: bool,
+    /// A driver has run on the present connection.
+    driver_ran: bool,
+}
+
+impl Endpoint {
+    /// Makes the Ethernet endpoint of an adapter; no thread serves it yet.
+    pub fn new(
+        spec: AdapterSpec,
+        id: PortId,
+        core: usize,
+        counters: Arc<AdapterCounters>,
+        workers: Arc<Vec<WorkerHandle>>,
+        hub: EventHub,
+    ) -> Result<Self, NicError> {
+        let state = State {
+            attach: AttachState::Detached,
+            since: SystemTime::now(),
+            features: 0,
+            pairs: 0,
+            memory: 0,
+            connection: None,
+            ending: false,
+            failed: false,
+            driver_ran: false,
+        };
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Ok(Endpoint {
+            role: Role::Ethernet,
+            link: Arc::default(),
+            settings: Mutex::default(),
+            budgets: Arc::new(Budgets::new(spec.vmm)),
+            spec,
+            id,
+            core,
+            counters,
+            workers,
+            hub,
+            state: Mutex::new(state),
+            bell: bell.map_err(NicError::os("making an eventfd"))?,
+        })
+    }
+
+    /// Makes the RDMA endpoint of the adapter whose Ethernet endpoint this is.
+    pub fn rdma(&self) -> Result<Endpoint, NicError> {
+        let (spec, counters) = (self.spec.clone(), self.counters.clone());
+        let (workers, hub) = (self.workers.clone(), self.hub.clone());
+        Ok(Endpoint {
+            role: Role::Rdma,
+            link: self.link.clone(),
+            budgets: self.budgets.clone(),
+            ..Endpoint::new(spec, self.id, self.core, counters, workers, hub)?
+        })
+    }
+
+    /// The path of the socket.
+    pub fn socket(&self) -> &Path {
+        match (self.role, &self.spec.rdma_socket) {
+            (Role::Rdma, Some(socket)) => socket,
+            _ => &self.spec.eth_socket,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The settings that act on the adapter.
+    pub fn settings(&self) -> AdapterSettings {
+        self.settings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Notes the settings that act on the adapter.
+    pub fn set_settings(&self, settings: AdapterSettings) {
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+    }
+
+    /// The adapter as it is now; how far its guest is, as this socket knows it.
+    pub fn status(&self) -> AdapterStatus {
+        let s = self.state();
+        AdapterStatus {
+            spec: self.spec.clone(),
+            settings: self.acting(),
+            port: self.id,
+            state: s.attach,
+            since: s.since,
+            features: s.features,
+            queue_pairs_enabled: s.pairs,
+            dropless: self.dropless(),
+            burst: self.burst(),
+            memory_bytes: s.memory,
+            regions: self.budgets.get(Of::Regions),
+            descriptors: self.budgets.get(Of::Descriptors),
+        }
+    }
+
+    /// The settings that act: a frame that waits too long ends dropless mode, and its OID begins it.
+    fn acting(&self) -> AdapterSettings {
+        let (mut settings, dropless) = (self.settings(), self.dropless());
+        settings.delay_drop.timeout = if dropless.on { dropless.timeout } else { 0 };
+        settings
+    }
+
+    /// Dropless mode of the adapter, as its data core counts.
+    pub fn dropless(&self) -> DroplessStatus {
+        let (waits, queues) = (&self.counters.waits, &self.counters.queues);
+        let sum = |c: Q| queues.iter().map(|q| q.get(c as usize)).sum();
+        DroplessStatus {
+            on: waits.on.load(Ordering::Acquire) > 0,
+            timeout: waits.timeout.load(Ordering::Relaxed),
+            entries: sum(Q::DroplessEntries),
+            exits: sum(Q::DroplessExits),
+            timeouts: sum(Q::DroplessTimeouts),
+            waiting: waits.beyond.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The reserve of the adapter for bursts, as its data core counts.
+    fn burst(&self) -> BurstStatus {
+        let (waits, acting) = (&self.counters.waits, self.settings());
+        BurstStatus {
+            mode: acting.burst,
+            reserve: acting.reserve,
+            frames: waits.reserved.load(Ordering::Relaxed),
+            frames_max: waits.reserved_max.load(Ordering::Relaxed),
+            bytes: waits.bytes.load(Ordering::Relaxed),
+            bytes_max: waits.bytes_max.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Makes the share that a new connection has of the adapter's budgets.
+    pub fn share(&self) -> Share {
+        Share::new(self.budgets.clone())
+    }
+
+    /// Tells the subscribers of an event of the adapter.
+    pub fn event(&self, kind: NicEventKind) {
+        self.hub.publish(&self.spec.name, kind);
+    }
+
+    /// The way in which the adapter's data core interrupts guests.
+    pub fn signals(&self) -> Arc<Signals> {
+        self.worker().signals.clone()
+    }
+
+    /// The data core of the adapter.
+    fn worker(&self) -> &WorkerHandle {
+        &self.workers[self.core]
+    }
+
+    /// Hands a ring to the data core.
+    pub fn start_ring(&self, start: RingStart) {
+        let id = self.id;
+        self.worker().post(move |w| w.start_ring(id, start));
+    }
+
+    /// Takes a ring back from the data core; answers where to resume.
+    pub fn stop_ring(&self, index: u16) -> Option<u16> {
+        let id = self.id;
+        let stopped = self
+            .worker()
+            .start_later(move |w, done| w.stop_ring(id, index, done));
+        stopped.wait().flatten()
+    }
+
+    /// Interrupts the guest through another descriptor, without stopping the ring.
+    pub fn set_call(&self, index: u16, call: Option<Arc<Call>>) {
+        let id = self.id;
+        self.worker().call(move |w| w.set_call(id, index, call));
+    }
+
+    /// Gives the function's driver to the data core.
+    pub fn attach_driver(&self, attachment: Attachment) {
+        let id = self.id;
+        self.worker().post(move |w| w.attach_driver(id, attachment));
+    }
+
+    /// Gives the data core the function's virtqueues in other memory; the old one is not used any more when this returns.
+    pub fn remap_driver(&self, rings: RdmaRings) {
+        let id = self.id;
+        let remapped = self
+            .worker()
+            .start_later(move |w, done| w.functions.remap(id, rings, done));
+        remapped.wait();
+    }
+
+    /// Takes the function's driver from the data core; answers where its virtqueues were.
+    pub fn detach_driver(&self) -> Vec<u16> {
+        let id = self.id;
+        self.worker()
+            .call(move |w| w.detach_driver(id))
+            .unwrap_or_default()
+    }
+
+    /// Interrupts the function's driver through another descriptor.
+    pub fn set_driver_call(&self, index: u16, call: Option<Arc<Call>>) {
+        let id = self.id;
+        self.worker().call(move |w| {
+            if let Some(function) = w.functions.get_mut(id) {
+                function.set_call(index, call);
+            }
+        });
+    }
+
+    /// Notes what the guest's driver has negotiated; the link follows.
+    pub fn set_guest(&self, features: u64, pairs: u16, memory: u64) {
+        {
+            let mut s = self.state();
+            (s.features, s.pairs, s.memory) = (features, pairs, memory);
+            s.driver_ran |= pairs > 0;
+        }
+        self.set_attach(if pairs > 0 {
+            AttachState::Up
+        } else {
+            AttachState::Attached
+        });
+    }
+
+    fn set_attach(&self, to: AttachState) {
+        let was = {
+            let mut s = self.state();
+            let to = if s.failed { AttachState::Failed } else { to };
+            if s.attach == to {
+                return;
+            }
+            s.since = SystemTime::now();
+            std::mem::replace(&mut s.attach, to)
+        };
+        let up = to == AttachState::Up;
+        if up || was == AttachState::Up {
+            // Held while the cores are told, so that they hear of two sockets in the right order.
+            let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+            if up {
+                *link |= self.role.bit();
+            } else {
+                *link &= !self.role.bit();
+            }
+            let (id, up, mac) = (self.id, *link != 0, self.spec.macs.first().copied());
+            for w in self.workers.iter() {
+                w.post(move |w| w.set_link(id, up, mac));
+            }
+        }
+        let state = self.status().state;
+        self.event(match self.role {
+            Role::Ethernet => NicEventKind::AdapterState(state),
+            Role::Rdma => NicEventKind::RdmaState(state),
+        });
+    }
+
+    /// A core announces its addresses again, while its link is up: neighbours hear them by another port.
+    pub fn announce(&self, core: usize) {
+        // Held as in `set_attach`: the core hears nothing of the past.
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        if *link == 0 {
+            return;
+        }
+        for mac in self.spec.macs.iter().copied().chain(self.settings().macs) {
+            let id = self.id;
+            self.workers[core].post(move |w| w.set_link(id, true, Some(mac)));
+        }
+    }
+
+    /// Closes the connection; the socket stays. A failed adapter comes back.
+    pub fn restart(&self) {
+        self.hang_up(|s| s.failed = false);
+        self.ring_bell();
+    }
+
+    /// Closes the connection after a bug of ours; the adapter has failed until it is restarted.
+    pub fn fail(&self) {
+        self.hang_up(|s| s.failed = true);
+        self.set_attach(AttachState::Failed);
+    }
+
+    /// Ends the socket's thread.
+    pub fn end(&self) {
+        self.hang_up(|s| s.ending = true);
+        self.ring_bell();
+    }
+
+    /// Changes the state, and closes the connection.
+    fn hang_up(&self, change: impl FnOnce(&mut State)) {
+        let connection = {
+            let mut s = self.state();
+            change(&mut s);
+            s.connection.take()
+        };
+        if let Some(lender) = connection {
+            lender.hang_up();
+        }
+    }
+
+    fn ring_bell(&self) {
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// The bell that the control plane rings, and that the socket's thread waits for.
+    pub fn bell(&self) -> &OwnedFd {
+        &self.bell
+    }
+
+    /// Forgets that the bell was rung.
+    pub fn silence_bell(&self) {
+        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+    }
+
+    /// Is the socket's thread to end?
+    pub fn is_ending(&self) -> bool {
+        self.state().ending
+    }
+
+    /// Has a bug of ours hit the adapter since it was restarted?
+    pub fn has_failed(&self) -> bool {
+        self.state().failed
+    }
+
+    /// Is a VMM connected whose connection nobody has closed?
+    pub fn is_connected(&self) -> bool {
+        self.state().connection.is_some()
+    }
+
+    /// Notes that a VMM is connected. False: the socket's thread is to end, and serves nobody.
+    pub fn connect(&self, lender: Arc<Lender>) -> bool {
+        {
+            let mut s = self.state();
+            if s.ending {
+                return false;
+            }
+            s.driver_ran = false;
+            s.connection = Some(lender);
+        }
+        self.set_attach(AttachState::Attached);
+        true
+    }
+
+    /// Notes that the VMM is gone; answers whether its driver ran.
+    pub fn disconnect(&self) -> bool {
+        {
+            let mut s = self.state();
+            s.connection = None;
+            (s.features, s.pairs, s.memory) = (0, 0, 0);
+        }
+        self.set_attach(AttachState::Detached);
+        self.state().driver_ran
+    }
+
+    /// Removes the socket from the file system, if we listened on it.
+    pub fn remove_socket(&self) {
+        if self.spec.socket_role == SocketRole::Listen {
+            let _ = std::fs::remove_file(self.socket());
+        }
+    }
+}
