@@ -9,8 +9,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io;
 use vnic_verbs::{AsyncEvent, NoFork};
 
-use super::mailbox::Letter;
-use super::{Mailbox, Unacknowledged};
+use super::mailbox::{Letter, Mailbox, Subject};
 use crate::abi::*;
 use crate::errno::{Errno, complain};
 
@@ -20,15 +19,6 @@ pub enum Kind {
     Cq,
     Qp,
     Srq,
-}
-
-/// An object that events are about.
-#[derive(Debug, Clone)]
-pub struct Subject {
-    /// The program's pointer to the object.
-    pub pointer: usize,
-    /// Events about it that the program has taken.
-    pub unacknowledged: Unacknowledged,
 }
 
 /// Takes the events of a device and puts each into the mailboxes that it concerns.
@@ -239,6 +229,7 @@ impl Lists {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::Unacknowledged;
 
     fn subject(pointer: usize) -> Subject {
         Subject {

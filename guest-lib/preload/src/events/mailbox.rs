@@ -3,16 +3,24 @@
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Subject, is_nonblocking, wait_readable};
-use crate::devices::Seat;
+use super::{Unacknowledged, is_nonblocking, wait_readable};
 use crate::errno::Errno;
 
 /// Most events that wait: most programs never look, and ports and GIDs change all the time.
 const LIMIT: usize = 1024;
+
+/// An object that events are about.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// The program's pointer to the object.
+    pub pointer: usize,
+    /// Events about it that the program has taken.
+    pub unacknowledged: Unacknowledged,
+}
 
 /// An event that waits.
 #[derive(Debug, Clone)]
@@ -42,14 +50,8 @@ struct State {
 }
 
 impl Mailbox {
-    /// A mailbox for a new context at this seat.
-    pub fn open(seat: &Arc<Seat>) -> Result<Arc<Mailbox>, Errno> {
-        let mailbox = Arc::new(Mailbox::new()?);
-        seat.dispatcher.add(&mailbox);
-        Ok(mailbox)
-    }
-
-    pub(super) fn new() -> Result<Mailbox, Errno> {
+    /// A mailbox without events.
+    pub fn new() -> Result<Mailbox, Errno> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| Errno(e.raw_os_error()))?;
         Ok(Mailbox {
             fd,
@@ -144,7 +146,6 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
-    use crate::events::Unacknowledged;
 
     fn readable(mailbox: &Mailbox) -> bool {
         let now = Timespec::default();

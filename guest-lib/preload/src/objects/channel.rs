@@ -7,7 +7,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vnic_verbs::CompletionChannel;
 
-use super::Cq;
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::{Errno, complain};
@@ -54,18 +53,15 @@ impl Channel {
         }))
     }
 
-    /// Adds a queue that has its events here.
-    pub fn list(&self, cq: &Cq) {
-        let listed = Listed {
-            pointer: cq.c().expose_provenance(),
-            completions: cq.completions.clone(),
-        };
-        self.lock().insert(cq.inner.number(), listed);
+    /// Adds a queue that has its events here: its number, and the program's pointer to it.
+    pub fn list(&self, number: u32, pointer: usize, completions: &Unacknowledged) {
+        let completions = completions.clone();
+        self.lock().insert(number, Listed { pointer, completions });
     }
 
     /// Removes a queue.
-    pub fn forget(&self, cq: &Cq) {
-        self.lock().remove(&cq.inner.number());
+    pub fn forget(&self, number: u32) {
+        self.lock().remove(&number);
     }
 
     /// Takes the oldest event and returns its queue; the program must acknowledge it. Waits unless the descriptor
