@@ -32,7 +32,7 @@ use vnic_device::zerocopy::{FromBytes, IntoBytes};
 
 use super::{Pinned, SharedPages, Transport, Virtqueue, identity};
 use crate::Error;
-use crate::driver::lock;
+use crate::sync::lock;
 use memory::Arenas;
 
 /// Features: `VIRTIO_F_VERSION_1`, and that vhost-user has features of its own.

@@ -44,7 +44,7 @@ use super::files::Outside;
 use super::maps::{self, Mapping};
 use super::memory::{Arena, Arenas, HUGE, Part, next_size};
 use crate::Error;
-use crate::driver::lock;
+use crate::sync::lock;
 use crate::transport::Pinned;
 pub(super) use fork::{generation, watch};
 use swap::{How, Swap};

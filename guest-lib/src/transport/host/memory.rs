@@ -19,7 +19,7 @@ use super::files::Outside;
 use super::free::Free;
 use super::maps::{FileId, Mapping};
 use crate::Error;
-use crate::driver::lock;
+use crate::sync::lock;
 use crate::transport::SharedPages;
 
 /// Bytes of the first arena. Each further one has twice as many, so that few memory slots are enough.

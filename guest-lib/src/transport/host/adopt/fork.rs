@@ -29,7 +29,7 @@ use super::super::maps::{self, Mapping, Rights};
 use super::super::memory::{Arena, lock_arenas};
 use super::swap::{Refused, STACK};
 use super::{POOL, Pool, REGISTERED, Registered, joined, stop};
-use crate::driver::lock;
+use crate::sync::lock;
 
 /// How many forks lie between this process and the one that loaded the library.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
