@@ -46,7 +46,7 @@ use super::memory::{Arena, Arenas, HUGE, Part, next_size};
 use crate::Error;
 use crate::sync::lock;
 use crate::transport::Pinned;
-pub(super) use fork::{generation, watch};
+pub(super) use fork::watch;
 use swap::{How, Swap};
 
 /// Bytes that are replaced at once: a thread that writes there waits no longer than this takes.

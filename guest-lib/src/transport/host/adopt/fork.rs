@@ -19,20 +19,18 @@
 use std::ops::ControlFlow;
 use std::ptr::{with_exposed_provenance, without_provenance_mut};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
+use std::sync::atomic::{AtomicPtr, AtomicU8};
 use std::sync::{Arc, MutexGuard, Once, Weak};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
+use super::super::generation::forked;
 use super::super::maps::{self, Mapping, Rights};
 use super::super::memory::{Arena, lock_arenas};
-use super::swap::{Refused, STACK};
+use super::swap::STACK;
 use super::{POOL, Pool, REGISTERED, Registered, joined, stop};
 use crate::sync::lock;
-
-/// How many forks lie between this process and the one that loaded the library.
-static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// State of a fork that is under way.
 static FORKING: AtomicPtr<Forking> = AtomicPtr::new(std::ptr::null_mut());
@@ -60,11 +58,6 @@ struct Edge {
     /// Content when the page became private.
     before: Vec<u8>,
     private: bool,
-}
-
-/// How many forks lie between this process and the one that loaded the library.
-pub(in super::super) fn generation() -> u32 {
-    GENERATION.load(Relaxed)
 }
 
 /// Hooks `fork` from now on.
@@ -109,7 +102,7 @@ unsafe extern "C" fn child() {
     each(&forking.arenas, |arena, m| {
         let _ = make_private(arena, m);
     });
-    GENERATION.fetch_add(1, AcqRel);
+    forked();
     // What the parent has adopted is its business: the child gives nothing back.
     std::mem::forget(std::mem::replace(&mut *forking.pool, Pool::new()));
     std::mem::forget(std::mem::take(&mut forking.registered.ranges));
@@ -243,11 +236,7 @@ fn quietly(nothing: bool, mut work: impl FnMut() + Send) {
     }
     std::thread::scope(|s| {
         let stopped = || {
-            let result = stop::during(|| {
-                work();
-                Ok(())
-            });
-            if let Err(Refused::Way(_)) = result {
+            if stop::during(&mut work).is_err() {
                 work();
             }
         };

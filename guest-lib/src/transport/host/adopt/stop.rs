@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::swap::Refused;
 use super::threads::{self, THREADS};
 
 /// SIGSETXID of the C library.
@@ -172,12 +171,12 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Runs `work` while all other threads of the process are stopped. One caller at a time.
+/// Runs `work` while all other threads of the process are stopped, and returns its result. One caller at a time.
 ///
 /// `work` must not allocate, and take no lock.
-pub(super) fn during(work: impl FnOnce() -> Result<(), Refused>) -> Result<(), Refused> {
+pub(super) fn during<R>(work: impl FnOnce() -> R) -> Result<R, Errno> {
     let action = action();
-    let before = set(&action).map_err(Refused::Way)?;
+    let before = set(&action)?;
     if before.handler != action.handler {
         BEFORE_IS_TOLD.store(before.flags & libc::SA_SIGINFO as u64 != 0, Release);
         BEFORE.store(before.handler, Release);
@@ -185,10 +184,7 @@ pub(super) fn during(work: impl FnOnce() -> Result<(), Refused>) -> Result<(), R
     WAITING.store(0, Release);
     PHASE.fetch_add(1, AcqRel);
     let stopped = stop_all();
-    let result = match stopped {
-        Ok(()) => work(),
-        Err(e) => Err(Refused::Way(e)),
-    };
+    let result = stopped.map(|()| work());
     PHASE.fetch_add(1, AcqRel);
     // SAFETY: wakes those who wait at a word that is always there.
     unsafe {

@@ -100,7 +100,7 @@ impl Swap<'_> {
     fn try_ways(&self, ways: &[How]) -> Result<(), Refused> {
         let mut last = Refused::Way(Errno::NOSYS);
         for way in ways {
-            let result = match way {
+            let done = match way {
                 How::Protect(catches) => write_protect::during(*catches, self.start, self.len, || {
                     self.copy()?;
                     match self.holds_threads() {
@@ -114,7 +114,7 @@ impl Swap<'_> {
                     self.put()
                 }),
             };
-            match result {
+            match done.unwrap_or_else(|e| Err(Refused::Way(e))) {
                 Err(refused @ Refused::Way(_)) => last = refused,
                 other => return other,
             }
