@@ -6,7 +6,7 @@
 //! this process. Freeing memory here while the daemon still looks at it harms nobody: the daemon has a mapping of
 //! its own, and pages go only when nobody maps them.
 
-mod adopt;
+pub(crate) mod adopt;
 mod files;
 mod free;
 mod generation;

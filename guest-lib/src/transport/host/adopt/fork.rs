@@ -6,7 +6,9 @@
 //!
 //! * Pages in which nothing is registered any more stay private. They are adopted again when they are registered.
 //! * Pages in which some bytes are registered are private for the time of the fork. What the program writes into
-//!   them meanwhile is carried over afterwards. The program sees only then what the device writes there.
+//!   them meanwhile is carried over afterwards. The program sees only then what the device writes there. Its other
+//!   threads are stopped ([`stop`]) for either change; where they cannot or must not be, what they write there at that
+//!   very moment may be lost.
 //! * Pages that are registered as a whole stay shared: in the child they become private before its code goes on,
 //!   and are copied when it writes there. Until then the child sees what its parent and the device write. The
 //!   memory of this library (rings, buffers of [`SharedBuffer`](crate::SharedBuffer)) is treated alike.
@@ -64,6 +66,8 @@ struct Edge {
 pub(in super::super) fn watch() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
+        // Now: a thread that forks may hold the lock of the environment (std::process::Command does).
+        stop::is_allowed();
         // It fails for want of memory only; then forks go unseen.
         // SAFETY: the three functions are there for as long as this library is.
         let _ = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };

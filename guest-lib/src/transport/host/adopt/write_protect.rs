@@ -94,6 +94,15 @@ pub(super) fn during<R>(
     Ok(result)
 }
 
+/// What lets a process catch writes, the kernel's on its behalf, too.
+pub(crate) const CURE: &str =
+    "sysctl -w vm.unprivileged_userfaultfd=1, or CAP_SYS_PTRACE, or the right to open /dev/userfaultfd";
+
+/// Whether this process can catch writes, the kernel's on its behalf, too.
+pub(crate) fn check() -> Result<(), Errno> {
+    faults(Catches::All).map(drop)
+}
+
 /// A descriptor for faults, and whether untouched pages can be protected.
 fn faults(catches: Catches) -> Result<(OwnedFd, bool), Errno> {
     for (features, unpopulated) in [
