@@ -9,10 +9,11 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::{Arc, Mutex};
 
 use crate::abi::{ibv_context, verbs_context, zeros};
-use crate::devices::{Device, Seat, lock};
+use crate::devices::{Device, Seat};
 use crate::errno::Errno;
-use crate::events::Mailbox;
+use crate::events::{Kind, Mailbox, Subject, Unacknowledged};
 use crate::handle::{Object, Uses};
+use crate::sync::lock;
 
 /// An open device of `ibv_open_device`. A process may open a device any number of times; all of them share its
 /// [`Seat`].
@@ -103,6 +104,24 @@ impl Context {
             let base = context.byte_sub(offset_of!(verbs_context, context));
             crate::handle::the(base.cast())
         }
+    }
+
+    /// Sends events about an object of this kind and number to the mailbox from now on. `pointer`: the program's pointer to
+    /// the object.
+    pub fn register(&self, kind: Kind, number: u32, pointer: usize, unacknowledged: Unacknowledged) {
+        let subject = Subject {
+            pointer,
+            unacknowledged,
+        };
+        self.seat
+            .dispatcher
+            .register(kind, number, subject, &self.mailbox);
+    }
+
+    /// Stops sending events about an object, and waits until those that the program has taken are acknowledged.
+    pub fn forget(&self, kind: Kind, number: u32, pointer: usize, unacknowledged: &Unacknowledged) {
+        self.seat.dispatcher.forget(kind, number, pointer);
+        unacknowledged.wait();
     }
 
     /// The program's pointer to the context.

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Unacknowledged, is_nonblocking, wait_readable};
 use crate::errno::Errno;
+use crate::sync::lock;
 
 /// Most events that wait: most programs never look, and ports and GIDs change all the time.
 const LIMIT: usize = 1024;
@@ -64,13 +65,9 @@ impl Mailbox {
         self.fd.as_raw_fd()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an event. Without room the oldest one gives way.
     pub fn put(&self, letter: Letter) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.waiting.len() >= LIMIT {
             state.waiting.pop_front();
             crate::errno::complain(&"an asynchronous event gave way: the program takes none");
@@ -81,14 +78,14 @@ impl Mailbox {
 
     /// Closes the mailbox: no more events will come.
     pub fn close(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.closed = true;
         self.show(&mut state);
     }
 
     /// Removes the events about an object that ends.
     pub fn forget(&self, pointer: usize) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state
             .waiting
             .retain(|letter| letter.about.as_ref().is_none_or(|s| s.pointer != pointer));
@@ -97,7 +94,7 @@ impl Mailbox {
 
     /// Takes the oldest event, if any waits, for the program. EIO when no more will come.
     pub fn take(&self) -> Result<Option<Letter>, Errno> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let Some(letter) = state.waiting.pop_front() else {
             return if state.closed {
                 Err(Errno::BROKEN)

@@ -6,8 +6,9 @@ use std::sync::Mutex;
 use super::operations::operations;
 use crate::abi::*;
 use crate::context::Context;
-use crate::devices::{self, lock};
+use crate::devices;
 use crate::errno::Errno;
+use crate::sync::lock;
 
 /// Lists that the program holds: our devices, then those of the real library.
 static LISTS: Mutex<Vec<List>> = Mutex::new(Vec::new());

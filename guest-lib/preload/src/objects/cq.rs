@@ -10,7 +10,7 @@ use super::{Channel, Pd};
 use crate::abi::*;
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::events::{Kind, Subject, Unacknowledged};
+use crate::events::{Kind, Unacknowledged};
 use crate::handle::{Object, Use, Uses, maybe, publish, take_back, the};
 use crate::work::cursor::Cursor;
 
@@ -85,12 +85,8 @@ impl Cq {
         if let Some(channel) = wanted.channel {
             channel.list(cq.inner.number(), pointer.expose_provenance(), &cq.completions);
         }
-        let subject = Subject {
-            pointer: pointer.expose_provenance(),
-            unacknowledged: cq.asynchronous.clone(),
-        };
-        let dispatcher = &context.seat.dispatcher;
-        dispatcher.register(Kind::Cq, cq.inner.number(), subject, &context.mailbox);
+        let (number, asynchronous) = (cq.inner.number(), cq.asynchronous.clone());
+        context.register(Kind::Cq, number, pointer.expose_provenance(), asynchronous);
         Ok(pointer)
     }
 
@@ -140,10 +136,8 @@ impl Cq {
         if let Some(channel) = channel {
             channel.forget(cq.inner.number());
         }
-        let dispatcher = &context.seat.dispatcher;
-        dispatcher.forget(Kind::Cq, cq.inner.number(), pointer.addr());
+        context.forget(Kind::Cq, cq.inner.number(), pointer.addr(), &cq.asynchronous);
         cq.completions.wait();
-        cq.asynchronous.wait();
         // SAFETY: by the caller's promise, and nothing of ours has it.
         drop(unsafe { take_back::<Cq>(pointer) });
         Ok(())
